@@ -1,0 +1,46 @@
+# `make` alone says what there is. The first two targets need nothing but Rust and Go.
+SHELL := bash
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench crds
+
+# Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
+# the AWS SDK takes over ten minutes.
+export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/muster/target
+
+# Builds etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl and kwok from Go modules: minutes at
+# first, nothing afterwards. Where Go is missing or too old the script ends with 3 and says so in one line, which gets
+# $(1) in front: what follows from it.
+define control-plane
+set -o pipefail; hack/control-plane/build.sh 2>&1 >/dev/null | while IFS= read -r line; do \
+	case "$$line" in \
+	"control plane: Go "*) echo "$(1)$${line#control plane: }" ;; \
+	*) echo "$$line" ;; \
+	esac; done >&2
+endef
+
+help: ## Say what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## Start a whole cluster on this machine and watch a gang get its nodes; DEMO_ARGS are passed on
+	@$(call control-plane,make demo: not possible without the real Kubernetes control plane: )
+	cargo run --bin muster -- demo $(DEMO_ARGS)
+
+test: ## Run every test, the end-to-end suite on a real control plane included
+	@$(call control-plane,$(if $(filter true,$(CI)),make test: CI runs no less than everything: ,make test: the end-to-end tests are left out: )); \
+	case $$? in \
+	0) ;; \
+	3) if [ "$${CI:-}" = true ]; then exit 3; fi; export MUSTER_WITHOUT_CONTROL_PLANE=1 ;; \
+	*) exit 1 ;; \
+	esac; \
+	echo "cargo test --workspace"; \
+	cargo test --workspace
+
+lint: ## Check formatting and lints, warnings denied
+	cargo fmt --all -- --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+bench: ## Time the planner over cluster sizes, as ratios; nothing else is measured yet
+	cargo run --quiet --package muster-core --example planner
+
+crds: ## Write manifests/crds from the types in crates/api
+	cargo run --quiet --bin muster -- crds --out manifests/crds

@@ -1,0 +1,178 @@
+//! The closed table of what keeps a pod from a node in kube-scheduler and is not in a shape.
+//!
+//! A gang with any of these is refused before anything of it is released: a plan made without them could be one that
+//! kube-scheduler never carries out.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1 as k8s;
+
+use super::selectors::selects;
+
+/// The label by which a pod keeps to itself on a node.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+/// Prefix of requests that only a ResourceClaim can meet.
+const DEVICE_CLASS_RESOURCE: &str = "deviceclass.resource.kubernetes.io/";
+
+/// A constraint that Muster does not model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unmodelled {
+    /// `InterPodAffinity`: required affinity to other pods.
+    PodAffinity,
+    /// `InterPodAffinity`: required anti-affinity beyond "no two of my own kind on a node".
+    PodAntiAffinity,
+    /// `PodTopologySpread`: `whenUnsatisfiable: DoNotSchedule`.
+    TopologySpread,
+    /// `DynamicResources`: claims, and requests that stand for one.
+    ResourceClaims,
+    /// `VolumeBinding`, `VolumeZone`, `NodeVolumeLimits`: a claim may be bound to a volume that not every node reaches.
+    VolumeClaims,
+    /// `VolumeRestrictions`, `NodeVolumeLimits`: disks named in the pod itself.
+    Disks,
+    /// `NodeDeclaredFeatures`: something that only some kubelets can do.
+    NodeFeatures,
+}
+
+impl Unmodelled {
+    /// What `Shape::unsupported` says.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PodAffinity => "required podAffinity",
+            Self::PodAntiAffinity => "required podAntiAffinity other than with itself by hostname",
+            Self::TopologySpread => "topologySpreadConstraints with DoNotSchedule",
+            Self::ResourceClaims => "resourceClaims",
+            Self::VolumeClaims => "persistentVolumeClaim volumes",
+            Self::Disks => "disk volumes",
+            Self::NodeFeatures => "features that only some kubelets have",
+        }
+    }
+}
+
+/// What a pod's required anti-affinity amounts to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AntiAffinity {
+    /// No term that can match anything.
+    None,
+    /// At most one such pod on a node.
+    SelfByHostname,
+    /// Anything else.
+    Other,
+}
+
+/// Whether two pods cannot stand on one node because required anti-affinity by hostname of either selects the other.
+///
+/// Of a term's namespace selector only the empty one, which selects every namespace, is understood; any other counts as
+/// selecting, since what Muster cannot tell must not be promised.
+#[must_use]
+pub fn keeps_apart(one: &k8s::Pod, other: &k8s::Pod) -> bool {
+    shuns(one, other) || shuns(other, one)
+}
+
+fn shuns(pod: &k8s::Pod, other: &k8s::Pod) -> bool {
+    let (empty, none) = (k8s::PodSpec::default(), BTreeMap::new());
+    let own_namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let namespace = other.metadata.namespace.as_deref().unwrap_or_default();
+    let labels = other.metadata.labels.as_ref().unwrap_or(&none);
+    anti_affinity_terms(pod.spec.as_ref().unwrap_or(&empty)).any(|term| {
+        let listed = match term.namespaces.as_deref() {
+            None | Some([]) => term.namespace_selector.is_none() && namespace == own_namespace,
+            Some(names) => names.iter().any(|name| name == namespace),
+        };
+        term.topology_key == HOSTNAME
+            && (listed || term.namespace_selector.is_some())
+            && selects(term.label_selector.as_ref(), labels)
+    })
+}
+
+/// Reads the required anti-affinity of a pod with this namespace and these labels.
+pub(super) fn anti_affinity(namespace: &str, labels: &BTreeMap<String, String>, spec: &k8s::PodSpec) -> AntiAffinity {
+    let mut found = AntiAffinity::None;
+    // Without a selector a term selects nothing, and so keeps nothing away.
+    for term in anti_affinity_terms(spec).filter(|term| term.label_selector.is_some()) {
+        let own_namespace =
+            term.namespace_selector.is_none() && term.namespaces.iter().flatten().all(|listed| listed == namespace);
+        let own_kind = selects(term.label_selector.as_ref(), labels)
+            && term.mismatch_label_keys.as_ref().is_none_or(Vec::is_empty);
+        if term.topology_key != HOSTNAME || !own_namespace || !own_kind {
+            return AntiAffinity::Other;
+        }
+        found = AntiAffinity::SelfByHostname;
+    }
+    found
+}
+
+/// Every constraint of the pod that is not modelled.
+pub(super) fn unmodelled(spec: &k8s::PodSpec, anti_affinity: AntiAffinity) -> Vec<Unmodelled> {
+    let mut found = Vec::new();
+    let mut note = |present: bool, constraint| {
+        if present {
+            found.push(constraint);
+        }
+    };
+    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.pod_affinity.as_ref());
+    note(
+        affinity.is_some_and(|affinity| {
+            affinity.required_during_scheduling_ignored_during_execution.as_ref().is_some_and(|terms| !terms.is_empty())
+        }),
+        Unmodelled::PodAffinity,
+    );
+    note(anti_affinity == AntiAffinity::Other, Unmodelled::PodAntiAffinity);
+    note(
+        spec.topology_spread_constraints
+            .iter()
+            .flatten()
+            .any(|constraint| constraint.when_unsatisfiable != "ScheduleAnyway"),
+        Unmodelled::TopologySpread,
+    );
+    note(
+        spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty())
+            || containers(spec).any(requests_device_class),
+        Unmodelled::ResourceClaims,
+    );
+    let volumes = || spec.volumes.iter().flatten();
+    note(
+        volumes().any(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()),
+        Unmodelled::VolumeClaims,
+    );
+    note(volumes().any(is_disk), Unmodelled::Disks);
+    let own_users = spec.host_users == Some(false) && spec.host_network == Some(true);
+    note(own_users || containers(spec).any(restarts_all), Unmodelled::NodeFeatures);
+    found
+}
+
+fn anti_affinity_terms(spec: &k8s::PodSpec) -> impl Iterator<Item = &k8s::PodAffinityTerm> {
+    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
+    affinity
+        .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref())
+        .into_iter()
+        .flatten()
+}
+
+fn containers(spec: &k8s::PodSpec) -> impl Iterator<Item = &k8s::Container> {
+    spec.init_containers.iter().flatten().chain(&spec.containers)
+}
+
+fn requests_device_class(container: &k8s::Container) -> bool {
+    let Some(resources) = &container.resources else { return false };
+    [&resources.requests, &resources.limits]
+        .into_iter()
+        .flatten()
+        .any(|list| list.keys().any(|name| name.starts_with(DEVICE_CLASS_RESOURCE)))
+}
+
+fn restarts_all(container: &k8s::Container) -> bool {
+    container.restart_policy_rules.iter().flatten().any(|rule| rule.action == "RestartAllContainers")
+}
+
+/// Volumes that only one pod may use, or that count against a node's limit.
+fn is_disk(volume: &k8s::Volume) -> bool {
+    volume.aws_elastic_block_store.is_some()
+        || volume.azure_disk.is_some()
+        || volume.cinder.is_some()
+        || volume.gce_persistent_disk.is_some()
+        || volume.iscsi.is_some()
+        || volume.rbd.is_some()
+        || volume.portworx_volume.is_some()
+        || volume.vsphere_volume.is_some()
+}

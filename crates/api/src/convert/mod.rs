@@ -1,0 +1,189 @@
+//! Kubernetes objects as core types: what kube-scheduler v1.37 reads from a Node and a Pod, and nothing else.
+//!
+//! Planner, checker and extender all read a cluster through these functions, so a mistake here is one that none of them
+//! can find. The end-to-end suite compares the outcome with the real kube-scheduler.
+//!
+//! Three things decide where a pod fits but stand in no Pod: what admission adds to a template that is no pod yet (a
+//! RuntimeClass's overhead, a LimitRange's defaults), extended resources that a DeviceClass provides, and volumes. The
+//! first two are not seen (kube-scheduler may then differ), the last makes a shape `unsupported`, see [`constraints`].
+
+pub mod constraints;
+mod requests;
+mod selectors;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1 as k8s;
+use muster_core::names::NodeName;
+use muster_core::node::{Node, Taint, TaintEffect, Usage};
+use muster_core::pod::{HostPort, Shape};
+use muster_core::units::QuantityError;
+use thiserror::Error;
+
+pub use self::constraints::keeps_apart;
+
+/// An object that the API server would not have accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("read {field}")]
+pub struct ConvertError {
+    /// Path of the field in the object, `spec.containers[0].resources.requests[cpu]`.
+    pub field: String,
+    /// What is wrong with its value; names it.
+    pub source: QuantityError,
+}
+
+/// A Node as core sees it.
+///
+/// Errors: an amount in `status.allocatable` that is no quantity.
+pub fn node(node: &k8s::Node) -> Result<Node, ConvertError> {
+    let spec = node.spec.as_ref();
+    let status = node.status.as_ref();
+    let metadata = &node.metadata;
+    Ok(Node {
+        name: NodeName::from(metadata.name.as_deref().unwrap_or_default()),
+        labels: shared(metadata.labels.as_ref()),
+        taints: spec.and_then(|spec| spec.taints.as_ref()).into_iter().flatten().filter_map(taint).collect(),
+        allocatable: requests::allocatable(status.and_then(|status| status.allocatable.as_ref()))?,
+        unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
+        ready: status
+            .and_then(|status| status.conditions.as_ref())
+            .is_some_and(|all| all.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")),
+        deleting: metadata.deletion_timestamp.is_some(),
+        provider_id: spec.and_then(|spec| spec.provider_id.as_deref()).map(Arc::from),
+    })
+}
+
+/// The shape of a pod, whether it has a node or not. Its status plays no part: equal pods have equal shapes.
+///
+/// Errors: a request, limit or overhead that is no quantity.
+pub fn shape_of_pod(pod: &k8s::Pod) -> Result<Shape, ConvertError> {
+    let empty = k8s::PodSpec::default();
+    shape(
+        pod.metadata.namespace.as_deref().unwrap_or_default(),
+        pod.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()),
+        pod.spec.as_ref().unwrap_or(&empty),
+    )
+}
+
+/// The shape of the pods that a template in `namespace` will make, with the defaults the API server gives to pods.
+///
+/// Errors: a request, limit or overhead that is no quantity.
+pub fn shape_of_template(namespace: &str, template: &k8s::PodTemplateSpec) -> Result<Shape, ConvertError> {
+    let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
+    let empty = k8s::PodSpec::default();
+    shape(namespace, labels.unwrap_or(&BTreeMap::new()), template.spec.as_ref().unwrap_or(&empty))
+}
+
+/// The shape of a pod with this namespace, these labels and this spec.
+///
+/// What kube-scheduler treats alike becomes equal: lists whose order has no meaning are sorted.
+///
+/// Errors: a request, limit or overhead that is no quantity.
+pub fn shape(namespace: &str, labels: &BTreeMap<String, String>, spec: &k8s::PodSpec) -> Result<Shape, ConvertError> {
+    let mut ports = host_ports(spec);
+    ports.sort();
+    ports.dedup();
+    let apart = constraints::anti_affinity(namespace, labels, spec);
+    let mut unsupported: Vec<Arc<str>> =
+        constraints::unmodelled(spec, apart).into_iter().map(|constraint| Arc::from(constraint.as_str())).collect();
+    unsupported.sort();
+    unsupported.dedup();
+    Ok(Shape {
+        requests: requests::effective(spec, None)?,
+        node_selector: shared(spec.node_selector.as_ref()),
+        node_affinity: selectors::required_terms(spec),
+        tolerations: selectors::tolerations(spec),
+        ports,
+        one_per_node: apart == constraints::AntiAffinity::SelfByHostname,
+        unsupported,
+    })
+}
+
+/// Whether the pod holds room on a node: it has one, and has not finished. A terminating pod holds its room until it is
+/// gone. A pod that is only nominated holds none here; the caller counts those separately.
+#[must_use]
+pub fn holds_room(pod: &k8s::Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    assigned_node(pod).is_some() && !matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// The node a pod is bound to.
+#[must_use]
+pub fn assigned_node(pod: &k8s::Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// What one pod holds on its node, whether it [`holds_room`] or not. During an in-place resize that is the largest of
+/// what is wanted, allocated and in use, as for kube-scheduler.
+///
+/// Errors: an amount that is no quantity.
+pub fn usage(pod: &k8s::Pod) -> Result<Usage, ConvertError> {
+    let Some(spec) = &pod.spec else { return Ok(Usage::default()) };
+    Ok(Usage { requested: requests::effective(spec, pod.status.as_ref())?, ports: host_ports(spec), own_shape_pods: 0 })
+}
+
+/// What the pods of one node hold together; those that hold no room are left out.
+///
+/// Errors: an amount that is no quantity.
+pub fn usage_of<'a>(pods: impl IntoIterator<Item = &'a k8s::Pod>) -> Result<Usage, ConvertError> {
+    let mut sum = Usage::default();
+    for pod in pods.into_iter().filter(|pod| holds_room(pod)) {
+        let one = usage(pod)?;
+        sum.requested.add(&one.requested);
+        sum.ports.extend(one.ports);
+    }
+    Ok(sum)
+}
+
+/// `Usage::own_shape_pods` for `pod` on a node with `pods`: how many there, holding room, must not stand beside it.
+pub fn own_shape_pods<'a>(pod: &k8s::Pod, pods: impl IntoIterator<Item = &'a k8s::Pod>) -> u32 {
+    let count = pods.into_iter().filter(|other| holds_room(other) && keeps_apart(pod, other)).count();
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// Host ports of the containers that run as long as the pod does: regular ones and sidecars.
+fn host_ports(spec: &k8s::PodSpec) -> Vec<HostPort> {
+    let host_network = spec.host_network.unwrap_or(false);
+    let sidecars = spec.init_containers.iter().flatten().filter(|container| requests::is_sidecar(container));
+    sidecars
+        .chain(&spec.containers)
+        .flat_map(|container| container.ports.iter().flatten())
+        .filter_map(|port| {
+            // The API server gives every port of a pod on the host's network its container port.
+            let default = if host_network { port.container_port } else { 0 };
+            let number = port.host_port.filter(|port| *port != 0).unwrap_or(default);
+            (number > 0).then(|| HostPort {
+                ip: Arc::from(non_empty(port.host_ip.as_deref(), "0.0.0.0")),
+                protocol: Arc::from(non_empty(port.protocol.as_deref(), "TCP")),
+                port: number,
+            })
+        })
+        .collect()
+}
+
+fn non_empty<'a>(text: Option<&'a str>, default: &'a str) -> &'a str {
+    text.filter(|text| !text.is_empty()).unwrap_or(default)
+}
+
+/// `None` for an effect that kube-scheduler does not act on.
+fn taint(taint: &k8s::Taint) -> Option<Taint> {
+    Some(Taint {
+        key: Arc::from(taint.key.as_str()),
+        value: Arc::from(taint.value.as_deref().unwrap_or_default()),
+        effect: effect(&taint.effect)?,
+    })
+}
+
+fn effect(text: &str) -> Option<TaintEffect> {
+    match text {
+        "NoSchedule" => Some(TaintEffect::NoSchedule),
+        "PreferNoSchedule" => Some(TaintEffect::PreferNoSchedule),
+        "NoExecute" => Some(TaintEffect::NoExecute),
+        _ => None,
+    }
+}
+
+fn shared(map: Option<&BTreeMap<String, String>>) -> BTreeMap<Arc<str>, Arc<str>> {
+    map.into_iter().flatten().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect()
+}

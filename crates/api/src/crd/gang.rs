@@ -1,0 +1,213 @@
+//! Kind `Gang`: what Muster knows of one gang; its status is the durable plan.
+
+#![expect(unreachable_pub, reason = "the schema derive repeats each struct inside a function body")]
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A gang: pods that start together or not at all. Written by Muster only; users wish by annotations on their pods.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "muster.dev",
+    version = "v1alpha1",
+    kind = "Gang",
+    namespaced,
+    status = "GangStatus",
+    derive = "PartialEq",
+    category = "muster",
+    doc = "A gang: pods that start together or not at all. Written by Muster; users wish by annotations on their pods.",
+    validation = Rule::new("self.spec.min <= self.spec.size").message("min must not be above size"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Members", type_ = "string", json_path = ".status.members", description = "members seen / members expected"),
+    printcolumn(name = "Epoch", type_ = "integer", json_path = ".status.epoch", priority = "1"),
+    printcolumn(name = "Topology", type_ = "string", json_path = ".status.placement.summary", description = "domains used per level"),
+    printcolumn(name = "Batch", type_ = "string", json_path = ".status.batch", description = "the NodeBatch bought for it"),
+    printcolumn(name = "Waiting", type_ = "string", json_path = ".status.waiting.reason", description = "why it does not run yet"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+)]
+#[serde(rename_all = "camelCase")]
+pub struct GangSpec {
+    /// Where the gang was recognised.
+    pub source: GangSource,
+    /// Members expected. 0 while it is not known.
+    pub size: u32,
+    /// Members needed to start; the rest are elastic.
+    pub min: u32,
+    /// Roles in rank order, as their owner declares them.
+    #[serde(default)]
+    pub roles: Vec<GangRole>,
+    /// Topology wishes, each with the key it came from.
+    #[serde(default)]
+    pub wishes: GangWishes,
+}
+
+/// Where the gang was recognised.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangSource {
+    /// Convention that gave the identity: `annotations`, `job`, `provisioning-request`.
+    pub convention: String,
+    /// The gang's name in that convention, as it was written.
+    pub identity: String,
+    /// API version of the outermost known owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Kind of the outermost known owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Name of the outermost known owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// UID of the outermost known owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+}
+
+/// Members with one template.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangRole {
+    /// Name; empty for the only role.
+    pub name: String,
+    /// Members of the role.
+    pub count: u32,
+    /// Members of the role needed to start.
+    pub min: u32,
+}
+
+/// Topology wishes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangWishes {
+    /// All members inside one domain of this level.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub required: Option<GangWish>,
+    /// Try this level first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preferred: Option<GangWish>,
+    /// Placement group for nodes bought for the gang: `required`, `preferred` or `none`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement_group: Option<GangWish>,
+}
+
+/// One wish and the key it came from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangWish {
+    /// The value.
+    pub value: String,
+    /// The annotation it came from.
+    pub from: String,
+}
+
+/// Where a gang stands, and its plan.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangStatus {
+    /// Version of this structure. Muster leaves alone what it does not know.
+    #[serde(default)]
+    pub version: u32,
+    /// `Collecting`, `Waiting`, `Provisioning`, `Planned`, `Released`, `Committing`, `Bound`, `Finished`, `Degraded`,
+    /// `Invalid` or `Unsatisfiable`.
+    #[serde(default)]
+    pub phase: String,
+    /// Counter, one higher with every plan persisted or withdrawn.
+    #[serde(default)]
+    pub epoch: u64,
+    /// Counter of purchases.
+    #[serde(default)]
+    pub round: u32,
+    /// Members seen / members expected.
+    #[serde(default)]
+    pub members: String,
+    /// The plan of this epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<GangPlan>,
+    /// How good the placement is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<GangPlacement>,
+    /// Name of the NodeBatch bought for the gang.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<String>,
+    /// Why the gang does not run yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<GangWaiting>,
+    /// When the phase was entered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Conditions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// Where every member goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangPlan {
+    /// Members that must stand at the barrier.
+    pub minimum: u32,
+    /// Nodes of the plan, each once, in topology order.
+    pub nodes: Vec<String>,
+    /// One entry per place, in role order, then rank.
+    pub places: Vec<GangPlace>,
+}
+
+/// One member's place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangPlace {
+    /// Role name; empty for the only role.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub role: String,
+    /// Rank within the role.
+    pub rank: u32,
+    /// Pod UID; absent while the pod does not exist yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// Pod name, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// Index into `nodes`.
+    pub node: u32,
+}
+
+/// How good a placement is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangPlacement {
+    /// For people: domains used per level, `1 zone, 2 layer-3, 8 host`.
+    pub summary: String,
+    /// Domains used and the proven optimum, per level from the top.
+    pub levels: Vec<GangLevel>,
+}
+
+/// Domains used at one level.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangLevel {
+    /// Label key.
+    pub key: String,
+    /// Domains used.
+    pub used: u32,
+    /// Fewest possible on the snapshot the plan was made from.
+    pub optimum: u32,
+}
+
+/// Why a gang does not run yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangWaiting {
+    /// One word.
+    pub reason: String,
+    /// A sentence a person can act on.
+    pub message: String,
+    /// Since when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// When it is tried again at the latest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_try: Option<Timestamp>,
+}

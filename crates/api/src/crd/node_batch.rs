@@ -1,0 +1,240 @@
+//! Kind `NodeBatch`: the unit of purchase, N nodes or none.
+
+#![expect(unreachable_pub, reason = "the schema derive repeats each struct inside a function body")]
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// N nodes of one offering, all or none. Written by Muster only.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "muster.dev",
+    version = "v1alpha1",
+    kind = "NodeBatch",
+    plural = "nodebatches",
+    status = "NodeBatchStatus",
+    derive = "PartialEq",
+    shortname = "nb",
+    category = "muster",
+    doc = "The unit of purchase: N nodes of one offering, all or none. Written by Muster.",
+    validation = Rule::new("self.spec == oldSelf.spec").message("spec is immutable"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Nodes", type_ = "string", json_path = ".status.nodes", description = "nodes ready / nodes bought"),
+    printcolumn(name = "Type", type_ = "string", json_path = ".status.instanceType"),
+    printcolumn(name = "Zone", type_ = "string", json_path = ".status.zone"),
+    printcolumn(name = "Capacity", type_ = "string", json_path = ".status.capacityType"),
+    printcolumn(name = "Group", type_ = "string", json_path = ".status.placementGroup", priority = "1"),
+    printcolumn(name = "$/h", type_ = "string", json_path = ".status.pricePerHour"),
+    printcolumn(name = "Attempt", type_ = "integer", json_path = ".status.attempt"),
+    printcolumn(name = "Gang", type_ = "string", json_path = ".spec.gangRef.name"),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeBatchSpec {
+    /// Pools that may serve the batch, best first.
+    pub node_pools: Vec<String>,
+    /// Nodes.
+    #[schemars(range(min = 1, max = 1000))]
+    pub count: u32,
+    /// All or none.
+    #[serde(default)]
+    pub fill: Fill,
+    /// The gang the nodes are bought for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gang_ref: Option<GangRef>,
+    /// The ProvisioningRequest the nodes are bought for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioning_request_ref: Option<GangRef>,
+    /// Instance types that hold `membersPerNode` members, with what each costs; resolved when the batch was made.
+    pub offers: Vec<BatchOffer>,
+    /// The gang's wish: `required`, `preferred` or `none`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement_group: Option<String>,
+}
+
+/// What may be bought for the batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchOffer {
+    /// NodePool.
+    pub node_pool: String,
+    /// Instance type.
+    pub instance_type: String,
+    /// Nodes of this type that hold the whole gang.
+    pub count: u32,
+}
+
+/// Whether a batch may be filled in part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Fill {
+    /// N nodes or none.
+    #[default]
+    Atomic,
+    /// As many as there are.
+    Partial,
+}
+
+/// Reference to the object a batch was bought for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangRef {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+}
+
+/// Where the purchase stands. Written before every call that changes something in EC2.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeBatchStatus {
+    /// Version of this structure. Muster leaves alone what it does not know.
+    #[serde(default)]
+    pub version: u32,
+    /// `Pending`, `Launching`, `Launched`, `Joining`, `Ready`, `InUse`, `Idle`, `Draining`, `Terminating`.
+    #[serde(default)]
+    pub phase: String,
+    /// For people: nodes ready / nodes bought.
+    #[serde(default)]
+    pub nodes: String,
+    /// N as recorded.
+    #[serde(default)]
+    pub count: u32,
+    /// Nodes ready.
+    #[serde(default)]
+    pub ready_count: u32,
+    /// Number of the current attempt.
+    #[serde(default)]
+    pub attempt: u32,
+    /// Rises when the batch starts over with a new placement group.
+    #[serde(default)]
+    pub generation: u32,
+    /// NodePool of the current candidate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_pool: Option<String>,
+    /// Instance type of the current candidate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_type: Option<String>,
+    /// Zone of the current candidate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// Market of the current candidate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_type: Option<String>,
+    /// Placement group of ours, from the moment it is intended until it is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement_group: Option<String>,
+    /// Launch templates of ours, from the moment they are intended until they are deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub launch_templates: Vec<String>,
+    /// Dollars per hour of the whole batch, six places.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price_per_hour: Option<String>,
+    /// One sentence: what it waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Nothing is tried before this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_attempt_after: Option<Timestamp>,
+    /// The current round over the candidates began after this attempt.
+    #[serde(default)]
+    pub round_from: u32,
+    /// Failed rounds over all candidates in a row; the back-off grows with it.
+    #[serde(default)]
+    pub failed_rounds: u32,
+    /// The current phase must have ended by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// Quiet since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_since: Option<Timestamp>,
+    /// The last attempts, oldest first, at most 20.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<BatchAttempt>,
+    /// Instances of the batch.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub instances: Vec<BatchInstance>,
+    /// Conditions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// One attempt: one fixed set of parameters, one token.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchAttempt {
+    /// Number, from 1.
+    pub number: u32,
+    /// NodePool.
+    pub node_pool: String,
+    /// Instance type.
+    pub instance_type: String,
+    /// Zone.
+    pub zone: String,
+    /// Subnet.
+    #[serde(default)]
+    pub subnet: String,
+    /// Market.
+    pub capacity_type: String,
+    /// Nodes asked for.
+    pub count: u32,
+    /// Whether the launch was asked for in a placement group.
+    #[serde(default)]
+    pub group: bool,
+    /// Launch template id; known once it is created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+    /// Everything needed to send the same launch call again, as JSON; written before it is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<String>,
+    /// Client token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// Whether an answer to the launch call was lost: the next answer is that of a replay.
+    #[serde(default)]
+    pub replayed: bool,
+    /// How often an unknown outcome was looked for without a find.
+    #[serde(default)]
+    pub sweeps: u32,
+    /// Fleet id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<String>,
+    /// `Launching`, `Won`, `Lost`, `Retry` (the same candidate again) or `Violated` (rolled back to zero).
+    pub outcome: String,
+    /// EC2 error code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// What EC2 said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// When the attempt began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Timestamp>,
+    /// When it was decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Timestamp>,
+}
+
+/// One instance of the batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchInstance {
+    /// `i-…`.
+    pub id: String,
+    /// Attempt that launched it.
+    pub attempt: u32,
+    /// `Launched`, `Running`, `Registered`, `Ready`, `Terminating`, `Gone`.
+    pub state: String,
+    /// Node name, once registered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Network nodes from the top, once known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub network_nodes: Vec<String>,
+}

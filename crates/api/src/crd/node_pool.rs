@@ -1,0 +1,267 @@
+//! Kind `NodePool`: what may be bought. Field names follow Karpenter where the meaning is the same.
+
+#![expect(unreachable_pub, reason = "the schema derive repeats each struct inside a function body")]
+#![expect(clippy::duplicated_attributes, reason = "each printer column is an attribute of its own")]
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What may be bought: requirements, taints, limits, placement policy.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "muster.dev",
+    version = "v1alpha1",
+    kind = "NodePool",
+    status = "NodePoolStatus",
+    derive = "PartialEq",
+    shortname = "mnp",
+    category = "muster",
+    doc = "What may be bought for gangs: requirements, taints, limits, placement policy.",
+    printcolumn(name = "NodeClass", type_ = "string", json_path = ".spec.template.spec.nodeClassRef.name"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(name = "Batches", type_ = "integer", json_path = ".status.batches"),
+    printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes"),
+    printcolumn(name = "$/h", type_ = "string", json_path = ".status.pricePerHour"),
+    printcolumn(name = "Weight", type_ = "integer", json_path = ".spec.weight", priority = "1"),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePoolSpec {
+    /// What every node of the pool is like.
+    pub template: NodePoolTemplate,
+    /// Ceilings over all nodes of the pool: `nodes`, `cpu`, `memory` or an extended resource. Never passed, not even
+    /// by part of a gang.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, IntOrQuantity>,
+    /// The pool with the higher weight is tried first. Absent = 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100))]
+    pub weight: Option<u32>,
+    /// How gangs are placed on nodes bought from this pool.
+    #[serde(default)]
+    pub placement: NodePoolPlacement,
+    /// How long a batch may take to join.
+    #[serde(default)]
+    pub join: NodePoolJoin,
+    /// When idle nodes are given back.
+    #[serde(default)]
+    pub disruption: NodePoolDisruption,
+}
+
+/// An integer or a Kubernetes quantity, as its text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct IntOrQuantity(pub String);
+
+impl JsonSchema for IntOrQuantity {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "IntOrQuantity".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "x-kubernetes-int-or-string": true,
+            "description": "An integer or a quantity such as 64Gi.",
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for IntOrQuantity {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = IntOrQuantity;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an integer or a quantity such as \"64Gi\"")
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<IntOrQuantity, E> {
+                Ok(IntOrQuantity(value.to_string()))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<IntOrQuantity, E> {
+                Ok(IntOrQuantity(value.to_string()))
+            }
+
+            fn visit_str<E>(self, value: &str) -> Result<IntOrQuantity, E> {
+                Ok(IntOrQuantity(value.to_owned()))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// What every node of the pool is like.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePoolTemplate {
+    /// Labels and annotations for every node.
+    #[serde(default)]
+    pub metadata: NodePoolMetadata,
+    /// Node specification.
+    pub spec: NodePoolNodeSpec,
+}
+
+/// Labels and annotations for every node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePoolMetadata {
+    /// Labels. Keys under `muster.dev/` and `kubernetes.io/hostname` are refused.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Node specification.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePoolNodeSpec {
+    /// How the nodes are bought.
+    pub node_class_ref: NodeClassRef,
+    /// What may be bought. Keys: `muster.dev/instance-family`, `node.kubernetes.io/instance-type`,
+    /// `topology.kubernetes.io/zone`, `muster.dev/capacity-type`, … A key that is silent allows everything, except
+    /// capacity type (`reserved`, `on-demand`) and architecture (`amd64`).
+    #[serde(default)]
+    #[schemars(length(max = 100))]
+    pub requirements: Vec<NodeRequirement>,
+    /// Permanent taints.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taints: Vec<Taint>,
+}
+
+/// Reference to the class that says how nodes are bought.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(validation = Rule::new("self.group == oldSelf.group && self.kind == oldSelf.kind").message("group and kind are immutable"))]
+#[serde(rename_all = "camelCase")]
+pub struct NodeClassRef {
+    /// `muster.dev`.
+    pub group: String,
+    /// `EC2NodeClass`.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+}
+
+/// One requirement on what may be bought.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(
+    validation = Rule::new("self.operator in ['In', 'NotIn'] ? size(self.values) > 0 : true").message("operator In and NotIn need values"),
+    validation = Rule::new("self.operator in ['Exists', 'DoesNotExist'] ? size(self.values) == 0 : true").message("operator Exists and DoesNotExist take no values"),
+    validation = Rule::new("self.operator in ['Gt', 'Lt', 'Gte', 'Lte'] ? size(self.values) == 1 && self.values[0].matches('^[0-9]+$') : true").message("operator Gt, Lt, Gte and Lte need exactly one integer that is not negative"),
+)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeRequirement {
+    /// Label key.
+    #[schemars(length(min = 1, max = 316))]
+    pub key: String,
+    /// Operator.
+    pub operator: NodeRequirementOperator,
+    /// Values.
+    #[serde(default)]
+    #[schemars(length(max = 100), inner(length(max = 63)))]
+    pub values: Vec<String>,
+}
+
+/// Operator of a requirement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum NodeRequirementOperator {
+    /// One of the values.
+    #[default]
+    In,
+    /// None of the values.
+    NotIn,
+    /// Present.
+    Exists,
+    /// Absent.
+    DoesNotExist,
+    /// Greater than the one value.
+    Gt,
+    /// Less than the one value.
+    Lt,
+    /// Greater than or equal to the one value.
+    Gte,
+    /// Less than or equal to the one value.
+    Lte,
+}
+
+/// How gangs are placed on nodes bought from this pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodePoolPlacement {
+    /// Cluster placement group for gang batches. Muster creates, sizes and deletes the group.
+    pub placement_group: PlacementGroupPolicy,
+    /// Largest batch; 1000 is the largest minimum CreateFleet takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub max_nodes_per_batch: Option<u32>,
+}
+
+/// Whether nodes are bought in a cluster placement group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum PlacementGroupPolicy {
+    /// Only in a group.
+    Required,
+    /// In a group if possible.
+    #[default]
+    Preferred,
+    /// Never in a group.
+    None,
+}
+
+/// How long a batch may take to join. Go durations: `15m`, `1h30m`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodePoolJoin {
+    /// Launch → Node object.
+    pub register_within: String,
+    /// Last registration → devices and labels present.
+    pub ready_within: String,
+}
+
+impl Default for NodePoolJoin {
+    fn default() -> Self {
+        Self { register_within: "15m".to_owned(), ready_within: "10m".to_owned() }
+    }
+}
+
+/// When idle nodes are given back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodePoolDisruption {
+    /// Quiet time after the gang finished before its batch is terminated whole: a Go duration or `Never`.
+    pub consolidate_after: String,
+}
+
+impl Default for NodePoolDisruption {
+    fn default() -> Self {
+        Self { consolidate_after: "30s".to_owned() }
+    }
+}
+
+/// What the pool has, and whether it can be used.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePoolStatus {
+    /// Nodes recorded in live batches.
+    #[serde(default)]
+    pub nodes: u32,
+    /// Live batches.
+    #[serde(default)]
+    pub batches: u32,
+    /// Dollars per hour of live batches, six places.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price_per_hour: Option<String>,
+    /// Conditions: ValidationSucceeded, NodeClassReady, Ready.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,157 @@
+//! Between the Gang object and core's gang state.
+
+use std::sync::Arc;
+
+use muster_core::cycle::level_summary;
+use muster_core::gang::{self, Gang as State, GangPlace as StatePlace, Phase, Recognised};
+use muster_core::names::{NodeName, ObjectKey, PodUid};
+use muster_core::plan::LevelUse;
+
+use crate::crd::{
+    Gang, GangLevel, GangPlace, GangPlacement, GangPlan, GangRole, GangSource, GangSpec, GangStatus, GangWaiting,
+    GangWish, GangWishes,
+};
+
+/// Version of `Gang.status` this code writes. A higher one is left alone.
+pub const STATUS_VERSION: u32 = 1;
+
+/// Reads a Gang object. A status of a newer version, or with an unknown phase, has no phase here.
+#[must_use]
+pub fn read(object: &Gang) -> State {
+    let status = object.status.clone().unwrap_or_default();
+    let plan = status.plan.unwrap_or_default();
+    let phase = if status.version > STATUS_VERSION {
+        None
+    } else if status.phase.is_empty() {
+        Some(Phase::Collecting)
+    } else {
+        Phase::parse(&status.phase)
+    };
+    let nodes: Vec<NodeName> = plan.nodes.iter().map(|node| NodeName::from(node.as_str())).collect();
+    let places = plan
+        .places
+        .iter()
+        .filter_map(|place| {
+            Some(StatePlace {
+                role: Arc::from(place.role.as_str()),
+                rank: place.rank,
+                uid: place.uid.as_deref().map(PodUid::from),
+                pod: place.pod.as_deref().map(Arc::from),
+                node: nodes.get(usize::try_from(place.node).ok()?)?.clone(),
+            })
+        })
+        .collect();
+    State {
+        key: ObjectKey::new(
+            object.metadata.namespace.as_deref().unwrap_or_default(),
+            object.metadata.name.as_deref().unwrap_or_default(),
+        ),
+        uid: Arc::from(object.metadata.uid.as_deref().unwrap_or_default()),
+        resource_version: Arc::from(object.metadata.resource_version.as_deref().unwrap_or_default()),
+        phase,
+        epoch: status.epoch,
+        round: status.round,
+        since: status.since,
+        minimum: plan.minimum,
+        places,
+        levels: status
+            .placement
+            .map(|placement| {
+                placement
+                    .levels
+                    .into_iter()
+                    .map(|level| LevelUse { key: Arc::from(level.key), used: level.used, optimum: level.optimum })
+                    .collect()
+            })
+            .unwrap_or_default(),
+        batch: status.batch.map(Arc::from),
+        waiting: status.waiting.map(|waiting| gang::Waiting {
+            reason: Arc::from(waiting.reason),
+            message: Arc::from(waiting.message),
+            next_try: waiting.next_try,
+        }),
+        members: Arc::from(status.members),
+        created: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        deleting: object.metadata.deletion_timestamp.is_some(),
+    }
+}
+
+/// Writes core's state into a status, keeping what core does not know (conditions).
+#[must_use]
+pub fn write(state: &State, before: Option<&GangStatus>) -> GangStatus {
+    let mut nodes: Vec<String> = Vec::new();
+    let places: Vec<GangPlace> = state
+        .places
+        .iter()
+        .map(|place| {
+            let index = nodes.iter().position(|node| node == place.node.as_str()).unwrap_or_else(|| {
+                nodes.push(place.node.to_string());
+                nodes.len() - 1
+            });
+            GangPlace {
+                role: place.role.to_string(),
+                rank: place.rank,
+                uid: place.uid.as_ref().map(ToString::to_string),
+                pod: place.pod.as_ref().map(ToString::to_string),
+                node: u32::try_from(index).unwrap_or(u32::MAX),
+            }
+        })
+        .collect();
+    let waiting = state.waiting.as_ref().map(|waiting| {
+        let same = before.and_then(|before| before.waiting.as_ref()).filter(|before| before.reason == *waiting.reason);
+        GangWaiting {
+            reason: waiting.reason.to_string(),
+            message: waiting.message.to_string(),
+            since: same.and_then(|same| same.since).or(state.since),
+            next_try: waiting.next_try,
+        }
+    });
+    GangStatus {
+        version: STATUS_VERSION,
+        phase: state.phase.map_or_else(String::new, |phase| phase.as_str().to_owned()),
+        epoch: state.epoch,
+        round: state.round,
+        members: state.members.to_string(),
+        plan: (!places.is_empty()).then_some(GangPlan { minimum: state.minimum, nodes, places }),
+        placement: (!state.levels.is_empty()).then(|| GangPlacement {
+            summary: level_summary(&state.levels),
+            levels: state
+                .levels
+                .iter()
+                .map(|level| GangLevel { key: level.key.to_string(), used: level.used, optimum: level.optimum })
+                .collect(),
+        }),
+        batch: state.batch.as_ref().map(ToString::to_string),
+        waiting,
+        since: state.since,
+        conditions: before.map(|before| before.conditions.clone()).unwrap_or_default(),
+    }
+}
+
+/// The spec of a recognised gang.
+#[must_use]
+pub fn spec(recognised: &Recognised) -> GangSpec {
+    let size = recognised.size.unwrap_or(0);
+    let wish = |wish: &Option<gang::RawWish>| {
+        wish.as_ref().map(|wish| GangWish { value: wish.value.to_string(), from: wish.key.to_owned() })
+    };
+    let owner = recognised.source.owner.as_ref();
+    GangSpec {
+        source: GangSource {
+            convention: recognised.source.convention.to_owned(),
+            identity: recognised.source.identity.to_string(),
+            api_version: owner.map(|owner| owner.api_version.to_string()),
+            kind: owner.map(|owner| owner.kind.to_string()),
+            name: owner.map(|owner| owner.name.to_string()),
+            uid: owner.map(|owner| owner.uid.to_string()),
+        },
+        size,
+        min: recognised.min.unwrap_or(size).min(size),
+        roles: vec![GangRole { name: String::new(), count: size, min: recognised.min.unwrap_or(size).min(size) }],
+        wishes: GangWishes {
+            required: wish(&recognised.wishes.required),
+            preferred: wish(&recognised.wishes.preferred),
+            placement_group: wish(&recognised.wishes.placement_group),
+        },
+    }
+}

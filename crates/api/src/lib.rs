@@ -1,0 +1,11 @@
+//! Muster's custom resources, label keys, and Kubernetes objects as core types.
+//!
+//! **Architecture invariant**: no client and no async here. Everything that is known of a Kubernetes object is turned
+//! into a core type at this edge, so that nothing behind it reads a label by name.
+
+pub mod conventions;
+pub mod convert;
+pub mod crd;
+pub mod gang_state;
+pub mod keys;
+pub mod pod_state;

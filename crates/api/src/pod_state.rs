@@ -1,0 +1,75 @@
+//! From Pod objects to core's pods.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use muster_core::gang::{Membership, Pod as State};
+use muster_core::names::{NodeName, ObjectKey, PodUid};
+use muster_core::node::Usage;
+
+use crate::{conventions, convert, keys};
+
+/// Reads a Pod object. What it needs is an error text where a quantity cannot be read.
+#[must_use]
+pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> State {
+    let metadata = &pod.metadata;
+    let spec = pod.spec.as_ref();
+    let status = pod.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or_default();
+    let annotations = metadata.annotations.as_ref();
+    let gates = spec.and_then(|spec| spec.scheduling_gates.as_deref()).unwrap_or_default();
+    let unscheduled = status
+        .and_then(|status| status.conditions.as_ref())
+        .and_then(|conditions| conditions.iter().find(|c| c.type_ == "PodScheduled" && c.status == "False"))
+        .map(|c| {
+            (Arc::from(c.reason.as_deref().unwrap_or_default()), Arc::from(c.message.as_deref().unwrap_or_default()))
+        });
+    State {
+        uid: PodUid::from(metadata.uid.as_deref().unwrap_or_default()),
+        key: ObjectKey::new(
+            metadata.namespace.as_deref().unwrap_or_default(),
+            metadata.name.as_deref().unwrap_or_default(),
+        ),
+        resource_version: Arc::from(metadata.resource_version.as_deref().unwrap_or_default()),
+        shape: convert::shape_of_pod(pod).map(Arc::new).map_err(|error| Arc::from(describe(&error))),
+        held: Arc::new(convert::usage(pod).unwrap_or_default()),
+        node: convert::assigned_node(pod).map(NodeName::from),
+        nominated: status
+            .and_then(|status| status.nominated_node_name.as_deref())
+            .filter(|name| !name.is_empty())
+            .map(NodeName::from),
+        ended: matches!(phase, "Succeeded" | "Failed"),
+        running: phase == "Running",
+        deleting: metadata.deletion_timestamp.is_some(),
+        gated: gates.iter().any(|gate| gate.name == keys::GATE),
+        foreign_gates: gates.iter().any(|gate| gate.name != keys::GATE),
+        plan_epoch: conventions::annotation_number(annotations, keys::PLAN_EPOCH),
+        planned_node: annotations.and_then(|all| all.get(keys::PLANNED_NODE)).map(|node| NodeName::from(node.as_str())),
+        ours: spec
+            .and_then(|spec| spec.scheduler_name.as_deref())
+            .is_some_and(|name| scheduler_names.iter().any(|ours| ours == name)),
+        daemon: metadata
+            .owner_references
+            .iter()
+            .flatten()
+            .any(|reference| reference.kind == "DaemonSet" || reference.kind == "Node"),
+        created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+        unscheduled,
+        membership,
+    }
+}
+
+fn describe(error: &convert::ConvertError) -> String {
+    format!("{error}: {}", error.source)
+}
+
+/// What pods hold together on the node they share.
+#[must_use]
+pub fn usage<'a>(pods: impl Iterator<Item = &'a State>) -> Usage {
+    let mut sum = Usage::default();
+    for pod in pods {
+        sum.requested.add(&pod.held.requested);
+        sum.ports.extend(pod.held.ports.iter().cloned());
+    }
+    sum
+}

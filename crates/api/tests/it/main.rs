@@ -1,0 +1,3 @@
+//! Tests of the Kubernetes edge, one module per subject.
+
+mod convert;

@@ -1,0 +1,369 @@
+//! The independent checker: is a plan an answer to its problem? Runs in tests, in the simulator and before execution.
+//!
+//! **Architecture invariant**: nothing here is shared with the planner or the topology tree. Paths are read from labels
+//! and room is recounted pod by pod. Only [`fit::fits`], the one answer to "does a pod fit a node", is common to both;
+//! a second count of the resources stands beside it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::fit::{self, Misfit};
+use crate::names::{NodeName, ObjectKey, PodUid, ResourceName};
+use crate::node::{Node, Usage};
+use crate::plan::{Host, LevelIndex, Place, Plan, Problem};
+use crate::pod::Shape;
+use crate::topology::Levels;
+
+/// One thing the checker found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// Whether the plan may be executed all the same.
+    pub severity: Severity,
+    /// What is wrong.
+    pub finding: Finding,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Severity {
+    /// Correct, but not what the planner should have answered.
+    Warning,
+    /// The plan must not be executed.
+    Fatal,
+}
+
+/// What is wrong with a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Finding {
+    /// The plan has another version than this code writes.
+    Version {
+        /// Its version.
+        version: u32,
+    },
+    /// The plan is for another gang.
+    Gang {
+        /// The gang it is for.
+        gang: ObjectKey,
+    },
+    /// No such role or rank.
+    UnknownPlace {
+        /// Index of the role.
+        role: usize,
+        /// Rank.
+        rank: u32,
+    },
+    /// Role and rank are planned twice, or not in role order and rank order.
+    OutOfOrder {
+        /// Index of the role.
+        role: usize,
+        /// Rank.
+        rank: u32,
+    },
+    /// One pod holds two places.
+    PodTwice {
+        /// The pod.
+        uid: PodUid,
+    },
+    /// The place names another pod than the problem does.
+    WrongPod {
+        /// Index of the role.
+        role: usize,
+        /// Rank.
+        rank: u32,
+    },
+    /// A bound member is missing, moved, or a place claims to be bound and is not.
+    BoundChanged {
+        /// Index of the role.
+        role: usize,
+        /// Rank.
+        rank: u32,
+    },
+    /// No such node.
+    UnknownNode {
+        /// The node.
+        node: NodeName,
+    },
+    /// A member does not fit beside what the node holds and the members placed there before it.
+    DoesNotFit {
+        /// The node.
+        node: NodeName,
+        /// Why not.
+        reason: Misfit,
+    },
+    /// All members together need more than the node has.
+    Overcommitted {
+        /// The node.
+        node: NodeName,
+        /// The resource.
+        resource: ResourceName,
+    },
+    /// Two members that must not share a node do.
+    SharedNode {
+        /// The node.
+        node: NodeName,
+    },
+    /// A member carries a constraint that is not modelled.
+    Unsupported {
+        /// Index of the role.
+        role: usize,
+        /// The constraint.
+        constraint: Arc<str>,
+    },
+    /// The required level is not configured.
+    UnknownLevel {
+        /// Its index.
+        level: LevelIndex,
+    },
+    /// A node has no domain at the required level.
+    Unlabelled {
+        /// The node.
+        node: NodeName,
+        /// The level.
+        level: LevelIndex,
+    },
+    /// A node is in another domain of the required level than the gang's first member.
+    OutsideDomain {
+        /// The node.
+        node: NodeName,
+        /// The level.
+        level: LevelIndex,
+    },
+    /// A role has fewer members than it needs to start.
+    BelowMinimum {
+        /// Index of the role.
+        role: usize,
+        /// Members with a place.
+        placed: u32,
+        /// Members needed.
+        min: u32,
+    },
+    /// A free rank below a planned one has no place.
+    RankSkipped {
+        /// Index of the role.
+        role: usize,
+        /// The rank without a place.
+        rank: u32,
+    },
+}
+
+/// Checks a plan against its problem. No note means: may be executed.
+///
+/// An empty plan is a refusal and always correct. Any other must be whole: every place once and in order, on a node
+/// that exists and has room for all members together, inside one domain of the required level, bound members where they
+/// are, and every role at its minimum.
+#[must_use]
+pub fn check(problem: &Problem, plan: &Plan) -> Vec<Note> {
+    let mut notes = Vec::new();
+    if plan.version != Plan::VERSION {
+        notes.push(note(Finding::Version { version: plan.version }));
+    }
+    if plan.gang != problem.gang.key {
+        notes.push(note(Finding::Gang { gang: plan.gang.clone() }));
+    }
+    if !plan.places.is_empty() {
+        check_places(problem, plan, &mut notes);
+        check_roles(problem, plan, &mut notes);
+        check_room(problem, plan, &mut notes);
+        check_level(problem, plan, &mut notes);
+    }
+    notes
+}
+
+impl Finding {
+    /// How bad this finding is.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        match self {
+            Self::RankSkipped { .. } => Severity::Warning,
+            Self::Version { .. }
+            | Self::Gang { .. }
+            | Self::UnknownPlace { .. }
+            | Self::OutOfOrder { .. }
+            | Self::PodTwice { .. }
+            | Self::WrongPod { .. }
+            | Self::BoundChanged { .. }
+            | Self::UnknownNode { .. }
+            | Self::DoesNotFit { .. }
+            | Self::Overcommitted { .. }
+            | Self::SharedNode { .. }
+            | Self::Unsupported { .. }
+            | Self::UnknownLevel { .. }
+            | Self::Unlabelled { .. }
+            | Self::OutsideDomain { .. }
+            | Self::BelowMinimum { .. } => Severity::Fatal,
+        }
+    }
+}
+
+fn note(finding: Finding) -> Note {
+    Note { severity: finding.severity(), finding }
+}
+
+/// Every place on its own: known, once, in order, the right pod, bound ones unchanged.
+fn check_places(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
+    let mut before: Option<(usize, u32)> = None;
+    let mut pods = BTreeSet::new();
+    for Place { role, rank, uid, node, bound } in &plan.places {
+        let (role, rank) = (*role, *rank);
+        if before.is_some_and(|before| before >= (role, rank)) {
+            notes.push(note(Finding::OutOfOrder { role, rank }));
+        }
+        before = Some((role, rank));
+        if let Some(uid) = uid.as_ref().filter(|uid| !pods.insert(*uid)) {
+            notes.push(note(Finding::PodTwice { uid: uid.clone() }));
+        }
+        let Some(wanted) = problem.gang.roles.get(role).and_then(|role| role.places.get(rank as usize)) else {
+            notes.push(note(Finding::UnknownPlace { role, rank }));
+            continue;
+        };
+        if wanted.uid != *uid {
+            notes.push(note(Finding::WrongPod { role, rank }));
+        }
+        if *bound != wanted.bound.is_some() || wanted.bound.as_ref().is_some_and(|wanted| wanted != node) {
+            notes.push(note(Finding::BoundChanged { role, rank }));
+        }
+    }
+}
+
+/// Every role as a whole: its minimum, its bound members, no rank skipped.
+fn check_roles(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
+    for (index, role) in problem.gang.roles.iter().enumerate() {
+        let ranks: BTreeSet<u32> =
+            plan.places.iter().filter(|place| place.role == index).map(|place| place.rank).collect();
+        let placed = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
+        if placed < role.min {
+            notes.push(note(Finding::BelowMinimum { role: index, placed, min: role.min }));
+        }
+        let last_new =
+            plan.places.iter().filter(|place| place.role == index && !place.bound).map(|place| place.rank).max();
+        for (rank, place) in (0..).zip(&role.places).filter(|(rank, _)| !ranks.contains(rank)) {
+            if place.bound.is_some() {
+                notes.push(note(Finding::BoundChanged { role: index, rank }));
+            } else if last_new.is_some_and(|last| rank < last) {
+                notes.push(note(Finding::RankSkipped { role: index, rank }));
+            }
+        }
+        let used = !ranks.is_empty();
+        for constraint in role.shape.unsupported.iter().filter(|_| used) {
+            notes.push(note(Finding::Unsupported { role: index, constraint: constraint.clone() }));
+        }
+    }
+}
+
+/// Every node: all members beside what it holds, put there one by one.
+fn check_room(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
+    let mut by_node: BTreeMap<&NodeName, Vec<(&Shape, bool)>> = BTreeMap::new();
+    for place in &plan.places {
+        if let Some(role) = problem.gang.roles.get(place.role) {
+            by_node.entry(&place.node).or_default().push((&role.shape, place.bound));
+        }
+    }
+    let hosts = hosts(problem);
+    for (name, members) in by_node {
+        let Some(Host { node, usage }) = hosts.get(name) else {
+            notes.push(note(Finding::UnknownNode { node: name.clone() }));
+            continue;
+        };
+        let mut usage = Usage::clone(usage);
+        let mut alone: Vec<&Shape> = Vec::new();
+        for (shape, bound) in &members {
+            if shape.one_per_node {
+                if alone.contains(shape) {
+                    notes.push(note(Finding::SharedNode { node: name.clone() }));
+                }
+                alone.push(shape);
+            }
+            if *bound {
+                // Already in the host's usage.
+                continue;
+            }
+            if let Err(reason) = fit::fits(shape, node, &usage) {
+                notes.push(note(Finding::DoesNotFit { node: name.clone(), reason }));
+            }
+            usage.requested.add(&shape.requests);
+            usage.ports.extend(shape.ports.iter().cloned());
+            usage.own_shape_pods = usage.own_shape_pods.saturating_add(u32::from(shape.one_per_node));
+        }
+        let new = members.iter().filter(|(_, bound)| !bound).flat_map(|(shape, _)| shape.requests.iter());
+        let asked: BTreeSet<&ResourceName> = new.filter(|(_, amount)| *amount > 0).map(|(name, _)| name).collect();
+        for resource in asked {
+            if usage.requested.get(resource.as_str()) > node.allocatable.get(resource.as_str()) {
+                notes.push(note(Finding::Overcommitted { node: name.clone(), resource: resource.clone() }));
+            }
+        }
+    }
+}
+
+/// The required level: one domain for all, and one that the nodes' labels really name.
+fn check_level(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
+    let Some(level) = problem.gang.wishes.required else { return };
+    if level >= problem.levels.len() {
+        notes.push(note(Finding::UnknownLevel { level }));
+        return;
+    }
+    let hosts = hosts(problem);
+    let mut domain = None;
+    for place in &plan.places {
+        let Some(host) = hosts.get(&place.node) else { continue };
+        let Some(path) = path(&problem.levels, &host.node, level) else {
+            notes.push(note(Finding::Unlabelled { node: place.node.clone(), level }));
+            continue;
+        };
+        if *domain.get_or_insert_with(|| path.clone()) != path {
+            notes.push(note(Finding::OutsideDomain { node: place.node.clone(), level }));
+        }
+    }
+}
+
+/// Labels of a node from the top to a level; `None` if the node has no domain there. The deepest network level may be
+/// missing where a higher one is there: the higher one's domain is then the leaf.
+fn path<'n>(levels: &Levels, node: &'n Node, level: LevelIndex) -> Option<Vec<Option<&'n str>>> {
+    let label = |index: LevelIndex| {
+        let level = levels.as_slice().get(index)?;
+        if index + 1 == levels.len() {
+            Some(node.name.as_str())
+        } else {
+            node.labels.get(&level.key).map(|value| &**value)
+        }
+    };
+    let is_leaf = levels.resolve("leaf") == Some(level);
+    let above_leaf = levels.zone().map_or(0, |zone| zone + 1)..level;
+    let contracted = is_leaf && above_leaf.into_iter().any(|index| label(index).is_some());
+    (label(level).is_some() || contracted).then(|| (0..=level).map(label).collect())
+}
+
+/// Hosts by name; the first of several.
+fn hosts(problem: &Problem) -> BTreeMap<&NodeName, &Host> {
+    problem.hosts.iter().rev().map(|host| (&host.node.name, host)).collect()
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.finding {
+            Finding::Version { version } => write!(f, "plan has version {version}, not {}", Plan::VERSION),
+            Finding::Gang { gang } => write!(f, "plan is for gang {gang}"),
+            Finding::UnknownPlace { role, rank } => write!(f, "role {role} has no rank {rank}"),
+            Finding::OutOfOrder { role, rank } => write!(f, "role {role} rank {rank} is planned twice or out of order"),
+            Finding::PodTwice { uid } => write!(f, "pod {uid} holds two places"),
+            Finding::WrongPod { role, rank } => write!(f, "role {role} rank {rank} belongs to another pod"),
+            Finding::BoundChanged { role, rank } => write!(f, "role {role} rank {rank} is not where it is bound"),
+            Finding::UnknownNode { node } => write!(f, "node {node} does not exist"),
+            Finding::DoesNotFit { node, reason } => write!(f, "a member does not fit node {node}: {reason}"),
+            Finding::Overcommitted { node, resource } => write!(f, "node {node} has too little {resource}"),
+            Finding::SharedNode { node } => write!(f, "members that must not share node {node} do"),
+            Finding::Unsupported { role, constraint } => write!(f, "role {role} carries {constraint}, not modelled"),
+            Finding::UnknownLevel { level } => write!(f, "topology level {level} is not configured"),
+            Finding::Unlabelled { node, level } => write!(f, "node {node} has no domain at level {level}"),
+            Finding::OutsideDomain { node, level } => write!(f, "node {node} is outside the domain of level {level}"),
+            Finding::BelowMinimum { role, placed, min } => {
+                write!(f, "role {role} has {placed} members of at least {min}")
+            }
+            Finding::RankSkipped { role, rank } => write!(f, "role {role} rank {rank} is skipped"),
+        }
+    }
+}

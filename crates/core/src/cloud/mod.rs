@@ -1,0 +1,43 @@
+//! The EC2 side as data: what is asked for, what was answered, and what follows from it.
+//!
+//! Everything here is a value or a pure function. The calls themselves are in `muster-ec2`, which builds requests from
+//! these types and reads answers into them; the shell writes intents down before a call and acts on the [`Verdict`]
+//! after it. Sources of the rules are named where they are applied; facts about EC2 are from its API reference and
+//! user guide unless the text says otherwise.
+
+mod bootstrap;
+mod error;
+mod hash;
+mod ice;
+mod judge;
+mod launch;
+mod machine;
+mod network;
+mod price;
+mod rank;
+mod seen;
+mod tags;
+mod template;
+
+pub use bootstrap::{Bootstrap, ClusterAccess, USER_DATA_LIMIT, UserDataError, user_data_al2023};
+pub use error::{CallError, ErrorClass, Next, classify};
+pub use ice::{ICE_AGAIN_SECONDS, ICE_FIRST_SECONDS, IceMemory, Pool};
+pub use judge::{Confirm, Verdict, Why, judge};
+pub use launch::{
+    CapacityType, FleetError, LaunchAnswer, LaunchParameters, LaunchedInstance, placement_group_name, token,
+};
+pub use machine::{AMD_GPU, EFA, Gpu, InstanceTypeInfo, NEURON, NVIDIA_GPU, NetworkCard, UsageClass};
+pub use network::{Efa, InterfaceKind, NetworkInterface, Purpose, addresses_per_node, efa_count, efa_layout};
+pub use price::{PRICES_AS_OF, PriceBook, on_demand_price};
+pub use rank::{
+    Candidate, Exclusion, GroupPolicy, LeftOut, MAX_CANDIDATES, Need, PoolOffer, RankInput, Ranked, Ranking,
+    rank_candidates,
+};
+pub use seen::{
+    GroupState, Image, Instance, InstanceState, LaunchTemplate, Offering, PlacementGroup, SecurityGroup, StateReason,
+    Subnet, Zone,
+};
+pub use tags::{
+    BatchTags, ResourceKind, TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_PREFIX, TAG_CLUSTER_UID, TAG_GANG_UID, Tags,
+};
+pub use template::{BlockDevice, TemplateSpec};

@@ -1,0 +1,241 @@
+use super::*;
+use crate::cloud::machine::tests::p5;
+use crate::resources::CPU;
+
+struct World {
+    pools: Vec<PoolOffer>,
+    types: BTreeMap<String, InstanceTypeInfo>,
+    needs: BTreeMap<String, Need>,
+    group: GroupPolicy,
+    volume_zones: Option<BTreeSet<String>>,
+    offerings: BTreeSet<Offering>,
+    prices: PriceBook,
+    ice: IceMemory,
+}
+
+const P5: &str = "p5.48xlarge";
+const P5EN: &str = "p5en.48xlarge";
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap()
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn subnet(id: &str, zone: &str, free_addresses: u32) -> Subnet {
+    Subnet {
+        id: id.to_owned(),
+        zone: zone.to_owned(),
+        zone_id: format!("id-{zone}"),
+        free_addresses,
+        vpc_id: "vpc-1".to_owned(),
+        tags: BTreeMap::new(),
+    }
+}
+
+fn pool(name: &str, weight: u32) -> PoolOffer {
+    PoolOffer {
+        name: name.to_owned(),
+        weight,
+        instance_types: set(&[P5, P5EN]),
+        zones: set(&["a", "b"]),
+        capacity_types: vec![CapacityType::OnDemand],
+        group: GroupPolicy::Preferred,
+        left: BTreeMap::new(),
+        max_nodes_per_batch: 1000,
+        subnets: vec![subnet("s-a", "a", 100), subnet("s-b", "b", 100), subnet("s-b2", "b", 200)],
+    }
+}
+
+fn world() -> World {
+    let offering =
+        |instance_type: &str, zone: &str| Offering { instance_type: instance_type.to_owned(), zone: zone.to_owned() };
+    World {
+        pools: vec![pool("gpu", 0)],
+        types: [P5, P5EN].map(|name| (name.to_owned(), InstanceTypeInfo { name: name.to_owned(), ..p5() })).into(),
+        needs: [P5, P5EN].map(|name| (name.to_owned(), Need { nodes: 8, addresses_per_node: 1 })).into(),
+        group: GroupPolicy::Preferred,
+        volume_zones: None,
+        offerings: [(P5, "a"), (P5, "b"), (P5EN, "a"), (P5EN, "b")].map(|(t, z)| offering(t, z)).into(),
+        prices: PriceBook::default(),
+        ice: IceMemory::default(),
+    }
+}
+
+fn rank(world: &World) -> Ranking {
+    rank_candidates(&RankInput {
+        pools: &world.pools,
+        types: &world.types,
+        needs: &world.needs,
+        group: world.group,
+        volume_zones: world.volume_zones.as_ref(),
+        offerings: &world.offerings,
+        prices: &world.prices,
+        ice: &world.ice,
+        now: now(),
+    })
+}
+
+fn order(ranking: &Ranking) -> Vec<String> {
+    let short = |ranked: &Ranked| {
+        let candidate = &ranked.candidate;
+        let group = if candidate.placement_group { "pg" } else { "open" };
+        let family = candidate.instance_type.split('.').next().unwrap();
+        format!("{}/{}/{}/{}/{group}", ranked.pool, family, candidate.zone, candidate.capacity_type)
+    };
+    ranking.candidates.iter().map(short).collect()
+}
+
+fn reasons(ranking: &Ranking) -> Vec<&Exclusion> {
+    ranking.left_out.iter().map(|left| &left.reason).collect()
+}
+
+#[test]
+fn a_group_is_kept_over_all_zones_before_it_is_dropped_and_the_cheap_type_comes_first() {
+    assert_eq!(
+        order(&rank(&world())),
+        [
+            "gpu/p5/a/on-demand/pg",
+            "gpu/p5/b/on-demand/pg",
+            "gpu/p5en/a/on-demand/pg",
+            "gpu/p5en/b/on-demand/pg",
+            "gpu/p5/a/on-demand/open",
+            "gpu/p5/b/on-demand/open",
+            "gpu/p5en/a/on-demand/open",
+            "gpu/p5en/b/on-demand/open",
+        ]
+    );
+}
+
+#[test]
+fn weight_beats_everything_else() {
+    let mut world = world();
+    world.pools = vec![pool("cheap", 1), pool("loved", 50)];
+    world.pools[0].instance_types = set(&[P5]);
+    world.pools[1].instance_types = set(&[P5EN]);
+    let ranking = rank(&world);
+    assert!(order(&ranking)[..4].iter().all(|entry| entry.starts_with("loved/")), "{:?}", order(&ranking));
+}
+
+#[test]
+fn the_order_of_markets_beats_the_group_and_the_price() {
+    let mut world = world();
+    world.pools[0].instance_types = set(&[P5]);
+    world.pools[0].zones = set(&["a"]);
+    world.pools[0].capacity_types = vec![CapacityType::OnDemand, CapacityType::Spot];
+    world.prices.set(P5, None, CapacityType::Spot, 1);
+    assert_eq!(
+        order(&rank(&world)),
+        ["gpu/p5/a/on-demand/pg", "gpu/p5/a/on-demand/open", "gpu/p5/a/spot/pg", "gpu/p5/a/spot/open"]
+    );
+}
+
+#[test]
+fn the_price_of_the_whole_gang_counts_not_that_of_a_node() {
+    let mut world = world();
+    world.needs.insert(P5EN.to_owned(), Need { nodes: 4, addresses_per_node: 1 });
+    let first = rank(&world).candidates.swap_remove(0);
+    assert_eq!(first.candidate.instance_type, P5EN);
+    assert_eq!((first.count, first.total_micro_usd_per_hour), (4, 4 * 63_300_000));
+}
+
+#[test]
+fn the_subnet_with_most_free_addresses_is_taken() {
+    let ranking = rank(&world());
+    let in_b = ranking.candidates.iter().find(|ranked| ranked.candidate.zone == "b").unwrap();
+    assert_eq!(in_b.candidate.subnet_id, "s-b2");
+    assert_eq!(in_b.candidate.zone_id, "id-b");
+}
+
+#[test]
+fn missing_capacity_leaves_out_that_size_and_pushes_back_smaller_ones() {
+    let mut world = world();
+    world.pools[0].instance_types = set(&[P5]);
+    let in_a = Pool { instance_type: P5.to_owned(), zone: "a".to_owned(), market: CapacityType::OnDemand, group: true };
+    world.ice.record(&in_a, 9, now());
+    assert_eq!(order(&rank(&world))[..2], ["gpu/p5/b/on-demand/pg", "gpu/p5/a/on-demand/pg"]);
+    world.ice.record(&in_a, 8, now());
+    let ranking = rank(&world);
+    assert!(!order(&ranking).contains(&"gpu/p5/a/on-demand/pg".to_owned()));
+    assert!(order(&ranking).contains(&"gpu/p5/a/on-demand/open".to_owned()));
+    assert!(matches!(reasons(&ranking)[..], [Exclusion::NoCapacity { .. }]));
+}
+
+#[test]
+fn group_policies_combine_and_contradictions_rule_the_pool_out() {
+    let mut world = world();
+    world.pools[0].group = GroupPolicy::Required;
+    assert!(rank(&world).candidates.iter().all(|ranked| ranked.candidate.placement_group));
+    world.group = GroupPolicy::None;
+    let ranking = rank(&world);
+    assert!(ranking.candidates.is_empty());
+    assert_eq!(reasons(&ranking), [&Exclusion::GroupPolicyConflict]);
+    world.pools[0].group = GroupPolicy::Preferred;
+    assert!(rank(&world).candidates.iter().all(|ranked| !ranked.candidate.placement_group));
+}
+
+#[test]
+fn limits_are_kept_strictly_and_name_what_is_missing() {
+    let mut world = world();
+    world.pools[0].left = BTreeMap::from([("nvidia.com/gpu".into(), 63), ("nodes".into(), 100)]);
+    let ranking = rank(&world);
+    assert!(ranking.candidates.is_empty());
+    let limit = Exclusion::Limit { resource: "nvidia.com/gpu".into(), needed: 64, left: 63 };
+    assert_eq!(reasons(&ranking), [&limit, &limit]);
+    world.pools[0].left = BTreeMap::from([("nvidia.com/gpu".into(), 64), ("nodes".into(), 8)]);
+    assert_eq!(rank(&world).candidates.len(), 8);
+    world.pools[0].left = BTreeMap::from([("nodes".into(), 7)]);
+    assert!(rank(&world).candidates.is_empty());
+    world.pools[0].left = BTreeMap::from([(CPU.into(), 8 * 192_000 - 1)]);
+    assert!(rank(&world).candidates.is_empty());
+    // An overdrawn limit on something the type does not have is no obstacle.
+    world.pools[0].left = BTreeMap::from([("aws.amazon.com/neuron".into(), -1)]);
+    assert_eq!(rank(&world).candidates.len(), 8);
+}
+
+#[test]
+fn everything_left_out_says_why() {
+    let one = |change: &dyn Fn(&mut World)| {
+        let mut world = world();
+        world.pools[0].instance_types = set(&[P5]);
+        world.pools[0].zones = set(&["a"]);
+        change(&mut world);
+        let ranking = rank(&world);
+        ranking.left_out.into_iter().map(|left| left.reason).collect::<Vec<_>>()
+    };
+    assert_eq!(one(&|_| {}), []);
+    assert_eq!(one(&|w| w.types.clear()), [Exclusion::UnknownType]);
+    assert_eq!(one(&|w| w.needs.clear()), [Exclusion::DoesNotFit]);
+    assert_eq!(one(&|w| w.offerings.clear()), [Exclusion::NotOffered]);
+    assert_eq!(one(&|w| w.volume_zones = Some(set(&["b"]))), [Exclusion::VolumeElsewhere]);
+    assert_eq!(one(&|w| w.pools[0].subnets.clear()), [Exclusion::NoSubnet]);
+    assert_eq!(one(&|w| w.pools[0].subnets[0].free_addresses = 7), [Exclusion::TooFewAddresses { needed: 8, free: 7 }]);
+    assert_eq!(one(&|w| w.pools[0].max_nodes_per_batch = 7), [Exclusion::TooManyNodes { needed: 8, most: 7 }]);
+    assert_eq!(one(&|w| w.pools[0].capacity_types = vec![CapacityType::Spot]), [Exclusion::PriceUnknown]);
+    assert_eq!(one(&|w| w.pools[0].capacity_types = vec![CapacityType::Reserved]), [Exclusion::NoReservation]);
+    let no_group = one(&|w| w.types.values_mut().for_each(|info| info.supports_cluster_group = false));
+    assert_eq!(no_group, [Exclusion::NoGroupForType]);
+    let not_sold = one(&|w| w.types.values_mut().for_each(|info| info.usage_classes.clear()));
+    assert_eq!(not_sold, [Exclusion::NotSold]);
+}
+
+#[test]
+fn the_answer_does_not_depend_on_the_order_of_pools() {
+    let mut world = world();
+    world.pools = vec![pool("x", 1), pool("y", 1)];
+    let one = rank(&world);
+    world.pools.reverse();
+    assert_eq!(one, rank(&world));
+    assert_eq!(order(&one)[..2], ["x/p5/a/on-demand/pg", "y/p5/a/on-demand/pg"]);
+}
+
+#[test]
+fn more_than_sixty_four_candidates_are_cut_and_listed() {
+    let mut world = world();
+    world.pools = (0..9).map(|index| pool(&format!("p{index}"), 1)).collect();
+    let ranking = rank(&world);
+    assert_eq!(ranking.candidates.len(), MAX_CANDIDATES);
+    assert_eq!(reasons(&ranking), vec![&Exclusion::TooManyCandidates; 8]);
+}

@@ -1,0 +1,126 @@
+//! What a person reads while a gang waits: one word, one sentence.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::{BatchView, GangEvent, PoolView, withdraw};
+use crate::gang::{Gang, Invalid, Phase, Recognised, Waiting};
+use crate::plan::Refusal;
+
+pub(super) fn waiting(reason: &str, message: impl Into<Arc<str>>, next_try: Option<Timestamp>) -> Waiting {
+    Waiting { reason: Arc::from(reason), message: message.into(), next_try }
+}
+
+/// `seen/expected`.
+pub(super) fn members(recognised: &Recognised, seen: usize) -> Arc<str> {
+    match recognised.size.or(recognised.min) {
+        Some(size) => Arc::from(format!("{seen}/{size}")),
+        None => Arc::from(format!("{seen}/?")),
+    }
+}
+
+pub(super) fn invalid(gang: &Gang, next: &mut Gang, invalid: &Invalid) -> Option<GangEvent> {
+    withdraw(gang, next);
+    next.phase = Some(Phase::Invalid);
+    next.waiting = Some(waiting(invalid.reason, invalid.message.as_str(), None));
+    (gang.waiting != next.waiting).then(|| GangEvent {
+        reason: invalid.reason,
+        message: invalid.message.clone(),
+        warning: true,
+    })
+}
+
+pub(super) fn collecting(gang: &Gang, next: &mut Gang, seen: u32, needed: u32, size: u32) -> Option<GangEvent> {
+    withdraw(gang, next);
+    next.phase = Some(Phase::Collecting);
+    next.waiting =
+        Some(waiting("Collecting", format!("{seen} of {size} members are there, {needed} needed to start"), None));
+    None
+}
+
+pub(super) fn foreign_gate(next: &mut Gang, pod: &str) -> Option<GangEvent> {
+    next.phase = Some(Phase::Collecting);
+    next.waiting = Some(waiting(
+        "ForeignGate",
+        format!("pod {pod} is held by a scheduling gate of somebody else; it counts once only our gate is left"),
+        None,
+    ));
+    None
+}
+
+pub(super) fn buying(next: &mut Gang, batch: Option<&BatchView>) -> Option<GangEvent> {
+    let message = batch
+        .and_then(|batch| batch.message.clone().map(|message| format!("NodeBatch {}: {message}", batch.name)))
+        .unwrap_or_else(|| "nodes are being bought".to_owned());
+    next.waiting = Some(waiting("Provisioning", message, batch.and_then(|batch| batch.next_try)));
+    None
+}
+
+pub(super) fn backing_off(next: &mut Gang, batch: Option<&BatchView>, refusal: Option<&Refusal>) -> Option<GangEvent> {
+    next.phase = Some(Phase::Provisioning);
+    let why = refusal.map_or_else(String::new, |refusal| format!("; on running nodes: {refusal}"));
+    let message = batch
+        .and_then(|batch| batch.message.as_deref().map(str::to_owned))
+        .unwrap_or_else(|| "no candidate has capacity".to_owned());
+    next.waiting =
+        Some(waiting("InsufficientCapacity", format!("{message}{why}"), batch.and_then(|batch| batch.next_try)));
+    None
+}
+
+pub(super) fn does_not_fit(gang: &Gang, next: &mut Gang, refusal: Option<&Refusal>) -> Option<GangEvent> {
+    next.phase = Some(Phase::Waiting);
+    let message = refusal.map_or_else(|| "no plan was accepted".to_owned(), ToString::to_string);
+    next.waiting = Some(waiting("DoesNotFit", message.as_str(), None));
+    (gang.waiting != next.waiting).then_some(GangEvent { reason: "DoesNotFit", message, warning: false })
+}
+
+pub(super) fn unsatisfiable(gang: &Gang, next: &mut Gang, refusal: Option<&Refusal>) -> Option<GangEvent> {
+    next.phase = Some(Phase::Unsatisfiable);
+    let message = refusal.map_or_else(String::new, ToString::to_string);
+    next.waiting = Some(waiting("Unsupported", message.as_str(), None));
+    (gang.waiting != next.waiting).then_some(GangEvent { reason: "Unsatisfiable", message, warning: true })
+}
+
+pub(super) fn booking(next: &mut Gang, recognised: &Recognised) -> Option<GangEvent> {
+    let name = recognised.booking.as_deref().unwrap_or_default();
+    next.phase = Some(Phase::Waiting);
+    next.waiting = Some(waiting(
+        "Booking",
+        format!("waits for the nodes booked by ProvisioningRequest {name}; nothing else is bought for it"),
+        None,
+    ));
+    None
+}
+
+pub(super) fn nothing_to_buy(
+    gang: &Gang,
+    next: &mut Gang,
+    refusal: Option<&Refusal>,
+    pools: &[PoolView],
+    left_out: &[String],
+    fits_when_empty: bool,
+) -> Option<GangEvent> {
+    let here = refusal.map_or_else(|| "no plan was accepted".to_owned(), ToString::to_string);
+    let there = if pools.is_empty() {
+        "no NodePool is ready to buy nodes".to_owned()
+    } else if left_out.is_empty() {
+        "no NodePool can hold it".to_owned()
+    } else {
+        format!("no NodePool can hold it: {}", left_out.join("; "))
+    };
+    let message = format!("{here}; {there}");
+    let (phase, reason) = if fits_when_empty || pools.is_empty() {
+        (Phase::Waiting, if pools.is_empty() { "NoPool" } else { "DoesNotFit" })
+    } else {
+        (Phase::Unsatisfiable, "NoPool")
+    };
+    next.phase = Some(phase);
+    next.waiting = Some(waiting(reason, message.as_str(), None));
+    let event_reason = if phase == Phase::Unsatisfiable { "Unsatisfiable" } else { "DoesNotFit" };
+    (gang.phase != next.phase).then_some(GangEvent {
+        reason: event_reason,
+        message,
+        warning: phase == Phase::Unsatisfiable,
+    })
+}

@@ -1,0 +1,343 @@
+//! Answers of the extender verbs: pure functions of one published snapshot and one request.
+//!
+//! They may be called twice, in simulations, or for placements that are thrown away, and nothing changes
+//! (`scheduling.md`, fact 5).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::gang::{Gang, Membership, Phase, Pod};
+use crate::names::{NodeName, PodUid};
+use crate::resources::Resources;
+use crate::snapshot::{PromisedRoom, Snapshot};
+
+/// Why a node is rejected. A closed list without names or numbers: an equal message makes kube-scheduler write no
+/// status patch, so it causes no event and no retry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rejection {
+    /// The gang is not released yet, or not known yet.
+    WaitingForGang,
+    /// The planned node was not offered.
+    BeingReplanned,
+    /// A wish cannot be read.
+    GangInvalid,
+    /// No pool could ever hold the gang.
+    GangUnsatisfiable,
+    /// Room on the node is promised to a gang.
+    PromisedToGang,
+}
+
+impl Rejection {
+    /// Every reason.
+    pub const ALL: [Self; 5] =
+        [Self::WaitingForGang, Self::BeingReplanned, Self::GangInvalid, Self::GangUnsatisfiable, Self::PromisedToGang];
+
+    /// The text kube-scheduler shows. It passes through `fmt.Errorf` there, so none contains a percent sign.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::WaitingForGang => "waiting for gang",
+            Self::BeingReplanned => "gang is being replanned",
+            Self::GangInvalid => "gang is invalid",
+            Self::GangUnsatisfiable => "gang cannot be satisfied",
+            Self::PromisedToGang => "promised to a gang",
+        }
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Answer of `filter`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Filtered<'a> {
+    /// The state cannot be trusted.
+    Unready,
+    /// Nodes kept and rejected, each in the order of the request.
+    Split {
+        /// Kept.
+        kept: Vec<&'a str>,
+        /// Rejected, with the reason.
+        rejected: Vec<(&'a str, Rejection)>,
+        /// The planner should look at the gang again.
+        wake: bool,
+    },
+}
+
+/// Answers `filter` for `pod` as kube-scheduler sent it: its annotations may be newer than the snapshot's.
+///
+/// Shapes: the answer names every offered node once. Source: `scheduling.md` 3.3 and 3.5.
+#[must_use]
+pub fn filter<'a>(snapshot: &Snapshot, pod: &Pod, offered: &'a [String]) -> Filtered<'a> {
+    if !snapshot.synced {
+        return Filtered::Unready;
+    }
+    let gang_key = match &pod.membership {
+        Membership::Unknown => return reject_all(offered, Rejection::WaitingForGang, true),
+        Membership::Single => return filter_single(snapshot, pod, offered),
+        Membership::Member { gang, .. } => gang,
+    };
+    let gang = snapshot.gangs.get(gang_key);
+    let epoch = gang.map_or(0, |gang| gang.epoch);
+    if let (Some(pod_epoch), Some(planned)) = (pod.plan_epoch, &pod.planned_node) {
+        // This replica may lag behind the one that released the pod; the barrier decides on fresh state.
+        if pod_epoch >= epoch && pod_epoch > 0 && offered.iter().any(|name| name == planned.as_str()) {
+            return keep_only(offered, planned, Rejection::WaitingForGang);
+        }
+    }
+    let Some(gang) = gang else { return reject_all(offered, Rejection::WaitingForGang, true) };
+    match gang.phase {
+        Some(Phase::Invalid) => reject_all(offered, Rejection::GangInvalid, false),
+        Some(Phase::Unsatisfiable) => reject_all(offered, Rejection::GangUnsatisfiable, false),
+        Some(Phase::Released | Phase::Committing | Phase::Bound | Phase::Degraded) => {
+            match gang.place_of(&pod.uid).map(|place| &place.node) {
+                None => reject_all(offered, Rejection::WaitingForGang, true),
+                Some(node) if offered.iter().any(|name| name == node.as_str()) => {
+                    keep_only(offered, node, Rejection::WaitingForGang)
+                }
+                Some(_) => reject_all(offered, Rejection::BeingReplanned, true),
+            }
+        }
+        Some(Phase::Collecting | Phase::Waiting | Phase::Provisioning | Phase::Planned | Phase::Finished) | None => {
+            reject_all(offered, Rejection::WaitingForGang, true)
+        }
+    }
+}
+
+fn filter_single<'a>(snapshot: &Snapshot, pod: &Pod, offered: &'a [String]) -> Filtered<'a> {
+    let mut kept = Vec::with_capacity(offered.len());
+    let mut rejected = Vec::new();
+    for name in offered {
+        if pod.daemon || leaves_promises_whole(snapshot, pod, name) {
+            kept.push(name.as_str());
+        } else {
+            rejected.push((name.as_str(), Rejection::PromisedToGang));
+        }
+    }
+    Filtered::Split { kept, rejected, wake: false }
+}
+
+/// Whether a single pod on `node` leaves every promise there whole. A node without promises costs one look-up; a node
+/// that is not known yet is kept.
+#[must_use]
+pub fn leaves_promises_whole(snapshot: &Snapshot, pod: &Pod, node: &str) -> bool {
+    let Some(promises) = snapshot.promises.get(node).filter(|promises| !promises.is_empty()) else { return true };
+    let (Some(entry), Ok(shape)) = (snapshot.nodes.get(node), &pod.shape) else { return true };
+    let mut free = entry.node.allocatable.clone();
+    free.subtract(&entry.usage.requested);
+    for promise in promises {
+        match &promise.room {
+            PromisedRoom::WholeNode => return false,
+            PromisedRoom::Member(requests) => free.subtract(requests),
+        }
+    }
+    shape.requests.iter().all(|(resource, amount)| free.get(resource.as_str()) >= amount)
+}
+
+fn reject_all(offered: &[String], reason: Rejection, wake: bool) -> Filtered<'_> {
+    let rejected = offered.iter().map(|name| (name.as_str(), reason)).collect();
+    Filtered::Split { kept: Vec::new(), rejected, wake }
+}
+
+fn keep_only<'a>(offered: &'a [String], node: &NodeName, reason: Rejection) -> Filtered<'a> {
+    let (kept, rejected): (Vec<&str>, Vec<&str>) =
+        offered.iter().map(String::as_str).partition(|name| *name == node.as_str());
+    Filtered::Split { kept, rejected: rejected.into_iter().map(|name| (name, reason)).collect(), wake: false }
+}
+
+/// Answers `prioritize`.
+///
+/// Shapes: one score per offered node, in the order of the request. For a pod that asks for an accelerator the scores
+/// are a permutation of `1..=n`, best = n, so that kube-scheduler's random tie-break never decides; for every other
+/// pod all are 0 and the in-tree scores decide. The order packs: the fewest accelerators left free first, so that
+/// whole hosts stay whole.
+#[must_use]
+pub fn prioritize(snapshot: &Snapshot, pod: &Pod, offered: &[String]) -> Vec<i64> {
+    let Ok(shape) = &pod.shape else { return vec![0; offered.len()] };
+    let wanted: Vec<&str> = shape
+        .requests
+        .iter()
+        .filter(|(resource, _)| snapshot.accelerators.iter().any(|accelerator| **accelerator == *resource.as_str()))
+        .map(|(resource, _)| resource.as_str())
+        .collect();
+    if wanted.is_empty() {
+        return vec![0; offered.len()];
+    }
+    let mut order: Vec<(i64, &str, usize)> = offered
+        .iter()
+        .enumerate()
+        .map(|(index, name)| (free_after(snapshot, &wanted, name), name.as_str(), index))
+        .collect();
+    order.sort_unstable();
+    let mut scores = vec![0; offered.len()];
+    let mut score = i64::try_from(offered.len()).unwrap_or(i64::MAX);
+    for (_, _, index) in order {
+        scores[index] = score;
+        score = score.saturating_sub(1);
+    }
+    scores
+}
+
+fn free_after(snapshot: &Snapshot, wanted: &[&str], node: &str) -> i64 {
+    let Some(entry) = snapshot.nodes.get(node) else { return i64::MAX };
+    wanted.iter().fold(0_i64, |sum, resource| {
+        let free = entry.node.allocatable.get(resource).saturating_sub(entry.usage.requested.get(resource));
+        sum.saturating_add(free)
+    })
+}
+
+/// Victims per node as kube-scheduler proposes them.
+pub type Victims = BTreeMap<String, Vec<PodUid>>;
+
+/// Answers `preempt`: which candidate nodes stay.
+///
+/// A member of a gang never preempts: evicting for one member is senseless. Other pods may not evict a gang member
+/// nor take promised room, and a candidate without victims is left out, since kube-scheduler refuses it.
+/// Source: `scheduling.md` 3.6.
+#[must_use]
+pub fn preempt(snapshot: &Snapshot, pod: &Pod, candidates: Victims) -> Victims {
+    match &pod.membership {
+        Membership::Member { .. } | Membership::Unknown => return Victims::new(),
+        Membership::Single => {}
+    }
+    candidates
+        .into_iter()
+        .filter(|(node, victims)| {
+            let promised = snapshot.promises.get(node.as_str()).is_some_and(|promises| !promises.is_empty());
+            let evicts_member = victims
+                .iter()
+                .any(|victim| snapshot.pods.get(victim).is_some_and(|victim| victim.membership != Membership::Single));
+            !victims.is_empty() && !promised && !evicts_member
+        })
+        .collect()
+}
+
+/// What `bind` should do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BindStep {
+    /// The state cannot be trusted.
+    Unready,
+    /// The pod, its membership or its plan is newer than this snapshot: wait for the watch, then look again.
+    Behind,
+    /// Post the binding at once.
+    Post {
+        /// Epoch and rank to write on the pod; `None` for a single pod.
+        place: Option<(u64, u32)>,
+    },
+    /// Stand at the barrier.
+    Arrive {
+        /// The gang.
+        gang: Arc<Gang>,
+    },
+    /// Refuse.
+    Refuse(Rejection),
+}
+
+/// Decides one `bind` call. Source: `scheduling.md` 3.3.
+#[must_use]
+pub fn bind(snapshot: &Snapshot, uid: &PodUid, node: &str) -> BindStep {
+    if !snapshot.synced {
+        return BindStep::Unready;
+    }
+    let Some(pod) = snapshot.pods.get(uid) else { return BindStep::Behind };
+    let gang = match &pod.membership {
+        Membership::Unknown => return BindStep::Behind,
+        Membership::Single => {
+            return if pod.daemon || leaves_promises_whole(snapshot, pod, node) {
+                BindStep::Post { place: None }
+            } else {
+                BindStep::Refuse(Rejection::PromisedToGang)
+            };
+        }
+        Membership::Member { gang, .. } => gang,
+    };
+    let Some(gang) = snapshot.gangs.get(gang) else { return BindStep::Behind };
+    if pod.plan_epoch.is_some_and(|epoch| epoch > gang.epoch) {
+        return BindStep::Behind;
+    }
+    let Some(place) = gang.place_of(uid).filter(|place| place.node.as_str() == node) else {
+        return BindStep::Refuse(Rejection::BeingReplanned);
+    };
+    match gang.phase {
+        Some(Phase::Committing | Phase::Bound) => BindStep::Post { place: Some((gang.epoch, place.rank)) },
+        Some(Phase::Released) => BindStep::Arrive { gang: Arc::clone(gang) },
+        // Planned: the release was sent by a holder of the lease whose `Released` this replica has not seen yet.
+        Some(Phase::Planned) => BindStep::Behind,
+        Some(
+            Phase::Collecting
+            | Phase::Waiting
+            | Phase::Provisioning
+            | Phase::Finished
+            | Phase::Degraded
+            | Phase::Invalid
+            | Phase::Unsatisfiable,
+        )
+        | None => BindStep::Refuse(Rejection::BeingReplanned),
+    }
+}
+
+/// Whether the gang's minimum stands at the barrier: arrivals on their planned node, and members seen bound there.
+///
+/// `arrived` tells whether a pod is waiting for the given node. A pod that ended counts as arrived: it ran.
+#[must_use]
+pub fn barrier_complete(snapshot: &Snapshot, gang: &Gang, arrived: impl Fn(&PodUid, &NodeName) -> bool) -> bool {
+    let standing = gang
+        .places
+        .iter()
+        .filter(|place| {
+            let Some(uid) = &place.uid else { return false };
+            let bound = snapshot
+                .pods
+                .get(uid)
+                .is_some_and(|pod| pod.ended || pod.node.as_ref().is_some_and(|node| *node == place.node));
+            bound || arrived(uid, &place.node)
+        })
+        .count();
+    u32::try_from(standing).unwrap_or(u32::MAX) >= gang.minimum.max(1)
+}
+
+/// Why a commit cannot go ahead now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommitObstacle {
+    /// A member is gone or being deleted.
+    MemberGone,
+    /// A member is bound elsewhere.
+    BoundElsewhere,
+    /// A planned node is gone, not Ready or cordoned.
+    NodeUnfit,
+}
+
+/// Checks members and nodes once more before the commit point.
+pub fn commit_obstacle(snapshot: &Snapshot, gang: &Gang, members: &[PodUid]) -> Result<(), CommitObstacle> {
+    for uid in members {
+        let Some(place) = gang.place_of(uid) else { return Err(CommitObstacle::MemberGone) };
+        let pod = snapshot.pods.get(uid).filter(|pod| !pod.deleting).ok_or(CommitObstacle::MemberGone)?;
+        if pod.node.as_ref().is_some_and(|node| *node != place.node) {
+            return Err(CommitObstacle::BoundElsewhere);
+        }
+        let entry = snapshot.nodes.get(&place.node).ok_or(CommitObstacle::NodeUnfit)?;
+        if !entry.node.ready || entry.node.deleting || entry.node.unschedulable {
+            return Err(CommitObstacle::NodeUnfit);
+        }
+    }
+    Ok(())
+}
+
+/// Sum of what is free on a node for single pods: allocatable − usage − promises. Negative where over-committed.
+#[must_use]
+pub fn free_for_singles(snapshot: &Snapshot, node: &str) -> Option<Resources> {
+    let entry = snapshot.nodes.get(node)?;
+    let mut free = entry.node.allocatable.clone();
+    free.subtract(&entry.usage.requested);
+    for promise in snapshot.promises.get(node).into_iter().flatten() {
+        match &promise.room {
+            PromisedRoom::WholeNode => return Some(Resources::default()),
+            PromisedRoom::Member(requests) => free.subtract(requests),
+        }
+    }
+    Some(free)
+}

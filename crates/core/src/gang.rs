@@ -1,0 +1,338 @@
+//! A gang's state: what was recognised, and where its durable plan stands.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::names::{NodeName, ObjectKey, PodUid};
+use crate::node::Usage;
+use crate::plan::LevelUse;
+use crate::pod::Shape;
+
+/// Phase of a gang. Every arrow between two phases is one conditional write of the Gang's status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Phase {
+    /// Not all members needed are there yet.
+    Collecting,
+    /// Complete, but there is no room and none can be bought now.
+    Waiting,
+    /// Nodes are being bought.
+    Provisioning,
+    /// A plan is persisted; its capacity is promised.
+    Planned,
+    /// The members were sent to kube-scheduler.
+    Released,
+    /// The minimum stood at the barrier; bindings are being written. From here only forward.
+    Committing,
+    /// Every place with a live pod is bound.
+    Bound,
+    /// All members ended.
+    Finished,
+    /// A member or node was lost after the commit point.
+    Degraded,
+    /// A wish cannot be read.
+    Invalid,
+    /// No pool could ever hold it.
+    Unsatisfiable,
+}
+
+impl Phase {
+    /// All phases, in the order of a gang's life.
+    pub const ALL: [Self; 11] = [
+        Self::Collecting,
+        Self::Waiting,
+        Self::Provisioning,
+        Self::Planned,
+        Self::Released,
+        Self::Committing,
+        Self::Bound,
+        Self::Finished,
+        Self::Degraded,
+        Self::Invalid,
+        Self::Unsatisfiable,
+    ];
+
+    /// The word in the status.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Collecting => "Collecting",
+            Self::Waiting => "Waiting",
+            Self::Provisioning => "Provisioning",
+            Self::Planned => "Planned",
+            Self::Released => "Released",
+            Self::Committing => "Committing",
+            Self::Bound => "Bound",
+            Self::Finished => "Finished",
+            Self::Degraded => "Degraded",
+            Self::Invalid => "Invalid",
+            Self::Unsatisfiable => "Unsatisfiable",
+        }
+    }
+
+    /// Reads the word; `None` for a word of a version this code does not know.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|phase| phase.as_str() == word)
+    }
+
+    /// Whether places of the plan promise capacity.
+    #[must_use]
+    pub fn promises(self) -> bool {
+        match self {
+            Self::Planned | Self::Released | Self::Committing | Self::Bound | Self::Degraded => true,
+            Self::Collecting
+            | Self::Waiting
+            | Self::Provisioning
+            | Self::Finished
+            | Self::Invalid
+            | Self::Unsatisfiable => false,
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What the pods and their owners say about a gang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recognised {
+    /// Namespace and name of the Gang object.
+    pub key: ObjectKey,
+    /// The convention, the identity as written, and the outermost known owner.
+    pub source: Source,
+    /// Members expected; `None` while it is not known.
+    pub size: Option<u32>,
+    /// Members needed to start.
+    pub min: Option<u32>,
+    /// Wishes, as written.
+    pub wishes: RawWishes,
+    /// A wish that cannot be read: the gang is invalid.
+    pub invalid: Option<Invalid>,
+    /// Name of the ProvisioningRequest whose booked nodes the gang uses.
+    pub booking: Option<Arc<str>>,
+}
+
+/// Where a gang was recognised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Name of the convention.
+    pub convention: &'static str,
+    /// The gang's name as written.
+    pub identity: Arc<str>,
+    /// The outermost known owner.
+    pub owner: Option<Owner>,
+}
+
+/// An owner reference.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner {
+    /// API version.
+    pub api_version: Arc<str>,
+    /// Kind.
+    pub kind: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+    /// UID.
+    pub uid: Arc<str>,
+}
+
+/// Wishes as the user wrote them, each with the key it came from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawWishes {
+    /// Required level.
+    pub required: Option<RawWish>,
+    /// Preferred level.
+    pub preferred: Option<RawWish>,
+    /// Placement group.
+    pub placement_group: Option<RawWish>,
+}
+
+/// One wish and the key it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawWish {
+    /// The value.
+    pub value: Arc<str>,
+    /// The annotation.
+    pub key: &'static str,
+}
+
+/// Why a gang is invalid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    /// One word: `UnknownLevel`, `BadNumber`, `HalfWish`, `TooManyMembers`, `BadName`, `GangIdentityConflict`.
+    pub reason: &'static str,
+    /// Names key, value and remedy.
+    pub message: String,
+}
+
+/// The durable state of a gang: its Gang object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gang {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// UID.
+    pub uid: Arc<str>,
+    /// The version every write is conditional on.
+    pub resource_version: Arc<str>,
+    /// Phase; `None` for one of a version this code does not know: the object is left alone.
+    pub phase: Option<Phase>,
+    /// Counter of plans.
+    pub epoch: u64,
+    /// Counter of purchases.
+    pub round: u32,
+    /// When the phase was entered.
+    pub since: Option<Timestamp>,
+    /// Members that must stand at the barrier.
+    pub minimum: u32,
+    /// The plan; empty if there is none.
+    pub places: Vec<GangPlace>,
+    /// Domains used per level.
+    pub levels: Vec<LevelUse>,
+    /// Name of the NodeBatch bought for it.
+    pub batch: Option<Arc<str>>,
+    /// Why it waits.
+    pub waiting: Option<Waiting>,
+    /// `members` as it stands in the status.
+    pub members: Arc<str>,
+    /// Creation time: gangs are planned in this order.
+    pub created: Option<Timestamp>,
+    /// Has a deletion timestamp.
+    pub deleting: bool,
+}
+
+/// One place of the durable plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GangPlace {
+    /// Role name.
+    pub role: Arc<str>,
+    /// Rank within the role.
+    pub rank: u32,
+    /// The pod; `None` while it does not exist.
+    pub uid: Option<PodUid>,
+    /// Pod name, for people.
+    pub pod: Option<Arc<str>>,
+    /// The node.
+    pub node: NodeName,
+}
+
+/// Why a gang does not run yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// One word.
+    pub reason: Arc<str>,
+    /// A sentence a person can act on.
+    pub message: Arc<str>,
+    /// When it is tried again at the latest.
+    pub next_try: Option<Timestamp>,
+}
+
+impl Gang {
+    /// The place of a pod in the plan.
+    #[must_use]
+    pub fn place_of(&self, uid: &PodUid) -> Option<&GangPlace> {
+        self.places.iter().find(|place| place.uid.as_ref() == Some(uid))
+    }
+}
+
+/// A pod of the cluster, gang member or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// UID.
+    pub uid: PodUid,
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// The version patches are conditional on.
+    pub resource_version: Arc<str>,
+    /// What it needs. An error text if the object cannot be read.
+    pub shape: Result<Arc<Shape>, Arc<str>>,
+    /// What it holds on its node once it is there.
+    pub held: Arc<Usage>,
+    /// `spec.nodeName`.
+    pub node: Option<NodeName>,
+    /// `status.nominatedNodeName`.
+    pub nominated: Option<NodeName>,
+    /// `status.phase` is Succeeded or Failed.
+    pub ended: bool,
+    /// `status.phase` is Running.
+    pub running: bool,
+    /// Has a deletion timestamp.
+    pub deleting: bool,
+    /// Carries our gate.
+    pub gated: bool,
+    /// Carries gates of others.
+    pub foreign_gates: bool,
+    /// `muster.dev/plan-epoch`, if it is a number.
+    pub plan_epoch: Option<u64>,
+    /// `muster.dev/planned-node`.
+    pub planned_node: Option<NodeName>,
+    /// One of our profiles schedules it.
+    pub ours: bool,
+    /// Owned by a DaemonSet or Node.
+    pub daemon: bool,
+    /// Creation time.
+    pub created: Option<Timestamp>,
+    /// Reason and message of `PodScheduled=False`.
+    pub unscheduled: Option<(Arc<str>, Arc<str>)>,
+    /// Of which gang it is.
+    pub membership: Membership,
+}
+
+impl Pod {
+    /// Whether the pod holds room on its node.
+    #[must_use]
+    pub fn holds_room(&self) -> bool {
+        self.node.is_some() && !self.ended
+    }
+
+    /// Whether the pod counts as a member of its gang.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        !self.deleting && !self.ended
+    }
+}
+
+/// Of which gang a pod is. *Unknown is not "no gang".*
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Membership {
+    /// Its controller chain is not known up to the root.
+    Unknown,
+    /// A fully resolved chain without a gang.
+    Single,
+    /// A member.
+    Member {
+        /// The Gang object.
+        gang: ObjectKey,
+        /// Role name; empty for the only role.
+        role: Arc<str>,
+        /// The rank it claims.
+        rank: RankClaim,
+    },
+}
+
+impl Membership {
+    /// The gang, if it is a member.
+    #[must_use]
+    pub fn gang(&self) -> Option<&ObjectKey> {
+        match self {
+            Self::Member { gang, .. } => Some(gang),
+            Self::Unknown | Self::Single => None,
+        }
+    }
+}
+
+/// The rank a member claims.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RankClaim {
+    /// An integer.
+    Rank(u32),
+    /// None.
+    Missing,
+    /// Not an integer.
+    NotInteger(Arc<str>),
+}

@@ -1,0 +1,287 @@
+//! The problem of placing one gang, and the answer: both are data.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::names::{NodeName, ObjectKey, PodUid};
+use crate::node::{Node, Usage};
+use crate::pod::Shape;
+use crate::topology::{Levels, SplitLabel};
+
+/// Everything one planning run may look at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// Topology levels, top to bottom; the last is the host.
+    pub levels: Levels,
+    /// Candidate nodes in any order; the answer does not depend on it.
+    pub hosts: Vec<Host>,
+    /// The gang.
+    pub gang: GangRequest,
+}
+
+/// A node and what already holds room on it. Promises to other gangs are part of `usage`; what the gang's own bound
+/// members hold is, too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// The node.
+    pub node: Arc<Node>,
+    /// What holds room on it.
+    pub usage: Arc<Usage>,
+}
+
+/// A gang as the planner needs it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GangRequest {
+    /// Namespace and name of the Gang.
+    pub key: ObjectKey,
+    /// Roles in the gang's rank order: leader-like first, then as the owner declares them.
+    pub roles: Vec<Role>,
+    /// Topology wishes.
+    pub wishes: Wishes,
+}
+
+/// Members with one template.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Role {
+    /// Name; empty for the only role.
+    pub name: Arc<str>,
+    /// What every member of the role needs.
+    pub shape: Shape,
+    /// Members needed to start; the rest are elastic.
+    pub min: u32,
+    /// One entry per place of the role, in rank order. Its length is the role's count.
+    pub places: Vec<RolePlace>,
+}
+
+/// One place of a role: its rank is its index in [`Role::places`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RolePlace {
+    /// The pod that holds the place, if it exists already.
+    pub uid: Option<PodUid>,
+    /// The node the member is already bound to: fixed, and already in that host's usage.
+    pub bound: Option<NodeName>,
+}
+
+/// Topology wishes, as indices into [`Problem::levels`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wishes {
+    /// All members inside one domain of this level. `None`: no cap (the default cap, the zone, is filled in by who
+    /// builds the request).
+    pub required: Option<LevelIndex>,
+    /// Try this level; changes no placement, only what the report says.
+    pub preferred: Option<LevelIndex>,
+}
+
+/// Index into the configured levels; 0 is the top.
+pub type LevelIndex = usize;
+
+/// Choices of the operator that change what is best.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// What comes first: fewest domains or least fragmentation.
+    pub placement: Placement,
+    /// How far elastic members may reach.
+    pub elastic: Elastic,
+}
+
+/// Where members beyond the minimum may go: the place of the objective's field 3.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Elastic {
+    /// As many as fit inside the required level, whatever domains that takes: field 3 directly after field 1.
+    #[default]
+    Spread,
+    /// Only as many as fit without one domain more than the minimum needs: field 3 in its own place.
+    Inside,
+}
+
+/// Order of the objective's fields 2 and 4.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Placement {
+    /// Fewest domains per level first.
+    #[default]
+    Locality,
+    /// Fewest broken domains first.
+    Packing,
+}
+
+/// Bound on the work of a search, in iterations, never in time: a plan replays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SearchBudget {
+    /// Iterations.
+    pub iterations: u64,
+}
+
+impl Default for SearchBudget {
+    fn default() -> Self {
+        // Exact planning of one shape needs no search; the budget bounds later refinements.
+        Self { iterations: 100_000 }
+    }
+}
+
+/// The only source of arbitrary choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seed(pub u64);
+
+/// Where every member goes. Immutable; execution has no choices left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Version of this structure.
+    pub version: u32,
+    /// The gang.
+    pub gang: ObjectKey,
+    /// Places in role order, then rank order. Empty if the gang does not fit.
+    pub places: Vec<Place>,
+}
+
+impl Plan {
+    /// The version this code writes.
+    pub const VERSION: u32 = 1;
+}
+
+/// One member's place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Index into [`GangRequest::roles`].
+    pub role: usize,
+    /// Rank within the role.
+    pub rank: u32,
+    /// The pod, if it exists already.
+    pub uid: Option<PodUid>,
+    /// The node.
+    pub node: NodeName,
+    /// Whether the member runs there already.
+    pub bound: bool,
+}
+
+/// Why the plan is what it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[must_use = "an unread report is not actionable"]
+pub struct Report {
+    /// `None` if the gang is placed.
+    pub refusal: Option<Refusal>,
+    /// One entry per configured level, top to bottom; `used` is 0 where nothing is placed.
+    pub levels: Vec<LevelUse>,
+    /// Ring edges (rank r to r+1, last to first) whose ends lie in different domains, per level.
+    pub ring_crossings: Vec<u32>,
+    /// The preferred level, if it was asked for and missed.
+    pub preferred_missed: Option<LevelIndex>,
+    /// Elastic members without a place; 0 if the gang is refused.
+    pub unplaced: u32,
+    /// Warnings: label values under several parents, at most one per level.
+    pub splits: Vec<SplitLabel>,
+    /// Work done, for gates that must not depend on time.
+    pub work: Work,
+}
+
+/// Domains used at one level.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LevelUse {
+    /// Label key of the level.
+    pub key: Arc<str>,
+    /// Distinct domains that hold a member, bound ones included.
+    pub used: u32,
+    /// The fewest possible on this snapshot, given the fields above it in the objective.
+    pub optimum: u32,
+}
+
+/// Work counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// Vertices of the topology tree visited.
+    pub vertices: u64,
+    /// Cells merged.
+    pub cells: u64,
+}
+
+/// Why a gang cannot be placed on the nodes of the problem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Refusal {
+    /// The pods carry a constraint the planner does not model.
+    Unsupported {
+        /// Role name.
+        role: Arc<str>,
+        /// The constraint.
+        constraint: Arc<str>,
+    },
+    /// More than one shape among the members.
+    MixedShapes {
+        /// Number of different shapes.
+        shapes: usize,
+    },
+    /// A role that can never reach its minimum.
+    MinimumAboveCount {
+        /// Role name.
+        role: Arc<str>,
+        /// Members needed to start.
+        min: u32,
+        /// Places the role has.
+        count: u32,
+    },
+    /// The required level is not among the configured ones.
+    UnknownLevel {
+        /// The index asked for.
+        level: LevelIndex,
+    },
+    /// A bound member stands outside what `required` allows, or on a node that is gone.
+    BoundOutside {
+        /// The node.
+        node: NodeName,
+    },
+    /// Not enough room inside any domain of the required level.
+    DoesNotFit(Shortfall),
+}
+
+/// How far the best domain is from holding the gang, and what is in the way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shortfall {
+    /// Members that must still be placed to reach every role's minimum.
+    pub needed: u32,
+    /// Members bound already. With a required level they decide the domain.
+    pub bound: u32,
+    /// The level all members must share, as an index into `best`.
+    pub required: Option<LevelIndex>,
+    /// Members that all nodes together could still take.
+    pub total: u32,
+    /// Per level from the top: the domain with most room and how many more members it could take. Only domains that
+    /// can satisfy a wish for the level and that are compatible with the bound members.
+    pub best: Vec<BestDomain>,
+    /// The nearest level above the required one with a domain that could take all that is needed.
+    pub wider: Option<LevelIndex>,
+    /// Nodes that cannot satisfy the required level for want of its label.
+    pub unlabelled: u32,
+    /// Nodes by blocking reason, most nodes first, then by text.
+    pub blocked: Vec<Blocked>,
+}
+
+/// The domain of a level with most room.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BestDomain {
+    /// Name of the level.
+    pub level: Arc<str>,
+    /// Label key of the level.
+    pub key: Arc<str>,
+    /// Path of the domain, top to bottom, joined with `/`; empty if no node has the level.
+    pub domain: Arc<str>,
+    /// Further members it could hold.
+    pub holds: u32,
+}
+
+/// A reason and how many nodes it blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blocked {
+    /// The reason.
+    pub reason: crate::fit::Misfit,
+    /// Nodes.
+    pub nodes: u32,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        crate::planner::explain::refusal(self, f)
+    }
+}

@@ -1,0 +1,157 @@
+//! The objective vector, packed so that adding and comparing it costs a few instructions.
+//!
+//! Every field is a non-negative integer with a bound known before the search. Fields lie side by side in 64-bit limbs,
+//! most important first, none across two limbs: limb-wise addition is then addition of vectors, because no sum of a
+//! search exceeds its field's bound, and comparing limbs from the first on is comparing vectors.
+
+use std::fmt::Debug;
+
+use super::room::Room;
+use crate::plan::Placement;
+
+/// A packed vector of costs.
+pub(super) trait Cost: Copy + Ord + Debug {
+    /// Number of 64-bit limbs.
+    const LIMBS: usize;
+    /// All fields 0.
+    const ZERO: Self;
+    /// Larger than every cost a search can reach.
+    const MAX: Self;
+
+    /// A vector that is 0 but for `value`, shifted within one limb.
+    fn field(at: Field, value: u64) -> Self;
+
+    /// The sum, field by field.
+    fn plus(self, other: Self) -> Self;
+
+    /// Keeps the fields set in `mask`.
+    fn masked(self, mask: Self) -> Self;
+}
+
+/// Where a field lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Field {
+    limb: usize,
+    shift: u32,
+}
+
+/// Where every field of every level lies.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    /// Field 2: domains used, per level.
+    pub(super) used: Vec<Field>,
+    /// Field 4, first part: domains broken, per level.
+    pub(super) broken: Vec<Field>,
+    /// Field 4, second part: slots left over in touched domains, per level.
+    pub(super) left: Vec<Field>,
+    /// Limbs needed.
+    pub(super) limbs: usize,
+    used_bounds: Vec<u64>,
+}
+
+/// Two limbs in one integer: enough for most clusters.
+impl Cost for u128 {
+    const LIMBS: usize = 2;
+    const ZERO: Self = 0;
+    const MAX: Self = Self::MAX;
+
+    fn field(at: Field, value: u64) -> Self {
+        Self::from(value) << (at.shift + if at.limb == 0 { 64 } else { 0 })
+    }
+
+    fn plus(self, other: Self) -> Self {
+        self + other
+    }
+
+    fn masked(self, mask: Self) -> Self {
+        self & mask
+    }
+}
+
+/// Any number of limbs.
+impl<const N: usize> Cost for [u64; N] {
+    const LIMBS: usize = N;
+    const ZERO: Self = [0; N];
+    const MAX: Self = [u64::MAX; N];
+
+    fn field(at: Field, value: u64) -> Self {
+        let mut cost = Self::ZERO;
+        cost[at.limb] = value << at.shift;
+        cost
+    }
+
+    fn plus(mut self, other: Self) -> Self {
+        for (limb, more) in self.iter_mut().zip(other) {
+            *limb += more;
+        }
+        self
+    }
+
+    fn masked(mut self, mask: Self) -> Self {
+        for (limb, keep) in self.iter_mut().zip(mask) {
+            *limb &= keep;
+        }
+        self
+    }
+}
+
+impl Layout {
+    /// Lays the fields out for a gang of which `limit` members are to be placed.
+    pub(super) fn new(placement: Placement, room: &Room, limit: u64) -> Self {
+        let counts: Vec<u64> = room.slots.iter().map(|slots| limit.min(slots.len() as u64)).collect();
+        // Every level holds the same slots in total; a sum of leftovers cannot exceed it.
+        let total: u64 = room.slots.first().map_or(0, |slots| slots.iter().sum());
+        let totals = vec![total; counts.len()];
+        let mut packer = Packer { limb: 0, free: u64::BITS };
+        let (used, broken, left) = match placement {
+            Placement::Locality => {
+                let used = packer.fields(&counts);
+                (used, packer.fields(&counts), packer.fields(&totals))
+            }
+            Placement::Packing => {
+                let broken = packer.fields(&counts);
+                let left = packer.fields(&totals);
+                (packer.fields(&counts), broken, left)
+            }
+        };
+        Self { used, broken, left, limbs: packer.limb + 1, used_bounds: counts }
+    }
+
+    /// The bits of field 2.
+    pub(super) fn used_mask<C: Cost>(&self) -> C {
+        let bits = |(field, bound): (&Field, &u64)| C::field(*field, low_bits(bits_for(*bound)));
+        self.used.iter().zip(&self.used_bounds).map(bits).fold(C::ZERO, C::plus)
+    }
+}
+
+/// Hands out bits from the most significant down.
+struct Packer {
+    limb: usize,
+    free: u32,
+}
+
+impl Packer {
+    fn fields(&mut self, bounds: &[u64]) -> Vec<Field> {
+        bounds
+            .iter()
+            .map(|bound| {
+                let width = bits_for(*bound);
+                if width > self.free {
+                    self.limb += 1;
+                    self.free = u64::BITS;
+                }
+                self.free -= width;
+                // A field without bits holds only zeros: any place does, but a shift by 64 would overflow.
+                Field { limb: self.limb, shift: self.free.min(u64::BITS - 1) }
+            })
+            .collect()
+    }
+}
+
+fn bits_for(bound: u64) -> u32 {
+    u64::BITS - bound.leading_zeros()
+}
+
+fn low_bits(width: u32) -> u64 {
+    1_u64.checked_shl(width).map_or(u64::MAX, |power| power - 1)
+}

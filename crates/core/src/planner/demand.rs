@@ -1,0 +1,74 @@
+//! What a gang asks for: one shape, how many members at least and at most, and what is fixed already.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::names::NodeName;
+use crate::plan::{GangRequest, Problem, Refusal};
+use crate::pod::Shape;
+
+/// The demand of a gang whose roles share one shape.
+#[derive(Debug)]
+pub(super) struct Demand<'p> {
+    /// The shape of every member.
+    pub(super) shape: &'p Shape,
+    /// Unbound members needed to reach every role's minimum.
+    pub(super) must: u32,
+    /// Unbound members in all.
+    pub(super) may: u32,
+    /// Bound members per host, in the order of `problem.hosts`.
+    pub(super) bound: Vec<u32>,
+    /// Hosts of the bound members, as indices into `problem.hosts`, in rank order.
+    pub(super) bound_hosts: Vec<usize>,
+}
+
+impl<'p> Demand<'p> {
+    /// Reads the gang; `None` if it has no place at all. `index` gives a node's index in `problem.hosts`.
+    ///
+    /// Errors: the first of unknown level, unsupported constraint, mixed shapes, impossible minimum, bound to a node
+    /// that is gone. Source: a constraint that is not modelled refuses the gang before anything is released
+    /// (planner.md, section 1).
+    pub(super) fn new(problem: &'p Problem, index: &FxHashMap<&NodeName, usize>) -> Result<Option<Self>, Refusal> {
+        let GangRequest { key: _, roles, wishes } = &problem.gang;
+        for level in [wishes.required, wishes.preferred].into_iter().flatten() {
+            if level >= problem.levels.len() {
+                return Err(Refusal::UnknownLevel { level });
+            }
+        }
+        for role in roles {
+            if let Some(constraint) = role.shape.unsupported.first() {
+                return Err(Refusal::Unsupported { role: role.name.clone(), constraint: constraint.clone() });
+            }
+        }
+        let shapes: FxHashSet<&Shape> =
+            roles.iter().filter(|role| !role.places.is_empty()).map(|role| &role.shape).collect();
+        if shapes.len() > 1 {
+            return Err(Refusal::MixedShapes { shapes: shapes.len() });
+        }
+        for role in roles {
+            if role.min as usize > role.places.len() {
+                let count = count(role.places.len());
+                return Err(Refusal::MinimumAboveCount { role: role.name.clone(), min: role.min, count });
+            }
+        }
+        let Some(shape) = shapes.into_iter().next() else { return Ok(None) };
+
+        let mut demand = Self { shape, must: 0, may: 0, bound: vec![0; problem.hosts.len()], bound_hosts: Vec::new() };
+        for role in roles {
+            let mut bound = 0;
+            for node in role.places.iter().filter_map(|place| place.bound.as_ref()) {
+                let host = *index.get(node).ok_or_else(|| Refusal::BoundOutside { node: node.clone() })?;
+                demand.bound[host] += 1;
+                demand.bound_hosts.push(host);
+                bound += 1;
+            }
+            demand.must += role.min.saturating_sub(bound);
+            demand.may += count(role.places.len()) - bound;
+        }
+        Ok(Some(demand))
+    }
+}
+
+/// Saturates: no gang has more members than `u32` can count.
+fn count(places: usize) -> u32 {
+    u32::try_from(places).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,100 @@
+//! Text of refusals, made in one place from typed reasons: CLI, events, status and dashboard say the same.
+
+use std::fmt::{self, Write};
+
+use crate::plan::{BestDomain, Refusal, Shortfall};
+
+/// Reasons named one by one; the nodes of all others are counted together, so that an event stays readable.
+const REASONS_SHOWN: usize = 5;
+
+/// Writes a refusal as a lower-case fragment without the character `%`, which kube-scheduler and event sinks would read
+/// as a formatting verb.
+///
+/// Errors: those of the formatter.
+pub fn refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let out = &mut Plain(f);
+    match refusal {
+        Refusal::Unsupported { role, constraint } if role.is_empty() => {
+            write!(out, "the members carry a constraint that is not modelled: {constraint}")
+        }
+        Refusal::Unsupported { role, constraint } => {
+            write!(out, "role {role} carries a constraint that is not modelled: {constraint}")
+        }
+        Refusal::MixedShapes { shapes } => {
+            write!(out, "the members have {shapes} different shapes, only gangs of one shape can be placed")
+        }
+        Refusal::MinimumAboveCount { role, min, count } if role.is_empty() => {
+            write!(out, "needs at least {min} members but has {count}")
+        }
+        Refusal::MinimumAboveCount { role, min, count } => {
+            write!(out, "role {role} needs at least {min} members but has {count}")
+        }
+        Refusal::UnknownLevel { level } => write!(out, "topology level number {level} is not configured"),
+        Refusal::BoundOutside { node } => {
+            write!(out, "a member is bound to node {node}, outside the domain the gang requires")
+        }
+        Refusal::DoesNotFit(shortfall) => does_not_fit(shortfall, out),
+    }
+}
+
+fn does_not_fit(shortfall: &Shortfall, out: &mut Plain<'_, '_>) -> fmt::Result {
+    let Shortfall { needed, bound, required, total, best, wider, unlabelled, blocked } = shortfall;
+    write!(out, "needs {needed} ")?;
+    if *bound > 0 {
+        out.write_str("more ")?;
+    }
+    out.write_str(if *needed == 1 { "member" } else { "members" })?;
+    if *bound > 0 {
+        write!(out, " beside {bound} bound")?;
+    }
+    match required.and_then(|level| best.get(level)) {
+        None => write!(out, ", all nodes together hold {total}")?,
+        Some(BestDomain { level, key, domain, holds: _ }) if domain.is_empty() => {
+            write!(out, " in one {level}, no node has the label {key}")?;
+        }
+        Some(BestDomain { level, key: _, domain, holds }) => {
+            write!(out, " in one {level}, the best {level} {domain} holds {holds}")?;
+        }
+    }
+
+    let mut separator = ": ";
+    for reason in blocked.iter().take(REASONS_SHOWN) {
+        write!(out, "{separator}{} {}", nodes(reason.nodes), reason.reason)?;
+        separator = ", ";
+    }
+    let others = blocked.iter().skip(REASONS_SHOWN).fold(0_u32, |sum, reason| sum.saturating_add(reason.nodes));
+    if others > 0 {
+        write!(out, "{separator}{} blocked by other reasons", nodes(others))?;
+        separator = ", ";
+    }
+    if let Some(BestDomain { level, key: _, domain: _, holds: _ }) =
+        required.and_then(|level| best.get(level)).filter(|_| *unlabelled > 0)
+    {
+        write!(out, "{separator}{} without a label for {level}", nodes(*unlabelled))?;
+    }
+    match wider.and_then(|level| best.get(level)) {
+        None => Ok(()),
+        Some(BestDomain { level, key: _, domain, holds }) => {
+            write!(out, "; would fit if only one {level} were required: {domain} holds {holds}")
+        }
+    }
+}
+
+fn nodes(count: u32) -> String {
+    if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") }
+}
+
+/// Replaces the one character that must not appear, whatever names and labels contain.
+struct Plain<'a, 'f>(&'a mut fmt::Formatter<'f>);
+
+impl Write for Plain<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for (index, part) in text.split('%').enumerate() {
+            if index > 0 {
+                self.0.write_char('_')?;
+            }
+            self.0.write_str(part)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,365 @@
+//! The (min, +) tree knapsack: how many members every host takes.
+//!
+//! A *table* of a domain gives, for every number of members up to what it holds, the least cost of placing exactly that
+//! many inside it. The table of a domain is the merge of its children's tables plus the domain's own cost. Children are
+//! merged pairwise along a balanced split of their order, so that equal runs of equal domains share one table (tables
+//! are interned by what they were made from), and so that back-tracking needs no more than these same tables.
+//!
+//! Where the objective starts with the number of domains (locality), the number of children a domain needs is decided
+//! before anything else: children that cannot belong to so small a set are dropped, and where one child suffices
+//! nothing is merged at all. [`Pruning::Off`] skips this and must give the same answer.
+
+use std::ops::Range;
+
+use rustc_hash::FxHashMap;
+
+use super::cost::{Cost, Layout};
+use super::room::Room;
+use crate::plan::{LevelIndex, Placement, Work};
+use crate::topology::Tree;
+
+/// Whether choices that cannot be optimal are skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pruning {
+    /// Skip them.
+    On,
+    /// Merge everything; for tests of the pruning itself.
+    Off,
+}
+
+/// Tables of one problem, made as they are needed.
+#[derive(Debug)]
+pub(super) struct Solver<'a, C> {
+    tree: &'a Tree,
+    room: &'a Room,
+    layout: &'a Layout,
+    prune: bool,
+    /// No table is longer than this many members plus one.
+    limit: usize,
+    cells: Vec<C>,
+    tables: Vec<Range<usize>>,
+    by_domain: Vec<Vec<Option<TableId>>>,
+    by_class: FxHashMap<Class, TableId>,
+    by_pair: FxHashMap<(TableId, TableId), TableId>,
+    work: Work,
+}
+
+type TableId = u32;
+
+/// Everything that decides a domain's table: domains of equal class share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Class {
+    level: LevelIndex,
+    slots: u64,
+    whole: bool,
+    bound: bool,
+    /// Merge of the children; `None` for a host.
+    below: Option<TableId>,
+}
+
+/// Which children of a domain can take part in an optimal placement.
+enum Branch {
+    /// Exactly one of these takes everything.
+    One(Vec<usize>),
+    /// Any of these.
+    Some(Vec<usize>),
+}
+
+impl<'a, C: Cost> Solver<'a, C> {
+    /// A solver for at most `limit` new members.
+    pub(super) fn new(
+        tree: &'a Tree,
+        room: &'a Room,
+        layout: &'a Layout,
+        placement: Placement,
+        pruning: Pruning,
+        limit: usize,
+    ) -> Self {
+        let prune = match (placement, pruning) {
+            (Placement::Locality, Pruning::On) => true,
+            // The number of domains is not what decides first, so it rules nothing out.
+            (Placement::Packing, _) | (_, Pruning::Off) => false,
+        };
+        let by_domain = room.slots.iter().map(|slots| vec![None; slots.len()]).collect();
+        Self {
+            tree,
+            room,
+            layout,
+            prune,
+            limit,
+            cells: Vec::new(),
+            tables: Vec::new(),
+            by_domain,
+            by_class: FxHashMap::default(),
+            by_pair: FxHashMap::default(),
+            work: Work::default(),
+        }
+    }
+
+    /// Work done so far.
+    pub(super) fn work(&self) -> Work {
+        self.work
+    }
+
+    /// Least cost of placing exactly `members` in some domains of one level, which together must hold as many.
+    pub(super) fn value_among(&mut self, level: LevelIndex, domains: Range<usize>, members: usize) -> C {
+        match self.branch(level, domains, members) {
+            Branch::One(candidates) => self.best_of(level, &candidates, members).1,
+            Branch::Some(parts) => match parts.as_slice() {
+                [] => C::ZERO,
+                [only] => self.value(level, *only, members),
+                parts => {
+                    let (left, right) = parts.split_at(parts.len() / 2);
+                    let (left, right) = (self.run(level, left), self.run(level, right));
+                    self.splits(left, right, members).map(|(_, cost)| cost).min().unwrap_or(C::MAX)
+                }
+            },
+        }
+    }
+
+    /// Least cost of placing exactly `members` inside one domain, which must hold as many.
+    pub(super) fn value(&mut self, level: LevelIndex, domain: usize, members: usize) -> C {
+        self.work.vertices += 1;
+        let own = self.own(level, domain, members);
+        match self.children(level, domain) {
+            None => own,
+            Some(children) => own.plus(self.value_among(level + 1, children, members)),
+        }
+    }
+
+    /// Cost of a domain itself when it takes `members`, whatever happens inside it.
+    pub(super) fn own(&self, level: LevelIndex, domain: usize, members: usize) -> C {
+        let slots = self.room.slots[level][domain];
+        let taken = members as u64;
+        let mut cost = C::ZERO;
+        if self.room.bound[level][domain] > 0 {
+            // Used and touched already; only what it can still take changes the leftover, so a constant is left out.
+            cost = cost.plus(C::field(self.layout.left[level], self.cap(level, domain) as u64 - taken));
+        } else if members > 0 {
+            cost = cost.plus(C::field(self.layout.used[level], 1));
+            cost = cost.plus(C::field(self.layout.left[level], slots - taken));
+        }
+        if self.room.whole[level][domain] && 0 < taken && taken < slots {
+            cost = cost.plus(C::field(self.layout.broken[level], 1));
+        }
+        cost
+    }
+
+    /// Among all optimal placements of one of the numbers in `sums` inside some domains of one level, the one whose
+    /// host counts in depth-first order are lexicographically largest; returns its number. `sums` is not empty.
+    pub(super) fn assign_among(
+        &mut self,
+        level: LevelIndex,
+        domains: Range<usize>,
+        sums: &[usize],
+        counts: &mut [u32],
+    ) -> usize {
+        if let [members] = *sums {
+            match self.branch(level, domains, members) {
+                Branch::One(candidates) => {
+                    let (domain, _) = self.best_of(level, &candidates, members);
+                    self.assign(level, domain, sums, counts)
+                }
+                Branch::Some(parts) => self.assign_run(level, &parts, sums, counts),
+            }
+        } else {
+            let parts = self.open(level, domains);
+            self.assign_run(level, &parts, sums, counts)
+        }
+    }
+
+    /// [`Self::assign_among`] for one domain.
+    pub(super) fn assign(&mut self, level: LevelIndex, domain: usize, sums: &[usize], counts: &mut [u32]) -> usize {
+        let most = sums.last().copied().unwrap_or(0);
+        if most == 0 {
+            return 0;
+        }
+        match self.children(level, domain) {
+            None => {
+                counts[domain] = u32::try_from(most).expect("a gang has fewer members than u32 can count");
+                most
+            }
+            Some(children) => self.assign_among(level + 1, children, sums, counts),
+        }
+    }
+
+    fn assign_run(&mut self, level: LevelIndex, parts: &[usize], sums: &[usize], counts: &mut [u32]) -> usize {
+        let (left, right) = match parts {
+            [] => return 0,
+            [only] => return self.assign(level, *only, sums, counts),
+            parts => parts.split_at(parts.len() / 2),
+        };
+        let (left_table, right_table) = (self.run(level, left), self.run(level, right));
+        let best: Vec<C> = sums
+            .iter()
+            .map(|sum| self.splits(left_table, right_table, *sum).map(|(_, cost)| cost).min().unwrap_or(C::MAX))
+            .collect();
+        // Different sums stay in the race together: the first host alone may decide between them.
+        let mut open = vec![false; self.table(left_table).len()];
+        for (sum, best) in sums.iter().zip(&best) {
+            for (taken, cost) in self.splits(left_table, right_table, *sum) {
+                open[taken] |= cost == *best;
+            }
+        }
+        let left_sums: Vec<usize> = (0..open.len()).filter(|taken| open[*taken]).collect();
+        let taken = self.assign_run(level, left, &left_sums, counts);
+        let right_sums: Vec<usize> = sums
+            .iter()
+            .zip(&best)
+            .filter(|(sum, best)| {
+                let rest = sum.checked_sub(taken).and_then(|rest| self.table(right_table).get(rest));
+                rest.is_some_and(|rest| self.table(left_table)[taken].plus(*rest) == **best)
+            })
+            .map(|(sum, _)| sum - taken)
+            .collect();
+        taken + self.assign_run(level, right, &right_sums, counts)
+    }
+
+    /// The cheapest domain to take everything, the first of several: members in an earlier domain are
+    /// lexicographically larger counts.
+    fn best_of(&mut self, level: LevelIndex, candidates: &[usize], members: usize) -> (usize, C) {
+        let mut best = (0, C::MAX);
+        for &domain in candidates {
+            let cost = self.value(level, domain, members);
+            if cost < best.1 {
+                best = (domain, cost);
+            }
+        }
+        best
+    }
+
+    /// Picks the domains of a level that an optimal placement of exactly `members` can use.
+    fn branch(&self, level: LevelIndex, domains: Range<usize>, members: usize) -> Branch {
+        let mut open = self.open(level, domains);
+        if !self.prune {
+            return Branch::Some(open);
+        }
+        // Domains with bound members are used already: they cost nothing at this level, new ones cost one each.
+        let used = |domain: &usize| self.room.bound[level][*domain] > 0;
+        let free: usize = open.iter().filter(|domain| used(domain)).map(|domain| self.cap(level, *domain)).sum();
+        if free >= members {
+            open.retain(used);
+            return Branch::Some(open);
+        }
+        let rest = members - free;
+        let mut caps: Vec<usize> =
+            open.iter().filter(|domain| !used(domain)).map(|domain| self.cap(level, *domain)).collect();
+        caps.sort_unstable_by(|a, b| b.cmp(a));
+        let mut others = 0;
+        let mut smallest = 0;
+        for cap in caps {
+            if others + cap >= rest {
+                // One more completes the smallest set: it must bring what the largest others lack.
+                smallest = rest - others;
+                break;
+            }
+            others += cap;
+        }
+        if free == 0 && others == 0 {
+            open.retain(|domain| self.cap(level, *domain) >= members);
+            return Branch::One(open);
+        }
+        open.retain(|domain| used(domain) || self.cap(level, *domain) >= smallest);
+        Branch::Some(open)
+    }
+
+    /// Domains that can take a member.
+    fn open(&self, level: LevelIndex, domains: Range<usize>) -> Vec<usize> {
+        domains.filter(|domain| self.room.slots[level][*domain] > 0).collect()
+    }
+
+    fn cap(&self, level: LevelIndex, domain: usize) -> usize {
+        usize::try_from(self.room.slots[level][domain]).map_or(self.limit, |slots| slots.min(self.limit))
+    }
+
+    /// Children of a domain; `None` for a host.
+    fn children(&self, level: LevelIndex, domain: usize) -> Option<Range<usize>> {
+        (level + 1 < self.tree.depth()).then(|| self.tree.level(level)[domain].children.clone())
+    }
+
+    /// Every way to divide `members` between two tables, with its cost: (members of the left one, cost).
+    fn splits(&self, left: TableId, right: TableId, members: usize) -> impl Iterator<Item = (usize, C)> {
+        let (left, right) = (self.table(left), self.table(right));
+        let from = (members + 1).saturating_sub(right.len());
+        let to = (members + 1).min(left.len());
+        (from..to).map(move |taken| (taken, left[taken].plus(right[members - taken])))
+    }
+
+    fn table(&self, id: TableId) -> &[C] {
+        &self.cells[self.tables[id as usize].clone()]
+    }
+
+    /// The table of several domains side by side; there is at least one.
+    fn run(&mut self, level: LevelIndex, parts: &[usize]) -> TableId {
+        match parts {
+            [only] => self.domain_table(level, *only),
+            parts => {
+                let (left, right) = parts.split_at(parts.len() / 2);
+                let (left, right) = (self.run(level, left), self.run(level, right));
+                self.merge(left.min(right), left.max(right))
+            }
+        }
+    }
+
+    fn domain_table(&mut self, level: LevelIndex, domain: usize) -> TableId {
+        if let Some(id) = self.by_domain[level][domain] {
+            return id;
+        }
+        self.work.vertices += 1;
+        let below = self.children(level, domain).map(|children| {
+            let parts = self.open(level + 1, children);
+            self.run(level + 1, &parts)
+        });
+        let class = Class {
+            level,
+            slots: self.room.slots[level][domain],
+            whole: self.room.whole[level][domain],
+            bound: self.room.bound[level][domain] > 0,
+            below,
+        };
+        let id = match self.by_class.get(&class) {
+            Some(id) => *id,
+            None => {
+                let start = self.cells.len();
+                for members in 0..=self.cap(level, domain) {
+                    let below = below.map_or(C::ZERO, |below| self.table(below)[members]);
+                    self.cells.push(below.plus(self.own(level, domain, members)));
+                }
+                let id = self.intern(start);
+                self.by_class.insert(class, id);
+                id
+            }
+        };
+        self.by_domain[level][domain] = Some(id);
+        id
+    }
+
+    fn merge(&mut self, left: TableId, right: TableId) -> TableId {
+        if let Some(id) = self.by_pair.get(&(left, right)) {
+            return *id;
+        }
+        let (a, b) = (self.tables[left as usize].clone(), self.tables[right as usize].clone());
+        let length = (a.len() + b.len() - 1).min(self.limit + 1);
+        let start = self.cells.len();
+        self.cells.resize(start + length, C::MAX);
+        let (made, merged) = self.cells.split_at_mut(start);
+        let (a, b) = (&made[a], &made[b]);
+        // The longer table runs inside.
+        let (outer, inner) = if a.len() < b.len() { (a, b) } else { (b, a) };
+        for (offset, first) in outer.iter().enumerate() {
+            let out = &mut merged[offset..];
+            self.work.cells += out.len().min(inner.len()) as u64;
+            for (cell, second) in out.iter_mut().zip(inner) {
+                *cell = (*cell).min(first.plus(*second));
+            }
+        }
+        let id = self.intern(start);
+        self.by_pair.insert((left, right), id);
+        id
+    }
+
+    fn intern(&mut self, start: usize) -> TableId {
+        self.tables.push(start..self.cells.len());
+        u32::try_from(self.tables.len() - 1).expect("a tree has fewer tables than u32 can count")
+    }
+}

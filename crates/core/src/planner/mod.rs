@@ -1,0 +1,207 @@
+//! Where every pod of a gang goes, and why not, if not. A pure function.
+//!
+//! # What is best
+//!
+//! One vector per way to place the gang, compared field by field, smaller is better. *New* members are those this plan
+//! places, *bound* ones stand already; a domain's *slots* are the new members it could take before the plan.
+//!
+//! 1. Members missing below a role's minimum. More than 0: no plan.
+//! 2. Domains that hold a member, new or bound: one number per level, from the top down.
+//! 3. Unbound members not placed (they are elastic). With [`Spread`](crate::plan::Elastic::Spread) this field stands before field 2, so that
+//!    as many as possible are placed; with [`Inside`](crate::plan::Elastic::Inside) it stands here, so that no domain is used for them alone.
+//! 4. Domains *broken*: one number per level, from the top down. Then slots left over: per level from the top down, the
+//!    sum of slots minus new members over the domains that hold a member, new or bound.
+//!    - A domain is *whole* if before the plan no accelerator is in use on any of its nodes, fit or not. Accelerators are
+//!      the extended resources the gang's shape requests; for a shape without any, every domain is whole.
+//!    - It is *broken* if it was whole and takes some new members, but fewer than its slots.
+//! 5. The member counts of the hosts in depth-first natural order ([`Tree`]), lexicographically largest.
+//!
+//! [`Packing`](crate::plan::Placement::Packing) puts field 4 before field 2 (and before field 3 where that stands after field 2).
+//!
+//! # What is exact
+//!
+//! All of it, for gangs of one shape: apart from field 5 the vector is a sum over the domains of a function of the
+//! number of new members below each, so a (min, +) tree knapsack with the vector as cost is exact, and back-tracking
+//! that keeps every optimal number open gives field 5. A required level is a cap: the best of its domains that carry
+//! the label. Not yet modelled: slices, exclusive domains, balance, several shapes.
+
+mod cost;
+mod demand;
+pub mod explain;
+mod knapsack;
+mod ranks;
+mod room;
+mod search;
+mod shortfall;
+
+use rustc_hash::FxHashMap;
+
+use crate::fit::{self, Misfit};
+use crate::names::NodeName;
+use crate::plan::{LevelIndex, LevelUse, Place, Plan, Policy, Problem, Refusal, Report, SearchBudget, Seed, Work};
+use crate::topology::Tree;
+use demand::Demand;
+use room::Room;
+use search::Domains;
+
+pub use knapsack::Pruning;
+
+/// Places one gang.
+///
+/// Shapes: the plan has one place per bound member and one per new member, in role order, then rank order; it is empty
+/// if the gang is refused. The answer does not depend on the order of `problem.hosts`; node names are taken as unique,
+/// and of several with one name only the first counts. Budget and seed are not used yet: one shape is solved exactly,
+/// and ties have a rule.
+///
+/// Errors: in the report, [`Refusal`]; never a partial answer.
+/// Source: `required` only caps the level, after Kueue KEP-2724; the objective is this module's.
+pub fn plan(problem: &Problem, policy: &Policy, budget: SearchBudget, seed: Seed) -> (Plan, Report) {
+    let (SearchBudget { iterations: _ }, Seed(_)) = (budget, seed);
+    plan_with(problem, policy, Pruning::On)
+}
+
+/// [`plan`], with the choice to merge everything: for tests of the pruning.
+pub fn plan_with(problem: &Problem, policy: &Policy, pruning: Pruning) -> (Plan, Report) {
+    let tree = Tree::build(&problem.levels, problem.hosts.iter().map(|host| &*host.node));
+    let index: FxHashMap<&NodeName, usize> =
+        problem.hosts.iter().enumerate().rev().map(|(index, host)| (&host.node.name, index)).collect();
+    let mut work = Work::default();
+    match place(problem, policy, pruning, &tree, &index, &mut work) {
+        Ok(places) => {
+            let report = placed_report(problem, &tree, &index, &places, work);
+            (Plan { version: Plan::VERSION, gang: problem.gang.key.clone(), places }, report)
+        }
+        Err(refusal) => {
+            let plan = Plan { version: Plan::VERSION, gang: problem.gang.key.clone(), places: Vec::new() };
+            let mut report = empty_report(problem, &tree, work);
+            report.refusal = Some(refusal);
+            (plan, report)
+        }
+    }
+}
+
+/// Decides every place.
+fn place(
+    problem: &Problem,
+    policy: &Policy,
+    pruning: Pruning,
+    tree: &Tree,
+    index: &FxHashMap<&NodeName, usize>,
+    work: &mut Work,
+) -> Result<Vec<Place>, Refusal> {
+    let Some(demand) = Demand::new(problem, index)? else { return Ok(Vec::new()) };
+    let domains = match problem.gang.wishes.required {
+        None => Domains::Any,
+        Some(level) => match fixed_domain(problem, tree, level, &demand)? {
+            Some(domain) => Domains::Fixed { level, domain },
+            None => Domains::OneOf { level },
+        },
+    };
+    let slots = slots(problem, index, &demand);
+    let room = Room::new(tree, &problem.hosts, demand.shape, &slots, &demand.bound);
+    let most = domains.most(tree, &room).min(u64::from(demand.may));
+    if most < u64::from(demand.must) {
+        let shortfall = shortfall::shortfall(problem, tree, &room, &demand, &slots, &domains);
+        return Err(Refusal::DoesNotFit(shortfall));
+    }
+    let most = usize::try_from(most).expect("members are counted with u32");
+    let counts = search::counts(tree, &room, policy, pruning, &domains, demand.must as usize..=most, work);
+    let new = counts.iter().sum();
+    let hosts = tree.hosts().iter().zip(&counts);
+    let hosts = hosts.flat_map(|(host, count)| std::iter::repeat_n(&problem.hosts[*host].node.name, *count as usize));
+    Ok(ranks::places(&problem.gang, new, hosts))
+}
+
+/// The domain of the required level that bound members decide, if there are any.
+///
+/// Errors: a bound member outside the first one's domain, or one in a domain that cannot satisfy the level.
+fn fixed_domain(
+    problem: &Problem,
+    tree: &Tree,
+    level: LevelIndex,
+    demand: &Demand<'_>,
+) -> Result<Option<usize>, Refusal> {
+    let mut positions = vec![0; problem.hosts.len()];
+    for (position, host) in tree.hosts().iter().enumerate() {
+        positions[*host] = position;
+    }
+    let mut fixed = None;
+    for host in &demand.bound_hosts {
+        let domain = tree.domain_of(level, positions[*host]);
+        if !tree.satisfies(level, domain) || *fixed.get_or_insert(domain) != domain {
+            return Err(Refusal::BoundOutside { node: problem.hosts[*host].node.name.clone() });
+        }
+    }
+    Ok(fixed)
+}
+
+/// Slots of every host, in the order of `problem.hosts`.
+fn slots(problem: &Problem, index: &FxHashMap<&NodeName, usize>, demand: &Demand<'_>) -> Vec<Result<u32, Misfit>> {
+    let hosts = problem.hosts.iter().enumerate();
+    hosts
+        .map(|(host, entry)| {
+            if index.get(&entry.node.name) != Some(&host) {
+                // The same name again: it would be a second place in the tree for one node.
+                Ok(0)
+            } else if demand.shape.one_per_node && demand.bound[host] > 0 {
+                Err(Misfit::Occupied)
+            } else {
+                fit::slots(demand.shape, &entry.node, &entry.usage)
+            }
+        })
+        .collect()
+}
+
+/// The report of a plan.
+fn placed_report(
+    problem: &Problem,
+    tree: &Tree,
+    index: &FxHashMap<&NodeName, usize>,
+    places: &[Place],
+    work: Work,
+) -> Report {
+    let mut report = empty_report(problem, tree, work);
+    let mut positions = vec![0; problem.hosts.len()];
+    for (position, host) in tree.hosts().iter().enumerate() {
+        positions[*host] = position;
+    }
+    let hosts: Vec<usize> =
+        places.iter().filter_map(|place| index.get(&place.node)).map(|host| positions[*host]).collect();
+    for (level, (entry, crossings)) in report.levels.iter_mut().zip(&mut report.ring_crossings).enumerate() {
+        let mut domains: Vec<usize> = hosts.iter().map(|host| tree.domain_of(level, *host)).collect();
+        let next = domains.iter().cycle().skip(1);
+        *crossings = count(domains.iter().zip(next).filter(|(domain, next)| domain != next).count());
+        domains.sort_unstable();
+        domains.dedup();
+        entry.used = count(domains.len());
+        // The knapsack is exact: no placement uses fewer, given the fields above.
+        entry.optimum = entry.used;
+        let met = matches!(*domains, [only] if tree.satisfies(level, only)) || domains.is_empty();
+        let redundant = problem.gang.wishes.required.is_some_and(|required| level <= required);
+        if problem.gang.wishes.preferred == Some(level) && !met && !redundant {
+            report.preferred_missed = Some(level);
+        }
+    }
+    let all: usize = problem.gang.roles.iter().map(|role| role.places.len()).sum();
+    report.unplaced = count(all.saturating_sub(places.len()));
+    report
+}
+
+/// The report of a gang without a place.
+fn empty_report(problem: &Problem, tree: &Tree, work: Work) -> Report {
+    let levels = problem.levels.as_slice().iter();
+    Report {
+        refusal: None,
+        levels: levels.map(|level| LevelUse { key: level.key.clone(), used: 0, optimum: 0 }).collect(),
+        ring_crossings: vec![0; problem.levels.len()],
+        preferred_missed: None,
+        unplaced: 0,
+        splits: tree.splits().to_vec(),
+        work,
+    }
+}
+
+/// Saturates: no cluster has more of anything than `u32` can count.
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

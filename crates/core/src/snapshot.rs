@@ -1,0 +1,146 @@
+//! What Muster knows of the cluster at one moment, with everything the extender looks up.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::gang::{Gang, Membership, Pod, Recognised};
+use crate::names::{NodeName, ObjectKey, PodUid};
+use crate::node::{Node, Usage};
+use crate::resources::Resources;
+
+/// One consistent view of the cluster. Immutable; a newer one replaces it. The maps are shared, so that publishing
+/// costs what changed.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Rises with every published snapshot.
+    pub version: u64,
+    /// Whether every watch has delivered its first list.
+    pub synced: bool,
+    /// Nodes with what holds room on them.
+    pub nodes: Arc<BTreeMap<NodeName, Arc<NodeEntry>>>,
+    /// Pods.
+    pub pods: Arc<FxHashMap<PodUid, Arc<Pod>>>,
+    /// Live and ended members per gang, in order of pod name.
+    pub members: Arc<BTreeMap<ObjectKey, BTreeMap<Arc<str>, PodUid>>>,
+    /// What pods and owners say of each gang.
+    pub recognised: Arc<BTreeMap<ObjectKey, Arc<Recognised>>>,
+    /// Gang objects.
+    pub gangs: Arc<BTreeMap<ObjectKey, Arc<Gang>>>,
+    /// Promised room per node.
+    pub promises: FxHashMap<NodeName, Vec<Promise>>,
+    /// Extended resources the pools sell or the nodes have that count as accelerators.
+    pub accelerators: Vec<Arc<str>>,
+}
+
+/// A node and what holds room on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeEntry {
+    /// The node.
+    pub node: Arc<Node>,
+    /// Pods on it until they are gone, and unbound pods of no gang nominated to it.
+    pub usage: Arc<Usage>,
+}
+
+/// Room on a node that is promised to a gang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// To whom.
+    pub gang: ObjectKey,
+    /// What.
+    pub room: PromisedRoom,
+}
+
+/// What is promised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PromisedRoom {
+    /// The requests of one member.
+    Member(Resources),
+    /// The whole node: it was bought for the gang, which does not use it yet.
+    WholeNode,
+}
+
+impl Snapshot {
+    /// The key under which nodes booked by a ProvisioningRequest are promised. A slash cannot occur in a name, so it
+    /// is never that of a Gang.
+    #[must_use]
+    pub fn booking_key(namespace: &str, request: &str) -> ObjectKey {
+        ObjectKey::new(namespace, format!("provisioningrequests/{request}"))
+    }
+
+    /// Live members of a gang, in order of pod name.
+    pub fn live_members<'a>(&'a self, gang: &ObjectKey) -> impl Iterator<Item = &'a Arc<Pod>> {
+        self.members
+            .get(gang)
+            .into_iter()
+            .flat_map(|members| members.values())
+            .filter_map(|uid| self.pods.get(uid))
+            .filter(|pod| pod.is_live())
+    }
+
+    /// All members of a gang that still exist, ended ones included.
+    pub fn all_members<'a>(&'a self, gang: &ObjectKey) -> impl Iterator<Item = &'a Arc<Pod>> {
+        self.members.get(gang).into_iter().flat_map(|members| members.values()).filter_map(|uid| self.pods.get(uid))
+    }
+
+    /// The gang object of a pod, if the pod is a member and the object is known.
+    #[must_use]
+    pub fn gang_of(&self, pod: &Pod) -> Option<&Arc<Gang>> {
+        self.gangs.get(pod.membership.gang()?)
+    }
+
+    /// Computes the promises from plans: places of plans from `Planned` on whose pod is not seen bound.
+    ///
+    /// Capacity promised by an action in flight is subtracted at once; capacity freed is credited only when observed.
+    #[must_use]
+    pub fn plan_promises(&self) -> FxHashMap<NodeName, Vec<Promise>> {
+        let mut promises: FxHashMap<NodeName, Vec<Promise>> = FxHashMap::default();
+        for gang in self.gangs.values() {
+            if !gang.phase.is_some_and(crate::gang::Phase::promises) || gang.deleting {
+                continue;
+            }
+            let sample =
+                self.all_members(&gang.key).find_map(|pod| pod.shape.as_ref().ok().map(|shape| shape.requests.clone()));
+            for place in &gang.places {
+                let pod = place.uid.as_ref().and_then(|uid| self.pods.get(uid));
+                let requests = match pod {
+                    Some(pod) if pod.node.is_some() || pod.ended => continue,
+                    Some(pod) => pod.shape.as_ref().ok().map(|shape| shape.requests.clone()),
+                    // A place without a pod stays promised to the one that is still to come.
+                    None => sample.clone(),
+                };
+                if let Some(requests) = requests {
+                    promises
+                        .entry(place.node.clone())
+                        .or_default()
+                        .push(Promise { gang: gang.key.clone(), room: PromisedRoom::Member(requests) });
+                }
+            }
+        }
+        promises
+    }
+
+    /// What others were promised on a node; `None` if the whole node is promised to somebody else. `own` are the keys
+    /// under which the asking gang holds promises: its own, and that of its booking.
+    #[must_use]
+    pub fn promised_to_others(&self, node: &NodeName, own: &[ObjectKey]) -> Option<Resources> {
+        let mut sum = Resources::default();
+        for promise in self.promises.get(node).into_iter().flatten() {
+            if own.contains(&promise.gang) {
+                continue;
+            }
+            match &promise.room {
+                PromisedRoom::WholeNode => return None,
+                PromisedRoom::Member(requests) => sum.add(requests),
+            }
+        }
+        Some(sum)
+    }
+
+    /// Whether a pod's membership is settled as "no gang".
+    #[must_use]
+    pub fn is_single(pod: &Pod) -> bool {
+        pod.membership == Membership::Single
+    }
+}

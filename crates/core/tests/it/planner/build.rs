@@ -1,0 +1,101 @@
+//! Builders with defaults for problems of the planner.
+
+use std::sync::Arc;
+
+use muster_core::names::{NodeName, ObjectKey};
+use muster_core::node::{Node, Usage};
+use muster_core::plan::{
+    GangRequest, Host, Plan, Policy, Problem, Report, Role, RolePlace, SearchBudget, Seed, Wishes,
+};
+use muster_core::pod::Shape;
+use muster_core::resources::Resources;
+use muster_core::topology::{Level, Levels};
+use muster_core::{check, planner};
+
+pub(super) const GPU: &str = "nvidia.com/gpu";
+
+/// Levels `(name)` with keys `test/<name>`, the zone with its real key; the host is appended.
+pub(super) fn levels(names: &[&str]) -> Levels {
+    let level = |name: &&str| Level { name: Arc::from(*name), key: Arc::from(key(name)) };
+    if names.is_empty() {
+        let key = Arc::from("kubernetes.io/hostname");
+        return Levels::new(vec![Level { name: Arc::from("host"), key }]).unwrap();
+    }
+    Levels::new(names.iter().map(level).collect()).unwrap()
+}
+
+pub(super) fn key(name: &str) -> String {
+    if name == "zone" { "topology.kubernetes.io/zone".to_owned() } else { format!("test/{name}") }
+}
+
+/// A ready node with `gpus` accelerators of which `used` are taken, and labels of the form `zone=a rack=r1`.
+pub(super) fn host(name: &str, labels: &str, gpus: i64, used: i64) -> Host {
+    let labels = labels.split_whitespace().map(|label| {
+        let (name, value) = label.split_once('=').unwrap();
+        (Arc::from(key(name)), Arc::from(value))
+    });
+    let node = Node {
+        name: NodeName::from(name),
+        labels: labels.collect(),
+        taints: Vec::new(),
+        allocatable: Resources::from_iter([(GPU, gpus), ("pods", 110)]),
+        unschedulable: false,
+        ready: true,
+        deleting: false,
+        provider_id: None,
+    };
+    let usage = Usage { requested: Resources::from_iter([(GPU, used), ("pods", used.min(1))]), ..Usage::default() };
+    Host { node: Arc::new(node), usage: Arc::new(usage) }
+}
+
+/// What a member with one accelerator needs.
+pub(super) fn shape() -> Shape {
+    Shape { requests: Resources::from_iter([(GPU, 1), ("pods", 1)]), ..Shape::default() }
+}
+
+pub(super) fn role(name: &str, count: usize, min: u32) -> Role {
+    Role { name: Arc::from(name), shape: shape(), min, places: vec![RolePlace::default(); count] }
+}
+
+/// A gang of one role in which every member is needed.
+pub(super) fn problem(levels: Levels, hosts: Vec<Host>, count: u32, required: Option<usize>) -> Problem {
+    let gang = GangRequest {
+        key: ObjectKey::new("ns", "gang"),
+        roles: vec![role("", count as usize, count)],
+        wishes: Wishes { required, preferred: None },
+    };
+    Problem { levels, hosts, gang }
+}
+
+/// Plans and lets the checker judge the answer.
+#[track_caller]
+pub(super) fn plan_with_policy(problem: &Problem, policy: &Policy) -> (Plan, Report) {
+    let (plan, report) = planner::plan(problem, policy, SearchBudget::default(), Seed::default());
+    assert_eq!(check::check(problem, &plan), Vec::new(), "the checker accepts every answer");
+    assert!(report.refusal.is_none() || plan.places.is_empty(), "all or nothing");
+    (plan, report)
+}
+
+#[track_caller]
+pub(super) fn plan(problem: &Problem) -> (Plan, Report) {
+    plan_with_policy(problem, &Policy::default())
+}
+
+/// Names of the nodes in order of the places.
+pub(super) fn nodes(plan: &Plan) -> Vec<&str> {
+    plan.places.iter().map(|place| place.node.as_str()).collect()
+}
+
+/// The cluster after the plan was carried out: every planned member is bound and counted in its node's usage.
+pub(super) fn applied(problem: &Problem, plan: &Plan) -> Problem {
+    let mut problem = problem.clone();
+    for place in plan.places.iter().filter(|place| !place.bound) {
+        let role = &mut problem.gang.roles[place.role];
+        role.places[place.rank as usize].bound = Some(place.node.clone());
+        let host = problem.hosts.iter_mut().find(|host| host.node.name == place.node).unwrap();
+        let usage = Arc::make_mut(&mut host.usage);
+        usage.requested.add(&role.shape.requests);
+        usage.own_shape_pods += u32::from(role.shape.one_per_node);
+    }
+    problem
+}

@@ -1,0 +1,7 @@
+//! The planner: against exhaustive enumeration, and by scenario.
+
+mod build;
+mod oracle;
+mod random;
+mod scenarios;
+mod tree;

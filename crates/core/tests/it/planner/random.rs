@@ -1,0 +1,250 @@
+//! Random problems against the oracle: equal vectors, equal counts, equal refusals.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_core::names::NodeName;
+use muster_core::plan::{Elastic, Host, Placement, Plan, Policy, Problem, Refusal, Wishes};
+use muster_core::planner::{self, Pruning};
+use muster_core::topology::{Level, Levels};
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::build::{self, applied};
+use super::oracle::{self, Answer};
+
+const CASES: u64 = 10_000;
+/// Placements the oracle may compare per case.
+const PLACEMENTS: u64 = 10_000;
+
+#[test]
+fn the_planner_agrees_with_exhaustive_enumeration() {
+    let mut features: BTreeMap<&str, u32> = BTreeMap::new();
+    for seed in 0..CASES {
+        let (problem, policy) = draw(&mut ChaCha8Rng::seed_from_u64(seed));
+        for feature in compare(seed, &problem, &policy) {
+            *features.entry(feature).or_default() += 1;
+        }
+    }
+    let summary: Vec<String> = features.iter().map(|(feature, cases)| format!("{feature}: {cases}")).collect();
+    #[expect(clippy::print_stderr, reason = "how often each feature was drawn belongs to the evidence")]
+    {
+        eprintln!("{CASES} cases; {}", summary.join(", "));
+    }
+    assert!(features.len() >= 18, "every feature is drawn: {}", summary.join(", "));
+    assert!(features.values().all(|cases| *cases >= 100), "and often enough: {}", summary.join(", "));
+}
+
+/// One case; returns the features it has.
+fn compare(seed: u64, problem: &Problem, policy: &Policy) -> Vec<&'static str> {
+    let expected = oracle::solve(problem, policy);
+    let (plan, report) = build::plan_with_policy(problem, policy);
+    let context = || format!("seed {seed}, {policy:?}, {problem:#?}");
+    match (&expected, &report.refusal) {
+        (Answer::Placed { counts, vector }, None) => {
+            let found = counts_of(&plan);
+            assert_eq!(&oracle::vector_of(problem, policy, &found), vector, "vectors, {}", context());
+            assert_eq!(&found, counts, "counts, {}", context());
+            check_ranks(problem, &plan);
+            let again = build::plan_with_policy(&applied(problem, &plan), policy).0;
+            let settled = || again.places.iter().map(|place| (place.role, place.rank, &place.node));
+            let planned = plan.places.iter().map(|place| (place.role, place.rank, &place.node));
+            match (policy.elastic, policy.placement) {
+                // Members were left out because placing them would have broken a domain; it is broken now.
+                (Elastic::Inside, Placement::Packing) => assert!(settled().count() >= plan.places.len()),
+                (Elastic::Spread | Elastic::Inside, Placement::Locality | Placement::Packing) => {
+                    assert!(settled().eq(planned), "fixed point, {}", context());
+                }
+            }
+        }
+        (Answer::BoundOutside { node }, Some(Refusal::BoundOutside { node: found })) => {
+            assert_eq!(node, found.as_str(), "{}", context());
+        }
+        (Answer::DoesNotFit { needed, best }, Some(Refusal::DoesNotFit(shortfall))) => {
+            assert_eq!(*needed, shortfall.needed, "{}", context());
+            let holds = shortfall.required.map_or(shortfall.total, |level| shortfall.best[level].holds);
+            assert_eq!(*best, holds, "{}", context());
+            assert!(!report.refusal.as_ref().unwrap().to_string().contains('%'));
+        }
+        (expected, found) => panic!("expected {expected:?}, found {found:?}, {}", context()),
+    }
+
+    let mut shuffled = problem.clone();
+    shuffled.hosts.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+    assert_eq!(build::plan_with_policy(&shuffled, policy), (plan.clone(), report.clone()), "{}", context());
+    let (unpruned, unpruned_report) = planner::plan_with(problem, policy, Pruning::Off);
+    assert_eq!((&unpruned, &unpruned_report.refusal), (&plan, &report.refusal), "{}", context());
+    let mut features = features(problem, policy, &expected, &plan);
+    let mut wide_vectors = false;
+    // Enough for vectors of four, eight and more limbs.
+    for pads in [0, 4, 11] {
+        if let Some(wide) = widened(problem, pads) {
+            assert_eq!(counts_of(&build::plan_with_policy(&wide, policy).0), counts_of(&plan), "{}", context());
+            wide_vectors = true;
+        }
+    }
+    if wide_vectors {
+        features.push("wide vectors");
+    }
+    features
+}
+
+/// The same problem beside a huge node that the cap excludes, and below levels that no node has: the answer is the same,
+/// but the vector is much wider. Only for caps below the zone: the node is alone in its own, and has no network label.
+fn widened(problem: &Problem, pads: usize) -> Option<Problem> {
+    let level = problem.gang.wishes.required?;
+    let levels = problem.levels.as_slice();
+    if problem.levels.zone().is_none_or(|zone| level <= zone) || level + 1 == levels.len() {
+        return None;
+    }
+    let mut wide = problem.clone();
+    let pad = |index| Level { name: format!("pad{index}").into(), key: format!("test/pad{index}").into() };
+    wide.levels = Levels::new((0..pads).map(pad).chain(levels.iter().cloned()).collect()).unwrap();
+    wide.gang.wishes = Wishes { required: Some(level + pads), preferred: None };
+    let mut huge = build::host("huge", "region=huge zone=huge", 1 << 31, 0);
+    Arc::make_mut(&mut huge.node).allocatable.set("pods", 1 << 31);
+    wide.hosts.push(huge);
+    Some(wide)
+}
+
+/// Free places are filled in rank order along the hosts.
+#[track_caller]
+fn check_ranks(problem: &Problem, plan: &Plan) {
+    let order = oracle::depth_first(problem);
+    let positions: Vec<usize> = plan
+        .places
+        .iter()
+        .filter(|place| !place.bound)
+        .map(|place| order.iter().position(|name| name == place.node.as_str()).unwrap())
+        .collect();
+    assert!(positions.is_sorted(), "{positions:?}");
+}
+
+fn counts_of(plan: &Plan) -> BTreeMap<String, u32> {
+    let mut counts = BTreeMap::new();
+    for place in plan.places.iter().filter(|place| !place.bound) {
+        *counts.entry(place.node.as_str().to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+fn features(problem: &Problem, policy: &Policy, expected: &Answer, plan: &Plan) -> Vec<&'static str> {
+    let roles = &problem.gang.roles;
+    let places = || roles.iter().flat_map(|role| &role.places);
+    let required = problem.gang.wishes.required;
+    let last = problem.levels.len() - 1;
+    let unlabelled = |host: &Host| host.node.labels.len() < last && !host.node.labels.is_empty();
+    let has = [
+        ("several roles", roles.len() > 1),
+        ("bound members", places().any(|place| place.bound.is_some())),
+        ("elastic members", roles.iter().any(|role| (role.min as usize) < role.places.len())),
+        ("elastic left out", !plan.places.is_empty() && plan.places.len() < places().count()),
+        ("policy packing", policy.placement == Placement::Packing),
+        ("policy inside", policy.elastic == Elastic::Inside),
+        ("no cap", required.is_none()),
+        ("cap at the top", required == Some(0) && last > 0),
+        ("cap in the middle", required.is_some_and(|level| 0 < level && level < last)),
+        ("cap at the host", required == Some(last)),
+        ("missing labels", problem.hosts.iter().any(unlabelled)),
+        ("no labels", last > 0 && problem.hosts.iter().any(|host| host.node.labels.is_empty())),
+        ("used accelerators", problem.hosts.iter().any(|host| !host.usage.requested.is_empty())),
+        ("node not ready", problem.hosts.iter().any(|host| !host.node.ready)),
+        ("placed", matches!(expected, Answer::Placed { .. })),
+        ("refused, bound outside", matches!(expected, Answer::BoundOutside { .. })),
+        ("refused, does not fit", matches!(expected, Answer::DoesNotFit { .. })),
+    ];
+    has.into_iter().filter(|(_, has)| *has).map(|(feature, _)| feature).collect()
+}
+
+/// At most 8 hosts, 4 slots, 12 members, 5 levels; irregular trees with missing labels.
+fn draw(rng: &mut ChaCha8Rng) -> (Problem, Policy) {
+    let names: &[&str] = [
+        &[][..],
+        &["zone"],
+        &["rack"],
+        &["zone", "rack"],
+        &["zone", "spine", "rack"],
+        &["spine", "rack"],
+        &["region", "zone", "spine", "rack"],
+    ][rng.random_range(0..7)];
+    let levels = build::levels(names);
+    let missing = [0.0, 0.0, 0.1, 0.3][rng.random_range(0..4)];
+    let spread = rng.random_range(1..=4);
+    let most_slots = rng.random_range(1..=4);
+    let busy = [0.0, 0.3, 0.6][rng.random_range(0..3)];
+
+    let mut hosts = Vec::new();
+    let mut placements = 1;
+    for index in 0..rng.random_range(1..=8) {
+        let mut labels = String::new();
+        for (depth, name) in names.iter().enumerate() {
+            let value = rng.random_range(0..=spread.min(depth + 1)) + 9;
+            if !rng.random_bool(missing) {
+                labels.extend([name, "=", name, "-", &value.to_string(), " "]);
+            }
+        }
+        let slots = rng.random_range(0..=most_slots);
+        let used = if rng.random_bool(busy) { rng.random_range(1..=3) } else { 0 };
+        let mut host = build::host(&format!("n{}", index * 3), &labels, slots + used, used);
+        if rng.random_bool(0.05) {
+            Arc::make_mut(&mut host.node).ready = false;
+        } else if placements * (slots.unsigned_abs() + 1) > PLACEMENTS {
+            continue;
+        } else {
+            placements *= slots.unsigned_abs() + 1;
+        }
+        hosts.push(host);
+    }
+    hosts.shuffle(rng);
+
+    // High levels more often than low ones, where little fits.
+    let required =
+        rng.random_bool(0.6).then(|| rng.random_range(0..levels.len()).min(rng.random_range(0..levels.len())));
+    let mut problem = build::problem(levels, hosts, 0, required);
+    problem.gang.wishes =
+        Wishes { required, preferred: rng.random_bool(0.3).then(|| rng.random_range(0..problem.levels.len())) };
+    let room = usize::try_from(placements.ilog2() + 2).unwrap().min(12);
+    let mut members = if rng.random_bool(0.7) { rng.random_range(1..=room) } else { rng.random_range(1..=12) };
+    let mut roles = Vec::new();
+    while members > 0 && roles.len() < 3 {
+        let count = if roles.len() == 2 { members } else { rng.random_range(1..=members) };
+        members -= count;
+        let min = if rng.random_bool(0.3) { rng.random_range(0..=count) } else { count };
+        let min = u32::try_from(min).unwrap();
+        roles.push(build::role(&format!("role{}", roles.len()), count, min));
+    }
+    problem.gang.roles = roles;
+    bind(rng, &mut problem);
+    let policy = Policy {
+        placement: if rng.random_bool(0.3) { Placement::Packing } else { Placement::Locality },
+        elastic: if rng.random_bool(0.5) { Elastic::Inside } else { Elastic::Spread },
+    };
+    (problem, policy)
+}
+
+/// Binds some members: all to one or two nodes as a rule, seldom anywhere, so that a cap is not always missed.
+fn bind(rng: &mut ChaCha8Rng, problem: &mut Problem) {
+    if problem.hosts.is_empty() || !rng.random_bool(0.4) {
+        return;
+    }
+    let near = if rng.random_bool(0.6) { 1 } else { problem.hosts.len().min(3) };
+    let share = rng.random_range(0.1..0.6);
+    for role in &mut problem.gang.roles {
+        for place in &mut role.places {
+            if !rng.random_bool(share) {
+                continue;
+            }
+            if rng.random_bool(0.02) {
+                place.bound = Some(NodeName::from("gone"));
+                continue;
+            }
+            let host = &mut problem.hosts[rng.random_range(0..near)];
+            place.bound = Some(host.node.name.clone());
+            // A bound member is in the usage; room for it is added so that free slots stay as drawn.
+            Arc::make_mut(&mut host.usage).requested.add(&role.shape.requests);
+            let node = Arc::make_mut(&mut host.node);
+            node.allocatable.set(build::GPU, node.allocatable.get(build::GPU) + 1);
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! The planner by scenario: one wish or one complaint each.
+
+use std::sync::Arc;
+
+use muster_core::names::{NodeName, PodUid};
+use muster_core::node::{Taint, TaintEffect};
+use muster_core::plan::{Elastic, GangRequest, Host, Placement, Policy, Problem, Refusal, Wishes};
+use muster_core::resources::Resources;
+use muster_core::topology::Levels;
+
+use super::build::{GPU, applied, host, levels, nodes, plan, plan_with_policy, problem, role};
+
+const ZONE: Option<usize> = Some(0);
+const RACK: Option<usize> = Some(1);
+
+fn zone_and_rack() -> Levels {
+    levels(&["zone", "rack"])
+}
+
+/// Racks of one-accelerator hosts in one zone: `sizes[i]` hosts in rack `i`.
+fn racks(sizes: &[usize], gpus: i64) -> Vec<Host> {
+    let mut hosts = Vec::new();
+    for (rack, size) in sizes.iter().enumerate() {
+        hosts.extend(
+            (0..*size).map(|index| host(&format!("r{rack}-n{index}"), &format!("zone=a rack={rack}"), gpus, 0)),
+        );
+    }
+    hosts
+}
+
+fn used(problem: &Problem) -> Vec<u32> {
+    plan(problem).1.levels.iter().map(|level| level.used).collect()
+}
+
+fn refused(problem: &Problem) -> String {
+    let (plan, report) = plan(problem);
+    assert!(plan.places.is_empty());
+    report.refusal.unwrap().to_string()
+}
+
+#[test]
+fn a_cap_at_the_zone_still_finds_the_one_rack_that_fits() {
+    let hosts = racks(&[2, 4, 3], 1);
+    assert_eq!(used(&problem(zone_and_rack(), hosts, 4, ZONE)), [1, 1, 4]);
+}
+
+#[test]
+fn without_any_wish_the_lowest_common_domain_is_found() {
+    let hosts = racks(&[2, 4, 3], 1);
+    assert_eq!(used(&problem(zone_and_rack(), hosts, 4, None)), [1, 1, 4]);
+}
+
+#[test]
+fn the_tightest_of_several_racks_is_taken_on_an_irregular_fabric() {
+    let hosts = racks(&[1, 1, 2, 2, 2, 3, 3, 3, 5, 5, 6, 6, 6, 8, 11], 1);
+    let (plan, _) = plan(&problem(zone_and_rack(), hosts, 8, ZONE));
+    assert!(nodes(&plan).iter().all(|node| node.starts_with("r13-")), "{:?}", nodes(&plan));
+}
+
+#[test]
+fn twelve_members_fill_two_hosts_of_six_rather_than_the_fullest_first() {
+    let hosts =
+        vec![host("n1", "zone=a rack=1", 8, 0), host("n2", "zone=a rack=1", 6, 0), host("n3", "zone=a rack=1", 6, 0)];
+    let (plan, _) = plan(&problem(zone_and_rack(), hosts, 12, RACK));
+    assert_eq!(nodes(&plan), [["n2"; 6], ["n3"; 6]].concat());
+}
+
+#[test]
+fn packing_keeps_hosts_whole_where_locality_would_break_one() {
+    // The nibbled host is too small for both; a whole host must be broken, or both nibbled ones used.
+    let hosts = vec![host("n1", "", 8, 0), host("n2", "", 8, 7), host("n3", "", 8, 7)];
+    let problem = problem(levels(&[]), hosts, 2, None);
+    assert_eq!(nodes(&plan(&problem).0), ["n1", "n1"]);
+    let packing = Policy { placement: Placement::Packing, ..Policy::default() };
+    assert_eq!(nodes(&plan_with_policy(&problem, &packing).0), ["n2", "n3"]);
+}
+
+#[test]
+fn ranks_run_along_the_racks_in_natural_order() {
+    let mut hosts = Vec::new();
+    for rack in [10, 9, 2, 1] {
+        hosts
+            .extend((0..2).map(|index| host(&format!("h{rack}-{}", index + 9), &format!("zone=a rack=r{rack}"), 2, 0)));
+    }
+    let (plan, report) = plan(&problem(zone_and_rack(), hosts, 16, ZONE));
+    let expected = ["h1-9", "h1-10", "h2-9", "h2-10", "h9-9", "h9-10", "h10-9", "h10-10"];
+    assert_eq!(nodes(&plan), expected.into_iter().flat_map(|node| [node; 2]).collect::<Vec<_>>());
+    assert_eq!(report.ring_crossings, [0, 4, 8], "one edge per border, and the one that closes the ring");
+    let ranks: Vec<u32> = plan.places.iter().map(|place| place.rank).collect();
+    assert_eq!(ranks, (0..16).collect::<Vec<_>>());
+}
+
+#[test]
+fn ranks_run_across_roles_in_role_order() {
+    let mut problem = problem(zone_and_rack(), racks(&[2, 2], 2), 0, ZONE);
+    problem.gang.roles = vec![role("leader", 1, 1), role("worker", 4, 4)];
+    let (plan, _) = plan(&problem);
+    assert_eq!(
+        plan.places.iter().map(|place| (place.role, place.rank)).collect::<Vec<_>>(),
+        [(0, 0), (1, 0), (1, 1), (1, 2), (1, 3)]
+    );
+    assert_eq!(nodes(&plan), ["r0-n0", "r0-n0", "r0-n1", "r0-n1", "r1-n0"]);
+}
+
+#[test]
+fn the_order_of_the_hosts_does_not_matter() {
+    let forward = problem(zone_and_rack(), racks(&[3, 3, 3], 2), 8, ZONE);
+    let mut backward = forward.clone();
+    backward.hosts.reverse();
+    assert_eq!(plan(&forward), plan(&backward));
+}
+
+#[test]
+fn carrying_a_plan_out_and_planning_again_changes_nothing() {
+    let before = problem(zone_and_rack(), racks(&[3, 2, 4], 2), 7, ZONE);
+    let (first, first_report) = plan(&before);
+    let (second, second_report) = plan(&applied(&before, &first));
+    assert_eq!(nodes(&first), nodes(&second));
+    assert!(second.places.iter().all(|place| place.bound));
+    assert_eq!(first_report.levels, second_report.levels);
+    assert_eq!(second_report.work.cells, 0);
+}
+
+#[test]
+fn a_replacement_stays_in_the_rack_of_the_members_that_run() {
+    // Rack 0 has a tighter hole, but the gang stands in rack 1.
+    let before = problem(zone_and_rack(), racks(&[1, 5], 1), 4, ZONE);
+    let mut after = applied(&before, &plan(&before).0);
+    after.gang.roles[0].places[2].bound = None;
+    let (plan, _) = plan(&after);
+    assert_eq!(nodes(&plan), ["r1-n0", "r1-n1", "r1-n4", "r1-n3"]);
+    assert_eq!(plan.places.iter().map(|place| place.bound).collect::<Vec<_>>(), [true, true, false, true]);
+}
+
+#[test]
+fn elastic_members_spread_by_default_and_stay_inside_on_request() {
+    let mut problem = problem(zone_and_rack(), racks(&[3, 2], 1), 0, ZONE);
+    problem.gang.roles = vec![role("worker", 6, 2)];
+    let (spread, report) = plan(&problem);
+    assert_eq!((spread.places.len(), report.unplaced), (5, 1));
+    let policy = Policy { elastic: Elastic::Inside, ..Policy::default() };
+    let (inside, report) = plan_with_policy(&problem, &policy);
+    assert_eq!((nodes(&inside), report.unplaced), (vec!["r1-n0", "r1-n1"], 4));
+}
+
+#[test]
+fn every_role_reaches_its_minimum_before_elastic_members_get_room() {
+    let mut problem = problem(zone_and_rack(), racks(&[5], 1), 0, ZONE);
+    problem.gang.roles = vec![role("a", 4, 1), role("b", 3, 2)];
+    let places = plan(&problem).0.places;
+    let per_role = [0, 1].map(|role| places.iter().filter(|place| place.role == role).count());
+    assert_eq!(per_role, [3, 2]);
+}
+
+#[test]
+fn a_refusal_names_the_best_domain_the_shortfall_and_what_blocks() {
+    let mut hosts = racks(&[3, 2], 1);
+    hosts.push(host("z", "rack=9", 9, 0));
+    for host in &mut hosts[..1] {
+        let taint = Taint { key: "team".into(), value: "100%".into(), effect: TaintEffect::NoSchedule };
+        Arc::make_mut(&mut host.node).taints.push(taint);
+    }
+    Arc::make_mut(&mut hosts[1].usage).requested = Resources::from_iter([(GPU, 1)]);
+    Arc::make_mut(&mut hosts[3].usage).requested = Resources::from_iter([(GPU, 1)]);
+    let text = refused(&problem(zone_and_rack(), hosts.clone(), 5, ZONE));
+    let expected = "needs 5 members in one zone, the best zone a holds 2: 2 nodes insufficient nvidia.com/gpu, \
+                    1 node untolerated taint team=100_:NoSchedule, 1 node without a label for zone";
+    assert_eq!(text, expected);
+    let text = refused(&problem(zone_and_rack(), hosts[..5].to_vec(), 2, RACK));
+    let expected = "needs 2 members in one rack, the best rack a/0 holds 1: 2 nodes insufficient nvidia.com/gpu, \
+                    1 node untolerated taint team=100_:NoSchedule; would fit if only one zone were required: a holds 2";
+    assert_eq!(text, expected);
+    let text = refused(&problem(zone_and_rack(), hosts[..3].to_vec(), 2, None));
+    assert!(text.starts_with("needs 2 members, all nodes together hold 1: "), "{text}");
+    let text = refused(&problem(zone_and_rack(), vec![host("x", "", 1, 0)], 1, RACK));
+    assert_eq!(text, "needs 1 member in one rack, no node has the label test/rack: 1 node without a label for rack");
+}
+
+#[test]
+fn what_the_planner_does_not_model_is_refused_before_anything_else() {
+    let sound = problem(zone_and_rack(), racks(&[4], 1), 2, ZONE);
+
+    let mut gang = sound.clone();
+    gang.gang.roles[0].shape.unsupported.push("topologySpreadConstraints".into());
+    assert_eq!(refused(&gang), "the members carry a constraint that is not modelled: topologySpreadConstraints");
+
+    let mut gang = sound.clone();
+    let mut other = role("head", 1, 1);
+    other.shape.requests.set("cpu", 1);
+    gang.gang.roles.push(other);
+    assert_eq!(plan(&gang).1.refusal, Some(Refusal::MixedShapes { shapes: 2 }));
+
+    let mut gang = sound.clone();
+    gang.gang.roles[0].min = 3;
+    assert_eq!(refused(&gang), "needs at least 3 members but has 2");
+
+    let mut gang = sound;
+    gang.gang.wishes.required = Some(7);
+    assert_eq!(plan(&gang).1.refusal, Some(Refusal::UnknownLevel { level: 7 }));
+}
+
+#[test]
+fn a_bound_member_decides_the_domain_or_the_gang_is_refused() {
+    let mut gang = problem(zone_and_rack(), racks(&[2, 4], 1), 3, RACK);
+    gang.gang.roles[0].places[1].bound = Some("r0-n0".into());
+    Arc::make_mut(&mut gang.hosts[0].usage).requested.set(GPU, 1);
+    let expected = "needs 2 more members beside 1 bound in one rack, the best rack a/0 holds 1: \
+                    1 node insufficient nvidia.com/gpu; would fit if only one zone were required: a holds 5";
+    assert_eq!(refused(&gang), expected);
+}
+
+#[test]
+fn members_bound_apart_or_to_a_lost_node_are_named() {
+    let mut gang = problem(zone_and_rack(), racks(&[2, 4], 1), 3, RACK);
+    gang.gang.roles[0].places[0].bound = Some("r0-n0".into());
+    gang.gang.roles[0].places[2].bound = Some("r1-n0".into());
+    assert_eq!(plan(&gang).1.refusal, Some(Refusal::BoundOutside { node: "r1-n0".into() }));
+    gang.gang.roles[0].places[2].bound = Some("lost".into());
+    assert_eq!(plan(&gang).1.refusal, Some(Refusal::BoundOutside { node: "lost".into() }));
+}
+
+#[test]
+fn a_shape_that_keeps_away_from_itself_gets_one_host_per_member() {
+    let mut gang = problem(zone_and_rack(), racks(&[3], 8), 3, ZONE);
+    gang.gang.roles[0].shape.one_per_node = true;
+    let (first, _) = plan(&gang);
+    assert_eq!(nodes(&first), ["r0-n0", "r0-n1", "r0-n2"]);
+    let mut replaced = applied(&gang, &first);
+    replaced.gang.roles[0].places[1].bound = None;
+    assert_eq!(plan(&replaced).0.places.len(), 0, "the lost member's node still holds a pod of the shape");
+    Arc::make_mut(&mut replaced.hosts[1].usage).own_shape_pods = 0;
+    assert_eq!(nodes(&plan(&replaced).0), ["r0-n0", "r0-n1", "r0-n2"]);
+}
+
+#[test]
+fn leaf_is_the_deepest_layer_a_node_has() {
+    let levels = levels(&["zone", "spine", "block", "rack"]);
+    let hosts = vec![
+        host("a1", "zone=a spine=s block=b1", 1, 0),
+        host("a2", "zone=a spine=s block=b1", 1, 0),
+        host("a3", "zone=a spine=s block=b2", 1, 0),
+        host("a4", "zone=a", 4, 0),
+    ];
+    let leaf = levels.resolve("leaf");
+    let (plan, _) = plan(&problem(levels.clone(), hosts.clone(), 2, leaf));
+    assert_eq!(nodes(&plan), ["a1", "a2"]);
+    let text = refused(&problem(levels, hosts, 3, leaf));
+    assert!(text.starts_with("needs 3 members in one rack, the best rack a/s/b1 holds 2"), "{text}");
+}
+
+#[test]
+fn a_missed_preference_is_reported_and_a_redundant_one_is_not() {
+    #[track_caller]
+    fn check(required: Option<usize>, preferred: usize, members: u32, expected: Option<usize>) {
+        let mut gang = problem(zone_and_rack(), racks(&[2, 2], 1), members, required);
+        gang.gang.wishes = Wishes { required, preferred: Some(preferred) };
+        assert_eq!(plan(&gang).1.preferred_missed, expected);
+    }
+    check(ZONE, 1, 3, RACK);
+    check(ZONE, 1, 2, None);
+    check(ZONE, 0, 3, None);
+    check(RACK, 0, 2, None);
+    check(None, 2, 2, Some(2));
+}
+
+#[test]
+fn a_gang_without_accelerators_is_placed_too() {
+    let mut gang = problem(zone_and_rack(), racks(&[2, 2], 0), 4, ZONE);
+    gang.gang.roles[0].shape.requests = Resources::from_iter([("pods", 1)]);
+    let (plan, report) = plan(&gang);
+    assert_eq!(nodes(&plan), ["r0-n0"; 4]);
+    assert_eq!(report.levels.iter().map(|level| level.used).collect::<Vec<_>>(), [1, 1, 1]);
+}
+
+#[test]
+fn nothing_to_place_and_nowhere_to_place_it_are_answered() {
+    let empty = problem(Levels::default(), Vec::new(), 2, ZONE);
+    assert_eq!(refused(&empty), "needs 2 members in one zone, no node has the label topology.kubernetes.io/zone");
+    let GangRequest { key, wishes, roles: _ } = empty.gang.clone();
+    let nobody = Problem { gang: GangRequest { key, wishes, roles: Vec::new() }, ..empty };
+    let (plan, report) = plan(&nobody);
+    assert_eq!((plan.places.len(), report.refusal), (0, None));
+}
+
+#[test]
+fn a_node_listed_twice_is_used_once() {
+    let mut hosts = racks(&[1], 2);
+    hosts.push(hosts[0].clone());
+    let text = refused(&problem(zone_and_rack(), hosts, 3, ZONE));
+    assert!(text.contains("holds 2"), "{text}");
+}
+
+#[test]
+fn small_gangs_on_large_clusters_merge_nothing() {
+    let hosts = racks(&[16; 63], 8);
+    let (plan, report) = plan(&problem(zone_and_rack(), hosts, 8, ZONE));
+    assert_eq!(nodes(&plan), ["r0-n0"; 8]);
+    assert_eq!(report.work.cells, 0);
+}
+
+#[test]
+fn the_work_for_a_wide_gang_on_a_large_cluster_is_bounded() {
+    let mut hosts = racks(&[16; 312], 8);
+    for (index, host) in (0..).zip(&mut hosts) {
+        // Any pattern that fills racks and hosts unevenly.
+        let taken = (index * index + index / 7) % 9;
+        Arc::make_mut(&mut host.usage).requested.set(GPU, taken);
+    }
+    let (plan, report) = plan(&problem(zone_and_rack(), hosts, 512, ZONE));
+    assert_eq!(plan.places.len(), 512);
+    assert!(report.work.cells < 20_000_000, "{:?}", report.work);
+}
+
+mod checker {
+    use muster_core::check::{self, Finding, Severity};
+    use muster_core::plan::{Place, Plan};
+
+    use super::*;
+
+    #[track_caller]
+    fn rejects(problem: &Problem, change: impl FnOnce(&mut Plan), expected: fn(&Finding) -> bool) {
+        let (mut plan, _) = plan(problem);
+        change(&mut plan);
+        let notes = check::check(problem, &plan);
+        assert!(notes.iter().any(|note| expected(&note.finding)), "{notes:?}");
+        assert!(notes.iter().any(|note| note.severity == Severity::Fatal), "{notes:?}");
+        assert!(notes.iter().all(|note| !note.to_string().is_empty()));
+    }
+
+    fn sound() -> Problem {
+        let mut problem = problem(zone_and_rack(), racks(&[2, 4], 1), 4, RACK);
+        for (index, place) in problem.gang.roles[0].places.iter_mut().enumerate() {
+            place.uid = Some(PodUid::from(format!("uid-{index}")));
+        }
+        Arc::make_mut(&mut problem.hosts[2].usage).requested.set(GPU, 1);
+        problem.gang.roles[0].places[0].bound = Some(NodeName::from("r1-n0"));
+        problem.gang.roles[0].min = 3;
+        problem
+    }
+
+    #[test]
+    fn accepts_what_the_planner_answers() {
+        let (plan, report) = plan(&sound());
+        assert_eq!((plan.places.len(), report.refusal), (4, None));
+    }
+
+    #[test]
+    fn rejects_two_members_on_one_slot() {
+        rejects(
+            &sound(),
+            |plan| plan.places[2].node = plan.places[1].node.clone(),
+            |finding| matches!(finding, Finding::DoesNotFit { .. }),
+        );
+        rejects(
+            &sound(),
+            |plan| plan.places[2].node = plan.places[1].node.clone(),
+            |finding| matches!(finding, Finding::Overcommitted { .. }),
+        );
+    }
+
+    #[test]
+    fn rejects_a_member_outside_the_required_domain() {
+        rejects(
+            &sound(),
+            |plan| plan.places[2].node = "r0-n0".into(),
+            |finding| matches!(finding, Finding::OutsideDomain { .. }),
+        );
+    }
+
+    #[test]
+    fn rejects_an_unknown_node() {
+        rejects(
+            &sound(),
+            |plan| plan.places[2].node = "nowhere".into(),
+            |finding| matches!(finding, Finding::UnknownNode { .. }),
+        );
+    }
+
+    #[test]
+    fn rejects_a_moved_or_forgotten_bound_member() {
+        let bound = |finding: &Finding| matches!(finding, Finding::BoundChanged { role: 0, rank: 0 });
+        rejects(&sound(), |plan| plan.places[0].node = plan.places[1].node.clone(), bound);
+        rejects(&sound(), |plan| plan.places[0].bound = false, bound);
+        rejects(&sound(), |plan| drop(plan.places.remove(0)), bound);
+    }
+
+    #[test]
+    fn rejects_a_gang_below_its_minimum() {
+        rejects(
+            &sound(),
+            |plan| plan.places.truncate(2),
+            |finding| matches!(finding, Finding::BelowMinimum { role: 0, placed: 2, min: 3 }),
+        );
+    }
+
+    #[test]
+    fn rejects_ranks_twice_out_of_order_or_out_of_range() {
+        let order = |finding: &Finding| matches!(finding, Finding::OutOfOrder { .. });
+        rejects(&sound(), |plan| plan.places.swap(1, 2), order);
+        rejects(&sound(), |plan| plan.places[2] = plan.places[1].clone(), order);
+        rejects(&sound(), |plan| plan.places[3].rank = 4, |finding| matches!(finding, Finding::UnknownPlace { .. }));
+        rejects(&sound(), |plan| plan.places[3].role = 1, |finding| matches!(finding, Finding::UnknownPlace { .. }));
+    }
+
+    #[test]
+    fn rejects_another_pod_or_one_pod_twice() {
+        let uid = |plan: &Plan, index: usize| plan.places[index].uid.clone();
+        rejects(&sound(), |plan| plan.places[2].uid = None, |finding| matches!(finding, Finding::WrongPod { .. }));
+        rejects(
+            &sound(),
+            |plan| plan.places[2].uid = uid(plan, 1),
+            |finding| matches!(finding, Finding::PodTwice { .. }),
+        );
+    }
+
+    #[test]
+    fn rejects_a_plan_for_another_gang_or_of_another_version() {
+        rejects(&sound(), |plan| plan.gang.name = "other".into(), |finding| matches!(finding, Finding::Gang { .. }));
+        rejects(&sound(), |plan| plan.version = 0, |finding| matches!(finding, Finding::Version { version: 0 }));
+    }
+
+    #[test]
+    fn rejects_two_members_that_keep_away_from_each_other_on_one_node() {
+        let mut gang = problem(zone_and_rack(), racks(&[2], 8), 2, ZONE);
+        gang.gang.roles[0].shape.one_per_node = true;
+        rejects(
+            &gang,
+            |plan| plan.places[1].node = plan.places[0].node.clone(),
+            |finding| matches!(finding, Finding::SharedNode { .. }),
+        );
+    }
+
+    #[test]
+    fn warns_of_a_skipped_rank_without_forbidding_the_plan() {
+        let mut gang = problem(zone_and_rack(), racks(&[4], 1), 0, ZONE);
+        gang.gang.roles = vec![role("worker", 3, 2)];
+        let (mut plan, _) = plan(&gang);
+        plan.places.remove(1);
+        let notes = check::check(&gang, &plan);
+        assert_eq!(notes.iter().map(|note| note.severity).collect::<Vec<_>>(), [Severity::Warning]);
+    }
+
+    #[test]
+    fn rejects_a_plan_on_a_node_without_the_required_label() {
+        let mut gang = problem(zone_and_rack(), racks(&[2], 1), 1, RACK);
+        gang.hosts.push(host("x", "zone=a", 1, 0));
+        rejects(
+            &gang,
+            |plan| plan.places[0] = Place { node: "x".into(), ..plan.places[0].clone() },
+            |finding| matches!(finding, Finding::Unlabelled { .. }),
+        );
+    }
+}

@@ -1,0 +1,122 @@
+//! Every answer that AWS does not document, as a named choice with a default and its opposite.
+//!
+//! The project's suites also run with each choice flipped, so that no promise rests on a guess.
+
+use serde::{Deserialize, Serialize};
+
+/// The choices of one run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Choices {
+    /// What a known token with the same parameters is answered.
+    pub replay: Replay,
+    /// The `errorSet` of a missed minimum.
+    pub shortfall: Shortfall,
+    /// `RunInstances`: a known token with changed parameters in the same zone.
+    pub zonal_mismatch: ZonalMismatch,
+    /// The code of a refused combination of parameters.
+    pub refusal: Refusal,
+    /// What unpins a cluster placement group from its spine.
+    pub empty_group: EmptyGroup,
+    /// Where the fourth network layer of the types that have one lies.
+    pub fourth_layer: FourthLayer,
+    /// Seconds (virtual) between `running` and the first topology answer.
+    pub topology_delay_seconds: u32,
+    /// Seconds (virtual) after which a token is forgotten; absent: never.
+    pub token_life_seconds: Option<u32>,
+    /// How a launch in a placement group lies over the leaves of its spine.
+    pub leaf_spread: LeafSpread,
+}
+
+/// See [`Choices::replay`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Replay {
+    /// The first answer again, instance ids included.
+    #[default]
+    FirstAnswer,
+    /// The first fleet id, but no instances and no errors.
+    WithoutIds,
+    /// An error of status 400.
+    Error,
+}
+
+/// See [`Choices::shortfall`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shortfall {
+    /// One `InsufficientInstanceCapacity` per override.
+    #[default]
+    PerOverride,
+    /// One `UnfulfillableCapacity` in all.
+    Unfulfillable,
+    /// No items.
+    Empty,
+}
+
+/// See [`Choices::zonal_mismatch`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ZonalMismatch {
+    /// `IdempotentParameterMismatch`.
+    #[default]
+    Mismatch,
+    /// The old request's answer, as if nothing had changed.
+    OldAnswer,
+}
+
+/// See [`Choices::refusal`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub enum Refusal {
+    /// `InvalidParameterCombination`.
+    #[default]
+    InvalidParameterCombination,
+    /// `InvalidParameterValue`.
+    InvalidParameterValue,
+}
+
+impl Refusal {
+    /// The code on the wire.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::InvalidParameterCombination => "InvalidParameterCombination",
+            Self::InvalidParameterValue => "InvalidParameterValue",
+        }
+    }
+}
+
+/// See [`Choices::empty_group`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EmptyGroup {
+    /// The group is free again when its last instance is terminated.
+    #[default]
+    Unpinned,
+    /// The group stays where its first launch put it.
+    StaysPinned,
+}
+
+/// See [`Choices::fourth_layer`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FourthLayer {
+    /// Two hosts of a leaf share a node below it.
+    #[default]
+    BelowLeaf,
+    /// Two leaves of a spine share a node above them.
+    AboveLeaf,
+}
+
+/// See [`Choices::leaf_spread`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeafSpread {
+    /// One host from each leaf in turn, leaves in seeded order: EC2 promises one segment, not few
+    /// leaves, so ranks have to be planned anew after a launch.
+    #[default]
+    RoundRobin,
+    /// Leaf by leaf, leaves in seeded order.
+    Packed,
+}

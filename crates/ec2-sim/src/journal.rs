@@ -1,0 +1,100 @@
+//! The journal: every request and what became of it, in order, never changed afterwards.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+/// One request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JournalEntry {
+    /// From 0.
+    pub number: u64,
+    /// Virtual time.
+    pub at: Timestamp,
+    /// The operation asked for, known or not; empty if none was named.
+    pub operation: String,
+    /// The decoded parameters, without `Action` and `Version`.
+    pub parameters: BTreeMap<String, String>,
+    /// The client token, if there is one.
+    pub token: Option<String>,
+    /// The SDK's attempt from `amz-sdk-request`, from 1; absent without the header.
+    pub attempt: Option<u32>,
+    /// The client's name.
+    pub user_agent: Option<String>,
+    /// The names of the faults that hit the call.
+    pub faults: Vec<String>,
+    /// The status of the answer, also when it never reached the client.
+    pub status: u16,
+    /// The error code, if it failed.
+    pub code: Option<String>,
+    /// Codes inside an answer of status 200.
+    pub item_codes: Vec<String>,
+    /// Ids of what was made, deleted or terminated.
+    pub resources: Vec<String>,
+    /// Whether a known token was answered again, so that nothing was done.
+    pub replayed: bool,
+    /// Whether the client was kept from learning the outcome.
+    pub lost: bool,
+    /// The id in `x-amzn-requestid`.
+    pub request_id: String,
+}
+
+impl JournalEntry {
+    /// Whether the call asked for a launch.
+    #[must_use]
+    pub fn launches(&self) -> bool {
+        matches!(self.operation.as_str(), "CreateFleet" | "RunInstances")
+    }
+
+    /// The value of a tag which the call sets on instances.
+    #[must_use]
+    pub fn instance_tag(&self, key: &str) -> Option<&str> {
+        self.parameters.iter().find_map(|(name, value)| {
+            let prefix = name.strip_suffix(".Key").filter(|_| value == key)?;
+            let (spec, _) = prefix.split_once(".Tag.")?;
+            let kind = self.parameters.get(&format!("{spec}.ResourceType"))?;
+            (kind == "instance").then(|| self.parameters.get(&format!("{prefix}.Value"))).flatten().map(String::as_str)
+        })
+    }
+
+    /// The instances a launch asked for and the fewest it accepts.
+    #[must_use]
+    pub fn launch_size(&self) -> Option<(u32, Option<u32>)> {
+        let number = |name: &str| self.parameters.get(name).and_then(|v| v.parse().ok());
+        match self.operation.as_str() {
+            "CreateFleet" => {
+                let total = number("TargetCapacitySpecification.TotalTargetCapacity")?;
+                let minimum =
+                    number("OnDemandOptions.MinTargetCapacity").or_else(|| number("SpotOptions.MinTargetCapacity"));
+                Some((total, minimum))
+            }
+            "RunInstances" => Some((number("MaxCount")?, number("MinCount"))),
+            _ => None,
+        }
+    }
+}
+
+/// The entries so far.
+#[derive(Debug, Default)]
+pub(crate) struct Journal(Vec<JournalEntry>);
+
+impl Journal {
+    pub(crate) fn next_number(&self) -> u64 {
+        u64::try_from(self.0.len()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn write(&mut self, entry: JournalEntry) {
+        self.0.push(entry);
+    }
+
+    pub(crate) fn entries(&self) -> &[JournalEntry] {
+        &self.0
+    }
+
+    pub(crate) fn since(&self, number: u64) -> &[JournalEntry] {
+        let start = usize::try_from(number).unwrap_or(usize::MAX).min(self.0.len());
+        &self.0[start..]
+    }
+}

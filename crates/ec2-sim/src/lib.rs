@@ -1,0 +1,184 @@
+//! A wire-level EC2 simulator.
+//!
+//! It speaks the ec2Query protocol as the real service does, over plain HTTP, and has finite
+//! capacity, placement groups, topology, client tokens, throttles and faults. Everything follows
+//! from a [`Scenario`] and its seed; every request is kept in a journal. What AWS does not document
+//! is a named choice ([`choices::Choices`]).
+//!
+//! Every request is answered under one lock and without waiting, so a run with a manual clock is a
+//! function of the scenario and the order of its requests.
+
+mod capacity;
+mod control;
+mod fixtures;
+mod interfaces;
+mod launch;
+mod operations;
+mod protocol;
+mod server;
+mod state;
+mod throttle;
+
+pub mod bill;
+pub mod choices;
+pub mod clock;
+pub mod faults;
+pub mod invariants;
+pub mod journal;
+pub mod scenario;
+pub mod view;
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::SignedDuration;
+
+pub use crate::bill::Bill;
+pub use crate::clock::SimClock;
+pub use crate::faults::{Fault, FaultKind};
+pub use crate::invariants::Invariant;
+pub use crate::journal::JournalEntry;
+pub use crate::scenario::{Market, Scenario, ScenarioError};
+pub use crate::view::InstanceView;
+
+use crate::state::World;
+
+/// The tag whose value is the cluster's UID.
+pub const CLUSTER_TAG: &str = "muster.dev/cluster-uid";
+/// The tag whose value is the NodeBatch's UID.
+pub const BATCH_TAG: &str = "muster.dev/batch";
+/// The tag whose value is the number of the attempt.
+pub const ATTEMPT_TAG: &str = "muster.dev/attempt";
+
+/// One simulated account in one Region.
+#[derive(Debug)]
+pub struct Simulator {
+    clock: Arc<SimClock>,
+    world: Mutex<World>,
+}
+
+impl Simulator {
+    /// Makes the world of a scenario.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] when the scenario contradicts itself.
+    pub fn new(scenario: Scenario) -> Result<Arc<Self>, ScenarioError> {
+        scenario.check()?;
+        let clock = Arc::new(SimClock::new(&scenario.clock));
+        let mut world = World::new(scenario, clock.origin());
+        launch::place_others(&mut world, clock.now())?;
+        Ok(Arc::new(Self { clock, world: Mutex::new(world) }))
+    }
+
+    /// The routes: the service at `/`, the control endpoint under `/_sim/`.
+    pub fn router(self: &Arc<Self>) -> axum::Router {
+        control::routes().merge(server::routes()).with_state(Arc::clone(self))
+    }
+
+    /// The virtual clock.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<SimClock> {
+        &self.clock
+    }
+
+    /// The scenario the world was made of.
+    #[must_use]
+    pub fn scenario(&self) -> Scenario {
+        self.settled().scenario.clone()
+    }
+
+    /// Every request so far.
+    #[must_use]
+    pub fn journal(&self) -> Vec<JournalEntry> {
+        self.settled().journal.entries().to_vec()
+    }
+
+    /// The journal as JSON, one entry a line.
+    #[must_use]
+    pub fn journal_lines(&self) -> String {
+        let world = self.settled();
+        let lines = world.journal.entries().iter().map(|entry| {
+            // An entry is made of strings, numbers and lists, which JSON always takes.
+            serde_json::to_string(entry).unwrap_or_default() + "\n"
+        });
+        lines.collect()
+    }
+
+    /// Every invariant that can be judged here, as of now.
+    #[must_use]
+    pub fn invariants(&self) -> Vec<Invariant> {
+        invariants::judge(&self.settled(), self.clock.now())
+    }
+
+    /// What the instances have cost so far.
+    #[must_use]
+    pub fn bill(&self) -> Bill {
+        bill::of(&self.settled(), self.clock.now())
+    }
+
+    /// All instances there ever were, by id.
+    #[must_use]
+    pub fn instances(&self) -> Vec<InstanceView> {
+        view::instances(&self.settled(), self.clock.now(), false)
+    }
+
+    /// Names of the placement groups there are.
+    #[must_use]
+    pub fn placement_groups(&self) -> Vec<String> {
+        self.settled().groups.keys().cloned().collect()
+    }
+
+    /// Ids of the launch templates there are.
+    #[must_use]
+    pub fn launch_templates(&self) -> Vec<String> {
+        self.settled().templates.keys().cloned().collect()
+    }
+
+    /// Adds a fault.
+    pub fn add_fault(&self, fault: Fault) {
+        self.settled().faults.add(fault);
+    }
+
+    /// Takes all faults away.
+    pub fn clear_faults(&self) {
+        self.settled().faults.clear();
+    }
+
+    /// Terminates instances as EC2 itself would, with this `stateReason` code; returns those that
+    /// were alive.
+    pub fn terminate(&self, ids: &[String], reason: &str) -> Vec<String> {
+        let now = self.clock.now();
+        let mut world = self.settled();
+        ids.iter().filter(|id| world.terminate(id, (reason, reason), SignedDuration::ZERO, now)).cloned().collect()
+    }
+
+    /// Sets the hosts of one leaf, making pool, spine and leaf if need be; returns the number.
+    /// Instances on hosts taken away stay; the host is gone when they are.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] for an unknown type or zone.
+    pub fn set_hosts(&self, change: &control::PoolChange) -> Result<u32, ScenarioError> {
+        control::change_pool(&mut self.settled(), change)
+    }
+
+    /// The world, with everything done that is due by now.
+    fn settled(&self) -> MutexGuard<'_, World> {
+        let mut world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
+        world.settle(self.clock.now());
+        world
+    }
+}
+
+pub use crate::control::PoolChange;
+
+/// Serves a simulator on a listener until `shutdown` is ready.
+///
+/// # Errors
+/// What the listener reports.
+pub async fn serve(
+    listener: tokio::net::TcpListener,
+    simulator: Arc<Simulator>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    axum::serve(listener, simulator.router()).with_graceful_shutdown(shutdown).await
+}

@@ -1,0 +1,357 @@
+//! CreateFleet of type `instant`: token, validation, launch, answer.
+
+use std::collections::BTreeSet;
+
+use crate::choices::Replay;
+use crate::fixtures::InstanceType;
+use crate::interfaces::{interfaces, security_groups};
+use crate::launch::{Candidate, Order, Ranking, launch};
+use crate::operations::fleets::Shown;
+use crate::operations::launch_templates::{check_version, find as find_template, mismatch, resolve};
+use crate::operations::{Call, Reply, fleets, placement_groups};
+use crate::protocol::error::ApiError;
+use crate::protocol::form::Form;
+use crate::protocol::xml::Xml;
+use crate::scenario::Market;
+use crate::state::World;
+use crate::state::fleets::{Fleet, Origin};
+use crate::state::tokens::TokenUse;
+
+const OPERATION: &str = "CreateFleet";
+
+pub(super) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let form = call.form;
+    let token = form.get("ClientToken");
+    if let Some(token) = token {
+        check_token(token)?;
+        if let Some(reply) = replay(world, call, token)? {
+            return Ok(reply);
+        }
+    }
+    let spec = Spec::read(form, world)?;
+    let candidates = candidates(world, form)?;
+    let id = world.ids.resource("fleet");
+    let reservation = world.ids.resource("r");
+    let outcome = launch(
+        world,
+        &Order {
+            operation: OPERATION,
+            token,
+            fleet: Some(&id),
+            reservation: &reservation,
+            total: spec.total,
+            minimum: spec.minimum,
+            single_type: spec.single_type,
+            single_zone: spec.single_zone,
+            market: spec.market,
+            ranking: spec.ranking,
+            candidates,
+            drawn: call.drawn,
+        },
+        call.now,
+    );
+    let fleet = Fleet {
+        id: id.clone(),
+        created_at: call.now,
+        token: token.map(str::to_owned),
+        market: spec.market,
+        total: spec.total,
+        minimum: spec.minimum,
+        tags: form.tags_for("fleet"),
+        errors: outcome.errors,
+        launches: outcome.launches,
+        deleted: false,
+    };
+    if let Some(token) = token {
+        let used = TokenUse { parameters: form.identity(), made: id.clone(), at: call.now };
+        world.tokens.store(OPERATION, "", token, used);
+    }
+    let reply = answer(&fleet, Shown::Created);
+    world.fleets.insert(id, fleet);
+    Ok(reply)
+}
+
+fn answer(fleet: &Fleet, shown: Shown) -> Reply {
+    let mut xml = Xml::new();
+    xml.text("fleetId", &fleet.id);
+    fleets::write_outcome(&mut xml, fleet, shown);
+    let mut reply = Reply::of(xml).about(fleet.id.clone());
+    if shown != Shown::Nothing {
+        reply.resources.extend(fleet.launches.iter().flat_map(|l| l.instances.clone()));
+        reply.item_codes = fleet.errors.iter().map(|e| e.code.clone()).collect();
+    }
+    reply
+}
+
+/// The answer to a known token.
+fn replay(world: &World, call: &Call<'_>, token: &str) -> Result<Option<Reply>, ApiError> {
+    let choices = &world.scenario.choices;
+    let life = choices.token_life_seconds;
+    let Some(used) = world.tokens.find(OPERATION, "", token, life, call.now) else {
+        return Ok(None);
+    };
+    if used.parameters != call.form.identity() {
+        return Err(mismatch());
+    }
+    let Some(fleet) = world.fleets.get(&used.made) else {
+        return Ok(None);
+    };
+    let mut reply = match choices.replay {
+        Replay::FirstAnswer => answer(fleet, Shown::Created),
+        Replay::WithoutIds => answer(fleet, Shown::Nothing),
+        Replay::Error => {
+            return Err(ApiError::client("InvalidParameterValue", "The client token has already been used."));
+        }
+    };
+    reply.replayed = true;
+    Ok(Some(reply))
+}
+
+/// # Errors
+/// `InvalidParameterValue` for a token that is too long or not ASCII.
+pub(super) fn check_token(token: &str) -> Result<(), ApiError> {
+    if token.len() > 64 || !token.is_ascii() {
+        return Err(ApiError::value("ClientToken", token));
+    }
+    Ok(())
+}
+
+/// The numbers and switches of the request.
+struct Spec {
+    total: u32,
+    minimum: Option<u32>,
+    single_type: bool,
+    single_zone: bool,
+    market: Market,
+    ranking: Ranking,
+}
+
+impl Spec {
+    fn read(form: &Form, world: &World) -> Result<Self, ApiError> {
+        let refusal = world.scenario.choices.refusal.code();
+        let refuse = |message: &str| Err(ApiError::client(refusal, message));
+        match form.get("Type") {
+            Some("instant") => {}
+            Some(other) => return Err(ApiError::value("Type", other)),
+            None => return Err(ApiError::missing("Type")),
+        }
+        let capacity = form.sub("TargetCapacitySpecification");
+        let total = capacity
+            .number("TotalTargetCapacity")?
+            .ok_or_else(|| ApiError::missing("TargetCapacitySpecification.TotalTargetCapacity"))?;
+        if total == 0 || total > 10_000 {
+            return Err(ApiError::value("TotalTargetCapacity", &total.to_string()));
+        }
+        let market = match capacity.get("DefaultTargetCapacityType") {
+            None | Some("on-demand") => Market::OnDemand,
+            Some("spot") => Market::Spot,
+            // Reservations are not played yet; to launch on demand instead would be a lie.
+            Some(other) => return Err(ApiError::value("DefaultTargetCapacityType", other)),
+        };
+        let options = form.sub(match market {
+            Market::OnDemand => "OnDemandOptions",
+            Market::Spot => "SpotOptions",
+        });
+        let minimum = options.number("MinTargetCapacity")?;
+        let single_type = options.flag("SingleInstanceType")?;
+        let single_zone = options.flag("SingleAvailabilityZone")?;
+        if let Some(minimum) = minimum {
+            if minimum > 1000 {
+                return Err(ApiError::value("MinTargetCapacity", &minimum.to_string()));
+            }
+            if minimum > total {
+                return refuse("MinTargetCapacity must not be above the total target capacity");
+            }
+            if !single_type && !single_zone {
+                return refuse("MinTargetCapacity requires SingleInstanceType or SingleAvailabilityZone");
+            }
+        }
+        let strategy = options.get("AllocationStrategy").unwrap_or("lowest-price");
+        let ranking = match (market, strategy) {
+            (_, "lowest-price" | "lowestPrice") => Ranking::Price,
+            (Market::OnDemand, "prioritized") | (Market::Spot, "capacity-optimized-prioritized") => Ranking::Priority,
+            (Market::Spot, "capacity-optimized" | "price-capacity-optimized" | "diversified") => Ranking::Capacity,
+            (_, other) => return Err(ApiError::value("AllocationStrategy", other)),
+        };
+        for spec in form.structs("TagSpecification") {
+            let kind = spec.required("ResourceType")?;
+            if !matches!(kind, "fleet" | "instance" | "volume" | "network-interface") {
+                return Err(ApiError::value("ResourceType", kind));
+            }
+        }
+        Ok(Self { total, minimum, single_type, single_zone, market, ranking })
+    }
+}
+
+fn candidates(world: &World, form: &Form) -> Result<Vec<Candidate>, ApiError> {
+    let configs = form.structs("LaunchTemplateConfigs");
+    if configs.is_empty() {
+        return Err(ApiError::missing("LaunchTemplateConfigs"));
+    }
+    if configs.len() > 50 {
+        return Err(ApiError::value("LaunchTemplateConfigs", &configs.len().to_string()));
+    }
+    let mut candidates = Vec::new();
+    for config in &configs {
+        let specification = config.sub("LaunchTemplateSpecification");
+        let template = find_template(world, &specification)?;
+        let version = specification.required("Version")?;
+        check_version(template, version)?;
+        let mut overrides = config.structs("Overrides");
+        if overrides.is_empty() {
+            overrides.push(Form::default());
+        }
+        for one in &overrides {
+            let mut data = template.data.clone();
+            if let Some(image) = one.get("ImageId") {
+                data.insert("ImageId", image);
+            }
+            candidates.push(candidate(world, form, &data, one, &template.id)?);
+        }
+    }
+    check_subnets(world, &candidates)?;
+    Ok(candidates)
+}
+
+fn candidate(world: &World, form: &Form, data: &Form, one: &Form, template: &str) -> Result<Candidate, ApiError> {
+    let refusal = world.scenario.choices.refusal.code();
+    let named = one
+        .get("InstanceType")
+        .or_else(|| data.get("InstanceType"))
+        .ok_or_else(|| ApiError::missing("InstanceType"))?;
+    let instance_type = find_type(named)?;
+    let place = subnet(world, data, one)?;
+    let placement = one.sub("Placement");
+    let allowed = ["GroupName", "GroupId"];
+    if let Some(name) = placement.parameters().keys().find(|k| !allowed.contains(&k.as_str())) {
+        return Err(ApiError::client(refusal, format!("Placement.{name} is not supported for CreateFleet")));
+    }
+    let group = match group(world, &placement)? {
+        Some(group) => Some(group),
+        None => group(world, &data.sub("Placement"))?,
+    };
+    let priority = one.decimal("Priority")?;
+    let image = data.get("ImageId").ok_or_else(|| ApiError::missing("ImageId"))?;
+    let mut tags = data.tags_for("instance");
+    tags.extend(form.tags_for("instance"));
+    let mut volume_tags = data.tags_for("volume");
+    volume_tags.extend(form.tags_for("volume"));
+    let mut interface_tags = data.tags_for("network-interface");
+    interface_tags.extend(form.tags_for("network-interface"));
+    let security_groups = security_groups(data);
+    check_security_groups(world, &security_groups)?;
+    Ok(Candidate {
+        origin: Origin {
+            template: template.to_owned(),
+            version: "1".to_owned(),
+            instance_type: named.to_owned(),
+            subnet: place.0,
+            zone_id: world.scenario.zone_id(&place.1).to_owned(),
+            zone: place.1,
+            priority: one.get("Priority").map(str::to_owned),
+            group: placement.get("GroupName").map(str::to_owned),
+            image: one.get("ImageId").map(str::to_owned),
+        },
+        instance_type,
+        priority,
+        group,
+        image: resolve(world, image)?,
+        interfaces: interfaces(data, instance_type, refusal)?,
+        security_groups,
+        user_data: data.get("UserData").map(str::to_owned),
+        tags,
+        volume_tags,
+        interface_tags,
+    })
+}
+
+/// # Errors
+/// `InvalidInstanceType`.
+pub(super) fn find_type(name: &str) -> Result<&'static InstanceType, ApiError> {
+    InstanceType::find(name).ok_or_else(|| {
+        ApiError::client("InvalidInstanceType", format!("The following supplied instance types do not exist: [{name}]"))
+    })
+}
+
+/// # Errors
+/// `InvalidGroup.NotFound`, as EC2 spells it for groups of a VPC.
+pub(super) fn check_security_groups(world: &World, groups: &[String]) -> Result<(), ApiError> {
+    let known = |id: &String| world.scenario.security_groups.iter().any(|g| g.id == *id);
+    match groups.iter().find(|id| !known(id)) {
+        None => Ok(()),
+        Some(id) => Err(ApiError::client(
+            "InvalidSecurityGroupID.NotFound",
+            format!("The security group '{id}' does not exist"),
+        )),
+    }
+}
+
+/// The name of the group that a `Placement` names.
+///
+/// # Errors
+/// The refusal of a name and an id together, or what an unknown group is answered.
+pub(super) fn group(world: &World, placement: &Form) -> Result<Option<String>, ApiError> {
+    match (placement.get("GroupName"), placement.get("GroupId")) {
+        (Some(_), Some(_)) => Err(ApiError::client(
+            world.scenario.choices.refusal.code(),
+            "Only one of GroupName and GroupId may be specified",
+        )),
+        (Some(name), None) => {
+            placement_groups::find(world, name)?;
+            Ok(Some(name.to_owned()))
+        }
+        (None, Some(id)) => Ok(Some(placement_groups::find_by_id(world, id)?)),
+        (None, None) => Ok(None),
+    }
+}
+
+/// The subnet and zone of an override: what it names, else what the template names, else the
+/// first subnet of the named zone.
+fn subnet(world: &World, data: &Form, one: &Form) -> Result<(String, String), ApiError> {
+    let refusal = world.scenario.choices.refusal.code();
+    let in_template = data.structs("NetworkInterface");
+    let named = one.get("SubnetId").or_else(|| in_template.first().and_then(|i| i.get("SubnetId")));
+    let zone = one.get("AvailabilityZone").or_else(|| data.get("Placement.AvailabilityZone"));
+    let zone_id = one.get("AvailabilityZoneId");
+    let subnet = match named {
+        Some(id) => find_subnet(world, id)?,
+        None => world
+            .subnets
+            .values()
+            .find(|s| {
+                (zone.is_some() || zone_id.is_some())
+                    && zone.is_none_or(|z| s.zone == z)
+                    && zone_id.is_none_or(|z| s.zone_id == z)
+            })
+            .ok_or_else(|| ApiError::missing("SubnetId"))?,
+    };
+    if zone.is_some_and(|z| z != subnet.zone) || zone_id.is_some_and(|z| z != subnet.zone_id) {
+        return Err(ApiError::client(
+            refusal,
+            format!("The subnet {} is not in the Availability Zone named", subnet.id),
+        ));
+    }
+    Ok((subnet.id.clone(), subnet.zone.clone()))
+}
+
+/// # Errors
+/// `InvalidSubnetID.NotFound`.
+pub(super) fn find_subnet<'a>(world: &'a World, id: &str) -> Result<&'a crate::state::subnets::SubnetState, ApiError> {
+    world
+        .subnets
+        .get(id)
+        .ok_or_else(|| ApiError::client("InvalidSubnetID.NotFound", format!("The subnet ID '{id}' does not exist")))
+}
+
+fn check_subnets(world: &World, candidates: &[Candidate]) -> Result<(), ApiError> {
+    let places: BTreeSet<(&str, &str)> =
+        candidates.iter().map(|c| (c.origin.zone.as_str(), c.origin.subnet.as_str())).collect();
+    let zones: BTreeSet<&str> = places.iter().map(|p| p.0).collect();
+    if zones.len() < places.len() {
+        return Err(ApiError::client(
+            world.scenario.choices.refusal.code(),
+            "The fleet request cannot span different subnets from the same Availability Zone",
+        ));
+    }
+    Ok(())
+}

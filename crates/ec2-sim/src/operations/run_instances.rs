@@ -1,0 +1,232 @@
+//! RunInstances: one type, one zone, `MinCount` or nothing.
+
+use std::collections::BTreeSet;
+
+use crate::choices::ZonalMismatch;
+use crate::interfaces::{interfaces, security_groups};
+use crate::launch::{Candidate, Order, Ranking, launch};
+use crate::operations::create_fleet::{check_security_groups, check_token, find_subnet, find_type, group};
+use crate::operations::launch_templates::{check_user_data, check_version, find as find_template, mismatch, resolve};
+use crate::operations::{Call, Reply, instances};
+use crate::protocol::error::ApiError;
+use crate::protocol::form::Form;
+use crate::protocol::xml::Xml;
+use crate::scenario::Market;
+use crate::state::World;
+use crate::state::fleets::Origin;
+use crate::state::tokens::TokenUse;
+use crate::throttle::Bucket;
+
+const OPERATION: &str = "RunInstances";
+
+pub(super) fn run(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let form = call.form;
+    let (data, template) = merged(world, form)?;
+    let candidate = candidate(world, form, &data, template)?;
+    let token = form.get("ClientToken");
+    if let Some(token) = token {
+        check_token(token)?;
+        if let Some(reply) = replay(world, call, token, &candidate.origin.zone)? {
+            return Ok(reply);
+        }
+    }
+    let count = |name: &str| form.number(name)?.filter(|n| *n > 0).ok_or_else(|| ApiError::missing(name));
+    let (least, most) = (count("MinCount")?, count("MaxCount")?);
+    if least > most {
+        return Err(ApiError::client(world.scenario.choices.refusal.code(), "MinCount must not be above MaxCount"));
+    }
+    let market = market(&data)?;
+    if let Some(bucket) = Bucket::of_instances(OPERATION)
+        && !world.buckets.draw(bucket, f64::from(most), call.now)
+    {
+        return Err(ApiError::throttled());
+    }
+    let reservation = world.ids.resource("r");
+    let zone = candidate.origin.zone.clone();
+    let outcome = launch(
+        world,
+        &Order {
+            operation: OPERATION,
+            token,
+            fleet: None,
+            reservation: &reservation,
+            total: most,
+            minimum: Some(least),
+            single_type: true,
+            single_zone: true,
+            market,
+            ranking: Ranking::Given,
+            candidates: vec![candidate],
+            drawn: call.drawn,
+        },
+        call.now,
+    );
+    let ids = outcome.instances();
+    if ids.is_empty() {
+        let error = outcome.errors.into_iter().next().map_or_else(
+            || ApiError::no_capacity("", &zone),
+            |e| {
+                let status = if e.code.contains("Insufficient") && e.code.ends_with("Capacity") { 500 } else { 400 };
+                ApiError::new(status, &e.code, e.message)
+            },
+        );
+        return Err(error);
+    }
+    if let Some(token) = token {
+        let used = TokenUse { parameters: form.identity(), made: reservation.clone(), at: call.now };
+        world.tokens.store(OPERATION, &zone, token, used);
+    }
+    let mut reply = answer(world, call, &reservation);
+    reply.resources = ids;
+    Ok(reply)
+}
+
+/// The answer to a token known in this zone; in another zone the same token launches anew.
+fn replay(world: &World, call: &Call<'_>, token: &str, zone: &str) -> Result<Option<Reply>, ApiError> {
+    let choices = &world.scenario.choices;
+    let life = choices.token_life_seconds;
+    let Some(used) = world.tokens.find(OPERATION, zone, token, life, call.now) else {
+        return Ok(None);
+    };
+    if used.parameters != call.form.identity() {
+        match choices.zonal_mismatch {
+            ZonalMismatch::Mismatch => return Err(mismatch()),
+            ZonalMismatch::OldAnswer => {}
+        }
+    }
+    let live = world.instances.values().any(|i| i.reservation == used.made && i.state(call.now).is_live());
+    if !live {
+        return Err(ApiError::client(
+            "IdempotentInstanceTerminated",
+            "The request was already processed, and the instances have been terminated.",
+        ));
+    }
+    let mut reply = answer(world, call, &used.made);
+    reply.replayed = true;
+    Ok(Some(reply))
+}
+
+fn answer(world: &World, call: &Call<'_>, reservation: &str) -> Reply {
+    let mut xml = Xml::new();
+    xml.text("reservationId", reservation);
+    xml.text("ownerId", &world.scenario.account);
+    let launched = world.instances.values().filter(|i| i.reservation == reservation);
+    xml.list("instancesSet", launched, |xml, instance| {
+        instances::write(xml, world, instance, call.now);
+    });
+    Reply::of(xml)
+}
+
+/// The launch template's data with the members that the call itself gives in their place.
+fn merged(world: &World, form: &Form) -> Result<(Form, String), ApiError> {
+    let mut data = Form::default();
+    let mut template = String::new();
+    if form.has("LaunchTemplate") {
+        let specification = form.sub("LaunchTemplate");
+        let found = find_template(world, &specification)?;
+        check_version(found, specification.get("Version").unwrap_or("$Default"))?;
+        template.clone_from(&found.id);
+        data = found.data.clone();
+    }
+    let own: BTreeSet<&str> = form
+        .parameters()
+        .keys()
+        .filter_map(|name| name.split('.').next())
+        .filter(|root| {
+            !matches!(
+                *root,
+                "ClientToken" | "DryRun" | "LaunchTemplate" | "MaxCount" | "MinCount" | "TagSpecification" | "Version"
+            )
+        })
+        .collect();
+    let mut result = Form::default();
+    for (name, value) in data.parameters() {
+        if !own.contains(name.split('.').next().unwrap_or(name)) {
+            result.insert(name, value);
+        }
+    }
+    for (name, value) in form.parameters() {
+        if own.contains(name.split('.').next().unwrap_or(name)) {
+            result.insert(name, value);
+        }
+    }
+    if let Some(user_data) = result.get("UserData") {
+        check_user_data(user_data)?;
+    }
+    Ok((result, template))
+}
+
+fn candidate(world: &World, form: &Form, data: &Form, template: String) -> Result<Candidate, ApiError> {
+    let refusal = world.scenario.choices.refusal.code();
+    if data.has("CapacityReservationSpecification.CapacityReservationTarget") {
+        return Err(ApiError::client(
+            "InvalidCapacityReservationId.NotFound",
+            "The capacity reservation does not exist",
+        ));
+    }
+    if data.get("CapacityReservationSpecification.CapacityReservationPreference") == Some("capacity-reservations-only")
+    {
+        // There are no reservations, and open capacity must not stand in for them.
+        return Err(ApiError::client(
+            "ReservationCapacityExceeded",
+            "There is no capacity reservation with available capacity that matches",
+        ));
+    }
+    let named = data.required("InstanceType")?;
+    let instance_type = find_type(named)?;
+    let first = data.structs("NetworkInterface").into_iter().next();
+    let subnet = data
+        .get("SubnetId")
+        .or_else(|| first.as_ref().and_then(|i| i.get("SubnetId")))
+        .ok_or_else(|| ApiError::missing("SubnetId"))?;
+    let subnet = find_subnet(world, subnet)?;
+    if data.get("Placement.AvailabilityZone").is_some_and(|z| z != subnet.zone) {
+        return Err(ApiError::client(
+            refusal,
+            format!("The subnet {} is not in the Availability Zone named", subnet.id),
+        ));
+    }
+    let group = group(world, &data.sub("Placement"))?;
+    let tags_of = |kind: &str| {
+        let mut tags = match world.templates.get(&template) {
+            Some(template) => template.data.tags_for(kind),
+            None => std::collections::BTreeMap::new(),
+        };
+        tags.extend(form.tags_for(kind));
+        tags
+    };
+    let security_groups = security_groups(data);
+    check_security_groups(world, &security_groups)?;
+    Ok(Candidate {
+        tags: tags_of("instance"),
+        volume_tags: tags_of("volume"),
+        interface_tags: tags_of("network-interface"),
+        origin: Origin {
+            template,
+            version: "1".to_owned(),
+            instance_type: named.to_owned(),
+            subnet: subnet.id.clone(),
+            zone: subnet.zone.clone(),
+            zone_id: subnet.zone_id.clone(),
+            priority: None,
+            group: group.clone(),
+            image: None,
+        },
+        instance_type,
+        priority: None,
+        group,
+        image: resolve(world, data.required("ImageId")?)?,
+        interfaces: interfaces(data, instance_type, refusal)?,
+        security_groups,
+        user_data: data.get("UserData").map(str::to_owned),
+    })
+}
+
+fn market(data: &Form) -> Result<Market, ApiError> {
+    match data.get("InstanceMarketOptions.MarketType") {
+        None | Some("on-demand") => Ok(Market::OnDemand),
+        Some("spot") => Ok(Market::Spot),
+        // Reservations are not played yet; to launch on demand instead would be a lie.
+        Some(other) => Err(ApiError::value("MarketType", other)),
+    }
+}

@@ -1,0 +1,410 @@
+//! The scenario: the world a run starts with, as one JSON document.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::choices::Choices;
+use crate::clock::ClockSettings;
+use crate::faults::Fault;
+use crate::fixtures::InstanceType;
+
+/// Everything that decides a run. Every member has a default; [`Scenario::default`] is an empty
+/// Region with three zones, [`Scenario::demo`] has capacity.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Scenario {
+    /// Ids, hosts and network nodes follow from it.
+    pub seed: u64,
+    /// The virtual clock.
+    pub clock: ClockSettings,
+    /// The twelve digits of the account.
+    pub account: String,
+    /// The Region's name.
+    pub region: String,
+    /// The id of the one VPC.
+    pub vpc: String,
+    /// Availability Zones with their subnets.
+    pub zones: Vec<Zone>,
+    /// Security groups of the VPC.
+    pub security_groups: Vec<SecurityGroup>,
+    /// Images besides those behind the known EKS and Bottlerocket paths.
+    pub images: Vec<Image>,
+    /// The capacity there is.
+    pub pools: Vec<PoolSpec>,
+    /// How long things take.
+    pub delays: Delays,
+    /// Prices on demand in micro-dollars per hour, where they differ from the list prices.
+    pub prices: BTreeMap<String, u64>,
+    /// The spot price in per cent of the price on demand.
+    pub spot_price_percent: u32,
+    /// Whether the request buckets throttle.
+    pub throttling: bool,
+    /// Instances that belong to others and run from the start.
+    pub others: Vec<OtherInstances>,
+    /// What AWS does not document.
+    pub choices: Choices,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+}
+
+/// An Availability Zone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Zone {
+    /// For instance `us-east-1a`.
+    pub name: String,
+    /// For instance `use1-az1`.
+    pub zone_id: String,
+    /// Its subnets.
+    #[serde(default)]
+    pub subnets: Vec<Subnet>,
+}
+
+/// A subnet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Subnet {
+    /// For instance `subnet-0a`.
+    pub id: String,
+    /// An IPv4 block.
+    pub cidr: String,
+    /// Addresses free at the start; absent: all of the block but the five that AWS keeps.
+    #[serde(default)]
+    pub free_addresses: Option<u32>,
+    /// Tags.
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+}
+
+/// A security group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SecurityGroup {
+    /// For instance `sg-0nodes`.
+    pub id: String,
+    /// The name.
+    pub name: String,
+    /// Tags.
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+}
+
+/// A machine image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Image {
+    /// For instance `ami-0123456789abcdef0`.
+    pub id: String,
+    /// The name.
+    pub name: String,
+    /// The path `resolve:ssm:<path>` that names it, if any.
+    #[serde(default)]
+    pub path: Option<String>,
+}
+
+/// Hosts of one type, zone and market.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PoolSpec {
+    /// The instance type.
+    #[serde(rename = "type")]
+    pub instance_type: String,
+    /// The zone's name.
+    pub zone: String,
+    /// The market.
+    #[serde(default)]
+    pub market: Market,
+    /// The spines; spines of equal index and type are the same network nodes in both markets.
+    pub spines: Vec<SpineSpec>,
+}
+
+/// One spine: the segment a cluster placement group is pinned to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SpineSpec {
+    /// Hosts of each leaf.
+    pub leaves: Vec<u32>,
+}
+
+/// How an instance is bought.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Market {
+    /// At list price, until it is terminated.
+    #[default]
+    OnDemand,
+    /// At the spot price, until EC2 wants it back.
+    Spot,
+}
+
+impl Market {
+    /// The name on the wire.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OnDemand => "on-demand",
+            Self::Spot => "spot",
+        }
+    }
+}
+
+/// How long things take, in virtual seconds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Delays {
+    /// From the launch to `running`.
+    pub boot_seconds: f64,
+    /// From `shutting-down` to `terminated`.
+    pub terminate_seconds: f64,
+    /// For how long terminated instances are still described.
+    pub terminated_visible_seconds: f64,
+}
+
+impl Default for Delays {
+    fn default() -> Self {
+        Self { boot_seconds: 20.0, terminate_seconds: 40.0, terminated_visible_seconds: 3600.0 }
+    }
+}
+
+/// Running instances that are not ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct OtherInstances {
+    /// The instance type.
+    #[serde(rename = "type")]
+    pub instance_type: String,
+    /// The zone's name.
+    pub zone: String,
+    /// The market.
+    #[serde(default)]
+    pub market: Market,
+    /// How many.
+    pub count: u32,
+    /// Their tags.
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+}
+
+/// Why a scenario cannot be played.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScenarioError {
+    /// A type without a fixture.
+    #[error("no facts are known about the instance type {0}")]
+    UnknownType(String),
+    /// A zone that is not declared.
+    #[error("the zone {0} is not declared")]
+    UnknownZone(String),
+    /// Two of a kind with one name.
+    #[error("{0} is declared twice")]
+    Duplicate(String),
+    /// An address block that is none.
+    #[error("{0} is not an IPv4 block of /16 to /28")]
+    Cidr(String),
+    /// More instances of others than hosts.
+    #[error("{instance_type} in {zone} has no room for the instances of others")]
+    NoRoomForOthers {
+        /// The instance type.
+        instance_type: String,
+        /// The zone's name.
+        zone: String,
+    },
+    /// A document that is not a scenario.
+    #[error("the scenario cannot be read: {0}")]
+    Syntax(String),
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        let zone = |letter: char, number: u8, id: u8| Zone {
+            name: format!("us-east-1{letter}"),
+            zone_id: format!("use1-az{id}"),
+            subnets: vec![Subnet {
+                id: format!("subnet-0000000000000000{letter}"),
+                cidr: format!("10.{number}.0.0/18"),
+                free_addresses: None,
+                tags: BTreeMap::from([("Name".to_owned(), format!("muster-demo-us-east-1{letter}"))]),
+            }],
+        };
+        Self {
+            seed: 1,
+            clock: ClockSettings::default(),
+            account: "123456789012".to_owned(),
+            region: "us-east-1".to_owned(),
+            vpc: "vpc-00000000000000001".to_owned(),
+            zones: vec![zone('a', 0, 6), zone('b', 1, 1), zone('c', 2, 2)],
+            security_groups: vec![SecurityGroup {
+                id: "sg-00000000000000001".to_owned(),
+                name: "muster-demo-nodes".to_owned(),
+                tags: BTreeMap::new(),
+            }],
+            images: vec![],
+            pools: vec![],
+            delays: Delays::default(),
+            prices: BTreeMap::new(),
+            spot_price_percent: 40,
+            throttling: true,
+            others: vec![],
+            choices: Choices::default(),
+            faults: vec![],
+        }
+    }
+}
+
+impl Scenario {
+    /// The demonstration's world: in each of three zones two spines of four leaves of four
+    /// p5.48xlarge, some larger and smaller GPU types, and plenty of m5.
+    #[must_use]
+    pub fn demo() -> Self {
+        let mut scenario = Self::default();
+        let zones: Vec<String> = scenario.zones.iter().map(|z| z.name.clone()).collect();
+        for zone in zones {
+            for (instance_type, market, spines, leaves, hosts) in [
+                ("p5.48xlarge", Market::OnDemand, 2, 4, 4),
+                ("p5.48xlarge", Market::Spot, 1, 4, 2),
+                ("p5en.48xlarge", Market::OnDemand, 1, 2, 4),
+                ("p6-b200.48xlarge", Market::OnDemand, 1, 2, 4),
+                ("g5.12xlarge", Market::OnDemand, 2, 2, 8),
+                ("g5.48xlarge", Market::OnDemand, 2, 2, 4),
+                ("g6e.48xlarge", Market::OnDemand, 1, 2, 4),
+                ("m5.2xlarge", Market::OnDemand, 2, 4, 16),
+                ("m5.8xlarge", Market::OnDemand, 2, 4, 8),
+            ] {
+                scenario = scenario.with_pool(instance_type, &zone, market, spines, leaves, hosts);
+            }
+        }
+        scenario
+    }
+
+    /// Adds a regular pool: `spines` spines of `leaves` leaves of `hosts` hosts.
+    #[must_use]
+    pub fn with_pool(
+        mut self,
+        instance_type: &str,
+        zone: &str,
+        market: Market,
+        spines: usize,
+        leaves: usize,
+        hosts: u32,
+    ) -> Self {
+        self.pools.push(PoolSpec {
+            instance_type: instance_type.to_owned(),
+            zone: zone.to_owned(),
+            market,
+            spines: vec![SpineSpec { leaves: vec![hosts; leaves] }; spines],
+        });
+        self
+    }
+
+    /// Reads a scenario from JSON.
+    ///
+    /// # Errors
+    /// [`ScenarioError::Syntax`], and what [`Scenario::check`] says.
+    pub fn from_json(text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self = serde_json::from_str(text).map_err(|e| ScenarioError::Syntax(e.to_string()))?;
+        scenario.check()?;
+        Ok(scenario)
+    }
+
+    /// Says whether the scenario can be played.
+    ///
+    /// # Errors
+    /// The first contradiction found.
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        let mut names = BTreeSet::new();
+        for zone in &self.zones {
+            if !names.insert(&zone.name) {
+                return Err(ScenarioError::Duplicate(zone.name.clone()));
+            }
+            for subnet in &zone.subnets {
+                if !names.insert(&subnet.id) {
+                    return Err(ScenarioError::Duplicate(subnet.id.clone()));
+                }
+                if Block::parse(&subnet.cidr).is_none() {
+                    return Err(ScenarioError::Cidr(subnet.cidr.clone()));
+                }
+            }
+        }
+        let mut pools = BTreeSet::new();
+        for pool in &self.pools {
+            self.check_type_and_zone(&pool.instance_type, &pool.zone)?;
+            if !pools.insert((&pool.instance_type, &pool.zone, pool.market)) {
+                return Err(ScenarioError::Duplicate(format!(
+                    "the pool {} {} {}",
+                    pool.instance_type,
+                    pool.zone,
+                    pool.market.name()
+                )));
+            }
+        }
+        for name in self.prices.keys() {
+            if InstanceType::find(name).is_none() {
+                return Err(ScenarioError::UnknownType(name.clone()));
+            }
+        }
+        for other in &self.others {
+            self.check_type_and_zone(&other.instance_type, &other.zone)?;
+        }
+        Ok(())
+    }
+
+    /// The price in micro-dollars per hour.
+    pub(crate) fn price(&self, instance_type: &str, market: Market) -> u64 {
+        let on_demand = self
+            .prices
+            .get(instance_type)
+            .copied()
+            .or_else(|| InstanceType::find(instance_type).map(|t| t.micro_usd_per_hour))
+            .unwrap_or(0);
+        match market {
+            Market::OnDemand => on_demand,
+            Market::Spot => on_demand.saturating_mul(u64::from(self.spot_price_percent)) / 100,
+        }
+    }
+
+    pub(crate) fn zone_id(&self, zone: &str) -> &str {
+        self.zones.iter().find(|z| z.name == zone).map_or("", |z| z.zone_id.as_str())
+    }
+
+    fn check_type_and_zone(&self, instance_type: &str, zone: &str) -> Result<(), ScenarioError> {
+        if InstanceType::find(instance_type).is_none() {
+            return Err(ScenarioError::UnknownType(instance_type.to_owned()));
+        }
+        if !self.zones.iter().any(|z| z.name == zone) {
+            return Err(ScenarioError::UnknownZone(zone.to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// An IPv4 block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Block {
+    base: u32,
+    /// Addresses in the block.
+    pub(crate) size: u32,
+}
+
+impl Block {
+    /// Reads `a.b.c.d/n` with n from 16 to 28, as AWS allows.
+    pub(crate) fn parse(cidr: &str) -> Option<Self> {
+        let (address, bits) = cidr.split_once('/')?;
+        let base = u32::from(address.parse::<std::net::Ipv4Addr>().ok()?);
+        let bits: u32 = bits.parse().ok()?;
+        if !(16..=28).contains(&bits) {
+            return None;
+        }
+        let size = 1u32 << (32 - bits);
+        (base % size == 0).then_some(Self { base, size })
+    }
+
+    /// The address at an index counted after the four that AWS keeps at the start.
+    pub(crate) fn address(self, index: u32) -> std::net::Ipv4Addr {
+        std::net::Ipv4Addr::from(self.base.saturating_add(4).saturating_add(index))
+    }
+
+    /// Addresses that instances can have: all but five.
+    pub(crate) fn usable(self) -> u32 {
+        self.size - 5
+    }
+}

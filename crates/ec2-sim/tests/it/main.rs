@@ -1,0 +1,11 @@
+//! The simulator as its clients see it: form bodies in, XML out, by a clock that stands still.
+
+mod control;
+mod faults;
+mod fleets;
+mod groups;
+mod instances;
+mod protocol;
+mod reads;
+mod support;
+mod templates;

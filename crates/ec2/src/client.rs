@@ -1,0 +1,156 @@
+//! The connection: region, endpoint, credentials, retries and timeouts.
+
+use std::fmt;
+use std::time::Duration;
+
+use aws_config::{BehaviorVersion, Region};
+use aws_sdk_ec2::config::retry::RetryConfig;
+use aws_sdk_ec2::config::timeout::TimeoutConfig;
+use aws_sdk_ec2::config::{Config, StalledStreamProtectionConfig};
+use aws_smithy_http_client::Builder as HttpBuilder;
+use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use thiserror::Error;
+
+/// Attempts of every call that is no launch: all of them are idempotent by name, token or nature.
+const ATTEMPTS: u32 = 5;
+/// Longest wait for a TCP connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for one attempt of a call that is no launch; describing a thousand instances takes seconds.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Where and how to connect.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// Region, `us-east-1`.
+    pub region: String,
+    /// Another endpoint than EC2's own, `http://127.0.0.1:4566`: plain http is fine.
+    pub endpoint_url: Option<String>,
+    /// Who asks.
+    pub credentials: Credentials,
+    /// Longest wait for the answer to a launch; see [`ClientOptions::LAUNCH_TIMEOUT`].
+    pub launch_timeout: Duration,
+}
+
+impl ClientOptions {
+    /// Far above the 3.3 s seen for seven nodes: a launch that times out is an unknown outcome.
+    pub const LAUNCH_TIMEOUT: Duration = Duration::from_secs(75);
+}
+
+/// Who asks.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Credentials {
+    /// The SDK's chain: environment, profile, web identity, container, instance.
+    Default,
+    /// Fixed keys, for the simulator: it requires a signature and does not verify it.
+    Static {
+        /// Access key id.
+        access_key_id: String,
+        /// Secret key.
+        secret_access_key: String,
+    },
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("Default"),
+            Self::Static { access_key_id, .. } => {
+                f.debug_struct("Static").field("access_key_id", access_key_id).finish_non_exhaustive()
+            }
+        }
+    }
+}
+
+/// Why there is no client.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ConnectError {
+    /// No region.
+    #[error("the region is empty")]
+    Region,
+    /// Not a URL of http or https.
+    #[error("endpoint {endpoint_url:?} is not an http:// or https:// URL")]
+    Endpoint {
+        /// What was given.
+        endpoint_url: String,
+    },
+}
+
+/// EC2 in one region. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// For everything that may be sent twice.
+    pub(crate) calls: aws_sdk_ec2::Client,
+    /// For launches: one attempt, a long timeout.
+    pub(crate) launches: aws_sdk_ec2::Client,
+    /// For messages.
+    pub(crate) endpoint: String,
+}
+
+impl Client {
+    /// Makes a client. Sends nothing to EC2; the default chain may ask local sources for its configuration.
+    ///
+    /// Errors: [`ConnectError`], a configuration that cannot work. An endpoint that does not answer shows in the first
+    /// call.
+    pub async fn connect(options: ClientOptions) -> Result<Self, ConnectError> {
+        let ClientOptions { region, endpoint_url, credentials, launch_timeout } = options;
+        if region.is_empty() {
+            return Err(ConnectError::Region);
+        }
+        if let Some(url) = &endpoint_url
+            && !["http://", "https://"].iter().any(|scheme| url.len() > scheme.len() && url.starts_with(scheme))
+        {
+            return Err(ConnectError::Endpoint { endpoint_url: url.clone() });
+        }
+        let endpoint = endpoint_url.clone().unwrap_or_else(|| format!("EC2 in {region}"));
+        let http = HttpBuilder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
+        let mut config = match credentials {
+            Credentials::Default => {
+                let loader =
+                    aws_config::defaults(BehaviorVersion::latest()).region(Region::new(region)).http_client(http);
+                aws_sdk_ec2::config::Builder::from(&Box::pin(loader.load()).await)
+            }
+            Credentials::Static { access_key_id, secret_access_key } => Config::builder()
+                .behavior_version(BehaviorVersion::latest())
+                .region(Region::new(region))
+                .http_client(http)
+                .credentials_provider(aws_sdk_ec2::config::Credentials::new(
+                    access_key_id,
+                    secret_access_key,
+                    None,
+                    None,
+                    "muster",
+                )),
+        };
+        if let Some(url) = endpoint_url {
+            config = config.endpoint_url(url);
+        }
+        // Answers are small and arrive at once; the timeouts below are the guard, and a launch may rightly be silent
+        // for a minute.
+        config = config.stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+        let calls = config.clone().retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS)).timeout_config(
+            TimeoutConfig::builder()
+                .connect_timeout(CONNECT_TIMEOUT)
+                .operation_attempt_timeout(ATTEMPT_TIMEOUT)
+                .build(),
+        );
+        let launches = config.retry_config(RetryConfig::disabled()).timeout_config(
+            TimeoutConfig::builder().connect_timeout(CONNECT_TIMEOUT).operation_timeout(launch_timeout).build(),
+        );
+        Ok(Self {
+            calls: aws_sdk_ec2::Client::from_conf(calls.build()),
+            launches: aws_sdk_ec2::Client::from_conf(launches.build()),
+            endpoint,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_secret_key_is_not_printed() {
+        let keys = Credentials::Static { access_key_id: "AK".to_owned(), secret_access_key: "hidden".to_owned() };
+        assert!(!format!("{keys:?}").contains("hidden"));
+    }
+}

@@ -1,0 +1,24 @@
+//! The one crate that talks to AWS.
+//!
+//! Requests are built from, and answers read into, the types of [`muster_core::cloud`]; no type of the SDK is public
+//! here. A call does exactly what its name says: deciding, repeating after an unknown outcome and waiting for
+//! visibility belong to the caller, which is why launches are sent once and never retried by the SDK.
+//!
+//! One file per family of operations; in each, requests and answers are plain functions beside the calls.
+
+mod catalogue;
+mod client;
+mod convert;
+mod error;
+mod groups;
+mod images;
+mod instances;
+mod launch;
+mod network;
+mod templates;
+
+pub use client::{Client, ClientOptions, ConnectError, Credentials};
+pub use groups::GroupQuery;
+pub use images::{ImageQuery, ImageSource};
+pub use instances::{InstanceQuery, Terminated, TopologyQuery};
+pub use network::NetworkQuery;

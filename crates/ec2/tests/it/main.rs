@@ -1,0 +1,5 @@
+//! The client against the simulator, over loopback HTTP with the real SDK between them.
+
+mod launch;
+mod reads;
+mod support;

@@ -1,0 +1,115 @@
+//! A simulator with a client, and the intents most tests begin with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use muster_core::cloud::{
+    BatchTags, CapacityType, Efa, LaunchParameters, LaunchTemplate, Purpose, ResourceKind, TemplateSpec, efa_layout,
+    placement_group_name,
+};
+use muster_ec2::{Client, ClientOptions, Credentials, ImageSource};
+use muster_ec2_sim::{Market, Scenario, Simulator, serve};
+
+pub(crate) const P5: &str = "p5.48xlarge";
+pub(crate) const ZONE: &str = "us-east-1a";
+pub(crate) const SUBNET: &str = "subnet-0000000000000000a";
+pub(crate) const GROUP: &str = "sg-00000000000000001";
+pub(crate) const SSM: &str = "/aws/service/eks/optimized-ami/1.33/amazon-linux-2023/x86_64/nvidia/recommended/image_id";
+
+pub(crate) struct World {
+    pub(crate) simulator: Arc<Simulator>,
+    pub(crate) client: Client,
+    pub(crate) endpoint: String,
+}
+
+impl World {
+    /// Two spines of two leaves of two p5 in one zone, on a clock that stands still.
+    pub(crate) async fn start() -> Self {
+        let mut scenario = Scenario::default().with_pool(P5, ZONE, Market::OnDemand, 2, 2, 2);
+        scenario.clock.manual = true;
+        scenario.seed = 7;
+        let simulator = Simulator::new(scenario).expect("the scenario is playable");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
+        let endpoint = format!("http://{}", listener.local_addr().expect("a bound socket has an address"));
+        let served = Arc::clone(&simulator);
+        tokio::spawn(async move { serve(listener, served, std::future::pending()).await });
+        let client = client(&endpoint, ClientOptions::LAUNCH_TIMEOUT).await;
+        Self { simulator, client, endpoint }
+    }
+
+    pub(crate) fn advance(&self, seconds: i64) {
+        self.simulator.clock().advance(SignedDuration::from_secs(seconds));
+    }
+
+    /// Calls of one operation the simulator has seen.
+    pub(crate) fn seen(&self, operation: &str) -> usize {
+        self.simulator.journal().iter().filter(|entry| entry.operation == operation).count()
+    }
+
+    /// A template with the EFA layout of p5 and a resolved image.
+    pub(crate) async fn template(&self, tags: &BatchTags) -> LaunchTemplate {
+        let types = self.client.describe_instance_types(&[P5.to_owned()]).await.expect("the simulator answers");
+        let of_template = tags.of(ResourceKind::LaunchTemplate);
+        let source = ImageSource::SsmParameter(SSM.to_owned());
+        let image_id = self.client.resolve_image(&source, &of_template).await.expect("the simulator answers");
+        let spec = TemplateSpec {
+            image_id,
+            instance_profile: "nodes".to_owned(),
+            network_interfaces: efa_layout(&types[0], Efa::Auto, Purpose::Gang, &[GROUP.to_owned()]),
+            user_data: "hello".to_owned(),
+            block_devices: Vec::new(),
+            detailed_monitoring: false,
+            template_tags: of_template,
+            resource_tags: tags.of(ResourceKind::Instance),
+        };
+        self.client.create_launch_template(&spec).await.expect("the simulator answers")
+    }
+
+    /// Group and template exist; the launch is ready to be sent.
+    pub(crate) async fn intent(&self, count: u32) -> LaunchParameters {
+        let tags = tags();
+        let group = placement_group_name(&tags.cluster_name, &tags.batch_uid, 1);
+        self.client
+            .create_placement_group(&group, &tags.of(ResourceKind::PlacementGroup))
+            .await
+            .expect("the simulator answers");
+        let template = self.template(&tags).await;
+        LaunchParameters {
+            count,
+            instance_type: P5.to_owned(),
+            zone: ZONE.to_owned(),
+            subnet_id: SUBNET.to_owned(),
+            market: CapacityType::OnDemand,
+            template_id: template.id,
+            template_version: template.latest_version,
+            placement_group: Some(group),
+            tags,
+            token: String::new(),
+        }
+        .with_token(1)
+    }
+}
+
+pub(crate) async fn client(endpoint: &str, launch_timeout: Duration) -> Client {
+    let credentials =
+        Credentials::Static { access_key_id: "AKIDEXAMPLE".to_owned(), secret_access_key: "secret".to_owned() };
+    Client::connect(ClientOptions {
+        region: "us-east-1".to_owned(),
+        endpoint_url: Some(endpoint.to_owned()),
+        credentials,
+        launch_timeout,
+    })
+    .await
+    .expect("the options are valid")
+}
+
+pub(crate) fn tags() -> BatchTags {
+    BatchTags {
+        cluster_uid: "cluster-1".to_owned(),
+        cluster_name: "prod".to_owned(),
+        batch_uid: "0f9c2d4e-1111".to_owned(),
+        gang_uid: Some("gang-1".to_owned()),
+        attempt: 1,
+    }
+}

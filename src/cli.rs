@@ -1,0 +1,59 @@
+//! The command line. Help text is the documentation of the fields.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{crds, ec2_sim, serve};
+
+/// Whole gangs or nothing, side by side: an extender for a stock kube-scheduler and a provisioner of EC2 nodes.
+#[derive(Debug, Parser)]
+#[command(name = "muster", version, propagate_version = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Answer kube-scheduler, plan gangs and buy their nodes.
+    Serve(serve::ServeArgs),
+    /// Run the EC2 simulator: a wire-level stand-in for EC2 with finite capacity and faults.
+    #[command(name = "ec2-sim")]
+    Ec2Sim(ec2_sim::Ec2SimArgs),
+    /// Write the custom resource definitions.
+    Crds(crds::CrdsArgs),
+}
+
+impl Cli {
+    /// Runs the command. 0 = done, 1 = failed, 2 = unusable arguments or configuration.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return fail(&anyhow::Error::new(error).context("start the runtime"), 1),
+        };
+        let result = runtime.block_on(async {
+            match self.command {
+                Command::Serve(args) => Box::pin(serve::run(args)).await,
+                Command::Ec2Sim(args) => Box::pin(ec2_sim::run(args)).await,
+                Command::Crds(args) => crds::run(&args),
+            }
+        });
+        // A blocking task that hangs must not keep the process alive.
+        runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+        match result {
+            Ok(code) => code,
+            Err(error) => {
+                let code = if error.is::<crate::config::ConfigError>() { 2 } else { 1 };
+                fail(&error, code)
+            }
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the one line a user reads when a command fails")]
+fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
+    eprintln!("muster: {error:#}");
+    ExitCode::from(code)
+}

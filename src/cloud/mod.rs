@@ -1,0 +1,122 @@
+//! The cloud as the provisioner uses it: every call that changes something goes through [`step`].
+//!
+//! There is no trait with a fake behind it: tests and the demo put the simulator behind the real SDK, so that retries,
+//! tokens and XML are under test as well (`docs/decisions/0002-no-cloud-trait.md`).
+
+use std::collections::BTreeMap;
+
+use muster_core::cloud::{
+    BatchTags, CallError, Instance, LaunchAnswer, LaunchParameters, LaunchTemplate, PlacementGroup, TAG_CLUSTER_UID,
+    Tags, TemplateSpec,
+};
+use muster_core::names::InstanceId;
+use muster_ec2::{Client, GroupQuery, ImageSource, InstanceQuery, TopologyQuery};
+
+use crate::step::{Step, step};
+use crate::telemetry::CloudMetrics;
+
+/// The EC2 client with crash points and metrics.
+#[derive(Debug)]
+pub struct Cloud {
+    client: Client,
+    metrics: CloudMetrics,
+    cluster_uid: String,
+}
+
+impl Cloud {
+    /// Wraps a client.
+    #[must_use]
+    pub fn new(client: Client, metrics: CloudMetrics, cluster_uid: String) -> Self {
+        Self { client, metrics, cluster_uid }
+    }
+
+    /// The client, for calls that change nothing.
+    #[must_use]
+    pub fn ec2(&self) -> &Client {
+        &self.client
+    }
+
+    /// The placement group of this name, if it exists.
+    pub async fn placement_group(&self, name: &str) -> Result<Option<PlacementGroup>, CallError> {
+        let groups = self.client.describe_placement_groups(&GroupQuery::Name(name.to_owned())).await;
+        let groups = self.metrics.count("describe-placement-groups", groups)?;
+        Ok(groups.into_iter().find(|group| group.name == name))
+    }
+
+    /// Creates a cluster placement group.
+    pub async fn create_placement_group(&self, name: &str, tags: &Tags) -> Result<(), CallError> {
+        let result = step(Step::CreatePlacementGroup, self.client.create_placement_group(name, tags)).await;
+        self.metrics.count("create-placement-group", result).map(|_| ())
+    }
+
+    /// Deletes a placement group; success if it is gone already.
+    pub async fn delete_placement_group(&self, name: &str) -> Result<(), CallError> {
+        let result = step(Step::DeletePlacementGroup, self.client.delete_placement_group(name)).await;
+        self.metrics.count("delete-placement-group", result)
+    }
+
+    /// Creates a launch template, or finds the one with the same content.
+    pub async fn create_launch_template(&self, spec: &TemplateSpec) -> Result<LaunchTemplate, CallError> {
+        let result = step(Step::CreateLaunchTemplate, self.client.create_launch_template(spec)).await;
+        self.metrics.count("create-launch-template", result)
+    }
+
+    /// Deletes every launch template of a batch.
+    pub async fn delete_launch_templates(&self, tags: &BatchTags) -> Result<(), CallError> {
+        let mut of_batch = tags.sweep();
+        of_batch.retain(|key, _| key != muster_core::cloud::TAG_ATTEMPT);
+        for template in self.client.describe_launch_templates(&of_batch).await? {
+            let result = step(Step::DeleteLaunchTemplate, self.client.delete_launch_template(&template.id)).await;
+            self.metrics.count("delete-launch-template", result)?;
+        }
+        Ok(())
+    }
+
+    /// Launches a fleet: all or nothing, sent once.
+    pub async fn create_fleet(&self, parameters: &LaunchParameters) -> Result<LaunchAnswer, CallError> {
+        let result = step(Step::CreateFleet, self.client.create_fleet(parameters)).await;
+        self.metrics.count("create-fleet", result)
+    }
+
+    /// Terminates instances; ids EC2 does not know are left out.
+    pub async fn terminate_instances(&self, ids: &[InstanceId]) -> Result<(), CallError> {
+        let result = step(Step::TerminateInstances, self.client.terminate_instances(ids)).await;
+        self.metrics.count("terminate-instances", result).map(|_| ())
+    }
+
+    /// Instances by id; unknown ones are missing from the answer.
+    pub async fn instances(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, CallError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let result = self.client.describe_instances(&InstanceQuery::Ids(ids.to_vec())).await;
+        self.metrics.count("describe-instances", result)
+    }
+
+    /// Instances by tags.
+    pub async fn instances_by_tags(&self, tags: &Tags) -> Result<Vec<Instance>, CallError> {
+        let result = self.client.describe_instances(&InstanceQuery::Tags(tags.clone())).await;
+        self.metrics.count("describe-instances", result)
+    }
+
+    /// Network nodes from the top, by instance: one call for a whole group.
+    pub async fn topology(
+        &self,
+        group: Option<&str>,
+        ids: &[InstanceId],
+    ) -> Result<BTreeMap<InstanceId, Vec<String>>, CallError> {
+        let query = match group {
+            Some(group) => TopologyQuery::Group(group.to_owned()),
+            None => TopologyQuery::Instances(ids.to_vec()),
+        };
+        let result = self.client.describe_topology(&query).await;
+        self.metrics.count("describe-instance-topology", result)
+    }
+
+    /// Resolves an image to its id; an SSM path goes through a launch template of ours.
+    pub async fn resolve_image(&self, image: &ImageSource) -> Result<String, CallError> {
+        let tags = Tags::from([(TAG_CLUSTER_UID.to_owned(), self.cluster_uid.clone())]);
+        let result = step(Step::CreateLaunchTemplate, self.client.resolve_image(image, &tags)).await;
+        self.metrics.count("resolve-image", result)
+    }
+}

@@ -1,0 +1,442 @@
+//! The store: plain maps with apply and delete, and the state they add up to.
+//!
+//! Work per change is that of what changed: a pod's node is summed up anew, nothing else. Publishing clones only the
+//! maps that changed since the last time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt;
+use muster_api::conventions::{self, Recognition};
+use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
+use muster_api::{convert, gang_state, keys, pod_state};
+use muster_core::gang::{Pod as CorePod, Recognised};
+use muster_core::names::{NodeName, ObjectKey, PodUid};
+use muster_core::node::Usage;
+use muster_core::snapshot::{NodeEntry, Promise, PromisedRoom, Snapshot};
+use rustc_hash::FxHashMap;
+use tokio::sync::watch as channel;
+use tracing::warn;
+
+use super::{Cluster, State};
+
+/// What the store needs to know of the configuration.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// `schedulerName`s of our profiles.
+    pub scheduler_names: Vec<String>,
+    /// Extended resources that count as accelerators.
+    pub accelerators: Vec<Arc<str>>,
+}
+
+/// The index. One task owns it.
+#[derive(Debug)]
+pub struct Store {
+    options: StoreOptions,
+    state: State,
+    /// Metadata of pods, for recognising them again when an owner changes.
+    metadata: FxHashMap<PodUid, Arc<Pod>>,
+    said: FxHashMap<PodUid, Arc<Recognised>>,
+    pods_on: FxHashMap<NodeName, BTreeSet<PodUid>>,
+    pods_of_job: FxHashMap<String, BTreeSet<PodUid>>,
+    published: Arc<ArcSwap<State>>,
+    version: channel::Sender<u64>,
+    unsynced: BTreeSet<&'static str>,
+}
+
+impl Store {
+    /// An empty store that waits for the first list of each of `kinds`, and the handle on what it publishes.
+    #[must_use]
+    pub fn new(options: StoreOptions, kinds: &[&'static str]) -> (Self, Cluster) {
+        let published = Arc::new(ArcSwap::from_pointee(State::default()));
+        let (version, receiver) = channel::channel(0);
+        let mut state = State::default();
+        state.snapshot.accelerators.clone_from(&options.accelerators);
+        let store = Self {
+            options,
+            state,
+            metadata: FxHashMap::default(),
+            said: FxHashMap::default(),
+            pods_on: FxHashMap::default(),
+            pods_of_job: FxHashMap::default(),
+            published: Arc::clone(&published),
+            version,
+            unsynced: kinds.iter().copied().collect(),
+        };
+        (store, Cluster { state: published, version: receiver })
+    }
+
+    /// A kind has delivered its first list.
+    pub fn synced(&mut self, kind: &'static str) {
+        self.unsynced.remove(kind);
+    }
+
+    /// Publishes what is known now.
+    pub fn publish(&mut self) {
+        self.state.snapshot.version = self.state.snapshot.version.saturating_add(1);
+        self.state.snapshot.synced = self.unsynced.is_empty();
+        self.state.snapshot.promises = self.promises();
+        self.published.store(Arc::new(self.state.clone()));
+        self.version.send_replace(self.state.snapshot.version);
+    }
+
+    fn promises(&self) -> FxHashMap<NodeName, Vec<Promise>> {
+        let mut promises = self.state.snapshot.plan_promises();
+        for (node, gang) in self.reserved_nodes() {
+            promises.entry(node).or_default().push(Promise { gang, room: PromisedRoom::WholeNode });
+        }
+        promises
+    }
+
+    /// Nodes of Atomic batches that are not in use yet, with the key of whom they are for.
+    fn reserved_nodes(&self) -> Vec<(NodeName, ObjectKey)> {
+        let mut reserved = Vec::new();
+        let waiting: BTreeMap<&str, ObjectKey> = self
+            .state
+            .batches
+            .values()
+            .filter_map(|batch| {
+                let status = batch.status.as_ref()?;
+                let pending = !matches!(status.phase.as_str(), "InUse" | "Idle");
+                let key = if let Some(gang) = &batch.spec.gang_ref {
+                    ObjectKey::new(gang.namespace.as_str(), gang.name.as_str())
+                } else {
+                    let request = batch.spec.provisioning_request_ref.as_ref()?;
+                    Snapshot::booking_key(&request.namespace, &request.name)
+                };
+                pending.then_some((batch.metadata.uid.as_deref()?, key))
+            })
+            .collect();
+        if waiting.is_empty() {
+            return reserved;
+        }
+        for entry in self.state.snapshot.nodes.values() {
+            if let Some(key) = entry.node.labels.get(keys::BATCH).and_then(|uid| waiting.get(&**uid)) {
+                reserved.push((entry.node.name.clone(), key.clone()));
+            }
+        }
+        reserved
+    }
+
+    /// A node was seen.
+    pub fn apply_node(&mut self, node: &Node) {
+        let node = match convert::node(node) {
+            Ok(node) => Arc::new(node),
+            Err(error) => {
+                // One malformed object is skipped; the node counts as absent until it can be read.
+                warn!(node = node.name_any(), %error, "node cannot be read and is left out");
+                return self.delete_node(&node.name_any());
+            }
+        };
+        let usage = self.usage(&node.name);
+        Arc::make_mut(&mut self.state.snapshot.nodes)
+            .insert(node.name.clone(), Arc::new(NodeEntry { node, usage: Arc::new(usage) }));
+    }
+
+    /// A node is gone.
+    pub fn delete_node(&mut self, name: &str) {
+        Arc::make_mut(&mut self.state.snapshot.nodes).remove(name);
+    }
+
+    /// Nodes that are not among `names` are gone.
+    pub fn retain_nodes(&mut self, names: &BTreeSet<String>) {
+        Arc::make_mut(&mut self.state.snapshot.nodes).retain(|name, _| names.contains(name.as_str()));
+    }
+
+    /// A pod was seen.
+    pub fn apply_pod(&mut self, pod: Pod) {
+        let Some(uid) = pod.metadata.uid.as_deref().map(PodUid::from) else { return };
+        let recognition = self.recognise(&pod);
+        let core = pod_state::read(&pod, recognition.membership.clone(), &self.options.scheduler_names);
+        if let Some(tolerations) = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone())
+            && core.membership.gang().is_some()
+        {
+            Arc::make_mut(&mut self.state.tolerations).insert(uid.clone(), Arc::new(tolerations));
+        }
+        for reference in pod.owner_references().iter().filter(|reference| reference.kind == "Job") {
+            self.pods_of_job.entry(reference.uid.clone()).or_default().insert(uid.clone());
+        }
+        self.metadata.insert(uid.clone(), Arc::new(slim(pod)));
+        self.index(uid, &Arc::new(core), recognition);
+    }
+
+    fn index(&mut self, uid: PodUid, pod: &Arc<CorePod>, recognition: Recognition) {
+        let missing = Arc::make_mut(&mut self.state.missing_owners);
+        match recognition.missing {
+            Some(owner) => {
+                missing.insert(uid.clone(), owner);
+            }
+            None => {
+                missing.remove(&uid);
+            }
+        }
+        match recognition.gang {
+            Some(said) => {
+                self.said.insert(uid.clone(), said);
+            }
+            None => {
+                self.said.remove(&uid);
+            }
+        }
+        let before = Arc::make_mut(&mut self.state.snapshot.pods).insert(uid.clone(), Arc::clone(pod));
+        let mut touched = BTreeSet::new();
+        let mut gangs = BTreeSet::new();
+        if let Some(before) = &before {
+            touched.extend(rooms(before));
+            if before.membership != pod.membership {
+                self.leave_gang(before, &uid);
+                gangs.extend(before.membership.gang().cloned());
+            }
+        }
+        touched.extend(rooms(pod));
+        for node in &touched {
+            let on = self.pods_on.entry(node.clone()).or_default();
+            if rooms(pod).any(|room| room == *node) {
+                on.insert(uid.clone());
+            } else {
+                on.remove(&uid);
+            }
+        }
+        if let Some(gang) = pod.membership.gang() {
+            Arc::make_mut(&mut self.state.snapshot.members)
+                .entry(gang.clone())
+                .or_default()
+                .insert(member_key(pod), uid);
+            gangs.insert(gang.clone());
+        }
+        for node in &touched {
+            self.sum_up(node);
+        }
+        for gang in &gangs {
+            self.describe(gang);
+        }
+    }
+
+    /// A pod is gone.
+    pub fn delete_pod(&mut self, uid: &str) {
+        let uid = PodUid::from(uid);
+        self.metadata.remove(&uid);
+        self.said.remove(&uid);
+        Arc::make_mut(&mut self.state.missing_owners).remove(&uid);
+        Arc::make_mut(&mut self.state.tolerations).remove(&uid);
+        for pods in self.pods_of_job.values_mut() {
+            pods.remove(&uid);
+        }
+        let Some(pod) = Arc::make_mut(&mut self.state.snapshot.pods).remove(&uid) else { return };
+        for node in rooms(&pod) {
+            if let Some(on) = self.pods_on.get_mut(&node) {
+                on.remove(&uid);
+            }
+            self.sum_up(&node);
+        }
+        self.leave_gang(&pod, &uid);
+        if let Some(gang) = pod.membership.gang().cloned() {
+            self.describe(&gang);
+        }
+    }
+
+    /// Pods that are not among `uids` are gone.
+    pub fn retain_pods(&mut self, uids: &BTreeSet<String>) {
+        let gone: Vec<PodUid> =
+            self.state.snapshot.pods.keys().filter(|uid| !uids.contains(uid.as_str())).cloned().collect();
+        for uid in gone {
+            self.delete_pod(uid.as_str());
+        }
+    }
+
+    /// A Job was seen: its pods are recognised anew.
+    pub fn apply_job(&mut self, job: Job) {
+        let Some(uid) = job.metadata.uid.clone() else { return };
+        Arc::make_mut(&mut self.state.jobs.0).insert(uid.clone(), Arc::new(job));
+        let pods: Vec<PodUid> = self.pods_of_job.get(&uid).into_iter().flatten().cloned().collect();
+        for pod_uid in pods {
+            let (Some(metadata), Some(pod)) =
+                (self.metadata.get(&pod_uid).cloned(), self.state.snapshot.pods.get(&pod_uid).cloned())
+            else {
+                continue;
+            };
+            let recognition = self.recognise(&metadata);
+            let mut pod = CorePod::clone(&pod);
+            pod.membership = recognition.membership.clone();
+            self.index(pod_uid, &Arc::new(pod), recognition);
+        }
+    }
+
+    /// A Job is gone. Its pods keep what was recognised.
+    pub fn delete_job(&mut self, uid: &str) {
+        Arc::make_mut(&mut self.state.jobs.0).remove(uid);
+        self.pods_of_job.remove(uid);
+    }
+
+    /// Jobs that are not among `uids` are gone.
+    pub fn retain_jobs(&mut self, uids: &BTreeSet<String>) {
+        Arc::make_mut(&mut self.state.jobs.0).retain(|uid, _| uids.contains(uid));
+    }
+
+    /// A Gang was seen.
+    pub fn apply_gang(&mut self, gang: Gang) {
+        let state = gang_state::read(&gang);
+        let key = state.key.clone();
+        Arc::make_mut(&mut self.state.snapshot.gangs).insert(key.clone(), Arc::new(state));
+        Arc::make_mut(&mut self.state.gangs).insert(key, Arc::new(gang));
+    }
+
+    /// A Gang is gone.
+    pub fn delete_gang(&mut self, key: &ObjectKey) {
+        Arc::make_mut(&mut self.state.snapshot.gangs).remove(key);
+        Arc::make_mut(&mut self.state.gangs).remove(key);
+    }
+
+    /// Gangs that are not among `keys` are gone.
+    pub fn retain_gangs(&mut self, keys: &BTreeSet<ObjectKey>) {
+        Arc::make_mut(&mut self.state.snapshot.gangs).retain(|key, _| keys.contains(key));
+        Arc::make_mut(&mut self.state.gangs).retain(|key, _| keys.contains(key));
+    }
+
+    /// A NodeBatch was seen.
+    pub fn apply_batch(&mut self, batch: NodeBatch) {
+        Arc::make_mut(&mut self.state.batches).insert(batch.name_any(), Arc::new(batch));
+    }
+
+    /// A NodeBatch is gone.
+    pub fn delete_batch(&mut self, name: &str) {
+        Arc::make_mut(&mut self.state.batches).remove(name);
+    }
+
+    /// NodeBatches that are not among `names` are gone.
+    pub fn retain_batches(&mut self, names: &BTreeSet<String>) {
+        Arc::make_mut(&mut self.state.batches).retain(|name, _| names.contains(name));
+    }
+
+    /// A NodePool was seen.
+    pub fn apply_pool(&mut self, pool: NodePool) {
+        Arc::make_mut(&mut self.state.pools).insert(pool.name_any(), Arc::new(pool));
+    }
+
+    /// A NodePool is gone.
+    pub fn delete_pool(&mut self, name: &str) {
+        Arc::make_mut(&mut self.state.pools).remove(name);
+    }
+
+    /// NodePools that are not among `names` are gone.
+    pub fn retain_pools(&mut self, names: &BTreeSet<String>) {
+        Arc::make_mut(&mut self.state.pools).retain(|name, _| names.contains(name));
+    }
+
+    /// An EC2NodeClass was seen.
+    pub fn apply_class(&mut self, class: EC2NodeClass) {
+        Arc::make_mut(&mut self.state.classes).insert(class.name_any(), Arc::new(class));
+    }
+
+    /// An EC2NodeClass is gone.
+    pub fn delete_class(&mut self, name: &str) {
+        Arc::make_mut(&mut self.state.classes).remove(name);
+    }
+
+    /// EC2NodeClasses that are not among `names` are gone.
+    pub fn retain_classes(&mut self, names: &BTreeSet<String>) {
+        Arc::make_mut(&mut self.state.classes).retain(|name, _| names.contains(name));
+    }
+
+    /// A ProvisioningRequest was seen; those of other classes are not kept.
+    pub fn apply_request(&mut self, request: ProvisioningRequest) {
+        if request.spec.provisioning_class_name == keys::PROVISIONING_CLASS {
+            Arc::make_mut(&mut self.state.requests).insert(object_key(&request), Arc::new(request));
+        }
+    }
+
+    /// A ProvisioningRequest is gone.
+    pub fn delete_request(&mut self, key: &ObjectKey) {
+        Arc::make_mut(&mut self.state.requests).remove(key);
+    }
+
+    /// ProvisioningRequests that are not among `keys` are gone.
+    pub fn retain_requests(&mut self, keys: &BTreeSet<ObjectKey>) {
+        Arc::make_mut(&mut self.state.requests).retain(|key, _| keys.contains(key));
+    }
+
+    fn recognise(&self, pod: &Pod) -> Recognition {
+        // A pod that names another scheduler is other people's usage, nothing more.
+        let named = pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or_default();
+        if !self.options.scheduler_names.iter().any(|name| name == named) {
+            return Recognition { membership: muster_core::gang::Membership::Single, gang: None, missing: None };
+        }
+        conventions::recognise(pod, &self.state.jobs)
+    }
+
+    fn leave_gang(&mut self, pod: &CorePod, uid: &PodUid) {
+        let Some(gang) = pod.membership.gang() else { return };
+        let members = Arc::make_mut(&mut self.state.snapshot.members);
+        if let Some(of_gang) = members.get_mut(gang) {
+            let key = member_key(pod);
+            if of_gang.get(&key) == Some(uid) {
+                of_gang.remove(&key);
+            }
+            if of_gang.is_empty() {
+                members.remove(gang);
+            }
+        }
+    }
+
+    /// What the gang's members say, from the one whose name comes first and still lives.
+    fn describe(&mut self, gang: &ObjectKey) {
+        let said = self.state.snapshot.members.get(gang).and_then(|members| {
+            let live = members.values().find(|uid| self.state.snapshot.pods.get(*uid).is_some_and(|pod| pod.is_live()));
+            live.or_else(|| members.values().next()).and_then(|uid| self.said.get(uid)).cloned()
+        });
+        let recognised = Arc::make_mut(&mut self.state.snapshot.recognised);
+        match said {
+            Some(said) => {
+                recognised.insert(gang.clone(), said);
+            }
+            None => {
+                recognised.remove(gang);
+            }
+        }
+    }
+
+    fn usage(&self, node: &NodeName) -> Usage {
+        let pods = self.pods_on.get(node).into_iter().flatten().filter_map(|uid| self.state.snapshot.pods.get(uid));
+        pod_state::usage(pods.map(AsRef::as_ref))
+    }
+
+    fn sum_up(&mut self, node: &NodeName) {
+        let usage = self.usage(node);
+        if let Some(entry) = Arc::make_mut(&mut self.state.snapshot.nodes).get_mut(node) {
+            *entry = Arc::new(NodeEntry { node: Arc::clone(&entry.node), usage: Arc::new(usage) });
+        }
+    }
+}
+
+/// Nodes on which a pod holds room: where it is bound, or, unbound and of no gang, where it is nominated.
+fn rooms(pod: &CorePod) -> impl Iterator<Item = NodeName> {
+    let bound = pod.node.clone().filter(|_| !pod.ended);
+    let nominated = pod
+        .nominated
+        .clone()
+        .filter(|_| pod.node.is_none() && pod.membership == muster_core::gang::Membership::Single && pod.is_live());
+    bound.or(nominated).into_iter()
+}
+
+/// Order of a gang's members: by name, then UID, since a name can come again.
+fn member_key(pod: &CorePod) -> Arc<str> {
+    Arc::from(format!("{}/{}", pod.key.name, pod.uid))
+}
+
+/// Only what recognition reads: pods are kept for as long as they exist.
+fn slim(pod: Pod) -> Pod {
+    let mut metadata = pod.metadata;
+    metadata.managed_fields = None;
+    let spec = pod
+        .spec
+        .map(|spec| k8s_openapi::api::core::v1::PodSpec { scheduler_name: spec.scheduler_name, ..Default::default() });
+    Pod { metadata, spec, status: None }
+}
+
+/// Namespace and name of an object.
+pub(super) fn object_key<K: ResourceExt>(object: &K) -> ObjectKey {
+    ObjectKey::new(object.namespace().unwrap_or_default(), object.name_any())
+}

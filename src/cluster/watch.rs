@@ -1,0 +1,267 @@
+//! One watch per kind, all feeding the one task that owns the store.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as start};
+use kube::{Api, Client, Resource, ResourceExt};
+use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::store::{Store, object_key};
+
+/// Kinds watched. `requests` is left out where its definition is not installed.
+#[derive(Clone, Debug, Default)]
+pub struct WatchOptions {
+    /// The cluster has `provisioningrequests.autoscaling.x-k8s.io`.
+    pub provisioning_requests: bool,
+}
+
+impl WatchOptions {
+    /// Names of the kinds whose first list must have arrived before anything is decided.
+    #[must_use]
+    pub fn kinds(&self) -> Vec<&'static str> {
+        let mut kinds = vec!["nodes", "pods", "jobs", "gangs", "nodebatches", "nodepools", "ec2nodeclasses"];
+        if self.provisioning_requests {
+            kinds.push("provisioningrequests");
+        }
+        kinds
+    }
+}
+
+/// One change of the store.
+#[expect(clippy::large_enum_variant, reason = "a change is moved once, from its watch into the store")]
+#[derive(Debug)]
+pub enum Change {
+    /// A node event.
+    Node(Event<Node>),
+    /// A pod event.
+    Pod(Event<Pod>),
+    /// A Job event.
+    Job(Event<Job>),
+    /// A Gang event.
+    Gang(Event<Gang>),
+    /// A NodeBatch event.
+    Batch(Event<NodeBatch>),
+    /// A NodePool event.
+    Pool(Event<NodePool>),
+    /// An EC2NodeClass event.
+    Class(Event<EC2NodeClass>),
+    /// A ProvisioningRequest event.
+    Request(Event<ProvisioningRequest>),
+}
+
+/// Events waiting to be applied; more make the watches wait.
+const QUEUE: usize = 4096;
+/// Changes applied before a state is published.
+const BURST: usize = 512;
+/// A state is published at most this often: a burst of changes costs one.
+const MIN_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Runs all watches and the store until cancelled. Ends early only if a watch task dies, which is a bug.
+pub async fn run(
+    client: Client,
+    mut store: Store,
+    options: WatchOptions,
+    cancel: CancellationToken,
+) -> anyhow::Result<()> {
+    let (sender, mut receiver) = mpsc::channel(QUEUE);
+    let mut watches = tokio::task::JoinSet::new();
+    watches.spawn(watch::<Node>(client.clone(), "nodes", sender.clone(), Change::Node));
+    watches.spawn(watch::<Pod>(client.clone(), "pods", sender.clone(), Change::Pod));
+    watches.spawn(watch::<Job>(client.clone(), "jobs", sender.clone(), Change::Job));
+    watches.spawn(watch::<Gang>(client.clone(), "gangs", sender.clone(), Change::Gang));
+    watches.spawn(watch::<NodeBatch>(client.clone(), "nodebatches", sender.clone(), Change::Batch));
+    watches.spawn(watch::<NodePool>(client.clone(), "nodepools", sender.clone(), Change::Pool));
+    watches.spawn(watch::<EC2NodeClass>(client.clone(), "ec2nodeclasses", sender.clone(), Change::Class));
+    if options.provisioning_requests {
+        watches.spawn(watch::<ProvisioningRequest>(client, "provisioningrequests", sender, Change::Request));
+    } else {
+        drop(sender);
+    }
+    let mut relists = Relists::default();
+    let mut changes = Vec::with_capacity(BURST);
+    loop {
+        tokio::select! {
+            () = cancel.cancelled() => return Ok(()),
+            ended = watches.join_next() => {
+                anyhow::bail!("a watch ended: {ended:?}");
+            }
+            count = receiver.recv_many(&mut changes, BURST) => {
+                if count == 0 {
+                    anyhow::bail!("all watches ended");
+                }
+                for change in changes.drain(..) {
+                    relists.apply(&mut store, change);
+                }
+                store.publish();
+                tokio::time::sleep(MIN_INTERVAL).await;
+            }
+        }
+    }
+}
+
+async fn watch<K>(client: Client, kind: &'static str, sender: mpsc::Sender<Change>, wrap: fn(Event<K>) -> Change)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    K::DynamicType: Eq + Hash,
+{
+    let api: Api<K> = Api::all(client);
+    let mut stream = start(api, watcher::Config::default())
+        .default_backoff()
+        .modify(|object| {
+            object.meta_mut().managed_fields = None;
+        })
+        .boxed();
+    loop {
+        match stream.try_next().await {
+            Ok(Some(event)) => {
+                if let Event::InitDone = event {
+                    info!(kind, "watch has delivered its list");
+                }
+                if sender.send(wrap(event)).await.is_err() {
+                    return;
+                }
+            }
+            Ok(None) => return,
+            Err(error) => {
+                // The watcher backs off and starts again by itself; the state stays as it was.
+                warn!(kind, error = %error, "watch failed and is started again");
+                debug!(kind, ?error, "watch failed");
+            }
+        }
+    }
+}
+
+/// Names seen since a list began, per kind: what is not among them when it ends is gone.
+#[derive(Debug, Default)]
+struct Relists {
+    nodes: BTreeSet<String>,
+    pods: BTreeSet<String>,
+    jobs: BTreeSet<String>,
+    gangs: BTreeSet<muster_core::names::ObjectKey>,
+    batches: BTreeSet<String>,
+    pools: BTreeSet<String>,
+    classes: BTreeSet<String>,
+    requests: BTreeSet<muster_core::names::ObjectKey>,
+}
+
+impl Relists {
+    fn apply(&mut self, store: &mut Store, change: Change) {
+        match change {
+            Change::Node(event) => match event {
+                Event::Init => self.nodes.clear(),
+                Event::InitApply(node) => {
+                    self.nodes.insert(node.name_any());
+                    store.apply_node(&node);
+                }
+                Event::InitDone => {
+                    store.retain_nodes(&self.nodes);
+                    store.synced("nodes");
+                }
+                Event::Apply(node) => store.apply_node(&node),
+                Event::Delete(node) => store.delete_node(&node.name_any()),
+            },
+            Change::Pod(event) => match event {
+                Event::Init => self.pods.clear(),
+                Event::InitApply(pod) => {
+                    self.pods.extend(pod.uid());
+                    store.apply_pod(pod);
+                }
+                Event::InitDone => {
+                    store.retain_pods(&self.pods);
+                    store.synced("pods");
+                }
+                Event::Apply(pod) => store.apply_pod(pod),
+                Event::Delete(pod) => store.delete_pod(&pod.uid().unwrap_or_default()),
+            },
+            Change::Job(event) => match event {
+                Event::Init => self.jobs.clear(),
+                Event::InitApply(job) => {
+                    self.jobs.extend(job.uid());
+                    store.apply_job(job);
+                }
+                Event::InitDone => {
+                    store.retain_jobs(&self.jobs);
+                    store.synced("jobs");
+                }
+                Event::Apply(job) => store.apply_job(job),
+                Event::Delete(job) => store.delete_job(&job.uid().unwrap_or_default()),
+            },
+            Change::Gang(event) => match event {
+                Event::Init => self.gangs.clear(),
+                Event::InitApply(gang) => {
+                    self.gangs.insert(object_key(&gang));
+                    store.apply_gang(gang);
+                }
+                Event::InitDone => {
+                    store.retain_gangs(&self.gangs);
+                    store.synced("gangs");
+                }
+                Event::Apply(gang) => store.apply_gang(gang),
+                Event::Delete(gang) => store.delete_gang(&object_key(&gang)),
+            },
+            Change::Batch(event) => match event {
+                Event::Init => self.batches.clear(),
+                Event::InitApply(batch) => {
+                    self.batches.insert(batch.name_any());
+                    store.apply_batch(batch);
+                }
+                Event::InitDone => {
+                    store.retain_batches(&self.batches);
+                    store.synced("nodebatches");
+                }
+                Event::Apply(batch) => store.apply_batch(batch),
+                Event::Delete(batch) => store.delete_batch(&batch.name_any()),
+            },
+            Change::Pool(event) => match event {
+                Event::Init => self.pools.clear(),
+                Event::InitApply(pool) => {
+                    self.pools.insert(pool.name_any());
+                    store.apply_pool(pool);
+                }
+                Event::InitDone => {
+                    store.retain_pools(&self.pools);
+                    store.synced("nodepools");
+                }
+                Event::Apply(pool) => store.apply_pool(pool),
+                Event::Delete(pool) => store.delete_pool(&pool.name_any()),
+            },
+            Change::Class(event) => match event {
+                Event::Init => self.classes.clear(),
+                Event::InitApply(class) => {
+                    self.classes.insert(class.name_any());
+                    store.apply_class(class);
+                }
+                Event::InitDone => {
+                    store.retain_classes(&self.classes);
+                    store.synced("ec2nodeclasses");
+                }
+                Event::Apply(class) => store.apply_class(class),
+                Event::Delete(class) => store.delete_class(&class.name_any()),
+            },
+            Change::Request(event) => match event {
+                Event::Init => self.requests.clear(),
+                Event::InitApply(request) => {
+                    self.requests.insert(object_key(&request));
+                    store.apply_request(request);
+                }
+                Event::InitDone => {
+                    store.retain_requests(&self.requests);
+                    store.synced("provisioningrequests");
+                }
+                Event::Apply(request) => store.apply_request(request),
+                Event::Delete(request) => store.delete_request(&object_key(&request)),
+            },
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! One file per command of the binary.
+
+pub mod crds;
+pub mod ec2_sim;
+pub mod serve;

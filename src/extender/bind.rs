@@ -1,0 +1,40 @@
+//! The `bind` verb: post at once, or stand at the barrier until the gang's minimum has arrived.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_core::extender::{self, BindStep};
+use muster_core::names::PodUid;
+use tokio::time::{Instant, timeout_at};
+
+use super::handlers::Extender;
+use super::wire::ExtenderBindingArgs;
+
+/// How long a call waits for the watch when the pod or its plan is newer than what this replica has seen.
+const BEHIND: Duration = Duration::from_secs(2);
+
+/// Carries out one bind call.
+///
+/// Errors: a text for kube-scheduler, which tries again after a second or more.
+pub(super) async fn bind(extender: &Arc<Extender>, args: &ExtenderBindingArgs) -> Result<(), String> {
+    let uid = PodUid::from(args.pod_uid.as_str());
+    let mut changes = extender.cluster.changes();
+    let deadline = Instant::now() + BEHIND;
+    loop {
+        changes.borrow_and_update();
+        let state = extender.cluster.load();
+        match extender::bind(&state.snapshot, &uid, &args.node) {
+            BindStep::Unready => return Err("muster has not read the cluster yet".to_owned()),
+            BindStep::Refuse(reason) => return Err(reason.as_str().to_owned()),
+            BindStep::Post { place } => {
+                return extender.barrier.post(args, place).await;
+            }
+            BindStep::Arrive { gang } => return extender.barrier.arrive(&gang.key, args).await,
+            BindStep::Behind => {
+                if !matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(()))) {
+                    return Err("the pod or its plan has not been seen yet".to_owned());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The extender: four verbs over HTTP, answered from the published state; `bind` holds a gang at the barrier.
+
+mod barrier;
+mod bind;
+mod handlers;
+pub mod wire;
+
+pub use barrier::{Barrier, BarrierOptions};
+pub use handlers::{Extender, router};

@@ -1,0 +1,461 @@
+//! Carries out the gang loop's actions. The only writer of Gangs and of pods behind our gate.
+//!
+//! What this replica wrote is believed at once, until the watch shows it or something newer: capacity promised by an
+//! action in flight is subtracted before it is observed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Pod, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client, ResourceExt};
+use muster_api::crd::{BatchOffer, set_condition};
+use muster_api::crd::{Fill, Gang as GangObject, GangRef, NodeBatch, NodeBatchSpec};
+use muster_api::{gang_state, keys};
+use muster_core::cycle::{Action, BatchStage, BatchView, BatchWish, Release, StatusWrite, batch_name};
+use muster_core::gang::{Gang, Phase, Recognised};
+use muster_core::names::{NodeName, ObjectKey, PodUid};
+use serde_json::json;
+use tokio::sync::watch as channel;
+use tracing::{debug, info, warn};
+
+use super::events::Events;
+use crate::clock::now_real;
+use crate::cluster::{Cluster, State};
+use crate::step::{Step, step};
+
+/// How actions are carried out.
+#[derive(Clone, Copy, Debug)]
+pub struct ExecutorOptions {
+    /// Members released at once.
+    pub parallel: usize,
+    /// A patch that has not been observed is repeated after this.
+    pub rehint: Duration,
+}
+
+/// The executor of one replica.
+pub struct Executor {
+    client: Client,
+    cluster: Cluster,
+    events: Events,
+    options: ExecutorOptions,
+    /// Gangs as the API server answered our writes.
+    written: BTreeMap<ObjectKey, (Arc<Gang>, Arc<GangObject>)>,
+    /// NodeBatches created and not observed yet.
+    created: BTreeMap<Arc<str>, Instant>,
+    /// Patches sent and not observed yet.
+    sent: BTreeMap<PodUid, (u64, NodeName, Instant)>,
+    ungated: BTreeMap<PodUid, Instant>,
+}
+
+impl std::fmt::Debug for Executor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Executor").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Executor {
+    /// An executor without any writes.
+    #[must_use]
+    pub fn new(client: Client, cluster: Cluster, events: Events, options: ExecutorOptions) -> Self {
+        Self {
+            client,
+            cluster,
+            events,
+            options,
+            written: BTreeMap::new(),
+            created: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            ungated: BTreeMap::new(),
+        }
+    }
+
+    /// Drops everything believed of own writes.
+    pub fn forget(&mut self) {
+        self.written.clear();
+        self.created.clear();
+        self.sent.clear();
+        self.ungated.clear();
+    }
+
+    /// The state with own writes that are not observed yet.
+    pub fn overlay(&mut self, state: &Arc<State>) -> Arc<State> {
+        self.written.retain(|key, (gang, _)| {
+            state
+                .snapshot
+                .gangs
+                .get(key)
+                .is_none_or(|seen| version(&seen.resource_version) < version(&gang.resource_version))
+                && state.snapshot.recognised.contains_key(key)
+        });
+        self.created
+            .retain(|name, since| !state.batches.contains_key(&**name) && since.elapsed() < Duration::from_secs(30));
+        let rehint = self.options.rehint;
+        self.sent.retain(|uid, (_, _, since)| since.elapsed() < rehint && state.snapshot.pods.contains_key(uid));
+        self.ungated.retain(|_, since| since.elapsed() < rehint);
+        if self.written.is_empty() {
+            return Arc::clone(state);
+        }
+        let mut state = State::clone(state);
+        for (key, (gang, object)) in &self.written {
+            Arc::make_mut(&mut state.snapshot.gangs).insert(key.clone(), Arc::clone(gang));
+            Arc::make_mut(&mut state.gangs).insert(key.clone(), Arc::clone(object));
+        }
+        // Promises of plans that only we know of yet, beside those the store computed.
+        let whole: Vec<_> = state
+            .snapshot
+            .promises
+            .iter()
+            .flat_map(|(node, promises)| promises.iter().map(move |promise| (node.clone(), promise.clone())))
+            .filter(|(_, promise)| promise.room == muster_core::snapshot::PromisedRoom::WholeNode)
+            .collect();
+        state.snapshot.promises = state.snapshot.plan_promises();
+        for (node, promise) in whole {
+            state.snapshot.promises.entry(node).or_default().push(promise);
+        }
+        Arc::new(state)
+    }
+
+    /// NodeBatches with those created and not observed yet.
+    #[must_use]
+    pub fn batches(&self, mut seen: BTreeMap<Arc<str>, BatchView>) -> BTreeMap<Arc<str>, BatchView> {
+        for name in self.created.keys() {
+            seen.entry(Arc::clone(name)).or_insert_with(|| BatchView {
+                name: Arc::clone(name),
+                stage: BatchStage::Buying,
+                message: None,
+                next_try: None,
+            });
+        }
+        seen
+    }
+
+    /// Carries out actions in order; releases run side by side. A failed action is dropped: the next pass decides
+    /// anew. The answer is when to look again, if sooner than a change would say.
+    pub async fn execute(
+        &mut self,
+        state: &Arc<State>,
+        actions: Vec<Action>,
+        leader: &channel::Receiver<bool>,
+    ) -> Option<Duration> {
+        let mut again = None;
+        let mut releases = Vec::new();
+        let mut refused: Vec<ObjectKey> = Vec::new();
+        for action in actions {
+            if !*leader.borrow() {
+                warn!("the lease is lost: the remaining actions are dropped");
+                return None;
+            }
+            let result = match action {
+                Action::CreateGang(recognised) => self.create_gang(&recognised).await,
+                Action::CreateBatch(wish) => match self.create_batch(&wish).await {
+                    Ok(()) => Ok(()),
+                    Err(error) => {
+                        // The status that names the batch must not be written.
+                        refused.push(wish.gang.key.clone());
+                        Err(error)
+                    }
+                },
+                Action::WriteStatus(write) if refused.contains(&write.gang.key) => Ok(()),
+                Action::WriteStatus(write) => {
+                    again = Some(Duration::from_millis(1));
+                    self.write_status(state, &write).await
+                }
+                Action::AbandonBatch { name } => self.abandon_batch(&name).await,
+                Action::Release(release) => {
+                    let known = self.sent.get(&release.pod.uid);
+                    if known.is_none_or(|(epoch, node, _)| *epoch != release.epoch || *node != release.node) {
+                        self.sent
+                            .insert(release.pod.uid.clone(), (release.epoch, release.node.clone(), Instant::now()));
+                        releases.push(*release);
+                    }
+                    Ok(())
+                }
+                Action::Ungate { uid } => self.ungate(state, &uid).await,
+                Action::DeleteGang { gang } => self.delete_gang(&gang).await,
+            };
+            if let Err(error) = result {
+                warn!(error = %format!("{error:#}"), "an action failed and is decided anew");
+                again = Some(Duration::from_millis(500));
+            }
+        }
+        self.release_all(state, releases, leader).await;
+        again
+    }
+
+    async fn create_gang(&mut self, recognised: &Arc<Recognised>) -> anyhow::Result<()> {
+        let key = &recognised.key;
+        let gangs: Api<GangObject> = Api::namespaced(self.client.clone(), &key.namespace);
+        let mut object = GangObject::new(&key.name, gang_state::spec(recognised));
+        object.metadata.owner_references = recognised.source.owner.as_ref().map(|owner| {
+            vec![OwnerReference {
+                api_version: owner.api_version.to_string(),
+                kind: owner.kind.to_string(),
+                name: owner.name.to_string(),
+                uid: owner.uid.to_string(),
+                controller: Some(false),
+                block_owner_deletion: Some(false),
+            }]
+        });
+        let created = match step(Step::CreateGang, gangs.create(&PostParams::default(), &object)).await {
+            Ok(created) => created,
+            Err(kube::Error::Api(status)) if status.code == 409 => gangs.get(&key.name).await?,
+            Err(error) => return Err(anyhow::Error::new(error).context(format!("create gang {key}"))),
+        };
+        info!(gang = %key, size = created.spec.size, "recognised");
+        self.believe(created);
+        Ok(())
+    }
+
+    fn believe(&mut self, object: GangObject) {
+        let gang = Arc::new(gang_state::read(&object));
+        self.written.insert(gang.key.clone(), (gang, Arc::new(object)));
+    }
+
+    async fn write_status(&mut self, state: &State, write: &StatusWrite) -> anyhow::Result<()> {
+        let key = &write.gang.key;
+        let gangs: Api<GangObject> = Api::namespaced(self.client.clone(), &key.namespace);
+        let Some(before) = state.gangs.get(key) else { return Ok(()) };
+        let mut object = GangObject::clone(before);
+        if let Some(recognised) = &write.recognised {
+            let spec = gang_state::spec(recognised);
+            if object.spec != spec {
+                object.spec = spec;
+                object = step(Step::WriteGang, gangs.replace(&key.name, &PostParams::default(), &object))
+                    .await
+                    .map_err(|error| anyhow::Error::new(error).context(format!("write the spec of gang {key}")))?;
+            }
+        }
+        let mut status = gang_state::write(&write.next, before.status.as_ref());
+        conditions(&mut status, write);
+        object.status = Some(status);
+        let written = step(Step::WriteGang, gangs.replace_status(&key.name, &PostParams::default(), &object)).await;
+        let written = match written {
+            Ok(written) => written,
+            // Somebody else wrote: what was decided is void, the watch brings the news.
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                debug!(gang = %key, "status changed meanwhile");
+                self.written.remove(key);
+                return Ok(());
+            }
+            Err(error) => return Err(anyhow::Error::new(error).context(format!("write the status of gang {key}"))),
+        };
+        if write.gang.phase != write.next.phase || write.gang.epoch != write.next.epoch {
+            info!(
+                gang = %key,
+                phase = write.next.phase.map_or("?", Phase::as_str),
+                epoch = write.next.epoch,
+                waiting = write.next.waiting.as_ref().map_or("", |waiting| &*waiting.message),
+                "gang"
+            );
+        }
+        if let Some(event) = &write.event {
+            self.events.publish(&written, event).await;
+        }
+        self.believe(written);
+        Ok(())
+    }
+
+    async fn delete_gang(&mut self, gang: &Gang) -> anyhow::Result<()> {
+        let gangs: Api<GangObject> = Api::namespaced(self.client.clone(), &gang.key.namespace);
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(gang.uid.to_string()),
+                resource_version: Some(gang.resource_version.to_string()),
+            }),
+            ..DeleteParams::default()
+        };
+        match step(Step::DeleteGang, gangs.delete(&gang.key.name, &params)).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(error) => Err(anyhow::Error::new(error).context(format!("delete gang {}", gang.key))),
+        }
+    }
+
+    async fn create_batch(&mut self, wish: &BatchWish) -> anyhow::Result<()> {
+        let name = batch_name(&wish.gang.uid, wish.round);
+        let batches: Api<NodeBatch> = Api::all(self.client.clone());
+        let mut pools: Vec<String> = Vec::new();
+        for offer in &wish.offers {
+            if !pools.iter().any(|pool| **pool == *offer.pool) {
+                pools.push(offer.pool.to_string());
+            }
+        }
+        let mut object = NodeBatch::new(
+            &name,
+            NodeBatchSpec {
+                node_pools: pools,
+                count: wish.offers.first().map_or(0, |offer| offer.count),
+                fill: Fill::Atomic,
+                gang_ref: Some(GangRef {
+                    namespace: wish.gang.key.namespace.to_string(),
+                    name: wish.gang.key.name.to_string(),
+                    uid: wish.gang.uid.to_string(),
+                }),
+                provisioning_request_ref: None,
+                offers: wish
+                    .offers
+                    .iter()
+                    .map(|offer| BatchOffer {
+                        node_pool: offer.pool.to_string(),
+                        instance_type: offer.instance_type.to_string(),
+                        count: offer.count,
+                    })
+                    .collect(),
+                placement_group: wish.placement_group.as_ref().map(ToString::to_string),
+            },
+        );
+        object.metadata.finalizers = Some(vec![keys::TERMINATION.to_owned()]);
+        match step(Step::CreateBatch, batches.create(&PostParams::default(), &object)).await {
+            Ok(_) => info!(batch = name, gang = %wish.gang.key, "batch created"),
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let existing = batches.get(&name).await?;
+                let ours = existing.spec.gang_ref.as_ref().is_some_and(|gang| gang.uid == *wish.gang.uid);
+                anyhow::ensure!(ours, "NodeBatch {name} exists and belongs to another gang");
+            }
+            Err(error) => return Err(anyhow::Error::new(error).context(format!("create NodeBatch {name}"))),
+        }
+        self.created.insert(Arc::from(name), Instant::now());
+        Ok(())
+    }
+
+    async fn abandon_batch(&self, name: &str) -> anyhow::Result<()> {
+        let batches: Api<NodeBatch> = Api::all(self.client.clone());
+        match step(Step::EditBatch, batches.delete(name, &DeleteParams::default())).await {
+            Ok(_) => {
+                info!(batch = name, "batch given up");
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(anyhow::Error::new(error).context(format!("delete NodeBatch {name}"))),
+        }
+    }
+
+    async fn ungate(&mut self, state: &State, uid: &PodUid) -> anyhow::Result<()> {
+        if self.ungated.contains_key(uid) {
+            return Ok(());
+        }
+        let Some(pod) = state.snapshot.pods.get(uid) else { return Ok(()) };
+        self.ungated.insert(uid.clone(), Instant::now());
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
+        let mut object = pods.get(&pod.key.name).await?;
+        anyhow::ensure!(object.uid().as_deref() == Some(uid.as_str()), "pod {} was made again", pod.key);
+        let gates = object.spec.as_mut().and_then(|spec| spec.scheduling_gates.take()).unwrap_or_default();
+        let left: Vec<_> = gates.into_iter().filter(|gate| gate.name != keys::GATE).collect();
+        let patch = json!({
+            "metadata": {"resourceVersion": object.resource_version()},
+            "spec": {"schedulingGates": left},
+        });
+        step(Step::UngatePod, pods.patch(&pod.key.name, &PatchParams::default(), &Patch::Merge(&patch))).await?;
+        warn!(pod = %pod.key, "carries our gate but belongs to no gang: ungated");
+        Ok(())
+    }
+
+    async fn release_all(&self, state: &Arc<State>, releases: Vec<Release>, leader: &channel::Receiver<bool>) {
+        let this = self;
+        futures::stream::iter(releases)
+            .for_each_concurrent(self.options.parallel, |release| async move {
+                // A paused former holder of the lease must not go on releasing.
+                if !*leader.borrow() {
+                    return;
+                }
+                if let Err(error) = this.release(state, &release).await {
+                    debug!(pod = %release.pod.key, error = %format!("{error:#}"), "release not written, tried again");
+                }
+            })
+            .await;
+    }
+
+    /// The two patches of one member: the hint, then gate, annotations and toleration.
+    async fn release(&self, state: &State, release: &Release) -> anyhow::Result<()> {
+        let pod = &release.pod;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
+        let hint = json!({
+            "metadata": {"uid": pod.uid.as_str()},
+            "status": {"nominatedNodeName": release.node.as_str()},
+        });
+        let hinted =
+            step(Step::HintPod, pods.patch_status(&pod.key.name, &PatchParams::default(), &Patch::Merge(&hint)))
+                .await
+                .map_err(|error| anyhow::Error::new(error).context("hint"))?;
+        let mut tolerations: Vec<Toleration> =
+            state.tolerations.get(&pod.uid).map(|all| Vec::clone(all)).unwrap_or_default();
+        if let Some(spec) = &hinted.spec {
+            tolerations = spec.tolerations.clone().unwrap_or_default();
+        }
+        for value in &release.tolerate {
+            let ours = Toleration {
+                key: Some(keys::GANG_PENDING.to_owned()),
+                operator: Some("Equal".to_owned()),
+                value: Some(value.to_string()),
+                effect: Some("NoSchedule".to_owned()),
+                toleration_seconds: None,
+            };
+            if !tolerations.contains(&ours) {
+                tolerations.push(ours);
+            }
+        }
+        let wake = self.cluster.load().snapshot.version;
+        let patch = json!({
+            "metadata": {
+                "uid": pod.uid.as_str(),
+                "resourceVersion": hinted.metadata.resource_version,
+                "annotations": {
+                    keys::PLAN_EPOCH: release.epoch.to_string(),
+                    keys::PLANNED_NODE: release.node.as_str(),
+                    keys::WAKE: wake.to_string(),
+                },
+            },
+            "spec": {"schedulingGates": [], "tolerations": tolerations},
+        });
+        step(Step::ReleasePod, pods.patch(&pod.key.name, &PatchParams::default(), &Patch::Merge(&patch)))
+            .await
+            .map_err(|error| anyhow::Error::new(error).context("release"))?;
+        Ok(())
+    }
+}
+
+fn version(text: &str) -> u64 {
+    // Resource versions are comparable integers since Kubernetes 1.35 (KEP-5504); one that is not counts as newest,
+    // so that the watch is believed.
+    text.parse().unwrap_or(u64::MAX)
+}
+
+fn conditions(status: &mut muster_api::crd::GangStatus, write: &StatusWrite) {
+    let now = now_real();
+    let (reason, message) = write.next.waiting.as_ref().map_or_else(
+        || (String::new(), String::new()),
+        |waiting| (waiting.reason.to_string(), waiting.message.to_string()),
+    );
+    let mut set = |kind: &str, is: bool, reason: &str, message: &str| {
+        set_condition(&mut status.conditions, kind, is, if reason.is_empty() { kind } else { reason }, message, now);
+    };
+    match write.next.phase {
+        Some(Phase::Invalid) => set("Recognised", false, &reason, &message),
+        Some(_) => set("Recognised", true, "Recognised", ""),
+        None => {}
+    }
+    match write.next.phase {
+        Some(Phase::Planned | Phase::Released | Phase::Committing) => {
+            set("Planned", true, "Planned", "");
+            set("Bound", false, "NotYet", "");
+        }
+        Some(Phase::Bound) => {
+            set("Planned", true, "Planned", "");
+            set("Bound", true, "Bound", "");
+        }
+        Some(Phase::Finished) => set("Bound", false, "Finished", ""),
+        Some(
+            Phase::Collecting
+            | Phase::Waiting
+            | Phase::Provisioning
+            | Phase::Degraded
+            | Phase::Invalid
+            | Phase::Unsatisfiable,
+        ) => set("Planned", false, &reason, &message),
+        None => {}
+    }
+}

@@ -1,0 +1,161 @@
+//! Decide on every change, act, look again when a timer says so. Activations carry no input except "something
+//! changed": the decision is always made anew from the newest state.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use kube::ResourceExt;
+use muster_api::crd::{NodeBatch, ProvisioningRequest};
+use muster_core::cycle::{self, BatchStage, BatchView, PoolView, Settings, World};
+use muster_core::names::ObjectKey;
+use muster_core::topology::Levels;
+use tokio::sync::Notify;
+use tokio::sync::watch as channel;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error};
+
+use super::executor::Executor;
+use crate::clock::now_real;
+use crate::cluster::{Cluster, State};
+use crate::telemetry::GangMetrics;
+
+/// Pools as the provisioner last described them.
+pub type PoolSource = Arc<ArcSwap<Vec<PoolView>>>;
+
+/// What the loop reads.
+#[derive(Clone, Debug)]
+pub struct Inputs {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// Topology levels.
+    pub levels: Levels,
+    /// Pools.
+    pub pools: PoolSource,
+    /// Timers.
+    pub settings: Settings,
+    /// Whether this replica holds the lease.
+    pub leader: channel::Receiver<bool>,
+    /// Rung by the extender and by the provisioner.
+    pub wake: Arc<Notify>,
+    /// Metrics.
+    pub metrics: GangMetrics,
+}
+
+/// The loop.
+#[derive(Debug)]
+pub struct GangLoop {
+    inputs: Inputs,
+    executor: Executor,
+}
+
+/// The loop looks again after this at the latest, whatever happens.
+const IDLE: Duration = Duration::from_secs(10);
+/// Two passes are at least this far apart: a burst of changes costs one.
+const MIN_INTERVAL: Duration = Duration::from_millis(20);
+
+impl GangLoop {
+    /// A loop over `inputs` that acts through `executor`.
+    #[must_use]
+    pub fn new(inputs: Inputs, executor: Executor) -> Self {
+        Self { inputs, executor }
+    }
+
+    /// Runs until cancelled. Errors are those of a bug: everything expected is handled and tried again.
+    pub async fn run(mut self, cancel: CancellationToken) -> anyhow::Result<()> {
+        let mut changes = self.inputs.cluster.changes();
+        let mut leader = self.inputs.leader.clone();
+        let mut next = IDLE;
+        loop {
+            tokio::select! {
+                () = cancel.cancelled() => return Ok(()),
+                changed = changes.changed() => changed?,
+                changed = leader.changed() => changed?,
+                () = self.inputs.wake.notified() => {}
+                () = tokio::time::sleep(next) => {}
+            }
+            changes.borrow_and_update();
+            next = if *leader.borrow_and_update() {
+                self.pass().await?
+            } else {
+                // Whatever this replica believed of its own writes is void once it has lost the lease.
+                self.executor.forget();
+                IDLE
+            };
+            tokio::time::sleep(MIN_INTERVAL).await;
+        }
+    }
+
+    /// One decision and its actions. The answer is when to look again.
+    async fn pass(&mut self) -> anyhow::Result<Duration> {
+        let state = self.inputs.cluster.load();
+        let state = self.executor.overlay(&state);
+        let started = std::time::Instant::now();
+        let inputs = self.inputs.clone();
+        let batches = self.executor.batches(batches(&state));
+        let pools = inputs.pools.load_full();
+        let shared = Arc::clone(&state);
+        // Planning is heavy and synchronous: it must not hold up the handlers' thread.
+        let pass = tokio::task::spawn_blocking(move || {
+            let bookings = bookings(&shared);
+            cycle::pass(&World {
+                snapshot: &shared.snapshot,
+                levels: &inputs.levels,
+                pools: &pools,
+                batches: &batches,
+                bookings: &bookings,
+                settings: &inputs.settings,
+                now: now_real(),
+            })
+        })
+        .await?;
+        if pass.plans > 0 {
+            self.inputs.metrics.plan_seconds.observe(started.elapsed().as_secs_f64());
+        }
+        self.inputs.metrics.count_phases(&state.snapshot);
+        for (gang, notes) in &pass.refused_plans {
+            self.inputs.metrics.refused_plans.inc();
+            error!(gang = %gang, ?notes, "the checker refused a plan: this is a bug, please report it");
+        }
+        debug!(version = state.snapshot.version, plans = pass.plans, actions = pass.actions.len(), "pass");
+        let again = self.executor.execute(&state, pass.actions, &self.inputs.leader).await;
+        let now = now_real();
+        let timer = pass.wake_at.map_or(IDLE, |at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
+        Ok(timer.min(again.unwrap_or(IDLE)).min(IDLE))
+    }
+}
+
+fn batches(state: &State) -> BTreeMap<Arc<str>, BatchView> {
+    state.batches.values().map(|batch| view(batch)).map(|view| (Arc::clone(&view.name), view)).collect()
+}
+
+/// A NodeBatch as the gang loop sees it.
+pub(super) fn view(batch: &NodeBatch) -> BatchView {
+    let status = batch.status.clone().unwrap_or_default();
+    let ending = batch.metadata.deletion_timestamp.is_some();
+    let stage = match status.phase.as_str() {
+        _ if ending => BatchStage::Ending,
+        "Ready" => BatchStage::Ready,
+        "InUse" => BatchStage::InUse,
+        "Idle" | "Draining" | "Terminating" => BatchStage::Ending,
+        "Pending" if status.next_attempt_after.is_some() => BatchStage::BackingOff,
+        _ => BatchStage::Buying,
+    };
+    BatchView {
+        name: Arc::from(batch.name_any()),
+        stage,
+        message: status.message.map(Arc::from),
+        next_try: status.next_attempt_after,
+    }
+}
+
+fn bookings(state: &State) -> BTreeMap<ObjectKey, Arc<str>> {
+    state
+        .requests
+        .iter()
+        .filter_map(|(key, request): (&ObjectKey, &Arc<ProvisioningRequest>)| {
+            Some((key.clone(), Arc::from(request.metadata.uid.as_deref()?)))
+        })
+        .collect()
+}

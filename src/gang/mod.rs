@@ -1,0 +1,9 @@
+//! The gang loop: the lease holder decides on every change of the state and carries the actions out.
+
+mod events;
+mod executor;
+mod looping;
+
+pub use events::Events;
+pub use executor::{Executor, ExecutorOptions};
+pub use looping::{GangLoop, Inputs, PoolSource};

@@ -1,0 +1,17 @@
+//! The shell of Muster: everything that awaits, listens, reads clocks or talks. It never decides: decisions are calls
+//! into `muster-core`.
+
+pub mod cli;
+pub mod clock;
+pub mod cloud;
+pub mod cluster;
+pub mod commands;
+pub mod config;
+pub mod extender;
+pub mod gang;
+pub mod http;
+pub mod provisioner;
+pub mod standin;
+pub mod step;
+pub mod telemetry;
+pub mod testbed;

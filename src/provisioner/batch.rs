@@ -1,0 +1,134 @@
+//! One NodeBatch from `Pending` to gone: which step comes next.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use muster_api::crd::NodeBatch;
+use muster_core::gang::Phase;
+use muster_core::names::ObjectKey;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::store::{Held, STATUS_VERSION};
+use super::{Context, join, launch, teardown};
+use crate::cluster::State;
+
+/// When to look at the batch again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// At once: the batch moved on.
+    Now,
+    /// On a change, or at this time of the provisioner's clock.
+    At(Timestamp),
+    /// The object is gone.
+    Gone,
+}
+
+/// Drives a batch until it is gone or the term ends. A step that fails is decided anew after a back-off.
+pub(super) async fn drive(context: &Context, name: &str, term: &CancellationToken) {
+    let mut changes = context.cluster.changes();
+    let Some(first) = context.cluster.load().batches.get(name).cloned() else { return };
+    let mut held = Held::new(NodeBatch::clone(&first));
+    let mut failures: u32 = 0;
+    loop {
+        if term.is_cancelled() {
+            return;
+        }
+        changes.borrow_and_update();
+        let state = context.cluster.load();
+        match state.batches.get(name) {
+            Some(seen) => held.refresh(seen),
+            // Gone, or not in the cache of a replica that has just created it: the first reading came from the cache.
+            None => return,
+        }
+        let next = match advance(context, &mut held, &state).await {
+            Ok(next) => {
+                failures = 0;
+                next
+            }
+            Err(error) => {
+                failures = failures.saturating_add(1);
+                let text = format!("{error:#}");
+                if failures == 3 {
+                    warn!(error = text, "a step keeps failing and is tried again");
+                } else {
+                    debug!(error = text, "a step failed and is decided anew");
+                }
+                let pause = Duration::from_millis(200u64.saturating_mul(1 << failures.min(6)));
+                tokio::select! {
+                    () = term.cancelled() => return,
+                    () = tokio::time::sleep(pause) => {}
+                }
+                continue;
+            }
+        };
+        match next {
+            Next::Gone => return,
+            Next::Now => {}
+            Next::At(at) => {
+                tokio::select! {
+                    () = term.cancelled() => return,
+                    changed = changes.changed() => if changed.is_err() { return },
+                    () = tokio::time::sleep(context.clock.real_until(at)) => {}
+                }
+            }
+        }
+    }
+}
+
+async fn advance(context: &Context, held: &mut Held, state: &State) -> anyhow::Result<Next> {
+    let mut status = held.status();
+    let now = context.clock.now();
+    if status.version > STATUS_VERSION {
+        debug!("the status is of a newer version: left alone");
+        return Ok(Next::At(later(now, 60)));
+    }
+    let unwanted = held.object.metadata.deletion_timestamp.is_some() || owner_gone(held, state);
+    if unwanted && !matches!(status.phase.as_str(), "Idle" | "Draining" | "Terminating" | "InUse") {
+        // A launch whose outcome is open must be settled first: what it made has to be found.
+        let open = held.attempt().is_some_and(|attempt| attempt.outcome == "Launching" && attempt.parameters.is_some());
+        if !open {
+            "Draining".clone_into(&mut status.phase);
+            status.message = Some("no longer needed: being given back".to_owned());
+            held.write(context, status).await?;
+            return Ok(Next::Now);
+        }
+    }
+    match status.phase.as_str() {
+        "" | "Pending" => launch::pending(context, held, state).await,
+        "Launching" => launch::launching(context, held, state).await,
+        "Launched" => join::launched(context, held).await,
+        "Joining" => join::joining(context, held, state).await,
+        "Ready" => join::ready(context, held, state).await,
+        "InUse" => teardown::in_use(context, held, state).await,
+        "Idle" => teardown::idle(context, held, state).await,
+        "Draining" => teardown::draining(context, held, state).await,
+        "Terminating" => teardown::terminating(context, held, state).await,
+        phase => {
+            warn!(phase, "a phase of a newer version: left alone");
+            Ok(Next::At(later(now, 60)))
+        }
+    }
+}
+
+/// Whether the gang or request the batch was bought for is gone or has ended.
+pub(super) fn owner_gone(held: &Held, state: &State) -> bool {
+    if let Some(gang) = &held.object.spec.gang_ref {
+        let key = ObjectKey::new(gang.namespace.as_str(), gang.name.as_str());
+        return state
+            .snapshot
+            .gangs
+            .get(&key)
+            .is_none_or(|seen| *seen.uid != *gang.uid || seen.deleting || seen.phase == Some(Phase::Finished));
+    }
+    if let Some(request) = &held.object.spec.provisioning_request_ref {
+        let key = ObjectKey::new(request.namespace.as_str(), request.name.as_str());
+        return state.requests.get(&key).is_none_or(|seen| seen.metadata.uid.as_deref() != Some(request.uid.as_str()));
+    }
+    false
+}
+
+/// `seconds` later.
+pub(super) fn later(now: Timestamp, seconds: i64) -> Timestamp {
+    now.saturating_add(jiff::SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX)
+}

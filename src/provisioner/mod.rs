@@ -1,0 +1,231 @@
+//! The provisioner: turns NodeBatches into EC2 launches and back, and serves ProvisioningRequests.
+//!
+//! One task per NodeBatch, so that a slow answer for one never holds up another; only the lease holder acts.
+
+mod batch;
+mod catalogue;
+mod class;
+mod join;
+mod launch;
+mod pool;
+mod request;
+mod store;
+mod teardown;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use kube::{Client, ResourceExt};
+use muster_core::cloud::{CapacityType, ClusterAccess, ErrorClass, IceMemory, Pool, PriceBook, classify};
+use tokio::sync::Notify;
+use tokio::sync::watch as channel;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, debug, info_span, warn};
+
+use crate::clock::Clock;
+use crate::cloud::Cloud;
+use crate::cluster::Cluster;
+use crate::gang::PoolSource;
+use catalogue::Catalogue;
+
+/// What the provisioner needs to know of the installation.
+#[derive(Clone, Debug)]
+pub struct ProvisionerOptions {
+    /// UID of the namespace kube-system: marks everything that is ours in EC2.
+    pub cluster_uid: String,
+    /// How nodes reach the cluster.
+    pub access: ClusterAccess,
+    /// Prices that replace the built-in table.
+    pub prices: PriceBook,
+    /// First back-off after a round without capacity; doubles up to twenty times this.
+    pub back_off: jiff::SignedDuration,
+}
+
+/// Everything the provisioner's parts share.
+pub struct Context {
+    client: Client,
+    cluster: Cluster,
+    cloud: Cloud,
+    clock: Clock,
+    options: ProvisionerOptions,
+    pools: PoolSource,
+    wake: Arc<Notify>,
+    ice: Mutex<IceMemory>,
+    catalogue: ArcSwap<Catalogue>,
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// The provisioner of one replica.
+#[derive(Debug)]
+pub struct Provisioner {
+    context: Arc<Context>,
+    leader: channel::Receiver<bool>,
+}
+
+/// Pools, classes and requests are looked at anew after this, in the provisioner's time.
+const REFRESH: jiff::SignedDuration = jiff::SignedDuration::from_secs(300);
+/// Real time between two looks without a change.
+const TICK: Duration = Duration::from_secs(1);
+
+impl Provisioner {
+    /// Wires a provisioner that describes its pools into `pools` and rings `wake` when a batch moves on.
+    #[must_use]
+    #[expect(clippy::too_many_arguments, reason = "wiring: each is one part of the process")]
+    pub fn new(
+        client: Client,
+        cluster: Cluster,
+        cloud: Cloud,
+        clock: Clock,
+        options: ProvisionerOptions,
+        pools: PoolSource,
+        wake: Arc<Notify>,
+        leader: channel::Receiver<bool>,
+    ) -> Self {
+        let context = Context {
+            client,
+            cluster,
+            cloud,
+            clock,
+            options,
+            pools,
+            wake,
+            ice: Mutex::default(),
+            catalogue: ArcSwap::from_pointee(Catalogue::default()),
+        };
+        Self { context: Arc::new(context), leader }
+    }
+
+    /// Runs until cancelled. Losing the lease ends every batch's task between two of its steps.
+    pub async fn run(mut self, cancel: CancellationToken) -> anyhow::Result<()> {
+        let mut changes = self.context.cluster.changes();
+        let mut tasks: JoinSet<String> = JoinSet::new();
+        let mut driven: BTreeMap<String, tokio::task::AbortHandle> = BTreeMap::new();
+        let mut refreshed = Refreshed::default();
+        let mut term: Option<CancellationToken> = None;
+        loop {
+            tokio::select! {
+                () = cancel.cancelled() => break,
+                changed = changes.changed() => changed?,
+                changed = self.leader.changed() => changed?,
+                Some(ended) = tasks.join_next() => {
+                    // A batch's task handles its errors; one that dies did so by a bug of ours.
+                    match ended {
+                        Ok(name) => { driven.remove(&name); }
+                        Err(error) if error.is_cancelled() => {}
+                        Err(error) => anyhow::bail!("a NodeBatch's task died: {error}"),
+                    }
+                }
+                () = tokio::time::sleep(TICK) => {}
+            }
+            changes.borrow_and_update();
+            if !*self.leader.borrow_and_update() {
+                if let Some(term) = term.take() {
+                    term.cancel();
+                    refreshed = Refreshed::default();
+                }
+                continue;
+            }
+            let state = self.context.cluster.load();
+            if !state.snapshot.synced {
+                continue;
+            }
+            let term = term.get_or_insert_with(|| {
+                self.context.remember_ice(&state);
+                cancel.child_token()
+            });
+            self.refresh(&mut refreshed).await;
+            for batch in state.batches.values() {
+                let name = batch.name_any();
+                if driven.contains_key(&name) {
+                    continue;
+                }
+                let context = Arc::clone(&self.context);
+                let term = term.clone();
+                let span = info_span!("batch", name);
+                let task = name.clone();
+                let handle = tasks.spawn(
+                    async move {
+                        batch::drive(&context, &task, &term).await;
+                        task
+                    }
+                    .instrument(span),
+                );
+                driven.insert(name, handle);
+            }
+        }
+        // A step that was sent is finished; the next is not begun.
+        if let Some(term) = term {
+            term.cancel();
+        }
+        while tasks.join_next().await.is_some() {}
+        Ok(())
+    }
+
+    async fn refresh(&self, refreshed: &mut Refreshed) {
+        let context = &self.context;
+        let now = context.clock.now();
+        if refreshed.catalogue.is_none_or(|at| now.duration_since(at) >= REFRESH) {
+            match catalogue::read(&context.cloud, &context.options.prices).await {
+                Ok(catalogue) => {
+                    context.catalogue.store(Arc::new(catalogue));
+                    refreshed.catalogue = Some(now);
+                }
+                Err(error) => {
+                    if refreshed.failed.is_none_or(|at| now.duration_since(at) >= REFRESH) {
+                        warn!(error = %error, "instance types cannot be read; nothing is bought until they can");
+                        refreshed.failed = Some(now);
+                    }
+                }
+            }
+        }
+        let state = context.cluster.load();
+        if let Err(error) = class::reconcile(context, &state, &mut refreshed.classes).await {
+            debug!(error = %format!("{error:#}"), "classes");
+        }
+        if let Err(error) = pool::reconcile(context, &state).await {
+            debug!(error = %format!("{error:#}"), "pools");
+        }
+        if let Err(error) = request::reconcile(context, &state).await {
+            warn!(error = %format!("{error:#}"), "provisioning requests");
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Refreshed {
+    catalogue: Option<Timestamp>,
+    failed: Option<Timestamp>,
+    classes: BTreeMap<String, (Option<i64>, Timestamp)>,
+}
+
+impl Context {
+    /// What earlier attempts learned about missing capacity: the memory outlives a restart, since the attempts do.
+    fn remember_ice(&self, state: &crate::cluster::State) {
+        let mut ice = self.ice.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for attempt in state.batches.values().filter_map(|batch| batch.status.as_ref()).flat_map(|s| &s.attempts) {
+            let capacity =
+                attempt.code.as_deref().is_some_and(|code| classify(Some(code), None) == ErrorClass::Capacity);
+            if let (true, Some(ended), Some(market)) =
+                (capacity && attempt.outcome == "Lost", attempt.ended, CapacityType::parse(&attempt.capacity_type))
+            {
+                let pool = Pool {
+                    instance_type: attempt.instance_type.clone(),
+                    zone: attempt.zone.clone(),
+                    market,
+                    group: attempt.group,
+                };
+                ice.record(&pool, attempt.count, ended);
+            }
+        }
+        ice.lapse(self.clock.now());
+    }
+}

@@ -1,0 +1,129 @@
+//! Reading and writing one NodeBatch: every write is conditional, and what was written is believed at once.
+
+use jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use muster_api::crd::{BatchAttempt, NodeBatch, NodeBatchStatus};
+use muster_api::keys;
+use serde_json::json;
+use tracing::info;
+
+use super::Context;
+use crate::step::{Step, step};
+
+/// Version of `NodeBatch.status` this code writes.
+pub(super) const STATUS_VERSION: u32 = 1;
+/// Attempts kept in the status.
+const ATTEMPTS: usize = 20;
+
+/// One NodeBatch under way.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) object: NodeBatch,
+    /// The last message logged, so that waiting does not fill the log.
+    logged: Option<String>,
+}
+
+impl Held {
+    pub(super) fn new(object: NodeBatch) -> Self {
+        Self { object, logged: None }
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.object.name_any()
+    }
+
+    pub(super) fn uid(&self) -> String {
+        self.object.uid().unwrap_or_default()
+    }
+
+    pub(super) fn status(&self) -> NodeBatchStatus {
+        self.object.status.clone().unwrap_or_default()
+    }
+
+    pub(super) fn attempt(&self) -> Option<BatchAttempt> {
+        self.object.status.as_ref()?.attempts.last().cloned()
+    }
+
+    /// Takes a newer object from the watch.
+    pub(super) fn refresh(&mut self, seen: &NodeBatch) {
+        let version = |object: &NodeBatch| object.resource_version().and_then(|version| version.parse::<u64>().ok());
+        if version(seen) > version(&self.object) {
+            self.object = seen.clone();
+        }
+    }
+
+    /// Writes the status. A conflict is an error; the caller reads again and decides again.
+    pub(super) async fn write(&mut self, context: &Context, mut status: NodeBatchStatus) -> anyhow::Result<()> {
+        status.version = STATUS_VERSION;
+        let surplus = status.attempts.len().saturating_sub(ATTEMPTS);
+        status.attempts.drain(..surplus);
+        status.nodes = format!("{}/{}", status.ready_count, status.instances.len());
+        if self.object.status.as_ref() == Some(&status) {
+            return Ok(());
+        }
+        let before = self.object.status.as_ref().map(|before| before.phase.clone()).unwrap_or_default();
+        if before != status.phase || status.message != self.logged {
+            info!(
+                phase = status.phase,
+                attempt = status.attempt,
+                instance_type = status.instance_type,
+                zone = status.zone,
+                message = status.message,
+                "batch"
+            );
+            self.logged.clone_from(&status.message);
+        }
+        let batches: Api<NodeBatch> = Api::all(context.client.clone());
+        let mut object = self.object.clone();
+        object.status = Some(status);
+        let written =
+            step(Step::WriteBatch, batches.replace_status(&self.name(), &PostParams::default(), &object)).await;
+        match written {
+            Ok(written) => self.object = written,
+            Err(error) => {
+                if let Ok(Some(newer)) = batches.get_opt(&self.name()).await {
+                    self.object = newer;
+                }
+                return Err(anyhow::Error::new(error).context("write the status of the NodeBatch"));
+            }
+        }
+        context.wake.notify_one();
+        Ok(())
+    }
+
+    /// Removes the finalizer and the object: nothing of the batch is left in EC2.
+    pub(super) async fn remove(&self, context: &Context) -> anyhow::Result<()> {
+        let batches: Api<NodeBatch> = Api::all(context.client.clone());
+        let name = self.name();
+        match step(Step::EditBatch, batches.delete(&name, &DeleteParams::default())).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        let others: Vec<String> =
+            self.object.finalizers().iter().filter(|finalizer| *finalizer != keys::TERMINATION).cloned().collect();
+        let patch = json!({"metadata": {"finalizers": others}});
+        match step(Step::EditBatch, batches.patch(&name, &PatchParams::default(), &Patch::Merge(&patch))).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Closes the current attempt.
+pub(super) fn close_attempt(
+    status: &mut NodeBatchStatus,
+    outcome: &str,
+    code: Option<String>,
+    message: Option<String>,
+    now: Timestamp,
+) {
+    if let Some(attempt) = status.attempts.last_mut() {
+        outcome.clone_into(&mut attempt.outcome);
+        attempt.code = code;
+        attempt.message = message;
+        attempt.ended = Some(now);
+    }
+}

@@ -1,0 +1,156 @@
+//! What kubelet and cloud controller do, for machines that exist only in the simulator: a Node for every running
+//! instance, gone with the instance.
+//!
+//! The Node is what the machine's user data says it would register as, plus what cloud-provider-aws writes: zone,
+//! network layers, provider id. kwok plays the kubelet from there on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use muster_api::keys;
+use muster_ec2_sim::Simulator;
+use muster_ec2_sim::view::InstanceView;
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::testbed::nodes::TestNode;
+
+/// Label of the nodes the stand-in made, so that it removes no others.
+const STANDIN: &str = "standin.muster.dev/simulated";
+/// Real time between two looks at the simulator, which runs on a clock of its own.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Registers and removes nodes until cancelled.
+pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: CancellationToken) -> anyhow::Result<()> {
+    let nodes: Api<Node> = Api::all(client);
+    let mut registered: BTreeMap<String, String> = BTreeMap::new();
+    for node in nodes.list(&ListParams::default().labels(STANDIN)).await.context("list simulated nodes")? {
+        if let Some(id) = node.labels().get(STANDIN) {
+            registered.insert(id.clone(), node.name_any());
+        }
+    }
+    loop {
+        tokio::select! {
+            () = cancel.cancelled() => return Ok(()),
+            () = tokio::time::sleep(TICK) => {}
+        }
+        let instances = simulator.instances();
+        let running: BTreeSet<&str> = instances
+            .iter()
+            .filter(|instance| instance.state == "running" && !instance.foreign)
+            .map(|instance| instance.instance_id.as_str())
+            .collect();
+        for instance in &instances {
+            if !running.contains(instance.instance_id.as_str()) || registered.contains_key(&instance.instance_id) {
+                continue;
+            }
+            match register(&nodes, instance).await {
+                Ok(name) => {
+                    debug!(instance = instance.instance_id, node = name, "node registered");
+                    registered.insert(instance.instance_id.clone(), name);
+                }
+                Err(error) => {
+                    warn!(instance = instance.instance_id, error = %format!("{error:#}"), "node not registered")
+                }
+            }
+        }
+        let gone: Vec<String> = registered.keys().filter(|id| !running.contains(id.as_str())).cloned().collect();
+        for id in gone {
+            let name = registered.remove(&id).unwrap_or_default();
+            match nodes.delete(&name, &DeleteParams::default()).await {
+                Ok(_) => info!(instance = id, node = name, "node removed with its instance"),
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(error) => {
+                    warn!(node = name, %error, "node not removed, tried again");
+                    registered.insert(id, name);
+                }
+            }
+        }
+    }
+}
+
+async fn register(nodes: &Api<Node>, instance: &InstanceView) -> anyhow::Result<String> {
+    let config = node_config(instance)?;
+    let mut node = TestNode::new(&instance.private_dns_name)
+        .zone(&instance.zone)
+        .instance_type(&instance.instance_type)
+        .provider_id(format!("aws:///{}/{}", instance.zone, instance.instance_id))
+        .label(STANDIN, &instance.instance_id)
+        .label(keys::ZONE_ID, &instance.zone_id)
+        .resource("cpu", &instance.vcpus.to_string())
+        .resource("memory", &format!("{}Mi", instance.memory_mib));
+    for (index, layer) in instance.network_nodes.iter().enumerate() {
+        node = node.label(&format!("{}{}", keys::NETWORK_LAYER_PREFIX, index + 1), layer);
+    }
+    node = node.gpus(0).efa(u32::try_from(instance.efa_interfaces).unwrap_or(u32::MAX));
+    if let (Some(resource), true) = (&instance.gpu_resource, instance.gpus > 0) {
+        node = node.resource(resource, &instance.gpus.to_string());
+    }
+    for flag in config.spec.kubelet.flags.iter().filter_map(|flag| flag.strip_prefix("--node-labels=")) {
+        for (key, value) in flag.split(',').filter_map(|label| label.split_once('=')) {
+            node = node.label(key, value);
+        }
+    }
+    for taint in &config.spec.kubelet.config.register_with_taints {
+        node = node.taint(&taint.key, Some(taint.value.as_str()).filter(|value| !value.is_empty()), &taint.effect);
+    }
+    match nodes.create(&PostParams::default(), &node.build()).await {
+        Ok(node) => Ok(node.name_any()),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(instance.private_dns_name.clone()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NodeConfig {
+    spec: NodeConfigSpec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NodeConfigSpec {
+    kubelet: Kubelet,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Kubelet {
+    config: KubeletConfig,
+    flags: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct KubeletConfig {
+    register_with_taints: Vec<RegisteredTaint>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RegisteredTaint {
+    key: String,
+    value: String,
+    effect: String,
+}
+
+/// The last NodeConfig of the user data: nodeadm merges in order, and ours comes last.
+fn node_config(instance: &InstanceView) -> anyhow::Result<NodeConfig> {
+    let Some(encoded) = &instance.user_data else { return Ok(NodeConfig::default()) };
+    let bytes = base64::engine::general_purpose::STANDARD.decode(encoded).context("user data is not base64")?;
+    let text = String::from_utf8(bytes).context("user data is not text")?;
+    let Some(last) =
+        text.rsplit("Content-Type: application/node.eks.aws").next().filter(|part| part.len() < text.len())
+    else {
+        return Ok(NodeConfig::default());
+    };
+    let yaml = last.split("\n--//").next().unwrap_or_default();
+    serde_saphyr::from_str(yaml.trim()).map_err(|error| anyhow::anyhow!("node configuration of the user data: {error}"))
+}

@@ -1,0 +1,189 @@
+//! Logs and metrics. Metrics are structs passed in; there is no global registry.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use muster_core::cloud::{CallError, ErrorClass};
+use muster_core::gang::Phase;
+use muster_core::snapshot::Snapshot;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{LogConfig, LogFormat};
+
+/// Starts logging to standard error. A second call keeps the first subscriber: tests share a process.
+pub fn init(config: &LogConfig) {
+    let filter = EnvFilter::try_new(&config.filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let _ = match config.format {
+        LogFormat::Text => builder.with_ansi(false).try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+}
+
+/// A verb of the extender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum Verb {
+    /// `filter`
+    Filter,
+    /// `prioritize`
+    Prioritize,
+    /// `preempt`
+    Preempt,
+    /// `bind`
+    Bind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VerbLabel {
+    verb: Verb,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabel {
+    phase: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabel {
+    operation: &'static str,
+    outcome: &'static str,
+}
+
+/// All metrics of the process.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    /// The extender's.
+    pub extender: ExtenderMetrics,
+    /// The gang loop's.
+    pub gangs: GangMetrics,
+    /// EC2's.
+    pub cloud: CloudMetrics,
+}
+
+/// Latency and failures by verb.
+#[derive(Clone, Debug)]
+pub struct ExtenderMetrics {
+    seconds: Family<VerbLabel, Histogram, fn() -> Histogram>,
+    errors: Family<VerbLabel, Counter>,
+}
+
+/// Plans, commits, and gangs by phase.
+#[derive(Clone, Debug)]
+pub struct GangMetrics {
+    /// Time of one pass that planned.
+    pub plan_seconds: Histogram,
+    /// From the minimum at the barrier to the last binding.
+    pub commit_seconds: Histogram,
+    /// Barriers that timed out.
+    pub barrier_timeouts: Counter,
+    /// Plans the checker refused: bugs.
+    pub refused_plans: Counter,
+    phases: Family<PhaseLabel, Gauge>,
+    snapshot: Gauge<u64, AtomicU64>,
+}
+
+/// Calls to EC2 by operation and outcome.
+#[derive(Clone, Debug)]
+pub struct CloudMetrics {
+    calls: Family<CallLabel, Counter>,
+}
+
+fn latency() -> Histogram {
+    // 10 µs to about 80 s: filter answers in microseconds, bind may wait a minute.
+    Histogram::new(exponential_buckets(0.000_01, 3.0, 15))
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("muster");
+        let extender = ExtenderMetrics {
+            seconds: Family::new_with_constructor(latency as fn() -> Histogram),
+            errors: Family::default(),
+        };
+        registry.register("extender_request_seconds", "Time to answer an extender call", extender.seconds.clone());
+        registry.register("extender_errors", "Extender calls answered with an error", extender.errors.clone());
+        let gangs = GangMetrics {
+            plan_seconds: latency(),
+            commit_seconds: latency(),
+            barrier_timeouts: Counter::default(),
+            refused_plans: Counter::default(),
+            phases: Family::default(),
+            snapshot: Gauge::default(),
+        };
+        registry.register("plan_seconds", "Time of a pass of the gang loop that planned", gangs.plan_seconds.clone());
+        registry.register(
+            "commit_seconds",
+            "Time from the minimum at the barrier to the last binding",
+            gangs.commit_seconds.clone(),
+        );
+        registry.register("barrier_timeouts", "Barriers that timed out", gangs.barrier_timeouts.clone());
+        registry.register("refused_plans", "Plans the checker refused", gangs.refused_plans.clone());
+        registry.register("gangs", "Gangs by phase", gangs.phases.clone());
+        registry.register("snapshot_version", "Version of the newest published snapshot", gangs.snapshot.clone());
+        let cloud = CloudMetrics { calls: Family::default() };
+        registry.register("ec2_calls", "Calls to EC2 by operation and outcome", cloud.calls.clone());
+        Self { registry, extender, gangs, cloud }
+    }
+}
+
+impl Metrics {
+    /// The OpenMetrics text.
+    ///
+    /// Errors: those of formatting, which do not occur with a string.
+    pub fn encode(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+
+    /// Behind an `Arc`, as the servers share it.
+    #[must_use]
+    pub fn shared() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+}
+
+impl ExtenderMetrics {
+    /// One call.
+    pub fn observe(&self, verb: Verb, took: Duration, failed: bool) {
+        self.seconds.get_or_create(&VerbLabel { verb }).observe(took.as_secs_f64());
+        if failed {
+            self.errors.get_or_create(&VerbLabel { verb }).inc();
+        }
+    }
+}
+
+impl GangMetrics {
+    /// Gauges of what a snapshot shows.
+    pub fn count_phases(&self, snapshot: &Snapshot) {
+        for phase in Phase::ALL {
+            let count = snapshot.gangs.values().filter(|gang| gang.phase == Some(phase)).count();
+            self.phases
+                .get_or_create(&PhaseLabel { phase: phase.as_str() })
+                .set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        self.snapshot.set(snapshot.version);
+    }
+}
+
+impl CloudMetrics {
+    /// Counts one answer and hands it on.
+    pub fn count<T>(&self, operation: &'static str, result: Result<T, CallError>) -> Result<T, CallError> {
+        let outcome = match &result {
+            Ok(_) => "ok",
+            Err(error) if error.kind == ErrorClass::Capacity => "capacity",
+            Err(error) if error.kind == ErrorClass::Throttle => "throttle",
+            Err(_) => "error",
+        };
+        self.calls.get_or_create(&CallLabel { operation, outcome }).inc();
+        result
+    }
+}

@@ -1,0 +1,35 @@
+//! A real control plane on this machine: etcd, kube-apiserver, kube-controller-manager,
+//! kube-scheduler and kwok as host processes, for `muster demo` and the end-to-end suite.
+//!
+//! Nothing here stands in for Kubernetes. The shipped files are what runs: [`apply`] applies
+//! everything under `manifests/` unchanged, and kube-scheduler gets
+//! `scheduler-config/own-scheduler.yaml` with addresses filled in. kwok plays the kubelets, by the
+//! few stages of `stages.yaml`.
+//!
+//! A cluster is one folder and a handful of process groups. It is ended by SIGKILL, since a
+//! graceful shutdown of etcd and kube-apiserver takes up to a minute; a watchdog process ends it
+//! also when this process is killed, or when a test keeps the cluster in a `static`, which is
+//! never dropped.
+//!
+//! A [`kube::Client`] belongs to the tokio runtime it was made in. Tests that share a
+//! [`TestCluster`] therefore each ask it for a client of their own.
+
+pub mod apply;
+pub mod binaries;
+pub mod cluster;
+pub mod error;
+pub mod identity;
+pub mod nodes;
+pub mod process;
+pub mod settings;
+pub mod stack;
+pub mod wait;
+pub mod workloads;
+
+pub use binaries::Binaries;
+pub use cluster::{ClusterOptions, SchedulerOptions, TestCluster};
+pub use error::TestbedError;
+pub use identity::Identity;
+pub use process::{Command, Component};
+pub use stack::{Stack, StackOptions};
+pub use wait::eventually;

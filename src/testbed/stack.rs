@@ -1,0 +1,268 @@
+//! The whole of Muster on this machine: the control plane, the EC2 simulator with the stand-in for its machines,
+//! `muster serve` and kube-scheduler, each a process of its own.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::cluster::free_address;
+use super::{Binaries, ClusterOptions, Command, Component, Identity, SchedulerOptions, TestCluster, TestbedError};
+use super::{eventually, settings};
+
+/// Number of the simulator's process among the Muster processes of a cluster.
+const SIMULATOR: u8 = 99;
+/// Longest wait for one process to answer.
+const START: Duration = Duration::from_secs(60);
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct StackOptions {
+    /// The checkout, for manifests and scheduler configuration.
+    pub repository: PathBuf,
+    /// Built control plane.
+    pub binaries: Binaries,
+    /// The `muster` binary.
+    pub muster: PathBuf,
+    /// Scenario of the simulator; `None`: nothing can be bought.
+    pub scenario: Option<Value>,
+    /// How many times as fast as real EC2's time runs, here and in the provisioner.
+    pub factor: u32,
+    /// Merged over the shipped configuration of `muster serve`.
+    pub config: Value,
+    /// Keep folder and processes' logs.
+    pub keep: bool,
+    /// Shipped manifests that are not applied.
+    pub without: Vec<&'static str>,
+}
+
+impl StackOptions {
+    /// No EC2, real time, the shipped configuration.
+    #[must_use]
+    pub fn new(repository: PathBuf, binaries: Binaries, muster: PathBuf) -> Self {
+        Self {
+            repository,
+            binaries,
+            muster,
+            scenario: None,
+            factor: 1,
+            config: json!({}),
+            keep: false,
+            without: Vec::new(),
+        }
+    }
+}
+
+/// The running stack. Dropping it ends every process.
+#[derive(Debug)]
+pub struct Stack {
+    /// The control plane.
+    pub cluster: TestCluster,
+    options: StackOptions,
+    extender: SocketAddr,
+    http: SocketAddr,
+    simulator: Option<SocketAddr>,
+    config: PathBuf,
+}
+
+impl Stack {
+    /// Starts everything and waits until it answers.
+    ///
+    /// Errors: the process that did not come up, with the last lines of its log.
+    pub async fn start(options: StackOptions) -> Result<Self, TestbedError> {
+        let mut cluster_options = ClusterOptions::new(&options.repository, options.binaries.clone());
+        cluster_options.keep = options.keep;
+        let cluster = TestCluster::start(cluster_options).await?;
+        cluster.apply_manifests(&options.without).await?;
+        let config = cluster.folder().join("muster.yaml");
+        let mut stack =
+            Self { extender: free_address()?, http: free_address()?, simulator: None, config, options, cluster };
+        stack.write_config(None)?;
+        if stack.options.scenario.is_some() {
+            stack.start_simulator().await?;
+        }
+        stack.start_muster(&[]).await?;
+        stack.cluster.start_scheduler(&SchedulerOptions::new(Some(stack.extender))).await?;
+        Ok(stack)
+    }
+
+    async fn start_simulator(&mut self) -> Result<(), TestbedError> {
+        let address = free_address()?;
+        // Simulator and provisioner read one clock: origin and factor of both are the same.
+        let origin = jiff_now();
+        let mut scenario = self.options.scenario.clone().unwrap_or_default();
+        scenario["clock"] = json!({"factor": self.options.factor, "origin": origin});
+        let file = self.cluster.folder().join("scenario.json");
+        std::fs::write(&file, scenario.to_string()).map_err(TestbedError::file("write", &file))?;
+        let journal = self.cluster.folder().join("journal.jsonl");
+        self.cluster.start_muster(
+            SIMULATOR,
+            Command::new(
+                &self.options.muster,
+                [
+                    "ec2-sim".into(),
+                    "--register-nodes".into(),
+                    "--listen".into(),
+                    address.to_string().into(),
+                    "--scenario".into(),
+                    file.into_os_string(),
+                    "--journal".into(),
+                    journal.into_os_string(),
+                ],
+            )
+            // Cloud controller and kubelets are not Muster: they have rights of their own.
+            .env("KUBECONFIG", self.cluster.kubeconfig(Identity::Admin)),
+        )?;
+        self.simulator = Some(address);
+        self.answers("EC2 simulator", address, "/_sim/clock").await?;
+        self.write_config(Some(&origin))
+    }
+
+    fn write_config(&self, origin: Option<&str>) -> Result<(), TestbedError> {
+        let shipped = self.options.repository.join("manifests/muster.yaml");
+        let mut config = settings::read_yaml(&shipped)?.into_iter().next().unwrap_or_default();
+        merge(&mut config, &self.options.config);
+        let mut addresses = json!({
+            "extender": {"listen": self.extender.to_string()},
+            "http": {"listen": self.http.to_string()},
+        });
+        match (self.simulator, origin) {
+            (Some(simulator), Some(origin)) => {
+                addresses["ec2"] = json!({"region": "us-east-1", "endpointUrl": format!("http://{simulator}")});
+                addresses["clock"] = json!({"origin": origin, "factor": self.options.factor});
+            }
+            _ => addresses["ec2"] = json!({"disabled": true}),
+        }
+        merge(&mut config, &addresses);
+        std::fs::write(&self.config, config.to_string()).map_err(TestbedError::file("write", &self.config))
+    }
+
+    /// Starts `muster serve`, with extra environment, and waits until it has read the cluster.
+    pub async fn start_muster(&self, env: &[(&str, &str)]) -> Result<(), TestbedError> {
+        self.spawn_muster(env)?;
+        self.answers("muster serve", self.http, "/readyz").await
+    }
+
+    /// Starts `muster serve` and does not wait: it may be told to crash at once.
+    pub fn spawn_muster(&self, env: &[(&str, &str)]) -> Result<(), TestbedError> {
+        let mut command = Command::new(
+            &self.options.muster,
+            ["serve".into(), "--dev".into(), "--config".into(), self.config.clone().into_os_string()],
+        )
+        .env("POD_NAME", "muster-0");
+        for (name, value) in env {
+            command = command.env(*name, *value);
+        }
+        self.cluster.start_muster(0, command)
+    }
+
+    /// Ends `muster serve` by SIGKILL.
+    pub fn kill_muster(&self) -> Result<(), TestbedError> {
+        self.cluster.kill(Component::Muster(0))
+    }
+
+    /// A client with all rights.
+    pub fn admin(&self) -> Result<Client, TestbedError> {
+        self.cluster.client(Identity::Admin)
+    }
+
+    /// Creates nodes.
+    pub async fn create_nodes(&self, nodes: impl IntoIterator<Item = Node>) -> Result<(), TestbedError> {
+        let api: Api<Node> = Api::all(self.admin()?);
+        for node in nodes {
+            api.create(&PostParams::default(), &node).await.map_err(TestbedError::api("create a node"))?;
+        }
+        Ok(())
+    }
+
+    /// Health and metrics address of `muster serve`.
+    #[must_use]
+    pub fn http(&self) -> SocketAddr {
+        self.http
+    }
+
+    /// Extender address of `muster serve`.
+    #[must_use]
+    pub fn extender(&self) -> SocketAddr {
+        self.extender
+    }
+
+    /// The simulator's control endpoint: GET.
+    pub async fn sim<T: DeserializeOwned>(&self, path: &str) -> Result<T, TestbedError> {
+        let body = self.sim_text("GET", path, "").await?;
+        serde_json::from_str(&body).map_err(|error| bad_answer(path, &error.to_string()))
+    }
+
+    /// The simulator's control endpoint: POST of a JSON body.
+    pub async fn sim_post(&self, path: &str, body: &Value) -> Result<(), TestbedError> {
+        self.sim_text("POST", path, &body.to_string()).await.map(|_| ())
+    }
+
+    async fn sim_text(&self, method: &str, path: &str, body: &str) -> Result<String, TestbedError> {
+        let Some(simulator) = self.simulator else {
+            return Err(bad_answer(path, "the stack has no simulator"));
+        };
+        request(simulator, method, path, body).await
+    }
+
+    async fn answers(&self, what: &str, address: SocketAddr, path: &str) -> Result<(), TestbedError> {
+        let ready = eventually(START, what, || async move { request(address, "GET", path, "").await.map(Some) }).await;
+        ready.map(|_| ()).map_err(|error| bad_answer(what, &format!("{error}\n{}", self.cluster.report(20))))
+    }
+
+    /// Path of the file the simulator's journal is written to, one JSON object a line.
+    #[must_use]
+    pub fn journal(&self) -> PathBuf {
+        self.cluster.folder().join("journal.jsonl")
+    }
+
+    /// The configuration file of `muster serve`.
+    #[must_use]
+    pub fn config(&self) -> &Path {
+        &self.config
+    }
+}
+
+fn bad_answer(what: &str, problem: &str) -> TestbedError {
+    TestbedError::Malformed { what: what.to_owned(), problem: problem.to_owned() }
+}
+
+fn jiff_now() -> String {
+    crate::clock::now_real().to_string()
+}
+
+/// Lays `over` on `base`, object by object.
+fn merge(base: &mut Value, over: &Value) {
+    match (base, over) {
+        (Value::Object(base), Value::Object(over)) => {
+            for (key, value) in over {
+                merge(base.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (base, over) => *base = over.clone(),
+    }
+}
+
+/// One HTTP request to a loopback address. Errors: no connection, or an answer other than 200.
+pub async fn request(address: SocketAddr, method: &str, path: &str, body: &str) -> Result<String, TestbedError> {
+    let failed = |what: String| bad_answer(&format!("{method} http://{address}{path}"), &what);
+    let mut stream = tokio::net::TcpStream::connect(address).await.map_err(|error| failed(error.to_string()))?;
+    let head = format!(
+        "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.map_err(|error| failed(error.to_string()))?;
+    stream.write_all(body.as_bytes()).await.map_err(|error| failed(error.to_string()))?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.map_err(|error| failed(error.to_string()))?;
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).unwrap_or_default();
+    if status == "200" { Ok(body.to_owned()) } else { Err(failed(format!("{status}: {body}"))) }
+}

@@ -1,0 +1,7 @@
+//! End to end: the real kube-apiserver, kube-scheduler, controller-manager, etcd and kwok, the shipped manifests, and
+//! the `muster` binary as processes.
+
+mod fits;
+mod support;
+
+mod existing_nodes;

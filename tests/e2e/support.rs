@@ -1,0 +1,117 @@
+//! What the suites share: stacks, workloads, conditions to wait for.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking, its helpers too")]
+
+use std::path::Path;
+use std::time::Duration;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use muster::testbed::nodes::TestNode;
+use muster::testbed::{Binaries, Stack, StackOptions, binaries, eventually};
+use muster_api::crd::Gang;
+
+/// Longest wait for anything that should come.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Options of a stack, or `None` where there is no Go to build the control plane with: then the suite is left out,
+/// which `make test` says in one line, and refuses in CI.
+pub(crate) async fn options() -> Option<StackOptions> {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let binaries = match Binaries::ensure(repository, |line| eprintln!("{line}")).await {
+        Ok(binaries) => binaries,
+        Err(binaries::BinariesError::NoGo(line)) if std::env::var("CI").as_deref() != Ok("true") => {
+            eprintln!("left out: {line}");
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Some(StackOptions::new(repository.to_owned(), binaries, env!("CARGO_BIN_EXE_muster").into()))
+}
+
+/// A started stack with a namespace of its own.
+pub(crate) async fn stack(options: StackOptions, namespace: &str) -> Stack {
+    let stack = Stack::start(options).await.unwrap_or_else(|error| panic!("{error}"));
+    stack.cluster.create_namespace(namespace).await.unwrap();
+    stack
+}
+
+/// Nodes named `<leaf>-<n>`: `count` in each of `leaves`, one spine, eight GPUs each.
+pub(crate) fn leaves(leaves: &[&str], count: usize) -> Vec<Node> {
+    leaves
+        .iter()
+        .flat_map(|leaf| {
+            (0..count).map(move |number| {
+                TestNode::new(format!("{leaf}-{number}")).layers(["nn-core", "nn-spine", &format!("nn-{leaf}")]).build()
+            })
+        })
+        .collect()
+}
+
+/// Creates a Job.
+pub(crate) async fn submit(client: &Client, namespace: &str, mut job: Job) {
+    job.metadata.namespace = Some(namespace.to_owned());
+    Api::<Job>::namespaced(client.clone(), namespace).create(&PostParams::default(), &job).await.unwrap();
+}
+
+/// Pods of a Job by completion index.
+pub(crate) async fn members(client: &Client, namespace: &str, job: &str) -> Vec<Pod> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let params = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
+    let mut pods = pods.list(&params).await.unwrap().items;
+    pods.sort_by_key(index);
+    pods
+}
+
+/// Completion index of a pod.
+pub(crate) fn index(pod: &Pod) -> u32 {
+    pod.annotations().get("batch.kubernetes.io/job-completion-index").and_then(|index| index.parse().ok()).unwrap_or(0)
+}
+
+/// The node of a pod.
+pub(crate) fn node_of(pod: &Pod) -> Option<String> {
+    pod.spec.as_ref()?.node_name.clone()
+}
+
+/// Whether a pod runs.
+pub(crate) fn runs(pod: &Pod) -> bool {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")
+}
+
+/// Waits until `count` pods of the Job run.
+pub(crate) async fn all_run(stack: &Stack, namespace: &str, job: &str, count: usize) -> Vec<Pod> {
+    let client = stack.admin().unwrap();
+    let (client, running) = (&client, format!("{count} pods of {job} to run"));
+    eventually(DEADLINE, &running, || async move {
+        let pods = members(client, namespace, job).await;
+        let running = pods.iter().filter(|pod| runs(pod)).count();
+        Ok::<_, String>((running == count).then_some(pods))
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)))
+}
+
+/// The Gangs of a namespace.
+pub(crate) async fn gangs(client: &Client, namespace: &str) -> Vec<Gang> {
+    Api::<Gang>::namespaced(client.clone(), namespace).list(&ListParams::default()).await.unwrap().items
+}
+
+/// Waits until a gang of the namespace whose name begins with `name` is in `phase`.
+pub(crate) async fn phase(stack: &Stack, namespace: &str, name: &str, phase: &str) -> Gang {
+    let client = stack.admin().unwrap();
+    let client = &client;
+    eventually(DEADLINE, &format!("gang {name} to be {phase}"), || async move {
+        let gangs = gangs(client, namespace).await;
+        let found = gangs.into_iter().find(|gang| gang.name_any().starts_with(name));
+        let seen = found.as_ref().and_then(|gang| gang.status.clone()).map(|status| status.phase);
+        match found.filter(|_| seen.as_deref() == Some(phase)) {
+            Some(gang) => Ok(Some(gang)),
+            None => Err(format!("it is {seen:?}")),
+        }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)))
+}

@@ -1,0 +1,5 @@
+//! Tests of the root package, one module per subject; everything in one binary, since each costs a link of its own.
+
+// Marked as test code, so that clippy allows `unwrap` in helper functions too.
+#[cfg(test)]
+mod tidy;
