@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use muster_core::cloud::{
-    BatchTags, CallError, Instance, LaunchAnswer, LaunchParameters, LaunchTemplate, PlacementGroup, TAG_CLUSTER_UID,
-    Tags, TemplateSpec,
+    BatchTags, CallError, Instance, LaunchAnswer, LaunchParameters, LaunchTemplate, PlacementGroup, TAG_BATCH,
+    TAG_CLUSTER_UID, Tags, TemplateSpec,
 };
 use muster_core::names::InstanceId;
 use muster_ec2::{Client, GroupQuery, ImageSource, InstanceQuery, TopologyQuery};
@@ -113,10 +113,18 @@ impl Cloud {
         self.metrics.count("describe-instance-topology", result)
     }
 
-    /// Resolves an image to its id; an SSM path goes through a launch template of ours.
+    /// Resolves an image to its id; an SSM path goes through a launch template of ours, which is deleted again.
     pub async fn resolve_image(&self, image: &ImageSource) -> Result<String, CallError> {
         let tags = Tags::from([(TAG_CLUSTER_UID.to_owned(), self.cluster_uid.clone())]);
         let result = step(Step::CreateLaunchTemplate, self.client.resolve_image(image, &tags)).await;
+        if let ImageSource::SsmParameter(_) = image {
+            // Templates without a batch serve nothing but this.
+            let templates = self.client.describe_launch_templates(&tags).await?;
+            for template in templates.iter().filter(|template| !template.tags.contains_key(TAG_BATCH)) {
+                let deleted = step(Step::DeleteLaunchTemplate, self.client.delete_launch_template(&template.id)).await;
+                self.metrics.count("delete-launch-template", deleted)?;
+            }
+        }
         self.metrics.count("resolve-image", result)
     }
 }

@@ -128,6 +128,7 @@ impl Executor {
                 stage: BatchStage::Buying,
                 message: None,
                 next_try: None,
+                since: None,
             });
         }
         seen

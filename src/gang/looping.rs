@@ -147,6 +147,7 @@ pub(super) fn view(batch: &NodeBatch) -> BatchView {
         stage,
         message: status.message.map(Arc::from),
         next_try: status.next_attempt_after,
+        since: status.since,
     }
 }
 

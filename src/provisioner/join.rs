@@ -11,7 +11,7 @@ use muster_api::keys;
 use muster_core::cloud::{Efa, InstanceState, Purpose, efa_count, efa_layout};
 use muster_core::gang::Phase;
 use muster_core::names::{InstanceId, ObjectKey};
-use muster_core::node::Node;
+use muster_core::node::{Node, Taint};
 use serde_json::json;
 use tracing::{debug, warn};
 
@@ -108,6 +108,12 @@ pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -
     let now = context.clock.now();
     let nodes = nodes_by_instance(state);
     let expected = expected(context, state, &status);
+    let permanent: Vec<Taint> = status
+        .node_pool
+        .as_ref()
+        .and_then(|name| state.pools.get(name))
+        .map(|pool| pool::taints(pool))
+        .unwrap_or_default();
     let mut missing: BTreeMap<String, u32> = BTreeMap::new();
     let mut ready = 0;
     let mut to_label = Vec::new();
@@ -118,7 +124,7 @@ pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -
         };
         instance.node = Some(node.name.to_string());
         "Registered".clone_into(&mut instance.state);
-        let lacks = lacks(node, &expected, !instance.network_nodes.is_empty());
+        let lacks = lacks(node, &expected, &permanent, !instance.network_nodes.is_empty());
         if !node.labels.contains_key(keys::PLACEMENT_GROUP_ID) {
             to_label.push(node.name.to_string());
         }
@@ -187,8 +193,14 @@ fn expected(context: &Context, state: &State, status: &NodeBatchStatus) -> Vec<(
         .collect()
 }
 
-fn lacks(node: &Node, expected: &[(String, i64)], topology: bool) -> Vec<String> {
+fn lacks(node: &Node, expected: &[(String, i64)], permanent: &[Taint], topology: bool) -> Vec<String> {
     let mut lacks = Vec::new();
+    // Taints of the node lifecycle and of initialisation go by themselves; before that no member fits.
+    for taint in &node.taints {
+        if *taint.key != *keys::GANG_PENDING && !permanent.contains(taint) {
+            lacks.push(format!("removal of taint {}", taint.key));
+        }
+    }
     if !node.ready {
         lacks.push("Ready".to_owned());
     }

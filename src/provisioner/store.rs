@@ -63,6 +63,9 @@ impl Held {
             return Ok(());
         }
         let before = self.object.status.as_ref().map(|before| before.phase.clone()).unwrap_or_default();
+        if before != status.phase || status.since.is_none() {
+            status.since = Some(crate::clock::now_real());
+        }
         if before != status.phase || status.message != self.logged {
             info!(
                 phase = status.phase,

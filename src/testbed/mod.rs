@@ -20,6 +20,7 @@ pub mod cluster;
 pub mod error;
 pub mod identity;
 pub mod nodes;
+pub mod pools;
 pub mod process;
 pub mod settings;
 pub mod stack;

@@ -4,4 +4,5 @@
 mod fits;
 mod support;
 
+mod buying;
 mod existing_nodes;

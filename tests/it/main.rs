@@ -2,4 +2,6 @@
 
 // Marked as test code, so that clippy allows `unwrap` in helper functions too.
 #[cfg(test)]
+mod documents;
+#[cfg(test)]
 mod tidy;

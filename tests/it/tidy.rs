@@ -216,7 +216,7 @@ fn no_file_is_too_long() {
         match exempt {
             None if lines > LINES => found.push(format!("{path}: {lines} lines")),
             Some(_) if lines <= LINES => found.push(format!("{path}: {lines} lines need no exemption")),
-            Some((_, reason)) if reason.is_empty() => found.push(format!("{path}: exemption without a reason")),
+            Some((_, "")) => found.push(format!("{path}: exemption without a reason")),
             None | Some(_) => {}
         }
     }
@@ -276,8 +276,8 @@ fn every_metric_is_documented_and_no_other_is() {
     let metrics: BTreeSet<String> =
         rust(&files).filter(|(path, _)| path.starts_with("src/")).flat_map(|(_, text)| metrics_of(text)).collect();
     assert!(!metrics.is_empty(), "no metric was found in src; this rule no longer sees anything");
-    let operations = &files["docs/operations.md"];
-    let documented: BTreeSet<&str> = quoted(operations).filter(|word| word.starts_with("muster_")).collect();
+    let documented: BTreeSet<&str> =
+        quoted(document(&files, "docs/operations.md")).filter(|word| word.starts_with("muster_")).collect();
     let mut found = Vec::new();
     for metric in &metrics {
         let counter = format!("{metric}_total");
@@ -318,7 +318,7 @@ fn every_reason_of_an_event_is_documented() {
         reasons.extend(reasons_of(text).into_iter().map(|reason| (reason, path.to_owned())));
     }
     assert!(!reasons.is_empty(), "no reason was found; this rule no longer sees anything");
-    let documented: BTreeSet<&str> = quoted(&files["docs/operations.md"]).collect();
+    let documented: BTreeSet<&str> = quoted(document(&files, "docs/operations.md")).collect();
     let found: Vec<String> = reasons
         .iter()
         .filter(|(reason, _)| !documented.contains(reason.as_str()))
@@ -354,14 +354,19 @@ fn a_reason_is_seen_in_every_form_in_which_it_is_written() {
 #[test]
 fn every_key_of_ours_is_in_the_user_guide() {
     let files = files();
-    let source = Source::whole(&files["crates/api/src/keys.rs"]);
-    let guide: BTreeSet<&str> = quoted(&files["docs/user-guide.md"]).collect();
+    let source = Source::whole(document(&files, "crates/api/src/keys.rs"));
+    let guide: BTreeSet<&str> = quoted(document(&files, "docs/user-guide.md")).collect();
     let found: Vec<String> = offsets(&source.literals, concat!("\"muster", ".dev/"))
         .filter_map(|at| source::literal_at(&source, at))
         .filter(|key| *key != keys::PREFIX && !guide.contains(key))
         .map(str::to_owned)
         .collect();
     nothing(&found, "these keys of crates/api/src/keys.rs are not in docs/user-guide.md:");
+}
+
+#[track_caller]
+fn document<'a>(files: &'a BTreeMap<String, String>, path: &str) -> &'a str {
+    files.get(path).unwrap_or_else(|| panic!("{path} is missing"))
 }
 
 /// What stands between back-ticks on one line, code blocks included.
@@ -597,7 +602,7 @@ fn no_file_names_places_of_one_machine() {
 #[test]
 fn every_dependency_comes_from_the_public_registry() {
     let files = files();
-    let found: BTreeSet<String> = files["Cargo.lock"]
+    let found: BTreeSet<String> = document(&files, "Cargo.lock")
         .lines()
         .filter(|line| {
             line.starts_with("source = ")

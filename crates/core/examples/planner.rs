@@ -1,9 +1,9 @@
 //! Times the planner over cluster sizes: `make bench`.
 //!
-//! Nodes with eight accelerators stand in racks of sixteen, racks in rows of eight, rows in zones of four; every third node
-//! is half full, so that the answer is not the first that comes to mind. A gang of whole nodes takes an eighth of the
-//! cluster, at most 512 nodes, in one zone. What counts is the last column: the time per node beside that of the
-//! smallest cluster, which stays near 1 for as long as the planner is linear.
+//! Nodes with eight accelerators are dealt to four zones; in a zone sixteen make a rack and eight racks a row. Every
+//! third node is half full. A gang of whole nodes takes an eighth of the cluster, at most 512 nodes, in one zone. What
+//! counts is the last column: the time per node beside that of the smallest cluster. It stays near 1 for as long as the
+//! planner is linear and its data fits the caches.
 //!
 //! Known limits: one shape of cluster and of gang, one machine, wall time. Nothing gates on it.
 #![expect(clippy::print_stdout, reason = "the output of the benchmark")]

@@ -91,8 +91,7 @@ async fn every_generated_pod_gets_the_verdict_of_the_real_kube_scheduler() {
         outcome.disagreements.len(),
         outcome.disagreements.iter().take(5).cloned().collect::<String>(),
     );
-    let missing: Vec<&str> =
-        KINDS.iter().copied().filter(|kind| !outcome.seen.contains_key(kind)).collect();
+    let missing: Vec<&str> = KINDS.iter().copied().filter(|kind| !outcome.seen.contains_key(kind)).collect();
     assert!(count < CASES || missing.is_empty(), "seed {seed}: no case ended as {missing:?}: {:?}", outcome.seen);
 }
 
@@ -147,12 +146,8 @@ async fn verdicts(client: &Client, count: usize) -> BTreeMap<String, Verdict> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let candidates = ListParams::default().labels(CANDIDATE);
     eventually(DEADLINE, "kube-scheduler to judge every pod", || async {
-        let judged: BTreeMap<String, Verdict> = pods
-            .list(&candidates)
-            .await?
-            .iter()
-            .filter_map(|pod| Some((case_of(pod), verdict(pod)?)))
-            .collect();
+        let judged: BTreeMap<String, Verdict> =
+            pods.list(&candidates).await?.iter().filter_map(|pod| Some((case_of(pod), verdict(pod)?))).collect();
         Ok::<_, kube::Error>((judged.len() == count).then_some(judged))
     })
     .await
@@ -269,7 +264,8 @@ fn disagreement(expected: &[String], message: &str) -> Option<String> {
 
 /// A template must get the shape that its pods have once the API server has filled in its defaults.
 fn template_complaint(case: &Case, shape: &Shape) -> Option<String> {
-    let template = PodTemplateSpec { metadata: Some(case.candidate.metadata.clone()), spec: case.candidate.spec.clone() };
+    let template =
+        PodTemplateSpec { metadata: Some(case.candidate.metadata.clone()), spec: case.candidate.spec.clone() };
     let before = convert::shape_of_template(NAMESPACE, &template).unwrap();
     // Admission adds tolerations of its own.
     let before = Shape { tolerations: shape.tolerations.clone(), ..before };

@@ -103,6 +103,9 @@ pub struct NodeBatchStatus {
     /// For people: nodes ready / nodes bought.
     #[serde(default)]
     pub nodes: String,
+    /// When the phase was entered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
     /// N as recorded.
     #[serde(default)]
     pub count: u32,

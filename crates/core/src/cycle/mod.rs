@@ -31,6 +31,11 @@ pub struct Settings {
     pub expiry: SignedDuration,
     /// A hint is repeated after this.
     pub rehint: SignedDuration,
+    /// Nodes that were bought for a gang and do not hold it are given back after this: the scheduler's view of a fresh
+    /// node settles within seconds, and buying again costs money.
+    pub ready_grace: SignedDuration,
+    /// First pause before another round is bought after one did not hold the gang; doubles with every round.
+    pub round_pause: SignedDuration,
     /// Key of the taint on nodes bought for a gang until it uses them.
     pub pending_taint: &'static str,
     /// What is best.
@@ -46,6 +51,8 @@ impl Settings {
             settle: SignedDuration::from_millis(200),
             expiry: SignedDuration::from_secs(300),
             rehint: SignedDuration::from_secs(10),
+            ready_grace: SignedDuration::from_secs(60),
+            round_pause: SignedDuration::from_secs(30),
             policy: Policy::default(),
         }
     }
@@ -81,6 +88,8 @@ pub struct BatchView {
     pub message: Option<Arc<str>>,
     /// When it is tried again.
     pub next_try: Option<Timestamp>,
+    /// Since when it stands there.
+    pub since: Option<Timestamp>,
 }
 
 /// What the gang loop needs to know of a NodeBatch's phase.
@@ -339,6 +348,12 @@ impl Working<'_> {
             Some(BatchStage::BackingOff) => waiting::backing_off(next, batch, refusal.as_ref()),
             // Nodes that were bought for the gang and do not hold it: the batch gives them back, then the next round.
             Some(BatchStage::Ready | BatchStage::InUse) if gang.phase == Some(Phase::Provisioning) => {
+                let since = batch.and_then(|batch| batch.since);
+                let grace = self.world.settings.ready_grace;
+                if since.is_none_or(|since| self.world.now.duration_since(since) < grace) {
+                    self.wake(pass, since, grace);
+                    return waiting::bought_but_not_fitting(next, refusal.as_ref());
+                }
                 if let Some(batch) = batch {
                     pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name) });
                 }
@@ -425,6 +440,10 @@ impl Working<'_> {
         }
         if recognised.booking.is_some() {
             return waiting::booking(next, recognised);
+        }
+        if let Some(until) = self.round_pause(gang).filter(|until| *until > self.world.now) {
+            self.wake(pass, Some(until), SignedDuration::ZERO);
+            return waiting::does_not_fit(gang, next, refusal);
         }
         let offers = offers::offers(request, self.world.pools);
         if offers.possible.is_empty() {
@@ -720,6 +739,17 @@ impl Working<'_> {
         let values = self.tolerated(gang, recognised);
         let pending = Pending { taint: self.world.settings.pending_taint, values: &values };
         build_request(recognised, gang, members, self.world.levels, &pending)
+    }
+
+    /// Until when no further round is bought: a round that was bought and did not hold the gang must not be followed
+    /// by another at once.
+    fn round_pause(&self, gang: &Gang) -> Option<Timestamp> {
+        if gang.round == 0 || gang.phase != Some(Phase::Waiting) {
+            return None;
+        }
+        let doublings = gang.round.saturating_sub(1).min(5);
+        let pause = self.world.settings.round_pause.saturating_mul(1 << doublings);
+        gang.since?.saturating_add(pause).ok()
     }
 
     /// Values of the pending taint that belong to the gang: its own UID, or that of its booking.

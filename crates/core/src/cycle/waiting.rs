@@ -57,6 +57,12 @@ pub(super) fn buying(next: &mut Gang, batch: Option<&BatchView>) -> Option<GangE
     None
 }
 
+pub(super) fn bought_but_not_fitting(next: &mut Gang, refusal: Option<&Refusal>) -> Option<GangEvent> {
+    let message = refusal.map_or_else(|| "no plan was accepted".to_owned(), ToString::to_string);
+    next.waiting = Some(waiting("DoesNotFit", format!("the nodes bought for it do not hold it yet: {message}"), None));
+    None
+}
+
 pub(super) fn backing_off(next: &mut Gang, batch: Option<&BatchView>, refusal: Option<&Refusal>) -> Option<GangEvent> {
     next.phase = Some(Phase::Provisioning);
     let why = refusal.map_or_else(String::new, |refusal| format!("; on running nodes: {refusal}"));
