@@ -1,3 +1,5 @@
+//! Tests of the ranking: order, and every reason for being left out.
+
 use super::*;
 use crate::cloud::machine::tests::p5;
 use crate::resources::CPU;

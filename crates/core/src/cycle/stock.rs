@@ -1,0 +1,151 @@
+//! What a gang may use: nodes with everybody else's promises counted, and whether a plan still holds on them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::Pass;
+use super::request::{Pending, RequestError, build_request};
+use super::working::Working;
+use crate::gang::{Gang, Phase, Pod, Recognised};
+use crate::names::{NodeName, ObjectKey};
+use crate::plan::{GangRequest, Host, Plan, Problem, Report, SearchBudget, Seed};
+use crate::snapshot::Snapshot;
+use crate::{check, planner};
+
+impl Working<'_> {
+    /// Why the plan no longer holds on this snapshot, if so.
+    pub(super) fn stale(&self, gang: &Gang, request: &GangRequest) -> Option<String> {
+        for place in &gang.places {
+            let bound = place
+                .uid
+                .as_ref()
+                .and_then(|uid| self.snapshot.pods.get(uid))
+                .is_some_and(|pod| pod.node.is_some() || pod.ended);
+            if bound {
+                continue;
+            }
+            let Some(entry) = self.snapshot.nodes.get(&place.node) else {
+                return Some(format!("planned node {} is gone", place.node));
+            };
+            if !entry.node.ready || entry.node.deleting || entry.node.unschedulable {
+                return Some(format!("planned node {} is no longer ready", place.node));
+            }
+        }
+        // Members of the same gang on one node must fit there together, beside everybody else.
+        let shape = request.roles.first().map(|role| &role.shape)?;
+        let own = self.own_keys(&gang.key);
+        let mut per_node: BTreeMap<&NodeName, u32> = BTreeMap::new();
+        for place in &gang.places {
+            let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
+            if pod.is_none_or(|pod| pod.node.is_none() && !pod.ended) {
+                *per_node.entry(&place.node).or_default() += 1;
+            }
+        }
+        for (node, wanted) in per_node {
+            let host = self.host(node, &own)?;
+            match crate::fit::slots(shape, &host.node, &host.usage) {
+                Ok(slots) if slots >= wanted => {}
+                Ok(slots) => return Some(format!("planned node {node} holds {slots} of {wanted} members")),
+                Err(misfit) => return Some(format!("planned node {node}: {misfit}")),
+            }
+        }
+        None
+    }
+
+    pub(super) fn request(
+        &self,
+        recognised: &Recognised,
+        gang: &Gang,
+        members: &[Arc<Pod>],
+    ) -> Result<GangRequest, RequestError> {
+        let values = self.tolerated(gang, recognised);
+        let pending = Pending { taint: self.world.settings.pending_taint, values: &values };
+        build_request(recognised, gang, members, self.world.levels, &pending)
+    }
+
+    /// Until when no further round is bought: a round that was bought and did not hold the gang must not be followed
+    /// by another at once.
+    pub(super) fn round_pause(&self, gang: &Gang) -> Option<Timestamp> {
+        if gang.round == 0 || gang.phase != Some(Phase::Waiting) {
+            return None;
+        }
+        let doublings = gang.round.saturating_sub(1).min(5);
+        let pause = self.world.settings.round_pause.saturating_mul(1 << doublings);
+        gang.since?.saturating_add(pause).ok()
+    }
+
+    /// Values of the pending taint that belong to the gang: its own UID, or that of its booking.
+    pub(super) fn tolerated(&self, gang: &Gang, recognised: &Recognised) -> Vec<Arc<str>> {
+        let booking = recognised.booking.as_ref().and_then(|name| {
+            self.world.bookings.get(&ObjectKey::new(Arc::clone(&gang.key.namespace), Arc::clone(name)))
+        });
+        std::iter::once(Arc::clone(&gang.uid)).chain(booking.cloned()).collect()
+    }
+
+    pub(super) fn plan(&self, request: &GangRequest, gang: &Gang, pass: &mut Pass) -> (Plan, Report) {
+        let own = self.own_keys(&gang.key);
+        let problem = Problem {
+            levels: self.world.levels.clone(),
+            hosts: self.snapshot.nodes.keys().filter_map(|node| self.host(node, &own)).collect(),
+            gang: request.clone(),
+        };
+        pass.plans = pass.plans.saturating_add(1);
+        let (mut plan, report) =
+            planner::plan(&problem, &self.world.settings.policy, SearchBudget::default(), Seed::default());
+        let fatal: Vec<String> = if plan.places.is_empty() {
+            Vec::new()
+        } else {
+            check::check(&problem, &plan)
+                .into_iter()
+                .filter(|note| note.severity == check::Severity::Fatal)
+                .map(|note| note.to_string())
+                .collect()
+        };
+        if !fatal.is_empty() {
+            // A plan with a fatal note is never executed; the gang waits, and the bug is reported.
+            pass.refused_plans.push((gang.key.clone(), fatal));
+            plan.places.clear();
+        }
+        (plan, report)
+    }
+
+    /// Keys under which the gang holds promises: its own, and that of its booking.
+    pub(super) fn own_keys(&self, gang: &ObjectKey) -> Vec<ObjectKey> {
+        let booking = self.snapshot.recognised.get(gang).and_then(|recognised| recognised.booking.clone());
+        let booking = booking.map(|name| Snapshot::booking_key(&gang.namespace, &name));
+        std::iter::once(gang.clone()).chain(booking).collect()
+    }
+
+    /// A node as the gang may use it: what is promised to others counts as used. `None` if it is theirs alone.
+    pub(super) fn host(&self, node: &NodeName, own: &[ObjectKey]) -> Option<Host> {
+        let entry = self.snapshot.nodes.get(node)?;
+        let promised = self.snapshot.promised_to_others(node, own)?;
+        let usage = if promised.is_empty() {
+            Arc::clone(&entry.usage)
+        } else {
+            let mut usage = crate::node::Usage::clone(&entry.usage);
+            usage.requested.add(&promised);
+            Arc::new(usage)
+        };
+        Some(Host { node: Arc::clone(&entry.node), usage })
+    }
+
+    pub(super) fn fits_on_empty_cluster(&self, request: &GangRequest, pass: &mut Pass) -> bool {
+        let problem = Problem {
+            levels: self.world.levels.clone(),
+            hosts: self
+                .snapshot
+                .nodes
+                .values()
+                .map(|entry| Host { node: Arc::clone(&entry.node), usage: Arc::default() })
+                .collect(),
+            gang: request.clone(),
+        };
+        pass.plans = pass.plans.saturating_add(1);
+        let (plan, report) =
+            planner::plan(&problem, &self.world.settings.policy, SearchBudget::default(), Seed::default());
+        report.refusal.is_none() && !plan.places.is_empty()
+    }
+}
