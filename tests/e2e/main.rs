@@ -4,5 +4,6 @@
 mod fits;
 mod support;
 
+mod bad_input;
 mod buying;
 mod existing_nodes;
