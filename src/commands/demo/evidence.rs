@@ -16,7 +16,7 @@ use anyhow::Context as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::json::{number, time};
+use super::json::time;
 use super::stories::Story;
 use crate::testbed::Stack;
 
@@ -54,8 +54,7 @@ impl Evidence {
         let evidence = Self { folder, journal: 0, audit: 0 };
         let clock: Value = stack.sim("/_sim/clock").await?;
         let ready = crate::clock::now_real();
-        let clock =
-            json!({"started": started, "ready": ready, "origin": clock["origin"], "factor": clock["factor"]});
+        let clock = json!({"started": started, "ready": ready, "origin": clock["origin"], "factor": clock["factor"]});
         evidence.write("clock.json", &clock)?;
         let audit = stack.cluster.audit_log();
         let before = std::fs::read(&audit).with_context(|| format!("read {}", audit.display()))?;
@@ -153,7 +152,7 @@ impl Evidence {
             started: at("/started")?,
             ready: at("/ready")?,
             origin: at("/origin")?,
-            factor: u32::try_from(number(&clock, "/factor")).unwrap_or(1).max(1),
+            factor: clock["factor"].as_f64().filter(|factor| *factor > 0.0).unwrap_or(1.0),
         })
     }
 }
@@ -164,7 +163,7 @@ pub(super) struct Clock {
     started: Timestamp,
     pub(super) ready: Timestamp,
     origin: Timestamp,
-    pub(super) factor: u32,
+    pub(super) factor: f64,
 }
 
 impl Clock {
@@ -175,7 +174,8 @@ impl Clock {
 
     /// The real time of a time of EC2.
     pub(super) fn real(self, ec2: Timestamp) -> Timestamp {
-        let passed = ec2.duration_since(self.origin) / i32::try_from(self.factor).unwrap_or(1);
+        let passed = ec2.duration_since(self.origin).as_secs_f64() / self.factor;
+        let passed = SignedDuration::try_from_secs_f64(passed).unwrap_or_default();
         self.origin.saturating_add(passed).unwrap_or(ec2)
     }
 

@@ -162,10 +162,9 @@ pub(super) fn story(evidence: &Evidence, story: Story) -> anyhow::Result<StoryFa
     }
     facts.ranks.sort_by_key(|member| member.rank);
     facts.nodes = facts.ranks.iter().map(|member| member.node.clone()).collect::<BTreeSet<_>>().into_iter().collect();
-    facts.ring_order = leaves(&facts.ranks).iter().map(|(leaf, _)| leaf).collect::<BTreeSet<_>>().len()
-        == leaves(&facts.ranks).len();
-    facts.runs_whole =
-        [members.len(), bought, facts.nodes.len()].iter().all(|count| *count == usize::from(MEMBERS));
+    facts.ring_order =
+        leaves(&facts.ranks).iter().map(|(leaf, _)| leaf).collect::<BTreeSet<_>>().len() == leaves(&facts.ranks).len();
+    facts.runs_whole = [members.len(), bought, facts.nodes.len()].iter().all(|count| *count == usize::from(MEMBERS));
     facts.fleets = fleets(&evidence.lines_of(story, "journal.jsonl")?, &facts.batch);
     Ok(facts)
 }
@@ -210,8 +209,7 @@ pub(super) fn fleet(entry: &Value, terminated: &BTreeSet<&str>) -> FleetFact {
     let launched = instances_of(entry);
     let gone = launched.intersection(terminated).count();
     let asked = count("TargetCapacitySpecification.TotalTargetCapacity");
-    let mut codes: Vec<String> =
-        items(entry, "/itemCodes").filter_map(Value::as_str).map(str::to_owned).collect();
+    let mut codes: Vec<String> = items(entry, "/itemCodes").filter_map(Value::as_str).map(str::to_owned).collect();
     codes.extend(Some(text(entry, "/code").to_owned()).filter(|code| !code.is_empty()));
     let outcome = match launched.len() {
         0 => Outcome::Nothing,
@@ -299,7 +297,8 @@ impl Summary {
             check(before == expected, &format!("launches before the last ended as {before:?}, not {expected:?}"));
         }
         if self.stranded_micro_usd > 0 {
-            broken.push(format!("{} micro-dollars were billed for instances of no whole gang", self.stranded_micro_usd));
+            broken
+                .push(format!("{} micro-dollars were billed for instances of no whole gang", self.stranded_micro_usd));
         }
         broken
     }
@@ -310,12 +309,14 @@ fn bills(bill: &Value, ec2: &Value, stories: &[StoryFacts]) -> Vec<BatchBill> {
         items(ec2, "/instances").map(|instance| (text(instance, "/instanceId"), instance)).collect();
     let mut bills: BTreeMap<String, BatchBill> = BTreeMap::new();
     for instance in items(bill, "/instances") {
-        let tag =
-            |key: &str| tags.get(text(instance, "/instanceId")).map_or("", |tags| member(tags, "/tags", key)).to_owned();
+        let tag = |key: &str| {
+            tags.get(text(instance, "/instanceId")).map_or("", |tags| member(tags, "/tags", key)).to_owned()
+        };
         let batch = tag(keys::BATCH);
         let story = stories.iter().find(|story| story.batch == batch);
         let served = story.is_some_and(|story| {
-            let won = |fleet: &FleetFact| fleet.outcome == Outcome::Won && fleet.attempt.to_string() == tag(keys::ATTEMPT);
+            let won =
+                |fleet: &FleetFact| fleet.outcome == Outcome::Won && fleet.attempt.to_string() == tag(keys::ATTEMPT);
             story.runs_whole && story.fleets.iter().any(won)
         });
         let entry = bills.entry(batch.clone()).or_insert_with(|| BatchBill {

@@ -35,7 +35,8 @@ pub(super) fn story(evidence: &Evidence, story: Story) -> anyhow::Result<Vec<Str
     let clock = evidence.clock()?;
     let audit = evidence.lines_of(story, "audit.jsonl")?;
     let mut moments = from_audit(&audit);
-    let since = moments.iter().map(|moment| moment.at).min();
+    // Events of earlier stories are still there; they are told once.
+    let since = audit.iter().filter_map(|entry| time(entry, "/requestReceivedTimestamp")).min();
     moments.extend(from_journal(&evidence.lines_of(story, "journal.jsonl")?, clock));
     let events = evidence.of(story, "events.json")?;
     moments.extend(from_events(&events).into_iter().filter(|moment| since.is_some_and(|since| moment.at >= since)));
