@@ -6,4 +6,5 @@ mod support;
 
 mod bad_input;
 mod buying;
+mod demo;
 mod existing_nodes;
