@@ -78,6 +78,12 @@ impl Cloud {
         self.metrics.count("create-fleet", result)
     }
 
+    /// What a fleet launched, by its id; `None` if EC2 does not know it (yet).
+    pub async fn fleet(&self, id: &str) -> Result<Option<LaunchAnswer>, CallError> {
+        let result = self.client.describe_fleets(id).await;
+        self.metrics.count("describe-fleets", result)
+    }
+
     /// Terminates instances; ids EC2 does not know are left out.
     pub async fn terminate_instances(&self, ids: &[InstanceId]) -> Result<(), CallError> {
         let result = step(Step::TerminateInstances, self.client.terminate_instances(ids)).await;

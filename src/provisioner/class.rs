@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use muster_api::crd::{EC2NodeClass, EC2NodeClassStatus, SubnetStatus, set_condition};
+use muster_api::crd::{EC2NodeClass, EC2NodeClassStatus, SubnetStatus, is_true, set_condition};
 use muster_ec2::{ImageSource, NetworkQuery};
 use serde_json::json;
 
-use super::{Context, REFRESH};
+use super::{Context, REFRESH, RETRY};
 use crate::clock::now_real;
 use crate::cluster::State;
 use crate::step::{Step, step};
@@ -24,20 +24,19 @@ pub(super) async fn reconcile(
     for class in state.classes.values() {
         let name = class.name_any();
         let generation = class.metadata.generation;
-        if seen.get(&name).is_some_and(|(known, at)| *known == generation && now.duration_since(*at) < REFRESH) {
+        let ready = class.status.as_ref().is_some_and(|status| is_true(&status.conditions, "Ready"));
+        let pause = if ready { REFRESH } else { RETRY };
+        if seen.get(&name).is_some_and(|(known, at)| *known == generation && now.duration_since(*at) < pause) {
             continue;
         }
         let status = resolve(context, class).await;
-        let retry = status.conditions.iter().any(|c| c.type_ == "Ready" && c.reason == "Unreachable");
         if class.status.as_ref() != Some(&status) {
             let classes: Api<EC2NodeClass> = Api::all(context.client.clone());
             let patch = json!({"status": status});
             step(Step::WriteStatus, classes.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)))
                 .await?;
         }
-        if !retry {
-            seen.insert(name, (generation, now));
-        }
+        seen.insert(name, (generation, now));
     }
     seen.retain(|name, _| state.classes.contains_key(name));
     Ok(())

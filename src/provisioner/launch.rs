@@ -173,7 +173,7 @@ pub(super) async fn launching(context: &Context, held: &mut Held, state: &State)
     if attempt.group {
         match ensure_group(context, held).await? {
             Group::Available => {}
-            Group::NotYet => return Ok(Next::At(later(context.clock.now(), 1))),
+            Group::NotYet => return Ok(Next::Pause(later(context.clock.now(), 1))),
             Group::Foreign => {
                 let mut status = held.status();
                 status.generation = status.generation.saturating_add(1);
@@ -365,12 +365,19 @@ async fn wait_and_replay(context: &Context, held: &mut Held, why: Option<Why>, c
     let said = why.map_or_else(|| "no answer".to_owned(), |why| why.code.unwrap_or(why.message));
     status.message = Some(format!("the outcome of the launch is open ({said}): the same call is sent again"));
     held.write(context, status).await?;
-    Ok(Next::At(later(context.clock.now(), 1_i64 << turn.min(4))))
+    Ok(Next::Pause(later(context.clock.now(), 1_i64 << turn.min(4))))
 }
 
 /// Looks for what the attempt made, by fleet id and by tags. The next step if anything was found.
 async fn found(context: &Context, held: &mut Held, parameters: &LaunchParameters) -> anyhow::Result<Option<Next>> {
     let mut launched: BTreeMap<InstanceId, LaunchedInstance> = BTreeMap::new();
+    // The fleet knows its instances before they are visible to any other call.
+    let fleet = held.attempt().and_then(|attempt| attempt.fleet);
+    if let Some(fleet) = fleet
+        && let Some(answer) = context.cloud.fleet(&fleet).await?
+    {
+        launched.extend(answer.instances.into_iter().map(|instance| (instance.id.clone(), instance)));
+    }
     for instance in context.cloud.instances_by_tags(&parameters.tags.sweep()).await? {
         if instance.state.live() {
             launched.insert(
@@ -443,7 +450,7 @@ async fn roll_back(context: &Context, held: &mut Held) -> anyhow::Result<Next> {
     let status = held.status();
     let tags = tags(context, held, status.attempt);
     if teardown::terminate_all(context, &status, Some(&tags.sweep())).await? > 0 {
-        return Ok(Next::At(later(context.clock.now(), 2)));
+        return Ok(Next::Pause(later(context.clock.now(), 2)));
     }
     let mut status = status;
     status.instances.clear();

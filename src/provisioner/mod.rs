@@ -73,6 +73,8 @@ pub struct Provisioner {
 
 /// Pools, classes and requests are looked at anew after this, in the provisioner's time.
 const REFRESH: jiff::SignedDuration = jiff::SignedDuration::from_secs(300);
+/// What could not be read is asked for again after this, in the provisioner's time.
+const RETRY: jiff::SignedDuration = jiff::SignedDuration::from_secs(15);
 /// Real time between two looks without a change.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -173,7 +175,9 @@ impl Provisioner {
     async fn refresh(&self, refreshed: &mut Refreshed) {
         let context = &self.context;
         let now = context.clock.now();
-        if refreshed.catalogue.is_none_or(|at| now.duration_since(at) >= REFRESH) {
+        let due = refreshed.catalogue.is_none_or(|at| now.duration_since(at) >= REFRESH);
+        if due && refreshed.asked.is_none_or(|at| now.duration_since(at) >= RETRY) {
+            refreshed.asked = Some(now);
             match catalogue::read(&context.cloud, &context.options.prices).await {
                 Ok(catalogue) => {
                     context.catalogue.store(Arc::new(catalogue));
@@ -203,6 +207,7 @@ impl Provisioner {
 #[derive(Debug, Default)]
 struct Refreshed {
     catalogue: Option<Timestamp>,
+    asked: Option<Timestamp>,
     failed: Option<Timestamp>,
     classes: BTreeMap<String, (Option<i64>, Timestamp)>,
 }

@@ -22,11 +22,13 @@ pub(super) struct Held {
     pub(super) object: NodeBatch,
     /// The last message logged, so that waiting does not fill the log.
     logged: Option<String>,
+    /// When EC2 was last asked whether the instances still live.
+    pub(super) looked: Option<Timestamp>,
 }
 
 impl Held {
     pub(super) fn new(object: NodeBatch) -> Self {
-        Self { object, logged: None }
+        Self { object, logged: None, looked: None }
     }
 
     pub(super) fn name(&self) -> String {
