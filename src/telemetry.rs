@@ -82,6 +82,8 @@ pub struct GangMetrics {
     pub plan_seconds: Histogram,
     /// From the minimum at the barrier to the last binding.
     pub commit_seconds: Histogram,
+    /// Bind calls that stand at a barrier.
+    pub barrier_waiting: Gauge,
     /// Barriers that timed out.
     pub barrier_timeouts: Counter,
     /// Plans the checker refused: bugs.
@@ -113,6 +115,7 @@ impl Default for Metrics {
         let gangs = GangMetrics {
             plan_seconds: latency(),
             commit_seconds: latency(),
+            barrier_waiting: Gauge::default(),
             barrier_timeouts: Counter::default(),
             refused_plans: Counter::default(),
             phases: Family::default(),
@@ -124,6 +127,7 @@ impl Default for Metrics {
             "Time from the minimum at the barrier to the last binding",
             gangs.commit_seconds.clone(),
         );
+        registry.register("barrier_waiting", "Bind calls that stand at a barrier", gangs.barrier_waiting.clone());
         registry.register("barrier_timeouts", "Barriers that timed out", gangs.barrier_timeouts.clone());
         registry.register("refused_plans", "Plans the checker refused", gangs.refused_plans.clone());
         registry.register("gangs", "Gangs by phase", gangs.phases.clone());

@@ -132,6 +132,7 @@ impl Barrier {
             refuse(stale, "replaced by a newer bind call");
         }
         self.lock().entry(gang.clone()).or_default().push(waiter);
+        self.metrics.barrier_waiting.inc();
         let _leave = Leave { barrier: self, gang, id };
         self.review(gang);
         loop {
@@ -355,6 +356,7 @@ impl Barrier {
         let Some(waiters) = waiting.get_mut(gang) else { return Vec::new() };
         let (taken, left): (Vec<Waiter>, Vec<Waiter>) =
             std::mem::take(waiters).into_iter().partition(|waiter| which(waiter));
+        self.metrics.barrier_waiting.dec_by(i64::try_from(taken.len()).unwrap_or(i64::MAX));
         if left.is_empty() {
             waiting.remove(gang);
         } else {

@@ -105,9 +105,14 @@ pub(crate) async fn gangs(client: &Client, namespace: &str) -> Vec<Gang> {
 
 /// Waits until a gang of the namespace whose name begins with `name` is in `phase`.
 pub(crate) async fn phase(stack: &Stack, namespace: &str, name: &str, phase: &str) -> Gang {
+    phase_within(stack, namespace, name, phase, DEADLINE).await
+}
+
+/// As [`phase`], with a deadline of its own.
+pub(crate) async fn phase_within(stack: &Stack, namespace: &str, name: &str, phase: &str, deadline: Duration) -> Gang {
     let client = stack.admin().unwrap();
     let client = &client;
-    eventually(DEADLINE, &format!("gang {name} to be {phase}"), || async move {
+    eventually(deadline, &format!("gang {name} to be {phase}"), || async move {
         let gangs = gangs(client, namespace).await;
         let found = gangs.into_iter().find(|gang| gang.name_any().starts_with(name));
         let seen = found.as_ref().and_then(|gang| gang.status.clone()).map(|status| status.phase);
@@ -118,4 +123,21 @@ pub(crate) async fn phase(stack: &Stack, namespace: &str, name: &str, phase: &st
     })
     .await
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)))
+}
+
+/// Waits until the gang says why it waits, in a sentence that contains `text`.
+pub(crate) async fn says(stack: &Stack, namespace: &str, name: &str, text: &str) {
+    let client = stack.admin().unwrap();
+    let (client, said) = (&client, format!("gang {name} to say {text:?}"));
+    eventually(DEADLINE, &said, || async move {
+        let gangs = gangs(client, namespace).await;
+        let found = gangs.into_iter().find(|gang| gang.name_any().starts_with(name));
+        let waiting = found.and_then(|gang| gang.status).and_then(|status| status.waiting);
+        match waiting {
+            Some(waiting) if waiting.message.contains(text) => Ok(Some(())),
+            waiting => Err(format!("it says {waiting:?}")),
+        }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
 }
