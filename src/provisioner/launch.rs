@@ -30,6 +30,13 @@ const SWEEPS: u32 = 4;
 pub(super) async fn pending(context: &Context, held: &mut Held, state: &State) -> anyhow::Result<Next> {
     let mut status = held.status();
     let now = context.clock.now();
+    if !status.launch_templates.is_empty() {
+        // Each attempt has a template of its own; between two attempts none is needed, and a drought has many.
+        context.cloud.delete_launch_templates(&tags(context, held, status.attempt)).await?;
+        status.launch_templates.clear();
+        held.write(context, status).await?;
+        return Ok(Next::Now);
+    }
     if let Some(at) = status.next_attempt_after.filter(|at| *at > now) {
         return Ok(Next::At(at));
     }
