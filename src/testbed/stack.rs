@@ -137,6 +137,8 @@ impl Stack {
                 addresses["ec2"] = json!({"region": "us-east-1", "endpointUrl": format!("http://{simulator}")});
                 addresses["clock"] = json!({"origin": origin, "factor": self.options.factor});
             }
+            // A test may name an endpoint of its own, where nobody answers.
+            _ if config["ec2"]["endpointUrl"].is_string() => {}
             _ => addresses["ec2"] = json!({"disabled": true}),
         }
         merge(&mut config, &addresses);
