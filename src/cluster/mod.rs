@@ -12,12 +12,13 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Toleration;
+use kube::runtime::watcher::Event;
 use muster_api::conventions::{MissingOwner, Owners};
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
 use muster_core::names::{ObjectKey, PodUid};
 use muster_core::snapshot::Snapshot;
 use rustc_hash::FxHashMap;
-use tokio::sync::watch as channel;
+use tokio::sync::{mpsc, watch as channel};
 
 pub use store::{Store, StoreOptions};
 pub use watch::{Change, WatchOptions, run};
@@ -60,6 +61,7 @@ impl Owners for Jobs {
 pub struct Cluster {
     state: Arc<ArcSwap<State>>,
     version: channel::Receiver<u64>,
+    feed: mpsc::Sender<Change>,
 }
 
 impl Cluster {
@@ -67,6 +69,12 @@ impl Cluster {
     #[must_use]
     pub fn load(&self) -> Arc<State> {
         self.state.load_full()
+    }
+
+    /// Feeds the answer to an own write into the store, so that a promise is protected before the watch shows it.
+    /// Without room in the queue it is left to the watch.
+    pub fn believe(&self, gang: &Gang) {
+        let _ = self.feed.try_send(Change::Gang(Event::Apply(gang.clone())));
     }
 
     /// A receiver that is notified of every newer state.

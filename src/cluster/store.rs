@@ -3,7 +3,7 @@
 //! Work per change is that of what changed: a pod's node is summed up anew, nothing else. Publishing clones only the
 //! maps that changed since the last time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -18,10 +18,14 @@ use muster_core::names::{NodeName, ObjectKey, PodUid};
 use muster_core::node::Usage;
 use muster_core::snapshot::{NodeEntry, Promise, PromisedRoom, Snapshot};
 use rustc_hash::FxHashMap;
-use tokio::sync::watch as channel;
+use tokio::sync::{mpsc, watch as channel};
 use tracing::warn;
 
+use super::watch::{Change, QUEUE};
 use super::{Cluster, State};
+
+/// Deleted Gangs remembered; own writes in flight are far fewer.
+const DELETED: usize = 1024;
 
 /// What the store needs to know of the configuration.
 #[derive(Clone, Debug)]
@@ -44,6 +48,9 @@ pub struct Store {
     pods_of_job: FxHashMap<String, BTreeSet<PodUid>>,
     published: Arc<ArcSwap<State>>,
     version: channel::Sender<u64>,
+    changes: Option<(mpsc::Sender<Change>, mpsc::Receiver<Change>)>,
+    /// UIDs of Gangs seen deleted lately: an own write that comes behind the deletion must not bring one back.
+    deleted: VecDeque<String>,
     unsynced: BTreeSet<&'static str>,
 }
 
@@ -53,6 +60,7 @@ impl Store {
     pub fn new(options: StoreOptions, kinds: &[&'static str]) -> (Self, Cluster) {
         let published = Arc::new(ArcSwap::from_pointee(State::default()));
         let (version, receiver) = channel::channel(0);
+        let (feed, changes) = mpsc::channel(QUEUE);
         let mut state = State::default();
         state.snapshot.accelerators.clone_from(&options.accelerators);
         let store = Self {
@@ -64,9 +72,16 @@ impl Store {
             pods_of_job: FxHashMap::default(),
             published: Arc::clone(&published),
             version,
+            changes: Some((feed.clone(), changes)),
+            deleted: VecDeque::new(),
             unsynced: kinds.iter().copied().collect(),
         };
-        (store, Cluster { state: published, version: receiver })
+        (store, Cluster { state: published, version: receiver, feed })
+    }
+
+    /// Both ends of the queue of changes; the one task that owns the store takes them, once.
+    pub(super) fn take_channel(&mut self) -> Option<(mpsc::Sender<Change>, mpsc::Receiver<Change>)> {
+        self.changes.take()
     }
 
     /// A kind has delivered its first list.
@@ -276,16 +291,30 @@ impl Store {
         Arc::make_mut(&mut self.state.jobs.0).retain(|uid, _| uids.contains(uid));
     }
 
-    /// A Gang was seen.
+    /// A Gang was seen, by the watch or in the answer to an own write: an older version than the one known, and one
+    /// that is known to be deleted, is dropped.
     pub fn apply_gang(&mut self, gang: Gang) {
         let state = gang_state::read(&gang);
         let key = state.key.clone();
+        let version = |text: &str| text.parse::<u64>().unwrap_or(u64::MAX);
+        let known = self.state.snapshot.gangs.get(&key);
+        if known.is_some_and(|known| {
+            known.uid == state.uid && version(&known.resource_version) > version(&state.resource_version)
+        }) || self.deleted.iter().any(|uid| **uid == *state.uid)
+        {
+            return;
+        }
         Arc::make_mut(&mut self.state.snapshot.gangs).insert(key.clone(), Arc::new(state));
         Arc::make_mut(&mut self.state.gangs).insert(key, Arc::new(gang));
     }
 
     /// A Gang is gone.
     pub fn delete_gang(&mut self, key: &ObjectKey) {
+        if let Some(gang) = self.state.snapshot.gangs.get(key) {
+            self.deleted.push_back(gang.uid.to_string());
+            let surplus = self.deleted.len().saturating_sub(DELETED);
+            self.deleted.drain(..surplus);
+        }
         Arc::make_mut(&mut self.state.snapshot.gangs).remove(key);
         Arc::make_mut(&mut self.state.gangs).remove(key);
     }

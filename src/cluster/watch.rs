@@ -61,7 +61,7 @@ pub enum Change {
 }
 
 /// Events waiting to be applied; more make the watches wait.
-const QUEUE: usize = 4096;
+pub(super) const QUEUE: usize = 4096;
 /// Changes applied before a state is published.
 const BURST: usize = 512;
 /// A state is published at most this often: a burst of changes costs one.
@@ -74,7 +74,9 @@ pub async fn run(
     options: WatchOptions,
     cancel: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (sender, mut receiver) = mpsc::channel(QUEUE);
+    let Some((sender, mut receiver)) = store.take_channel() else {
+        anyhow::bail!("the store is already being fed");
+    };
     let mut watches = tokio::task::JoinSet::new();
     watches.spawn(watch::<Node>(client.clone(), "nodes", sender.clone(), Change::Node));
     watches.spawn(watch::<Pod>(client.clone(), "pods", sender.clone(), Change::Pod));

@@ -302,7 +302,10 @@ impl Barrier {
             )
             .await;
             match written {
-                Ok(_) => return Ok(()),
+                Ok(object) => {
+                    self.cluster.believe(&object);
+                    return Ok(());
+                }
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(error) => return Err(format!("writing Committing: {error}")),
             }

@@ -212,6 +212,7 @@ impl Executor {
     }
 
     fn believe(&mut self, object: GangObject) {
+        self.cluster.believe(&object);
         let gang = Arc::new(gang_state::read(&object));
         self.written.insert(gang.key.clone(), (gang, Arc::new(object)));
     }

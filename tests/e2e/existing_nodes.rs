@@ -118,6 +118,20 @@ async fn one_node_short_nothing_is_bound_and_nothing_is_held() {
     all_run(&stack, "ml", "train", 4).await;
 }
 
+/// Waits until the extender keeps an ordinary pod off every one of `nodes`.
+async fn protects(stack: &Stack, nodes: &BTreeSet<String>) {
+    let pod = TestPod::new("probe").gpus(8).build();
+    let body = json!({"Pod": pod, "Nodes": null, "NodeNames": nodes}).to_string();
+    let (extender, body) = (stack.extender(), &body);
+    eventually(DEADLINE, "the promise to be protected", || async move {
+        let answer = request(extender, "POST", "/v1/sync/filter", body).await.map_err(|error| error.to_string())?;
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        Ok::<_, String>((answer["NodeNames"] == json!([])).then_some(()))
+    })
+    .await
+    .unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ordinary_pod_cannot_take_a_promised_node_and_runs_elsewhere() {
     let Some(mut options) = options().await else { return };
@@ -130,6 +144,8 @@ async fn an_ordinary_pod_cannot_take_a_promised_node_and_runs_elsewhere() {
     }
     let gang = phase(&stack, "ml", "train", "Planned").await;
     let promised: BTreeSet<String> = gang.status.unwrap().plan.unwrap().nodes.into_iter().collect();
+    // Every replica protects a promise once it sees it; a plan is released only after that.
+    protects(&stack, &promised).await;
 
     create(&stack, "ml", TestPod::new("single-0").gpus(8).build()).await;
     let free = runs_on(&stack, "ml", "single-0").await;
