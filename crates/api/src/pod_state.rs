@@ -39,6 +39,7 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
             .filter(|name| !name.is_empty())
             .map(NodeName::from),
         ended: matches!(phase, "Succeeded" | "Failed"),
+        succeeded: phase == "Succeeded",
         running: phase == "Running",
         deleting: metadata.deletion_timestamp.is_some(),
         gated: gates.iter().any(|gate| gate.name == keys::GATE),

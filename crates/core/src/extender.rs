@@ -129,6 +129,13 @@ pub fn leaves_promises_whole(snapshot: &Snapshot, pod: &Pod, node: &str) -> bool
     let (Some(entry), Ok(shape)) = (snapshot.nodes.get(node), &pod.shape) else { return true };
     let mut free = entry.node.allocatable.clone();
     free.subtract(&entry.usage.requested);
+    // A pod nominated to this node, or bound to it by a call whose answer was lost, is part of the usage already.
+    if let Some(known) = snapshot.pods.get(&pod.uid).filter(|known| counted_on(known) == Some(node)) {
+        if known.node.is_some() {
+            return true;
+        }
+        free.add(&known.held.requested);
+    }
     for promise in promises {
         match &promise.room {
             PromisedRoom::WholeNode => return false,
@@ -136,6 +143,15 @@ pub fn leaves_promises_whole(snapshot: &Snapshot, pod: &Pod, node: &str) -> bool
         }
     }
     shape.requests.iter().all(|(resource, amount)| free.get(resource.as_str()) >= amount)
+}
+
+/// The node in whose usage a single pod is counted.
+fn counted_on(pod: &Pod) -> Option<&str> {
+    if pod.ended {
+        return None;
+    }
+    let nominated = pod.nominated.as_ref().filter(|_| pod.membership == Membership::Single && !pod.deleting);
+    pod.node.as_ref().or(nominated).map(NodeName::as_str)
 }
 
 fn reject_all(offered: &[String], reason: Rejection, wake: bool) -> Filtered<'_> {
@@ -204,13 +220,17 @@ pub fn preempt(snapshot: &Snapshot, pod: &Pod, candidates: Victims) -> Victims {
         Membership::Member { .. } | Membership::Unknown => return Victims::new(),
         Membership::Single => {}
     }
+    if !snapshot.synced {
+        return Victims::new();
+    }
     candidates
         .into_iter()
         .filter(|(node, victims)| {
             let promised = snapshot.promises.get(node.as_str()).is_some_and(|promises| !promises.is_empty());
+            // A victim this replica has not seen yet may be a member: unknown is not "no gang".
             let evicts_member = victims
                 .iter()
-                .any(|victim| snapshot.pods.get(victim).is_some_and(|victim| victim.membership != Membership::Single));
+                .any(|victim| snapshot.pods.get(victim).is_none_or(|victim| victim.membership != Membership::Single));
             !victims.is_empty() && !promised && !evicts_member
         })
         .collect()
@@ -282,7 +302,8 @@ pub fn bind(snapshot: &Snapshot, uid: &PodUid, node: &str) -> BindStep {
 
 /// Whether the gang's minimum stands at the barrier: arrivals on their planned node, and members seen bound there.
 ///
-/// `arrived` tells whether a pod is waiting for the given node. A pod that ended counts as arrived: it ran.
+/// `arrived` tells whether a pod is waiting for the given node. A pod that succeeded counts as arrived: it ran. One that
+/// failed or is being deleted does not: somebody comes in its stead.
 #[must_use]
 pub fn barrier_complete(snapshot: &Snapshot, gang: &Gang, arrived: impl Fn(&PodUid, &NodeName) -> bool) -> bool {
     let standing = gang
@@ -290,10 +311,9 @@ pub fn barrier_complete(snapshot: &Snapshot, gang: &Gang, arrived: impl Fn(&PodU
         .iter()
         .filter(|place| {
             let Some(uid) = &place.uid else { return false };
-            let bound = snapshot
-                .pods
-                .get(uid)
-                .is_some_and(|pod| pod.ended || pod.node.as_ref().is_some_and(|node| *node == place.node));
+            let bound = snapshot.pods.get(uid).is_some_and(|pod| {
+                pod.is_done() || pod.is_live() && pod.node.as_ref().is_some_and(|node| *node == place.node)
+            });
             bound || arrived(uid, &place.node)
         })
         .count();
@@ -315,9 +335,13 @@ pub enum CommitObstacle {
 pub fn commit_obstacle(snapshot: &Snapshot, gang: &Gang, members: &[PodUid]) -> Result<(), CommitObstacle> {
     for uid in members {
         let Some(place) = gang.place_of(uid) else { return Err(CommitObstacle::MemberGone) };
-        let pod = snapshot.pods.get(uid).filter(|pod| !pod.deleting).ok_or(CommitObstacle::MemberGone)?;
-        if pod.node.as_ref().is_some_and(|node| *node != place.node) {
-            return Err(CommitObstacle::BoundElsewhere);
+        let pod =
+            snapshot.pods.get(uid).filter(|pod| pod.is_live() || pod.is_done()).ok_or(CommitObstacle::MemberGone)?;
+        match &pod.node {
+            Some(node) if *node != place.node => return Err(CommitObstacle::BoundElsewhere),
+            // It runs there already: whether new pods may come plays no part.
+            Some(_) => continue,
+            None => {}
         }
         let entry = snapshot.nodes.get(&place.node).ok_or(CommitObstacle::NodeUnfit)?;
         if !entry.node.ready || entry.node.deleting || entry.node.unschedulable {

@@ -259,6 +259,8 @@ pub struct Pod {
     pub nominated: Option<NodeName>,
     /// `status.phase` is Succeeded or Failed.
     pub ended: bool,
+    /// `status.phase` is Succeeded: the member's work is done and nobody comes in its stead.
+    pub succeeded: bool,
     /// `status.phase` is Running.
     pub running: bool,
     /// Has a deletion timestamp.
@@ -294,6 +296,12 @@ impl Pod {
     #[must_use]
     pub fn is_live(&self) -> bool {
         !self.deleting && !self.ended
+    }
+
+    /// Whether the pod ran to its end: its place stays filled. A failed pod is a lost one.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.succeeded && self.node.is_some()
     }
 }
 

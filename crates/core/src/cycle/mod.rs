@@ -24,7 +24,7 @@ use crate::snapshot::Snapshot;
 use crate::topology::Levels;
 
 pub use offers::{Offer, PoolView, TypeView, offers_for};
-pub use request::{Pending, RequestError, build_request};
+pub use request::{Pending, RequestError, Wanted, build_request};
 
 /// Timers and choices of the gang loop. Source of the defaults: `scheduling.md` 3.7.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -231,11 +231,11 @@ pub fn pass(world: &World<'_>) -> Pass {
     for (_, key) in keys {
         working.gang(&key, &mut pass);
     }
-    for pod in world.snapshot.pods.values() {
-        if pod.membership == Membership::Single && pod.gated && pod.ours && pod.is_live() {
-            pass.actions.push(Action::Ungate { uid: pod.uid.clone() });
-        }
-    }
+    let freed = |pod: &&Arc<Pod>| pod.membership == Membership::Single && pod.gated && pod.ours && pod.is_live();
+    let mut freed: Vec<&Arc<Pod>> = world.snapshot.pods.values().filter(freed).collect();
+    // The map of pods has no order of its own.
+    freed.sort_by(|a, b| (&a.key, &a.uid).cmp(&(&b.key, &b.uid)));
+    pass.actions.extend(freed.into_iter().map(|pod| Action::Ungate { uid: pod.uid.clone() }));
     pass
 }
 
@@ -245,6 +245,7 @@ fn withdraw(gang: &Gang, next: &mut Gang) {
         next.places.clear();
         next.epoch = gang.epoch.saturating_add(1);
     }
+    next.minimum = 0;
     next.levels.clear();
 }
 

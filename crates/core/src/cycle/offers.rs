@@ -60,7 +60,9 @@ pub(super) struct Offers {
 pub(super) fn offers(request: &GangRequest, pools: &[PoolView]) -> Offers {
     let mut offers = Offers::default();
     let Some(role) = request.roles.first() else { return offers };
-    let members = u32::try_from(role.places.len()).unwrap_or(u32::MAX);
+    // Bound members stay where they are.
+    let members = role.places.iter().filter(|place| place.bound.is_none()).count();
+    let members = u32::try_from(members).unwrap_or(u32::MAX);
     let mut ranked = Vec::new();
     for pool in pools {
         if pool.types.is_empty() {

@@ -1,14 +1,13 @@
 //! One gang that has a plan: settling, released, committed, repaired.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use super::request::RequestError;
+use super::request::{self, RequestError};
 use super::working::Working;
 use super::{Action, GangEvent, Pass, Release, distinct_nodes, waiting, withdraw};
-use crate::gang::{Gang, Membership, Phase, Pod, Recognised};
+use crate::gang::{Gang, Phase, Pod, Recognised};
 use crate::names::PodUid;
 
 impl Working<'_> {
@@ -21,55 +20,42 @@ impl Working<'_> {
         pass: &mut Pass,
     ) -> Option<GangEvent> {
         let age = gang.since.map_or(SignedDuration::ZERO, |since| self.world.now.duration_since(since));
-        if age >= self.world.settings.expiry && gang.phase == Some(Phase::Released) {
-            withdraw(gang, next);
-            next.phase = Some(Phase::Collecting);
-            return Some(GangEvent {
-                reason: "PlanExpired",
-                message:
-                    "the gang did not reach the barrier in time; its capacity is given back and it is planned anew"
-                        .to_owned(),
-                warning: true,
-            });
+        let expired = age >= self.world.settings.expiry;
+        if members.is_empty() {
+            return self.nothing_to_place(gang, recognised, next);
         }
-        let request = match self.request(recognised, gang, members) {
-            Ok(request) => request,
-            Err(RequestError::Invalid(invalid)) => {
-                withdraw(gang, next);
-                return waiting::invalid(gang, next, &invalid);
-            }
+        let wanted = match self.request(recognised, gang, members) {
+            Ok(wanted) => wanted,
+            Err(RequestError::Invalid(invalid)) => return waiting::invalid(gang, next, &invalid),
+            Err(_) if expired => return Some(expire(gang, next)),
             // A member was deleted: its place stays promised to the pod that comes in its stead, until the plan
             // expires.
-            Err(RequestError::Collecting { seen, needed, size }) => {
-                self.refill(gang, members, next);
-                next.waiting = Some(waiting::waiting(
-                    "Collecting",
-                    format!(
-                        "{seen} of {size} members are there, {needed} needed; the plan is kept for the missing ones"
-                    ),
-                    None,
-                ));
+            Err(error) => {
+                self.refill(gang, recognised, members, next);
+                next.waiting = waiting::kept(&error);
                 self.wake(pass, gang.since, self.world.settings.expiry);
-                if members.is_empty() {
-                    withdraw(gang, next);
-                    next.phase = Some(Phase::Collecting);
-                }
                 return None;
             }
-            Err(RequestError::ForeignGate { pod }) => return waiting::foreign_gate(next, &pod),
         };
         next.waiting = None;
-        if self.refill(gang, members, next) {
+        if self.refill(gang, recognised, members, next) {
             return Some(GangEvent {
                 reason: "Refilled",
                 message: "a new pod takes the place of a lost one".to_owned(),
                 warning: false,
             });
         }
-        if let Some(reason) = self.stale(gang, &request) {
-            let (plan, report) = self.plan(&request, gang, pass);
+        if self.stands(gang) {
+            // Nobody is left to come to the barrier, so nothing would ever close it.
+            return Some(self.bound(gang, next));
+        }
+        if expired && gang.phase == Some(Phase::Released) {
+            return Some(expire(gang, next));
+        }
+        if let Some(reason) = self.stale(gang, &wanted) {
+            let (plan, report) = self.plan(&wanted.request, gang, pass);
             if report.refusal.is_none() && !plan.places.is_empty() {
-                let mut event = self.adopt(gang, &request, &plan, &report, members, next);
+                let mut event = self.adopt(gang, &wanted, &plan, &report, next);
                 event.reason = "Replanned";
                 event.message = format!("{reason}; {}", event.message);
                 return Some(event);
@@ -103,109 +89,127 @@ impl Working<'_> {
         next: &mut Gang,
         pass: &mut Pass,
     ) -> Option<GangEvent> {
-        let ended = self.snapshot.all_members(&gang.key).any(|pod| pod.ended);
-        if members.is_empty() && ended {
-            next.phase = Some(Phase::Finished);
-            next.places.clear();
-            next.waiting = None;
-            return Some(GangEvent { reason: "Finished", message: "all members ended".to_owned(), warning: false });
+        if members.is_empty() {
+            if self.snapshot.all_members(&gang.key).any(|pod| pod.ended) {
+                withdraw(gang, next);
+                next.levels.clone_from(&gang.levels);
+                next.phase = Some(Phase::Finished);
+                next.waiting = None;
+                return Some(GangEvent {
+                    reason: "Finished",
+                    message: "all members ended".to_owned(),
+                    warning: false,
+                });
+            }
+            // All are being deleted: whoever does that to the whole gang has lost no member.
+            return None;
+        }
+        let homeless = |pod: &&Arc<Pod>| {
+            pod.node.is_none()
+                && !pod.foreign_gates
+                && gang.place_of(&pod.uid).is_none_or(|place| !self.snapshot.nodes.contains_key(&place.node))
+        };
+        let homeless: Vec<PodUid> = members.iter().filter(homeless).map(|pod| pod.uid.clone()).collect();
+        if !homeless.is_empty()
+            && let Some(event) = self.replace(gang, recognised, (members, &homeless), next, pass)
+        {
+            return event;
         }
         // A released member that lost its bind call before the commit reached it still needs its patches.
         self.release(gang, recognised, members, pass);
-        let homeless: Vec<&Arc<Pod>> =
-            members.iter().filter(|pod| pod.node.is_none() && gang.place_of(&pod.uid).is_none()).collect();
-        if !homeless.is_empty() {
-            return self.replace(gang, recognised, members, next, pass);
+        let left = request::count(members.len() + self.done(gang).len());
+        if left < gang.minimum {
+            next.phase = Some(Phase::Degraded);
+            let message = format!("{left} of {} members left", gang.minimum);
+            next.waiting = Some(waiting::waiting("MemberLost", message.clone(), None));
+            return (gang.phase != next.phase).then_some(GangEvent { reason: "MemberLost", message, warning: true });
         }
-        let all_bound = gang.places.iter().all(|place| {
-            place
-                .uid
-                .as_ref()
-                .and_then(|uid| self.snapshot.pods.get(uid))
-                .is_none_or(|pod| pod.node.is_some() || pod.ended)
-        });
-        let ended_or_live = self.snapshot.all_members(&gang.key).filter(|pod| !pod.deleting).count();
-        if u32::try_from(ended_or_live).unwrap_or(u32::MAX) < gang.minimum {
-            if gang.phase != Some(Phase::Degraded) {
-                next.phase = Some(Phase::Degraded);
-                let message = format!("{ended_or_live} of {} members left", gang.minimum);
-                next.waiting = Some(waiting::waiting("MemberLost", message.clone(), None));
-                return Some(GangEvent { reason: "MemberLost", message, warning: true });
-            }
-            return None;
-        }
-        if all_bound && gang.phase != Some(Phase::Bound) {
-            next.phase = Some(Phase::Bound);
+        if self.stands(gang) {
             next.waiting = None;
-            return Some(GangEvent {
-                reason: "Bound",
-                message: format!("all {} members bound on {} nodes", gang.places.len(), distinct_nodes(&gang.places)),
-                warning: false,
-            });
+            return (gang.phase != Some(Phase::Bound)).then(|| self.bound(gang, next));
         }
         None
     }
 
-    /// Plans members that came after the commit point: bound ones are fixed and count as arrived.
-    pub(super) fn replace(
+    /// Whether the minimum is bound or done, and no live pod with a place is on its way.
+    fn stands(&self, gang: &Gang) -> bool {
+        let pods = || gang.places.iter().filter_map(|place| self.snapshot.pods.get(place.uid.as_ref()?));
+        let standing = pods().filter(|pod| pod.is_done() || pod.is_live() && pod.node.is_some()).count();
+        request::count(standing) >= gang.minimum.max(1) && !pods().any(|pod| pod.is_live() && pod.node.is_none())
+    }
+
+    /// The gang runs. A member that somebody else bound to another node is adopted there, in a new epoch.
+    fn bound(&self, gang: &Gang, next: &mut Gang) -> GangEvent {
+        for place in &mut next.places {
+            let node = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid)).and_then(|pod| pod.node.clone());
+            if let Some(node) = node.filter(|node| *node != place.node) {
+                place.node = node;
+                next.epoch = gang.epoch.saturating_add(1);
+            }
+        }
+        next.phase = Some(Phase::Bound);
+        next.waiting = None;
+        GangEvent {
+            reason: "Bound",
+            message: format!("all {} members bound on {} nodes", next.places.len(), distinct_nodes(&next.places)),
+            warning: false,
+        }
+    }
+
+    /// Plans members that came after the commit point: bound ones are fixed and count as arrived. `None` if nobody
+    /// `homeless` gets a place, for want of a rank or of room that the gang could do without.
+    fn replace(
         &mut self,
         gang: &Arc<Gang>,
         recognised: &Arc<Recognised>,
-        members: &[Arc<Pod>],
+        (members, homeless): (&[Arc<Pod>], &[PodUid]),
         next: &mut Gang,
         pass: &mut Pass,
-    ) -> Option<GangEvent> {
-        let request = match self.request(recognised, gang, members) {
-            Ok(request) => request,
+    ) -> Option<Option<GangEvent>> {
+        let wanted = match self.request(recognised, gang, members) {
+            Ok(wanted) => wanted,
             Err(RequestError::Invalid(invalid)) => {
                 next.waiting = Some(waiting::waiting(invalid.reason, invalid.message, None));
-                return None;
+                return Some(None);
             }
-            Err(RequestError::Collecting { seen, needed, size }) => {
-                next.waiting = Some(waiting::waiting(
-                    "Collecting",
-                    format!("{seen} of {size} members are there, {needed} needed"),
-                    None,
-                ));
-                return None;
+            Err(error) => {
+                next.waiting = waiting::kept(&error);
+                return Some(None);
             }
-            Err(RequestError::ForeignGate { pod }) => return waiting::foreign_gate(next, &pod),
         };
-        let (plan, report) = self.plan(&request, gang, pass);
+        let asks = |uid: &Option<PodUid>| uid.as_ref().is_some_and(|uid| homeless.contains(uid));
+        if !wanted.request.roles.iter().any(|role| role.places.iter().any(|place| asks(&place.uid))) {
+            return None;
+        }
+        let (plan, report) = self.plan(&wanted.request, gang, pass);
         if report.refusal.is_some() || plan.places.is_empty() {
             let message = report.refusal.as_ref().map_or_else(String::new, ToString::to_string);
             next.phase = Some(Phase::Degraded);
             next.waiting = Some(waiting::waiting("MemberLost", format!("no room for a new member: {message}"), None));
+            return Some(None);
+        }
+        if !plan.places.iter().any(|place| asks(&place.uid)) {
             return None;
         }
-        let mut event = self.adopt(gang, &request, &plan, &report, members, next);
+        let mut event = self.adopt(gang, &wanted, &plan, &report, next);
         event.reason = "Replanned";
-        Some(event)
+        Some(Some(event))
     }
 
     /// Gives the places of pods that are gone to pods of the same role and rank, nodes unchanged. Whether anything
     /// changed; then the epoch rises.
-    pub(super) fn refill(&self, gang: &Arc<Gang>, members: &[Arc<Pod>], next: &mut Gang) -> bool {
-        let placed: BTreeMap<&PodUid, ()> =
-            gang.places.iter().filter_map(|place| place.uid.as_ref()).map(|uid| (uid, ())).collect();
-        let live = |uid: &PodUid| members.iter().any(|member| member.uid == *uid);
+    fn refill(&self, gang: &Arc<Gang>, recognised: &Recognised, members: &[Arc<Pod>], next: &mut Gang) -> bool {
+        let done = self.done(gang);
+        let ready = members.iter().filter(|member| !member.foreign_gates).count();
+        let Some((size, _)) = request::sizes(recognised, request::count(ready + done.len())) else { return false };
+        let holders = request::holders(size, gang, members, &done);
         let mut changed = false;
         for place in &mut next.places {
-            if place.uid.as_ref().is_some_and(&live) {
-                continue;
-            }
-            if place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid)).is_some_and(|pod| pod.ended) {
-                continue;
-            }
-            let heir = members.iter().find(|member| {
-                !placed.contains_key(&member.uid)
-                    && matches!(&member.membership, Membership::Member { role, rank: crate::gang::RankClaim::Rank(rank), .. }
-                        if *role == place.role && *rank == place.rank)
-            });
-            let uid = heir.map(|heir| heir.uid.clone());
-            if place.uid != uid {
-                place.uid = uid;
-                place.pod = heir.map(|heir| Arc::clone(&heir.key.name));
+            let Some(holder) = usize::try_from(place.rank).ok().and_then(|rank| holders.get(rank)) else { continue };
+            if place.uid != *holder {
+                place.uid.clone_from(holder);
+                let pod = holder.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
+                place.pod = pod.map(|pod| Arc::clone(&pod.key.name));
                 changed = true;
             }
         }
@@ -234,5 +238,18 @@ impl Working<'_> {
                 })));
             }
         }
+    }
+}
+
+/// The capacity of a plan that came to nothing is given back.
+fn expire(gang: &Gang, next: &mut Gang) -> GangEvent {
+    withdraw(gang, next);
+    next.phase = Some(Phase::Collecting);
+    next.waiting = None;
+    GangEvent {
+        reason: "PlanExpired",
+        message: "the gang did not reach the barrier in time; its capacity is given back and it is planned anew"
+            .to_owned(),
+        warning: true,
     }
 }

@@ -1,22 +1,25 @@
 //! What a gang may use: nodes with everybody else's promises counted, and whether a plan still holds on them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::Pass;
-use super::request::{Pending, RequestError, build_request};
+use super::request::{Pending, RequestError, Wanted, build_request};
 use super::working::Working;
 use crate::gang::{Gang, Phase, Pod, Recognised};
-use crate::names::{NodeName, ObjectKey};
+use crate::names::{NodeName, ObjectKey, PodUid};
 use crate::plan::{GangRequest, Host, Plan, Problem, Report, SearchBudget, Seed};
 use crate::snapshot::Snapshot;
 use crate::{check, planner};
 
 impl Working<'_> {
     /// Why the plan no longer holds on this snapshot, if so.
-    pub(super) fn stale(&self, gang: &Gang, request: &GangRequest) -> Option<String> {
+    pub(super) fn stale(&self, gang: &Gang, wanted: &Wanted) -> Option<String> {
+        if gang.minimum != wanted.needed {
+            return Some(format!("the gang needs {} members now, not {}", wanted.needed, gang.minimum));
+        }
         for place in &gang.places {
             let bound = place
                 .uid
@@ -34,7 +37,7 @@ impl Working<'_> {
             }
         }
         // Members of the same gang on one node must fit there together, beside everybody else.
-        let shape = request.roles.first().map(|role| &role.shape)?;
+        let shape = wanted.request.roles.first().map(|role| &role.shape)?;
         let own = self.own_keys(&gang.key);
         let mut per_node: BTreeMap<&NodeName, u32> = BTreeMap::new();
         for place in &gang.places {
@@ -44,7 +47,9 @@ impl Working<'_> {
             }
         }
         for (node, wanted) in per_node {
-            let host = self.host(node, &own)?;
+            let Some(host) = self.host(node, &own) else {
+                return Some(format!("planned node {node} belongs to another gang"));
+            };
             match crate::fit::slots(shape, &host.node, &host.usage) {
                 Ok(slots) if slots >= wanted => {}
                 Ok(slots) => return Some(format!("planned node {node} holds {slots} of {wanted} members")),
@@ -59,10 +64,31 @@ impl Working<'_> {
         recognised: &Recognised,
         gang: &Gang,
         members: &[Arc<Pod>],
-    ) -> Result<GangRequest, RequestError> {
+    ) -> Result<Wanted, RequestError> {
         let values = self.tolerated(gang, recognised);
         let pending = Pending { taint: self.world.settings.pending_taint, values: &values };
-        build_request(recognised, gang, members, self.world.levels, &pending)
+        let done = self.done(gang);
+        // After the commit point members that wait for their binding are not moved, unless their node is gone.
+        let started = matches!(gang.phase, Some(Phase::Committing | Phase::Bound | Phase::Degraded));
+        let fixed: BTreeSet<PodUid> = gang
+            .places
+            .iter()
+            .filter(|place| started && self.snapshot.nodes.contains_key(&place.node))
+            .filter_map(|place| place.uid.clone())
+            .collect();
+        build_request(recognised, gang, (members, &done), &fixed, self.world.levels, &pending)
+    }
+
+    /// Members that succeeded in this run: those of the plan, or, while there is none, beside members still bound. What
+    /// succeeded in an earlier run of the same name is history.
+    pub(super) fn done(&self, gang: &Gang) -> Vec<Arc<Pod>> {
+        let running = || self.snapshot.live_members(&gang.key).any(|pod| pod.node.is_some());
+        let beside_bound = gang.places.is_empty() && running();
+        self.snapshot
+            .all_members(&gang.key)
+            .filter(|pod| pod.is_done() && (beside_bound || gang.place_of(&pod.uid).is_some()))
+            .cloned()
+            .collect()
     }
 
     /// Until when no further round is bought: a round that was bought and did not hold the gang must not be followed
@@ -88,7 +114,13 @@ impl Working<'_> {
         let own = self.own_keys(&gang.key);
         let problem = Problem {
             levels: self.world.levels.clone(),
-            hosts: self.snapshot.nodes.keys().filter_map(|node| self.host(node, &own)).collect(),
+            hosts: self
+                .snapshot
+                .nodes
+                .keys()
+                .filter_map(|node| self.host(node, &own))
+                .map(|host| self.with_fixed(host, request))
+                .collect(),
             gang: request.clone(),
         };
         pass.plans = pass.plans.saturating_add(1);
@@ -130,6 +162,28 @@ impl Working<'_> {
             Arc::new(usage)
         };
         Some(Host { node: Arc::clone(&entry.node), usage })
+    }
+
+    /// A host with what the gang's fixed members will hold there: they are not in its usage before their bindings are
+    /// seen, and the gang's own promises are not counted.
+    fn with_fixed(&self, host: Host, request: &GangRequest) -> Host {
+        let Some(role) = request.roles.first() else { return host };
+        let coming = role
+            .places
+            .iter()
+            .filter(|place| place.bound.as_ref() == Some(&host.node.name))
+            .filter_map(|place| self.snapshot.pods.get(place.uid.as_ref()?))
+            .filter(|pod| pod.node.is_none())
+            .count();
+        if coming == 0 {
+            return host;
+        }
+        let mut usage = crate::node::Usage::clone(&host.usage);
+        for _ in 0..coming {
+            usage.requested.add(&role.shape.requests);
+            usage.ports.extend(role.shape.ports.iter().cloned());
+        }
+        Host { node: host.node, usage: Arc::new(usage) }
     }
 
     pub(super) fn fits_on_empty_cluster(&self, request: &GangRequest, pass: &mut Pass) -> bool {

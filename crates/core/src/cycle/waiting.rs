@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::request::RequestError;
 use super::{BatchView, GangEvent, PoolView, withdraw};
 use crate::gang::{Gang, Invalid, Phase, Recognised, Waiting};
 use crate::plan::Refusal;
@@ -39,7 +40,44 @@ pub(super) fn collecting(gang: &Gang, next: &mut Gang, seen: u32, needed: u32, s
     None
 }
 
-pub(super) fn foreign_gate(next: &mut Gang, pod: &str) -> Option<GangEvent> {
+pub(super) fn size_unknown(gang: &Gang, next: &mut Gang, seen: u32) -> Option<GangEvent> {
+    withdraw(gang, next);
+    next.phase = Some(Phase::Collecting);
+    next.waiting = Some(waiting(
+        "SizeUnknown",
+        format!(
+            "{seen} members are there and nothing says how many there will be: set the annotation \
+             muster.dev/gang-size, or muster.dev/gang-min for an elastic gang"
+        ),
+        None,
+    ));
+    None
+}
+
+/// What a person reads while a plan waits for members that are not there.
+pub(super) fn kept(error: &RequestError) -> Option<Waiting> {
+    match error {
+        RequestError::Invalid(_) => None,
+        RequestError::Collecting { seen, needed, size } => Some(waiting(
+            "Collecting",
+            format!("{seen} of {size} members are there, {needed} needed; the plan is kept for the missing ones"),
+            None,
+        )),
+        RequestError::SizeUnknown { seen } => Some(waiting(
+            "SizeUnknown",
+            format!("{seen} members are there and nothing says any more how many there will be"),
+            None,
+        )),
+        RequestError::ForeignGate { pod } => Some(waiting(
+            "ForeignGate",
+            format!("pod {pod} is held by a scheduling gate of somebody else; the plan is kept for it"),
+            None,
+        )),
+    }
+}
+
+pub(super) fn foreign_gate(gang: &Gang, next: &mut Gang, pod: &str) -> Option<GangEvent> {
+    withdraw(gang, next);
     next.phase = Some(Phase::Collecting);
     next.waiting = Some(waiting(
         "ForeignGate",
@@ -50,6 +88,7 @@ pub(super) fn foreign_gate(next: &mut Gang, pod: &str) -> Option<GangEvent> {
 }
 
 pub(super) fn buying(next: &mut Gang, batch: Option<&BatchView>) -> Option<GangEvent> {
+    next.phase = Some(Phase::Provisioning);
     let message = batch
         .and_then(|batch| batch.message.clone().map(|message| format!("NodeBatch {}: {message}", batch.name)))
         .unwrap_or_else(|| "nodes are being bought".to_owned());
@@ -57,20 +96,17 @@ pub(super) fn buying(next: &mut Gang, batch: Option<&BatchView>) -> Option<GangE
     None
 }
 
-pub(super) fn bought_but_not_fitting(next: &mut Gang, refusal: Option<&Refusal>) -> Option<GangEvent> {
-    let message = refusal.map_or_else(|| "no plan was accepted".to_owned(), ToString::to_string);
-    next.waiting = Some(waiting("DoesNotFit", format!("the nodes bought for it do not hold it yet: {message}"), None));
+pub(super) fn bought_but_not_fitting(next: &mut Gang, refusal: &Refusal) -> Option<GangEvent> {
+    next.phase = Some(Phase::Provisioning);
+    next.waiting = Some(waiting("DoesNotFit", format!("the nodes bought for it do not hold it yet: {refusal}"), None));
     None
 }
 
-pub(super) fn backing_off(next: &mut Gang, batch: Option<&BatchView>, refusal: Option<&Refusal>) -> Option<GangEvent> {
+pub(super) fn backing_off(next: &mut Gang, batch: &BatchView, refusal: &Refusal) -> Option<GangEvent> {
     next.phase = Some(Phase::Provisioning);
-    let why = refusal.map_or_else(String::new, |refusal| format!("; on running nodes: {refusal}"));
-    let message = batch
-        .and_then(|batch| batch.message.as_deref().map(str::to_owned))
-        .unwrap_or_else(|| "no candidate has capacity".to_owned());
-    next.waiting =
-        Some(waiting("InsufficientCapacity", format!("{message}{why}"), batch.and_then(|batch| batch.next_try)));
+    let message = batch.message.as_deref().unwrap_or("no candidate has capacity");
+    let message = format!("{message}; on running nodes: {refusal}");
+    next.waiting = Some(waiting("InsufficientCapacity", message, batch.next_try));
     None
 }
 
@@ -81,9 +117,9 @@ pub(super) fn does_not_fit(gang: &Gang, next: &mut Gang, refusal: Option<&Refusa
     (gang.waiting != next.waiting).then_some(GangEvent { reason: "DoesNotFit", message, warning: false })
 }
 
-pub(super) fn unsatisfiable(gang: &Gang, next: &mut Gang, refusal: Option<&Refusal>) -> Option<GangEvent> {
+pub(super) fn unsatisfiable(gang: &Gang, next: &mut Gang, refusal: &Refusal) -> Option<GangEvent> {
     next.phase = Some(Phase::Unsatisfiable);
-    let message = refusal.map_or_else(String::new, ToString::to_string);
+    let message = refusal.to_string();
     next.waiting = Some(waiting("Unsupported", message.as_str(), None));
     (gang.waiting != next.waiting).then_some(GangEvent { reason: "Unsatisfiable", message, warning: true })
 }
@@ -102,12 +138,11 @@ pub(super) fn booking(next: &mut Gang, recognised: &Recognised) -> Option<GangEv
 pub(super) fn nothing_to_buy(
     gang: &Gang,
     next: &mut Gang,
-    refusal: Option<&Refusal>,
+    refusal: &Refusal,
     pools: &[PoolView],
     left_out: &[String],
     fits_when_empty: bool,
 ) -> Option<GangEvent> {
-    let here = refusal.map_or_else(|| "no plan was accepted".to_owned(), ToString::to_string);
     let there = if pools.is_empty() {
         "no NodePool is ready to buy nodes".to_owned()
     } else if left_out.is_empty() {
@@ -115,7 +150,7 @@ pub(super) fn nothing_to_buy(
     } else {
         format!("no NodePool can hold it: {}", left_out.join("; "))
     };
-    let message = format!("{here}; {there}");
+    let message = format!("{refusal}; {there}");
     let (phase, reason) = if fits_when_empty || pools.is_empty() {
         (Phase::Waiting, if pools.is_empty() { "NoPool" } else { "DoesNotFit" })
     } else {

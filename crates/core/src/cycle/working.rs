@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::request::RequestError;
+use super::request::{RequestError, Wanted, sizes};
 use super::{
-    Action, BatchStage, BatchWish, GangEvent, Pass, StatusWrite, World, batch_name, distinct_nodes, level_summary,
+    Action, BatchStage, BatchView, BatchWish, GangEvent, Pass, StatusWrite, World, batch_name, distinct_nodes, level_summary,
     offers, waiting, withdraw,
 };
 use crate::gang::{Gang, GangPlace, Phase, Pod, Recognised};
-use crate::names::ObjectKey;
+use crate::names::{ObjectKey, PodUid};
 use crate::plan::{GangRequest, Plan, Refusal, Report};
 use crate::snapshot::{Promise, PromisedRoom, Snapshot};
 
@@ -25,7 +25,8 @@ impl Working<'_> {
     pub(super) fn gang(&mut self, key: &ObjectKey, pass: &mut Pass) {
         let recognised = self.snapshot.recognised.get(key).cloned();
         let Some(gang) = self.snapshot.gangs.get(key).cloned() else {
-            if let Some(recognised) = recognised {
+            // What has only ended is history.
+            if let Some(recognised) = recognised.filter(|_| self.snapshot.live_members(key).next().is_some()) {
                 pass.actions.push(Action::CreateGang(recognised));
             }
             return;
@@ -61,36 +62,21 @@ impl Working<'_> {
 
     /// All pods are gone: what nobody owns is deleted, what has an owner dies with it.
     pub(super) fn without_pods(&mut self, gang: &Arc<Gang>, phase: Phase, pass: &mut Pass) {
+        if phase == Phase::Finished {
+            pass.actions.push(Action::DeleteGang { gang: Arc::clone(gang) });
+            return;
+        }
         let mut next = Gang::clone(gang);
         next.members = Arc::from("0/0");
-        match phase {
-            Phase::Finished => {}
-            Phase::Committing | Phase::Bound | Phase::Degraded => {
-                next.phase = Some(Phase::Finished);
-                next.places.clear();
-                next.waiting = None;
-            }
-            Phase::Collecting
-            | Phase::Waiting
-            | Phase::Provisioning
-            | Phase::Planned
-            | Phase::Released
-            | Phase::Invalid
-            | Phase::Unsatisfiable => {
-                withdraw(gang, &mut next);
-                next.phase = Some(Phase::Finished);
-                next.waiting = None;
-            }
-        }
+        withdraw(gang, &mut next);
+        next.phase = Some(Phase::Finished);
+        next.waiting = None;
         let event = (next.phase != gang.phase).then(|| GangEvent {
             reason: "Finished",
             message: "all members are gone".to_owned(),
             warning: false,
         });
         self.write(gang, None, next, event, pass);
-        if phase == Phase::Finished {
-            pass.actions.push(Action::DeleteGang { gang: Arc::clone(gang) });
-        }
     }
 
     pub(super) fn before_plan(
@@ -101,89 +87,151 @@ impl Working<'_> {
         next: &mut Gang,
         pass: &mut Pass,
     ) -> Option<GangEvent> {
-        if members.is_empty() && gang.phase != Some(Phase::Collecting) {
+        if members.is_empty() {
             // The job ended while it waited, or between two restarts of its pods.
-            return self.nothing_to_place(gang, next);
+            return self.nothing_to_place(gang, recognised, next);
         }
-        let request = match self.request(recognised, gang, members) {
-            Ok(request) => request,
+        let wanted = match self.request(recognised, gang, members) {
+            Ok(wanted) => wanted,
             Err(RequestError::Invalid(invalid)) => return waiting::invalid(gang, next, &invalid),
             Err(RequestError::Collecting { seen, needed, size }) => {
                 return waiting::collecting(gang, next, seen, needed, size);
             }
-            Err(RequestError::ForeignGate { pod }) => return waiting::foreign_gate(next, &pod),
+            Err(RequestError::SizeUnknown { seen }) => return waiting::size_unknown(gang, next, seen),
+            Err(RequestError::ForeignGate { pod }) => return waiting::foreign_gate(gang, next, &pod),
         };
         let batch = gang.batch.as_ref().and_then(|name| self.world.batches.get(name));
-        if gang.phase == Some(Phase::Provisioning) && batch.is_some_and(|batch| batch.stage == BatchStage::Buying) {
+        if self.is_buying(gang, batch, pass) {
             return waiting::buying(next, batch);
         }
-        let (plan, report) = self.plan(&request, gang, pass);
+        let (plan, report) = self.plan(&wanted.request, gang, pass);
         if report.refusal.is_none() && !plan.places.is_empty() {
             if let Some(batch) = batch.filter(|batch| batch.stage == BatchStage::BackingOff) {
                 pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name) });
             }
-            return Some(self.adopt(gang, &request, &plan, &report, members, next));
+            return Some(self.adopt(gang, &wanted, &plan, &report, next));
         }
-        let refusal = report.refusal;
-        match batch.map(|batch| batch.stage) {
-            Some(BatchStage::BackingOff) => waiting::backing_off(next, batch, refusal.as_ref()),
+        let Some(refusal) = report.refusal else {
+            // The checker refused the plan, which is a bug of ours: money does not mend it.
+            return waiting::does_not_fit(gang, next, None);
+        };
+        match batch.map(|batch| (batch, batch.stage)) {
+            Some((batch, BatchStage::BackingOff)) => waiting::backing_off(next, batch, &refusal),
             // Nodes that were bought for the gang and do not hold it: the batch gives them back, then the next round.
-            Some(BatchStage::Ready | BatchStage::InUse) if gang.phase == Some(Phase::Provisioning) => {
-                let since = batch.and_then(|batch| batch.since);
-                let grace = self.world.settings.ready_grace;
-                if since.is_none_or(|since| self.world.now.duration_since(since) < grace) {
-                    self.wake(pass, since, grace);
-                    return waiting::bought_but_not_fitting(next, refusal.as_ref());
-                }
-                if let Some(batch) = batch {
-                    pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name) });
-                }
-                waiting::does_not_fit(gang, next, refusal.as_ref())
+            Some((batch, BatchStage::Ready)) => self.does_not_fit_bought(gang, batch, &refusal, next, pass),
+            Some((batch, BatchStage::InUse)) if gang.phase == Some(Phase::Provisioning) => {
+                self.does_not_fit_bought(gang, batch, &refusal, next, pass)
             }
-            Some(BatchStage::Buying | BatchStage::Ready | BatchStage::InUse | BatchStage::Ending) | None => {
-                self.buy(gang, recognised, &request, refusal.as_ref(), next, pass)
+            Some((_, BatchStage::Buying | BatchStage::InUse | BatchStage::Ending)) | None => {
+                self.buy(gang, recognised, &wanted.request, &refusal, next, pass)
             }
         }
     }
 
-    pub(super) fn nothing_to_place(&self, gang: &Arc<Gang>, next: &mut Gang) -> Option<GangEvent> {
-        if gang.phase == Some(Phase::Finished) {
-            return None;
+    /// Whether nodes are on their way for the gang, whatever phase it is in: a member that was made again while they
+    /// are bought must not lead to a second purchase.
+    fn is_buying(&self, gang: &Gang, batch: Option<&BatchView>, pass: &mut Pass) -> bool {
+        match batch {
+            Some(batch) => batch.stage == BatchStage::Buying,
+            // Named and not seen: the batch was created before the status was written, so this view may lag.
+            None if gang.phase == Some(Phase::Provisioning) && gang.batch.is_some() => {
+                let grace = self.world.settings.ready_grace;
+                let young = gang.since.is_some_and(|since| self.world.now.duration_since(since) < grace);
+                if young {
+                    self.wake(pass, gang.since, grace);
+                }
+                young
+            }
+            None => false,
         }
+    }
+
+    fn does_not_fit_bought(
+        &self,
+        gang: &Gang,
+        batch: &BatchView,
+        refusal: &Refusal,
+        next: &mut Gang,
+        pass: &mut Pass,
+    ) -> Option<GangEvent> {
+        if gang.phase == Some(Phase::Waiting) {
+            // Given up already; said again after the pause, in case it was lost. Nothing is bought beside it.
+            match self.round_pause(gang).filter(|until| *until > self.world.now) {
+                Some(until) => self.wake(pass, Some(until), SignedDuration::ZERO),
+                None => pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name) }),
+            }
+            return waiting::does_not_fit(gang, next, Some(refusal));
+        }
+        let grace = self.world.settings.ready_grace;
+        if batch.since.is_none_or(|since| self.world.now.duration_since(since) < grace) {
+            self.wake(pass, batch.since, grace);
+            return waiting::bought_but_not_fitting(next, refusal);
+        }
+        pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name) });
+        waiting::does_not_fit(gang, next, Some(refusal))
+    }
+
+    pub(super) fn nothing_to_place(
+        &self,
+        gang: &Arc<Gang>,
+        recognised: &Recognised,
+        next: &mut Gang,
+    ) -> Option<GangEvent> {
         let ended = self.snapshot.all_members(&gang.key).any(|pod| pod.ended);
-        next.phase = Some(if ended { Phase::Finished } else { Phase::Collecting });
-        next.waiting = None;
-        None
+        match gang.phase {
+            Some(Phase::Finished) => None,
+            _ if ended => {
+                withdraw(gang, next);
+                next.phase = Some(Phase::Finished);
+                next.waiting = None;
+                None
+            }
+            // Its pods are being deleted; what was said of them stays true.
+            Some(Phase::Invalid | Phase::Unsatisfiable) => None,
+            Some(
+                Phase::Collecting
+                | Phase::Waiting
+                | Phase::Provisioning
+                | Phase::Planned
+                | Phase::Released
+                | Phase::Committing
+                | Phase::Bound
+                | Phase::Degraded,
+            )
+            | None => match sizes(recognised, 0) {
+                Some((size, needed)) => waiting::collecting(gang, next, 0, needed, size),
+                None => waiting::size_unknown(gang, next, 0),
+            },
+        }
     }
 
     /// Promises the places in the working snapshot and fills the next status.
     pub(super) fn adopt(
         &mut self,
         gang: &Arc<Gang>,
-        request: &GangRequest,
+        wanted: &Wanted,
         plan: &Plan,
         report: &Report,
-        members: &[Arc<Pod>],
         next: &mut Gang,
     ) -> GangEvent {
+        let request = &wanted.request;
         next.phase = Some(Phase::Planned);
         next.epoch = gang.epoch.saturating_add(1);
-        next.minimum = request.roles.iter().map(|role| role.min).sum();
+        next.minimum = wanted.needed;
+        let pod_name = |uid: &PodUid| self.snapshot.pods.get(uid).map(|pod| Arc::clone(&pod.key.name));
         next.places = plan
             .places
             .iter()
             .map(|place| GangPlace {
                 role: request.roles.get(place.role).map_or_else(|| Arc::from(""), |role| Arc::clone(&role.name)),
-                rank: place.rank,
+                rank: rank_of(wanted, place.rank),
                 uid: place.uid.clone(),
-                pod: place
-                    .uid
-                    .as_ref()
-                    .and_then(|uid| members.iter().find(|member| member.uid == *uid))
-                    .map(|member| Arc::clone(&member.key.name)),
+                pod: place.uid.as_ref().and_then(pod_name),
                 node: place.node.clone(),
             })
+            .chain(wanted.done.iter().cloned())
             .collect();
+        next.places.sort_by_key(|place| place.rank);
         next.levels.clone_from(&report.levels);
         next.waiting = None;
         for place in plan.places.iter().filter(|place| !place.bound) {
@@ -211,20 +259,26 @@ impl Working<'_> {
         gang: &Arc<Gang>,
         recognised: &Arc<Recognised>,
         request: &GangRequest,
-        refusal: Option<&Refusal>,
+        refusal: &Refusal,
         next: &mut Gang,
         pass: &mut Pass,
     ) -> Option<GangEvent> {
-        if refusal.is_some_and(|refusal| !matches!(refusal, Refusal::DoesNotFit(_))) {
+        match refusal {
+            Refusal::DoesNotFit(_) => {}
+            // Its node may come back, or the member goes: nothing that could be bought would help meanwhile.
+            Refusal::BoundOutside { .. } => return waiting::does_not_fit(gang, next, Some(refusal)),
             // No node that could be bought changes a constraint that is not modelled.
-            return waiting::unsatisfiable(gang, next, refusal);
+            Refusal::Unsupported { .. }
+            | Refusal::MixedShapes { .. }
+            | Refusal::MinimumAboveCount { .. }
+            | Refusal::UnknownLevel { .. } => return waiting::unsatisfiable(gang, next, refusal),
         }
         if recognised.booking.is_some() {
             return waiting::booking(next, recognised);
         }
         if let Some(until) = self.round_pause(gang).filter(|until| *until > self.world.now) {
             self.wake(pass, Some(until), SignedDuration::ZERO);
-            return waiting::does_not_fit(gang, next, refusal);
+            return waiting::does_not_fit(gang, next, Some(refusal));
         }
         let offers = offers::offers(request, self.world.pools);
         if offers.possible.is_empty() {
@@ -245,10 +299,9 @@ impl Working<'_> {
         next.batch = Some(Arc::clone(&name));
         next.waiting =
             Some(waiting::waiting("Provisioning", format!("buying {count} nodes as NodeBatch {name}"), None));
-        let why = refusal.map_or_else(String::new, |refusal| format!(": {refusal}"));
         Some(GangEvent {
             reason: "Provisioning",
-            message: format!("buying {count} nodes in one batch ({name}){why}"),
+            message: format!("buying {count} nodes in one batch ({name}): {refusal}"),
             warning: false,
         })
     }
@@ -282,4 +335,9 @@ impl Working<'_> {
         let at = since.unwrap_or(self.world.now).saturating_add(after).unwrap_or(Timestamp::MAX);
         pass.wake_at = Some(pass.wake_at.map_or(at, |earlier| earlier.min(at)));
     }
+}
+
+/// The rank of a place of the request, of which members that succeeded are no part.
+pub(super) fn rank_of(wanted: &Wanted, place: u32) -> u32 {
+    usize::try_from(place).ok().and_then(|place| wanted.ranks.get(place)).copied().unwrap_or(place)
 }

@@ -1,7 +1,13 @@
 //! Tests of the pure core, one module per subject.
 
+// Marked as test code, so that clippy allows `unwrap` in helper functions too.
+#[cfg(test)]
+mod cycle;
+#[cfg(test)]
+mod extender;
 mod fit;
-// Marked as test code, so that clippy allows `unwrap` in its helper functions too.
 #[cfg(test)]
 mod planner;
 mod units;
+#[cfg(test)]
+mod world;

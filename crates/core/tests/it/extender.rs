@@ -1,0 +1,360 @@
+//! What kube-scheduler is answered: each row of the tables of the protocol.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_core::extender::{
+    BindStep, CommitObstacle, Filtered, Rejection, Victims, barrier_complete, bind, commit_obstacle, filter, preempt,
+    prioritize,
+};
+use muster_core::gang::{Gang, Membership, Phase, Pod, RankClaim};
+use muster_core::names::{NodeName, PodUid};
+use muster_core::snapshot::{Promise, PromisedRoom, Snapshot};
+
+use crate::world::{gang, key, member, node, place, pod, shape, snapshot};
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// Kept names, and the one reason of the rejected ones.
+#[track_caller]
+fn asked(snapshot: &Snapshot, pod: &Pod, offered: &[&str]) -> (Vec<String>, Option<Rejection>) {
+    let offered = names(offered);
+    let answer = filter(snapshot, pod, &offered);
+    assert_eq!(answer, filter(snapshot, pod, &offered), "asked twice, answered the same");
+    let Filtered::Split { kept, rejected, .. } = answer else { panic!("unready") };
+    let mut all: Vec<&str> = kept.iter().copied().chain(rejected.iter().map(|(name, _)| *name)).collect();
+    all.sort_unstable();
+    let mut expected: Vec<&str> = offered.iter().map(String::as_str).collect();
+    expected.sort_unstable();
+    assert_eq!(all, expected, "every offered node is named once");
+    let reason = rejected.first().map(|(_, reason)| *reason);
+    assert!(rejected.iter().all(|(_, other)| Some(*other) == reason), "one reason for all nodes");
+    (names(&kept), reason)
+}
+
+/// Two members planned on n1 and n2, in this phase; the first pod.
+fn planned(phase: Phase) -> (Snapshot, Pod) {
+    let pods = [member("m0", "g", RankClaim::Rank(0)), member("m1", "g", RankClaim::Rank(1))];
+    let gang = gang("g", phase, vec![place(0, Some("m0"), "n1"), place(1, Some("m1"), "n2")]);
+    (snapshot(&[node("n1", 1), node("n2", 1), node("n3", 1)], &pods, &[gang], &[]), pods[0].clone())
+}
+
+const RELEASED: [Phase; 4] = [Phase::Released, Phase::Committing, Phase::Bound, Phase::Degraded];
+const BEFORE: [Phase; 5] =
+    [Phase::Collecting, Phase::Waiting, Phase::Provisioning, Phase::Planned, Phase::Finished];
+
+#[test]
+fn nothing_is_answered_before_every_watch_has_delivered() {
+    let (mut snapshot, pod) = planned(Phase::Released);
+    snapshot.synced = false;
+    assert_eq!(filter(&snapshot, &pod, &names(&["n1"])), Filtered::Unready);
+    assert_eq!(bind(&snapshot, &pod.uid, "n1"), BindStep::Unready);
+    let single = crate::world::pod("s", &shape(0));
+    assert_eq!(filter(&snapshot, &single, &names(&["n1"])), Filtered::Unready);
+    assert_eq!(preempt(&snapshot, &single, Victims::from([("n1".to_owned(), vec!["x".into()])])), Victims::new());
+}
+
+#[test]
+fn a_newer_epoch_on_the_pod_is_believed_whatever_the_phase_here() {
+    for phase in Phase::ALL {
+        let (snapshot, mut pod) = planned(phase);
+        (pod.plan_epoch, pod.planned_node) = (Some(2), Some(NodeName::from("n3")));
+        let (kept, reason) = asked(&snapshot, &pod, &["n1", "n3", "n2"]);
+        assert_eq!((kept, reason), (names(&["n3"]), Some(Rejection::WaitingForGang)), "{phase}");
+    }
+}
+
+#[test]
+fn an_older_epoch_on_the_pod_counts_for_nothing() {
+    let (snapshot, mut pod) = planned(Phase::Waiting);
+    (pod.plan_epoch, pod.planned_node) = (Some(0), Some(NodeName::from("n3")));
+    assert_eq!(asked(&snapshot, &pod, &["n1", "n3"]), (vec![], Some(Rejection::WaitingForGang)));
+}
+
+#[test]
+fn a_newer_epoch_whose_node_is_not_offered_falls_through_to_the_phase() {
+    let (snapshot, mut pod) = planned(Phase::Invalid);
+    (pod.plan_epoch, pod.planned_node) = (Some(2), Some(NodeName::from("n9")));
+    assert_eq!(asked(&snapshot, &pod, &["n1"]), (vec![], Some(Rejection::GangInvalid)));
+}
+
+#[test]
+fn an_invalid_or_unsatisfiable_gang_is_refused_with_its_own_reason() {
+    let (snapshot, pod) = planned(Phase::Invalid);
+    assert_eq!(asked(&snapshot, &pod, &["n1", "n2"]), (vec![], Some(Rejection::GangInvalid)));
+    let (snapshot, pod) = planned(Phase::Unsatisfiable);
+    assert_eq!(asked(&snapshot, &pod, &["n1", "n2"]), (vec![], Some(Rejection::GangUnsatisfiable)));
+}
+
+#[test]
+fn members_wait_for_their_gang_until_it_is_released() {
+    for phase in BEFORE {
+        let (snapshot, pod) = planned(phase);
+        assert_eq!(asked(&snapshot, &pod, &["n1", "n2"]), (vec![], Some(Rejection::WaitingForGang)), "{phase}");
+    }
+    let (mut snapshot, mut pod) = planned(Phase::Released);
+    let stranger = member("stranger", "g", RankClaim::Rank(0));
+    assert_eq!(asked(&snapshot, &stranger, &["n1"]), (vec![], Some(Rejection::WaitingForGang)), "no place");
+    snapshot.gangs = Arc::default();
+    assert_eq!(asked(&snapshot, &pod, &["n1"]), (vec![], Some(Rejection::WaitingForGang)), "gang unknown here");
+    pod.membership = Membership::Unknown;
+    assert_eq!(asked(&snapshot, &pod, &["n1"]), (vec![], Some(Rejection::WaitingForGang)), "pod unknown");
+}
+
+#[test]
+fn a_phase_of_a_newer_version_lets_nobody_through() {
+    let (mut snapshot, pod) = planned(Phase::Released);
+    let unknown = Gang { phase: None, ..Gang::clone(&snapshot.gangs[&key("g")]) };
+    snapshot.gangs = Arc::new(BTreeMap::from([(key("g"), Arc::new(unknown))]));
+    assert_eq!(asked(&snapshot, &pod, &["n1"]), (vec![], Some(Rejection::WaitingForGang)));
+}
+
+#[test]
+fn a_released_member_gets_its_planned_node_and_nothing_else() {
+    for phase in RELEASED {
+        let (snapshot, pod) = planned(phase);
+        let (kept, _) = asked(&snapshot, &pod, &["n2", "n1", "n3"]);
+        assert_eq!(kept, ["n1"], "{phase}");
+        let missing = asked(&snapshot, &pod, &["n2", "n3"]);
+        assert_eq!(missing, (vec![], Some(Rejection::BeingReplanned)), "{phase}: sampled away");
+        let offered = names(&["n2"]);
+        assert!(matches!(filter(&snapshot, &pod, &offered), Filtered::Split { wake: true, .. }));
+    }
+}
+
+#[test]
+fn no_reason_holds_a_percent_sign() {
+    assert!(Rejection::ALL.iter().all(|reason| !reason.as_str().contains('%') && reason.as_str() == reason.to_string()));
+}
+
+#[test]
+fn a_single_pod_is_kept_off_promised_room_in_every_resource() {
+    let (snapshot, _) = planned(Phase::Planned);
+    let gpu = pod("gpu", &shape(1));
+    let (kept, reason) = asked(&snapshot, &gpu, &["n1", "n2", "n3", "unknown"]);
+    assert_eq!((kept, reason), (names(&["n3", "unknown"]), Some(Rejection::PromisedToGang)));
+    let small = pod("small", &shape(0));
+    assert_eq!(asked(&snapshot, &small, &["n1", "n2"]).0, ["n1", "n2"], "there are cores enough for both");
+    let mut large = shape(0);
+    large.requests.set("cpu", 9_500);
+    assert_eq!(asked(&snapshot, &pod("large", &large), &["n1", "n3"]).0, ["n3"]);
+    let mut tight = node("n1", 1);
+    tight.allocatable.set("pods", 1);
+    let (planned, _) = planned(Phase::Planned);
+    let gang = Gang::clone(&planned.gangs[&key("g")]);
+    let pods: Vec<Pod> = planned.pods.values().map(|pod| Pod::clone(pod)).collect();
+    let tight = crate::world::snapshot(&[tight], &pods, &[gang], &[]);
+    assert_eq!(asked(&tight, &small, &["n1"]).1, Some(Rejection::PromisedToGang), "the number of pods counts");
+}
+
+#[test]
+fn promises_last_from_planned_until_the_pod_is_seen_bound() {
+    for phase in Phase::ALL {
+        let (snapshot, _) = planned(phase);
+        assert_eq!(!snapshot.promises.is_empty(), phase.promises(), "{phase}");
+    }
+    let mut bound = member("m0", "g", RankClaim::Rank(0));
+    bound.node = Some(NodeName::from("n1"));
+    let places = vec![place(0, Some("m0"), "n1"), place(1, None, "n2"), place(2, Some("gone"), "n3")];
+    let snapshot = snapshot(&[node("n1", 1)], &[bound], &[gang("g", Phase::Bound, places)], &[]);
+    let mut promised: Vec<&str> = snapshot.promises.keys().map(NodeName::as_str).collect();
+    promised.sort_unstable();
+    assert_eq!(promised, ["n2", "n3"], "places of pods that are gone or still to come stay promised");
+}
+
+#[test]
+fn a_whole_node_is_promised_to_one_gang_alone() {
+    let mut snapshot = snapshot(&[node("n1", 8)], &[], &[], &[]);
+    let promise = Promise { gang: key("g"), room: PromisedRoom::WholeNode };
+    snapshot.promises.insert(NodeName::from("n1"), vec![promise]);
+    let mut tiny = crate::world::shape(0);
+    tiny.requests.set("cpu", 1);
+    let single = pod("s", &tiny);
+    assert_eq!(asked(&snapshot, &single, &["n1"]).1, Some(Rejection::PromisedToGang));
+    assert_eq!(snapshot.promised_to_others(&"n1".into(), &[key("other")]), None);
+    assert!(snapshot.promised_to_others(&"n1".into(), &[key("g")]).is_some());
+}
+
+#[test]
+fn daemonset_pods_reach_every_node() {
+    let (mut snapshot, _) = planned(Phase::Planned);
+    let mut daemon = pod("d", &shape(1));
+    daemon.daemon = true;
+    assert_eq!(asked(&snapshot, &daemon, &["n1", "n2"]).0, ["n1", "n2"]);
+    Arc::make_mut(&mut snapshot.pods).insert(daemon.uid.clone(), Arc::new(daemon.clone()));
+    assert_eq!(bind(&snapshot, &daemon.uid, "n1"), BindStep::Post { place: None });
+}
+
+/// A promise of one accelerator on a node with two, and a single pod that wants one.
+fn beside(change: impl FnOnce(&mut Pod)) -> (Snapshot, Pod) {
+    let mut single = pod("s", &shape(1));
+    change(&mut single);
+    let gang = gang("g", Phase::Planned, vec![place(0, Some("m0"), "n1")]);
+    let pods = [member("m0", "g", RankClaim::Rank(0)), single.clone()];
+    (snapshot(&[node("n1", 2)], &pods, &[gang], &[]), single)
+}
+
+#[test]
+fn a_single_pod_nominated_to_a_node_is_not_counted_against_itself() {
+    let (snapshot, single) = beside(|pod| pod.nominated = Some(NodeName::from("n1")));
+    assert_eq!(asked(&snapshot, &single, &["n1"]).0, ["n1"]);
+    assert_eq!(bind(&snapshot, &single.uid, "n1"), BindStep::Post { place: None });
+    let other = pod("other", &shape(1));
+    assert_eq!(asked(&snapshot, &other, &["n1"]).0, Vec::<String>::new(), "but against others");
+}
+
+#[test]
+fn a_single_pod_that_is_bound_already_may_be_bound_again() {
+    let (snapshot, single) = beside(|pod| pod.node = Some(NodeName::from("n1")));
+    assert_eq!(bind(&snapshot, &single.uid, "n1"), BindStep::Post { place: None });
+}
+
+#[test]
+fn the_second_look_refuses_what_would_eat_a_later_promise() {
+    let mut large = shape(2);
+    large.requests.set("cpu", 1);
+    let (mut snapshot, _) = beside(|_| {});
+    let single = pod("s", &large);
+    Arc::make_mut(&mut snapshot.pods).insert(single.uid.clone(), Arc::new(single.clone()));
+    assert_eq!(bind(&snapshot, &single.uid, "n1"), BindStep::Refuse(Rejection::PromisedToGang));
+}
+
+#[test]
+fn scores_of_accelerator_pods_are_a_permutation_with_the_fullest_node_first() {
+    let mut used = pod("used", &shape(6));
+    used.node = Some(NodeName::from("n2"));
+    let snapshot = snapshot(&[node("n1", 8), node("n2", 8), node("n3", 4)], &[used], &[], &[]);
+    let offered = names(&["n1", "n2", "n3", "unknown"]);
+    let scores = prioritize(&snapshot, &pod("p", &shape(1)), &offered);
+    assert_eq!(scores, [2, 4, 3, 1]);
+    assert_eq!(scores, prioritize(&snapshot, &pod("p", &shape(1)), &offered));
+    let reversed: Vec<String> = offered.iter().rev().cloned().collect();
+    let mut back = prioritize(&snapshot, &pod("p", &shape(1)), &reversed);
+    back.reverse();
+    assert_eq!(scores, back, "the order of the request plays no part");
+    assert_eq!(prioritize(&snapshot, &pod("cpu", &shape(0)), &offered), [0; 4]);
+    assert_eq!(prioritize(&snapshot, &pod("p", &shape(1)), &[]), Vec::<i64>::new());
+}
+
+#[test]
+fn members_and_unknown_pods_never_preempt() {
+    let victims = Victims::from([("n3".to_owned(), vec![PodUid::from("uid-v")])]);
+    let (snapshot, mut pod) = planned(Phase::Released);
+    assert_eq!(preempt(&snapshot, &pod, victims.clone()), Victims::new());
+    pod.membership = Membership::Unknown;
+    assert_eq!(preempt(&snapshot, &pod, victims), Victims::new());
+}
+
+#[test]
+fn other_pods_evict_no_member_and_take_no_promised_room() {
+    let mut ordinary = pod("v", &shape(1));
+    ordinary.node = Some(NodeName::from("n3"));
+    let mut running = member("m", "g", RankClaim::Rank(0));
+    running.node = Some(NodeName::from("n4"));
+    let gang = gang("g", Phase::Released, vec![place(0, Some("m0"), "n1")]);
+    let pods = [ordinary, running, member("m0", "g", RankClaim::Rank(1))];
+    let snapshot = snapshot(&[node("n1", 1), node("n3", 1), node("n4", 1)], &pods, &[gang], &[]);
+    let candidates = Victims::from([
+        ("empty".to_owned(), vec![]),
+        ("n1".to_owned(), vec![PodUid::from("uid-v")]),
+        ("n3".to_owned(), vec![PodUid::from("uid-v")]),
+        ("n4".to_owned(), vec![PodUid::from("uid-v"), PodUid::from("uid-m")]),
+        ("unseen".to_owned(), vec![PodUid::from("uid-never-seen")]),
+    ]);
+    let kept = preempt(&snapshot, &pod("p", &shape(1)), candidates);
+    assert_eq!(kept.keys().collect::<Vec<_>>(), ["n3"]);
+}
+
+#[test]
+fn bind_of_a_member_follows_the_phase() {
+    for phase in Phase::ALL {
+        let (snapshot, pod) = planned(phase);
+        let step = bind(&snapshot, &pod.uid, "n1");
+        assert_eq!(step, bind(&snapshot, &pod.uid, "n1"));
+        match phase {
+            Phase::Committing | Phase::Bound => assert_eq!(step, BindStep::Post { place: Some((1, 0)) }),
+            Phase::Released => assert!(matches!(step, BindStep::Arrive { .. })),
+            Phase::Planned => assert_eq!(step, BindStep::Behind),
+            Phase::Collecting
+            | Phase::Waiting
+            | Phase::Provisioning
+            | Phase::Finished
+            | Phase::Degraded
+            | Phase::Invalid
+            | Phase::Unsatisfiable => assert_eq!(step, BindStep::Refuse(Rejection::BeingReplanned), "{phase}"),
+        }
+        assert_eq!(bind(&snapshot, &pod.uid, "n3"), BindStep::Refuse(Rejection::BeingReplanned), "{phase}");
+    }
+}
+
+#[test]
+fn bind_waits_for_what_is_not_seen_here_yet() {
+    let (mut snapshot, mut pod) = planned(Phase::Released);
+    assert_eq!(bind(&snapshot, &"never-seen".into(), "n1"), BindStep::Behind);
+    pod.plan_epoch = Some(2);
+    Arc::make_mut(&mut snapshot.pods).insert(pod.uid.clone(), Arc::new(pod.clone()));
+    assert_eq!(bind(&snapshot, &pod.uid, "n1"), BindStep::Behind);
+    (pod.plan_epoch, pod.membership) = (None, Membership::Unknown);
+    Arc::make_mut(&mut snapshot.pods).insert(pod.uid.clone(), Arc::new(pod.clone()));
+    assert_eq!(bind(&snapshot, &pod.uid, "n1"), BindStep::Behind);
+}
+
+#[test]
+fn the_barrier_closes_at_the_minimum_and_counts_who_is_bound_or_done() {
+    let nodes = [node("n1", 1), node("n2", 1)];
+    let complete = |changes: &dyn Fn(&mut Pod), arrived: &[&str], minimum: u32| {
+        let mut first = member("m0", "g", RankClaim::Rank(0));
+        changes(&mut first);
+        let pods = [first, member("m1", "g", RankClaim::Rank(1))];
+        let mut gang = gang("g", Phase::Released, vec![place(0, Some("m0"), "n1"), place(1, Some("m1"), "n2")]);
+        gang.minimum = minimum;
+        let snapshot = snapshot(&nodes, &pods, &[gang.clone()], &[]);
+        barrier_complete(&snapshot, &gang, |uid, _| arrived.contains(&uid.as_str()))
+    };
+    let bound = |pod: &mut Pod| pod.node = Some(NodeName::from("n1"));
+    assert!(complete(&|_| {}, &["uid-m0", "uid-m1"], 2));
+    assert!(!complete(&|_| {}, &["uid-m1"], 2));
+    assert!(complete(&|_| {}, &["uid-m1"], 1), "elastic members are never waited for");
+    assert!(!complete(&|_| {}, &[], 0), "nobody is no gang");
+    assert!(complete(&bound, &["uid-m1"], 2));
+    assert!(!complete(&|pod| pod.node = Some(NodeName::from("n2")), &["uid-m1"], 2), "bound elsewhere");
+    assert!(!complete(&|pod| (pod.node, pod.deleting) = (Some(NodeName::from("n1")), true), &["uid-m1"], 2));
+    let ended = |pod: &mut Pod, succeeded| {
+        bound(pod);
+        (pod.ended, pod.succeeded) = (true, succeeded);
+    };
+    assert!(complete(&|pod| ended(pod, true), &["uid-m1"], 2));
+    assert!(!complete(&|pod| ended(pod, false), &["uid-m1"], 2), "one that failed is a lost one");
+}
+
+#[test]
+fn the_last_check_before_the_commit_names_what_is_in_the_way() {
+    let (snapshot, pod) = planned(Phase::Released);
+    let gang = Gang::clone(&snapshot.gangs[&key("g")]);
+    let check = |change: &dyn Fn(&mut Pod), node_change: &dyn Fn(&mut muster_core::node::Node)| {
+        let mut pod = pod.clone();
+        change(&mut pod);
+        let mut n1 = node("n1", 1);
+        node_change(&mut n1);
+        let snapshot = crate::world::snapshot(&[n1], &[pod.clone()], &[], &[]);
+        commit_obstacle(&snapshot, &gang, &[pod.uid])
+    };
+    assert_eq!(check(&|_| {}, &|_| {}), Ok(()));
+    assert_eq!(check(&|pod| pod.deleting = true, &|_| {}), Err(CommitObstacle::MemberGone));
+    assert_eq!(check(&|pod| pod.ended = true, &|_| {}), Err(CommitObstacle::MemberGone));
+    assert_eq!(commit_obstacle(&snapshot, &gang, &["gone".into()]), Err(CommitObstacle::MemberGone));
+    let elsewhere = |pod: &mut Pod| pod.node = Some(NodeName::from("n2"));
+    assert_eq!(check(&elsewhere, &|_| {}), Err(CommitObstacle::BoundElsewhere));
+    for unfit in [
+        |node: &mut muster_core::node::Node| node.ready = false,
+        |node: &mut muster_core::node::Node| node.unschedulable = true,
+        |node: &mut muster_core::node::Node| node.deleting = true,
+        |node: &mut muster_core::node::Node| node.name = NodeName::from("other"),
+    ] {
+        assert_eq!(check(&|_| {}, &unfit), Err(CommitObstacle::NodeUnfit));
+    }
+    let here = |pod: &mut Pod| pod.node = Some(NodeName::from("n1"));
+    assert_eq!(check(&here, &|node| node.unschedulable = true), Ok(()), "a cordon does not unbind anybody");
+}
