@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use jiff::Timestamp;
-use muster_api::crd::NodeBatch;
+use kube::{Api, ResourceExt};
+use muster_api::crd::{Gang, NodeBatch, ProvisioningRequest};
 use muster_core::gang::Phase;
 use muster_core::names::ObjectKey;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +22,9 @@ pub(super) enum Next {
     Now,
     /// On a change, or at this time of the provisioner's clock.
     At(Timestamp),
+    /// At this time of the provisioner's clock and no sooner, whatever changes meanwhile: what EC2 is asked again must
+    /// be given time, and the batch's own writes are changes too.
+    Pause(Timestamp),
     /// The object is gone.
     Gone,
 }
@@ -72,6 +77,12 @@ pub(super) async fn drive(context: &Context, name: &str, term: &CancellationToke
                     () = tokio::time::sleep(context.clock.real_until(at)) => {}
                 }
             }
+            Next::Pause(at) => {
+                tokio::select! {
+                    () = term.cancelled() => return,
+                    () = tokio::time::sleep(context.clock.real_until(at)) => {}
+                }
+            }
         }
     }
 }
@@ -83,8 +94,8 @@ async fn advance(context: &Context, held: &mut Held, state: &State) -> anyhow::R
         debug!("the status is of a newer version: left alone");
         return Ok(Next::At(later(now, 60)));
     }
-    let unwanted = held.object.metadata.deletion_timestamp.is_some() || owner_gone(held, state);
-    if unwanted && !matches!(status.phase.as_str(), "Idle" | "Draining" | "Terminating" | "InUse") {
+    let settled = matches!(status.phase.as_str(), "Idle" | "Draining" | "Terminating" | "InUse");
+    if !settled && unwanted(context, held, state).await? {
         // A launch whose outcome is open must be settled first: what it made has to be found.
         let open = held.attempt().is_some_and(|attempt| attempt.outcome == "Launching" && attempt.parameters.is_some());
         if !open {
@@ -109,6 +120,50 @@ async fn advance(context: &Context, held: &mut Held, state: &State) -> anyhow::R
             Ok(Next::At(later(now, 60)))
         }
     }
+}
+
+/// Whether nobody waits for the batch any more.
+///
+/// The cache may show a NodeBatch before the Gang it was created for, since each kind has a watch of its own: an owner
+/// that is missing there is looked up before its batch is given up.
+async fn unwanted(context: &Context, held: &Held, state: &State) -> anyhow::Result<bool> {
+    if held.object.metadata.deletion_timestamp.is_some() {
+        return Ok(true);
+    }
+    if !owner_gone(held, state) {
+        return Ok(elsewhere(held, state));
+    }
+    let spec = &held.object.spec;
+    if let Some(gang) = &spec.gang_ref {
+        let api: Api<Gang> = Api::namespaced(context.client.clone(), &gang.namespace);
+        let seen = api.get_opt(&gang.name).await.context("look up the gang of the NodeBatch")?;
+        return Ok(seen.is_none_or(|seen| {
+            let ended = seen.status.as_ref().is_some_and(|status| status.phase == Phase::Finished.as_str());
+            seen.uid().as_deref() != Some(gang.uid.as_str()) || seen.metadata.deletion_timestamp.is_some() || ended
+        }));
+    }
+    if let Some(request) = &spec.provisioning_request_ref {
+        let api: Api<ProvisioningRequest> = Api::namespaced(context.client.clone(), &request.namespace);
+        let seen = api.get_opt(&request.name).await.context("look up the ProvisioningRequest of the NodeBatch")?;
+        return Ok(seen.is_none_or(|seen| seen.uid().as_deref() != Some(request.uid.as_str())));
+    }
+    Ok(false)
+}
+
+/// Whether the gang got its room elsewhere: it has passed its commit point on other nodes, or goes on with a later
+/// round. Happens when a process ended between the creation of the batch and the status that names it.
+fn elsewhere(held: &Held, state: &State) -> bool {
+    let Some(gang) = &held.object.spec.gang_ref else { return false };
+    let key = ObjectKey::new(gang.namespace.as_str(), gang.name.as_str());
+    let Some(seen) = state.snapshot.gangs.get(&key) else { return false };
+    let round = |name: &str| name.rsplit_once('-').and_then(|(_, round)| round.parse::<u32>().ok());
+    if seen.batch.as_deref().and_then(round) > round(&held.name()) {
+        return true;
+    }
+    let status = held.status();
+    let on_ours = |node: &str| status.instances.iter().any(|instance| instance.node.as_deref() == Some(node));
+    matches!(seen.phase, Some(Phase::Committing | Phase::Bound | Phase::Degraded))
+        && !seen.places.iter().any(|place| on_ours(place.node.as_str()))
 }
 
 /// Whether the gang or request the batch was bought for is gone or has ended.

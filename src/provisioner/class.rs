@@ -1,15 +1,16 @@
 //! EC2NodeClasses: what their selectors resolve to, and what is wrong with them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use muster_api::crd::{EC2NodeClass, EC2NodeClassStatus, SubnetStatus, set_condition};
+use muster_api::crd::{EC2NodeClass, EC2NodeClassStatus, SubnetStatus, is_true, set_condition};
 use muster_ec2::{ImageSource, NetworkQuery};
 use serde_json::json;
 
-use super::{Context, REFRESH};
+use super::{Context, REFRESH, RETRY};
 use crate::clock::now_real;
 use crate::cluster::State;
 use crate::step::{Step, step};
@@ -20,27 +21,36 @@ pub(super) async fn reconcile(
     state: &State,
     seen: &mut BTreeMap<String, (Option<i64>, Timestamp)>,
 ) -> anyhow::Result<()> {
-    let now = context.clock.now();
-    for class in state.classes.values() {
+    let classes: Vec<_> = due(state, seen, context.clock.now()).cloned().collect();
+    for class in classes {
         let name = class.name_any();
         let generation = class.metadata.generation;
-        if seen.get(&name).is_some_and(|(known, at)| *known == generation && now.duration_since(*at) < REFRESH) {
-            continue;
-        }
-        let status = resolve(context, class).await;
-        let retry = status.conditions.iter().any(|c| c.type_ == "Ready" && c.reason == "Unreachable");
+        let status = resolve(context, &class).await;
         if class.status.as_ref() != Some(&status) {
             let classes: Api<EC2NodeClass> = Api::all(context.client.clone());
             let patch = json!({"status": status});
             step(Step::WriteStatus, classes.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)))
                 .await?;
         }
-        if !retry {
-            seen.insert(name, (generation, now));
-        }
+        seen.insert(name, (generation, context.clock.now()));
     }
     seen.retain(|name, _| state.classes.contains_key(name));
     Ok(())
+}
+
+/// Classes whose spec changed, those that were not ready a while ago, and all of them now and then.
+pub(super) fn due<'a>(
+    state: &'a State,
+    seen: &'a BTreeMap<String, (Option<i64>, Timestamp)>,
+    now: Timestamp,
+) -> impl Iterator<Item = &'a Arc<EC2NodeClass>> {
+    state.classes.values().filter(move |class| {
+        let ready = class.status.as_ref().is_some_and(|status| is_true(&status.conditions, "Ready"));
+        let pause = if ready { REFRESH } else { RETRY };
+        !seen
+            .get(&class.name_any())
+            .is_some_and(|(known, at)| *known == class.metadata.generation && now.duration_since(*at) < pause)
+    })
 }
 
 async fn resolve(context: &Context, class: &EC2NodeClass) -> EC2NodeClassStatus {
@@ -59,6 +69,13 @@ async fn resolve(context: &Context, class: &EC2NodeClass) -> EC2NodeClassStatus 
         Ok(subnets) => status.subnets = subnets,
         Err(error) => problems.push(("Unreachable", error)),
     }
+    if !problems.is_empty() && problems.iter().all(|(reason, _)| *reason == "Unreachable") {
+        // The other calls would wait as long for the same answer; what was resolved before still stands.
+        status.subnets = before.subnets;
+        status.security_groups = before.security_groups;
+        status.ami = before.ami;
+        return conclude(status, &problems);
+    }
     match security_groups(context, class).await {
         Ok(groups) if groups.is_empty() => problems.push((
             "SecurityGroupsNotFound",
@@ -71,6 +88,11 @@ async fn resolve(context: &Context, class: &EC2NodeClass) -> EC2NodeClassStatus 
         Ok(image) => status.ami = Some(image),
         Err((reason, message)) => problems.push((reason, message)),
     }
+    conclude(status, &problems)
+}
+
+/// Writes the problems as conditions.
+fn conclude(mut status: EC2NodeClassStatus, problems: &[(&str, String)]) -> EC2NodeClassStatus {
     let now = now_real();
     let set = |status: &mut EC2NodeClassStatus, kind: &str, wrong: &[&str]| {
         let problem = problems.iter().find(|(reason, _)| wrong.contains(reason));

@@ -21,6 +21,9 @@ use super::{Context, launch, pool};
 use crate::cluster::State;
 use crate::step::{Step, step};
 
+/// Booked nodes nobody uses become idle after this. Source: `BookingExpired` of the upstream ProvisioningRequest.
+const BOOKED_SECONDS: i64 = 600;
+
 /// Waits until all instances run, then reads their place in the network once.
 pub(super) async fn launched(context: &Context, held: &mut Held) -> anyhow::Result<Next> {
     let mut status = held.status();
@@ -40,7 +43,7 @@ pub(super) async fn launched(context: &Context, held: &mut Held) -> anyhow::Resu
     if running < ids.len() {
         status.message = Some(format!("{running} of {} instances running", ids.len()));
         held.write(context, status).await?;
-        return Ok(Next::At(later(now, 2)));
+        return Ok(Next::Pause(later(now, 2)));
     }
     // Once per batch: DescribeInstanceTopology has the tightest budget of all calls.
     let group = status.placement_group.clone().filter(|_| held.attempt().is_some_and(|attempt| attempt.group));
@@ -143,7 +146,8 @@ pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -
     }
     if usize::try_from(ready).ok() == Some(status.instances.len()) {
         "Ready".clone_into(&mut status.phase);
-        status.deadline = None;
+        let booked = held.object.spec.gang_ref.is_none();
+        status.deadline = booked.then(|| later(now, BOOKED_SECONDS));
         status.message = Some("all nodes ready; waiting for the gang".to_owned());
         held.write(context, status).await?;
         return Ok(Next::Now);
@@ -163,6 +167,12 @@ pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -
 
 /// Rolls the batch back if one of its instances ended before it was used.
 async fn dead_instance(context: &Context, held: &mut Held) -> anyhow::Result<bool> {
+    // Every change of the cluster wakes the batch; EC2 is asked now and then only.
+    let now = context.clock.now();
+    if held.looked.is_some_and(|looked| now < later(looked, 15)) {
+        return Ok(false);
+    }
+    held.looked = Some(now);
     let ids = ids(&held.status());
     let seen = context.cloud.instances(&ids).await?;
     let Some(dead) = seen.iter().find(|instance| gone(instance.state)) else { return Ok(false) };
@@ -238,6 +248,7 @@ pub(super) async fn ready(context: &Context, held: &mut Held, state: &State) -> 
     if used_by_gang(held, state, &status) {
         untaint(context, state, &status).await?;
         "InUse".clone_into(&mut status.phase);
+        status.deadline = None;
         status.message = None;
         held.write(context, status).await?;
         return Ok(Next::Now);
@@ -248,11 +259,22 @@ pub(super) async fn ready(context: &Context, held: &mut Held, state: &State) -> 
         held.write(context, status).await?;
         return Ok(Next::Now);
     }
+    if let Some(deadline) = status.deadline.filter(|_| held.object.spec.gang_ref.is_none()) {
+        if deadline > now {
+            return Ok(Next::At(deadline));
+        }
+        "Idle".clone_into(&mut status.phase);
+        status.idle_since = Some(now);
+        status.deadline = None;
+        status.message = Some("the booking expired: nobody used the nodes in time".to_owned());
+        held.write(context, status).await?;
+        return Ok(Next::Now);
+    }
     Ok(Next::At(later(now, 30)))
 }
 
 /// Whether a gang has reached its commit point on nodes of the batch.
-fn used_by_gang(held: &Held, state: &State, status: &NodeBatchStatus) -> bool {
+pub(super) fn used_by_gang(held: &Held, state: &State, status: &NodeBatchStatus) -> bool {
     let nodes: BTreeSet<&str> = status.instances.iter().filter_map(|instance| instance.node.as_deref()).collect();
     let uses = |gang: &muster_core::gang::Gang| {
         matches!(gang.phase, Some(Phase::Committing | Phase::Bound | Phase::Degraded))

@@ -30,6 +30,13 @@ const SWEEPS: u32 = 4;
 pub(super) async fn pending(context: &Context, held: &mut Held, state: &State) -> anyhow::Result<Next> {
     let mut status = held.status();
     let now = context.clock.now();
+    if !status.launch_templates.is_empty() {
+        // Each attempt has a template of its own; between two attempts none is needed, and a drought has many.
+        context.cloud.delete_launch_templates(&tags(context, held, status.attempt)).await?;
+        status.launch_templates.clear();
+        held.write(context, status).await?;
+        return Ok(Next::Now);
+    }
     if let Some(at) = status.next_attempt_after.filter(|at| *at > now) {
         return Ok(Next::At(at));
     }
@@ -173,7 +180,7 @@ pub(super) async fn launching(context: &Context, held: &mut Held, state: &State)
     if attempt.group {
         match ensure_group(context, held).await? {
             Group::Available => {}
-            Group::NotYet => return Ok(Next::At(later(context.clock.now(), 1))),
+            Group::NotYet => return Ok(Next::Pause(later(context.clock.now(), 1))),
             Group::Foreign => {
                 let mut status = held.status();
                 status.generation = status.generation.saturating_add(1);
@@ -365,7 +372,7 @@ async fn wait_and_replay(context: &Context, held: &mut Held, why: Option<Why>, c
     let said = why.map_or_else(|| "no answer".to_owned(), |why| why.code.unwrap_or(why.message));
     status.message = Some(format!("the outcome of the launch is open ({said}): the same call is sent again"));
     held.write(context, status).await?;
-    Ok(Next::At(later(context.clock.now(), 1_i64 << turn.min(4))))
+    Ok(Next::Pause(later(context.clock.now(), 1_i64 << turn.min(4))))
 }
 
 /// Looks for what the attempt made, by fleet id and by tags. The next step if anything was found.
@@ -449,7 +456,7 @@ async fn roll_back(context: &Context, held: &mut Held) -> anyhow::Result<Next> {
     let status = held.status();
     let tags = tags(context, held, status.attempt);
     if teardown::terminate_all(context, &status, Some(&tags.sweep())).await? > 0 {
-        return Ok(Next::At(later(context.clock.now(), 2)));
+        return Ok(Next::Pause(later(context.clock.now(), 2)));
     }
     let mut status = status;
     status.instances.clear();

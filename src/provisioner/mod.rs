@@ -75,6 +75,8 @@ pub struct Provisioner {
 
 /// Pools, classes and requests are looked at anew after this, in the provisioner's time.
 const REFRESH: jiff::SignedDuration = jiff::SignedDuration::from_secs(300);
+/// What could not be read is asked for again after this, in the provisioner's time.
+const RETRY: jiff::SignedDuration = jiff::SignedDuration::from_secs(15);
 /// Real time between two looks without a change.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -112,7 +114,8 @@ impl Provisioner {
         let mut changes = self.context.cluster.changes();
         let mut tasks: JoinSet<String> = JoinSet::new();
         let mut driven: BTreeMap<String, tokio::task::AbortHandle> = BTreeMap::new();
-        let mut refreshed = Refreshed::default();
+        let mut refreshed = Arc::new(tokio::sync::Mutex::new(Refreshed::default()));
+        let mut readers: JoinSet<()> = JoinSet::new();
         let mut term: Option<CancellationToken> = None;
         loop {
             tokio::select! {
@@ -127,13 +130,14 @@ impl Provisioner {
                         Err(error) => anyhow::bail!("a NodeBatch's task died: {error}"),
                     }
                 }
+                Some(read) = readers.join_next() => read?,
                 () = tokio::time::sleep(TICK) => {}
             }
             changes.borrow_and_update();
             if !*self.leader.borrow_and_update() {
                 if let Some(term) = term.take() {
                     term.cancel();
-                    refreshed = Refreshed::default();
+                    refreshed = Arc::default();
                 }
                 continue;
             }
@@ -145,7 +149,11 @@ impl Provisioner {
                 self.context.remember_ice(&state);
                 cancel.child_token()
             });
-            self.refresh(&mut refreshed).await;
+            self.refresh().await;
+            if readers.is_empty() && refreshed.try_lock().is_ok_and(|refreshed| refreshed.due(&self.context, &state)) {
+                let (context, refreshed) = (Arc::clone(&self.context), Arc::clone(&refreshed));
+                readers.spawn(async move { context.read_cloud(&mut *refreshed.lock().await).await });
+            }
             for batch in state.batches.values() {
                 let name = batch.name_any();
                 if driven.contains_key(&name) {
@@ -173,10 +181,27 @@ impl Provisioner {
         Ok(())
     }
 
-    async fn refresh(&self, refreshed: &mut Refreshed) {
+    /// Describes pools and answers requests from what is known. Asks nothing of EC2.
+    async fn refresh(&self) {
         let context = &self.context;
+        let state = context.cluster.load();
+        if let Err(error) = pool::reconcile(context, &state).await {
+            debug!(error = %format!("{error:#}"), "pools");
+        }
+        if let Err(error) = request::reconcile(context, &state).await {
+            warn!(error = %format!("{error:#}"), "provisioning requests");
+        }
+    }
+}
+
+impl Context {
+    /// Reads the catalogue and what classes select, where it is time. Takes as long as EC2 does, so nothing waits for
+    /// it.
+    async fn read_cloud(&self, refreshed: &mut Refreshed) {
+        let context = self;
         let now = context.clock.now();
-        if refreshed.catalogue.is_none_or(|at| now.duration_since(at) >= REFRESH) {
+        if refreshed.catalogue_due(now) {
+            refreshed.asked = Some(now);
             match catalogue::read(&context.cloud, &context.options.prices).await {
                 Ok(catalogue) => {
                     context.catalogue.store(Arc::new(catalogue));
@@ -194,20 +219,28 @@ impl Provisioner {
         if let Err(error) = class::reconcile(context, &state, &mut refreshed.classes).await {
             debug!(error = %format!("{error:#}"), "classes");
         }
-        if let Err(error) = pool::reconcile(context, &state).await {
-            debug!(error = %format!("{error:#}"), "pools");
-        }
-        if let Err(error) = request::reconcile(context, &state).await {
-            warn!(error = %format!("{error:#}"), "provisioning requests");
-        }
     }
 }
 
 #[derive(Debug, Default)]
 struct Refreshed {
     catalogue: Option<Timestamp>,
+    asked: Option<Timestamp>,
     failed: Option<Timestamp>,
     classes: BTreeMap<String, (Option<i64>, Timestamp)>,
+}
+
+impl Refreshed {
+    /// Whether anything is to be read.
+    fn due(&self, context: &Context, state: &crate::cluster::State) -> bool {
+        let now = context.clock.now();
+        self.catalogue_due(now) || class::due(state, &self.classes, now).next().is_some()
+    }
+
+    fn catalogue_due(&self, now: Timestamp) -> bool {
+        self.catalogue.is_none_or(|at| now.duration_since(at) >= REFRESH)
+            && self.asked.is_none_or(|at| now.duration_since(at) >= RETRY)
+    }
 }
 
 impl Context {

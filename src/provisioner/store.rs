@@ -24,11 +24,13 @@ pub(super) struct Held {
     logged: Option<String>,
     /// The status up to which events were published. `object` may be ahead by what is not written yet.
     published: NodeBatchStatus,
+    /// When EC2 was last asked whether the instances still live.
+    pub(super) looked: Option<Timestamp>,
 }
 
 impl Held {
     pub(super) fn new(object: NodeBatch) -> Self {
-        Self { published: object.status.clone().unwrap_or_default(), object, logged: None }
+        Self { published: object.status.clone().unwrap_or_default(), object, logged: None, looked: None }
     }
 
     pub(super) fn name(&self) -> String {

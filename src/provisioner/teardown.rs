@@ -8,8 +8,9 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use muster_api::crd::NodeBatchStatus;
 use muster_api::keys;
-use muster_core::cloud::{ErrorClass, InstanceState, Tags};
+use muster_core::cloud::{ErrorClass, InstanceState, TAG_ATTEMPT, Tags};
 use muster_core::names::InstanceId;
+use muster_core::snapshot::PromisedRoom;
 use serde_json::json;
 use tracing::info;
 
@@ -24,9 +25,14 @@ pub(super) async fn in_use(context: &Context, held: &mut Held, state: &State) ->
     let mut status = held.status();
     let now = context.clock.now();
     let busy = pods_on(state, &status);
-    let ended = owner_gone(held, state) || held.object.spec.gang_ref.is_none();
+    // A booking is used by whichever gang consumes it; what it was bought for may be gone without anybody minding.
+    let booked = held.object.spec.gang_ref.is_none();
+    let ended = if booked { !join::used_by_gang(held, state, &status) } else { owner_gone(held, state) };
     if !ended || busy > 0 {
-        let message = (ended && busy > 0).then(|| format!("its gang ended; waiting for {busy} pods to leave"));
+        let deleted = held.object.metadata.deletion_timestamp.is_some();
+        let message = (ended && busy > 0)
+            .then(|| format!("its gang ended; waiting for {busy} pods to leave"))
+            .or_else(|| deleted.then(|| "deleted: given back when its gang ends".to_owned()));
         if status.message != message {
             status.message = message;
             held.write(context, status).await?;
@@ -95,14 +101,24 @@ fn pods_on(state: &State, status: &NodeBatchStatus) -> usize {
 fn promised(state: &State, status: &NodeBatchStatus) -> bool {
     node_names(status)
         .iter()
-        .any(|node| state.snapshot.promises.get(*node).is_some_and(|promises| !promises.is_empty()))
+        .flat_map(|node| state.snapshot.promises.get(*node).into_iter().flatten())
+        // Whole nodes are promised to the owner of the batch, which no longer wants them.
+        .any(|promise| matches!(promise.room, PromisedRoom::Member(_)))
 }
 
 /// Keeps new pods away, waits for those there, terminates.
 pub(super) async fn draining(context: &Context, held: &mut Held, state: &State) -> anyhow::Result<Next> {
     let mut status = held.status();
     let now = context.clock.now();
-    taint(context, state, &status).await?;
+    if !taint(context, state, &status).await? {
+        // What was planned or bound here before the taint was seen must be seen as well.
+        return Ok(Next::At(later(now, 10)));
+    }
+    if promised(state, &status) {
+        status.message = Some("draining: waiting for a gang planned here to be planned elsewhere".to_owned());
+        held.write(context, status).await?;
+        return Ok(Next::At(later(now, 10)));
+    }
     let busy = pods_on(state, &status);
     if busy > 0 {
         status.message = Some(format!("draining: waiting for {busy} pods to leave"));
@@ -118,8 +134,10 @@ pub(super) async fn draining(context: &Context, held: &mut Held, state: &State) 
     Ok(Next::Now)
 }
 
-async fn taint(context: &Context, state: &State, status: &NodeBatchStatus) -> anyhow::Result<()> {
+/// Keeps new pods off the nodes. Whether all of them were seen so.
+async fn taint(context: &Context, state: &State, status: &NodeBatchStatus) -> anyhow::Result<bool> {
     let api: Api<NodeObject> = Api::all(context.client.clone());
+    let mut all = true;
     for name in node_names(status) {
         let tainted = state
             .snapshot
@@ -129,8 +147,12 @@ async fn taint(context: &Context, state: &State, status: &NodeBatchStatus) -> an
         if tainted {
             continue;
         }
+        all = false;
         let Some(node) = api.get_opt(name).await? else { continue };
         let mut taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+        if taints.iter().any(|taint| taint.key == keys::DISRUPTED) {
+            continue;
+        }
         taints.push(k8s_openapi::api::core::v1::Taint {
             key: keys::DISRUPTED.to_owned(),
             effect: "NoSchedule".to_owned(),
@@ -144,7 +166,7 @@ async fn taint(context: &Context, state: &State, status: &NodeBatchStatus) -> an
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(())
+    Ok(all)
 }
 
 /// Terminates every live instance of the batch, and of the sweep where one is given. The answer is how many were
@@ -191,16 +213,19 @@ pub(super) async fn terminate_all(
 pub(super) async fn terminating(context: &Context, held: &mut Held, state: &State) -> anyhow::Result<Next> {
     let mut status = held.status();
     let now = context.clock.now();
-    let left = terminate_all(context, &status, None).await?;
+    // By tags as well: what an attempt that counted as lost made after all goes with the batch.
+    let mut sweep = launch::tags(context, held, status.attempt).sweep();
+    sweep.remove(TAG_ATTEMPT);
+    let left = terminate_all(context, &status, Some(&sweep)).await?;
     if left > 0 {
         status.message = Some(format!("{left} instances still terminating"));
         held.write(context, status).await?;
-        return Ok(Next::At(later(now, 5)));
+        return Ok(Next::Pause(later(now, 5)));
     }
     if let Some(group) = status.placement_group.clone() {
         match context.cloud.delete_placement_group(&group).await {
             Ok(()) => {}
-            Err(error) if error.kind == ErrorClass::InUse => return Ok(Next::At(later(now, 5))),
+            Err(error) if error.kind == ErrorClass::InUse => return Ok(Next::Pause(later(now, 5))),
             Err(error) => return Err(error.into()),
         }
         status.placement_group = None;

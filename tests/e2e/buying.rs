@@ -4,87 +4,259 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Node;
-use kube::Api;
-use kube::api::{DeleteParams, ListParams};
+use k8s_openapi::api::core::v1::{Node, PodTemplate};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, ResourceExt};
 use muster::testbed::workloads::TestJob;
-use muster::testbed::{Stack, eventually, pools};
-use muster_api::crd::NodeBatch;
-use muster_ec2_sim::Scenario;
-use serde_json::{Value, json};
+use muster::testbed::{eventually, pools};
+use muster_api::crd::{EC2NodeClass, NodeBatch, NodePool, ProvisioningRequest, is_true};
+use muster_api::keys;
+use muster_ec2_sim::{Fault, FaultKind, Scenario};
+use serde_json::json;
 
-use crate::support::{DEADLINE, all_run, node_of, options, phase, stack, submit};
+use crate::cloud::{
+    batch_that, buying_stack, delete_job, everything_is_given_back, gang_job, goes_wrong, instances, invariants_hold,
+    journal, launched_fleets, node_names, phase_of, zone_of, zones,
+};
+use crate::support::{DEADLINE, all_run, leaves, no_errors, node_of, options, phase, says, stack, submit};
 
 /// EC2's minutes pass in seconds.
 const FACTOR: u32 = 20;
 
-async fn buying_stack(scenario: &Scenario) -> Option<Stack> {
-    let mut options = options().await?;
-    options.scenario = Some(serde_json::to_value(scenario).unwrap());
-    options.factor = FACTOR;
-    let stack = stack(options, "ml").await;
-    let (class, pool) = pools::p5("60s").unwrap();
-    pools::create(&stack.admin().unwrap(), &class, &pool).await.unwrap();
-    Some(stack)
-}
-
-fn train(members: u16) -> Job {
-    TestJob::new("train", members).gpus(8).pod_annotation("muster.dev/gang", "train").build()
-}
-
-/// Fleets in the journal that launched something.
-fn launched_fleets(journal: &[Value]) -> Vec<&Value> {
-    journal
-        .iter()
-        .filter(|entry| entry["operation"] == "CreateFleet" && entry["replayed"] == false)
-        .filter(|entry| {
-            let made = entry["resources"].as_array().into_iter().flatten();
-            made.filter_map(Value::as_str).any(|id| id.starts_with("i-"))
-        })
-        .collect()
-}
-
-async fn everything_is_given_back(stack: &Stack) {
-    let client = stack.admin().unwrap();
-    let (nodes, batches) = (Api::<Node>::all(client.clone()), Api::<NodeBatch>::all(client.clone()));
-    let (nodes, batches) = (&nodes, &batches);
-    eventually(DEADLINE, "no node and no batch to be left", || async move {
-        let left = nodes.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
-        let held = batches.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
-        if left == 0 && held.is_empty() {
-            return Ok(Some(()));
-        }
-        Err(format!("{left} nodes, batches {:?}", held.iter().map(|batch| &batch.status).collect::<Vec<_>>()))
-    })
-    .await
-    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
-}
-
-async fn invariants_hold(stack: &Stack) {
-    let invariants: Vec<Value> = stack.sim("/_sim/invariants").await.unwrap();
-    let broken: Vec<&Value> = invariants.iter().filter(|invariant| invariant["holds"] != true).collect();
-    assert!(broken.is_empty(), "broken: {broken:#?}");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gang_on_an_empty_cluster_is_bought_in_one_call_and_given_back_whole() {
-    let Some(stack) = buying_stack(&Scenario::demo()).await else { return };
-    let client = stack.admin().unwrap();
-    submit(&client, "ml", train(8)).await;
+    let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "60s").await else { return };
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
 
     let pods = all_run(&stack, "ml", "train", 8).await;
 
     let nodes: BTreeSet<String> = pods.iter().filter_map(node_of).collect();
     assert_eq!(nodes.len(), 8);
-    let journal: Vec<Value> = stack.sim("/_sim/journal").await.unwrap();
-    assert_eq!(launched_fleets(&journal).len(), 1, "one call");
+    assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1, "one call");
     phase(&stack, "ml", "train", "Bound").await;
-
-    let jobs: Api<Job> = Api::namespaced(client, "ml");
-    jobs.delete("train", &DeleteParams::background()).await.unwrap();
+    delete_job(&stack, "train").await;
     everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_zone_with_room_for_five_of_eight_is_left_untouched_and_the_next_zone_serves() {
+    let Some(stack) = buying_stack(&zones([5, 8, 8]), FACTOR, "1s").await else { return };
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
+
+    all_run(&stack, "ml", "train", 8).await;
+
+    let journal = journal(&stack, 0).await;
+    let fleets: Vec<_> = journal.iter().filter(|entry| entry["operation"] == "CreateFleet").collect();
+    let asked: Vec<Option<char>> = fleets.iter().map(|fleet| zone_of(fleet)).collect();
+    assert_eq!(asked, [Some('a'), Some('b')], "zone by zone");
+    assert!(instances(fleets[0]).is_empty(), "nothing was launched where only five fit");
+    assert_eq!(instances(fleets[1]).len(), 8);
+    delete_job(&stack, "train").await;
+    everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fleet_of_seven_instead_of_eight_is_rolled_back_to_zero_before_the_next_candidate() {
+    let Some(stack) = buying_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
+    goes_wrong(&stack, &Fault::of(FaultKind::Violating { launch: 7 }).on("CreateFleet").times(1)).await;
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
+
+    let pods = all_run(&stack, "ml", "train", 8).await;
+
+    assert_eq!(pods.iter().filter_map(node_of).collect::<BTreeSet<_>>().len(), 8);
+    let journal = journal(&stack, 0).await;
+    let fleets = launched_fleets(&journal);
+    let sizes: Vec<usize> = fleets.iter().map(|fleet| instances(fleet).len()).collect();
+    assert_eq!(sizes, [7, 8]);
+    let seven: BTreeSet<&str> = instances(fleets[0]).into_iter().collect();
+    let ended = journal.iter().find(|entry| entry["operation"] == "TerminateInstances").unwrap();
+    assert_eq!(instances(ended).into_iter().collect::<BTreeSet<_>>(), seven, "all seven, in one call");
+    assert!(ended["number"].as_u64() < fleets[1]["number"].as_u64(), "before the next launch");
     invariants_hold(&stack).await;
-    let state: Value = stack.sim("/_sim/state").await.unwrap();
-    assert_eq!(state["placementGroups"], json!([]), "the group is deleted");
+    delete_job(&stack, "train").await;
+    everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_launch_whose_answer_is_lost_is_found_and_used_and_never_made_twice() {
+    let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+    for (name, kind) in [("cut", FaultKind::LostResponse), ("failed", FaultKind::LostAsServerError)] {
+        let before = journal(&stack, 0).await.len();
+        goes_wrong(&stack, &Fault::of(kind).on("CreateFleet").times(1)).await;
+        submit(&stack.admin().unwrap(), "ml", gang_job(name, 8)).await;
+
+        all_run(&stack, "ml", name, 8).await;
+
+        let journal = journal(&stack, before).await;
+        assert_eq!(launched_fleets(&journal).len(), 1, "{name}: one launch");
+        assert!(journal.iter().any(|entry| entry["lost"] == true), "{name}: the answer was lost");
+        let ended = journal.iter().filter(|entry| entry["operation"] == "TerminateInstances").count();
+        assert_eq!(ended, 0, "{name}: nothing was thrown away");
+        delete_job(&stack, name).await;
+        everything_is_given_back(&stack).await;
+    }
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gang_waits_out_a_drought_with_a_reason_and_runs_when_capacity_appears() {
+    let Some(stack) = buying_stack(&zones([1, 2, 3]), 60, "1s").await else { return };
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
+
+    says(&stack, "ml", "train", "InsufficientInstanceCapacity").await;
+    says(&stack, "ml", "train", "next try in").await;
+    let asked = journal(&stack, 0).await;
+    assert!(launched_fleets(&asked).is_empty());
+    let more = json!({"type": "p5.48xlarge", "zone": "us-east-1b", "add": 6});
+    stack.sim_post("/_sim/pools", &more).await.unwrap();
+
+    all_run(&stack, "ml", "train", 8).await;
+    let journal = journal(&stack, 0).await;
+    assert_eq!(launched_fleets(&journal).len(), 1);
+    delete_job(&stack, "train").await;
+    everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provisioning_request_books_nodes_that_the_job_that_names_it_runs_on() {
+    let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+    let client = stack.admin().unwrap();
+    let template = TestJob::new("shape", 8).gpus(8).build().spec.unwrap().template;
+    let template: PodTemplate =
+        serde_json::from_value(json!({"metadata": {"name": "shape"}, "template": template})).unwrap();
+    Api::<PodTemplate>::namespaced(client.clone(), "ml").create(&PostParams::default(), &template).await.unwrap();
+    let request: ProvisioningRequest = serde_json::from_value(json!({
+        "apiVersion": "autoscaling.x-k8s.io/v1",
+        "kind": "ProvisioningRequest",
+        "metadata": {"name": "book"},
+        "spec": {
+            "provisioningClassName": "atomic.muster.dev",
+            "podSets": [{"podTemplateRef": {"name": "shape"}, "count": 8}],
+        },
+    }))
+    .unwrap();
+    let requests = &Api::<ProvisioningRequest>::namespaced(client.clone(), "ml");
+    let uid = requests.create(&PostParams::default(), &request).await.unwrap().uid().unwrap();
+
+    let booked = eventually(DEADLINE, "the request to be provisioned", || async move {
+        let seen = requests.get("book").await.map_err(|error| error.to_string())?;
+        let status = seen.status.unwrap_or_default();
+        if is_true(&status.conditions, "Provisioned") { Ok(Some(status)) } else { Err(format!("{status:?}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+
+    let details = &booked.provisioning_class_details;
+    assert_eq!(details["BookingUID"], uid);
+    assert_eq!(details["InstanceType"], "p5.48xlarge");
+    assert_eq!(details["NodePool"], "h100");
+    let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(nodes.len(), 8);
+    for node in &nodes {
+        let taints = node.spec.clone().unwrap_or_default().taints.unwrap_or_default();
+        let pending = taints.iter().find(|taint| taint.key == keys::GANG_PENDING).unwrap();
+        assert_eq!(pending.value.as_deref(), Some(uid.as_str()), "booked for the request");
+    }
+    let names = node_names(&stack).await;
+    let job = TestJob::new("train", 8)
+        .gpus(8)
+        .pod_annotation("muster.dev/gang", "train")
+        .pod_annotation(keys::CONSUME_PROVISIONING_REQUEST, "book")
+        .build();
+    submit(&client, "ml", job).await;
+
+    let pods = all_run(&stack, "ml", "train", 8).await;
+
+    assert_eq!(pods.iter().filter_map(node_of).collect::<BTreeSet<_>>(), names, "exactly the booked nodes");
+    assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1, "nothing else is bought");
+    batch_that(&stack, "the batch to be in use", |batch| phase_of(batch) == "InUse").await;
+    delete_job(&stack, "train").await;
+    everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_deleted_while_its_nodes_are_launched_leaves_nothing() {
+    let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+    // The answer takes its time, so that the Job is deleted while the call is under way.
+    goes_wrong(&stack, &Fault::of(FaultKind::Delay { real_millis: 1_500 }).on("CreateFleet").times(1)).await;
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
+    batch_that(&stack, "a batch to be launching", |batch| {
+        let attempt = batch.status.as_ref().and_then(|status| status.attempts.last());
+        attempt.is_some_and(|attempt| attempt.parameters.is_some())
+    })
+    .await;
+
+    delete_job(&stack, "train").await;
+
+    everything_is_given_back(&stack).await;
+    assert!(launched_fleets(&journal(&stack, 0).await).len() <= 1);
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_batch_gives_everything_back_at_once_if_idle_and_after_its_gang_if_in_use() {
+    let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "Never").await else { return };
+    let api = Api::<NodeBatch>::all(stack.admin().unwrap());
+    submit(&stack.admin().unwrap(), "ml", gang_job("first", 8)).await;
+    all_run(&stack, "ml", "first", 8).await;
+    delete_job(&stack, "first").await;
+    let idle = batch_that(&stack, "the batch to be idle", |batch| phase_of(batch) == "Idle").await;
+    api.delete(&idle.name_any(), &DeleteParams::default()).await.unwrap();
+    everything_is_given_back(&stack).await;
+
+    submit(&stack.admin().unwrap(), "ml", gang_job("second", 8)).await;
+    all_run(&stack, "ml", "second", 8).await;
+    let used = batch_that(&stack, "the batch to be in use", |batch| phase_of(batch) == "InUse").await;
+    api.delete(&used.name_any(), &DeleteParams::default()).await.unwrap();
+    batch_that(&stack, "the deleted batch to say that it waits", |batch| {
+        batch
+            .status
+            .as_ref()
+            .and_then(|status| status.message.as_deref())
+            .is_some_and(|said| said.contains("when its gang ends"))
+    })
+    .await;
+    all_run(&stack, "ml", "second", 8).await;
+    delete_job(&stack, "second").await;
+    everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unreachable_ec2_is_said_in_pool_and_class_and_gangs_on_existing_nodes_still_run() {
+    let Some(mut options) = options().await else { return };
+    // Nobody listens on the discard port of the loopback address.
+    options.config = json!({"ec2": {"region": "us-east-1", "endpointUrl": "http://127.0.0.1:9"}});
+    let stack = stack(options, "ml").await;
+    let client = stack.admin().unwrap();
+    let (class, pool) = pools::p5("1s").unwrap();
+    pools::create(&client, &class, &pool).await.unwrap();
+    stack.create_nodes(leaves(&["a", "b"], 2)).await.unwrap();
+
+    submit(&client, "ml", gang_job("here", 4)).await;
+    all_run(&stack, "ml", "here", 4).await;
+    submit(&client, "ml", gang_job("nowhere", 4)).await;
+    says(&stack, "ml", "nowhere", "no NodePool is ready to buy nodes").await;
+
+    let (classes, node_pools) = (&Api::<EC2NodeClass>::all(client.clone()), &Api::<NodePool>::all(client.clone()));
+    let (class, pool) = eventually(DEADLINE, "class and pool to say what is wrong", || async move {
+        let class = classes.get("gpu").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        let pool = node_pools.get("h100").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        let class = class.conditions.into_iter().find(|condition| condition.type_ == "Ready");
+        let pool = pool.conditions.into_iter().find(|condition| condition.type_ == "Ready");
+        match (class, pool) {
+            (Some(class), Some(pool)) if pool.message.contains("subnetSelectorTerms") => Ok(Some((class, pool))),
+            seen => Err(format!("{seen:?}")),
+        }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    assert_eq!((class.status.as_str(), class.reason.as_str()), ("False", "Unreachable"));
+    assert_eq!((pool.status.as_str(), pool.reason.as_str()), ("False", "NodeClassNotReady"));
+    no_errors(&stack);
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use muster::testbed::nodes::TestNode;
-use muster::testbed::{Binaries, Stack, StackOptions, binaries, eventually};
+use muster::testbed::{Binaries, Component, Stack, StackOptions, binaries, eventually};
 use muster_api::crd::Gang;
 
 /// Longest wait for anything that should come.
@@ -140,4 +140,14 @@ pub(crate) async fn says(stack: &Stack, namespace: &str, name: &str, text: &str)
     })
     .await
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+}
+
+/// Looks that `muster serve` wrote no line of level ERROR and did not panic, over all its restarts.
+pub(crate) fn no_errors(stack: &Stack) {
+    let log = std::fs::read_to_string(stack.cluster.log(Component::Muster(0))).unwrap_or_default();
+    let wrong: Vec<&str> = log
+        .lines()
+        .filter(|line| line.split_whitespace().nth(1) == Some("ERROR") || line.contains("panicked at"))
+        .collect();
+    assert!(wrong.is_empty(), "muster serve reports errors:\n{}", wrong.join("\n"));
 }

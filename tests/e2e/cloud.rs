@@ -1,0 +1,145 @@
+//! What suites that buy share: stacks with a simulated EC2, what it was asked, and that nothing is left.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
+use muster::testbed::workloads::TestJob;
+use muster::testbed::{Stack, eventually, pools};
+use muster_api::crd::NodeBatch;
+use muster_ec2_sim::{Fault, Market, Scenario};
+use serde_json::{Value, json};
+
+use crate::support::{DEADLINE, options, stack};
+
+/// A stack that buys p5.48xlarge from `scenario`, with EC2's time `factor` times as fast and the namespace `ml`.
+pub(crate) async fn buying_stack(scenario: &Scenario, factor: u32, consolidate_after: &str) -> Option<Stack> {
+    let mut options = options().await?;
+    options.scenario = Some(serde_json::to_value(scenario).unwrap());
+    options.factor = factor;
+    // A process that was killed takes its lease back at once.
+    options.config = json!({"lease": {"duration": "2s", "grace": "1s"}});
+    let stack = stack(options, "ml").await;
+    let (class, pool) = pools::p5(consolidate_after).unwrap();
+    pools::create(&stack.admin().unwrap(), &class, &pool).await.unwrap();
+    Some(stack)
+}
+
+/// One leaf of p5.48xlarge in each of the zones a, b and c, with this many hosts.
+pub(crate) fn zones(hosts: [u32; 3]) -> Scenario {
+    ["us-east-1a", "us-east-1b", "us-east-1c"]
+        .into_iter()
+        .zip(hosts)
+        .fold(Scenario::default(), |scenario, (zone, n)| {
+            scenario.with_pool("p5.48xlarge", zone, Market::OnDemand, 1, 1, n)
+        })
+}
+
+/// A gang of whole nodes named like its Job.
+pub(crate) fn gang_job(name: &str, members: u16) -> Job {
+    TestJob::new(name, members).gpus(8).pod_annotation("muster.dev/gang", name).build()
+}
+
+/// From now on something goes wrong.
+pub(crate) async fn goes_wrong(stack: &Stack, fault: &Fault) {
+    stack.sim_post("/_sim/faults", &serde_json::to_value(fault).unwrap()).await.unwrap();
+}
+
+/// The journal from its `from`-th entry.
+pub(crate) async fn journal(stack: &Stack, from: usize) -> Vec<Value> {
+    stack.sim(&format!("/_sim/journal?from={from}")).await.unwrap()
+}
+
+/// Ids of instances that an entry made or ended.
+pub(crate) fn instances(entry: &Value) -> Vec<&str> {
+    let made = entry["resources"].as_array().into_iter().flatten();
+    made.filter_map(Value::as_str).filter(|id| id.starts_with("i-")).collect()
+}
+
+/// Fleets in the journal that launched something.
+pub(crate) fn launched_fleets(journal: &[Value]) -> Vec<&Value> {
+    journal
+        .iter()
+        .filter(|entry| entry["operation"] == "CreateFleet" && entry["replayed"] == false)
+        .filter(|entry| !instances(entry).is_empty())
+        .collect()
+}
+
+/// Zone asked for by a CreateFleet, through its subnet: the last letter of a subnet's id is that of its zone.
+pub(crate) fn zone_of(fleet: &Value) -> Option<char> {
+    fleet["parameters"]
+        .as_object()?
+        .iter()
+        .find(|(name, _)| name.ends_with("SubnetId"))
+        .and_then(|(_, subnet)| subnet.as_str()?.chars().last())
+}
+
+/// The NodeBatches by name.
+pub(crate) async fn batches(stack: &Stack) -> BTreeMap<String, NodeBatch> {
+    let batches = Api::<NodeBatch>::all(stack.admin().unwrap()).list(&ListParams::default()).await.unwrap();
+    batches.into_iter().map(|batch| (batch.name_any(), batch)).collect()
+}
+
+/// Waits until one NodeBatch satisfies `is`.
+pub(crate) async fn batch_that(stack: &Stack, what: &str, is: impl Fn(&NodeBatch) -> bool) -> NodeBatch {
+    let is = &is;
+    eventually(DEADLINE, what, || async move {
+        let batches = batches(stack).await;
+        match batches.values().find(|batch| is(batch)) {
+            Some(batch) => Ok(Some(batch.clone())),
+            None => Err(format!("there are {:?}", batches.values().map(|batch| &batch.status).collect::<Vec<_>>())),
+        }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)))
+}
+
+/// Phase of a NodeBatch.
+pub(crate) fn phase_of(batch: &NodeBatch) -> &str {
+    batch.status.as_ref().map(|status| status.phase.as_str()).unwrap_or_default()
+}
+
+/// Deletes a Job with its pods.
+pub(crate) async fn delete_job(stack: &Stack, name: &str) {
+    let jobs: Api<Job> = Api::namespaced(stack.admin().unwrap(), "ml");
+    jobs.delete(name, &DeleteParams::background()).await.unwrap();
+}
+
+/// Waits until neither nodes nor batches are left, then looks that EC2 has nothing of ours either.
+pub(crate) async fn everything_is_given_back(stack: &Stack) {
+    let client = stack.admin().unwrap();
+    let nodes = &Api::<Node>::all(client);
+    eventually(DEADLINE, "no node and no batch to be left", || async move {
+        let left = nodes.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
+        let held = batches(stack).await;
+        if left == 0 && held.is_empty() {
+            return Ok(Some(()));
+        }
+        Err(format!("{left} nodes, batches {:?}", held.values().map(|batch| &batch.status).collect::<Vec<_>>()))
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    let state: Value = stack.sim("/_sim/state").await.unwrap();
+    assert_eq!(state["placementGroups"], json!([]), "the group is deleted");
+    assert_eq!(state["launchTemplates"], json!([]), "the templates are deleted");
+    let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
+    assert!(live.is_empty(), "live instances: {live:#?}");
+    invariants_hold(stack).await;
+}
+
+/// Nothing that EC2 was asked breaks an invariant, and none of those meant for rest: call it at rest.
+pub(crate) async fn invariants_hold(stack: &Stack) {
+    let invariants: Vec<Value> = stack.sim("/_sim/invariants").await.unwrap();
+    let broken: Vec<&Value> = invariants.iter().filter(|invariant| invariant["holds"] != true).collect();
+    assert!(broken.is_empty(), "broken: {broken:#?}\n{}", stack.cluster.report(60));
+}
+
+/// Names of all nodes.
+pub(crate) async fn node_names(stack: &Stack) -> BTreeSet<String> {
+    let nodes = Api::<Node>::all(stack.admin().unwrap()).list(&ListParams::default()).await.unwrap();
+    nodes.iter().map(ResourceExt::name_any).collect()
+}
