@@ -408,14 +408,18 @@ async fn write_status(
     Ok(())
 }
 
-/// Micro-dollars as dollars with six places.
+/// Micro-dollars as dollars with two to six places: nothing is rounded, and nobody reads zeros.
 pub(super) fn dollars(micros: u64) -> String {
-    format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
+    let mut fraction = format!("{:06}", micros % 1_000_000);
+    while fraction.len() > 2 && fraction.ends_with('0') {
+        fraction.pop();
+    }
+    format!("{}.{fraction}", micros / 1_000_000)
 }
 
 fn micros(dollars: &str) -> Option<u64> {
     let (whole, fraction) = dollars.split_once('.')?;
-    let fraction: u64 = fraction.get(..6)?.parse().ok()?;
+    let fraction: u64 = format!("{fraction:0<6}").get(..6)?.parse().ok()?;
     whole.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(fraction)
 }
 
@@ -424,8 +428,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dollars_have_six_places_and_are_read_back_exactly() {
-        assert_eq!(dollars(440_320_000), "440.320000");
+    fn dollars_have_two_to_six_places_and_are_read_back_exactly() {
+        assert_eq!(dollars(440_320_000), "440.32");
+        assert_eq!(dollars(1), "0.000001");
+        assert_eq!(micros("440.32"), Some(440_320_000));
         assert_eq!(micros("440.320000"), Some(440_320_000));
         assert_eq!(micros("0.000001"), Some(1));
     }

@@ -185,8 +185,8 @@ pub(super) fn end(evidence: &Evidence, summary: &Summary) -> anyhow::Result<Vec<
         lines.push(format!("  {gang}: billed {}", dollars(bill.billed_micro_usd)));
         if bill.stranded_instances > 0 {
             lines.push(format!(
-                "    of which {} for {} instances of attempts that were rolled back; EC2 bills from running on, and had \
-                 it billed from the launch on, {}",
+                "    of which {} for {} instances that were rolled back: EC2 bills from `running` on; \
+                 from the launch on it would be {}",
                 dollars(bill.stranded_micro_usd),
                 bill.stranded_instances,
                 dollars(bill.stranded_held_micro_usd)

@@ -136,7 +136,7 @@ pub struct NodeBatchStatus {
     /// Launch templates of ours, from the moment they are intended until they are deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub launch_templates: Vec<String>,
-    /// Dollars per hour of the whole batch, six places.
+    /// Dollars per hour of the whole batch, two to six places.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_per_hour: Option<String>,
     /// One sentence: what it waits for.

@@ -258,7 +258,7 @@ pub struct NodePoolStatus {
     /// Live batches.
     #[serde(default)]
     pub batches: u32,
-    /// Dollars per hour of live batches, six places.
+    /// Dollars per hour of live batches, two to six places.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_per_hour: Option<String>,
     /// Conditions: ValidationSucceeded, NodeClassReady, Ready.

@@ -253,13 +253,17 @@ fn distinct_nodes(places: &[GangPlace]) -> usize {
     places.iter().map(|place| &place.node).collect::<std::collections::BTreeSet<_>>().len()
 }
 
-/// Domains used per level for people: `1 zone, 2 network-node-layer-3, 8 hostname`.
+/// Domains used per level for people: `1 zone, 2 layer-3, 8 host`. It is a column beside others, so names are short.
 #[must_use]
 pub fn level_summary(levels: &[LevelUse]) -> String {
     levels
         .iter()
         .filter(|level| level.used > 0)
-        .map(|level| format!("{} {}", level.used, level.key.rsplit('/').next().unwrap_or_default()))
+        .map(|level| {
+            let name = level.key.rsplit('/').next().unwrap_or_default();
+            let name = name.strip_prefix("network-node-").unwrap_or(name);
+            format!("{} {}", level.used, if name == "hostname" { "host" } else { name })
+        })
         .collect::<Vec<_>>()
         .join(", ")
 }
