@@ -6,4 +6,5 @@ mod fits;
 mod support;
 
 mod buying;
+mod crash;
 mod existing_nodes;
