@@ -11,6 +11,7 @@ use muster::testbed::workloads::TestJob;
 use muster::testbed::{eventually, pools};
 use muster_api::crd::{EC2NodeClass, NodeBatch, NodePool, ProvisioningRequest, is_true};
 use muster_api::keys;
+use muster_ec2_sim::choices::Replay;
 use muster_ec2_sim::{Fault, FaultKind, Scenario};
 use serde_json::json;
 
@@ -98,6 +99,24 @@ async fn a_launch_whose_answer_is_lost_is_found_and_used_and_never_made_twice() 
         delete_job(&stack, name).await;
         everything_is_given_back(&stack).await;
     }
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instances_of_a_lost_answer_that_show_late_are_waited_for_and_not_bought_again() {
+    let mut scenario = Scenario::demo();
+    // The token tells nothing, so only the sweep by tags finds what was launched, once EC2 shows it.
+    scenario.choices.replay = Replay::WithoutIds;
+    let Some(stack) = buying_stack(&scenario, FACTOR, "1s").await else { return };
+    goes_wrong(&stack, &Fault::of(FaultKind::LostResponse).on("CreateFleet").times(1)).await;
+    goes_wrong(&stack, &Fault::of(FaultKind::Invisible { seconds: 10.0 }).times(1)).await;
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
+
+    all_run(&stack, "ml", "train", 8).await;
+
+    assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1, "one launch");
+    delete_job(&stack, "train").await;
+    everything_is_given_back(&stack).await;
     no_errors(&stack);
 }
 

@@ -22,8 +22,12 @@ pub(super) fn files() -> BTreeMap<String, String> {
             let entry = entry.unwrap();
             let kind = entry.file_type().unwrap();
             let name = entry.file_name();
+            if name == ".git" {
+                // A folder, or in a second work tree a file that names one.
+                continue;
+            }
             if kind.is_dir() {
-                if name != ".git" && name != "target" {
+                if name != "target" {
                     folders.push(entry.path());
                 }
             } else if kind.is_file() {

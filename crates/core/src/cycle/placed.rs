@@ -31,8 +31,16 @@ impl Working<'_> {
             // A member was deleted: its place stays promised to the pod that comes in its stead, until the plan
             // expires.
             Err(error) => {
-                self.refill(gang, recognised, members, next);
+                let refilled = self.refill(gang, recognised, members, next);
                 next.waiting = waiting::kept(&error);
+                if refilled {
+                    return None;
+                }
+                // The others go on: they stand at the barrier, which cannot close without the missing ones.
+                if gang.phase == Some(Phase::Planned) {
+                    return self.settle(gang, members, age, next, pass);
+                }
+                self.release(gang, recognised, members, pass);
                 self.wake(pass, gang.since, self.world.settings.expiry);
                 return None;
             }
@@ -65,20 +73,32 @@ impl Working<'_> {
             return waiting::does_not_fit(gang, next, report.refusal.as_ref());
         }
         if gang.phase == Some(Phase::Planned) {
-            if age < self.world.settings.settle {
-                self.wake(pass, gang.since, self.world.settings.settle);
-                return None;
-            }
-            next.phase = Some(Phase::Released);
-            return Some(GangEvent {
-                reason: "Released",
-                message: format!("{} members sent to the scheduler (epoch {})", members.len(), gang.epoch),
-                warning: false,
-            });
+            return self.settle(gang, members, age, next, pass);
         }
         self.release(gang, recognised, members, pass);
         self.wake(pass, gang.since, self.world.settings.expiry);
         None
+    }
+
+    /// Waits until every replica protects the promise, then lets the members go.
+    fn settle(
+        &self,
+        gang: &Gang,
+        members: &[Arc<Pod>],
+        age: SignedDuration,
+        next: &mut Gang,
+        pass: &mut Pass,
+    ) -> Option<GangEvent> {
+        if age < self.world.settings.settle {
+            self.wake(pass, gang.since, self.world.settings.settle);
+            return None;
+        }
+        next.phase = Some(Phase::Released);
+        Some(GangEvent {
+            reason: "Released",
+            message: format!("{} members sent to the scheduler (epoch {})", members.len(), gang.epoch),
+            warning: false,
+        })
     }
 
     pub(super) fn committed(
@@ -95,11 +115,7 @@ impl Working<'_> {
                 next.levels.clone_from(&gang.levels);
                 next.phase = Some(Phase::Finished);
                 next.waiting = None;
-                return Some(GangEvent {
-                    reason: "Finished",
-                    message: "all members ended".to_owned(),
-                    warning: false,
-                });
+                return Some(GangEvent { reason: "Finished", message: "all members ended".to_owned(), warning: false });
             }
             // All are being deleted: whoever does that to the whole gang has lost no member.
             return None;

@@ -1,0 +1,266 @@
+//! `muster serve` killed before and after its external calls: whatever was done and not written down is found again,
+//! and nothing is done twice.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt};
+use muster::step::Step;
+use muster::testbed::workloads::TestPod;
+use muster::testbed::{Component, Stack, eventually};
+use muster_ec2_sim::Scenario;
+use serde_json::json;
+
+use crate::cloud::{buying_stack, delete_job, everything_is_given_back, gang_job, journal, launched_fleets};
+use crate::support::{
+    DEADLINE, all_run, gangs, leaves, members, no_errors, node_of, options, phase, runs, stack, submit,
+};
+
+/// A place to die: the n-th time a step is reached, before or after its call.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    step: Step,
+    when: &'static str,
+    count: u32,
+}
+
+const fn before(step: Step, count: u32) -> Point {
+    Point { step, when: "before", count }
+}
+
+const fn after(step: Step, count: u32) -> Point {
+    Point { step, when: "after", count }
+}
+
+/// On the way of a gang of eight to existing nodes.
+const PLACING: [Point; 13] = [
+    before(Step::CreateGang, 1),
+    after(Step::CreateGang, 1),
+    // The first status: the plan.
+    before(Step::WriteGang, 1),
+    after(Step::WriteGang, 1),
+    // The second: the release.
+    after(Step::WriteGang, 2),
+    after(Step::HintPod, 4),
+    after(Step::ReleasePod, 4),
+    // All stand at the barrier.
+    before(Step::CommitGang, 1),
+    after(Step::CommitGang, 1),
+    before(Step::BindPod, 1),
+    after(Step::BindPod, 4),
+    after(Step::BindPod, 8),
+    // The last: `Bound`.
+    before(Step::WriteGang, 3),
+];
+
+/// While nodes are bought for a gang, and while they are given back: one of each in one life of a batch.
+const BUYING: [(Point, Point); 8] = [
+    (after(Step::CreateBatch, 1), before(Step::TerminateInstances, 1)),
+    (after(Step::WriteBatch, 1), after(Step::TerminateInstances, 1)),
+    (after(Step::CreatePlacementGroup, 1), before(Step::DeletePlacementGroup, 1)),
+    (after(Step::CreateLaunchTemplate, 1), after(Step::DeletePlacementGroup, 1)),
+    (before(Step::CreateFleet, 1), before(Step::DeleteLaunchTemplate, 1)),
+    (after(Step::CreateFleet, 1), after(Step::DeleteLaunchTemplate, 1)),
+    // The status that would name the instances is the fourth: candidate, template, parameters, outcome.
+    (before(Step::WriteBatch, 4), after(Step::EditBatch, 1)),
+    (after(Step::EditNode, 3), before(Step::EditBatch, 2)),
+];
+
+/// Crash points of their own tests.
+const OTHERS: [Step; 3] = [Step::UngatePod, Step::DeleteGang, Step::WriteStatus];
+
+async fn restart(stack: &Stack, point: Option<Point>) {
+    stack.kill_muster().unwrap();
+    match point {
+        // It may die before it is ready.
+        Some(point) => {
+            let armed = format!("{}:{}:{}", point.step.as_str(), point.when, point.count);
+            stack.spawn_muster(&[("MUSTER_CRASH", armed.as_str())]).unwrap();
+        }
+        None => stack.start_muster(&[]).await.unwrap(),
+    }
+}
+
+async fn dies(stack: &Stack, point: Point) {
+    eventually(DEADLINE, format!("muster serve to die at {point:?}"), || async move {
+        Ok::<_, String>(stack.cluster.exit_status(Component::Muster(0)))
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+}
+
+/// Waits until no gang of the namespace is left, and so no promise.
+async fn no_gang_is_left(stack: &Stack) {
+    let client = &stack.admin().unwrap();
+    eventually(DEADLINE, "no gang to be left", || async move {
+        let left: Vec<String> = gangs(client, "ml").await.iter().map(ResourceExt::name_any).collect();
+        if left.is_empty() { Ok(Some(())) } else { Err(format!("{left:?}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+}
+
+#[test]
+fn every_step_has_a_crash_point() {
+    let covered: BTreeSet<Step> = PLACING
+        .iter()
+        .chain(BUYING.iter().flat_map(|(buying, leaving)| [buying, leaving]))
+        .map(|point| point.step)
+        .chain(OTHERS)
+        .collect();
+    let missing: Vec<&str> = Step::ALL.into_iter().filter(|step| !covered.contains(step)).map(Step::as_str).collect();
+    assert!(missing.is_empty(), "steps without a crash point: {missing:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gang_runs_whole_wherever_the_process_was_killed_on_its_way_to_the_nodes() {
+    let Some(mut options) = options().await else { return };
+    options.config = json!({"lease": {"duration": "2s", "grace": "1s"}});
+    let stack = stack(options, "ml").await;
+    stack.create_nodes(leaves(&["a", "b", "c", "d"], 2)).await.unwrap();
+    let client = stack.admin().unwrap();
+    for (number, point) in PLACING.into_iter().enumerate() {
+        let name = format!("train{number:02}");
+        restart(&stack, Some(point)).await;
+        submit(&client, "ml", gang_job(&name, 8)).await;
+        dies(&stack, point).await;
+        let bound = members(&client, "ml", &name).await.iter().filter(|pod| node_of(pod).is_some()).count();
+        let committed = matches!(point.step, Step::BindPod)
+            || (point.step, point.when, point.count) == (Step::WriteGang, "before", 3);
+        assert!(committed || bound == 0, "{point:?}: {bound} members bound before the commit point");
+
+        restart(&stack, None).await;
+
+        let pods = all_run(&stack, "ml", &name, 8).await;
+        let nodes: BTreeSet<String> = pods.iter().filter_map(node_of).collect();
+        assert_eq!(nodes.len(), 8, "{point:?}: a node each");
+        phase(&stack, "ml", &name, "Bound").await;
+        delete_job(&stack, &name).await;
+        no_gang_is_left(&stack).await;
+    }
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_is_launched_once_and_given_back_whole_wherever_the_process_was_killed() {
+    let Some(stack) = buying_stack(&Scenario::demo(), 40, "1s").await else { return };
+    let client = stack.admin().unwrap();
+    for (number, (buying, leaving)) in BUYING.into_iter().enumerate() {
+        let name = format!("train{number:02}");
+        let from = journal(&stack, 0).await.len();
+        restart(&stack, Some(buying)).await;
+        submit(&client, "ml", gang_job(&name, 8)).await;
+        dies(&stack, buying).await;
+
+        restart(&stack, None).await;
+
+        all_run(&stack, "ml", &name, 8).await;
+        phase(&stack, "ml", &name, "Bound").await;
+        let entries = journal(&stack, from).await;
+        assert_eq!(launched_fleets(&entries).len(), 1, "{buying:?}: one launch\n{}", stack.cluster.report(60));
+        let ended = entries.iter().filter(|entry| entry["operation"] == "TerminateInstances").count();
+        assert_eq!(ended, 0, "{buying:?}: nothing was thrown away");
+
+        restart(&stack, Some(leaving)).await;
+        delete_job(&stack, &name).await;
+        dies(&stack, leaving).await;
+        restart(&stack, None).await;
+        everything_is_given_back(&stack).await;
+        no_gang_is_left(&stack).await;
+    }
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_deleted_while_the_process_is_down_in_mid_launch_leaves_nothing() {
+    let Some(stack) = buying_stack(&Scenario::demo(), 40, "1s").await else { return };
+    let client = stack.admin().unwrap();
+    let points =
+        [after(Step::CreatePlacementGroup, 1), after(Step::CreateLaunchTemplate, 1), after(Step::CreateFleet, 1)];
+    for (number, point) in points.into_iter().enumerate() {
+        let name = format!("train{number:02}");
+        restart(&stack, Some(point)).await;
+        submit(&client, "ml", gang_job(&name, 8)).await;
+        dies(&stack, point).await;
+        delete_job(&stack, &name).await;
+        no_gang_is_left(&stack).await;
+
+        restart(&stack, None).await;
+
+        everything_is_given_back(&stack).await;
+    }
+    let journal = journal(&stack, 0).await;
+    assert_eq!(launched_fleets(&journal).len(), 1, "only the fleet that was under way");
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_of_no_gang_and_gangs_of_no_owner_survive_a_crash() {
+    let Some(mut options) = options().await else { return };
+    options.config = json!({"lease": {"duration": "2s", "grace": "1s"}});
+    let stack = stack(options, "ml").await;
+    stack.create_nodes(leaves(&["a"], 2)).await.unwrap();
+    let client = stack.admin().unwrap();
+    let pods = &Api::<Pod>::namespaced(client.clone(), "ml");
+    let run = |names: BTreeSet<&'static str>| async move {
+        eventually(DEADLINE, format!("{names:?} to run"), || async {
+            let mut running = BTreeMap::new();
+            for name in &names {
+                let pod = pods.get(name).await.map_err(|error| error.to_string())?;
+                running.insert(*name, runs(&pod));
+            }
+            if running.values().all(|runs| *runs) { Ok(Some(())) } else { Err(format!("{running:?}")) }
+        })
+        .await
+    };
+
+    for point in [before(Step::UngatePod, 1), after(Step::UngatePod, 1)] {
+        restart(&stack, Some(point)).await;
+        let gated = TestPod::new("single").gate("muster.dev/gang").build();
+        pods.create(&PostParams::default(), &gated).await.unwrap();
+        dies(&stack, point).await;
+        restart(&stack, None).await;
+        run(BTreeSet::from(["single"])).await.unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+        pods.delete("single", &DeleteParams::default().grace_period(0)).await.unwrap();
+    }
+
+    for point in [before(Step::DeleteGang, 1), after(Step::DeleteGang, 1)] {
+        let names = ["pair-0", "pair-1"];
+        for name in names {
+            let pod = TestPod::new(name)
+                .gpus(8)
+                .annotation("muster.dev/gang", "pair")
+                .annotation("muster.dev/gang-size", "2")
+                .build();
+            pods.create(&PostParams::default(), &pod).await.unwrap();
+        }
+        run(BTreeSet::from(names)).await.unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+        phase(&stack, "ml", "pair", "Bound").await;
+        restart(&stack, Some(point)).await;
+        for name in names {
+            pods.delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
+        }
+        dies(&stack, point).await;
+        restart(&stack, None).await;
+        no_gang_is_left(&stack).await;
+    }
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_status_that_was_not_written_is_written_after_the_crash() {
+    for point in [before(Step::WriteStatus, 1), after(Step::WriteStatus, 1)] {
+        let Some(stack) = buying_stack(&Scenario::demo(), 40, "1s").await else { return };
+        restart(&stack, Some(point)).await;
+        submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
+        dies(&stack, point).await;
+        restart(&stack, None).await;
+        all_run(&stack, "ml", "train", 8).await;
+        delete_job(&stack, "train").await;
+        everything_is_given_back(&stack).await;
+        no_errors(&stack);
+    }
+}
