@@ -95,11 +95,7 @@ impl Working<'_> {
                 next.levels.clone_from(&gang.levels);
                 next.phase = Some(Phase::Finished);
                 next.waiting = None;
-                return Some(GangEvent {
-                    reason: "Finished",
-                    message: "all members ended".to_owned(),
-                    warning: false,
-                });
+                return Some(GangEvent { reason: "Finished", message: "all members ended".to_owned(), warning: false });
             }
             // All are being deleted: whoever does that to the whole gang has lost no member.
             return None;

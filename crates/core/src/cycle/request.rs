@@ -152,10 +152,8 @@ pub(super) fn holders(size: u32, gang: &Gang, members: &[Arc<Pod>], done: &[Arc<
         let given = || planned(pod).filter(|rank| !taken.contains(rank) && !free_claims.contains(rank));
         kept.or_else(own).or_else(given).map_or(RankClaim::Missing, RankClaim::Rank)
     };
-    let mut claimants: Vec<Claimant> = ready
-        .iter()
-        .map(|pod| Claimant { uid: pod.uid.clone(), created: pod.created, claim: claim(pod) })
-        .collect();
+    let mut claimants: Vec<Claimant> =
+        ready.iter().map(|pod| Claimant { uid: pod.uid.clone(), created: pod.created, claim: claim(pod) }).collect();
     for claimant in &claimants {
         if let RankClaim::Rank(rank) = claimant.claim {
             taken.insert(rank);

@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::request::{RequestError, Wanted, sizes};
 use super::{
-    Action, BatchStage, BatchView, BatchWish, GangEvent, Pass, StatusWrite, World, batch_name, distinct_nodes, level_summary,
-    offers, waiting, withdraw,
+    Action, BatchStage, BatchView, BatchWish, GangEvent, Pass, StatusWrite, World, batch_name, distinct_nodes,
+    level_summary, offers, waiting, withdraw,
 };
 use crate::gang::{Gang, GangPlace, Phase, Pod, Recognised};
 use crate::names::{ObjectKey, PodUid};

@@ -42,8 +42,7 @@ fn planned(phase: Phase) -> (Snapshot, Pod) {
 }
 
 const RELEASED: [Phase; 4] = [Phase::Released, Phase::Committing, Phase::Bound, Phase::Degraded];
-const BEFORE: [Phase; 5] =
-    [Phase::Collecting, Phase::Waiting, Phase::Provisioning, Phase::Planned, Phase::Finished];
+const BEFORE: [Phase; 5] = [Phase::Collecting, Phase::Waiting, Phase::Provisioning, Phase::Planned, Phase::Finished];
 
 #[test]
 fn nothing_is_answered_before_every_watch_has_delivered() {
@@ -126,7 +125,9 @@ fn a_released_member_gets_its_planned_node_and_nothing_else() {
 
 #[test]
 fn no_reason_holds_a_percent_sign() {
-    assert!(Rejection::ALL.iter().all(|reason| !reason.as_str().contains('%') && reason.as_str() == reason.to_string()));
+    assert!(
+        Rejection::ALL.iter().all(|reason| !reason.as_str().contains('%') && reason.as_str() == reason.to_string())
+    );
 }
 
 #[test]

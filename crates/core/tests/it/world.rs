@@ -47,11 +47,7 @@ pub(crate) fn pod(name: &str, shape: &Shape) -> Pod {
         uid: PodUid::from(format!("uid-{name}")),
         key: key(name),
         resource_version: Arc::from("1"),
-        held: Arc::new(Usage {
-            requested: shape.requests.clone(),
-            ports: shape.ports.clone(),
-            ..Usage::default()
-        }),
+        held: Arc::new(Usage { requested: shape.requests.clone(), ports: shape.ports.clone(), ..Usage::default() }),
         shape: Ok(Arc::new(shape.clone())),
         node: None,
         nominated: None,

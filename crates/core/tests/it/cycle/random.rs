@@ -123,9 +123,13 @@ fn run(seed: u64) {
             if gang.phase == Some(Phase::Planned) && was.is_none_or(|was| was.phase != gang.phase) {
                 planned_now.push(key.name.to_string());
                 // After the commit point the gang runs, and its missing members are planned as they come.
-                let ran = was.is_some_and(|was| matches!(was.phase, Some(Phase::Committing | Phase::Bound | Phase::Degraded)));
+                let ran = was
+                    .is_some_and(|was| matches!(was.phase, Some(Phase::Committing | Phase::Bound | Phase::Degraded)));
                 let refilled = was.is_some_and(|was| was.phase == Some(Phase::Released));
-                assert!(ran || refilled || live[&*key.name] >= SIZE as usize, "seed {seed}: an incomplete gang is planned");
+                assert!(
+                    ran || refilled || live[&*key.name] >= SIZE as usize,
+                    "seed {seed}: an incomplete gang is planned"
+                );
             }
             if gang.phase == Some(Phase::Committing) {
                 let standing = gang.places.iter().filter(|place| place.uid.is_some()).count();

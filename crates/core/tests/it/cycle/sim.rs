@@ -238,8 +238,12 @@ impl Sim {
             }
         }
         for gang in self.gangs.values_mut().filter(|gang| gang.phase == Some(Phase::Released)) {
-            let waiting: Vec<PodUid> =
-                gang.places.iter().filter_map(|place| place.uid.clone()).filter(|uid| arrived.contains_key(uid)).collect();
+            let waiting: Vec<PodUid> = gang
+                .places
+                .iter()
+                .filter_map(|place| place.uid.clone())
+                .filter(|uid| arrived.contains_key(uid))
+                .collect();
             let complete = extender::barrier_complete(&snapshot, gang, |uid, node| arrived.get(uid) == Some(node));
             if waiting.is_empty() || !complete || extender::commit_obstacle(&snapshot, gang, &waiting).is_err() {
                 continue;
