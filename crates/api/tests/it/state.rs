@@ -65,7 +65,7 @@ fn a_status_that_is_read_and_written_is_the_same() {
     assert_eq!((state.places[2].node.as_str(), &state.places[1].uid), ("n2", &None));
     let written = gang_state::write(&state, object.status.as_ref());
     assert_eq!(serde_json::to_value(&written).unwrap(), full());
-    let mut again = object.clone();
+    let mut again = object;
     again.status = Some(written);
     assert_eq!(gang_state::read(&again), state);
 }
