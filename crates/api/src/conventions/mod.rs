@@ -118,6 +118,10 @@ fn resolve<'a>(pod: &'a Pod, owners: &'a dyn Owners) -> Result<Chain<'a>, Missin
         if reference.kind != "Job" || !reference.api_version.starts_with("batch/") {
             break;
         }
+        if chain.jobs.len() == MAX_OWNERS {
+            // Anybody may write owner references, in a circle too.
+            break;
+        }
         let job = owners.job(&reference.uid).ok_or_else(|| MissingOwner {
             namespace: pod.metadata.namespace.clone().unwrap_or_default(),
             kind: reference.kind.clone(),
@@ -129,6 +133,9 @@ fn resolve<'a>(pod: &'a Pod, owners: &'a dyn Owners) -> Result<Chain<'a>, Missin
     }
     Ok(chain)
 }
+
+/// Longest chain of owners that is followed.
+const MAX_OWNERS: usize = 8;
 
 fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     metadata.owner_references.iter().flatten().find(|reference| reference.controller == Some(true))
@@ -252,11 +259,13 @@ fn number(chain: &Chain<'_>, key: &'static str, least: u32, invalid: &mut Option
 }
 
 fn bad_name(identity: &str) -> Option<Invalid> {
-    let valid = !identity.is_empty()
-        && identity.len() <= 200
-        && identity.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte))
-        && identity.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric())
-        && identity.bytes().last().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    let label = |label: &str| {
+        !label.is_empty()
+            && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let valid = identity.len() <= 200 && identity.split('.').all(label);
     (!valid).then(|| Invalid {
         reason: "BadName",
         message: format!(
@@ -270,13 +279,14 @@ fn bad_name(identity: &str) -> Option<Invalid> {
 /// Name of the Gang object: the identity, and the start of the root owner's UID, which tells instances apart. A name
 /// that is no DNS-1123 name still gets an object, so that somebody can read what is wrong with it.
 fn object_name(identity: &str, root: Option<&Owner>) -> String {
-    let mut name: String = identity
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
-        .take(200)
-        .collect();
-    name = name.trim_matches('-').to_owned();
-    if name.is_empty() || bad_name(identity).is_some() {
+    let mut name = identity.to_owned();
+    if bad_name(identity).is_some() {
+        name = identity
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+            .take(200)
+            .collect();
+        name = name.trim_matches('-').to_owned();
         // Two different unreadable names must not become one object.
         let hash = identity
             .bytes()

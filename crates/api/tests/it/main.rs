@@ -1,3 +1,6 @@
 //! Tests of the Kubernetes edge, one module per subject.
 
+mod conventions;
 mod convert;
+mod crd;
+mod state;

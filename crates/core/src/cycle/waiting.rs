@@ -46,8 +46,8 @@ pub(super) fn size_unknown(gang: &Gang, next: &mut Gang, seen: u32) -> Option<Ga
     next.waiting = Some(waiting(
         "SizeUnknown",
         format!(
-            "{seen} members are there and nothing says how many there will be: set the annotation \
-             muster.dev/gang-size, or muster.dev/gang-min for an elastic gang"
+            "{seen} members are there and nothing says how many there will be: annotate the pods with gang-size, or \
+             with gang-min for an elastic gang"
         ),
         None,
     ));

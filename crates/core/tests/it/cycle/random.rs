@@ -86,7 +86,7 @@ fn check_room(sim: &Sim, planned_now: &[String]) {
 fn run(seed: u64) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut sim = Sim::new(&[("n0", 3), ("n1", 3), ("n2", 3)]);
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         sim.pools.push(PoolView {
             name: Arc::from("gpu"),
             weight: 0,
