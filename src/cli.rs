@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{crds, ec2_sim, serve};
+use crate::commands::{crds, demo, ec2_sim, serve};
 
 /// Whole gangs or nothing, side by side: an extender for a stock kube-scheduler and a provisioner of EC2 nodes.
 #[derive(Debug, Parser)]
@@ -21,6 +21,8 @@ enum Command {
     /// Run the EC2 simulator: a wire-level stand-in for EC2 with finite capacity and faults.
     #[command(name = "ec2-sim")]
     Ec2Sim(ec2_sim::Ec2SimArgs),
+    /// Start a whole cluster and a simulated EC2 on this machine, and watch gangs get their nodes.
+    Demo(demo::DemoArgs),
     /// Write the custom resource definitions.
     Crds(crds::CrdsArgs),
 }
@@ -37,6 +39,7 @@ impl Cli {
             match self.command {
                 Command::Serve(args) => Box::pin(serve::run(args)).await,
                 Command::Ec2Sim(args) => Box::pin(ec2_sim::run(args)).await,
+                Command::Demo(args) => Box::pin(demo::run(args)).await,
                 Command::Crds(args) => crds::run(&args),
             }
         });

@@ -1,5 +1,6 @@
 //! One file per command of the binary.
 
 pub mod crds;
+pub mod demo;
 pub mod ec2_sim;
 pub mod serve;

@@ -103,6 +103,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let pools: PoolSource = Arc::new(ArcSwap::from_pointee(Vec::new()));
     provisioner(&client, &cluster, &config, args.dev, &metrics, &pools, &wake, &leader, &mut tasks).await?;
     gang_loop(&client, &cluster, &config, &metrics, &pools, &wake, &leader, &mut tasks);
+    drop(leader);
     info!(extender = %config.extender, http = %config.http, "muster serves");
 
     let died = tokio::select! {
@@ -194,15 +195,20 @@ async fn elect(
         lease_task.await.context("the lease manager died")?.context("the lease manager failed")?;
         Ok(())
     });
+    let cancel = tasks.cancel.clone();
     tasks.spawn("lease-news", async move {
-        while news.changed().await.is_ok() {
+        loop {
+            tokio::select! {
+                // The manager gives the lease up once nobody listens any more.
+                () = cancel.cancelled() => return Ok(()),
+                changed = news.changed() => if changed.is_err() { return Ok(()) },
+            }
             if *news.borrow_and_update() {
                 info!(identity, "holds the lease: plans, releases and buys");
             } else {
                 warn!(identity, "lost the lease: answers the extender only");
             }
         }
-        Ok(())
     });
     Ok(leader)
 }

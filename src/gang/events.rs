@@ -1,4 +1,6 @@
-//! Events people see with `kubectl describe gang`.
+//! Events people see with `kubectl describe gang` and `kubectl describe nodebatch`.
+
+use std::hash::{Hash as _, Hasher as _};
 
 use kube::Resource;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -38,6 +40,11 @@ impl Events {
         if note.is_empty() {
             event.reason.clone_into(&mut note);
         }
+        // The recorder counts events of one reason and action as one and keeps the first note: another text must be
+        // another action, or the code of a second attempt would never be shown.
+        let mut hasher = std::hash::DefaultHasher::new();
+        note.hash(&mut hasher);
+        let action = format!("{}-{:016x}", event.reason, hasher.finish());
         let metadata: &ObjectMeta = object.meta();
         let published = self
             .recorder
@@ -46,7 +53,7 @@ impl Events {
                     type_: if event.warning { EventType::Warning } else { EventType::Normal },
                     reason: event.reason.to_owned(),
                     note: Some(note),
-                    action: event.reason.to_owned(),
+                    action,
                     secondary: None,
                 },
                 &object.object_ref(&()),

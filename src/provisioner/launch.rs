@@ -378,9 +378,8 @@ async fn wait_and_replay(context: &Context, held: &mut Held, why: Option<Why>, c
 /// Looks for what the attempt made, by fleet id and by tags. The next step if anything was found.
 async fn found(context: &Context, held: &mut Held, parameters: &LaunchParameters) -> anyhow::Result<Option<Next>> {
     let mut launched: BTreeMap<InstanceId, LaunchedInstance> = BTreeMap::new();
-    // The fleet knows its instances before they are visible to any other call.
-    let fleet = held.attempt().and_then(|attempt| attempt.fleet);
-    if let Some(fleet) = fleet
+    // An instant fleet is found by its id alone, and knows of instances that no tag finds yet.
+    if let Some(fleet) = held.attempt().and_then(|attempt| attempt.fleet)
         && let Some(answer) = context.cloud.fleet(&fleet).await?
     {
         launched.extend(answer.instances.into_iter().map(|instance| (instance.id.clone(), instance)));

@@ -5,6 +5,7 @@
 mod batch;
 mod catalogue;
 mod class;
+mod events;
 mod join;
 mod launch;
 mod pool;
@@ -29,7 +30,7 @@ use tracing::{Instrument, debug, info_span, warn};
 use crate::clock::Clock;
 use crate::cloud::Cloud;
 use crate::cluster::Cluster;
-use crate::gang::PoolSource;
+use crate::gang::{Events, PoolSource};
 use catalogue::Catalogue;
 
 /// What the provisioner needs to know of the installation.
@@ -54,6 +55,7 @@ pub struct Context {
     options: ProvisionerOptions,
     pools: PoolSource,
     wake: Arc<Notify>,
+    events: Events,
     ice: Mutex<IceMemory>,
     catalogue: ArcSwap<Catalogue>,
 }
@@ -93,6 +95,7 @@ impl Provisioner {
         leader: channel::Receiver<bool>,
     ) -> Self {
         let context = Context {
+            events: Events::new(client.clone()),
             client,
             cluster,
             cloud,

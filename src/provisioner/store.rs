@@ -22,13 +22,15 @@ pub(super) struct Held {
     pub(super) object: NodeBatch,
     /// The last message logged, so that waiting does not fill the log.
     logged: Option<String>,
+    /// The status up to which events were published. `object` may be ahead by what is not written yet.
+    published: NodeBatchStatus,
     /// When EC2 was last asked whether the instances still live.
     pub(super) looked: Option<Timestamp>,
 }
 
 impl Held {
     pub(super) fn new(object: NodeBatch) -> Self {
-        Self { object, logged: None, looked: None }
+        Self { published: object.status.clone().unwrap_or_default(), object, logged: None, looked: None }
     }
 
     pub(super) fn name(&self) -> String {
@@ -80,12 +82,19 @@ impl Held {
             self.logged.clone_from(&status.message);
         }
         let batches: Api<NodeBatch> = Api::all(context.client.clone());
+        let before = self.published.clone();
         let mut object = self.object.clone();
         object.status = Some(status);
         let written =
             step(Step::WriteBatch, batches.replace_status(&self.name(), &PostParams::default(), &object)).await;
         match written {
-            Ok(written) => self.object = written,
+            Ok(written) => {
+                self.object = written;
+                self.published = self.status();
+                for event in super::events::between(&before, &self.published) {
+                    context.events.publish(&self.object, &event).await;
+                }
+            }
             Err(error) => {
                 if let Ok(Some(newer)) = batches.get_opt(&self.name()).await {
                     self.object = newer;
@@ -110,7 +119,10 @@ impl Held {
             self.object.finalizers().iter().filter(|finalizer| *finalizer != keys::TERMINATION).cloned().collect();
         let patch = json!({"metadata": {"finalizers": others}});
         match step(Step::EditBatch, batches.patch(&name, &PatchParams::default(), &Patch::Merge(&patch))).await {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                context.events.publish(&self.object, &super::events::gone()).await;
+                Ok(())
+            }
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -153,11 +153,11 @@ impl Stack {
 
     /// Starts `muster serve` and does not wait: it may be told to crash at once.
     pub fn spawn_muster(&self, env: &[(&str, &str)]) -> Result<(), TestbedError> {
-        let mut command = Command::new(
-            &self.options.muster,
-            ["serve".into(), "--dev".into(), "--config".into(), self.config.clone().into_os_string()],
-        )
-        .env("POD_NAME", "muster-0");
+        let mut args = serve_args(&self.config.display().to_string());
+        if env.iter().any(|(name, _)| *name == "MUSTER_CRASH") {
+            args.push("--dev".to_owned());
+        }
+        let mut command = Command::new(&self.options.muster, args).env("POD_NAME", "muster-0");
         for (name, value) in env {
             command = command.env(*name, *value);
         }
@@ -229,6 +229,12 @@ impl Stack {
     pub fn config(&self) -> &Path {
         &self.config
     }
+}
+
+/// Arguments of `muster serve`, here as in the shipped Deployment, which a test compares.
+#[must_use]
+pub fn serve_args(config: &str) -> Vec<String> {
+    vec!["serve".to_owned(), format!("--config={config}")]
 }
 
 fn bad_answer(what: &str, problem: &str) -> TestbedError {

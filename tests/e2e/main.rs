@@ -5,6 +5,8 @@ mod cloud;
 mod fits;
 mod support;
 
+mod bad_input;
 mod buying;
 mod crash;
+mod demo;
 mod existing_nodes;

@@ -2,6 +2,8 @@
 
 // Marked as test code, so that clippy allows `unwrap` in helper functions too.
 #[cfg(test)]
+mod deployment;
+#[cfg(test)]
 mod documents;
 #[cfg(test)]
 mod tidy;

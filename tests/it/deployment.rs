@@ -1,0 +1,37 @@
+//! What is shipped is what runs: the Deployment against what the testbed starts.
+
+use std::path::Path;
+
+use muster::testbed::settings::read_yaml;
+use muster::testbed::stack::serve_args;
+use serde_json::Value;
+
+fn shipped(file: &str) -> Vec<Value> {
+    read_yaml(&Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
+}
+
+#[test]
+fn the_deployment_starts_muster_with_the_arguments_the_suites_use() {
+    let documents = shipped("manifests/deployment.yaml");
+    let deployment = documents.iter().find(|document| document["kind"] == "Deployment").unwrap();
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array().unwrap();
+    let muster = containers.iter().find(|container| container["name"] == "muster").unwrap();
+    let args: Vec<&str> = muster["args"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert_eq!(args, serve_args("/etc/muster/muster.yaml"));
+}
+
+#[test]
+fn the_shipped_configuration_is_valid_and_agrees_with_the_scheduler_s() {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/muster.yaml")).unwrap();
+    let config = muster::config::Config::parse(&text, "manifests/muster.yaml").unwrap();
+    let scheduler = &shipped("scheduler-config/own-scheduler.yaml")[0];
+    let extenders = scheduler["extenders"].as_array().unwrap();
+    let binding = extenders.iter().find(|extender| extender["bindVerb"] == "bind").unwrap();
+    assert_eq!(binding["httpTimeout"], format!("{}s", config.http_timeout.as_secs()));
+    assert!(extenders.iter().all(|extender| extender["ignorable"] != true), "silent scheduling pod by pod");
+    assert!(extenders.iter().all(|extender| extender["nodeCacheCapable"] == true));
+    for extender in extenders {
+        let url = extender["urlPrefix"].as_str().unwrap();
+        assert!(url.starts_with(&format!("http://{}/v1/", config.extender)), "{url}");
+    }
+}
