@@ -35,6 +35,8 @@ pub enum Step {
     CreatePlacementGroup,
     /// Create a launch template.
     CreateLaunchTemplate,
+    /// Resolve an image through a launch template that serves nothing else.
+    ResolveImage,
     /// Launch a fleet.
     CreateFleet,
     /// Terminate instances.
@@ -51,7 +53,7 @@ pub enum Step {
 
 impl Step {
     /// Every step.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::CreateGang,
         Self::WriteGang,
         Self::DeleteGang,
@@ -65,6 +67,7 @@ impl Step {
         Self::EditBatch,
         Self::CreatePlacementGroup,
         Self::CreateLaunchTemplate,
+        Self::ResolveImage,
         Self::CreateFleet,
         Self::TerminateInstances,
         Self::DeletePlacementGroup,
@@ -90,6 +93,7 @@ impl Step {
             Self::EditBatch => "edit-batch",
             Self::CreatePlacementGroup => "create-placement-group",
             Self::CreateLaunchTemplate => "create-launch-template",
+            Self::ResolveImage => "resolve-image",
             Self::CreateFleet => "create-fleet",
             Self::TerminateInstances => "terminate-instances",
             Self::DeletePlacementGroup => "delete-placement-group",

@@ -122,12 +122,12 @@ impl Cloud {
     /// Resolves an image to its id; an SSM path goes through a launch template of ours, which is deleted again.
     pub async fn resolve_image(&self, image: &ImageSource) -> Result<String, CallError> {
         let tags = Tags::from([(TAG_CLUSTER_UID.to_owned(), self.cluster_uid.clone())]);
-        let result = step(Step::CreateLaunchTemplate, self.client.resolve_image(image, &tags)).await;
+        let result = step(Step::ResolveImage, self.client.resolve_image(image, &tags)).await;
         if let ImageSource::SsmParameter(_) = image {
             // Templates without a batch serve nothing but this.
             let templates = self.client.describe_launch_templates(&tags).await?;
             for template in templates.iter().filter(|template| !template.tags.contains_key(TAG_BATCH)) {
-                let deleted = step(Step::DeleteLaunchTemplate, self.client.delete_launch_template(&template.id)).await;
+                let deleted = step(Step::ResolveImage, self.client.delete_launch_template(&template.id)).await;
                 self.metrics.count("delete-launch-template", deleted)?;
             }
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use kube::api::PostParams;
+use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -174,13 +174,27 @@ impl Stack {
         self.cluster.client(Identity::Admin)
     }
 
-    /// Creates nodes.
+    /// Creates nodes and waits until pods can be placed on all of them.
     pub async fn create_nodes(&self, nodes: impl IntoIterator<Item = Node>) -> Result<(), TestbedError> {
         let api: Api<Node> = Api::all(self.admin()?);
         for node in nodes {
             api.create(&PostParams::default(), &node).await.map_err(TestbedError::api("create a node"))?;
         }
-        Ok(())
+        let api = &api;
+        eventually(START, "all nodes to be ready and untainted", || async move {
+            let nodes = api.list(&ListParams::default()).await?;
+            let usable = |node: &Node| {
+                let ready =
+                    node.status.as_ref().and_then(|status| status.conditions.as_ref()).is_some_and(|conditions| {
+                        conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+                    });
+                let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+                ready && taints.iter().all(|taint| taint.key != "node.kubernetes.io/not-ready")
+            };
+            Ok::<_, kube::Error>(nodes.iter().all(usable).then_some(()))
+        })
+        .await
+        .map_err(|error| bad_answer("nodes", &error.to_string()))
     }
 
     /// Health and metrics address of `muster serve`.

@@ -116,26 +116,41 @@ pub(crate) async fn everything_is_given_back(stack: &Stack) {
     eventually(DEADLINE, "no node and no batch to be left", || async move {
         let left = nodes.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
         let held = batches(stack).await;
-        if left == 0 && held.is_empty() {
+        // A class that is being resolved has a template for a moment; one that stays is a leak.
+        let state: Value = stack.sim("/_sim/state").await.map_err(|error| error.to_string())?;
+        let templates = &state["launchTemplates"];
+        if left == 0 && held.is_empty() && *templates == json!([]) {
             return Ok(Some(()));
         }
-        Err(format!("{left} nodes, batches {:?}", held.values().map(|batch| &batch.status).collect::<Vec<_>>()))
+        Err(format!(
+            "{left} nodes, templates {templates}, batches {:?}",
+            held.values().map(|batch| &batch.status).collect::<Vec<_>>()
+        ))
     })
     .await
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
     let state: Value = stack.sim("/_sim/state").await.unwrap();
     assert_eq!(state["placementGroups"], json!([]), "the group is deleted");
-    assert_eq!(state["launchTemplates"], json!([]), "the templates are deleted");
+    let of_batches = |template: &&Value| template["tags"]["muster.dev/batch"].is_string();
+    let templates: Vec<&Value> = state["launchTemplates"].as_array().into_iter().flatten().filter(of_batches).collect();
+    assert!(templates.is_empty(), "the templates are deleted: {templates:#?}");
     let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
     assert!(live.is_empty(), "live instances: {live:#?}");
     invariants_hold(stack).await;
 }
 
-/// Nothing that EC2 was asked breaks an invariant, and none of those meant for rest: call it at rest.
+/// Nothing that EC2 was asked breaks an invariant, and those meant for rest come to hold: call it at rest. A class that
+/// is being resolved has a template for a moment.
 pub(crate) async fn invariants_hold(stack: &Stack) {
-    let invariants: Vec<Value> = stack.sim("/_sim/invariants").await.unwrap();
-    let broken: Vec<&Value> = invariants.iter().filter(|invariant| invariant["holds"] != true).collect();
-    assert!(broken.is_empty(), "broken: {broken:#?}\n{}", stack.cluster.report(60));
+    let always = eventually(DEADLINE, "the invariants of rest to hold", || async move {
+        let invariants: Vec<Value> = stack.sim("/_sim/invariants").await.map_err(|error| error.to_string())?;
+        let broken = invariants.into_iter().filter(|invariant| invariant["holds"] != true);
+        let (resting, always): (Vec<Value>, Vec<Value>) = broken.partition(|invariant| invariant["atRest"] == true);
+        if resting.is_empty() || !always.is_empty() { Ok(Some(always)) } else { Err(format!("{resting:?}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    assert!(always.is_empty(), "broken: {always:#?}\n{}", stack.cluster.report(60));
 }
 
 /// Names of all nodes.

@@ -70,7 +70,7 @@ const BUYING: [(Point, Point); 8] = [
 ];
 
 /// Crash points of their own tests.
-const OTHERS: [Step; 3] = [Step::UngatePod, Step::DeleteGang, Step::WriteStatus];
+const OTHERS: [Step; 4] = [Step::UngatePod, Step::DeleteGang, Step::WriteStatus, Step::ResolveImage];
 
 async fn restart(stack: &Stack, point: Option<Point>) {
     stack.kill_muster().unwrap();
@@ -251,8 +251,8 @@ async fn pods_of_no_gang_and_gangs_of_no_owner_survive_a_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_status_that_was_not_written_is_written_after_the_crash() {
-    for point in [before(Step::WriteStatus, 1), after(Step::WriteStatus, 1)] {
+async fn a_status_or_an_image_that_was_under_way_is_looked_at_anew_after_the_crash() {
+    for point in [before(Step::WriteStatus, 1), after(Step::ResolveImage, 1)] {
         let Some(stack) = buying_stack(&Scenario::demo(), 40, "1s").await else { return };
         restart(&stack, Some(point)).await;
         submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
