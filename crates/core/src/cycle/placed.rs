@@ -19,7 +19,7 @@ impl Working<'_> {
         next: &mut Gang,
         pass: &mut Pass,
     ) -> Option<GangEvent> {
-        let age = gang.since.map_or(SignedDuration::ZERO, |since| self.world.now.duration_since(since));
+        let age = self.age(gang);
         let expired = age >= self.world.settings.expiry;
         if members.is_empty() {
             return self.nothing_to_place(gang, recognised, next);
@@ -77,7 +77,19 @@ impl Working<'_> {
         }
         self.release(gang, recognised, members, pass);
         self.wake(pass, gang.since, self.world.settings.expiry);
+        if age >= self.world.settings.rehint {
+            let unbound = members.iter().filter(|pod| pod.node.is_none());
+            next.waiting = unbound.filter_map(refused_as).next();
+            if next.waiting.is_some() {
+                self.wake(pass, Some(self.world.now), self.world.settings.rehint);
+            }
+        }
+        self.wake(pass, gang.since, self.world.settings.rehint);
         None
+    }
+
+    fn age(&self, gang: &Gang) -> SignedDuration {
+        gang.since.map_or(SignedDuration::ZERO, |since| self.world.now.duration_since(since))
     }
 
     /// Waits until every replica protects the promise, then lets the members go.
@@ -245,7 +257,10 @@ impl Working<'_> {
             }
             let patched =
                 pod.plan_epoch == Some(gang.epoch) && pod.planned_node.as_ref() == Some(&place.node) && !pod.gated;
-            if !patched {
+            // A hint that was lost, or a refusal that no longer holds: hint and wake again, now and then. The executor
+            // spaces the patches; a member that stands at the barrier is not disturbed by one.
+            let stuck = refused(pod).is_some() && self.age(gang) >= self.world.settings.rehint;
+            if !patched || stuck {
                 pass.actions.push(Action::Release(Box::new(Release {
                     pod: Arc::clone(pod),
                     epoch: gang.epoch,
@@ -255,6 +270,18 @@ impl Working<'_> {
             }
         }
     }
+}
+
+fn refused_as(pod: &Arc<Pod>) -> Option<crate::gang::Waiting> {
+    let message = refused(pod)?;
+    Some(waiting::waiting("SchedulerRefused", format!("kube-scheduler refuses pod {}: {message}", pod.key.name), None))
+}
+
+/// What kube-scheduler says against a member, leaving out what it says only because of us.
+fn refused(pod: &Pod) -> Option<&Arc<str>> {
+    let (reason, message) = pod.unscheduled.as_ref()?;
+    let ours = crate::extender::Rejection::ALL.iter().any(|rejection| message.contains(rejection.as_str()));
+    (&**reason == "Unschedulable" && !ours).then_some(message)
 }
 
 /// The capacity of a plan that came to nothing is given back.

@@ -333,6 +333,10 @@ impl Working<'_> {
 
     pub(super) fn wake(&self, pass: &mut Pass, since: Option<Timestamp>, after: SignedDuration) {
         let at = since.unwrap_or(self.world.now).saturating_add(after).unwrap_or(Timestamp::MAX);
+        if at <= self.world.now {
+            // What was due has been looked at in this very pass.
+            return;
+        }
         pass.wake_at = Some(pass.wake_at.map_or(at, |earlier| earlier.min(at)));
     }
 }

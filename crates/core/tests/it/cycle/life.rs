@@ -454,3 +454,26 @@ fn pods_of_different_shapes_make_the_gang_invalid() {
     sim.settle();
     assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Invalid, "MixedShapes"));
 }
+
+#[test]
+fn a_released_member_that_the_scheduler_refuses_is_shown_and_woken_again() {
+    let mut sim = Sim::new(&[("n1", 4)]);
+    sim.gang("train", 2, 2);
+    sim.scheduler = false;
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Released);
+    let message = "0/1 nodes are available: 1 node(s) had no available disk.";
+    sim.pods.get_mut("train-1").unwrap().unscheduled = Some((Arc::from("Unschedulable"), Arc::from(message)));
+    sim.wait(10);
+    let pass = sim.pass();
+    let woken = |action: &Action| matches!(action, Action::Release(release) if *release.pod.key.name == *"train-1");
+    assert_eq!(pass.actions.iter().filter(|action| woken(action)).count(), 1);
+    for action in pass.actions {
+        sim.apply(action);
+    }
+    assert_eq!(sim.reason("train"), "SchedulerRefused");
+    // What kube-scheduler says only because of us is no refusal of its own.
+    sim.pods.get_mut("train-1").unwrap().unscheduled =
+        Some((Arc::from("Unschedulable"), Arc::from("0/1 nodes are available: 1 waiting for gang.")));
+    assert!(!sim.pass().actions.iter().any(woken));
+}
