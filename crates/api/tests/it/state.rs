@@ -36,7 +36,7 @@ fn full() -> Value {
             ],
         },
         "placement": {
-            "summary": "1 zone, 2 hostname",
+            "summary": "1 zone, 2 host",
             "levels": [
                 {"key": "topology.kubernetes.io/zone", "used": 1, "optimum": 1},
                 {"key": "kubernetes.io/hostname", "used": 2, "optimum": 2},
