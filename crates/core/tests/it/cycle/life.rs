@@ -149,7 +149,7 @@ fn a_member_that_failed_before_it_ran_is_replaced() {
     sim.settle();
     sim.end("train-1", false);
     sim.settle();
-    assert_eq!(sim.phase("train"), Phase::Planned);
+    assert_eq!(sim.phase("train"), Phase::Released);
     sim.member("train", "train-1b", RankClaim::Rank(1));
     sim.scheduler = true;
     sim.settle();

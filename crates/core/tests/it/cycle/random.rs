@@ -121,11 +121,14 @@ fn run(seed: u64) {
         for (key, gang) in &sim.gangs {
             let was = before.get(key);
             if gang.phase == Some(Phase::Planned) && was.is_none_or(|was| was.phase != gang.phase) {
-                planned_now.push(key.name.to_string());
                 // After the commit point the gang runs, and its missing members are planned as they come.
                 let ran = was
                     .is_some_and(|was| matches!(was.phase, Some(Phase::Committing | Phase::Bound | Phase::Degraded)));
+                // A place that changes hands keeps its node; whether that still holds is looked at in the next pass.
                 let refilled = was.is_some_and(|was| was.phase == Some(Phase::Released));
+                if !refilled {
+                    planned_now.push(key.name.to_string());
+                }
                 assert!(
                     ran || refilled || live[&*key.name] >= SIZE as usize,
                     "seed {seed}: an incomplete gang is planned"
