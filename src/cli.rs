@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{crds, ec2_sim, serve};
+use crate::commands::{crds, ec2_sim, plan, serve};
 
 /// Whole gangs or nothing, side by side: an extender for a stock kube-scheduler and a provisioner of EC2 nodes.
 #[derive(Debug, Parser)]
@@ -23,10 +23,12 @@ enum Command {
     Ec2Sim(ec2_sim::Ec2SimArgs),
     /// Write the custom resource definitions.
     Crds(crds::CrdsArgs),
+    /// Print what the planner would do with a dump of a cluster.
+    Plan(plan::PlanArgs),
 }
 
 impl Cli {
-    /// Runs the command. 0 = done, 1 = failed, 2 = unusable arguments or configuration.
+    /// Runs the command. 0 = done, 1 = failed, 2 = unusable arguments or configuration; `plan` adds 3 = not all placed.
     #[must_use]
     pub fn run(self) -> ExitCode {
         let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -38,6 +40,7 @@ impl Cli {
                 Command::Serve(args) => Box::pin(serve::run(args)).await,
                 Command::Ec2Sim(args) => Box::pin(ec2_sim::run(args)).await,
                 Command::Crds(args) => crds::run(&args),
+                Command::Plan(args) => plan::run(&args),
             }
         });
         // A blocking task that hangs must not keep the process alive.

@@ -2,4 +2,5 @@
 
 pub mod crds;
 pub mod ec2_sim;
+pub mod plan;
 pub mod serve;
