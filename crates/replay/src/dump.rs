@@ -123,6 +123,8 @@ pub(crate) fn parse(input: &Input<'_>) -> Result<Vec<Value>, ReadError> {
 fn options(bytes: usize) -> serde_saphyr::Options {
     let most = bytes.max(1 << 16);
     serde_saphyr::options! {
+        // `n` and `off` are names here, as they are for whoever wrote them without quotes.
+        strict_booleans: true,
         budget: serde_saphyr::budget! {
             max_events: most.saturating_mul(2),
             max_nodes: most.saturating_mul(2),

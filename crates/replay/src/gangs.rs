@@ -96,7 +96,7 @@ pub(crate) fn find(dump: &Dump, scheduler_names: &[String]) -> Members {
     }
     let jobs: Vec<Job> = finder.jobs.0.values().cloned().collect();
     for job in &jobs {
-        finder.to_come(job, &found.all);
+        finder.add_uncreated(job, &found.all);
     }
     for gang in dump.gangs.iter().filter(|gang| gang.metadata.deletion_timestamp.is_none()) {
         let key = ObjectKey::new(

@@ -89,7 +89,7 @@ pub fn plan(mut dump: Dump, options: &Options) -> Result<Document, PlanError> {
         ignored: std::mem::take(&mut dump.ignored),
     };
     let mut work: Vec<work::Work> = gangs.into_iter().map(|found| work::Work::of_pods(found, &dump)).collect();
-    work.extend(requests.into_iter().map(work::Work::Request));
+    work.extend(requests.into_iter().map(Box::new).map(work::Work::Request));
     work.sort_by_cached_key(work::Work::order);
     let gangs = work.iter().map(|work| planning.gang(work)).collect();
     let pods = planning.singles(others);

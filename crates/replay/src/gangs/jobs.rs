@@ -14,7 +14,7 @@ use super::{Finder, Known, created, is_ours};
 
 impl Finder<'_> {
     /// Adds the members that `job` will still create, and notes those that have done their work.
-    pub(super) fn to_come(&mut self, job: &Job, pods: &[Known]) {
+    pub(super) fn add_uncreated(&mut self, job: &Job, pods: &[Known]) {
         let Some(spec) = &job.spec else { return };
         if job.metadata.deletion_timestamp.is_some() || is_finished(job) {
             return;
@@ -61,8 +61,8 @@ impl Finder<'_> {
             return;
         }
         // What is invalid needs one member to be told so, and no more.
-        let most = if unusable { 1 } else { MAX_PLACES };
-        for (number, place) in todo.into_iter().take(most).enumerate() {
+        let todo = if unusable { vec![None] } else { todo };
+        for (number, place) in todo.into_iter().enumerate() {
             let mut pod = pattern.clone();
             pod.metadata.uid = Some(format!("new/{uid}/{:08}", place.unwrap_or(number)));
             if let Some(place) = place {

@@ -21,7 +21,7 @@ pub(super) enum Work {
     /// Pods.
     Pods(Box<Pods>),
     /// A ProvisioningRequest.
-    Request(Request),
+    Request(Box<Request>),
 }
 
 /// A gang of pods with what stands beside it in the dump.
@@ -62,7 +62,8 @@ impl Work {
                 let (identity, name) = (Arc::clone(&source.identity), Arc::clone(&key.name));
                 (Reverse(*priority), created.is_none(), *created, Arc::clone(&key.namespace), identity, name)
             }
-            Self::Request(Request { key, created, .. }) => {
+            Self::Request(request) => {
+                let Request { key, created, .. } = &**request;
                 let name = Arc::clone(&key.name);
                 (Reverse(0), created.is_none(), *created, Arc::clone(&key.namespace), Arc::clone(&name), name)
             }
@@ -76,7 +77,8 @@ impl Work {
                 let Recognised { key, source, .. } = &*pods.found.said;
                 (key.namespace.to_string(), source.identity.to_string(), source.convention)
             }
-            Self::Request(Request { key, .. }) => {
+            Self::Request(request) => {
+                let key = &request.key;
                 (key.namespace.to_string(), key.name.to_string(), "provisioning-request")
             }
         }

@@ -11,11 +11,8 @@ fn every_dump_has_the_document_that_was_agreed_on() {
         let text = dump(&name);
         for (format, ending) in [(Format::Json, "json.out"), (Format::Table, "table.out")] {
             let output = run(&text, format).unwrap();
-            let shown = if format == Format::Table {
-                format!("{}exit {}\n", output.text, output.code)
-            } else {
-                output.text
-            };
+            let shown =
+                if format == Format::Table { format!("{}exit {}\n", output.text, output.code) } else { output.text };
             let path = folder().join(format!("{name}.{ending}"));
             if std::env::var_os("BLESS").is_some() {
                 std::fs::write(&path, &shown).unwrap();

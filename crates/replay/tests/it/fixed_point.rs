@@ -42,9 +42,11 @@ fn a_plan_that_was_carried_out_places_nothing_new() {
         let text = dump(&name);
         let first = document(&text);
         let bought = first["gangs"].as_array().unwrap().iter().any(|gang| gang["outcome"] == "buy");
-        let unborn = first["gangs"].as_array().unwrap().iter().any(|gang| {
-            gang["members"].as_array().unwrap().iter().any(|member| member["pod"].is_null())
-        });
+        let unborn = first["gangs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|gang| gang["members"].as_array().unwrap().iter().any(|member| member["pod"].is_null()));
         if bought || unborn {
             continue;
         }

@@ -1,5 +1,7 @@
 //! Hostile input ends in an error or in a reported object, at once and without a panic.
 
+use std::fmt::Write;
+
 use muster_replay::command::{CommandError, Format};
 
 use crate::support::{document, run};
@@ -42,10 +44,13 @@ fn text_that_is_no_yaml_is_an_error_that_names_the_file() {
 
 #[test]
 fn odd_documents_are_reported_or_skipped() {
-    for text in ["", "---\n---\n", "null", "[]", "{}", "5", "kind: List\napiVersion: v1\nitems: null\n", "kind: List\nitems: 5"] {
+    for text in
+        ["", "---\n---\n", "null", "[]", "{}", "5", "kind: List\napiVersion: v1\nitems: null\n", "kind: List\nitems: 5"]
+    {
         assert!(run(text, Format::Json).is_ok(), "{text:?}");
     }
-    let document = document("apiVersion: v1\nkind: Pod\nmetadata: 5\n---\napiVersion: v1\nkind: Node\nmetadata: {name: [n]}\n");
+    let document =
+        document("apiVersion: v1\nkind: Pod\nmetadata: 5\n---\napiVersion: v1\nkind: Node\nmetadata: {name: [n]}\n");
     assert_eq!(document["ignored"].as_array().unwrap().len(), 2);
 }
 
@@ -54,7 +59,7 @@ fn an_expansion_of_aliases_is_refused() {
     let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..12 {
         let inner = vec![format!("*a{}", level - 1); 10].join(", ");
-        text.push_str(&format!("a{level}: &a{level} [{inner}]\n"));
+        writeln!(text, "a{level}: &a{level} [{inner}]").unwrap();
     }
     assert!(run(&text, Format::Json).is_err());
 }

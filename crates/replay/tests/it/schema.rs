@@ -18,7 +18,12 @@ fn validate(root: &Value, schema: &Value, value: &Value, path: &str) -> Result<(
             "$schema" | "title" | "description" | "format" | "$defs" | "default" => {}
             "$ref" => {
                 let target = rule.as_str().unwrap().trim_start_matches('#');
-                validate(root, root.pointer(target).ok_or_else(|| format!("{path}: {rule} leads nowhere"))?, value, path)?;
+                validate(
+                    root,
+                    root.pointer(target).ok_or_else(|| format!("{path}: {rule} leads nowhere"))?,
+                    value,
+                    path,
+                )?;
             }
             "const" if value != rule => return failed(format!("const {rule}")),
             "enum" if !rule.as_array().unwrap().contains(value) => return failed(format!("one of {rule}")),
@@ -76,7 +81,8 @@ fn validate(root: &Value, schema: &Value, value: &Value, path: &str) -> Result<(
                 }
             }
             "anyOf" | "oneOf" => {
-                let fits = rule.as_array().unwrap().iter().filter(|rule| validate(root, rule, value, path).is_ok()).count();
+                let fits =
+                    rule.as_array().unwrap().iter().filter(|rule| validate(root, rule, value, path).is_ok()).count();
                 if fits == 0 || (word == "oneOf" && fits > 1) {
                     return failed(format!("{word} with {fits} fits"));
                 }
