@@ -1,9 +1,10 @@
 //! `muster plan`: what the planner would do with a dump of a cluster.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use muster_replay::command::{self, Arguments};
 use muster_replay::dump::Input;
@@ -49,17 +50,20 @@ enum Output {
 
 /// Plans. 0 = everything placed or bought for, 3 = not, 2 = input that cannot be read.
 ///
-/// Errors: none; what is wrong with the input is written to standard error, so that standard output holds JSON alone.
-#[expect(clippy::print_stdout, reason = "the output of the command")]
+/// Errors: those of standard output. What is wrong with the input is written to standard error, so that standard output
+/// holds the document alone.
 #[expect(clippy::print_stderr, reason = "the one line a user reads when the input cannot be read")]
 pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
-    if args.schema {
-        print!("{}", command::schema());
-        return Ok(ExitCode::SUCCESS);
-    }
-    match answer(args) {
+    let output = if args.schema { Ok(command::Output { text: command::schema(), code: 0 }) } else { answer(args) };
+    match output {
         Ok(output) => {
-            print!("{}", output.text);
+            match std::io::stdout().lock().write_all(output.text.as_bytes()) {
+                // A reader that has seen enough, such as `head`, is no failure.
+                Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                    return Err(error).context("write the plan");
+                }
+                Ok(()) | Err(_) => {}
+            }
             Ok(ExitCode::from(output.code))
         }
         Err(message) => {

@@ -70,10 +70,13 @@ impl Planning<'_> {
                 Err(misfit) => *blocked.entry(misfit.to_string()).or_default() += 1,
             }
         }
-        let accelerators: Vec<Arc<str>> = ACCELERATORS.iter().map(|name| Arc::from(*name)).collect();
-        let snapshot = self.cluster.snapshot(&accelerators);
-        let offered: Vec<String> = fitting.iter().map(|host| host.node.name.to_string()).collect();
-        let scores = extender::prioritize(&snapshot, core, &offered);
+        let scores = if ACCELERATORS.iter().any(|name| shape.requests.get(name) > 0) {
+            let accelerators: Vec<Arc<str>> = ACCELERATORS.iter().map(|name| Arc::from(*name)).collect();
+            let offered: Vec<String> = fitting.iter().map(|host| host.node.name.to_string()).collect();
+            extender::prioritize(&self.cluster.snapshot(&accelerators), core, &offered)
+        } else {
+            vec![0; fitting.len()]
+        };
         // A pod without accelerators scores the same everywhere: it keeps off nodes that have some.
         let precious = |host: &Host| ACCELERATORS.iter().any(|name| host.node.allocatable.get(name) > 0);
         let best = fitting.iter().zip(&scores).min_by(|(one, one_score), (other, other_score)| {

@@ -7,10 +7,9 @@ use serde_json::Value;
 
 use crate::support::dump;
 
-fn run(name: &str, change: impl FnOnce(&mut Arguments<'_>)) -> Result<Value, String> {
-    let text = dump(name);
+fn run<'a>(text: &'a str, change: impl FnOnce(&mut Arguments<'a>)) -> Result<Value, String> {
     let mut arguments = Arguments {
-        files: vec![Input { name: "dump.yaml", text: &text }],
+        files: vec![Input { name: "dump.yaml", text }],
         format: Format::Json,
         scheduler_names: vec!["muster".to_owned()],
         ..Arguments::default()
@@ -22,33 +21,35 @@ fn run(name: &str, change: impl FnOnce(&mut Arguments<'_>)) -> Result<Value, Str
 
 #[test]
 fn levels_are_those_of_the_flag_with_the_host_appended() {
-    let document = run("leaf", |arguments| arguments.levels = vec!["topology.k8s.aws/network-node-layer-3".to_owned()]);
+    let document =
+        run(&dump("leaf"), |arguments| arguments.levels = vec!["topology.k8s.aws/network-node-layer-3".to_owned()]);
     let keys: Vec<Value> =
         document.unwrap()["gangs"][0]["levels"].as_array().unwrap().iter().map(|level| level["key"].clone()).collect();
     assert_eq!(keys, ["topology.k8s.aws/network-node-layer-3", "kubernetes.io/hostname"]);
-    let error = run("leaf", |arguments| arguments.levels = vec!["kubernetes.io/hostname".to_owned(), "a".to_owned()]);
+    let error =
+        run(&dump("leaf"), |arguments| arguments.levels = vec!["kubernetes.io/hostname".to_owned(), "a".to_owned()]);
     assert!(error.unwrap_err().contains("must be the last"));
 }
 
 #[test]
 fn the_moment_is_that_of_the_flag() {
-    assert_eq!(run("leaf", |a| a.now = Some("2027-01-02T03:04:05Z")).unwrap()["now"], "2027-01-02T03:04:05Z");
-    assert!(run("leaf", |a| a.now = Some("soon")).unwrap_err().contains("soon"));
+    assert_eq!(run(&dump("leaf"), |a| a.now = Some("2027-01-02T03:04:05Z")).unwrap()["now"], "2027-01-02T03:04:05Z");
+    assert!(run(&dump("leaf"), |a| a.now = Some("soon")).unwrap_err().contains("soon"));
 }
 
 #[test]
 fn pods_of_other_schedulers_are_planned_when_they_are_named() {
-    let document = run("pods", |a| a.scheduler_names = vec!["default-scheduler".to_owned()]).unwrap();
+    let document = run(&dump("pods"), |a| a.scheduler_names = vec!["default-scheduler".to_owned()]).unwrap();
     assert_eq!(document["pods"].as_array().unwrap().len(), 1);
 }
 
 #[test]
 fn a_policy_is_read_and_an_unknown_key_is_refused_by_name() {
     let policy = |text| Some(Input { name: "policy.yaml", text });
-    assert!(run("leaf", |a| a.policy = policy("placement: packing\nelastic: inside\n")).is_ok());
-    assert!(run("leaf", |a| a.policy = policy("")).is_ok());
-    assert!(run("leaf", |a| a.policy = policy("placment: packing\n")).unwrap_err().contains("placment"));
-    assert!(run("leaf", |a| a.policy = policy("placement: tight\n")).unwrap_err().contains("tight"));
+    assert!(run(&dump("leaf"), |a| a.policy = policy("placement: packing\nelastic: inside\n")).is_ok());
+    assert!(run(&dump("leaf"), |a| a.policy = policy("")).is_ok());
+    assert!(run(&dump("leaf"), |a| a.policy = policy("placment: packing\n")).unwrap_err().contains("placment"));
+    assert!(run(&dump("leaf"), |a| a.policy = policy("placement: tight\n")).unwrap_err().contains("tight"));
 }
 
 #[test]
@@ -64,12 +65,13 @@ fn a_catalogue_of_ones_own_decides_types_and_prices() {
         {"type": "p5.96xlarge", "zone": "us-east-1b", "market": "on-demand", "usdMicroPerHour": 1},
     ]);
     let file = serde_json::json!({"name": "ours", "types": types, "prices": prices}).to_string();
-    let document = run("limits", |a| a.catalogue = Some(Input { name: "c.json", text: &file })).unwrap();
+    let document = run(&dump("limits"), |a| a.catalogue = Some(Input { name: "c.json", text: &file })).unwrap();
     assert_eq!(document["catalogue"], "ours");
-    let document = run("buy", |a| a.catalogue = Some(Input { name: "c.json", text: &file })).unwrap();
+    let document = run(&dump("buy"), |a| a.catalogue = Some(Input { name: "c.json", text: &file })).unwrap();
     let buy = &document["gangs"][0]["buy"][0];
     assert_eq!((&buy["type"], &buy["zone"]), (&"p5.96xlarge".into(), &"us-east-1b".into()));
-    let error = run("buy", |a| a.catalogue = Some(Input { name: "c.json", text: "{\"types\": [{\"name\": 5}]}" }));
+    let error =
+        run(&dump("buy"), |a| a.catalogue = Some(Input { name: "c.json", text: "{\"types\": [{\"name\": 5}]}" }));
     let error = error.unwrap_err();
     assert!(error.contains("c.json") && error.contains("types[0].name"), "{error}");
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use muster_replay::command::{CommandError, Format};
 
-use crate::support::{document, run};
+use crate::support::{document, dump, names, run};
 
 const NODE: &str = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus:\n  conditions: [{type: Ready, status: \"True\"}]\n  allocatable: {cpu: CPU, memory: 64Gi, pods: 110}\n";
 const GANG: &str = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {muster.dev/gang: g, muster.dev/gang-size: \"1\"}}\nspec:\n  schedulerName: muster\n  containers: [{name: c, resources: {requests: {cpu: ASK}}}]\n";
@@ -78,4 +78,27 @@ fn more_nodes_than_the_reader_takes_are_an_error() {
     let text: String = (0..=muster_replay::dump::MAX_NODES).map(node).collect();
     let error = run(&text, Format::Json).unwrap_err();
     assert_eq!(error.to_string(), "dump has more than 100000 nodes");
+}
+
+#[test]
+fn no_line_of_a_dump_can_be_spoilt_so_that_it_panics() {
+    let values = ["", "-1", "9223372036854775808", "~", "[]", "{a: 1}", "\"\u{0}%s\"", "1e999", "new/0/0"];
+    let mut runs = 0;
+    for name in names() {
+        let text = dump(&name);
+        let lines: Vec<&str> = text.lines().collect();
+        for at in (0..lines.len()).step_by(11) {
+            let value = values[(at / 11) % values.len()];
+            let spoilt = match lines[at].split_once(": ") {
+                Some((key, _)) => format!("{key}: {value}"),
+                None => value.to_owned(),
+            };
+            let before = lines[..at].join("\n");
+            let after = lines[at + 1..].join("\n");
+            // Whether it can still be read does not matter here.
+            let _ = run(&format!("{before}\n{spoilt}\n{after}\n"), Format::Json);
+            runs += 1;
+        }
+    }
+    assert!(runs > 150, "{runs}");
 }
