@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{crds, demo, ec2_sim, serve};
+use crate::commands::{crds, demo, ec2_sim, plan, serve};
 
 /// Whole gangs or nothing, side by side: an extender for a stock kube-scheduler and a provisioner of EC2 nodes.
 #[derive(Debug, Parser)]
@@ -25,10 +25,12 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Write the custom resource definitions.
     Crds(crds::CrdsArgs),
+    /// Print what the planner would do with a dump of a cluster.
+    Plan(plan::PlanArgs),
 }
 
 impl Cli {
-    /// Runs the command. 0 = done, 1 = failed, 2 = unusable arguments or configuration.
+    /// Runs the command. 0 = done, 1 = failed, 2 = unusable arguments or configuration; `plan` adds 3 = not all placed.
     #[must_use]
     pub fn run(self) -> ExitCode {
         let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -41,6 +43,7 @@ impl Cli {
                 Command::Ec2Sim(args) => Box::pin(ec2_sim::run(args)).await,
                 Command::Demo(args) => Box::pin(demo::run(args)).await,
                 Command::Crds(args) => crds::run(&args),
+                Command::Plan(args) => plan::run(&args),
             }
         });
         // A blocking task that hangs must not keep the process alive.

@@ -3,4 +3,5 @@
 pub mod crds;
 pub mod demo;
 pub mod ec2_sim;
+pub mod plan;
 pub mod serve;

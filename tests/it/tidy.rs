@@ -28,7 +28,7 @@ struct Allowed {
 }
 
 /// Every library crate. The root package may use all of them, and anything but AWS.
-const ALLOWED: [Allowed; 4] = [
+const ALLOWED: [Allowed; 5] = [
     Allowed {
         package: "muster-core",
         why: "core is pure: no runtime, no client, no clock, no log",
@@ -76,6 +76,23 @@ const ALLOWED: [Allowed; 4] = [
             "tokio",
         ],
         dev: &["proptest", "tower"],
+    },
+    Allowed {
+        package: "muster-replay",
+        why: "replay works offline: no runtime, no client, no AWS",
+        normal: &[
+            "jiff",
+            "k8s-openapi",
+            "muster-api",
+            "muster-core",
+            "schemars",
+            "serde",
+            "serde-saphyr",
+            "serde_json",
+            "serde_path_to_error",
+            "thiserror",
+        ],
+        dev: &["proptest"],
     },
 ];
 

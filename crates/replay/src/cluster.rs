@@ -1,0 +1,115 @@
+//! Nodes of a dump with what holds room on them; every plan made adds to it, so that plans are disjoint.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1 as k8s;
+use muster_api::convert;
+use muster_core::names::NodeName;
+use muster_core::node::{Node, Usage};
+use muster_core::plan::Host;
+use muster_core::snapshot::{NodeEntry, Snapshot};
+
+/// The nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Cluster {
+    nodes: BTreeMap<NodeName, Standing>,
+}
+
+/// One node and what stands on it.
+#[derive(Debug)]
+struct Standing {
+    node: Arc<Node>,
+    usage: Arc<Usage>,
+    pods: Vec<Arc<k8s::Pod>>,
+}
+
+impl Cluster {
+    /// Empty nodes.
+    pub(crate) fn new(nodes: impl IntoIterator<Item = Node>) -> Self {
+        let standing = |node: Node| Standing { node: Arc::new(node), usage: Arc::default(), pods: Vec::new() };
+        Self { nodes: nodes.into_iter().map(|node| (node.name.clone(), standing(node))).collect() }
+    }
+
+    /// The nodes, in order of name.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.nodes.values().map(|standing| &standing.node)
+    }
+
+    /// One node.
+    pub(crate) fn node(&self, name: &NodeName) -> Option<&Arc<Node>> {
+        self.nodes.get(name).map(|standing| &standing.node)
+    }
+
+    /// A node that members stand on and the dump does not hold: nothing is known of it, and nothing new goes there.
+    pub(crate) fn ensure(&mut self, name: &NodeName) {
+        self.nodes.entry(name.clone()).or_insert_with(|| {
+            let node = Node {
+                name: name.clone(),
+                labels: BTreeMap::new(),
+                taints: Vec::new(),
+                allocatable: muster_core::resources::Resources::default(),
+                unschedulable: true,
+                ready: false,
+                deleting: false,
+                provider_id: None,
+            };
+            Standing { node: Arc::new(node), usage: Arc::default(), pods: Vec::new() }
+        });
+    }
+
+    /// A pod holds room on a node. A node that is not known holds nothing.
+    pub(crate) fn add(&mut self, node: &NodeName, pod: Option<&Arc<k8s::Pod>>, held: &Usage) {
+        let Some(standing) = self.nodes.get_mut(node) else { return };
+        let usage = Arc::make_mut(&mut standing.usage);
+        usage.requested.add(&held.requested);
+        usage.ports.extend(held.ports.iter().cloned());
+        standing.pods.extend(pod.cloned());
+    }
+
+    /// Every node as candidates for pods like `sample`: pods that must not stand beside it are counted.
+    pub(crate) fn hosts(&self, sample: Option<&k8s::Pod>) -> Vec<Host> {
+        let any = sample.is_some_and(keeps_others_away);
+        self.nodes
+            .values()
+            .map(|standing| {
+                let apart = sample.map_or(0, |sample| apart(sample, any, &standing.pods));
+                let usage = if apart == 0 {
+                    Arc::clone(&standing.usage)
+                } else {
+                    Arc::new(Usage { own_shape_pods: apart, ..Usage::clone(&standing.usage) })
+                };
+                Host { node: Arc::clone(&standing.node), usage }
+            })
+            .collect()
+    }
+
+    /// Every node without any pod.
+    pub(crate) fn empty_hosts(&self) -> Vec<Host> {
+        self.nodes().map(|node| Host { node: Arc::clone(node), usage: Arc::default() }).collect()
+    }
+
+    /// What the extender would look at.
+    pub(crate) fn snapshot(&self, accelerators: &[Arc<str>]) -> Snapshot {
+        let entry = |standing: &Standing| {
+            Arc::new(NodeEntry { node: Arc::clone(&standing.node), usage: Arc::clone(&standing.usage) })
+        };
+        let nodes = self.nodes.iter().map(|(name, standing)| (name.clone(), entry(standing))).collect();
+        Snapshot { synced: true, nodes: Arc::new(nodes), accelerators: accelerators.to_vec(), ..Snapshot::default() }
+    }
+}
+
+/// Pods that must not stand beside `sample`. Where it keeps nobody away, only those that do can.
+fn apart(sample: &k8s::Pod, any: bool, pods: &[Arc<k8s::Pod>]) -> u32 {
+    let count =
+        pods.iter().filter(|pod| any || keeps_others_away(pod)).filter(|pod| convert::keeps_apart(sample, pod)).count();
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+fn keeps_others_away(pod: &k8s::Pod) -> bool {
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.affinity.as_ref()?.pod_anti_affinity.as_ref())
+        .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref())
+        .is_some_and(|terms| !terms.is_empty())
+}

@@ -1,0 +1,383 @@
+//! The published plan: a versioned document that an outside program can judge.
+//!
+//! All keys are always present, and what is absent is null. The order of every list is part of the contract. The
+//! server's internal plan is another structure and may change without this one.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use muster_core::cloud::CapacityType;
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+/// The version this code writes.
+pub const VERSION: u32 = 1;
+
+/// What the planner would do with a dump.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Document {
+    /// Version of this structure.
+    #[schemars(extend("const" = 1))]
+    pub version: u32,
+    /// Name of the catalogue of instance types and prices; null if the dump has no NodePool.
+    pub catalogue: Option<String>,
+    /// The moment the plan is made for.
+    pub now: Timestamp,
+    /// Gangs in planning order: priority, creation, namespace and name.
+    pub gangs: Vec<GangEntry>,
+    /// Pending pods of the profile that belong to no gang, in planning order.
+    pub pods: Vec<PodEntry>,
+    /// Objects of the dump that play no part, in the order of the dump.
+    pub ignored: Vec<Ignored>,
+}
+
+/// One gang.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct GangEntry {
+    /// Namespace.
+    pub namespace: String,
+    /// Its name as pods or owner write it.
+    pub name: String,
+    /// The convention that names it: `annotations`, `job`, `provisioning-request`.
+    pub source: String,
+    /// What becomes of it.
+    pub outcome: Outcome,
+    /// Roles in rank order.
+    pub roles: Vec<RoleEntry>,
+    /// Members with a place, in role order, then by rank. Empty unless placed or bought for.
+    pub members: Vec<MemberEntry>,
+    /// Every level, top to bottom; the last is the host.
+    pub levels: Vec<LevelEntry>,
+    /// How far the plan may be from the best.
+    pub gap: Gap,
+    /// How good the placement is.
+    pub score: Score,
+    /// Why it is not placed on the nodes of the dump; empty if it is.
+    pub reasons: Vec<Reason>,
+    /// What is bought; empty unless the outcome is `buy`.
+    pub buy: Vec<BuyEntry>,
+}
+
+/// What becomes of a gang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// Every member that can be placed runs or has a node.
+    Placed,
+    /// It is placed on nodes to be bought.
+    Buy,
+    /// It is not complete, or somebody else holds it.
+    Waiting,
+    /// It fits nowhere, and nothing that may be bought holds it.
+    Refused,
+    /// A wish cannot be read.
+    Invalid,
+}
+
+/// Members with one template.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct RoleEntry {
+    /// Name; empty for the only role.
+    pub name: String,
+    /// Members expected.
+    pub count: u32,
+    /// Members needed to start.
+    pub min: u32,
+}
+
+/// One member with a place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct MemberEntry {
+    /// Pod name; null while its controller has not created it.
+    pub pod: Option<String>,
+    /// Pod UID; null while there is none.
+    pub uid: Option<String>,
+    /// Role.
+    pub role: String,
+    /// Rank within the role.
+    pub rank: u32,
+    /// Node name, or `new/<buy>/<k>`: node k, from 0, of entry `buy`, from 0, in the gang's `buy`.
+    pub node: String,
+    /// Whether it stands there already.
+    pub state: MemberState,
+}
+
+/// Whether a member stands on its node already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum MemberState {
+    /// Bound to the node in the dump.
+    Running,
+    /// Placed there by this plan.
+    Planned,
+}
+
+/// Domains used at one level.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct LevelEntry {
+    /// Label key.
+    pub key: String,
+    /// Distinct paths that hold a member, running ones included; 0 without members.
+    pub used: u32,
+    /// The fewest possible on this snapshot, given the levels above; null without members.
+    pub optimum: Option<u32>,
+}
+
+/// How far the plan may be from the best: 0 if it is proven to be the best.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gap {
+    /// Proven.
+    None,
+    /// The search ended before the proof did.
+    Open {
+        /// Field of the objective.
+        field: String,
+        /// Its value in this plan.
+        achieved: u64,
+        /// No plan is below this.
+        bound: u64,
+    },
+}
+
+impl Serialize for Gap {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::None => serializer.serialize_u32(0),
+            Self::Open { field, achieved, bound } => {
+                let mut map = serializer.serialize_map(Some(3))?;
+                map.serialize_entry("field", field)?;
+                map.serialize_entry("achieved", achieved)?;
+                map.serialize_entry("bound", bound)?;
+                map.end()
+            }
+        }
+    }
+}
+
+impl JsonSchema for Gap {
+    fn schema_name() -> Cow<'static, str> {
+        "Gap".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({
+            "description": "How far the plan may be from the best: 0 if it is proven to be the best.",
+            "oneOf": [
+                {"type": "integer", "const": 0},
+                {
+                    "type": "object",
+                    "additionalProperties": false,
+                    "required": ["field", "achieved", "bound"],
+                    "properties": {
+                        "field": {"type": "string"},
+                        "achieved": {"type": "integer", "minimum": 0},
+                        "bound": {"type": "integer", "minimum": 0},
+                    },
+                },
+            ],
+        })
+    }
+}
+
+/// Optimum over achieved, one number per level from 0 to 1; 1 = none better, null without members.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Score {
+    /// Against the optimum on this snapshot.
+    pub now: Vec<Option<f64>>,
+    /// Against the optimum on the same nodes without any pod.
+    pub empty: Vec<Option<f64>>,
+}
+
+/// Why a gang is not placed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Reason {
+    /// What is in the way.
+    pub code: Code,
+    /// Label key of the level it is about.
+    pub level: Option<String>,
+    /// How much is missing, in members or in units of the limit.
+    pub short: Option<u64>,
+    /// The smallest change that would help.
+    pub change: Option<String>,
+}
+
+/// What is in the way of a gang. A closed list: a new word is a new version of the document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+pub enum Code {
+    /// No domain of the level has room for all members.
+    DoesNotFit,
+    /// Nodes lack the label of the required level.
+    Unlabelled,
+    /// Nodes are cordoned.
+    Cordoned,
+    /// Nodes are not Ready.
+    NotReady,
+    /// Nodes carry a taint that the members do not tolerate.
+    Taint,
+    /// Nodes do not match selector or required affinity.
+    Selector,
+    /// A host port is taken.
+    Port,
+    /// Nodes have too little of a resource.
+    Insufficient,
+    /// Pods stand on the nodes that must not stand beside a member.
+    Occupied,
+    /// The members carry a constraint that is not modelled.
+    Unsupported,
+    /// The members have more than one shape.
+    MixedShapes,
+    /// The minimum is above the number of members.
+    MinimumAboveCount,
+    /// A running member stands outside the domain the gang requires.
+    BoundOutside,
+    /// Not all members needed are there.
+    Collecting,
+    /// The Job is suspended.
+    Suspended,
+    /// A scheduling gate of somebody else holds a member.
+    ForeignGate,
+    /// It waits for the nodes booked by a ProvisioningRequest.
+    Booking,
+    /// A PodTemplate is missing.
+    TemplateNotFound,
+    /// No NodePool may buy for it.
+    NoPool,
+    /// No NodePool sells a type that holds a member.
+    NoType,
+    /// More nodes are needed than one batch may have.
+    BatchTooLarge,
+    /// A limit of the pool would be passed.
+    LimitReached,
+    /// No price is known.
+    PriceUnknown,
+    /// The type is not sold on the markets of the pool.
+    NotSold,
+    /// Pool and gang disagree about the placement group.
+    PlacementGroup,
+    /// The running members cannot be joined by bought nodes inside the level wished.
+    MixedWithRunning,
+    /// An unknown level.
+    UnknownLevel,
+    /// A number that cannot be read.
+    BadNumber,
+    /// A value that is not one of those allowed.
+    BadValue,
+    /// A name that cannot be used.
+    BadName,
+    /// A pod whose requests cannot be read.
+    BadPod,
+    /// More members than a gang may have.
+    TooManyMembers,
+    /// The owner creates its pods one after another.
+    SequentialCreation,
+    /// A wish that is not supported.
+    NotSupported,
+    /// Another fault of the gang's description.
+    Invalid,
+    /// The checker refused the plan: a bug.
+    PlanRejected,
+}
+
+/// Nodes to buy in one call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct BuyEntry {
+    /// NodePool.
+    pub pool: String,
+    /// Instance type.
+    #[serde(rename = "type")]
+    pub instance_type: String,
+    /// Zone; null if neither pool, class nor nodes name one.
+    pub zone: Option<String>,
+    /// Market.
+    pub market: Market,
+    /// Nodes.
+    #[schemars(range(min = 1))]
+    pub count: u32,
+    /// Micro-dollars per hour of one node.
+    #[serde(rename = "usdMicroPerHour")]
+    pub usd_micro_per_hour: u64,
+}
+
+/// How capacity is bought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Market {
+    /// From a capacity reservation.
+    Reserved,
+    /// On demand.
+    OnDemand,
+    /// Spot.
+    Spot,
+}
+
+impl From<CapacityType> for Market {
+    fn from(market: CapacityType) -> Self {
+        match market {
+            CapacityType::Reserved => Self::Reserved,
+            CapacityType::OnDemand => Self::OnDemand,
+            CapacityType::Spot => Self::Spot,
+        }
+    }
+}
+
+/// A pending pod of no gang.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct PodEntry {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// The node it would get.
+    pub node: Option<String>,
+    /// Why it gets none.
+    pub reason: Option<String>,
+}
+
+/// An object of the dump that plays no part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Ignored {
+    /// Kind; empty if it has none.
+    pub kind: String,
+    /// Namespace and name, or its place in the dump if it has none.
+    pub name: String,
+    /// Why: for an object that cannot be read, field and value.
+    pub why: String,
+}
+
+impl Document {
+    /// Whether every gang and every pod is placed or bought for.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        let gangs = self.gangs.iter().all(|gang| match gang.outcome {
+            Outcome::Placed | Outcome::Buy => true,
+            Outcome::Waiting | Outcome::Refused | Outcome::Invalid => false,
+        });
+        gangs && self.pods.iter().all(|pod| pod.node.is_some())
+    }
+
+    /// The document as JSON, two spaces deep, with a newline at the end.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("a document has only strings as keys");
+        text.push('\n');
+        text
+    }
+}
+
+/// The JSON Schema (draft 2020-12) of [`Document`].
+#[must_use]
+pub fn schema() -> Schema {
+    SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Document>()
+}

@@ -1,0 +1,184 @@
+//! One object of a dump: its kind decides the type, and what cannot be read is reported with field and value.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, PodTemplate, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use muster_api::{convert, keys};
+use muster_core::units::Quantity;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Dump, MAX_NODES, MAX_OBJECTS, ReadError};
+
+/// Kinds that have no namespace.
+const CLUSTER: [&str; 5] = ["Node", "NodePool", "EC2NodeClass", "PriorityClass", "NodeBatch"];
+
+impl Dump {
+    pub(super) fn keep(
+        &mut self,
+        version: &str,
+        kind: String,
+        mut object: Value,
+        place: &str,
+    ) -> Result<(), ReadError> {
+        let text = |field: &str| object.pointer(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (name, mut namespace) = (text("/metadata/name"), text("/metadata/namespace"));
+        if kind.is_empty() {
+            self.ignore(kind, if name.is_empty() { place.to_owned() } else { name }, "kind: is missing".to_owned());
+            return Ok(());
+        }
+        let group = version.split_once('/').map_or("", |(group, _)| group);
+        if !is_known(group, &kind) {
+            let name = if name.is_empty() { place.to_owned() } else { name };
+            self.ignore(kind, name, format!("{version} objects of this kind play no part in planning"));
+            return Ok(());
+        }
+        if name.is_empty() {
+            self.ignore(kind, place.to_owned(), "metadata.name: is missing".to_owned());
+            return Ok(());
+        }
+        if CLUSTER.contains(&kind.as_str()) {
+            namespace.clear();
+        } else if namespace.is_empty() {
+            "default".clone_into(&mut namespace);
+            if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+                metadata.insert("namespace".to_owned(), Value::from(namespace.as_str()));
+            }
+        }
+        if !self.seen.insert((kind.clone(), namespace, name.clone())) {
+            self.ignore(kind, name, "is in the dump twice; the first one counts".to_owned());
+            return Ok(());
+        }
+        if self.seen.len() > MAX_OBJECTS {
+            return Err(ReadError::TooLarge { what: "objects", limit: MAX_OBJECTS });
+        }
+        if let Err(why) = self.typed(&kind, object) {
+            self.ignore(kind, name, why);
+        }
+        if self.nodes.len() > MAX_NODES {
+            return Err(ReadError::TooLarge { what: "nodes", limit: MAX_NODES });
+        }
+        Ok(())
+    }
+
+    fn typed(&mut self, kind: &str, object: Value) -> Result<(), String> {
+        match kind {
+            "Node" => {
+                let node: Node = from(object)?;
+                check_node(&node)?;
+                self.nodes.push(node);
+            }
+            "Pod" => {
+                let pod: Pod = from(object)?;
+                match check_pod(&pod) {
+                    Ok(()) => self.pods.push(pod),
+                    Err(why) => {
+                        self.unreadable.push((pod, why.clone()));
+                        return Err(why);
+                    }
+                }
+            }
+            "Job" => {
+                let job: Job = from(object)?;
+                if let Some(spec) = &job.spec {
+                    check_template(&spec.template, "spec.template.")?;
+                }
+                self.jobs.push(job);
+            }
+            "PodTemplate" => {
+                let template: PodTemplate = from(object)?;
+                if let Some(spec) = &template.template {
+                    check_template(spec, "template.")?;
+                }
+                self.templates.push(template);
+            }
+            "DaemonSet" => {
+                let daemon_set: DaemonSet = from(object)?;
+                if let Some(spec) = &daemon_set.spec {
+                    check_template(&spec.template, "spec.template.")?;
+                }
+                self.daemon_sets.push(daemon_set);
+            }
+            "PriorityClass" => self.priorities.push(from(object)?),
+            "NodePool" => self.pools.push(from(object)?),
+            "EC2NodeClass" => self.classes.push(from(object)?),
+            "Gang" => self.gangs.push(from(object)?),
+            "ProvisioningRequest" => self.requests.push(from(object)?),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn is_known(group: &str, kind: &str) -> bool {
+    match kind {
+        "Node" | "Pod" | "PodTemplate" => group.is_empty(),
+        "Job" => group == "batch",
+        "DaemonSet" => group == "apps",
+        "PriorityClass" => group == "scheduling.k8s.io",
+        "NodePool" | "EC2NodeClass" | "Gang" => group == keys::GROUP,
+        "ProvisioningRequest" => group == "autoscaling.x-k8s.io",
+        _ => false,
+    }
+}
+
+/// Reads a typed object.
+///
+/// Errors: the path of the field, and what is wrong with its value.
+fn from<T: DeserializeOwned>(object: Value) -> Result<T, String> {
+    serde_path_to_error::deserialize(object).map_err(|error| {
+        let path = error.path().to_string();
+        if path == "." { error.into_inner().to_string() } else { format!("{path}: {}", error.into_inner()) }
+    })
+}
+
+fn check_node(node: &Node) -> Result<(), String> {
+    convert::node(node).map_err(|error| describe(&error, ""))?;
+    let status = node.status.as_ref();
+    not_negative(status.and_then(|status| status.allocatable.as_ref()), "status.allocatable")
+}
+
+fn check_pod(pod: &Pod) -> Result<(), String> {
+    convert::shape_of_pod(pod).map_err(|error| describe(&error, ""))?;
+    convert::usage(pod).map_err(|error| describe(&error, ""))?;
+    pod.spec.as_ref().map_or(Ok(()), |spec| check_spec(spec, ""))
+}
+
+fn check_template(template: &PodTemplateSpec, prefix: &str) -> Result<(), String> {
+    convert::shape_of_template("", template).map_err(|error| describe(&error, prefix))?;
+    template.spec.as_ref().map_or(Ok(()), |spec| check_spec(spec, prefix))
+}
+
+/// What the API server refuses and a converter reads: amounts below zero.
+fn check_spec(spec: &PodSpec, prefix: &str) -> Result<(), String> {
+    let lists = [("containers", Some(&spec.containers)), ("initContainers", spec.init_containers.as_ref())];
+    for (field, containers) in lists {
+        for (index, container) in containers.into_iter().flatten().enumerate() {
+            let Some(resources) = &container.resources else { continue };
+            let path = format!("{prefix}spec.{field}[{index}].resources");
+            not_negative(resources.requests.as_ref(), &format!("{path}.requests"))?;
+            not_negative(resources.limits.as_ref(), &format!("{path}.limits"))?;
+        }
+    }
+    if let Some(resources) = &spec.resources {
+        not_negative(resources.requests.as_ref(), &format!("{prefix}spec.resources.requests"))?;
+        not_negative(resources.limits.as_ref(), &format!("{prefix}spec.resources.limits"))?;
+    }
+    not_negative(spec.overhead.as_ref(), &format!("{prefix}spec.overhead"))
+}
+
+fn not_negative(list: Option<&BTreeMap<String, Text>>, path: &str) -> Result<(), String> {
+    for (name, text) in list.into_iter().flatten() {
+        if text.0.parse::<Quantity>().is_ok_and(|amount| amount < Quantity::ZERO) {
+            return Err(format!("{path}[{name}]: `{}` is negative", text.0));
+        }
+    }
+    Ok(())
+}
+
+fn describe(error: &convert::ConvertError, prefix: &str) -> String {
+    format!("{prefix}{}: {}", error.field, error.source)
+}

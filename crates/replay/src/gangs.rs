@@ -1,0 +1,269 @@
+//! The gangs of a dump: live members, members their controller has not created yet, and places that need nobody.
+
+mod jobs;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use muster_api::conventions::{self, Owners, Recognition};
+use muster_api::{keys, pod_state};
+use muster_core::gang::{Invalid, Membership, Pod as CorePod, RankClaim, Recognised};
+use muster_core::names::{ObjectKey, PodUid};
+
+use crate::dump::Dump;
+
+/// A pod that exists, or one that its controller will create.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    /// As core sees it. Its UID is one of ours where the object has none.
+    pub(crate) core: Arc<CorePod>,
+    /// The object.
+    pub(crate) object: Arc<Pod>,
+    /// Whether the object exists.
+    pub(crate) exists: bool,
+    /// Its UID, if it has one.
+    pub(crate) uid: Option<String>,
+    /// Its priority.
+    pub(crate) priority: i32,
+}
+
+/// One gang of the dump.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// What pods and owners say.
+    pub(crate) said: Arc<Recognised>,
+    /// Live members and those to come, in order of UID.
+    pub(crate) members: BTreeMap<PodUid, Known>,
+    /// Ranks whose member has done its work.
+    pub(crate) done: BTreeSet<u32>,
+    /// Further members that have done their work.
+    pub(crate) done_unranked: usize,
+    /// Highest priority of a member.
+    pub(crate) priority: i32,
+    /// The first moment anything of it existed.
+    pub(crate) created: Option<Timestamp>,
+    /// A Job of it that is suspended.
+    pub(crate) suspended: Option<String>,
+    /// A member that cannot be read.
+    pub(crate) fault: Option<Invalid>,
+}
+
+/// What the pods of a dump are.
+#[derive(Debug, Default)]
+pub(crate) struct Members {
+    /// Gangs in planning order.
+    pub(crate) gangs: Vec<Found>,
+    /// Pods of our profile without a gang, and those of which it is not known.
+    pub(crate) others: Vec<Known>,
+    /// Every pod that exists.
+    pub(crate) all: Vec<Known>,
+}
+
+/// Jobs by UID, with stand-ins for those that are not in the dump and not needed.
+#[derive(Debug, Default)]
+struct Jobs(BTreeMap<String, Job>);
+
+impl Owners for Jobs {
+    fn job(&self, uid: &str) -> Option<&Job> {
+        self.0.get(uid)
+    }
+}
+
+/// Recognises every pod, adds those to come, and orders the gangs.
+pub(crate) fn find(dump: &Dump, scheduler_names: &[String]) -> Members {
+    let mut finder = Finder {
+        scheduler_names,
+        priorities: &dump.priorities,
+        jobs: known_jobs(dump, scheduler_names),
+        gangs: BTreeMap::new(),
+    };
+    let mut found = Members::default();
+    for pod in &dump.pods {
+        let known = finder.pod(pod);
+        if known.core.ours && !known.core.daemon && known.core.membership.gang().is_none() {
+            found.others.push(known.clone());
+        }
+        found.all.push(known);
+    }
+    for (pod, why) in &dump.unreadable {
+        finder.unreadable(pod, why);
+    }
+    let jobs: Vec<Job> = finder.jobs.0.values().cloned().collect();
+    for job in &jobs {
+        finder.add_uncreated(job, &found.all);
+    }
+    for gang in dump.gangs.iter().filter(|gang| gang.metadata.deletion_timestamp.is_none()) {
+        let key = ObjectKey::new(
+            gang.metadata.namespace.as_deref().unwrap_or_default(),
+            gang.metadata.name.as_deref().unwrap_or_default(),
+        );
+        if let Some(found) = finder.gangs.get_mut(&key) {
+            found.created = earlier(found.created, created(&gang.metadata));
+        }
+    }
+    let gangs = finder.gangs.into_values();
+    found.gangs =
+        gangs.filter(|gang| !gang.members.is_empty() || gang.suspended.is_some() || gang.fault.is_some()).collect();
+    found.gangs.sort_by(|a, b| {
+        let key = |gang: &Found| (Reverse(gang.priority), gang.created.is_none(), gang.created);
+        let name = |gang: &Found| (gang.said.key.namespace.clone(), gang.said.source.identity.clone());
+        key(a).cmp(&key(b)).then_with(|| name(a).cmp(&name(b))).then_with(|| a.said.key.cmp(&b.said.key))
+    });
+    found
+}
+
+/// The Jobs of the dump under their UIDs. A pod that names gang and size itself needs nothing of its Job but the name.
+fn known_jobs(dump: &Dump, scheduler_names: &[String]) -> Jobs {
+    let mut jobs = BTreeMap::new();
+    for job in &dump.jobs {
+        let mut job = job.clone();
+        let uid = job.metadata.uid.clone().unwrap_or_else(|| format!("job/{}", dump_name(&job.metadata)));
+        job.metadata.uid = Some(uid.clone());
+        jobs.insert(uid, job);
+    }
+    for pod in dump.pods.iter().filter(|pod| is_ours(pod, scheduler_names)) {
+        let annotations = pod.metadata.annotations.as_ref();
+        let says = |key| annotations.is_some_and(|all| all.contains_key(key));
+        if !(says(keys::GANG) && says(keys::GANG_SIZE)) {
+            continue;
+        }
+        for owner in pod.metadata.owner_references.iter().flatten().filter(|owner| owner.kind == "Job") {
+            jobs.entry(owner.uid.clone()).or_insert_with(|| Job {
+                metadata: ObjectMeta {
+                    name: Some(owner.name.clone()),
+                    namespace: pod.metadata.namespace.clone(),
+                    uid: Some(owner.uid.clone()),
+                    ..ObjectMeta::default()
+                },
+                ..Job::default()
+            });
+        }
+    }
+    Jobs(jobs)
+}
+
+struct Finder<'a> {
+    scheduler_names: &'a [String],
+    priorities: &'a [PriorityClass],
+    jobs: Jobs,
+    gangs: BTreeMap<ObjectKey, Found>,
+}
+
+impl Finder<'_> {
+    /// Recognises one pod of the dump; a live member joins its gang.
+    fn pod(&mut self, pod: &Pod) -> Known {
+        let mut object = pod.clone();
+        let uid = object.metadata.uid.clone().filter(|uid| !uid.is_empty());
+        if uid.is_none() {
+            object.metadata.uid = Some(format!("pod/{}", dump_name(&object.metadata)));
+        }
+        let Recognition { membership, gang, missing: _ } = self.recognise(&object);
+        let core = Arc::new(pod_state::read(&object, membership, self.scheduler_names));
+        let priority = self.priority(object.spec.as_ref());
+        let known = Known { core, object: Arc::new(object), exists: true, uid, priority };
+        if let Some(said) = gang {
+            self.join(said, &known);
+        }
+        known
+    }
+
+    fn join(&mut self, said: Arc<Recognised>, known: &Known) {
+        let core = &known.core;
+        if core.is_live() {
+            let gang = self.gang(said, known.priority, core.created.filter(|_| known.exists));
+            gang.members.insert(core.uid.clone(), known.clone());
+        } else if core.ended && !core.running {
+            let succeeded =
+                known.object.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Succeeded");
+            let gang = self.gang(said, i32::MIN, core.created);
+            match &core.membership {
+                Membership::Member { rank: RankClaim::Rank(rank), .. } if succeeded => {
+                    gang.done.insert(*rank);
+                }
+                Membership::Member { .. } if succeeded => gang.done_unranked += 1,
+                Membership::Member { .. } | Membership::Unknown | Membership::Single => {}
+            }
+        }
+    }
+
+    /// The gang's entry; what the first of its pods says counts.
+    fn gang(&mut self, said: Arc<Recognised>, priority: i32, moment: Option<Timestamp>) -> &mut Found {
+        let gang = self.gangs.entry(said.key.clone()).or_insert_with(|| Found {
+            said,
+            members: BTreeMap::new(),
+            done: BTreeSet::new(),
+            done_unranked: 0,
+            priority: i32::MIN,
+            created: None,
+            suspended: None,
+            fault: None,
+        });
+        gang.priority = gang.priority.max(priority);
+        gang.created = earlier(gang.created, moment);
+        gang
+    }
+
+    /// A member whose requests cannot be read makes its gang invalid: it cannot be planned around.
+    fn unreadable(&mut self, pod: &Pod, why: &str) {
+        let priority = self.priority(pod.spec.as_ref());
+        if let Some(said) = self.recognise(pod).gang {
+            let name = pod.metadata.name.as_deref().unwrap_or_default();
+            let invalid = Invalid { reason: "BadPod", message: format!("pod {name}: {why}") };
+            self.gang(said, priority, created(&pod.metadata)).fault.get_or_insert(invalid);
+        }
+    }
+
+    fn recognise(&self, pod: &Pod) -> Recognition {
+        if is_ours(pod, self.scheduler_names) {
+            return conventions::recognise(pod, &self.jobs);
+        }
+        // A pod that names another scheduler is other people's usage, nothing more.
+        Recognition { membership: Membership::Single, gang: None, missing: None }
+    }
+
+    /// The priority admission gave the pod, or would give it.
+    fn priority(&self, spec: Option<&PodSpec>) -> i32 {
+        let Some(spec) = spec else { return 0 };
+        if let Some(priority) = spec.priority {
+            return priority;
+        }
+        match spec.priority_class_name.as_deref().filter(|name| !name.is_empty()) {
+            Some("system-node-critical") => 2_000_001_000,
+            Some("system-cluster-critical") => 2_000_000_000,
+            Some(name) => {
+                let class = self.priorities.iter().find(|class| class.metadata.name.as_deref() == Some(name));
+                class.map_or(0, |class| class.value)
+            }
+            None => {
+                let class = self.priorities.iter().find(|class| class.global_default == Some(true));
+                class.map_or(0, |class| class.value)
+            }
+        }
+    }
+}
+
+fn is_ours(pod: &Pod, scheduler_names: &[String]) -> bool {
+    let named = pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref());
+    named.is_some_and(|name| scheduler_names.iter().any(|ours| ours == name))
+}
+
+fn dump_name(metadata: &ObjectMeta) -> ObjectKey {
+    ObjectKey::new(metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
+}
+
+fn created(metadata: &ObjectMeta) -> Option<Timestamp> {
+    metadata.creation_timestamp.as_ref().map(|time| time.0)
+}
+
+fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}

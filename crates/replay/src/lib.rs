@@ -1,0 +1,18 @@
+//! Muster without a cluster: a dump is read, planned offline, and the outcome published as a versioned document.
+//!
+//! **Architecture invariant**: no client, no runtime, no clock. A dump and the options give the same bytes every time,
+//! and what plans is the planner of the server, not a second one.
+
+pub mod catalogue;
+pub mod command;
+pub mod document;
+pub mod dump;
+pub mod plan;
+pub mod table;
+
+mod cluster;
+mod gangs;
+mod offers;
+mod pools;
+mod reasons;
+mod topology;

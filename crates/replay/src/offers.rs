@@ -1,0 +1,210 @@
+//! What is bought for a gang that no node of the dump holds.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use muster_core::cloud::{CapacityType, GroupPolicy, UsageClass};
+use muster_core::cycle::{PoolView, TypeView, offers_for};
+use muster_core::fit;
+use muster_core::names::NodeName;
+use muster_core::node::{Node, Usage};
+use muster_core::plan::{GangRequest, Host};
+
+use crate::catalogue::Catalogue;
+use crate::document::{BuyEntry, Code, Reason};
+use crate::pools::Pool;
+use crate::reasons::reason;
+
+/// One way to buy all nodes of a gang in one call.
+#[derive(Debug)]
+pub(crate) struct Purchase {
+    /// Index of the pool.
+    pub(crate) pool: usize,
+    /// What the document says.
+    pub(crate) entry: BuyEntry,
+    node: Arc<Node>,
+    overhead: Arc<Usage>,
+}
+
+impl Purchase {
+    /// The nodes to come, `new/<buy>/<k>`.
+    pub(crate) fn hosts(&self, buy: usize) -> Vec<Host> {
+        (0..self.entry.count)
+            .map(|k| {
+                let node = Node { name: NodeName::from(format!("new/{buy}/{k}")), ..Node::clone(&self.node) };
+                Host { node: Arc::new(node), usage: Arc::clone(&self.overhead) }
+            })
+            .collect()
+    }
+
+    /// The node that is bought.
+    pub(crate) fn node(&self) -> &Node {
+        &self.node
+    }
+}
+
+/// Every way to buy for `request`, best first: pool weight, the order of markets, group kept before dropped, dollars per
+/// hour of the whole gang, then names. Without any: the reasons.
+///
+/// Source: `lifecycle.md` 3.1. `zones` are those its running members allow.
+pub(crate) fn find(
+    request: &GangRequest,
+    group: GroupPolicy,
+    zones: Option<&BTreeSet<Arc<str>>>,
+    pools: &[Pool],
+    catalogue: &Catalogue,
+) -> Result<Vec<Purchase>, Vec<Reason>> {
+    let mut found = Vec::new();
+    let mut reasons = Vec::new();
+    if pools.is_empty() {
+        return Err(vec![reason(Code::NoPool, None, "add a NodePool that may buy nodes")]);
+    }
+    for (index, pool) in pools.iter().enumerate() {
+        let Some(policy) = pool.group.with(group) else {
+            reasons.push(reason(
+                Code::PlacementGroup,
+                None,
+                format!("let NodePool {} and the gang agree about the placement group", pool.name),
+            ));
+            continue;
+        };
+        for (order, market) in pool.markets.iter().enumerate() {
+            // There is no list of reservations in a dump, so none is known to have room.
+            if *market == CapacityType::Reserved {
+                continue;
+            }
+            for zone in &pool.zones {
+                if zones.is_some_and(|zones| zone.as_ref().is_none_or(|zone| !zones.contains(zone.as_str()))) {
+                    continue;
+                }
+                let chosen = Choice { pool, index, order, market: *market, zone: zone.as_deref(), policy };
+                look(request, &chosen, catalogue, &mut found, &mut reasons);
+            }
+        }
+    }
+    if found.is_empty() {
+        if reasons.is_empty() {
+            reasons.push(reason(Code::NoPool, None, "allow a zone and the market on-demand in a NodePool"));
+        }
+        let mut seen = BTreeSet::new();
+        reasons.retain(|reason| seen.insert((reason.code, reason.short, reason.change.clone())));
+        return Err(reasons);
+    }
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(found.into_iter().map(|(_, purchase)| purchase).collect())
+}
+
+/// One pool, market and zone.
+#[derive(Clone, Copy, Debug)]
+struct Choice<'a> {
+    pool: &'a Pool,
+    index: usize,
+    order: usize,
+    market: CapacityType,
+    zone: Option<&'a str>,
+    policy: GroupPolicy,
+}
+
+/// Pool weight, market, group dropped, dollars of all nodes, type, zone, pool.
+type Key = (Reverse<u32>, usize, bool, u64, String, Option<String>, String);
+
+fn look(
+    request: &GangRequest,
+    choice: &Choice<'_>,
+    catalogue: &Catalogue,
+    found: &mut Vec<(Key, Purchase)>,
+    reasons: &mut Vec<Reason>,
+) {
+    let Choice { pool, index, order, market, zone, policy } = *choice;
+    let class = if market == CapacityType::Spot { UsageClass::Spot } else { UsageClass::OnDemand };
+    let mut views = BTreeMap::new();
+    for info in &pool.types {
+        if !info.usage_classes.contains(&class) {
+            reasons.push(reason(
+                Code::NotSold,
+                None,
+                format!("{} is not sold {market}: allow another type or market in NodePool {}", info.name, pool.name),
+            ));
+            continue;
+        }
+        if policy == GroupPolicy::Required && !info.supports_cluster_group {
+            reasons.push(reason(
+                Code::PlacementGroup,
+                None,
+                format!("{} goes into no cluster placement group: allow another type", info.name),
+            ));
+            continue;
+        }
+        let price = catalogue.prices.price(&info.name, zone.unwrap_or_default(), market);
+        views.insert(info.name.clone(), (pool.view(info, zone, market, price), info.supports_cluster_group));
+    }
+    let view = PoolView {
+        name: pool.name.as_str().into(),
+        weight: pool.weight,
+        max_nodes: pool.max_nodes,
+        placement_group: "preferred".into(),
+        types: views.values().map(|(view, _)| view.clone()).collect(),
+        left: pool.left.iter().map(|(resource, left)| (resource.as_str().into(), *left)).collect(),
+    };
+    let (offers, _) = offers_for(request, &[view]);
+    for offer in &offers {
+        let Some((view, grouped)) = views.get(&*offer.instance_type) else { continue };
+        let Some(price) = view.price else { continue };
+        let dropped = policy == GroupPolicy::None || !grouped;
+        let total = price.saturating_mul(u64::from(offer.count));
+        let entry = BuyEntry {
+            pool: pool.name.clone(),
+            instance_type: offer.instance_type.to_string(),
+            zone: zone.map(str::to_owned),
+            market: market.into(),
+            count: offer.count,
+            usd_micro_per_hour: price,
+        };
+        let key = (
+            Reverse(pool.weight),
+            order,
+            dropped,
+            total,
+            entry.instance_type.clone(),
+            entry.zone.clone(),
+            pool.name.clone(),
+        );
+        let purchase =
+            Purchase { pool: index, entry, node: Arc::clone(&view.node), overhead: Arc::clone(&view.overhead) };
+        found.push((key, purchase));
+    }
+    if offers.is_empty() {
+        for (view, _) in views.values() {
+            reasons.push(left_out(request, pool, view));
+        }
+    }
+}
+
+/// Why a type is no offer: the first obstacle, and what would remove it.
+fn left_out(request: &GangRequest, pool: &Pool, view: &TypeView) -> Reason {
+    let (name, of) = (&view.name, &pool.name);
+    let Some(role) = request.roles.first() else { return reason(Code::NoType, None, "the gang has no member") };
+    let slots = match fit::slots(&role.shape, &view.node, &view.overhead) {
+        Ok(slots) if slots > 0 => slots,
+        Ok(_) => return reason(Code::NoType, None, format!("ask for less than {name} of NodePool {of} has")),
+        Err(misfit) => return reason(Code::NoType, None, format!("{name} of NodePool {of} holds no member: {misfit}")),
+    };
+    let members = u32::try_from(role.places.len()).unwrap_or(u32::MAX);
+    let count = members.div_ceil(slots);
+    if count > pool.max_nodes {
+        let change = format!("raise maxNodesPerBatch of NodePool {of} from {} to {count} for {name}", pool.max_nodes);
+        return reason(Code::BatchTooLarge, Some(u64::from(count - pool.max_nodes)), change);
+    }
+    for (resource, left) in &pool.left {
+        let each = if resource.as_str() == "nodes" { 1 } else { view.node.allocatable.get(resource.as_str()) };
+        let wanted = each.saturating_mul(i64::from(count));
+        if wanted > *left {
+            let short = wanted.saturating_sub(*left);
+            let unit = if resource.as_str() == "cpu" { "m" } else { "" };
+            let change = format!("raise the limit {resource} of NodePool {of} by {short}{unit} for {count} {name}");
+            return reason(Code::LimitReached, u64::try_from(short).ok(), change);
+        }
+    }
+    reason(Code::PriceUnknown, None, format!("give {name} a price in the catalogue"))
+}

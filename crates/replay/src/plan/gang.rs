@@ -1,0 +1,378 @@
+//! One gang: its request, its plan on the nodes of the dump, and else what is bought for it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use muster_api::keys;
+use muster_core::check::{self, Severity};
+use muster_core::cloud::GroupPolicy;
+use muster_core::cycle::{Pending, build_request};
+use muster_core::names::{NodeName, PodUid};
+use muster_core::node::{Node, Usage};
+use muster_core::plan::{
+    GangRequest, Host, Place, Plan, Policy, Problem, Refusal, Report, Role, RolePlace, SearchBudget, Seed, Wishes,
+};
+use muster_core::planner;
+use muster_core::topology::Levels;
+
+use super::Planning;
+use super::requests::Request;
+use super::work::{Pods, Work, group, pseudo, recognised, refused};
+use crate::document::{
+    Code, GangEntry, Gap, Ignored, LevelEntry, MemberEntry, MemberState, Outcome, Reason, RoleEntry, Score,
+};
+use crate::gangs::Found;
+use crate::offers::{self, Purchase};
+use crate::reasons::{self, reason};
+use crate::topology;
+
+/// Purchases tried before a gang is refused: the first holds it unless something is wrong with the estimate.
+const PURCHASES_TRIED: usize = 8;
+
+/// What is planned: the request, and which rank each place has in each role.
+struct Demand<'a> {
+    request: GangRequest,
+    ranks: Vec<Vec<u32>>,
+    sample: Option<&'a Pod>,
+    group: GroupPolicy,
+    booked: bool,
+}
+
+impl Demand<'_> {
+    fn places(&self) -> impl Iterator<Item = &RolePlace> {
+        self.request.roles.iter().flat_map(|role| &role.places)
+    }
+}
+
+impl Planning<'_> {
+    /// Plans one gang and takes its room.
+    pub(super) fn gang(&mut self, work: &Work) -> GangEntry {
+        let mut entry = self.blank(work);
+        let demand = match self.demand(work) {
+            Ok(demand) => demand,
+            Err((outcome, reason)) => {
+                entry.outcome = outcome;
+                entry.reasons.push(reason);
+                return entry;
+            }
+        };
+        entry.roles = roles(&demand.request);
+        if demand.places().all(|place| place.bound.is_some()) {
+            self.running(&demand, work, &mut entry);
+            return entry;
+        }
+        let hosts = self.cluster.hosts(demand.sample);
+        let (plan, report, faults) = solve(&self.levels, hosts, &demand.request, &self.policy);
+        match report.refusal {
+            None if faults.is_empty() => {
+                self.take(&demand, work, &plan);
+                self.describe(&demand, work, &plan, &levels_of(&report), Vec::new(), &mut entry);
+            }
+            None => {
+                entry.outcome = Outcome::Refused;
+                entry.reasons = faults;
+            }
+            Some(refusal) => {
+                entry.outcome = Outcome::Refused;
+                entry.reasons = reasons::of_refusal(&refusal);
+                if matches!(refusal, Refusal::DoesNotFit(_)) {
+                    self.buy(&demand, work, &mut entry);
+                }
+            }
+        }
+        entry
+    }
+
+    /// An entry without any outcome yet.
+    fn blank(&self, work: &Work) -> GangEntry {
+        let (namespace, name, source) = work.name();
+        let roles = work.found().map_or_else(Vec::new, |found| {
+            let seen = u32::try_from(found.members.len()).unwrap_or(u32::MAX);
+            let count = found.said.size.unwrap_or_else(|| seen.max(found.said.min.unwrap_or(0)));
+            vec![RoleEntry { name: String::new(), count, min: found.said.min.unwrap_or(count).min(count) }]
+        });
+        let none = vec![None; self.levels.len()];
+        let levels = self.levels.as_slice().iter();
+        GangEntry {
+            namespace,
+            name,
+            source: source.to_owned(),
+            outcome: Outcome::Invalid,
+            roles,
+            members: Vec::new(),
+            levels: levels.map(|level| LevelEntry { key: level.key.to_string(), used: 0, optimum: None }).collect(),
+            gap: Gap::None,
+            score: Score { now: none.clone(), empty: none },
+            reasons: Vec::new(),
+            buy: Vec::new(),
+        }
+    }
+
+    /// What is to be planned.
+    ///
+    /// Errors: why there is nothing to plan.
+    fn demand<'w>(&mut self, work: &'w Work) -> Result<Demand<'w>, (Outcome, Reason)> {
+        match work {
+            Work::Pods(pods) => self.of_pods(pods),
+            Work::Request(request) => self.of_request(request),
+        }
+    }
+
+    fn of_pods<'w>(&mut self, pods: &'w Pods) -> Result<Demand<'w>, (Outcome, Reason)> {
+        let Pods { found, pending } = pods;
+        if let Some(fault) = &found.fault {
+            return Err((Outcome::Invalid, reasons::of_invalid(fault)));
+        }
+        let said = &found.said;
+        if let Some(job) = found.suspended.as_ref().filter(|_| found.members.is_empty() && said.invalid.is_none()) {
+            let change = format!("Job {job} is suspended: set spec.suspend to false");
+            return Err((Outcome::Waiting, reason(Code::Suspended, None, change)));
+        }
+        let members: Vec<_> = found.members.values().map(|known| Arc::clone(&known.core)).collect();
+        let bound = members.iter().any(|member| member.node.is_some());
+        let started = bound || !found.done.is_empty() || found.done_unranked > 0;
+        let values = Pending { taint: keys::GANG_PENDING, values: pending };
+        let gang = pseudo(said, started);
+        // Members that ended are trimmed below: a dump may have lost their pods and still say how many there were.
+        let wanted = build_request(said, &gang, (&members, &[]), &BTreeSet::new(), &self.levels, &values);
+        let mut request = wanted.map_err(refused)?.request;
+        self.report_surplus(found, &request);
+        let ranks = request.roles.iter_mut().map(|role| trim(role, &found.done, found.done_unranked)).collect();
+        let sample = found.members.values().map(|known| &*known.object).next();
+        Ok(Demand { request, ranks, sample, group: group(&said.wishes), booked: said.booking.is_some() })
+    }
+
+    fn of_request<'w>(&self, request: &Request) -> Result<Demand<'w>, (Outcome, Reason)> {
+        let Request { key, wishes, wanted, .. } = request;
+        let (count, shape) = wanted.as_ref().map_err(|reason| {
+            let outcome = if reason.code == Code::TemplateNotFound { Outcome::Waiting } else { Outcome::Invalid };
+            (outcome, reason.clone())
+        })?;
+        // The wishes are read as those of a gang; the members follow.
+        let said = recognised(key, wishes);
+        let values = Pending { taint: keys::GANG_PENDING, values: &[] };
+        let read = build_request(&said, &pseudo(&said, true), (&[], &[]), &BTreeSet::new(), &self.levels, &values);
+        let read = read.map_err(refused)?.request;
+        let size = u32::try_from(*count).unwrap_or(u32::MAX);
+        let places = vec![RolePlace::default(); *count];
+        let role = Role { name: "".into(), shape: shape.clone(), min: size, places };
+        let request = GangRequest { key: key.clone(), roles: vec![role], wishes: read.wishes };
+        Ok(Demand { request, ranks: vec![(0..size).collect()], sample: None, group: group(wishes), booked: false })
+    }
+
+    /// Live members that the gang has no place for.
+    fn report_surplus(&mut self, found: &Found, request: &GangRequest) {
+        let places = || request.roles.iter().flat_map(|role| &role.places);
+        let holders: BTreeSet<&PodUid> = places().filter_map(|place| place.uid.as_ref()).collect();
+        let size = places().count();
+        for (uid, known) in &found.members {
+            if known.exists && !known.core.foreign_gates && !holders.contains(uid) {
+                let name = known.core.key.name.to_string();
+                let why = format!("gang {} has {size} members, this one is beyond them", found.said.source.identity);
+                self.ignored.push(Ignored { kind: "Pod".to_owned(), name, why });
+            }
+        }
+    }
+
+    /// A gang of which every place is taken: nothing is planned, what stands is described.
+    fn running(&self, demand: &Demand<'_>, work: &Work, entry: &mut GangEntry) {
+        let mut places = Vec::new();
+        for (index, role) in demand.request.roles.iter().enumerate() {
+            for (rank, place) in (0..).zip(&role.places) {
+                let Some(node) = place.bound.clone() else { continue };
+                places.push(Place { role: index, rank, uid: place.uid.clone(), node, bound: true });
+            }
+        }
+        let plan = Plan { version: Plan::VERSION, gang: demand.request.key.clone(), places };
+        let names: BTreeSet<&NodeName> = plan.places.iter().map(|place| &place.node).collect();
+        let nodes = names.into_iter().filter_map(|name| self.cluster.node(name)).map(|node| &**node);
+        let used = topology::used(&self.levels, nodes);
+        let levels: Vec<(u32, u32)> = used.iter().map(|used| (*used, *used)).collect();
+        self.describe(demand, work, &plan, &levels, Vec::new(), entry);
+    }
+
+    /// Every place a plan gives holds room from now on.
+    fn take(&mut self, demand: &Demand<'_>, work: &Work, plan: &Plan) {
+        for place in plan.places.iter().filter(|place| !place.bound) {
+            let first = || work.found()?.members.values().next();
+            let pattern = work.member(place.uid.as_ref()).or_else(first);
+            let mut held = Usage::default();
+            if let Some(role) = demand.request.roles.get(place.role) {
+                held.requested.add(&role.shape.requests);
+                held.ports.extend(role.shape.ports.iter().cloned());
+            }
+            self.cluster.add(&place.node, pattern.map(|known| &known.object), &held);
+        }
+    }
+
+    /// Members, levels and score of a plan; `levels` are used and optimum, `new` the nodes bought for it.
+    fn describe(
+        &self,
+        demand: &Demand<'_>,
+        work: &Work,
+        plan: &Plan,
+        levels: &[(u32, u32)],
+        new: Vec<Host>,
+        entry: &mut GangEntry,
+    ) {
+        entry.outcome = if new.is_empty() { Outcome::Placed } else { Outcome::Buy };
+        for place in &plan.places {
+            let known = work.member(place.uid.as_ref()).filter(|known| known.exists);
+            let ranks = demand.ranks.get(place.role);
+            let rank = ranks.and_then(|ranks| ranks.get(usize::try_from(place.rank).ok()?)).copied();
+            entry.members.push(MemberEntry {
+                pod: known.map(|known| known.core.key.name.to_string()),
+                uid: known.and_then(|known| known.uid.clone()),
+                role: demand.request.roles.get(place.role).map_or_else(String::new, |role| role.name.to_string()),
+                rank: rank.unwrap_or(place.rank),
+                node: place.node.to_string(),
+                state: if place.bound { MemberState::Running } else { MemberState::Planned },
+            });
+        }
+        for (level, (used, optimum)) in entry.levels.iter_mut().zip(levels) {
+            level.used = *used;
+            level.optimum = Some(*optimum);
+        }
+        entry.score.now = levels.iter().map(|(used, optimum)| ratio(*optimum, *used)).collect();
+        let empty = self.optimum_when_empty(demand, plan, new);
+        let against = |(level, (used, _)): (usize, &(u32, u32))| ratio(*empty.as_ref()?.get(level)?, *used);
+        entry.score.empty = levels.iter().enumerate().map(against).collect();
+    }
+
+    /// Domains per level of the best placement of as many members on the same nodes without any pod.
+    fn optimum_when_empty(&self, demand: &Demand<'_>, plan: &Plan, new: Vec<Host>) -> Option<Vec<u32>> {
+        let mut request = demand.request.clone();
+        for (index, role) in request.roles.iter_mut().enumerate() {
+            let count = plan.places.iter().filter(|place| place.role == index).count();
+            role.places = vec![RolePlace::default(); count];
+            role.min = u32::try_from(count).unwrap_or(u32::MAX);
+        }
+        let mut hosts = self.cluster.empty_hosts();
+        if !new.is_empty() {
+            request.wishes = self.without_network(request.wishes, &new);
+            hosts.extend(new);
+        }
+        let (_, report, _) = solve(&self.levels, hosts, &request, &self.policy);
+        report.refusal.is_none().then(|| report.levels.iter().map(|level| level.used).collect())
+    }
+
+    /// Buys nodes for the gang, if some pool sells what holds it.
+    fn buy(&mut self, demand: &Demand<'_>, work: &Work, entry: &mut GangEntry) {
+        if demand.booked {
+            entry.outcome = Outcome::Waiting;
+            let change = "the booked nodes must join and be Ready; nothing else is bought";
+            entry.reasons.insert(0, reason(Code::Booking, None, change));
+            return;
+        }
+        let bound: BTreeSet<NodeName> = demand.places().filter_map(|place| place.bound.clone()).collect();
+        let Wishes { required, preferred } = demand.request.wishes;
+        let network = self.levels.network();
+        if !bound.is_empty() && [required, preferred].into_iter().flatten().any(|level| network.contains(&level)) {
+            let change = "wish for no level below the zone: where bought nodes stand is known only once they run";
+            entry.reasons.push(reason(Code::MixedWithRunning, None, change));
+            return;
+        }
+        let mut unbound = demand.request.clone();
+        for role in &mut unbound.roles {
+            role.places.retain(|place| place.bound.is_none());
+        }
+        let zone_of = |name: &NodeName| self.cluster.node(name)?.labels.get(keys::ZONE).cloned();
+        let zones: Option<BTreeSet<Arc<str>>> =
+            (!bound.is_empty() && required.is_some()).then(|| bound.iter().filter_map(zone_of).collect());
+        match offers::find(&unbound, demand.group, zones.as_ref(), &self.pools, self.catalogue) {
+            Err(reasons) => entry.reasons.extend(reasons),
+            Ok(purchases) => {
+                let mut purchases = purchases.iter().take(PURCHASES_TRIED);
+                if !purchases.any(|purchase| self.place_on(purchase, demand, work, &bound, entry)) {
+                    let change = "allow a larger type: no plan on what is on sale was accepted";
+                    entry.reasons.push(reason(Code::NoType, None, change));
+                }
+            }
+        }
+    }
+
+    /// Places the gang on bought nodes beside its running members. Returns whether it fits.
+    fn place_on(
+        &mut self,
+        purchase: &Purchase,
+        demand: &Demand<'_>,
+        work: &Work,
+        bound: &BTreeSet<NodeName>,
+        entry: &mut GangEntry,
+    ) -> bool {
+        let new = purchase.hosts(0);
+        let mut hosts = new.clone();
+        for node in bound.iter().filter_map(|name| self.cluster.node(name)) {
+            // Members stay where they are, and nobody joins them there: the bought nodes are for the rest.
+            let node = Node { unschedulable: true, ready: false, ..Node::clone(node) };
+            hosts.push(Host { node: Arc::new(node), usage: Arc::default() });
+        }
+        let mut request = demand.request.clone();
+        request.wishes = self.without_network(request.wishes, &new);
+        let (plan, report, faults) = solve(&self.levels, hosts, &request, &self.policy);
+        if report.refusal.is_some() || !faults.is_empty() {
+            return false;
+        }
+        entry.reasons.clear();
+        entry.buy = vec![purchase.entry.clone()];
+        if let Some(pool) = self.pools.get_mut(purchase.pool) {
+            pool.bought(purchase.node(), purchase.entry.count);
+        }
+        self.describe(demand, work, &plan, &levels_of(&report), new, entry);
+        true
+    }
+
+    /// Where bought nodes stand in the network is known only once they run: of the cap, the zone is left, if they have
+    /// one.
+    fn without_network(&self, wishes: Wishes, new: &[Host]) -> Wishes {
+        let cap = self.levels.zone().zip(wishes.required).map(|(zone, required)| zone.min(required));
+        let key = cap.and_then(|level| self.levels.as_slice().get(level)).map(|level| &level.key);
+        let labelled = key.is_some_and(|key| new.iter().all(|host| host.node.labels.contains_key(key)));
+        Wishes { required: cap.filter(|_| labelled), ..wishes }
+    }
+}
+
+/// Plan, report, and what the checker found wrong.
+fn solve(levels: &Levels, hosts: Vec<Host>, request: &GangRequest, policy: &Policy) -> (Plan, Report, Vec<Reason>) {
+    let problem = Problem { levels: levels.clone(), hosts, gang: request.clone() };
+    let (plan, report) = planner::plan(&problem, policy, SearchBudget::default(), Seed::default());
+    let notes = if report.refusal.is_some() { Vec::new() } else { check::check(&problem, &plan) };
+    let fatal = notes.into_iter().filter(|note| note.severity == Severity::Fatal);
+    let faults = fatal.map(|note| reason(Code::PlanRejected, None, note.to_string())).collect();
+    (plan, report, faults)
+}
+
+fn levels_of(report: &Report) -> Vec<(u32, u32)> {
+    report.levels.iter().map(|level| (level.used, level.optimum)).collect()
+}
+
+/// Takes places out of a role whose members have done their work, and returns the rank of each place that is left.
+fn trim(role: &mut Role, done: &BTreeSet<u32>, mut unranked: usize) -> Vec<u32> {
+    let before = role.places.len();
+    let mut kept: Vec<(u32, RolePlace)> = (0..)
+        .zip(std::mem::take(&mut role.places))
+        .filter(|(rank, place)| place.uid.is_some() || !done.contains(rank))
+        .collect();
+    for index in (0..kept.len()).rev() {
+        if unranked > 0 && kept.get(index).is_some_and(|(_, place)| place.uid.is_none()) {
+            kept.remove(index);
+            unranked -= 1;
+        }
+    }
+    role.min = role.min.saturating_sub(u32::try_from(before - kept.len()).unwrap_or(u32::MAX));
+    let (ranks, places) = kept.into_iter().unzip();
+    role.places = places;
+    ranks
+}
+
+/// Optimum over achieved, never above 1: with more domains above, fewer may do below.
+fn ratio(optimum: u32, used: u32) -> Option<f64> {
+    (used > 0).then(|| (f64::from(optimum) / f64::from(used)).min(1.0))
+}
+
+fn roles(request: &GangRequest) -> Vec<RoleEntry> {
+    let count = |role: &Role| u32::try_from(role.places.len()).unwrap_or(u32::MAX);
+    let entry = |role: &Role| RoleEntry { name: role.name.to_string(), count: count(role), min: role.min };
+    request.roles.iter().map(entry).collect()
+}

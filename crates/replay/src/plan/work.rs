@@ -1,0 +1,168 @@
+//! What is planned as a gang: pods, or a ProvisioningRequest, and what each says of itself.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use muster_core::cloud::GroupPolicy;
+use muster_core::cycle::RequestError;
+use muster_core::gang::{Gang, Invalid, Phase, RawWishes, Recognised, Source};
+use muster_core::names::{ObjectKey, PodUid};
+
+use super::requests::Request;
+use crate::document::{Code, Outcome, Reason};
+use crate::dump::Dump;
+use crate::gangs::{Found, Known};
+use crate::reasons::{self, reason};
+
+/// Something to plan as a gang.
+pub(super) enum Work {
+    /// Pods.
+    Pods(Box<Pods>),
+    /// A ProvisioningRequest.
+    Request(Box<Request>),
+}
+
+/// A gang of pods with what stands beside it in the dump.
+pub(super) struct Pods {
+    /// The gang.
+    pub(super) found: Found,
+    /// Values of the pending taint that are its own.
+    pub(super) pending: Vec<Arc<str>>,
+}
+
+/// Priority, creation (unknown last), namespace, name, object name.
+pub(super) type Order = (Reverse<i32>, bool, Option<Timestamp>, Arc<str>, Arc<str>, Arc<str>);
+
+impl Work {
+    /// A gang of pods, with what the dump's other objects say of it.
+    pub(super) fn of_pods(found: Found, dump: &Dump) -> Self {
+        let key = &found.said.key;
+        let named = |metadata: &ObjectMeta, name: &str| {
+            metadata.namespace.as_deref() == Some(&*key.namespace) && metadata.name.as_deref() == Some(name)
+        };
+        let object = dump.gangs.iter().find(|gang| named(&gang.metadata, &key.name));
+        let booking = found.said.booking.as_ref();
+        let booking = booking.and_then(|name| dump.requests.iter().find(|request| named(&request.metadata, name)));
+        let uids = [
+            object.and_then(|object| object.metadata.uid.as_deref()),
+            booking.and_then(|booking| booking.metadata.uid.as_deref()),
+        ];
+        let pending = uids.into_iter().flatten().map(Arc::from).collect();
+        Self::Pods(Box::new(Pods { found, pending }))
+    }
+
+    /// Gangs are planned in this order.
+    pub(super) fn order(&self) -> Order {
+        match self {
+            Self::Pods(pods) => {
+                let Found { said, priority, created, .. } = &pods.found;
+                let Recognised { key, source, .. } = &**said;
+                let (identity, name) = (Arc::clone(&source.identity), Arc::clone(&key.name));
+                (Reverse(*priority), created.is_none(), *created, Arc::clone(&key.namespace), identity, name)
+            }
+            Self::Request(request) => {
+                let Request { key, created, .. } = &**request;
+                let name = Arc::clone(&key.name);
+                (Reverse(0), created.is_none(), *created, Arc::clone(&key.namespace), Arc::clone(&name), name)
+            }
+        }
+    }
+
+    /// Namespace, name and source.
+    pub(super) fn name(&self) -> (String, String, &'static str) {
+        match self {
+            Self::Pods(pods) => {
+                let Recognised { key, source, .. } = &*pods.found.said;
+                (key.namespace.to_string(), source.identity.to_string(), source.convention)
+            }
+            Self::Request(request) => {
+                let key = &request.key;
+                (key.namespace.to_string(), key.name.to_string(), "provisioning-request")
+            }
+        }
+    }
+
+    /// The gang, if it is one of pods.
+    pub(super) fn found(&self) -> Option<&Found> {
+        match self {
+            Self::Pods(pods) => Some(&pods.found),
+            Self::Request(_) => None,
+        }
+    }
+
+    /// A member.
+    pub(super) fn member(&self, uid: Option<&PodUid>) -> Option<&Known> {
+        self.found()?.members.get(uid?)
+    }
+}
+
+/// Why there is nothing to plan, for the document.
+pub(super) fn refused(error: RequestError) -> (Outcome, Reason) {
+    match error {
+        RequestError::Invalid(invalid) => (Outcome::Invalid, reasons::of_invalid(&invalid)),
+        RequestError::Collecting { seen, needed, size } => {
+            let short = needed.saturating_sub(seen);
+            let change = format!("{seen} of {size} members are there: {short} more are needed to start");
+            (Outcome::Waiting, reason(Code::Collecting, Some(u64::from(short)), change))
+        }
+        RequestError::SizeUnknown { seen } => {
+            let change =
+                format!("{seen} members are there, and neither size nor minimum is known: set muster.dev/gang-size");
+            (Outcome::Waiting, reason(Code::Collecting, None, change))
+        }
+        RequestError::ForeignGate { pod } => {
+            let change = format!("pod {pod} is held by a scheduling gate of somebody else");
+            (Outcome::Waiting, reason(Code::ForeignGate, None, change))
+        }
+    }
+}
+
+/// The placement group a gang wishes for.
+pub(super) fn group(wishes: &RawWishes) -> GroupPolicy {
+    match wishes.placement_group.as_ref().map(|wish| &*wish.value) {
+        Some("required") => GroupPolicy::Required,
+        Some("none") => GroupPolicy::None,
+        Some(_) | None => GroupPolicy::Preferred,
+    }
+}
+
+/// What a ProvisioningRequest says, as if its pods had said it.
+pub(super) fn recognised(key: &ObjectKey, wishes: &RawWishes) -> Recognised {
+    let known = |value: &str| matches!(value, "required" | "preferred" | "none");
+    let group = wishes.placement_group.as_ref().filter(|wish| !known(&wish.value));
+    Recognised {
+        key: key.clone(),
+        source: Source { convention: "provisioning-request", identity: Arc::clone(&key.name), owner: None },
+        size: Some(0),
+        min: None,
+        wishes: wishes.clone(),
+        invalid: group.map(|wish| Invalid {
+            reason: "BadValue",
+            message: format!("{}: \"{}\" is not one of required, preferred, none", wish.key, wish.value),
+        }),
+        booking: None,
+    }
+}
+
+/// The durable state a gang would have.
+pub(super) fn pseudo(said: &Recognised, started: bool) -> Gang {
+    Gang {
+        key: said.key.clone(),
+        uid: "".into(),
+        resource_version: "".into(),
+        phase: Some(if started { Phase::Bound } else { Phase::Collecting }),
+        epoch: 0,
+        round: 0,
+        since: None,
+        minimum: 0,
+        places: Vec::new(),
+        levels: Vec::new(),
+        batch: None,
+        waiting: None,
+        members: "".into(),
+        created: None,
+        deleting: false,
+    }
+}

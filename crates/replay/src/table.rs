@@ -1,0 +1,127 @@
+//! The document for people.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use crate::document::{BuyEntry, Document, GangEntry, Market, Outcome, Reason};
+
+/// Ignored objects named one by one.
+const IGNORED_SHOWN: usize = 20;
+
+/// Renders the document as tables, one for gangs and one for pods, each only if there is something in it.
+#[must_use]
+pub fn render(document: &Document) -> String {
+    let mut out = String::new();
+    if document.gangs.is_empty() && document.pods.is_empty() {
+        out.push_str("nothing to plan: no gang and no pending pod of the profile\n");
+    }
+    if !document.gangs.is_empty() {
+        let mut rows = vec![["NAMESPACE", "GANG", "OUTCOME", "MEMBERS", "NODES", "TOPOLOGY", "BUY"].map(str::to_owned)];
+        rows.extend(document.gangs.iter().map(row));
+        columns(&mut out, &rows);
+        for gang in document.gangs.iter().filter(|gang| !gang.reasons.is_empty()) {
+            let _ = writeln!(out, "\n{}/{} is {}:", gang.namespace, gang.name, outcome(gang.outcome));
+            for reason in &gang.reasons {
+                let _ = writeln!(out, "  {}", sentence(reason));
+            }
+        }
+    }
+    if !document.pods.is_empty() {
+        if !document.gangs.is_empty() {
+            out.push('\n');
+        }
+        let mut rows = vec![["NAMESPACE", "POD", "NODE", "REASON"].map(str::to_owned)];
+        rows.extend(document.pods.iter().map(|pod| {
+            let none = || "-".to_owned();
+            let (node, reason) = (pod.node.clone(), pod.reason.clone());
+            [pod.namespace.clone(), pod.name.clone(), node.unwrap_or_else(none), reason.unwrap_or_else(none)]
+        }));
+        columns(&mut out, &rows);
+    }
+    if !document.ignored.is_empty() {
+        let _ = writeln!(out, "\nignored:");
+        for object in document.ignored.iter().take(IGNORED_SHOWN) {
+            let _ = writeln!(out, "  {} {}: {}", object.kind, object.name, object.why);
+        }
+        let more = document.ignored.len().saturating_sub(IGNORED_SHOWN);
+        if more > 0 {
+            let _ = writeln!(out, "  and {more} more");
+        }
+    }
+    out
+}
+
+fn row(gang: &GangEntry) -> [String; 7] {
+    let count = gang.roles.iter().fold(0_u32, |sum, role| sum.saturating_add(role.count));
+    let nodes: BTreeSet<&str> = gang.members.iter().map(|member| member.node.as_str()).collect();
+    let topology: Vec<String> = gang
+        .levels
+        .iter()
+        .filter(|level| level.used > 0)
+        .map(|level| format!("{} {}", level.used, level.key.rsplit('/').next().unwrap_or_default()))
+        .collect();
+    let buy: Vec<String> = gang.buy.iter().map(bought).collect();
+    let or_none = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+    [
+        gang.namespace.clone(),
+        gang.name.clone(),
+        outcome(gang.outcome).to_owned(),
+        format!("{}/{count}", gang.members.len()),
+        nodes.len().to_string(),
+        or_none(topology.join(", ")),
+        or_none(buy.join(", ")),
+    ]
+}
+
+fn bought(entry: &BuyEntry) -> String {
+    let BuyEntry { pool, instance_type, zone, market, count, usd_micro_per_hour } = entry;
+    let market = match market {
+        Market::Reserved => "reserved",
+        Market::OnDemand => "on-demand",
+        Market::Spot => "spot",
+    };
+    let total = usd_micro_per_hour.saturating_mul(u64::from(*count));
+    let zone = zone.as_deref().unwrap_or("any zone");
+    let (dollars, cents) = (total / 1_000_000, total % 1_000_000 / 10_000);
+    format!("{count} {instance_type} {market} in {zone} from {pool} at ${dollars}.{cents:02}/h")
+}
+
+fn sentence(reason: &Reason) -> String {
+    let Reason { code, level, short, change } = reason;
+    let mut text = format!("{code:?}");
+    if let Some(level) = level {
+        let _ = write!(text, " at {level}");
+    }
+    if let Some(short) = short {
+        let _ = write!(text, ", {short} short");
+    }
+    if let Some(change) = change {
+        let _ = write!(text, ": {change}");
+    }
+    text
+}
+
+fn outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Placed => "placed",
+        Outcome::Buy => "buy",
+        Outcome::Waiting => "waiting",
+        Outcome::Refused => "refused",
+        Outcome::Invalid => "invalid",
+    }
+}
+
+/// Columns as wide as their widest cell, three spaces apart as kubectl has them; the last one is not padded.
+fn columns<const N: usize>(out: &mut String, rows: &[[String; N]]) {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    for row in rows {
+        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        out.push_str(cells.join("   ").trim_end());
+        out.push('\n');
+    }
+}

@@ -1,0 +1,49 @@
+//! Golden documents: every dump beside the tests, as JSON and as a table. `BLESS=1` rewrites them.
+
+use muster_replay::command::Format;
+
+use crate::support::{dump, folder, names, run};
+
+#[test]
+fn every_dump_has_the_document_that_was_agreed_on() {
+    let mut wrong = Vec::new();
+    for name in names() {
+        let text = dump(&name);
+        for (format, ending) in [(Format::Json, "json.out"), (Format::Table, "table.out")] {
+            let output = run(&text, format).unwrap();
+            let shown =
+                if format == Format::Table { format!("{}exit {}\n", output.text, output.code) } else { output.text };
+            let path = folder().join(format!("{name}.{ending}"));
+            if std::env::var_os("BLESS").is_some() {
+                std::fs::write(&path, &shown).unwrap();
+            }
+            if std::fs::read_to_string(&path).ok().as_ref() != Some(&shown) {
+                wrong.push(format!("{}:\n{shown}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn there_are_at_least_twelve_dumps() {
+    assert!(names().len() >= 12, "{:?}", names());
+}
+
+#[test]
+fn the_same_dump_gives_the_same_bytes() {
+    for name in names() {
+        let text = dump(&name);
+        assert_eq!(run(&text, Format::Json), run(&text, Format::Json), "{name}");
+    }
+}
+
+#[test]
+fn json_and_yaml_of_one_dump_give_the_same_document() {
+    for name in names() {
+        let yaml = dump(&name);
+        let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&yaml).unwrap();
+        let json: String = documents.iter().map(|document| format!("{document}\n")).collect();
+        assert_eq!(run(&yaml, Format::Json), run(&json, Format::Json), "{name}");
+    }
+}

@@ -1,0 +1,87 @@
+//! Flags: levels, catalogue, moment and policy, each read or refused by name and value.
+
+use muster_replay::catalogue::Catalogue;
+use muster_replay::command::{self, Arguments, Format};
+use muster_replay::dump::Input;
+use serde_json::Value;
+
+use crate::support::dump;
+
+fn run<'a>(text: &'a str, change: impl FnOnce(&mut Arguments<'a>)) -> Result<Value, String> {
+    let mut arguments = Arguments {
+        files: vec![Input { name: "dump.yaml", text }],
+        format: Format::Json,
+        scheduler_names: vec!["muster".to_owned()],
+        ..Arguments::default()
+    };
+    change(&mut arguments);
+    let output = command::run(&arguments).map_err(|error| error.to_string())?;
+    Ok(serde_json::from_str(&output.text).unwrap())
+}
+
+#[test]
+fn levels_are_those_of_the_flag_with_the_host_appended() {
+    let document =
+        run(&dump("leaf"), |arguments| arguments.levels = vec!["topology.k8s.aws/network-node-layer-3".to_owned()]);
+    let keys: Vec<Value> =
+        document.unwrap()["gangs"][0]["levels"].as_array().unwrap().iter().map(|level| level["key"].clone()).collect();
+    assert_eq!(keys, ["topology.k8s.aws/network-node-layer-3", "kubernetes.io/hostname"]);
+    let error =
+        run(&dump("leaf"), |arguments| arguments.levels = vec!["kubernetes.io/hostname".to_owned(), "a".to_owned()]);
+    assert!(error.unwrap_err().contains("must be the last"));
+}
+
+#[test]
+fn the_moment_is_that_of_the_flag() {
+    assert_eq!(run(&dump("leaf"), |a| a.now = Some("2027-01-02T03:04:05Z")).unwrap()["now"], "2027-01-02T03:04:05Z");
+    assert!(run(&dump("leaf"), |a| a.now = Some("soon")).unwrap_err().contains("soon"));
+}
+
+#[test]
+fn pods_of_other_schedulers_are_planned_when_they_are_named() {
+    let document = run(&dump("pods"), |a| a.scheduler_names = vec!["default-scheduler".to_owned()]).unwrap();
+    assert_eq!(document["pods"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_policy_is_read_and_an_unknown_key_is_refused_by_name() {
+    let policy = |text| Some(Input { name: "policy.yaml", text });
+    assert!(run(&dump("leaf"), |a| a.policy = policy("placement: packing\nelastic: inside\n")).is_ok());
+    assert!(run(&dump("leaf"), |a| a.policy = policy("")).is_ok());
+    assert!(run(&dump("leaf"), |a| a.policy = policy("placment: packing\n")).unwrap_err().contains("placment"));
+    assert!(run(&dump("leaf"), |a| a.policy = policy("placement: tight\n")).unwrap_err().contains("tight"));
+}
+
+#[test]
+fn a_catalogue_of_ones_own_decides_types_and_prices() {
+    let mut types: Vec<Value> = Vec::new();
+    for (name, vcpu) in [("p5.48xlarge", 192), ("p5.96xlarge", 384)] {
+        let mut info = serde_json::to_value(&Catalogue::built_in().types["p5.48xlarge"]).unwrap();
+        info["name"] = name.into();
+        info["vcpu"] = vcpu.into();
+        types.push(info);
+    }
+    let prices = serde_json::json!([
+        {"type": "p5.96xlarge", "zone": "us-east-1b", "market": "on-demand", "usdMicroPerHour": 1},
+    ]);
+    let file = serde_json::json!({"name": "ours", "types": types, "prices": prices}).to_string();
+    let document = run(&dump("limits"), |a| a.catalogue = Some(Input { name: "c.json", text: &file })).unwrap();
+    assert_eq!(document["catalogue"], "ours");
+    let document = run(&dump("buy"), |a| a.catalogue = Some(Input { name: "c.json", text: &file })).unwrap();
+    let buy = &document["gangs"][0]["buy"][0];
+    assert_eq!((&buy["type"], &buy["zone"]), (&"p5.96xlarge".into(), &"us-east-1b".into()));
+    let error =
+        run(&dump("buy"), |a| a.catalogue = Some(Input { name: "c.json", text: "{\"types\": [{\"name\": 5}]}" }));
+    let error = error.unwrap_err();
+    assert!(error.contains("c.json") && error.contains("types[0].name"), "{error}");
+}
+
+#[test]
+fn the_built_in_table_agrees_with_the_list_prices() {
+    let catalogue = Catalogue::built_in();
+    assert!(catalogue.types.len() >= 12);
+    let p6 = &catalogue.types["p6-b300.48xlarge"];
+    assert_eq!((p6.network_cards.len(), p6.efa_max), (17, 16));
+    let priced = catalogue.types.keys().filter(|name| muster_core::cloud::on_demand_price(name).is_some()).count();
+    assert_eq!(priced, 15);
+}

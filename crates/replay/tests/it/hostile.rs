@@ -1,0 +1,104 @@
+//! Hostile input ends in an error or in a reported object, at once and without a panic.
+
+use std::fmt::Write;
+
+use muster_replay::command::{CommandError, Format};
+
+use crate::support::{document, dump, names, run};
+
+const NODE: &str = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus:\n  conditions: [{type: Ready, status: \"True\"}]\n  allocatable: {cpu: CPU, memory: 64Gi, pods: 110}\n";
+const GANG: &str = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {muster.dev/gang: g, muster.dev/gang-size: \"1\"}}\nspec:\n  schedulerName: muster\n  containers: [{name: c, resources: {requests: {cpu: ASK}}}]\n";
+
+fn with(cpu: &str, ask: &str) -> serde_json::Value {
+    document(&format!("{}{}", NODE.replace("CPU", cpu), GANG.replace("ASK", ask)))
+}
+
+#[test]
+fn absurd_amounts_saturate() {
+    assert_eq!(with("9223372036854775808", "1")["gangs"][0]["outcome"], "placed");
+    assert_eq!(with("1e300", "9223372036854775807")["gangs"][0]["outcome"], "placed");
+    assert_eq!(with("4", "9223372036854775808")["gangs"][0]["outcome"], "refused");
+    assert_eq!(with("4", "99999999999999999999999999E")["gangs"][0]["outcome"], "refused");
+}
+
+#[test]
+fn negative_and_unreadable_amounts_are_reported_with_field_and_value() {
+    let node = with("-4", "1");
+    assert_eq!(node["ignored"][0]["why"], "status.allocatable[cpu]: `-4` is negative");
+    let pod = with("4", "-1");
+    assert_eq!(pod["ignored"][0]["why"], "spec.containers[0].resources.requests[cpu]: `-1` is negative");
+    assert_eq!(pod["gangs"][0]["outcome"], "invalid");
+    let pod = with("4", "much");
+    let why = pod["ignored"][0]["why"].as_str().unwrap();
+    assert!(why.contains("spec.containers[0].resources.requests[cpu]") && why.contains("much"), "{why}");
+}
+
+#[test]
+fn text_that_is_no_yaml_is_an_error_that_names_the_file() {
+    for text in ["{", "a: [", "\u{1}", "- a\nb: c", "kind: Node\nkind: Pod\n"] {
+        let error = run(text, Format::Json).unwrap_err();
+        assert!(matches!(error, CommandError::Read(_)), "{text:?}: {error}");
+        assert!(error.to_string().contains("dump.yaml"), "{error}");
+    }
+}
+
+#[test]
+fn odd_documents_are_reported_or_skipped() {
+    for text in
+        ["", "---\n---\n", "null", "[]", "{}", "5", "kind: List\napiVersion: v1\nitems: null\n", "kind: List\nitems: 5"]
+    {
+        assert!(run(text, Format::Json).is_ok(), "{text:?}");
+    }
+    let document =
+        document("apiVersion: v1\nkind: Pod\nmetadata: 5\n---\napiVersion: v1\nkind: Node\nmetadata: {name: [n]}\n");
+    assert_eq!(document["ignored"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn an_expansion_of_aliases_is_refused() {
+    let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..12 {
+        let inner = vec![format!("*a{}", level - 1); 10].join(", ");
+        writeln!(text, "a{level}: &a{level} [{inner}]").unwrap();
+    }
+    assert!(run(&text, Format::Json).is_err());
+}
+
+#[test]
+fn a_job_of_billions_of_pods_is_invalid_and_costs_nothing() {
+    let job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j, annotations: {muster.dev/gang: j}}\nspec:\n  completionMode: Indexed\n  completions: 2147483647\n  parallelism: 2147483647\n  template:\n    spec: {schedulerName: muster, containers: [{name: c}]}\nstatus: {completedIndexes: 0-4000000000}\n";
+    let document = document(job);
+    assert_eq!(document["gangs"][0]["outcome"], "invalid");
+    assert_eq!(document["gangs"][0]["reasons"][0]["code"], "TooManyMembers");
+}
+
+#[test]
+fn more_nodes_than_the_reader_takes_are_an_error() {
+    let node = |number| format!("{{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{{\"name\":\"n{number}\"}}}}");
+    let text: String = (0..=muster_replay::dump::MAX_NODES).map(node).collect();
+    let error = run(&text, Format::Json).unwrap_err();
+    assert_eq!(error.to_string(), "dump has more than 100000 nodes");
+}
+
+#[test]
+fn no_line_of_a_dump_can_be_spoilt_so_that_it_panics() {
+    let values = ["", "-1", "9223372036854775808", "~", "[]", "{a: 1}", "\"\u{0}%s\"", "1e999", "new/0/0"];
+    let mut runs = 0;
+    for name in names() {
+        let text = dump(&name);
+        let lines: Vec<&str> = text.lines().collect();
+        for at in (0..lines.len()).step_by(11) {
+            let value = values[(at / 11) % values.len()];
+            let spoilt = match lines[at].split_once(": ") {
+                Some((key, _)) => format!("{key}: {value}"),
+                None => value.to_owned(),
+            };
+            let before = lines[..at].join("\n");
+            let after = lines[at + 1..].join("\n");
+            // Whether it can still be read does not matter here.
+            let _ = run(&format!("{before}\n{spoilt}\n{after}\n"), Format::Json);
+            runs += 1;
+        }
+    }
+    assert!(runs > 150, "{runs}");
+}

@@ -1,0 +1,10 @@
+//! Tests of the crate, one binary.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise, helpers included")]
+
+mod dumps;
+mod fixed_point;
+mod flags;
+mod hostile;
+mod schema;
+mod support;
