@@ -106,7 +106,7 @@ fn problem(nodes: usize, members: usize) -> Problem {
                 min: u32::try_from(members).expect("at most 512"),
                 places: vec![RolePlace::default(); members],
             }],
-            wishes: Wishes { required: Some(0), preferred: None },
+            wishes: Wishes { required: Some(0), preferred: None, ..Wishes::default() },
         },
     }
 }

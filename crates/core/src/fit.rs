@@ -60,6 +60,8 @@ pub enum Misfit {
     },
     /// A pod stands there that must not stand beside the shape's: anti-affinity by hostname of either.
     Occupied,
+    /// The gang wishes to be alone in a domain, and others hold accelerators in the node's. Said by the planner only.
+    Shared,
 }
 
 /// Checks one more pod of `shape` on `node` beside what `usage` holds.
@@ -266,6 +268,7 @@ impl fmt::Display for Misfit {
             Self::Port => f.write_str("host port taken"),
             Self::Insufficient { resource } => write!(f, "insufficient {resource}"),
             Self::Occupied => f.write_str("a pod of the same kind stands there"),
+            Self::Shared => f.write_str("its domain cannot be the gang's alone"),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::plan::{BestDomain, Refusal, Shortfall};
+use crate::plan::{BestDomain, Refusal, Shortfall, SliceFault};
 
 /// Reasons named one by one; the nodes of all others are counted together, so that an event stays readable.
 const REASONS_SHOWN: usize = 5;
@@ -28,6 +28,15 @@ pub fn refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         }
         Refusal::MinimumAboveCount { role, min, count } => {
             write!(out, "role {role} needs at least {min} members but has {count}")
+        }
+        Refusal::Slices { size, fault: SliceFault::DoesNotDivide { of } } => {
+            write!(out, "slices of {size} do not divide {of} members")
+        }
+        Refusal::Slices { size, fault: SliceFault::AboveEnclosing } => {
+            write!(out, "slices of {size} are wished for at a level above that of the slices they are part of")
+        }
+        Refusal::Slices { size, fault: SliceFault::ElasticRoles } => {
+            write!(out, "slices of {size} cannot cut several roles while one of them is elastic")
         }
         Refusal::UnknownLevel { level } => write!(out, "topology level number {level} is not configured"),
         Refusal::BoundOutside { node } => {

@@ -7,6 +7,7 @@
 //!
 //! 1. Members missing below a role's minimum. More than 0: no plan.
 //! 2. Domains that hold a member, new or bound: one number per level, from the top down.
+//!    With a balance level, the most minus the fewest members of its used domains stands directly after its count.
 //! 3. Unbound members not placed (they are elastic). With [`Spread`](crate::plan::Elastic::Spread) this field stands before field 2, so that
 //!    as many as possible are placed; with [`Inside`](crate::plan::Elastic::Inside) it stands here, so that no domain is used for them alone.
 //! 4. Domains *broken*: one number per level, from the top down. Then slots left over: per level from the top down, the
@@ -23,7 +24,8 @@
 //! All of it, for gangs of one shape: apart from field 5 the vector is a sum over the domains of a function of the
 //! number of new members below each, so a (min, +) tree knapsack with the vector as cost is exact, and back-tracking
 //! that keeps every optimal number open gives field 5. A required level is a cap: the best of its domains that carry
-//! the label. Not yet modelled: slices, exclusive domains, balance, several shapes.
+//! the label. Slices and exclusive domains are numbers of members that a domain may take, in the same knapsack. Balance
+//! is solved by windows: the smallest width that keeps what stands above it. Not yet modelled: several shapes.
 
 mod cost;
 mod demand;
@@ -31,6 +33,7 @@ pub mod explain;
 mod knapsack;
 mod ranks;
 mod room;
+mod rules;
 mod search;
 mod shortfall;
 
@@ -42,7 +45,8 @@ use crate::plan::{LevelIndex, LevelUse, Place, Plan, Policy, Problem, Refusal, R
 use crate::topology::Tree;
 use demand::Demand;
 use room::Room;
-use search::Domains;
+use rules::Rules;
+use search::{Domains, Search};
 
 pub use knapsack::Pruning;
 
@@ -89,27 +93,57 @@ fn place(
     index: &FxHashMap<&NodeName, usize>,
     work: &mut Work,
 ) -> Result<Vec<Place>, Refusal> {
-    let Some(demand) = Demand::new(problem, index)? else { return Ok(Vec::new()) };
-    let domains = match problem.gang.wishes.required {
+    let positions = positions(tree);
+    let Some(demand) = Demand::new(problem, index, &positions)? else { return Ok(Vec::new()) };
+    let wishes = &problem.gang.wishes;
+    // Alone in one domain, unless it is slices that are to be alone.
+    let alone = wishes.exclusive.filter(|level| wishes.slices.iter().all(|slice| slice.level != *level));
+    let domains = match wishes.required.max(alone) {
         None => Domains::Any,
         Some(level) => match fixed_domain(problem, tree, level, &demand)? {
             Some(domain) => Domains::Fixed { level, domain },
             None => Domains::OneOf { level },
         },
     };
-    let slots = slots(problem, index, &demand);
+    let mut slots = slots(problem, index, &demand);
+    if let (Some(required), Some(_)) = (wishes.required, alone) {
+        // The lower level decides the domain; the other one must be satisfied too.
+        fixed_domain(problem, tree, required, &demand)?;
+        room::leave_unlabelled(tree, required, &mut slots);
+    }
+    if let Some(level) = wishes.exclusive {
+        room::leave_shared(problem, tree, level, &demand, &mut slots)?;
+    }
     let room = Room::new(tree, &problem.hosts, demand.shape, &slots, &demand.bound);
-    let most = domains.most(tree, &room).min(u64::from(demand.may));
-    if most < u64::from(demand.must) {
-        let shortfall = shortfall::shortfall(problem, tree, &room, &demand, &slots, &domains);
+    let rules = Rules::new(problem, tree, &room, &demand)?;
+    let most = domains.most(tree, &rules).min(u64::from(demand.may));
+    let numbers = rules.numbers(u64::from(demand.must), most);
+    if numbers.is_empty() || !rules.completable() {
+        let shortfall = shortfall::shortfall(problem, tree, &rules, &demand, &slots, &domains);
         return Err(Refusal::DoesNotFit(shortfall));
     }
-    let most = usize::try_from(most).expect("members are counted with u32");
-    let counts = search::counts(tree, &room, policy, pruning, &domains, demand.must as usize..=most, work);
-    let new = counts.iter().sum();
-    let hosts = tree.hosts().iter().zip(&counts);
-    let hosts = hosts.flat_map(|(host, count)| std::iter::repeat_n(&problem.hosts[*host].node.name, *count as usize));
-    Ok(ranks::places(&problem.gang, new, hosts))
+    let search =
+        Search { tree, room: &room, rules: &rules, policy, pruning, domains: &domains, balance: wishes.balance };
+    let counts = search::counts(&search, &numbers, work);
+    if wishes.slices.is_empty() {
+        let new = counts.iter().sum();
+        let hosts = tree.hosts().iter().zip(&counts);
+        let hosts =
+            hosts.flat_map(|(host, count)| std::iter::repeat_n(&problem.hosts[*host].node.name, *count as usize));
+        Ok(ranks::places(&problem.gang, new, hosts))
+    } else {
+        let dealt = ranks::deal(tree, &wishes.slices, &demand.sequence, &counts);
+        Ok(ranks::sliced(problem, tree, &dealt))
+    }
+}
+
+/// The depth-first position of every host, in the order of `problem.hosts`.
+fn positions(tree: &Tree) -> Vec<usize> {
+    let mut positions = vec![0; tree.hosts().len()];
+    for (position, host) in tree.hosts().iter().enumerate() {
+        positions[*host] = position;
+    }
+    positions
 }
 
 /// The domain of the required level that bound members decide, if there are any.
@@ -121,10 +155,7 @@ fn fixed_domain(
     level: LevelIndex,
     demand: &Demand<'_>,
 ) -> Result<Option<usize>, Refusal> {
-    let mut positions = vec![0; problem.hosts.len()];
-    for (position, host) in tree.hosts().iter().enumerate() {
-        positions[*host] = position;
-    }
+    let positions = positions(tree);
     let mut fixed = None;
     for host in &demand.bound_hosts {
         let domain = tree.domain_of(level, positions[*host]);
@@ -161,10 +192,7 @@ fn placed_report(
     work: Work,
 ) -> Report {
     let mut report = empty_report(problem, tree, work);
-    let mut positions = vec![0; problem.hosts.len()];
-    for (position, host) in tree.hosts().iter().enumerate() {
-        positions[*host] = position;
-    }
+    let positions = positions(tree);
     let hosts: Vec<usize> =
         places.iter().filter_map(|place| index.get(&place.node)).map(|host| positions[*host]).collect();
     for (level, (entry, crossings)) in report.levels.iter_mut().zip(&mut report.ring_crossings).enumerate() {
