@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::pair::Pair;
 use super::room::accelerators;
 use crate::names::NodeName;
 use crate::plan::{GangRequest, Problem, Refusal, Role, SliceFault, SliceWish, Wishes};
 use crate::pod::Shape;
 use crate::topology::Tree;
 
-/// The demand of a gang whose roles share one shape.
+/// The demand of a gang whose roles share one shape, or of a pair of shapes together.
 #[derive(Debug)]
 pub(super) struct Demand<'p> {
-    /// The shape of every member.
+    /// The shape of every member; of a pair, either.
     pub(super) shape: &'p Shape,
     /// Unbound members needed to reach every role's minimum.
     pub(super) must: u32,
@@ -53,7 +54,7 @@ impl<'p> Demand<'p> {
         }
         let shapes: FxHashSet<&Shape> =
             roles.iter().filter(|role| !role.places.is_empty()).map(|role| &role.shape).collect();
-        if shapes.len() > 1 {
+        if shapes.len() > 1 && Pair::of(&problem.gang).is_none() {
             return Err(Refusal::MixedShapes { shapes: shapes.len() });
         }
         for role in roles {

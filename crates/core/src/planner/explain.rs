@@ -21,7 +21,12 @@ pub fn refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(out, "role {role} carries a constraint that is not modelled: {constraint}")
         }
         Refusal::MixedShapes { shapes } => {
-            write!(out, "the members have {shapes} different shapes, only gangs of one shape can be placed")
+            write!(
+                out,
+                "the members have {shapes} different shapes: only workers of one shape beside one or two leaders of \
+                 another can be placed, without slices, exclusive domain, balance, elastic leaders or a shape that \
+                 keeps away from itself"
+            )
         }
         Refusal::MinimumAboveCount { role, min, count } if role.is_empty() => {
             write!(out, "needs at least {min} members but has {count}")

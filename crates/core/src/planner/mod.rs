@@ -25,12 +25,14 @@
 //! number of new members below each, so a (min, +) tree knapsack with the vector as cost is exact, and back-tracking
 //! that keeps every optimal number open gives field 5. A required level is a cap: the best of its domains that carry
 //! the label. Slices and exclusive domains are numbers of members that a domain may take, in the same knapsack. Balance
-//! is solved by windows: the smallest width that keeps what stands above it. Not yet modelled: several shapes.
+//! is solved by windows: the smallest width that keeps what stands above it. Workers beside one or two leaders of another
+//! shape are exact too, with tables of two dimensions (`pair`); other mixes of shapes are refused.
 
 mod cost;
 mod demand;
 pub mod explain;
 mod knapsack;
+mod pair;
 mod ranks;
 mod room;
 mod rules;
@@ -44,6 +46,7 @@ use crate::names::NodeName;
 use crate::plan::{LevelIndex, LevelUse, Place, Plan, Policy, Problem, Refusal, Report, SearchBudget, Seed, Work};
 use crate::topology::Tree;
 use demand::Demand;
+use pair::{Pair, Sight};
 use room::Room;
 use rules::Rules;
 use search::{Domains, Search};
@@ -105,6 +108,9 @@ fn place(
             None => Domains::OneOf { level },
         },
     };
+    if let Some(pair) = Pair::of(&problem.gang) {
+        return pair::place(&Sight { problem, policy, tree, index }, pair, &demand, &domains, work);
+    }
     let mut slots = slots(problem, index, &demand);
     if let (Some(required), Some(_)) = (wishes.required, alone) {
         // The lower level decides the domain; the other one must be satisfied too.

@@ -14,11 +14,21 @@ use crate::topology::Tree;
 ///
 /// Shapes: `hosts` yields one node per new member, depth-first, `new` of them; the answer is in role order, then rank
 /// order. Source: gangs.md, section 6: neighbouring ranks share a host, then a leaf, then a block.
-pub(super) fn places<'a>(gang: &GangRequest, new: u32, mut hosts: impl Iterator<Item = &'a NodeName>) -> Vec<Place> {
-    let must: u32 = gang.roles.iter().map(needed).sum();
+pub(super) fn places<'a>(gang: &GangRequest, new: u32, hosts: impl Iterator<Item = &'a NodeName>) -> Vec<Place> {
+    places_of(gang, |_| true, new, hosts)
+}
+
+/// [`places`], of some roles only.
+pub(super) fn places_of<'a>(
+    gang: &GangRequest,
+    mine: impl Fn(&Role) -> bool,
+    new: u32,
+    mut hosts: impl Iterator<Item = &'a NodeName>,
+) -> Vec<Place> {
+    let must: u32 = gang.roles.iter().filter(|role| mine(role)).map(needed).sum();
     let mut extra = new.saturating_sub(must);
     let mut places = Vec::new();
-    for (index, role) in gang.roles.iter().enumerate() {
+    for (index, role) in gang.roles.iter().enumerate().filter(|(_, role)| mine(role)) {
         let needed = needed(role);
         let elastic = free(role).saturating_sub(needed).min(extra);
         extra -= elastic;

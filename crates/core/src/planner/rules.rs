@@ -66,7 +66,7 @@ impl Rules {
     /// domain that is to be exclusive. Source: `gangs.md` 7; a slice that lost members is completed where it stands.
     pub(super) fn new(problem: &Problem, tree: &Tree, room: &Room, demand: &Demand<'_>) -> Result<Self, Refusal> {
         let wishes = &problem.gang.wishes;
-        let mut rules = Self { most: room.slots.clone(), fixed: 0, step: 1, layers: Vec::new(), window: None };
+        let mut rules = Self::plain(room.slots.clone());
         for wish in &wishes.slices {
             let mut fixed = vec![0_u32; tree.level(wish.level).len()];
             let mut standing = vec![0_u32; fixed.len()];
@@ -103,6 +103,11 @@ impl Rules {
         }
         rules.roll_up(tree);
         Ok(rules)
+    }
+
+    /// No rules but what every domain takes at most.
+    pub(super) fn plain(most: Vec<Vec<u64>>) -> Self {
+        Self { most, fixed: 0, step: 1, layers: Vec::new(), window: None }
     }
 
     /// Caps an exclusive domain at one slice.

@@ -10,7 +10,7 @@ use crate::plan::{Elastic, LevelIndex, Placement, Policy, Work};
 use crate::topology::{MAX_LEVELS, Tree};
 
 /// Limbs that hold any vector: three fields per level, each in a limb of its own at worst.
-const MOST_LIMBS: usize = 3 * MAX_LEVELS;
+pub(super) const MOST_LIMBS: usize = 3 * MAX_LEVELS;
 
 /// Where the gang may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Domains {
     }
 
     /// The level and the domains to choose one from; `None` if there is no cap.
-    fn candidates<'t>(&self, tree: &'t Tree) -> Option<(LevelIndex, impl Iterator<Item = usize> + use<'t>)> {
+    pub(super) fn candidates<'t>(&self, tree: &'t Tree) -> Option<(LevelIndex, impl Iterator<Item = usize> + use<'t>)> {
         let (level, domains) = match *self {
             Self::Any => return None,
             Self::OneOf { level } => (level, 0..tree.level(level).len()),

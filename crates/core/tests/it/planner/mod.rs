@@ -2,6 +2,7 @@
 
 mod build;
 mod oracle;
+mod pair;
 mod random;
 mod scenarios;
 mod tree;

@@ -19,13 +19,13 @@ pub(super) enum Answer {
 }
 
 /// One node, with its whole path: one text per level, unique to the domain.
-struct Leaf {
-    name: String,
-    path: Vec<String>,
-    satisfies: Vec<bool>,
+pub(super) struct Leaf {
+    pub(super) name: String,
+    pub(super) path: Vec<String>,
+    pub(super) satisfies: Vec<bool>,
     slots: u32,
-    bound: u32,
-    whole: bool,
+    pub(super) bound: u32,
+    pub(super) whole: bool,
     /// Somebody else holds accelerators there.
     others: bool,
 }
@@ -325,7 +325,7 @@ fn vector(leaves: &[Leaf], counts: &[u32], unplaced: u32, policy: &Policy, balan
     }
 }
 
-fn leaves(problem: &Problem) -> Vec<Leaf> {
+pub(super) fn leaves(problem: &Problem) -> Vec<Leaf> {
     let bound: Vec<&str> = problem
         .gang
         .roles
@@ -377,7 +377,7 @@ fn leaves(problem: &Problem) -> Vec<Leaf> {
 }
 
 /// Orders whole paths step by step, numbers as numbers.
-fn order(left: &[String], right: &[String]) -> Ordering {
+pub(super) fn order(left: &[String], right: &[String]) -> Ordering {
     for (left, right) in left.iter().zip(right) {
         let (left, right) = (tokens(left), tokens(right));
         if left != right {

@@ -240,6 +240,7 @@ fn what_the_planner_does_not_model_is_refused_before_anything_else() {
     let mut other = role("head", 1, 1);
     other.shape.requests.set("cpu", 1);
     gang.gang.roles.push(other);
+    gang.gang.wishes.balance = RACK;
     assert_eq!(plan(&gang).1.refusal, Some(Refusal::MixedShapes { shapes: 2 }));
 
     let mut gang = sound.clone();
