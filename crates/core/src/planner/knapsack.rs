@@ -14,6 +14,7 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use super::cost::{Cost, Layout};
+use super::narrow;
 use super::room::Room;
 use super::rules::{Allowed, Rules};
 use crate::plan::{LevelIndex, Placement, Work};
@@ -263,6 +264,8 @@ impl<'a, C: Cost> Solver<'a, C> {
         caps.sort_unstable_by(|a, b| b.cmp(a));
         let mut others = 0;
         let mut smallest = 0;
+        // Domains of the smallest set.
+        let mut number = 1;
         for cap in caps {
             if others + cap >= rest {
                 // One more completes the smallest set: it must bring what the largest others lack.
@@ -270,13 +273,31 @@ impl<'a, C: Cost> Solver<'a, C> {
                 break;
             }
             others += cap;
+            number += 1;
         }
         if free == 0 && others == 0 {
             open.retain(|domain| self.cap(level, *domain) >= members);
+            self.narrow(level, &mut open, 1, members);
             return Branch::One(open);
         }
         open.retain(|domain| used(domain) || self.cap(level, *domain) >= smallest);
+        if !open.iter().any(used) {
+            self.narrow(level, &mut open, number, members);
+        }
         Branch::Some(open)
+    }
+
+    /// Keeps those of some domains without bound members that can be among the `number` an optimal placement uses.
+    fn narrow(&self, level: LevelIndex, open: &mut Vec<usize>, number: usize, members: usize) {
+        let rooms: Option<Vec<Vec<usize>>> = open
+            .iter()
+            .map(|domain| Some(self.children(level, *domain)?.map(|child| self.cap(level + 1, child)).collect()))
+            .collect();
+        if let Some(rooms) = rooms {
+            let possible = narrow::possible(rooms, number, members);
+            let mut possible = possible.into_iter();
+            open.retain(|_| possible.next().unwrap_or(true));
+        }
     }
 
     /// Domains that can take a member.

@@ -32,6 +32,7 @@ mod cost;
 mod demand;
 pub mod explain;
 mod knapsack;
+mod narrow;
 mod pair;
 mod ranks;
 mod room;
