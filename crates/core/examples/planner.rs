@@ -36,6 +36,9 @@ const RUNS: u64 = 7;
 /// Gangs placed one after another in a run of P3.
 const GANGS: u64 = 50;
 
+/// Hosts in a rack.
+const RACK: usize = 100;
+
 /// One benchmark's measurements over all runs.
 struct Row {
     name: &'static str,
@@ -136,7 +139,7 @@ fn p3() -> Row {
     for run in 0..RUNS {
         let mut rng = ChaCha8Rng::seed_from_u64(SEED + run);
         let full = 0.80 + 0.025 * f64::from(u32::try_from(run).unwrap_or(0));
-        let mut problem = problem(&mut rng, 50, 100, full, row.members);
+        let mut problem = problem(&mut rng, true, 50, full, row.members);
         for _ in 0..GANGS {
             measure(&problem, &mut row);
             let (plan, _) = planner::plan(&problem, &Policy::default(), SearchBudget::default(), Seed::default());
@@ -159,7 +162,7 @@ fn p4() -> Row {
     let mut row = Row { name: "P4", hosts, members, micros: Vec::new(), work: Work::default(), used: [[0; 2]; 3] };
     for run in 0..RUNS {
         let mut rng = ChaCha8Rng::seed_from_u64(SEED + run);
-        measure(&problem(&mut rng, 200, 100, 0.5, members), &mut row);
+        measure(&problem(&mut rng, false, 200, 0.5, members), &mut row);
     }
     row.micros.sort_unstable();
     row
@@ -180,9 +183,8 @@ fn measure(problem: &Problem, row: &mut Row) {
     assert_eq!(plan.places.len(), row.members, "the gang fits: {:?}", report.refusal);
     row.work.cells += report.work.cells;
     row.work.vertices += report.work.vertices;
-    // Spine above, rack and host last.
     let nodes: BTreeSet<&NodeName> = plan.places.iter().map(|place| &place.node).collect();
-    row.used[0][0] += report.levels[2].used as usize;
+    row.used[0][0] += report.levels[problem.levels.len() - 2].used as usize;
     row.used[0][1] += nodes.len();
     for (baseline, answer) in [best_fit(problem, row.members), greedy(problem, row.members)].into_iter().enumerate() {
         let racks: BTreeSet<usize> = answer.iter().map(|host| rack(problem, *host)).collect();
@@ -192,7 +194,11 @@ fn measure(problem: &Problem, row: &mut Row) {
 }
 
 fn rack(problem: &Problem, host: usize) -> usize {
-    let label = problem.hosts[host].node.labels.get("bench/rack");
+    label(problem, host, "bench/rack")
+}
+
+fn label(problem: &Problem, host: usize, key: &str) -> usize {
+    let label = problem.hosts[host].node.labels.get(key);
     label.and_then(|label| label.parse().ok()).unwrap_or(0)
 }
 
@@ -206,18 +212,17 @@ fn best_fit(problem: &Problem, members: usize) -> Vec<usize> {
     for host in 0..problem.hosts.len() {
         racks.entry(rack(problem, host)).or_default().push(host);
     }
-    let mut spines: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for rack in racks.keys() {
-        spines.entry(rack / 10).or_default().push(*rack);
+    let mut by_spine: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (rack, hosts) in &racks {
+        by_spine.entry(label(problem, hosts[0], "bench/spine")).or_default().push(*rack);
     }
     let room = |rack: &usize| racks[rack].iter().map(|host| free(problem, *host)).sum::<usize>();
     let spines: Vec<(usize, usize)> =
-        spines.iter().map(|(spine, racks)| (racks.iter().map(room).sum(), *spine)).collect();
+        by_spine.iter().map(|(spine, racks)| (racks.iter().map(room).sum(), *spine)).collect();
     let mut left = members;
     let mut hosts = Vec::new();
     for (spine, part) in tightest(&spines, left) {
-        let inside: Vec<(usize, usize)> =
-            racks.keys().filter(|rack| *rack / 10 == spine).map(|rack| (room(rack), *rack)).collect();
+        let inside: Vec<(usize, usize)> = by_spine[&spine].iter().map(|rack| (room(rack), *rack)).collect();
         for (rack, part) in tightest(&inside, part) {
             let inside: Vec<(usize, usize)> = racks[&rack].iter().map(|host| (free(problem, *host), *host)).collect();
             for (host, part) in tightest(&inside, part) {
@@ -260,14 +265,18 @@ fn greedy(problem: &Problem, members: usize) -> Vec<usize> {
     hosts
 }
 
-fn problem(rng: &mut ChaCha8Rng, racks: usize, per_rack: usize, full: f64, members: usize) -> Problem {
+/// A cluster of racks, with or without spines above them, and a gang for it.
+fn problem(rng: &mut ChaCha8Rng, spines: bool, racks: usize, full: f64, members: usize) -> Problem {
     let level = |name: &str, key: &str| Level { name: Arc::from(name), key: Arc::from(key) };
-    let levels = vec![level("zone", ZONE_KEY), level("spine", "bench/spine"), level("rack", "bench/rack")];
-    let hosts = (0..racks * per_rack).map(|index| {
-        let rack = index / per_rack;
+    let mut levels = vec![level("zone", ZONE_KEY), level("rack", "bench/rack")];
+    if spines {
+        levels.insert(1, level("spine", "bench/spine"));
+    }
+    let hosts = (0..racks * RACK).map(|index| {
+        let rack = index / RACK;
         let labels = [
             (ZONE_KEY, "zone-a".to_owned()),
-            ("bench/spine", (rack / 10).to_string()),
+            ("bench/spine", if spines { (rack / 10).to_string() } else { "0".to_owned() }),
             ("bench/rack", rack.to_string()),
             ("kubernetes.io/hostname", format!("node-{index}")),
         ];
