@@ -268,7 +268,7 @@ impl fmt::Display for Misfit {
             Self::Port => f.write_str("host port taken"),
             Self::Insufficient { resource } => write!(f, "insufficient {resource}"),
             Self::Occupied => f.write_str("a pod of the same kind stands there"),
-            Self::Shared => f.write_str("its domain cannot be the gang's alone"),
+            Self::Shared => f.write_str("in a domain that cannot be the gang's alone"),
         }
     }
 }

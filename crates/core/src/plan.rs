@@ -298,6 +298,40 @@ pub struct Shortfall {
     pub unlabelled: u32,
     /// Nodes by blocking reason, most nodes first, then by text.
     pub blocked: Vec<Blocked>,
+    /// Changes each of which would make the gang fit, at most one of a kind, the smallest of its kind.
+    #[serde(default)]
+    pub changes: Vec<Change>,
+}
+
+/// A change that would make a refused gang fit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Change {
+    /// More room, all of it.
+    Room {
+        /// Where, and how much.
+        rooms: Vec<Room>,
+    },
+    /// Require a wider level, or none.
+    Widen {
+        /// The level.
+        to: Option<LevelIndex>,
+    },
+    /// Do without the exclusive domain.
+    Share,
+    /// Do without slices.
+    Unslice,
+}
+
+/// Room that is missing somewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Room {
+    /// Name of the level; `None`: anywhere.
+    pub level: Option<Arc<str>>,
+    /// Path of the domain; empty for a domain that does not exist yet.
+    pub domain: Arc<str>,
+    /// Members for which room is missing.
+    pub members: u32,
 }
 
 /// The domain of a level with most room.

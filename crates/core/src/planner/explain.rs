@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::plan::{BestDomain, Refusal, Shortfall, SliceFault};
+use crate::plan::{BestDomain, Change, Refusal, Room, Shortfall, SliceFault};
 
 /// Reasons named one by one; the nodes of all others are counted together, so that an event stays readable.
 const REASONS_SHOWN: usize = 5;
@@ -52,7 +52,7 @@ pub fn refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 fn does_not_fit(shortfall: &Shortfall, out: &mut Plain<'_, '_>) -> fmt::Result {
-    let Shortfall { needed, bound, required, total, best, wider, unlabelled, blocked } = shortfall;
+    let Shortfall { needed, bound, required, total, best, wider, unlabelled, blocked, changes } = shortfall;
     write!(out, "needs {needed} ")?;
     if *bound > 0 {
         out.write_str("more ")?;
@@ -86,12 +86,43 @@ fn does_not_fit(shortfall: &Shortfall, out: &mut Plain<'_, '_>) -> fmt::Result {
     {
         write!(out, "{separator}{} without a label for {level}", nodes(*unlabelled))?;
     }
-    match wider.and_then(|level| best.get(level)) {
-        None => Ok(()),
-        Some(BestDomain { level, key: _, domain, holds }) => {
-            write!(out, "; would fit if only one {level} were required: {domain} holds {holds}")
-        }
+    if let Some(BestDomain { level, key: _, domain, holds }) = wider.and_then(|level| best.get(level)) {
+        write!(out, "; would fit if only one {level} were required: {domain} holds {holds}")?;
     }
+    let mut lead = if wider.is_some() { ", or with " } else { "; would fit with " };
+    for change in changes {
+        match change {
+            // Said above, with what the domain holds.
+            Change::Widen { to: _ } if wider.is_some() => continue,
+            Change::Room { rooms } => {
+                out.write_str(lead)?;
+                more_room(rooms, out)?;
+            }
+            Change::Widen { to: None } => write!(out, "{lead}no required level")?,
+            Change::Widen { to: Some(level) } => match best.get(*level) {
+                Some(BestDomain { level, .. }) => write!(out, "{lead}only one {level} required")?,
+                None => continue,
+            },
+            Change::Share => write!(out, "{lead}others in its domain")?,
+            Change::Unslice => write!(out, "{lead}no slices")?,
+        }
+        lead = ", or with ";
+    }
+    Ok(())
+}
+
+fn more_room(rooms: &[Room], out: &mut Plain<'_, '_>) -> fmt::Result {
+    let mut separator = "room for ";
+    for Room { level, domain, members } in rooms {
+        write!(out, "{separator}{members} more")?;
+        match level {
+            None => {}
+            Some(level) if domain.is_empty() => write!(out, " in a new {level}")?,
+            Some(level) => write!(out, " in {level} {domain}")?,
+        }
+        separator = " and ";
+    }
+    Ok(())
 }
 
 fn nodes(count: u32) -> String {

@@ -28,6 +28,7 @@
 //! is solved by windows: the smallest width that keeps what stands above it. Workers beside one or two leaders of another
 //! shape are exact too, with tables of two dimensions (`pair`); other mixes of shapes are refused.
 
+mod change;
 mod cost;
 mod demand;
 pub mod explain;
@@ -37,6 +38,7 @@ mod pair;
 mod ranks;
 mod room;
 mod rules;
+mod score;
 mod search;
 mod shortfall;
 
@@ -53,6 +55,7 @@ use rules::Rules;
 use search::{Domains, Search};
 
 pub use knapsack::Pruning;
+pub use score::{Score, score};
 
 /// Places one gang.
 ///
@@ -97,41 +100,22 @@ fn place(
     index: &FxHashMap<&NodeName, usize>,
     work: &mut Work,
 ) -> Result<Vec<Place>, Refusal> {
-    let positions = positions(tree);
-    let Some(demand) = Demand::new(problem, index, &positions)? else { return Ok(Vec::new()) };
-    let wishes = &problem.gang.wishes;
-    // Alone in one domain, unless it is slices that are to be alone.
-    let alone = wishes.exclusive.filter(|level| wishes.slices.iter().all(|slice| slice.level != *level));
-    let domains = match wishes.required.max(alone) {
-        None => Domains::Any,
-        Some(level) => match fixed_domain(problem, tree, level, &demand)? {
-            Some(domain) => Domains::Fixed { level, domain },
-            None => Domains::OneOf { level },
-        },
-    };
     if let Some(pair) = Pair::of(&problem.gang) {
+        let Some(demand) = Demand::new(problem, index, &positions(tree))? else { return Ok(Vec::new()) };
+        let domains = domains(problem, tree, &demand)?;
         return pair::place(&Sight { problem, policy, tree, index }, pair, &demand, &domains, work);
     }
-    let mut slots = slots(problem, index, &demand);
-    if let (Some(required), Some(_)) = (wishes.required, alone) {
-        // The lower level decides the domain; the other one must be satisfied too.
-        fixed_domain(problem, tree, required, &demand)?;
-        room::leave_unlabelled(tree, required, &mut slots);
-    }
-    if let Some(level) = wishes.exclusive {
-        room::leave_shared(problem, tree, level, &demand, &mut slots)?;
-    }
-    let room = Room::new(tree, &problem.hosts, demand.shape, &slots, &demand.bound);
-    let rules = Rules::new(problem, tree, &room, &demand)?;
-    let most = domains.most(tree, &rules).min(u64::from(demand.may));
-    let numbers = rules.numbers(u64::from(demand.must), most);
-    if numbers.is_empty() || !rules.completable() {
-        let shortfall = shortfall::shortfall(problem, tree, &rules, &demand, &slots, &domains);
+    let Some(facts) = Facts::read(problem, tree, index)? else { return Ok(Vec::new()) };
+    if !facts.fits() {
+        let mut shortfall =
+            shortfall::shortfall(problem, tree, &facts.rules, &facts.demand, &facts.slots, &facts.domains);
+        shortfall.changes = change::changes(problem, tree, index, &facts);
         return Err(Refusal::DoesNotFit(shortfall));
     }
-    let search =
-        Search { tree, room: &room, rules: &rules, policy, pruning, domains: &domains, balance: wishes.balance };
-    let counts = search::counts(&search, &numbers, work);
+    let Facts { demand, domains, slots: _, room, rules, numbers } = &facts;
+    let wishes = &problem.gang.wishes;
+    let search = Search { tree, room, rules, policy, pruning, domains, balance: wishes.balance };
+    let counts = search::counts(&search, numbers, work);
     if wishes.slices.is_empty() {
         let new = counts.iter().sum();
         let hosts = tree.hosts().iter().zip(&counts);
@@ -142,6 +126,61 @@ fn place(
         let dealt = ranks::deal(tree, &wishes.slices, &demand.sequence, &counts);
         Ok(ranks::sliced(problem, tree, &dealt))
     }
+}
+
+/// Everything about a gang of one shape that is known before the search.
+struct Facts<'p> {
+    demand: Demand<'p>,
+    domains: Domains,
+    /// In the order of `problem.hosts`.
+    slots: Vec<Result<u32, Misfit>>,
+    room: Room,
+    rules: Rules,
+    /// Numbers of new members that can be placed, if the damaged slices can be completed.
+    numbers: Vec<usize>,
+}
+
+impl<'p> Facts<'p> {
+    /// Reads the gang; `None` if it has no place at all.
+    ///
+    /// Errors: every refusal but that it does not fit.
+    fn read(problem: &'p Problem, tree: &Tree, index: &FxHashMap<&NodeName, usize>) -> Result<Option<Self>, Refusal> {
+        let Some(demand) = Demand::new(problem, index, &positions(tree))? else { return Ok(None) };
+        let domains = domains(problem, tree, &demand)?;
+        let wishes = &problem.gang.wishes;
+        let mut slots = slots(problem, index, &demand);
+        if let (Some(required), true) = (wishes.required, domains.level() > wishes.required) {
+            // The lower level decides the domain; the other one must be satisfied too.
+            fixed_domain(problem, tree, required, &demand)?;
+            room::leave_unlabelled(tree, required, &mut slots);
+        }
+        if let Some(level) = wishes.exclusive {
+            room::leave_shared(problem, tree, level, &demand, &mut slots)?;
+        }
+        let room = Room::new(tree, &problem.hosts, demand.shape, &slots, &demand.bound);
+        let rules = Rules::new(problem, tree, &room, &demand)?;
+        let most = domains.most(tree, &rules).min(u64::from(demand.may));
+        let numbers = rules.numbers(u64::from(demand.must), most);
+        Ok(Some(Self { demand, domains, slots, room, rules, numbers }))
+    }
+
+    fn fits(&self) -> bool {
+        !self.numbers.is_empty() && self.rules.completable()
+    }
+}
+
+/// Where the gang may go.
+///
+/// Errors: a bound member elsewhere.
+fn domains(problem: &Problem, tree: &Tree, demand: &Demand<'_>) -> Result<Domains, Refusal> {
+    let wishes = &problem.gang.wishes;
+    // Alone in one domain, unless it is slices that are to be alone.
+    let alone = wishes.exclusive.filter(|level| wishes.slices.iter().all(|slice| slice.level != *level));
+    let Some(level) = wishes.required.max(alone) else { return Ok(Domains::Any) };
+    Ok(match fixed_domain(problem, tree, level, demand)? {
+        Some(domain) => Domains::Fixed { level, domain },
+        None => Domains::OneOf { level },
+    })
 }
 
 /// The depth-first position of every host, in the order of `problem.hosts`.

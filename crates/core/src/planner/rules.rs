@@ -173,10 +173,21 @@ impl Rules {
         })
     }
 
+    /// The least number of new members, at least `must`, that cuts into whole slices.
+    pub(super) fn least(&self, must: u64) -> u64 {
+        let (fixed, step) = (u64::from(self.fixed), u64::from(self.step));
+        fixed + must.saturating_sub(fixed).div_ceil(step) * step
+    }
+
+    /// Members that complete the slices standing in a domain.
+    pub(super) fn fixed_at(&self, level: LevelIndex, domain: usize) -> u64 {
+        let layer = self.layers.iter().find(|layer| layer.level == level);
+        layer.map_or(0, |layer| u64::from(layer.fixed[domain]))
+    }
+
     /// The numbers of new members from `must` to `may` that cut into whole slices.
     pub(super) fn numbers(&self, must: u64, may: u64) -> Vec<usize> {
-        let (fixed, step) = (u64::from(self.fixed), u64::from(self.step));
-        let first = fixed + must.saturating_sub(fixed).div_ceil(step) * step;
+        let first = self.least(must);
         let numbers = (first..=may).step_by(self.step as usize);
         numbers.map(|number| usize::try_from(number).expect("members are counted with u32")).collect()
     }

@@ -48,6 +48,7 @@ pub(super) fn shortfall(
         wider,
         unlabelled: saturated(unlabelled),
         blocked: blocked(slots),
+        changes: Vec::new(),
     }
 }
 

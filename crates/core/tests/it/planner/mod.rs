@@ -1,6 +1,7 @@
 //! The planner: against exhaustive enumeration, and by scenario.
 
 mod build;
+mod change;
 mod oracle;
 mod pair;
 mod random;

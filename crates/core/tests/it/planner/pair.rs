@@ -16,6 +16,9 @@ use super::oracle;
 
 const CASES: u64 = 3_000;
 
+/// New workers and new leaders of every host, depth-first.
+type PerHost = Vec<(u32, u32)>;
+
 /// New workers and new leaders per node.
 type Counts = BTreeMap<String, (u32, u32)>;
 
@@ -123,7 +126,7 @@ fn solve(problem: &Problem, policy: &Policy) -> Option<Counts> {
         u32::try_from(role.places.iter().filter(|place| place.bound.is_none()).count()).unwrap()
     };
     let (leaders, may) = (free(leader), free(worker));
-    let must = worker.min.saturating_sub(worker.places.len() as u32 - may);
+    let must = worker.min.saturating_sub(u32::try_from(worker.places.len()).unwrap() - may);
     let fits = |name: &str, workers: u32, leaders: u32| {
         let host = problem.hosts.iter().find(|host| host.node.name.as_str() == name).unwrap();
         ["cpu", "memory", GPU].into_iter().all(|resource| {
@@ -143,7 +146,7 @@ fn solve(problem: &Problem, policy: &Policy) -> Option<Counts> {
     let most = |leaf: usize, leaders: u32| {
         (0..=9).take_while(|workers| fits(&leaves[leaf].name, *workers, leaders)).max().unwrap_or(0)
     };
-    let mut best: Option<(Vec<u64>, Vec<(u32, u32)>)> = None;
+    let mut best: Option<(Vec<u64>, PerHost)> = None;
     let mut wheels = vec![0; leaves.len()];
     'placements: loop {
         let counts: Vec<(u32, u32)> = wheels.iter().zip(&options).map(|(wheel, options)| options[*wheel]).collect();

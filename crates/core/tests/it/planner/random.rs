@@ -12,6 +12,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::build::{self, applied};
+use super::change;
 use super::oracle::{self, Answer};
 
 const CASES: u64 = 10_000;
@@ -32,8 +33,48 @@ fn the_planner_agrees_with_exhaustive_enumeration() {
     {
         eprintln!("{CASES} cases; {}", summary.join(", "));
     }
-    assert!(features.len() >= 29, "every feature is drawn: {}", summary.join(", "));
-    assert!(features.values().all(|cases| *cases >= 100), "and often enough: {}", summary.join(", "));
+    assert!(features.len() >= 34, "every feature is drawn: {}", summary.join(", "));
+    assert!(features.values().all(|cases| *cases >= 50), "and often enough: {}", summary.join(", "));
+}
+
+#[test]
+fn pruning_changes_no_answer_where_there_are_many_racks_to_choose_from() {
+    let (mut cells, mut unpruned_cells) = (0, 0);
+    for seed in 0..2_000 {
+        let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+        let mut hosts = Vec::new();
+        let (racks, spines) = (rng.random_range(3..=9), rng.random_range(1..=3));
+        let most = rng.random_range(1..=6);
+        for rack in 0..racks {
+            for index in 0..rng.random_range(1..=6) {
+                let labels = format!("zone=a spine={} rack=r{rack}", rack % spines);
+                let used = rng.random_range(0..=most);
+                hosts.push(build::host(&format!("r{rack}-n{index}"), &labels, most, used));
+            }
+        }
+        let free: i64 =
+            hosts.iter().map(|host| host.node.allocatable.get(build::GPU) - host.usage.requested.get(build::GPU)).sum();
+        let members = rng.random_range(1..=u32::try_from(free).unwrap().max(1));
+        let mut problem = build::problem(build::levels(&["zone", "spine", "rack"]), hosts, members, Some(0));
+        if rng.random_bool(0.3) {
+            problem.gang.roles[0].min = rng.random_range(1..=members);
+        }
+        if rng.random_bool(0.3) {
+            // Running members count as used domains.
+            let some = rng.random_range(0..problem.hosts.len());
+            let host = &mut problem.hosts[some];
+            problem.gang.roles[0].places[0].bound = Some(host.node.name.clone());
+            Arc::make_mut(&mut host.usage).requested.set(build::GPU, most);
+        }
+        let policy =
+            Policy { elastic: if seed % 2 == 0 { Elastic::Inside } else { Elastic::Spread }, ..Policy::default() };
+        let (pruned, report) = build::plan_with_policy(&problem, &policy);
+        let (unpruned, full) = planner::plan_with(&problem, &policy, Pruning::Off);
+        assert_eq!((&pruned, &report.refusal), (&unpruned, &full.refusal), "seed {seed}");
+        cells += report.work.cells;
+        unpruned_cells += full.work.cells;
+    }
+    assert!(cells < unpruned_cells, "{cells} of {unpruned_cells} cells");
 }
 
 /// One case; returns the features it has.
@@ -53,6 +94,7 @@ fn compare(seed: u64, problem: &Problem, policy: &Policy) -> Vec<&'static str> {
         let (hosts, roles) = (hosts.collect::<Vec<_>>().join("\n"), roles.collect::<Vec<_>>().join("\n"));
         format!("seed {seed}, {policy:?}, {:?}\n{roles}\n{hosts}", problem.gang.wishes)
     };
+    let mut changes = Vec::new();
     match (&expected, &report.refusal) {
         (Answer::Placed { counts, vector }, None) => {
             let found = counts_of(&plan);
@@ -82,6 +124,11 @@ fn compare(seed: u64, problem: &Problem, policy: &Policy) -> Vec<&'static str> {
                 assert_eq!(*best, holds, "{}", context());
             }
             assert!(!report.refusal.as_ref().unwrap().to_string().contains('%'));
+            changes = change::check(problem, policy, shortfall);
+            let wishes = &problem.gang.wishes;
+            if wishes.exclusive.is_none() && wishes.slices.is_empty() {
+                assert!(!changes.is_empty(), "a plain gang always has a change, {}", context());
+            }
         }
         (expected, found) => panic!("expected {expected:?}, found {found:?}, {}", context()),
     }
@@ -92,6 +139,7 @@ fn compare(seed: u64, problem: &Problem, policy: &Policy) -> Vec<&'static str> {
     let (unpruned, unpruned_report) = planner::plan_with(problem, policy, Pruning::Off);
     assert_eq!((&unpruned, &unpruned_report.refusal), (&plan, &report.refusal), "{}", context());
     let mut features = features(problem, policy, &expected, &plan);
+    features.extend(changes);
     let mut wide_vectors = false;
     // Enough for vectors of four, eight and more limbs.
     for pads in [0, 4, 11] {

@@ -7,6 +7,8 @@ use muster_core::node::{Taint, TaintEffect};
 use muster_core::plan::{Elastic, GangRequest, Host, Placement, Policy, Problem, Refusal, SliceWish, Wishes};
 use muster_core::resources::Resources;
 use muster_core::topology::Levels;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 use super::build::{GPU, applied, host, levels, nodes, plan, plan_with_policy, problem, role};
 
@@ -216,16 +218,22 @@ fn a_refusal_names_the_best_domain_the_shortfall_and_what_blocks() {
     Arc::make_mut(&mut hosts[3].usage).requested = Resources::from_iter([(GPU, 1)]);
     let text = refused(&problem(zone_and_rack(), hosts.clone(), 5, ZONE));
     let expected = "needs 5 members in one zone, the best zone a holds 2: 2 nodes insufficient nvidia.com/gpu, \
-                    1 node untolerated taint team=100_:NoSchedule, 1 node without a label for zone";
+                    1 node untolerated taint team=100_:NoSchedule, 1 node without a label for zone; would fit with room \
+                    for 3 more in zone a, or with no required level";
     assert_eq!(text, expected);
     let text = refused(&problem(zone_and_rack(), hosts[..5].to_vec(), 2, RACK));
     let expected = "needs 2 members in one rack, the best rack a/0 holds 1: 2 nodes insufficient nvidia.com/gpu, \
-                    1 node untolerated taint team=100_:NoSchedule; would fit if only one zone were required: a holds 2";
+                    1 node untolerated taint team=100_:NoSchedule; would fit if only one zone were required: a holds 2, \
+                    or with room for 1 more in rack a/0";
     assert_eq!(text, expected);
     let text = refused(&problem(zone_and_rack(), hosts[..3].to_vec(), 2, None));
     assert!(text.starts_with("needs 2 members, all nodes together hold 1: "), "{text}");
     let text = refused(&problem(zone_and_rack(), vec![host("x", "", 1, 0)], 1, RACK));
-    assert_eq!(text, "needs 1 member in one rack, no node has the label test/rack: 1 node without a label for rack");
+    assert_eq!(
+        text,
+        "needs 1 member in one rack, no node has the label test/rack: 1 node without a label for rack; would fit \
+         with room for 1 more in a new rack, or with no required level"
+    );
 }
 
 #[test]
@@ -258,7 +266,8 @@ fn a_bound_member_decides_the_domain_or_the_gang_is_refused() {
     gang.gang.roles[0].places[1].bound = Some("r0-n0".into());
     Arc::make_mut(&mut gang.hosts[0].usage).requested.set(GPU, 1);
     let expected = "needs 2 more members beside 1 bound in one rack, the best rack a/0 holds 1: \
-                    1 node insufficient nvidia.com/gpu; would fit if only one zone were required: a holds 5";
+                    1 node insufficient nvidia.com/gpu; would fit if only one zone were required: a holds 5, \
+                    or with room for 1 more in rack a/0";
     assert_eq!(refused(&gang), expected);
 }
 
@@ -328,7 +337,11 @@ fn a_gang_without_accelerators_is_placed_too() {
 #[test]
 fn nothing_to_place_and_nowhere_to_place_it_are_answered() {
     let empty = problem(Levels::default(), Vec::new(), 2, ZONE);
-    assert_eq!(refused(&empty), "needs 2 members in one zone, no node has the label topology.kubernetes.io/zone");
+    assert_eq!(
+        refused(&empty),
+        "needs 2 members in one zone, no node has the label topology.kubernetes.io/zone; \
+         would fit with room for 2 more in a new zone"
+    );
     let GangRequest { key, wishes, roles: _ } = empty.gang.clone();
     let nobody = Problem { gang: GangRequest { key, wishes, roles: Vec::new() }, ..empty };
     let (plan, report) = plan(&nobody);
@@ -362,6 +375,20 @@ fn the_work_for_a_wide_gang_on_a_large_cluster_is_bounded() {
     let (plan, report) = plan(&problem(zone_and_rack(), hosts, 512, ZONE));
     assert_eq!(plan.places.len(), 512);
     assert!(report.work.cells < 20_000_000, "{:?}", report.work);
+}
+
+#[test]
+fn the_work_for_a_thousand_members_on_twenty_thousand_hosts_is_bounded() {
+    let mut rng = ChaCha8Rng::seed_from_u64(42);
+    let mut hosts = racks(&[100; 200], 8);
+    for host in &mut hosts {
+        let taken = (0..8).map(|_| i64::from(rng.random_range(0..=1))).sum();
+        Arc::make_mut(&mut host.usage).requested.set(GPU, taken);
+    }
+    let (plan, report) = plan(&problem(zone_and_rack(), hosts, 1_024, ZONE));
+    assert_eq!(plan.places.len(), 1_024);
+    // Merging every rack takes 61 million.
+    assert!(report.work.cells < 12_000_000, "{:?}", report.work);
 }
 
 mod checker {
