@@ -88,9 +88,9 @@ pub fn fits(shape: &Shape, node: &Node, usage: &Usage) -> Result<(), Misfit> {
 ///
 /// Errors: why not even one does.
 pub fn slots(shape: &Shape, node: &Node, usage: &Usage) -> Result<u32, Misfit> {
-    fits(shape, node, usage)?;
+    accepts(shape, node)?;
     let bound = if shape.one_per_node || !shape.ports.is_empty() { 1 } else { u32::MAX };
-    Ok(shape
+    let count = shape
         .requests
         .iter()
         .filter(|(_, request)| *request > 0)
@@ -98,7 +98,12 @@ pub fn slots(shape: &Shape, node: &Node, usage: &Usage) -> Result<u32, Misfit> {
             let count = free(node, usage, name) / request;
             u32::try_from(count.max(0)).unwrap_or(u32::MAX)
         })
-        .fold(bound, u32::min))
+        .fold(bound, u32::min);
+    // The resources were looked up once, which is what this function costs; only a refusal asks for the reason.
+    if count == 0 || usage.own_shape_pods > 0 || !ports_free(&shape.ports, &usage.ports) {
+        fits(shape, node, usage)?;
+    }
+    Ok(count)
 }
 
 /// Whether `node` would take a pod of `shape` if it were empty of pods and large enough: cordon, readiness, taints,
