@@ -4,7 +4,7 @@
 //!   gang stands on the cluster the one before it left behind, and old pods depart at random.
 //! - *P4*: one gang of 1,024 on 200 racks of 100 hosts with eight slots, half full at random.
 //!
-//! Both from hosts and usage to the plan, nothing prepared. Beside the planner run two baselines on the same problems:
+//! Both from hosts and usage to the plan, slots counted anew; P3 keeps the topology tree of a run, P4 keeps nothing. Beside the planner run two baselines on the same problems:
 //! *best-fit-per-level* takes the tightest domain that holds the gang at every level and, where none does, the domains
 //! with most room; *greedy* takes the hosts with most room. They get free slots for nothing and are not timed. Ratios
 //! are domains the planner used over domains the baseline used: below 1, the planner used fewer.
@@ -20,8 +20,8 @@ use std::time::Instant;
 
 use muster_core::names::{NodeName, ObjectKey};
 use muster_core::node::{Node, Usage};
-use muster_core::plan::{GangRequest, Host, Policy, Problem, Role, RolePlace, SearchBudget, Seed, Wishes, Work};
-use muster_core::planner;
+use muster_core::plan::{GangRequest, Host, Plan, Policy, Problem, Role, RolePlace, SearchBudget, Seed, Wishes, Work};
+use muster_core::planner::{self, Ground, Pruning};
 use muster_core::pod::Shape;
 use muster_core::resources::Resources;
 use muster_core::topology::{Level, Levels, ZONE_KEY};
@@ -140,9 +140,9 @@ fn p3() -> Row {
         let mut rng = ChaCha8Rng::seed_from_u64(SEED + run);
         let full = 0.80 + 0.025 * f64::from(u32::try_from(run).unwrap_or(0));
         let mut problem = problem(&mut rng, true, 50, full, row.members);
+        let ground = Ground::new(&problem);
         for _ in 0..GANGS {
-            measure(&problem, &mut row);
-            let (plan, _) = planner::plan(&problem, &Policy::default(), SearchBudget::default(), Seed::default());
+            let plan = measure(Some(&ground), &problem, &mut row);
             for place in &plan.places {
                 if let Some(host) = problem.hosts.iter_mut().find(|host| host.node.name == place.node) {
                     change(host, 1);
@@ -162,7 +162,7 @@ fn p4() -> Row {
     let mut row = Row { name: "P4", hosts, members, micros: Vec::new(), work: Work::default(), used: [[0; 2]; 3] };
     for run in 0..RUNS {
         let mut rng = ChaCha8Rng::seed_from_u64(SEED + run);
-        measure(&problem(&mut rng, false, 200, 0.5, members), &mut row);
+        measure(None, &problem(&mut rng, false, 200, 0.5, members), &mut row);
     }
     row.micros.sort_unstable();
     row
@@ -176,9 +176,13 @@ fn change(host: &mut Host, more: i64) {
 }
 
 /// Times one plan and lets the baselines answer the same problem.
-fn measure(problem: &Problem, row: &mut Row) {
+fn measure(ground: Option<&Ground>, problem: &Problem, row: &mut Row) -> Plan {
+    let policy = Policy::default();
     let started = Instant::now();
-    let (plan, report) = planner::plan(problem, &Policy::default(), SearchBudget::default(), Seed::default());
+    let (plan, report) = match ground {
+        None => planner::plan(problem, &policy, SearchBudget::default(), Seed::default()),
+        Some(ground) => planner::plan_on(ground, problem, &policy, Pruning::On),
+    };
     row.micros.push(u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX));
     assert_eq!(plan.places.len(), row.members, "the gang fits: {:?}", report.refusal);
     row.work.cells += report.work.cells;
@@ -191,6 +195,7 @@ fn measure(problem: &Problem, row: &mut Row) {
         row.used[baseline + 1][0] += racks.len();
         row.used[baseline + 1][1] += answer.len();
     }
+    plan
 }
 
 fn rack(problem: &Problem, host: usize) -> usize {

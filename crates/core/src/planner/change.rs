@@ -18,7 +18,7 @@ use crate::topology::Tree;
 pub(super) fn changes(
     problem: &Problem,
     tree: &Tree,
-    index: &FxHashMap<&NodeName, usize>,
+    index: &FxHashMap<NodeName, usize>,
     facts: &Facts<'_>,
 ) -> Vec<Change> {
     let mut changes: Vec<Change> = more_room(problem, tree, facts).into_iter().collect();

@@ -36,7 +36,7 @@ impl<'p> Demand<'p> {
     /// (planner.md, section 1).
     pub(super) fn new(
         problem: &'p Problem,
-        index: &FxHashMap<&NodeName, usize>,
+        index: &FxHashMap<NodeName, usize>,
         positions: &[usize],
     ) -> Result<Option<Self>, Refusal> {
         let GangRequest { key: _, roles, wishes } = &problem.gang;

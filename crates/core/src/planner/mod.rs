@@ -73,18 +73,43 @@ pub fn plan(problem: &Problem, policy: &Policy, budget: SearchBudget, seed: Seed
 
 /// [`plan`], with the choice to merge everything: for tests of the pruning.
 pub fn plan_with(problem: &Problem, policy: &Policy, pruning: Pruning) -> (Plan, Report) {
-    let tree = Tree::build(&problem.levels, problem.hosts.iter().map(|host| &*host.node));
-    let index: FxHashMap<&NodeName, usize> =
-        problem.hosts.iter().enumerate().rev().map(|(index, host)| (&host.node.name, index)).collect();
+    plan_on(&Ground::new(problem), problem, policy, pruning)
+}
+
+/// What the nodes of a problem say, apart from what stands on them: built once for many gangs on the same nodes.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    tree: Tree,
+    /// Of every name the first index into the hosts.
+    index: FxHashMap<NodeName, usize>,
+}
+
+impl Ground {
+    /// Reads the levels and the nodes of a problem.
+    #[must_use]
+    pub fn new(problem: &Problem) -> Self {
+        let tree = Tree::build(&problem.levels, problem.hosts.iter().map(|host| &*host.node));
+        let hosts = problem.hosts.iter().enumerate().rev();
+        Self { tree, index: hosts.map(|(index, host)| (host.node.name.clone(), index)).collect() }
+    }
+}
+
+/// [`plan_with`] on nodes that were read before.
+///
+/// `ground` must be that of a problem with the same levels and the same hosts in the same order, with the same names and
+/// labels; usage, taints and the gang may differ.
+pub fn plan_on(ground: &Ground, problem: &Problem, policy: &Policy, pruning: Pruning) -> (Plan, Report) {
+    debug_assert_eq!(ground.tree.hosts().len(), problem.hosts.len(), "the ground is that of the problem");
+    let Ground { tree, index } = ground;
     let mut work = Work::default();
-    match place(problem, policy, pruning, &tree, &index, &mut work) {
+    match place(problem, policy, pruning, tree, index, &mut work) {
         Ok(places) => {
-            let report = placed_report(problem, &tree, &index, &places, work);
+            let report = placed_report(problem, tree, index, &places, work);
             (Plan { version: Plan::VERSION, gang: problem.gang.key.clone(), places }, report)
         }
         Err(refusal) => {
             let plan = Plan { version: Plan::VERSION, gang: problem.gang.key.clone(), places: Vec::new() };
-            let mut report = empty_report(problem, &tree, work);
+            let mut report = empty_report(problem, tree, work);
             report.refusal = Some(refusal);
             (plan, report)
         }
@@ -97,7 +122,7 @@ fn place(
     policy: &Policy,
     pruning: Pruning,
     tree: &Tree,
-    index: &FxHashMap<&NodeName, usize>,
+    index: &FxHashMap<NodeName, usize>,
     work: &mut Work,
 ) -> Result<Vec<Place>, Refusal> {
     if let Some(pair) = Pair::of(&problem.gang) {
@@ -144,7 +169,7 @@ impl<'p> Facts<'p> {
     /// Reads the gang; `None` if it has no place at all.
     ///
     /// Errors: every refusal but that it does not fit.
-    fn read(problem: &'p Problem, tree: &Tree, index: &FxHashMap<&NodeName, usize>) -> Result<Option<Self>, Refusal> {
+    fn read(problem: &'p Problem, tree: &Tree, index: &FxHashMap<NodeName, usize>) -> Result<Option<Self>, Refusal> {
         let Some(demand) = Demand::new(problem, index, &positions(tree))? else { return Ok(None) };
         let domains = domains(problem, tree, &demand)?;
         let wishes = &problem.gang.wishes;
@@ -213,7 +238,7 @@ fn fixed_domain(
 }
 
 /// Slots of every host, in the order of `problem.hosts`.
-fn slots(problem: &Problem, index: &FxHashMap<&NodeName, usize>, demand: &Demand<'_>) -> Vec<Result<u32, Misfit>> {
+fn slots(problem: &Problem, index: &FxHashMap<NodeName, usize>, demand: &Demand<'_>) -> Vec<Result<u32, Misfit>> {
     let hosts = problem.hosts.iter().enumerate();
     hosts
         .map(|(host, entry)| {
@@ -233,7 +258,7 @@ fn slots(problem: &Problem, index: &FxHashMap<&NodeName, usize>, demand: &Demand
 fn placed_report(
     problem: &Problem,
     tree: &Tree,
-    index: &FxHashMap<&NodeName, usize>,
+    index: &FxHashMap<NodeName, usize>,
     places: &[Place],
     work: Work,
 ) -> Report {

@@ -91,7 +91,7 @@ pub(super) struct Sight<'a> {
     pub(super) problem: &'a Problem,
     pub(super) policy: &'a Policy,
     pub(super) tree: &'a Tree,
-    pub(super) index: &'a FxHashMap<&'a NodeName, usize>,
+    pub(super) index: &'a FxHashMap<NodeName, usize>,
 }
 
 /// Places the gang.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use muster_core::names::NodeName;
 use muster_core::plan::{Elastic, Host, Placement, Plan, Policy, Problem, Refusal, SliceWish, Wishes};
-use muster_core::planner::{self, Pruning};
+use muster_core::planner::{self, Ground, Pruning};
 use muster_core::topology::{Level, Levels};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -138,6 +138,9 @@ fn compare(seed: u64, problem: &Problem, policy: &Policy) -> Vec<&'static str> {
     assert_eq!(build::plan_with_policy(&shuffled, policy), (plan.clone(), report.clone()), "{}", context());
     let (unpruned, unpruned_report) = planner::plan_with(problem, policy, Pruning::Off);
     assert_eq!((&unpruned, &unpruned_report.refusal), (&plan, &report.refusal), "{}", context());
+    let ground = Ground::new(problem);
+    let on = planner::plan_on(&ground, problem, policy, Pruning::On);
+    assert_eq!(on, (plan.clone(), report.clone()), "{}", context());
     let mut features = features(problem, policy, &expected, &plan);
     features.extend(changes);
     let mut wide_vectors = false;
