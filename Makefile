@@ -39,8 +39,8 @@ lint: ## Check formatting and lints, warnings denied
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-bench: ## Time the planner over cluster sizes, as ratios; nothing else is measured yet
-	cargo run --quiet --package muster-core --example planner
+bench: ## Time the planner on two large clusters beside two baselines; BENCH_ARGS=--json for JSON
+	cargo run --quiet --package muster-core --example planner -- $(BENCH_ARGS)
 
 crds: ## Write manifests/crds from the types in crates/api
 	cargo run --quiet --bin muster -- crds --out manifests/crds

@@ -142,6 +142,36 @@ pub enum Finding {
         /// Members needed.
         min: u32,
     },
+    /// A slice holds some members, but not all of them.
+    SliceIncomplete {
+        /// Members of one slice.
+        size: u32,
+        /// Which one, from 0.
+        slice: u32,
+    },
+    /// A slice stands in several domains of its level, or on a node without one.
+    SliceApart {
+        /// Members of one slice.
+        size: u32,
+        /// Which one, from 0.
+        slice: u32,
+        /// The node that is elsewhere.
+        node: NodeName,
+    },
+    /// The domain of a node is to be exclusive, but others hold accelerators in it.
+    DomainShared {
+        /// The node of a member.
+        node: NodeName,
+        /// The level.
+        level: LevelIndex,
+    },
+    /// A domain that is to hold one slice or the whole gang alone does not.
+    NotAlone {
+        /// The node of a member.
+        node: NodeName,
+        /// The level.
+        level: LevelIndex,
+    },
     /// A free rank below a planned one has no place.
     RankSkipped {
         /// Index of the role.
@@ -170,6 +200,10 @@ pub fn check(problem: &Problem, plan: &Plan) -> Vec<Note> {
         check_roles(problem, plan, &mut notes);
         check_room(problem, plan, &mut notes);
         check_level(problem, plan, &mut notes);
+        check_slices(problem, plan, &mut notes);
+        if let Some(level) = problem.gang.wishes.exclusive {
+            check_exclusive(problem, plan, level, &mut notes);
+        }
     }
     notes
 }
@@ -195,6 +229,10 @@ impl Finding {
             | Self::UnknownLevel { .. }
             | Self::Unlabelled { .. }
             | Self::OutsideDomain { .. }
+            | Self::SliceIncomplete { .. }
+            | Self::SliceApart { .. }
+            | Self::DomainShared { .. }
+            | Self::NotAlone { .. }
             | Self::BelowMinimum { .. } => Severity::Fatal,
         }
     }
@@ -232,6 +270,9 @@ fn check_places(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
 
 /// Every role as a whole: its minimum, its bound members, no rank skipped.
 fn check_roles(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
+    let size = problem.gang.wishes.slices.first().map_or(usize::MAX, |slice| slice.size.max(1) as usize);
+    let bound = plan.places.iter().filter(|place| place.bound && size < usize::MAX);
+    let standing: BTreeSet<usize> = bound.map(|place| number(problem, place) / size).collect();
     for (index, role) in problem.gang.roles.iter().enumerate() {
         let ranks: BTreeSet<u32> =
             plan.places.iter().filter(|place| place.role == index).map(|place| place.rank).collect();
@@ -239,8 +280,10 @@ fn check_roles(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
         if placed < role.min {
             notes.push(note(Finding::BelowMinimum { role: index, placed, min: role.min }));
         }
-        let last_new =
-            plan.places.iter().filter(|place| place.role == index && !place.bound).map(|place| place.rank).max();
+        let new = plan.places.iter().filter(|place| place.role == index && !place.bound);
+        // A slice that stands somewhere is completed first, whatever its number.
+        let last_new = new.filter(|place| !standing.contains(&(number(problem, place) / size))).map(|place| place.rank);
+        let last_new = last_new.max();
         for (rank, place) in (0..).zip(&role.places).filter(|(rank, _)| !ranks.contains(rank)) {
             if place.bound.is_some() {
                 notes.push(note(Finding::BoundChanged { role: index, rank }));
@@ -320,6 +363,88 @@ fn check_level(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
     }
 }
 
+/// The number of a place in the sequence of all places.
+fn number(problem: &Problem, place: &Place) -> usize {
+    let before: usize = problem.gang.roles.iter().take(place.role).map(|role| role.places.len()).sum();
+    before + place.rank as usize
+}
+
+/// Every slice: whole or absent, and in one domain.
+fn check_slices(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
+    let hosts = hosts(problem);
+    for wish in &problem.gang.wishes.slices {
+        let size = wish.size.max(1);
+        let mut slices: BTreeMap<usize, Vec<&Place>> = BTreeMap::new();
+        for place in &plan.places {
+            slices.entry(number(problem, place) / size as usize).or_default().push(place);
+        }
+        for (slice, places) in slices {
+            let slice = u32::try_from(slice).unwrap_or(u32::MAX);
+            if places.len() != size as usize {
+                notes.push(note(Finding::SliceIncomplete { size, slice }));
+            }
+            let domain = |place: &&Place| path(&problem.levels, &hosts.get(&place.node)?.node, wish.level);
+            let first = places.first().and_then(domain);
+            for place in &places {
+                if first.is_none() || domain(place) != first {
+                    let node = place.node.clone();
+                    notes.push(note(Finding::SliceApart { size, slice, node }));
+                }
+            }
+        }
+    }
+}
+
+/// Domains to be exclusive: nobody else's accelerators in them, one slice or the whole gang each.
+fn check_exclusive(problem: &Problem, plan: &Plan, level: LevelIndex, notes: &mut Vec<Note>) {
+    let asked: BTreeSet<&ResourceName> = problem
+        .gang
+        .roles
+        .iter()
+        .flat_map(|role| role.shape.requests.iter())
+        .filter(|(name, _)| {
+            let name = name.as_str();
+            name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
+        })
+        .map(|(name, _)| name)
+        .collect();
+    let mut own: BTreeMap<&NodeName, Usage> = BTreeMap::new();
+    for role in &problem.gang.roles {
+        for node in role.places.iter().filter_map(|place| place.bound.as_ref()) {
+            own.entry(node).or_default().requested.add(&role.shape.requests);
+        }
+    }
+    let mut shared = BTreeSet::new();
+    for (name, host) in hosts(problem) {
+        let mut others = host.usage.requested.clone();
+        if let Some(own) = own.get(name) {
+            others.subtract(&own.requested);
+        }
+        if asked.iter().any(|resource| others.get(resource.as_str()) > 0) {
+            shared.insert(path(&problem.levels, &host.node, level));
+        }
+    }
+    // The slice that is to be alone, or the whole gang.
+    let size = problem.gang.wishes.slices.iter().find(|slice| slice.level == level).map(|slice| slice.size.max(1));
+    let hosts = hosts(problem);
+    let mut units: BTreeMap<Vec<Option<&str>>, usize> = BTreeMap::new();
+    let mut used = None;
+    for place in &plan.places {
+        let Some(host) = hosts.get(&place.node) else { continue };
+        let domain = path(&problem.levels, &host.node, level);
+        let Some(domain) = domain.filter(|domain| !shared.contains(&Some(domain.clone()))) else {
+            notes.push(note(Finding::DomainShared { node: place.node.clone(), level }));
+            continue;
+        };
+        let unit = size.map_or(0, |size| number(problem, place) / size as usize);
+        let alone = *units.entry(domain.clone()).or_insert(unit) == unit;
+        let together = size.is_some() || *used.get_or_insert(domain.clone()) == domain;
+        if !alone || !together {
+            notes.push(note(Finding::NotAlone { node: place.node.clone(), level }));
+        }
+    }
+}
+
 /// Labels of a node from the top to a level; `None` if the node has no domain there. The deepest network level may be
 /// missing where a higher one is there: the higher one's domain is then the leaf.
 fn path<'n>(levels: &Levels, node: &'n Node, level: LevelIndex) -> Option<Vec<Option<&'n str>>> {
@@ -360,6 +485,16 @@ impl fmt::Display for Note {
             Finding::UnknownLevel { level } => write!(f, "topology level {level} is not configured"),
             Finding::Unlabelled { node, level } => write!(f, "node {node} has no domain at level {level}"),
             Finding::OutsideDomain { node, level } => write!(f, "node {node} is outside the domain of level {level}"),
+            Finding::SliceIncomplete { size, slice } => write!(f, "slice {slice} of {size} members is incomplete"),
+            Finding::SliceApart { size, slice, node } => {
+                write!(f, "slice {slice} of {size} members is not in one domain: node {node}")
+            }
+            Finding::DomainShared { node, level } => {
+                write!(f, "the domain of node {node} at level {level} is not free of others")
+            }
+            Finding::NotAlone { node, level } => {
+                write!(f, "the domain of node {node} at level {level} does not hold one unit alone")
+            }
             Finding::BelowMinimum { role, placed, min } => {
                 write!(f, "role {role} has {placed} members of at least {min}")
             }

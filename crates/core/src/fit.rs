@@ -60,6 +60,8 @@ pub enum Misfit {
     },
     /// A pod stands there that must not stand beside the shape's: anti-affinity by hostname of either.
     Occupied,
+    /// The gang wishes to be alone in a domain, and others hold accelerators in the node's. Said by the planner only.
+    Shared,
 }
 
 /// Checks one more pod of `shape` on `node` beside what `usage` holds.
@@ -86,9 +88,9 @@ pub fn fits(shape: &Shape, node: &Node, usage: &Usage) -> Result<(), Misfit> {
 ///
 /// Errors: why not even one does.
 pub fn slots(shape: &Shape, node: &Node, usage: &Usage) -> Result<u32, Misfit> {
-    fits(shape, node, usage)?;
+    accepts(shape, node)?;
     let bound = if shape.one_per_node || !shape.ports.is_empty() { 1 } else { u32::MAX };
-    Ok(shape
+    let count = shape
         .requests
         .iter()
         .filter(|(_, request)| *request > 0)
@@ -96,7 +98,12 @@ pub fn slots(shape: &Shape, node: &Node, usage: &Usage) -> Result<u32, Misfit> {
             let count = free(node, usage, name) / request;
             u32::try_from(count.max(0)).unwrap_or(u32::MAX)
         })
-        .fold(bound, u32::min))
+        .fold(bound, u32::min);
+    // The resources were looked up once, which is what this function costs; only a refusal asks for the reason.
+    if count == 0 || usage.own_shape_pods > 0 || !ports_free(&shape.ports, &usage.ports) {
+        fits(shape, node, usage)?;
+    }
+    Ok(count)
 }
 
 /// Whether `node` would take a pod of `shape` if it were empty of pods and large enough: cordon, readiness, taints,
@@ -266,6 +273,7 @@ impl fmt::Display for Misfit {
             Self::Port => f.write_str("host port taken"),
             Self::Insufficient { resource } => write!(f, "insufficient {resource}"),
             Self::Occupied => f.write_str("a pod of the same kind stands there"),
+            Self::Shared => f.write_str("in a domain that cannot be the gang's alone"),
         }
     }
 }

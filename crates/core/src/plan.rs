@@ -65,13 +65,33 @@ pub struct RolePlace {
 }
 
 /// Topology wishes, as indices into [`Problem::levels`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wishes {
     /// All members inside one domain of this level. `None`: no cap (the default cap, the zone, is filled in by who
     /// builds the request).
     pub required: Option<LevelIndex>,
     /// Try this level; changes no placement, only what the report says.
     pub preferred: Option<LevelIndex>,
+    /// Slices, coarse to fine: each size divides the one before it, each level is the one before it or below. They cut
+    /// the sequence of all places, in role order and then rank order. A slice is placed whole or not at all.
+    #[serde(default)]
+    pub slices: Vec<SliceWish>,
+    /// Domains of this level that hold a member hold no accelerator of anybody else, and one slice of this level alone;
+    /// without slices of this level, one such domain holds the whole gang.
+    #[serde(default)]
+    pub exclusive: Option<LevelIndex>,
+    /// Spread the members evenly over the domains of this level: the objective's balance, directly after their count.
+    #[serde(default)]
+    pub balance: Option<LevelIndex>,
+}
+
+/// Consecutive ranks that must share a domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SliceWish {
+    /// Members of one slice; at least 1.
+    pub size: u32,
+    /// The level whose domain they share.
+    pub level: LevelIndex,
 }
 
 /// Index into the configured levels; 0 is the top.
@@ -91,9 +111,9 @@ pub struct Policy {
 #[serde(rename_all = "camelCase")]
 pub enum Elastic {
     /// As many as fit inside the required level, whatever domains that takes: field 3 directly after field 1.
-    #[default]
     Spread,
     /// Only as many as fit without one domain more than the minimum needs: field 3 in its own place.
+    #[default]
     Inside,
 }
 
@@ -222,18 +242,40 @@ pub enum Refusal {
         /// Places the role has.
         count: u32,
     },
-    /// The required level is not among the configured ones.
+    /// The slices that are wished for cut no gang of this size.
+    Slices {
+        /// Size of the slice at fault.
+        size: u32,
+        /// What is wrong.
+        fault: SliceFault,
+    },
+    /// A level that is wished for is not among the configured ones.
     UnknownLevel {
         /// The index asked for.
         level: LevelIndex,
     },
-    /// A bound member stands outside what `required` allows, or on a node that is gone.
+    /// A bound member stands outside what `required`, its slice or `exclusive` allows, or on a node that is gone.
     BoundOutside {
         /// The node.
         node: NodeName,
     },
     /// Not enough room inside any domain of the required level.
     DoesNotFit(Shortfall),
+}
+
+/// Why slices cut no gang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SliceFault {
+    /// The size does not divide the gang's or the enclosing slice's.
+    DoesNotDivide {
+        /// The size to be divided.
+        of: u32,
+    },
+    /// Its level is above that of the enclosing slice.
+    AboveEnclosing,
+    /// Several roles, and one of them is elastic: which ranks are left out would depend on the role.
+    ElasticRoles,
 }
 
 /// How far the best domain is from holding the gang, and what is in the way.
@@ -256,6 +298,40 @@ pub struct Shortfall {
     pub unlabelled: u32,
     /// Nodes by blocking reason, most nodes first, then by text.
     pub blocked: Vec<Blocked>,
+    /// Changes each of which would make the gang fit, at most one of a kind, the smallest of its kind.
+    #[serde(default)]
+    pub changes: Vec<Change>,
+}
+
+/// A change that would make a refused gang fit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Change {
+    /// More room, all of it.
+    Room {
+        /// Where, and how much.
+        rooms: Vec<Room>,
+    },
+    /// Require a wider level, or none.
+    Widen {
+        /// The level.
+        to: Option<LevelIndex>,
+    },
+    /// Do without the exclusive domain.
+    Share,
+    /// Do without slices.
+    Unslice,
+}
+
+/// Room that is missing somewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Room {
+    /// Name of the level; `None`: anywhere.
+    pub level: Option<Arc<str>>,
+    /// Path of the domain; empty for a domain that does not exist yet.
+    pub domain: Arc<str>,
+    /// Members for which room is missing.
+    pub members: u32,
 }
 
 /// The domain of a level with most room.

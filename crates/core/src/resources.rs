@@ -27,7 +27,8 @@ impl Resources {
     /// Amount of one resource; 0 if absent.
     #[must_use]
     pub fn get(&self, name: &str) -> i64 {
-        self.position(name).map_or(0, |index| self.0[index].1)
+        // Lengths differ more often than not, so that looking at each of the few entries is cheaper than bisecting.
+        self.0.iter().find(|(entry, _)| entry.as_str() == name).map_or(0, |(_, amount)| *amount)
     }
 
     /// Sets one amount; 0 removes the entry.

@@ -235,5 +235,6 @@ fn resolve_wishes(recognised: &Recognised, levels: &Levels) -> Result<Wishes, In
         // The default cap: a gang spans zones only if it says so.
         required: required.or_else(|| levels.zone()),
         preferred: resolve(&recognised.wishes.preferred)?,
+        ..Wishes::default()
     })
 }

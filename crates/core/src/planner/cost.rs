@@ -7,7 +7,7 @@
 use std::fmt::Debug;
 
 use super::room::Room;
-use crate::plan::Placement;
+use crate::plan::{LevelIndex, Placement};
 
 /// A packed vector of costs.
 pub(super) trait Cost: Copy + Ord + Debug {
@@ -15,8 +15,9 @@ pub(super) trait Cost: Copy + Ord + Debug {
     const LIMBS: usize;
     /// All fields 0.
     const ZERO: Self;
-    /// Larger than every cost a search can reach.
-    const MAX: Self;
+    /// Larger than every cost a search can reach: no such placement. The sum of two is still larger than every cost,
+    /// and [`Self::settled`] makes it this again.
+    const NEVER: Self;
 
     /// A vector that is 0 but for `value`, shifted within one limb.
     fn field(at: Field, value: u64) -> Self;
@@ -26,6 +27,14 @@ pub(super) trait Cost: Copy + Ord + Debug {
 
     /// Keeps the fields set in `mask`.
     fn masked(self, mask: Self) -> Self;
+
+    /// One of the limbs, most important first.
+    fn limb(self, index: usize) -> u64;
+
+    /// The cost, or [`Self::NEVER`] if there is one in the sum.
+    fn settled(self) -> Self {
+        self.min(Self::NEVER)
+    }
 }
 
 /// Where a field lies.
@@ -46,14 +55,15 @@ pub(super) struct Layout {
     pub(super) left: Vec<Field>,
     /// Limbs needed.
     pub(super) limbs: usize,
-    used_bounds: Vec<u64>,
+    counts: Vec<u64>,
+    totals: Vec<u64>,
 }
 
 /// Two limbs in one integer: enough for most clusters.
 impl Cost for u128 {
     const LIMBS: usize = 2;
     const ZERO: Self = 0;
-    const MAX: Self = Self::MAX;
+    const NEVER: Self = 1 << 126;
 
     fn field(at: Field, value: u64) -> Self {
         Self::from(value) << (at.shift + if at.limb == 0 { 64 } else { 0 })
@@ -66,13 +76,22 @@ impl Cost for u128 {
     fn masked(self, mask: Self) -> Self {
         self & mask
     }
+
+    #[expect(clippy::cast_possible_truncation, reason = "one half at a time")]
+    fn limb(self, index: usize) -> u64 {
+        if index == 0 { (self >> 64) as u64 } else { self as u64 }
+    }
 }
 
 /// Any number of limbs.
 impl<const N: usize> Cost for [u64; N] {
     const LIMBS: usize = N;
     const ZERO: Self = [0; N];
-    const MAX: Self = [u64::MAX; N];
+    const NEVER: Self = {
+        let mut cost = [0; N];
+        cost[0] = 1 << 62;
+        cost
+    };
 
     fn field(at: Field, value: u64) -> Self {
         let mut cost = Self::ZERO;
@@ -93,6 +112,10 @@ impl<const N: usize> Cost for [u64; N] {
         }
         self
     }
+
+    fn limb(self, index: usize) -> u64 {
+        self[index]
+    }
 }
 
 impl Layout {
@@ -102,7 +125,8 @@ impl Layout {
         // Every level holds the same slots in total; a sum of leftovers cannot exceed it.
         let total: u64 = room.slots.first().map_or(0, |slots| slots.iter().sum());
         let totals = vec![total; counts.len()];
-        let mut packer = Packer { limb: 0, free: u64::BITS };
+        // Two bits stay free for the cost of what cannot be.
+        let mut packer = Packer { limb: 0, free: u64::BITS - 2 };
         let (used, broken, left) = match placement {
             Placement::Locality => {
                 let used = packer.fields(&counts);
@@ -114,14 +138,33 @@ impl Layout {
                 (packer.fields(&counts), broken, left)
             }
         };
-        Self { used, broken, left, limbs: packer.limb + 1, used_bounds: counts }
+        Self { used, broken, left, limbs: packer.limb + 1, counts, totals }
     }
 
     /// The bits of field 2.
     pub(super) fn used_mask<C: Cost>(&self) -> C {
-        let bits = |(field, bound): (&Field, &u64)| C::field(*field, low_bits(bits_for(*bound)));
-        self.used.iter().zip(&self.used_bounds).map(bits).fold(C::ZERO, C::plus)
+        mask(&self.used, &self.counts)
     }
+
+    /// The bits of everything that comes before the balance at `level`.
+    pub(super) fn above_balance<C: Cost>(&self, placement: Placement, level: LevelIndex) -> C {
+        let used: C = mask(&self.used[..=level], &self.counts);
+        match placement {
+            Placement::Locality => used,
+            Placement::Packing => used.plus(mask(&self.broken, &self.counts)).plus(mask(&self.left, &self.totals)),
+        }
+    }
+
+    /// Domains of a level that are used, those with bound members not counted.
+    pub(super) fn used_of<C: Cost>(&self, level: LevelIndex, cost: C) -> u64 {
+        let Field { limb, shift } = self.used[level];
+        (cost.limb(limb) >> shift) & low_bits(bits_for(self.counts[level]))
+    }
+}
+
+fn mask<C: Cost>(fields: &[Field], bounds: &[u64]) -> C {
+    let bits = |(field, bound): (&Field, &u64)| C::field(*field, low_bits(bits_for(*bound)));
+    fields.iter().zip(bounds).map(bits).fold(C::ZERO, C::plus)
 }
 
 /// Hands out bits from the most significant down.

@@ -1,15 +1,20 @@
 //! What a gang asks for: one shape, how many members at least and at most, and what is fixed already.
 
+use std::sync::Arc;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::pair::Pair;
+use super::room::accelerators;
 use crate::names::NodeName;
-use crate::plan::{GangRequest, Problem, Refusal};
+use crate::plan::{GangRequest, Problem, Refusal, Role, SliceFault, SliceWish, Wishes};
 use crate::pod::Shape;
+use crate::topology::Tree;
 
-/// The demand of a gang whose roles share one shape.
+/// The demand of a gang whose roles share one shape, or of a pair of shapes together.
 #[derive(Debug)]
 pub(super) struct Demand<'p> {
-    /// The shape of every member.
+    /// The shape of every member; of a pair, either.
     pub(super) shape: &'p Shape,
     /// Unbound members needed to reach every role's minimum.
     pub(super) must: u32,
@@ -19,17 +24,25 @@ pub(super) struct Demand<'p> {
     pub(super) bound: Vec<u32>,
     /// Hosts of the bound members, as indices into `problem.hosts`, in rank order.
     pub(super) bound_hosts: Vec<usize>,
+    /// Every place in role order, then rank order: the depth-first position of its host, if it is bound.
+    pub(super) sequence: Vec<Option<usize>>,
 }
 
 impl<'p> Demand<'p> {
     /// Reads the gang; `None` if it has no place at all. `index` gives a node's index in `problem.hosts`.
     ///
-    /// Errors: the first of unknown level, unsupported constraint, mixed shapes, impossible minimum, bound to a node
-    /// that is gone. Source: a constraint that is not modelled refuses the gang before anything is released
+    /// Errors: the first of unknown level, unsupported constraint, mixed shapes, impossible minimum, slices that do
+    /// not cut the gang, bound to a node that is gone. Source: a constraint that is not modelled refuses the gang before anything is released
     /// (planner.md, section 1).
-    pub(super) fn new(problem: &'p Problem, index: &FxHashMap<&NodeName, usize>) -> Result<Option<Self>, Refusal> {
+    pub(super) fn new(
+        problem: &'p Problem,
+        index: &FxHashMap<NodeName, usize>,
+        positions: &[usize],
+    ) -> Result<Option<Self>, Refusal> {
         let GangRequest { key: _, roles, wishes } = &problem.gang;
-        for level in [wishes.required, wishes.preferred].into_iter().flatten() {
+        let Wishes { required, preferred, slices, exclusive, balance } = wishes;
+        let levels = [required, preferred, exclusive, balance].into_iter().copied().flatten();
+        for level in levels.chain(slices.iter().map(|slice| slice.level)) {
             if level >= problem.levels.len() {
                 return Err(Refusal::UnknownLevel { level });
             }
@@ -41,7 +54,7 @@ impl<'p> Demand<'p> {
         }
         let shapes: FxHashSet<&Shape> =
             roles.iter().filter(|role| !role.places.is_empty()).map(|role| &role.shape).collect();
-        if shapes.len() > 1 {
+        if shapes.len() > 1 && Pair::of(&problem.gang).is_none() {
             return Err(Refusal::MixedShapes { shapes: shapes.len() });
         }
         for role in roles {
@@ -51,14 +64,31 @@ impl<'p> Demand<'p> {
             }
         }
         let Some(shape) = shapes.into_iter().next() else { return Ok(None) };
+        check_slices(roles, slices)?;
+        if exclusive.is_some() && accelerators(shape).next().is_none() {
+            let constraint = Arc::from("an exclusive domain for members that request no accelerator");
+            return Err(Refusal::Unsupported { role: Arc::from(""), constraint });
+        }
 
-        let mut demand = Self { shape, must: 0, may: 0, bound: vec![0; problem.hosts.len()], bound_hosts: Vec::new() };
+        let mut demand = Self {
+            shape,
+            must: 0,
+            may: 0,
+            bound: vec![0; problem.hosts.len()],
+            bound_hosts: Vec::new(),
+            sequence: Vec::new(),
+        };
         for role in roles {
             let mut bound = 0;
-            for node in role.places.iter().filter_map(|place| place.bound.as_ref()) {
+            for place in &role.places {
+                let Some(node) = &place.bound else {
+                    demand.sequence.push(None);
+                    continue;
+                };
                 let host = *index.get(node).ok_or_else(|| Refusal::BoundOutside { node: node.clone() })?;
                 demand.bound[host] += 1;
                 demand.bound_hosts.push(host);
+                demand.sequence.push(Some(positions[host]));
                 bound += 1;
             }
             demand.must += role.min.saturating_sub(bound);
@@ -66,6 +96,31 @@ impl<'p> Demand<'p> {
         }
         Ok(Some(demand))
     }
+
+    /// A bound member stands where it must not.
+    pub(super) fn outside(&self, problem: &Problem, tree: &Tree, position: usize) -> Refusal {
+        Refusal::BoundOutside { node: problem.hosts[tree.hosts()[position]].node.name.clone() }
+    }
+}
+
+/// Whether the slices cut the gang.
+fn check_slices(roles: &[Role], slices: &[SliceWish]) -> Result<(), Refusal> {
+    let mut of = count(roles.iter().map(|role| role.places.len()).sum());
+    let mut above = 0;
+    for SliceWish { size, level } in slices {
+        let fault = if *size == 0 || !of.is_multiple_of(*size) {
+            SliceFault::DoesNotDivide { of }
+        } else if *level < above {
+            SliceFault::AboveEnclosing
+        } else if roles.len() > 1 && roles.iter().any(|role| (role.min as usize) < role.places.len()) {
+            SliceFault::ElasticRoles
+        } else {
+            (of, above) = (*size, *level);
+            continue;
+        };
+        return Err(Refusal::Slices { size: *size, fault });
+    }
+    Ok(())
 }
 
 /// Saturates: no gang has more members than `u32` can count.

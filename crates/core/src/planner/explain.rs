@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::plan::{BestDomain, Refusal, Shortfall};
+use crate::plan::{BestDomain, Change, Refusal, Room, Shortfall, SliceFault};
 
 /// Reasons named one by one; the nodes of all others are counted together, so that an event stays readable.
 const REASONS_SHOWN: usize = 5;
@@ -21,13 +21,27 @@ pub fn refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(out, "role {role} carries a constraint that is not modelled: {constraint}")
         }
         Refusal::MixedShapes { shapes } => {
-            write!(out, "the members have {shapes} different shapes, only gangs of one shape can be placed")
+            write!(
+                out,
+                "the members have {shapes} different shapes: only workers of one shape beside one or two leaders of \
+                 another can be placed, without slices, exclusive domain, balance, elastic leaders or a shape that \
+                 keeps away from itself"
+            )
         }
         Refusal::MinimumAboveCount { role, min, count } if role.is_empty() => {
             write!(out, "needs at least {min} members but has {count}")
         }
         Refusal::MinimumAboveCount { role, min, count } => {
             write!(out, "role {role} needs at least {min} members but has {count}")
+        }
+        Refusal::Slices { size, fault: SliceFault::DoesNotDivide { of } } => {
+            write!(out, "slices of {size} do not divide {of} members")
+        }
+        Refusal::Slices { size, fault: SliceFault::AboveEnclosing } => {
+            write!(out, "slices of {size} are wished for at a level above that of the slices they are part of")
+        }
+        Refusal::Slices { size, fault: SliceFault::ElasticRoles } => {
+            write!(out, "slices of {size} cannot cut several roles while one of them is elastic")
         }
         Refusal::UnknownLevel { level } => write!(out, "topology level number {level} is not configured"),
         Refusal::BoundOutside { node } => {
@@ -38,7 +52,7 @@ pub fn refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 fn does_not_fit(shortfall: &Shortfall, out: &mut Plain<'_, '_>) -> fmt::Result {
-    let Shortfall { needed, bound, required, total, best, wider, unlabelled, blocked } = shortfall;
+    let Shortfall { needed, bound, required, total, best, wider, unlabelled, blocked, changes } = shortfall;
     write!(out, "needs {needed} ")?;
     if *bound > 0 {
         out.write_str("more ")?;
@@ -72,12 +86,43 @@ fn does_not_fit(shortfall: &Shortfall, out: &mut Plain<'_, '_>) -> fmt::Result {
     {
         write!(out, "{separator}{} without a label for {level}", nodes(*unlabelled))?;
     }
-    match wider.and_then(|level| best.get(level)) {
-        None => Ok(()),
-        Some(BestDomain { level, key: _, domain, holds }) => {
-            write!(out, "; would fit if only one {level} were required: {domain} holds {holds}")
-        }
+    if let Some(BestDomain { level, key: _, domain, holds }) = wider.and_then(|level| best.get(level)) {
+        write!(out, "; would fit if only one {level} were required: {domain} holds {holds}")?;
     }
+    let mut lead = if wider.is_some() { ", or with " } else { "; would fit with " };
+    for change in changes {
+        match change {
+            // Said above, with what the domain holds.
+            Change::Widen { to: _ } if wider.is_some() => continue,
+            Change::Room { rooms } => {
+                out.write_str(lead)?;
+                more_room(rooms, out)?;
+            }
+            Change::Widen { to: None } => write!(out, "{lead}no required level")?,
+            Change::Widen { to: Some(level) } => match best.get(*level) {
+                Some(BestDomain { level, .. }) => write!(out, "{lead}only one {level} required")?,
+                None => continue,
+            },
+            Change::Share => write!(out, "{lead}others in its domain")?,
+            Change::Unslice => write!(out, "{lead}no slices")?,
+        }
+        lead = ", or with ";
+    }
+    Ok(())
+}
+
+fn more_room(rooms: &[Room], out: &mut Plain<'_, '_>) -> fmt::Result {
+    let mut separator = "room for ";
+    for Room { level, domain, members } in rooms {
+        write!(out, "{separator}{members} more")?;
+        match level {
+            None => {}
+            Some(level) if domain.is_empty() => write!(out, " in a new {level}")?,
+            Some(level) => write!(out, " in {level} {domain}")?,
+        }
+        separator = " and ";
+    }
+    Ok(())
 }
 
 fn nodes(count: u32) -> String {

@@ -14,7 +14,9 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use super::cost::{Cost, Layout};
+use super::narrow;
 use super::room::Room;
+use super::rules::{Allowed, Rules};
 use crate::plan::{LevelIndex, Placement, Work};
 use crate::topology::Tree;
 
@@ -33,7 +35,9 @@ pub(super) struct Solver<'a, C> {
     tree: &'a Tree,
     room: &'a Room,
     layout: &'a Layout,
-    prune: bool,
+    rules: &'a Rules,
+    /// Levels from this one down may be pruned; above it, rules decide which numbers a domain may take.
+    prune_from: LevelIndex,
     /// No table is longer than this many members plus one.
     limit: usize,
     cells: Vec<C>,
@@ -53,6 +57,7 @@ struct Class {
     slots: u64,
     whole: bool,
     bound: bool,
+    allowed: Option<Allowed>,
     /// Merge of the children; `None` for a host.
     below: Option<TableId>,
 }
@@ -71,21 +76,23 @@ impl<'a, C: Cost> Solver<'a, C> {
         tree: &'a Tree,
         room: &'a Room,
         layout: &'a Layout,
+        rules: &'a Rules,
         placement: Placement,
         pruning: Pruning,
         limit: usize,
     ) -> Self {
-        let prune = match (placement, pruning) {
-            (Placement::Locality, Pruning::On) => true,
+        let prune_from = match (placement, pruning) {
+            (Placement::Locality, Pruning::On) => rules.deepest().map_or(0, |level| level + 1),
             // The number of domains is not what decides first, so it rules nothing out.
-            (Placement::Packing, _) | (_, Pruning::Off) => false,
+            (Placement::Packing, _) | (_, Pruning::Off) => LevelIndex::MAX,
         };
         let by_domain = room.slots.iter().map(|slots| vec![None; slots.len()]).collect();
         Self {
             tree,
             room,
             layout,
-            prune,
+            rules,
+            prune_from,
             limit,
             cells: Vec::new(),
             tables: Vec::new(),
@@ -106,12 +113,13 @@ impl<'a, C: Cost> Solver<'a, C> {
         match self.branch(level, domains, members) {
             Branch::One(candidates) => self.best_of(level, &candidates, members).1,
             Branch::Some(parts) => match parts.as_slice() {
+                [] if members > 0 => C::NEVER,
                 [] => C::ZERO,
                 [only] => self.value(level, *only, members),
                 parts => {
                     let (left, right) = parts.split_at(parts.len() / 2);
                     let (left, right) = (self.run(level, left), self.run(level, right));
-                    self.splits(left, right, members).map(|(_, cost)| cost).min().unwrap_or(C::MAX)
+                    self.splits(left, right, members).map(|(_, cost)| cost).min().unwrap_or(C::NEVER)
                 }
             },
         }
@@ -123,12 +131,21 @@ impl<'a, C: Cost> Solver<'a, C> {
         let own = self.own(level, domain, members);
         match self.children(level, domain) {
             None => own,
-            Some(children) => own.plus(self.value_among(level + 1, children, members)),
+            Some(_) if own == C::NEVER => own,
+            Some(children) => own.plus(self.value_among(level + 1, children, members)).settled(),
         }
     }
 
-    /// Cost of a domain itself when it takes `members`, whatever happens inside it.
+    /// Cost of a domain itself when it takes `members`, whatever happens inside it; [`Cost::NEVER`] if it may not.
     pub(super) fn own(&self, level: LevelIndex, domain: usize, members: usize) -> C {
+        let allowed = self.rules.allowed(self.room, level, domain);
+        if allowed.is_some_and(|allowed| !allowed.contains(members as u64)) {
+            return C::NEVER;
+        }
+        self.cost(level, domain, members)
+    }
+
+    fn cost(&self, level: LevelIndex, domain: usize, members: usize) -> C {
         let slots = self.room.slots[level][domain];
         let taken = members as u64;
         let mut cost = C::ZERO;
@@ -192,7 +209,7 @@ impl<'a, C: Cost> Solver<'a, C> {
         let (left_table, right_table) = (self.run(level, left), self.run(level, right));
         let best: Vec<C> = sums
             .iter()
-            .map(|sum| self.splits(left_table, right_table, *sum).map(|(_, cost)| cost).min().unwrap_or(C::MAX))
+            .map(|sum| self.splits(left_table, right_table, *sum).map(|(_, cost)| cost).min().unwrap_or(C::NEVER))
             .collect();
         // Different sums stay in the race together: the first host alone may decide between them.
         let mut open = vec![false; self.table(left_table).len()];
@@ -218,7 +235,7 @@ impl<'a, C: Cost> Solver<'a, C> {
     /// The cheapest domain to take everything, the first of several: members in an earlier domain are
     /// lexicographically larger counts.
     fn best_of(&mut self, level: LevelIndex, candidates: &[usize], members: usize) -> (usize, C) {
-        let mut best = (0, C::MAX);
+        let mut best = (candidates.first().copied().unwrap_or(0), C::NEVER);
         for &domain in candidates {
             let cost = self.value(level, domain, members);
             if cost < best.1 {
@@ -231,7 +248,7 @@ impl<'a, C: Cost> Solver<'a, C> {
     /// Picks the domains of a level that an optimal placement of exactly `members` can use.
     fn branch(&self, level: LevelIndex, domains: Range<usize>, members: usize) -> Branch {
         let mut open = self.open(level, domains);
-        if !self.prune {
+        if level < self.prune_from {
             return Branch::Some(open);
         }
         // Domains with bound members are used already: they cost nothing at this level, new ones cost one each.
@@ -247,6 +264,8 @@ impl<'a, C: Cost> Solver<'a, C> {
         caps.sort_unstable_by(|a, b| b.cmp(a));
         let mut others = 0;
         let mut smallest = 0;
+        // Domains of the smallest set.
+        let mut number = 1;
         for cap in caps {
             if others + cap >= rest {
                 // One more completes the smallest set: it must bring what the largest others lack.
@@ -254,22 +273,44 @@ impl<'a, C: Cost> Solver<'a, C> {
                 break;
             }
             others += cap;
+            number += 1;
         }
         if free == 0 && others == 0 {
             open.retain(|domain| self.cap(level, *domain) >= members);
+            self.narrow(level, &mut open, 1, members);
             return Branch::One(open);
         }
         open.retain(|domain| used(domain) || self.cap(level, *domain) >= smallest);
+        if !open.iter().any(used) {
+            self.narrow(level, &mut open, number, members);
+        }
         Branch::Some(open)
+    }
+
+    /// Keeps those of some domains without bound members that can be among the `number` an optimal placement uses.
+    fn narrow(&self, level: LevelIndex, open: &mut Vec<usize>, number: usize, members: usize) {
+        let rooms: Option<Vec<Vec<usize>>> = open
+            .iter()
+            .map(|domain| Some(self.children(level, *domain)?.map(|child| self.cap(level + 1, child)).collect()))
+            .collect();
+        if let Some(rooms) = rooms {
+            let possible = narrow::possible(rooms, number, members);
+            let mut possible = possible.into_iter();
+            open.retain(|_| possible.next().unwrap_or(true));
+        }
     }
 
     /// Domains that can take a member.
     fn open(&self, level: LevelIndex, domains: Range<usize>) -> Vec<usize> {
-        domains.filter(|domain| self.room.slots[level][*domain] > 0).collect()
+        // Where rules hold, a full domain matters too: what is bound there may break one.
+        let ruled = self.rules.deepest().is_some_and(|deepest| level <= deepest);
+        let open =
+            |domain: &usize| self.rules.most[level][*domain] > 0 || (ruled && self.room.bound[level][*domain] > 0);
+        domains.filter(open).collect()
     }
 
     fn cap(&self, level: LevelIndex, domain: usize) -> usize {
-        usize::try_from(self.room.slots[level][domain]).map_or(self.limit, |slots| slots.min(self.limit))
+        usize::try_from(self.rules.most[level][domain]).map_or(self.limit, |slots| slots.min(self.limit))
     }
 
     /// Children of a domain; `None` for a host.
@@ -282,7 +323,7 @@ impl<'a, C: Cost> Solver<'a, C> {
         let (left, right) = (self.table(left), self.table(right));
         let from = (members + 1).saturating_sub(right.len());
         let to = (members + 1).min(left.len());
-        (from..to).map(move |taken| (taken, left[taken].plus(right[members - taken])))
+        (from..to).map(move |taken| (taken, left[taken].plus(right[members - taken]).settled()))
     }
 
     fn table(&self, id: TableId) -> &[C] {
@@ -306,15 +347,17 @@ impl<'a, C: Cost> Solver<'a, C> {
             return id;
         }
         self.work.vertices += 1;
-        let below = self.children(level, domain).map(|children| {
+        // A domain that holds bound members only, and is full, has no open child.
+        let below = self.children(level, domain).and_then(|children| {
             let parts = self.open(level + 1, children);
-            self.run(level + 1, &parts)
+            (!parts.is_empty()).then(|| self.run(level + 1, &parts))
         });
         let class = Class {
             level,
             slots: self.room.slots[level][domain],
             whole: self.room.whole[level][domain],
             bound: self.room.bound[level][domain] > 0,
+            allowed: self.rules.allowed(self.room, level, domain),
             below,
         };
         let id = match self.by_class.get(&class) {
@@ -323,7 +366,9 @@ impl<'a, C: Cost> Solver<'a, C> {
                 let start = self.cells.len();
                 for members in 0..=self.cap(level, domain) {
                     let below = below.map_or(C::ZERO, |below| self.table(below)[members]);
-                    self.cells.push(below.plus(self.own(level, domain, members)));
+                    let allowed = class.allowed.is_none_or(|allowed| allowed.contains(members as u64));
+                    let own = if allowed { self.cost(level, domain, members) } else { C::NEVER };
+                    self.cells.push(below.plus(own).settled());
                 }
                 let id = self.intern(start);
                 self.by_class.insert(class, id);
@@ -341,12 +386,12 @@ impl<'a, C: Cost> Solver<'a, C> {
         let (a, b) = (self.tables[left as usize].clone(), self.tables[right as usize].clone());
         let length = (a.len() + b.len() - 1).min(self.limit + 1);
         let start = self.cells.len();
-        self.cells.resize(start + length, C::MAX);
+        self.cells.resize(start + length, C::NEVER);
         let (made, merged) = self.cells.split_at_mut(start);
         let (a, b) = (&made[a], &made[b]);
         // The longer table runs inside.
         let (outer, inner) = if a.len() < b.len() { (a, b) } else { (b, a) };
-        for (offset, first) in outer.iter().enumerate() {
+        for (offset, first) in outer.iter().enumerate().filter(|(_, first)| **first != C::NEVER) {
             let out = &mut merged[offset..];
             self.work.cells += out.len().min(inner.len()) as u64;
             for (cell, second) in out.iter_mut().zip(inner) {

@@ -7,6 +7,7 @@
 //!
 //! 1. Members missing below a role's minimum. More than 0: no plan.
 //! 2. Domains that hold a member, new or bound: one number per level, from the top down.
+//!    With a balance level, the most minus the fewest members of its used domains stands directly after its count.
 //! 3. Unbound members not placed (they are elastic). With [`Spread`](crate::plan::Elastic::Spread) this field stands before field 2, so that
 //!    as many as possible are placed; with [`Inside`](crate::plan::Elastic::Inside) it stands here, so that no domain is used for them alone.
 //! 4. Domains *broken*: one number per level, from the top down. Then slots left over: per level from the top down, the
@@ -23,14 +24,21 @@
 //! All of it, for gangs of one shape: apart from field 5 the vector is a sum over the domains of a function of the
 //! number of new members below each, so a (min, +) tree knapsack with the vector as cost is exact, and back-tracking
 //! that keeps every optimal number open gives field 5. A required level is a cap: the best of its domains that carry
-//! the label. Not yet modelled: slices, exclusive domains, balance, several shapes.
+//! the label. Slices and exclusive domains are numbers of members that a domain may take, in the same knapsack. Balance
+//! is solved by windows: the smallest width that keeps what stands above it. Workers beside one or two leaders of another
+//! shape are exact too, with tables of two dimensions (`pair`); other mixes of shapes are refused.
 
+mod change;
 mod cost;
 mod demand;
 pub mod explain;
 mod knapsack;
+mod narrow;
+mod pair;
 mod ranks;
 mod room;
+mod rules;
+mod score;
 mod search;
 mod shortfall;
 
@@ -41,10 +49,13 @@ use crate::names::NodeName;
 use crate::plan::{LevelIndex, LevelUse, Place, Plan, Policy, Problem, Refusal, Report, SearchBudget, Seed, Work};
 use crate::topology::Tree;
 use demand::Demand;
+use pair::{Pair, Sight};
 use room::Room;
-use search::Domains;
+use rules::Rules;
+use search::{Domains, Search};
 
 pub use knapsack::Pruning;
+pub use score::{Score, score};
 
 /// Places one gang.
 ///
@@ -62,18 +73,43 @@ pub fn plan(problem: &Problem, policy: &Policy, budget: SearchBudget, seed: Seed
 
 /// [`plan`], with the choice to merge everything: for tests of the pruning.
 pub fn plan_with(problem: &Problem, policy: &Policy, pruning: Pruning) -> (Plan, Report) {
-    let tree = Tree::build(&problem.levels, problem.hosts.iter().map(|host| &*host.node));
-    let index: FxHashMap<&NodeName, usize> =
-        problem.hosts.iter().enumerate().rev().map(|(index, host)| (&host.node.name, index)).collect();
+    plan_on(&Ground::new(problem), problem, policy, pruning)
+}
+
+/// What the nodes of a problem say, apart from what stands on them: built once for many gangs on the same nodes.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    tree: Tree,
+    /// Of every name the first index into the hosts.
+    index: FxHashMap<NodeName, usize>,
+}
+
+impl Ground {
+    /// Reads the levels and the nodes of a problem.
+    #[must_use]
+    pub fn new(problem: &Problem) -> Self {
+        let tree = Tree::build(&problem.levels, problem.hosts.iter().map(|host| &*host.node));
+        let hosts = problem.hosts.iter().enumerate().rev();
+        Self { tree, index: hosts.map(|(index, host)| (host.node.name.clone(), index)).collect() }
+    }
+}
+
+/// [`plan_with`] on nodes that were read before.
+///
+/// `ground` must be that of a problem with the same levels and the same hosts in the same order, with the same names and
+/// labels; usage, taints and the gang may differ.
+pub fn plan_on(ground: &Ground, problem: &Problem, policy: &Policy, pruning: Pruning) -> (Plan, Report) {
+    debug_assert_eq!(ground.tree.hosts().len(), problem.hosts.len(), "the ground is that of the problem");
+    let Ground { tree, index } = ground;
     let mut work = Work::default();
-    match place(problem, policy, pruning, &tree, &index, &mut work) {
+    match place(problem, policy, pruning, tree, index, &mut work) {
         Ok(places) => {
-            let report = placed_report(problem, &tree, &index, &places, work);
+            let report = placed_report(problem, tree, index, &places, work);
             (Plan { version: Plan::VERSION, gang: problem.gang.key.clone(), places }, report)
         }
         Err(refusal) => {
             let plan = Plan { version: Plan::VERSION, gang: problem.gang.key.clone(), places: Vec::new() };
-            let mut report = empty_report(problem, &tree, work);
+            let mut report = empty_report(problem, tree, work);
             report.refusal = Some(refusal);
             (plan, report)
         }
@@ -86,30 +122,99 @@ fn place(
     policy: &Policy,
     pruning: Pruning,
     tree: &Tree,
-    index: &FxHashMap<&NodeName, usize>,
+    index: &FxHashMap<NodeName, usize>,
     work: &mut Work,
 ) -> Result<Vec<Place>, Refusal> {
-    let Some(demand) = Demand::new(problem, index)? else { return Ok(Vec::new()) };
-    let domains = match problem.gang.wishes.required {
-        None => Domains::Any,
-        Some(level) => match fixed_domain(problem, tree, level, &demand)? {
-            Some(domain) => Domains::Fixed { level, domain },
-            None => Domains::OneOf { level },
-        },
-    };
-    let slots = slots(problem, index, &demand);
-    let room = Room::new(tree, &problem.hosts, demand.shape, &slots, &demand.bound);
-    let most = domains.most(tree, &room).min(u64::from(demand.may));
-    if most < u64::from(demand.must) {
-        let shortfall = shortfall::shortfall(problem, tree, &room, &demand, &slots, &domains);
+    if let Some(pair) = Pair::of(&problem.gang) {
+        let Some(demand) = Demand::new(problem, index, &positions(tree))? else { return Ok(Vec::new()) };
+        let domains = domains(problem, tree, &demand)?;
+        return pair::place(&Sight { problem, policy, tree, index }, pair, &demand, &domains, work);
+    }
+    let Some(facts) = Facts::read(problem, tree, index)? else { return Ok(Vec::new()) };
+    if !facts.fits() {
+        let mut shortfall =
+            shortfall::shortfall(problem, tree, &facts.rules, &facts.demand, &facts.slots, &facts.domains);
+        shortfall.changes = change::changes(problem, tree, index, &facts);
         return Err(Refusal::DoesNotFit(shortfall));
     }
-    let most = usize::try_from(most).expect("members are counted with u32");
-    let counts = search::counts(tree, &room, policy, pruning, &domains, demand.must as usize..=most, work);
-    let new = counts.iter().sum();
-    let hosts = tree.hosts().iter().zip(&counts);
-    let hosts = hosts.flat_map(|(host, count)| std::iter::repeat_n(&problem.hosts[*host].node.name, *count as usize));
-    Ok(ranks::places(&problem.gang, new, hosts))
+    let Facts { demand, domains, slots: _, room, rules, numbers } = &facts;
+    let wishes = &problem.gang.wishes;
+    let search = Search { tree, room, rules, policy, pruning, domains, balance: wishes.balance };
+    let counts = search::counts(&search, numbers, work);
+    if wishes.slices.is_empty() {
+        let new = counts.iter().sum();
+        let hosts = tree.hosts().iter().zip(&counts);
+        let hosts =
+            hosts.flat_map(|(host, count)| std::iter::repeat_n(&problem.hosts[*host].node.name, *count as usize));
+        Ok(ranks::places(&problem.gang, new, hosts))
+    } else {
+        let dealt = ranks::deal(tree, &wishes.slices, &demand.sequence, &counts);
+        Ok(ranks::sliced(problem, tree, &dealt))
+    }
+}
+
+/// Everything about a gang of one shape that is known before the search.
+struct Facts<'p> {
+    demand: Demand<'p>,
+    domains: Domains,
+    /// In the order of `problem.hosts`.
+    slots: Vec<Result<u32, Misfit>>,
+    room: Room,
+    rules: Rules,
+    /// Numbers of new members that can be placed, if the damaged slices can be completed.
+    numbers: Vec<usize>,
+}
+
+impl<'p> Facts<'p> {
+    /// Reads the gang; `None` if it has no place at all.
+    ///
+    /// Errors: every refusal but that it does not fit.
+    fn read(problem: &'p Problem, tree: &Tree, index: &FxHashMap<NodeName, usize>) -> Result<Option<Self>, Refusal> {
+        let Some(demand) = Demand::new(problem, index, &positions(tree))? else { return Ok(None) };
+        let domains = domains(problem, tree, &demand)?;
+        let wishes = &problem.gang.wishes;
+        let mut slots = slots(problem, index, &demand);
+        if let (Some(required), true) = (wishes.required, domains.level() > wishes.required) {
+            // The lower level decides the domain; the other one must be satisfied too.
+            fixed_domain(problem, tree, required, &demand)?;
+            room::leave_unlabelled(tree, required, &mut slots);
+        }
+        if let Some(level) = wishes.exclusive {
+            room::leave_shared(problem, tree, level, &demand, &mut slots)?;
+        }
+        let room = Room::new(tree, &problem.hosts, demand.shape, &slots, &demand.bound);
+        let rules = Rules::new(problem, tree, &room, &demand)?;
+        let most = domains.most(tree, &rules).min(u64::from(demand.may));
+        let numbers = rules.numbers(u64::from(demand.must), most);
+        Ok(Some(Self { demand, domains, slots, room, rules, numbers }))
+    }
+
+    fn fits(&self) -> bool {
+        !self.numbers.is_empty() && self.rules.completable()
+    }
+}
+
+/// Where the gang may go.
+///
+/// Errors: a bound member elsewhere.
+fn domains(problem: &Problem, tree: &Tree, demand: &Demand<'_>) -> Result<Domains, Refusal> {
+    let wishes = &problem.gang.wishes;
+    // Alone in one domain, unless it is slices that are to be alone.
+    let alone = wishes.exclusive.filter(|level| wishes.slices.iter().all(|slice| slice.level != *level));
+    let Some(level) = wishes.required.max(alone) else { return Ok(Domains::Any) };
+    Ok(match fixed_domain(problem, tree, level, demand)? {
+        Some(domain) => Domains::Fixed { level, domain },
+        None => Domains::OneOf { level },
+    })
+}
+
+/// The depth-first position of every host, in the order of `problem.hosts`.
+fn positions(tree: &Tree) -> Vec<usize> {
+    let mut positions = vec![0; tree.hosts().len()];
+    for (position, host) in tree.hosts().iter().enumerate() {
+        positions[*host] = position;
+    }
+    positions
 }
 
 /// The domain of the required level that bound members decide, if there are any.
@@ -121,10 +226,7 @@ fn fixed_domain(
     level: LevelIndex,
     demand: &Demand<'_>,
 ) -> Result<Option<usize>, Refusal> {
-    let mut positions = vec![0; problem.hosts.len()];
-    for (position, host) in tree.hosts().iter().enumerate() {
-        positions[*host] = position;
-    }
+    let positions = positions(tree);
     let mut fixed = None;
     for host in &demand.bound_hosts {
         let domain = tree.domain_of(level, positions[*host]);
@@ -136,7 +238,7 @@ fn fixed_domain(
 }
 
 /// Slots of every host, in the order of `problem.hosts`.
-fn slots(problem: &Problem, index: &FxHashMap<&NodeName, usize>, demand: &Demand<'_>) -> Vec<Result<u32, Misfit>> {
+fn slots(problem: &Problem, index: &FxHashMap<NodeName, usize>, demand: &Demand<'_>) -> Vec<Result<u32, Misfit>> {
     let hosts = problem.hosts.iter().enumerate();
     hosts
         .map(|(host, entry)| {
@@ -156,15 +258,12 @@ fn slots(problem: &Problem, index: &FxHashMap<&NodeName, usize>, demand: &Demand
 fn placed_report(
     problem: &Problem,
     tree: &Tree,
-    index: &FxHashMap<&NodeName, usize>,
+    index: &FxHashMap<NodeName, usize>,
     places: &[Place],
     work: Work,
 ) -> Report {
     let mut report = empty_report(problem, tree, work);
-    let mut positions = vec![0; problem.hosts.len()];
-    for (position, host) in tree.hosts().iter().enumerate() {
-        positions[*host] = position;
-    }
+    let positions = positions(tree);
     let hosts: Vec<usize> =
         places.iter().filter_map(|place| index.get(&place.node)).map(|host| positions[*host]).collect();
     for (level, (entry, crossings)) in report.levels.iter_mut().zip(&mut report.ring_crossings).enumerate() {

@@ -1,7 +1,8 @@
 //! What every domain holds: free slots, bound members, whether its accelerators are untouched. Rolled up once per call.
 
+use super::demand::Demand;
 use crate::fit::Misfit;
-use crate::plan::Host;
+use crate::plan::{Host, LevelIndex, Problem, Refusal};
 use crate::pod::Shape;
 use crate::topology::Tree;
 
@@ -49,15 +50,56 @@ impl Room {
         }
         room
     }
+}
 
-    /// Members that all hosts together can still take.
-    pub(super) fn total(&self) -> u64 {
-        self.slots.first().map_or(0, |slots| slots.iter().sum())
+/// Takes the slots from hosts whose domain of `level` others use: an accelerator there is in use, and not by the gang's
+/// bound members.
+///
+/// Errors: a bound member in such a domain.
+pub(super) fn leave_shared(
+    problem: &Problem,
+    tree: &Tree,
+    level: LevelIndex,
+    demand: &Demand<'_>,
+    slots: &mut [Result<u32, Misfit>],
+) -> Result<(), Refusal> {
+    let accelerators: Vec<&str> = accelerators(demand.shape).collect();
+    for (index, domain) in tree.level(level).iter().enumerate() {
+        let hosts = &tree.hosts()[domain.hosts.clone()];
+        let shared = hosts.iter().any(|&host| {
+            let used = &problem.hosts[host].usage.requested;
+            let bound = i64::from(demand.bound[host]);
+            accelerators.iter().any(|name| used.get(name) > demand.shape.requests.get(name).saturating_mul(bound))
+        });
+        // Without the label nothing is known about who else is there.
+        if !shared && tree.satisfies(level, index) {
+            continue;
+        }
+        if let Some(position) = domain.hosts.clone().find(|position| demand.bound[tree.hosts()[*position]] > 0) {
+            return Err(demand.outside(problem, tree, position));
+        }
+        for &host in hosts {
+            if slots[host].is_ok() {
+                slots[host] = Err(Misfit::Shared);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes the slots from hosts that cannot satisfy a level.
+pub(super) fn leave_unlabelled(tree: &Tree, level: LevelIndex, slots: &mut [Result<u32, Misfit>]) {
+    for (_, domain) in tree.level(level).iter().enumerate().filter(|(index, _)| !tree.satisfies(level, *index)) {
+        for &host in &tree.hosts()[domain.hosts.clone()] {
+            if slots[host].is_ok() {
+                slots[host] = Err(Misfit::Shared);
+            }
+        }
     }
 }
 
 /// The extended resources a shape requests, by Kubernetes' rule: a qualified name outside `kubernetes.io`.
-fn accelerators(shape: &Shape) -> impl Iterator<Item = &str> {
+pub(super) fn accelerators(shape: &Shape) -> impl Iterator<Item = &str> {
     let names = shape.requests.iter().filter(|(_, amount)| *amount > 0).map(|(name, _)| name.as_str());
     names.filter(|name| name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests."))
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::demand::Demand;
-use super::room::Room;
+use super::rules::Rules;
 use super::search::Domains;
 use crate::fit::Misfit;
 use crate::plan::{BestDomain, Blocked, LevelIndex, Problem, Shortfall};
@@ -15,19 +15,19 @@ use crate::topology::Tree;
 pub(super) fn shortfall(
     problem: &Problem,
     tree: &Tree,
-    room: &Room,
+    rules: &Rules,
     demand: &Demand<'_>,
     slots: &[Result<u32, Misfit>],
     domains: &Domains,
 ) -> Shortfall {
-    let required = problem.gang.wishes.required;
+    let required = domains.level();
     let inside: Range<usize> = match *domains {
         Domains::Fixed { level, domain } => tree.level(level)[domain].hosts.clone(),
         Domains::Any | Domains::OneOf { level: _ } => 0..tree.hosts().len(),
     };
     let best = problem.levels.as_slice().iter().enumerate().map(|(index, level)| {
-        let (domain, holds) = match best_domain(tree, room, index, &inside) {
-            Some(best) => (tree.path(index, best), room.slots[index][best]),
+        let (domain, holds) = match best_domain(tree, rules, index, &inside) {
+            Some(best) => (tree.path(index, best), rules.most[index][best]),
             None => (String::new(), 0),
         };
         let (level, key) = (Arc::clone(&level.name), Arc::clone(&level.key));
@@ -43,23 +43,24 @@ pub(super) fn shortfall(
         needed: demand.must,
         bound: demand.bound.iter().sum(),
         required,
-        total: saturated(room.total()),
+        total: saturated(Domains::Any.most(tree, rules)),
         best,
         wider,
         unlabelled: saturated(unlabelled),
         blocked: blocked(slots),
+        changes: Vec::new(),
     }
 }
 
 /// The domain with most room among those that can satisfy a wish and hold a host of `inside`; the first of several.
-fn best_domain(tree: &Tree, room: &Room, level: LevelIndex, inside: &Range<usize>) -> Option<usize> {
+fn best_domain(tree: &Tree, rules: &Rules, level: LevelIndex, inside: &Range<usize>) -> Option<usize> {
     let mut best: Option<usize> = None;
     for (index, domain) in tree.level(level).iter().enumerate() {
         let apart = domain.hosts.end <= inside.start || inside.end <= domain.hosts.start;
         if apart || !tree.satisfies(level, index) {
             continue;
         }
-        if best.is_none_or(|best| room.slots[level][index] > room.slots[level][best]) {
+        if best.is_none_or(|best| rules.most[level][index] > rules.most[level][best]) {
             best = Some(index);
         }
     }

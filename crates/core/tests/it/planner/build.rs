@@ -62,7 +62,7 @@ pub(super) fn problem(levels: Levels, hosts: Vec<Host>, count: u32, required: Op
     let gang = GangRequest {
         key: ObjectKey::new("ns", "gang"),
         roles: vec![role("", count as usize, count)],
-        wishes: Wishes { required, preferred: None },
+        wishes: Wishes { required, preferred: None, ..Wishes::default() },
     };
     Problem { levels, hosts, gang }
 }

@@ -1,7 +1,9 @@
 //! The planner: against exhaustive enumeration, and by scenario.
 
 mod build;
+mod change;
 mod oracle;
+mod pair;
 mod random;
 mod scenarios;
 mod tree;

@@ -19,19 +19,23 @@ pub(super) enum Answer {
 }
 
 /// One node, with its whole path: one text per level, unique to the domain.
-struct Leaf {
-    name: String,
-    path: Vec<String>,
-    satisfies: Vec<bool>,
+pub(super) struct Leaf {
+    pub(super) name: String,
+    pub(super) path: Vec<String>,
+    pub(super) satisfies: Vec<bool>,
     slots: u32,
-    bound: u32,
-    whole: bool,
+    pub(super) bound: u32,
+    pub(super) whole: bool,
+    /// Somebody else holds accelerators there.
+    others: bool,
 }
 
 pub(super) fn solve(problem: &Problem, policy: &Policy) -> Answer {
     let mut leaves = leaves(problem);
     leaves.sort_by(|a, b| order(&a.path, &b.path));
-    let required = problem.gang.wishes.required;
+    let wishes = &problem.gang.wishes;
+    let alone = wishes.exclusive.filter(|level| wishes.slices.iter().all(|slice| slice.level != *level));
+    let required = wishes.required.max(alone);
 
     let mut must = 0;
     let mut may = 0;
@@ -52,8 +56,31 @@ pub(super) fn solve(problem: &Problem, policy: &Policy) -> Answer {
     for node in bound_nodes {
         let leaf = leaves.iter().find(|leaf| leaf.name == node).unwrap();
         let Some(level) = required else { continue };
+        if problem.gang.wishes.required.is_some_and(|level| !leaf.satisfies[level]) {
+            return Answer::BoundOutside { node: "*".to_owned() };
+        }
         if !leaf.satisfies[level] || fixed.get_or_insert(leaf.path[level].clone()) != &leaf.path[level] {
             return Answer::BoundOutside { node };
+        }
+    }
+    let sequence: Vec<Option<usize>> = problem
+        .gang
+        .roles
+        .iter()
+        .flat_map(|role| &role.places)
+        .map(|place| {
+            place.bound.as_ref().map(|node| leaves.iter().position(|leaf| leaf.name == node.as_str()).unwrap())
+        })
+        .collect();
+    if bound_apart(problem, &leaves, &sequence) {
+        return Answer::BoundOutside { node: "*".to_owned() };
+    }
+    leave_unlabelled(problem, &mut leaves);
+    if let Some(level) = wishes.exclusive {
+        let shared: Vec<String> =
+            leaves.iter().filter(|leaf| leaf.others).map(|leaf| leaf.path[level].clone()).collect();
+        for leaf in leaves.iter_mut().filter(|leaf| shared.contains(&leaf.path[level]) || !leaf.satisfies[level]) {
+            leaf.slots = 0;
         }
     }
     let domains: Vec<Option<String>> = match required {
@@ -70,7 +97,7 @@ pub(super) fn solve(problem: &Problem, policy: &Policy) -> Answer {
     let mut most = 0;
     if domains.is_empty() && must == 0 {
         let none = vec![0; leaves.len()];
-        best = Some((vector(&leaves, &none, may, policy), none));
+        best = Some((vector(&leaves, &none, may, policy, wishes.balance), none));
     }
     for domain in domains {
         let open: Vec<u32> = leaves
@@ -85,11 +112,11 @@ pub(super) fn solve(problem: &Problem, policy: &Policy) -> Answer {
         loop {
             let total: u32 = counts.iter().sum();
             if must <= total && total <= may {
-                let vector = vector(&leaves, &counts, may - total, policy);
+                let vector = vector(&leaves, &counts, may - total, policy, wishes.balance);
                 let better = best.as_ref().is_none_or(|(least, chosen)| {
                     vector.cmp(least).then_with(|| chosen.cmp(&counts)) == Ordering::Less
                 });
-                if better {
+                if better && cuts(problem, &leaves, &sequence, &counts) {
                     best = Some((vector, counts.clone()));
                 }
             }
@@ -110,10 +137,19 @@ pub(super) fn solve(problem: &Problem, policy: &Policy) -> Answer {
 
 /// The vector of some given counts of new members, by node name.
 pub(super) fn vector_of(problem: &Problem, policy: &Policy, counts: &BTreeMap<String, u32>) -> Vec<u64> {
-    let leaves = leaves(problem);
+    let mut leaves = leaves(problem);
+    leave_unlabelled(problem, &mut leaves);
+    if let Some(level) = problem.gang.wishes.exclusive {
+        let shared: Vec<String> =
+            leaves.iter().filter(|leaf| leaf.others).map(|leaf| leaf.path[level].clone()).collect();
+        for leaf in leaves.iter_mut().filter(|leaf| shared.contains(&leaf.path[level]) || !leaf.satisfies[level]) {
+            leaf.slots = 0;
+        }
+    }
     let counts: Vec<u32> = leaves.iter().map(|leaf| counts.get(&leaf.name).copied().unwrap_or(0)).collect();
     let free = problem.gang.roles.iter().flat_map(|role| &role.places).filter(|place| place.bound.is_none()).count();
-    vector(&leaves, &counts, u32::try_from(free).unwrap() - counts.iter().sum::<u32>(), policy)
+    let unplaced = u32::try_from(free).unwrap() - counts.iter().sum::<u32>();
+    vector(&leaves, &counts, unplaced, policy, problem.gang.wishes.balance)
 }
 
 /// Names of the nodes in depth-first natural order.
@@ -123,7 +159,125 @@ pub(super) fn depth_first(problem: &Problem) -> Vec<String> {
     leaves.into_iter().map(|leaf| leaf.name).collect()
 }
 
-fn vector(leaves: &[Leaf], counts: &[u32], unplaced: u32, policy: &Policy) -> Vec<u64> {
+/// With an exclusive domain the required level must be satisfied beside the one that decides the domain.
+fn leave_unlabelled(problem: &Problem, leaves: &mut [Leaf]) {
+    let wishes = &problem.gang.wishes;
+    let alone = wishes.exclusive.is_some_and(|level| wishes.slices.iter().all(|slice| slice.level != level));
+    if let Some(required) = wishes.required.filter(|_| alone) {
+        leaves.iter_mut().filter(|leaf| !leaf.satisfies[required]).for_each(|leaf| leaf.slots = 0);
+    }
+}
+
+/// Whether the bound members alone break a slice or an exclusive domain.
+fn bound_apart(problem: &Problem, leaves: &[Leaf], sequence: &[Option<usize>]) -> bool {
+    let wishes = &problem.gang.wishes;
+    let exclusive = wishes.exclusive;
+    let apart = wishes.slices.iter().any(|wish| {
+        let mut homes = Vec::new();
+        for slice in sequence.chunks(wish.size as usize) {
+            let bound: Vec<&Leaf> = slice.iter().flatten().map(|leaf| &leaves[*leaf]).collect();
+            let paths: BTreeSet<&str> = bound.iter().map(|leaf| leaf.path[wish.level].as_str()).collect();
+            if paths.len() > 1 || bound.iter().any(|leaf| !leaf.satisfies[wish.level]) {
+                return true;
+            }
+            homes.extend(paths);
+        }
+        let different: BTreeSet<&&str> = homes.iter().collect();
+        let first = wishes.slices.iter().find(|slice| Some(slice.level) == exclusive);
+        first == Some(wish) && different.len() < homes.len()
+    });
+    let shared = exclusive.is_some_and(|level| {
+        sequence.iter().flatten().any(|bound| {
+            !leaves[*bound].satisfies[level]
+                || leaves.iter().any(|leaf| leaf.others && leaf.path[level] == leaves[*bound].path[level])
+        })
+    });
+    apart || shared
+}
+
+/// Whether some ranks with these counts form whole slices: tries every domain for every finest slice.
+fn cuts(problem: &Problem, leaves: &[Leaf], sequence: &[Option<usize>], counts: &[u32]) -> bool {
+    let wishes = &problem.gang.wishes;
+    let (Some(coarse), Some(fine)) = (wishes.slices.first(), wishes.slices.last()) else { return true };
+    // Slices with a bound member are completed; of the others the first few are placed.
+    let mut left: u32 = counts.iter().sum();
+    let mut placed = vec![false; sequence.len()];
+    let size = coarse.size as usize;
+    for bound in [true, false] {
+        for start in (0..sequence.len()).step_by(size) {
+            let slice = start..start + size;
+            let open = u32::try_from(sequence[slice.clone()].iter().filter(|place| place.is_none()).count()).unwrap();
+            if (open as usize != size) != bound || (!bound && left == 0) {
+                continue;
+            }
+            if open > left {
+                return false;
+            }
+            left -= open;
+            placed[slice].fill(true);
+        }
+    }
+    let units: Vec<usize> = (0..sequence.len()).step_by(fine.size as usize).filter(|start| placed[*start]).collect();
+    let mut room: BTreeMap<&str, u32> = BTreeMap::new();
+    for (leaf, count) in leaves.iter().zip(counts) {
+        *room.entry(leaf.path[fine.level].as_str()).or_default() += count;
+    }
+    left == 0 && cut(problem, leaves, sequence, &units, &mut Vec::new(), &mut room)
+}
+
+fn cut<'l>(
+    problem: &Problem,
+    leaves: &'l [Leaf],
+    sequence: &[Option<usize>],
+    units: &[usize],
+    homes: &mut Vec<&'l Leaf>,
+    room: &mut BTreeMap<&'l str, u32>,
+) -> bool {
+    let wishes = &problem.gang.wishes;
+    let fine = wishes.slices.last().unwrap();
+    let Some(&start) = units.get(homes.len()) else { return room.values().all(|room| *room == 0) };
+    let open = sequence[start..start + fine.size as usize].iter().filter(|place| place.is_none()).count();
+    let open = u32::try_from(open).unwrap();
+    let mut tried: Vec<&str> = Vec::new();
+    for leaf in leaves {
+        let path = leaf.path[fine.level].as_str();
+        if tried.contains(&path) {
+            continue;
+        }
+        tried.push(path);
+        // Every slice around it, of every size: bound members and earlier units of it stand in the same domain.
+        let fits = wishes.slices.iter().all(|wish| {
+            let size = wish.size as usize;
+            let slice = start / size * size..start / size * size + size;
+            let here = |other: &Leaf| other.path[wish.level] == leaf.path[wish.level];
+            let bound = sequence[slice.clone()].iter().flatten().all(|bound| here(&leaves[*bound]));
+            let before = units.iter().zip(&*homes).filter(|(unit, _)| slice.contains(unit)).all(|(_, home)| here(home));
+            let first = wishes.slices.iter().find(|slice| Some(slice.level) == wishes.exclusive);
+            let others = units.iter().zip(&*homes).filter(|(unit, _)| !slice.contains(unit));
+            let alone = first != Some(wish)
+                || (others.into_iter().all(|(_, home)| !here(home))
+                    && (0..sequence.len())
+                        .filter(|place| !slice.contains(place))
+                        .filter_map(|place| sequence[place])
+                        .all(|bound| !here(&leaves[bound])));
+            leaf.satisfies[wish.level] && bound && before && alone
+        });
+        if !fits || room[path] < open {
+            continue;
+        }
+        *room.get_mut(path).unwrap() -= open;
+        homes.push(leaf);
+        let done = cut(problem, leaves, sequence, units, homes, room);
+        homes.pop();
+        *room.get_mut(path).unwrap() += open;
+        if done {
+            return true;
+        }
+    }
+    false
+}
+
+fn vector(leaves: &[Leaf], counts: &[u32], unplaced: u32, policy: &Policy, balance: Option<usize>) -> Vec<u64> {
     let mut used = Vec::new();
     let mut broken = Vec::new();
     let mut left = Vec::new();
@@ -150,6 +304,15 @@ fn vector(leaves: &[Leaf], counts: &[u32], unplaced: u32, policy: &Policy) -> Ve
             }
         }
         used.push(level_used);
+        if balance == Some(level) {
+            let mut held: BTreeMap<&str, u64> = BTreeMap::new();
+            for (leaf, count) in leaves.iter().zip(counts) {
+                *held.entry(&leaf.path[level]).or_default() += u64::from(leaf.bound + count);
+            }
+            held.retain(|_, held| *held > 0);
+            let most = held.values().max().copied().unwrap_or(0);
+            used.push(most - held.values().min().copied().unwrap_or(0));
+        }
         broken.push(level_broken);
         left.push(level_left);
     }
@@ -162,7 +325,7 @@ fn vector(leaves: &[Leaf], counts: &[u32], unplaced: u32, policy: &Policy) -> Ve
     }
 }
 
-fn leaves(problem: &Problem) -> Vec<Leaf> {
+pub(super) fn leaves(problem: &Problem) -> Vec<Leaf> {
     let bound: Vec<&str> = problem
         .gang
         .roles
@@ -203,6 +366,8 @@ fn leaves(problem: &Problem) -> Vec<Leaf> {
             bound: u32::try_from(bound.iter().filter(|node| **node == name).count()).unwrap(),
             slots: if fits { u32::try_from(gpus).unwrap() } else { 0 },
             whole: host.usage.requested.get(GPU) == 0,
+            others: host.usage.requested.get(GPU)
+                > i64::try_from(bound.iter().filter(|node| **node == name).count()).unwrap(),
             name,
             path,
             satisfies,
@@ -212,7 +377,7 @@ fn leaves(problem: &Problem) -> Vec<Leaf> {
 }
 
 /// Orders whole paths step by step, numbers as numbers.
-fn order(left: &[String], right: &[String]) -> Ordering {
+pub(super) fn order(left: &[String], right: &[String]) -> Ordering {
     for (left, right) in left.iter().zip(right) {
         let (left, right) = (tokens(left), tokens(right));
         if left != right {

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_core::names::NodeName;
-use muster_core::plan::{Elastic, Host, Placement, Plan, Policy, Problem, Refusal, Wishes};
-use muster_core::planner::{self, Pruning};
+use muster_core::plan::{Elastic, Host, Placement, Plan, Policy, Problem, Refusal, SliceWish, Wishes};
+use muster_core::planner::{self, Ground, Pruning};
 use muster_core::topology::{Level, Levels};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::build::{self, applied};
+use super::change;
 use super::oracle::{self, Answer};
 
 const CASES: u64 = 10_000;
@@ -32,21 +33,76 @@ fn the_planner_agrees_with_exhaustive_enumeration() {
     {
         eprintln!("{CASES} cases; {}", summary.join(", "));
     }
-    assert!(features.len() >= 18, "every feature is drawn: {}", summary.join(", "));
-    assert!(features.values().all(|cases| *cases >= 100), "and often enough: {}", summary.join(", "));
+    assert!(features.len() >= 34, "every feature is drawn: {}", summary.join(", "));
+    assert!(features.values().all(|cases| *cases >= 50), "and often enough: {}", summary.join(", "));
+}
+
+#[test]
+fn pruning_changes_no_answer_where_there_are_many_racks_to_choose_from() {
+    let (mut cells, mut unpruned_cells) = (0, 0);
+    for seed in 0..2_000 {
+        let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+        let mut hosts = Vec::new();
+        let (racks, spines) = (rng.random_range(3..=9), rng.random_range(1..=3));
+        let most = rng.random_range(1..=6);
+        for rack in 0..racks {
+            for index in 0..rng.random_range(1..=6) {
+                let labels = format!("zone=a spine={} rack=r{rack}", rack % spines);
+                let used = rng.random_range(0..=most);
+                hosts.push(build::host(&format!("r{rack}-n{index}"), &labels, most, used));
+            }
+        }
+        let free: i64 =
+            hosts.iter().map(|host| host.node.allocatable.get(build::GPU) - host.usage.requested.get(build::GPU)).sum();
+        let members = rng.random_range(1..=u32::try_from(free).unwrap().max(1));
+        let mut problem = build::problem(build::levels(&["zone", "spine", "rack"]), hosts, members, Some(0));
+        if rng.random_bool(0.3) {
+            problem.gang.roles[0].min = rng.random_range(1..=members);
+        }
+        if rng.random_bool(0.3) {
+            // Running members count as used domains.
+            let some = rng.random_range(0..problem.hosts.len());
+            let host = &mut problem.hosts[some];
+            problem.gang.roles[0].places[0].bound = Some(host.node.name.clone());
+            Arc::make_mut(&mut host.usage).requested.set(build::GPU, most);
+        }
+        let policy =
+            Policy { elastic: if seed % 2 == 0 { Elastic::Inside } else { Elastic::Spread }, ..Policy::default() };
+        let (pruned, report) = build::plan_with_policy(&problem, &policy);
+        let (unpruned, full) = planner::plan_with(&problem, &policy, Pruning::Off);
+        assert_eq!((&pruned, &report.refusal), (&unpruned, &full.refusal), "seed {seed}");
+        cells += report.work.cells;
+        unpruned_cells += full.work.cells;
+    }
+    assert!(cells < unpruned_cells, "{cells} of {unpruned_cells} cells");
 }
 
 /// One case; returns the features it has.
 fn compare(seed: u64, problem: &Problem, policy: &Policy) -> Vec<&'static str> {
     let expected = oracle::solve(problem, policy);
     let (plan, report) = build::plan_with_policy(problem, policy);
-    let context = || format!("seed {seed}, {policy:?}, {problem:#?}");
+    let context = || {
+        let hosts = problem.hosts.iter().map(|host| {
+            let (node, used) = (&host.node, host.usage.requested.get(build::GPU));
+            format!("{} {:?} {}-{used} ready {}", node.name, node.labels, node.allocatable.get(build::GPU), node.ready)
+        });
+        let roles = problem.gang.roles.iter().map(|role| {
+            let bound: Vec<_> =
+                role.places.iter().map(|place| place.bound.as_ref().map_or("-", NodeName::as_str)).collect();
+            format!("{} {} {bound:?}", role.name, role.min)
+        });
+        let (hosts, roles) = (hosts.collect::<Vec<_>>().join("\n"), roles.collect::<Vec<_>>().join("\n"));
+        format!("seed {seed}, {policy:?}, {:?}\n{roles}\n{hosts}", problem.gang.wishes)
+    };
+    let mut changes = Vec::new();
     match (&expected, &report.refusal) {
         (Answer::Placed { counts, vector }, None) => {
             let found = counts_of(&plan);
             assert_eq!(&oracle::vector_of(problem, policy, &found), vector, "vectors, {}", context());
             assert_eq!(&found, counts, "counts, {}", context());
-            check_ranks(problem, &plan);
+            if problem.gang.wishes.slices.is_empty() {
+                check_ranks(problem, &plan);
+            }
             let again = build::plan_with_policy(&applied(problem, &plan), policy).0;
             let settled = || again.places.iter().map(|place| (place.role, place.rank, &place.node));
             let planned = plan.places.iter().map(|place| (place.role, place.rank, &place.node));
@@ -54,18 +110,25 @@ fn compare(seed: u64, problem: &Problem, policy: &Policy) -> Vec<&'static str> {
                 // Members were left out because placing them would have broken a domain; it is broken now.
                 (Elastic::Inside, Placement::Packing) => assert!(settled().count() >= plan.places.len()),
                 (Elastic::Spread | Elastic::Inside, Placement::Locality | Placement::Packing) => {
-                    assert!(settled().eq(planned), "fixed point, {}", context());
+                    assert!(settled().eq(planned), "fixed point, {:?} {:?}, {}", plan.places, again.places, context());
                 }
             }
         }
         (Answer::BoundOutside { node }, Some(Refusal::BoundOutside { node: found })) => {
-            assert_eq!(node, found.as_str(), "{}", context());
+            assert!(node == found.as_str() || node == "*", "{}", context());
         }
         (Answer::DoesNotFit { needed, best }, Some(Refusal::DoesNotFit(shortfall))) => {
             assert_eq!(*needed, shortfall.needed, "{}", context());
             let holds = shortfall.required.map_or(shortfall.total, |level| shortfall.best[level].holds);
-            assert_eq!(*best, holds, "{}", context());
+            if problem.gang.wishes.slices.is_empty() {
+                assert_eq!(*best, holds, "{}", context());
+            }
             assert!(!report.refusal.as_ref().unwrap().to_string().contains('%'));
+            changes = change::check(problem, policy, shortfall);
+            let wishes = &problem.gang.wishes;
+            if wishes.exclusive.is_none() && wishes.slices.is_empty() {
+                assert!(!changes.is_empty(), "a plain gang always has a change, {}", context());
+            }
         }
         (expected, found) => panic!("expected {expected:?}, found {found:?}, {}", context()),
     }
@@ -75,10 +138,18 @@ fn compare(seed: u64, problem: &Problem, policy: &Policy) -> Vec<&'static str> {
     assert_eq!(build::plan_with_policy(&shuffled, policy), (plan.clone(), report.clone()), "{}", context());
     let (unpruned, unpruned_report) = planner::plan_with(problem, policy, Pruning::Off);
     assert_eq!((&unpruned, &unpruned_report.refusal), (&plan, &report.refusal), "{}", context());
+    let ground = Ground::new(problem);
+    let on = planner::plan_on(&ground, problem, policy, Pruning::On);
+    assert_eq!(on, (plan.clone(), report.clone()), "{}", context());
     let mut features = features(problem, policy, &expected, &plan);
+    features.extend(changes);
     let mut wide_vectors = false;
     // Enough for vectors of four, eight and more limbs.
     for pads in [0, 4, 11] {
+        // Leftovers above the members' number: there the levels that are added have a say.
+        if (policy.elastic, policy.placement) == (Elastic::Inside, Placement::Packing) {
+            continue;
+        }
         if let Some(wide) = widened(problem, pads) {
             assert_eq!(counts_of(&build::plan_with_policy(&wide, policy).0), counts_of(&plan), "{}", context());
             wide_vectors = true;
@@ -101,7 +172,15 @@ fn widened(problem: &Problem, pads: usize) -> Option<Problem> {
     let mut wide = problem.clone();
     let pad = |index| Level { name: format!("pad{index}").into(), key: format!("test/pad{index}").into() };
     wide.levels = Levels::new((0..pads).map(pad).chain(levels.iter().cloned()).collect()).unwrap();
-    wide.gang.wishes = Wishes { required: Some(level + pads), preferred: None };
+    let wishes = &problem.gang.wishes;
+    let slices = wishes.slices.iter().map(|slice| SliceWish { level: slice.level + pads, ..*slice }).collect();
+    wide.gang.wishes = Wishes {
+        required: Some(level + pads),
+        preferred: None,
+        slices,
+        exclusive: wishes.exclusive.map(|level| level + pads),
+        balance: wishes.balance.map(|level| level + pads),
+    };
     let mut huge = build::host("huge", "region=huge zone=huge", 1 << 31, 0);
     Arc::make_mut(&mut huge.node).allocatable.set("pods", 1 << 31);
     wide.hosts.push(huge);
@@ -133,6 +212,9 @@ fn features(problem: &Problem, policy: &Policy, expected: &Answer, plan: &Plan) 
     let roles = &problem.gang.roles;
     let places = || roles.iter().flat_map(|role| &role.places);
     let required = problem.gang.wishes.required;
+    let wishes = &problem.gang.wishes;
+    let placed = matches!(expected, Answer::Placed { .. });
+    let elastic = roles.iter().any(|role| (role.min as usize) < role.places.len());
     let last = problem.levels.len() - 1;
     let unlabelled = |host: &Host| host.node.labels.len() < last && !host.node.labels.is_empty();
     let has = [
@@ -142,6 +224,20 @@ fn features(problem: &Problem, policy: &Policy, expected: &Answer, plan: &Plan) 
         ("elastic left out", !plan.places.is_empty() && plan.places.len() < places().count()),
         ("policy packing", policy.placement == Placement::Packing),
         ("policy inside", policy.elastic == Elastic::Inside),
+        ("slices", !wishes.slices.is_empty() && placed),
+        ("nested slices", wishes.slices.len() > 1 && placed),
+        (
+            "slices with bound members",
+            !wishes.slices.is_empty() && placed && places().any(|place| place.bound.is_some()),
+        ),
+        ("slices with elastic members", !wishes.slices.is_empty() && placed && elastic),
+        ("slices refused", !wishes.slices.is_empty() && !placed),
+        ("exclusive", wishes.exclusive.is_some() && placed),
+        ("exclusive slices", placed && wishes.slices.iter().any(|slice| Some(slice.level) == wishes.exclusive)),
+        ("exclusive refused", wishes.exclusive.is_some() && !placed),
+        ("balance", wishes.balance.is_some() && placed),
+        ("balance with slices", wishes.balance.is_some() && placed && !wishes.slices.is_empty()),
+        ("balance with elastic members", wishes.balance.is_some() && placed && elastic),
         ("no cap", required.is_none()),
         ("cap at the top", required == Some(0) && last > 0),
         ("cap in the middle", required.is_some_and(|level| 0 < level && level < last)),
@@ -202,8 +298,11 @@ fn draw(rng: &mut ChaCha8Rng) -> (Problem, Policy) {
     let required =
         rng.random_bool(0.6).then(|| rng.random_range(0..levels.len()).min(rng.random_range(0..levels.len())));
     let mut problem = build::problem(levels, hosts, 0, required);
-    problem.gang.wishes =
-        Wishes { required, preferred: rng.random_bool(0.3).then(|| rng.random_range(0..problem.levels.len())) };
+    problem.gang.wishes = Wishes {
+        required,
+        preferred: rng.random_bool(0.3).then(|| rng.random_range(0..problem.levels.len())),
+        ..Wishes::default()
+    };
     let room = usize::try_from(placements.ilog2() + 2).unwrap().min(12);
     let mut members = if rng.random_bool(0.7) { rng.random_range(1..=room) } else { rng.random_range(1..=12) };
     let mut roles = Vec::new();
@@ -215,12 +314,45 @@ fn draw(rng: &mut ChaCha8Rng) -> (Problem, Policy) {
         roles.push(build::role(&format!("role{}", roles.len()), count, min));
     }
     problem.gang.roles = roles;
+    wish(rng, &mut problem);
     bind(rng, &mut problem);
     let policy = Policy {
         placement: if rng.random_bool(0.3) { Placement::Packing } else { Placement::Locality },
         elastic: if rng.random_bool(0.5) { Elastic::Inside } else { Elastic::Spread },
     };
     (problem, policy)
+}
+
+/// Slices, exclusive domains and balance, as far as the roles allow.
+fn wish(rng: &mut ChaCha8Rng, problem: &mut Problem) {
+    let levels = problem.levels.len();
+    if rng.random_bool(0.35) {
+        let roles = &mut problem.gang.roles;
+        if roles.len() > 1 && rng.random_bool(0.6) {
+            roles.truncate(1);
+        }
+        if roles.len() > 1 {
+            roles.iter_mut().for_each(|role| role.min = role.places.len().try_into().unwrap());
+        }
+        let mut of: u32 = roles.iter().map(|role| role.places.len()).sum::<usize>().try_into().unwrap();
+        let mut above = 0;
+        for _ in 0..rng.random_range(1..=2) {
+            let sizes: Vec<u32> = (1..=of).filter(|size| of.is_multiple_of(*size)).collect();
+            let size = sizes[rng.random_range(0..sizes.len())];
+            let level = rng.random_range(above..levels);
+            problem.gang.wishes.slices.push(SliceWish { size, level });
+            (of, above) = (size, level);
+        }
+    }
+    if rng.random_bool(0.2) {
+        let slices = &problem.gang.wishes.slices;
+        let level = rng.random_range(0..levels);
+        problem.gang.wishes.exclusive =
+            Some(slices.first().map_or(level, |slice| if rng.random_bool(0.8) { slice.level } else { level }));
+    }
+    if rng.random_bool(0.25) {
+        problem.gang.wishes.balance = Some(rng.random_range(0..levels));
+    }
 }
 
 /// Binds some members: all to one or two nodes as a rule, seldom anywhere, so that a cap is not always missed.

@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use muster_core::names::{NodeName, PodUid};
 use muster_core::node::{Taint, TaintEffect};
-use muster_core::plan::{Elastic, GangRequest, Host, Placement, Policy, Problem, Refusal, Wishes};
+use muster_core::plan::{Elastic, GangRequest, Host, Placement, Policy, Problem, Refusal, SliceWish, Wishes};
 use muster_core::resources::Resources;
 use muster_core::topology::Levels;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 use super::build::{GPU, applied, host, levels, nodes, plan, plan_with_policy, problem, role};
 
 const ZONE: Option<usize> = Some(0);
 const RACK: Option<usize> = Some(1);
+const SPREAD: Policy = Policy { placement: Placement::Locality, elastic: Elastic::Spread };
 
 fn zone_and_rack() -> Levels {
     levels(&["zone", "rack"])
@@ -133,21 +136,72 @@ fn a_replacement_stays_in_the_rack_of_the_members_that_run() {
 }
 
 #[test]
-fn elastic_members_spread_by_default_and_stay_inside_on_request() {
+fn elastic_members_stay_inside_by_default_and_spread_on_request() {
     let mut problem = problem(zone_and_rack(), racks(&[3, 2], 1), 0, ZONE);
     problem.gang.roles = vec![role("worker", 6, 2)];
-    let (spread, report) = plan(&problem);
-    assert_eq!((spread.places.len(), report.unplaced), (5, 1));
-    let policy = Policy { elastic: Elastic::Inside, ..Policy::default() };
-    let (inside, report) = plan_with_policy(&problem, &policy);
+    let (inside, report) = plan(&problem);
     assert_eq!((nodes(&inside), report.unplaced), (vec!["r1-n0", "r1-n1"], 4));
+    let (spread, report) = plan_with_policy(&problem, &SPREAD);
+    assert_eq!((spread.places.len(), report.unplaced), (5, 1));
+}
+
+#[test]
+fn slices_keep_consecutive_ranks_in_one_rack_each() {
+    // Three racks of three hosts: six members in slices of two leave one host of each of them free.
+    let mut gang = problem(zone_and_rack(), racks(&[3, 3, 3], 1), 6, ZONE);
+    gang.gang.wishes.slices = vec![SliceWish { size: 2, level: 1 }];
+    let (first, _) = plan(&gang);
+    assert_eq!(nodes(&first), ["r0-n0", "r0-n1", "r1-n0", "r1-n1", "r2-n0", "r2-n1"]);
+    // A lost member of a slice comes back beside the one that is left, although another rack has as much room.
+    let mut damaged = applied(&gang, &first);
+    damaged.gang.roles[0].places[3].bound = None;
+    let (again, _) = plan(&damaged);
+    assert_eq!(nodes(&again)[3], "r1-n2");
+    gang.gang.wishes.slices[0].size = 3;
+    assert_eq!(plan(&gang).1.levels[1].used, 2);
+    gang.gang.wishes.slices[0].size = 4;
+    assert_eq!(refused(&gang), "slices of 4 do not divide 6 members");
+}
+
+#[test]
+fn nested_slices_hold_at_both_levels() {
+    let mut hosts = racks(&[2, 2], 3);
+    hosts.push(host("r9-n0", "zone=a rack=9", 4, 0));
+    let mut gang = problem(zone_and_rack(), hosts, 8, ZONE);
+    gang.gang.wishes.slices = vec![SliceWish { size: 4, level: 1 }, SliceWish { size: 2, level: 2 }];
+    assert_eq!(nodes(&plan(&gang).0), ["r0-n0", "r0-n0", "r0-n1", "r0-n1", "r9-n0", "r9-n0", "r9-n0", "r9-n0"]);
+}
+
+#[test]
+fn an_exclusive_rack_holds_one_slice_and_nobody_else() {
+    let mut hosts = racks(&[4, 4, 4], 1);
+    Arc::make_mut(&mut hosts[0].usage).requested.set(GPU, 1);
+    let mut gang = problem(zone_and_rack(), hosts, 4, ZONE);
+    gang.gang.wishes.slices = vec![SliceWish { size: 2, level: 1 }];
+    gang.gang.wishes.exclusive = RACK;
+    assert_eq!(nodes(&plan(&gang).0), ["r1-n0", "r1-n1", "r2-n0", "r2-n1"]);
+    // Without slices the whole gang is alone in one.
+    gang.gang.wishes.slices.clear();
+    assert_eq!(nodes(&plan(&gang).0), ["r1-n0", "r1-n1", "r1-n2", "r1-n3"]);
+}
+
+#[test]
+fn balance_divides_evenly_over_as_few_racks_as_possible() {
+    let mut gang = problem(zone_and_rack(), racks(&[15, 9, 2], 1), 16, ZONE);
+    let per_rack = |gang: &Problem| {
+        let plan = plan(gang).0;
+        ["r0-", "r1-", "r2-"].map(|rack| nodes(&plan).iter().filter(|node| node.starts_with(rack)).count())
+    };
+    assert_eq!(per_rack(&gang), [15, 0, 1]);
+    gang.gang.wishes.balance = RACK;
+    assert_eq!(per_rack(&gang), [8, 8, 0]);
 }
 
 #[test]
 fn every_role_reaches_its_minimum_before_elastic_members_get_room() {
     let mut problem = problem(zone_and_rack(), racks(&[5], 1), 0, ZONE);
     problem.gang.roles = vec![role("a", 4, 1), role("b", 3, 2)];
-    let places = plan(&problem).0.places;
+    let places = plan_with_policy(&problem, &SPREAD).0.places;
     let per_role = [0, 1].map(|role| places.iter().filter(|place| place.role == role).count());
     assert_eq!(per_role, [3, 2]);
 }
@@ -164,16 +218,22 @@ fn a_refusal_names_the_best_domain_the_shortfall_and_what_blocks() {
     Arc::make_mut(&mut hosts[3].usage).requested = Resources::from_iter([(GPU, 1)]);
     let text = refused(&problem(zone_and_rack(), hosts.clone(), 5, ZONE));
     let expected = "needs 5 members in one zone, the best zone a holds 2: 2 nodes insufficient nvidia.com/gpu, \
-                    1 node untolerated taint team=100_:NoSchedule, 1 node without a label for zone";
+                    1 node untolerated taint team=100_:NoSchedule, 1 node without a label for zone; would fit with room \
+                    for 3 more in zone a, or with no required level";
     assert_eq!(text, expected);
     let text = refused(&problem(zone_and_rack(), hosts[..5].to_vec(), 2, RACK));
     let expected = "needs 2 members in one rack, the best rack a/0 holds 1: 2 nodes insufficient nvidia.com/gpu, \
-                    1 node untolerated taint team=100_:NoSchedule; would fit if only one zone were required: a holds 2";
+                    1 node untolerated taint team=100_:NoSchedule; would fit if only one zone were required: a holds 2, \
+                    or with room for 1 more in rack a/0";
     assert_eq!(text, expected);
     let text = refused(&problem(zone_and_rack(), hosts[..3].to_vec(), 2, None));
     assert!(text.starts_with("needs 2 members, all nodes together hold 1: "), "{text}");
     let text = refused(&problem(zone_and_rack(), vec![host("x", "", 1, 0)], 1, RACK));
-    assert_eq!(text, "needs 1 member in one rack, no node has the label test/rack: 1 node without a label for rack");
+    assert_eq!(
+        text,
+        "needs 1 member in one rack, no node has the label test/rack: 1 node without a label for rack; would fit \
+         with room for 1 more in a new rack, or with no required level"
+    );
 }
 
 #[test]
@@ -188,6 +248,7 @@ fn what_the_planner_does_not_model_is_refused_before_anything_else() {
     let mut other = role("head", 1, 1);
     other.shape.requests.set("cpu", 1);
     gang.gang.roles.push(other);
+    gang.gang.wishes.balance = RACK;
     assert_eq!(plan(&gang).1.refusal, Some(Refusal::MixedShapes { shapes: 2 }));
 
     let mut gang = sound.clone();
@@ -205,7 +266,8 @@ fn a_bound_member_decides_the_domain_or_the_gang_is_refused() {
     gang.gang.roles[0].places[1].bound = Some("r0-n0".into());
     Arc::make_mut(&mut gang.hosts[0].usage).requested.set(GPU, 1);
     let expected = "needs 2 more members beside 1 bound in one rack, the best rack a/0 holds 1: \
-                    1 node insufficient nvidia.com/gpu; would fit if only one zone were required: a holds 5";
+                    1 node insufficient nvidia.com/gpu; would fit if only one zone were required: a holds 5, \
+                    or with room for 1 more in rack a/0";
     assert_eq!(refused(&gang), expected);
 }
 
@@ -253,7 +315,7 @@ fn a_missed_preference_is_reported_and_a_redundant_one_is_not() {
     #[track_caller]
     fn check(required: Option<usize>, preferred: usize, members: u32, expected: Option<usize>) {
         let mut gang = problem(zone_and_rack(), racks(&[2, 2], 1), members, required);
-        gang.gang.wishes = Wishes { required, preferred: Some(preferred) };
+        gang.gang.wishes = Wishes { required, preferred: Some(preferred), ..Wishes::default() };
         assert_eq!(plan(&gang).1.preferred_missed, expected);
     }
     check(ZONE, 1, 3, RACK);
@@ -275,7 +337,11 @@ fn a_gang_without_accelerators_is_placed_too() {
 #[test]
 fn nothing_to_place_and_nowhere_to_place_it_are_answered() {
     let empty = problem(Levels::default(), Vec::new(), 2, ZONE);
-    assert_eq!(refused(&empty), "needs 2 members in one zone, no node has the label topology.kubernetes.io/zone");
+    assert_eq!(
+        refused(&empty),
+        "needs 2 members in one zone, no node has the label topology.kubernetes.io/zone; \
+         would fit with room for 2 more in a new zone"
+    );
     let GangRequest { key, wishes, roles: _ } = empty.gang.clone();
     let nobody = Problem { gang: GangRequest { key, wishes, roles: Vec::new() }, ..empty };
     let (plan, report) = plan(&nobody);
@@ -311,6 +377,20 @@ fn the_work_for_a_wide_gang_on_a_large_cluster_is_bounded() {
     assert!(report.work.cells < 20_000_000, "{:?}", report.work);
 }
 
+#[test]
+fn the_work_for_a_thousand_members_on_twenty_thousand_hosts_is_bounded() {
+    let mut rng = ChaCha8Rng::seed_from_u64(42);
+    let mut hosts = racks(&[100; 200], 8);
+    for host in &mut hosts {
+        let taken = (0..8).map(|_| i64::from(rng.random_range(0..=1))).sum();
+        Arc::make_mut(&mut host.usage).requested.set(GPU, taken);
+    }
+    let (plan, report) = plan(&problem(zone_and_rack(), hosts, 1_024, ZONE));
+    assert_eq!(plan.places.len(), 1_024);
+    // Merging every rack takes 61 million.
+    assert!(report.work.cells < 12_000_000, "{:?}", report.work);
+}
+
 mod checker {
     use muster_core::check::{self, Finding, Severity};
     use muster_core::plan::{Place, Plan};
@@ -319,7 +399,7 @@ mod checker {
 
     #[track_caller]
     fn rejects(problem: &Problem, change: impl FnOnce(&mut Plan), expected: fn(&Finding) -> bool) {
-        let (mut plan, _) = plan(problem);
+        let (mut plan, _) = plan_with_policy(problem, &SPREAD);
         change(&mut plan);
         let notes = check::check(problem, &plan);
         assert!(notes.iter().any(|note| expected(&note.finding)), "{notes:?}");
@@ -339,8 +419,35 @@ mod checker {
     }
 
     #[test]
+    fn rejects_slices_apart_or_incomplete_and_domains_that_are_not_exclusive() {
+        let mut gang = problem(zone_and_rack(), racks(&[3, 3, 3], 1), 4, ZONE);
+        gang.gang.roles[0].min = 2;
+        gang.gang.wishes.slices = vec![SliceWish { size: 2, level: 1 }];
+        gang.gang.wishes.exclusive = RACK;
+        let (sound, _) = plan_with_policy(&gang, &SPREAD);
+        assert_eq!(sound.places.len(), 4);
+        let notes = |change: fn(&mut Plan)| {
+            let mut plan = sound.clone();
+            change(&mut plan);
+            check::check(&gang, &plan).into_iter().map(|note| note.finding).collect::<Vec<_>>()
+        };
+        let apart = notes(|plan| plan.places[1].node = "r2-n0".into());
+        assert!(apart.iter().any(|finding| matches!(finding, Finding::SliceApart { slice: 0, .. })), "{apart:?}");
+        let half = notes(|plan| plan.places.truncate(3));
+        assert_eq!(half, [Finding::SliceIncomplete { size: 2, slice: 1 }]);
+        let together = notes(|plan| plan.places[3].node = "r0-n2".into());
+        assert!(together.iter().any(|finding| matches!(finding, Finding::NotAlone { .. })), "{together:?}");
+        let mut shared = gang.clone();
+        Arc::make_mut(&mut shared.hosts[2].usage).requested.set(GPU, 1);
+        let shared = check::check(&shared, &sound);
+        assert!(shared.iter().all(|note| matches!(note.finding, Finding::DomainShared { .. })), "{shared:?}");
+        assert_eq!(shared.len(), 2);
+        assert!(shared.iter().all(|note| note.severity == Severity::Fatal && !note.to_string().is_empty()));
+    }
+
+    #[test]
     fn accepts_what_the_planner_answers() {
-        let (plan, report) = plan(&sound());
+        let (plan, report) = plan_with_policy(&sound(), &SPREAD);
         assert_eq!((plan.places.len(), report.refusal), (4, None));
     }
 
@@ -434,7 +541,7 @@ mod checker {
     fn warns_of_a_skipped_rank_without_forbidding_the_plan() {
         let mut gang = problem(zone_and_rack(), racks(&[4], 1), 0, ZONE);
         gang.gang.roles = vec![role("worker", 3, 2)];
-        let (mut plan, _) = plan(&gang);
+        let (mut plan, _) = plan_with_policy(&gang, &SPREAD);
         plan.places.remove(1);
         let notes = check::check(&gang, &plan);
         assert_eq!(notes.iter().map(|note| note.severity).collect::<Vec<_>>(), [Severity::Warning]);

@@ -1,0 +1,141 @@
+//! The smallest changes that would make a refused gang fit: more room in named domains, or one wish less.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::Facts;
+use super::search::Domains;
+use crate::names::NodeName;
+use crate::plan::{Change, LevelIndex, Problem, Room, Wishes};
+use crate::topology::Tree;
+
+/// Every kind of change that would do alone, each the smallest of its kind.
+///
+/// Known limits: no amount of room is named for nested slices, for exclusive domains, and for slices of a level above
+/// the required one; wishes are dropped or widened one at a time.
+pub(super) fn changes(
+    problem: &Problem,
+    tree: &Tree,
+    index: &FxHashMap<NodeName, usize>,
+    facts: &Facts<'_>,
+) -> Vec<Change> {
+    let mut changes: Vec<Change> = more_room(problem, tree, facts).into_iter().collect();
+    let wishes = &problem.gang.wishes;
+    let fits = |wishes: Wishes| {
+        let mut changed = problem.clone();
+        changed.gang.wishes = wishes;
+        Facts::read(&changed, tree, index).is_ok_and(|facts| facts.is_none_or(|facts| facts.fits()))
+    };
+    if let Some(level) = wishes.required {
+        let wider = (0..level).rev().map(Some).chain([None]);
+        let mut wider = wider.filter(|to| fits(Wishes { required: *to, ..wishes.clone() }));
+        changes.extend(wider.next().map(|to| Change::Widen { to }));
+    }
+    if wishes.exclusive.is_some() && fits(Wishes { exclusive: None, ..wishes.clone() }) {
+        changes.push(Change::Share);
+    }
+    if !wishes.slices.is_empty() && fits(Wishes { slices: Vec::new(), ..wishes.clone() }) {
+        changes.push(Change::Unslice);
+    }
+    changes
+}
+
+/// The least room that must be added inside one domain of the required level, and where.
+fn more_room(problem: &Problem, tree: &Tree, facts: &Facts<'_>) -> Option<Change> {
+    let wishes = &problem.gang.wishes;
+    let cap = facts.domains.level();
+    let sliced = match wishes.slices.as_slice() {
+        [] => None,
+        [slice] if cap.is_none_or(|cap| cap <= slice.level) => Some(slice.level),
+        _ => return None,
+    };
+    if wishes.exclusive.is_some() {
+        return None;
+    }
+    let target = facts.rules.least(u64::from(facts.demand.must));
+    let mut best: Option<(u64, Vec<Room>)> = None;
+    let mut consider = |rooms: Vec<Room>| {
+        let sum = rooms.iter().map(|room| u64::from(room.members)).sum();
+        if best.as_ref().is_none_or(|(least, _)| sum < *least) {
+            best = Some((sum, rooms));
+        }
+    };
+    let inside = |domain: Option<(LevelIndex, usize)>, hosts: Range<usize>| match sliced {
+        None => {
+            let holds = domain.map_or_else(
+                || Domains::Any.most(tree, &facts.rules),
+                |(level, domain)| facts.rules.most[level][domain],
+            );
+            vec![room(problem, tree, domain, target.saturating_sub(holds))]
+        }
+        Some(level) => slices(problem, tree, facts, level, &hosts, target),
+    };
+    match facts.domains.candidates(tree) {
+        None => consider(inside(None, 0..tree.hosts().len())),
+        Some((level, candidates)) => {
+            for domain in candidates {
+                consider(inside(Some((level, domain)), tree.level(level)[domain].hosts.clone()));
+            }
+        }
+    }
+    match best {
+        Some((_, rooms)) => Some(Change::Room { rooms }),
+        // No node has the label: the room must come with it.
+        None => cap.map(|level| Change::Room { rooms: vec![unnamed(problem, Some(level), target)] }),
+    }
+}
+
+/// Room that completes the damaged slices and then the cheapest further ones.
+fn slices(
+    problem: &Problem,
+    tree: &Tree,
+    facts: &Facts<'_>,
+    level: LevelIndex,
+    hosts: &Range<usize>,
+    target: u64,
+) -> Vec<Room> {
+    let step = u64::from(facts.rules.step);
+    let (mut held, mut rooms, mut next) = (0, Vec::new(), Vec::new());
+    for (index, domain) in tree.level(level).iter().enumerate() {
+        let within = hosts.start <= domain.hosts.start && domain.hosts.end <= hosts.end;
+        if !within || !tree.satisfies(level, index) {
+            continue;
+        }
+        let (fixed, free) = (facts.rules.fixed_at(level, index), facts.room.slots[level][index]);
+        let missing = fixed.saturating_sub(free);
+        let spare = free.saturating_sub(fixed);
+        held += fixed + spare / step * step;
+        rooms.push((index, missing));
+        next.push((step - spare % step, rooms.len() - 1));
+    }
+    next.sort_unstable();
+    let mut more = target.saturating_sub(held).div_ceil(step);
+    for (cost, at) in next.iter().copied().take(usize::try_from(more).unwrap_or(usize::MAX)) {
+        rooms[at].1 += cost;
+        more -= 1;
+    }
+    // Beyond one slice each, every further one costs its whole size, wherever it is.
+    let rest = more * step;
+    match rooms.first_mut() {
+        None => return vec![unnamed(problem, Some(level), rest)],
+        Some((_, members)) => *members += rest,
+    }
+    let rooms = rooms.into_iter().filter(|(_, members)| *members > 0);
+    rooms.map(|(domain, members)| room(problem, tree, Some((level, domain)), members)).collect()
+}
+
+fn room(problem: &Problem, tree: &Tree, domain: Option<(LevelIndex, usize)>, members: u64) -> Room {
+    let mut room = unnamed(problem, domain.map(|(level, _)| level), members);
+    if let Some((level, domain)) = domain {
+        room.domain = Arc::from(tree.path(level, domain));
+    }
+    room
+}
+
+/// Room in a domain that does not exist yet, or anywhere.
+fn unnamed(problem: &Problem, level: Option<LevelIndex>, members: u64) -> Room {
+    let level = level.and_then(|level| problem.levels.as_slice().get(level)).map(|level| Arc::clone(&level.name));
+    Room { level, domain: Arc::from(""), members: u32::try_from(members).unwrap_or(u32::MAX) }
+}
