@@ -29,6 +29,11 @@ pub(crate) fn of_refusal(refusal: &Refusal) -> Vec<Reason> {
             Some(u64::from(min.saturating_sub(*count))),
             format!("lower the minimum from {min} to {count}"),
         )],
+        Refusal::Slices { size, fault: _ } => vec![reason(
+            Code::Unsupported,
+            None,
+            format!("choose a slice size that cuts the gang evenly instead of {size}"),
+        )],
         Refusal::UnknownLevel { level: _ } => {
             vec![reason(Code::UnknownLevel, None, "name one of the configured levels")]
         }
@@ -41,7 +46,7 @@ pub(crate) fn of_refusal(refusal: &Refusal) -> Vec<Reason> {
 }
 
 fn does_not_fit(shortfall: &Shortfall) -> Vec<Reason> {
-    let Shortfall { needed, bound: _, required, total, best, wider, unlabelled, blocked } = shortfall;
+    let Shortfall { needed, bound: _, required, total, best, wider, unlabelled, blocked, changes: _ } = shortfall;
     let mut reasons = Vec::new();
     let short = |holds: u32| needed.saturating_sub(holds);
     match required.and_then(|level| Some((level, best.get(level)?))) {
@@ -92,6 +97,7 @@ fn does_not_fit(shortfall: &Shortfall) -> Vec<Reason> {
             Misfit::Selector => (Code::Selector, format!("match selector and affinity on {nodes}")),
             Misfit::Port => (Code::Port, format!("free the host port on {nodes}")),
             Misfit::Insufficient { resource } => (Code::Insufficient, format!("free {resource} on {nodes}")),
+            Misfit::Shared => (Code::Occupied, format!("move what holds accelerators away from {nodes}")),
             Misfit::Occupied => (Code::Occupied, format!("move pods that keep the members away from {nodes}")),
         };
         reasons.push(reason(code, None, change));

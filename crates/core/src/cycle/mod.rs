@@ -19,7 +19,7 @@ use working::Working;
 
 use crate::gang::{Gang, GangPlace, Membership, Pod, Recognised};
 use crate::names::{NodeName, ObjectKey, PodUid};
-use crate::plan::{LevelUse, Policy};
+use crate::plan::{Elastic, LevelUse, Policy};
 use crate::snapshot::Snapshot;
 use crate::topology::Levels;
 
@@ -57,7 +57,9 @@ impl Settings {
             rehint: SignedDuration::from_secs(10),
             ready_grace: SignedDuration::from_secs(60),
             round_pause: SignedDuration::from_secs(30),
-            policy: Policy::default(),
+            // Members beyond the minimum take whatever room there is: of members that fill a node each, none would ever
+            // stand inside the hosts chosen for the minimum.
+            policy: Policy { elastic: Elastic::Spread, ..Policy::default() },
         }
     }
 }

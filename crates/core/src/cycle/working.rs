@@ -271,6 +271,7 @@ impl Working<'_> {
             Refusal::Unsupported { .. }
             | Refusal::MixedShapes { .. }
             | Refusal::MinimumAboveCount { .. }
+            | Refusal::Slices { .. }
             | Refusal::UnknownLevel { .. } => return waiting::unsatisfiable(gang, next, refusal),
         }
         if recognised.booking.is_some() {

@@ -266,7 +266,8 @@ impl Planning<'_> {
             return;
         }
         let bound: BTreeSet<NodeName> = demand.places().filter_map(|place| place.bound.clone()).collect();
-        let Wishes { required, preferred } = demand.request.wishes;
+        let Wishes { required, preferred, .. } = &demand.request.wishes;
+        let (required, preferred) = (*required, *preferred);
         let network = self.levels.network();
         if !bound.is_empty() && [required, preferred].into_iter().flatten().any(|level| network.contains(&level)) {
             let change = "wish for no level below the zone: where bought nodes stand is known only once they run";
