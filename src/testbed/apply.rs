@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     fn shipped() -> Vec<Manifest> {
-        read_manifests(&Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")).unwrap()
+        read_manifests(&crate::testbed::repository().join("manifests")).unwrap()
     }
 
     #[test]

@@ -14,6 +14,8 @@
 //! A [`kube::Client`] belongs to the tokio runtime it was made in. Tests that share a
 //! [`TestCluster`] therefore each ask it for a client of their own.
 
+use std::path::PathBuf;
+
 pub mod apply;
 pub mod binaries;
 pub mod cluster;
@@ -34,3 +36,10 @@ pub use identity::Identity;
 pub use process::{Command, Component};
 pub use stack::{Stack, StackOptions};
 pub use wait::eventually;
+
+/// The checkout: the one cargo runs in, else the one the binary was built from. Two checkouts may share a target folder,
+/// and then a binary that is up to date may carry the path of the other.
+#[must_use]
+pub fn repository() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from)
+}

@@ -88,12 +88,11 @@ pub(super) fn scheduler_configuration(
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
 
     use super::*;
 
     fn shipped() -> Value {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("scheduler-config/own-scheduler.yaml");
+        let path = crate::testbed::repository().join("scheduler-config/own-scheduler.yaml");
         read_yaml(&path).unwrap().remove(0)
     }
 

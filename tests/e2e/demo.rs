@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use muster::testbed::repository;
 use serde_json::Value;
 
 use crate::support::options;
@@ -12,7 +13,8 @@ use crate::support::options;
 fn demo(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_muster"))
         .arg("demo")
-        .args(["--repository", env!("CARGO_MANIFEST_DIR")])
+        .arg("--repository")
+        .arg(repository())
         .args(args)
         .output()
         .unwrap()
@@ -36,7 +38,8 @@ async fn the_demo_ends_as_told_leaves_nothing_and_can_be_computed_again() {
     let scratch = std::env::temp_dir().join(format!("muster-demo-scratch-{}", std::process::id()));
     std::fs::create_dir_all(&scratch).unwrap();
     let told = Command::new(env!("CARGO_BIN_EXE_muster"))
-        .args(["demo", "--output", "json", "--repository", env!("CARGO_MANIFEST_DIR"), "--evidence", evidence])
+        .args(["demo", "--output", "json", "--evidence", evidence, "--repository"])
+        .arg(repository())
         .env("TMPDIR", &scratch)
         .output()
         .unwrap();
@@ -59,7 +62,7 @@ async fn the_demo_ends_as_told_leaves_nothing_and_can_be_computed_again() {
 
 /// The script agrees with what was told, and does not once a file says something else.
 fn recomputed(folder: &Path) {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("hack/recompute-evidence.py");
+    let script = repository().join("hack/recompute-evidence.py");
     let run = || Command::new("python3").arg(&script).arg(folder).output();
     let Ok(first) = run() else {
         eprintln!("left out: python3 is missing, so the demo's evidence is not computed again");

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking, its helpers too")]
 
-use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
@@ -10,7 +9,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use muster::testbed::nodes::TestNode;
-use muster::testbed::{Binaries, Component, Stack, StackOptions, binaries, eventually};
+use muster::testbed::{Binaries, Component, Stack, StackOptions, binaries, eventually, repository};
 use muster_api::crd::Gang;
 
 /// Longest wait for anything that should come.
@@ -23,7 +22,7 @@ pub(crate) async fn options() -> Option<StackOptions> {
         // `make test` has said in one line what is left out and why.
         return None;
     }
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let repository = &repository();
     let binaries = match Binaries::ensure(repository, |line| eprintln!("{line}")).await {
         Ok(binaries) => binaries,
         Err(binaries::BinariesError::NoGo(line)) if std::env::var("CI").as_deref() != Ok("true") => {

@@ -1,13 +1,12 @@
 //! What is shipped is what runs: the Deployment against what the testbed starts.
 
-use std::path::Path;
-
+use muster::testbed::repository;
 use muster::testbed::settings::read_yaml;
 use muster::testbed::stack::serve_args;
 use serde_json::Value;
 
 fn shipped(file: &str) -> Vec<Value> {
-    read_yaml(&Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
+    read_yaml(&repository().join(file)).unwrap()
 }
 
 #[test]
@@ -22,7 +21,7 @@ fn the_deployment_starts_muster_with_the_arguments_the_suites_use() {
 
 #[test]
 fn the_shipped_configuration_is_valid_and_agrees_with_the_scheduler_s() {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/muster.yaml")).unwrap();
+    let text = std::fs::read_to_string(repository().join("manifests/muster.yaml")).unwrap();
     let config = muster::config::Config::parse(&text, "manifests/muster.yaml").unwrap();
     let scheduler = &shipped("scheduler-config/own-scheduler.yaml")[0];
     let extenders = scheduler["extenders"].as_array().unwrap();

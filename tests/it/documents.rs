@@ -1,7 +1,5 @@
 //! The examples in the documents are what Muster reads: nothing in them is unknown, missing or refused.
 
-use std::path::PathBuf;
-
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, PodTemplate};
 use kube::api::ObjectMeta;
@@ -25,7 +23,7 @@ struct Example {
 fn examples() -> Vec<Example> {
     let mut found = Vec::new();
     for document in DOCUMENTS {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(document);
+        let path = muster::testbed::repository().join(document);
         let text = std::fs::read_to_string(&path).unwrap();
         let mut block: Option<Example> = None;
         for (number, line) in text.lines().enumerate() {

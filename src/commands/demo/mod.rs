@@ -29,7 +29,7 @@ use stage::Stage;
 #[derive(Debug, Args)]
 pub struct DemoArgs {
     /// Checkout with the manifests and the control plane's build script.
-    #[arg(long, default_value = env!("CARGO_MANIFEST_DIR"), hide_default_value = true)]
+    #[arg(long, default_value_os_t = crate::testbed::repository(), hide_default_value = true)]
     repository: PathBuf,
     /// Keep the evidence of every story in this folder, which must not exist or be empty.
     #[arg(long)]

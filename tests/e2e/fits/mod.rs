@@ -13,7 +13,6 @@ mod generator;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::Path;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -62,7 +61,7 @@ async fn every_generated_pod_gets_the_verdict_of_the_real_kube_scheduler() {
     if std::env::var_os("MUSTER_WITHOUT_CONTROL_PLANE").is_some() {
         return;
     }
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let repository = &muster::testbed::repository();
     let binaries = match Binaries::ensure(repository, |_| {}).await {
         Ok(binaries) => binaries,
         Err(binaries::BinariesError::NoGo(_)) if std::env::var("CI").as_deref() != Ok("true") => return,

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// The folder that holds the root `Cargo.toml`.
 pub(super) fn checkout() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    muster::testbed::repository()
 }
 
 /// Every text file of the checkout by its path below it, with `/` between the parts; what git and cargo keep for

@@ -8,7 +8,9 @@ use serde_json::Value;
 
 /// The folder of the dumps.
 pub(crate) fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dumps")
+    // At run time first: two checkouts may share a target folder.
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&package).join("tests/dumps")
 }
 
 /// Names of all dumps, in order.
