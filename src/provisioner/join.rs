@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use muster_api::crd::NodeBatchStatus;
-use muster_api::keys;
+use muster_api::{keys, pool as rules};
 use muster_core::cloud::{Efa, InstanceState, Purpose, efa_count, efa_layout};
 use muster_core::gang::Phase;
 use muster_core::names::{InstanceId, ObjectKey};
@@ -115,7 +115,7 @@ pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -
         .node_pool
         .as_ref()
         .and_then(|name| state.pools.get(name))
-        .map(|pool| pool::taints(pool))
+        .and_then(|pool| rules::taints(pool).ok())
         .unwrap_or_default();
     let mut missing: BTreeMap<String, u32> = BTreeMap::new();
     let mut ready = 0;
@@ -192,7 +192,7 @@ fn expected(context: &Context, state: &State, status: &NodeBatchStatus) -> Vec<(
         .as_ref()
         .and_then(|name| state.pools.get(name))
         .and_then(|pool| pool::class_of(state, pool))
-        .map_or(Efa::Auto, launch::efa);
+        .map_or(Efa::Auto, rules::efa);
     let layout = efa_layout(info, efa, Purpose::Gang, &[]);
     let efas = i64::from(efa_count(&layout));
     let allocatable = info.allocatable(&layout);

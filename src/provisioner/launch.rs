@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use muster_api::crd::{
-    BatchAttempt, BatchInstance, EC2NodeClass, EfaPolicy, NodeBatchStatus, NodePool, PlacementGroupPolicy,
-};
-use muster_api::keys;
+use muster_api::crd::{BatchAttempt, BatchInstance, NodeBatchStatus, NodePool};
+use muster_api::{keys, pool as rules};
 use muster_core::cloud::ResourceKind;
 use muster_core::cloud::{
     BatchTags, BlockDevice, Bootstrap, CallError, CapacityType, Confirm, Efa, ErrorClass, GroupPolicy, GroupState,
@@ -136,7 +134,11 @@ fn rank(context: &Context, held: &Held, state: &State, now: Timestamp) -> Vec<Ra
     let mut needs: BTreeMap<String, Need> = BTreeMap::new();
     for offer in &spec.offers {
         let Some(info) = catalogue.types.get(&offer.instance_type) else { continue };
-        let efa = state.pools.get(&offer.node_pool).and_then(|pool| pool::class_of(state, pool)).map_or(Efa::Auto, efa);
+        let efa = state
+            .pools
+            .get(&offer.node_pool)
+            .and_then(|pool| pool::class_of(state, pool))
+            .map_or(Efa::Auto, rules::efa);
         let layout = efa_layout(info, efa, Purpose::Gang, &[]);
         let need = Need { nodes: offer.count, addresses_per_node: addresses_per_node(&layout) };
         needs.insert(offer.instance_type.clone(), need);
@@ -518,14 +520,6 @@ pub(super) fn tags(context: &Context, held: &Held, attempt: u32) -> BatchTags {
     }
 }
 
-pub(super) fn efa(class: &EC2NodeClass) -> Efa {
-    match class.spec.efa {
-        EfaPolicy::Auto => Efa::Auto,
-        EfaPolicy::Always => Efa::Always,
-        EfaPolicy::Never => Efa::Never,
-    }
-}
-
 /// The launch template of an attempt. Errors: why the class cannot be used, for a person.
 fn template(context: &Context, held: &Held, state: &State, attempt: &BatchAttempt) -> Result<TemplateSpec, String> {
     let pool: &NodePool =
@@ -543,7 +537,7 @@ fn template(context: &Context, held: &Held, state: &State, attempt: &BatchAttemp
         .types
         .get(&attempt.instance_type)
         .ok_or_else(|| format!("instance type {} is not known", attempt.instance_type))?;
-    let interfaces = efa_layout(info, efa(class), Purpose::Gang, &resolved.security_groups);
+    let interfaces = efa_layout(info, rules::efa(class), Purpose::Gang, &resolved.security_groups);
     let tags = tags(context, held, attempt.number);
     let pending = held
         .object
@@ -553,7 +547,7 @@ fn template(context: &Context, held: &Held, state: &State, attempt: &BatchAttemp
         .or(held.object.spec.provisioning_request_ref.as_ref())
         .map(|owner| owner.uid.clone())
         .unwrap_or_default();
-    let mut taints: Vec<Taint> = pool::taints(pool);
+    let mut taints: Vec<Taint> = rules::taints(pool)?;
     taints.push(Taint { key: keys::GANG_PENDING.into(), value: pending.into(), effect: TaintEffect::NoSchedule });
     let mut labels = pool::labels(pool, info);
     for (key, value) in [
@@ -602,13 +596,4 @@ fn template(context: &Context, held: &Held, state: &State, attempt: &BatchAttemp
         template_tags: tags.of(ResourceKind::LaunchTemplate),
         resource_tags,
     })
-}
-
-/// A pool's group policy as the ranking reads it.
-pub(super) fn group_policy(policy: PlacementGroupPolicy) -> GroupPolicy {
-    match policy {
-        PlacementGroupPolicy::Required => GroupPolicy::Required,
-        PlacementGroupPolicy::Preferred => GroupPolicy::Preferred,
-        PlacementGroupPolicy::None => GroupPolicy::None,
-    }
 }

@@ -6,19 +6,15 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use muster_api::crd::{
-    EC2NodeClass, NodePool, NodePoolStatus, NodeRequirement, NodeRequirementOperator, PlacementGroupPolicy, is_true,
-    set_condition,
-};
-use muster_api::keys;
-use muster_core::cloud::{CapacityType, InstanceTypeInfo, PoolOffer, Purpose, Subnet, efa_layout};
+use muster_api::crd::{EC2NodeClass, NodePool, NodePoolStatus, PlacementGroupPolicy, is_true, set_condition};
+use muster_api::{keys, pool as rules};
+use muster_core::cloud::{InstanceTypeInfo, PoolOffer, Purpose, Subnet, efa_layout};
 use muster_core::cycle::{PoolView, TypeView};
 use muster_core::names::{NodeName, ResourceName};
-use muster_core::node::{Node, Taint, TaintEffect, Usage};
-use muster_core::units::Quantity;
+use muster_core::node::{Node, Usage};
 use serde_json::json;
 
-use super::{Context, launch};
+use super::Context;
 use crate::clock::now_real;
 use crate::cluster::State;
 use crate::step::{Step, step};
@@ -96,22 +92,8 @@ fn validate(pool: &NodePool) -> Result<(), (&'static str, String)> {
             return Err(("LabelRestricted", format!("spec.template.metadata.labels: {key} is set by Muster alone")));
         }
     }
-    for (name, limit) in &pool.spec.limits {
-        if limit.0.parse::<Quantity>().is_err() {
-            return Err(("LimitInvalid", format!("spec.limits.{name}: \"{}\" is not a quantity", limit.0)));
-        }
-    }
-    for taint in &pool.spec.template.spec.taints {
-        if effect(&taint.effect).is_none() {
-            return Err((
-                "TaintInvalid",
-                format!(
-                    "spec.template.spec.taints: {}: effect \"{}\" is not NoSchedule, PreferNoSchedule or NoExecute",
-                    taint.key, taint.effect
-                ),
-            ));
-        }
-    }
+    rules::limits(pool).map_err(|message| ("LimitInvalid", message))?;
+    rules::taints(pool).map_err(|message| ("TaintInvalid", message))?;
     for (field, text) in [
         ("join.registerWithin", &pool.spec.join.register_within),
         ("join.readyWithin", &pool.spec.join.ready_within),
@@ -132,103 +114,19 @@ pub(super) fn duration(text: &str) -> Option<SignedDuration> {
     text.parse().ok().filter(|duration: &SignedDuration| !duration.is_negative())
 }
 
-fn effect(text: &str) -> Option<TaintEffect> {
-    match text {
-        "NoSchedule" => Some(TaintEffect::NoSchedule),
-        "PreferNoSchedule" => Some(TaintEffect::PreferNoSchedule),
-        "NoExecute" => Some(TaintEffect::NoExecute),
-        _ => None,
-    }
-}
-
-/// The pool's permanent taints.
-pub(super) fn taints(pool: &NodePool) -> Vec<Taint> {
-    pool.spec
-        .template
-        .spec
-        .taints
-        .iter()
-        .filter_map(|taint| {
-            Some(Taint {
-                key: taint.key.as_str().into(),
-                value: taint.value.as_deref().unwrap_or_default().into(),
-                effect: effect(&taint.effect)?,
-            })
-        })
-        .collect()
-}
-
 /// Labels every node of the type in the pool registers with.
 pub(super) fn labels(pool: &NodePool, info: &InstanceTypeInfo) -> BTreeMap<Arc<str>, Arc<str>> {
-    let mut labels: BTreeMap<Arc<str>, Arc<str>> = pool
-        .spec
-        .template
-        .metadata
-        .labels
-        .iter()
-        .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
-        .collect();
-    labels.insert(keys::NODEPOOL.into(), pool.name_any().into());
-    for (key, value) in facts(info) {
-        if key.starts_with(keys::PREFIX) {
-            labels.insert(key.into(), value.into());
-        }
-    }
+    let mut labels = rules::labels(pool);
+    let ours = rules::facts(info).into_iter().filter(|(key, _)| key.starts_with(keys::PREFIX));
+    labels.extend(ours.map(|(key, value)| (Arc::from(key), Arc::from(value))));
     labels
-}
-
-/// What a type is, in the vocabulary of requirements and labels.
-fn facts(info: &InstanceTypeInfo) -> Vec<(&'static str, String)> {
-    let (family, size) = info.name.split_once('.').unwrap_or((&info.name, ""));
-    let mut facts = vec![
-        (keys::INSTANCE_TYPE, info.name.clone()),
-        (keys::INSTANCE_FAMILY, family.to_owned()),
-        (keys::INSTANCE_SIZE, size.to_owned()),
-        (keys::ARCH, "amd64".to_owned()),
-        (keys::OS, "linux".to_owned()),
-    ];
-    if let Some(gpu) = info.gpus.first() {
-        facts.push((keys::INSTANCE_GPU_NAME, gpu.name.to_lowercase()));
-        facts.push((keys::INSTANCE_GPU_COUNT, info.gpus.iter().map(|gpu| gpu.count).sum::<u32>().to_string()));
-    }
-    facts
 }
 
 fn instance_types<'a>(
     pool: &'a NodePool,
     types: &'a BTreeMap<String, InstanceTypeInfo>,
 ) -> impl Iterator<Item = &'a InstanceTypeInfo> {
-    let requirements = &pool.spec.template.spec.requirements;
-    types.values().filter(move |info| {
-        let facts: BTreeMap<&str, String> = facts(info).into_iter().collect();
-        requirements
-            .iter()
-            .filter(|requirement| !matches!(requirement.key.as_str(), keys::ZONE | keys::CAPACITY_TYPE | keys::ZONE_ID))
-            .all(|requirement| allows(requirement, facts.get(requirement.key.as_str()).map(String::as_str)))
-    })
-}
-
-/// Whether a requirement allows a value. Unknown keys have no value.
-fn allows(requirement: &NodeRequirement, value: Option<&str>) -> bool {
-    let among = value.is_some_and(|value| requirement.values.iter().any(|allowed| allowed == value));
-    let compare = |holds: fn(i64, i64) -> bool| {
-        let (Some(value), Some(bound)) = (value, requirement.values.first()) else { return false };
-        matches!((value.parse(), bound.parse()), (Ok(value), Ok(bound)) if holds(value, bound))
-    };
-    match requirement.operator {
-        NodeRequirementOperator::In => among,
-        NodeRequirementOperator::NotIn => !among,
-        NodeRequirementOperator::Exists => value.is_some(),
-        NodeRequirementOperator::DoesNotExist => value.is_none(),
-        NodeRequirementOperator::Gt => compare(|value, bound| value > bound),
-        NodeRequirementOperator::Lt => compare(|value, bound| value < bound),
-        NodeRequirementOperator::Gte => compare(|value, bound| value >= bound),
-        NodeRequirementOperator::Lte => compare(|value, bound| value <= bound),
-    }
-}
-
-fn of_key<'a>(pool: &'a NodePool, key: &'a str) -> impl Iterator<Item = &'a NodeRequirement> {
-    pool.spec.template.spec.requirements.iter().filter(move |requirement| requirement.key == key)
+    types.values().filter(move |info| rules::allows_type(pool, info))
 }
 
 fn zones(state: &State, pool: &NodePool) -> BTreeSet<String> {
@@ -236,40 +134,16 @@ fn zones(state: &State, pool: &NodePool) -> BTreeSet<String> {
     subnets
         .unwrap_or_default()
         .into_iter()
-        .filter(|subnet| of_key(pool, keys::ZONE).all(|requirement| allows(requirement, Some(&subnet.zone))))
+        .filter(|subnet| rules::allows_zone(pool, &subnet.zone))
         .map(|subnet| subnet.zone)
-        .collect()
-}
-
-/// Markets in order. Silent = reserved and on-demand: spot must be named, since one interruption stops a gang.
-fn capacity_types(pool: &NodePool) -> Vec<CapacityType> {
-    let order = [CapacityType::Reserved, CapacityType::OnDemand, CapacityType::Spot];
-    let named = of_key(pool, keys::CAPACITY_TYPE).next().is_some();
-    order
-        .into_iter()
-        .filter(|market| {
-            if named {
-                of_key(pool, keys::CAPACITY_TYPE).all(|requirement| allows(requirement, Some(market.as_str())))
-            } else {
-                *market != CapacityType::Spot
-            }
-        })
         .collect()
 }
 
 /// What is left of the pool's limits beside its live batches; `but` is not counted.
 fn left(context: &Context, state: &State, pool: &NodePool, but: Option<&str>) -> BTreeMap<ResourceName, i64> {
     let catalogue = context.catalogue.load();
-    let mut left: BTreeMap<ResourceName, i64> = pool
-        .spec
-        .limits
-        .iter()
-        .filter_map(|(name, limit)| {
-            let quantity: Quantity = limit.0.parse().ok()?;
-            let amount = if name == "cpu" { quantity.milli_ceil() } else { quantity.unit_ceil() };
-            Some((ResourceName::from(name.as_str()), amount))
-        })
-        .collect();
+    // A pool whose limits cannot be read is not Ready and buys nothing.
+    let mut left = rules::limits(pool).unwrap_or_default();
     if left.is_empty() {
         return left;
     }
@@ -283,10 +157,7 @@ fn left(context: &Context, state: &State, pool: &NodePool, but: Option<&str>) ->
         let info = status.instance_type.as_ref().and_then(|name| catalogue.types.get(name));
         let layout = info.map(|info| efa_layout(info, muster_core::cloud::Efa::Auto, Purpose::Gang, &[]));
         let allocatable = info.zip(layout.as_ref()).map(|(info, layout)| info.allocatable(layout)).unwrap_or_default();
-        for (resource, amount) in &mut left {
-            let each = if resource.as_str() == "nodes" { 1 } else { allocatable.get(resource.as_str()) };
-            *amount = amount.saturating_sub(each.saturating_mul(i64::from(status.count)));
-        }
+        rules::take(&mut left, &allocatable, status.count);
     }
     left
 }
@@ -298,9 +169,9 @@ fn view(context: &Context, state: &State, pool: &NodePool) -> Option<PoolView> {
     let zones = zones(state, pool);
     let types = instance_types(pool, &catalogue.types)
         .map(|info| {
-            let layout = efa_layout(info, launch::efa(class), Purpose::Gang, &[]);
+            let layout = efa_layout(info, rules::efa(class), Purpose::Gang, &[]);
             let mut labels = labels(pool, info);
-            for (key, value) in facts(info) {
+            for (key, value) in rules::facts(info) {
                 labels.insert(key.into(), value.into());
             }
             if let (1, Some(zone)) = (zones.len(), zones.first()) {
@@ -308,7 +179,7 @@ fn view(context: &Context, state: &State, pool: &NodePool) -> Option<PoolView> {
             }
             let price = zones
                 .iter()
-                .flat_map(|zone| capacity_types(pool).into_iter().map(move |market| (zone, market)))
+                .flat_map(|zone| rules::markets(pool).into_iter().map(move |market| (zone, market)))
                 .filter_map(|(zone, market)| catalogue.prices.price(&info.name, zone, market))
                 .min();
             TypeView {
@@ -316,7 +187,7 @@ fn view(context: &Context, state: &State, pool: &NodePool) -> Option<PoolView> {
                 node: Arc::new(Node {
                     name: NodeName::from(format!("new-{}", info.name)),
                     labels,
-                    taints: taints(pool),
+                    taints: rules::taints(pool).unwrap_or_default(),
                     allocatable: info.allocatable(&layout),
                     unschedulable: false,
                     ready: true,
@@ -357,8 +228,8 @@ pub(super) fn offer(context: &Context, state: &State, pool: &NodePool, batch: Op
         weight: pool.spec.weight.unwrap_or(0),
         instance_types: instance_types(pool, &catalogue.types).map(|info| info.name.clone()).collect(),
         zones: zones(state, pool),
-        capacity_types: capacity_types(pool),
-        group: launch::group_policy(pool.spec.placement.placement_group),
+        capacity_types: rules::markets(pool),
+        group: rules::group_policy(pool),
         left: left(context, state, pool, batch),
         max_nodes_per_batch: pool.spec.placement.max_nodes_per_batch.unwrap_or(1000),
         subnets: class
@@ -442,19 +313,5 @@ mod tests {
         assert_eq!(duration("500ms"), Some(SignedDuration::from_millis(500)));
         assert_eq!(duration("soon"), None);
         assert_eq!(duration("-5s"), None);
-    }
-
-    #[test]
-    fn requirements_compare_integers_and_treat_an_unknown_key_as_absent() {
-        let requirement = |operator, values: &[&str]| NodeRequirement {
-            key: "k".to_owned(),
-            operator,
-            values: values.iter().map(|value| (*value).to_owned()).collect(),
-        };
-        assert!(allows(&requirement(NodeRequirementOperator::Gt, &["4"]), Some("8")));
-        assert!(!allows(&requirement(NodeRequirementOperator::Gt, &["8"]), Some("8")));
-        assert!(allows(&requirement(NodeRequirementOperator::Gte, &["8"]), Some("8")));
-        assert!(!allows(&requirement(NodeRequirementOperator::Gt, &["4"]), None));
-        assert!(allows(&requirement(NodeRequirementOperator::NotIn, &["a"]), None));
     }
 }

@@ -9,3 +9,4 @@ pub mod crd;
 pub mod gang_state;
 pub mod keys;
 pub mod pod_state;
+pub mod pool;
