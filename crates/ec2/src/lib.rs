@@ -15,6 +15,9 @@ mod images;
 mod instances;
 mod launch;
 mod network;
+mod prices;
+mod reservations;
+mod run;
 mod templates;
 
 pub use client::{Client, ClientOptions, ConnectError, Credentials};
@@ -22,3 +25,5 @@ pub use groups::GroupQuery;
 pub use images::{ImageQuery, ImageSource};
 pub use instances::{InstanceQuery, Terminated, TopologyQuery};
 pub use network::NetworkQuery;
+pub use prices::SpotPrices;
+pub use reservations::ReservationQuery;
