@@ -16,6 +16,7 @@ mod launch;
 mod machine;
 mod money;
 mod network;
+mod notice;
 mod price;
 mod rank;
 mod seen;
@@ -36,6 +37,7 @@ pub use launch::{
 pub use machine::{AMD_GPU, EFA, Gpu, InstanceTypeInfo, NEURON, NVIDIA_GPU, NetworkCard, UsageClass};
 pub use money::{StrandedCause, cost, cost_between, dollars, micros, strands};
 pub use network::{Efa, InterfaceKind, NetworkInterface, Purpose, addresses_per_node, efa_count, efa_layout};
+pub use notice::{Leads, Notice, NoticeKind, Reaction, Subject, reaction};
 pub use price::{PRICES_AS_OF, PriceBook, on_demand_price};
 pub use rank::{
     Candidate, Exclusion, GroupPolicy, LeftOut, MAX_CANDIDATES, Need, PoolOffer, RankInput, Ranked, Ranking,
