@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, error, info, info_span, warn};
 
-use crate::cloud::Cloud;
+use crate::cloud::{Cloud, Limits};
 use crate::cluster::{self, Cluster, Store, StoreOptions, WatchOptions};
 use crate::config::Config;
 use crate::extender::{Barrier, BarrierOptions, Extender};
@@ -284,20 +284,29 @@ async fn provisioner(
     let system =
         system.get("kube-system").await.context("read the namespace kube-system, whose UID marks our resources")?;
     let cluster_uid = system.metadata.uid.context("the namespace kube-system has no UID")?;
+    let ec2_options = options.clone();
     let ec2 = muster_ec2::Client::connect(options).await.context("connect to EC2")?;
     let provisioner = Provisioner::new(
         client.clone(),
         cluster.clone(),
-        Cloud::new(ec2, metrics.cloud.clone(), cluster_uid.clone()),
+        Cloud::new(
+            ec2,
+            metrics.cloud.clone(),
+            Limits::new(&config.ec2.limits, &config.clock, metrics.cloud.clone()),
+            cluster_uid.clone(),
+        ),
         config.clock.clone(),
         ProvisionerOptions {
             cluster_uid,
             access: config.access.clone(),
             prices: config.prices.clone(),
             back_off: config.back_off,
+            levels: config.levels.clone(),
+            interruptions: config.ec2.interruption_queue.clone().map(|queue| (ec2_options, queue)),
         },
         Arc::clone(pools),
         Arc::clone(wake),
+        metrics.provisioner.clone(),
         leader.clone(),
     );
     let cancel = tasks.cancel.clone();

@@ -9,3 +9,4 @@ mod demo;
 mod existing_nodes;
 mod fits;
 mod support;
+mod ways;

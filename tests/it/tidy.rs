@@ -32,7 +32,7 @@ const ALLOWED: [Allowed; 5] = [
     Allowed {
         package: "muster-core",
         why: "core is pure: no runtime, no client, no clock, no log",
-        normal: &["croner", "indexmap", "jiff", "rustc-hash", "serde", "sha2", "smallvec", "thiserror"],
+        normal: &["croner", "indexmap", "jiff", "rustc-hash", "serde", "sha2", "smallvec", "thiserror", "toml"],
         dev: &["good_lp", "insta", "proptest", "rand", "rand_chacha", "serde_json"],
     },
     Allowed {
@@ -54,10 +54,11 @@ const ALLOWED: [Allowed; 5] = [
             "base64",
             "jiff",
             "muster-core",
+            "serde_json",
             "thiserror",
             "tokio",
         ],
-        dev: &["muster-ec2-sim", "serde_json"],
+        dev: &["muster-ec2-sim"],
     },
     Allowed {
         package: "muster-ec2-sim",

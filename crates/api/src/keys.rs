@@ -58,6 +58,8 @@ pub const BOOKING: &str = "muster.dev/booking";
 pub const CAPACITY_TYPE: &str = "muster.dev/capacity-type";
 /// Node label: placement group id or name.
 pub const PLACEMENT_GROUP_ID: &str = "muster.dev/placement-group-id";
+/// Node label: capacity reservation.
+pub const CAPACITY_RESERVATION_ID: &str = "muster.dev/capacity-reservation-id";
 /// Requirement and node label: instance family, `p5`.
 pub const INSTANCE_FAMILY: &str = "muster.dev/instance-family";
 /// Requirement and node label: instance size, `48xlarge`.
@@ -71,6 +73,8 @@ pub const INSTANCE_GPU_COUNT: &str = "muster.dev/instance-gpu-count";
 pub const GANG_PENDING: &str = "muster.dev/gang-pending";
 /// Taint while a node drains.
 pub const DISRUPTED: &str = "muster.dev/disrupted";
+/// NodePool annotation: names the set of orphaned instances that a person has released for termination.
+pub const CONFIRM_ORPHANS: &str = "muster.dev/confirm-orphans";
 /// Finalizer on NodeBatch: deletion waits for the clean-up in EC2.
 pub const TERMINATION: &str = "muster.dev/termination";
 

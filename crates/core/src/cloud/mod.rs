@@ -6,18 +6,23 @@
 //! user guide unless the text says otherwise.
 
 mod backoff;
+mod blame;
 mod bootstrap;
 mod bottlerocket;
+mod collect;
 mod error;
 mod hash;
 mod ice;
 mod image;
+mod join;
 mod judge;
 mod kubelet;
 mod launch;
 mod located;
 mod machine;
+mod money;
 mod network;
+mod notice;
 mod price;
 mod rank;
 mod refusals;
@@ -26,10 +31,13 @@ mod tags;
 mod template;
 
 pub use backoff::pause;
+pub use blame::Blame;
 pub use bootstrap::{Bootstrap, ClusterAccess, USER_DATA_LIMIT, UserDataError, user_data, user_data_al2023};
+pub use collect::{Account, Collection, Findings, KnownBatch, KnownInstance, KnownNode, collect, next_round};
 pub use error::{CallError, ErrorClass, Next, classify};
 pub use ice::{ICE_AGAIN_SECONDS, ICE_FIRST_SECONDS, IceMemory, Pool};
 pub use image::{Alias, AliasError, Family, ImageKind, Variant, kubernetes_version};
+pub use join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements};
 pub use judge::{Confirm, Verdict, Why, judge};
 pub use kubelet::Kubelet;
 pub use launch::{
@@ -38,7 +46,9 @@ pub use launch::{
 };
 pub use located::{Located, located};
 pub use machine::{AMD_GPU, EFA, Gpu, InstanceTypeInfo, NEURON, NVIDIA_GPU, NetworkCard, UsageClass};
+pub use money::{StrandedCause, cost, cost_between, dollars, micros, strands};
 pub use network::{Efa, InterfaceKind, NetworkInterface, Purpose, addresses_per_node, efa_count, efa_layout};
+pub use notice::{Leads, Notice, NoticeKind, Reaction, Subject, reaction};
 pub use price::{Change, Override, PRICES_AS_OF, PriceBook, micro_dollars, on_demand_price};
 pub use rank::{
     Candidate, Exclusion, GroupPolicy, LeftOut, MAX_CANDIDATES, Need, PoolOffer, RankInput, Ranked, Ranking, Rung,
