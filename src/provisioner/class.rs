@@ -67,7 +67,8 @@ pub(super) fn blame(
     Some(problem)
 }
 
-fn fault(context: &Context, class: &EC2NodeClass) -> Option<Problem> {
+/// What EC2 refused a launch of this class for, as long as that is believed.
+pub(super) fn fault(context: &Context, class: &EC2NodeClass) -> Option<Problem> {
     let faults = context.faults.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let fault = faults.get(&class.name_any())?;
     (fault.generation == class.metadata.generation && context.clock.now() < fault.until).then(|| fault.problem.clone())

@@ -199,7 +199,6 @@ fn back_off(status: &mut NodeBatchStatus, now: Timestamp, first: SignedDuration,
         .attempts
         .iter()
         .rev()
-        .filter(|attempt| attempt.number > status.round_from)
         .take(3)
         .filter_map(|attempt| {
             Some(format!("{} in {}: {}", attempt.instance_type, attempt.zone, attempt.code.as_deref()?))

@@ -70,6 +70,20 @@ fn problem(context: &Context, state: &State, pool: &NodePool) -> Option<(&'stati
         let why = conditions.iter().find(|c| c.type_ == "Ready").map_or("not looked at yet", |c| c.message.as_str());
         return Some(("NodeClassNotReady", format!("EC2NodeClass {}: {why}", reference.name)));
     }
+    // Known before the class's own status shows it.
+    if let Some(fault) = class::fault(context, class) {
+        return Some(("NodeClassNotReady", format!("EC2NodeClass {}: {}", reference.name, fault.message)));
+    }
+    if rules::markets(pool) == [CapacityType::Reserved] && class.spec.capacity_reservation_selector_terms.is_empty() {
+        return Some((
+            "RequirementInvalid",
+            format!(
+                "spec.template.spec.requirements: only reserved capacity is allowed, and EC2NodeClass {} chooses none; \
+                 set its capacityReservationSelectorTerms, or allow on-demand",
+                reference.name
+            ),
+        ));
+    }
     if let Some(blocked) = blocked(state, pool) {
         return Some((
             "JoinBlocked",

@@ -157,6 +157,19 @@ async fn gangs_fill_reservations_inside_and_outside_a_group_before_they_buy_on_d
     no_errors(&stack);
 }
 
+/// Waits until spot prices have been read, and what is read after them.
+async fn spot_prices_are_known(stack: &Stack) {
+    eventually(DEADLINE, "spot prices to be read", || async move {
+        let seen: Vec<Value> = stack.sim("/_sim/journal?from=0").await.map_err(|error| error.to_string())?;
+        let prices = seen.iter().position(|entry| entry["operation"] == "DescribeSpotPriceHistory");
+        let after = prices
+            .and_then(|at| seen.iter().skip(at).find(|entry| entry["operation"] == "DescribeInstanceTypeOfferings"));
+        Ok::<_, String>(after.map(|_| ()))
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+}
+
 async fn no_instance_is_left(stack: &Stack) {
     let batches = &Api::<NodeBatch>::all(stack.admin().unwrap());
     eventually(DEADLINE, "no batch and no instance to be left", || async move {
@@ -178,6 +191,7 @@ async fn the_ladder_is_climbed_down_to_spot_and_every_step_is_told() {
         "placement": {"placementGroup": "preferred", "capacityTypeOrder": ["on-demand", "spot"]},
     });
     let Some(stack) = stack_with(&scenario, &json!({}), &pool).await else { return };
+    spot_prices_are_known(&stack).await;
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
 
     all_run(&stack, "ml", "train", 8).await;
@@ -328,6 +342,10 @@ async fn a_mistake_in_a_class_is_a_condition_and_an_event_that_name_the_field_an
     crate::support::says(&stack, "ml", "train", "no NodePool is ready to buy nodes").await;
     assert!(launches(&journal(&stack, 0).await).is_empty());
 
+    for name in ["subnets", "groups", "image", "alias", "kubelet", "data", "cr"] {
+        node_pools.delete(name, &DeleteParams::default()).await.unwrap();
+        classes.delete(name, &DeleteParams::default()).await.unwrap();
+    }
     // Mended, it is used without a restart.
     let groups = json!({"spec": {"securityGroupSelectorTerms": [{"id": "sg-00000000000000001"}]}});
     classes.patch("efa", &PatchParams::default(), &Patch::Merge(&groups)).await.unwrap();
