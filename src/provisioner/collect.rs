@@ -128,12 +128,7 @@ fn known(batch: &NodeBatch) -> KnownBatch {
         name: batch.name_any(),
         uid: batch.uid().unwrap_or_default(),
         in_flight: open.map(|open| open.number),
-        instances: status
-            .instances
-            .iter()
-            .map(listed(false))
-            .chain(status.replaced.iter().map(listed(true)))
-            .collect(),
+        instances: status.instances.iter().map(listed(false)).chain(status.replaced.iter().map(listed(true))).collect(),
         group: status.placement_group.clone(),
         templates: status.launch_templates.iter().cloned().collect(),
         ending: !matches!(status.phase.as_str(), "Launched" | "Joining" | "Replacing" | "Ready" | "InUse" | "Idle"),
@@ -151,8 +146,9 @@ fn nodes(state: &State) -> Vec<KnownNode> {
 
 /// Whether a person has confirmed exactly this set, on any NodePool.
 fn confirmed(state: &State, digest: &str) -> bool {
-    let annotation =
-        |pool: &muster_api::crd::NodePool| pool.annotations().get(keys::CONFIRM_ORPHANS).is_some_and(|said| said == digest);
+    let annotation = |pool: &muster_api::crd::NodePool| {
+        pool.annotations().get(keys::CONFIRM_ORPHANS).is_some_and(|said| said == digest)
+    };
     state.pools.values().any(|pool| annotation(pool))
 }
 
@@ -201,7 +197,8 @@ async fn act(context: &Context, findings: Findings) -> anyhow::Result<()> {
             .filter(|id| !live.contains(id))
             .map(|id| {
                 let message = "its instance is gone from EC2".to_owned();
-                let loss = BatchLoss { cause: "missing".to_owned(), message, noticed: now, act_at: now, deadline: None };
+                let loss =
+                    BatchLoss { cause: "missing".to_owned(), message, noticed: now, act_at: now, deadline: None };
                 (id.to_string(), loss)
             })
             .collect();

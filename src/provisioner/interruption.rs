@@ -123,13 +123,8 @@ async fn notify(context: &Context, notice: &Notice) -> anyhow::Result<bool> {
                 context.events.publish(&*batch, &event).await;
             }
             Reaction::Lose { act_at, deadline } => {
-                let loss = BatchLoss {
-                    cause: notice.kind.as_str().to_owned(),
-                    message: said,
-                    noticed: now,
-                    act_at,
-                    deadline,
-                };
+                let loss =
+                    BatchLoss { cause: notice.kind.as_str().to_owned(), message: said, noticed: now, act_at, deadline };
                 let losses = ids.iter().map(|id| (id.to_string(), loss.clone())).collect();
                 news |= losses::mark(context, &batch.name_any(), &losses, notice.kind.reason()).await?;
             }
@@ -163,7 +158,11 @@ fn concerned(state: &State, subject: &Subject) -> Vec<(Arc<NodeBatch>, BTreeSet<
                 let named = format!("\"{reservation}\"");
                 let into = status.attempts.iter().filter(|attempt| attempt.outcome == "Won");
                 let into = into.filter_map(|attempt| attempt.parameters.as_deref());
-                if into.into_iter().any(|parameters| parameters.contains(&named)) { all().collect() } else { BTreeSet::new() }
+                if into.into_iter().any(|parameters| parameters.contains(&named)) {
+                    all().collect()
+                } else {
+                    BTreeSet::new()
+                }
             }
         };
         if !ids.is_empty() {

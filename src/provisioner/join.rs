@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use muster_api::crd::NodeBatchStatus;
+use muster_api::crd::{NodeBatchStatus, is_true, set_condition};
 use muster_api::{keys, pool as rules};
 use muster_core::cloud::{
     Efa, Instance, InstanceState, JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, Purpose, describe_failures,
@@ -21,6 +21,7 @@ use tracing::{debug, warn};
 use super::batch::{Next, later, owner_gone};
 use super::store::Held;
 use super::{Context, launch, pool, repair};
+use crate::clock::now_real;
 use crate::cluster::State;
 use crate::step::{Step, step};
 
@@ -110,8 +111,11 @@ fn joiners(
         .and_then(|name| state.pools.get(name))
         .and_then(|pool| rules::taints(pool).ok())
         .unwrap_or_default();
-    let launches: BTreeMap<u32, jiff::Timestamp> =
-        status.attempts.iter().filter_map(|attempt| Some((attempt.number, attempt.ended.or(attempt.started)?))).collect();
+    let launches: BTreeMap<u32, jiff::Timestamp> = status
+        .attempts
+        .iter()
+        .filter_map(|attempt| Some((attempt.number, attempt.ended.or(attempt.started)?)))
+        .collect();
     let mut missing: BTreeMap<String, u32> = BTreeMap::new();
     let mut joiners = Vec::new();
     for instance in &mut status.instances {
@@ -137,8 +141,7 @@ fn joiners(
             }
         } else {
             *missing.entry("nodes".to_owned()).or_default() += 1;
-            let running =
-                in_ec2.map_or(instance.state != "Launched", |seen| seen.state == InstanceState::Running);
+            let running = in_ec2.map_or(instance.state != "Launched", |seen| seen.state == InstanceState::Running);
             if running { JoinStage::Running } else { JoinStage::Pending }
         };
         joiners.push(Joiner { id: InstanceId::from(instance.id.as_str()), launched, stage });
@@ -186,7 +189,13 @@ async fn judge(
     let cost = repair::cost_since_launch(status, now);
     let said = format!("{why}; {} instances cost ${cost} for nothing", status.instances.len());
     let dead = failed.values().any(|cause| matches!(cause, JoinCause::Died(_)));
-    let reason = if lacking.is_some() { "DevicesMissing" } else if dead { "InstancesLost" } else { "JoinTimeout" };
+    let reason = if lacking.is_some() {
+        "DevicesMissing"
+    } else if dead {
+        "InstancesLost"
+    } else {
+        "JoinTimeout"
+    };
     let mut message = said.clone();
     if let Some(resource) = &lacking {
         let intolerant = repair::intolerant_daemon_sets(context, state, status).await;
@@ -267,6 +276,9 @@ pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -
         Judged::Wait(until) => until,
         Judged::Ready => {
             "Ready".clone_into(&mut status.phase);
+            if is_true(&status.conditions, "Interrupted") {
+                set_condition(&mut status.conditions, "Interrupted", false, "Repaired", "", now_real());
+            }
             let booked = held.object.spec.gang_ref.is_none();
             status.deadline = booked.then(|| later(now, BOOKED_SECONDS));
             status.message = Some("all nodes ready; waiting for the gang".to_owned());

@@ -95,7 +95,10 @@ mod tests {
         assert!(note(&mut status, &loss("maintenance", later), now).is_empty());
         assert_eq!(note(&mut status, &loss("spot", now), now).len(), 1);
         assert_eq!(status.instances[0].state, "Lost");
-        assert!(note(&mut status, &loss("terminated", now), now).is_empty(), "duplicates and reordering change nothing");
+        assert!(
+            note(&mut status, &loss("terminated", now), now).is_empty(),
+            "duplicates and reordering change nothing"
+        );
         assert_eq!(status.instances[1], instance("i-2"));
     }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use muster_api::crd::{EC2NodeClass, JoinBlocked, NodePool, NodePoolStatus, PlacementGroupPolicy, is_true, set_condition};
+use muster_api::crd::{
+    EC2NodeClass, JoinBlocked, NodePool, NodePoolStatus, PlacementGroupPolicy, is_true, set_condition,
+};
 use muster_api::{keys, pool as rules};
 use muster_core::cloud::{InstanceTypeInfo, PoolOffer, Purpose, Subnet, efa_layout, replacements};
 use muster_core::cycle::{PoolView, TypeView};
@@ -99,7 +101,8 @@ fn problem(context: &Context, state: &State, pool: &NodePool) -> Option<(&'stati
 fn blocked<'a>(state: &State, pool: &'a NodePool) -> Option<&'a JoinBlocked> {
     let blocked = pool.status.as_ref()?.join_blocked.as_ref()?;
     let class = class_of(state, pool).and_then(|class| class.metadata.generation).unwrap_or_default();
-    let same = blocked.pool_generation == pool.metadata.generation.unwrap_or_default() && blocked.class_generation == class;
+    let same =
+        blocked.pool_generation == pool.metadata.generation.unwrap_or_default() && blocked.class_generation == class;
     same.then_some(blocked)
 }
 

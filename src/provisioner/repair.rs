@@ -50,6 +50,21 @@ pub(super) fn lost(status: &NodeBatchStatus, now: Timestamp) -> Vec<&BatchInstan
     status.instances.iter().filter(|instance| instance.loss.as_ref().is_some_and(due)).collect()
 }
 
+/// A Node that vanished is a lost node, whoever deleted it: its machine ended, or somebody wants it gone. Whether any did.
+pub(super) fn notice_absent(status: &mut NodeBatchStatus, state: &State, now: Timestamp) -> bool {
+    let mut any = false;
+    for instance in status.instances.iter_mut().filter(|instance| instance.loss.is_none()) {
+        if instance.node.as_deref().is_some_and(|node| !state.snapshot.nodes.contains_key(node)) {
+            "Lost".clone_into(&mut instance.state);
+            let message = "its Node is gone".to_owned();
+            instance.loss =
+                Some(BatchLoss { cause: "missing".to_owned(), message, noticed: now, act_at: now, deadline: None });
+            any = true;
+        }
+    }
+    any
+}
+
 /// A batch in use, or ready for its gang, has lost nodes. An elastic gang that keeps its minimum goes on without them:
 /// the batch shrinks. Else they are replaced at once, while the gang loop stops the gang.
 pub(super) async fn lost_in_use(context: &Context, held: &mut Held, state: &State) -> anyhow::Result<Next> {
@@ -80,12 +95,7 @@ fn survives(held: &Held, state: &State, status: &NodeBatchStatus, gone: &BTreeSe
 }
 
 /// The recorded count goes down before any instance does.
-async fn shrink(
-    context: &Context,
-    held: &mut Held,
-    state: &State,
-    gone: &BTreeSet<String>,
-) -> anyhow::Result<Next> {
+async fn shrink(context: &Context, held: &mut Held, state: &State, gone: &BTreeSet<String>) -> anyhow::Result<Next> {
     let mut status = held.status();
     for instance in status.instances.iter().filter(|instance| gone.contains(&instance.id)) {
         if let Some(node) = instance.node.as_deref() {
@@ -112,7 +122,9 @@ async fn repair(context: &Context, held: &mut Held, state: &State) -> anyhow::Re
     let now = context.clock.now();
     let causes: BTreeMap<String, String> = lost(&status, now)
         .into_iter()
-        .map(|instance| (instance.id.clone(), instance.loss.as_ref().map_or_else(String::new, |loss| loss.message.clone())))
+        .map(|instance| {
+            (instance.id.clone(), instance.loss.as_ref().map_or_else(String::new, |loss| loss.message.clone()))
+        })
         .collect();
     let mut told: BTreeMap<&str, usize> = BTreeMap::new();
     for text in causes.values() {
@@ -241,7 +253,8 @@ pub(super) async fn replacing(context: &Context, held: &mut Held, state: &State)
     if u32::try_from(found.len()) == Ok(parameters.count) {
         return won(context, held, status, found).await;
     }
-    let said = why.as_ref().map_or_else(|| "no answer".to_owned(), |why| why.code.clone().unwrap_or(why.message.clone()));
+    let said =
+        why.as_ref().map_or_else(|| "no answer".to_owned(), |why| why.code.clone().unwrap_or(why.message.clone()));
     if !found.is_empty() {
         status.instances.extend(fresh(&found, status.attempt));
         held.object.status = Some(status);
@@ -295,16 +308,12 @@ async fn won(
 }
 
 /// The replacement is lost: all n go.
-async fn lost_again(
-    context: &Context,
-    held: &mut Held,
-    code: Option<String>,
-    why: &str,
-) -> anyhow::Result<Next> {
+async fn lost_again(context: &Context, held: &mut Held, code: Option<String>, why: &str) -> anyhow::Result<Next> {
     let mut status = held.status();
     let now = context.clock.now();
     let cost = cost_since_launch(&status, now);
-    let message = format!("no replacement ({why}); {} instances cost ${cost} since their launch", status.instances.len());
+    let message =
+        format!("no replacement ({why}); {} instances cost ${cost} since their launch", status.instances.len());
     close_attempt(&mut status, "Lost", code, Some(message), now);
     status.message = Some(format!("no replacement ({why}): all {} nodes go once their pods have left", status.count));
     held.write(context, status).await?;
@@ -351,8 +360,7 @@ async fn terminate_replaced(
     status: &NodeBatchStatus,
     now: Timestamp,
 ) -> anyhow::Result<BTreeSet<String>> {
-    let ids: Vec<InstanceId> =
-        status.replaced.iter().map(|instance| InstanceId::from(instance.id.as_str())).collect();
+    let ids: Vec<InstanceId> = status.replaced.iter().map(|instance| InstanceId::from(instance.id.as_str())).collect();
     let seen = context.cloud.instances(&ids).await?;
     let there: BTreeMap<&str, InstanceState> =
         seen.iter().map(|instance| (instance.id.as_str(), instance.state)).collect();
@@ -375,11 +383,12 @@ async fn terminate_replaced(
         left.insert(instance.id.clone());
         let live = there.get(instance.id.as_str()).is_some_and(|state| *state != InstanceState::ShuttingDown);
         let node = instance.node.as_deref();
-        let busy = node.is_some_and(|node| {
-            state.snapshot.pods.values().any(|pod| {
-                pod.holds_room() && !pod.daemon && pod.node.as_ref().is_some_and(|on| on.as_str() == node)
-            })
-        });
+        let busy =
+            node.is_some_and(|node| {
+                state.snapshot.pods.values().any(|pod| {
+                    pod.holds_room() && !pod.daemon && pod.node.as_ref().is_some_and(|on| on.as_str() == node)
+                })
+            });
         let over = instance.loss.as_ref().is_some_and(|loss| loss.deadline.is_some_and(|deadline| deadline <= now));
         if live && (!busy || over) {
             due.push(InstanceId::from(instance.id.as_str()));
@@ -437,11 +446,7 @@ pub(super) async fn taint(
 }
 
 /// DaemonSets that would run on the batch's nodes and do not tolerate our taint, at most five names.
-pub(super) async fn intolerant_daemon_sets(
-    context: &Context,
-    state: &State,
-    status: &NodeBatchStatus,
-) -> Vec<String> {
+pub(super) async fn intolerant_daemon_sets(context: &Context, state: &State, status: &NodeBatchStatus) -> Vec<String> {
     let sets: Api<DaemonSet> = Api::all(context.client.clone());
     let all = match sets.list(&ListParams::default()).await {
         Ok(all) => all.items,
@@ -457,9 +462,9 @@ pub(super) async fn intolerant_daemon_sets(
             let pod = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
             let selects = pod.and_then(|pod| pod.node_selector.as_ref()).is_none_or(|selector| {
                 node.is_some_and(|entry| {
-                    selector.iter().all(|(key, value)| {
-                        entry.node.labels.get(key.as_str()).is_some_and(|has| **has == **value)
-                    })
+                    selector
+                        .iter()
+                        .all(|(key, value)| entry.node.labels.get(key.as_str()).is_some_and(|has| **has == **value))
                 })
             });
             let tolerations = pod.and_then(|pod| pod.tolerations.as_deref()).unwrap_or_default();

@@ -63,8 +63,8 @@ pub fn read_message(body: &str) -> Result<Message, MessageError> {
         "EC2 Instance Rebalance Recommendation" => notice(NoticeKind::Rebalance, instance("rebalance")?, None),
         "EC2 Instance State-change Notification" => {
             let subject = instance("state change")?;
-            let state = text(&detail["state"])
-                .ok_or(MessageError::Field { kind: "state change", field: "detail.state" })?;
+            let state =
+                text(&detail["state"]).ok_or(MessageError::Field { kind: "state change", field: "detail.state" })?;
             match InstanceState::parse(&state) {
                 InstanceState::ShuttingDown
                 | InstanceState::Terminated
@@ -177,7 +177,10 @@ mod tests {
         let body = r#"{"detail_type":"Capacity Block Expiration Warning","source":"aws.ec2",
             "detail":{"capacity-reservation-id":"cr-1","end-date":"2026-11-22T11:30:00Z"}}"#;
         let notice = notice(read_message(body));
-        assert_eq!((notice.kind, notice.subject), (NoticeKind::BlockExpiration, Subject::Reservation("cr-1".to_owned())));
+        assert_eq!(
+            (notice.kind, notice.subject),
+            (NoticeKind::BlockExpiration, Subject::Reservation("cr-1".to_owned()))
+        );
         assert_eq!(notice.at.unwrap().to_string(), "2026-11-22T11:30:00Z");
     }
 

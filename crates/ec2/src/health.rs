@@ -65,7 +65,9 @@ fn health(status: &aws_sdk_ec2::types::InstanceStatus) -> InstanceHealth {
         .events()
         .iter()
         // EC2 keeps what is over for a week, marked in its description.
-        .filter(|event| !event.description().is_some_and(|text| text.starts_with("[Completed]") || text.starts_with("[Canceled]")))
+        .filter(|event| {
+            !event.description().is_some_and(|text| text.starts_with("[Completed]") || text.starts_with("[Canceled]"))
+        })
         .filter_map(|event| event.not_before())
         .filter_map(|at| Timestamp::from_second(at.secs()).ok())
         .min();

@@ -163,7 +163,8 @@ pub fn collect(input: &Collection<'_>) -> Findings {
         }
         findings.live += 1;
         let attempt = instance.tags.get(TAG_ATTEMPT).and_then(|number| number.parse::<u32>().ok());
-        let in_flight = by_uid.get(uid.as_str()).is_some_and(|batch| batch.in_flight.is_some() && batch.in_flight == attempt);
+        let in_flight =
+            by_uid.get(uid.as_str()).is_some_and(|batch| batch.in_flight.is_some() && batch.in_flight == attempt);
         if !listed.contains(&instance.id) && !in_flight && old(instance.launch_time) {
             findings.instances.insert(instance.id.clone());
         }

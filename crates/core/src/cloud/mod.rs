@@ -27,10 +27,8 @@ pub use bootstrap::{Bootstrap, ClusterAccess, USER_DATA_LIMIT, UserDataError, us
 pub use collect::{Account, Collection, Findings, KnownBatch, KnownInstance, KnownNode, collect, next_round};
 pub use error::{CallError, ErrorClass, Next, classify};
 pub use ice::{ICE_AGAIN_SECONDS, ICE_FIRST_SECONDS, IceMemory, Pool};
+pub use join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements};
 pub use judge::{Confirm, Verdict, Why, judge};
-pub use join::{
-    JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements,
-};
 pub use launch::{
     CapacityType, FleetError, LaunchAnswer, LaunchParameters, LaunchedInstance, placement_group_name, token,
 };

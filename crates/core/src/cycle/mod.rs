@@ -3,6 +3,7 @@
 //! **Architecture invariant**: this is the only place that decides about gangs. The shell executes the actions and
 //! has no choices left; an action that no longer fits the newest snapshot is dropped there, never patched up.
 
+mod loss;
 mod offers;
 mod placed;
 mod request;
@@ -10,7 +11,7 @@ mod stock;
 mod waiting;
 mod working;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -40,6 +41,8 @@ pub struct Settings {
     pub ready_grace: SignedDuration,
     /// First pause before another round is bought after one did not hold the gang; doubles with every round.
     pub round_pause: SignedDuration,
+    /// A gang that was stopped keeps its nodes this long for its pods to come back.
+    pub restart_hold: SignedDuration,
     /// Key of the taint on nodes bought for a gang until it uses them.
     pub pending_taint: &'static str,
     /// What is best.
@@ -57,6 +60,7 @@ impl Settings {
             rehint: SignedDuration::from_secs(10),
             ready_grace: SignedDuration::from_secs(60),
             round_pause: SignedDuration::from_secs(30),
+            restart_hold: SignedDuration::from_secs(300),
             // Members beyond the minimum take whatever room there is: of members that fill a node each, none would ever
             // stand inside the hosts chosen for the minimum.
             policy: Policy { elastic: Elastic::Spread, ..Policy::default() },
@@ -75,6 +79,8 @@ pub struct World<'a> {
     pub pools: &'a [PoolView],
     /// NodeBatches by name.
     pub batches: &'a BTreeMap<Arc<str>, BatchView>,
+    /// Nodes that are lost, although they may still run for a moment.
+    pub lost: &'a BTreeSet<NodeName>,
     /// UID of each booked ProvisioningRequest by namespace and name.
     pub bookings: &'a BTreeMap<ObjectKey, Arc<str>>,
     /// Timers.
@@ -129,6 +135,8 @@ pub enum Action {
     },
     /// Hint and ungate one member.
     Release(Box<Release>),
+    /// Stop one member of a gang that lost another, or its node.
+    Stop(Box<Stop>),
     /// Drop our gate from a pod of no gang.
     Ungate {
         /// The pod.
@@ -189,6 +197,17 @@ pub struct Release {
     pub node: NodeName,
     /// Values of the taint `muster.dev/gang-pending` the pod has to tolerate.
     pub tolerate: Vec<Arc<str>>,
+}
+
+/// The end of one member, which must not count against its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// The pod as it was seen.
+    pub pod: Arc<Pod>,
+    /// For the pod's condition.
+    pub why: String,
+    /// Its node is gone: nobody would see to a graceful end.
+    pub at_once: bool,
 }
 
 /// Actions, and when to look again if nothing happens.
@@ -252,7 +271,7 @@ fn withdraw(gang: &Gang, next: &mut Gang) {
 }
 
 fn distinct_nodes(places: &[GangPlace]) -> usize {
-    places.iter().map(|place| &place.node).collect::<std::collections::BTreeSet<_>>().len()
+    places.iter().map(|place| &place.node).collect::<BTreeSet<_>>().len()
 }
 
 /// Domains used per level for people: `1 zone, 2 layer-3, 8 host`. It is a column beside others, so names are short.

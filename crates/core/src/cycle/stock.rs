@@ -152,7 +152,7 @@ impl Working<'_> {
 
     /// A node as the gang may use it: what is promised to others counts as used. `None` if it is theirs alone.
     pub(super) fn host(&self, node: &NodeName, own: &[ObjectKey]) -> Option<Host> {
-        let entry = self.snapshot.nodes.get(node)?;
+        let entry = self.snapshot.nodes.get(node).filter(|_| !self.world.lost.contains(node))?;
         let promised = self.snapshot.promised_to_others(node, own)?;
         let usage = if promised.is_empty() {
             Arc::clone(&entry.usage)

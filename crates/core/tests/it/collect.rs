@@ -58,7 +58,12 @@ fn group(name: &str, batch: &str) -> PlacementGroup {
 }
 
 fn template(name: &str, batch: &str) -> LaunchTemplate {
-    LaunchTemplate { id: format!("lt-{name}"), name: name.to_owned(), latest_version: 1, tags: tags("c", Some(batch), 1) }
+    LaunchTemplate {
+        id: format!("lt-{name}"),
+        name: name.to_owned(),
+        latest_version: 1,
+        tags: tags("c", Some(batch), 1),
+    }
 }
 
 fn batch(uid: &str, instances: &[&str]) -> KnownBatch {
@@ -179,7 +184,8 @@ fn more_than_five_and_a_tenth_of_all_at_once_hold_the_brake() {
 
 #[test]
 fn only_what_both_looks_found_is_acted_on() {
-    let first = look(&account(vec![running("i-1", "gone", 1), running("i-2", "gone", 1)]), &[batch("b", &["i-3"])], &[]);
+    let first =
+        look(&account(vec![running("i-1", "gone", 1), running("i-2", "gone", 1)]), &[batch("b", &["i-3"])], &[]);
     let second = look(&account(vec![running("i-1", "gone", 1)]), &[], &[]);
     let both = first.confirmed_by(&second);
     assert_eq!(both.instances, ids(&["i-1"]));

@@ -2,5 +2,7 @@
 
 mod buying;
 mod life;
+#[cfg(test)]
+mod loss;
 mod random;
 mod sim;
