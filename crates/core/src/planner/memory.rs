@@ -265,8 +265,7 @@ impl Remembered {
         if tree.hosts().len().saturating_mul(limit) > MOST_CELLS {
             return None;
         }
-        let known =
-            self.forests.iter().position(|(order, forest)| *order == placement && forest.limit() == limit);
+        let known = self.forests.iter().position(|(order, forest)| *order == placement && forest.limit() == limit);
         let (order, mut forest) = match known {
             Some(known) => self.forests.remove(known),
             None => {

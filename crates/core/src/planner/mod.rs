@@ -264,12 +264,7 @@ fn fixed_domain(
 }
 
 /// Slots of one host, whatever members are bound there.
-fn slots(
-    problem: &Problem,
-    index: &FxHashMap<NodeName, usize>,
-    shape: &Shape,
-    host: usize,
-) -> Result<u32, Misfit> {
+fn slots(problem: &Problem, index: &FxHashMap<NodeName, usize>, shape: &Shape, host: usize) -> Result<u32, Misfit> {
     let entry = &problem.hosts[host];
     if index.get(&entry.node.name) == Some(&host) {
         fit::slots(shape, &entry.node, &entry.usage)

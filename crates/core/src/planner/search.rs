@@ -236,12 +236,7 @@ impl Search<'_> {
 
 /// How many members to place: field 3. `numbers` is ascending and not empty; `cost` is the least cost of a number, of
 /// which `mask` keeps field 2.
-pub(super) fn number<C: Cost>(
-    policy: &Policy,
-    mask: C,
-    numbers: &[usize],
-    mut cost: impl FnMut(usize) -> C,
-) -> usize {
+pub(super) fn number<C: Cost>(policy: &Policy, mask: C, numbers: &[usize], mut cost: impl FnMut(usize) -> C) -> usize {
     let (least, most) = (numbers[0], numbers[numbers.len() - 1]);
     match (policy.elastic, policy.placement) {
         (Elastic::Spread, Placement::Locality | Placement::Packing) => most,
