@@ -2,6 +2,7 @@
 
 mod build;
 mod change;
+mod memory;
 mod oracle;
 mod pair;
 mod random;

@@ -254,7 +254,7 @@ fn features(problem: &Problem, policy: &Policy, expected: &Answer, plan: &Plan) 
 }
 
 /// At most 8 hosts, 4 slots, 12 members, 5 levels; irregular trees with missing labels.
-fn draw(rng: &mut ChaCha8Rng) -> (Problem, Policy) {
+pub(super) fn draw(rng: &mut ChaCha8Rng) -> (Problem, Policy) {
     let names: &[&str] = [
         &[][..],
         &["zone"],
