@@ -1,7 +1,9 @@
-//! The planner: against exhaustive enumeration, and by scenario.
+//! The planner: against exhaustive enumeration, against integer programs, and by scenario.
 
 mod build;
 mod change;
+mod linear;
+mod mip;
 mod oracle;
 mod pair;
 mod random;
