@@ -4,6 +4,7 @@ mod build;
 mod change;
 mod linear;
 mod mip;
+mod mutants;
 mod oracle;
 mod pair;
 mod random;
