@@ -2,8 +2,8 @@
 
 mod build;
 mod change;
-mod memory;
 mod linear;
+mod memory;
 mod mip;
 mod mutants;
 mod oracle;
