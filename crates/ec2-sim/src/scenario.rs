@@ -65,6 +65,8 @@ pub struct Scenario {
     pub quotas: BTreeMap<String, u32>,
     /// The IAM policy that calls are held against; absent: everything is allowed.
     pub policy: Option<Policy>,
+    /// What words of the policy stand for, such as `CLUSTER` and `UID`; `REGION` and `ACCOUNT` are known.
+    pub policy_values: BTreeMap<String, String>,
     /// Whether the journal keeps the bodies of requests and answers.
     pub record_bodies: bool,
     /// What AWS does not document.
@@ -321,6 +323,7 @@ impl Default for Scenario {
             instance_profiles: vec![],
             quotas: BTreeMap::new(),
             policy: None,
+            policy_values: BTreeMap::new(),
             record_bodies: false,
             choices: Choices::default(),
             faults: vec![],
@@ -440,6 +443,15 @@ impl Scenario {
             Market::OnDemand | Market::CapacityBlock | Market::InterruptibleReservation => on_demand,
             Market::Spot => on_demand.saturating_mul(u64::from(self.spot_price_percent)) / 100,
         }
+    }
+
+    /// What the words of the policy stand for.
+    pub(crate) fn policy_values(&self) -> BTreeMap<String, String> {
+        let known = [("REGION", &self.region), ("ACCOUNT", &self.account)];
+        let mut values: BTreeMap<String, String> =
+            known.into_iter().map(|(word, value)| (word.to_owned(), value.clone())).collect();
+        values.extend(self.policy_values.clone());
+        values
     }
 
     pub(crate) fn zone_id(&self, zone: &str) -> &str {

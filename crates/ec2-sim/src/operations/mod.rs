@@ -18,6 +18,8 @@ mod templates_data;
 mod topology;
 mod volumes;
 
+pub(crate) use self::filters::wild;
+
 use jiff::Timestamp;
 
 use serde_json::Value;
@@ -30,6 +32,7 @@ use crate::protocol::request::Service;
 use crate::protocol::xml::Xml;
 use crate::scenario::Market;
 use crate::state::World;
+use crate::state::templates::Template;
 
 /// One call as its operation sees it.
 #[derive(Debug)]
@@ -143,6 +146,18 @@ pub(crate) fn find(service: Service, operation: &str) -> Option<Handler> {
         Service::Eks => &[("DescribeCluster", identity::cluster)],
     };
     played.iter().find(|(name, _)| *name == operation).map(|(_, handler)| *handler)
+}
+
+/// The launch templates that a call names anywhere.
+pub(crate) fn sent_templates<'a>(world: &'a World, form: &Form) -> Vec<&'a Template> {
+    let named = |t: &&Template| {
+        form.parameters().iter().any(|(key, value)| match key.rsplit('.').next() {
+            Some("LaunchTemplateId") => *value == t.id,
+            Some("LaunchTemplateName") => *value == t.name,
+            _ => false,
+        })
+    };
+    world.templates.values().filter(named).collect()
 }
 
 /// What the faults of a call are matched against.
