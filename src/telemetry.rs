@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{LogConfig, LogFormat};
+use crate::provisioner::ProvisionerMetrics;
 
 /// Starts logging to standard error. A second call keeps the first subscriber: tests share a process.
 pub fn init(config: &LogConfig) {
@@ -82,6 +83,8 @@ pub struct Metrics {
     pub gangs: GangMetrics,
     /// EC2's.
     pub cloud: CloudMetrics,
+    /// The provisioner's.
+    pub provisioner: ProvisionerMetrics,
 }
 
 /// Latency and failures by verb.
@@ -150,7 +153,8 @@ impl Default for Metrics {
         registry.register("snapshot_version", "Version of the newest published snapshot", gangs.snapshot.clone());
         let cloud = CloudMetrics { calls: Family::default() };
         registry.register("ec2_calls", "Calls to EC2 by operation and outcome", cloud.calls.clone());
-        Self { registry, extender, gangs, cloud }
+        let provisioner = ProvisionerMetrics::new(&mut registry);
+        Self { registry, extender, gangs, cloud, provisioner }
     }
 }
 
