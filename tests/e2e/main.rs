@@ -8,4 +8,6 @@ mod crash;
 mod demo;
 mod existing_nodes;
 mod fits;
+mod kueue;
+mod repair;
 mod support;

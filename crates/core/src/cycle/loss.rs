@@ -10,7 +10,8 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 
 use super::working::Working;
-use super::{Action, GangEvent, Pass, Stop, request, waiting, withdraw};
+use super::{Action, GangEvent, Pass, Stop, waiting, withdraw};
+use crate::extender;
 use crate::gang::{Gang, GangPlace, Phase, Pod};
 use crate::names::NodeName;
 
@@ -40,13 +41,14 @@ impl Working<'_> {
         next: &mut Gang,
         pass: &mut Pass,
     ) -> Option<Option<GangEvent>> {
-        let (left, lost) = self.count_places(gang);
+        let (standing, lost) = self.standing(gang);
+        let left = standing.len();
         let unbound_yet = gang.phase == Some(Phase::Committing) && !members.iter().any(|pod| self.on_lost_node(pod));
         if lost == 0 || unbound_yet || !self.done(gang).is_empty() {
             return None;
         }
         let here: Vec<&Arc<Pod>> = members.iter().filter(|pod| pod.node.is_some()).collect();
-        if left >= gang.minimum.max(1) {
+        if extender::reaches_minimum(gang, &standing) {
             for pod in here.iter().filter(|pod| self.on_lost_node(pod)) {
                 pass.actions.push(self.stop(pod, "its node is lost"));
             }
@@ -93,14 +95,13 @@ impl Working<'_> {
     }
 
     /// Places whose pod stands, or is on its way to a node that stands; and places whose pod is lost.
-    fn count_places(&self, gang: &Gang) -> (u32, usize) {
+    fn standing<'g>(&self, gang: &'g Gang) -> (Vec<&'g GangPlace>, usize) {
         let stands = |place: &&GangPlace| {
             let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
             pod.is_some_and(|pod| pod.is_done() || pod.is_live() && !self.on_lost_node(pod))
         };
-        let held = gang.places.iter().filter(|place| place.uid.is_some()).count();
-        let left = gang.places.iter().filter(|place| place.uid.is_some()).filter(stands).count();
-        (request::count(left), held - left)
+        let (left, lost): (Vec<_>, Vec<_>) = gang.places.iter().filter(|place| place.uid.is_some()).partition(stands);
+        (left, lost.len())
     }
 
     fn on_lost_node(&self, pod: &Pod) -> bool {

@@ -3,10 +3,13 @@
 //! **Architecture invariant**: this is the only place that decides about gangs. The shell executes the actions and
 //! has no choices left; an action that no longer fits the newest snapshot is dropped there, never patched up.
 
+mod ledger;
 mod loss;
+mod notes;
 mod offers;
 mod placed;
 mod request;
+mod roles;
 mod stock;
 mod waiting;
 mod working;
@@ -21,10 +24,11 @@ use working::Working;
 use crate::gang::{Gang, GangPlace, Membership, Pod, Recognised};
 use crate::names::{NodeName, ObjectKey, PodUid};
 use crate::plan::{Elastic, LevelUse, Policy};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Promise, PromisedRoom, Snapshot};
 use crate::topology::Levels;
 
-pub use offers::{Offer, PoolView, TypeView, offers_for};
+pub use ledger::Ledger;
+pub use offers::{Offer, PoolView, TooSmall, TypeView, nodes_needed, offers_for};
 pub use request::{Pending, RequestError, Wanted, build_request};
 
 /// Timers and choices of the gang loop. Source of the defaults: `scheduling.md` 3.7.
@@ -160,6 +164,8 @@ pub struct StatusWrite {
     pub next: Gang,
     /// What to tell a person.
     pub event: Option<GangEvent>,
+    /// What else there is to tell.
+    pub also: Vec<GangEvent>,
 }
 
 /// An event on a gang.
@@ -234,12 +240,24 @@ pub fn batch_name(uid: &str, round: u32) -> String {
 /// snapshot before the next gang is looked at.
 #[must_use]
 pub fn pass(world: &World<'_>) -> Pass {
+    pass_with(world, &mut Ledger::default())
+}
+
+/// [`pass`] with what earlier passes found out about the nodes: the same answer, sooner.
+#[must_use]
+pub fn pass_with(world: &World<'_>, ledger: &mut Ledger) -> Pass {
     let mut pass = Pass::default();
     if !world.snapshot.synced {
         return pass;
     }
     // The working snapshot takes the promises of this pass; the published one stays as it is.
-    let mut working = Working { snapshot: world.snapshot.clone(), world };
+    let mut snapshot = world.snapshot.clone();
+    for node in world.lost {
+        // To nobody: nothing is planned there again.
+        let promise = Promise { gang: ObjectKey::new("", "lost"), room: PromisedRoom::WholeNode };
+        snapshot.promises.entry(node.clone()).or_default().push(promise);
+    }
+    let mut working = Working { snapshot, world, ledger, seen: false };
     let mut keys: Vec<(Option<Timestamp>, ObjectKey)> = world
         .snapshot
         .recognised
@@ -267,6 +285,7 @@ fn withdraw(gang: &Gang, next: &mut Gang) {
         next.epoch = gang.epoch.saturating_add(1);
     }
     next.minimum = 0;
+    next.minimums.clear();
     next.levels.clear();
 }
 

@@ -5,4 +5,5 @@ mod life;
 #[cfg(test)]
 mod loss;
 mod random;
+mod roles;
 mod sim;
