@@ -114,37 +114,44 @@ impl Working<'_> {
         std::iter::once(Arc::clone(&gang.uid)).chain(booking.cloned()).collect()
     }
 
-    pub(super) fn plan(&self, request: &GangRequest, gang: &Gang, pass: &mut Pass) -> (Plan, Report) {
-        let own = self.own_keys(&gang.key);
-        let problem = Problem {
-            levels: self.world.levels.clone(),
-            hosts: self
-                .snapshot
-                .nodes
-                .keys()
-                .filter_map(|node| self.host(node, &own))
-                .map(|host| self.with_fixed(host, request))
-                .collect(),
-            gang: request.clone(),
-        };
+    pub(super) fn plan(&mut self, request: &GangRequest, gang: &Gang, pass: &mut Pass) -> (Plan, Report) {
         pass.plans = pass.plans.saturating_add(1);
-        let (mut plan, report) =
-            planner::plan(&problem, &self.world.settings.policy, SearchBudget::default(), Seed::default());
-        let fatal: Vec<String> = if plan.places.is_empty() {
-            Vec::new()
-        } else {
-            check::check(&problem, &plan)
-                .into_iter()
-                .filter(|note| note.severity == check::Severity::Fatal)
-                .map(|note| note.to_string())
-                .collect()
-        };
+        if !self.seen {
+            self.ledger.see(&self.snapshot, self.world.levels);
+            self.seen = true;
+        }
+        let own = self.own_keys(&gang.key);
+        let hosts = self.own_hosts(request, &own);
+        let policy = &self.world.settings.policy;
+        let answer = self.ledger.plan(request, policy, hosts, judged);
+        let (plan, report, fatal) = answer.unwrap_or_else(|| {
+            let hosts = self.snapshot.nodes.keys().filter_map(|node| self.host(node, &own));
+            let problem = Problem {
+                levels: self.world.levels.clone(),
+                hosts: hosts.map(|host| self.with_fixed(host, request)).collect(),
+                gang: request.clone(),
+            };
+            let (plan, report) = planner::plan(&problem, policy, SearchBudget::default(), Seed::default());
+            judged(&problem, plan, report)
+        });
         if !fatal.is_empty() {
             // A plan with a fatal note is never executed; the gang waits, and the bug is reported.
             pass.refused_plans.push((gang.key.clone(), fatal));
-            plan.places.clear();
         }
         (plan, report)
+    }
+
+    /// Hosts that look otherwise to the gang than to one without promises of its own: what it was promised there is its
+    /// own, and members on their way to them count.
+    fn own_hosts(&self, request: &GangRequest, own: &[ObjectKey]) -> Vec<Host> {
+        let places = request.roles.iter().flat_map(|role| &role.places);
+        let coming = places.filter_map(|place| {
+            let pod = self.snapshot.pods.get(place.uid.as_ref()?)?;
+            place.bound.clone().filter(|_| pod.node.is_none())
+        });
+        let nodes: BTreeSet<NodeName> = self.ledger.held(own).into_iter().chain(coming).collect();
+        let hosts = nodes.iter().filter_map(|node| self.host(node, own));
+        hosts.map(|host| self.with_fixed(host, request)).collect()
     }
 
     /// Keys under which the gang holds promises: its own, and that of its booking.
@@ -209,6 +216,17 @@ impl Working<'_> {
             planner::plan(&problem, &self.world.settings.policy, SearchBudget::default(), Seed::default());
         report.refusal.is_none() && !plan.places.is_empty()
     }
+}
+
+/// A plan as the checker leaves it, and its fatal notes.
+fn judged(problem: &Problem, mut plan: Plan, report: Report) -> (Plan, Report, Vec<String>) {
+    let notes = if plan.places.is_empty() { Vec::new() } else { check::check(problem, &plan) };
+    let fatal = notes.into_iter().filter(|note| note.severity == check::Severity::Fatal);
+    let fatal: Vec<String> = fatal.map(|note| note.to_string()).collect();
+    if !fatal.is_empty() {
+        plan.places.clear();
+    }
+    (plan, report, fatal)
 }
 
 /// What each place that is still to be held asks for, by role and rank.

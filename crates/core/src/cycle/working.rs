@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::request::{RequestError, Wanted};
 use super::{
-    Action, BatchStage, BatchView, BatchWish, GangEvent, Pass, StatusWrite, World, batch_name, distinct_nodes,
+    Action, BatchStage, BatchView, BatchWish, GangEvent, Ledger, Pass, StatusWrite, World, batch_name, distinct_nodes,
     level_summary, notes, offers, roles, waiting, withdraw,
 };
 use crate::gang::{Gang, GangPlace, Phase, Pod, Recognised};
@@ -19,6 +19,9 @@ use crate::snapshot::{Promise, PromisedRoom, Snapshot};
 pub(super) struct Working<'a> {
     pub(super) snapshot: Snapshot,
     pub(super) world: &'a World<'a>,
+    pub(super) ledger: &'a mut Ledger,
+    /// Whether the ledger has seen the snapshot. A pass that plans nothing does not look at the nodes.
+    pub(super) seen: bool,
 }
 
 impl Working<'_> {
@@ -240,6 +243,9 @@ impl Working<'_> {
         next.waiting = None;
         for place in plan.places.iter().filter(|place| !place.bound) {
             let requests = request.roles.get(place.role).map(|role| role.shape.requests.clone()).unwrap_or_default();
+            if self.seen {
+                self.ledger.promise(&gang.key, &place.node, &requests);
+            }
             self.snapshot
                 .promises
                 .entry(place.node.clone())
