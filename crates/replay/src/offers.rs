@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_core::cloud::{CapacityType, GroupPolicy, UsageClass};
-use muster_core::cycle::{PoolView, TypeView, offers_for};
-use muster_core::fit;
+use muster_core::cycle::{PoolView, TooSmall, TypeView, nodes_needed, offers_for};
 use muster_core::names::NodeName;
 use muster_core::node::{Node, Usage};
 use muster_core::plan::{GangRequest, Host};
+use muster_core::topology::Levels;
 
 use crate::catalogue::Catalogue;
 use crate::document::{BuyEntry, Code, Reason};
@@ -50,8 +50,8 @@ impl Purchase {
 /// Source: `lifecycle.md` 3.1. `zones` are those its running members allow.
 pub(crate) fn find(
     request: &GangRequest,
-    group: GroupPolicy,
-    zones: Option<&BTreeSet<Arc<str>>>,
+    levels: &Levels,
+    (group, zones): (GroupPolicy, Option<&BTreeSet<Arc<str>>>),
     pools: &[Pool],
     catalogue: &Catalogue,
 ) -> Result<Vec<Purchase>, Vec<Reason>> {
@@ -79,7 +79,7 @@ pub(crate) fn find(
                     continue;
                 }
                 let chosen = Choice { pool, index, order, market: *market, zone: zone.as_deref(), policy };
-                look(request, &chosen, catalogue, &mut found, &mut reasons);
+                look((request, levels), &chosen, catalogue, &mut found, &mut reasons);
             }
         }
     }
@@ -110,7 +110,7 @@ struct Choice<'a> {
 type Key = (Reverse<u32>, usize, bool, u64, String, Option<String>, String);
 
 fn look(
-    request: &GangRequest,
+    (request, levels): (&GangRequest, &Levels),
     choice: &Choice<'_>,
     catalogue: &Catalogue,
     found: &mut Vec<(Key, Purchase)>,
@@ -147,7 +147,7 @@ fn look(
         types: views.values().map(|(view, _)| view.clone()).collect(),
         left: pool.left.iter().map(|(resource, left)| (resource.as_str().into(), *left)).collect(),
     };
-    let (offers, _) = offers_for(request, &[view]);
+    let (offers, _) = offers_for(request, levels, &[view]);
     for offer in &offers {
         let Some((view, grouped)) = views.get(&*offer.instance_type) else { continue };
         let Some(price) = view.price else { continue };
@@ -176,22 +176,27 @@ fn look(
     }
     if offers.is_empty() {
         for (view, _) in views.values() {
-            reasons.push(left_out(request, pool, view));
+            reasons.push(left_out(request, levels, pool, view));
         }
     }
 }
 
 /// Why a type is no offer: the first obstacle, and what would remove it.
-fn left_out(request: &GangRequest, pool: &Pool, view: &TypeView) -> Reason {
+fn left_out(request: &GangRequest, levels: &Levels, pool: &Pool, view: &TypeView) -> Reason {
     let (name, of) = (&view.name, &pool.name);
-    let Some(role) = request.roles.first() else { return reason(Code::NoType, None, "the gang has no member") };
-    let slots = match fit::slots(&role.shape, &view.node, &view.overhead) {
-        Ok(slots) if slots > 0 => slots,
-        Ok(_) => return reason(Code::NoType, None, format!("ask for less than {name} of NodePool {of} has")),
-        Err(misfit) => return reason(Code::NoType, None, format!("{name} of NodePool {of} holds no member: {misfit}")),
+    let count = match nodes_needed(request, levels, view) {
+        Ok(count) => count,
+        Err(TooSmall::Never) => {
+            return reason(Code::NoType, None, format!("ask for less than {name} of NodePool {of} has"));
+        }
+        Err(TooSmall::Misfit(misfit)) => {
+            return reason(Code::NoType, None, format!("{name} of NodePool {of} holds no member: {misfit}"));
+        }
+        Err(TooSmall::Wishes) => {
+            let change = format!("ask for slices that fit one {name} of NodePool {of}");
+            return reason(Code::NoType, None, change);
+        }
     };
-    let members = u32::try_from(role.places.len()).unwrap_or(u32::MAX);
-    let count = members.div_ceil(slots);
     if count > pool.max_nodes {
         let change = format!("raise maxNodesPerBatch of NodePool {of} from {} to {count} for {name}", pool.max_nodes);
         return reason(Code::BatchTooLarge, Some(u64::from(count - pool.max_nodes)), change);
