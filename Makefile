@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-boto3 lint bench crds
+.PHONY: help demo test soak test-boto3 lint bench crds
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -37,6 +37,10 @@ test: ## Run every test, the end-to-end suite on a real control plane included
 
 test-boto3: ## Run boto3 against the EC2 simulator and hold every request and answer against botocore's models
 	@hack/boto3-roundtrip.py; case $$? in 0|3) ;; *) exit 1 ;; esac
+
+soak: ## Crash at every step in every weather, a thousand gangs with seeded faults, a drought: within an hour
+	@$(call control-plane,make soak: not possible without the real Kubernetes control plane: )
+	MUSTER_SOAK=1 cargo test --workspace --test e2e -- chaos:: --nocapture --test-threads=1
 
 lint: ## Check formatting and lints, warnings denied
 	cargo fmt --all -- --check

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod buying;
+mod chaos;
 mod cloud;
 mod crash;
 mod demo;

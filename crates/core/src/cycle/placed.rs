@@ -168,7 +168,7 @@ impl Working<'_> {
     }
 
     /// What is missing of the minimum of the gang or of one of its roles, if anything.
-    fn below_minimum(&self, gang: &Gang, members: &[Arc<Pod>]) -> Option<String> {
+    pub(super) fn below_minimum(&self, gang: &Gang, members: &[Arc<Pod>]) -> Option<String> {
         let done = self.done(gang);
         let left = request::count(members.len() + done.len());
         if left < gang.minimum {
