@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench crds
+.PHONY: help demo test test-boto3 lint bench crds
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -19,7 +19,7 @@ set -o pipefail; hack/control-plane/build.sh 2>&1 >/dev/null | while IFS= read -
 endef
 
 help: ## Say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## Start a whole cluster on this machine and watch a gang get its nodes; DEMO_ARGS are passed on
 	@$(call control-plane,make demo: not possible without the real Kubernetes control plane: )
@@ -28,12 +28,15 @@ demo: ## Start a whole cluster on this machine and watch a gang get its nodes; D
 test: ## Run every test, the end-to-end suite on a real control plane included
 	@$(call control-plane,$(if $(filter true,$(CI)),make test: CI runs no less than everything: ,make test: the end-to-end tests are left out: )); \
 	case $$? in \
-	0) ;; \
+	0) hack/control-plane/kueue/build.sh >/dev/null || exit 1 ;; \
 	3) if [ "$${CI:-}" = true ]; then exit 3; fi; export MUSTER_WITHOUT_CONTROL_PLANE=1 ;; \
 	*) exit 1 ;; \
 	esac; \
 	echo "cargo test --workspace"; \
 	cargo test --workspace
+
+test-boto3: ## Run boto3 against the EC2 simulator and hold every request and answer against botocore's models
+	@hack/boto3-roundtrip.py; case $$? in 0|3) ;; *) exit 1 ;; esac
 
 lint: ## Check formatting and lints, warnings denied
 	cargo fmt --all -- --check

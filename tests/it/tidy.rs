@@ -54,10 +54,11 @@ const ALLOWED: [Allowed; 5] = [
             "base64",
             "jiff",
             "muster-core",
+            "serde_json",
             "thiserror",
             "tokio",
         ],
-        dev: &["muster-ec2-sim", "serde_json"],
+        dev: &["muster-ec2-sim"],
     },
     Allowed {
         package: "muster-ec2-sim",

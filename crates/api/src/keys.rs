@@ -71,6 +71,8 @@ pub const INSTANCE_GPU_COUNT: &str = "muster.dev/instance-gpu-count";
 pub const GANG_PENDING: &str = "muster.dev/gang-pending";
 /// Taint while a node drains.
 pub const DISRUPTED: &str = "muster.dev/disrupted";
+/// NodePool annotation: names the set of orphaned instances that a person has released for termination.
+pub const CONFIRM_ORPHANS: &str = "muster.dev/confirm-orphans";
 /// Finalizer on NodeBatch: deletion waits for the clean-up in EC2.
 pub const TERMINATION: &str = "muster.dev/termination";
 

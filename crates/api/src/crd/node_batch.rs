@@ -2,6 +2,8 @@
 
 #![expect(unreachable_pub, reason = "the schema derive repeats each struct inside a function body")]
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
@@ -97,7 +99,7 @@ pub struct NodeBatchStatus {
     /// Version of this structure. Muster leaves alone what it does not know.
     #[serde(default)]
     pub version: u32,
-    /// `Pending`, `Launching`, `Launched`, `Joining`, `Ready`, `InUse`, `Idle`, `Draining`, `Terminating`.
+    /// `Pending`, `Launching`, `Launched`, `Joining`, `Replacing`, `Ready`, `InUse`, `Idle`, `Draining`, `Terminating`.
     #[serde(default)]
     pub phase: String,
     /// For people: nodes ready / nodes bought.
@@ -163,6 +165,12 @@ pub struct NodeBatchStatus {
     /// Instances of the batch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instances: Vec<BatchInstance>,
+    /// Instances that were lost and belong to the batch no more, until EC2 has ended them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaced: Vec<BatchInstance>,
+    /// What the batch cost so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub billing: Option<BatchBilling>,
     /// Conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
@@ -208,6 +216,9 @@ pub struct BatchAttempt {
     /// Fleet id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<String>,
+    /// Instances this attempt is to replace in place; empty for a launch of the whole batch.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaces: Vec<String>,
     /// `Launching`, `Won`, `Lost`, `Retry` (the same candidate again) or `Violated` (rolled back to zero).
     pub outcome: String,
     /// EC2 error code.
@@ -232,12 +243,51 @@ pub struct BatchInstance {
     pub id: String,
     /// Attempt that launched it.
     pub attempt: u32,
-    /// `Launched`, `Running`, `Registered`, `Ready`, `Terminating`, `Gone`.
+    /// `Launched`, `Running`, `Registered`, `Ready`, `Lost`, `Terminating`, `Gone`.
     pub state: String,
     /// Node name, once registered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// When its Node was first seen, in the provisioner's time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registered: Option<Timestamp>,
+    /// Why it is lost, or will be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<BatchLoss>,
     /// Network nodes from the top, once known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub network_nodes: Vec<String>,
+}
+
+/// Why an instance is lost, or will be. Written before the message that told it is deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchLoss {
+    /// `spot`, `reclaimed`, `block-end`, `maintenance`, `terminated`, `impaired`, `missing` or `join`.
+    pub cause: String,
+    /// One sentence.
+    pub message: String,
+    /// When it was noticed, in the provisioner's time.
+    pub noticed: Timestamp,
+    /// From then on the node counts as lost, although it may still run.
+    pub act_at: Timestamp,
+    /// When EC2 ends it, where it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+}
+
+/// What a batch cost so far, in the provisioner's time. One dollar is 1,000,000.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchBilling {
+    /// Everything before this is summed up below.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Micro-dollars spent.
+    #[serde(default)]
+    pub spent_micro_usd: u64,
+    /// Of these, micro-dollars while no gang ran on the nodes, by cause: `join`, `rollback`, `replacement`, `warm`,
+    /// `interrupted`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stranded_micro_usd: BTreeMap<String, u64>,
 }

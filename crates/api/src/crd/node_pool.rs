@@ -226,11 +226,21 @@ pub struct NodePoolJoin {
     pub register_within: String,
     /// Last registration → devices and labels present.
     pub ready_within: String,
+    /// From the registration of the median node: a node that is still missing is replaced in place.
+    pub replace_after: String,
+    /// Nodes of one batch that are replaced before all of it is rolled back: a number, or a share in percent, rounded
+    /// up.
+    pub max_replacements: IntOrQuantity,
 }
 
 impl Default for NodePoolJoin {
     fn default() -> Self {
-        Self { register_within: "15m".to_owned(), ready_within: "10m".to_owned() }
+        Self {
+            register_within: "15m".to_owned(),
+            ready_within: "10m".to_owned(),
+            replace_after: "5m".to_owned(),
+            max_replacements: IntOrQuantity("10%".to_owned()),
+        }
     }
 }
 
@@ -261,7 +271,24 @@ pub struct NodePoolStatus {
     /// Dollars per hour of live batches, two to six places.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_per_hour: Option<String>,
+    /// Set while the pool buys nothing, because most nodes of a batch failed to join for one cause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join_blocked: Option<JoinBlocked>,
     /// Conditions: ValidationSucceeded, NodeClassReady, Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+}
+
+/// Why the pool buys nothing until it or its class changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JoinBlocked {
+    /// What most nodes of the batch failed for.
+    pub cause: String,
+    /// The NodeBatch.
+    pub batch: String,
+    /// Generation of the NodePool that failed; a later one is tried.
+    pub pool_generation: i64,
+    /// Generation of the EC2NodeClass that failed; a later one is tried.
+    pub class_generation: i64,
 }

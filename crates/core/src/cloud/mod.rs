@@ -6,13 +6,17 @@
 //! user guide unless the text says otherwise.
 
 mod bootstrap;
+mod collect;
 mod error;
 mod hash;
 mod ice;
+mod join;
 mod judge;
 mod launch;
 mod machine;
+mod money;
 mod network;
+mod notice;
 mod price;
 mod rank;
 mod seen;
@@ -20,14 +24,18 @@ mod tags;
 mod template;
 
 pub use bootstrap::{Bootstrap, ClusterAccess, USER_DATA_LIMIT, UserDataError, user_data_al2023};
+pub use collect::{Account, Collection, Findings, KnownBatch, KnownInstance, KnownNode, collect, next_round};
 pub use error::{CallError, ErrorClass, Next, classify};
 pub use ice::{ICE_AGAIN_SECONDS, ICE_FIRST_SECONDS, IceMemory, Pool};
+pub use join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements};
 pub use judge::{Confirm, Verdict, Why, judge};
 pub use launch::{
     CapacityType, FleetError, LaunchAnswer, LaunchParameters, LaunchedInstance, placement_group_name, token,
 };
 pub use machine::{AMD_GPU, EFA, Gpu, InstanceTypeInfo, NEURON, NVIDIA_GPU, NetworkCard, UsageClass};
+pub use money::{StrandedCause, cost, cost_between, dollars, micros, strands};
 pub use network::{Efa, InterfaceKind, NetworkInterface, Purpose, addresses_per_node, efa_count, efa_layout};
+pub use notice::{Leads, Notice, NoticeKind, Reaction, Subject, reaction};
 pub use price::{PRICES_AS_OF, PriceBook, on_demand_price};
 pub use rank::{
     Candidate, Exclusion, GroupPolicy, LeftOut, MAX_CANDIDATES, Need, PoolOffer, RankInput, Ranked, Ranking,

@@ -4,9 +4,11 @@
 //! has no choices left; an action that no longer fits the newest snapshot is dropped there, never patched up.
 
 mod ledger;
+mod notes;
 mod offers;
 mod placed;
 mod request;
+mod roles;
 mod stock;
 mod waiting;
 mod working;
@@ -25,7 +27,7 @@ use crate::snapshot::Snapshot;
 use crate::topology::Levels;
 
 pub use ledger::Ledger;
-pub use offers::{Offer, PoolView, TypeView, offers_for};
+pub use offers::{Offer, PoolView, TooSmall, TypeView, nodes_needed, offers_for};
 pub use request::{Pending, RequestError, Wanted, build_request};
 
 /// Timers and choices of the gang loop. Source of the defaults: `scheduling.md` 3.7.
@@ -154,6 +156,8 @@ pub struct StatusWrite {
     pub next: Gang,
     /// What to tell a person.
     pub event: Option<GangEvent>,
+    /// What else there is to tell.
+    pub also: Vec<GangEvent>,
 }
 
 /// An event on a gang.
@@ -256,6 +260,7 @@ fn withdraw(gang: &Gang, next: &mut Gang) {
         next.epoch = gang.epoch.saturating_add(1);
     }
     next.minimum = 0;
+    next.minimums.clear();
     next.levels.clear();
 }
 

@@ -6,19 +6,24 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::Pass;
-use super::request::{Pending, RequestError, Wanted, build_request};
+use super::request::{self, Pending, RequestError, Wanted, build_request};
 use super::working::Working;
 use crate::gang::{Gang, Phase, Pod, Recognised};
 use crate::names::{NodeName, ObjectKey, PodUid};
-use crate::plan::{GangRequest, Host, Plan, Problem, Report, SearchBudget, Seed};
+use crate::node::Usage;
+use crate::plan::{GangRequest, Host, Plan, Problem, Report, RolePlace, SearchBudget, Seed};
+use crate::pod::Shape;
 use crate::snapshot::Snapshot;
-use crate::{check, planner};
+use crate::{check, fit, planner};
 
 impl Working<'_> {
     /// Why the plan no longer holds on this snapshot, if so.
     pub(super) fn stale(&self, gang: &Gang, wanted: &Wanted) -> Option<String> {
         if gang.minimum != wanted.needed {
             return Some(format!("the gang needs {} members now, not {}", wanted.needed, gang.minimum));
+        }
+        if gang.minimums != wanted.minimums {
+            return Some("the gang needs other numbers of its roles now".to_owned());
         }
         for place in &gang.places {
             let bound = place
@@ -37,23 +42,22 @@ impl Working<'_> {
             }
         }
         // Members of the same gang on one node must fit there together, beside everybody else.
-        let shape = wanted.request.roles.first().map(|role| &role.shape)?;
         let own = self.own_keys(&gang.key);
-        let mut per_node: BTreeMap<&NodeName, u32> = BTreeMap::new();
+        let shapes = shapes(wanted);
+        let mut per_node: BTreeMap<&NodeName, Vec<&Shape>> = BTreeMap::new();
         for place in &gang.places {
             let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
             if pod.is_none_or(|pod| pod.node.is_none() && !pod.ended) {
-                *per_node.entry(&place.node).or_default() += 1;
+                let shape = shapes.get(&(&*place.role, place.rank)).copied();
+                per_node.entry(&place.node).or_default().extend(shape);
             }
         }
-        for (node, wanted) in per_node {
+        for (node, members) in per_node {
             let Some(host) = self.host(node, &own) else {
                 return Some(format!("planned node {node} belongs to another gang"));
             };
-            match crate::fit::slots(shape, &host.node, &host.usage) {
-                Ok(slots) if slots >= wanted => {}
-                Ok(slots) => return Some(format!("planned node {node} holds {slots} of {wanted} members")),
-                Err(misfit) => return Some(format!("planned node {node}: {misfit}")),
+            if let Some(why) = does_not_hold(&host, &members) {
+                return Some(format!("planned node {node}{why}"));
             }
         }
         None
@@ -164,7 +168,7 @@ impl Working<'_> {
         let usage = if promised.is_empty() {
             Arc::clone(&entry.usage)
         } else {
-            let mut usage = crate::node::Usage::clone(&entry.usage);
+            let mut usage = Usage::clone(&entry.usage);
             usage.requested.add(&promised);
             Arc::new(usage)
         };
@@ -174,21 +178,24 @@ impl Working<'_> {
     /// A host with what the gang's fixed members will hold there: they are not in its usage before their bindings are
     /// seen, and the gang's own promises are not counted.
     fn with_fixed(&self, host: Host, request: &GangRequest) -> Host {
-        let Some(role) = request.roles.first() else { return host };
-        let coming = role
-            .places
+        let coming = |place: &&RolePlace| {
+            let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
+            place.bound.as_ref() == Some(&host.node.name) && pod.is_some_and(|pod| pod.node.is_none())
+        };
+        let coming: Vec<(&Shape, usize)> = request
+            .roles
             .iter()
-            .filter(|place| place.bound.as_ref() == Some(&host.node.name))
-            .filter_map(|place| self.snapshot.pods.get(place.uid.as_ref()?))
-            .filter(|pod| pod.node.is_none())
-            .count();
-        if coming == 0 {
+            .map(|role| (&role.shape, role.places.iter().filter(coming).count()))
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        if coming.is_empty() {
             return host;
         }
-        let mut usage = crate::node::Usage::clone(&host.usage);
-        for _ in 0..coming {
-            usage.requested.add(&role.shape.requests);
-            usage.ports.extend(role.shape.ports.iter().cloned());
+        let mut usage = Usage::clone(&host.usage);
+        for (shape, count) in coming {
+            for _ in 0..count {
+                usage.add(shape);
+            }
         }
         Host { node: host.node, usage: Arc::new(usage) }
     }
@@ -220,4 +227,29 @@ fn judged(problem: &Problem, mut plan: Plan, report: Report) -> (Plan, Report, V
         plan.places.clear();
     }
     (plan, report, fatal)
+}
+
+/// What each place that is still to be held asks for, by role and rank.
+fn shapes(wanted: &Wanted) -> BTreeMap<(&str, u32), &Shape> {
+    let roles = wanted.request.roles.iter().zip(&wanted.ranks);
+    roles.flat_map(|(role, ranks)| ranks.iter().map(|rank| ((&*role.name, *rank), &role.shape))).collect()
+}
+
+/// Why a host does not hold these members together, if so.
+fn does_not_hold(host: &Host, members: &[&Shape]) -> Option<String> {
+    let first = *members.first()?;
+    if members.iter().all(|shape| *shape == first) {
+        let wanted = request::count(members.len());
+        return match fit::slots(first, &host.node, &host.usage) {
+            Ok(slots) if slots >= wanted => None,
+            Ok(slots) => Some(format!(" holds {slots} of {wanted} members")),
+            Err(misfit) => Some(format!(": {misfit}")),
+        };
+    }
+    let mut usage = Usage::clone(&host.usage);
+    members.iter().find_map(|shape| {
+        let misfit = fit::fits(shape, &host.node, &usage).err();
+        usage.add(shape);
+        misfit.map(|misfit| format!(": {misfit}"))
+    })
 }

@@ -197,7 +197,8 @@ impl Sim {
                 assert!(write.next.epoch >= gang.epoch, "epochs only rise");
                 *gang = write.next;
                 gang.resource_version = Arc::from(self.version.to_string());
-                self.events.extend(write.event.map(|event| event.reason.to_owned()));
+                let told = write.event.into_iter().chain(write.also);
+                self.events.extend(told.map(|event| event.reason.to_owned()));
             }
             Action::CreateBatch(wish) => {
                 let name = batch_name(&wish.gang.uid, wish.round);
