@@ -26,6 +26,7 @@ use serde_json::Value;
 
 use crate::clock::later;
 use crate::faults::{CallScope, Drawn, FaultKind};
+use crate::journal::Failure;
 use crate::protocol::error::ApiError;
 use crate::protocol::form::Form;
 use crate::protocol::request::Service;
@@ -68,6 +69,8 @@ pub(crate) struct Reply {
     pub(crate) resources: Vec<String>,
     /// Error codes inside the answer.
     pub(crate) item_codes: Vec<String>,
+    /// The pools those codes are about.
+    pub(crate) failures: Vec<Failure>,
     pub(crate) replayed: bool,
 }
 
@@ -178,11 +181,20 @@ pub(crate) fn scope(world: &World, operation: &str, form: &Form) -> CallScope {
                 }
             }
             "MarketType" | "DefaultTargetCapacityType" => scope.market = Some(market(value)),
-            "GroupName" | "GroupId" if name.contains("Placement.") => scope.placement_group = true,
+            "GroupName" | "GroupId" if name.contains("Placement.") => {
+                scope.placement_group = true;
+                scope.group = Some(value.clone());
+            }
+            "CapacityReservationId" => scope.reservation = Some(value.clone()),
             "LaunchTemplateId" | "LaunchTemplateName" => {
                 let template = world.templates.values().find(|t| t.id == *value || t.name == *value);
                 if let Some(template) = template {
-                    scope.placement_group |= template.data.has("Placement");
+                    let placement = template.data.sub("Placement");
+                    let group = placement.get("GroupName").or_else(|| placement.get("GroupId"));
+                    scope.placement_group |= group.is_some();
+                    scope.group = scope.group.or(group.map(str::to_owned));
+                    let named = "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId";
+                    scope.reservation = scope.reservation.or(template.data.get(named).map(str::to_owned));
                     let bought = template.data.get("InstanceMarketOptions.MarketType");
                     scope.market = scope.market.or(bought.map(market));
                     scope.types.extend(template.data.get("InstanceType").map(str::to_owned));

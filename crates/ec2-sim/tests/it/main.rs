@@ -6,6 +6,7 @@ mod faults;
 mod fleets;
 mod groups;
 mod instances;
+mod invariants;
 mod policy;
 mod protocol;
 mod reads;
