@@ -39,8 +39,8 @@ fn made_some(entry: &JournalEntry) -> bool {
 /// No launch of n or more within the time after a failure at n; and a throttle is no such failure: the batch stays
 /// with its candidate.
 pub(super) fn memory_of_failures(journal: &[JournalEntry]) -> Vec<String> {
-    // Type, zone, market and group; the time and the size of the last failure, and its token.
-    type Pool = (String, String, Market, Option<String>);
+    // Type, zone, market, group and reservation; the time and the size of the last failure, and its token.
+    type Pool = (String, String, Market, Option<String>, Option<String>);
     let mut failed: BTreeMap<Pool, (Timestamp, u32, Option<String>)> = BTreeMap::new();
     // By batch: the launch that was throttled.
     let mut throttled: BTreeMap<String, &LaunchFacts> = BTreeMap::new();
@@ -49,7 +49,7 @@ pub(super) fn memory_of_failures(journal: &[JournalEntry]) -> Vec<String> {
         let Some((launch, n)) = facts(entry) else { continue };
         let pools = || launch.types.iter().flat_map(|t| launch.zones.iter().map(move |z| (t.clone(), z.clone())));
         for (instance_type, zone) in pools() {
-            let pool: Pool = (instance_type, zone, launch.market, launch.group.clone());
+            let pool: Pool = (instance_type, zone, launch.market, launch.group.clone(), launch.reservation.clone());
             if let Some((at, size, token)) = failed.get(&pool)
                 && n >= *size
                 && entry.token != *token
@@ -73,7 +73,8 @@ pub(super) fn memory_of_failures(journal: &[JournalEntry]) -> Vec<String> {
             continue;
         }
         for failure in launch.failures.iter().filter(|f| lacks_capacity(&f.code)) {
-            let pool = (failure.instance_type.clone(), failure.zone.clone(), launch.market, launch.group.clone());
+            let (instance_type, zone) = (failure.instance_type.clone(), failure.zone.clone());
+            let pool = (instance_type, zone, launch.market, launch.group.clone(), launch.reservation.clone());
             failed.insert(pool, (entry.at, n, entry.token.clone()));
         }
     }

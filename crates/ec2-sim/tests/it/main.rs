@@ -1,5 +1,6 @@
 //! The simulator as its clients see it: form bodies in, XML out, by a clock that stands still.
 
+mod choices;
 mod control;
 mod events;
 mod faults;
@@ -7,6 +8,7 @@ mod fleets;
 mod groups;
 mod instances;
 mod invariants;
+mod knobs;
 mod policy;
 mod protocol;
 mod reads;
