@@ -178,6 +178,13 @@ choices: {shortfall: empty, tokenLifeSeconds: 60}
     }
 
     #[test]
+    fn the_documents_example_can_be_played() {
+        let document = include_str!("../../docs/ec2-sim.md");
+        let yaml = document.split("```yaml").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        parse::<Scenario>(yaml).unwrap().check().unwrap();
+    }
+
+    #[test]
     fn what_is_wrong_with_a_scenario_is_said_with_the_path_of_the_field() {
         for (yaml, said) in [
             ("pools: [{type: p5.48xlarge, zone: us-east-1a, spines: [{leaves: [many]}]}]", "pools[0].spines[0].leaves[0]"),

@@ -186,6 +186,12 @@ impl Simulator {
 
 pub use crate::control::PoolChange;
 
+/// Every operation that is played, with its service.
+#[must_use]
+pub fn played() -> Vec<(&'static str, &'static str)> {
+    operations::played()
+}
+
 /// Serves a simulator on a listener until `shutdown` is ready.
 ///
 /// # Errors

@@ -100,7 +100,7 @@ impl Reply {
 pub(crate) type Handler = fn(&mut World, &Call<'_>) -> Result<Reply, ApiError>;
 
 /// The operations of EC2 that are played.
-pub(crate) const EC2: [(&str, Handler); 28] = [
+const EC2: [(&str, Handler); 28] = [
     ("CancelCapacityReservation", reservations::cancel),
     ("CreateCapacityReservation", reservations::create),
     ("CreateFleet", create_fleet::create),
@@ -138,6 +138,17 @@ const SQS: [(&str, Handler); 4] = [
     ("GetQueueUrl", sqs::queue_url),
     ("ReceiveMessage", sqs::receive),
 ];
+
+/// Every operation that is played, with its service.
+pub(crate) fn played() -> Vec<(&'static str, &'static str)> {
+    let of = |service: &'static str, played: &[(&'static str, Handler)]| -> Vec<(&'static str, &'static str)> {
+        played.iter().map(|(name, _)| (service, *name)).collect()
+    };
+    let mut all = of("ec2", &EC2);
+    all.extend(of("sqs", &SQS));
+    all.extend([("sts", "GetCallerIdentity"), ("eks", "DescribeCluster"), ("iam", "GetInstanceProfile")]);
+    all
+}
 
 /// Finds an operation.
 pub(crate) fn find(service: Service, operation: &str) -> Option<Handler> {

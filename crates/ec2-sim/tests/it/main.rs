@@ -2,6 +2,7 @@
 
 mod choices;
 mod control;
+mod documents;
 mod events;
 mod faults;
 mod fleets;
