@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{crds, demo, ec2_sim, plan, serve};
+use crate::commands::{crds, demo, ec2_sim, gc, plan, serve};
 
 /// Whole gangs or nothing, side by side: an extender for a stock kube-scheduler and a provisioner of EC2 nodes.
 #[derive(Debug, Parser)]
@@ -25,6 +25,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Write the custom resource definitions.
     Crds(crds::CrdsArgs),
+    /// Show what the orphan sweep holds back, and release it.
+    Gc(gc::GcArgs),
     /// Print what the planner would do with a dump of a cluster.
     Plan(plan::PlanArgs),
 }
@@ -43,6 +45,7 @@ impl Cli {
                 Command::Ec2Sim(args) => Box::pin(ec2_sim::run(args)).await,
                 Command::Demo(args) => Box::pin(demo::run(args)).await,
                 Command::Crds(args) => crds::run(&args),
+                Command::Gc(args) => gc::run(&args).await,
                 Command::Plan(args) => plan::run(&args),
             }
         });

@@ -1,7 +1,7 @@
 //! Decide on every change, act, look again when a timer says so. Activations carry no input except "something
 //! changed": the decision is always made anew from the newest state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use kube::ResourceExt;
 use muster_api::crd::{NodeBatch, ProvisioningRequest};
 use muster_core::cycle::{self, BatchStage, BatchView, PoolView, Settings, World};
-use muster_core::names::ObjectKey;
+use muster_core::names::{NodeName, ObjectKey};
 use muster_core::topology::Levels;
 use tokio::sync::Notify;
 use tokio::sync::watch as channel;
@@ -99,11 +99,13 @@ impl GangLoop {
         // Planning is heavy and synchronous: it must not hold up the handlers' thread.
         let pass = tokio::task::spawn_blocking(move || {
             let bookings = bookings(&shared);
+            let lost = lost(&shared);
             cycle::pass(&World {
                 snapshot: &shared.snapshot,
                 levels: &inputs.levels,
                 pools: &pools,
                 batches: &batches,
+                lost: &lost,
                 bookings: &bookings,
                 settings: &inputs.settings,
                 now: now_real(),
@@ -149,6 +151,18 @@ pub(super) fn view(batch: &NodeBatch) -> BatchView {
         next_try: status.next_attempt_after,
         since: status.since,
     }
+}
+
+/// Nodes that their batch has written off, although they may still run for a moment.
+fn lost(state: &State) -> BTreeSet<NodeName> {
+    let statuses = state.batches.values().filter_map(|batch| batch.status.as_ref());
+    statuses
+        .flat_map(|status| {
+            let lost = status.instances.iter().filter(|instance| instance.state == "Lost");
+            lost.chain(&status.replaced)
+        })
+        .filter_map(|instance| instance.node.as_deref().map(NodeName::from))
+        .collect()
 }
 
 fn bookings(state: &State) -> BTreeMap<ObjectKey, Arc<str>> {
