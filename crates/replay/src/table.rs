@@ -73,7 +73,7 @@ fn row(gang: &GangEntry) -> [String; 7] {
     ]
 }
 
-fn bought(entry: &BuyEntry) -> String {
+pub(crate) fn bought(entry: &BuyEntry) -> String {
     let BuyEntry { pool, instance_type, zone, market, count, usd_micro_per_hour } = entry;
     let market = match market {
         Market::Reserved => "reserved",
@@ -86,7 +86,7 @@ fn bought(entry: &BuyEntry) -> String {
     format!("{count} {instance_type} {market} in {zone} from {pool} at ${dollars}.{cents:02}/h")
 }
 
-fn sentence(reason: &Reason) -> String {
+pub(crate) fn sentence(reason: &Reason) -> String {
     let Reason { code, level, short, change } = reason;
     let mut text = format!("{code:?}");
     if let Some(level) = level {
@@ -101,7 +101,7 @@ fn sentence(reason: &Reason) -> String {
     text
 }
 
-fn outcome(outcome: Outcome) -> &'static str {
+pub(crate) fn outcome(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Placed => "placed",
         Outcome::Buy => "buy",
@@ -112,7 +112,7 @@ fn outcome(outcome: Outcome) -> &'static str {
 }
 
 /// Columns as wide as their widest cell, three spaces apart as kubectl has them; the last one is not padded.
-fn columns<const N: usize>(out: &mut String, rows: &[[String; N]]) {
+pub(crate) fn columns<const N: usize>(out: &mut String, rows: &[[String; N]]) {
     let mut widths = [0; N];
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {

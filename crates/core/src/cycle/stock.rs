@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::Pass;
+use super::{Decision, Pass};
 use super::request::{Pending, RequestError, Wanted, build_request};
 use super::working::Working;
 use crate::gang::{Gang, Phase, Pod, Recognised};
@@ -139,6 +139,16 @@ impl Working<'_> {
             // A plan with a fatal note is never executed; the gang waits, and the bug is reported.
             pass.refused_plans.push((gang.key.clone(), fatal));
             plan.places.clear();
+        }
+        if self.world.settings.record {
+            pass.decisions.push(Decision {
+                gang: gang.key.clone(),
+                at: self.world.now,
+                policy: self.world.settings.policy,
+                problem,
+                plan: plan.clone(),
+                report: report.clone(),
+            });
         }
         (plan, report)
     }

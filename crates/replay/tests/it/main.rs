@@ -6,5 +6,6 @@ mod dumps;
 mod fixed_point;
 mod flags;
 mod hostile;
+mod judge;
 mod schema;
 mod support;
