@@ -3,5 +3,9 @@
 pub mod crds;
 pub mod demo;
 pub mod ec2_sim;
+pub mod explain;
+mod flags;
+mod live;
 pub mod plan;
+pub mod record;
 pub mod serve;

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::decision::{self, DecisionError};
-use crate::document::{self, Document};
+use crate::document;
 use crate::dump::{self, Dump, Input, ReadError};
 use crate::explain::{self, ExplainError, Target};
 use crate::plan::{self, Options, PlanError};
@@ -88,21 +88,14 @@ pub enum CommandError {
 ///
 /// Errors: input that cannot be read at all.
 pub fn run(arguments: &Arguments<'_>) -> Result<Output, CommandError> {
-    let document = document_of(arguments)?;
-    let text = match arguments.format {
-        Format::Json => document.to_json(),
-        Format::Table => table::render(&document),
-    };
-    Ok(Output { text, code: if document.is_complete() { 0 } else { 3 } })
-}
-
-/// The document alone.
-///
-/// Errors: input that cannot be read at all.
-pub fn document_of(arguments: &Arguments<'_>) -> Result<Document, CommandError> {
     let dump = dump::read(&arguments.files)?;
     let options = options(arguments, &dump)?;
-    Ok(plan::plan(dump, &options)?)
+    let study = plan::study(dump, &options)?;
+    let text = match arguments.format {
+        Format::Json => study.document.to_json(),
+        Format::Table => table::render(&study),
+    };
+    Ok(Output { text, code: if study.document.is_complete() { 0 } else { 3 } })
 }
 
 /// Reads, plans and explains one object. The exit code is 0.
@@ -144,11 +137,8 @@ fn options(arguments: &Arguments<'_>, dump: &Dump) -> Result<Options, CommandErr
     let Arguments { files: _, format: _, levels, scheduler_names, catalogue, now, policy } = arguments;
     let record = dump.record.as_ref();
     let recorded = || record.and_then(|record| record.levels.clone());
-    let levels = if levels.is_empty() {
-        recorded().map(Levels::new).transpose()
-    } else {
-        topology::of_keys(levels).map(Some)
-    };
+    let levels =
+        if levels.is_empty() { recorded().map(Levels::new).transpose() } else { topology::of_keys(levels).map(Some) };
     let now = now.map(|text| text.parse::<Timestamp>().map_err(|_| CommandError::Now(text.to_owned()))).transpose()?;
     let scheduler_names = match (scheduler_names.is_empty(), record) {
         (false, _) => scheduler_names.clone(),

@@ -90,7 +90,10 @@ pub fn replay(decisions: &Decisions) -> Vec<Replayed> {
 fn difference(plan: &Plan, report: &Report, now: &Plan, said: &Report) -> Option<String> {
     let places = plan.places.iter().zip(&now.places).find(|(before, after)| before != after);
     if let Some((Place { role, rank, node, .. }, after)) = places {
-        return Some(format!("role {role} rank {rank} was placed on {node}, now role {} rank {} on {}", after.role, after.rank, after.node));
+        return Some(format!(
+            "role {role} rank {rank} was placed on {node}, now role {} rank {} on {}",
+            after.role, after.rank, after.node
+        ));
     }
     if plan.places.len() != now.places.len() {
         return Some(format!("{} members were placed, now {}", plan.places.len(), now.places.len()));
@@ -99,7 +102,8 @@ fn difference(plan: &Plan, report: &Report, now: &Plan, said: &Report) -> Option
         return Some("the plan was for another gang or of another version".to_owned());
     }
     if report.refusal != said.refusal {
-        let text = |report: &Report| report.refusal.as_ref().map_or_else(|| "no refusal".to_owned(), ToString::to_string);
+        let text =
+            |report: &Report| report.refusal.as_ref().map_or_else(|| "no refusal".to_owned(), ToString::to_string);
         return Some(format!("the refusal was: {}; now: {}", text(report), text(said)));
     }
     (report != said).then(|| "the plan is the same, its report is not".to_owned())

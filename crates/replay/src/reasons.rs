@@ -3,7 +3,10 @@
 use muster_core::fit::Misfit;
 use muster_core::gang::Invalid;
 use muster_core::names::NodeName;
-use muster_core::plan::{BestDomain, Change, Policy, Problem, Refusal, Room, Shortfall};
+use muster_core::plan::{
+    BestDomain, Change, LevelIndex, Policy, Problem, Refusal, Room, SearchBudget, Seed, Shortfall,
+};
+use muster_core::planner;
 
 use crate::document::{Code, Reason};
 use crate::remedy::Refused;
@@ -43,11 +46,9 @@ pub(crate) fn of_refusal(refusal: &Refusal, problem: &Problem, policy: &Policy) 
         Refusal::UnknownLevel { level: _ } => {
             vec![reason(Code::UnknownLevel, None, "name one of the configured levels")]
         }
-        Refusal::BoundOutside { node } => vec![reason(
-            Code::BoundOutside,
-            None,
-            format!("move the member on node {node} into the domain of the others, or require a wider level"),
-        )],
+        Refusal::BoundOutside { node: _ } => {
+            vec![Reason { code: Code::BoundOutside, level: None, short: None, change: wider(problem, policy) }]
+        }
     }
 }
 
@@ -87,6 +88,20 @@ fn does_not_fit(shortfall: &Shortfall, problem: &Problem, policy: &Policy) -> Ve
         reasons.push(Reason { code: code(&group.reason), level: None, short: None, change: freed });
     }
     reasons
+}
+
+/// The nearest level above the required one with which the gang fits.
+fn wider(problem: &Problem, policy: &Policy) -> Option<String> {
+    let required = problem.gang.wishes.required?;
+    let levels = problem.levels.as_slice();
+    let fits = |level: &LevelIndex| {
+        let mut problem = problem.clone();
+        problem.gang.wishes.required = Some(*level);
+        let (_, report) = planner::plan(&problem, policy, SearchBudget::default(), Seed::default());
+        report.refusal.is_none()
+    };
+    let to = (0..required).rev().find(fits)?;
+    Some(format!("require one {} instead of one {}", levels[to].name, levels[required].name))
 }
 
 /// A change that the planner has proven, for people; `None` if it is none that anybody can make.

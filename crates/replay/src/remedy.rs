@@ -62,10 +62,8 @@ impl<'a> Refused<'a> {
         if self.problem.gang.roles.len() != 1 || !wishes.slices.is_empty() || wishes.exclusive.is_some() {
             return None;
         }
-        let (freed, bound): (BTreeSet<usize>, BTreeSet<&NodeName>) = (
-            blocked.iter().copied().collect(),
-            role.places.iter().filter_map(|place| place.bound.as_ref()).collect(),
-        );
+        let (freed, bound): (BTreeSet<usize>, BTreeSet<&NodeName>) =
+            (blocked.iter().copied().collect(), role.places.iter().filter_map(|place| place.bound.as_ref()).collect());
         let hosts = self.tree.hosts();
         let mut best: Option<Vec<usize>> = None;
         for inside in self.domains(wishes.required, &bound) {
@@ -103,11 +101,7 @@ impl<'a> Refused<'a> {
     }
 
     /// Positions in the tree that may hold the whole gang.
-    fn domains(
-        &self,
-        required: Option<LevelIndex>,
-        bound: &BTreeSet<&NodeName>,
-    ) -> Vec<std::ops::Range<usize>> {
+    fn domains(&self, required: Option<LevelIndex>, bound: &BTreeSet<&NodeName>) -> Vec<std::ops::Range<usize>> {
         let hosts = self.tree.hosts();
         let Some(level) = required else { return vec![0..hosts.len()] };
         let domains = self.tree.level(level).iter().enumerate();

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{Decision, Pass};
 use super::request::{Pending, RequestError, Wanted, build_request};
 use super::working::Working;
+use super::{Decision, Pass};
 use crate::gang::{Gang, Phase, Pod, Recognised};
 use crate::names::{NodeName, ObjectKey, PodUid};
 use crate::plan::{GangRequest, Host, Plan, Problem, Report, SearchBudget, Seed};

@@ -199,5 +199,11 @@ fn amounts(resources: &Resources) -> BTreeMap<String, i64> {
 
 /// An amount for people: CPU in cores, everything else as it is counted.
 pub(super) fn amount(name: &str, amount: i64) -> String {
-    if name == CPU && amount % 1000 != 0 { format!("{amount}m") } else if name == CPU { (amount / 1000).to_string() } else { amount.to_string() }
+    if name == CPU && amount % 1000 != 0 {
+        format!("{amount}m")
+    } else if name == CPU {
+        (amount / 1000).to_string()
+    } else {
+        amount.to_string()
+    }
 }

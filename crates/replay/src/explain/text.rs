@@ -7,7 +7,8 @@ use super::gang::{Choice, GangExplanation, LevelExplanation};
 use super::node::{NodeExplanation, OfGang, OnNode, Promise, amount};
 use super::pod::PodExplanation;
 use crate::document::{Gap, MemberState};
-use crate::table::{bought, columns, outcome, sentence};
+use crate::study::Candidate;
+use crate::table::{columns, offered, outcome, sentence};
 
 /// Members and nodes named one by one.
 const SHOWN: usize = 40;
@@ -92,8 +93,7 @@ fn levels(out: &mut String, levels: &[LevelExplanation]) {
         return;
     }
     let share = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), |share| format!("{share:.2}"));
-    let mut rows =
-        vec![["LEVEL", "USED", "OPTIMUM", "SCORE NOW", "SCORE EMPTY", "RING CROSSINGS"].map(str::to_owned)];
+    let mut rows = vec![["LEVEL", "USED", "OPTIMUM", "SCORE NOW", "SCORE EMPTY", "RING CROSSINGS"].map(str::to_owned)];
     rows.extend(levels.iter().filter(|level| level.used > 0).map(|level| {
         let number = |number: Option<u32>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
         [
@@ -118,17 +118,8 @@ fn choices(out: &mut String, choices: &[Choice]) {
     }
     out.push_str("\ncould be bought, best first:\n");
     for choice in choices {
-        let beside = if choice.beside > 0 {
-            format!(", {} members on running nodes beside", choice.beside)
-        } else {
-            String::new()
-        };
-        let note = match (&choice.rejected, choice.chosen) {
-            (_, true) => "  <- this".to_owned(),
-            (Some(why), false) => format!("  not accepted: {why}"),
-            (None, false) => String::new(),
-        };
-        let _ = writeln!(out, "  {}{beside}{note}", bought(&choice.buy));
+        let Choice { buy, total_usd_micro_per_hour: total, beside, chosen, rejected } = choice.clone();
+        let _ = writeln!(out, "  {}", offered(&Candidate { buy, total, beside, chosen, rejected }));
     }
 }
 

@@ -16,9 +16,9 @@ use muster_core::plan::{
 };
 use muster_core::planner;
 
-use super::{Planning, promises};
 use super::requests::Request;
 use super::work::{Pods, Work, group, pseudo, recognised, refused};
+use super::{Planning, promises};
 use crate::document::{
     Code, GangEntry, Gap, Ignored, LevelEntry, MemberEntry, MemberState, Outcome, Reason, RoleEntry, Score,
 };

@@ -98,7 +98,8 @@ impl Planning<'_> {
         for role in &mut unbound.roles {
             role.places.retain(|place| place.bound.is_none());
         }
-        let beside = if mixes && demand.group != GroupPolicy::Required { held(&unbound, problem) } else { Beside::new() };
+        let beside =
+            if mixes && demand.group != GroupPolicy::Required { held(&unbound, problem) } else { Beside::new() };
         let market = offers::find(&unbound, demand.group, zones.as_ref(), &beside, &self.pools, self.catalogue);
         detail.left_out.clone_from(&market.left_out);
         let mut bought = false;

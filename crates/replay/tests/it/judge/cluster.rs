@@ -63,6 +63,17 @@ impl JudgedCluster {
 }
 
 impl JudgedNode {
+    pub(super) fn unknown(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            labels: BTreeMap::new(),
+            free: Amounts::new(),
+            usable: false,
+            cordoned: false,
+            taints: Vec::new(),
+        }
+    }
+
     pub(super) fn take(&mut self, requests: &Amounts) {
         for (name, amount) in requests {
             *self.free.entry(name.clone()).or_default() -= amount;
@@ -80,9 +91,10 @@ impl JudgedNode {
                     && (text("effect").is_empty() || text("effect") == effect)
             })
         };
-        let taints = self.taints.iter().all(|(key, value, effect)| {
-            effect == "PreferNoSchedule" || tolerates(key, value, effect)
-        });
+        let taints = self
+            .taints
+            .iter()
+            .all(|(key, value, effect)| effect == "PreferNoSchedule" || tolerates(key, value, effect));
         let cordon = !self.cordoned || tolerates("node.kubernetes.io/unschedulable", "", "NoSchedule");
         let selected = pod.selector.iter().all(|(key, value)| self.labels.get(key) == Some(value));
         if !self.usable || !taints || !cordon || !selected {

@@ -65,7 +65,7 @@ fn node(dice: &mut Dice, name: &str, bare: bool) -> Value {
     if dice.one_in(3) {
         labels["example.com/kind"] = "big".into();
     }
-    let gpus = dice.roll(4);
+    let gpus = dice.roll(6);
     let mut node = json!({
         "apiVersion": "v1",
         "kind": "Node",
@@ -207,6 +207,10 @@ fn gang_of(dice: &mut Dice, name: &str, names: &[String], objects: &mut Vec<Valu
 /// The objects after a change that the document names; `None` for one that is not about nodes.
 pub(super) fn apply(objects: &[Value], change: &str) -> Option<Vec<Value>> {
     let (verb, list) = change.split_once(" node ").or_else(|| change.split_once(" nodes "))?;
+    let verbs = ["uncordon", "make", "tolerate", "free all"];
+    if !verbs.iter().any(|known| verb.starts_with(known)) {
+        return None;
+    }
     let list = list.trim_end_matches(" Ready");
     let chosen: Vec<&str> = list.split(", ").collect();
     let mut objects = objects.to_vec();
@@ -239,7 +243,8 @@ pub(super) fn apply(objects: &[Value], change: &str) -> Option<Vec<Value>> {
             }
         }
     }
-    let earlier = objects.iter().filter(|object| object["kind"] == "Pod" && object["spec"]["schedulerName"] == "muster");
+    let earlier =
+        objects.iter().filter(|object| object["kind"] == "Pod" && object["spec"]["schedulerName"] == "muster");
     let gangs: std::collections::BTreeSet<&str> =
         earlier.filter_map(|pod| pod["metadata"]["annotations"][format!("{}.dev/gang", "muster")].as_str()).collect();
     // With several gangs an earlier one may take what was freed.

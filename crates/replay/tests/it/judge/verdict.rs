@@ -74,7 +74,8 @@ pub(super) fn faults(objects: &[Value], document: &Value, code: u8) -> Vec<Strin
             },
             None => {
                 complete = false;
-                if !pod.foreign_gate && nodes.iter().any(|node| node.slots(pod) > 0) {
+                let unknown = entry["reason"].as_str().is_some_and(|reason| reason.contains("not known"));
+                if !pod.foreign_gate && !unknown && nodes.iter().any(|node| node.slots(pod) > 0) {
                     faults.push(format!("pod {name} fits a node and gets none"));
                 }
             }
@@ -169,6 +170,11 @@ fn judge_placed(
         if let Some(claimed) = pod.and_then(|pod| own_rank(gang, pod)).filter(|claimed| *claimed != rank) {
             fault(format!("rank {rank} instead of {claimed}"));
         }
+        if running && !nodes.iter().any(|node| node.name == name) {
+            // It runs on a node that the dump does not hold: nothing is known of it.
+            on.push(JudgedNode::unknown(name));
+            continue;
+        }
         let Some(node) = nodes.iter_mut().find(|node| node.name == name) else {
             fault(format!("node {name} does not exist"));
             continue;
@@ -191,7 +197,9 @@ fn judge_placed(
     if members.len() < gang.min {
         fault(format!("{} members, {} needed", members.len(), gang.min));
     }
-    if let Some(level) = gang.required {
+    // Where everybody runs already nothing is decided.
+    let planned = members.iter().any(|member| member["state"] == "planned");
+    if let Some(level) = gang.required.filter(|_| planned) {
         let domains: BTreeSet<Vec<String>> = on.iter().map(|node| path(node, keys, level)).collect();
         if domains.len() > 1 || on.iter().any(|node| !satisfies(node, keys, level)) {
             fault(format!("is not in one domain of {}", keys[level]));
@@ -205,6 +213,7 @@ fn judge_placed(
         fault(format!("levels.used is {:?}, in truth {truth:?}", numbers("used")));
     }
     match best {
+        _ if !planned => {}
         Tried::Best(levels, most) => {
             if numbers("optimum") != levels {
                 fault(format!("levels.optimum is {:?}, in truth {levels:?}", numbers("optimum")));
