@@ -187,6 +187,7 @@ struct RawEc2 {
     region: Option<String>,
     endpoint_url: Option<String>,
     launch_timeout: Option<String>,
+    interruption_queue: Option<String>,
     disabled: bool,
 }
 
@@ -328,6 +329,8 @@ pub struct Ec2 {
     pub endpoint_url: Option<String>,
     /// Longest wait for a launch's answer.
     pub launch_timeout: Option<SignedDuration>,
+    /// URL or name of the queue that EventBridge fills with notices about instances.
+    pub interruption_queue: Option<String>,
     /// Nothing is ever bought.
     pub disabled: bool,
 }
@@ -417,6 +420,7 @@ impl Config {
                 region: raw.ec2.region,
                 endpoint_url: raw.ec2.endpoint_url,
                 launch_timeout: raw.ec2.launch_timeout.map(|text| duration("ec2.launchTimeout", &text)).transpose()?,
+                interruption_queue: raw.ec2.interruption_queue.filter(|queue| !queue.is_empty()),
                 disabled: raw.ec2.disabled,
             },
             back_off: duration("provisioner.backOff", &raw.provisioner.back_off)?,

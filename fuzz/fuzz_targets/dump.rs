@@ -1,4 +1,5 @@
-#![no_main]
 //! See `muster_fuzz::bodies::dump`.
+
+#![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| muster_fuzz::bodies::dump(data));

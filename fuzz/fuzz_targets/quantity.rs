@@ -1,4 +1,5 @@
-#![no_main]
 //! See `muster_fuzz::bodies::quantity`.
+
+#![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| muster_fuzz::bodies::quantity(data));

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use muster_api::conventions::{self, Owners};
+use muster_api::conventions::{self, Kind, Object, Objects};
 use muster_api::{convert, keys, pod_state};
 use muster_core::units::Quantity;
 use muster_replay::command::{self, Arguments, Format};
@@ -78,10 +77,11 @@ pub fn extender(data: &[u8]) {
 }
 
 /// Labels and annotations by which a gang is recognised: lines of `key=value`, on the pod and, behind an empty line, on
-/// its Job.
+/// its owner; behind a second one the owner's spec as JSON.
 pub fn labels(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (mine, of_owner) = text.split_once("\n\n").unwrap_or((text, ""));
+    let (of_owner, spec) = of_owner.split_once("\n\n").unwrap_or((of_owner, ""));
     let pairs = |text: &str| -> BTreeMap<String, String> {
         let pair = |line: &str| line.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
         text.lines().filter_map(pair).collect()
@@ -93,20 +93,34 @@ pub fn labels(data: &[u8]) {
     pod.metadata.labels = Some(pairs(mine));
     pod.metadata.annotations = Some(pairs(mine));
     read(&pod, &Nobody);
-    pod.metadata.owner_references = Some(vec![OwnerReference {
-        api_version: "batch/v1".to_owned(),
-        kind: "Job".to_owned(),
-        name: "train".to_owned(),
-        uid: "uid-job".to_owned(),
-        controller: Some(true),
-        ..OwnerReference::default()
-    }]);
-    let mut job = Job::default();
-    job.metadata.name = Some("train".to_owned());
-    job.metadata.uid = Some("uid-job".to_owned());
-    job.metadata.labels = Some(pairs(of_owner));
-    job.metadata.annotations = Some(pairs(of_owner));
-    read(&pod, &One(job));
+    // The owner is of each kind in turn, and says the same whatever it is.
+    for kind in Kind::ALL {
+        let served = kind.served();
+        let api_version = format!("{}/{}", served.group, served.versions[0]);
+        pod.metadata.owner_references = Some(vec![OwnerReference {
+            api_version: api_version.clone(),
+            kind: served.kind.to_owned(),
+            name: "train".to_owned(),
+            uid: "uid-owner".to_owned(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        }]);
+        let owner = serde_json::json!({
+            "apiVersion": api_version,
+            "kind": served.kind,
+            "metadata": {
+                "name": "train",
+                "namespace": "team-a",
+                "uid": "uid-owner",
+                "labels": pairs(of_owner),
+                "annotations": pairs(of_owner),
+            },
+            "spec": serde_json::from_str::<serde_json::Value>(spec).unwrap_or_default(),
+        });
+        if let Some(owner) = Object::read(&owner) {
+            read(&pod, &One(owner));
+        }
+    }
 }
 
 /// The configuration of the server.
@@ -118,7 +132,7 @@ pub fn config(data: &[u8]) {
 }
 
 /// Reads a pod as the server does.
-fn read(pod: &Pod, owners: &dyn Owners) {
+fn read(pod: &Pod, owners: &dyn Objects) {
     let recognition = conventions::recognise(pod, owners);
     let core = pod_state::read(pod, recognition.membership.clone(), &["muster".to_owned()]);
     let _ = (convert::shape_of_pod(pod), convert::usage(pod));
@@ -134,10 +148,12 @@ fn read(pod: &Pod, owners: &dyn Owners) {
         round: 0,
         since: None,
         minimum: 0,
+        minimums: BTreeMap::new(),
         places: Vec::new(),
         levels: Vec::new(),
         batch: None,
         waiting: None,
+        notes: BTreeMap::new(),
         members: "".into(),
         created: None,
         deleting: false,
@@ -145,8 +161,7 @@ fn read(pod: &Pod, owners: &dyn Owners) {
     let pending = muster_core::cycle::Pending { taint: keys::GANG_PENDING, values: &[] };
     let members = [std::sync::Arc::new(core)];
     let levels = muster_core::topology::Levels::default();
-    let wanted =
-        muster_core::cycle::build_request(&said, &gang, (&members, &[]), &BTreeSet::new(), &levels, &pending);
+    let wanted = muster_core::cycle::build_request(&said, &gang, (&members, &[]), &BTreeSet::new(), &levels, &pending);
     if let Ok(wanted) = wanted {
         let places: usize = wanted.request.roles.iter().map(|role| role.places.len()).sum();
         assert!(places <= muster_core::ranks::MAX_PLACES, "{places}");
@@ -156,17 +171,26 @@ fn read(pod: &Pod, owners: &dyn Owners) {
 #[derive(Debug)]
 struct Nobody;
 
-impl Owners for Nobody {
-    fn job(&self, _: &str) -> Option<&Job> {
+impl Objects for Nobody {
+    fn by_uid(&self, _: &str) -> Option<&Object> {
+        None
+    }
+
+    fn by_name(&self, _: Kind, _: &str, _: &str) -> Option<&Object> {
         None
     }
 }
 
 #[derive(Debug)]
-struct One(Job);
+struct One(Object);
 
-impl Owners for One {
-    fn job(&self, uid: &str) -> Option<&Job> {
+impl Objects for One {
+    fn by_uid(&self, uid: &str) -> Option<&Object> {
         (self.0.metadata.uid.as_deref() == Some(uid)).then_some(&self.0)
+    }
+
+    /// Every group that is asked for by name is this one too.
+    fn by_name(&self, kind: Kind, _: &str, _: &str) -> Option<&Object> {
+        (self.0.kind == kind).then_some(&self.0)
     }
 }

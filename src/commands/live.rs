@@ -5,7 +5,7 @@ use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::ApiResource;
 use kube::{Client, Error};
 use muster_core::cycle::Settings;
-use muster_replay::kinds::{KINDS, Kind};
+use muster_replay::kinds::{self, Kind};
 use muster_replay::record::{self, Record};
 use serde_json::Value;
 
@@ -34,8 +34,8 @@ pub(crate) async fn record(in_force: InForce) -> anyhow::Result<String> {
     let client = Client::try_default().await.context("connect to the cluster (kubeconfig or service account)")?;
     let time = now_real();
     let mut objects = Vec::new();
-    for kind in &KINDS {
-        match list(&client, kind).await {
+    for kind in kinds::listed() {
+        match list(&client, &kind).await {
             Ok(found) => objects.extend(found),
             Err(Error::Api(status)) if status.code == 404 => {}
             Err(Error::Api(status)) if status.code == 403 && !matches!(kind.plural, "nodes" | "pods") => {
@@ -54,13 +54,24 @@ pub(crate) async fn record(in_force: InForce) -> anyhow::Result<String> {
     Ok(record::render(&head, objects))
 }
 
-/// Every object of a kind, page by page.
+/// Every object of a kind, in the best version that is served.
 async fn list(client: &Client, kind: &Kind) -> Result<Vec<Value>, Error> {
-    let api_version =
-        if kind.group.is_empty() { kind.version.to_owned() } else { format!("{}/{}", kind.group, kind.version) };
+    let mut answer = Ok(Vec::new());
+    for version in kind.versions {
+        answer = list_version(client, kind, version).await;
+        if !matches!(&answer, Err(Error::Api(status)) if status.code == 404) {
+            break;
+        }
+    }
+    answer
+}
+
+/// Every object of a kind in one version, page by page.
+async fn list_version(client: &Client, kind: &Kind, version: &str) -> Result<Vec<Value>, Error> {
+    let api_version = if kind.group.is_empty() { version.to_owned() } else { format!("{}/{version}", kind.group) };
     let resource = ApiResource {
         group: kind.group.to_owned(),
-        version: kind.version.to_owned(),
+        version: version.to_owned(),
         api_version: api_version.clone(),
         kind: kind.kind.to_owned(),
         plural: kind.plural.to_owned(),

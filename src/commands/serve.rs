@@ -288,6 +288,7 @@ async fn provisioner(
     let system =
         system.get("kube-system").await.context("read the namespace kube-system, whose UID marks our resources")?;
     let cluster_uid = system.metadata.uid.context("the namespace kube-system has no UID")?;
+    let ec2_options = options.clone();
     let ec2 = muster_ec2::Client::connect(options).await.context("connect to EC2")?;
     let provisioner = Provisioner::new(
         client.clone(),
@@ -299,9 +300,11 @@ async fn provisioner(
             access: config.access.clone(),
             prices: config.prices.clone(),
             back_off: config.back_off,
+            interruptions: config.ec2.interruption_queue.clone().map(|queue| (ec2_options, queue)),
         },
         Arc::clone(pools),
         Arc::clone(wake),
+        metrics.provisioner.clone(),
         leader.clone(),
     );
     let cancel = tasks.cancel.clone();

@@ -83,11 +83,11 @@ fn consolidate_after(state: &State, status: &NodeBatchStatus) -> Option<SignedDu
 }
 
 fn node_names(status: &NodeBatchStatus) -> BTreeSet<&str> {
-    status.instances.iter().filter_map(|instance| instance.node.as_deref()).collect()
+    status.instances.iter().chain(&status.replaced).filter_map(|instance| instance.node.as_deref()).collect()
 }
 
 /// Pods on the nodes of the batch that are neither of a DaemonSet nor ended.
-fn pods_on(state: &State, status: &NodeBatchStatus) -> usize {
+pub(super) fn pods_on(state: &State, status: &NodeBatchStatus) -> usize {
     let nodes = node_names(status);
     state
         .snapshot

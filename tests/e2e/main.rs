@@ -8,4 +8,5 @@ mod crash;
 mod demo;
 mod existing_nodes;
 mod fits;
+mod kueue;
 mod support;

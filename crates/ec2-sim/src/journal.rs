@@ -13,6 +13,8 @@ pub struct JournalEntry {
     pub number: u64,
     /// Virtual time.
     pub at: Timestamp,
+    /// The service: `ec2`, `sqs`, `sts`, `iam` or `eks`.
+    pub service: &'static str,
     /// The operation asked for, known or not; empty if none was named.
     pub operation: String,
     /// The decoded parameters, without `Action` and `Version`.
@@ -37,15 +39,24 @@ pub struct JournalEntry {
     pub replayed: bool,
     /// Whether the client was kept from learning the outcome.
     pub lost: bool,
+    /// The number of the entry with which the call came, if it was held back and carried out here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<u64>,
     /// The id in `x-amzn-requestid`.
     pub request_id: String,
+    /// The request's body, if the scenario records bodies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+    /// The answer's body, if the scenario records bodies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response: Option<String>,
 }
 
 impl JournalEntry {
-    /// Whether the call asked for a launch.
+    /// Whether the call asked for a launch. What was held back asked when it came, not when it was carried out.
     #[must_use]
     pub fn launches(&self) -> bool {
-        matches!(self.operation.as_str(), "CreateFleet" | "RunInstances")
+        self.held.is_none() && matches!(self.operation.as_str(), "CreateFleet" | "RunInstances")
     }
 
     /// The value of a tag which the call sets on instances.

@@ -15,6 +15,7 @@ mod interfaces;
 mod launch;
 mod operations;
 mod protocol;
+mod quota;
 mod server;
 mod state;
 mod throttle;
@@ -22,9 +23,11 @@ mod throttle;
 pub mod bill;
 pub mod choices;
 pub mod clock;
+pub mod events;
 pub mod faults;
 pub mod invariants;
 pub mod journal;
+pub mod policy;
 pub mod scenario;
 pub mod view;
 
@@ -35,6 +38,7 @@ use jiff::SignedDuration;
 
 pub use crate::bill::Bill;
 pub use crate::clock::SimClock;
+pub use crate::events::{Interruption, InterruptionKind};
 pub use crate::faults::{Fault, FaultKind};
 pub use crate::invariants::Invariant;
 pub use crate::journal::JournalEntry;
@@ -66,6 +70,7 @@ impl Simulator {
         scenario.check()?;
         let clock = Arc::new(SimClock::new(&scenario.clock));
         let mut world = World::new(scenario, clock.origin());
+        world.declare(clock.now());
         launch::place_others(&mut world, clock.now())?;
         Ok(Arc::new(Self { clock, world: Mutex::new(world) }))
     }
@@ -152,6 +157,12 @@ impl Simulator {
         ids.iter().filter(|id| world.terminate(id, (reason, reason), SignedDuration::ZERO, now)).cloned().collect()
     }
 
+    /// Interrupts instances; returns those that were alive.
+    pub fn interrupt(&self, what: &Interruption) -> Vec<String> {
+        let now = self.clock.now();
+        self.settled().interrupt(what, now)
+    }
+
     /// Sets the hosts of one leaf, making pool, spine and leaf if need be; returns the number.
     /// Instances on hosts taken away stay; the host is gone when they are.
     ///
@@ -165,6 +176,7 @@ impl Simulator {
     fn settled(&self) -> MutexGuard<'_, World> {
         let mut world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
         world.settle(self.clock.now());
+        server::carry_out_due(&mut world, self.clock.now());
         world
     }
 }

@@ -12,6 +12,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod, PodTemplate};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
+use muster_api::conventions::Object;
 use muster_api::crd::{EC2NodeClass, Gang, NodePool, ProvisioningRequest};
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -67,6 +68,8 @@ pub struct Dump {
     pub unreadable: Vec<(Pod, String)>,
     /// Jobs.
     pub jobs: Vec<Job>,
+    /// Other owners and groups that say which pods are a gang.
+    pub objects: Vec<Object>,
     /// Templates that ProvisioningRequests name.
     pub templates: Vec<PodTemplate>,
     /// DaemonSets: what they take on every new node.

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_core::cloud::{CapacityType, GroupPolicy, UsageClass};
-use muster_core::cycle::{PoolView, TypeView, offers_for};
-use muster_core::fit;
+use muster_core::cycle::{PoolView, TooSmall, TypeView, nodes_needed, offers_for};
 use muster_core::names::NodeName;
 use muster_core::node::{Node, Usage};
 use muster_core::plan::{GangRequest, Host};
+use muster_core::topology::Levels;
 
 use crate::catalogue::Catalogue;
 use crate::document::{BuyEntry, Code, Reason};
@@ -64,8 +64,8 @@ pub(crate) struct OnSale {
 /// Source: `lifecycle.md` 3.1. `zones` are those its running members allow; `beside` are members that need no new node.
 pub(crate) fn find(
     request: &GangRequest,
-    group: GroupPolicy,
-    zones: Option<&BTreeSet<Arc<str>>>,
+    levels: &Levels,
+    (group, zones): (GroupPolicy, Option<&BTreeSet<Arc<str>>>),
     beside: &Beside,
     pools: &[Pool],
     catalogue: &Catalogue,
@@ -104,7 +104,7 @@ pub(crate) fn find(
                 let beside = zone.as_deref().and_then(|zone| beside.get(zone)).copied().unwrap_or(0);
                 let zone = zone.as_deref();
                 let chosen = Choice { pool, index, order, market: *market, zone, policy, beside };
-                look(request, &chosen, catalogue, &mut found, &mut reasons);
+                look((request, levels), &chosen, catalogue, &mut found, &mut reasons);
             }
         }
     }
@@ -133,7 +133,7 @@ struct Choice<'a> {
 type Key = (Reverse<u32>, usize, bool, u64, String, Option<String>, String);
 
 fn look(
-    request: &GangRequest,
+    (request, levels): (&GangRequest, &Levels),
     choice: &Choice<'_>,
     catalogue: &Catalogue,
     found: &mut Vec<(Key, Purchase)>,
@@ -175,7 +175,7 @@ fn look(
         types: views.values().map(|(view, _)| view.clone()).collect(),
         left: pool.left.iter().map(|(resource, left)| (resource.as_str().into(), *left)).collect(),
     };
-    let (offers, _) = offers_for(request, &[view]);
+    let (offers, _) = offers_for(request, levels, &[view]);
     for offer in &offers {
         let Some((view, grouped)) = views.get(&*offer.instance_type) else { continue };
         let Some(price) = view.price else { continue };
@@ -203,21 +203,26 @@ fn look(
         found.push((key, purchase));
     }
     for (view, _) in views.values().filter(|(view, _)| !offers.iter().any(|offer| offer.instance_type == view.name)) {
-        reasons.push(left_out(request, pool, view));
+        reasons.push(left_out(request, levels, pool, view));
     }
 }
 
 /// Why a type is no offer: the first obstacle, and what would remove it.
-fn left_out(request: &GangRequest, pool: &Pool, view: &TypeView) -> Reason {
+fn left_out(request: &GangRequest, levels: &Levels, pool: &Pool, view: &TypeView) -> Reason {
     let (name, of) = (&view.name, &pool.name);
-    let Some(role) = request.roles.first() else { return reason(Code::NoType, None, "the gang has no member") };
-    let slots = match fit::slots(&role.shape, &view.node, &view.overhead) {
-        Ok(slots) if slots > 0 => slots,
-        Ok(_) => return reason(Code::NoType, None, format!("ask for less than {name} of NodePool {of} has")),
-        Err(misfit) => return reason(Code::NoType, None, format!("{name} of NodePool {of} holds no member: {misfit}")),
+    let count = match nodes_needed(request, levels, view) {
+        Ok(count) => count,
+        Err(TooSmall::Never) => {
+            return reason(Code::NoType, None, format!("ask for less than {name} of NodePool {of} has"));
+        }
+        Err(TooSmall::Misfit(misfit)) => {
+            return reason(Code::NoType, None, format!("{name} of NodePool {of} holds no member: {misfit}"));
+        }
+        Err(TooSmall::Wishes) => {
+            let change = format!("ask for slices that fit one {name} of NodePool {of}");
+            return reason(Code::NoType, None, change);
+        }
     };
-    let members = u32::try_from(role.places.len()).unwrap_or(u32::MAX);
-    let count = members.div_ceil(slots);
     // All that stands in the way, so that what is said is enough.
     let mut obstacles: Vec<(Code, Option<u64>, String)> = Vec::new();
     if count > pool.max_nodes {

@@ -166,8 +166,10 @@ fn wished(members: &Members, requests: &[requests::Request]) -> BTreeSet<Arc<str
     let of_gangs = members.gangs.iter().map(|gang| &gang.said.wishes);
     let wishes = of_gangs.chain(requests.iter().map(|request| &request.wishes));
     wishes
-        .flat_map(|wishes| [&wishes.required, &wishes.preferred])
-        .flatten()
+        .flat_map(|wishes| {
+            let single = [&wishes.required, &wishes.preferred, &wishes.exclusive, &wishes.balance];
+            single.into_iter().flatten().chain(wishes.slices.iter().map(|slice| &slice.level))
+        })
         .map(|wish| Arc::clone(&wish.value))
         .collect()
 }

@@ -1,11 +1,14 @@
 //! The simulator as its clients see it: form bodies in, XML out, by a clock that stands still.
 
 mod control;
+mod events;
 mod faults;
 mod fleets;
 mod groups;
 mod instances;
+mod policy;
 mod protocol;
 mod reads;
+mod reservations;
 mod support;
 mod templates;

@@ -7,8 +7,9 @@ use k8s_openapi::api::core::v1::Pod;
 use muster_api::keys;
 use muster_core::check::{self, Severity};
 use muster_core::cloud::GroupPolicy;
-use muster_core::cycle::{Pending, build_request};
+use muster_core::cycle::{Pending, Wanted, build_request};
 use muster_core::fit::{self, Misfit};
+use muster_core::gang::RoleSaid;
 use muster_core::names::{NodeName, PodUid};
 use muster_core::node::Usage;
 use muster_core::plan::{
@@ -121,8 +122,16 @@ impl Planning<'_> {
         let (namespace, name, source) = work.name();
         let roles = work.found().map_or_else(Vec::new, |found| {
             let seen = u32::try_from(found.members.len()).unwrap_or(u32::MAX);
-            let count = found.said.size.unwrap_or_else(|| seen.max(found.said.min.unwrap_or(0)));
-            vec![RoleEntry { name: String::new(), count, min: found.said.min.unwrap_or(count).min(count) }]
+            let said = &found.said;
+            if !said.roles.is_empty() {
+                let entry = |role: &RoleSaid| {
+                    let count = role.count.unwrap_or(0);
+                    RoleEntry { name: role.name.to_string(), count, min: role.min.unwrap_or(count).min(count) }
+                };
+                return said.roles.iter().map(entry).collect();
+            }
+            let count = said.size.unwrap_or_else(|| seen.max(said.min.unwrap_or(0)));
+            vec![RoleEntry { name: String::new(), count, min: said.min.unwrap_or(count).min(count) }]
         });
         let none = vec![None; self.levels.len()];
         let levels = self.levels.as_slice().iter();
@@ -168,21 +177,22 @@ impl Planning<'_> {
         let gang = pseudo(said, started);
         // Members that ended are trimmed below: a dump may have lost their pods and still say how many there were.
         let wanted = build_request(said, &gang, (&members, &[]), &BTreeSet::new(), &self.levels, &values);
-        let mut request = wanted.map_err(refused)?.request;
-        self.report_surplus(found, &request);
-        let ranks = request.roles.iter_mut().map(|role| trim(role, &found.done, found.done_unranked)).collect();
+        let mut wanted = wanted.map_err(refused)?;
+        self.report_surplus(found, &wanted.request);
+        trim(&mut wanted, &found.done, found.done_unranked);
+        let Wanted { request, ranks, .. } = wanted;
         let sample = found.members.values().map(|known| &*known.object).next();
         Ok(Demand { request, ranks, sample, group: group(&said.wishes), booked: said.booking.is_some() })
     }
 
     fn of_request<'w>(&self, request: &Request) -> Result<Demand<'w>, (Outcome, Reason)> {
-        let Request { key, wishes, wanted, .. } = request;
+        let Request { key, wishes, wanted, invalid, .. } = request;
         let (count, shape) = wanted.as_ref().map_err(|reason| {
             let outcome = if reason.code == Code::TemplateNotFound { Outcome::Waiting } else { Outcome::Invalid };
             (outcome, reason.clone())
         })?;
         // The wishes are read as those of a gang; the members follow.
-        let said = recognised(key, wishes);
+        let said = recognised(key, wishes, invalid.clone());
         let values = Pending { taint: keys::GANG_PENDING, values: &[] };
         let read = build_request(&said, &pseudo(&said, true), (&[], &[]), &BTreeSet::new(), &self.levels, &values);
         let read = read.map_err(refused)?.request;
@@ -266,6 +276,9 @@ impl Planning<'_> {
                 state: if place.bound { MemberState::Running } else { MemberState::Planned },
             });
         }
+        // Members of one role that ask for different things are several roles of the request.
+        let order = |name: &str| entry.roles.iter().position(|role| role.name == name);
+        entry.members.sort_by_key(|member| (order(&member.role), member.rank));
         for (level, (used, optimum)) in entry.levels.iter_mut().zip(levels) {
             level.used = *used;
             level.optimum = Some(*optimum);
@@ -308,23 +321,27 @@ pub(super) fn levels_of(report: &Report) -> Vec<(u32, u32)> {
     report.levels.iter().map(|level| (level.used, level.optimum)).collect()
 }
 
-/// Takes places out of a role whose members have done their work, and returns the rank of each place that is left.
-fn trim(role: &mut Role, done: &BTreeSet<u32>, mut unranked: usize) -> Vec<u32> {
-    let before = role.places.len();
-    let mut kept: Vec<(u32, RolePlace)> = (0..)
-        .zip(std::mem::take(&mut role.places))
-        .filter(|(rank, place)| place.uid.is_some() || !done.contains(rank))
-        .collect();
-    for index in (0..kept.len()).rev() {
-        if unranked > 0 && kept.get(index).is_some_and(|(_, place)| place.uid.is_none()) {
-            kept.remove(index);
-            unranked -= 1;
+/// Takes places out of the roles whose members have done their work, those of ranks that are known first.
+fn trim(wanted: &mut Wanted, done: &BTreeSet<(Arc<str>, u32)>, mut unranked: usize) {
+    let roles = wanted.request.roles.iter_mut().zip(&mut wanted.ranks);
+    for (role, ranks) in roles.rev() {
+        let before = role.places.len();
+        let name = Arc::clone(&role.name);
+        let gone = |rank: u32| done.contains(&(Arc::clone(&name), rank));
+        let mut kept: Vec<(u32, RolePlace)> = std::mem::take(ranks)
+            .into_iter()
+            .zip(std::mem::take(&mut role.places))
+            .filter(|(rank, place)| place.uid.is_some() || !gone(*rank))
+            .collect();
+        for index in (0..kept.len()).rev() {
+            if unranked > 0 && kept.get(index).is_some_and(|(_, place)| place.uid.is_none()) {
+                kept.remove(index);
+                unranked -= 1;
+            }
         }
+        role.min = role.min.saturating_sub(u32::try_from(before - kept.len()).unwrap_or(u32::MAX));
+        (*ranks, role.places) = kept.into_iter().unzip();
     }
-    role.min = role.min.saturating_sub(u32::try_from(before - kept.len()).unwrap_or(u32::MAX));
-    let (ranks, places) = kept.into_iter().unzip();
-    role.places = places;
-    ranks
 }
 
 /// Optimum over achieved, never above 1: with more domains above, fewer may do below.
@@ -333,7 +350,13 @@ fn ratio(optimum: u32, used: u32) -> Option<f64> {
 }
 
 fn roles(request: &GangRequest) -> Vec<RoleEntry> {
-    let count = |role: &Role| u32::try_from(role.places.len()).unwrap_or(u32::MAX);
-    let entry = |role: &Role| RoleEntry { name: role.name.to_string(), count: count(role), min: role.min };
-    request.roles.iter().map(entry).collect()
+    let mut entries: Vec<RoleEntry> = Vec::new();
+    for role in &request.roles {
+        let count = u32::try_from(role.places.len()).unwrap_or(u32::MAX);
+        match entries.iter_mut().find(|entry| *entry.name == *role.name) {
+            Some(entry) => (entry.count, entry.min) = (entry.count + count, entry.min + role.min),
+            None => entries.push(RoleEntry { name: role.name.to_string(), count, min: role.min }),
+        }
+    }
+    entries
 }

@@ -100,7 +100,8 @@ impl Planning<'_> {
         }
         let beside =
             if mixes && demand.group != GroupPolicy::Required { held(&unbound, problem) } else { Beside::new() };
-        let market = offers::find(&unbound, demand.group, zones.as_ref(), &beside, &self.pools, self.catalogue);
+        let market =
+            offers::find(&unbound, &self.levels, (demand.group, zones.as_ref()), &beside, &self.pools, self.catalogue);
         detail.left_out.clone_from(&market.left_out);
         let mut bought = false;
         for (index, purchase) in market.purchases.iter().enumerate() {
@@ -183,7 +184,14 @@ impl Planning<'_> {
         let cap = self.levels.zone().zip(wishes.required).map(|(zone, required)| zone.min(required));
         let key = cap.and_then(|level| self.levels.as_slice().get(level)).map(|level| &level.key);
         let labelled = key.is_some_and(|key| new.iter().all(|host| host.node.labels.contains_key(key)));
-        Wishes { required: cap.filter(|_| labelled), ..wishes }
+        let host = self.levels.len().saturating_sub(1);
+        Wishes {
+            required: cap.filter(|_| labelled),
+            preferred: wishes.preferred,
+            slices: wishes.slices.into_iter().filter(|slice| slice.level == host).collect(),
+            exclusive: wishes.exclusive.filter(|level| *level == host),
+            balance: wishes.balance.filter(|level| *level == host),
+        }
     }
 }
 

@@ -447,15 +447,6 @@ fn pods_that_only_ended_make_no_gang() {
 }
 
 #[test]
-fn pods_of_different_shapes_make_the_gang_invalid() {
-    let mut sim = Sim::new(&[("n1", 8)]);
-    sim.gang("train", 2, 2);
-    sim.pods.get_mut("train-1").unwrap().shape = Ok(Arc::new(world::shape(2)));
-    sim.settle();
-    assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Invalid, "MixedShapes"));
-}
-
-#[test]
 fn a_released_member_that_the_scheduler_refuses_is_shown_and_woken_again() {
     let mut sim = Sim::new(&[("n1", 4)]);
     sim.gang("train", 2, 2);

@@ -3,4 +3,5 @@
 mod buying;
 mod life;
 mod random;
+mod roles;
 mod sim;
