@@ -19,6 +19,7 @@ use tracing::{debug, error};
 use super::executor::Executor;
 use crate::clock::now_real;
 use crate::cluster::{Cluster, State};
+use crate::gang::Recorder;
 use crate::telemetry::GangMetrics;
 
 /// Pools as the provisioner last described them.
@@ -41,6 +42,8 @@ pub struct Inputs {
     pub wake: Arc<Notify>,
     /// Metrics.
     pub metrics: GangMetrics,
+    /// Where decisions are kept, if somebody wants them.
+    pub recorder: Option<Recorder>,
 }
 
 /// The loop.
@@ -112,6 +115,9 @@ impl GangLoop {
             })
         })
         .await?;
+        if let Some(recorder) = &self.inputs.recorder {
+            recorder.keep(pass.decisions);
+        }
         if pass.plans > 0 {
             self.inputs.metrics.plan_seconds.observe(started.elapsed().as_secs_f64());
         }

@@ -34,7 +34,8 @@ pub(super) async fn launched(context: &Context, held: &mut Held, state: &State) 
     let now = context.clock.now();
     let ids = ids(&status);
     let seen = context.cloud.instances(&ids).await?;
-    let (joiners, _) = joiners(context, state, &mut status, Some(&seen), now);
+    let late = late_labels(held, &status);
+    let (joiners, _) = joiners(context, state, &mut status, (Some(&seen), &late), now);
     let wait = match judge(context, held, state, &status, &joiners, now).await? {
         Judged::Acted(next) => return Ok(next),
         Judged::Wait(until) => until,

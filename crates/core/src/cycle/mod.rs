@@ -18,12 +18,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use working::Working;
 
 use crate::gang::{Gang, GangPlace, Membership, Pod, Recognised};
 use crate::names::{NodeName, ObjectKey, PodUid};
-use crate::plan::{Elastic, LevelUse, Policy};
+use crate::plan::{Elastic, LevelUse, Plan, Policy, Problem, Report};
 use crate::snapshot::{Promise, PromisedRoom, Snapshot};
 use crate::topology::Levels;
 
@@ -51,6 +52,8 @@ pub struct Settings {
     pub pending_taint: &'static str,
     /// What is best.
     pub policy: Policy,
+    /// Hand out every decision with what it was made on.
+    pub record: bool,
 }
 
 impl Settings {
@@ -68,6 +71,7 @@ impl Settings {
             // Members beyond the minimum take whatever room there is: of members that fill a node each, none would ever
             // stand inside the hosts chosen for the minimum.
             policy: Policy { elastic: Elastic::Spread, ..Policy::default() },
+            record: false,
         }
     }
 }
@@ -227,6 +231,25 @@ pub struct Pass {
     pub refused_plans: Vec<(ObjectKey, Vec<String>)>,
     /// Planning runs made.
     pub plans: u32,
+    /// What was decided and on what, if [`Settings::record`] asks for it.
+    pub decisions: Vec<Decision>,
+}
+
+/// One planning run for a gang with everything it looked at: planned again, it must come out the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// The gang.
+    pub gang: ObjectKey,
+    /// When.
+    pub at: Timestamp,
+    /// What was best.
+    pub policy: Policy,
+    /// Everything that was looked at.
+    pub problem: Problem,
+    /// What was decided.
+    pub plan: Plan,
+    /// Why.
+    pub report: Report,
 }
 
 /// Name of the NodeBatch of a gang's round: deterministic, so that a repeated creation finds the first.
