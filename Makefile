@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-boto3 lint bench crds
+.PHONY: help demo test test-boto3 lint bench crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -47,3 +47,13 @@ bench: ## Time the planner on two large clusters beside two baselines; BENCH_ARG
 
 crds: ## Write manifests/crds from the types in crates/api
 	cargo run --quiet --bin muster -- crds --out manifests/crds
+
+# Needs the nightly compiler and cargo-fuzz (`cargo install cargo-fuzz`). What is found lands in fuzz/artifacts; put the
+# input among the seeds of its target, and the ordinary tests keep it.
+FUZZ_TARGETS := dump quantity extender labels config
+FUZZ_SECONDS ?= 600
+
+fuzz: ## Fuzz the readers of what strangers write, FUZZ_SECONDS each
+	for target in $(FUZZ_TARGETS); do \
+	mkdir -p fuzz/corpus/$$target && cargo +nightly fuzz run -s none $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
+	-max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=4096 || exit 1; done

@@ -48,7 +48,10 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
             .map(|instance| instance.instance_id.as_str())
             .collect();
         for instance in &instances {
-            if !running.contains(instance.instance_id.as_str()) || registered.contains_key(&instance.instance_id) {
+            // A kubelet may be slow, or never come up.
+            let registers = instance.registration_time.is_some_and(|at| at <= simulator.clock().now());
+            let running = running.contains(instance.instance_id.as_str());
+            if !running || !registers || registered.contains_key(&instance.instance_id) {
                 continue;
             }
             match register(&nodes, instance).await {

@@ -10,4 +10,5 @@ mod demo;
 mod existing_nodes;
 mod fits;
 mod kueue;
+mod repair;
 mod support;

@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::document::Ignored;
+use crate::record::Record;
 
 /// Most nodes of a dump.
 pub const MAX_NODES: usize = 100_000;
@@ -83,6 +84,8 @@ pub struct Dump {
     pub gangs: Vec<Gang>,
     /// ProvisioningRequests of every class.
     pub requests: Vec<ProvisioningRequest>,
+    /// The head of a recording, if the dump is one.
+    pub record: Option<Record>,
     /// What plays no part, and why.
     pub ignored: Vec<Ignored>,
     /// The newest moment anything in the dump happened at.

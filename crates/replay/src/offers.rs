@@ -23,6 +23,8 @@ pub(crate) struct Purchase {
     pub(crate) pool: usize,
     /// What the document says.
     pub(crate) entry: BuyEntry,
+    /// Members that running nodes of the zone are counted on for.
+    pub(crate) beside: u32,
     node: Arc<Node>,
     overhead: Arc<Usage>,
 }
@@ -44,21 +46,34 @@ impl Purchase {
     }
 }
 
+/// Members that running nodes take, per zone.
+pub(crate) type Beside = BTreeMap<Arc<str>, u32>;
+
+/// What is on sale for a gang, and what is not.
+#[derive(Debug, Default)]
+pub(crate) struct OnSale {
+    /// Best first.
+    pub(crate) purchases: Vec<Purchase>,
+    /// Every pool, type, zone and market that is no candidate, with the reason.
+    pub(crate) left_out: Vec<Reason>,
+}
+
 /// Every way to buy for `request`, best first: pool weight, the order of markets, group kept before dropped, dollars per
-/// hour of the whole gang, then names. Without any: the reasons.
+/// hour of the whole gang, then names.
 ///
-/// Source: `lifecycle.md` 3.1. `zones` are those its running members allow.
+/// Source: `lifecycle.md` 3.1. `zones` are those its running members allow; `beside` are members that need no new node.
 pub(crate) fn find(
     request: &GangRequest,
     levels: &Levels,
     (group, zones): (GroupPolicy, Option<&BTreeSet<Arc<str>>>),
+    beside: &Beside,
     pools: &[Pool],
     catalogue: &Catalogue,
-) -> Result<Vec<Purchase>, Vec<Reason>> {
+) -> OnSale {
     let mut found = Vec::new();
     let mut reasons = Vec::new();
     if pools.is_empty() {
-        return Err(vec![reason(Code::NoPool, None, "add a NodePool that may buy nodes")]);
+        reasons.push(reason(Code::NoPool, None, "add a NodePool that may buy nodes"));
     }
     for (index, pool) in pools.iter().enumerate() {
         let Some(policy) = pool.group.with(group) else {
@@ -72,27 +87,34 @@ pub(crate) fn find(
         for (order, market) in pool.markets.iter().enumerate() {
             // There is no list of reservations in a dump, so none is known to have room.
             if *market == CapacityType::Reserved {
+                if pool.markets.len() == 1 {
+                    let of = &pool.name;
+                    let change = format!("allow on-demand or spot in NodePool {of}: a dump holds no reservation");
+                    reasons.push(reason(Code::NotSold, None, change));
+                }
                 continue;
             }
             for zone in &pool.zones {
                 if zones.is_some_and(|zones| zone.as_ref().is_none_or(|zone| !zones.contains(zone.as_str()))) {
+                    let zone = zone.as_deref().unwrap_or("an unknown zone");
+                    let change = format!("move the running members to {zone}, where NodePool {} may buy", pool.name);
+                    reasons.push(reason(Code::MixedWithRunning, None, change));
                     continue;
                 }
-                let chosen = Choice { pool, index, order, market: *market, zone: zone.as_deref(), policy };
+                let beside = zone.as_deref().and_then(|zone| beside.get(zone)).copied().unwrap_or(0);
+                let zone = zone.as_deref();
+                let chosen = Choice { pool, index, order, market: *market, zone, policy, beside };
                 look((request, levels), &chosen, catalogue, &mut found, &mut reasons);
             }
         }
     }
-    if found.is_empty() {
-        if reasons.is_empty() {
-            reasons.push(reason(Code::NoPool, None, "allow a zone and the market on-demand in a NodePool"));
-        }
-        let mut seen = BTreeSet::new();
-        reasons.retain(|reason| seen.insert((reason.code, reason.short, reason.change.clone())));
-        return Err(reasons);
+    if found.is_empty() && reasons.is_empty() {
+        reasons.push(reason(Code::NoPool, None, "allow a zone and the market on-demand in a NodePool"));
     }
+    let mut seen = BTreeSet::new();
+    reasons.retain(|reason| seen.insert((reason.code, reason.short, reason.change.clone())));
     found.sort_by(|(one, _), (other, _)| one.cmp(other));
-    Ok(found.into_iter().map(|(_, purchase)| purchase).collect())
+    OnSale { purchases: found.into_iter().map(|(_, purchase)| purchase).collect(), left_out: reasons }
 }
 
 /// One pool, market and zone.
@@ -104,6 +126,7 @@ struct Choice<'a> {
     market: CapacityType,
     zone: Option<&'a str>,
     policy: GroupPolicy,
+    beside: u32,
 }
 
 /// Pool weight, market, group dropped, dollars of all nodes, type, zone, pool.
@@ -116,7 +139,12 @@ fn look(
     found: &mut Vec<(Key, Purchase)>,
     reasons: &mut Vec<Reason>,
 ) {
-    let Choice { pool, index, order, market, zone, policy } = *choice;
+    let Choice { pool, index, order, market, zone, policy, beside } = *choice;
+    let mut request = request.clone();
+    if let Some(role) = request.roles.first_mut() {
+        role.places.truncate(role.places.len().saturating_sub(usize::try_from(beside).unwrap_or(usize::MAX)));
+    }
+    let request = &request;
     let class = if market == CapacityType::Spot { UsageClass::Spot } else { UsageClass::OnDemand };
     let mut views = BTreeMap::new();
     for info in &pool.types {
@@ -171,13 +199,11 @@ fn look(
             pool.name.clone(),
         );
         let purchase =
-            Purchase { pool: index, entry, node: Arc::clone(&view.node), overhead: Arc::clone(&view.overhead) };
+            Purchase { pool: index, entry, beside, node: Arc::clone(&view.node), overhead: Arc::clone(&view.overhead) };
         found.push((key, purchase));
     }
-    if offers.is_empty() {
-        for (view, _) in views.values() {
-            reasons.push(left_out(request, levels, pool, view));
-        }
+    for (view, _) in views.values().filter(|(view, _)| !offers.iter().any(|offer| offer.instance_type == view.name)) {
+        reasons.push(left_out(request, levels, pool, view));
     }
 }
 
@@ -197,9 +223,11 @@ fn left_out(request: &GangRequest, levels: &Levels, pool: &Pool, view: &TypeView
             return reason(Code::NoType, None, change);
         }
     };
+    // All that stands in the way, so that what is said is enough.
+    let mut obstacles: Vec<(Code, Option<u64>, String)> = Vec::new();
     if count > pool.max_nodes {
         let change = format!("raise maxNodesPerBatch of NodePool {of} from {} to {count} for {name}", pool.max_nodes);
-        return reason(Code::BatchTooLarge, Some(u64::from(count - pool.max_nodes)), change);
+        obstacles.push((Code::BatchTooLarge, Some(u64::from(count - pool.max_nodes)), change));
     }
     for (resource, left) in &pool.left {
         let each = if resource.as_str() == "nodes" { 1 } else { view.node.allocatable.get(resource.as_str()) };
@@ -208,8 +236,16 @@ fn left_out(request: &GangRequest, levels: &Levels, pool: &Pool, view: &TypeView
             let short = wanted.saturating_sub(*left);
             let unit = if resource.as_str() == "cpu" { "m" } else { "" };
             let change = format!("raise the limit {resource} of NodePool {of} by {short}{unit} for {count} {name}");
-            return reason(Code::LimitReached, u64::try_from(short).ok(), change);
+            obstacles.push((Code::LimitReached, u64::try_from(short).ok(), change));
         }
     }
-    reason(Code::PriceUnknown, None, format!("give {name} a price in the catalogue"))
+    if view.price.is_none() {
+        obstacles.push((Code::PriceUnknown, None, format!("give {name} a price in the catalogue")));
+    }
+    let change: Vec<&str> = obstacles.iter().map(|(_, _, change)| change.as_str()).collect();
+    let change = change.join(" and ");
+    match obstacles.first() {
+        Some((code, short, _)) => reason(*code, *short, change),
+        None => reason(Code::NoType, None, format!("allow another type than {name} in NodePool {of}")),
+    }
 }

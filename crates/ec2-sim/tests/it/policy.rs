@@ -15,7 +15,8 @@ fn checkout() -> PathBuf {
 
 fn shipped() -> Policy {
     let path = checkout().join("manifests/iam/policy.json");
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    let text = std::fs::read_to_string(path).expect("the policy is shipped");
+    serde_json::from_str(&text).expect("the policy is one the simulator understands")
 }
 
 fn guarded() -> Scenario {
@@ -157,14 +158,15 @@ const INDIRECT: [(&str, &str); 12] = [
 /// The operations that `crates/ec2` sends, as actions: the SDK's operations whose inputs it builds.
 fn sent() -> BTreeSet<String> {
     let mut sent = BTreeSet::new();
-    for file in std::fs::read_dir(checkout().join("crates/ec2/src")).unwrap() {
-        let source = std::fs::read_to_string(file.unwrap().path()).unwrap();
+    for file in std::fs::read_dir(checkout().join("crates/ec2/src")).expect("the crate is there") {
+        let source = std::fs::read_to_string(file.expect("it is listed").path()).expect("it is a source");
         for service in ["ec2", "sqs", "eks", "iam", "ssm"] {
             let path = format!("aws_sdk_{service}::operation::");
             for (at, _) in source.match_indices(&path) {
-                let name = source[at + path.len()..].split(|c: char| c != '_' && !c.is_alphanumeric()).next().unwrap();
+                let name =
+                    source[at + path.len()..].split(|c: char| c != '_' && !c.is_alphanumeric()).next().unwrap_or("");
                 // A trait that all answers have.
-                if name == "RequestId" {
+                if name == "RequestId" || name.is_empty() {
                     continue;
                 }
                 let words = name.split('_').map(|word| word[..1].to_uppercase() + &word[1..]);

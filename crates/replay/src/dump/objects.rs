@@ -13,9 +13,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Dump, MAX_NODES, MAX_OBJECTS, ReadError};
-
-/// Kinds that have no namespace.
-const CLUSTER: [&str; 5] = ["Node", "NodePool", "EC2NodeClass", "PriorityClass", "NodeBatch"];
+use crate::kinds;
+use crate::record::{self, Record};
 
 impl Dump {
     pub(super) fn keep(
@@ -32,8 +31,12 @@ impl Dump {
             return Ok(());
         }
         let group = version.split_once('/').map_or("", |(group, _)| group);
+        if group == keys::GROUP && kind == record::KIND {
+            return self.header(object, place);
+        }
         let read = Kind::of(version, &kind).filter(|kind| *kind != Kind::Job);
-        if read.is_none() && !is_known(group, &kind) {
+        let known = kinds::find(group, &kind);
+        if read.is_none() && known.is_none() {
             let name = if name.is_empty() { place.to_owned() } else { name };
             self.ignore(kind, name, format!("{version} objects of this kind play no part in planning"));
             return Ok(());
@@ -42,7 +45,7 @@ impl Dump {
             self.ignore(kind, place.to_owned(), "metadata.name: is missing".to_owned());
             return Ok(());
         }
-        if CLUSTER.contains(&kind.as_str()) {
+        if known.is_some_and(|kind| !kind.namespaced) {
             namespace.clear();
         } else if namespace.is_empty() {
             "default".clone_into(&mut namespace);
@@ -69,6 +72,17 @@ impl Dump {
         }
         if self.nodes.len() > MAX_NODES {
             return Err(ReadError::TooLarge { what: "nodes", limit: MAX_NODES });
+        }
+        Ok(())
+    }
+
+    /// The head of a recording: the moment and the settings; the first one counts.
+    fn header(&mut self, object: Value, place: &str) -> Result<(), ReadError> {
+        match from::<Record>(object) {
+            Ok(record) => {
+                self.record.get_or_insert(record);
+            }
+            Err(why) => self.ignore(record::KIND.to_owned(), place.to_owned(), why),
         }
         Ok(())
     }
@@ -119,18 +133,6 @@ impl Dump {
             _ => {}
         }
         Ok(())
-    }
-}
-
-fn is_known(group: &str, kind: &str) -> bool {
-    match kind {
-        "Node" | "Pod" | "PodTemplate" => group.is_empty(),
-        "Job" => group == "batch",
-        "DaemonSet" => group == "apps",
-        "PriorityClass" => group == "scheduling.k8s.io",
-        "NodePool" | "EC2NodeClass" | "Gang" => group == keys::GROUP,
-        "ProvisioningRequest" => group == "autoscaling.x-k8s.io",
-        _ => false,
     }
 }
 

@@ -85,6 +85,20 @@ impl Work {
         }
     }
 
+    /// Name of the object that stands for it.
+    pub(super) fn object(&self) -> String {
+        match self {
+            Self::Pods(pods) => pods.found.said.key.name.to_string(),
+            Self::Request(request) => request.key.name.to_string(),
+        }
+    }
+
+    /// Names of its live pods.
+    pub(super) fn pods(&self) -> Vec<String> {
+        let live = self.found().into_iter().flat_map(|found| found.members.values());
+        live.filter(|known| known.exists).map(|known| known.core.key.name.to_string()).collect()
+    }
+
     /// The gang, if it is one of pods.
     pub(super) fn found(&self) -> Option<&Found> {
         match self {
