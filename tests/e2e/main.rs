@@ -5,6 +5,7 @@ mod bad_input;
 mod buying;
 mod chaos;
 mod cloud;
+mod conventions;
 mod crash;
 mod demo;
 mod existing_nodes;
