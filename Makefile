@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-boto3 lint bench crds
+.PHONY: help demo test soak test-boto3 lint bench crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -28,7 +28,7 @@ demo: ## Start a whole cluster on this machine and watch a gang get its nodes; D
 test: ## Run every test, the end-to-end suite on a real control plane included
 	@$(call control-plane,$(if $(filter true,$(CI)),make test: CI runs no less than everything: ,make test: the end-to-end tests are left out: )); \
 	case $$? in \
-	0) ;; \
+	0) hack/control-plane/kueue/build.sh >/dev/null || exit 1 ;; \
 	3) if [ "$${CI:-}" = true ]; then exit 3; fi; export MUSTER_WITHOUT_CONTROL_PLANE=1 ;; \
 	*) exit 1 ;; \
 	esac; \
@@ -37,6 +37,10 @@ test: ## Run every test, the end-to-end suite on a real control plane included
 
 test-boto3: ## Run boto3 against the EC2 simulator and hold every request and answer against botocore's models
 	@hack/boto3-roundtrip.py; case $$? in 0|3) ;; *) exit 1 ;; esac
+
+soak: ## Crash at every step in every weather, a thousand gangs with seeded faults, a drought: within an hour
+	@$(call control-plane,make soak: not possible without the real Kubernetes control plane: )
+	MUSTER_SOAK=1 cargo test --workspace --test e2e -- chaos:: --nocapture --test-threads=1
 
 lint: ## Check formatting and lints, warnings denied
 	cargo fmt --all -- --check
@@ -47,3 +51,13 @@ bench: ## Time the planner on two large clusters beside two baselines; BENCH_ARG
 
 crds: ## Write manifests/crds from the types in crates/api
 	cargo run --quiet --bin muster -- crds --out manifests/crds
+
+# Needs the nightly compiler and cargo-fuzz (`cargo install cargo-fuzz`). What is found lands in fuzz/artifacts; put the
+# input among the seeds of its target, and the ordinary tests keep it.
+FUZZ_TARGETS := dump quantity extender labels config
+FUZZ_SECONDS ?= 600
+
+fuzz: ## Fuzz the readers of what strangers write, FUZZ_SECONDS each
+	for target in $(FUZZ_TARGETS); do \
+	mkdir -p fuzz/corpus/$$target && cargo +nightly fuzz run -s none $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
+	-max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=4096 || exit 1; done

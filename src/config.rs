@@ -66,6 +66,7 @@ struct Raw {
     price_overrides: Vec<RawPriceOverride>,
     clock: RawClock,
     log: RawLog,
+    debug: RawDebug,
 }
 
 impl Default for Raw {
@@ -92,6 +93,7 @@ impl Default for Raw {
             price_overrides: Vec::new(),
             clock: RawClock::default(),
             log: RawLog::default(),
+            debug: RawDebug::default(),
         }
     }
 }
@@ -270,6 +272,19 @@ pub struct LogConfig {
     pub format: LogFormat,
 }
 
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct RawDebug {
+    enabled: bool,
+    decisions: u32,
+}
+
+impl Default for RawDebug {
+    fn default() -> Self {
+        Self { enabled: false, decisions: 64 }
+    }
+}
+
 /// A validated configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -311,6 +326,8 @@ pub struct Config {
     pub clock: crate::clock::Clock,
     /// Logging.
     pub log: LogConfig,
+    /// Decisions kept for `/debug/record`; `None`: the endpoint does not exist.
+    pub decisions: Option<usize>,
 }
 
 /// Lease.
@@ -452,6 +469,7 @@ impl Config {
                 }
             },
             log: LogConfig { filter: raw.log.filter, format: raw.log.format },
+            decisions: raw.debug.enabled.then(|| count("debug.decisions", raw.debug.decisions)).transpose()?,
         })
     }
 }

@@ -48,7 +48,10 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
             .map(|instance| instance.instance_id.as_str())
             .collect();
         for instance in &instances {
-            if !running.contains(instance.instance_id.as_str()) || registered.contains_key(&instance.instance_id) {
+            // A kubelet may be slow, or never come up.
+            let registers = instance.registration_time.is_some_and(|at| at <= simulator.clock().now());
+            let running = running.contains(instance.instance_id.as_str());
+            if !running || !registers || registered.contains_key(&instance.instance_id) {
                 continue;
             }
             match register(&nodes, instance).await {
@@ -57,7 +60,7 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
                     registered.insert(instance.instance_id.clone(), name);
                 }
                 Err(error) => {
-                    warn!(instance = instance.instance_id, error = %format!("{error:#}"), "node not registered")
+                    warn!(instance = instance.instance_id, error = %crate::telemetry::chain(&error), "node not registered")
                 }
             }
         }

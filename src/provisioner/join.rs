@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use muster_api::crd::NodeBatchStatus;
+use muster_api::crd::{NodeBatchStatus, is_true, set_condition};
 use muster_api::{keys, pool as rules};
 use muster_core::cloud::{
     Efa, Instance, InstanceState, JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, Purpose, describe_failures,
@@ -21,6 +21,7 @@ use tracing::{debug, warn};
 use super::batch::{Next, later, owner_gone};
 use super::store::Held;
 use super::{Context, launch, located, pool, repair};
+use crate::clock::now_real;
 use crate::cluster::State;
 use crate::step::{Step, step};
 
@@ -33,7 +34,8 @@ pub(super) async fn launched(context: &Context, held: &mut Held, state: &State) 
     let now = context.clock.now();
     let ids = ids(&status);
     let seen = context.cloud.instances(&ids).await?;
-    let (joiners, _) = joiners(context, state, &mut status, Some(&seen), now);
+    let late = late_labels(held, &status);
+    let (joiners, _) = joiners(context, state, &mut status, (Some(&seen), &late), now);
     let wait = match judge(context, held, state, &status, &joiners, now).await? {
         Judged::Acted(next) => return Ok(next),
         Judged::Wait(until) => until,
@@ -102,7 +104,7 @@ fn joiners(
     context: &Context,
     state: &State,
     status: &mut NodeBatchStatus,
-    seen: Option<&[Instance]>,
+    (seen, late): (Option<&[Instance]>, &BTreeMap<&'static str, String>),
     now: jiff::Timestamp,
 ) -> (Vec<Joiner>, BTreeMap<String, u32>) {
     let nodes = nodes_by_instance(state);
@@ -130,7 +132,11 @@ fn joiners(
         } else if let Some(node) = nodes.get(&instance.id) {
             let registered = *instance.registered.get_or_insert(now);
             instance.node = Some(node.name.to_string());
-            let lacks = lacks(node, &expected, &permanent, !instance.network_nodes.is_empty());
+            let mut lacks = lacks(node, &expected, &permanent, !instance.network_nodes.is_empty());
+            // Pods of a booking select this label; the other late ones only inform.
+            if late.get(keys::BOOKING).is_some_and(|uid| !carries(node, keys::BOOKING, uid)) {
+                lacks.push(format!("label {}", keys::BOOKING));
+            }
             for what in &lacks {
                 *missing.entry(what.clone()).or_default() += 1;
             }
@@ -257,7 +263,8 @@ pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -
     } else {
         None
     };
-    let (joiners, missing) = joiners(context, state, &mut status, seen.as_deref(), now);
+    let late = late_labels(held, &status);
+    let (joiners, missing) = joiners(context, state, &mut status, (seen.as_deref(), &late), now);
     let ready = status.instances.iter().filter(|instance| instance.state == "Ready").count();
     status.ready_count = u32::try_from(ready).unwrap_or(u32::MAX);
     let unlabelled: Vec<String> = status
@@ -266,17 +273,18 @@ pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -
         .filter_map(|instance| instance.node.clone())
         .filter(|node| {
             let entry = state.snapshot.nodes.get(node.as_str());
-            entry.is_some_and(|entry| !entry.node.labels.contains_key(keys::PLACEMENT_GROUP_ID))
+            entry.is_some_and(|entry| late.iter().any(|(key, value)| !carries(&entry.node, key, value)))
         })
         .collect();
-    if let Some(group) = held.group() {
-        label(context, &unlabelled, &group).await;
-    }
+    label(context, &unlabelled, &late).await;
     let until = match judge(context, held, state, &status, &joiners, now).await? {
         Judged::Acted(next) => return Ok(next),
         Judged::Wait(until) => until,
         Judged::Ready => {
             "Ready".clone_into(&mut status.phase);
+            if is_true(&status.conditions, "Interrupted") {
+                set_condition(&mut status.conditions, "Interrupted", false, "Repaired", "", now_real());
+            }
             let booked = held.object.spec.gang_ref.is_none();
             status.deadline = booked.then(|| later(now, BOOKED_SECONDS));
             status.message = Some("all nodes ready; waiting for the gang".to_owned());
@@ -338,10 +346,26 @@ fn lacks(node: &Node, expected: &[(String, i64)], permanent: &[Taint], topology:
     lacks
 }
 
-/// Labels that are known only after the launch. Failing to write one delays nothing.
-async fn label(context: &Context, nodes: &[String], group: &str) {
+fn carries(node: &Node, key: &str, value: &str) -> bool {
+    node.labels.get(key).is_some_and(|known| **known == *value)
+}
+
+/// Labels that are known only after the launch, or that outlive it: a booking goes on with the batch that replaces one.
+fn late_labels(held: &Held, status: &NodeBatchStatus) -> BTreeMap<&'static str, String> {
+    let mut labels = BTreeMap::new();
+    if let Some(group) = held.group() {
+        labels.insert(keys::PLACEMENT_GROUP_ID, group);
+    }
+    if let Some(request) = &held.object.spec.provisioning_request_ref {
+        labels.insert(keys::BOOKING, request.uid.clone());
+    }
+    labels
+}
+
+/// Failing to write one delays nothing here: it is tried again with the next look.
+async fn label(context: &Context, nodes: &[String], labels: &BTreeMap<&'static str, String>) {
     let api: Api<NodeObject> = Api::all(context.client.clone());
-    let patch = json!({"metadata": {"labels": {keys::PLACEMENT_GROUP_ID: group}}});
+    let patch = json!({"metadata": {"labels": labels}});
     for node in nodes {
         let written = step(Step::EditNode, api.patch(node, &PatchParams::default(), &Patch::Merge(&patch))).await;
         if let Err(error) = written {

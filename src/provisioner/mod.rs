@@ -240,10 +240,10 @@ impl Provisioner {
         let state = context.cluster.load();
         context.metrics.measure(state.batches.values().filter_map(|batch| batch.status.as_ref()));
         if let Err(error) = pool::reconcile(context, &state).await {
-            debug!(error = %format!("{error:#}"), "pools");
+            debug!(error = %crate::telemetry::chain(&error), "pools");
         }
         if let Err(error) = request::reconcile(context, &state).await {
-            warn!(error = %format!("{error:#}"), "provisioning requests");
+            warn!(error = %crate::telemetry::chain(&error), "provisioning requests");
         }
     }
 }
@@ -272,7 +272,7 @@ impl Context {
         }
         let state = context.cluster.load();
         if let Err(error) = class::reconcile(context, &state, &mut refreshed.classes).await {
-            debug!(error = %format!("{error:#}"), "classes");
+            debug!(error = %crate::telemetry::chain(&error), "classes");
         }
     }
 }

@@ -3,10 +3,14 @@
 
 mod bad_input;
 mod buying;
+mod chaos;
 mod cloud;
+mod conventions;
 mod crash;
 mod demo;
 mod existing_nodes;
 mod fits;
+mod kueue;
+mod repair;
 mod support;
 mod ways;

@@ -334,6 +334,10 @@ pub(crate) struct CallScope {
     /// None: the call launches nothing.
     pub(crate) market: Option<Market>,
     pub(crate) placement_group: bool,
+    /// The placement group's name or id.
+    pub(crate) group: Option<String>,
+    /// The capacity reservation a launch names.
+    pub(crate) reservation: Option<String>,
     pub(crate) batch: Option<String>,
     pub(crate) instances: u32,
 }

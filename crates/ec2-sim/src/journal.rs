@@ -1,9 +1,12 @@
 //! The journal: every request and what became of it, in order, never changed afterwards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::Serialize;
+
+use crate::faults::CallScope;
+use crate::scenario::Market;
 
 /// One request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -42,6 +45,9 @@ pub struct JournalEntry {
     /// The number of the entry with which the call came, if it was held back and carried out here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<u64>,
+    /// What a launch asked for, and which pools refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub launch: Option<LaunchFacts>,
     /// The id in `x-amzn-requestid`.
     pub request_id: String,
     /// The request's body, if the scenario records bodies.
@@ -50,6 +56,63 @@ pub struct JournalEntry {
     /// The answer's body, if the scenario records bodies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response: Option<String>,
+}
+
+/// What a launch asked for, wherever it said so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LaunchFacts {
+    /// The value of the tag that names the batch.
+    pub batch: Option<String>,
+    /// Instance types.
+    pub types: BTreeSet<String>,
+    /// Availability Zones.
+    pub zones: BTreeSet<String>,
+    /// The market.
+    pub market: Market,
+    /// The placement group's name or id.
+    pub group: Option<String>,
+    /// The capacity reservation it names.
+    pub reservation: Option<String>,
+    /// The pools that refused.
+    pub failures: Vec<Failure>,
+}
+
+/// A pool that refused a launch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    /// The instance type.
+    #[serde(rename = "type")]
+    pub instance_type: String,
+    /// The Availability Zone.
+    pub zone: String,
+    /// The error code.
+    pub code: String,
+}
+
+impl LaunchFacts {
+    pub(crate) fn of(scope: &CallScope) -> Option<Self> {
+        scope.market.map(|market| Self {
+            batch: scope.batch.clone(),
+            types: scope.types.clone(),
+            zones: scope.zones.clone(),
+            market,
+            group: scope.group.clone(),
+            reservation: scope.reservation.clone(),
+            failures: vec![],
+        })
+    }
+
+    /// The code of an exception is about every pool asked.
+    pub(crate) fn refused(&mut self, code: &str) {
+        for instance_type in &self.types {
+            for zone in &self.zones {
+                let (instance_type, zone) = (instance_type.clone(), zone.clone());
+                self.failures.push(Failure { instance_type, zone, code: code.to_owned() });
+            }
+        }
+    }
 }
 
 impl JournalEntry {

@@ -54,6 +54,9 @@ pub const BATCH_TAG: &str = "muster.dev/batch";
 /// The tag whose value is the number of the attempt.
 pub const ATTEMPT_TAG: &str = "muster.dev/attempt";
 
+/// The tag whose value is the UID of the gang, where there is one.
+pub const GANG_TAG: &str = "muster.dev/gang-uid";
+
 /// One simulated account in one Region.
 #[derive(Debug)]
 pub struct Simulator {
@@ -182,6 +185,12 @@ impl Simulator {
 }
 
 pub use crate::control::PoolChange;
+
+/// Every operation that is played, with its service.
+#[must_use]
+pub fn played() -> Vec<(&'static str, &'static str)> {
+    operations::played()
+}
 
 /// Serves a simulator on a listener until `shutdown` is ready.
 ///

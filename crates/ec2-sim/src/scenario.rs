@@ -63,8 +63,12 @@ pub struct Scenario {
     /// Virtual CPUs that may be in use at once, by quota (`standard`, `g`, `p`, `trn`, …, and `spot-standard`, …);
     /// a quota which is not named here has no limit.
     pub quotas: BTreeMap<String, u32>,
+    /// Virtual seconds within which what a call held back has launched is collected.
+    pub collection_round_seconds: f64,
     /// The IAM policy that calls are held against; absent: everything is allowed.
     pub policy: Option<Policy>,
+    /// What words of the policy stand for, such as `CLUSTER` and `UID`; `REGION` and `ACCOUNT` are known.
+    pub policy_values: BTreeMap<String, String>,
     /// Whether the journal keeps the bodies of requests and answers.
     pub record_bodies: bool,
     /// What AWS does not document.
@@ -324,7 +328,9 @@ impl Default for Scenario {
             clusters: vec![ClusterSpec::default()],
             instance_profiles: vec![],
             quotas: BTreeMap::new(),
+            collection_round_seconds: 600.0,
             policy: None,
+            policy_values: BTreeMap::new(),
             record_bodies: false,
             choices: Choices::default(),
             faults: vec![],
@@ -444,6 +450,15 @@ impl Scenario {
             Market::OnDemand | Market::CapacityBlock | Market::InterruptibleReservation => on_demand,
             Market::Spot => on_demand.saturating_mul(u64::from(self.spot_price_percent)) / 100,
         }
+    }
+
+    /// What the words of the policy stand for.
+    pub(crate) fn policy_values(&self) -> BTreeMap<String, String> {
+        let known = [("REGION", &self.region), ("ACCOUNT", &self.account)];
+        let mut values: BTreeMap<String, String> =
+            known.into_iter().map(|(word, value)| (word.to_owned(), value.clone())).collect();
+        values.extend(self.policy_values.clone());
+        values
     }
 
     pub(crate) fn zone_id(&self, zone: &str) -> &str {

@@ -3,12 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
-use super::Facts;
 use super::search::Domains;
-use crate::names::NodeName;
-use crate::plan::{Change, LevelIndex, Problem, Room, Wishes};
+use super::{Facts, Ground};
+use crate::fit::Misfit;
+use crate::plan::{Change, LevelIndex, Problem, Room, Wishes, Work};
 use crate::topology::Tree;
 
 /// Every kind of change that would do alone, each the smallest of its kind.
@@ -17,16 +15,18 @@ use crate::topology::Tree;
 /// the required one; wishes are dropped or widened one at a time.
 pub(super) fn changes(
     problem: &Problem,
-    tree: &Tree,
-    index: &FxHashMap<NodeName, usize>,
+    ground: &Ground,
+    counted: Option<&[Result<u32, Misfit>]>,
     facts: &Facts<'_>,
+    work: &mut Work,
 ) -> Vec<Change> {
+    let tree = &ground.tree;
     let mut changes: Vec<Change> = more_room(problem, tree, facts).into_iter().collect();
     let wishes = &problem.gang.wishes;
-    let fits = |wishes: Wishes| {
+    let mut fits = |wishes: Wishes| {
         let mut changed = problem.clone();
         changed.gang.wishes = wishes;
-        Facts::read(&changed, tree, index).is_ok_and(|facts| facts.is_none_or(|facts| facts.fits()))
+        Facts::read(&changed, ground, counted, work).is_ok_and(|facts| facts.is_none_or(|facts| facts.fits()))
     };
     if let Some(level) = wishes.required {
         let wider = (0..level).rev().map(Some).chain([None]);

@@ -116,6 +116,7 @@ pub(super) fn place(
     let mut slots: Vec<Result<u32, Misfit>> = Vec::new();
     let mut profiles = Vec::new();
     for (host, entry) in problem.hosts.iter().enumerate() {
+        work.slots += 1;
         let profile = if index.get(&entry.node.name) == Some(&host) {
             slots.push(fit::slots(pair.worker, &entry.node, &entry.usage));
             profile(pair, entry, leaders)
@@ -252,8 +253,7 @@ impl Frame<'_> {
             counts
         });
         let answer = answer.ok_or_else(|| solver.holds(least));
-        work.vertices += solver.work.vertices;
-        work.cells += solver.work.cells;
+        work.add(solver.work);
         answer
     }
 }

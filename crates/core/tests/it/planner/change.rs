@@ -9,6 +9,10 @@ use muster_core::topology::Tree;
 
 use super::build::{self, GPU, host, levels, plan, problem};
 
+/// What [`check`] may return.
+pub(super) const KINDS: &[&str] =
+    &["change: widen", "change: share", "change: unslice", "change: room", "change: room in several domains"];
+
 /// Makes every change on its own; returns the kinds there were.
 #[track_caller]
 pub(super) fn check(problem: &Problem, policy: &Policy, shortfall: &Shortfall) -> Vec<&'static str> {
