@@ -42,8 +42,8 @@ lint: ## Check formatting and lints, warnings denied
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-bench: ## Time the planner on two large clusters beside two baselines; BENCH_ARGS=--json for JSON
-	cargo run --quiet --package muster-core --example planner -- $(BENCH_ARGS)
+bench: ## Hold the planner against its yardsticks; BENCH_ARGS="--json FILE" for JSON, "--runs N" for more runs
+	cargo run --quiet --profile quick-release --package muster-core --example planner -- $(BENCH_ARGS)
 
 crds: ## Write manifests/crds from the types in crates/api
 	cargo run --quiet --bin muster -- crds --out manifests/crds
