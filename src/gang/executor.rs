@@ -16,7 +16,7 @@ use muster_api::crd::{BatchOffer, set_condition};
 use muster_api::crd::{Fill, Gang as GangObject, GangRef, NodeBatch, NodeBatchSpec};
 use muster_api::{gang_state, keys};
 use muster_core::cycle::{Action, BatchStage, BatchView, BatchWish, Release, StatusWrite, Stop, batch_name};
-use muster_core::gang::{Gang, Phase, Recognised};
+use muster_core::gang::{Gang, NoteKind, Phase, Recognised};
 use muster_core::names::{NodeName, ObjectKey, PodUid};
 use serde_json::json;
 use tokio::sync::watch as channel;
@@ -259,7 +259,7 @@ impl Executor {
                 "gang"
             );
         }
-        if let Some(event) = &write.event {
+        for event in write.event.iter().chain(&write.also) {
             self.events.publish(&written, event).await;
         }
         self.believe(written);
@@ -503,6 +503,17 @@ fn conditions(status: &mut muster_api::crd::GangStatus, write: &StatusWrite) {
     let mut set = |kind: &str, is: bool, reason: &str, message: &str| {
         set_condition(&mut status.conditions, kind, is, if reason.is_empty() { kind } else { reason }, message, now);
     };
+    for kind in NoteKind::ALL {
+        let (event, bad_if_true) = kind.event();
+        match write.next.notes.get(&kind) {
+            Some(note) => {
+                let reason = if note.holds == bad_if_true { event } else { kind.as_str() };
+                set(kind.as_str(), note.holds, reason, &note.message);
+            }
+            None if write.gang.notes.contains_key(&kind) => set(kind.as_str(), !bad_if_true, "Settled", ""),
+            None => {}
+        }
+    }
     match write.next.phase {
         Some(Phase::Invalid) => set("Recognised", false, &reason, &message),
         Some(_) => set("Recognised", true, "Recognised", ""),

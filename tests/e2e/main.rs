@@ -4,6 +4,7 @@
 mod bad_input;
 mod buying;
 mod cloud;
+mod conventions;
 mod crash;
 mod demo;
 mod existing_nodes;

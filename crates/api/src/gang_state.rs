@@ -84,7 +84,9 @@ pub fn read(object: &Gang) -> State {
 fn notes(conditions: &[Condition]) -> BTreeMap<NoteKind, Note> {
     let read = |kind: NoteKind| {
         let found = conditions.iter().find(|condition| condition.type_ == kind.as_str())?;
-        Some((kind, Note { holds: found.status == "True", message: Arc::from(found.message.as_str()) }))
+        let holds = found.status == "True";
+        // What was never true, or is no longer, is no note.
+        (holds || !kind.event().1).then(|| (kind, Note { holds, message: Arc::from(found.message.as_str()) }))
     };
     NoteKind::ALL.into_iter().filter_map(read).collect()
 }
