@@ -34,7 +34,7 @@ pub(super) async fn launched(context: &Context, held: &mut Held, state: &State) 
     let now = context.clock.now();
     let ids = ids(&status);
     let seen = context.cloud.instances(&ids).await?;
-    let late = late_labels(held, &status);
+    let late = late_labels(held);
     let (joiners, _) = joiners(context, state, &mut status, (Some(&seen), &late), now);
     let wait = match judge(context, held, state, &status, &joiners, now).await? {
         Judged::Acted(next) => return Ok(next),
@@ -263,7 +263,7 @@ pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -
     } else {
         None
     };
-    let late = late_labels(held, &status);
+    let late = late_labels(held);
     let (joiners, missing) = joiners(context, state, &mut status, (seen.as_deref(), &late), now);
     let ready = status.instances.iter().filter(|instance| instance.state == "Ready").count();
     status.ready_count = u32::try_from(ready).unwrap_or(u32::MAX);
@@ -351,7 +351,7 @@ fn carries(node: &Node, key: &str, value: &str) -> bool {
 }
 
 /// Labels that are known only after the launch, or that outlive it: a booking goes on with the batch that replaces one.
-fn late_labels(held: &Held, status: &NodeBatchStatus) -> BTreeMap<&'static str, String> {
+fn late_labels(held: &Held) -> BTreeMap<&'static str, String> {
     let mut labels = BTreeMap::new();
     if let Some(group) = held.group() {
         labels.insert(keys::PLACEMENT_GROUP_ID, group);
