@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use kube::ResourceExt;
 use muster_api::crd::{NodeBatch, ProvisioningRequest};
-use muster_core::cycle::{self, BatchStage, BatchView, PoolView, Settings, World};
+use muster_core::cycle::{self, BatchStage, BatchView, Ledger, PoolView, Settings, World};
 use muster_core::names::{NodeName, ObjectKey};
 use muster_core::topology::Levels;
 use tokio::sync::Notify;
@@ -51,6 +51,8 @@ pub struct Inputs {
 pub struct GangLoop {
     inputs: Inputs,
     executor: Executor,
+    /// What earlier passes found out about the nodes.
+    ledger: Ledger,
 }
 
 /// The loop looks again after this at the latest, whatever happens.
@@ -62,7 +64,7 @@ impl GangLoop {
     /// A loop over `inputs` that acts through `executor`.
     #[must_use]
     pub fn new(inputs: Inputs, executor: Executor) -> Self {
-        Self { inputs, executor }
+        Self { inputs, executor, ledger: Ledger::default() }
     }
 
     /// Runs until cancelled. Errors are those of a bug: everything expected is handled and tried again.
@@ -84,6 +86,7 @@ impl GangLoop {
             } else {
                 // Whatever this replica believed of its own writes is void once it has lost the lease.
                 self.executor.forget();
+                self.ledger = Ledger::default();
                 IDLE
             };
             tokio::time::sleep(MIN_INTERVAL).await;
@@ -100,10 +103,11 @@ impl GangLoop {
         let pools = inputs.pools.load_full();
         let shared = Arc::clone(&state);
         // Planning is heavy and synchronous: it must not hold up the handlers' thread.
-        let pass = tokio::task::spawn_blocking(move || {
+        let mut ledger = std::mem::take(&mut self.ledger);
+        let (pass, ledger) = tokio::task::spawn_blocking(move || {
             let bookings = bookings(&shared);
             let lost = lost(&shared);
-            cycle::pass(&World {
+            let world = World {
                 snapshot: &shared.snapshot,
                 levels: &inputs.levels,
                 pools: &pools,
@@ -112,9 +116,12 @@ impl GangLoop {
                 bookings: &bookings,
                 settings: &inputs.settings,
                 now: now_real(),
-            })
+            };
+            let pass = cycle::pass_with(&world, &mut ledger);
+            (pass, ledger)
         })
         .await?;
+        self.ledger = ledger;
         if let Some(recorder) = &self.inputs.recorder {
             recorder.keep(pass.decisions);
         }

@@ -1,6 +1,8 @@
 //! The journal: every request and what became of it, in order, never changed afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -152,23 +154,44 @@ impl JournalEntry {
 
 /// The entries so far.
 #[derive(Debug, Default)]
-pub(crate) struct Journal(Vec<JournalEntry>);
+pub(crate) struct Journal {
+    entries: Vec<JournalEntry>,
+    /// Each entry is also appended here, as a line of JSON.
+    file: Option<std::fs::File>,
+}
 
 impl Journal {
+    /// A journal that is also written into a new file in `folder`.
+    ///
+    /// # Errors
+    /// What the file system reports.
+    pub(crate) fn kept_in(folder: &std::path::Path) -> std::io::Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        std::fs::create_dir_all(folder)?;
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let file = std::fs::File::create(folder.join(format!("{}-{number}.jsonl", std::process::id())))?;
+        Ok(Self { entries: vec![], file: Some(file) })
+    }
+
     pub(crate) fn next_number(&self) -> u64 {
-        u64::try_from(self.0.len()).unwrap_or(u64::MAX)
+        u64::try_from(self.entries.len()).unwrap_or(u64::MAX)
     }
 
     pub(crate) fn write(&mut self, entry: JournalEntry) {
-        self.0.push(entry);
+        if let Some(file) = &mut self.file {
+            // What cannot be written is missing from the file, and whoever reads it sees that in the numbers.
+            let line = serde_json::to_string(&entry).unwrap_or_default() + "\n";
+            let _written = file.write_all(line.as_bytes());
+        }
+        self.entries.push(entry);
     }
 
     pub(crate) fn entries(&self) -> &[JournalEntry] {
-        &self.0
+        &self.entries
     }
 
     pub(crate) fn since(&self, number: u64) -> &[JournalEntry] {
-        let start = usize::try_from(number).unwrap_or(usize::MAX).min(self.0.len());
-        &self.0[start..]
+        let start = usize::try_from(number).unwrap_or(usize::MAX).min(self.entries.len());
+        &self.entries[start..]
     }
 }

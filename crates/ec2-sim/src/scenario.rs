@@ -281,6 +281,9 @@ pub enum ScenarioError {
     /// A quota that is none.
     #[error("{0} is no quota; there are {1}")]
     UnknownQuota(String, String),
+    /// A folder for journals that cannot be written.
+    #[error("the journal cannot be kept: {0}")]
+    Journal(String),
     /// A document that is not a scenario.
     #[error("the scenario cannot be read: {0}")]
     Syntax(String),

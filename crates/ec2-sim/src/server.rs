@@ -121,6 +121,16 @@ impl Simulator {
         self.settled().queue.ready(now)
     }
 
+    /// The network nodes above a running instance, asked for as the cloud controller does: one call for one node, from
+    /// the same bucket as everybody's. None when the call is throttled, or the instance is not there.
+    pub fn topology_for_node(&self, instance: &str) -> Option<Vec<String>> {
+        let exchange = self.exchange(&Request::of_the_cloud_controller(instance));
+        if exchange.status != 200 {
+            return None;
+        }
+        self.settled().instances.get(instance).map(|i| i.network_nodes.clone())
+    }
+
     fn exchange(&self, request: &Request) -> Exchange {
         let now = self.clock.now();
         let mut world = self.settled();

@@ -108,7 +108,7 @@ impl World {
             resolved_images: BTreeSet::new(),
             tokens: Tokens::default(),
             buckets: Buckets::new(scenario.throttling),
-            faults: Faults::new(&scenario.faults),
+            faults: Faults::new(&scenario.faults, stream(3)),
             journal: Journal::default(),
             batches: Batches::default(),
             ids: Ids::new(stream(2)),

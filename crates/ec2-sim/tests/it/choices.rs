@@ -126,8 +126,9 @@ async fn fleets_draw_on_the_bucket_of_run_instances_or_do_not() {
         scenario.clock.manual = true;
         scenario.choices.fleet_bucket = choice;
         let sim = Sim::new(scenario);
-        let body =
-            sim.ok("CreateLaunchTemplate", &[("LaunchTemplateName", "a"), ("LaunchTemplateData.ImageId", SSM)]).await;
+        let body = sim
+            .ok("CreateLaunchTemplate", &[("LaunchTemplateName", "plain"), ("LaunchTemplateData.ImageId", SSM)])
+            .await;
         let template = text(&body, "launchTemplateId").to_owned();
         let fleet = |n: &'static str, token: &'static str| {
             let kind = ("LaunchTemplateConfigs.1.Overrides.1.InstanceType", "m5.2xlarge");

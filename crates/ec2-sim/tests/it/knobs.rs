@@ -274,3 +274,23 @@ async fn launched_and_terminated_instances_have_buckets_of_their_own() {
     sim.ok("TerminateInstances", &terminate).await;
     assert_eq!(sim.refused("TerminateInstances", &terminate[..21]).await.1, "RequestLimitExceeded");
 }
+
+#[tokio::test]
+async fn a_fault_can_hit_some_calls_as_the_seed_draws_them() {
+    let hits = async |seed: u64| {
+        let mut scenario = small();
+        (scenario.seed, scenario.throttling) = (seed, false);
+        let sim = Sim::new(scenario);
+        sim.simulator.add_fault(Fault { percent: Some(30), ..Fault::of(FaultKind::Throttle) });
+        let mut hits = Vec::new();
+        for _ in 0..50 {
+            hits.push(sim.call("DescribeSubnets", &[]).await.0 == 503);
+        }
+        hits
+    };
+    let first = hits(1).await;
+    assert_eq!(first, hits(1).await);
+    assert_ne!(first, hits(2).await);
+    let count = first.iter().filter(|hit| **hit).count();
+    assert!((5..30).contains(&count), "{count} of 50");
+}

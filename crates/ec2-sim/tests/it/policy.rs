@@ -140,19 +140,21 @@ fn a_policy_with_words_that_are_not_understood_is_refused() {
 }
 
 /// What the policy allows although no call of that name is sent, and why.
-const INDIRECT: [(&str, &str); 12] = [
+const INDIRECT: [(&str, &str); 3] = [
     ("ec2:CreateTags", "tags given on creation need it"),
     ("iam:PassRole", "an instance profile in a launch needs it"),
     ("ssm:GetParameters", "resolve:ssm in a launch template needs it"),
-    ("ec2:RunInstances", "CreateFleet needs it"),
-    ("ec2:DescribeInstanceStatus", "LATER"),
-    ("ec2:DescribeSpotPriceHistory", "LATER"),
-    ("ec2:DescribeCapacityReservations", "LATER"),
-    ("ec2:DeleteFleets", "LATER"),
-    ("eks:DescribeCluster", "LATER"),
-    ("sqs:DeleteMessage", "LATER"),
-    ("sqs:GetQueueUrl", "LATER"),
-    ("sqs:ReceiveMessage", "LATER"),
+];
+
+/// What the policy allows for calls that are about to be sent.
+const AWAITED: [&str; 7] = [
+    "ec2:DescribeCapacityReservations",
+    "ec2:DescribeInstanceStatus",
+    "ec2:DescribeSpotPriceHistory",
+    "ec2:RunInstances",
+    "sqs:DeleteMessage",
+    "sqs:GetQueueUrl",
+    "sqs:ReceiveMessage",
 ];
 
 /// The operations that `crates/ec2` sends, as actions: the SDK's operations whose inputs it builds.
@@ -188,5 +190,6 @@ fn the_shipped_policy_allows_what_is_sent_and_nothing_else() {
     assert!(missing.is_empty(), "sent, but not allowed by manifests/iam/policy.json: {missing:?}");
     let unused: Vec<&String> =
         allowed.difference(&sent).filter(|action| !INDIRECT.iter().any(|(known, _)| known == action)).collect();
+    let unused: Vec<&&String> = unused.iter().filter(|action| !AWAITED.contains(&action.as_str())).collect();
     assert!(unused.is_empty(), "allowed by manifests/iam/policy.json, but sent by nobody: {unused:?}");
 }
