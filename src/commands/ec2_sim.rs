@@ -187,7 +187,10 @@ choices: {shortfall: empty, tokenLifeSeconds: 60}
     #[test]
     fn what_is_wrong_with_a_scenario_is_said_with_the_path_of_the_field() {
         for (yaml, said) in [
-            ("pools: [{type: p5.48xlarge, zone: us-east-1a, spines: [{leaves: [many]}]}]", "pools[0].spines[0].leaves[0]"),
+            (
+                "pools: [{type: p5.48xlarge, zone: us-east-1a, spines: [{leaves: [many]}]}]",
+                "pools[0].spines[0].leaves[0]",
+            ),
             ("delays: {bootSecond: 3}", "delays.bootSecond: unknown field"),
             ("choices: {shortfall: sometimes}", "choices.shortfall: unknown variant `sometimes`"),
             ("faults: [{kind: {partial: {}}}]", "faults[0].kind"),
