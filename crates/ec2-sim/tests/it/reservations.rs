@@ -282,6 +282,9 @@ async fn an_interruptible_reservation_is_reclaimed_with_a_warning_of_its_own_spe
     sim.advance(120);
     let ended = sim.simulator.instances().into_iter().find(|i| i.instance_id == id);
     assert!(ended.is_some_and(|i| i.state == "shutting-down"));
+    sim.advance(60);
+    let body = sim.ok("DescribeCapacityReservations", &[]).await;
+    assert_eq!((text(&body, "totalInstanceCount"), text(&body, "availableInstanceCount")), ("3", "2"));
 }
 
 #[tokio::test]
