@@ -62,6 +62,7 @@ struct Raw {
     prices: BTreeMap<String, RawPrice>,
     clock: RawClock,
     log: RawLog,
+    debug: RawDebug,
 }
 
 impl Default for Raw {
@@ -87,6 +88,7 @@ impl Default for Raw {
             prices: BTreeMap::new(),
             clock: RawClock::default(),
             log: RawLog::default(),
+            debug: RawDebug::default(),
         }
     }
 }
@@ -247,6 +249,19 @@ pub struct LogConfig {
     pub format: LogFormat,
 }
 
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct RawDebug {
+    enabled: bool,
+    decisions: u32,
+}
+
+impl Default for RawDebug {
+    fn default() -> Self {
+        Self { enabled: false, decisions: 64 }
+    }
+}
+
 /// A validated configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -288,6 +303,8 @@ pub struct Config {
     pub clock: crate::clock::Clock,
     /// Logging.
     pub log: LogConfig,
+    /// Decisions kept for `/debug/record`; `None`: the endpoint does not exist.
+    pub decisions: Option<usize>,
 }
 
 /// Lease.
@@ -418,6 +435,7 @@ impl Config {
                 }
             },
             log: LogConfig { filter: raw.log.filter, format: raw.log.format },
+            decisions: raw.debug.enabled.then(|| count("debug.decisions", raw.debug.decisions)).transpose()?,
         })
     }
 }

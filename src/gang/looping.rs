@@ -1,7 +1,7 @@
 //! Decide on every change, act, look again when a timer says so. Activations carry no input except "something
 //! changed": the decision is always made anew from the newest state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use kube::ResourceExt;
 use muster_api::crd::{NodeBatch, ProvisioningRequest};
 use muster_core::cycle::{self, BatchStage, BatchView, Ledger, PoolView, Settings, World};
-use muster_core::names::ObjectKey;
+use muster_core::names::{NodeName, ObjectKey};
 use muster_core::topology::Levels;
 use tokio::sync::Notify;
 use tokio::sync::watch as channel;
@@ -19,6 +19,7 @@ use tracing::{debug, error};
 use super::executor::Executor;
 use crate::clock::now_real;
 use crate::cluster::{Cluster, State};
+use crate::gang::Recorder;
 use crate::telemetry::GangMetrics;
 
 /// Pools as the provisioner last described them.
@@ -41,6 +42,8 @@ pub struct Inputs {
     pub wake: Arc<Notify>,
     /// Metrics.
     pub metrics: GangMetrics,
+    /// Where decisions are kept, if somebody wants them.
+    pub recorder: Option<Recorder>,
 }
 
 /// The loop.
@@ -103,11 +106,13 @@ impl GangLoop {
         let mut ledger = std::mem::take(&mut self.ledger);
         let (pass, ledger) = tokio::task::spawn_blocking(move || {
             let bookings = bookings(&shared);
+            let lost = lost(&shared);
             let world = World {
                 snapshot: &shared.snapshot,
                 levels: &inputs.levels,
                 pools: &pools,
                 batches: &batches,
+                lost: &lost,
                 bookings: &bookings,
                 settings: &inputs.settings,
                 now: now_real(),
@@ -117,6 +122,9 @@ impl GangLoop {
         })
         .await?;
         self.ledger = ledger;
+        if let Some(recorder) = &self.inputs.recorder {
+            recorder.keep(pass.decisions);
+        }
         if pass.plans > 0 {
             self.inputs.metrics.plan_seconds.observe(started.elapsed().as_secs_f64());
         }
@@ -156,6 +164,18 @@ pub(super) fn view(batch: &NodeBatch) -> BatchView {
         next_try: status.next_attempt_after,
         since: status.since,
     }
+}
+
+/// Nodes that their batch has written off, although they may still run for a moment.
+fn lost(state: &State) -> BTreeSet<NodeName> {
+    let statuses = state.batches.values().filter_map(|batch| batch.status.as_ref());
+    statuses
+        .flat_map(|status| {
+            let lost = status.instances.iter().filter(|instance| instance.state == "Lost");
+            lost.chain(&status.replaced)
+        })
+        .filter_map(|instance| instance.node.as_deref().map(NodeName::from))
+        .collect()
 }
 
 fn bookings(state: &State) -> BTreeMap<ObjectKey, Arc<str>> {

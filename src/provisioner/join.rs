@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use muster_api::crd::NodeBatchStatus;
+use muster_api::crd::{NodeBatchStatus, is_true, set_condition};
 use muster_api::{keys, pool as rules};
 use muster_core::cloud::{
     Efa, Instance, InstanceState, JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, Purpose, describe_failures,
@@ -21,6 +21,7 @@ use tracing::{debug, warn};
 use super::batch::{Next, later, owner_gone};
 use super::store::Held;
 use super::{Context, launch, pool, repair};
+use crate::clock::now_real;
 use crate::cluster::State;
 use crate::step::{Step, step};
 
@@ -33,7 +34,8 @@ pub(super) async fn launched(context: &Context, held: &mut Held, state: &State) 
     let now = context.clock.now();
     let ids = ids(&status);
     let seen = context.cloud.instances(&ids).await?;
-    let (joiners, _) = joiners(context, state, &mut status, Some(&seen), now);
+    let late = late_labels(held, &status);
+    let (joiners, _) = joiners(context, state, &mut status, (Some(&seen), &late), now);
     let wait = match judge(context, held, state, &status, &joiners, now).await? {
         Judged::Acted(next) => return Ok(next),
         Judged::Wait(until) => until,
@@ -277,6 +279,9 @@ pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -
         Judged::Wait(until) => until,
         Judged::Ready => {
             "Ready".clone_into(&mut status.phase);
+            if is_true(&status.conditions, "Interrupted") {
+                set_condition(&mut status.conditions, "Interrupted", false, "Repaired", "", now_real());
+            }
             let booked = held.object.spec.gang_ref.is_none();
             status.deadline = booked.then(|| later(now, BOOKED_SECONDS));
             status.message = Some("all nodes ready; waiting for the gang".to_owned());

@@ -63,6 +63,8 @@ pub struct Scenario {
     /// Virtual CPUs that may be in use at once, by quota (`standard`, `g`, `p`, `trn`, …, and `spot-standard`, …);
     /// a quota which is not named here has no limit.
     pub quotas: BTreeMap<String, u32>,
+    /// Virtual seconds within which what a call held back has launched is collected.
+    pub collection_round_seconds: f64,
     /// The IAM policy that calls are held against; absent: everything is allowed.
     pub policy: Option<Policy>,
     /// What words of the policy stand for, such as `CLUSTER` and `UID`; `REGION` and `ACCOUNT` are known.
@@ -279,6 +281,9 @@ pub enum ScenarioError {
     /// A quota that is none.
     #[error("{0} is no quota; there are {1}")]
     UnknownQuota(String, String),
+    /// A folder for journals that cannot be written.
+    #[error("the journal cannot be kept: {0}")]
+    Journal(String),
     /// A document that is not a scenario.
     #[error("the scenario cannot be read: {0}")]
     Syntax(String),
@@ -322,6 +327,7 @@ impl Default for Scenario {
             clusters: vec![ClusterSpec::default()],
             instance_profiles: vec![],
             quotas: BTreeMap::new(),
+            collection_round_seconds: 600.0,
             policy: None,
             policy_values: BTreeMap::new(),
             record_bodies: false,

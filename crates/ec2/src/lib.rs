@@ -17,7 +17,10 @@ mod images;
 mod instances;
 mod launch;
 mod network;
+mod prices;
 mod queue;
+mod reservations;
+mod run;
 mod templates;
 
 pub use client::{Client, ClientOptions, ConnectError, Credentials};
@@ -27,4 +30,6 @@ pub use health::InstanceHealth;
 pub use images::{ImageQuery, ImageSource};
 pub use instances::{InstanceQuery, Terminated, TopologyQuery};
 pub use network::NetworkQuery;
+pub use prices::SpotPrices;
 pub use queue::{Queue, QueueError, Received};
+pub use reservations::ReservationQuery;

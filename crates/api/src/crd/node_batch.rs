@@ -159,6 +159,18 @@ pub struct NodeBatchStatus {
     /// Quiet since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_since: Option<Timestamp>,
+    /// This round's candidates, first is tried first, at most 64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub candidates: Vec<BatchCandidate>,
+    /// What is no candidate this round, with the reason, at most 32.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<BatchLeftOut>,
+    /// Network nodes the instances hang on, per layer from the top; known once all of them ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub located: Vec<u32>,
+    /// Why nothing more is tried until pool, class or wish change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<BatchHold>,
     /// The last attempts, oldest first, at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<BatchAttempt>,
@@ -174,6 +186,56 @@ pub struct NodeBatchStatus {
     /// Conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+}
+
+/// One way to buy the batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchCandidate {
+    /// NodePool.
+    pub node_pool: String,
+    /// Instance type.
+    pub instance_type: String,
+    /// Zone.
+    pub zone: String,
+    /// Subnet.
+    pub subnet: String,
+    /// Market.
+    pub capacity_type: String,
+    /// Nodes.
+    pub count: u32,
+    /// In a placement group.
+    #[serde(default)]
+    pub group: bool,
+    /// Reservation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
+    /// Dollars per hour of the whole batch; absent if no price is known, which only reserved capacity may be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price_per_hour: Option<String>,
+    /// Why it stands here.
+    #[serde(default)]
+    pub why: String,
+}
+
+/// What is no candidate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchLeftOut {
+    /// What: pool, type, market and zone, as far as the reason holds for all below.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}
+
+/// A batch that waits for a change by a person.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchHold {
+    /// One word.
+    pub reason: String,
+    /// Generations of the pools and classes it was decided on; with others it is tried again.
+    pub seen: String,
 }
 
 /// One attempt: one fixed set of parameters, one token.
@@ -198,6 +260,21 @@ pub struct BatchAttempt {
     /// Whether the launch was asked for in a placement group.
     #[serde(default)]
     pub group: bool,
+    /// The group of somebody else that the reservation was made in; else the group is the batch's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation_group: Option<String>,
+    /// Reservation the launch goes into.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
+    /// Whether the reservation is a Capacity Block.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub block: bool,
+    /// The call: `fleet` or `run`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub way: String,
+    /// Image all nodes boot, later replacements too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
     /// Launch template id; known once it is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
@@ -219,7 +296,8 @@ pub struct BatchAttempt {
     /// Instances this attempt is to replace in place; empty for a launch of the whole batch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaces: Vec<String>,
-    /// `Launching`, `Won`, `Lost`, `Retry` (the same candidate again) or `Violated` (rolled back to zero).
+    /// `Launching`, `Won`, `Lost`, `Retry` (the same candidate again), `Violated` (rolled back to zero) or `Misplaced`
+    /// (rolled back: the gang's required level was missed).
     pub outcome: String,
     /// EC2 error code.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -199,10 +199,28 @@ pub enum NodeRequirementOperator {
 pub struct NodePoolPlacement {
     /// Cluster placement group for gang batches. Muster creates, sizes and deletes the group.
     pub placement_group: PlacementGroupPolicy,
+    /// Order in which gangs try the markets the requirements allow; those left out come last. An interruption stops a
+    /// whole gang, so spot is last if nothing is said.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 3))]
+    pub capacity_type_order: Vec<CapacityTypeName>,
     /// Largest batch; 1000 is the largest minimum CreateFleet takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub max_nodes_per_batch: Option<u32>,
+}
+
+/// A market.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CapacityTypeName {
+    /// Capacity reservations and Capacity Blocks.
+    Reserved,
+    /// On demand.
+    #[default]
+    OnDemand,
+    /// Spot.
+    Spot,
 }
 
 /// Whether nodes are bought in a cluster placement group.

@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 
 use super::request::{self, RequestError};
 use super::working::Working;
-use super::{Action, GangEvent, Pass, Release, distinct_nodes, roles, waiting, withdraw};
+use super::{Action, GangEvent, Pass, Release, distinct_nodes, loss, roles, waiting, withdraw};
 use crate::extender;
 use crate::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::names::PodUid;
@@ -123,6 +123,11 @@ impl Working<'_> {
         next: &mut Gang,
         pass: &mut Pass,
     ) -> Option<GangEvent> {
+        if members.is_empty() && gang.phase == Some(Phase::Degraded) {
+            self.bury(gang, pass);
+            let leaving = self.snapshot.all_members(&gang.key).any(|pod| !pod.ended);
+            return (!leaving).then(|| loss::restart(gang, next));
+        }
         if members.is_empty() {
             if self.snapshot.all_members(&gang.key).any(|pod| pod.ended) {
                 withdraw(gang, next);
@@ -133,6 +138,9 @@ impl Working<'_> {
             }
             // All are being deleted: whoever does that to the whole gang has lost no member.
             return None;
+        }
+        if let Some(event) = self.lost(gang, members, next, pass) {
+            return event;
         }
         let homeless = |pod: &&Arc<Pod>| {
             pod.node.is_none()

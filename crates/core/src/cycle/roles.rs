@@ -86,7 +86,8 @@ pub(super) fn sizes(recognised: &Recognised, pods: &[&Arc<Pod>]) -> Option<Sizes
     };
     let mut sized: Vec<RoleSize> = roles.iter().zip(counts).map(of).collect();
     let all = sized.iter().map(|role| role.count).sum::<u32>();
-    let size = size.map_or(all, |size| size.max(all));
+    // Roles that nobody has been seen of yet are not among these: a minimum may be above what is known.
+    let size = size.map_or_else(|| all.max(min.unwrap_or(0)), |size| size.max(all));
     let least = sized.iter().map(|role| role.min).sum::<u32>();
     // Without a size the minimum is all that is known of the whole.
     let needed = min.unwrap_or(if recognised.size.is_some() && least == all { size } else { least }).min(size).max(1);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::Pass;
 use super::request::{self, Pending, RequestError, Wanted, build_request};
 use super::working::Working;
+use super::{Decision, Pass};
 use crate::gang::{Gang, Phase, Pod, Recognised};
 use crate::names::{NodeName, ObjectKey, PodUid};
 use crate::node::Usage;
@@ -124,20 +124,29 @@ impl Working<'_> {
         let hosts = self.own_hosts(request, &own);
         let policy = &self.world.settings.policy;
         let answer = self.ledger.plan(request, policy, hosts, judged);
-        let (plan, report, fatal) = answer.unwrap_or_else(|| {
+        let problem = || {
             let hosts = self.snapshot.nodes.keys().filter_map(|node| self.host(node, &own));
-            let problem = Problem {
-                levels: self.world.levels.clone(),
-                hosts: hosts.map(|host| self.with_fixed(host, request)).collect(),
-                gang: request.clone(),
-            };
+            let hosts = hosts.map(|host| self.with_fixed(host, request)).collect();
+            Problem { levels: self.world.levels.clone(), hosts, gang: request.clone() }
+        };
+        let (plan, report, fatal) = answer.unwrap_or_else(|| {
+            let problem = problem();
             let (plan, report) = planner::plan(&problem, policy, SearchBudget::default(), Seed::default());
             judged(&problem, plan, report)
         });
+        let recorded = self.world.settings.record.then(problem);
         if !fatal.is_empty() {
             // A plan with a fatal note is never executed; the gang waits, and the bug is reported.
             pass.refused_plans.push((gang.key.clone(), fatal));
         }
+        pass.decisions.extend(recorded.map(|problem| Decision {
+            gang: gang.key.clone(),
+            at: self.world.now,
+            policy: self.world.settings.policy,
+            problem,
+            plan: plan.clone(),
+            report: report.clone(),
+        }));
         (plan, report)
     }
 

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::request::{RequestError, Wanted};
 use super::{
     Action, BatchStage, BatchView, BatchWish, GangEvent, Ledger, Pass, StatusWrite, World, batch_name, distinct_nodes,
-    level_summary, notes, offers, roles, waiting, withdraw,
+    level_summary, loss, notes, offers, roles, waiting, withdraw,
 };
 use crate::gang::{Gang, GangPlace, Phase, Pod, Recognised};
 use crate::names::{ObjectKey, PodUid};
@@ -70,8 +70,15 @@ impl Working<'_> {
             pass.actions.push(Action::DeleteGang { gang: Arc::clone(gang) });
             return;
         }
+        if self.holds_for_restart(gang, pass) {
+            return;
+        }
         let mut next = Gang::clone(gang);
         next.members = Arc::from("0/0");
+        if phase == Phase::Degraded {
+            let event = loss::restart(gang, &mut next);
+            return self.write(gang, None, next, (Some(event), Vec::new()), pass);
+        }
         withdraw(gang, &mut next);
         next.phase = Some(Phase::Finished);
         next.waiting = None;
@@ -93,6 +100,9 @@ impl Working<'_> {
     ) -> Option<GangEvent> {
         if members.is_empty() {
             // The job ended while it waited, or between two restarts of its pods.
+            if self.holds_for_restart(gang, pass) {
+                return None;
+            }
             return self.nothing_to_place(gang, recognised, next);
         }
         let wanted = match self.request(recognised, gang, members) {

@@ -1,7 +1,7 @@
 //! A model of the shell, of kube-scheduler and of the provisioner: carries actions out at once.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -36,6 +36,10 @@ pub(super) struct Sim {
     pub(super) bought: Vec<String>,
     /// Batches given up, in order.
     pub(super) abandoned: Vec<String>,
+    /// Members stopped, in order.
+    pub(super) stopped: Vec<String>,
+    /// Nodes that are lost.
+    pub(super) lost: BTreeSet<NodeName>,
     /// Gangs whose commit point was passed, in order.
     pub(super) commits: Vec<String>,
     /// Reasons of events, in order.
@@ -61,6 +65,8 @@ impl Sim {
             scheduler: true,
             bought: Vec::new(),
             abandoned: Vec::new(),
+            stopped: Vec::new(),
+            lost: BTreeSet::new(),
             commits: Vec::new(),
             events: Vec::new(),
             ledger: RefCell::default(),
@@ -116,6 +122,7 @@ impl Sim {
             levels: &levels,
             pools: &self.pools,
             batches: &self.batches,
+            lost: &self.lost,
             bookings: &self.bookings,
             settings: &settings,
             now: self.now,
@@ -215,6 +222,10 @@ impl Sim {
                 pod.gated = false;
                 pod.plan_epoch = Some(release.epoch);
                 pod.planned_node = Some(release.node.clone());
+            }
+            Action::Stop(stop) => {
+                self.stopped.push(stop.pod.key.name.to_string());
+                self.pods.retain(|_, pod| pod.uid != stop.pod.uid);
             }
             Action::Ungate { uid } => self.pods.values_mut().find(|pod| pod.uid == uid).unwrap().gated = false,
             Action::DeleteGang { gang } => assert!(self.gangs.remove(&gang.key).is_some()),
