@@ -12,7 +12,6 @@ use arc_swap::ArcSwap;
 use clap::Args;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
-use kube_lease_manager::{LeaseManagerBuilder, LeaseParams};
 use muster_api::keys;
 use muster_core::cycle::Settings;
 use muster_ec2::{ClientOptions, Credentials};
@@ -27,10 +26,12 @@ use tracing::{Instrument, error, info, info_span, warn};
 use crate::cloud::Cloud;
 use crate::cluster::{self, Cluster, Store, StoreOptions, WatchOptions};
 use crate::config::Config;
-use crate::extender::{Barrier, BarrierOptions, Extender};
+use crate::extender::{Barrier, BarrierOptions, Extender, Limits};
 use crate::gang::{Events, Executor, ExecutorOptions, GangLoop, Inputs, PoolSource};
 use crate::http::Health;
+use crate::lease::Election;
 use crate::provisioner::{Provisioner, ProvisionerOptions};
+use crate::server::{self, Tls};
 use crate::telemetry::Metrics;
 use crate::{extender, http, standin, step, telemetry};
 
@@ -62,7 +63,8 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         step::arm(&point).map_err(|message| anyhow::anyhow!(message))?;
     }
     refuse_exposure(&config, args.dev)?;
-    let client = Client::try_default().await.context("connect to the cluster (kubeconfig or service account)")?;
+    let reach = kube::Config::infer().await.context("connect to the cluster (kubeconfig or service account)")?;
+    let client = Client::try_from(reach.clone()).context("connect to the cluster")?;
     let cancel = CancellationToken::new();
     let mut tasks = Tasks { set: JoinSet::new(), cancel: cancel.clone() };
     let metrics = Metrics::shared();
@@ -72,13 +74,14 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         StoreOptions {
             scheduler_names: config.scheduler_names.clone(),
             accelerators: config.accelerators.iter().map(|name| name.as_str().into()).collect(),
+            max_age: std(config.max_age),
         },
         &watches.kinds(),
     );
     // Listening comes before everything that takes time: probes and kube-scheduler get an answer, not a refusal.
     let health =
         Arc::new(Health { cluster: cluster.clone(), metrics: Arc::clone(&metrics), stopping: AtomicBool::new(false) });
-    tasks.serve("http", config.http, http::router(Arc::clone(&health))).await?;
+    tasks.serve("http", config.http, http::router(Arc::clone(&health)), None).await?;
     let commits = TaskTracker::new();
     let wake = Arc::new(Notify::new());
     let barrier = Arc::new(Barrier::new(
@@ -88,15 +91,23 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         metrics.gangs.clone(),
         commits.clone(),
     ));
-    let extender = Arc::new(Extender {
-        cluster: cluster.clone(),
-        barrier: Arc::clone(&barrier),
-        wake: Arc::clone(&wake),
-        metrics: metrics.extender.clone(),
-        scheduler_names: config.scheduler_names.clone(),
-    });
-    tasks.serve("extender", config.extender, extender::router(extender)).await?;
-    tasks.spawn("watches", cluster::run(client.clone(), store, watches, cancel.clone()));
+    let extender = Arc::new(Extender::new(
+        cluster.clone(),
+        Arc::clone(&barrier),
+        Arc::clone(&wake),
+        metrics.extender.clone(),
+        config.scheduler_names.clone(),
+        Limits::default(),
+    ));
+    let tls = match config.tls.clone() {
+        Some(files) => Some(Tls::new(files).await.context("extender.tls")?),
+        None => None,
+    };
+    tasks.serve("extender", config.extender, extender::router(extender), tls.as_ref()).await?;
+    if let Some(tls) = tls {
+        tasks.spawn("tls", tls.follow(metrics.extender.clone(), cancel.clone()));
+    }
+    tasks.spawn("watches", cluster::run(reach, Arc::clone(cluster.contacts()), store, watches, cancel.clone()));
     tasks.spawn("barrier", Arc::clone(&barrier).run(cancel.clone()));
 
     let leader = elect(&client, &config, args.identity.as_deref(), &mut tasks).await?;
@@ -155,9 +166,9 @@ pub(crate) async fn stopped() {
 /// kube-scheduler can authenticate with a client certificate only, so plain HTTP stays on loopback.
 fn refuse_exposure(config: &Config, dev: bool) -> anyhow::Result<()> {
     anyhow::ensure!(
-        dev || config.extender.ip().is_loopback(),
-        "extender.listen: {} is not loopback, and plain HTTP is answered on loopback only; run muster beside \
-         kube-scheduler and use 127.0.0.1:{}",
+        dev || config.tls.is_some() || config.extender.ip().is_loopback(),
+        "extender.listen: {} is not loopback, and plain HTTP is answered on loopback only: use 127.0.0.1:{} beside \
+         kube-scheduler, or mutual TLS with extender.tls (certFile, keyFile, clientCaFile)",
         config.extender,
         config.extender.port()
     );
@@ -181,35 +192,9 @@ async fn elect(
         || format!("{}-{}", std::env::var("HOSTNAME").unwrap_or_else(|_| "muster".to_owned()), std::process::id()),
         str::to_owned,
     );
-    let lease = &config.lease;
-    let manager = LeaseManagerBuilder::new(client.clone(), lease.name.as_str())
-        .with_namespace(lease.namespace.as_str())
-        .with_parameters(LeaseParams::new(identity.clone(), lease.duration_seconds, lease.grace_seconds))
-        .build()
-        .await
-        .with_context(|| format!("read lease {}/{}", lease.namespace, lease.name))?;
-    let (leader, lease_task) = manager.watch().await;
-    let mut news = leader.clone();
-    tasks.spawn("lease", async move {
-        // The manager ends when nobody listens any more, which happens at shutdown only.
-        lease_task.await.context("the lease manager died")?.context("the lease manager failed")?;
-        Ok(())
-    });
+    let (election, leader) = Election::new(client.clone(), &config.lease, identity).await?;
     let cancel = tasks.cancel.clone();
-    tasks.spawn("lease-news", async move {
-        loop {
-            tokio::select! {
-                // The manager gives the lease up once nobody listens any more.
-                () = cancel.cancelled() => return Ok(()),
-                changed = news.changed() => if changed.is_err() { return Ok(()) },
-            }
-            if *news.borrow_and_update() {
-                info!(identity, "holds the lease: plans, releases and buys");
-            } else {
-                warn!(identity, "lost the lease: answers the extender only");
-            }
-        }
-    });
+    tasks.spawn("lease", election.run(cancel));
     Ok(leader)
 }
 
@@ -228,6 +213,9 @@ fn gang_loop(
         settle: config.settle,
         rehint: config.rehint,
         expiry: config.expiry,
+        released: config.watch_released,
+        committing: config.watch_committing,
+        exclude_ttl: config.exclude_ttl,
         ..Settings::new(keys::GANG_PENDING)
     };
     let executor = Executor::new(
@@ -358,15 +346,15 @@ impl Tasks {
         self.set.spawn(async move { (name, task.await) }.instrument(info_span!("task", name)));
     }
 
-    async fn serve(&mut self, name: &'static str, address: SocketAddr, router: axum::Router) -> anyhow::Result<()> {
+    async fn serve(
+        &mut self,
+        name: &'static str,
+        address: SocketAddr,
+        router: axum::Router,
+        tls: Option<&Tls>,
+    ) -> anyhow::Result<()> {
         let listener = TcpListener::bind(address).await.with_context(|| format!("{name}: listen on {address}"))?;
-        let cancel = self.cancel.clone();
-        self.spawn(name, async move {
-            axum::serve(listener, router)
-                .with_graceful_shutdown(async move { cancel.cancelled().await })
-                .await
-                .map_err(Into::into)
-        });
+        self.spawn(name, server::serve(listener, router, tls.map(Tls::config), self.cancel.clone()));
         Ok(())
     }
 }

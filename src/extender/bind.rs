@@ -7,7 +7,7 @@ use muster_core::extender::{self, BindStep};
 use muster_core::names::PodUid;
 use tokio::time::{Instant, timeout_at};
 
-use super::handlers::Extender;
+use super::handlers::{Extender, UNREADY, stale};
 use super::wire::ExtenderBindingArgs;
 
 /// How long a call waits for the watch when the pod or its plan is newer than what this replica has seen.
@@ -23,8 +23,11 @@ pub(super) async fn bind(extender: &Arc<Extender>, args: &ExtenderBindingArgs) -
     loop {
         changes.borrow_and_update();
         let state = extender.cluster.load();
+        if let Some(kind) = extender.cluster.stale() {
+            return Err(stale(kind));
+        }
         match extender::bind(&state.snapshot, &uid, &args.node) {
-            BindStep::Unready => return Err("muster has not read the cluster yet".to_owned()),
+            BindStep::Unready => return Err(UNREADY.to_owned()),
             BindStep::Refuse(reason) => return Err(reason.as_str().to_owned()),
             BindStep::Post { place } => {
                 return extender.barrier.post(args, place).await;

@@ -53,6 +53,7 @@ pub fn read(object: &Gang) -> State {
         round: status.round,
         since: status.since,
         minimum: plan.minimum,
+        shape: plan.shape.map(Arc::from),
         places,
         levels: status
             .placement
@@ -112,7 +113,12 @@ pub fn write(state: &State, before: Option<&GangStatus>) -> GangStatus {
         epoch: state.epoch,
         round: state.round,
         members: state.members.to_string(),
-        plan: (!places.is_empty()).then_some(GangPlan { minimum: state.minimum, nodes, places }),
+        plan: (!places.is_empty()).then_some(GangPlan {
+            minimum: state.minimum,
+            shape: state.shape.as_ref().map(ToString::to_string),
+            nodes,
+            places,
+        }),
         placement: (!state.levels.is_empty()).then(|| GangPlacement {
             summary: level_summary(&state.levels),
             levels: state

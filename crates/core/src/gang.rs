@@ -190,6 +190,8 @@ pub struct Gang {
     pub since: Option<Timestamp>,
     /// Members that must stand at the barrier.
     pub minimum: u32,
+    /// Digest of what the members needed when the plan was made.
+    pub shape: Option<Arc<str>>,
     /// The plan; empty if there is none.
     pub places: Vec<GangPlace>,
     /// Domains used per level.
@@ -277,8 +279,12 @@ pub struct Pod {
     pub ours: bool,
     /// Owned by a DaemonSet or Node.
     pub daemon: bool,
+    /// Has a priority that only the system's own pods have.
+    pub critical: bool,
     /// Creation time.
     pub created: Option<Timestamp>,
+    /// Reason of the condition `muster.dev/Gang`.
+    pub reported: Option<Arc<str>>,
     /// Reason and message of `PodScheduled=False`.
     pub unscheduled: Option<(Arc<str>, Arc<str>)>,
     /// Of which gang it is.

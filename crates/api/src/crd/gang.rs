@@ -149,6 +149,9 @@ pub struct GangStatus {
 pub struct GangPlan {
     /// Members that must stand at the barrier.
     pub minimum: u32,
+    /// Digest of what the members need: if they need something else, the plan is made anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<String>,
     /// Nodes of the plan, each once, in topology order.
     pub nodes: Vec<String>,
     /// One entry per place, in role order, then rank.

@@ -3,11 +3,14 @@
 //! **Architecture invariant**: this is the only place that decides about gangs. The shell executes the actions and
 //! has no choices left; an action that no longer fits the newest snapshot is dropped there, never patched up.
 
+mod memory;
 mod offers;
 mod placed;
+mod refused;
 mod request;
 mod stock;
 mod waiting;
+mod watchdog;
 mod working;
 
 use std::collections::BTreeMap;
@@ -23,6 +26,7 @@ use crate::plan::{Elastic, LevelUse, Policy};
 use crate::snapshot::Snapshot;
 use crate::topology::Levels;
 
+pub use memory::{Memory, Note};
 pub use offers::{Offer, PoolView, TypeView, offers_for};
 pub use request::{Pending, RequestError, Wanted, build_request};
 
@@ -35,6 +39,13 @@ pub struct Settings {
     pub expiry: SignedDuration,
     /// A hint is repeated after this.
     pub rehint: SignedDuration,
+    /// A released member that kube-scheduler refuses for reasons that say its view lags is replanned after this, and
+    /// 10 ms more for each member.
+    pub released: SignedDuration,
+    /// A committed member that kube-scheduler refuses is lost after this.
+    pub committing: SignedDuration,
+    /// A node that kube-scheduler refused for a shape is left out for this long.
+    pub exclude_ttl: SignedDuration,
     /// Nodes that were bought for a gang and do not hold it are given back after this: the scheduler's view of a fresh
     /// node settles within seconds, and buying again costs money.
     pub ready_grace: SignedDuration,
@@ -55,6 +66,9 @@ impl Settings {
             settle: SignedDuration::from_millis(200),
             expiry: SignedDuration::from_secs(300),
             rehint: SignedDuration::from_secs(10),
+            released: SignedDuration::from_secs(30),
+            committing: SignedDuration::from_secs(30),
+            exclude_ttl: SignedDuration::from_mins(10),
             ready_grace: SignedDuration::from_secs(60),
             round_pause: SignedDuration::from_secs(30),
             // Members beyond the minimum take whatever room there is: of members that fill a node each, none would ever
@@ -77,6 +91,8 @@ pub struct World<'a> {
     pub batches: &'a BTreeMap<Arc<str>, BatchView>,
     /// UID of each booked ProvisioningRequest by namespace and name.
     pub bookings: &'a BTreeMap<ObjectKey, Arc<str>>,
+    /// What earlier passes noted.
+    pub memory: &'a Memory,
     /// Timers.
     pub settings: &'a Settings,
     /// Now, in real time.
@@ -129,6 +145,8 @@ pub enum Action {
     },
     /// Hint and ungate one member.
     Release(Box<Release>),
+    /// Write the condition `muster.dev/Gang` of one member.
+    Report(Box<MemberReport>),
     /// Drop our gate from a pod of no gang.
     Ungate {
         /// The pod.
@@ -191,6 +209,17 @@ pub struct Release {
     pub tolerate: Vec<Arc<str>>,
 }
 
+/// How far a gang is, for one of its members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberReport {
+    /// The pod as it was seen.
+    pub pod: Arc<Pod>,
+    /// `Planned`, `Released` or `Refused`.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+}
+
 /// Actions, and when to look again if nothing happens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pass {
@@ -202,6 +231,8 @@ pub struct Pass {
     pub refused_plans: Vec<(ObjectKey, Vec<String>)>,
     /// Planning runs made.
     pub plans: u32,
+    /// What the next passes must know.
+    pub notes: Vec<Note>,
 }
 
 /// Name of the NodeBatch of a gang's round: deterministic, so that a repeated creation finds the first.
@@ -220,7 +251,7 @@ pub fn pass(world: &World<'_>) -> Pass {
         return pass;
     }
     // The working snapshot takes the promises of this pass; the published one stays as it is.
-    let mut working = Working { snapshot: world.snapshot.clone(), world };
+    let mut working = Working { snapshot: world.snapshot.clone(), memory: world.memory.clone(), world };
     let mut keys: Vec<(Option<Timestamp>, ObjectKey)> = world
         .snapshot
         .recognised
@@ -248,6 +279,7 @@ fn withdraw(gang: &Gang, next: &mut Gang) {
         next.epoch = gang.epoch.saturating_add(1);
     }
     next.minimum = 0;
+    next.shape = None;
     next.levels.clear();
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::Pass;
+use super::watchdog::digest;
 use super::request::{Pending, RequestError, Wanted, build_request};
 use super::working::Working;
 use crate::gang::{Gang, Phase, Pod, Recognised};
@@ -20,13 +21,18 @@ impl Working<'_> {
         if gang.minimum != wanted.needed {
             return Some(format!("the gang needs {} members now, not {}", wanted.needed, gang.minimum));
         }
+        if gang.shape.as_ref().is_some_and(|shape| *shape != digest(wanted, self.world.settings.pending_taint)) {
+            return Some("members need something else than when the plan was made".to_owned());
+        }
         for place in &gang.places {
-            let bound = place
-                .uid
-                .as_ref()
-                .and_then(|uid| self.snapshot.pods.get(uid))
-                .is_some_and(|pod| pod.node.is_some() || pod.ended);
-            if bound {
+            let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
+            if let Some(pod) = pod
+                && let Some(node) = pod.node.as_ref().filter(|node| **node != place.node && pod.is_live())
+            {
+                // Adopted where it is: a binding is final.
+                return Some(format!("pod {} was bound to node {node} by somebody else", pod.key.name));
+            }
+            if pod.is_some_and(|pod| pod.node.is_some() || pod.ended) {
                 continue;
             }
             let Some(entry) = self.snapshot.nodes.get(&place.node) else {
@@ -35,6 +41,19 @@ impl Working<'_> {
             if !entry.node.ready || entry.node.deleting || entry.node.unschedulable {
                 return Some(format!("planned node {} is no longer ready", place.node));
             }
+        }
+        let refused = wanted.request.roles.iter().find_map(|role| {
+            gang.places
+                .iter()
+                .filter(|place| place.role == role.name)
+                .filter(|place| {
+                    let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
+                    pod.is_none_or(|pod| pod.node.is_none() && !pod.ended)
+                })
+                .find(|place| self.is_excluded(&place.node, &role.shape))
+        });
+        if let Some(place) = refused {
+            return Some(format!("kube-scheduler refused such a pod on planned node {} lately", place.node));
         }
         // Members of the same gang on one node must fit there together, beside everybody else.
         let shape = wanted.request.roles.first().map(|role| &role.shape)?;
@@ -70,11 +89,13 @@ impl Working<'_> {
         let done = self.done(gang);
         // After the commit point members that wait for their binding are not moved, unless their node is gone.
         let started = matches!(gang.phase, Some(Phase::Committing | Phase::Bound | Phase::Degraded));
+        let lost = self.lost_in_tree(gang);
         let fixed: BTreeSet<PodUid> = gang
             .places
             .iter()
             .filter(|place| started && self.snapshot.nodes.contains_key(&place.node))
             .filter_map(|place| place.uid.clone())
+            .filter(|uid| !lost.contains(uid))
             .collect();
         build_request(recognised, gang, (members, &done), &fixed, self.world.levels, &pending)
     }
@@ -118,6 +139,12 @@ impl Working<'_> {
                 .snapshot
                 .nodes
                 .keys()
+                .filter(|node| {
+                    let excluded = |role: &crate::plan::Role| self.is_excluded(node, &role.shape);
+                    let holds = |role: &crate::plan::Role| role.places.iter().any(|p| p.bound.as_ref() == Some(*node));
+                    // A node that holds a member stays: the plan is made around it.
+                    !request.roles.iter().any(excluded) || request.roles.iter().any(holds)
+                })
                 .filter_map(|node| self.host(node, &own))
                 .map(|host| self.with_fixed(host, request))
                 .collect(),

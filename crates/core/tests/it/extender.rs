@@ -236,7 +236,7 @@ fn scores_of_accelerator_pods_are_a_permutation_with_the_fullest_node_first() {
     back.reverse();
     assert_eq!(scores, back, "the order of the request plays no part");
     assert_eq!(prioritize(&snapshot, &pod("cpu", &shape(0)), &offered), [0; 4]);
-    assert_eq!(prioritize(&snapshot, &pod("p", &shape(1)), &[]), Vec::<i64>::new());
+    assert_eq!(prioritize::<String>(&snapshot, &pod("p", &shape(1)), &[]), Vec::<i64>::new());
 }
 
 #[test]

@@ -158,6 +158,7 @@ pub(super) fn pseudo(said: &Recognised, started: bool) -> Gang {
         since: None,
         minimum: 0,
         places: Vec::new(),
+        shape: None,
         levels: Vec::new(),
         batch: None,
         waiting: None,

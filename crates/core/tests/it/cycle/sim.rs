@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use muster_core::cycle::{self, Action, BatchStage, BatchView, Pass, PoolView, Settings, World, batch_name};
+use muster_core::cycle::{self, Action, BatchStage, BatchView, Memory, Pass, PoolView, Settings, World, batch_name};
 use muster_core::extender::{self, BindStep, Filtered};
 use muster_core::gang::{Gang, Phase, Pod, RankClaim, Recognised};
 use muster_core::names::{NodeName, ObjectKey, PodUid};
@@ -39,6 +39,8 @@ pub(super) struct Sim {
     pub(super) commits: Vec<String>,
     /// Reasons of events, in order.
     pub(super) events: Vec<String>,
+    /// What the lease holder remembers.
+    pub(super) memory: Memory,
     version: u64,
     pods_made: u32,
 }
@@ -60,6 +62,7 @@ impl Sim {
             abandoned: Vec::new(),
             commits: Vec::new(),
             events: Vec::new(),
+            memory: Memory::default(),
             version: 1,
             pods_made: 0,
         }
@@ -112,6 +115,7 @@ impl Sim {
             pools: &self.pools,
             batches: &self.batches,
             bookings: &self.bookings,
+            memory: &self.memory,
             settings: &Settings::new(PENDING),
             now: self.now,
         })
@@ -122,6 +126,9 @@ impl Sim {
         let pass = self.pass();
         assert_eq!(pass.refused_plans, Vec::new(), "the checker accepts every plan");
         let acted = !pass.actions.is_empty();
+        for note in &pass.notes {
+            self.memory.record(note, self.now, Settings::new(PENDING).exclude_ttl);
+        }
         for action in pass.actions {
             self.apply(action);
         }
@@ -205,6 +212,11 @@ impl Sim {
                 pod.gated = false;
                 pod.plan_epoch = Some(release.epoch);
                 pod.planned_node = Some(release.node.clone());
+            }
+            Action::Report(report) => {
+                let pod = self.pods.values_mut().find(|pod| pod.uid == report.pod.uid).unwrap();
+                assert!(pod.reported.as_deref() != Some(report.reason), "a report says something new");
+                pod.reported = Some(Arc::from(report.reason));
             }
             Action::Ungate { uid } => self.pods.values_mut().find(|pod| pod.uid == uid).unwrap().gated = false,
             Action::DeleteGang { gang } => assert!(self.gangs.remove(&gang.key).is_some()),
