@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{crds, demo, ec2_sim, plan, serve};
+use crate::commands::{check_config, crds, demo, ec2_sim, plan, serve, uninstall};
 
 /// Whole gangs or nothing, side by side: an extender for a stock kube-scheduler and a provisioner of EC2 nodes.
 #[derive(Debug, Parser)]
@@ -27,6 +27,11 @@ enum Command {
     Crds(crds::CrdsArgs),
     /// Print what the planner would do with a dump of a cluster.
     Plan(plan::PlanArgs),
+    /// Check a KubeSchedulerConfiguration against the traps that would break up gangs.
+    #[command(name = "check-config")]
+    CheckConfig(check_config::CheckConfigArgs),
+    /// Take the admission policy away, and list held pods and what EC2 still bills.
+    Uninstall(uninstall::UninstallArgs),
 }
 
 impl Cli {
@@ -44,6 +49,8 @@ impl Cli {
                 Command::Demo(args) => Box::pin(demo::run(args)).await,
                 Command::Crds(args) => crds::run(&args),
                 Command::Plan(args) => plan::run(&args),
+                Command::CheckConfig(args) => check_config::run(&args),
+                Command::Uninstall(args) => Box::pin(uninstall::run(args)).await,
             }
         });
         // A blocking task that hangs must not keep the process alive.

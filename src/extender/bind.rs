@@ -19,7 +19,8 @@ const BEHIND: Duration = Duration::from_secs(2);
 pub(super) async fn bind(extender: &Arc<Extender>, args: &ExtenderBindingArgs) -> Result<(), String> {
     let uid = PodUid::from(args.pod_uid.as_str());
     let mut changes = extender.cluster.changes();
-    let deadline = Instant::now() + BEHIND;
+    let mut deadline = Instant::now() + BEHIND;
+    let mut asked = false;
     loop {
         changes.borrow_and_update();
         let state = extender.cluster.load();
@@ -34,9 +35,17 @@ pub(super) async fn bind(extender: &Arc<Extender>, args: &ExtenderBindingArgs) -
             }
             BindStep::Arrive { gang } => return extender.barrier.arrive(&gang.key, args).await,
             BindStep::Behind => {
-                if !matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(()))) {
-                    return Err("the pod or its plan has not been seen yet".to_owned());
+                if matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(()))) {
+                    continue;
                 }
+                // The watch lags: the API server is asked, once, and what it says is fed into the state.
+                let gang = state.snapshot.pods.get(&uid).and_then(|pod| pod.membership.gang());
+                match gang.filter(|_| !asked) {
+                    Some(gang) => extender.barrier.refresh(gang).await,
+                    None => return Err("the pod or its plan has not been seen yet".to_owned()),
+                }
+                asked = true;
+                deadline = Instant::now() + BEHIND;
             }
         }
     }

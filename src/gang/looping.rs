@@ -8,13 +8,13 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use kube::ResourceExt;
 use muster_api::crd::{NodeBatch, ProvisioningRequest};
-use muster_core::cycle::{self, BatchStage, BatchView, PoolView, Settings, World};
+use muster_core::cycle::{self, BatchStage, BatchView, Memory, PoolView, Settings, World};
 use muster_core::names::ObjectKey;
 use muster_core::topology::Levels;
 use tokio::sync::Notify;
 use tokio::sync::watch as channel;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error};
+use tracing::{debug, error, warn};
 
 use super::executor::Executor;
 use crate::clock::now_real;
@@ -48,6 +48,8 @@ pub struct Inputs {
 pub struct GangLoop {
     inputs: Inputs,
     executor: Executor,
+    /// What this replica noted while it held the lease.
+    memory: Memory,
 }
 
 /// The loop looks again after this at the latest, whatever happens.
@@ -59,7 +61,7 @@ impl GangLoop {
     /// A loop over `inputs` that acts through `executor`.
     #[must_use]
     pub fn new(inputs: Inputs, executor: Executor) -> Self {
-        Self { inputs, executor }
+        Self { inputs, executor, memory: Memory::default() }
     }
 
     /// Runs until cancelled. Errors are those of a bug: everything expected is handled and tried again.
@@ -81,6 +83,7 @@ impl GangLoop {
             } else {
                 // Whatever this replica believed of its own writes is void once it has lost the lease.
                 self.executor.forget();
+                self.memory = Memory::default();
                 IDLE
             };
             tokio::time::sleep(MIN_INTERVAL).await;
@@ -89,6 +92,10 @@ impl GangLoop {
 
     /// One decision and its actions. The answer is when to look again.
     async fn pass(&mut self) -> anyhow::Result<Duration> {
+        if let Some(kind) = self.inputs.cluster.stale() {
+            warn!(kind, "nothing is decided: a watch is too old");
+            return Ok(IDLE);
+        }
         let state = self.inputs.cluster.load();
         let state = self.executor.overlay(&state);
         let started = std::time::Instant::now();
@@ -96,6 +103,7 @@ impl GangLoop {
         let batches = self.executor.batches(batches(&state));
         let pools = inputs.pools.load_full();
         let shared = Arc::clone(&state);
+        let memory = self.memory.clone();
         // Planning is heavy and synchronous: it must not hold up the handlers' thread.
         let pass = tokio::task::spawn_blocking(move || {
             let bookings = bookings(&shared);
@@ -105,11 +113,16 @@ impl GangLoop {
                 pools: &pools,
                 batches: &batches,
                 bookings: &bookings,
+                memory: &memory,
                 settings: &inputs.settings,
                 now: now_real(),
             })
         })
         .await?;
+        for note in &pass.notes {
+            self.memory.record(note, now_real(), self.inputs.settings.exclude_ttl);
+        }
+        self.memory.prune(now_real());
         if pass.plans > 0 {
             self.inputs.metrics.plan_seconds.observe(started.elapsed().as_secs_f64());
         }

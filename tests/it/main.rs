@@ -2,8 +2,12 @@
 
 // Marked as test code, so that clippy allows `unwrap` in helper functions too.
 #[cfg(test)]
+mod check_config;
+#[cfg(test)]
 mod deployment;
 #[cfg(test)]
 mod documents;
+#[cfg(test)]
+mod serving;
 #[cfg(test)]
 mod tidy;

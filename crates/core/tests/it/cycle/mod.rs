@@ -4,3 +4,4 @@ mod buying;
 mod life;
 mod random;
 mod sim;
+mod watchdog;
