@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench crds
+.PHONY: help demo test lint bench bench-extender crds
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -19,7 +19,7 @@ set -o pipefail; hack/control-plane/build.sh 2>&1 >/dev/null | while IFS= read -
 endef
 
 help: ## Say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## Start a whole cluster on this machine and watch a gang get its nodes; DEMO_ARGS are passed on
 	@$(call control-plane,make demo: not possible without the real Kubernetes control plane: )
@@ -41,6 +41,9 @@ lint: ## Check formatting and lints, warnings denied
 
 bench: ## Time the planner on two large clusters beside two baselines; BENCH_ARGS=--json for JSON
 	cargo run --quiet --package muster-core --example planner -- $(BENCH_ARGS)
+
+bench-extender: ## Time filter and prioritize at 5,000 nodes beside reading and writing the same bodies
+	cargo run --quiet --package muster --example extender
 
 crds: ## Write manifests/crds from the types in crates/api
 	cargo run --quiet --bin muster -- crds --out manifests/crds

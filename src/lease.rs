@@ -48,11 +48,7 @@ impl Election {
     /// Reads the lease, or creates it. Whether this replica holds it is told to the receiver.
     ///
     /// Errors: the lease can be neither read nor created; the message says what is missing.
-    pub async fn new(
-        client: Client,
-        lease: &Lease,
-        identity: String,
-    ) -> anyhow::Result<(Self, watch::Receiver<bool>)> {
+    pub async fn new(client: Client, lease: &Lease, identity: String) -> anyhow::Result<(Self, watch::Receiver<bool>)> {
         let manager = manager(&client, lease, &identity)
             .await
             .with_context(|| format!("read lease {}/{}", lease.namespace, lease.name))?;

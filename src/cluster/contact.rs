@@ -79,7 +79,7 @@ impl Contacts {
 
 /// Notes contact on every answer that passes.
 #[derive(Clone, Debug)]
-pub struct ContactLayer(pub Arc<Contacts>);
+pub(super) struct ContactLayer(pub(super) Arc<Contacts>);
 
 impl<S> Layer<S> for ContactLayer {
     type Service = Noting<S>;
@@ -91,7 +91,7 @@ impl<S> Layer<S> for ContactLayer {
 
 /// See [`ContactLayer`].
 #[derive(Clone, Debug)]
-pub struct Noting<S> {
+pub(super) struct Noting<S> {
     inner: S,
     contacts: Arc<Contacts>,
 }
@@ -127,7 +127,7 @@ where
 
 /// A body that notes each of its frames.
 #[derive(Debug)]
-pub struct NotedBody<B> {
+pub(super) struct NotedBody<B> {
     body: B,
     kind: Option<usize>,
     contacts: Arc<Contacts>,

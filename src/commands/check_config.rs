@@ -115,14 +115,15 @@ pub fn check(documents: &[Value], config: &Config) -> Vec<Finding> {
             let known = if names.is_empty() { "default-scheduler".to_owned() } else { names.join(", ") };
             findings.error(
                 "profiles",
-                format!("no profile is named {name}, which schedulerNames of Muster's configuration names; here: {known}"),
+                format!(
+                    "no profile is named {name}, which schedulerNames of Muster's configuration names; here: {known}"
+                ),
             );
         }
     }
     sampling(scheduler, profiles, deployed, &mut findings);
     let extenders = scheduler["extenders"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let ours: Vec<(usize, &Value)> =
-        extenders.iter().enumerate().filter(|(_, extender)| is_ours(extender)).collect();
+    let ours: Vec<(usize, &Value)> = extenders.iter().enumerate().filter(|(_, extender)| is_ours(extender)).collect();
     if ours.is_empty() {
         findings.error("extenders", "no entry calls Muster: urlPrefix must end in /v1/sync, /v1/bind or /v1/all");
         return findings.0;
@@ -147,7 +148,8 @@ fn sampling(scheduler: &Value, profiles: &[Value], deployed: Deployed, findings:
         if percent == Some(100) {
             return;
         }
-        let is = percent.map_or_else(|| "unset, which samples large clusters".to_owned(), |percent| percent.to_string());
+        let is =
+            percent.map_or_else(|| "unset, which samples large clusters".to_owned(), |percent| percent.to_string());
         match deployed {
             Deployed::Own => findings.error(place, format!("is {is}: a planned node may be left out; set it to 100")),
             Deployed::Default => findings.warning(
@@ -167,7 +169,8 @@ fn sampling(scheduler: &Value, profiles: &[Value], deployed: Deployed, findings:
 fn entry(index: usize, extender: &Value, config: &Config, deployed: Deployed, findings: &mut Findings) {
     let at = |field: &str| format!("extenders[{index}].{field}");
     if extender["ignorable"] == true {
-        findings.error(at("ignorable"), "is true: while Muster is down gangs are scheduled pod by pod; set it to false");
+        findings
+            .error(at("ignorable"), "is true: while Muster is down gangs are scheduled pod by pod; set it to false");
     }
     if extender["nodeCacheCapable"] != true {
         findings.error(at("nodeCacheCapable"), "is not true: Muster answers names, whole nodes are refused");
@@ -180,7 +183,8 @@ fn entry(index: usize, extender: &Value, config: &Config, deployed: Deployed, fi
         findings.error(at("tlsConfig.insecure"), "is true: kube-scheduler then trusts any server");
     }
     if https && !has_client_certificate(&extender["tlsConfig"]) {
-        findings.error(at("tlsConfig"), "has no certFile and keyFile: Muster lets in nobody without a client certificate");
+        findings
+            .error(at("tlsConfig"), "has no certFile and keyFile: Muster lets in nobody without a client certificate");
     }
     let managed = extender["managedResources"].as_array().map(Vec::as_slice).unwrap_or_default();
     if managed.iter().any(|resource| resource["ignoredByScheduler"] == true) {
@@ -252,9 +256,12 @@ fn verbs(extenders: &[Value], ours: &[(usize, &Value)], findings: &mut Findings)
         findings.error("extenders", "more than one entry has bindVerb: kube-scheduler refuses to start");
     }
     for (index, extender) in ours {
-        for (field, verb) in
-            [("filterVerb", "filter"), ("prioritizeVerb", "prioritize"), ("preemptVerb", "preempt"), ("bindVerb", "bind")]
-        {
+        for (field, verb) in [
+            ("filterVerb", "filter"),
+            ("prioritizeVerb", "prioritize"),
+            ("preemptVerb", "preempt"),
+            ("bindVerb", "bind"),
+        ] {
             let path = extender["urlPrefix"].as_str().unwrap_or_default();
             let named = extender[field].as_str().unwrap_or_default();
             if !named.is_empty() && named != verb {

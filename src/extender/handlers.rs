@@ -221,10 +221,7 @@ async fn bind_pod(Shared(extender): Shared<Arc<Extender>>, body: Body) -> Respon
 }
 
 /// The first JSON value of the body, and the body. Errors: one line that names the verb, safe for kube-scheduler.
-fn parse<'a, T: Deserialize<'a>>(
-    verb: &str,
-    admitted: &'a Result<Admitted, Shed>,
-) -> Result<(T, &'a [u8]), String> {
+fn parse<'a, T: Deserialize<'a>>(verb: &str, admitted: &'a Result<Admitted, Shed>) -> Result<(T, &'a [u8]), String> {
     let admitted = admitted.as_ref().map_err(|shed| {
         warn!(verb, error = %shed, "request not answered");
         safe(&shed.to_string())

@@ -52,9 +52,7 @@ pub async fn serve(
                 server.serve(service).await
             }
             Some(tls) => {
-                let acceptor = RustlsAcceptor::new(tls)
-                    .handshake_timeout(HANDSHAKE)
-                    .acceptor(NoDelayAcceptor::new());
+                let acceptor = RustlsAcceptor::new(tls).handshake_timeout(HANDSHAKE).acceptor(NoDelayAcceptor::new());
                 let mut server = server.acceptor(acceptor);
                 bound(server.http_builder());
                 server.serve(service).await

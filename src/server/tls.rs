@@ -136,12 +136,10 @@ impl Contents {
         let clients = WebPkiClientVerifier::builder(Arc::new(roots))
             .build()
             .with_context(|| format!("{}: cannot be used", files.client_authority.display()))?;
-        let mut config = ServerConfig::builder()
-            .with_client_cert_verifier(clients)
-            .with_single_cert(chain, key)
-            .with_context(|| {
-                format!("{} and {} do not belong together", files.certificate.display(), files.key.display())
-            })?;
+        let mut config =
+            ServerConfig::builder().with_client_cert_verifier(clients).with_single_cert(chain, key).with_context(
+                || format!("{} and {} do not belong together", files.certificate.display(), files.key.display()),
+            )?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }

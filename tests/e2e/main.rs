@@ -1,11 +1,16 @@
 //! End to end: the real kube-apiserver, kube-scheduler, controller-manager, etcd and kwok, the shipped manifests, and
 //! the `muster` binary as processes.
 
+mod assumptions;
 mod bad_input;
 mod buying;
 mod cloud;
 mod crash;
+mod default_scheduler;
 mod demo;
 mod existing_nodes;
 mod fits;
+mod ha;
+mod races;
 mod support;
+mod uninstall;

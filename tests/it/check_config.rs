@@ -52,7 +52,8 @@ fn the_shipped_configurations_are_without_errors() {
 fn what_breaks_up_gangs_is_an_error_in_both_shapes() {
     for (file, config) in [(OWN, own_config()), (DEFAULT, default_config())] {
         let last = shipped(file)["extenders"].as_array().unwrap().len() - 1;
-        let set = |key: &'static str, value: Value| changed(file, move |document| document["extenders"][last][key] = value);
+        let set =
+            |key: &'static str, value: Value| changed(file, move |document| document["extenders"][last][key] = value);
         finds(&set("ignorable", json!(true)), &config, &["error", "ignorable", "pod by pod"]);
         finds(&set("nodeCacheCapable", json!(false)), &config, &["error", "nodeCacheCapable"]);
         finds(&set("bindVerb", json!("")), &config, &["error", "bindVerb"]);
@@ -69,7 +70,8 @@ fn what_breaks_up_gangs_is_an_error_in_both_shapes() {
 
 #[test]
 fn a_missing_verb_is_an_error_that_says_what_it_would_mean() {
-    for (verb, means) in [("filterVerb", "anywhere"), ("preemptVerb", "evicted in part"), ("prioritizeVerb", "spread")] {
+    for (verb, means) in [("filterVerb", "anywhere"), ("preemptVerb", "evicted in part"), ("prioritizeVerb", "spread")]
+    {
         let document = changed(OWN, |document| document["extenders"][0][verb] = Value::Null);
         finds(&document, &own_config(), &["error", verb, means]);
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 
 use super::request::{self, RequestError};
-use super::working::Working;
 use super::watchdog::{self, Refusal};
+use super::working::Working;
 use super::{Action, GangEvent, Pass, Release, distinct_nodes, waiting, withdraw};
 use crate::gang::{Gang, Phase, Pod, Recognised};
 use crate::names::PodUid;
@@ -149,7 +149,8 @@ impl Working<'_> {
         let homeless = |pod: &&Arc<Pod>| {
             pod.node.is_none()
                 && !pod.foreign_gates
-                && (lost.contains(&pod.uid) || gang.place_of(&pod.uid).is_none_or(|place| !self.snapshot.nodes.contains_key(&place.node)))
+                && (lost.contains(&pod.uid)
+                    || gang.place_of(&pod.uid).is_none_or(|place| !self.snapshot.nodes.contains_key(&place.node)))
         };
         let homeless: Vec<PodUid> = members.iter().filter(homeless).map(|pod| pod.uid.clone()).collect();
         if !homeless.is_empty()

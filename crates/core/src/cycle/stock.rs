@@ -6,8 +6,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::Pass;
-use super::watchdog::digest;
 use super::request::{Pending, RequestError, Wanted, build_request};
+use super::watchdog::digest;
 use super::working::Working;
 use crate::gang::{Gang, Phase, Pod, Recognised};
 use crate::names::{NodeName, ObjectKey, PodUid};

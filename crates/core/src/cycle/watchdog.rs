@@ -38,7 +38,8 @@ impl Working<'_> {
     ) -> Option<Refusal> {
         let settings = self.world.settings;
         let believed = settings.rehint.saturating_mul(2);
-        let per_member = SignedDuration::from_millis(10).saturating_mul(i32::try_from(members.len()).unwrap_or(i32::MAX));
+        let per_member =
+            SignedDuration::from_millis(10).saturating_mul(i32::try_from(members.len()).unwrap_or(i32::MAX));
         let lagging = settings.released.saturating_add(per_member).max(believed);
         let mut first: Option<Refused> = None;
         for pod in members.iter().filter(|pod| pod.node.is_none() && !pod.foreign_gates) {
@@ -142,9 +143,8 @@ impl Working<'_> {
             return None;
         }
         let shapes: Vec<Shape> = request.roles.iter().map(|role| self.without_pending(&role.shape)).collect();
-        let until = |node: &NodeName| {
-            shapes.iter().filter_map(|shape| self.memory.excluded(node, shape, self.world.now)).max()
-        };
+        let until =
+            |node: &NodeName| shapes.iter().filter_map(|shape| self.memory.excluded(node, shape, self.world.now)).max();
         self.snapshot.nodes.keys().filter_map(until).min()
     }
 
@@ -176,10 +176,13 @@ impl Working<'_> {
             let report = match (next.phase, place) {
                 (Some(Phase::Released), Some(_)) if pod.reported.is_none() && (!unchanged || age < REPORT) => None,
                 (Some(Phase::Released), Some(place)) => Some(match refused(pod).filter(|_| !pod.gated) {
-                    None => ("Released", format!(
-                        "sent to kube-scheduler for node {}; bound once {} members stand at the barrier",
-                        place.node, next.minimum
-                    )),
+                    None => (
+                        "Released",
+                        format!(
+                            "sent to kube-scheduler for node {}; bound once {} members stand at the barrier",
+                            place.node, next.minimum
+                        ),
+                    ),
                     Some(refused) => ("Refused", refused.message.to_string()),
                 }),
                 (Some(Phase::Planned), Some(place)) if pod.reported.is_some() => {
@@ -214,9 +217,9 @@ pub(super) fn said(members: &[Arc<Pod>]) -> Option<Waiting> {
     let sentence = |reason, pod: &Pod, message: &str| {
         waiting::waiting(reason, format!("kube-scheduler refuses pod {}: {message}", pod.key.name), None)
     };
-    unbound()
-        .find_map(|pod| refused(pod).map(|refused| sentence("SchedulerRefused", pod, &refused.message)))
-        .or_else(|| unbound().find_map(|pod| scheduler_error(pod).map(|message| sentence("SchedulerError", pod, message))))
+    unbound().find_map(|pod| refused(pod).map(|refused| sentence("SchedulerRefused", pod, &refused.message))).or_else(
+        || unbound().find_map(|pod| scheduler_error(pod).map(|message| sentence("SchedulerError", pod, message))),
+    )
 }
 
 /// Whether a hint may have been lost, or the planned node was not offered.
