@@ -1,11 +1,14 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench bench-extender crds
+.PHONY: help demo test test-compat lint bench bench-extender bench-load crds
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/muster/target
+
+# Versions beside the newest, which `make test` runs on.
+COMPATIBLE ?= v1.35.4 v1.36.3
 
 # Builds etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl and kwok from Go modules: minutes at
 # first, nothing afterwards. Where Go is missing or too old the script ends with 3 and says so in one line, which gets
@@ -35,6 +38,16 @@ test: ## Run every test, the end-to-end suite on a real control plane included
 	echo "cargo test --workspace"; \
 	cargo test --workspace
 
+bench-load: ## Time 1,000 pods on 1,000 nodes from creation to node: stock kube-scheduler and Muster; NODES, PODS
+	cargo bench --quiet --profile dev --workspace --bench load
+
+test-compat: ## Run the protocol's assumptions on every other supported version of Kubernetes; each is built once
+	@set -e; for version in $(COMPATIBLE); do \
+		echo "Kubernetes $$version"; \
+		MUSTER_KUBERNETES=$$version hack/control-plane/build.sh >/dev/null; \
+		MUSTER_KUBERNETES=$$version cargo test --workspace --test e2e -- assumptions::; \
+	done
+
 lint: ## Check formatting and lints, warnings denied
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
@@ -43,7 +56,7 @@ bench: ## Time the planner on two large clusters beside two baselines; BENCH_ARG
 	cargo run --quiet --package muster-core --example planner -- $(BENCH_ARGS)
 
 bench-extender: ## Time filter and prioritize at 5,000 nodes beside reading and writing the same bodies
-	cargo run --quiet --package muster --example extender
+	cargo bench --quiet --profile dev --workspace --bench extender
 
 crds: ## Write manifests/crds from the types in crates/api
 	cargo run --quiet --bin muster -- crds --out manifests/crds

@@ -12,6 +12,7 @@ pub mod gang;
 pub mod http;
 pub mod lease;
 pub mod provisioner;
+pub mod rights;
 pub mod server;
 pub mod standin;
 pub mod step;

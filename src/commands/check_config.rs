@@ -227,9 +227,9 @@ fn entry(index: usize, extender: &Value, config: &Config, deployed: Deployed, fi
             findings.error(
                 at("httpTimeout"),
                 format!(
-                    "is {timeout} and bind.httpTimeout of Muster's configuration is {:#}: they must be equal, since the \
+                    "is {timeout} and bind.httpTimeout of Muster's configuration is {}s: they must be equal, since the \
                      barrier holds for a little less",
-                    config.http_timeout
+                    config.http_timeout.as_secs()
                 ),
             );
         }

@@ -33,7 +33,7 @@ use crate::lease::Election;
 use crate::provisioner::{Provisioner, ProvisionerOptions};
 use crate::server::{self, Tls};
 use crate::telemetry::Metrics;
-use crate::{extender, http, standin, step, telemetry};
+use crate::{extender, http, rights, standin, step, telemetry};
 
 /// Arguments of `muster serve`.
 #[derive(Debug, Args)]
@@ -63,8 +63,10 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         step::arm(&point).map_err(|message| anyhow::anyhow!(message))?;
     }
     refuse_exposure(&config, args.dev)?;
+    warn_of_few_descriptors();
     let reach = kube::Config::infer().await.context("connect to the cluster (kubeconfig or service account)")?;
     let client = Client::try_from(reach.clone()).context("connect to the cluster")?;
+    rights::check(&client, &config.lease).await?;
     let cancel = CancellationToken::new();
     let mut tasks = Tasks { set: JoinSet::new(), cancel: cancel.clone() };
     let metrics = Metrics::shared();
@@ -173,6 +175,25 @@ fn refuse_exposure(config: &Config, dev: bool) -> anyhow::Result<()> {
         config.extender.port()
     );
     Ok(())
+}
+
+/// A member that waits at the barrier holds a connection, over plain HTTP; below the largest gang there are also files,
+/// watches and the rest.
+fn warn_of_few_descriptors() {
+    const LARGEST_GANG: u64 = 5_000;
+    const BESIDE: u64 = 256;
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let open = limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next());
+    // A limit that is no number is none.
+    if let Some(limit) = open.and_then(|limit| limit.parse::<u64>().ok()).filter(|limit| *limit < LARGEST_GANG + BESIDE)
+    {
+        warn!(
+            limit,
+            "gangs of more than {} members cannot stand at the barrier: raise the limit of open files to {}",
+            limit.saturating_sub(BESIDE),
+            LARGEST_GANG + BESIDE
+        );
+    }
 }
 
 async fn has_provisioning_requests(client: &Client) -> anyhow::Result<bool> {

@@ -12,5 +12,6 @@ mod existing_nodes;
 mod fits;
 mod ha;
 mod races;
+mod rights;
 mod support;
 mod uninstall;
