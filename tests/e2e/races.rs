@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster::testbed::nodes::DEMO_NOT_READY;
@@ -241,4 +242,39 @@ async fn plans_refused_again_and_again_make_the_gang_wait_and_hold_nothing() {
     assert!(gang.status.unwrap().plan.is_none(), "nothing is held");
     create(&stack, "ml", TestPod::new("single").gpus(8).build()).await;
     runs_on(&stack, "ml", "single", DEADLINE).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_of_higher_priority_never_evicts_one_member_of_a_gang() {
+    let Some(options) = options().await else { return };
+    let stack = stack(options, "ml").await;
+    stack.create_nodes(leaves(&["a"], 2)).await.unwrap();
+    let classes: Api<PriorityClass> = Api::all(stack.admin().unwrap());
+    let class = serde_json::from_value(json!({"metadata": {"name": "urgent"}, "value": 100_000_000})).unwrap();
+    classes.create(&PostParams::default(), &class).await.unwrap();
+    for number in 0..2 {
+        create(&stack, "ml", bare("train", number, 2)).await;
+    }
+    run_on(&stack, 2).await;
+
+    create(&stack, "ml", TestPod::new("urgent").gpus(8).priority_class("urgent").build()).await;
+    let pods: Api<Pod> = Api::namespaced(stack.admin().unwrap(), "ml");
+    let pods = &pods;
+    eventually(DEADLINE, "the preemption to be vetoed", || async move {
+        let pod = pods.get("urgent").await.map_err(|error| error.to_string())?;
+        let conditions = pod.status.and_then(|status| status.conditions).unwrap_or_default();
+        let scheduled = conditions.into_iter().find(|condition| condition.type_ == "PodScheduled");
+        let message = scheduled.and_then(|condition| condition.message).unwrap_or_default();
+        if message.contains("preemption:") { Ok(Some(())) } else { Err(message) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(40)));
+    for number in 0..2 {
+        let pod = pods.get(&format!("train-{number}")).await.unwrap();
+        assert!(pod.metadata.deletion_timestamp.is_none(), "a member was evicted");
+    }
+
+    // It runs as soon as there is room that nobody has to be evicted from.
+    stack.create_nodes(leaves(&["b"], 1)).await.unwrap();
+    runs_on(&stack, "ml", "urgent", DEADLINE).await;
 }

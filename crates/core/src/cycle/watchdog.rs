@@ -45,7 +45,10 @@ impl Working<'_> {
         for pod in members.iter().filter(|pod| pod.node.is_none() && !pod.foreign_gates) {
             let Some(place) = gang.place_of(&pod.uid) else { continue };
             let Some(refused) = refused(pod) else { continue };
-            let due = if refused.modelled { lagging } else { believed };
+            // The condition of a member that stands at the barrier is that of its last refusal: said before, it may be
+            // old.
+            let said_before = self.memory.refusals(&gang.key, &refused.text).0 > 0;
+            let due = if refused.modelled || said_before { lagging } else { believed };
             if age < due {
                 self.wake(pass, gang.since, due);
                 continue;

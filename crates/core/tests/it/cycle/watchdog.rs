@@ -73,12 +73,18 @@ fn three_refusals_with_one_text_make_the_gang_wait_with_that_text_and_nothing_is
     let mut sim = Sim::new(&[("n1", 1), ("n2", 1), ("n3", 1), ("n4", 1), ("n5", 1)]);
     sim.gang("train", 2, 2);
     sim.scheduler = false;
+    let mut epochs = 1;
     for round in 0..3 {
         sim.settle();
         assert_eq!(sim.phase("train"), Phase::Released, "round {round}");
         refuse(&mut sim, "train-0", &DISK.replace('2', &round.to_string()));
         sim.wait(21);
         sim.step();
+        // What was said before may be old, and is given more time.
+        assert_eq!(sim.state("train").epoch, epochs + u64::from(round == 0), "round {round}");
+        sim.wait(10);
+        sim.step();
+        epochs = sim.state("train").epoch;
         sim.pods.get_mut("train-0").unwrap().unscheduled = None;
     }
     assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Waiting, "SchedulerRefused"));
