@@ -86,7 +86,13 @@ impl Election {
                     let seen = self.read().await;
                     let leads = *self.leader.borrow();
                     match seen {
-                        Some(Seen::Ours(until)) => valid_until = Some(until),
+                        Some(Seen::Ours(until)) => {
+                            valid_until = Some(until);
+                            // The manager renewed it again after this replica had stepped down, and has no news of it.
+                            if until > now_real() {
+                                self.tell(true);
+                            }
+                        }
                         // Given up by its holder: the manager would sleep to the end of the old validity.
                         Some(Seen::Free) if !leads => match manager(&self.client, &self.lease, &self.identity).await {
                             Ok(fresh) => {
@@ -99,7 +105,7 @@ impl Election {
                         Some(Seen::Theirs) => valid_until = None,
                         Some(Seen::Free) | None => {}
                     }
-                    if leads && valid_until.is_none_or(|until| now_real() >= until) {
+                    if *self.leader.borrow() && valid_until.is_none_or(|until| now_real() >= until) {
                         warn!("the lease could not be renewed in time");
                         self.tell(false);
                         if let Ok(fresh) = manager(&self.client, &self.lease, &self.identity).await {

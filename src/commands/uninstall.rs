@@ -19,10 +19,9 @@ use crate::step::{Step, step};
 
 /// Arguments of `muster uninstall`.
 #[derive(Debug, Args)]
-#[group(id = "how", required = true, multiple = false, args = ["dry_run", "confirm"])]
 pub struct UninstallArgs {
     /// Say what would be done and what would be left; change nothing.
-    #[arg(long)]
+    #[arg(long, required_unless_present = "confirm", conflicts_with = "confirm")]
     dry_run: bool,
     /// Delete the admission policy, and say what is left.
     #[arg(long)]

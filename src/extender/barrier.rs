@@ -398,6 +398,10 @@ impl Barrier {
     fn expire(&self, key: &ObjectKey) {
         let minimum = self.cluster.load().snapshot.gangs.get(key).map_or(0, |gang| gang.minimum);
         let waiters = self.take(key, |_| true);
+        if waiters.is_empty() {
+            // Every waiter has this timer, and the first took all.
+            return;
+        }
         let message =
             format!("gang barrier: {} of {minimum} members after {} s", waiters.len(), self.options.hold.as_secs());
         self.metrics.barrier_timeouts.inc();
