@@ -31,7 +31,7 @@ demo: ## Start a whole cluster on this machine and watch a gang get its nodes; D
 test: ## Run every test, the end-to-end suite on a real control plane included
 	@$(call control-plane,$(if $(filter true,$(CI)),make test: CI runs no less than everything: ,make test: the end-to-end tests are left out: )); \
 	case $$? in \
-	0) ;; \
+	0) hack/control-plane/kueue/build.sh >/dev/null || exit 1 ;; \
 	3) if [ "$${CI:-}" = true ]; then exit 3; fi; export MUSTER_WITHOUT_CONTROL_PLANE=1 ;; \
 	*) exit 1 ;; \
 	esac; \

@@ -67,6 +67,6 @@ impl Cli {
 
 #[expect(clippy::print_stderr, reason = "the one line a user reads when a command fails")]
 fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
-    eprintln!("muster: {error:#}");
+    eprintln!("muster: {}", crate::telemetry::chain(error));
     ExitCode::from(code)
 }

@@ -57,7 +57,7 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
                     registered.insert(instance.instance_id.clone(), name);
                 }
                 Err(error) => {
-                    warn!(instance = instance.instance_id, error = %format!("{error:#}"), "node not registered")
+                    warn!(instance = instance.instance_id, error = %crate::telemetry::chain(&error), "node not registered")
                 }
             }
         }

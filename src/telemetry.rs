@@ -27,6 +27,22 @@ pub fn init(config: &LogConfig) {
     };
 }
 
+/// An error and its causes in one line, each said once: many libraries repeat the cause in their own text.
+#[must_use]
+pub fn chain(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if line.contains(&cause) {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push_str(": ");
+        }
+        line.push_str(&cause);
+    }
+    line
+}
+
 /// A verb of the extender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum Verb {
@@ -217,5 +233,21 @@ impl CloudMetrics {
         };
         self.calls.get_or_create(&CallLabel { operation, outcome }).inc();
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::chain;
+
+    #[test]
+    fn a_cause_that_the_error_repeats_is_said_once() {
+        let cause = std::io::Error::other("no such file");
+        let error =
+            Err::<(), _>(anyhow::Error::new(cause).context("read /x: no such file")).context("start").unwrap_err();
+        assert_eq!(chain(&error), "start: read /x: no such file");
+        assert_eq!(chain(&anyhow::anyhow!("alone")), "alone");
     }
 }

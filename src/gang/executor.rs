@@ -193,7 +193,7 @@ impl Executor {
                 Action::DeleteGang { gang } => self.delete_gang(&gang).await,
             };
             if let Err(error) = result {
-                warn!(error = %format!("{error:#}"), "an action failed and is decided anew");
+                warn!(error = %crate::telemetry::chain(&error), "an action failed and is decided anew");
                 again = Some(Duration::from_millis(500));
             }
         }
@@ -380,7 +380,7 @@ impl Executor {
                     return;
                 }
                 if let Err(error) = this.release(state, &release).await {
-                    debug!(pod = %release.pod.key, error = %format!("{error:#}"), "release not written, tried again");
+                    debug!(pod = %release.pod.key, error = %crate::telemetry::chain(&error), "release not written, tried again");
                 }
             })
             .await;

@@ -53,7 +53,7 @@ pub(super) async fn drive(context: &Context, name: &str, term: &CancellationToke
             }
             Err(error) => {
                 failures = failures.saturating_add(1);
-                let text = format!("{error:#}");
+                let text = crate::telemetry::chain(&error);
                 if failures == 3 {
                     warn!(error = text, "a step keeps failing and is tried again");
                 } else {

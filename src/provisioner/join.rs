@@ -119,6 +119,7 @@ pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -
         .unwrap_or_default();
     let mut missing: BTreeMap<String, u32> = BTreeMap::new();
     let mut ready = 0;
+    let late = late_labels(held, &status);
     let mut to_label = Vec::new();
     for instance in &mut status.instances {
         let Some(node) = nodes.get(&instance.id) else {
@@ -127,8 +128,15 @@ pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -
         };
         instance.node = Some(node.name.to_string());
         "Registered".clone_into(&mut instance.state);
-        let lacks = lacks(node, &expected, &permanent, !instance.network_nodes.is_empty());
-        if !node.labels.contains_key(keys::PLACEMENT_GROUP_ID) {
+        let mut lacks = lacks(node, &expected, &permanent, !instance.network_nodes.is_empty());
+        // Pods of a booking select this label; the other late ones only inform.
+        if let Some(uid) =
+            late.get(keys::BOOKING).filter(|uid| node.labels.get(keys::BOOKING).is_none_or(|l| **l != ***uid))
+        {
+            debug!(node = %node.name, uid, "the label of the booking is still to be seen");
+            lacks.push(format!("label {}", keys::BOOKING));
+        }
+        if late.iter().any(|(key, value)| node.labels.get(*key).is_none_or(|known| **known != **value)) {
             to_label.push(node.name.to_string());
         }
         if lacks.is_empty() {
@@ -140,10 +148,7 @@ pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -
         }
     }
     status.ready_count = ready;
-    if let Some(group) = status.placement_group.clone().filter(|_| held.attempt().is_some_and(|attempt| attempt.group))
-    {
-        label(context, &to_label, &group).await;
-    }
+    label(context, &to_label, &late).await;
     if usize::try_from(ready).ok() == Some(status.instances.len()) {
         "Ready".clone_into(&mut status.phase);
         let booked = held.object.spec.gang_ref.is_none();
@@ -229,10 +234,23 @@ fn lacks(node: &Node, expected: &[(String, i64)], permanent: &[Taint], topology:
     lacks
 }
 
-/// Labels that are known only after the launch. Failing to write one delays nothing.
-async fn label(context: &Context, nodes: &[String], group: &str) {
+/// Labels that are known only after the launch, or that outlive it: a booking goes on with the batch that replaces one.
+fn late_labels(held: &Held, status: &NodeBatchStatus) -> BTreeMap<&'static str, String> {
+    let mut labels = BTreeMap::new();
+    if let Some(group) = status.placement_group.clone().filter(|_| held.attempt().is_some_and(|attempt| attempt.group))
+    {
+        labels.insert(keys::PLACEMENT_GROUP_ID, group);
+    }
+    if let Some(request) = &held.object.spec.provisioning_request_ref {
+        labels.insert(keys::BOOKING, request.uid.clone());
+    }
+    labels
+}
+
+/// Failing to write one delays nothing here: it is tried again with the next look.
+async fn label(context: &Context, nodes: &[String], labels: &BTreeMap<&'static str, String>) {
     let api: Api<NodeObject> = Api::all(context.client.clone());
-    let patch = json!({"metadata": {"labels": {keys::PLACEMENT_GROUP_ID: group}}});
+    let patch = json!({"metadata": {"labels": labels}});
     for node in nodes {
         let written = step(Step::EditNode, api.patch(node, &PatchParams::default(), &Patch::Merge(&patch))).await;
         if let Err(error) = written {

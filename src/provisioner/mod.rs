@@ -186,10 +186,10 @@ impl Provisioner {
         let context = &self.context;
         let state = context.cluster.load();
         if let Err(error) = pool::reconcile(context, &state).await {
-            debug!(error = %format!("{error:#}"), "pools");
+            debug!(error = %crate::telemetry::chain(&error), "pools");
         }
         if let Err(error) = request::reconcile(context, &state).await {
-            warn!(error = %format!("{error:#}"), "provisioning requests");
+            warn!(error = %crate::telemetry::chain(&error), "provisioning requests");
         }
     }
 }
@@ -217,7 +217,7 @@ impl Context {
         }
         let state = context.cluster.load();
         if let Err(error) = class::reconcile(context, &state, &mut refreshed.classes).await {
-            debug!(error = %format!("{error:#}"), "classes");
+            debug!(error = %crate::telemetry::chain(&error), "classes");
         }
     }
 }

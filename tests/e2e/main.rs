@@ -11,6 +11,7 @@ mod demo;
 mod existing_nodes;
 mod fits;
 mod ha;
+mod kueue;
 mod races;
 mod rights;
 mod support;
