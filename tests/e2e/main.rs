@@ -9,4 +9,5 @@ mod demo;
 mod existing_nodes;
 mod fits;
 mod kueue;
+mod recording;
 mod support;
