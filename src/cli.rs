@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{crds, demo, ec2_sim, explain, plan, record, serve};
+use crate::commands::{check_config, crds, demo, ec2_sim, explain, gc, plan, record, serve, uninstall};
 
 /// Whole gangs or nothing, side by side: an extender for a stock kube-scheduler and a provisioner of EC2 nodes.
 #[derive(Debug, Parser)]
@@ -25,6 +25,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Write the custom resource definitions.
     Crds(crds::CrdsArgs),
+    /// Show what the orphan sweep holds back, and release it.
+    Gc(gc::GcArgs),
     /// Print what the planner would do with a dump of a cluster.
     Plan(plan::PlanArgs),
     /// Say why a gang or a pod waits and where it goes, or who holds a node; live or from a dump.
@@ -33,6 +35,11 @@ enum Command {
     Record(record::RecordArgs),
     /// Plan recorded decisions of a server again and compare.
     Replay(record::ReplayArgs),
+    /// Check a KubeSchedulerConfiguration against the traps that would break up gangs.
+    #[command(name = "check-config")]
+    CheckConfig(check_config::CheckConfigArgs),
+    /// Take the admission policy away, and list held pods and what EC2 still bills.
+    Uninstall(uninstall::UninstallArgs),
 }
 
 impl Cli {
@@ -50,10 +57,13 @@ impl Cli {
                 Command::Ec2Sim(args) => Box::pin(ec2_sim::run(args)).await,
                 Command::Demo(args) => Box::pin(demo::run(args)).await,
                 Command::Crds(args) => crds::run(&args),
+                Command::Gc(args) => gc::run(&args).await,
                 Command::Plan(args) => plan::run(&args),
                 Command::Explain(args) => Box::pin(explain::run(args)).await,
                 Command::Record(args) => Box::pin(record::record(args)).await,
                 Command::Replay(args) => record::replay(&args),
+                Command::CheckConfig(args) => check_config::run(&args),
+                Command::Uninstall(args) => Box::pin(uninstall::run(args)).await,
             }
         });
         // A blocking task that hangs must not keep the process alive.

@@ -1,11 +1,14 @@
 //! One file per command of the binary.
 
+pub mod check_config;
 pub mod crds;
 pub mod demo;
 pub mod ec2_sim;
 pub mod explain;
 mod flags;
+pub mod gc;
 mod live;
 pub mod plan;
 pub mod record;
 pub mod serve;
+pub mod uninstall;

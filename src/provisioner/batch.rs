@@ -108,6 +108,10 @@ async fn advance(context: &Context, held: &mut Held, state: &State) -> anyhow::R
     if !status.replaced.is_empty() && repair::give_back(context, held, state).await? {
         status = held.status();
     }
+    if matches!(status.phase.as_str(), "Ready" | "InUse") && repair::notice_absent(&mut status, state, now) {
+        held.write(context, status).await?;
+        return Ok(Next::Now);
+    }
     let lost = !repair::lost(&status, now).is_empty();
     match status.phase.as_str() {
         "" | "Pending" => launch::pending(context, held, state).await,
@@ -158,7 +162,7 @@ async fn unwanted(context: &Context, held: &Held, state: &State) -> anyhow::Resu
 
 /// Whether the gang got its room elsewhere: it has passed its commit point on other nodes, or goes on with a later
 /// round. Happens when a process ended between the creation of the batch and the status that names it.
-fn elsewhere(held: &Held, state: &State) -> bool {
+pub(super) fn elsewhere(held: &Held, state: &State) -> bool {
     let Some(gang) = &held.object.spec.gang_ref else { return false };
     let key = ObjectKey::new(gang.namespace.as_str(), gang.name.as_str());
     let Some(seen) = state.snapshot.gangs.get(&key) else { return false };

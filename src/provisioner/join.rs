@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use muster_api::crd::NodeBatchStatus;
+use muster_api::crd::{NodeBatchStatus, is_true, set_condition};
 use muster_api::{keys, pool as rules};
 use muster_core::cloud::{
     Efa, Instance, InstanceState, JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, Purpose, describe_failures,
@@ -20,7 +20,8 @@ use tracing::{debug, warn};
 
 use super::batch::{Next, later, owner_gone};
 use super::store::Held;
-use super::{Context, launch, pool, repair};
+use super::{Context, launch, located, pool, repair};
+use crate::clock::now_real;
 use crate::cluster::State;
 use crate::step::{Step, step};
 
@@ -33,7 +34,8 @@ pub(super) async fn launched(context: &Context, held: &mut Held, state: &State) 
     let now = context.clock.now();
     let ids = ids(&status);
     let seen = context.cloud.instances(&ids).await?;
-    let (joiners, _) = joiners(context, state, &mut status, Some(&seen), now);
+    let late = late_labels(held);
+    let (joiners, _) = joiners(context, state, &mut status, (Some(&seen), &late), now);
     let wait = match judge(context, held, state, &status, &joiners, now).await? {
         Judged::Acted(next) => return Ok(next),
         Judged::Wait(until) => until,
@@ -46,7 +48,7 @@ pub(super) async fn launched(context: &Context, held: &mut Held, state: &State) 
         return Ok(Next::Pause(later(now, 2).min(wait)));
     }
     // Once per launch: DescribeInstanceTopology has the tightest budget of all calls.
-    let group = status.placement_group.clone().filter(|_| held.attempt().is_some_and(|attempt| attempt.group));
+    let group = held.group();
     let topology = match context.cloud.topology(group.as_deref(), &ids).await {
         Ok(topology) => topology,
         Err(error) => {
@@ -55,6 +57,10 @@ pub(super) async fn launched(context: &Context, held: &mut Held, state: &State) 
             BTreeMap::new()
         }
     };
+    status.message = Some(format!("all {} instances running; waiting for their nodes", ids.len()));
+    if let Some(next) = located::judge(context, held, state, &mut status, &ids, &topology).await? {
+        return Ok(next);
+    }
     for instance in &mut status.instances {
         if instance.state == "Launched" {
             "Running".clone_into(&mut instance.state);
@@ -65,7 +71,6 @@ pub(super) async fn launched(context: &Context, held: &mut Held, state: &State) 
     }
     "Joining".clone_into(&mut status.phase);
     status.deadline = Some(clocks(context, &status).deadline);
-    status.message = Some(format!("all {} instances running; waiting for their nodes", ids.len()));
     held.write(context, status).await?;
     Ok(Next::Now)
 }
@@ -258,7 +263,7 @@ pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -
     } else {
         None
     };
-    let late = late_labels(held, &status);
+    let late = late_labels(held);
     let (joiners, missing) = joiners(context, state, &mut status, (seen.as_deref(), &late), now);
     let ready = status.instances.iter().filter(|instance| instance.state == "Ready").count();
     status.ready_count = u32::try_from(ready).unwrap_or(u32::MAX);
@@ -277,6 +282,9 @@ pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -
         Judged::Wait(until) => until,
         Judged::Ready => {
             "Ready".clone_into(&mut status.phase);
+            if is_true(&status.conditions, "Interrupted") {
+                set_condition(&mut status.conditions, "Interrupted", false, "Repaired", "", now_real());
+            }
             let booked = held.object.spec.gang_ref.is_none();
             status.deadline = booked.then(|| later(now, BOOKED_SECONDS));
             status.message = Some("all nodes ready; waiting for the gang".to_owned());
@@ -343,10 +351,9 @@ fn carries(node: &Node, key: &str, value: &str) -> bool {
 }
 
 /// Labels that are known only after the launch, or that outlive it: a booking goes on with the batch that replaces one.
-fn late_labels(held: &Held, status: &NodeBatchStatus) -> BTreeMap<&'static str, String> {
+fn late_labels(held: &Held) -> BTreeMap<&'static str, String> {
     let mut labels = BTreeMap::new();
-    if let Some(group) = status.placement_group.clone().filter(|_| held.attempt().is_some_and(|attempt| attempt.group))
-    {
+    if let Some(group) = held.group() {
         labels.insert(keys::PLACEMENT_GROUP_ID, group);
     }
     if let Some(request) = &held.object.spec.provisioning_request_ref {

@@ -89,7 +89,7 @@ impl ProvisionerMetrics {
             metrics.stranded_usd.clone(),
         );
         for cause in StrandedCause::ALL {
-            metrics.stranded_usd.get_or_create(&CauseLabel { cause: cause.as_str() });
+            let _ = metrics.stranded_usd.get_or_create(&CauseLabel { cause: cause.as_str() });
         }
         metrics
     }

@@ -50,6 +50,21 @@ pub(super) fn lost(status: &NodeBatchStatus, now: Timestamp) -> Vec<&BatchInstan
     status.instances.iter().filter(|instance| instance.loss.as_ref().is_some_and(due)).collect()
 }
 
+/// A Node that vanished is a lost node, whoever deleted it: its machine ended, or somebody wants it gone. Whether any did.
+pub(super) fn notice_absent(status: &mut NodeBatchStatus, state: &State, now: Timestamp) -> bool {
+    let mut any = false;
+    for instance in status.instances.iter_mut().filter(|instance| instance.loss.is_none()) {
+        if instance.node.as_deref().is_some_and(|node| !state.snapshot.nodes.contains_key(node)) {
+            "Lost".clone_into(&mut instance.state);
+            let message = "its Node is gone".to_owned();
+            instance.loss =
+                Some(BatchLoss { cause: "missing".to_owned(), message, noticed: now, act_at: now, deadline: None });
+            any = true;
+        }
+    }
+    any
+}
+
 /// A batch in use, or ready for its gang, has lost nodes. An elastic gang that keeps its minimum goes on without them:
 /// the batch shrinks. Else they are replaced at once, while the gang loop stops the gang.
 pub(super) async fn lost_in_use(context: &Context, held: &mut Held, state: &State) -> anyhow::Result<Next> {
@@ -203,7 +218,7 @@ pub(super) async fn replacing(context: &Context, held: &mut Held, state: &State)
         terminate_replaced(context, state, &status, now).await?;
     }
     let parameters: LaunchParameters = serde_json::from_str(attempt.parameters.as_deref().unwrap_or_default())?;
-    let answer = context.cloud.create_fleet(&parameters).await;
+    let answer = context.cloud.launch(&parameters).await;
     let first = !attempt.replayed;
     if let (Ok(answer), Some(last)) = (&answer, status.attempts.last_mut()) {
         last.fleet.clone_from(&answer.fleet_id);

@@ -56,6 +56,7 @@ pub fn read(object: &Gang) -> State {
         since: status.since,
         minimum: plan.minimum,
         minimums: plan.minimums.iter().map(|(role, min)| (Arc::from(role.as_str()), *min)).collect(),
+        shape: plan.shape.map(Arc::from),
         places,
         levels: status
             .placement
@@ -84,7 +85,9 @@ pub fn read(object: &Gang) -> State {
 fn notes(conditions: &[Condition]) -> BTreeMap<NoteKind, Note> {
     let read = |kind: NoteKind| {
         let found = conditions.iter().find(|condition| condition.type_ == kind.as_str())?;
-        Some((kind, Note { holds: found.status == "True", message: Arc::from(found.message.as_str()) }))
+        let holds = found.status == "True";
+        // What was never true, or is no longer, is no note.
+        (holds || !kind.event().1).then(|| (kind, Note { holds, message: Arc::from(found.message.as_str()) }))
     };
     NoteKind::ALL.into_iter().filter_map(read).collect()
 }
@@ -128,6 +131,7 @@ pub fn write(state: &State, before: Option<&GangStatus>) -> GangStatus {
         plan: (!places.is_empty()).then(|| GangPlan {
             minimum: state.minimum,
             minimums: state.minimums.iter().map(|(role, min)| (role.to_string(), *min)).collect(),
+            shape: state.shape.as_ref().map(ToString::to_string),
             nodes,
             places,
         }),

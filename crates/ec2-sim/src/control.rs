@@ -32,6 +32,7 @@ pub(crate) fn routes() -> Router<Arc<Simulator>> {
         .route("/_sim/pools", post(pools))
         .route("/_sim/terminate", post(terminate))
         .route("/_sim/interrupt", post(interrupt))
+        .route("/_sim/batches", post(batches))
         .route("/_sim/queue", get(queue))
 }
 
@@ -233,6 +234,14 @@ async fn pools(State(simulator): State<Arc<Simulator>>, Json(change): Json<PoolC
 async fn interrupt(State(simulator): State<Arc<Simulator>>, Json(what): Json<Interruption>) -> Json<Value> {
     let interrupted = simulator.interrupt(&what);
     Json(json!({"interrupted": interrupted}))
+}
+
+async fn batches(State(simulator): State<Arc<Simulator>>, Json(batches): Json<Value>) -> Response {
+    let now = simulator.clock.now();
+    match simulator.settled().batches.show(batches, now) {
+        Ok(count) => Json(json!({"batches": count})).into_response(),
+        Err(error) => (StatusCode::BAD_REQUEST, Json(json!({"error": error.to_string()}))).into_response(),
+    }
 }
 
 async fn queue(State(simulator): State<Arc<Simulator>>) -> Json<Value> {

@@ -78,7 +78,7 @@ impl World {
             InterruptionKind::Spot => ("Server.SpotInstanceTermination", true),
             InterruptionKind::Rebalance => ("", false),
             InterruptionKind::ScheduledChange => ("Server.ScheduledStop", true),
-            InterruptionKind::ReservationReclaim => ("Server.CapacityReservationInterruption", true),
+            InterruptionKind::ReservationReclaim => (RECLAIMED, true),
         };
         if what.kind == InterruptionKind::ScheduledChange {
             for id in &ids {
@@ -116,7 +116,7 @@ impl World {
         }
         instance.told = Some(state);
         let detail = json!({"instance-id": id, "state": state.name()});
-        let event = self.event("EC2 Instance State-change Notification", "aws.ec2", detail, Some(id), at);
+        let event = self.event("EC2 Instance State-change Notification", "aws.ec2", &detail, Some(id), at);
         self.emit("StateChange", Some(&id.to_owned()), event, at);
     }
 
@@ -126,14 +126,14 @@ impl World {
         let end = reservation.end.map(|end| end.to_string());
         let arn = self.arn("capacity-reservation", id);
         let detail = json!({"capacity-reservation-id": id, "end-date": end});
-        let mut event = self.event("Capacity Block Expiration Warning", "aws.ec2", detail, None, at);
+        let mut event = self.event("Capacity Block Expiration Warning", "aws.ec2", &detail, None, at);
         event["resources"] = json!([arn]);
         self.emit("BlockExpiration", None, event, at);
     }
 
     fn warning(&self, kind: InterruptionKind, ids: &[String], at: Timestamp, end: Timestamp) -> Value {
         let id = ids.first().map_or("", String::as_str);
-        let ec2 = |title: &str, detail: Value| self.event(title, "aws.ec2", detail, Some(id), at);
+        let ec2 = |title: &str, detail: Value| self.event(title, "aws.ec2", &detail, Some(id), at);
         match kind {
             InterruptionKind::Spot => ec2(
                 "EC2 Spot Instance Interruption Warning",
@@ -176,13 +176,13 @@ impl World {
                     }],
                     "affectedEntities": entities,
                 });
-                self.event("AWS Health Event", "aws.health", detail, None, at)
+                self.event("AWS Health Event", "aws.health", &detail, None, at)
             }
         }
     }
 
     /// The envelope around an event's detail.
-    fn event(&self, title: &str, source: &str, detail: Value, instance: Option<&str>, at: Timestamp) -> Value {
+    fn event(&self, title: &str, source: &str, detail: &Value, instance: Option<&str>, at: Timestamp) -> Value {
         let odd = self.scenario.choices.event_shape == EventShape::Odd;
         let zone = instance.and_then(|id| self.instances.get(id)).map_or("", |i| i.zone.as_str());
         let resources: Vec<String> = instance
@@ -233,6 +233,15 @@ impl World {
         }
     }
 
+    /// Takes the host of an instance out of its reservation: its owner has it again.
+    fn reclaim(&mut self, id: &str) {
+        let Some(instance) = self.instances.get(id) else { return };
+        let reservation = instance.capacity_reservation.as_ref().and_then(|id| self.reservations.get_mut(id));
+        if let Some(reservation) = reservation {
+            reservation.slots.retain(|slot| slot.host != instance.host);
+        }
+    }
+
     /// Does one thing of the agenda.
     pub(crate) fn carry_out(&mut self, due: Due, at: Timestamp) {
         match due {
@@ -241,6 +250,9 @@ impl World {
                 self.interrupt(&what, at);
             }
             Due::Terminate { instance, reason } => {
+                if reason == RECLAIMED {
+                    self.reclaim(&instance);
+                }
                 self.terminate(&instance, (reason, reason), jiff::SignedDuration::ZERO, at);
             }
             Due::BlockWarning(id) => self.warn_of_block(&id, at),
@@ -259,6 +271,9 @@ impl World {
         }
     }
 }
+
+/// The `stateReason` of an instance whose host its owner wants back.
+const RECLAIMED: &str = "Server.CapacityReservationInterruption";
 
 fn operation(kind: InterruptionKind) -> &'static str {
     match kind {

@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{later, seconds};
@@ -40,6 +42,9 @@ pub struct Fault {
     /// Only launches of more than this many instances.
     #[serde(default)]
     pub more_than: Option<u32>,
+    /// How many of a hundred matching calls are hit, drawn from the seed; absent: all.
+    #[serde(default)]
+    pub percent: Option<u32>,
     /// Matching calls left alone before the fault begins.
     #[serde(default)]
     pub skip: u32,
@@ -68,6 +73,7 @@ impl Fault {
             placement_group: None,
             batch: None,
             more_than: None,
+            percent: None,
             skip: 0,
             count: None,
             from_seconds: None,
@@ -334,6 +340,10 @@ pub(crate) struct CallScope {
     /// None: the call launches nothing.
     pub(crate) market: Option<Market>,
     pub(crate) placement_group: bool,
+    /// The placement group's name or id.
+    pub(crate) group: Option<String>,
+    /// The capacity reservation a launch names.
+    pub(crate) reservation: Option<String>,
     pub(crate) batch: Option<String>,
     pub(crate) instances: u32,
 }
@@ -372,30 +382,33 @@ impl Drawn {
 }
 
 /// All faults of a run, with the number of matching calls each has seen.
-#[derive(Debug, Default)]
-pub(crate) struct Faults(Vec<(Fault, u32)>);
+#[derive(Debug)]
+pub(crate) struct Faults {
+    all: Vec<(Fault, u32)>,
+    rng: ChaCha8Rng,
+}
 
 impl Faults {
-    pub(crate) fn new(faults: &[Fault]) -> Self {
-        Self(faults.iter().map(|f| (f.clone(), 0)).collect())
+    pub(crate) fn new(faults: &[Fault], rng: ChaCha8Rng) -> Self {
+        Self { all: faults.iter().map(|f| (f.clone(), 0)).collect(), rng }
     }
 
     pub(crate) fn add(&mut self, fault: Fault) {
-        self.0.push((fault, 0));
+        self.all.push((fault, 0));
     }
 
     pub(crate) fn clear(&mut self) {
-        self.0.clear();
+        self.all.clear();
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.all.len()
     }
 
     /// The faults that hit this call; their counters move.
     pub(crate) fn draw(&mut self, scope: &CallScope, origin: Timestamp, now: Timestamp) -> Drawn {
         let mut drawn = Vec::new();
-        for (fault, seen) in &mut self.0 {
+        for (fault, seen) in &mut self.all {
             if !matches(fault, scope) || !within(fault, origin, now) {
                 continue;
             }
@@ -403,7 +416,8 @@ impl Faults {
             *seen = seen.saturating_add(1);
             let begun = turn >= fault.skip;
             let over = fault.count.is_some_and(|count| turn >= fault.skip.saturating_add(count));
-            if begun && !over {
+            let spared = fault.percent.is_some_and(|percent| self.rng.next_u32() % 100 >= percent);
+            if begun && !over && !spared {
                 drawn.push(fault.clone());
             }
         }

@@ -63,6 +63,8 @@ pub struct Scenario {
     /// Virtual CPUs that may be in use at once, by quota (`standard`, `g`, `p`, `trn`, …, and `spot-standard`, …);
     /// a quota which is not named here has no limit.
     pub quotas: BTreeMap<String, u32>,
+    /// Virtual seconds within which what a call held back has launched is collected.
+    pub collection_round_seconds: f64,
     /// The IAM policy that calls are held against; absent: everything is allowed.
     pub policy: Option<Policy>,
     /// What words of the policy stand for, such as `CLUSTER` and `UID`; `REGION` and `ACCOUNT` are known.
@@ -115,6 +117,9 @@ pub struct SecurityGroup {
     /// Tags.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
+    /// It has no rule for all traffic from and to itself, without which EFA does not work.
+    #[serde(default)]
+    pub no_self_reference: bool,
 }
 
 /// A machine image.
@@ -279,6 +284,9 @@ pub enum ScenarioError {
     /// A quota that is none.
     #[error("{0} is no quota; there are {1}")]
     UnknownQuota(String, String),
+    /// A folder for journals that cannot be written.
+    #[error("the journal cannot be kept: {0}")]
+    Journal(String),
     /// A document that is not a scenario.
     #[error("the scenario cannot be read: {0}")]
     Syntax(String),
@@ -307,6 +315,7 @@ impl Default for Scenario {
                 id: "sg-00000000000000001".to_owned(),
                 name: "muster-demo-nodes".to_owned(),
                 tags: BTreeMap::new(),
+                no_self_reference: false,
             }],
             images: vec![],
             pools: vec![],
@@ -322,6 +331,7 @@ impl Default for Scenario {
             clusters: vec![ClusterSpec::default()],
             instance_profiles: vec![],
             quotas: BTreeMap::new(),
+            collection_round_seconds: 600.0,
             policy: None,
             policy_values: BTreeMap::new(),
             record_bodies: false,

@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::Simulator;
-use crate::faults::{Drawn, FaultKind};
-use crate::journal::JournalEntry;
+use crate::faults::{CallScope, Drawn, FaultKind};
+use crate::journal::{JournalEntry, LaunchFacts};
 use crate::operations::{self, Call, Reply};
 use crate::policy;
 use crate::protocol::error::ApiError;
@@ -121,6 +121,16 @@ impl Simulator {
         self.settled().queue.ready(now)
     }
 
+    /// The network nodes above a running instance, asked for as the cloud controller does: one call for one node, from
+    /// the same bucket as everybody's. None when the call is throttled, or the instance is not there.
+    pub fn topology_for_node(&self, instance: &str) -> Option<Vec<String>> {
+        let exchange = self.exchange(&Request::of_the_cloud_controller(instance));
+        if exchange.status != 200 {
+            return None;
+        }
+        self.settled().instances.get(instance).map(|i| i.network_nodes.clone())
+    }
+
     fn exchange(&self, request: &Request) -> Exchange {
         let now = self.clock.now();
         let mut world = self.settled();
@@ -136,7 +146,7 @@ impl Simulator {
         if let Some(due) = held {
             let number = world.journal.next_number();
             let request_id = world.ids.uuid();
-            let mut entry = entry(request, &drawn, number, now, &request_id);
+            let mut entry = entry(request, &scope, &drawn, number, now, &request_id);
             (entry.status, entry.lost) = (0, true);
             world.journal.write(entry);
             world.held.push(Held { request: request.clone(), drawn, due, batch: scope.batch, number });
@@ -169,10 +179,16 @@ fn carry_out_held(world: &mut World, now: Timestamp, is_due: impl Fn(&Held) -> b
 fn carry_out(world: &mut World, request: &Request, drawn: &Drawn, held: Option<u64>, now: Timestamp) -> Exchange {
     let request_id = world.ids.uuid();
     let call = Call { form: &request.form, now, drawn, host: &request.host };
+    let scope = operations::scope(world, &request.operation, &request.form);
     let mut result = perform(world, request, &call);
     let ending = ending(drawn);
     let number = world.journal.next_number();
-    let mut entry = entry(request, drawn, number, now, &request_id);
+    let mut entry = entry(request, &scope, drawn, number, now, &request_id);
+    match (&result, &mut entry.launch) {
+        (Ok(reply), Some(launch)) => launch.failures.clone_from(&reply.failures),
+        (Err(error), Some(launch)) => launch.refused(&error.code),
+        (_, None) => {}
+    }
     if let Ok(reply) = &result {
         entry.resources.clone_from(&reply.resources);
         entry.item_codes.clone_from(&reply.item_codes);
@@ -197,7 +213,14 @@ fn carry_out(world: &mut World, request: &Request, drawn: &Drawn, held: Option<u
     Exchange { status, body, code, request_id, ending }
 }
 
-fn entry(request: &Request, drawn: &Drawn, number: u64, now: Timestamp, request_id: &str) -> JournalEntry {
+fn entry(
+    request: &Request,
+    scope: &CallScope,
+    drawn: &Drawn,
+    number: u64,
+    now: Timestamp,
+    request_id: &str,
+) -> JournalEntry {
     JournalEntry {
         number,
         at: now,
@@ -215,6 +238,7 @@ fn entry(request: &Request, drawn: &Drawn, number: u64, now: Timestamp, request_
         replayed: false,
         lost: false,
         held: None,
+        launch: LaunchFacts::of(scope),
         request_id: request_id.to_owned(),
         request: None,
         response: None,

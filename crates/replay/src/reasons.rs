@@ -176,7 +176,7 @@ pub(crate) fn of_invalid(invalid: &Invalid) -> Reason {
     let code = match invalid.reason {
         "UnknownLevel" => Code::UnknownLevel,
         "BadNumber" => Code::BadNumber,
-        "BadValue" => Code::BadValue,
+        "BadValue" | "HalfWish" | "ConflictingWishes" => Code::BadValue,
         "BadName" => Code::BadName,
         "BadPod" => Code::BadPod,
         "MixedShapes" => Code::MixedShapes,

@@ -4,7 +4,7 @@
 //! sooner. Nodes that did not change are known by the pointer to their entry in the snapshot; what is promised is added up
 //! per node and compared.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -32,7 +32,9 @@ struct Book {
     entries: Vec<Arc<NodeEntry>>,
     /// Left out.
     whole: BTreeSet<NodeName>,
-    promised: BTreeMap<NodeName, Resources>,
+    promised: FxHashMap<NodeName, Resources>,
+    /// Hosts on which something was promised that the memory does not know of yet.
+    pending: Vec<usize>,
     /// Nodes on which a gang holds promises.
     holders: FxHashMap<ObjectKey, Vec<NodeName>>,
 }
@@ -41,7 +43,7 @@ impl Ledger {
     /// Takes over what changed in a snapshot.
     pub fn see(&mut self, snapshot: &Snapshot, levels: &Levels) {
         let mut whole = BTreeSet::new();
-        let mut promised: BTreeMap<NodeName, Resources> = BTreeMap::new();
+        let mut promised: FxHashMap<NodeName, Resources> = FxHashMap::default();
         let mut holders: FxHashMap<ObjectKey, Vec<NodeName>> = FxHashMap::default();
         for (node, promises) in &snapshot.promises {
             for promise in promises {
@@ -55,17 +57,8 @@ impl Ledger {
             }
         }
         let known = self.book.take().filter(|book| book.levels == *levels && book.whole == whole);
-        let known = known.and_then(|book| book.followed(snapshot));
-        self.book = Some(match known {
-            Some(mut book) => {
-                let before = std::mem::replace(&mut book.promised, promised);
-                let changed = before.iter().filter(|(node, sum)| book.promised.get(*node) != Some(sum));
-                let added = book.promised.keys().filter(|node| !before.contains_key(*node));
-                let changed: Vec<NodeName> = changed.map(|(node, _)| node).chain(added).cloned().collect();
-                changed.iter().for_each(|node| book.charge(node));
-                book.holders = holders;
-                book
-            }
+        self.book = Some(match known.and_then(|book| book.followed(snapshot, &mut promised)) {
+            Some(book) => Book { holders, ..book },
             None => Book::new(snapshot, levels, whole, promised, holders),
         });
     }
@@ -73,9 +66,22 @@ impl Ledger {
     /// Counts a promise made since the snapshot was seen.
     pub fn promise(&mut self, gang: &ObjectKey, node: &NodeName, requests: &Resources) {
         if let Some(book) = &mut self.book {
-            book.promised.entry(node.clone()).or_default().add(requests);
-            book.holders.entry(gang.clone()).or_default().push(node.clone());
-            book.charge(node);
+            let index = book.memory.position(node);
+            match book.promised.get_mut(node) {
+                Some(promised) => promised.add(requests),
+                None => {
+                    book.promised.insert(node.clone(), requests.clone());
+                }
+            }
+            match book.holders.get_mut(gang) {
+                Some(nodes) if nodes.last() == Some(node) => {}
+                Some(nodes) => nodes.push(node.clone()),
+                None => {
+                    book.holders.insert(gang.clone(), vec![node.clone()]);
+                }
+            }
+            // Members of one host mostly follow each other.
+            book.pending.extend(index.filter(|index| book.pending.last() != Some(index)));
         }
     }
 
@@ -98,6 +104,7 @@ impl Ledger {
         let book = self.book.as_mut()?;
         let own: Option<Vec<(usize, Host)>> =
             own.into_iter().map(|host| Some((book.memory.position(&host.node.name)?, host))).collect();
+        book.settle();
         let mut before = Vec::new();
         for (index, host) in own? {
             before.push((index, book.memory.problem().hosts[index].clone()));
@@ -114,7 +121,9 @@ impl Ledger {
 
     /// Plans a gang without promises of its own.
     pub fn plan_plain(&mut self, request: &GangRequest, policy: &Policy) -> Option<(Plan, Report)> {
-        Some(self.book.as_mut()?.memory.plan(request.clone(), policy))
+        let book = self.book.as_mut()?;
+        book.settle();
+        Some(book.memory.plan(request.clone(), policy))
     }
 }
 
@@ -123,24 +132,26 @@ impl Book {
         snapshot: &Snapshot,
         levels: &Levels,
         whole: BTreeSet<NodeName>,
-        promised: BTreeMap<NodeName, Resources>,
+        promised: FxHashMap<NodeName, Resources>,
         holders: FxHashMap<ObjectKey, Vec<NodeName>>,
     ) -> Self {
         let entries = snapshot.nodes.iter().filter(|(name, _)| !whole.contains(*name));
         let entries: Vec<Arc<NodeEntry>> = entries.map(|(_, entry)| Arc::clone(entry)).collect();
         let hosts = entries.iter().map(|entry| host(entry, promised.get(&entry.node.name)));
         let memory = Memory::new(levels.clone(), hosts.collect());
-        Self { levels: levels.clone(), memory, entries, whole, promised, holders }
+        Self { levels: levels.clone(), memory, entries, whole, promised, pending: Vec::new(), holders }
     }
 
-    /// The same book with the nodes of a snapshot; `None` if others came or went.
-    fn followed(mut self, snapshot: &Snapshot) -> Option<Self> {
-        let left_out = self.whole.iter().filter(|node| snapshot.nodes.contains_key(*node)).count();
+    /// The same book with the nodes of a snapshot, and what is promised there taken over; `None` if nodes came or went.
+    fn followed(mut self, snapshot: &Snapshot, promised: &mut FxHashMap<NodeName, Resources>) -> Option<Self> {
+        let whole = &self.whole;
+        let left_out = whole.iter().filter(|node| snapshot.nodes.contains_key(*node)).count();
         if snapshot.nodes.len() - left_out != self.entries.len() {
             return None;
         }
-        let nodes =
-            snapshot.nodes.values().filter(|entry| self.whole.is_empty() || !self.whole.contains(&entry.node.name));
+        let nodes = snapshot.nodes.values();
+        let nodes = nodes.filter(|entry| whole.is_empty() || !whole.contains(&entry.node.name));
+        let mut changed = Vec::new();
         for (index, (known, entry)) in self.entries.iter_mut().zip(nodes).enumerate() {
             if Arc::ptr_eq(known, entry) {
                 continue;
@@ -149,17 +160,28 @@ impl Book {
                 return None;
             }
             *known = Arc::clone(entry);
-            self.memory.change(index, host(entry, self.promised.get(&entry.node.name)));
+            changed.push(index);
         }
+        let before = std::mem::replace(&mut self.promised, std::mem::take(promised));
+        let other = before.iter().filter(|(node, sum)| self.promised.get(*node) != Some(sum)).map(|(node, _)| node);
+        let added = self.promised.keys().filter(|node| !before.contains_key(*node));
+        // A promise on a node that is gone or left out changes no host.
+        changed.extend(other.chain(added).filter_map(|node| self.memory.position(node)));
+        changed.into_iter().for_each(|index| self.charge(index));
         Some(self)
     }
 
-    /// Brings one host in line with what is promised on it.
-    fn charge(&mut self, node: &NodeName) {
-        // A promise on a node that is gone or left out changes no host.
-        if let Some(index) = self.memory.position(node) {
-            self.memory.change(index, host(&self.entries[index], self.promised.get(node)));
-        }
+    /// Brings the memory in line with what was promised since.
+    fn settle(&mut self) {
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.drain(..).for_each(|index| self.charge(index));
+        self.pending = pending;
+    }
+
+    /// Brings one host in line with its node and with what is promised there.
+    fn charge(&mut self, index: usize) {
+        let entry = &self.entries[index];
+        self.memory.change(index, host(entry, self.promised.get(&entry.node.name)));
     }
 }
 

@@ -4,16 +4,20 @@
 //! has no choices left; an action that no longer fits the newest snapshot is dropped there, never patched up.
 
 mod ledger;
+mod loss;
+mod memory;
 mod notes;
 mod offers;
 mod placed;
+mod refused;
 mod request;
 mod roles;
 mod stock;
 mod waiting;
+mod watchdog;
 mod working;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -24,10 +28,11 @@ use working::Working;
 use crate::gang::{Gang, GangPlace, Membership, Pod, Recognised};
 use crate::names::{NodeName, ObjectKey, PodUid};
 use crate::plan::{Elastic, LevelUse, Plan, Policy, Problem, Report};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Promise, PromisedRoom, Snapshot};
 use crate::topology::Levels;
 
 pub use ledger::Ledger;
+pub use memory::{Memory, Note};
 pub use offers::{Offer, PoolView, TooSmall, TypeView, nodes_needed, offers_for};
 pub use request::{Pending, RequestError, Wanted, build_request};
 
@@ -40,11 +45,20 @@ pub struct Settings {
     pub expiry: SignedDuration,
     /// A hint is repeated after this.
     pub rehint: SignedDuration,
+    /// A released member that kube-scheduler refuses for reasons that say its view lags is replanned after this, and
+    /// 10 ms more for each member.
+    pub released: SignedDuration,
+    /// A committed member that kube-scheduler refuses is lost after this.
+    pub committing: SignedDuration,
+    /// A node that kube-scheduler refused for a shape is left out for this long.
+    pub exclude_ttl: SignedDuration,
     /// Nodes that were bought for a gang and do not hold it are given back after this: the scheduler's view of a fresh
     /// node settles within seconds, and buying again costs money.
     pub ready_grace: SignedDuration,
     /// First pause before another round is bought after one did not hold the gang; doubles with every round.
     pub round_pause: SignedDuration,
+    /// A gang that was stopped keeps its nodes this long for its pods to come back.
+    pub restart_hold: SignedDuration,
     /// Key of the taint on nodes bought for a gang until it uses them.
     pub pending_taint: &'static str,
     /// What is best.
@@ -62,8 +76,12 @@ impl Settings {
             settle: SignedDuration::from_millis(200),
             expiry: SignedDuration::from_secs(300),
             rehint: SignedDuration::from_secs(10),
+            released: SignedDuration::from_secs(30),
+            committing: SignedDuration::from_secs(30),
+            exclude_ttl: SignedDuration::from_mins(10),
             ready_grace: SignedDuration::from_secs(60),
             round_pause: SignedDuration::from_secs(30),
+            restart_hold: SignedDuration::from_secs(300),
             // Members beyond the minimum take whatever room there is: of members that fill a node each, none would ever
             // stand inside the hosts chosen for the minimum.
             policy: Policy { elastic: Elastic::Spread, ..Policy::default() },
@@ -83,8 +101,12 @@ pub struct World<'a> {
     pub pools: &'a [PoolView],
     /// NodeBatches by name.
     pub batches: &'a BTreeMap<Arc<str>, BatchView>,
+    /// Nodes that are lost, although they may still run for a moment.
+    pub lost: &'a BTreeSet<NodeName>,
     /// UID of each booked ProvisioningRequest by namespace and name.
     pub bookings: &'a BTreeMap<ObjectKey, Arc<str>>,
+    /// What earlier passes noted.
+    pub memory: &'a Memory,
     /// Timers.
     pub settings: &'a Settings,
     /// Now, in real time.
@@ -137,6 +159,10 @@ pub enum Action {
     },
     /// Hint and ungate one member.
     Release(Box<Release>),
+    /// Stop one member of a gang that lost another, or its node.
+    Stop(Box<Stop>),
+    /// Write the condition `muster.dev/Gang` of one member.
+    Report(Box<MemberReport>),
     /// Drop our gate from a pod of no gang.
     Ungate {
         /// The pod.
@@ -201,6 +227,28 @@ pub struct Release {
     pub tolerate: Vec<Arc<str>>,
 }
 
+/// The end of one member, which must not count against its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// The pod as it was seen.
+    pub pod: Arc<Pod>,
+    /// For the pod's condition.
+    pub why: String,
+    /// Its node is gone: nobody would see to a graceful end.
+    pub at_once: bool,
+}
+
+/// How far a gang is, for one of its members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberReport {
+    /// The pod as it was seen.
+    pub pod: Arc<Pod>,
+    /// `Planned`, `Released` or `Refused`.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+}
+
 /// Actions, and when to look again if nothing happens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pass {
@@ -214,6 +262,8 @@ pub struct Pass {
     pub plans: u32,
     /// What was decided and on what, if [`Settings::record`] asks for it.
     pub decisions: Vec<Decision>,
+    /// What the next passes must know.
+    pub notes: Vec<Note>,
 }
 
 /// One planning run for a gang with everything it looked at: planned again, it must come out the same.
@@ -255,7 +305,13 @@ pub fn pass_with(world: &World<'_>, ledger: &mut Ledger) -> Pass {
         return pass;
     }
     // The working snapshot takes the promises of this pass; the published one stays as it is.
-    let mut working = Working { snapshot: world.snapshot.clone(), world, ledger, seen: false };
+    let mut snapshot = world.snapshot.clone();
+    for node in world.lost {
+        // To nobody: nothing is planned there again.
+        let promise = Promise { gang: ObjectKey::new("", "lost"), room: PromisedRoom::WholeNode };
+        snapshot.promises.entry(node.clone()).or_default().push(promise);
+    }
+    let mut working = Working { snapshot, memory: world.memory.clone(), world, ledger, seen: false };
     let mut keys: Vec<(Option<Timestamp>, ObjectKey)> = world
         .snapshot
         .recognised
@@ -284,11 +340,12 @@ fn withdraw(gang: &Gang, next: &mut Gang) {
     }
     next.minimum = 0;
     next.minimums.clear();
+    next.shape = None;
     next.levels.clear();
 }
 
 fn distinct_nodes(places: &[GangPlace]) -> usize {
-    places.iter().map(|place| &place.node).collect::<std::collections::BTreeSet<_>>().len()
+    places.iter().map(|place| &place.node).collect::<BTreeSet<_>>().len()
 }
 
 /// Domains used per level for people: `1 zone, 2 layer-3, 8 host`. It is a column beside others, so names are short.

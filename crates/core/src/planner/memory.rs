@@ -10,7 +10,7 @@ use super::forest::{self, Forest, Sums};
 use super::search::{self, Domains};
 use super::{Ground, Pruning, answered, place, ranks};
 use crate::fit::{self, Misfit};
-use crate::names::{NodeName, ObjectKey};
+use crate::names::{NodeName, ObjectKey, ResourceName};
 use crate::node::Usage;
 use crate::plan::{GangRequest, Host, LevelIndex, Placement, Plan, Policy, Problem, Report, Wishes, Work};
 use crate::pod::Shape;
@@ -39,6 +39,7 @@ pub struct Memory {
 #[derive(Clone, Debug)]
 struct Remembered {
     shape: Shape,
+    accelerators: Vec<ResourceName>,
     /// In the order of the hosts.
     slots: Vec<Result<u32, Misfit>>,
     tally: Tally,
@@ -88,7 +89,8 @@ impl Memory {
     #[must_use]
     pub fn position(&self, node: &NodeName) -> Option<usize> {
         let host = *self.ground.index.get(node)?;
-        (self.problem.hosts[host].node.name == *node).then_some(host)
+        // The index is that of the names when the ground was read.
+        (!self.moved || self.problem.hosts[host].node.name == *node).then_some(host)
     }
 
     /// Replaces one host; the index is that of the list the memory was made of.
@@ -127,17 +129,17 @@ impl Memory {
             let answer = place(problem, policy, Pruning::On, ground, None, &mut work);
             return answered(problem, ground, answer, work);
         };
-        let known = shapes.iter().position(|remembered| remembered.shape == *shape);
-        let mut remembered = match known {
-            Some(known) => shapes.remove(known),
-            None => Remembered::new(problem, ground, shape, &mut work),
-        };
-        remembered.renew(problem, ground, &mut work);
-        if shapes.len() >= MOST_SHAPES {
-            shapes.remove(0);
+        match shapes.iter().position(|remembered| remembered.shape == *shape) {
+            Some(known) => shapes[known..].rotate_left(1),
+            None => {
+                if shapes.len() >= MOST_SHAPES {
+                    shapes.remove(0);
+                }
+                shapes.push(Remembered::new(problem, ground, shape, &mut work));
+            }
         }
-        shapes.push(remembered);
-        let remembered = shapes.last_mut().expect("one was pushed just now");
+        let remembered = shapes.last_mut().expect("one was found or pushed just now");
+        remembered.renew(problem, ground, &mut work);
         let answer = match remembered.small(problem, ground, policy, &mut work) {
             Some(counts) => {
                 let new = counts.iter().map(|(_, count)| count).sum();
@@ -159,12 +161,13 @@ impl Remembered {
         work.slots += hosts.len() as u64;
         let slots: Vec<Result<u32, Misfit>> =
             hosts.map(|host| super::slots(problem, &ground.index, shape, host)).collect();
+        let accelerators: Vec<ResourceName> = super::room::accelerators(shape).map(ResourceName::from).collect();
         let tree = &ground.tree;
         let (depth, last) = (tree.depth(), tree.depth().saturating_sub(1));
         let mut tally = Tally { slots: vec![Vec::new(); depth], used: vec![Vec::new(); depth], most: Vec::new() };
         for &host in tree.hosts() {
             tally.slots[last].push(slots[host].as_ref().map_or(0, |slots| u64::from(*slots)));
-            tally.used[last].push(u32::from(in_use(shape, &problem.hosts[host])));
+            tally.used[last].push(u32::from(in_use(&accelerators, &problem.hosts[host])));
         }
         for level in (0..last).rev() {
             for domain in tree.level(level) {
@@ -175,7 +178,7 @@ impl Remembered {
                 tally.used[level].push(used);
             }
         }
-        Self { shape: shape.clone(), slots, tally, stale: Vec::new(), forests: Vec::new() }
+        Self { shape: shape.clone(), accelerators, slots, tally, stale: Vec::new(), forests: Vec::new() }
     }
 
     /// Counts the hosts that changed anew and corrects what lies above them.
@@ -188,7 +191,7 @@ impl Remembered {
             let slots = super::slots(problem, &ground.index, &self.shape, host);
             let (before, after) = (count(&self.slots[host]), count(&slots));
             self.slots[host] = slots;
-            let in_use = u32::from(in_use(&self.shape, &problem.hosts[host]));
+            let in_use = u32::from(in_use(&self.accelerators, &problem.hosts[host]));
             let was_in_use = self.tally.used[last][position];
             if before == after && in_use == was_in_use {
                 continue;
@@ -265,9 +268,8 @@ impl Remembered {
         if tree.hosts().len().saturating_mul(limit) > MOST_CELLS {
             return None;
         }
-        let known = self.forests.iter().position(|(order, forest)| *order == placement && forest.limit() == limit);
-        let (order, mut forest) = match known {
-            Some(known) => self.forests.remove(known),
+        match self.forests.iter().position(|(order, forest)| *order == placement && forest.limit() == limit) {
+            Some(known) => self.forests[known..].rotate_left(1),
             None => {
                 if self.tally.most.is_empty() {
                     let empty = Usage::default();
@@ -278,14 +280,15 @@ impl Remembered {
                     self.tally.most = most.collect();
                     work.slots += tree.hosts().len() as u64;
                 }
-                (placement, Forest::new(tree, placement, limit, &self.tally.most, &self.tally, work)?)
+                if self.forests.len() >= MOST_FORESTS {
+                    self.forests.remove(0);
+                }
+                let forest = Forest::new(tree, placement, limit, &self.tally.most, &self.tally, work)?;
+                self.forests.push((placement, forest));
             }
-        };
-        forest.renew(&self.tally, work);
-        if self.forests.len() >= MOST_FORESTS {
-            self.forests.remove(0);
         }
-        self.forests.push((order, forest));
+        let (_, forest) = self.forests.last_mut()?;
+        forest.renew(&self.tally, work);
         Some(self.forests.len() - 1)
     }
 }
@@ -318,8 +321,8 @@ fn plain(problem: &Problem) -> Option<(usize, usize)> {
     plain.then_some((least, most))
 }
 
-fn in_use(shape: &Shape, host: &Host) -> bool {
-    super::room::accelerators(shape).any(|name| host.usage.requested.get(name) > 0)
+fn in_use(accelerators: &[ResourceName], host: &Host) -> bool {
+    accelerators.iter().any(|name| host.usage.requested.get(name.as_str()) > 0)
 }
 
 fn count(slots: &Result<u32, Misfit>) -> u64 {

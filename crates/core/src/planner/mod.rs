@@ -282,12 +282,18 @@ fn placed_report(
     work: Work,
 ) -> Report {
     let mut report = empty_report(problem, tree, work);
-    let hosts: Vec<usize> =
+    // The domains of the level below, then of the level itself.
+    let mut ring: Vec<usize> =
         places.iter().filter_map(|place| index.get(&place.node)).map(|host| positions[*host]).collect();
-    for (level, (entry, crossings)) in report.levels.iter_mut().zip(&mut report.ring_crossings).enumerate() {
-        let mut domains: Vec<usize> = hosts.iter().map(|host| tree.domain_of(level, *host)).collect();
-        let next = domains.iter().cycle().skip(1);
-        *crossings = count(domains.iter().zip(next).filter(|(domain, next)| domain != next).count());
+    let mut domains = Vec::new();
+    let levels = report.levels.iter_mut().zip(&mut report.ring_crossings).enumerate().rev();
+    for (level, (entry, crossings)) in levels {
+        if let Some(below) = Some(level + 1).filter(|below| *below < tree.depth()) {
+            ring.iter_mut().for_each(|domain| *domain = tree.level(below)[*domain].parent);
+        }
+        let next = ring.iter().cycle().skip(1);
+        *crossings = count(ring.iter().zip(next).filter(|(domain, next)| domain != next).count());
+        domains.clone_from(&ring);
         domains.sort_unstable();
         domains.dedup();
         entry.used = count(domains.len());

@@ -21,7 +21,7 @@ pub(super) fn types(_: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let text = |flag: bool| if flag { "true" } else { "false" };
     let found: Vec<&InstanceType> = InstanceType::all()
         .iter()
-        .filter(|t| names.is_empty() || names.iter().any(|n| *n == t.name))
+        .filter(|t| names.is_empty() || names.contains(&t.name))
         .filter(|t| {
             filters.pass(&BTreeMap::new(), |filter| match filter {
                 "instance-type" => Some(&t.name),

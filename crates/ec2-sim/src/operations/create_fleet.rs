@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::choices::{BlockMinimum, FleetBucket, FleetCount, Replay};
 use crate::fixtures::InstanceType;
 use crate::interfaces::{interfaces, security_groups};
+use crate::journal::Failure;
 use crate::launch::{Candidate, Order, Ranking, Source, launch};
 use crate::operations::fleets::Shown;
 use crate::operations::launch_templates::{check_version, find as find_template, mismatch, resolve};
@@ -14,7 +15,7 @@ use crate::protocol::form::Form;
 use crate::protocol::xml::Xml;
 use crate::scenario::Market;
 use crate::state::World;
-use crate::state::fleets::{Fleet, Origin};
+use crate::state::fleets::{Fleet, FleetError, Origin};
 use crate::state::reservations::{Reservation, ReservationKind};
 use crate::state::tokens::TokenUse;
 use crate::throttle::Bucket;
@@ -92,6 +93,12 @@ fn answer(fleet: &Fleet, shown: Shown) -> Reply {
     if shown != Shown::Nothing {
         reply.resources.extend(fleet.launches.iter().flat_map(|l| l.instances.clone()));
         reply.item_codes = fleet.errors.iter().map(|e| e.code.clone()).collect();
+        let failure = |e: &FleetError| Failure {
+            instance_type: e.origin.instance_type.clone(),
+            zone: e.origin.zone.clone(),
+            code: e.code.clone(),
+        };
+        reply.failures = fleet.errors.iter().map(failure).collect();
     }
     reply
 }

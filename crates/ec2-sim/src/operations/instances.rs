@@ -123,6 +123,11 @@ pub(super) fn terminate(world: &mut World, call: &Call<'_>) -> Result<Reply, Api
 
 pub(super) fn create_tags(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let ids = call.form.list("ResourceId");
+    for name in ["ResourceId", "Tag"] {
+        if !call.form.has(name) {
+            return Err(ApiError::missing(name));
+        }
+    }
     let instances: Vec<String> = ids.iter().filter(|id| id.starts_with("i-")).cloned().collect();
     check_ids(world, &instances, call.now)?;
     let tags = call.form.tags();

@@ -16,6 +16,13 @@ const USER_DATA_LIMIT: usize = 16 * 1024;
 
 pub(super) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let name = call.form.required("LaunchTemplateName")?;
+    let legal = |c: char| c.is_ascii_alphanumeric() || "()./_-".contains(c);
+    if !(3..=128).contains(&name.len()) || !name.chars().all(legal) {
+        return Err(ApiError::client(
+            "InvalidLaunchTemplateName.MalformedException",
+            format!("Launch template name {name} must have 3 to 128 characters of a-z, A-Z, 0-9, ( ) . / _ -"),
+        ));
+    }
     let data = call.form.sub("LaunchTemplateData");
     if data.is_empty() {
         return Err(ApiError::missing("LaunchTemplateData"));

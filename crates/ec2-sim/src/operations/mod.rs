@@ -26,6 +26,7 @@ use serde_json::Value;
 
 use crate::clock::later;
 use crate::faults::{CallScope, Drawn, FaultKind};
+use crate::journal::Failure;
 use crate::protocol::error::ApiError;
 use crate::protocol::form::Form;
 use crate::protocol::request::Service;
@@ -68,6 +69,8 @@ pub(crate) struct Reply {
     pub(crate) resources: Vec<String>,
     /// Error codes inside the answer.
     pub(crate) item_codes: Vec<String>,
+    /// The pools those codes are about.
+    pub(crate) failures: Vec<Failure>,
     pub(crate) replayed: bool,
 }
 
@@ -97,7 +100,7 @@ impl Reply {
 pub(crate) type Handler = fn(&mut World, &Call<'_>) -> Result<Reply, ApiError>;
 
 /// The operations of EC2 that are played.
-pub(crate) const EC2: [(&str, Handler); 28] = [
+const EC2: [(&str, Handler); 28] = [
     ("CancelCapacityReservation", reservations::cancel),
     ("CreateCapacityReservation", reservations::create),
     ("CreateFleet", create_fleet::create),
@@ -135,6 +138,17 @@ const SQS: [(&str, Handler); 4] = [
     ("GetQueueUrl", sqs::queue_url),
     ("ReceiveMessage", sqs::receive),
 ];
+
+/// Every operation that is played, with its service.
+pub(crate) fn played() -> Vec<(&'static str, &'static str)> {
+    let of = |service: &'static str, played: &[(&'static str, Handler)]| -> Vec<(&'static str, &'static str)> {
+        played.iter().map(|(name, _)| (service, *name)).collect()
+    };
+    let mut all = of("ec2", &EC2);
+    all.extend(of("sqs", &SQS));
+    all.extend([("sts", "GetCallerIdentity"), ("eks", "DescribeCluster"), ("iam", "GetInstanceProfile")]);
+    all
+}
 
 /// Finds an operation.
 pub(crate) fn find(service: Service, operation: &str) -> Option<Handler> {
@@ -178,11 +192,20 @@ pub(crate) fn scope(world: &World, operation: &str, form: &Form) -> CallScope {
                 }
             }
             "MarketType" | "DefaultTargetCapacityType" => scope.market = Some(market(value)),
-            "GroupName" | "GroupId" if name.contains("Placement.") => scope.placement_group = true,
+            "GroupName" | "GroupId" if name.contains("Placement.") => {
+                scope.placement_group = true;
+                scope.group = Some(value.clone());
+            }
+            "CapacityReservationId" => scope.reservation = Some(value.clone()),
             "LaunchTemplateId" | "LaunchTemplateName" => {
                 let template = world.templates.values().find(|t| t.id == *value || t.name == *value);
                 if let Some(template) = template {
-                    scope.placement_group |= template.data.has("Placement");
+                    let placement = template.data.sub("Placement");
+                    let group = placement.get("GroupName").or_else(|| placement.get("GroupId"));
+                    scope.placement_group |= group.is_some();
+                    scope.group = scope.group.or(group.map(str::to_owned));
+                    let named = "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId";
+                    scope.reservation = scope.reservation.or(template.data.get(named).map(str::to_owned));
                     let bought = template.data.get("InstanceMarketOptions.MarketType");
                     scope.market = scope.market.or(bought.map(market));
                     scope.types.extend(template.data.get("InstanceType").map(str::to_owned));

@@ -43,6 +43,22 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    /// What the cloud controller asks about each new node.
+    pub(crate) fn of_the_cloud_controller(instance: &str) -> Self {
+        let mut form = Form::default();
+        form.insert("InstanceId.1", instance);
+        Self {
+            service: Service::Ec2,
+            operation: "DescribeInstanceTopology".to_owned(),
+            form,
+            body: String::new(),
+            host: String::new(),
+            signed: true,
+            attempt: Some(1),
+            user_agent: Some("cloud-controller-manager".to_owned()),
+        }
+    }
+
     /// Reads the target header first, then the form's `Action`, then the path.
     pub(crate) fn read(method: &Method, path: &str, headers: &HeaderMap, body: &[u8]) -> Self {
         let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());

@@ -22,6 +22,7 @@ use crate::choices::EmptyGroup;
 use crate::clock::{later, seconds};
 use crate::faults::Faults;
 use crate::fixtures::{self, InstanceType};
+use crate::invariants::Batches;
 use crate::journal::Journal;
 use crate::launch::Taken;
 use crate::scenario::{Market, Offerings, Scenario};
@@ -73,6 +74,8 @@ pub(crate) struct World {
     pub(crate) buckets: Buckets,
     pub(crate) faults: Faults,
     pub(crate) journal: Journal,
+    /// The NodeBatches that were shown.
+    pub(crate) batches: Batches,
     pub(crate) ids: Ids,
 }
 
@@ -105,8 +108,9 @@ impl World {
             resolved_images: BTreeSet::new(),
             tokens: Tokens::default(),
             buckets: Buckets::new(scenario.throttling),
-            faults: Faults::new(&scenario.faults),
+            faults: Faults::new(&scenario.faults, stream(3)),
             journal: Journal::default(),
+            batches: Batches::default(),
             ids: Ids::new(stream(2)),
             scenario,
         }

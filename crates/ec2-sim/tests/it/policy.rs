@@ -15,7 +15,8 @@ fn checkout() -> PathBuf {
 
 fn shipped() -> Policy {
     let path = checkout().join("manifests/iam/policy.json");
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    let text = std::fs::read_to_string(path).expect("the policy is shipped");
+    serde_json::from_str(&text).expect("the policy is one the simulator understands")
 }
 
 fn guarded() -> Scenario {
@@ -139,32 +140,35 @@ fn a_policy_with_words_that_are_not_understood_is_refused() {
 }
 
 /// What the policy allows although no call of that name is sent, and why.
-const INDIRECT: [(&str, &str); 12] = [
+const INDIRECT: [(&str, &str); 3] = [
     ("ec2:CreateTags", "tags given on creation need it"),
     ("iam:PassRole", "an instance profile in a launch needs it"),
     ("ssm:GetParameters", "resolve:ssm in a launch template needs it"),
-    ("ec2:RunInstances", "CreateFleet needs it"),
-    ("ec2:DescribeInstanceStatus", "LATER"),
-    ("ec2:DescribeSpotPriceHistory", "LATER"),
-    ("ec2:DescribeCapacityReservations", "LATER"),
-    ("ec2:DeleteFleets", "LATER"),
-    ("eks:DescribeCluster", "LATER"),
-    ("sqs:DeleteMessage", "LATER"),
-    ("sqs:GetQueueUrl", "LATER"),
-    ("sqs:ReceiveMessage", "LATER"),
+];
+
+/// What the policy allows for calls that are about to be sent.
+const AWAITED: [&str; 7] = [
+    "ec2:DescribeCapacityReservations",
+    "ec2:DescribeInstanceStatus",
+    "ec2:DescribeSpotPriceHistory",
+    "ec2:RunInstances",
+    "sqs:DeleteMessage",
+    "sqs:GetQueueUrl",
+    "sqs:ReceiveMessage",
 ];
 
 /// The operations that `crates/ec2` sends, as actions: the SDK's operations whose inputs it builds.
 fn sent() -> BTreeSet<String> {
     let mut sent = BTreeSet::new();
-    for file in std::fs::read_dir(checkout().join("crates/ec2/src")).unwrap() {
-        let source = std::fs::read_to_string(file.unwrap().path()).unwrap();
+    for file in std::fs::read_dir(checkout().join("crates/ec2/src")).expect("the crate is there") {
+        let source = std::fs::read_to_string(file.expect("it is listed").path()).expect("it is a source");
         for service in ["ec2", "sqs", "eks", "iam", "ssm"] {
             let path = format!("aws_sdk_{service}::operation::");
             for (at, _) in source.match_indices(&path) {
-                let name = source[at + path.len()..].split(|c: char| c != '_' && !c.is_alphanumeric()).next().unwrap();
+                let name =
+                    source[at + path.len()..].split(|c: char| c != '_' && !c.is_alphanumeric()).next().unwrap_or("");
                 // A trait that all answers have.
-                if name == "RequestId" {
+                if name == "RequestId" || name.is_empty() {
                     continue;
                 }
                 let words = name.split('_').map(|word| word[..1].to_uppercase() + &word[1..]);
@@ -186,5 +190,6 @@ fn the_shipped_policy_allows_what_is_sent_and_nothing_else() {
     assert!(missing.is_empty(), "sent, but not allowed by manifests/iam/policy.json: {missing:?}");
     let unused: Vec<&String> =
         allowed.difference(&sent).filter(|action| !INDIRECT.iter().any(|(known, _)| known == action)).collect();
+    let unused: Vec<&&String> = unused.iter().filter(|action| !AWAITED.contains(&action.as_str())).collect();
     assert!(unused.is_empty(), "allowed by manifests/iam/policy.json, but sent by nobody: {unused:?}");
 }

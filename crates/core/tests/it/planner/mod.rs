@@ -2,6 +2,8 @@
 
 mod build;
 mod change;
+#[path = "../../../examples/planner/cluster.rs"]
+mod cluster;
 mod linear;
 mod memory;
 mod mip;
@@ -11,3 +13,4 @@ mod pair;
 mod random;
 mod scenarios;
 mod tree;
+mod work;
