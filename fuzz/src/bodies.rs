@@ -40,14 +40,20 @@ pub fn quantity(data: &[u8]) {
     let Ok(quantity) = text.parse::<Quantity>() else { return };
     assert!(!text.is_empty());
     let (units, milli) = (quantity.unit_ceil(), quantity.milli_ceil());
-    assert_eq!(units > 0, quantity > Quantity::ZERO, "{text}");
-    assert_eq!(milli > 0, quantity > Quantity::ZERO, "{text}");
+    let sign = |number: i64| number.signum();
+    let of_quantity = quantity.cmp(&Quantity::ZERO) as i64;
+    assert_eq!((sign(units), sign(milli)), (of_quantity, of_quantity), "{text}");
+    // Rounded away from zero: no amount is lost, and none below a whole one is added.
+    let away = |rounded: Quantity, before: Quantity| match of_quantity {
+        1 => rounded >= quantity && before < quantity,
+        -1 => rounded <= quantity && before > quantity,
+        _ => rounded == quantity,
+    };
     if units != i64::MAX && units != i64::MIN {
-        assert!(Quantity::from_units(units) >= quantity, "{text}");
-        assert!(Quantity::from_units(units.saturating_sub(1)) < quantity, "{text}");
+        assert!(away(Quantity::from_units(units), Quantity::from_units(units - sign(units))), "{text}");
     }
     if milli != i64::MAX && milli != i64::MIN {
-        assert!(Quantity::from_milli(milli) >= quantity, "{text}");
+        assert!(away(Quantity::from_milli(milli), Quantity::from_milli(milli - sign(milli))), "{text}");
     }
     assert!(quantity.saturating_add(Quantity::ZERO) == quantity, "{text}");
     let _ = quantity.round_to_milli().saturating_add(quantity);

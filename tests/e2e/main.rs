@@ -15,6 +15,7 @@ mod fits;
 mod ha;
 mod kueue;
 mod races;
+mod recording;
 mod repair;
 mod rights;
 mod support;
