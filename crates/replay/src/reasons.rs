@@ -37,7 +37,7 @@ pub(crate) fn of_refusal(refusal: &Refusal) -> Vec<Reason> {
         Refusal::UnknownLevel { level: _ } => {
             vec![reason(Code::UnknownLevel, None, "name one of the configured levels")]
         }
-        Refusal::BoundOutside { node } => vec![reason(
+        Refusal::BoundOutside { node, changes: _ } => vec![reason(
             Code::BoundOutside,
             None,
             format!("move the member on node {node} into the domain of the others, or require a wider level"),

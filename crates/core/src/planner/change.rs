@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::Facts;
 use super::search::Domains;
+use super::{Facts, remedy};
 use crate::names::NodeName;
-use crate::plan::{Change, LevelIndex, Problem, Room, Wishes};
+use crate::plan::{Change, LevelIndex, Problem, Refusal, Room, SliceWish, Wishes};
 use crate::topology::Tree;
 
 /// Every kind of change that would do alone, each the smallest of its kind.
 ///
 /// Known limits: no amount of room is named for nested slices, for exclusive domains, and for slices of a level above
-/// the required one; wishes are dropped or widened one at a time.
+/// the required one; wishes are dropped or widened one at a time, slices beside an exclusive domain only dropped.
 pub(super) fn changes(
     problem: &Problem,
     tree: &Tree,
@@ -22,19 +22,50 @@ pub(super) fn changes(
     facts: &Facts<'_>,
 ) -> Vec<Change> {
     let mut changes: Vec<Change> = more_room(problem, tree, facts).into_iter().collect();
-    let wishes = &problem.gang.wishes;
-    let fits = |wishes: Wishes| {
+    changes.extend(fewer_wishes(problem, |wishes| {
         let mut changed = problem.clone();
         changed.gang.wishes = wishes;
-        Facts::read(&changed, tree, index).is_ok_and(|facts| facts.is_none_or(|facts| facts.fits()))
-    };
+        Facts::read(&changed, tree, index, None).is_ok_and(|facts| facts.is_none_or(|facts| facts.fits()))
+    }));
+    changes.extend(remedy::remedies(problem, tree, index, facts));
+    changes
+}
+
+/// A refusal for the wishes alone, with the wishes without which the gang would fit.
+pub(super) fn of_refusal(
+    problem: &Problem,
+    tree: &Tree,
+    index: &FxHashMap<NodeName, usize>,
+    mut refusal: Refusal,
+) -> Refusal {
+    if let Refusal::BoundOutside { node: _, changes } = &mut refusal {
+        *changes = fewer_wishes(problem, |wishes| {
+            let mut changed = problem.clone();
+            changed.gang.wishes = wishes;
+            Facts::read(&changed, tree, index, None).is_ok_and(|facts| facts.is_none_or(|facts| facts.fits()))
+        });
+    }
+    refusal
+}
+
+/// One wish less, or a wider one: every such change with which the gang fits.
+pub(super) fn fewer_wishes(problem: &Problem, mut fits: impl FnMut(Wishes) -> bool) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let wishes = &problem.gang.wishes;
+    let name = |level: LevelIndex| problem.levels.as_slice().get(level).map(|level| Arc::clone(&level.name));
     if let Some(level) = wishes.required {
-        let wider = (0..level).rev().map(Some).chain([None]);
+        let wider = (0..level.min(problem.levels.len())).rev().map(Some).chain([None]);
         let mut wider = wider.filter(|to| fits(Wishes { required: *to, ..wishes.clone() }));
-        changes.extend(wider.next().map(|to| Change::Widen { to }));
+        changes.extend(wider.next().map(|to| Change::Widen { to, level: to.and_then(name) }));
     }
     if wishes.exclusive.is_some() && fits(Wishes { exclusive: None, ..wishes.clone() }) {
         changes.push(Change::Share);
+    }
+    if let ([slice], None) = (wishes.slices.as_slice(), wishes.exclusive) {
+        let wider = (0..slice.level.min(problem.levels.len())).rev();
+        let sliced = |level| Wishes { slices: vec![SliceWish { level, ..*slice }], ..wishes.clone() };
+        let to = wider.into_iter().find(|level| fits(sliced(*level)));
+        changes.extend(to.and_then(|to| Some(Change::WidenSlices { to, level: name(to)? })));
     }
     if !wishes.slices.is_empty() && fits(Wishes { slices: Vec::new(), ..wishes.clone() }) {
         changes.push(Change::Unslice);
@@ -137,5 +168,5 @@ fn room(problem: &Problem, tree: &Tree, domain: Option<(LevelIndex, usize)>, mem
 /// Room in a domain that does not exist yet, or anywhere.
 fn unnamed(problem: &Problem, level: Option<LevelIndex>, members: u64) -> Room {
     let level = level.and_then(|level| problem.levels.as_slice().get(level)).map(|level| Arc::clone(&level.name));
-    Room { level, domain: Arc::from(""), members: u32::try_from(members).unwrap_or(u32::MAX) }
+    Room { level, domain: Arc::from(""), members: u32::try_from(members).unwrap_or(u32::MAX), role: None }
 }

@@ -36,6 +36,7 @@ mod knapsack;
 mod narrow;
 mod pair;
 mod ranks;
+mod remedy;
 mod room;
 mod rules;
 mod score;
@@ -130,7 +131,10 @@ fn place(
         let domains = domains(problem, tree, &demand)?;
         return pair::place(&Sight { problem, policy, tree, index }, pair, &demand, &domains, work);
     }
-    let Some(facts) = Facts::read(problem, tree, index)? else { return Ok(Vec::new()) };
+    let facts = Facts::read(problem, tree, index, None);
+    let Some(facts) = facts.map_err(|refusal| change::of_refusal(problem, tree, index, refusal))? else {
+        return Ok(Vec::new());
+    };
     if !facts.fits() {
         let mut shortfall =
             shortfall::shortfall(problem, tree, &facts.rules, &facts.demand, &facts.slots, &facts.domains);
@@ -166,14 +170,22 @@ struct Facts<'p> {
 }
 
 impl<'p> Facts<'p> {
-    /// Reads the gang; `None` if it has no place at all.
+    /// Reads the gang; `None` if it has no place at all. `counted` are the slots to believe in instead of counting them.
     ///
     /// Errors: every refusal but that it does not fit.
-    fn read(problem: &'p Problem, tree: &Tree, index: &FxHashMap<NodeName, usize>) -> Result<Option<Self>, Refusal> {
+    fn read(
+        problem: &'p Problem,
+        tree: &Tree,
+        index: &FxHashMap<NodeName, usize>,
+        counted: Option<&[Result<u32, Misfit>]>,
+    ) -> Result<Option<Self>, Refusal> {
         let Some(demand) = Demand::new(problem, index, &positions(tree))? else { return Ok(None) };
         let domains = domains(problem, tree, &demand)?;
         let wishes = &problem.gang.wishes;
-        let mut slots = slots(problem, index, &demand);
+        let mut slots = match counted {
+            Some(counted) => counted.to_vec(),
+            None => slots(problem, index, &demand),
+        };
         if let (Some(required), true) = (wishes.required, domains.level() > wishes.required) {
             // The lower level decides the domain; the other one must be satisfied too.
             fixed_domain(problem, tree, required, &demand)?;
@@ -231,7 +243,7 @@ fn fixed_domain(
     for host in &demand.bound_hosts {
         let domain = tree.domain_of(level, positions[*host]);
         if !tree.satisfies(level, domain) || *fixed.get_or_insert(domain) != domain {
-            return Err(Refusal::BoundOutside { node: problem.hosts[*host].node.name.clone() });
+            return Err(Refusal::BoundOutside { node: problem.hosts[*host].node.name.clone(), changes: Vec::new() });
         }
     }
     Ok(fixed)
