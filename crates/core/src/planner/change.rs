@@ -85,6 +85,12 @@ fn more_room(problem: &Problem, tree: &Tree, facts: &Facts<'_>) -> Option<Change
     if wishes.exclusive.is_some() {
         return None;
     }
+    let shape = facts.demand.shape;
+    let host = problem.levels.host();
+    if (shape.one_per_node || !shape.ports.is_empty()) && (cap == Some(host) || sliced == Some(host)) {
+        // One member is all that a node can ever hold.
+        return None;
+    }
     let target = facts.rules.least(u64::from(facts.demand.must));
     let mut best: Option<(u64, Vec<Room>)> = None;
     let mut consider = |rooms: Vec<Room>| {
@@ -157,7 +163,8 @@ fn slices(
     rooms.map(|(domain, members)| room(problem, tree, Some((level, domain)), members)).collect()
 }
 
-fn room(problem: &Problem, tree: &Tree, domain: Option<(LevelIndex, usize)>, members: u64) -> Room {
+/// Room in a domain, or anywhere.
+pub(super) fn room(problem: &Problem, tree: &Tree, domain: Option<(LevelIndex, usize)>, members: u64) -> Room {
     let mut room = unnamed(problem, domain.map(|(level, _)| level), members);
     if let Some((level, domain)) = domain {
         room.domain = Arc::from(tree.path(level, domain));

@@ -132,7 +132,8 @@ fn one_change(change: &Change, out: &mut Plain<'_, '_>) -> fmt::Result {
         }
         Change::Unselect => out.write_str("no node selector or affinity"),
         Change::Nodes { reason: Misfit::Unschedulable, nodes: count } => write!(out, "{} uncordoned", nodes(*count)),
-        Change::Nodes { reason: Misfit::NotReady, nodes: count } => write!(out, "{} ready that are not", nodes(*count)),
+        Change::Nodes { reason: Misfit::NotReady, nodes: 1 } => out.write_str("1 more node ready"),
+        Change::Nodes { reason: Misfit::NotReady, nodes } => write!(out, "{nodes} more nodes ready"),
         Change::Nodes { reason: Misfit::Port, nodes: count } => write!(out, "the host port free on {}", nodes(*count)),
         Change::Nodes { reason: Misfit::Occupied, nodes: count } => {
             write!(out, "{} free of pods that keep the members away", nodes(*count))

@@ -42,6 +42,7 @@ mod rules;
 mod score;
 mod search;
 mod shortfall;
+mod window;
 
 use rustc_hash::FxHashMap;
 

@@ -84,7 +84,8 @@ impl Try<'_> {
         for host in &blocked {
             let node = &self.problem.hosts[*host].node;
             let hard = node.taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule);
-            taints.extend(hard.filter(|taint| {
+            let new: Vec<&Taint> = hard.filter(|taint| !taints.contains(taint)).collect();
+            taints.extend(new.into_iter().filter(|taint| {
                 let alone = Node { taints: vec![Taint::clone(taint)], ..Node::clone(node) };
                 matches!(fit::accepts(shape, &alone), Err(Misfit::Taint { .. }))
             }));

@@ -10,7 +10,7 @@ use muster_core::planner;
 use muster_core::pod::Toleration;
 use muster_core::topology::Tree;
 
-use super::build::{self, GPU, host, levels, plan, problem};
+use super::build::{self, host, levels, plan, problem};
 
 /// What [`check`] may return.
 pub(super) const KINDS: &[&str] = &[
@@ -90,7 +90,11 @@ pub(super) fn check(problem: &Problem, policy: &Policy, changes: &[Change]) -> V
                 match reason {
                     Misfit::Unschedulable => "change: nodes uncordoned",
                     Misfit::NotReady => "change: nodes ready",
-                    _ => "change: nodes",
+                    Misfit::Port => "change: nodes with a free port",
+                    Misfit::Occupied => "change: nodes free of the kind",
+                    Misfit::Taint { .. } | Misfit::Selector | Misfit::Insufficient { .. } | Misfit::Shared => {
+                        panic!("no change of the planner's")
+                    }
                 }
             }
             Change::Fewer { members } => {
@@ -171,7 +175,7 @@ fn cure(host: &mut Host, reason: &Misfit) {
     }
 }
 
-/// Makes room for some members more.
+/// Makes room for some members more: a node of exactly that size, or a larger one where the domain is a node.
 fn add(problem: &mut Problem, room: &Room, members: u32) {
     let tree = Tree::build(&problem.levels, problem.hosts.iter().map(|host| &*host.node));
     let levels = problem.levels.as_slice();
@@ -181,19 +185,38 @@ fn add(problem: &mut Problem, room: &Room, members: u32) {
         let domain = domains.find(|domain| tree.satisfies(level, *domain) && tree.path(level, *domain) == *room.domain);
         tree.hosts()[tree.level(level)[domain.unwrap()].hosts.start]
     });
-    let Some(index) = named else {
-        let labels: String = levels[..levels.len() - 1].iter().map(|level| format!("{}=new ", level.name)).collect();
-        problem.hosts.push(host("new", &labels, members.into(), 0));
+    let role = room.role.as_ref().and_then(|name| problem.gang.roles.iter().find(|role| role.name == *name));
+    let shape = role.unwrap_or(&problem.gang.roles[0]).shape.clone();
+    if let (Some(index), true) = (named, level == Some(levels.len() - 1)) {
+        let host = &mut problem.hosts[index];
+        let node = Arc::make_mut(&mut host.node);
+        let free = fit::slots(&shape, node, &host.usage).unwrap_or(0);
+        (node.ready, node.unschedulable) = (true, false);
+        node.taints.clear();
+        for (resource, amount) in shape.requests.iter() {
+            let slots = i64::from(free) + i64::from(members);
+            node.allocatable.set(resource.clone(), host.usage.requested.get(resource.as_str()) + slots * amount);
+        }
         return;
-    };
-    let host = &mut problem.hosts[index];
-    let node = Arc::make_mut(&mut host.node);
-    let used = host.usage.requested.get(GPU);
-    let fits = node.ready && !node.unschedulable && node.taints.is_empty();
-    let free = if fits { (node.allocatable.get(GPU) - used).max(0) } else { 0 };
-    (node.ready, node.unschedulable) = (true, false);
-    node.taints.clear();
-    node.allocatable.set(GPU, used + free + i64::from(members));
+    }
+    let labels: String = levels[..levels.len() - 1].iter().map(|level| format!("{}=new ", level.name)).collect();
+    let mut new = host("new", &labels, 0, 0);
+    let node = Arc::make_mut(&mut new.node);
+    if let Some(index) = named {
+        node.labels.clone_from(&problem.hosts[index].node.labels);
+    }
+    node.labels.extend(shape.node_selector.clone());
+    let asked = shape.node_affinity.iter().flatten().take(1).flat_map(|term| &term.expressions);
+    node.labels.extend(asked.map(|asked| (asked.key.clone(), asked.values[0].clone())));
+    for (resource, amount) in shape.requests.iter() {
+        node.allocatable.set(resource.clone(), i64::from(members) * amount);
+    }
+    let several = shape.one_per_node || !shape.ports.is_empty();
+    for number in 0..if several { members } else { members.min(1) } {
+        let mut node = new.clone();
+        Arc::make_mut(&mut node.node).name = format!("new-{}-{number}", problem.hosts.len()).into();
+        problem.hosts.push(node);
+    }
 }
 
 #[test]

@@ -2,11 +2,13 @@
 
 mod build;
 mod change;
+mod hostile;
 mod linear;
 mod mip;
 mod mutants;
 mod oracle;
 mod pair;
 mod random;
+mod refusals;
 mod scenarios;
 mod tree;
