@@ -62,6 +62,7 @@ struct Raw {
     prices: BTreeMap<String, RawPrice>,
     clock: RawClock,
     log: RawLog,
+    debug: RawDebug,
 }
 
 impl Default for Raw {
@@ -87,6 +88,7 @@ impl Default for Raw {
             prices: BTreeMap::new(),
             clock: RawClock::default(),
             log: RawLog::default(),
+            debug: RawDebug::default(),
         }
     }
 }
@@ -185,6 +187,7 @@ struct RawEc2 {
     region: Option<String>,
     endpoint_url: Option<String>,
     launch_timeout: Option<String>,
+    interruption_queue: Option<String>,
     disabled: bool,
 }
 
@@ -246,6 +249,19 @@ pub struct LogConfig {
     pub format: LogFormat,
 }
 
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct RawDebug {
+    enabled: bool,
+    decisions: u32,
+}
+
+impl Default for RawDebug {
+    fn default() -> Self {
+        Self { enabled: false, decisions: 64 }
+    }
+}
+
 /// A validated configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -287,6 +303,8 @@ pub struct Config {
     pub clock: crate::clock::Clock,
     /// Logging.
     pub log: LogConfig,
+    /// Decisions kept for `/debug/record`; `None`: the endpoint does not exist.
+    pub decisions: Option<usize>,
 }
 
 /// Lease.
@@ -311,6 +329,8 @@ pub struct Ec2 {
     pub endpoint_url: Option<String>,
     /// Longest wait for a launch's answer.
     pub launch_timeout: Option<SignedDuration>,
+    /// URL or name of the queue that EventBridge fills with notices about instances.
+    pub interruption_queue: Option<String>,
     /// Nothing is ever bought.
     pub disabled: bool,
 }
@@ -400,6 +420,7 @@ impl Config {
                 region: raw.ec2.region,
                 endpoint_url: raw.ec2.endpoint_url,
                 launch_timeout: raw.ec2.launch_timeout.map(|text| duration("ec2.launchTimeout", &text)).transpose()?,
+                interruption_queue: raw.ec2.interruption_queue.filter(|queue| !queue.is_empty()),
                 disabled: raw.ec2.disabled,
             },
             back_off: duration("provisioner.backOff", &raw.provisioner.back_off)?,
@@ -414,6 +435,7 @@ impl Config {
                 }
             },
             log: LogConfig { filter: raw.log.filter, format: raw.log.format },
+            decisions: raw.debug.enabled.then(|| count("debug.decisions", raw.debug.decisions)).transpose()?,
         })
     }
 }

@@ -49,11 +49,17 @@ pub enum Step {
     EditNode,
     /// Write the status of a pool, class or ProvisioningRequest.
     WriteStatus,
+    /// Delete a message whose reaction is written down.
+    DeleteMessage,
+    /// Mark a pod as stopped by a disruption.
+    MarkPod,
+    /// Evict or delete a pod of a gang that is stopped.
+    StopPod,
 }
 
 impl Step {
     /// Every step.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::CreateGang,
         Self::WriteGang,
         Self::DeleteGang,
@@ -74,6 +80,9 @@ impl Step {
         Self::DeleteLaunchTemplate,
         Self::EditNode,
         Self::WriteStatus,
+        Self::DeleteMessage,
+        Self::MarkPod,
+        Self::StopPod,
     ];
 
     /// The name in `MUSTER_CRASH`.
@@ -100,6 +109,9 @@ impl Step {
             Self::DeleteLaunchTemplate => "delete-launch-template",
             Self::EditNode => "edit-node",
             Self::WriteStatus => "write-status",
+            Self::DeleteMessage => "delete-message",
+            Self::MarkPod => "mark-pod",
+            Self::StopPod => "stop-pod",
         }
     }
 }

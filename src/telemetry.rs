@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{LogConfig, LogFormat};
+use crate::provisioner::ProvisionerMetrics;
 
 /// Starts logging to standard error. A second call keeps the first subscriber: tests share a process.
 pub fn init(config: &LogConfig) {
@@ -25,6 +26,22 @@ pub fn init(config: &LogConfig) {
         LogFormat::Text => builder.with_ansi(false).try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
+}
+
+/// An error and its causes in one line, each said once: many libraries repeat the cause in their own text.
+#[must_use]
+pub fn chain(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if line.contains(&cause) {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push_str(": ");
+        }
+        line.push_str(&cause);
+    }
+    line
 }
 
 /// A verb of the extender.
@@ -66,6 +83,8 @@ pub struct Metrics {
     pub gangs: GangMetrics,
     /// EC2's.
     pub cloud: CloudMetrics,
+    /// The provisioner's.
+    pub provisioner: ProvisionerMetrics,
 }
 
 /// Latency and failures by verb.
@@ -134,7 +153,8 @@ impl Default for Metrics {
         registry.register("snapshot_version", "Version of the newest published snapshot", gangs.snapshot.clone());
         let cloud = CloudMetrics { calls: Family::default() };
         registry.register("ec2_calls", "Calls to EC2 by operation and outcome", cloud.calls.clone());
-        Self { registry, extender, gangs, cloud }
+        let provisioner = ProvisionerMetrics::new(&mut registry);
+        Self { registry, extender, gangs, cloud, provisioner }
     }
 }
 
@@ -189,5 +209,21 @@ impl CloudMetrics {
         };
         self.calls.get_or_create(&CallLabel { operation, outcome }).inc();
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::chain;
+
+    #[test]
+    fn a_cause_that_the_error_repeats_is_said_once() {
+        let cause = std::io::Error::other("no such file");
+        let error =
+            Err::<(), _>(anyhow::Error::new(cause).context("read /x: no such file")).context("start").unwrap_err();
+        assert_eq!(chain(&error), "start: read /x: no such file");
+        assert_eq!(chain(&anyhow::anyhow!("alone")), "alone");
     }
 }

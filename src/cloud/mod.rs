@@ -10,7 +10,7 @@ use muster_core::cloud::{
     TAG_CLUSTER_UID, Tags, TemplateSpec,
 };
 use muster_core::names::InstanceId;
-use muster_ec2::{Client, GroupQuery, ImageSource, InstanceQuery, TopologyQuery};
+use muster_ec2::{Client, GroupQuery, ImageSource, InstanceHealth, InstanceQuery, TopologyQuery};
 
 use crate::step::{Step, step};
 use crate::telemetry::CloudMetrics;
@@ -103,6 +103,30 @@ impl Cloud {
     pub async fn instances_by_tags(&self, tags: &Tags) -> Result<Vec<Instance>, CallError> {
         let result = self.client.describe_instances(&InstanceQuery::Tags(tags.clone())).await;
         self.metrics.count("describe-instances", result)
+    }
+
+    /// Placement groups by tags.
+    pub async fn placement_groups(&self, tags: &Tags) -> Result<Vec<PlacementGroup>, CallError> {
+        let result = self.client.describe_placement_groups(&GroupQuery::Tags(tags.clone())).await;
+        self.metrics.count("describe-placement-groups", result)
+    }
+
+    /// Launch templates by tags.
+    pub async fn launch_templates(&self, tags: &Tags) -> Result<Vec<LaunchTemplate>, CallError> {
+        let result = self.client.describe_launch_templates(tags).await;
+        self.metrics.count("describe-launch-templates", result)
+    }
+
+    /// Deletes a launch template by its id.
+    pub async fn delete_launch_template(&self, id: &str) -> Result<(), CallError> {
+        let result = step(Step::DeleteLaunchTemplate, self.client.delete_launch_template(id)).await;
+        self.metrics.count("delete-launch-template", result)
+    }
+
+    /// Status checks and scheduled events of instances.
+    pub async fn health(&self, ids: &[InstanceId]) -> Result<Vec<InstanceHealth>, CallError> {
+        let result = self.client.describe_instance_health(ids).await;
+        self.metrics.count("describe-instance-status", result)
     }
 
     /// Network nodes from the top, by instance: one call for a whole group.

@@ -1,22 +1,24 @@
 //! One watch per kind, all feeding the one task that owns the store.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as start};
 use kube::{Api, Client, Resource, ResourceExt};
+use muster_api::conventions::Kind;
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use super::owners;
 use super::store::{Store, object_key};
 
 /// Kinds watched. `requests` is left out where its definition is not installed.
@@ -46,8 +48,8 @@ pub enum Change {
     Node(Event<Node>),
     /// A pod event.
     Pod(Event<Pod>),
-    /// A Job event.
-    Job(Event<Job>),
+    /// An event of an owner or group.
+    Object(Kind, Event<DynamicObject>),
     /// A Gang event.
     Gang(Event<Gang>),
     /// A NodeBatch event.
@@ -80,7 +82,7 @@ pub async fn run(
     let mut watches = tokio::task::JoinSet::new();
     watches.spawn(watch::<Node>(client.clone(), "nodes", sender.clone(), Change::Node));
     watches.spawn(watch::<Pod>(client.clone(), "pods", sender.clone(), Change::Pod));
-    watches.spawn(watch::<Job>(client.clone(), "jobs", sender.clone(), Change::Job));
+    watches.spawn(owners::run(client.clone(), sender.clone()));
     watches.spawn(watch::<Gang>(client.clone(), "gangs", sender.clone(), Change::Gang));
     watches.spawn(watch::<NodeBatch>(client.clone(), "nodebatches", sender.clone(), Change::Batch));
     watches.spawn(watch::<NodePool>(client.clone(), "nodepools", sender.clone(), Change::Pool));
@@ -117,7 +119,18 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     K::DynamicType: Eq + Hash,
 {
-    let api: Api<K> = Api::all(client);
+    follow(Api::<K>::all(client), kind, sender, wrap).await;
+}
+
+/// Feeds one watch into the queue, until nobody listens any more.
+pub(super) async fn follow<K>(
+    api: Api<K>,
+    kind: &'static str,
+    sender: mpsc::Sender<Change>,
+    wrap: impl Fn(Event<K>) -> Change,
+) where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
     let mut stream = start(api, watcher::Config::default())
         .default_backoff()
         .modify(|object| {
@@ -149,7 +162,7 @@ where
 struct Relists {
     nodes: BTreeSet<String>,
     pods: BTreeSet<String>,
-    jobs: BTreeSet<String>,
+    objects: BTreeMap<Kind, BTreeSet<String>>,
     gangs: BTreeSet<muster_core::names::ObjectKey>,
     batches: BTreeSet<String>,
     pools: BTreeSet<String>,
@@ -186,18 +199,20 @@ impl Relists {
                 Event::Apply(pod) => store.apply_pod(pod),
                 Event::Delete(pod) => store.delete_pod(&pod.uid().unwrap_or_default()),
             },
-            Change::Job(event) => match event {
-                Event::Init => self.jobs.clear(),
-                Event::InitApply(job) => {
-                    self.jobs.extend(job.uid());
-                    store.apply_job(job);
+            Change::Object(kind, event) => match event {
+                Event::Init => self.objects.entry(kind).or_default().clear(),
+                Event::InitApply(object) => {
+                    self.objects.entry(kind).or_default().extend(object.uid());
+                    store.apply_object(owners::read(kind, object));
                 }
                 Event::InitDone => {
-                    store.retain_jobs(&self.jobs);
-                    store.synced("jobs");
+                    store.retain_objects(kind, self.objects.entry(kind).or_default());
+                    if kind == Kind::Job {
+                        store.synced("jobs");
+                    }
                 }
-                Event::Apply(job) => store.apply_job(job),
-                Event::Delete(job) => store.delete_job(&job.uid().unwrap_or_default()),
+                Event::Apply(object) => store.apply_object(owners::read(kind, object)),
+                Event::Delete(object) => store.delete_object(&object.uid().unwrap_or_default()),
             },
             Change::Gang(event) => match event {
                 Event::Init => self.gangs.clear(),

@@ -28,7 +28,7 @@ use crate::cloud::Cloud;
 use crate::cluster::{self, Cluster, Store, StoreOptions, WatchOptions};
 use crate::config::Config;
 use crate::extender::{Barrier, BarrierOptions, Extender};
-use crate::gang::{Events, Executor, ExecutorOptions, GangLoop, Inputs, PoolSource};
+use crate::gang::{Events, Executor, ExecutorOptions, GangLoop, Inputs, PoolSource, Recorder};
 use crate::http::Health;
 use crate::provisioner::{Provisioner, ProvisionerOptions};
 use crate::telemetry::Metrics;
@@ -78,7 +78,8 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     // Listening comes before everything that takes time: probes and kube-scheduler get an answer, not a refusal.
     let health =
         Arc::new(Health { cluster: cluster.clone(), metrics: Arc::clone(&metrics), stopping: AtomicBool::new(false) });
-    tasks.serve("http", config.http, http::router(Arc::clone(&health))).await?;
+    let recorder = config.decisions.map(Recorder::new);
+    tasks.serve("http", config.http, http::router(Arc::clone(&health), recorder.clone())).await?;
     let commits = TaskTracker::new();
     let wake = Arc::new(Notify::new());
     let barrier = Arc::new(Barrier::new(
@@ -102,7 +103,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let leader = elect(&client, &config, args.identity.as_deref(), &mut tasks).await?;
     let pools: PoolSource = Arc::new(ArcSwap::from_pointee(Vec::new()));
     provisioner(&client, &cluster, &config, args.dev, &metrics, &pools, &wake, &leader, &mut tasks).await?;
-    gang_loop(&client, &cluster, &config, &metrics, &pools, &wake, &leader, &mut tasks);
+    gang_loop(&client, &cluster, &config, &metrics, &pools, &wake, &leader, recorder.as_ref(), &mut tasks);
     drop(leader);
     info!(extender = %config.extender, http = %config.http, "muster serves");
 
@@ -222,12 +223,14 @@ fn gang_loop(
     pools: &PoolSource,
     wake: &Arc<Notify>,
     leader: &watch::Receiver<bool>,
+    recorder: Option<&Recorder>,
     tasks: &mut Tasks,
 ) {
     let settings = Settings {
         settle: config.settle,
         rehint: config.rehint,
         expiry: config.expiry,
+        record: recorder.is_some(),
         ..Settings::new(keys::GANG_PENDING)
     };
     let executor = Executor::new(
@@ -244,6 +247,7 @@ fn gang_loop(
         leader: leader.clone(),
         wake: Arc::clone(wake),
         metrics: metrics.gangs.clone(),
+        recorder: recorder.cloned(),
     };
     let cancel = tasks.cancel.clone();
     tasks.spawn("gangs", GangLoop::new(inputs, executor).run(cancel));
@@ -284,6 +288,7 @@ async fn provisioner(
     let system =
         system.get("kube-system").await.context("read the namespace kube-system, whose UID marks our resources")?;
     let cluster_uid = system.metadata.uid.context("the namespace kube-system has no UID")?;
+    let ec2_options = options.clone();
     let ec2 = muster_ec2::Client::connect(options).await.context("connect to EC2")?;
     let provisioner = Provisioner::new(
         client.clone(),
@@ -295,9 +300,11 @@ async fn provisioner(
             access: config.access.clone(),
             prices: config.prices.clone(),
             back_off: config.back_off,
+            interruptions: config.ec2.interruption_queue.clone().map(|queue| (ec2_options, queue)),
         },
         Arc::clone(pools),
         Arc::clone(wake),
+        metrics.provisioner.clone(),
         leader.clone(),
     );
     let cancel = tasks.cancel.clone();

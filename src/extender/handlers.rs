@@ -196,7 +196,7 @@ pub(super) fn pod_of(state: &State, pod: &Pod, scheduler_names: &[String]) -> Co
             core
         }
         None => {
-            let membership = conventions::recognise(pod, &state.jobs).membership;
+            let membership = conventions::recognise(pod, &state.objects).membership;
             pod_state::read(pod, membership, scheduler_names)
         }
     }

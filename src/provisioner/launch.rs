@@ -468,7 +468,7 @@ async fn roll_back(context: &Context, held: &mut Held) -> anyhow::Result<Next> {
     Ok(Next::Now)
 }
 
-fn remember(context: &Context, ice: &[muster_core::cloud::Pool], count: u32) {
+pub(super) fn remember(context: &Context, ice: &[muster_core::cloud::Pool], count: u32) {
     let now = context.clock.now();
     let mut memory = context.ice.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     for pool in ice {

@@ -5,10 +5,15 @@
 mod batch;
 mod catalogue;
 mod class;
+mod collect;
 mod events;
+mod interruption;
 mod join;
 mod launch;
+mod losses;
+mod metrics;
 mod pool;
+mod repair;
 mod request;
 mod store;
 mod teardown;
@@ -21,6 +26,7 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use kube::{Client, ResourceExt};
 use muster_core::cloud::{CapacityType, ClusterAccess, ErrorClass, IceMemory, Pool, PriceBook, classify};
+use muster_ec2::ClientOptions;
 use tokio::sync::Notify;
 use tokio::sync::watch as channel;
 use tokio::task::JoinSet;
@@ -33,6 +39,8 @@ use crate::cluster::Cluster;
 use crate::gang::{Events, PoolSource};
 use catalogue::Catalogue;
 
+pub use metrics::ProvisionerMetrics;
+
 /// What the provisioner needs to know of the installation.
 #[derive(Clone, Debug)]
 pub struct ProvisionerOptions {
@@ -44,6 +52,8 @@ pub struct ProvisionerOptions {
     pub prices: PriceBook,
     /// First back-off after a round without capacity; doubles up to twenty times this.
     pub back_off: jiff::SignedDuration,
+    /// The queue that EventBridge fills with notices about instances: how to connect, and its URL or name.
+    pub interruptions: Option<(ClientOptions, String)>,
 }
 
 /// Everything the provisioner's parts share.
@@ -58,6 +68,9 @@ pub struct Context {
     events: Events,
     ice: Mutex<IceMemory>,
     catalogue: ArcSwap<Catalogue>,
+    metrics: ProvisionerMetrics,
+    /// Orphans that wait for a person.
+    held: Mutex<Option<collect::Held>>,
 }
 
 impl std::fmt::Debug for Context {
@@ -92,6 +105,7 @@ impl Provisioner {
         options: ProvisionerOptions,
         pools: PoolSource,
         wake: Arc<Notify>,
+        metrics: ProvisionerMetrics,
         leader: channel::Receiver<bool>,
     ) -> Self {
         let context = Context {
@@ -105,6 +119,8 @@ impl Provisioner {
             wake,
             ice: Mutex::default(),
             catalogue: ArcSwap::from_pointee(Catalogue::default()),
+            metrics,
+            held: Mutex::default(),
         };
         Self { context: Arc::new(context), leader }
     }
@@ -117,6 +133,7 @@ impl Provisioner {
         let mut refreshed = Arc::new(tokio::sync::Mutex::new(Refreshed::default()));
         let mut readers: JoinSet<()> = JoinSet::new();
         let mut term: Option<CancellationToken> = None;
+        let mut watchers: JoinSet<()> = JoinSet::new();
         loop {
             tokio::select! {
                 () = cancel.cancelled() => break,
@@ -131,6 +148,7 @@ impl Provisioner {
                     }
                 }
                 Some(read) = readers.join_next() => read?,
+                Some(ended) = watchers.join_next() => ended?,
                 () = tokio::time::sleep(TICK) => {}
             }
             changes.borrow_and_update();
@@ -147,7 +165,9 @@ impl Provisioner {
             }
             let term = term.get_or_insert_with(|| {
                 self.context.remember_ice(&state);
-                cancel.child_token()
+                let term = cancel.child_token();
+                self.watch(&mut watchers, &term);
+                term
             });
             self.refresh().await;
             if readers.is_empty() && refreshed.try_lock().is_ok_and(|refreshed| refreshed.due(&self.context, &state)) {
@@ -178,18 +198,35 @@ impl Provisioner {
             term.cancel();
         }
         while tasks.join_next().await.is_some() {}
+        while watchers.join_next().await.is_some() {}
         Ok(())
+    }
+
+    /// Starts what looks after the whole account for as long as this replica leads.
+    fn watch(&self, watchers: &mut JoinSet<()>, term: &CancellationToken) {
+        let context = || Arc::clone(&self.context);
+        watchers.spawn(collect::run(context(), term.clone()).instrument(info_span!("collection")));
+        watchers.spawn(interruption::sweep(context(), term.clone()).instrument(info_span!("instance-status")));
+        if let Some((options, queue)) = self.context.options.interruptions.clone() {
+            let (context, term) = (context(), term.clone());
+            let listen = async move {
+                let Some(queue) = interruption::connect(options, &queue, &term).await else { return };
+                interruption::listen(context, queue, term).await;
+            };
+            watchers.spawn(listen.instrument(info_span!("interruptions")));
+        }
     }
 
     /// Describes pools and answers requests from what is known. Asks nothing of EC2.
     async fn refresh(&self) {
         let context = &self.context;
         let state = context.cluster.load();
+        context.metrics.measure(state.batches.values().filter_map(|batch| batch.status.as_ref()));
         if let Err(error) = pool::reconcile(context, &state).await {
-            debug!(error = %format!("{error:#}"), "pools");
+            debug!(error = %crate::telemetry::chain(&error), "pools");
         }
         if let Err(error) = request::reconcile(context, &state).await {
-            warn!(error = %format!("{error:#}"), "provisioning requests");
+            warn!(error = %crate::telemetry::chain(&error), "provisioning requests");
         }
     }
 }
@@ -217,7 +254,7 @@ impl Context {
         }
         let state = context.cluster.load();
         if let Err(error) = class::reconcile(context, &state, &mut refreshed.classes).await {
-            debug!(error = %format!("{error:#}"), "classes");
+            debug!(error = %crate::telemetry::chain(&error), "classes");
         }
     }
 }

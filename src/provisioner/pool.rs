@@ -6,9 +6,11 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use muster_api::crd::{EC2NodeClass, NodePool, NodePoolStatus, PlacementGroupPolicy, is_true, set_condition};
+use muster_api::crd::{
+    EC2NodeClass, JoinBlocked, NodePool, NodePoolStatus, PlacementGroupPolicy, is_true, set_condition,
+};
 use muster_api::{keys, pool as rules};
-use muster_core::cloud::{InstanceTypeInfo, PoolOffer, Purpose, Subnet, efa_layout};
+use muster_core::cloud::{InstanceTypeInfo, PoolOffer, Purpose, Subnet, efa_layout, replacements};
 use muster_core::cycle::{PoolView, TypeView};
 use muster_core::names::{NodeName, ResourceName};
 use muster_core::node::{Node, Usage};
@@ -65,6 +67,15 @@ fn problem(context: &Context, state: &State, pool: &NodePool) -> Option<(&'stati
         let why = conditions.iter().find(|c| c.type_ == "Ready").map_or("not looked at yet", |c| c.message.as_str());
         return Some(("NodeClassNotReady", format!("EC2NodeClass {}: {why}", reference.name)));
     }
+    if let Some(blocked) = blocked(state, pool) {
+        return Some((
+            "JoinBlocked",
+            format!(
+                "most nodes of NodeBatch {} {}; nothing more is bought before this pool or its EC2NodeClass changes",
+                blocked.batch, blocked.cause
+            ),
+        ));
+    }
     let catalogue = context.catalogue.load();
     if catalogue.types.is_empty() {
         return Some(("CatalogueNotRead", "the instance types of this Region cannot be read yet".to_owned()));
@@ -86,6 +97,15 @@ fn problem(context: &Context, state: &State, pool: &NodePool) -> Option<(&'stati
     None
 }
 
+/// The block of a pool whose nodes do not join, as long as neither it nor its class has changed since.
+fn blocked<'a>(state: &State, pool: &'a NodePool) -> Option<&'a JoinBlocked> {
+    let blocked = pool.status.as_ref()?.join_blocked.as_ref()?;
+    let class = class_of(state, pool).and_then(|class| class.metadata.generation).unwrap_or_default();
+    let same =
+        blocked.pool_generation == pool.metadata.generation.unwrap_or_default() && blocked.class_generation == class;
+    same.then_some(blocked)
+}
+
 fn validate(pool: &NodePool) -> Result<(), (&'static str, String)> {
     for key in pool.spec.template.metadata.labels.keys() {
         if key.starts_with(keys::PREFIX) || key == keys::HOSTNAME {
@@ -94,9 +114,17 @@ fn validate(pool: &NodePool) -> Result<(), (&'static str, String)> {
     }
     rules::limits(pool).map_err(|message| ("LimitInvalid", message))?;
     rules::taints(pool).map_err(|message| ("TaintInvalid", message))?;
+    if replacements(&pool.spec.join.max_replacements.0, 1).is_none() {
+        let text = &pool.spec.join.max_replacements.0;
+        return Err((
+            "DurationInvalid",
+            format!("spec.join.maxReplacements: \"{text}\" is neither a number nor a share such as 10%"),
+        ));
+    }
     for (field, text) in [
         ("join.registerWithin", &pool.spec.join.register_within),
         ("join.readyWithin", &pool.spec.join.ready_within),
+        ("join.replaceAfter", &pool.spec.join.replace_after),
         ("disruption.consolidateAfter", &pool.spec.disruption.consolidate_after),
     ] {
         if text != "Never" && duration(text).is_none() {
@@ -255,7 +283,12 @@ async fn write_status(
 ) -> anyhow::Result<()> {
     let name = pool.name_any();
     let before = pool.status.clone().unwrap_or_default();
-    let mut status = NodePoolStatus { conditions: before.conditions.clone(), ..NodePoolStatus::default() };
+    let mut status = NodePoolStatus {
+        conditions: before.conditions.clone(),
+        join_blocked: before.join_blocked.clone(),
+        ..NodePoolStatus::default()
+    };
+    let over = before.join_blocked.is_some() && blocked(state, pool).is_none();
     let mut price: u64 = 0;
     for batch in state.batches.values().filter_map(|batch| batch.status.as_ref()) {
         if batch.node_pool.as_deref() == Some(name.as_str()) && !batch.instances.is_empty() {
@@ -270,11 +303,23 @@ async fn write_status(
         Some((reason, message)) => (false, *reason, message.as_str()),
     };
     set_condition(&mut status.conditions, "Ready", ready, reason, message, now_real());
-    if status == before {
+    if let Some(held) = context.held() {
+        set_condition(&mut status.conditions, "OrphanSweepHeld", true, "OrphanSweepHeld", &held.message, now_real());
+    } else if is_true(&status.conditions, "OrphanSweepHeld") {
+        set_condition(&mut status.conditions, "OrphanSweepHeld", false, "Swept", "", now_real());
+    }
+    if status == before && !over {
         return Ok(());
     }
     let pools: Api<NodePool> = Api::all(context.client.clone());
-    let patch = json!({"status": status});
+    let mut patch = json!({"status": status});
+    // A block is written by the batch that found it out, perhaps since this pool was read: only its end is written here.
+    if let Some(status) = patch["status"].as_object_mut() {
+        status.remove("joinBlocked");
+        if over {
+            status.insert("joinBlocked".to_owned(), serde_json::Value::Null);
+        }
+    }
     step(Step::WriteStatus, pools.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))).await?;
     Ok(())
 }

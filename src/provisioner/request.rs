@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodTemplate;
-use kube::api::{Patch, PatchParams, PostParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster_api::crd::{
     BatchOffer, Fill, GangRef, NodeBatch, NodeBatchSpec, ProvisioningRequest, ProvisioningRequestStatus, is_true,
     set_condition,
 };
 use muster_api::{convert, keys};
+use muster_core::booking::{self, Answer, BatchSeen, Parameters};
 use muster_core::cycle::{batch_name, offers_for};
 use muster_core::names::ObjectKey;
 use muster_core::plan::{GangRequest, Role, RolePlace, Wishes};
 use muster_core::pod::Toleration;
+use muster_core::topology::{HOST_KEY, Level, Levels};
 use serde_json::json;
 use tracing::info;
 
@@ -26,6 +29,14 @@ use crate::step::{Step, step};
 const ACCEPTED: &str = "Accepted";
 const PROVISIONED: &str = "Provisioned";
 const FAILED: &str = "Failed";
+const EXPIRED: &str = "BookingExpired";
+const REVOKED: &str = "CapacityRevoked";
+/// Of ours: pods of the request have run on its nodes, so their end is not a loss.
+const USED: &str = "InUse";
+/// Reason of what trying again cannot mend.
+const BAD_REQUEST: &str = "BadRequest";
+/// Detail of ours: how many batches were bought for the request.
+const ROUND: &str = "Round";
 
 /// Looks at every request of our class.
 pub(super) async fn reconcile(context: &Context, state: &State) -> anyhow::Result<()> {
@@ -44,71 +55,148 @@ async fn answer(
     request: &Arc<ProvisioningRequest>,
 ) -> anyhow::Result<()> {
     let mut status = request.status.clone().unwrap_or_default();
-    if is_true(&status.conditions, FAILED) {
-        return Ok(());
-    }
-    let name = batch_name(request.metadata.uid.as_deref().unwrap_or_default(), 1);
     let now = now_real();
-    match state.batches.get(&name) {
-        None if is_true(&status.conditions, ACCEPTED) => {
-            // The batch ended: its nodes were given back.
-            if is_true(&status.conditions, PROVISIONED) {
-                set_condition(
-                    &mut status.conditions,
-                    "BookingExpired",
-                    true,
-                    "BookingExpired",
-                    "the booked nodes were given back",
-                    now,
-                );
-            }
+    let parameters = match parameters(request) {
+        Ok(parameters) => parameters,
+        Err(message) => {
+            set_condition(&mut status.conditions, ACCEPTED, false, BAD_REQUEST, &message, now);
+            set_condition(&mut status.conditions, FAILED, true, BAD_REQUEST, &message, now);
+            return write(context, key, request, status).await;
         }
-        None => match plan(context, key, request).await? {
+    };
+    let uid = request.metadata.uid.as_deref().unwrap_or_default();
+    let round = rounds(&status);
+    let batch = state.batches.get(&batch_name(uid, round.max(1)));
+    let seen = booking::Request {
+        created: request.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0),
+        parameters,
+        closed: [FAILED, EXPIRED, REVOKED].iter().any(|kind| is_true(&status.conditions, kind)),
+        // A batch that was made before its round was written down is the first.
+        round: if batch.is_some() { round.max(1) } else { round },
+        provisioned: since(&status.conditions, PROVISIONED),
+        used: is_true(&status.conditions, USED),
+        batch: batch.map(|batch| seen(batch)),
+    };
+    match booking::answer(&seen, now) {
+        Answer::Nothing => return Ok(()),
+        Answer::Book { round, revoke } => match plan(context, key, request).await? {
             Ok(spec) => {
-                let batches: Api<NodeBatch> = Api::all(context.client.clone());
-                let mut batch = NodeBatch::new(&name, spec);
-                batch.metadata.finalizers = Some(vec![keys::TERMINATION.to_owned()]);
-                match step(Step::CreateBatch, batches.create(&PostParams::default(), &batch)).await {
-                    Ok(_) => info!(request = %key, batch = name, "booking"),
-                    Err(kube::Error::Api(answer)) if answer.code == 409 => {}
-                    Err(error) => return Err(error.into()),
-                }
+                let name = batch_name(uid, round);
+                book(context, key, &name, spec).await?;
+                status.provisioning_class_details.insert(ROUND.to_owned(), round.to_string());
                 set_condition(&mut status.conditions, ACCEPTED, true, "Accepted", "a NodeBatch is being bought", now);
-                set_condition(&mut status.conditions, PROVISIONED, false, "Pending", "", now);
+                if !revoke {
+                    set_condition(&mut status.conditions, PROVISIONED, false, "Pending", "", now);
+                }
+            }
+            Err((reason, message)) if revoke => {
+                let message = format!("the booked nodes were lost, and nothing replaces them: {message}");
+                set_condition(&mut status.conditions, REVOKED, true, reason, &message, now);
             }
             Err((reason, message)) => {
-                let terminal = reason == "BadRequest";
                 set_condition(&mut status.conditions, ACCEPTED, false, reason, &message, now);
-                if terminal {
+                if reason == BAD_REQUEST {
                     set_condition(&mut status.conditions, FAILED, true, reason, &message, now);
                 }
             }
         },
-        Some(batch) => progress(&mut status, request, batch, now),
+        Answer::Pending { message } => {
+            set_condition(&mut status.conditions, ACCEPTED, true, "Accepted", "a NodeBatch is being bought", now);
+            set_condition(&mut status.conditions, PROVISIONED, false, "Pending", &message, now);
+        }
+        Answer::Provisioned { used } => {
+            if let Some(batch) = batch {
+                details(&mut status, request, batch);
+            }
+            let message = "all nodes are ready, with their devices";
+            set_condition(&mut status.conditions, ACCEPTED, true, "Accepted", "a NodeBatch was bought", now);
+            set_condition(&mut status.conditions, PROVISIONED, true, "CapacityIsProvisioned", message, now);
+            if used {
+                set_condition(&mut status.conditions, USED, true, USED, "pods of the request run on the nodes", now);
+            }
+        }
+        Answer::Expired { message } => {
+            set_condition(&mut status.conditions, EXPIRED, true, EXPIRED, message, now);
+        }
+        Answer::Failed { message } => {
+            set_condition(&mut status.conditions, FAILED, true, "CapacityIsNotFound", &message, now);
+            // Written down first: a batch that is deleted under a request that is still tried would be bought again.
+            write(context, key, request, status).await?;
+            if let Some(batch) = batch {
+                give_back(context, &batch.name_any()).await?;
+            }
+            return Ok(());
+        }
     }
     write(context, key, request, status).await
 }
 
-/// The batch's state as the request's conditions and details.
-fn progress(status: &mut ProvisioningRequestStatus, request: &ProvisioningRequest, batch: &NodeBatch, now: Timestamp) {
-    let of_batch = batch.status.clone().unwrap_or_default();
-    set_condition(&mut status.conditions, ACCEPTED, true, "Accepted", "a NodeBatch is being bought", now);
-    let ready = matches!(of_batch.phase.as_str(), "Ready" | "InUse");
-    if !ready {
-        if !is_true(&status.conditions, PROVISIONED) {
-            let message = of_batch.message.unwrap_or_default();
-            set_condition(&mut status.conditions, PROVISIONED, false, "Pending", &message, now);
-        }
-        return;
+/// Wishes a request may carry, under the keys that pods carry them.
+const WISHES: [&str; 3] = [keys::TOPOLOGY_REQUIRED, keys::TOPOLOGY_PREFERRED, keys::PLACEMENT_GROUP];
+
+fn parameters(request: &ProvisioningRequest) -> Result<Parameters, String> {
+    let prefix = format!("{}/", keys::GROUP);
+    let parameters = booking::parameters(&request.spec.parameters, &prefix, &WISHES)?;
+    match request.spec.parameters.get(keys::PLACEMENT_GROUP).map(String::as_str) {
+        None | Some("required" | "preferred" | "none") => Ok(parameters),
+        Some(other) => Err(format!(
+            "spec.parameters: {}: \"{other}\" is not one of required, preferred, none",
+            keys::PLACEMENT_GROUP
+        )),
     }
-    set_condition(
-        &mut status.conditions,
-        PROVISIONED,
-        true,
-        "CapacityIsProvisioned",
-        "all nodes are ready, with their devices",
-        now,
-    );
+}
+
+/// Rounds bought so far, as written down with each.
+fn rounds(status: &ProvisioningRequestStatus) -> u32 {
+    status.provisioning_class_details.get(ROUND).and_then(|round| round.parse().ok()).unwrap_or(0)
+}
+
+/// Since when a condition is true.
+fn since(conditions: &[Condition], kind: &str) -> Option<Timestamp> {
+    let condition = conditions.iter().find(|condition| condition.type_ == kind && condition.status == "True")?;
+    Some(condition.last_transition_time.0)
+}
+
+fn seen(batch: &NodeBatch) -> BatchSeen {
+    let status = batch.status.clone().unwrap_or_default();
+    if batch.metadata.deletion_timestamp.is_some() {
+        return if status.phase == "InUse" { BatchSeen::InUse } else { BatchSeen::Ending };
+    }
+    match status.phase.as_str() {
+        "Ready" => BatchSeen::Ready,
+        "InUse" => BatchSeen::InUse,
+        "Idle" | "Draining" | "Terminating" => BatchSeen::Ending,
+        _ => BatchSeen::Coming { message: status.message.unwrap_or_default().into() },
+    }
+}
+
+async fn book(context: &Context, key: &ObjectKey, name: &str, spec: NodeBatchSpec) -> anyhow::Result<()> {
+    let batches: Api<NodeBatch> = Api::all(context.client.clone());
+    let mut batch = NodeBatch::new(name, spec);
+    batch.metadata.finalizers = Some(vec![keys::TERMINATION.to_owned()]);
+    match step(Step::CreateBatch, batches.create(&PostParams::default(), &batch)).await {
+        Ok(_) => {
+            info!(request = %key, batch = name, "booking");
+            Ok(())
+        }
+        // Made by an earlier look whose status write was lost.
+        Err(kube::Error::Api(answer)) if answer.code == 409 => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn give_back(context: &Context, name: &str) -> anyhow::Result<()> {
+    let batches: Api<NodeBatch> = Api::all(context.client.clone());
+    match step(Step::EditBatch, batches.delete(name, &DeleteParams::default())).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What the class tells about the booked nodes.
+fn details(status: &mut ProvisioningRequestStatus, request: &ProvisioningRequest, batch: &NodeBatch) {
+    let of_batch = batch.status.clone().unwrap_or_default();
     let details = [
         ("BookingUID", request.metadata.uid.clone()),
         ("NodeBatch", Some(batch.name_any())),
@@ -120,9 +208,11 @@ fn progress(status: &mut ProvisioningRequestStatus, request: &ProvisioningReques
         ("PricePerHour", of_batch.price_per_hour),
     ];
     for (key, value) in details {
-        if let Some(value) = value {
-            status.provisioning_class_details.insert(key.to_owned(), value);
-        }
+        match value {
+            Some(value) => status.provisioning_class_details.insert(key.to_owned(), value),
+            // What was true of a batch before this one is no longer.
+            None => status.provisioning_class_details.remove(key),
+        };
     }
 }
 
@@ -136,14 +226,14 @@ async fn plan(
 ) -> anyhow::Result<Result<NodeBatchSpec, Refused>> {
     let [set] = request.spec.pod_sets.as_slice() else {
         let message = format!("spec.podSets: {} sets; exactly one is supported", request.spec.pod_sets.len());
-        return Ok(Err(("BadRequest", message)));
+        return Ok(Err((BAD_REQUEST, message)));
     };
     let Ok(count) = usize::try_from(set.count) else {
-        return Ok(Err(("BadRequest", format!("spec.podSets[0].count: {} is negative", set.count))));
+        return Ok(Err((BAD_REQUEST, format!("spec.podSets[0].count: {} is negative", set.count))));
     };
     if count == 0 || count > muster_core::ranks::MAX_PLACES {
         let message = format!("spec.podSets[0].count: {count} is not 1 to {}", muster_core::ranks::MAX_PLACES);
-        return Ok(Err(("BadRequest", message)));
+        return Ok(Err((BAD_REQUEST, message)));
     }
     let templates: Api<PodTemplate> = Api::namespaced(context.client.clone(), &key.namespace);
     let template = set.pod_template_ref.name.as_str();
@@ -154,7 +244,7 @@ async fn plan(
     };
     let shape = match convert::shape_of_template(&key.namespace, &template.template.unwrap_or_default()) {
         Ok(shape) => shape,
-        Err(error) => return Ok(Err(("BadRequest", format!("PodTemplate: {error}")))),
+        Err(error) => return Ok(Err((BAD_REQUEST, format!("PodTemplate: {error}")))),
     };
     let uid = request.metadata.uid.clone().unwrap_or_default();
     let mut shape = shape;
@@ -175,7 +265,10 @@ async fn plan(
         wishes: Wishes::default(),
     };
     let pools = context.pools.load();
-    let (possible, left_out) = offers_for(&wanted, &pools);
+    // Where nodes to come stand plays no part in how many there must be.
+    let host = Level { name: "host".into(), key: HOST_KEY.into() };
+    let levels = Levels::new(vec![host]).expect("one level with a name and a key");
+    let (possible, left_out) = offers_for(&wanted, &levels, &pools);
     if possible.is_empty() {
         let why = if pools.is_empty() { "no NodePool is ready".to_owned() } else { left_out.join("; ") };
         return Ok(Err(("CapacityIsNotFound", format!("no NodePool can hold the request: {why}"))));

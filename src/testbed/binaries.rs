@@ -24,8 +24,10 @@ pub enum BinariesError {
     #[error("{0}")]
     NoGo(String),
     /// The build failed.
-    #[error("hack/control-plane/build.sh ended with {status}, its last lines:\n{tail}")]
+    #[error("{} ended with {status}, its last lines:\n{tail}", script.display())]
     Build {
+        /// The script.
+        script: PathBuf,
         /// How the script ended, as the system says it.
         status: String,
         /// Its last lines.
@@ -52,40 +54,8 @@ impl Binaries {
     /// # Errors
     /// [`BinariesError::NoGo`] when Go is missing or too old: a caller may then leave out what
     /// needs the control plane. Everything else is a failure.
-    pub async fn ensure(repository: &Path, mut progress: impl FnMut(&str)) -> Result<Self, BinariesError> {
-        let script = repository.join("hack/control-plane/build.sh");
-        let failed = |source| BinariesError::Run { path: script.clone(), source };
-        let mut child = tokio::process::Command::new(&script)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(failed)?;
-        let mut stdout = child.stdout.take().expect("stdout is piped above");
-        let stderr = child.stderr.take().expect("stderr is piped above");
-        let mut lines = BufReader::new(stderr).lines();
-        let mut tail: Vec<String> = Vec::new();
-        while let Some(line) = lines.next_line().await.map_err(failed)? {
-            progress(&line);
-            // Enough to see a compiler's error.
-            if tail.len() == 20 {
-                tail.remove(0);
-            }
-            tail.push(line);
-        }
-        let mut folder = String::new();
-        stdout.read_to_string(&mut folder).await.map_err(failed)?;
-        let status = child.wait().await.map_err(failed)?;
-        if status.success() {
-            return Self::at(Path::new(folder.trim_end()));
-        }
-        Err(if status.code() == Some(NO_GO) {
-            let line = tail.pop().unwrap_or_default();
-            BinariesError::NoGo(line.trim_start_matches("control plane: ").to_owned())
-        } else {
-            BinariesError::Build { status: status.to_string(), tail: tail.join("\n") }
-        })
+    pub async fn ensure(repository: &Path, progress: impl FnMut(&str)) -> Result<Self, BinariesError> {
+        Self::at(&built(&repository.join("hack/control-plane/build.sh"), progress).await?)
     }
 
     /// Takes the binaries that are in `folder`.
@@ -116,8 +86,46 @@ impl Binaries {
             Component::Kwok => "kwok",
             Component::Scheduler(_) => "kube-scheduler",
             Component::Muster(_) => "muster",
+            Component::Kueue => "kueue",
         })
     }
+}
+
+/// Runs a build script and returns the folder it names on its standard output.
+pub(super) async fn built(script: &Path, mut progress: impl FnMut(&str)) -> Result<PathBuf, BinariesError> {
+    let failed = |source| BinariesError::Run { path: script.to_owned(), source };
+    let mut child = tokio::process::Command::new(script)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(failed)?;
+    let mut stdout = child.stdout.take().expect("stdout is piped above");
+    let stderr = child.stderr.take().expect("stderr is piped above");
+    let mut lines = BufReader::new(stderr).lines();
+    let mut tail: Vec<String> = Vec::new();
+    while let Some(line) = lines.next_line().await.map_err(failed)? {
+        progress(&line);
+        // Enough to see a compiler's error.
+        if tail.len() == 20 {
+            tail.remove(0);
+        }
+        tail.push(line);
+    }
+    let mut folder = String::new();
+    stdout.read_to_string(&mut folder).await.map_err(failed)?;
+    let status = child.wait().await.map_err(failed)?;
+    if status.success() {
+        return Ok(PathBuf::from(folder.trim_end()));
+    }
+    Err(if status.code() == Some(NO_GO) {
+        let line = tail.pop().unwrap_or_default();
+        let text = line.trim_start_matches("control plane: ").trim_start_matches("kueue: ");
+        BinariesError::NoGo(text.to_owned())
+    } else {
+        BinariesError::Build { script: script.to_owned(), status: status.to_string(), tail: tail.join("\n") }
+    })
 }
 
 #[cfg(test)]

@@ -283,6 +283,11 @@ impl TestCluster {
         self.processes.start(Component::Muster(number), command)
     }
 
+    /// Starts Kueue, whose files [`super::Kueue`] has written. Does not wait.
+    pub(super) fn start_kueue(&self, command: Command) -> Result<(), TestbedError> {
+        self.processes.start(Component::Kueue, command)
+    }
+
     /// Kills a component with all its children (SIGKILL) and returns when it is gone.
     ///
     /// # Errors
@@ -304,7 +309,8 @@ impl TestCluster {
             | Component::ControllerManager
             | Component::Kwok
             | Component::Scheduler(_)
-            | Component::Muster(_) => Ok(()),
+            | Component::Muster(_)
+            | Component::Kueue => Ok(()),
         }
     }
 

@@ -50,6 +50,8 @@ pub enum Component {
     Scheduler(u8),
     /// `muster serve`; more than one for tests of failover.
     Muster(u8),
+    /// Kueue's controller manager.
+    Kueue,
 }
 
 impl fmt::Display for Component {
@@ -61,6 +63,7 @@ impl fmt::Display for Component {
             Self::Kwok => f.write_str("kwok"),
             Self::Scheduler(number) => write!(f, "kube-scheduler-{number}"),
             Self::Muster(number) => write!(f, "muster-{number}"),
+            Self::Kueue => f.write_str("kueue"),
         }
     }
 }

@@ -4,8 +4,11 @@
 mod bad_input;
 mod buying;
 mod cloud;
+mod conventions;
 mod crash;
 mod demo;
 mod existing_nodes;
 mod fits;
+mod kueue;
+mod repair;
 mod support;

@@ -4,7 +4,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, PodTemplate};
 use kube::api::ObjectMeta;
 use muster::config::Config;
-use muster_api::conventions::{self, Owners};
+use muster_api::conventions::{self, Kind, Object, Objects};
 use muster_api::convert;
 use muster_api::crd::{EC2NodeClass, NodePool, ProvisioningRequest};
 use muster_core::gang::Membership;
@@ -126,11 +126,15 @@ fn the_pods_of_a_template_can_be_planned() {
 }
 
 /// The Job of an example, as the store would hold it.
-struct Only(Job);
+struct Only(Object);
 
-impl Owners for Only {
-    fn job(&self, uid: &str) -> Option<&Job> {
+impl Objects for Only {
+    fn by_uid(&self, uid: &str) -> Option<&Object> {
         (self.0.metadata.uid.as_deref() == Some(uid)).then_some(&self.0)
+    }
+
+    fn by_name(&self, _: Kind, _: &str, _: &str) -> Option<&Object> {
+        None
     }
 }
 
@@ -156,7 +160,8 @@ fn a_job_is_recognised_as_a_gang_without_anything_invalid() {
             ..Pod::default()
         };
         let size = job.spec.as_ref().and_then(|spec| spec.completions).unwrap();
-        let recognition = conventions::recognise(&pod, &Only(job));
+        let recognition =
+            conventions::recognise(&pod, &Only(Object::read(&serde_json::to_value(&job).unwrap()).unwrap()));
         let gang = recognition.gang.unwrap_or_else(|| panic!("{place}: not a gang"));
         assert_eq!(gang.invalid, None, "{place}");
         assert_eq!(gang.size.and_then(|size| i32::try_from(size).ok()), Some(size), "{place}");

@@ -5,5 +5,6 @@
 mod deployment;
 #[cfg(test)]
 mod documents;
+mod fuzz;
 #[cfg(test)]
 mod tidy;

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 
 use crate::fit::{self, Misfit};
@@ -203,15 +204,16 @@ pub fn check(problem: &Problem, plan: &Plan) -> Vec<Note> {
         notes.push(note(Finding::Gang { gang: plan.gang.clone() }));
     }
     if !plan.places.is_empty() {
+        let hosts = hosts(problem, plan);
         check_wishes(problem, &mut notes);
         check_places(problem, plan, &mut notes);
-        check_order(problem, plan, &mut notes);
+        check_order(problem, plan, &hosts, &mut notes);
         check_roles(problem, plan, &mut notes);
-        check_room(problem, plan, &mut notes);
-        check_level(problem, plan, &mut notes);
-        check_slices(problem, plan, &mut notes);
+        check_room(problem, plan, &hosts, &mut notes);
+        check_level(problem, plan, &hosts, &mut notes);
+        check_slices(problem, plan, &hosts, &mut notes);
         if let Some(level) = problem.gang.wishes.exclusive {
-            check_exclusive(problem, plan, level, &mut notes);
+            check_exclusive(problem, plan, &hosts, level, &mut notes);
         }
     }
     notes
@@ -320,8 +322,7 @@ fn stands(problem: &Problem, plan: &Plan, place: &Place) -> bool {
 }
 
 /// New members of one shape stand along the tree in rank order: whoever leaves a domain does not come back to it.
-fn check_order(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
-    let hosts = hosts(problem);
+fn check_order(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, notes: &mut Vec<Note>) {
     let shapes: BTreeSet<&Shape> = problem.gang.roles.iter().map(|role| &role.shape).collect();
     for shape in shapes {
         let mine = |place: &&Place| problem.gang.roles.get(place.role).is_some_and(|role| role.shape == *shape);
@@ -346,14 +347,13 @@ fn check_order(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
 }
 
 /// Every node: all members beside what it holds, put there one by one.
-fn check_room(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
+fn check_room(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, notes: &mut Vec<Note>) {
     let mut by_node: BTreeMap<&NodeName, Vec<(&Shape, bool)>> = BTreeMap::new();
     for place in &plan.places {
         if let Some(role) = problem.gang.roles.get(place.role) {
             by_node.entry(&place.node).or_default().push((&role.shape, place.bound));
         }
     }
-    let hosts = hosts(problem);
     for (name, members) in by_node {
         let Some(Host { node, usage }) = hosts.get(name) else {
             notes.push(note(Finding::UnknownNode { node: name.clone() }));
@@ -390,9 +390,8 @@ fn check_room(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
 }
 
 /// The required level: one domain for all, and one that the nodes' labels really name.
-fn check_level(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
+fn check_level(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, notes: &mut Vec<Note>) {
     let Some(level) = problem.gang.wishes.required.filter(|level| *level < problem.levels.len()) else { return };
-    let hosts = hosts(problem);
     let mut domain = None;
     for place in &plan.places {
         let Some(host) = hosts.get(&place.node) else { continue };
@@ -413,8 +412,7 @@ fn number(problem: &Problem, place: &Place) -> usize {
 }
 
 /// Every slice: whole or absent, and in one domain.
-fn check_slices(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
-    let hosts = hosts(problem);
+fn check_slices(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, notes: &mut Vec<Note>) {
     for wish in &problem.gang.wishes.slices {
         let size = wish.size.max(1);
         if wish.size == 0 {
@@ -442,7 +440,7 @@ fn check_slices(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
 }
 
 /// Domains to be exclusive: nobody else's accelerators in them, one slice or the whole gang each.
-fn check_exclusive(problem: &Problem, plan: &Plan, level: LevelIndex, notes: &mut Vec<Note>) {
+fn check_exclusive(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, level: LevelIndex, notes: &mut Vec<Note>) {
     let asked: BTreeSet<&ResourceName> = problem
         .gang
         .roles
@@ -461,7 +459,8 @@ fn check_exclusive(problem: &Problem, plan: &Plan, level: LevelIndex, notes: &mu
         }
     }
     let mut shared = BTreeSet::new();
-    for (name, host) in hosts(problem) {
+    for host in &problem.hosts {
+        let name = &host.node.name;
         let mut others = host.usage.requested.clone();
         if let Some(own) = own.get(name) {
             others.subtract(&own.requested);
@@ -473,7 +472,6 @@ fn check_exclusive(problem: &Problem, plan: &Plan, level: LevelIndex, notes: &mu
     }
     // The slice that is to be alone, or the whole gang.
     let size = problem.gang.wishes.slices.iter().find(|slice| slice.level == level).map(|slice| slice.size.max(1));
-    let hosts = hosts(problem);
     let mut units: BTreeMap<Vec<Option<&str>>, usize> = BTreeMap::new();
     let mut used = None;
     for place in &plan.places {
@@ -516,9 +514,14 @@ fn labels<'n>(levels: &Levels, node: &'n Node, level: LevelIndex) -> Vec<Option<
     levels.iter().enumerate().take(level.saturating_add(1)).map(label).collect()
 }
 
-/// Hosts by name; the first of several.
-fn hosts(problem: &Problem) -> BTreeMap<&NodeName, &Host> {
-    problem.hosts.iter().rev().map(|host| (&host.node.name, host)).collect()
+/// Hosts by name.
+type Hosts<'p> = BTreeMap<&'p NodeName, &'p Host>;
+
+/// The hosts a plan names; the first of several.
+fn hosts<'p>(problem: &'p Problem, plan: &Plan) -> Hosts<'p> {
+    let named: FxHashSet<&NodeName> = plan.places.iter().map(|place| &place.node).collect();
+    let hosts = problem.hosts.iter().rev().filter(|host| named.contains(&host.node.name));
+    hosts.map(|host| (&host.node.name, host)).collect()
 }
 
 impl fmt::Display for Note {

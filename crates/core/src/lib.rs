@@ -3,6 +3,7 @@
 //! **Architecture invariant**: nothing here awaits, listens, logs, reads a clock or draws entropy. Time and seed are
 //! arguments; a decision is a value. The tidy test keeps this crate's dependencies on an allow-list.
 
+pub mod booking;
 pub mod check;
 pub mod cloud;
 pub mod cycle;

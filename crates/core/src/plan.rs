@@ -215,6 +215,19 @@ pub struct Work {
     pub vertices: u64,
     /// Cells merged.
     pub cells: u64,
+    /// Times the slots of a node were counted.
+    #[serde(default)]
+    pub slots: u64,
+}
+
+impl Work {
+    /// Adds other work.
+    pub fn add(&mut self, more: Self) {
+        let Self { vertices, cells, slots } = more;
+        self.vertices += vertices;
+        self.cells += cells;
+        self.slots += slots;
+    }
 }
 
 /// Why a gang cannot be placed on the nodes of the problem.

@@ -3,12 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
 use super::search::Domains;
-use super::{Facts, remedy};
-use crate::names::NodeName;
-use crate::plan::{Change, LevelIndex, Problem, Refusal, Room, SliceWish, Wishes};
+use super::{Facts, Ground, remedy};
+use crate::fit::Misfit;
+use crate::plan::{Change, LevelIndex, Problem, Refusal, Room, SliceWish, Wishes, Work};
 use crate::topology::Tree;
 
 /// Every kind of change that would do alone, each the smallest of its kind.
@@ -17,42 +15,49 @@ use crate::topology::Tree;
 /// the required one; wishes are dropped or widened one at a time, slices beside an exclusive domain only dropped.
 pub(super) fn changes(
     problem: &Problem,
-    tree: &Tree,
-    index: &FxHashMap<NodeName, usize>,
+    ground: &Ground,
+    counted: Option<&[Result<u32, Misfit>]>,
     facts: &Facts<'_>,
+    work: &mut Work,
 ) -> Vec<Change> {
+    let tree = &ground.tree;
     let mut changes: Vec<Change> = more_room(problem, tree, facts).into_iter().collect();
-    changes.extend(fewer_wishes(problem, |wishes| {
-        let mut changed = problem.clone();
-        changed.gang.wishes = wishes;
-        Facts::read(&changed, tree, index, None).is_ok_and(|facts| facts.is_none_or(|facts| facts.fits()))
-    }));
-    changes.extend(remedy::remedies(problem, tree, index, facts));
+    let fits = |changed: &Problem, work: &mut Work| {
+        let facts = Facts::read(changed, ground, counted, work);
+        facts.is_ok_and(|facts| facts.is_none_or(|facts| facts.fits()))
+    };
+    changes.extend(fewer_wishes(problem, |changed| fits(changed, work)));
+    changes.extend(remedy::remedies(problem, ground, facts, work));
     changes
 }
 
 /// A refusal for the wishes alone, with the wishes without which the gang would fit.
 pub(super) fn of_refusal(
     problem: &Problem,
-    tree: &Tree,
-    index: &FxHashMap<NodeName, usize>,
+    ground: &Ground,
+    counted: Option<&[Result<u32, Misfit>]>,
     mut refusal: Refusal,
+    work: &mut Work,
 ) -> Refusal {
     if let Refusal::BoundOutside { node: _, changes } = &mut refusal {
-        *changes = fewer_wishes(problem, |wishes| {
-            let mut changed = problem.clone();
-            changed.gang.wishes = wishes;
-            Facts::read(&changed, tree, index, None).is_ok_and(|facts| facts.is_none_or(|facts| facts.fits()))
+        *changes = fewer_wishes(problem, |changed| {
+            let facts = Facts::read(changed, ground, counted, work);
+            facts.is_ok_and(|facts| facts.is_none_or(|facts| facts.fits()))
         });
     }
     refusal
 }
 
 /// One wish less, or a wider one: every such change with which the gang fits.
-pub(super) fn fewer_wishes(problem: &Problem, mut fits: impl FnMut(Wishes) -> bool) -> Vec<Change> {
+pub(super) fn fewer_wishes(problem: &Problem, mut fits: impl FnMut(&Problem) -> bool) -> Vec<Change> {
     let mut changes = Vec::new();
     let wishes = &problem.gang.wishes;
     let name = |level: LevelIndex| problem.levels.as_slice().get(level).map(|level| Arc::clone(&level.name));
+    let mut fits = |wishes: Wishes| {
+        let mut changed = problem.clone();
+        changed.gang.wishes = wishes;
+        fits(&changed)
+    };
     if let Some(level) = wishes.required {
         let wider = (0..level.min(problem.levels.len())).rev().map(Some).chain([None]);
         let mut wider = wider.filter(|to| fits(Wishes { required: *to, ..wishes.clone() }));

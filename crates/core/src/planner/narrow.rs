@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 
-/// More domains than this are not worth bounding: the convolution grows by their square.
+/// More domains than this are not worth bounding: the exchanges grow by their square.
 const MOST_DOMAINS: usize = 8;
 /// Rounds of exchanges that improve the upper bound.
 const ROUNDS: usize = 3;
@@ -34,11 +34,51 @@ pub(super) fn possible(mut rooms: Vec<Vec<usize>>, used: usize, members: usize) 
     let sums: Vec<Vec<usize>> = rooms.iter().map(|room| prefix(room)).collect();
     // The most that any domain holds with so many children, and what one domain fewer than all hold together.
     let best: Vec<usize> = (0..=bound).map(|k| sums.iter().map(|sums| at(sums, k)).max().unwrap_or(0)).collect();
-    let mut others = vec![0; bound + 1];
-    for _ in 1..used {
-        others = (0..=bound).map(|k| (0..=k).map(|j| others[k - j] + best[j]).max().unwrap_or(0)).collect();
-    }
+    let hull = Hull::new(&best);
+    let others: Vec<usize> = (0..=bound).map(|k| hull.several(used - 1, k)).collect();
     sums.iter().map(|sums| (0..=bound).any(|k| at(sums, k) + others[bound - k] >= members)).collect()
+}
+
+/// The least concave function that is nowhere below another, which is given from 0 on and never falls.
+struct Hull {
+    /// Where it bends, ascending; the first and the last number are among them.
+    bends: Vec<(usize, usize)>,
+}
+
+impl Hull {
+    fn new(values: &[usize]) -> Self {
+        let mut bends: Vec<(usize, usize)> = Vec::new();
+        for (x, &y) in values.iter().enumerate() {
+            while let [.., (ax, ay), (bx, by)] = *bends.as_slice() {
+                // The middle one of three lies on or below the line between the others.
+                if (by - ay) * (x - ax) > (y - ay) * (bx - ax) {
+                    break;
+                }
+                bends.pop();
+            }
+            bends.push((x, y));
+        }
+        Self { bends }
+    }
+
+    /// At least what `times` such functions give together that share `number`: each takes the same or one more, since
+    /// they are concave. Rounded up.
+    fn several(&self, times: usize, number: usize) -> usize {
+        if times == 0 {
+            return 0;
+        }
+        let (share, more) = (number / times, number % times);
+        self.scaled(times - more, share) + self.scaled(more, share + 1)
+    }
+
+    /// So many times the value at `x`, rounded up.
+    fn scaled(&self, times: usize, x: usize) -> usize {
+        let after = self.bends.partition_point(|(bend, _)| *bend <= x);
+        let (before, after) = (self.bends[after.saturating_sub(1)], self.bends.get(after));
+        let rise =
+            after.map_or(0, |after| (times * (after.1 - before.1) * (x - before.0)).div_ceil(after.0 - before.0));
+        times * before.1 + rise
+    }
 }
 
 /// The sum with `children` children; more than there are add nothing.

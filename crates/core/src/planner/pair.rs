@@ -21,7 +21,6 @@ use super::rules::Rules;
 use super::search::{Domains, MOST_LIMBS};
 use super::shortfall;
 use crate::fit::{self, Misfit};
-use crate::names::NodeName;
 use crate::node::Usage;
 use crate::plan::{Change, Elastic, GangRequest, LevelIndex, Place, Placement, Policy, Problem, Refusal, Role, Work};
 use crate::pod::Shape;
@@ -92,8 +91,7 @@ impl<C: Cost> Value<C> {
 pub(super) struct Sight<'a> {
     pub(super) problem: &'a Problem,
     pub(super) policy: &'a Policy,
-    pub(super) tree: &'a Tree,
-    pub(super) index: &'a FxHashMap<NodeName, usize>,
+    pub(super) ground: &'a super::Ground,
 }
 
 /// Places the gang.
@@ -106,7 +104,8 @@ pub(super) fn place(
     domains: &Domains,
     work: &mut Work,
 ) -> Result<Vec<Place>, Refusal> {
-    let Sight { problem, policy, tree, index } = *sight;
+    let Sight { problem, policy, ground } = *sight;
+    let super::Ground { tree, index, .. } = ground;
     let roles = &problem.gang.roles;
     let open = |role: &Role| role.places.iter().filter(|place| place.bound.is_none()).count();
     let of = |shape: &'_ Shape| roles.iter().filter(move |role| role.shape == *shape).collect::<Vec<_>>();
@@ -118,6 +117,7 @@ pub(super) fn place(
     let mut slots: Vec<Result<u32, Misfit>> = Vec::new();
     let mut profiles = Vec::new();
     for (host, entry) in problem.hosts.iter().enumerate() {
+        work.slots += 1;
         let profile = if index.get(&entry.node.name) == Some(&host) {
             slots.push(fit::slots(pair.worker, &entry.node, &entry.usage));
             profile(pair, entry, leaders)
@@ -165,10 +165,8 @@ pub(super) fn place(
             let rules = Rules::plain(short.holds);
             let mut shortfall = shortfall::shortfall(problem, tree, &rules, demand, &slots, domains);
             shortfall.changes = room.into_iter().collect();
-            shortfall.changes.extend(change::fewer_wishes(problem, |wishes| {
-                let mut changed = problem.clone();
-                changed.gang.wishes = wishes;
-                super::domains(&changed, tree, demand).is_ok_and(|domains| {
+            shortfall.changes.extend(change::fewer_wishes(problem, |changed| {
+                super::domains(changed, ground, demand).is_ok_and(|domains| {
                     let frame = Frame { domains: &domains, ..solver };
                     match layout.limbs {
                         ..=2 => frame.fits::<u128>(least, work),
@@ -200,7 +198,7 @@ impl Short {
         let worker = self.workers.map(|(held, domain)| (least - held, domain, pair.worker));
         let (members, domain, shape) = leader.into_iter().chain(worker).min_by_key(|(members, ..)| *members)?;
         let role = sight.problem.gang.roles.iter().find(|role| role.shape == *shape)?;
-        let mut room = change::room(sight.problem, sight.tree, domain, members as u64);
+        let mut room = change::room(sight.problem, &sight.ground.tree, domain, members as u64);
         room.role = Some(Arc::clone(&role.name));
         Some(Change::Room { rooms: vec![room] })
     }
@@ -274,8 +272,7 @@ impl Frame<'_> {
     fn fits<C: Cost>(&self, least: usize, work: &mut Work) -> bool {
         let mut solver = self.solver::<C>();
         let fits = solver.number(least).is_some();
-        work.vertices += solver.work.vertices;
-        work.cells += solver.work.cells;
+        work.add(solver.work);
         fits
     }
 
@@ -310,8 +307,7 @@ impl Frame<'_> {
             workers: solver.most((0..least).map(|workers| Count { workers, leaders: self.leaders }), |c| c.workers),
             leaders: solver.most((0..self.leaders).map(|leaders| Count { workers: least, leaders }), |c| c.leaders),
         });
-        work.vertices += solver.work.vertices;
-        work.cells += solver.work.cells;
+        work.add(solver.work);
         answer
     }
 }

@@ -9,14 +9,12 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::Facts;
 use super::search::Domains;
+use super::{Facts, Ground};
 use crate::fit::{self, Misfit};
-use crate::names::NodeName;
 use crate::node::{Node, Taint, TaintEffect, Usage};
-use crate::plan::{Change, Host, Problem};
+use crate::plan::{Change, Host, Problem, Work};
 use crate::pod::{Shape, Toleration};
-use crate::topology::Tree;
 
 /// Different taints that are tried: more are no small change.
 const MOST_TAINTS: usize = 6;
@@ -25,13 +23,8 @@ const MOST_TAINTS: usize = 6;
 type Slots = Vec<Result<u32, Misfit>>;
 
 /// Every remedy that would do alone, at most one of a kind.
-pub(super) fn remedies(
-    problem: &Problem,
-    tree: &Tree,
-    index: &FxHashMap<NodeName, usize>,
-    facts: &Facts<'_>,
-) -> Vec<Change> {
-    let try_out = Try { problem, tree, index, facts };
+pub(super) fn remedies(problem: &Problem, ground: &Ground, facts: &Facts<'_>, work: &mut Work) -> Vec<Change> {
+    let mut try_out = Try { problem, ground, facts, work };
     let mut changes = Vec::new();
     changes.extend(try_out.tolerate());
     changes.extend(try_out.unselect());
@@ -45,9 +38,9 @@ pub(super) fn remedies(
 
 struct Try<'a> {
     problem: &'a Problem,
-    tree: &'a Tree,
-    index: &'a FxHashMap<NodeName, usize>,
+    ground: &'a Ground,
     facts: &'a Facts<'a>,
+    work: &'a mut Work,
 }
 
 impl Try<'_> {
@@ -58,7 +51,7 @@ impl Try<'_> {
             let host = &self.problem.hosts[index];
             match slots {
                 // The same name again has no room of its own.
-                Err(Misfit::Shared) if self.index.get(&host.node.name) != Some(&index) => Ok(0),
+                Err(Misfit::Shared) if self.ground.index.get(&host.node.name) != Some(&index) => Ok(0),
                 Err(Misfit::Shared) => fit::slots(shape, &host.node, &host.usage),
                 slots => anew(index, host).unwrap_or_else(|| slots.clone()),
             }
@@ -66,8 +59,8 @@ impl Try<'_> {
         self.facts.slots.iter().enumerate().map(judge).collect()
     }
 
-    fn fits(&self, slots: &Slots) -> bool {
-        let facts = Facts::read(self.problem, self.tree, self.index, Some(slots));
+    fn fits(&mut self, slots: &Slots) -> bool {
+        let facts = Facts::read(self.problem, self.ground, Some(slots), self.work);
         facts.is_ok_and(|facts| facts.is_none_or(|facts| facts.fits()))
     }
 
@@ -77,7 +70,7 @@ impl Try<'_> {
     }
 
     /// One taint if one is enough, else a set of which none can be left out.
-    fn tolerate(&self) -> Option<Change> {
+    fn tolerate(&mut self) -> Option<Change> {
         let blocked = self.blocked_by(|reason| matches!(reason, Misfit::Taint { .. }));
         let shape = self.facts.demand.shape;
         let mut taints: BTreeSet<&Taint> = BTreeSet::new();
@@ -94,7 +87,7 @@ impl Try<'_> {
             }
         }
         let taints: Vec<&Taint> = taints.into_iter().collect();
-        let fits = |taints: &[&Taint]| {
+        let mut fits = |taints: &[&Taint]| {
             let mut shape = Shape::clone(shape);
             shape.tolerations.extend(taints.iter().map(|taint| Toleration {
                 key: Arc::clone(&taint.key),
@@ -105,7 +98,8 @@ impl Try<'_> {
             let anew = |index: usize, host: &Host| {
                 blocked.binary_search(&index).is_ok().then(|| fit::slots(&shape, &host.node, &host.usage))
             };
-            self.fits(&self.slots(anew))
+            let slots = self.slots(anew);
+            self.fits(&slots)
         };
         let one = taints.iter().find(|taint| fits(&[**taint])).map(|taint| vec![*taint]);
         let needed = one.or_else(|| {
@@ -124,7 +118,7 @@ impl Try<'_> {
         Some(Change::Tolerate { taints: needed.iter().map(|taint| Arc::from(taint.to_string())).collect() })
     }
 
-    fn unselect(&self) -> Option<Change> {
+    fn unselect(&mut self) -> Option<Change> {
         let blocked = self.blocked_by(|reason| *reason == Misfit::Selector);
         let mut shape = Shape::clone(self.facts.demand.shape);
         shape.node_selector.clear();
@@ -132,11 +126,15 @@ impl Try<'_> {
         let anew = |index: usize, host: &Host| {
             blocked.binary_search(&index).is_ok().then(|| fit::slots(&shape, &host.node, &host.usage))
         };
-        (!blocked.is_empty() && self.fits(&self.slots(anew))).then_some(Change::Unselect)
+        if blocked.is_empty() {
+            return None;
+        }
+        let slots = self.slots(anew);
+        self.fits(&slots).then_some(Change::Unselect)
     }
 
     /// The fewest nodes to be freed of a reason.
-    fn nodes(&self, reason: &Misfit) -> Option<u32> {
+    fn nodes(&mut self, reason: &Misfit) -> Option<u32> {
         let shape = self.facts.demand.shape;
         let blocked = self.blocked_by(|other| other == reason);
         let cured = |host: usize| {
@@ -158,21 +156,23 @@ impl Try<'_> {
         };
         let mut cured: Vec<(usize, u32)> = blocked.into_iter().filter_map(cured).collect();
         cured.sort_by_key(|(host, slots)| (std::cmp::Reverse(*slots), *host));
-        let with = |cured: &[(usize, u32)]| {
+        let wishes = &self.problem.gang.wishes;
+        let searched = !wishes.slices.is_empty() || wishes.exclusive.is_some();
+        let mut with = |cured: &[(usize, u32)]| {
             let cured: FxHashMap<usize, u32> = cured.iter().copied().collect();
-            self.fits(&self.slots(|index, _| cured.get(&index).map(|slots| Ok(*slots))))
+            let slots = self.slots(|index, _| cured.get(&index).map(|slots| Ok(*slots)));
+            self.fits(&slots)
         };
         if cured.is_empty() || !with(&cured) {
             return None;
         }
-        let wishes = &self.problem.gang.wishes;
-        if !wishes.slices.is_empty() || wishes.exclusive.is_some() {
+        if searched {
             // Which nodes would do is a search of its own: only a single one is named.
             return cured.iter().any(|one| with(&[*one])).then_some(1);
         }
         // Inside one domain the largest nodes are the fewest.
         let needed = u64::from(self.facts.demand.must);
-        let positions = super::positions(self.tree);
+        let (tree, positions) = (&self.ground.tree, &self.ground.positions);
         let fewest = |inside: &Range<usize>, holds: u64| {
             let mut holds = holds;
             let mut nodes = 0_u32;
@@ -184,11 +184,11 @@ impl Try<'_> {
             }
             Some(nodes)
         };
-        match self.facts.domains.candidates(self.tree) {
-            None => fewest(&(0..self.tree.hosts().len()), Domains::Any.most(self.tree, &self.facts.rules)),
+        match self.facts.domains.candidates(tree) {
+            None => fewest(&(0..tree.hosts().len()), Domains::Any.most(tree, &self.facts.rules)),
             Some((level, candidates)) => {
                 let domains = candidates
-                    .map(|domain| fewest(&self.tree.level(level)[domain].hosts, self.facts.rules.most[level][domain]));
+                    .map(|domain| fewest(&tree.level(level)[domain].hosts, self.facts.rules.most[level][domain]));
                 domains.flatten().min()
             }
         }
@@ -201,7 +201,8 @@ impl Try<'_> {
         if role.min as usize >= role.places.len() || !self.facts.rules.completable() {
             return None;
         }
-        let most = self.facts.domains.most(self.tree, &self.facts.rules).min(u64::from(demand.must).checked_sub(1)?);
+        let most =
+            self.facts.domains.most(&self.ground.tree, &self.facts.rules).min(u64::from(demand.must).checked_sub(1)?);
         let new = self.facts.rules.numbers(0, most).last().copied()?;
         let members = demand.bound.iter().sum::<u32>().checked_add(u32::try_from(new).ok()?)?;
         (members > 0).then_some(Change::Fewer { members })

@@ -110,13 +110,14 @@ impl Search<'_> {
         let mut solver = self.solver::<C>(layout, self.rules, most);
         let counts = match self.balance {
             None => {
-                let number = self.number(&mut solver, layout, numbers);
+                let cost = |number| self.best(&mut solver, self.rules, number).1;
+                let number = number(self.policy, layout.used_mask(), numbers, cost);
                 let best = self.best(&mut solver, self.rules, number);
                 self.assign(&mut solver, best, number)
             }
             Some(level) => self.balanced(&mut solver, layout, level, numbers, work),
         };
-        add(work, solver.work());
+        work.add(solver.work());
         counts
     }
 
@@ -131,32 +132,6 @@ impl Search<'_> {
             Some((level, domain)) => solver.assign(level, domain, &[number], &mut counts),
         };
         counts
-    }
-
-    /// How many members to place: field 3. `numbers` is ascending and not empty.
-    fn number<C: Cost>(&self, solver: &mut Solver<'_, C>, layout: &Layout, numbers: &[usize]) -> usize {
-        let (least, most) = (numbers[0], numbers[numbers.len() - 1]);
-        match (self.policy.elastic, self.policy.placement) {
-            (Elastic::Spread, Placement::Locality | Placement::Packing) => most,
-            (Elastic::Inside, Placement::Locality) => {
-                // Taking a member or a slice away never uses more domains, so the numbers that need no more domains
-                // than the least are the first few: bisect.
-                let mask = layout.used_mask::<C>();
-                let needed = self.best(solver, self.rules, least).1.masked(mask);
-                let (mut fits, mut beyond) = (0, numbers.len());
-                while fits + 1 < beyond {
-                    let middle = fits.midpoint(beyond);
-                    let cost = self.best(solver, self.rules, numbers[middle]).1;
-                    if cost.masked(mask) == needed { fits = middle } else { beyond = middle }
-                }
-                numbers[fits]
-            }
-            (Elastic::Inside, Placement::Packing) => {
-                // Fragmentation first: any number may win. Of equally good ones the largest.
-                let cost = |number: &usize| (self.best(solver, self.rules, *number).1, most - number);
-                numbers.iter().copied().min_by_key(cost).unwrap_or(least)
-            }
-        }
     }
 
     /// The best counts where the difference between the fullest and the emptiest used domain of a level is a field.
@@ -210,7 +185,7 @@ impl Search<'_> {
                         found = Some((key, counts));
                     }
                 }
-                add(work, solver.work());
+                work.add(solver.work());
             }
             found.map(|(_, counts)| counts)
         };
@@ -260,7 +235,29 @@ impl Search<'_> {
     }
 }
 
-fn add(work: &mut Work, more: Work) {
-    work.vertices += more.vertices;
-    work.cells += more.cells;
+/// How many members to place: field 3. `numbers` is ascending and not empty; `cost` is the least cost of a number, of
+/// which `mask` keeps field 2.
+pub(super) fn number<C: Cost>(policy: &Policy, mask: C, numbers: &[usize], mut cost: impl FnMut(usize) -> C) -> usize {
+    let (least, most) = (numbers[0], numbers[numbers.len() - 1]);
+    match (policy.elastic, policy.placement) {
+        (Elastic::Spread, Placement::Locality | Placement::Packing) => most,
+        _ if least == most => most,
+        (Elastic::Inside, Placement::Locality) => {
+            // Taking a member or a slice away never uses more domains, so the numbers that need no more domains
+            // than the least are the first few: bisect.
+            let needed = cost(least).masked(mask);
+            let (mut fits, mut beyond) = (0, numbers.len());
+            while fits + 1 < beyond {
+                let middle = fits.midpoint(beyond);
+                let cost = cost(numbers[middle]);
+                if cost.masked(mask) == needed { fits = middle } else { beyond = middle }
+            }
+            numbers[fits]
+        }
+        (Elastic::Inside, Placement::Packing) => {
+            // Fragmentation first: any number may win. Of equally good ones the largest.
+            let cost = |number: &usize| (cost(*number), most - number);
+            numbers.iter().copied().min_by_key(cost).unwrap_or(least)
+        }
+    }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use muster_core::cloud::{
-    BatchTags, CapacityType, Efa, LaunchParameters, LaunchTemplate, Purpose, ResourceKind, TemplateSpec, efa_layout,
-    placement_group_name,
+    BatchTags, CapacityType, Efa, LaunchParameters, LaunchTemplate, LaunchWay, MetadataOptions, Purpose, ResourceKind,
+    TemplateSpec, efa_layout, placement_group_name,
 };
 use muster_ec2::{Client, ClientOptions, Credentials, ImageSource};
 use muster_ec2_sim::{Market, Scenario, Simulator, serve};
@@ -56,6 +56,9 @@ impl World {
         let spec = TemplateSpec {
             image_id,
             instance_profile: "nodes".to_owned(),
+            subnet_id: None,
+            public_address: None,
+            metadata: MetadataOptions::default(),
             network_interfaces: efa_layout(&types[0], Efa::Auto, Purpose::Gang, &[GROUP.to_owned()]),
             user_data: "hello".to_owned(),
             block_devices: Vec::new(),
@@ -84,6 +87,9 @@ impl World {
             template_id: template.id,
             template_version: template.latest_version,
             placement_group: Some(group),
+            way: LaunchWay::Fleet,
+            reservation: None,
+            partial: false,
             tags,
             token: String::new(),
         }

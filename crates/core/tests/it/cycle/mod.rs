@@ -2,5 +2,8 @@
 
 mod buying;
 mod life;
+#[cfg(test)]
+mod loss;
 mod random;
+mod roles;
 mod sim;

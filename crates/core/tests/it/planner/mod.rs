@@ -2,8 +2,11 @@
 
 mod build;
 mod change;
+#[path = "../../../examples/planner/cluster.rs"]
+mod cluster;
 mod hostile;
 mod linear;
+mod memory;
 mod mip;
 mod mutants;
 mod oracle;
@@ -12,3 +15,4 @@ mod random;
 mod refusals;
 mod scenarios;
 mod tree;
+mod work;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use muster_core::node::{Taint, TaintEffect};
 use muster_core::plan::{Elastic, GangRequest, Host, Placement, Policy, Problem, Refusal, SliceWish, Wishes};
+use muster_core::planner::{self, Pruning};
 use muster_core::resources::Resources;
 use muster_core::topology::Levels;
 use rand::{RngExt, SeedableRng};
@@ -396,8 +397,10 @@ fn the_work_for_a_thousand_members_on_twenty_thousand_hosts_is_bounded() {
         let taken = (0..8).map(|_| i64::from(rng.random_range(0..=1))).sum();
         Arc::make_mut(&mut host.usage).requested.set(GPU, taken);
     }
-    let (plan, report) = plan(&problem(zone_and_rack(), hosts, 1_024, ZONE));
+    let problem = problem(zone_and_rack(), hosts, 1_024, ZONE);
+    let (plan, report) = plan(&problem);
     assert_eq!(plan.places.len(), 1_024);
-    // Merging every rack takes 61 million.
-    assert!(report.work.cells < 12_000_000, "{:?}", report.work);
+    let (unpruned, all) = planner::plan_with(&problem, &Policy::default(), Pruning::Off);
+    assert_eq!(unpruned, plan);
+    assert!(report.work.cells * 5 < all.work.cells, "{:?} of {:?}", report.work, all.work);
 }

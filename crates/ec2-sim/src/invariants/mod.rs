@@ -1,17 +1,23 @@
-//! The invariants that follow from the journal and the state alone.
+//! The invariants over the journal, the state, and the NodeBatches where somebody shows them.
 //!
-//! Their numbers are those of the simulator's design. What needs Muster's own objects (which
-//! batch references which instance) is read from the tags instead, and says so in its name.
+//! Their numbers are those of the simulator's design. Without NodeBatches (`POST /_sim/batches`) what a batch holds is
+//! read from the tags, and what only they can tell is taken to hold.
+
+mod batches;
+mod calls;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::clock::{later, seconds};
 use crate::journal::JournalEntry;
 use crate::state::World;
 use crate::state::instances::{Instance, LifeState};
-use crate::{ATTEMPT_TAG, BATCH_TAG, CLUSTER_TAG};
+use crate::{ATTEMPT_TAG, BATCH_TAG, CLUSTER_TAG, GANG_TAG};
+
+pub(crate) use self::batches::{Batch, Batches};
 
 /// The verdict on one invariant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -38,12 +44,16 @@ pub(crate) fn judge(world: &World, now: Timestamp) -> Vec<Invariant> {
         always(1, "no more than N instances per token", per_token(journal, &ours)),
         always(
             2,
-            "live instances of a batch never exceed the N of its launch, plus k for a replacement of k",
-            per_batch(journal, &ours),
+            "live instances of a batch never exceed the N of its launch, plus k while k are replaced",
+            per_batch(world, &ours, now),
         ),
         always(3, "every instance, volume, interface, fleet, group and template carries our tags", tags(world, &ours)),
-        at_rest(4, "each batch has 0 or N live instances (read from the tags)", whole_batches(journal, &ours, now)),
-        at_rest(5, "no placement group or launch template is left without instances", leaked(world, &ours, now)),
+        at_rest(
+            4,
+            "each batch has 0 or N instances, and each instance is of one batch",
+            whole_batches(world, &ours, now),
+        ),
+        at_rest(5, "no placement group or launch template is left to nobody", leaked(world, &ours, now)),
         always(6, "a batch is of one type, in one zone and in one placement group", uniform(&ours, now)),
         always(7, "no token is sent with two sets of parameters", tokens(journal)),
         always(8, "no other attempt while an earlier outcome is unknown", unknown_outcomes(journal)),
@@ -53,17 +63,33 @@ pub(crate) fn judge(world: &World, now: Timestamp) -> Vec<Invariant> {
             launch_calls(journal),
         ),
         always(
+            10,
+            "a pool without capacity for n is left alone for a while, and no other",
+            calls::memory_of_failures(journal),
+        ),
+        always(11, "after a quota error no other zone is tried", calls::quotas(journal, &ours)),
+        always(
+            12,
+            "no fleet of a live batch is deleted, and no reserved launch ends in open capacity",
+            calls::fleets_and_reservations(world, &ours),
+        ),
+        always(
             13,
-            "DescribeInstances is filtered, paginated or by id; DescribeInstanceTopology is not throttled",
-            reads(journal),
+            "DescribeInstances is narrowed; the topology is asked for whole running batches, once a second at most",
+            calls::reads(journal, &ours),
         ),
         at_rest(14, "the last DeletePlacementGroup of a group succeeded or found it gone", deleted_groups(journal)),
         always(15, "what belongs to others is left alone", others(world, journal)),
+        always(16, "in a reservation with room the replacement comes first", calls::replacements(world, &ours)),
     ]
 }
 
 fn verdict(number: u8, name: &'static str, at_rest: bool, broken: &[String]) -> Invariant {
     Invariant { number, name, at_rest, holds: broken.is_empty(), detail: broken.join("; ") }
+}
+
+fn names_instance(resource: &str) -> bool {
+    resource.starts_with("i-")
 }
 
 fn launches(journal: &[JournalEntry]) -> impl Iterator<Item = &JournalEntry> {
@@ -110,12 +136,20 @@ fn per_token(journal: &[JournalEntry], ours: &[&Instance]) -> Vec<String> {
     broken.into_iter().collect()
 }
 
-fn per_batch(journal: &[JournalEntry], ours: &[&Instance]) -> Vec<String> {
+fn per_batch(world: &World, ours: &[&Instance], now: Timestamp) -> Vec<String> {
+    let journal = world.journal.entries();
+    let round = seconds(world.scenario.collection_round_seconds);
+    // What a call held back has launched is an excess for one round of collection at most.
+    let collected = |i: &Instance| {
+        let late = journal.iter().any(|e| e.held.is_some() && e.resources.contains(&i.id));
+        let end = later(i.launched_at, round);
+        late && (now < end || i.shutdown_at.is_some_and(|at| at <= end))
+    };
     let mut broken = Vec::new();
     for (batch, (size, replacement)) in sizes(journal) {
         // Ends sort before starts at the same instant, so that a handover is no overlap.
         let mut changes: Vec<(Timestamp, i64)> = Vec::new();
-        for i in ours.iter().filter(|i| i.batch() == Some(batch)) {
+        for i in ours.iter().filter(|i| i.batch() == Some(batch) && !collected(i)) {
             changes.push((i.launched_at, 1));
             changes.extend(i.shutdown_at.map(|at| (at, -1)));
         }
@@ -141,6 +175,12 @@ fn tags(world: &World, ours: &[&Instance]) -> Vec<String> {
         !owned(tags) || keys.iter().any(|key| !tags.contains_key(*key))
     };
     let all = [CLUSTER_TAG, BATCH_TAG, ATTEMPT_TAG];
+    // A batch that was bought for a gang says so.
+    let nameless = |tags: &BTreeMap<String, String>| {
+        let batch = tags.get(BATCH_TAG).and_then(|uid| world.batches.last()?.get(uid));
+        batch.is_some_and(Batch::is_of_a_gang) && !tags.contains_key(GANG_TAG)
+    };
+    let lacks = |tags: &BTreeMap<String, String>, keys: &[&str]| lacks(tags, keys) || nameless(tags);
     let mut broken = Vec::new();
     for i in ours {
         for (what, tags) in [("instance", &i.tags), ("volume of", &i.volume_tags), ("interface of", &i.interface_tags)]
@@ -153,7 +193,7 @@ fn tags(world: &World, ours: &[&Instance]) -> Vec<String> {
     for fleet in world.fleets.values().filter(|f| lacks(&f.tags, &all)) {
         broken.push(format!("fleet {}", fleet.id));
     }
-    for (name, _) in world.groups.iter().filter(|(_, g)| lacks(&g.tags, &all[..2])) {
+    for (name, _) in world.groups.iter().filter(|(_, g)| !g.foreign && lacks(&g.tags, &all[..2])) {
         broken.push(format!("placement group {name}"));
     }
     for template in world.templates.values() {
@@ -164,28 +204,83 @@ fn tags(world: &World, ours: &[&Instance]) -> Vec<String> {
     broken
 }
 
-fn whole_batches(journal: &[JournalEntry], ours: &[&Instance], now: Timestamp) -> Vec<String> {
-    sizes(journal)
-        .into_iter()
-        .filter_map(|(batch, (size, _))| {
-            let live = ours.iter().filter(|i| i.batch() == Some(batch) && i.state(now).is_live()).count();
-            (live != 0 && count(live) != size).then(|| format!("batch {batch}: {live} of {size}"))
-        })
-        .collect()
+fn whole_batches(world: &World, ours: &[&Instance], now: Timestamp) -> Vec<String> {
+    let live = |uid: &str| ours.iter().filter(|i| i.batch() == Some(uid) && i.state(now).is_live()).count();
+    let mut broken = Vec::new();
+    let Some(batches) = world.batches.last() else {
+        return sizes(world.journal.entries())
+            .into_iter()
+            .map(|(batch, (size, _))| (batch, size, live(batch)))
+            .filter(|(_, size, live)| *live != 0 && count(*live) != *size)
+            .map(|(batch, size, live)| format!("batch {batch}: {live} of {size}"))
+            .collect();
+    };
+    for (uid, batch) in batches.iter().filter(|(_, b)| b.is_atomic()) {
+        let live = live(uid);
+        if live != 0 && count(live) != batch.count() {
+            broken.push(format!("batch {uid}: {live} of {}", batch.count()));
+        }
+    }
+    for i in ours.iter().filter(|i| i.state(now).is_live() && i.batch().is_some()) {
+        let of = batches.iter().filter(|(_, b)| b.has(&i.id)).count();
+        if of != 1 {
+            broken.push(format!("{} is of {of} batches", i.id));
+        }
+    }
+    broken.extend(shrinks(world, ours));
+    broken
+}
+
+/// A batch that holds its nodes says that it wants fewer before any of them is terminated.
+fn shrinks(world: &World, ours: &[&Instance]) -> Vec<String> {
+    let mut broken = Vec::new();
+    for entry in world.journal.entries().iter().filter(|e| e.operation == "TerminateInstances" && e.code.is_none()) {
+        let Some(batches) = world.batches.at(entry.at) else { continue };
+        for (uid, batch) in batches.iter().filter(|(_, b)| b.holds()) {
+            let of = || ours.iter().filter(|i| i.batch() == Some(uid) && i.launched_at <= entry.at);
+            if !of().any(|i| entry.resources.contains(&i.id)) {
+                continue;
+            }
+            let left = of().filter(|i| i.state(entry.at).is_live()).count();
+            if count(left) < batch.count() {
+                broken.push(format!("entry {} left batch {uid} {left} of {}", entry.number, batch.count()));
+            }
+        }
+    }
+    broken
 }
 
 fn leaked(world: &World, ours: &[&Instance], now: Timestamp) -> Vec<String> {
-    let groups = world
+    let batches = world.batches.last();
+    let referenced = |by: &dyn Fn(&Batch) -> bool| batches.is_some_and(|all| all.values().any(by));
+    let mut broken: Vec<String> = world
         .groups
-        .keys()
-        .filter(|name| world.in_group(name, now).next().is_none())
-        .map(|name| format!("placement group {name}"));
-    let templates = world
+        .iter()
+        .filter(|(_, group)| !group.foreign)
+        .filter(|(name, _)| world.in_group(name, now).next().is_none() && !referenced(&|b| b.has_group(name)))
+        .map(|(name, _)| format!("placement group {name}"))
+        .collect();
+    let used =
+        |id: &String| ours.iter().any(|i| i.template.as_ref() == Some(id) && i.state(now) != LifeState::Terminated);
+    // A template without a batch is that of a class.
+    let leaked_templates = world
         .templates
-        .keys()
-        .filter(|id| !ours.iter().any(|i| i.template.as_ref() == Some(id) && i.state(now) != LifeState::Terminated))
-        .map(|id| format!("launch template {id}"));
-    groups.chain(templates).collect()
+        .values()
+        .filter(|t| t.tags.contains_key(BATCH_TAG) || batches.is_none())
+        .filter(|t| !used(&t.id) && !referenced(&|b| b.has_template(&t.id, &t.name)))
+        .map(|t| format!("launch template {}", t.id));
+    broken.extend(leaked_templates);
+    for entry in world.journal.entries().iter().filter(|e| e.operation == "DeletePlacementGroup" && e.code.is_none()) {
+        let (Some(name), Some(batches)) = (entry.parameters.get("GroupName"), world.batches.at(entry.at)) else {
+            continue;
+        };
+        let holders = batches.values().filter(|b| b.has_group(name) && !b.ends()).count();
+        let all = batches.values().filter(|b| b.has_group(name)).count();
+        if all > 1 && holders > 0 {
+            broken.push(format!("entry {} deleted {name}, which another batch has", entry.number));
+        }
+    }
+    broken
 }
 
 fn uniform(ours: &[&Instance], now: Timestamp) -> Vec<String> {
@@ -313,30 +408,6 @@ fn launch_calls(journal: &[JournalEntry]) -> Vec<String> {
     broken
 }
 
-fn reads(journal: &[JournalEntry]) -> Vec<String> {
-    let mut broken = Vec::new();
-    for entry in journal {
-        match entry.operation.as_str() {
-            "DescribeInstances" => {
-                let narrow = entry
-                    .parameters
-                    .keys()
-                    .any(|k| k.starts_with("Filter.") || k.starts_with("InstanceId.") || k == "MaxResults");
-                if !narrow {
-                    broken.push(format!("entry {} reads all instances", entry.number));
-                }
-            }
-            "DescribeInstanceTopology"
-                if entry.code.as_deref() == Some("RequestLimitExceeded") && entry.faults.is_empty() =>
-            {
-                broken.push(format!("entry {} was throttled", entry.number));
-            }
-            _ => {}
-        }
-    }
-    broken
-}
-
 fn deleted_groups(journal: &[JournalEntry]) -> Vec<String> {
     let mut last: BTreeMap<&str, &JournalEntry> = BTreeMap::new();
     for entry in journal.iter().filter(|e| e.operation == "DeletePlacementGroup") {
@@ -351,12 +422,20 @@ fn deleted_groups(journal: &[JournalEntry]) -> Vec<String> {
 }
 
 fn others(world: &World, journal: &[JournalEntry]) -> Vec<String> {
+    let declared = &world.scenario;
+    let group_id = |id: &str| world.groups.values().any(|g| g.foreign && g.id == id);
+    let theirs = |id: &str| {
+        world.instances.get(id).is_some_and(|i| i.foreign)
+            || group_id(id)
+            || declared.placement_groups.iter().any(|g| g.name == id)
+            || declared.reservations.iter().any(|r| r.id == id)
+    };
+    let touches =
+        ["TerminateInstances", "DeleteFleets", "DeletePlacementGroup", "CreateTags", "CancelCapacityReservation"];
     let mut broken = Vec::new();
-    for entry in journal {
-        for id in &entry.resources {
-            if world.instances.get(id).is_some_and(|i| i.foreign) {
-                broken.push(format!("{} of {id} in entry {}", entry.operation, entry.number));
-            }
+    for entry in journal.iter().filter(|e| touches.contains(&e.operation.as_str())) {
+        for id in entry.resources.iter().filter(|id| theirs(id)) {
+            broken.push(format!("{} of {id} in entry {}", entry.operation, entry.number));
         }
     }
     broken
