@@ -46,7 +46,7 @@ pub(crate) fn of_refusal(refusal: &Refusal, problem: &Problem, policy: &Policy) 
         Refusal::UnknownLevel { level: _ } => {
             vec![reason(Code::UnknownLevel, None, "name one of the configured levels")]
         }
-        Refusal::BoundOutside { node: _ } => {
+        Refusal::BoundOutside { node: _, changes: _ } => {
             vec![Reason { code: Code::BoundOutside, level: None, short: None, change: wider(problem, policy) }]
         }
     }
@@ -113,26 +113,34 @@ fn text(change: &Change, shortfall: &Shortfall, problem: &Problem) -> Option<Str
             let rooms: Vec<String> = rooms.iter().map(|room| room_text(room)).collect();
             format!("room for {}", rooms.join(" and "))
         }
-        Change::Widen { to: Some(to) } => {
+        Change::Widen { to: Some(to), level: _ } => {
             let BestDomain { level, domain, .. } = shortfall.best.get(*to)?;
             let holds = shortfall.wider == Some(*to) && !domain.is_empty();
             let where_to = if holds { format!(": {domain} holds it") } else { String::new() };
             format!("require one {level} instead of one {from}{where_to}")
         }
         // A gang that requires nothing is kept in one zone all the same.
-        Change::Widen { to: None } if problem.levels.zone().is_some() => return None,
-        Change::Widen { to: None } => format!("require no level instead of one {from}"),
+        Change::Widen { to: None, level: _ } if problem.levels.zone().is_some() => return None,
+        Change::Widen { to: None, level: _ } => format!("require no level instead of one {from}"),
         Change::Share => "share the domain with others".to_owned(),
         Change::Unslice => "wish for no slices".to_owned(),
+        Change::WidenSlices { to: _, level } => format!("wish for slices inside one {level} each"),
+        // Said beside the nodes that each of them is about.
+        Change::Nodes { .. } | Change::Unselect => return None,
+        Change::Tolerate { taints } if taints.len() < 2 => return None,
+        Change::Tolerate { .. } => change.to_string(),
+        Change::Fewer { members } => format!("lower the minimum to {members}"),
+        Change::Promised { .. } | Change::Terminated { .. } => change.to_string(),
     })
 }
 
 fn room_text(room: &Room) -> String {
-    let Room { level, domain, members } = room;
+    let Room { level, domain, members, role } = room;
+    let more = role.as_ref().map_or_else(|| more(*members), |role| format!("{} of role {role}", more(*members)));
     match level {
-        None => more(*members),
-        Some(level) if domain.is_empty() => format!("{} in a new {level}", more(*members)),
-        Some(level) => format!("{} in {level} {domain}", more(*members)),
+        None => more,
+        Some(level) if domain.is_empty() => format!("{more} in a new {level}"),
+        Some(level) => format!("{more} in {level} {domain}"),
     }
 }
 

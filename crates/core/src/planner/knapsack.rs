@@ -175,11 +175,13 @@ impl<'a, C: Cost> Solver<'a, C> {
         let slots = self.room.slots[level][domain];
         let taken = members as u64;
         let mut cost = C::ZERO;
-        if self.room.bound[level][domain] > 0 {
-            // Used and touched already; only what it can still take changes the leftover, so a constant is left out.
-            cost = cost.plus(C::field(self.layout.left[level], self.cap(level, domain) as u64 - taken));
-        } else if members > 0 {
+        // A domain with bound members is used already, whatever else it takes.
+        let bound = self.room.bound[level][domain] > 0;
+        if members > 0 && !bound {
             cost = cost.plus(C::field(self.layout.used[level], 1));
+        }
+        if members > 0 || bound {
+            // The same number in every solver of a problem, whatever its limit: balance compares them.
             cost = cost.plus(C::field(self.layout.left[level], slots - taken));
         }
         if self.room.whole[level][domain] && 0 < taken && taken < slots {

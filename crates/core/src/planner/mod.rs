@@ -38,11 +38,13 @@ mod memory;
 mod narrow;
 mod pair;
 mod ranks;
+mod remedy;
 mod room;
 mod rules;
 mod score;
 mod search;
 mod shortfall;
+mod window;
 
 use rustc_hash::FxHashMap;
 
@@ -147,9 +149,13 @@ fn place(
     if let Some(pair) = Pair::of(&problem.gang) {
         let Some(demand) = Demand::new(problem, index, positions)? else { return Ok(Vec::new()) };
         let domains = domains(problem, ground, &demand)?;
-        return pair::place(&Sight { problem, policy, tree, index }, pair, &demand, &domains, work);
+        return pair::place(&Sight { problem, policy, ground }, pair, &demand, &domains, work);
     }
-    let Some(facts) = Facts::read(problem, ground, counted, work)? else { return Ok(Vec::new()) };
+    let facts = match Facts::read(problem, ground, counted, work) {
+        Ok(Some(facts)) => facts,
+        Ok(None) => return Ok(Vec::new()),
+        Err(refusal) => return Err(change::of_refusal(problem, ground, counted, refusal, work)),
+    };
     if !facts.fits() {
         let mut shortfall =
             shortfall::shortfall(problem, tree, &facts.rules, &facts.demand, &facts.slots, &facts.domains);
@@ -185,7 +191,7 @@ struct Facts<'p> {
 }
 
 impl<'p> Facts<'p> {
-    /// Reads the gang; `None` if it has no place at all.
+    /// Reads the gang; `None` if it has no place at all. `counted` are the slots to believe in instead of counting them.
     ///
     /// Errors: every refusal but that it does not fit.
     fn read(
@@ -257,7 +263,7 @@ fn fixed_domain(
     for host in &demand.bound_hosts {
         let domain = tree.domain_of(level, positions[*host]);
         if !tree.satisfies(level, domain) || *fixed.get_or_insert(domain) != domain {
-            return Err(Refusal::BoundOutside { node: problem.hosts[*host].node.name.clone() });
+            return Err(Refusal::BoundOutside { node: problem.hosts[*host].node.name.clone(), changes: Vec::new() });
         }
     }
     Ok(fixed)

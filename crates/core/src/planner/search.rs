@@ -6,6 +6,7 @@ use super::cost::{Cost, Layout};
 use super::knapsack::{Pruning, Solver};
 use super::room::Room;
 use super::rules::Rules;
+use super::window::Windows;
 use crate::plan::{Elastic, LevelIndex, Placement, Policy, Work};
 use crate::topology::{MAX_LEVELS, Tree};
 
@@ -159,11 +160,10 @@ impl Search<'_> {
         let standing = bound.iter().filter(|bound| **bound > 0).count() as u64;
         let used = (layout.used_of(level, least) + standing).max(1);
         let (fewest, most) = (kept[0] as u64 + held, kept[kept.len() - 1] as u64 + held);
-        // A window holds the average.
-        let starts = |width: u64| (fewest.div_ceil(used)).saturating_sub(width).max(1)..=(most / used).max(1);
+        let windows = Windows::new(self.rules, self.room, level, used, (fewest, most));
         let mut probe = |width: u64| {
             let mut found: Option<(_, Vec<u32>)> = None;
-            for start in starts(width) {
+            for start in windows.starts(width) {
                 let rules = self.rules.windowed(level, start..=start + width);
                 let mut solver = self.solver::<C>(layout, &rules, kept[kept.len() - 1]);
                 for &number in &kept {
@@ -189,7 +189,8 @@ impl Search<'_> {
             }
             found.map(|(_, counts)| counts)
         };
-        let (mut fails, mut width) = (None, 0);
+        let mut width = windows.narrowest(most);
+        let mut fails = width.checked_sub(1);
         let mut counts = probe(width);
         while counts.is_none() && width <= most {
             fails = Some(width);

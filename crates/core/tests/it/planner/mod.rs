@@ -4,6 +4,7 @@ mod build;
 mod change;
 #[path = "../../../examples/planner/cluster.rs"]
 mod cluster;
+mod hostile;
 mod linear;
 mod memory;
 mod mip;
@@ -11,6 +12,7 @@ mod mutants;
 mod oracle;
 mod pair;
 mod random;
+mod refusals;
 mod scenarios;
 mod tree;
 mod work;

@@ -388,7 +388,8 @@ pub(super) fn leaves(problem: &Problem) -> Vec<Leaf> {
             path.push(format!("{above}/{step}"));
         }
         let gpus = host.node.allocatable.get(GPU) - host.usage.requested.get(GPU);
-        let fits = host.node.ready && gpus > 0;
+        let open = host.node.ready && !host.node.unschedulable && host.node.taints.is_empty();
+        let fits = open && gpus > 0;
         Leaf {
             bound: u32::try_from(bound.iter().filter(|node| **node == name).count()).unwrap(),
             slots: if fits { u32::try_from(gpus).unwrap() } else { 0 },
