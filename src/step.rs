@@ -19,12 +19,16 @@ pub enum Step {
     HintPod,
     /// Drop a member's gate.
     ReleasePod,
+    /// Write the condition `muster.dev/Gang` of a member.
+    ReportPod,
     /// Drop our gate from a pod of no gang.
     UngatePod,
     /// Write `Committing`.
     CommitGang,
     /// Post a Binding.
     BindPod,
+    /// Delete the admission policy.
+    DeletePolicy,
     /// Create a NodeBatch object.
     CreateBatch,
     /// Write a NodeBatch's status.
@@ -39,6 +43,8 @@ pub enum Step {
     ResolveImage,
     /// Launch a fleet.
     CreateFleet,
+    /// Run instances.
+    RunInstances,
     /// Terminate instances.
     TerminateInstances,
     /// Delete a placement group.
@@ -59,15 +65,17 @@ pub enum Step {
 
 impl Step {
     /// Every step.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 26] = [
         Self::CreateGang,
         Self::WriteGang,
         Self::DeleteGang,
         Self::HintPod,
         Self::ReleasePod,
+        Self::ReportPod,
         Self::UngatePod,
         Self::CommitGang,
         Self::BindPod,
+        Self::DeletePolicy,
         Self::CreateBatch,
         Self::WriteBatch,
         Self::EditBatch,
@@ -75,6 +83,7 @@ impl Step {
         Self::CreateLaunchTemplate,
         Self::ResolveImage,
         Self::CreateFleet,
+        Self::RunInstances,
         Self::TerminateInstances,
         Self::DeletePlacementGroup,
         Self::DeleteLaunchTemplate,
@@ -94,9 +103,11 @@ impl Step {
             Self::DeleteGang => "delete-gang",
             Self::HintPod => "hint-pod",
             Self::ReleasePod => "release-pod",
+            Self::ReportPod => "report-pod",
             Self::UngatePod => "ungate-pod",
             Self::CommitGang => "commit-gang",
             Self::BindPod => "bind-pod",
+            Self::DeletePolicy => "delete-policy",
             Self::CreateBatch => "create-batch",
             Self::WriteBatch => "write-batch",
             Self::EditBatch => "edit-batch",
@@ -104,6 +115,7 @@ impl Step {
             Self::CreateLaunchTemplate => "create-launch-template",
             Self::ResolveImage => "resolve-image",
             Self::CreateFleet => "create-fleet",
+            Self::RunInstances => "run-instances",
             Self::TerminateInstances => "terminate-instances",
             Self::DeletePlacementGroup => "delete-placement-group",
             Self::DeleteLaunchTemplate => "delete-launch-template",

@@ -68,6 +68,11 @@ struct PhaseLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BucketLabel {
+    bucket: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabel {
     operation: &'static str,
     outcome: &'static str,
@@ -92,6 +97,10 @@ pub struct Metrics {
 pub struct ExtenderMetrics {
     seconds: Family<VerbLabel, Histogram, fn() -> Histogram>,
     errors: Family<VerbLabel, Counter>,
+    /// Certificates read again and taken.
+    pub tls_reloads: Counter,
+    /// Certificates that could not be used.
+    pub tls_reload_errors: Counter,
 }
 
 /// Plans, commits, and gangs by phase.
@@ -107,14 +116,21 @@ pub struct GangMetrics {
     pub barrier_timeouts: Counter,
     /// Plans the checker refused: bugs.
     pub refused_plans: Counter,
+    /// Members answered as bound whose Binding never appeared: bugs.
+    pub lost_bindings: Counter,
+    /// Seconds since the watch that was silent longest was heard from.
+    pub watch_age: Gauge<f64, AtomicU64>,
     phases: Family<PhaseLabel, Gauge>,
     snapshot: Gauge<u64, AtomicU64>,
 }
 
-/// Calls to EC2 by operation and outcome.
+/// Calls to EC2 by operation and outcome, and the buckets they wait at.
 #[derive(Clone, Debug)]
 pub struct CloudMetrics {
     calls: Family<CallLabel, Counter>,
+    waits: Family<BucketLabel, Histogram, fn() -> Histogram>,
+    burst: Family<BucketLabel, Gauge>,
+    refill: Family<BucketLabel, Gauge>,
 }
 
 fn latency() -> Histogram {
@@ -128,7 +144,15 @@ impl Default for Metrics {
         let extender = ExtenderMetrics {
             seconds: Family::new_with_constructor(latency as fn() -> Histogram),
             errors: Family::default(),
+            tls_reloads: Counter::default(),
+            tls_reload_errors: Counter::default(),
         };
+        registry.register("tls_reloads", "Certificates of the extender read again", extender.tls_reloads.clone());
+        registry.register(
+            "tls_reload_errors",
+            "Certificates of the extender that could not be used",
+            extender.tls_reload_errors.clone(),
+        );
         registry.register("extender_request_seconds", "Time to answer an extender call", extender.seconds.clone());
         registry.register("extender_errors", "Extender calls answered with an error", extender.errors.clone());
         let gangs = GangMetrics {
@@ -137,6 +161,8 @@ impl Default for Metrics {
             barrier_waiting: Gauge::default(),
             barrier_timeouts: Counter::default(),
             refused_plans: Counter::default(),
+            lost_bindings: Counter::default(),
+            watch_age: Gauge::default(),
             phases: Family::default(),
             snapshot: Gauge::default(),
         };
@@ -149,10 +175,28 @@ impl Default for Metrics {
         registry.register("barrier_waiting", "Bind calls that stand at a barrier", gangs.barrier_waiting.clone());
         registry.register("barrier_timeouts", "Barriers that timed out", gangs.barrier_timeouts.clone());
         registry.register("refused_plans", "Plans the checker refused", gangs.refused_plans.clone());
+        registry.register(
+            "lost_bindings",
+            "Pods answered as bound that the API server shows unbound",
+            gangs.lost_bindings.clone(),
+        );
+        registry.register(
+            "watch_age_seconds",
+            "Time since the watch that was silent longest was heard from",
+            gangs.watch_age.clone(),
+        );
         registry.register("gangs", "Gangs by phase", gangs.phases.clone());
         registry.register("snapshot_version", "Version of the newest published snapshot", gangs.snapshot.clone());
-        let cloud = CloudMetrics { calls: Family::default() };
+        let cloud = CloudMetrics {
+            calls: Family::default(),
+            waits: Family::new_with_constructor(latency as fn() -> Histogram),
+            burst: Family::default(),
+            refill: Family::default(),
+        };
         registry.register("ec2_calls", "Calls to EC2 by operation and outcome", cloud.calls.clone());
+        registry.register("ec2_bucket_wait_seconds", "Time a call to EC2 waited for its turn", cloud.waits.clone());
+        registry.register("ec2_bucket_burst", "Calls of a bucket at once", cloud.burst.clone());
+        registry.register("ec2_bucket_refill", "Calls of a bucket per second", cloud.refill.clone());
         let provisioner = ProvisionerMetrics::new(&mut registry);
         Self { registry, extender, gangs, cloud, provisioner }
     }
@@ -199,6 +243,17 @@ impl GangMetrics {
 }
 
 impl CloudMetrics {
+    /// The size of a bucket.
+    pub fn limit(&self, bucket: &'static str, burst: u32, per_second: u32) {
+        self.burst.get_or_create(&BucketLabel { bucket }).set(i64::from(burst));
+        self.refill.get_or_create(&BucketLabel { bucket }).set(i64::from(per_second));
+    }
+
+    /// How long one call waited for its turn, in EC2's time.
+    pub fn waited(&self, bucket: &'static str, time: Duration) {
+        self.waits.get_or_create(&BucketLabel { bucket }).observe(time.as_secs_f64());
+    }
+
     /// Counts one answer and hands it on.
     pub fn count<T>(&self, operation: &'static str, result: Result<T, CallError>) -> Result<T, CallError> {
         let outcome = match &result {

@@ -20,7 +20,7 @@ use tracing::{debug, warn};
 
 use super::batch::{Next, later, owner_gone};
 use super::store::Held;
-use super::{Context, launch, pool, repair};
+use super::{Context, launch, located, pool, repair};
 use crate::clock::now_real;
 use crate::cluster::State;
 use crate::step::{Step, step};
@@ -34,7 +34,7 @@ pub(super) async fn launched(context: &Context, held: &mut Held, state: &State) 
     let now = context.clock.now();
     let ids = ids(&status);
     let seen = context.cloud.instances(&ids).await?;
-    let late = late_labels(held, &status);
+    let late = late_labels(held);
     let (joiners, _) = joiners(context, state, &mut status, (Some(&seen), &late), now);
     let wait = match judge(context, held, state, &status, &joiners, now).await? {
         Judged::Acted(next) => return Ok(next),
@@ -48,7 +48,7 @@ pub(super) async fn launched(context: &Context, held: &mut Held, state: &State) 
         return Ok(Next::Pause(later(now, 2).min(wait)));
     }
     // Once per launch: DescribeInstanceTopology has the tightest budget of all calls.
-    let group = status.placement_group.clone().filter(|_| held.attempt().is_some_and(|attempt| attempt.group));
+    let group = held.group();
     let topology = match context.cloud.topology(group.as_deref(), &ids).await {
         Ok(topology) => topology,
         Err(error) => {
@@ -57,6 +57,10 @@ pub(super) async fn launched(context: &Context, held: &mut Held, state: &State) 
             BTreeMap::new()
         }
     };
+    status.message = Some(format!("all {} instances running; waiting for their nodes", ids.len()));
+    if let Some(next) = located::judge(context, held, state, &mut status, &ids, &topology).await? {
+        return Ok(next);
+    }
     for instance in &mut status.instances {
         if instance.state == "Launched" {
             "Running".clone_into(&mut instance.state);
@@ -67,7 +71,6 @@ pub(super) async fn launched(context: &Context, held: &mut Held, state: &State) 
     }
     "Joining".clone_into(&mut status.phase);
     status.deadline = Some(clocks(context, &status).deadline);
-    status.message = Some(format!("all {} instances running; waiting for their nodes", ids.len()));
     held.write(context, status).await?;
     Ok(Next::Now)
 }
@@ -260,7 +263,7 @@ pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -
     } else {
         None
     };
-    let late = late_labels(held, &status);
+    let late = late_labels(held);
     let (joiners, missing) = joiners(context, state, &mut status, (seen.as_deref(), &late), now);
     let ready = status.instances.iter().filter(|instance| instance.state == "Ready").count();
     status.ready_count = u32::try_from(ready).unwrap_or(u32::MAX);
@@ -348,10 +351,9 @@ fn carries(node: &Node, key: &str, value: &str) -> bool {
 }
 
 /// Labels that are known only after the launch, or that outlive it: a booking goes on with the batch that replaces one.
-fn late_labels(held: &Held, status: &NodeBatchStatus) -> BTreeMap<&'static str, String> {
+fn late_labels(held: &Held) -> BTreeMap<&'static str, String> {
     let mut labels = BTreeMap::new();
-    if let Some(group) = status.placement_group.clone().filter(|_| held.attempt().is_some_and(|attempt| attempt.group))
-    {
+    if let Some(group) = held.group() {
         labels.insert(keys::PLACEMENT_GROUP_ID, group);
     }
     if let Some(request) = &held.object.spec.provisioning_request_ref {

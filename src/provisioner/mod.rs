@@ -10,13 +10,16 @@ mod events;
 mod interruption;
 mod join;
 mod launch;
+mod located;
 mod losses;
 mod metrics;
 mod pool;
+mod ranking;
 mod repair;
 mod request;
 mod store;
 mod teardown;
+mod template;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -25,8 +28,11 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use kube::{Client, ResourceExt};
-use muster_core::cloud::{CapacityType, ClusterAccess, ErrorClass, IceMemory, Pool, PriceBook, classify};
-use muster_ec2::ClientOptions;
+use muster_core::cloud::{
+    Asked, CapacityType, ClusterAccess, ErrorClass, IceMemory, Pool, PriceBook, Refusals, Reservation, classify,
+};
+use muster_core::topology::Levels;
+use muster_ec2::{ClientOptions, SpotPrices};
 use tokio::sync::Notify;
 use tokio::sync::watch as channel;
 use tokio::task::JoinSet;
@@ -50,6 +56,8 @@ pub struct ProvisionerOptions {
     pub access: ClusterAccess,
     /// Prices that replace the built-in table.
     pub prices: PriceBook,
+    /// Topology levels: a launch that misses the level a gang requires is given back.
+    pub levels: Levels,
     /// First back-off after a round without capacity; doubles up to twenty times this.
     pub back_off: jiff::SignedDuration,
     /// The queue that EventBridge fills with notices about instances: how to connect, and its URL or name.
@@ -67,6 +75,12 @@ pub struct Context {
     wake: Arc<Notify>,
     events: Events,
     ice: Mutex<IceMemory>,
+    /// Quotas and other refusals.
+    refusals: Mutex<Refusals>,
+    /// Reservations by class, read at this time.
+    reservations: Mutex<BTreeMap<String, (Timestamp, Vec<Reservation>)>>,
+    /// What EC2 refused launches for, by class.
+    faults: Mutex<BTreeMap<String, class::Fault>>,
     catalogue: ArcSwap<Catalogue>,
     metrics: ProvisionerMetrics,
     /// Orphans that wait for a person.
@@ -118,6 +132,9 @@ impl Provisioner {
             pools,
             wake,
             ice: Mutex::default(),
+            refusals: Mutex::default(),
+            reservations: Mutex::default(),
+            faults: Mutex::default(),
             catalogue: ArcSwap::from_pointee(Catalogue::default()),
             metrics,
             held: Mutex::default(),
@@ -237,9 +254,10 @@ impl Context {
     async fn read_cloud(&self, refreshed: &mut Refreshed) {
         let context = self;
         let now = context.clock.now();
-        if refreshed.catalogue_due(now) {
+        if refreshed.catalogue_due(now) || refreshed.spot_types_changed(context, &context.cluster.load(), now) {
             refreshed.asked = Some(now);
-            match catalogue::read(&context.cloud, &context.options.prices).await {
+            context.read_spot_prices(refreshed, now).await;
+            match catalogue::read(&context.cloud, &context.options.prices, &refreshed.spot).await {
                 Ok(catalogue) => {
                     context.catalogue.store(Arc::new(catalogue));
                     refreshed.catalogue = Some(now);
@@ -259,19 +277,52 @@ impl Context {
     }
 }
 
+/// Spot prices are read anew after this, in the provisioner's time.
+const SPOT_PRICES: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
+
+impl Context {
+    /// Reads spot prices hourly, of what pools may buy on spot. Without a price nothing is bought there.
+    async fn read_spot_prices(&self, refreshed: &mut Refreshed, now: Timestamp) {
+        let types = pool::spot_types(self, &self.cluster.load());
+        let known = refreshed.spot_types == types;
+        if types.is_empty() || known && refreshed.spot_read.is_some_and(|at| now.duration_since(at) < SPOT_PRICES) {
+            return;
+        }
+        match self.cloud.spot_prices(&types, now).await {
+            Ok(prices) => {
+                refreshed.spot = prices;
+                refreshed.spot_types = types;
+                refreshed.spot_read = Some(now);
+            }
+            Err(error) => warn!(error = %error, "spot prices cannot be read; those read last are used"),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Refreshed {
     catalogue: Option<Timestamp>,
     asked: Option<Timestamp>,
     failed: Option<Timestamp>,
     classes: BTreeMap<String, (Option<i64>, Timestamp)>,
+    spot: SpotPrices,
+    spot_types: Vec<String>,
+    spot_read: Option<Timestamp>,
 }
 
 impl Refreshed {
     /// Whether anything is to be read.
     fn due(&self, context: &Context, state: &crate::cluster::State) -> bool {
         let now = context.clock.now();
-        self.catalogue_due(now) || class::due(state, &self.classes, now).next().is_some()
+        self.catalogue_due(now)
+            || self.spot_types_changed(context, state, now)
+            || class::due(context, state, &self.classes, now).next().is_some()
+    }
+
+    /// A pool that allows spot has come or changed since prices were read.
+    fn spot_types_changed(&self, context: &Context, state: &crate::cluster::State, now: Timestamp) -> bool {
+        let types = pool::spot_types(context, state);
+        !types.is_empty() && types != self.spot_types && self.asked.is_none_or(|at| now.duration_since(at) >= RETRY)
     }
 
     fn catalogue_due(&self, now: Timestamp) -> bool {
@@ -281,15 +332,22 @@ impl Refreshed {
 }
 
 impl Context {
-    /// What earlier attempts learned about missing capacity: the memory outlives a restart, since the attempts do.
+    /// What earlier attempts learned about missing capacity and quotas: the memory outlives a restart, since the
+    /// attempts do.
     fn remember_ice(&self, state: &crate::cluster::State) {
         let mut ice = self.ice.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut refusals = self.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         for attempt in state.batches.values().filter_map(|batch| batch.status.as_ref()).flat_map(|s| &s.attempts) {
-            let capacity =
-                attempt.code.as_deref().is_some_and(|code| classify(Some(code), None) == ErrorClass::Capacity);
-            if let (true, Some(ended), Some(market)) =
-                (capacity && attempt.outcome == "Lost", attempt.ended, CapacityType::parse(&attempt.capacity_type))
-            {
+            let (Some(code), Some(ended), Some(market)) =
+                (attempt.code.as_deref(), attempt.ended, CapacityType::parse(&attempt.capacity_type))
+            else {
+                continue;
+            };
+            if attempt.outcome != "Lost" {
+                continue;
+            }
+            let class = classify(Some(code), None);
+            if class == ErrorClass::Capacity {
                 let pool = Pool {
                     instance_type: attempt.instance_type.clone(),
                     zone: attempt.zone.clone(),
@@ -297,6 +355,15 @@ impl Context {
                     group: attempt.group,
                 };
                 ice.record(&pool, attempt.count, ended);
+            } else {
+                let asked = Asked {
+                    instance_type: &attempt.instance_type,
+                    zone: &attempt.zone,
+                    market,
+                    subnet: &attempt.subnet,
+                    count: attempt.count,
+                };
+                refusals.record(class, Some(code), &asked, ended);
             }
         }
         ice.lapse(self.clock.now());

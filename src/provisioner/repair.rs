@@ -218,7 +218,7 @@ pub(super) async fn replacing(context: &Context, held: &mut Held, state: &State)
         terminate_replaced(context, state, &status, now).await?;
     }
     let parameters: LaunchParameters = serde_json::from_str(attempt.parameters.as_deref().unwrap_or_default())?;
-    let answer = context.cloud.create_fleet(&parameters).await;
+    let answer = context.cloud.launch(&parameters).await;
     let first = !attempt.replayed;
     if let (Ok(answer), Some(last)) = (&answer, status.attempts.last_mut()) {
         last.fleet.clone_from(&answer.fleet_id);

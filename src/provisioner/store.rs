@@ -52,6 +52,12 @@ impl Held {
         self.object.status.as_ref()?.attempts.last().cloned()
     }
 
+    /// The placement group the instances are in: the batch's own, or the one its reservation was made in.
+    pub(super) fn group(&self) -> Option<String> {
+        let attempt = self.attempt().filter(|attempt| attempt.group)?;
+        attempt.reservation_group.or_else(|| self.object.status.as_ref()?.placement_group.clone())
+    }
+
     /// Takes a newer object from the watch.
     pub(super) fn refresh(&mut self, seen: &NodeBatch) {
         let version = |object: &NodeBatch| object.resource_version().and_then(|version| version.parse::<u64>().ok());

@@ -101,7 +101,7 @@ fn leaf_of(node: &str) -> &str {
 async fn slices_of_an_indexed_job_stay_inside_their_leaf() {
     let Some(options) = options().await else { return };
     let stack = stack(options, "ml").await;
-    // Three and three hosts: without slices of four the second leaf would get two of six, and slices would be torn.
+    // Leaves of three: six members fill two of them, which tears the second slice; slices need the third leaf.
     stack.create_nodes(leaves(&["a", "b", "c"], 3)).await.unwrap();
     let job = TestJob::new("train", 6)
         .gpus(8)

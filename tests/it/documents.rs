@@ -171,3 +171,18 @@ fn a_job_is_recognised_as_a_gang_without_anything_invalid() {
         assert!(shape.unsupported.is_empty(), "{place}: {:?}", shape.unsupported);
     }
 }
+
+#[test]
+fn every_convention_and_every_kind_it_reads_is_documented_and_may_be_read() {
+    let read = |path: &str| std::fs::read_to_string(muster::testbed::repository().join(path)).unwrap();
+    let (guide, rules) = (read("docs/conventions.md"), read("manifests/rbac.yaml"));
+    for name in conventions::NAMES {
+        assert!(guide.contains(&format!("| `{name}` |")), "docs/conventions.md lacks {name}");
+    }
+    for kind in Kind::ALL {
+        let served = kind.served();
+        assert!(guide.contains(served.kind), "docs/conventions.md lacks {}", served.kind);
+        assert!(guide.contains(&format!("`{}`", served.group)), "docs/conventions.md lacks {}", served.group);
+        assert!(rules.contains(served.group) && rules.contains(served.plural), "rbac.yaml lacks {}", served.plural);
+    }
+}

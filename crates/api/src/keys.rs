@@ -66,6 +66,8 @@ pub const BOOKING: &str = "muster.dev/booking";
 pub const CAPACITY_TYPE: &str = "muster.dev/capacity-type";
 /// Node label: placement group id or name.
 pub const PLACEMENT_GROUP_ID: &str = "muster.dev/placement-group-id";
+/// Node label: capacity reservation.
+pub const CAPACITY_RESERVATION_ID: &str = "muster.dev/capacity-reservation-id";
 /// Requirement and node label: instance family, `p5`.
 pub const INSTANCE_FAMILY: &str = "muster.dev/instance-family";
 /// Requirement and node label: instance size, `48xlarge`.

@@ -78,7 +78,7 @@ impl World {
             InterruptionKind::Spot => ("Server.SpotInstanceTermination", true),
             InterruptionKind::Rebalance => ("", false),
             InterruptionKind::ScheduledChange => ("Server.ScheduledStop", true),
-            InterruptionKind::ReservationReclaim => ("Server.CapacityReservationInterruption", true),
+            InterruptionKind::ReservationReclaim => (RECLAIMED, true),
         };
         if what.kind == InterruptionKind::ScheduledChange {
             for id in &ids {
@@ -233,6 +233,15 @@ impl World {
         }
     }
 
+    /// Takes the host of an instance out of its reservation: its owner has it again.
+    fn reclaim(&mut self, id: &str) {
+        let Some(instance) = self.instances.get(id) else { return };
+        let reservation = instance.capacity_reservation.as_ref().and_then(|id| self.reservations.get_mut(id));
+        if let Some(reservation) = reservation {
+            reservation.slots.retain(|slot| slot.host != instance.host);
+        }
+    }
+
     /// Does one thing of the agenda.
     pub(crate) fn carry_out(&mut self, due: Due, at: Timestamp) {
         match due {
@@ -241,6 +250,9 @@ impl World {
                 self.interrupt(&what, at);
             }
             Due::Terminate { instance, reason } => {
+                if reason == RECLAIMED {
+                    self.reclaim(&instance);
+                }
                 self.terminate(&instance, (reason, reason), jiff::SignedDuration::ZERO, at);
             }
             Due::BlockWarning(id) => self.warn_of_block(&id, at),
@@ -259,6 +271,9 @@ impl World {
         }
     }
 }
+
+/// The `stateReason` of an instance whose host its owner wants back.
+const RECLAIMED: &str = "Server.CapacityReservationInterruption";
 
 fn operation(kind: InterruptionKind) -> &'static str {
     match kind {

@@ -117,6 +117,9 @@ pub struct SecurityGroup {
     /// Tags.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
+    /// It has no rule for all traffic from and to itself, without which EFA does not work.
+    #[serde(default)]
+    pub no_self_reference: bool,
 }
 
 /// A machine image.
@@ -312,6 +315,7 @@ impl Default for Scenario {
                 id: "sg-00000000000000001".to_owned(),
                 name: "muster-demo-nodes".to_owned(),
                 tags: BTreeMap::new(),
+                no_self_reference: false,
             }],
             images: vec![],
             pools: vec![],

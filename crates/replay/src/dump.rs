@@ -86,6 +86,8 @@ pub struct Dump {
     pub requests: Vec<ProvisioningRequest>,
     /// The head of a recording, if the dump is one.
     pub record: Option<Record>,
+    /// Those of them that have ended: plural, namespace, name.
+    pub finished: BTreeSet<(String, String, String)>,
     /// What plays no part, and why.
     pub ignored: Vec<Ignored>,
     /// The newest moment anything in the dump happened at.

@@ -1,6 +1,7 @@
 //! The gangs of a dump: live members, members their controller has not created yet, and places that need nobody.
 
 mod jobs;
+mod owners;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,8 @@ use muster_core::gang::{Invalid, Membership, Pod as CorePod, RankClaim, Recognis
 use muster_core::names::{ObjectKey, PodUid};
 
 use crate::dump::Dump;
+
+pub(crate) use owners::has_ended;
 
 /// A pod that exists, or one that its controller will create.
 #[derive(Clone, Debug)]
@@ -99,7 +102,10 @@ impl Objects for Owners {
 pub(crate) fn find(dump: &Dump, scheduler_names: &[String]) -> Members {
     let mut finder =
         Finder { scheduler_names, priorities: &dump.priorities, owners: Owners::default(), gangs: BTreeMap::new() };
-    let jobs = known_jobs(dump, scheduler_names);
+    let mut jobs = known_jobs(dump, scheduler_names);
+    for job in owners::jobs(dump) {
+        jobs.insert(job.metadata.uid.clone().unwrap_or_default(), job);
+    }
     for object in dump.objects.iter().cloned().chain(jobs.values().filter_map(object_of)) {
         finder.owners.insert(object);
     }
@@ -117,6 +123,7 @@ pub(crate) fn find(dump: &Dump, scheduler_names: &[String]) -> Members {
     for job in jobs.values() {
         finder.add_uncreated(job, &found.all);
     }
+    finder.add_unmade(dump);
     for gang in dump.gangs.iter().filter(|gang| gang.metadata.deletion_timestamp.is_none()) {
         let key = ObjectKey::new(
             gang.metadata.namespace.as_deref().unwrap_or_default(),

@@ -40,7 +40,7 @@ pub const KINDS: [Kind; 11] = [
     kind(keys::GROUP, &["v1alpha1"], "EC2NodeClass", "ec2nodeclasses", false),
     kind(keys::GROUP, &["v1alpha1"], "NodeBatch", "nodebatches", false),
     kind(keys::GROUP, &["v1alpha1"], "Gang", "gangs", true),
-    kind("autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests", true),
+    kind("autoscaling.x-k8s.io", &["v1"], "ProvisioningRequest", "provisioningrequests", true),
 ];
 
 /// The kind with this group and name.

@@ -168,6 +168,9 @@ pub struct NodeBatchStatus {
     /// Network nodes the instances hang on, per layer from the top; known once all of them ran.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub located: Vec<u32>,
+    /// Launches that missed the level the gang requires.
+    #[serde(default)]
+    pub misses: u32,
     /// Why nothing more is tried until pool, class or wish change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<BatchHold>,

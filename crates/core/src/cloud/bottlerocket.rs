@@ -7,7 +7,7 @@ use super::kubelet::Setting;
 
 /// Settings of a Bottlerocket node: the class's own, with ours laid over them, so that a node joins this cluster
 /// whatever the class says. Errors: [`UserDataError`]. Source: Bottlerocket's settings reference.
-pub fn user_data_bottlerocket(bootstrap: &Bootstrap) -> Result<String, UserDataError> {
+pub(super) fn user_data_bottlerocket(bootstrap: &Bootstrap) -> Result<String, UserDataError> {
     let mut document: Table = if bootstrap.user_data.trim().is_empty() {
         Table::new()
     } else if bootstrap.user_data.starts_with("#!") {

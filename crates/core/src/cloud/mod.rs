@@ -6,6 +6,7 @@
 //! user guide unless the text says otherwise.
 
 mod backoff;
+mod blame;
 mod bootstrap;
 mod bottlerocket;
 mod collect;
@@ -30,6 +31,7 @@ mod tags;
 mod template;
 
 pub use backoff::pause;
+pub use blame::Blame;
 pub use bootstrap::{Bootstrap, ClusterAccess, USER_DATA_LIMIT, UserDataError, user_data, user_data_al2023};
 pub use collect::{Account, Collection, Findings, KnownBatch, KnownInstance, KnownNode, collect, next_round};
 pub use error::{CallError, ErrorClass, Next, classify};

@@ -13,11 +13,11 @@ use super::seen::Offering;
 /// How long a quota blocks: raising one takes a person, and asking costs calls.
 pub const QUOTA_SECONDS: i64 = 15 * 60;
 /// How long a type that a zone does not sell is left alone.
-pub const NOT_OFFERED_SECONDS: i64 = 24 * 3600;
+const NOT_OFFERED_SECONDS: i64 = 24 * 3600;
 /// How long a full subnet is left alone; the next reading of its free addresses comes sooner.
-pub const SUBNET_SECONDS: i64 = 5 * 60;
+const SUBNET_SECONDS: i64 = 5 * 60;
 /// How long no placement group, or no fleet, is asked for after the Region had too many.
-pub const REGION_LIMIT_SECONDS: i64 = 15 * 60;
+const REGION_LIMIT_SECONDS: i64 = 15 * 60;
 
 /// A quota of the account in the Region. No zone has one of its own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

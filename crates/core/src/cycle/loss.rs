@@ -54,7 +54,8 @@ impl Working<'_> {
             }
             return None;
         }
-        let message = format!("{left} of {} members left", gang.minimum);
+        let message =
+            self.below_minimum(gang, members).unwrap_or_else(|| format!("{left} of {} members left", gang.minimum));
         if gang.phase != Some(Phase::Degraded) {
             next.phase = Some(Phase::Degraded);
             next.waiting = Some(waiting::waiting("MemberLost", message.clone(), None));

@@ -74,8 +74,7 @@ pub(super) fn sizes(recognised: &Recognised, pods: &[&Arc<Pod>]) -> Option<Sizes
         return None;
     }
     let open = roles.iter().rposition(|role| role.count.is_none());
-    let counts = roles.iter().enumerate();
-    let mut counts: Vec<u32> = counts.map(|(_, role)| role.count.unwrap_or_else(|| there(role))).collect();
+    let mut counts: Vec<u32> = roles.iter().map(|role| role.count.unwrap_or_else(|| there(role))).collect();
     if let (Some(open), Some(size)) = (open, size) {
         let others: u32 = counts.iter().enumerate().filter(|(index, _)| *index != open).map(|(_, count)| *count).sum();
         counts[open] = size.saturating_sub(others);

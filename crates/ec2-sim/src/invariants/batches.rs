@@ -63,11 +63,15 @@ struct Member {
 }
 
 impl Batches {
-    /// Takes a list of NodeBatches, or a Kubernetes `List`; what was shown before stays as history.
+    /// Takes a list of NodeBatches, or a Kubernetes `List`; what was shown before stays as history. `null` forgets all.
     ///
     /// # Errors
     /// What serde says of an object that is no NodeBatch.
     pub(crate) fn show(&mut self, json: serde_json::Value, now: Timestamp) -> Result<usize, serde_json::Error> {
+        if json.is_null() {
+            self.0.clear();
+            return Ok(0);
+        }
         let items = match json {
             serde_json::Value::Object(mut list) => list.remove("items").unwrap_or_default(),
             other => other,

@@ -242,7 +242,7 @@ fn shrinks(world: &World, ours: &[&Instance]) -> Vec<String> {
                 continue;
             }
             let left = of().filter(|i| i.state(entry.at).is_live()).count();
-            if count(left) < batch.count() {
+            if left > 0 && count(left) < batch.count() {
                 broken.push(format!("entry {} left batch {uid} {left} of {}", entry.number, batch.count()));
             }
         }

@@ -31,7 +31,7 @@ impl Sim {
     }
 
     /// The bodies of up to ten messages.
-    async fn events(&self) -> Vec<Value> {
+    pub(crate) async fn events(&self) -> Vec<Value> {
         let body = |m: &Value| serde_json::from_str(m["Body"].as_str().expect("a body")).expect("an event");
         self.receive().await.iter().map(body).collect()
     }
@@ -166,6 +166,21 @@ async fn events_get_lost_repeated_and_late() {
     sim.simulator.add_fault(Fault::of(FaultKind::EventLost));
     tell(1);
     assert!(sim.events().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_long_poll_is_answered_when_a_message_comes() {
+    let mut scenario = small();
+    // Twenty virtual seconds are more than a real minute, so that only the message can end the poll.
+    scenario.clock = muster_ec2_sim::clock::ClockSettings { factor: 0.25, ..Default::default() };
+    scenario.delays.boot_seconds = 0.0;
+    let sim = Sim::new(scenario);
+    let template = sim.template().await;
+    let ids = fleet_ids(&sim.ok("CreateFleet", &Fleet::of(&template, "2", "t1").parameters()).await);
+    let poll = sim.sqs("ReceiveMessage", json!({"QueueUrl": QUEUE, "WaitTimeSeconds": 20}));
+    let send = async { sim.simulator.interrupt(&interruption(InterruptionKind::Rebalance, &ids[..1])) };
+    let ((_, body), _) = futures::join!(poll, send);
+    assert_eq!(body["Messages"].as_array().map(Vec::len), Some(1));
 }
 
 #[tokio::test]

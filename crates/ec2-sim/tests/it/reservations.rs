@@ -1,9 +1,9 @@
 //! Capacity reservations and blocks: who may launch into them, and what becomes of their hosts.
 
 use muster_ec2_sim::scenario::{GroupSpec, Matching, ReservationKind, ReservationSpec, SpineSpec, Strategy};
-use muster_ec2_sim::{Market, Scenario};
+use muster_ec2_sim::{Interruption, InterruptionKind, Market, Scenario};
 
-use crate::support::{P5, SSM, SUBNET_A, SUBNET_B, Sim, small, text, texts};
+use crate::support::{Fleet, P5, SSM, SUBNET_A, SUBNET_B, Sim, fleet_ids, small, text, texts};
 
 fn reservation(id: &str) -> ReservationSpec {
     ReservationSpec {
@@ -219,6 +219,72 @@ async fn a_reservation_is_made_of_free_hosts_and_gives_them_back() {
     // Two of its hosts run on; all the others are the pool's again.
     sim.ok("RunInstances", &run("6", "r2", &[])).await;
     assert_eq!(sim.refused("RunInstances", &run("1", "r3", &[])).await.1, "InsufficientInstanceCapacity");
+}
+
+/// CreateFleet of exactly two p5.
+fn fleet<'a>(template: &'a str, token: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    let mut parameters = Fleet::of(template, "2", token).parameters();
+    parameters.retain(|(key, _)| !more.iter().any(|(changed, _)| changed == key));
+    parameters.extend(more);
+    parameters
+}
+
+#[tokio::test]
+async fn a_fleet_that_asks_for_reservations_first_fails_where_they_lie_outside_its_group() {
+    let sim = Sim::new(with(ReservationSpec { matching: Matching::Open, ..reservation("cr-1") }));
+    let template = sim.template().await;
+    sim.group("g").await;
+    let first = ("OnDemandOptions.CapacityReservationOptions.UsageStrategy", "use-capacity-reservations-first");
+    let group = ("LaunchTemplateConfigs.1.Overrides.1.Placement.GroupName", "g");
+    let body = sim.ok("CreateFleet", &fleet(&template, "t1", &[first, group])).await;
+    assert_eq!(text(&body, "errorCode"), "InsufficientInstanceCapacity");
+    // Without the option the group's launch is one of the pool, and without the group the reservation serves it.
+    let body = sim.ok("CreateFleet", &fleet(&template, "t2", &[group])).await;
+    assert_eq!(fleet_ids(&body).len(), 2);
+    assert_eq!(available(&sim, "cr-1").await, "4");
+    sim.ok("CreateFleet", &fleet(&template, "t3", &[first])).await;
+    assert_eq!(available(&sim, "cr-1").await, "2");
+}
+
+#[tokio::test]
+async fn a_fleet_of_reserved_capacity_knows_no_minimum() {
+    let sim = Sim::new(with(ReservationSpec { spines: vec![SpineSpec { leaves: vec![1] }], ..reservation("cr-1") }));
+    let template = sim.template().await;
+    let reserved = [
+        ("TargetCapacitySpecification.DefaultTargetCapacityType", "reserved-capacity"),
+        ("ReservedCapacityOptions.ReservationType.1", "on-demand-capacity-reservation"),
+        ("ReservedCapacityOptions.CapacityReservationTarget.CapacityReservationId.1", "cr-1"),
+    ];
+    let body = sim.ok("CreateFleet", &fleet(&template, "t1", &reserved)).await;
+    assert_eq!(fleet_ids(&body).len(), 1);
+    assert_eq!(text(&body, "errorCode"), "ReservationCapacityExceeded");
+}
+
+#[tokio::test]
+async fn an_interruptible_reservation_is_reclaimed_with_a_warning_of_its_own_spelling() {
+    let kind = ReservationKind::Interruptible;
+    let sim = Sim::new(with(ReservationSpec { kind, ..reservation("cr-1") }));
+    let market = ("InstanceMarketOptions.MarketType", "interruptible-capacity-reservation");
+    assert_eq!(sim.refused("RunInstances", &run("2", "t0", &[(TARGET, "cr-1")])).await.0, 400);
+    let body = sim.ok("RunInstances", &run("2", "t1", &[(TARGET, "cr-1"), market])).await;
+    assert_eq!(text(&body, "instanceLifecycle"), "interruptible-capacity-reservation");
+    sim.advance(60);
+    let id = text(&body, "instanceId").to_owned();
+    sim.simulator.interrupt(&Interruption {
+        kind: InterruptionKind::ReservationReclaim,
+        instance_ids: vec![id.clone()],
+        ..Interruption::default()
+    });
+    let event = &sim.events().await[0];
+    assert_eq!(event["detail-type"], "EC2 Capacity Reservation Instance Interruption Warning");
+    assert_eq!(event["detail"]["azId"], "use1-az6");
+    assert_eq!(event["detail"]["instance-lifecycle"], "interruptible-capacity-reservation");
+    sim.advance(120);
+    let ended = sim.simulator.instances().into_iter().find(|i| i.instance_id == id);
+    assert!(ended.is_some_and(|i| i.state == "shutting-down"));
+    sim.advance(60);
+    let body = sim.ok("DescribeCapacityReservations", &[]).await;
+    assert_eq!((text(&body, "totalInstanceCount"), text(&body, "availableInstanceCount")), ("3", "2"));
 }
 
 #[tokio::test]

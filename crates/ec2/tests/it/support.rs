@@ -26,9 +26,10 @@ pub(crate) struct World {
 impl World {
     /// Two spines of two leaves of two p5 in one zone, on a clock that stands still.
     pub(crate) async fn start() -> Self {
-        let mut scenario = Scenario::default().with_pool(P5, ZONE, Market::OnDemand, 2, 2, 2);
-        scenario.clock.manual = true;
-        scenario.seed = 7;
+        Self::of(scenario()).await
+    }
+
+    pub(crate) async fn of(scenario: Scenario) -> Self {
         let simulator = Simulator::new(scenario).expect("the scenario is playable");
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
         let endpoint = format!("http://{}", listener.local_addr().expect("a bound socket has an address"));
@@ -49,6 +50,11 @@ impl World {
 
     /// A template with the EFA layout of p5 and a resolved image.
     pub(crate) async fn template(&self, tags: &BatchTags) -> LaunchTemplate {
+        self.template_in(tags, None).await
+    }
+
+    /// As [`World::template`], with the subnet in the interfaces.
+    pub(crate) async fn template_in(&self, tags: &BatchTags, subnet_id: Option<String>) -> LaunchTemplate {
         let types = self.client.describe_instance_types(&[P5.to_owned()]).await.expect("the simulator answers");
         let of_template = tags.of(ResourceKind::LaunchTemplate);
         let source = ImageSource::SsmParameter(SSM.to_owned());
@@ -56,7 +62,7 @@ impl World {
         let spec = TemplateSpec {
             image_id,
             instance_profile: "nodes".to_owned(),
-            subnet_id: None,
+            subnet_id,
             public_address: None,
             metadata: MetadataOptions::default(),
             network_interfaces: efa_layout(&types[0], Efa::Auto, Purpose::Gang, &[GROUP.to_owned()]),
@@ -95,6 +101,14 @@ impl World {
         }
         .with_token(1)
     }
+}
+
+/// Two spines of two leaves of two p5 in one zone, on a clock that stands still.
+pub(crate) fn scenario() -> Scenario {
+    let mut scenario = Scenario::default().with_pool(P5, ZONE, Market::OnDemand, 2, 2, 2);
+    scenario.clock.manual = true;
+    scenario.seed = 7;
+    scenario
 }
 
 pub(crate) async fn client(endpoint: &str, launch_timeout: Duration) -> Client {

@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Dump, MAX_NODES, MAX_OBJECTS, ReadError};
-use crate::kinds;
 use crate::record::{self, Record};
+use crate::{gangs, kinds};
 
 impl Dump {
     pub(super) fn keep(
@@ -63,8 +63,15 @@ impl Dump {
             return Err(ReadError::TooLarge { what: "objects", limit: MAX_OBJECTS });
         }
         if read.is_some() {
+            let ended = gangs::has_ended(&object);
             match Object::read(&object) {
-                Some(object) => self.objects.push(object),
+                Some(object) => {
+                    if ended {
+                        let namespace = object.metadata.namespace.clone().unwrap_or_default();
+                        self.finished.insert((object.kind.served().plural.to_owned(), namespace, name));
+                    }
+                    self.objects.push(object);
+                }
                 None => self.ignore(kind, name, "metadata: cannot be read".to_owned()),
             }
         } else if let Err(why) = self.typed(&kind, object) {

@@ -52,8 +52,7 @@ fn the_judge_finds_no_fault_with_the_golden_dumps() {
     for name in names() {
         let objects = items(&dump(&name));
         // A judge knows what pods say; pods that do not exist yet are others' business.
-        let foreign = ["Job", "ProvisioningRequest", "Gang", "NodePool"];
-        if objects.iter().any(|object| foreign.contains(&object["kind"].as_str().unwrap_or_default())) {
+        if objects.iter().any(|object| object["kind"] != "Node" && object["kind"] != "Pod") {
             continue;
         }
         if name == "bad" || name == "documents" || name == "usage" {

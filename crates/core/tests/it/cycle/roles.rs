@@ -78,7 +78,7 @@ fn a_leader_that_is_lost_leaves_its_gang_below_its_minimum() {
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Bound);
     sim.pods.remove("train-leader-0");
-    sim.settle();
+    sim.step();
     assert_eq!(sim.phase("train"), Phase::Degraded);
     assert!(sim.state("train").waiting.as_ref().unwrap().message.contains("role leader"));
 }
