@@ -366,16 +366,6 @@ pub enum Change {
         /// The minimum.
         members: u32,
     },
-    /// Room that other gangs give back: it is promised to them.
-    Promised {
-        /// The gangs.
-        gangs: Vec<ObjectKey>,
-    },
-    /// Room of pods that are being deleted and still hold it.
-    Terminated {
-        /// How many of them.
-        pods: u32,
-    },
 }
 
 /// Room that is missing somewhere.

@@ -130,7 +130,6 @@ fn text(change: &Change, shortfall: &Shortfall, problem: &Problem) -> Option<Str
         Change::Tolerate { taints } if taints.len() < 2 => return None,
         Change::Tolerate { .. } => change.to_string(),
         Change::Fewer { members } => format!("lower the minimum to {members}"),
-        Change::Promised { .. } | Change::Terminated { .. } => change.to_string(),
     })
 }
 

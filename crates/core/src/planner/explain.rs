@@ -143,9 +143,6 @@ fn one_change(change: &Change, out: &mut Plain<'_, '_>) -> fmt::Result {
             nodes: count,
         } => write!(out, "{} without: {reason}", nodes(*count)),
         Change::Fewer { members } => write!(out, "a minimum of {members}"),
-        Change::Promised { gangs } => write!(out, "the room that is promised to {}", listed(gangs)),
-        Change::Terminated { pods: 1 } => out.write_str("the room of 1 pod that is being deleted"),
-        Change::Terminated { pods } => write!(out, "the room of {pods} pods that are being deleted"),
     }
 }
 

@@ -107,7 +107,6 @@ pub(super) fn check(problem: &Problem, policy: &Policy, changes: &[Change]) -> V
                 changed.gang.roles[0].min = *members;
                 "change: fewer"
             }
-            Change::Promised { .. } | Change::Terminated { .. } => panic!("no change of the planner's"),
             Change::Room { rooms } => {
                 for (index, room) in rooms.iter().enumerate() {
                     assert!(room.members > 0, "{rooms:?}");

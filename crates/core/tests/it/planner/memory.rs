@@ -44,7 +44,7 @@ fn what_is_remembered_is_never_stale() {
             }
         }
     }
-    assert!(placed > 2_000 && refused > 500 && moved > 100, "{placed} placed, {refused} refused, {moved} moved");
+    assert!(placed > 1_500 && refused > 500 && moved > 100, "{placed} placed, {refused} refused, {moved} moved");
 }
 
 #[test]
