@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-compat lint bench bench-extender bench-load crds
+.PHONY: help demo test test-compat soak test-boto3 lint bench bench-extender bench-load crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -22,7 +22,7 @@ set -o pipefail; hack/control-plane/build.sh 2>&1 >/dev/null | while IFS= read -
 endef
 
 help: ## Say what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## Start a whole cluster on this machine and watch a gang get its nodes; DEMO_ARGS are passed on
 	@$(call control-plane,make demo: not possible without the real Kubernetes control plane: )
@@ -38,6 +38,15 @@ test: ## Run every test, the end-to-end suite on a real control plane included
 	echo "cargo test --workspace"; \
 	cargo test --workspace
 
+test-boto3: ## Run boto3 against the EC2 simulator and hold every request and answer against botocore's models
+	@hack/boto3-roundtrip.py; case $$? in 0) ;; 3) exit 0 ;; *) exit 1 ;; esac; \
+	journals=$$(mktemp -d) && trap 'rm -r "$$journals"' EXIT && \
+	EC2_SIM_JOURNAL_DIR=$$journals cargo test --quiet --package muster-ec2-sim >/dev/null && hack/botocore-check.py "$$journals"/*
+
+soak: ## Crash at every step in every weather, a thousand gangs with seeded faults, a drought: within an hour
+	@$(call control-plane,make soak: not possible without the real Kubernetes control plane: )
+	MUSTER_SOAK=1 cargo test --workspace --test e2e -- chaos:: --nocapture --test-threads=1
+
 bench-load: ## Time 1,000 pods on 1,000 nodes from creation to node: stock kube-scheduler and Muster; NODES, PODS
 	cargo bench --quiet --profile dev --workspace --bench load
 
@@ -52,11 +61,21 @@ lint: ## Check formatting and lints, warnings denied
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-bench: ## Time the planner on two large clusters beside two baselines; BENCH_ARGS=--json for JSON
-	cargo run --quiet --package muster-core --example planner -- $(BENCH_ARGS)
+bench: ## Hold the planner against its yardsticks; BENCH_ARGS="--json FILE" for JSON, "--runs N" for more runs
+	cargo run --quiet --profile quick-release --package muster-core --example planner -- $(BENCH_ARGS)
 
 bench-extender: ## Time filter and prioritize at 5,000 nodes beside reading and writing the same bodies
 	cargo bench --quiet --profile dev --workspace --bench extender
 
 crds: ## Write manifests/crds from the types in crates/api
 	cargo run --quiet --bin muster -- crds --out manifests/crds
+
+# Needs the nightly compiler and cargo-fuzz (`cargo install cargo-fuzz`). What is found lands in fuzz/artifacts; put the
+# input among the seeds of its target, and the ordinary tests keep it.
+FUZZ_TARGETS := dump quantity extender labels config
+FUZZ_SECONDS ?= 600
+
+fuzz: ## Fuzz the readers of what strangers write, FUZZ_SECONDS each
+	for target in $(FUZZ_TARGETS); do \
+	mkdir -p fuzz/corpus/$$target && cargo +nightly fuzz run -s none $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
+	-max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=4096 || exit 1; done

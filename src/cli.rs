@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{check_config, crds, demo, ec2_sim, plan, serve, uninstall};
+use crate::commands::{check_config, crds, demo, ec2_sim, explain, gc, plan, record, serve, uninstall};
 
 /// Whole gangs or nothing, side by side: an extender for a stock kube-scheduler and a provisioner of EC2 nodes.
 #[derive(Debug, Parser)]
@@ -25,8 +25,16 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Write the custom resource definitions.
     Crds(crds::CrdsArgs),
+    /// Show what the orphan sweep holds back, and release it.
+    Gc(gc::GcArgs),
     /// Print what the planner would do with a dump of a cluster.
     Plan(plan::PlanArgs),
+    /// Say why a gang or a pod waits and where it goes, or who holds a node; live or from a dump.
+    Explain(explain::ExplainArgs),
+    /// Write everything the planner reads of a cluster into one file, which `plan` and `explain` read again.
+    Record(record::RecordArgs),
+    /// Plan recorded decisions of a server again and compare.
+    Replay(record::ReplayArgs),
     /// Check a KubeSchedulerConfiguration against the traps that would break up gangs.
     #[command(name = "check-config")]
     CheckConfig(check_config::CheckConfigArgs),
@@ -35,7 +43,8 @@ enum Command {
 }
 
 impl Cli {
-    /// Runs the command. 0 = done, 1 = failed, 2 = unusable arguments or configuration; `plan` adds 3 = not all placed.
+    /// Runs the command. 0 = done, 1 = failed, 2 = unusable arguments or configuration; `plan` and `replay` add 3 = not all
+    /// placed, or not the same again.
     #[must_use]
     pub fn run(self) -> ExitCode {
         let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -48,7 +57,11 @@ impl Cli {
                 Command::Ec2Sim(args) => Box::pin(ec2_sim::run(args)).await,
                 Command::Demo(args) => Box::pin(demo::run(args)).await,
                 Command::Crds(args) => crds::run(&args),
+                Command::Gc(args) => gc::run(&args).await,
                 Command::Plan(args) => plan::run(&args),
+                Command::Explain(args) => Box::pin(explain::run(args)).await,
+                Command::Record(args) => Box::pin(record::record(args)).await,
+                Command::Replay(args) => record::replay(&args),
                 Command::CheckConfig(args) => check_config::run(&args),
                 Command::Uninstall(args) => Box::pin(uninstall::run(args)).await,
             }

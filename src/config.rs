@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use jiff::SignedDuration;
-use muster_core::cloud::{CapacityType, ClusterAccess, PriceBook};
+use muster_core::cloud::{CapacityType, Change, ClusterAccess, Override, PriceBook, micro_dollars};
 use muster_core::topology::{Level, Levels};
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::cloud::{CallClass, Limit, LimitSettings};
 use crate::server::TlsFiles;
 
 /// What can be wrong with a configuration.
@@ -64,8 +66,10 @@ struct Raw {
     ec2: RawEc2,
     provisioner: RawProvisioner,
     prices: BTreeMap<String, RawPrice>,
+    price_overrides: Vec<RawPriceOverride>,
     clock: RawClock,
     log: RawLog,
+    debug: RawDebug,
 }
 
 impl Default for Raw {
@@ -91,8 +95,10 @@ impl Default for Raw {
             ec2: RawEc2::default(),
             provisioner: RawProvisioner::default(),
             prices: BTreeMap::new(),
+            price_overrides: Vec::new(),
             clock: RawClock::default(),
             log: RawLog::default(),
+            debug: RawDebug::default(),
         }
     }
 }
@@ -244,6 +250,8 @@ struct RawEc2 {
     region: Option<String>,
     endpoint_url: Option<String>,
     launch_timeout: Option<String>,
+    rate_limits: BTreeMap<String, RawLimit>,
+    interruption_queue: Option<String>,
     disabled: bool,
 }
 
@@ -257,6 +265,23 @@ impl Default for RawProvisioner {
     fn default() -> Self {
         Self { back_off: "30s".to_owned() }
     }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawLimit {
+    burst: NonZeroU32,
+    per_second: NonZeroU32,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawPriceOverride {
+    instance_type: Option<String>,
+    zone: Option<String>,
+    capacity_type: Option<String>,
+    usd_per_hour: Option<String>,
+    percent: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -303,6 +328,19 @@ pub struct LogConfig {
     pub filter: String,
     /// Form.
     pub format: LogFormat,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct RawDebug {
+    enabled: bool,
+    decisions: u32,
+}
+
+impl Default for RawDebug {
+    fn default() -> Self {
+        Self { enabled: false, decisions: 64 }
+    }
 }
 
 /// A validated configuration.
@@ -356,6 +394,8 @@ pub struct Config {
     pub clock: crate::clock::Clock,
     /// Logging.
     pub log: LogConfig,
+    /// Decisions kept for `/debug/record`; `None`: the endpoint does not exist.
+    pub decisions: Option<usize>,
 }
 
 /// Lease.
@@ -380,6 +420,10 @@ pub struct Ec2 {
     pub endpoint_url: Option<String>,
     /// Longest wait for a launch's answer.
     pub launch_timeout: Option<SignedDuration>,
+    /// Rate limits of our own calls.
+    pub limits: LimitSettings,
+    /// URL or name of the queue that EventBridge fills with notices about instances.
+    pub interruption_queue: Option<String>,
     /// Nothing is ever bought.
     pub disabled: bool,
 }
@@ -443,7 +487,15 @@ impl Config {
             let key = format!("prices.{instance_type}.usdPerHour");
             let micros = micro_dollars(&price.usd_per_hour)
                 .ok_or_else(|| value(key, format!("\"{}\" is not an amount such as \"55.04\"", price.usd_per_hour)))?;
-            prices.set(&instance_type, None, CapacityType::OnDemand, micros);
+            prices.change(Override {
+                instance_type: Some(instance_type),
+                zone: None,
+                market: Some(CapacityType::OnDemand),
+                change: Change::Absolute(micros),
+            });
+        }
+        for (index, raw) in raw.price_overrides.into_iter().enumerate() {
+            prices.change(price_override(index, raw)?);
         }
         Ok(Self {
             scheduler_names: raw.scheduler_names,
@@ -484,7 +536,9 @@ impl Config {
             ec2: Ec2 {
                 region: raw.ec2.region,
                 endpoint_url: raw.ec2.endpoint_url,
+                limits: limits(&raw.ec2.rate_limits)?,
                 launch_timeout: raw.ec2.launch_timeout.map(|text| duration("ec2.launchTimeout", &text)).transpose()?,
+                interruption_queue: raw.ec2.interruption_queue.filter(|queue| !queue.is_empty()),
                 disabled: raw.ec2.disabled,
             },
             back_off: duration("provisioner.backOff", &raw.provisioner.back_off)?,
@@ -499,6 +553,7 @@ impl Config {
                 }
             },
             log: LogConfig { filter: raw.log.filter, format: raw.log.format },
+            decisions: raw.debug.enabled.then(|| count("debug.decisions", raw.debug.decisions)).transpose()?,
         })
     }
 }
@@ -530,13 +585,43 @@ fn count(key: &str, number: u32) -> Result<usize, ConfigError> {
         .ok_or_else(|| value(key, "0 would stop everything; use 1 or more"))
 }
 
-fn micro_dollars(text: &str) -> Option<u64> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    if fraction.len() > 6 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
+fn limits(raw: &BTreeMap<String, RawLimit>) -> Result<LimitSettings, ConfigError> {
+    let mut limits = LimitSettings::default();
+    for (name, limit) in raw {
+        let class = CallClass::ALL.into_iter().find(|class| class.as_str() == name).ok_or_else(|| {
+            let known: Vec<&str> = CallClass::ALL.into_iter().map(CallClass::as_str).collect();
+            value(format!("ec2.rateLimits.{name}"), format!("is no class of calls; use one of {}", known.join(", ")))
+        })?;
+        limits.set(class, Limit { burst: limit.burst, per_second: limit.per_second });
     }
-    let fraction: u64 = if fraction.is_empty() { 0 } else { format!("{fraction:0<6}").parse().ok()? };
-    whole.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(fraction)
+    Ok(limits)
+}
+
+fn price_override(index: usize, raw: RawPriceOverride) -> Result<Override, ConfigError> {
+    let key = |field: &str| format!("priceOverrides[{index}]{field}");
+    let RawPriceOverride { instance_type, zone, capacity_type, usd_per_hour, percent } = raw;
+    let market = capacity_type
+        .map(|text| {
+            CapacityType::parse(&text)
+                .ok_or_else(|| value(key(".capacityType"), format!("\"{text}\" is not reserved, on-demand or spot")))
+        })
+        .transpose()?;
+    let change = match (usd_per_hour, percent) {
+        (Some(text), None) => Change::Absolute(
+            micro_dollars(&text)
+                .ok_or_else(|| value(key(".usdPerHour"), format!("\"{text}\" is not an amount such as \"55.04\"")))?,
+        ),
+        // Hundredths of a percent: the places behind the second are cut.
+        (None, Some(text)) => Change::Share(
+            micro_dollars(&text)
+                .and_then(|micros| u32::try_from(micros / 10_000).ok())
+                .ok_or_else(|| value(key(".percent"), format!("\"{text}\" is not a share such as \"72.5\"")))?,
+        ),
+        (Some(_), Some(_)) | (None, None) => {
+            return Err(value(key(""), "needs either usdPerHour or percent"));
+        }
+    };
+    Ok(Override { instance_type, zone, market, change })
 }
 
 #[cfg(test)]
@@ -585,10 +670,29 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_exact() {
-        assert_eq!(micro_dollars("55.04"), Some(55_040_000));
-        assert_eq!(micro_dollars("55"), Some(55_000_000));
-        assert_eq!(micro_dollars("0.0000001"), None);
-        assert_eq!(micro_dollars("-1"), None);
+    fn prices_are_overridden_by_amount_or_share_for_type_zone_and_market() {
+        let text = "prices: {p5.48xlarge: {usdPerHour: '41.50'}}\n\
+                    priceOverrides:\n\
+                    - {percent: '72.5', capacityType: on-demand}\n\
+                    - {instanceType: p5e.48xlarge, zone: us-east-1a, usdPerHour: '40'}\n";
+        let prices = Config::parse(text, "muster.yaml").unwrap().prices;
+        let on_demand = |name, zone| prices.price(name, zone, CapacityType::OnDemand);
+        assert_eq!(on_demand("p5.48xlarge", "us-east-1a"), Some(41_500_000));
+        assert_eq!(on_demand("p5.4xlarge", "us-east-1a"), Some(4_988_000));
+        assert_eq!(on_demand("p5e.48xlarge", "us-east-1a"), Some(40_000_000));
+        assert_eq!(on_demand("p5e.48xlarge", "us-east-1b"), None);
+        refused("priceOverrides: [{instanceType: x}]", &["priceOverrides[0]", "usdPerHour", "percent"]);
+        refused("priceOverrides: [{percent: x}]", &["priceOverrides[0].percent", "72.5"]);
+        refused("priceOverrides: [{percent: '5', capacityType: cheap}]", &["capacityType", "cheap", "spot"]);
+    }
+
+    #[test]
+    fn rate_limits_are_those_of_ec2_unless_the_file_says_otherwise() {
+        let limits = Config::parse("ec2: {rateLimits: {launch: {burst: 3, perSecond: 1}}}", "muster.yaml").unwrap();
+        let limits = limits.ec2.limits;
+        assert_eq!(limits.get(CallClass::Launch).burst.get(), 3);
+        assert_eq!(limits.get(CallClass::Topology), CallClass::Topology.default_limit());
+        refused("ec2: {rateLimits: {lunch: {burst: 3, perSecond: 1}}}", &["ec2.rateLimits.lunch", "cleanUp"]);
+        refused("ec2: {rateLimits: {launch: {burst: 0, perSecond: 1}}}", &["muster.yaml"]);
     }
 }

@@ -48,7 +48,17 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
             .map(|instance| instance.instance_id.as_str())
             .collect();
         for instance in &instances {
-            if !running.contains(instance.instance_id.as_str()) || registered.contains_key(&instance.instance_id) {
+            // A kubelet may be slow, or never come up.
+            let registers = instance.registration_time.is_some_and(|at| at <= simulator.clock().now());
+            let running = running.contains(instance.instance_id.as_str());
+            if !running || !registers || registered.contains_key(&instance.instance_id) {
+                continue;
+            }
+            // For these types the cloud controller asks for the topology of each new node, and does not let the node
+            // begin without an answer. A throttled call is made again.
+            if asks_for_topology(&instance.instance_type)
+                && simulator.topology_for_node(&instance.instance_id).is_none()
+            {
                 continue;
             }
             match register(&nodes, instance).await {
@@ -74,6 +84,13 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
             }
         }
     }
+}
+
+/// Whether the cloud controller asks about nodes of this type: `^(hpc|trn|p)[0-9]+`.
+fn asks_for_topology(instance_type: &str) -> bool {
+    let letters = instance_type.trim_start_matches(|c: char| c.is_ascii_lowercase());
+    let family = instance_type.strip_suffix(letters).unwrap_or_default();
+    matches!(family, "hpc" | "trn" | "p") && letters.starts_with(|c: char| c.is_ascii_digit())
 }
 
 async fn register(nodes: &Api<Node>, instance: &InstanceView) -> anyhow::Result<String> {
@@ -153,4 +170,19 @@ fn node_config(instance: &InstanceView) -> anyhow::Result<NodeConfig> {
     };
     let yaml = last.split("\n--//").next().unwrap_or_default();
     serde_saphyr::from_str(yaml.trim()).map_err(|error| anyhow::anyhow!("node configuration of the user data: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::asks_for_topology;
+
+    #[test]
+    fn the_cloud_controller_asks_about_accelerated_and_hpc_types_alone() {
+        for instance_type in ["p5.48xlarge", "p6-b200.48xlarge", "trn2.48xlarge", "hpc7a.96xlarge"] {
+            assert!(asks_for_topology(instance_type), "{instance_type}");
+        }
+        for instance_type in ["m5.2xlarge", "g6e.48xlarge", "inf2.48xlarge", ""] {
+            assert!(!asks_for_topology(instance_type), "{instance_type}");
+        }
+    }
 }

@@ -43,6 +43,8 @@ pub enum Step {
     ResolveImage,
     /// Launch a fleet.
     CreateFleet,
+    /// Run instances.
+    RunInstances,
     /// Terminate instances.
     TerminateInstances,
     /// Delete a placement group.
@@ -53,11 +55,17 @@ pub enum Step {
     EditNode,
     /// Write the status of a pool, class or ProvisioningRequest.
     WriteStatus,
+    /// Delete a message whose reaction is written down.
+    DeleteMessage,
+    /// Mark a pod as stopped by a disruption.
+    MarkPod,
+    /// Evict or delete a pod of a gang that is stopped.
+    StopPod,
 }
 
 impl Step {
     /// Every step.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 26] = [
         Self::CreateGang,
         Self::WriteGang,
         Self::DeleteGang,
@@ -75,11 +83,15 @@ impl Step {
         Self::CreateLaunchTemplate,
         Self::ResolveImage,
         Self::CreateFleet,
+        Self::RunInstances,
         Self::TerminateInstances,
         Self::DeletePlacementGroup,
         Self::DeleteLaunchTemplate,
         Self::EditNode,
         Self::WriteStatus,
+        Self::DeleteMessage,
+        Self::MarkPod,
+        Self::StopPod,
     ];
 
     /// The name in `MUSTER_CRASH`.
@@ -103,11 +115,15 @@ impl Step {
             Self::CreateLaunchTemplate => "create-launch-template",
             Self::ResolveImage => "resolve-image",
             Self::CreateFleet => "create-fleet",
+            Self::RunInstances => "run-instances",
             Self::TerminateInstances => "terminate-instances",
             Self::DeletePlacementGroup => "delete-placement-group",
             Self::DeleteLaunchTemplate => "delete-launch-template",
             Self::EditNode => "edit-node",
             Self::WriteStatus => "write-status",
+            Self::DeleteMessage => "delete-message",
+            Self::MarkPod => "mark-pod",
+            Self::StopPod => "stop-pod",
         }
     }
 }

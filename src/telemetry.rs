@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{LogConfig, LogFormat};
+use crate::provisioner::ProvisionerMetrics;
 
 /// Starts logging to standard error. A second call keeps the first subscriber: tests share a process.
 pub fn init(config: &LogConfig) {
@@ -67,6 +68,11 @@ struct PhaseLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BucketLabel {
+    bucket: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabel {
     operation: &'static str,
     outcome: &'static str,
@@ -82,6 +88,8 @@ pub struct Metrics {
     pub gangs: GangMetrics,
     /// EC2's.
     pub cloud: CloudMetrics,
+    /// The provisioner's.
+    pub provisioner: ProvisionerMetrics,
 }
 
 /// Latency and failures by verb.
@@ -116,10 +124,13 @@ pub struct GangMetrics {
     snapshot: Gauge<u64, AtomicU64>,
 }
 
-/// Calls to EC2 by operation and outcome.
+/// Calls to EC2 by operation and outcome, and the buckets they wait at.
 #[derive(Clone, Debug)]
 pub struct CloudMetrics {
     calls: Family<CallLabel, Counter>,
+    waits: Family<BucketLabel, Histogram, fn() -> Histogram>,
+    burst: Family<BucketLabel, Gauge>,
+    refill: Family<BucketLabel, Gauge>,
 }
 
 fn latency() -> Histogram {
@@ -176,9 +187,18 @@ impl Default for Metrics {
         );
         registry.register("gangs", "Gangs by phase", gangs.phases.clone());
         registry.register("snapshot_version", "Version of the newest published snapshot", gangs.snapshot.clone());
-        let cloud = CloudMetrics { calls: Family::default() };
+        let cloud = CloudMetrics {
+            calls: Family::default(),
+            waits: Family::new_with_constructor(latency as fn() -> Histogram),
+            burst: Family::default(),
+            refill: Family::default(),
+        };
         registry.register("ec2_calls", "Calls to EC2 by operation and outcome", cloud.calls.clone());
-        Self { registry, extender, gangs, cloud }
+        registry.register("ec2_bucket_wait_seconds", "Time a call to EC2 waited for its turn", cloud.waits.clone());
+        registry.register("ec2_bucket_burst", "Calls of a bucket at once", cloud.burst.clone());
+        registry.register("ec2_bucket_refill", "Calls of a bucket per second", cloud.refill.clone());
+        let provisioner = ProvisionerMetrics::new(&mut registry);
+        Self { registry, extender, gangs, cloud, provisioner }
     }
 }
 
@@ -223,6 +243,17 @@ impl GangMetrics {
 }
 
 impl CloudMetrics {
+    /// The size of a bucket.
+    pub fn limit(&self, bucket: &'static str, burst: u32, per_second: u32) {
+        self.burst.get_or_create(&BucketLabel { bucket }).set(i64::from(burst));
+        self.refill.get_or_create(&BucketLabel { bucket }).set(i64::from(per_second));
+    }
+
+    /// How long one call waited for its turn, in EC2's time.
+    pub fn waited(&self, bucket: &'static str, time: Duration) {
+        self.waits.get_or_create(&BucketLabel { bucket }).observe(time.as_secs_f64());
+    }
+
     /// Counts one answer and hands it on.
     pub fn count<T>(&self, operation: &'static str, result: Result<T, CallError>) -> Result<T, CallError> {
         let outcome = match &result {

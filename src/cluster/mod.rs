@@ -4,6 +4,7 @@
 //! immutable state and never wait for a watch unless they say so.
 
 mod contact;
+mod owners;
 mod store;
 mod watch;
 
@@ -11,10 +12,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Toleration;
 use kube::runtime::watcher::Event;
-use muster_api::conventions::{MissingOwner, Owners};
+use muster_api::conventions::{Kind, MissingOwner, Object, Objects, Ref};
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
 use muster_core::names::{ObjectKey, PodUid};
 use muster_core::snapshot::Snapshot;
@@ -30,8 +30,8 @@ pub use watch::{Change, WatchOptions, run};
 pub struct State {
     /// The view decisions are made from.
     pub snapshot: Snapshot,
-    /// Jobs by UID: owners that conventions read.
-    pub jobs: Jobs,
+    /// Owners and groups that conventions read.
+    pub objects: Known,
     /// Gang objects, for conditional writes.
     pub gangs: Arc<BTreeMap<ObjectKey, Arc<Gang>>>,
     /// NodeBatches by name.
@@ -48,13 +48,55 @@ pub struct State {
     pub missing_owners: Arc<BTreeMap<PodUid, MissingOwner>>,
 }
 
-/// Jobs by UID.
+/// Owners by UID, groups by name.
 #[derive(Clone, Debug, Default)]
-pub struct Jobs(pub Arc<FxHashMap<String, Arc<Job>>>);
+pub struct Known {
+    by_uid: Arc<FxHashMap<String, Arc<Object>>>,
+    by_name: Arc<FxHashMap<(Kind, String, String), String>>,
+}
 
-impl Owners for Jobs {
-    fn job(&self, uid: &str) -> Option<&Job> {
-        self.0.get(uid).map(AsRef::as_ref)
+impl Known {
+    /// What an object is found by.
+    pub(super) fn refs(object: &Object) -> [Ref; 2] {
+        let metadata = &object.metadata;
+        let namespace = metadata.namespace.clone().unwrap_or_default();
+        [
+            Ref::Uid(metadata.uid.clone().unwrap_or_default()),
+            Ref::Named(object.kind, namespace, object.name().to_owned()),
+        ]
+    }
+
+    pub(super) fn insert(&mut self, object: Object) {
+        let metadata = &object.metadata;
+        let uid = metadata.uid.clone().unwrap_or_default();
+        let name = (object.kind, metadata.namespace.clone().unwrap_or_default(), object.name().to_owned());
+        Arc::make_mut(&mut self.by_name).insert(name, uid.clone());
+        Arc::make_mut(&mut self.by_uid).insert(uid, Arc::new(object));
+    }
+
+    pub(super) fn remove(&mut self, uid: &str) {
+        let Some(object) = Arc::make_mut(&mut self.by_uid).remove(uid) else { return };
+        let namespace = object.metadata.namespace.clone().unwrap_or_default();
+        let name = (object.kind, namespace, object.name().to_owned());
+        // An object of the same name may have come meanwhile.
+        if self.by_name.get(&name).is_some_and(|known| known == uid) {
+            Arc::make_mut(&mut self.by_name).remove(&name);
+        }
+    }
+
+    pub(super) fn uids(&self, kind: Kind) -> Vec<String> {
+        self.by_uid.iter().filter(|(_, object)| object.kind == kind).map(|(uid, _)| uid.clone()).collect()
+    }
+}
+
+impl Objects for Known {
+    fn by_uid(&self, uid: &str) -> Option<&Object> {
+        self.by_uid.get(uid).map(AsRef::as_ref)
+    }
+
+    fn by_name(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Object> {
+        let uid = self.by_name.get(&(kind, namespace.to_owned(), name.to_owned()))?;
+        self.by_uid.get(uid).map(AsRef::as_ref)
     }
 }
 

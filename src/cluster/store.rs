@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
-use muster_api::conventions::{self, Recognition};
+use muster_api::conventions::{self, Kind, Object, Recognition, Ref};
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
 use muster_api::{convert, gang_state, keys, pod_state};
-use muster_core::gang::{Pod as CorePod, Recognised};
+use muster_core::gang::{Membership, Pod as CorePod, Recognised};
 use muster_core::names::{NodeName, ObjectKey, PodUid};
 use muster_core::node::Usage;
 use muster_core::snapshot::{NodeEntry, Promise, PromisedRoom, Snapshot};
@@ -23,7 +22,7 @@ use tokio::sync::{mpsc, watch as channel};
 use tracing::warn;
 
 use super::watch::{Change, QUEUE};
-use super::{Cluster, Contacts, State};
+use super::{Cluster, Contacts, Known, State};
 
 /// Deleted Gangs remembered; own writes in flight are far fewer.
 const DELETED: usize = 1024;
@@ -48,7 +47,11 @@ pub struct Store {
     metadata: FxHashMap<PodUid, Arc<Pod>>,
     said: FxHashMap<PodUid, Arc<Recognised>>,
     pods_on: FxHashMap<NodeName, BTreeSet<PodUid>>,
-    pods_of_job: FxHashMap<String, BTreeSet<PodUid>>,
+    /// Pods by what their recognition looked at, and the other way round.
+    readers: FxHashMap<Ref, BTreeSet<PodUid>>,
+    reads: FxHashMap<PodUid, BTreeSet<Ref>>,
+    /// Gangs of which something changed since the last publication.
+    changed: BTreeSet<ObjectKey>,
     published: Arc<ArcSwap<State>>,
     version: channel::Sender<u64>,
     changes: Option<(mpsc::Sender<Change>, mpsc::Receiver<Change>)>,
@@ -73,7 +76,9 @@ impl Store {
             metadata: FxHashMap::default(),
             said: FxHashMap::default(),
             pods_on: FxHashMap::default(),
-            pods_of_job: FxHashMap::default(),
+            readers: FxHashMap::default(),
+            reads: FxHashMap::default(),
+            changed: BTreeSet::new(),
             published: Arc::clone(&published),
             version,
             changes: Some((feed.clone(), changes)),
@@ -95,6 +100,9 @@ impl Store {
 
     /// Publishes what is known now.
     pub fn publish(&mut self) {
+        for gang in std::mem::take(&mut self.changed) {
+            self.describe(&gang);
+        }
         self.state.snapshot.version = self.state.snapshot.version.saturating_add(1);
         self.state.snapshot.synced = self.unsynced.is_empty();
         self.state.snapshot.promises = self.promises();
@@ -175,14 +183,12 @@ impl Store {
         {
             Arc::make_mut(&mut self.state.tolerations).insert(uid.clone(), Arc::new(tolerations));
         }
-        for reference in pod.owner_references().iter().filter(|reference| reference.kind == "Job") {
-            self.pods_of_job.entry(reference.uid.clone()).or_default().insert(uid.clone());
-        }
         self.metadata.insert(uid.clone(), Arc::new(slim(pod)));
         self.index(uid, &Arc::new(core), recognition);
     }
 
     fn index(&mut self, uid: PodUid, pod: &Arc<CorePod>, recognition: Recognition) {
+        self.read_by(&uid, recognition.reads);
         let missing = Arc::make_mut(&mut self.state.missing_owners);
         match recognition.missing {
             Some(owner) => {
@@ -229,9 +235,28 @@ impl Store {
         for node in &touched {
             self.sum_up(node);
         }
-        for gang in &gangs {
-            self.describe(gang);
+        self.changed.extend(gangs);
+    }
+
+    /// Notes what the recognition of a pod depends on.
+    fn read_by(&mut self, uid: &PodUid, reads: BTreeSet<Ref>) {
+        if self.reads.get(uid).is_some_and(|before| *before == reads)
+            || (reads.is_empty() && !self.reads.contains_key(uid))
+        {
+            return;
         }
+        for before in self.reads.remove(uid).into_iter().flatten() {
+            if let Some(readers) = self.readers.get_mut(&before) {
+                readers.remove(uid);
+                if readers.is_empty() {
+                    self.readers.remove(&before);
+                }
+            }
+        }
+        for read in &reads {
+            self.readers.entry(read.clone()).or_default().insert(uid.clone());
+        }
+        self.reads.insert(uid.clone(), reads);
     }
 
     /// A pod is gone.
@@ -241,9 +266,8 @@ impl Store {
         self.said.remove(&uid);
         Arc::make_mut(&mut self.state.missing_owners).remove(&uid);
         Arc::make_mut(&mut self.state.tolerations).remove(&uid);
-        for pods in self.pods_of_job.values_mut() {
-            pods.remove(&uid);
-        }
+        self.read_by(&uid, BTreeSet::new());
+        self.reads.remove(&uid);
         let Some(pod) = Arc::make_mut(&mut self.state.snapshot.pods).remove(&uid) else { return };
         for node in rooms(&pod) {
             if let Some(on) = self.pods_on.get_mut(&node) {
@@ -252,9 +276,7 @@ impl Store {
             self.sum_up(&node);
         }
         self.leave_gang(&pod, &uid);
-        if let Some(gang) = pod.membership.gang().cloned() {
-            self.describe(&gang);
-        }
+        self.changed.extend(pod.membership.gang().cloned());
     }
 
     /// Pods that are not among `uids` are gone.
@@ -266,11 +288,11 @@ impl Store {
         }
     }
 
-    /// A Job was seen: its pods are recognised anew.
-    pub fn apply_job(&mut self, job: Job) {
-        let Some(uid) = job.metadata.uid.clone() else { return };
-        Arc::make_mut(&mut self.state.jobs.0).insert(uid.clone(), Arc::new(job));
-        let pods: Vec<PodUid> = self.pods_of_job.get(&uid).into_iter().flatten().cloned().collect();
+    /// An owner or group was seen: the pods that look at it are recognised anew.
+    pub fn apply_object(&mut self, object: Object) {
+        let refs = Known::refs(&object);
+        self.state.objects.insert(object);
+        let pods: BTreeSet<PodUid> = refs.iter().filter_map(|one| self.readers.get(one)).flatten().cloned().collect();
         for pod_uid in pods {
             let (Some(metadata), Some(pod)) =
                 (self.metadata.get(&pod_uid).cloned(), self.state.snapshot.pods.get(&pod_uid).cloned())
@@ -284,15 +306,16 @@ impl Store {
         }
     }
 
-    /// A Job is gone. Its pods keep what was recognised.
-    pub fn delete_job(&mut self, uid: &str) {
-        Arc::make_mut(&mut self.state.jobs.0).remove(uid);
-        self.pods_of_job.remove(uid);
+    /// An owner or group is gone. Its pods keep what was recognised.
+    pub fn delete_object(&mut self, uid: &str) {
+        self.state.objects.remove(uid);
     }
 
-    /// Jobs that are not among `uids` are gone.
-    pub fn retain_jobs(&mut self, uids: &BTreeSet<String>) {
-        Arc::make_mut(&mut self.state.jobs.0).retain(|uid, _| uids.contains(uid));
+    /// Objects of a kind that are not among `uids` are gone.
+    pub fn retain_objects(&mut self, kind: Kind, uids: &BTreeSet<String>) {
+        for uid in self.state.objects.uids(kind).into_iter().filter(|uid| !uids.contains(uid)) {
+            self.state.objects.remove(&uid);
+        }
     }
 
     /// A Gang was seen, by the watch or in the answer to an own write: an older version than the one known, and one
@@ -395,9 +418,9 @@ impl Store {
         // A pod that names another scheduler is other people's usage, nothing more.
         let named = pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or_default();
         if !self.options.scheduler_names.iter().any(|name| name == named) {
-            return Recognition { membership: muster_core::gang::Membership::Single, gang: None, missing: None };
+            return Recognition::single(BTreeSet::new());
         }
-        conventions::recognise(pod, &self.state.jobs)
+        conventions::recognise(pod, &self.state.objects)
     }
 
     fn leave_gang(&mut self, pod: &CorePod, uid: &PodUid) {
@@ -414,12 +437,19 @@ impl Store {
         }
     }
 
-    /// What the gang's members say, from the one whose name comes first and still lives.
+    /// What the gang's members say together: the live ones in order of name, or those that ended if there are none.
     fn describe(&mut self, gang: &ObjectKey) {
-        let said = self.state.snapshot.members.get(gang).and_then(|members| {
-            let live = members.values().find(|uid| self.state.snapshot.pods.get(*uid).is_some_and(|pod| pod.is_live()));
-            live.or_else(|| members.values().next()).and_then(|uid| self.said.get(uid)).cloned()
+        let Snapshot { members, pods, .. } = &self.state.snapshot;
+        let all = || {
+            let uids = members.get(gang).into_iter().flat_map(|members| members.values());
+            uids.filter_map(|uid| Some((pods.get(uid)?, self.said.get(uid)?)))
+        };
+        let live = all().any(|(pod, _)| pod.is_live());
+        let said = all().filter(|(pod, _)| !live || pod.is_live()).filter_map(|(pod, said)| match &pod.membership {
+            Membership::Member { role, .. } => Some((role, said)),
+            Membership::Unknown | Membership::Single => None,
         });
+        let said = conventions::merge(said);
         let recognised = Arc::make_mut(&mut self.state.snapshot.recognised);
         match said {
             Some(said) => {
@@ -447,10 +477,8 @@ impl Store {
 /// Nodes on which a pod holds room: where it is bound, or, unbound and of no gang, where it is nominated.
 fn rooms(pod: &CorePod) -> impl Iterator<Item = NodeName> {
     let bound = pod.node.clone().filter(|_| !pod.ended);
-    let nominated = pod
-        .nominated
-        .clone()
-        .filter(|_| pod.node.is_none() && pod.membership == muster_core::gang::Membership::Single && pod.is_live());
+    let nominated =
+        pod.nominated.clone().filter(|_| pod.node.is_none() && pod.membership == Membership::Single && pod.is_live());
     bound.or(nominated).into_iter()
 }
 

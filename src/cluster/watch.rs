@@ -1,6 +1,6 @@
 //! One watch per kind, all feeding the one task that owns the store.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::DynamicObject;
 use kube::client::ClientBuilder;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as start};
 use kube::{Api, Client, Resource, ResourceExt};
+use muster_api::conventions::Kind;
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
@@ -21,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::contact::{ContactLayer, Contacts};
+use super::owners;
 use super::store::{Store, object_key};
 
 /// Kinds watched. `requests` is left out where its definition is not installed.
@@ -50,8 +52,8 @@ pub enum Change {
     Node(Event<Node>),
     /// A pod event.
     Pod(Event<Pod>),
-    /// A Job event.
-    Job(Event<Job>),
+    /// An event of an owner or group.
+    Object(Kind, Event<DynamicObject>),
     /// A Gang event.
     Gang(Event<Gang>),
     /// A NodeBatch event.
@@ -93,7 +95,7 @@ pub async fn run(
     let mut watches = tokio::task::JoinSet::new();
     watches.spawn(watch::<Node>(client.clone(), "nodes", reopen, sender.clone(), Change::Node));
     watches.spawn(watch::<Pod>(client.clone(), "pods", reopen, sender.clone(), Change::Pod));
-    watches.spawn(watch::<Job>(client.clone(), "jobs", reopen, sender.clone(), Change::Job));
+    watches.spawn(owners::run(client.clone(), reopen, sender.clone()));
     watches.spawn(watch::<Gang>(client.clone(), "gangs", reopen, sender.clone(), Change::Gang));
     watches.spawn(watch::<NodeBatch>(client.clone(), "nodebatches", reopen, sender.clone(), Change::Batch));
     watches.spawn(watch::<NodePool>(client.clone(), "nodepools", reopen, sender.clone(), Change::Pool));
@@ -135,7 +137,19 @@ async fn watch<K>(
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     K::DynamicType: Eq + Hash,
 {
-    let api: Api<K> = Api::all(client);
+    follow(Api::<K>::all(client), kind, reopen, sender, wrap).await;
+}
+
+/// Feeds one watch into the queue, until nobody listens any more.
+pub(super) async fn follow<K>(
+    api: Api<K>,
+    kind: &'static str,
+    reopen: u32,
+    sender: mpsc::Sender<Change>,
+    wrap: impl Fn(Event<K>) -> Change,
+) where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
     let mut stream = start(api, watcher::Config::default().timeout(reopen))
         .default_backoff()
         .modify(|object| {
@@ -167,7 +181,7 @@ async fn watch<K>(
 struct Relists {
     nodes: BTreeSet<String>,
     pods: BTreeSet<String>,
-    jobs: BTreeSet<String>,
+    objects: BTreeMap<Kind, BTreeSet<String>>,
     gangs: BTreeSet<muster_core::names::ObjectKey>,
     batches: BTreeSet<String>,
     pools: BTreeSet<String>,
@@ -204,18 +218,20 @@ impl Relists {
                 Event::Apply(pod) => store.apply_pod(pod),
                 Event::Delete(pod) => store.delete_pod(&pod.uid().unwrap_or_default()),
             },
-            Change::Job(event) => match event {
-                Event::Init => self.jobs.clear(),
-                Event::InitApply(job) => {
-                    self.jobs.extend(job.uid());
-                    store.apply_job(job);
+            Change::Object(kind, event) => match event {
+                Event::Init => self.objects.entry(kind).or_default().clear(),
+                Event::InitApply(object) => {
+                    self.objects.entry(kind).or_default().extend(object.uid());
+                    store.apply_object(owners::read(kind, object));
                 }
                 Event::InitDone => {
-                    store.retain_jobs(&self.jobs);
-                    store.synced("jobs");
+                    store.retain_objects(kind, self.objects.entry(kind).or_default());
+                    if kind == Kind::Job {
+                        store.synced("jobs");
+                    }
                 }
-                Event::Apply(job) => store.apply_job(job),
-                Event::Delete(job) => store.delete_job(&job.uid().unwrap_or_default()),
+                Event::Apply(object) => store.apply_object(owners::read(kind, object)),
+                Event::Delete(object) => store.delete_object(&object.uid().unwrap_or_default()),
             },
             Change::Gang(event) => match event {
                 Event::Init => self.gangs.clear(),

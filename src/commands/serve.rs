@@ -23,11 +23,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, error, info, info_span, warn};
 
-use crate::cloud::Cloud;
+use crate::cloud::{Cloud, Limits};
 use crate::cluster::{self, Cluster, Store, StoreOptions, WatchOptions};
 use crate::config::Config;
-use crate::extender::{Barrier, BarrierOptions, Extender, Limits};
-use crate::gang::{Events, Executor, ExecutorOptions, GangLoop, Inputs, PoolSource};
+use crate::extender::{Barrier, BarrierOptions, Extender, Limits as ExtenderLimits};
+use crate::gang::{Events, Executor, ExecutorOptions, GangLoop, Inputs, PoolSource, Recorder};
 use crate::http::Health;
 use crate::lease::Election;
 use crate::provisioner::{Provisioner, ProvisionerOptions};
@@ -83,7 +83,8 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     // Listening comes before everything that takes time: probes and kube-scheduler get an answer, not a refusal.
     let health =
         Arc::new(Health { cluster: cluster.clone(), metrics: Arc::clone(&metrics), stopping: AtomicBool::new(false) });
-    tasks.serve("http", config.http, http::router(Arc::clone(&health)), None).await?;
+    let recorder = config.decisions.map(Recorder::new);
+    tasks.serve("http", config.http, http::router(Arc::clone(&health), recorder.clone()), None).await?;
     let commits = TaskTracker::new();
     let wake = Arc::new(Notify::new());
     let barrier = Arc::new(Barrier::new(
@@ -99,7 +100,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         Arc::clone(&wake),
         metrics.extender.clone(),
         config.scheduler_names.clone(),
-        Limits::default(),
+        ExtenderLimits::default(),
     ));
     let tls = match config.tls.clone() {
         Some(files) => Some(Tls::new(files).await.context("extender.tls")?),
@@ -115,7 +116,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let leader = elect(&client, &config, args.identity.as_deref(), &mut tasks).await?;
     let pools: PoolSource = Arc::new(ArcSwap::from_pointee(Vec::new()));
     provisioner(&client, &cluster, &config, args.dev, &metrics, &pools, &wake, &leader, &mut tasks).await?;
-    gang_loop(&client, &cluster, &config, &metrics, &pools, &wake, &leader, &mut tasks);
+    gang_loop(&client, &cluster, &config, &metrics, &pools, &wake, &leader, recorder.as_ref(), &mut tasks);
     drop(leader);
     info!(extender = %config.extender, http = %config.http, "muster serves");
 
@@ -228,12 +229,14 @@ fn gang_loop(
     pools: &PoolSource,
     wake: &Arc<Notify>,
     leader: &watch::Receiver<bool>,
+    recorder: Option<&Recorder>,
     tasks: &mut Tasks,
 ) {
     let settings = Settings {
         settle: config.settle,
         rehint: config.rehint,
         expiry: config.expiry,
+        record: recorder.is_some(),
         released: config.watch_released,
         committing: config.watch_committing,
         exclude_ttl: config.exclude_ttl,
@@ -253,6 +256,7 @@ fn gang_loop(
         leader: leader.clone(),
         wake: Arc::clone(wake),
         metrics: metrics.gangs.clone(),
+        recorder: recorder.cloned(),
     };
     let cancel = tasks.cancel.clone();
     tasks.spawn("gangs", GangLoop::new(inputs, executor).run(cancel));
@@ -293,20 +297,29 @@ async fn provisioner(
     let system =
         system.get("kube-system").await.context("read the namespace kube-system, whose UID marks our resources")?;
     let cluster_uid = system.metadata.uid.context("the namespace kube-system has no UID")?;
+    let ec2_options = options.clone();
     let ec2 = muster_ec2::Client::connect(options).await.context("connect to EC2")?;
     let provisioner = Provisioner::new(
         client.clone(),
         cluster.clone(),
-        Cloud::new(ec2, metrics.cloud.clone(), cluster_uid.clone()),
+        Cloud::new(
+            ec2,
+            metrics.cloud.clone(),
+            Limits::new(&config.ec2.limits, &config.clock, metrics.cloud.clone()),
+            cluster_uid.clone(),
+        ),
         config.clock.clone(),
         ProvisionerOptions {
             cluster_uid,
             access: config.access.clone(),
             prices: config.prices.clone(),
             back_off: config.back_off,
+            levels: config.levels.clone(),
+            interruptions: config.ec2.interruption_queue.clone().map(|queue| (ec2_options, queue)),
         },
         Arc::clone(pools),
         Arc::clone(wake),
+        metrics.provisioner.clone(),
         leader.clone(),
     );
     let cancel = tasks.cancel.clone();

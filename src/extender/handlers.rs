@@ -246,7 +246,7 @@ fn pod_of(state: &State, wire: &WirePod<'_>, body: &[u8], scheduler_names: &[Str
             warn!(%error, "a pod cannot be read");
             format!("the pod cannot be read: {error}")
         })?;
-        let membership = conventions::recognise(&pod, &state.jobs).membership;
+        let membership = conventions::recognise(&pod, &state.objects).membership;
         return Ok(Arc::new(pod_state::read(&pod, membership, scheduler_names)));
     };
     let annotations = wire.metadata.annotations.as_ref();

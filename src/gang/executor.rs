@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use muster_api::crd::{BatchOffer, set_condition};
 use muster_api::crd::{Fill, Gang as GangObject, GangRef, NodeBatch, NodeBatchSpec};
 use muster_api::{gang_state, keys};
-use muster_core::cycle::{Action, BatchStage, BatchView, BatchWish, MemberReport, Release, StatusWrite, batch_name};
-use muster_core::gang::{Gang, Phase, Recognised};
+use muster_core::cycle::{
+    Action, BatchStage, BatchView, BatchWish, MemberReport, Release, StatusWrite, Stop, batch_name,
+};
+use muster_core::gang::{Gang, NoteKind, Phase, Recognised};
 use muster_core::names::{NodeName, ObjectKey, PodUid};
 use serde_json::json;
 use tokio::sync::watch as channel;
@@ -49,6 +51,7 @@ pub struct Executor {
     /// Patches sent and not observed yet.
     sent: BTreeMap<PodUid, (u64, NodeName, Instant)>,
     ungated: BTreeMap<PodUid, Instant>,
+    stopped: BTreeMap<PodUid, Instant>,
     /// Conditions sent and not observed yet.
     reported: BTreeMap<PodUid, (&'static str, Instant)>,
 }
@@ -72,6 +75,7 @@ impl Executor {
             created: BTreeMap::new(),
             sent: BTreeMap::new(),
             ungated: BTreeMap::new(),
+            stopped: BTreeMap::new(),
             reported: BTreeMap::new(),
         }
     }
@@ -82,6 +86,7 @@ impl Executor {
         self.created.clear();
         self.sent.clear();
         self.ungated.clear();
+        self.stopped.clear();
         self.reported.clear();
     }
 
@@ -100,6 +105,7 @@ impl Executor {
         let rehint = self.options.rehint;
         self.sent.retain(|uid, (_, _, since)| since.elapsed() < rehint && state.snapshot.pods.contains_key(uid));
         self.ungated.retain(|_, since| since.elapsed() < rehint);
+        self.stopped.retain(|_, since| since.elapsed() < rehint);
         self.reported.retain(|_, (_, since)| since.elapsed() < rehint);
         if self.written.is_empty() {
             return Arc::clone(state);
@@ -181,6 +187,7 @@ impl Executor {
                     }
                     Ok(())
                 }
+                Action::Stop(stop) => self.stop(&stop).await,
                 Action::Report(report) => {
                     let known = self.reported.get(&report.pod.uid);
                     if known.is_none_or(|(reason, _)| *reason != report.reason) {
@@ -269,7 +276,7 @@ impl Executor {
                 "gang"
             );
         }
-        if let Some(event) = &write.event {
+        for event in write.event.iter().chain(&write.also) {
             self.events.publish(&written, event).await;
         }
         self.believe(written);
@@ -369,6 +376,69 @@ impl Executor {
         step(Step::UngatePod, pods.patch(&pod.key.name, &PatchParams::default(), &Patch::Merge(&patch))).await?;
         warn!(pod = %pod.key, "carries our gate but belongs to no gang: ungated");
         Ok(())
+    }
+
+    /// Ends a member so that its owner does not count a failure: by eviction, which marks it, or marked by us and deleted.
+    ///
+    /// A PodDisruptionBudget that forbids the eviction protects what is lost already: the gang cannot run with one
+    /// member less, so its pods are deleted all the same.
+    async fn stop(&mut self, stop: &Stop) -> anyhow::Result<()> {
+        let pod = &stop.pod;
+        if self.stopped.contains_key(&pod.uid) {
+            return Ok(());
+        }
+        self.stopped.insert(pod.uid.clone(), Instant::now());
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
+        let preconditions = Preconditions { uid: Some(pod.uid.to_string()), resource_version: None };
+        let gone = |error: &kube::Error| matches!(error, kube::Error::Api(answer) if matches!(answer.code, 404 | 409));
+        if !stop.at_once && !pod.deleting {
+            let params = EvictParams {
+                delete_options: Some(DeleteParams {
+                    preconditions: Some(preconditions.clone()),
+                    ..DeleteParams::default()
+                }),
+                ..EvictParams::default()
+            };
+            match step(Step::StopPod, pods.evict(&pod.key.name, &params)).await {
+                Ok(_) => {
+                    info!(pod = %pod.key, why = stop.why, "member stopped");
+                    return Ok(());
+                }
+                Err(error) if gone(&error) => return Ok(()),
+                Err(kube::Error::Api(answer)) if answer.code == 429 => {
+                    debug!(pod = %pod.key, "a PodDisruptionBudget forbids the eviction; marked and deleted instead");
+                }
+                Err(error) => return Err(anyhow::Error::new(error).context(format!("evict pod {}", pod.key))),
+            }
+        }
+        let condition = json!({
+            "metadata": {"uid": pod.uid.as_str()},
+            "status": {"conditions": [{
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "GangStopped",
+                "message": stop.why,
+                "lastTransitionTime": now_real().to_string(),
+            }]},
+        });
+        let params = PatchParams::default();
+        match step(Step::MarkPod, pods.patch_status(&pod.key.name, &params, &Patch::Strategic(&condition))).await {
+            Ok(_) => {}
+            Err(error) if gone(&error) => return Ok(()),
+            Err(error) => return Err(anyhow::Error::new(error).context(format!("mark pod {}", pod.key))),
+        }
+        let mut params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        if stop.at_once {
+            params.grace_period_seconds = Some(0);
+        }
+        match step(Step::StopPod, pods.delete(&pod.key.name, &params)).await {
+            Ok(_) => {
+                info!(pod = %pod.key, why = stop.why, "member stopped");
+                Ok(())
+            }
+            Err(error) if gone(&error) => Ok(()),
+            Err(error) => Err(anyhow::Error::new(error).context(format!("delete pod {}", pod.key))),
+        }
     }
 
     async fn release_all(&self, state: &Arc<State>, releases: Vec<Release>, leader: &channel::Receiver<bool>) {
@@ -485,6 +555,17 @@ fn conditions(status: &mut muster_api::crd::GangStatus, write: &StatusWrite) {
     let mut set = |kind: &str, is: bool, reason: &str, message: &str| {
         set_condition(&mut status.conditions, kind, is, if reason.is_empty() { kind } else { reason }, message, now);
     };
+    for kind in NoteKind::ALL {
+        let (event, bad_if_true) = kind.event();
+        match write.next.notes.get(&kind) {
+            Some(note) => {
+                let reason = if note.holds == bad_if_true { event } else { kind.as_str() };
+                set(kind.as_str(), note.holds, reason, &note.message);
+            }
+            None if write.gang.notes.contains_key(&kind) => set(kind.as_str(), !bad_if_true, "Settled", ""),
+            None => {}
+        }
+    }
     match write.next.phase {
         Some(Phase::Invalid) => set("Recognised", false, &reason, &message),
         Some(_) => set("Recognised", true, "Recognised", ""),

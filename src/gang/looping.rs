@@ -1,15 +1,15 @@
 //! Decide on every change, act, look again when a timer says so. Activations carry no input except "something
 //! changed": the decision is always made anew from the newest state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use kube::ResourceExt;
 use muster_api::crd::{NodeBatch, ProvisioningRequest};
-use muster_core::cycle::{self, BatchStage, BatchView, Memory, PoolView, Settings, World};
-use muster_core::names::ObjectKey;
+use muster_core::cycle::{self, BatchStage, BatchView, Ledger, Memory, PoolView, Settings, World};
+use muster_core::names::{NodeName, ObjectKey};
 use muster_core::topology::Levels;
 use tokio::sync::Notify;
 use tokio::sync::watch as channel;
@@ -19,6 +19,7 @@ use tracing::{debug, error, warn};
 use super::executor::Executor;
 use crate::clock::now_real;
 use crate::cluster::{Cluster, State};
+use crate::gang::Recorder;
 use crate::telemetry::GangMetrics;
 
 /// Pools as the provisioner last described them.
@@ -41,6 +42,8 @@ pub struct Inputs {
     pub wake: Arc<Notify>,
     /// Metrics.
     pub metrics: GangMetrics,
+    /// Where decisions are kept, if somebody wants them.
+    pub recorder: Option<Recorder>,
 }
 
 /// The loop.
@@ -48,6 +51,8 @@ pub struct Inputs {
 pub struct GangLoop {
     inputs: Inputs,
     executor: Executor,
+    /// What earlier passes found out about the nodes.
+    ledger: Ledger,
     /// What this replica noted while it held the lease.
     memory: Memory,
 }
@@ -61,7 +66,7 @@ impl GangLoop {
     /// A loop over `inputs` that acts through `executor`.
     #[must_use]
     pub fn new(inputs: Inputs, executor: Executor) -> Self {
-        Self { inputs, executor, memory: Memory::default() }
+        Self { inputs, executor, ledger: Ledger::default(), memory: Memory::default() }
     }
 
     /// Runs until cancelled. Errors are those of a bug: everything expected is handled and tried again.
@@ -83,6 +88,7 @@ impl GangLoop {
             } else {
                 // Whatever this replica believed of its own writes is void once it has lost the lease.
                 self.executor.forget();
+                self.ledger = Ledger::default();
                 self.memory = Memory::default();
                 IDLE
             };
@@ -105,20 +111,29 @@ impl GangLoop {
         let shared = Arc::clone(&state);
         let memory = self.memory.clone();
         // Planning is heavy and synchronous: it must not hold up the handlers' thread.
-        let pass = tokio::task::spawn_blocking(move || {
+        let mut ledger = std::mem::take(&mut self.ledger);
+        let (pass, ledger) = tokio::task::spawn_blocking(move || {
             let bookings = bookings(&shared);
-            cycle::pass(&World {
+            let lost = lost(&shared);
+            let world = World {
                 snapshot: &shared.snapshot,
                 levels: &inputs.levels,
                 pools: &pools,
                 batches: &batches,
+                lost: &lost,
                 bookings: &bookings,
                 memory: &memory,
                 settings: &inputs.settings,
                 now: now_real(),
-            })
+            };
+            let pass = cycle::pass_with(&world, &mut ledger);
+            (pass, ledger)
         })
         .await?;
+        self.ledger = ledger;
+        if let Some(recorder) = &self.inputs.recorder {
+            recorder.keep(pass.decisions);
+        }
         for note in &pass.notes {
             self.memory.record(note, now_real(), self.inputs.settings.exclude_ttl);
         }
@@ -162,6 +177,18 @@ pub(super) fn view(batch: &NodeBatch) -> BatchView {
         next_try: status.next_attempt_after,
         since: status.since,
     }
+}
+
+/// Nodes that their batch has written off, although they may still run for a moment.
+fn lost(state: &State) -> BTreeSet<NodeName> {
+    let statuses = state.batches.values().filter_map(|batch| batch.status.as_ref());
+    statuses
+        .flat_map(|status| {
+            let lost = status.instances.iter().filter(|instance| instance.state == "Lost");
+            lost.chain(&status.replaced)
+        })
+        .filter_map(|instance| instance.node.as_deref().map(NodeName::from))
+        .collect()
 }
 
 fn bookings(state: &State) -> BTreeMap<ObjectKey, Arc<str>> {

@@ -3,7 +3,9 @@
 mod events;
 mod executor;
 mod looping;
+mod recorder;
 
 pub use events::Events;
 pub use executor::{Executor, ExecutorOptions};
 pub use looping::{GangLoop, Inputs, PoolSource};
+pub use recorder::Recorder;

@@ -1,15 +1,18 @@
-//! Health and metrics, on a port of their own: probes must not share a queue with kube-scheduler.
+//! Health, metrics and, where it is enabled, debugging, on a port of their own: probes must not share a queue with kube-scheduler.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
-use axum::extract::State as Shared;
+use axum::extract::{Query, State as Shared};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
+use serde::Deserialize;
+
 use crate::cluster::Cluster;
+use crate::gang::Recorder;
 use crate::telemetry::Metrics;
 
 /// What the health endpoints look at.
@@ -23,13 +26,36 @@ pub struct Health {
     pub stopping: AtomicBool,
 }
 
-/// `/healthz`, `/readyz`, `/metrics`.
-pub fn router(health: Arc<Health>) -> Router {
-    Router::new()
+/// `/healthz`, `/readyz`, `/metrics`, and with a recorder `/debug/record`.
+pub fn router(health: Arc<Health>, recorder: Option<Recorder>) -> Router {
+    let router = Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
-        .with_state(health)
+        .with_state(health);
+    match recorder {
+        None => router,
+        Some(recorder) => router.merge(Router::new().route("/debug/record", get(decisions)).with_state(recorder)),
+    }
+}
+
+/// Which decisions are asked for.
+#[derive(Debug, Deserialize)]
+struct Asked {
+    /// `namespace/name` of a Gang; absent: all.
+    gang: Option<String>,
+}
+
+/// The last decisions with everything they were made on, for `muster replay`.
+async fn decisions(Shared(recorder): Shared<Recorder>, Query(asked): Query<Asked>) -> Response {
+    // Problems are large: serialising them must not hold up the probes.
+    let decisions =
+        tokio::task::spawn_blocking(move || serde_json::to_string_pretty(&recorder.decisions(asked.gang.as_deref())));
+    match decisions.await {
+        Ok(Ok(text)) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
 }
 
 async fn ready(Shared(health): Shared<Arc<Health>>) -> Response {

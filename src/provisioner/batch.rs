@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::store::{Held, STATUS_VERSION};
-use super::{Context, join, launch, teardown};
+use super::{Context, join, launch, repair, teardown};
 use crate::cluster::State;
 
 /// When to look at the batch again.
@@ -98,18 +98,28 @@ async fn advance(context: &Context, held: &mut Held, state: &State) -> anyhow::R
     if !settled && unwanted(context, held, state).await? {
         // A launch whose outcome is open must be settled first: what it made has to be found.
         let open = held.attempt().is_some_and(|attempt| attempt.outcome == "Launching" && attempt.parameters.is_some());
-        if !open {
+        if !open && status.phase != "Replacing" {
             "Draining".clone_into(&mut status.phase);
             status.message = Some("no longer needed: being given back".to_owned());
             held.write(context, status).await?;
             return Ok(Next::Now);
         }
     }
+    if !status.replaced.is_empty() && repair::give_back(context, held, state).await? {
+        status = held.status();
+    }
+    if matches!(status.phase.as_str(), "Ready" | "InUse") && repair::notice_absent(&mut status, state, now) {
+        held.write(context, status).await?;
+        return Ok(Next::Now);
+    }
+    let lost = !repair::lost(&status, now).is_empty();
     match status.phase.as_str() {
         "" | "Pending" => launch::pending(context, held, state).await,
         "Launching" => launch::launching(context, held, state).await,
-        "Launched" => join::launched(context, held).await,
+        "Launched" => join::launched(context, held, state).await,
         "Joining" => join::joining(context, held, state).await,
+        "Replacing" => repair::replacing(context, held, state).await,
+        "Ready" | "InUse" if lost && !owner_gone(held, state) => repair::lost_in_use(context, held, state).await,
         "Ready" => join::ready(context, held, state).await,
         "InUse" => teardown::in_use(context, held, state).await,
         "Idle" => teardown::idle(context, held, state).await,
@@ -152,7 +162,7 @@ async fn unwanted(context: &Context, held: &Held, state: &State) -> anyhow::Resu
 
 /// Whether the gang got its room elsewhere: it has passed its commit point on other nodes, or goes on with a later
 /// round. Happens when a process ended between the creation of the batch and the status that names it.
-fn elsewhere(held: &Held, state: &State) -> bool {
+pub(super) fn elsewhere(held: &Held, state: &State) -> bool {
     let Some(gang) = &held.object.spec.gang_ref else { return false };
     let key = ObjectKey::new(gang.namespace.as_str(), gang.name.as_str());
     let Some(seen) = state.snapshot.gangs.get(&key) else { return false };

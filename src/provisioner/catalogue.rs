@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::cloud::{CallError, InstanceTypeInfo, Offering, PriceBook};
+use muster_core::cloud::{CallError, CapacityType, InstanceTypeInfo, Offering, PriceBook};
+use muster_ec2::SpotPrices;
 
 use crate::cloud::Cloud;
 
@@ -14,15 +15,15 @@ pub(super) struct Catalogue {
     pub(super) prices: PriceBook,
 }
 
-/// Reads the catalogue.
+/// Reads the catalogue. `spot` has the spot prices read last.
 ///
 /// Errors: those of the describing calls; nothing is bought without it.
-pub(super) async fn read(cloud: &Cloud, prices: &PriceBook) -> Result<Catalogue, CallError> {
-    let types = cloud.ec2().describe_instance_types(&[]).await?;
-    let offerings = cloud.ec2().describe_offerings(&[]).await?;
-    Ok(Catalogue {
-        types: types.into_iter().map(|info| (info.name.clone(), info)).collect(),
-        offerings,
-        prices: prices.clone(),
-    })
+pub(super) async fn read(cloud: &Cloud, prices: &PriceBook, spot: &SpotPrices) -> Result<Catalogue, CallError> {
+    let types = cloud.instance_types().await?;
+    let offerings = cloud.offerings().await?;
+    let mut prices = prices.clone();
+    for ((instance_type, zone), micros) in spot {
+        prices.set(instance_type, Some(zone), CapacityType::Spot, *micros);
+    }
+    Ok(Catalogue { types: types.into_iter().map(|info| (info.name.clone(), info)).collect(), offerings, prices })
 }

@@ -4,16 +4,75 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use muster_api::crd::{EC2NodeClass, EC2NodeClassStatus, SubnetStatus, is_true, set_condition};
-use muster_ec2::{ImageSource, NetworkQuery};
+use muster_api::crd::{
+    AmiSelectorTerm, AmiStatus, EC2NodeClass, EC2NodeClassStatus, MatchCriteria, ReservationStatus, SubnetStatus,
+    is_true, set_condition,
+};
+use muster_api::node_class::{self, Problem};
+use muster_api::pool as rules;
+use muster_core::cloud::{
+    Alias, Blame, CallError, Efa, ErrorClass, ImageKind, InstanceTypeInfo, Reservation, ReservationState, Variant,
+    kubernetes_version,
+};
+use muster_core::cycle::GangEvent;
+use muster_ec2::{ImageQuery, ImageSource, NetworkQuery, ReservationQuery};
 use serde_json::json;
 
-use super::{Context, REFRESH, RETRY};
+use super::{Context, REFRESH, RETRY, pool};
 use crate::clock::now_real;
 use crate::cluster::State;
 use crate::step::{Step, step};
+
+/// A refused launch keeps its class not ready for this long, unless the class changes: what is wrong may lie outside.
+const FAULT: jiff::SignedDuration = jiff::SignedDuration::from_mins(15);
+
+/// The conditions of a class, `Ready` aside.
+const CONDITIONS: [&str; 6] = [
+    "SubnetsReady",
+    "SecurityGroupsReady",
+    "AMIsReady",
+    "InstanceProfileReady",
+    "CapacityReservationsReady",
+    "ValidationSucceeded",
+];
+
+/// What a launch was refused for.
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    generation: Option<i64>,
+    until: Timestamp,
+    problem: Problem,
+}
+
+/// Remembers that EC2 refused a launch because of the class: nothing more is launched with it until it changes, or a
+/// quarter of an hour has passed.
+pub(super) fn blame(
+    context: &Context,
+    class: &EC2NodeClass,
+    kind: ErrorClass,
+    code: Option<&str>,
+    message: &str,
+) -> Option<Problem> {
+    let blame = Blame::of(kind, code, message)?;
+    let said = code.map_or_else(|| message.to_owned(), |code| format!("{code}: {message}"));
+    let message = format!("{}: EC2 refused a launch, {said}", blame.field());
+    let problem = Problem { condition: blame.condition(), reason: blame.reason(), message };
+    let until = context.clock.now().saturating_add(FAULT).unwrap_or(Timestamp::MAX);
+    let fault = Fault { generation: class.metadata.generation, until, problem: problem.clone() };
+    let mut faults = context.faults.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    faults.insert(class.name_any(), fault);
+    Some(problem)
+}
+
+/// What EC2 refused a launch of this class for, as long as that is believed.
+pub(super) fn fault(context: &Context, class: &EC2NodeClass) -> Option<Problem> {
+    let faults = context.faults.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let fault = faults.get(&class.name_any())?;
+    (fault.generation == class.metadata.generation && context.clock.now() < fault.until).then(|| fault.problem.clone())
+}
 
 /// Resolves classes whose spec changed, and all of them now and then.
 pub(super) async fn reconcile(
@@ -21,16 +80,19 @@ pub(super) async fn reconcile(
     state: &State,
     seen: &mut BTreeMap<String, (Option<i64>, Timestamp)>,
 ) -> anyhow::Result<()> {
-    let classes: Vec<_> = due(state, seen, context.clock.now()).cloned().collect();
+    let classes: Vec<_> = due(context, state, seen, context.clock.now()).cloned().collect();
     for class in classes {
         let name = class.name_any();
         let generation = class.metadata.generation;
-        let status = resolve(context, &class).await;
+        let status = resolve(context, state, &class).await;
         if class.status.as_ref() != Some(&status) {
             let classes: Api<EC2NodeClass> = Api::all(context.client.clone());
-            let patch = json!({"status": status});
+            let patch = json!({"status": null_absent(&status)});
             step(Step::WriteStatus, classes.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)))
                 .await?;
+            if let Some(event) = turned(class.status.as_ref(), &status) {
+                context.events.publish(class.as_ref(), &event).await;
+            }
         }
         seen.insert(name, (generation, context.clock.now()));
     }
@@ -38,86 +100,197 @@ pub(super) async fn reconcile(
     Ok(())
 }
 
-/// Classes whose spec changed, those that were not ready a while ago, and all of them now and then.
+/// In a merge patch what is absent stays: lists that have become empty are named.
+fn null_absent(status: &EC2NodeClassStatus) -> serde_json::Value {
+    let mut patch = json!(status);
+    if let Some(fields) = patch.as_object_mut() {
+        for field in ["amis", "subnets", "securityGroups", "selfReference", "capacityReservations"] {
+            fields.entry(field).or_insert(serde_json::Value::Null);
+        }
+    }
+    patch
+}
+
+/// What people are told when a class turns, or stays not ready for another reason.
+fn turned(before: Option<&EC2NodeClassStatus>, after: &EC2NodeClassStatus) -> Option<GangEvent> {
+    let ready = |conditions: &[Condition]| conditions.iter().find(|one| one.type_ == "Ready").cloned();
+    let before = before.and_then(|status| ready(&status.conditions));
+    let after = ready(&after.conditions)?;
+    let told = |one: &Condition| (one.status.clone(), one.message.clone());
+    if before.as_ref().map(told) == Some(told(&after)) || (before.is_none() && after.status == "True") {
+        return None;
+    }
+    if after.status == "True" {
+        return Some(GangEvent { reason: "ClassReady", message: "can be used again".to_owned(), warning: false });
+    }
+    let message = format!("{}: {}", after.reason, after.message);
+    Some(GangEvent { reason: "ClassNotReady", message, warning: true })
+}
+
+/// Classes whose spec changed, those that were not ready a while ago, those with a new fault or without an image that
+/// one of their pools needs, and all of them now and then.
 pub(super) fn due<'a>(
+    context: &'a Context,
     state: &'a State,
     seen: &'a BTreeMap<String, (Option<i64>, Timestamp)>,
     now: Timestamp,
 ) -> impl Iterator<Item = &'a Arc<EC2NodeClass>> {
     state.classes.values().filter(move |class| {
-        let ready = class.status.as_ref().is_some_and(|status| is_true(&status.conditions, "Ready"));
-        let pause = if ready { REFRESH } else { RETRY };
-        !seen
-            .get(&class.name_any())
-            .is_some_and(|(known, at)| *known == class.metadata.generation && now.duration_since(*at) < pause)
+        let status = class.status.as_ref();
+        let ready = status.is_some_and(|status| is_true(&status.conditions, "Ready"));
+        let lacks =
+            status.is_some_and(|status| ready && kinds(context, state, class).iter().any(|kind| !has(status, kind)));
+        let pause = if ready && !lacks { REFRESH } else { RETRY };
+        let fresh = fault(context, class).is_some() && ready;
+        fresh
+            || !seen
+                .get(&class.name_any())
+                .is_some_and(|(known, at)| *known == class.metadata.generation && now.duration_since(*at) < pause)
     })
 }
 
-async fn resolve(context: &Context, class: &EC2NodeClass) -> EC2NodeClassStatus {
+fn has(status: &EC2NodeClassStatus, kind: &ImageKind) -> bool {
+    status.amis.iter().any(|ami| ami.architecture == kind.architecture && ami.variant == kind.variant.as_str())
+}
+
+/// The image nodes of a type boot, if the class has one.
+pub(super) fn image_for<'a>(class: &'a EC2NodeClass, info: &InstanceTypeInfo) -> Option<&'a str> {
+    let kind = ImageKind::of(info);
+    let amis = &class.status.as_ref()?.amis;
+    amis.iter()
+        .find(|ami| ami.architecture == kind.architecture && ami.variant == kind.variant.as_str())
+        .map(|ami| ami.id.as_str())
+}
+
+/// Types that pools of the class allow.
+fn types_of<'a>(
+    state: &'a State,
+    types: &'a BTreeMap<String, InstanceTypeInfo>,
+    class: &'a EC2NodeClass,
+) -> impl Iterator<Item = &'a InstanceTypeInfo> {
+    let name = class.name_any();
+    let pools = state
+        .pools
+        .values()
+        .filter(move |pool| pool::class_of(state, pool).is_some_and(|of_pool| of_pool.name_any() == name));
+    pools.flat_map(move |pool| types.values().filter(move |info| rules::allows_type(pool, info)))
+}
+
+/// Architectures and accelerators the pools of the class allow; the plainest one while there are none.
+fn kinds(context: &Context, state: &State, class: &EC2NodeClass) -> BTreeSet<ImageKind> {
+    let catalogue = context.catalogue.load();
+    let mut kinds: BTreeSet<ImageKind> = types_of(state, &catalogue.types, class).map(ImageKind::of).collect();
+    if kinds.is_empty() {
+        kinds.insert(ImageKind { architecture: "x86_64".to_owned(), variant: Variant::Standard });
+    }
+    kinds
+}
+
+async fn resolve(context: &Context, state: &State, class: &EC2NodeClass) -> EC2NodeClassStatus {
     let before = class.status.clone().unwrap_or_default();
     let mut status = EC2NodeClassStatus {
         conditions: before.conditions.clone(),
         observed_generation: class.metadata.generation,
         ..EC2NodeClassStatus::default()
     };
-    let mut problems: Vec<(&str, String)> = Vec::new();
+    let mut problems = node_class::problems(class, &context.options.access);
     match subnets(context, class).await {
-        Ok(subnets) if subnets.is_empty() => problems.push((
-            "SubnetsNotFound",
-            "spec.subnetSelectorTerms: no subnet matches; check ids and tags, and that the Region is right".to_owned(),
-        )),
-        Ok(subnets) => status.subnets = subnets,
-        Err(error) => problems.push(("Unreachable", error)),
-    }
-    if !problems.is_empty() && problems.iter().all(|(reason, _)| *reason == "Unreachable") {
-        // The other calls would wait as long for the same answer; what was resolved before still stands.
-        status.subnets = before.subnets;
-        status.security_groups = before.security_groups;
-        status.ami = before.ami;
-        return conclude(status, &problems);
+        Ok(subnets) => {
+            if subnets.is_empty() {
+                problems.push(problem(
+                    "SubnetsReady",
+                    "SubnetsNotFound",
+                    "spec.subnetSelectorTerms: no subnet matches; check ids and tags, and that the Region is right",
+                ));
+            }
+            status.subnets = subnets;
+        }
+        Err(error) => {
+            // The other calls would wait as long for the same answer; what was resolved before still stands.
+            problems.push(problem("SubnetsReady", "Unreachable", &error));
+            let conditions = status.conditions;
+            status = EC2NodeClassStatus { conditions, observed_generation: class.metadata.generation, ..before };
+            return conclude(status, &problems);
+        }
     }
     match security_groups(context, class).await {
-        Ok(groups) if groups.is_empty() => problems.push((
-            "SecurityGroupsNotFound",
-            "spec.securityGroupSelectorTerms: no security group matches; check ids, names and tags".to_owned(),
+        Ok((groups, self_reference)) => {
+            if groups.is_empty() {
+                problems.push(problem(
+                    "SecurityGroupsReady",
+                    "SecurityGroupsNotFound",
+                    "spec.securityGroupSelectorTerms: no security group matches; check ids, names and tags",
+                ));
+            } else if !self_reference && wants_efa(context, state, class) {
+                problems.push(problem("SecurityGroupsReady", "NoSelfReference", NO_SELF_REFERENCE));
+            }
+            status.security_groups = groups;
+            status.self_reference = self_reference;
+        }
+        Err(error) => problems.push(problem("SecurityGroupsReady", "Unreachable", &error)),
+    }
+    match images(context, class, &kinds(context, state, class)).await {
+        Ok(amis) => status.amis = amis,
+        Err(problem) => problems.push(problem),
+    }
+    match reservations(context, class).await {
+        Ok(found) => {
+            if found.is_empty() && !class.spec.capacity_reservation_selector_terms.is_empty() {
+                problems.push(problem(
+                    "CapacityReservationsReady",
+                    "ReservationNotFound",
+                    "spec.capacityReservationSelectorTerms: no reservation matches; check ids, tags and owner",
+                ));
+            }
+            status.capacity_reservations = found.iter().map(|one| of_reservation(one, context.clock.now())).collect();
+        }
+        Err(error) => problems.push(problem(
+            "CapacityReservationsReady",
+            if error.kind == ErrorClass::Configuration { "ReservationNotFound" } else { "Unreachable" },
+            &format!("spec.capacityReservationSelectorTerms: {error}"),
         )),
-        Ok(groups) => status.security_groups = groups,
-        Err(error) => problems.push(("Unreachable", error)),
     }
-    match image(context, class).await {
-        Ok(image) => status.ami = Some(image),
-        Err((reason, message)) => problems.push((reason, message)),
-    }
+    problems.extend(fault(context, class));
     conclude(status, &problems)
 }
 
+const NO_SELF_REFERENCE: &str = "spec.securityGroupSelectorTerms: no chosen group allows all traffic from and to \
+     itself, which EFA needs; add a rule for all protocols in both directions that names the group, or set spec.efa to \
+     Never";
+
+/// Whether some node of the class may carry EFA.
+fn wants_efa(context: &Context, state: &State, class: &EC2NodeClass) -> bool {
+    let catalogue = context.catalogue.load();
+    rules::efa(class) == Efa::Always
+        || types_of(state, &catalogue.types, class).any(|info| node_class::has_efa(class, info))
+}
+
+fn problem(condition: &'static str, reason: &'static str, message: &str) -> Problem {
+    Problem { condition, reason, message: message.to_owned() }
+}
+
 /// Writes the problems as conditions.
-fn conclude(mut status: EC2NodeClassStatus, problems: &[(&str, String)]) -> EC2NodeClassStatus {
+fn conclude(mut status: EC2NodeClassStatus, problems: &[Problem]) -> EC2NodeClassStatus {
     let now = now_real();
-    let set = |status: &mut EC2NodeClassStatus, kind: &str, wrong: &[&str]| {
-        let problem = problems.iter().find(|(reason, _)| wrong.contains(reason));
-        let (reason, message) = problem.map_or((kind, ""), |(reason, message)| (*reason, message.as_str()));
+    let mut set = |kind: &str, problem: Option<&Problem>| {
+        let (reason, message) = problem.map_or((kind, ""), |problem| (problem.reason, problem.message.as_str()));
         set_condition(&mut status.conditions, kind, problem.is_none(), reason, message, now);
     };
-    set(&mut status, "SubnetsReady", &["SubnetsNotFound", "Unreachable"]);
-    set(&mut status, "SecurityGroupsReady", &["SecurityGroupsNotFound", "Unreachable"]);
-    set(&mut status, "AMIsReady", &["AMINotFound", "AliasUnresolved", "Unreachable"]);
-    set(
-        &mut status,
-        "Ready",
-        &["Unreachable", "SubnetsNotFound", "SecurityGroupsNotFound", "AMINotFound", "AliasUnresolved"],
-    );
+    for kind in CONDITIONS {
+        set(kind, problems.iter().find(|problem| problem.condition == kind));
+    }
+    set("Ready", problems.first());
     status
 }
 
+/// Several subnets of a zone are fine: each launch takes the one with most free addresses.
 async fn subnets(context: &Context, class: &EC2NodeClass) -> Result<Vec<SubnetStatus>, String> {
     let mut found: BTreeMap<String, SubnetStatus> = BTreeMap::new();
     for term in &class.spec.subnet_selector_terms {
         let query = term.id.clone().map_or_else(|| NetworkQuery::Tags(term.tags.clone()), NetworkQuery::Id);
-        let subnets = context.cloud.ec2().describe_subnets(&query).await;
-        let subnets = match subnets {
+        let subnets = match context.cloud.subnets(&query).await {
             Ok(subnets) => subnets,
-            Err(error) if error.kind == muster_core::cloud::ErrorClass::Configuration => continue,
+            Err(error) if error.kind == ErrorClass::Configuration => continue,
             Err(error) => return Err(format!("spec.subnetSelectorTerms: {error}")),
         };
         for subnet in subnets {
@@ -135,63 +308,217 @@ async fn subnets(context: &Context, class: &EC2NodeClass) -> Result<Vec<SubnetSt
     Ok(found.into_values().collect())
 }
 
-async fn security_groups(context: &Context, class: &EC2NodeClass) -> Result<Vec<String>, String> {
-    let mut found = BTreeSet::new();
+/// Ids, and whether one of the groups allows all traffic from and to itself.
+async fn security_groups(context: &Context, class: &EC2NodeClass) -> Result<(Vec<String>, bool), String> {
+    let mut found = BTreeMap::new();
     for term in &class.spec.security_group_selector_terms {
         let query = match (&term.id, &term.name) {
             (Some(id), _) => NetworkQuery::Id(id.clone()),
             (None, Some(name)) => NetworkQuery::Name(name.clone()),
             (None, None) => NetworkQuery::Tags(term.tags.clone()),
         };
-        let groups = context.cloud.ec2().describe_security_groups(&query).await;
-        let groups = match groups {
+        let groups = match context.cloud.security_groups(&query).await {
             Ok(groups) => groups,
-            Err(error) if error.kind == muster_core::cloud::ErrorClass::Configuration => continue,
+            Err(error) if error.kind == ErrorClass::Configuration => continue,
             Err(error) => return Err(format!("spec.securityGroupSelectorTerms: {error}")),
         };
-        found.extend(groups.into_iter().map(|group| group.id));
+        found.extend(groups.into_iter().map(|group| (group.id, group.allows_itself)));
     }
-    Ok(found.into_iter().collect())
+    let self_reference = found.values().any(|allows_itself| *allows_itself);
+    Ok((found.into_keys().collect(), self_reference))
 }
 
-/// The first term that resolves.
-async fn image(context: &Context, class: &EC2NodeClass) -> Result<String, (&'static str, String)> {
-    let mut last = ("AMINotFound", "spec.amiSelectorTerms: nothing resolves".to_owned());
+/// One image per architecture and accelerator, each of the first term that gives one. A kind without an image is no
+/// problem as long as another has one: its types are no candidates.
+async fn images(
+    context: &Context,
+    class: &EC2NodeClass,
+    kinds: &BTreeSet<ImageKind>,
+) -> Result<Vec<AmiStatus>, Problem> {
+    let mut found: Vec<AmiStatus> = Vec::new();
+    let mut last = problem("AMIsReady", "AMINotFound", "spec.amiSelectorTerms: nothing resolves");
     for term in &class.spec.ami_selector_terms {
-        let named = term.id.clone().map(ImageSource::Id).or_else(|| {
-            let path = term.ssm_parameter.clone().or_else(|| alias_path(term.alias.as_deref()?))?;
-            Some(ImageSource::SsmParameter(path))
-        });
-        let Some(named) = named else {
-            let alias = term.alias.as_deref().unwrap_or_default();
-            last = (
-                "AliasUnresolved",
-                format!("spec.amiSelectorTerms: alias \"{alias}\" is not al2023@latest or al2023@vYYYYMMDD"),
-            );
-            continue;
-        };
-        match context.cloud.resolve_image(&named).await {
-            Ok(image) => return Ok(image),
-            Err(error) => last = ("AMINotFound", format!("spec.amiSelectorTerms: {named:?}: {error}")),
+        let missing: Vec<ImageKind> = kinds
+            .iter()
+            .filter(|kind| {
+                !found.iter().any(|ami| ami.architecture == kind.architecture && ami.variant == kind.variant.as_str())
+            })
+            .cloned()
+            .collect();
+        if missing.is_empty() {
+            break;
+        }
+        match of_term(context, term, &missing).await {
+            Ok(amis) => found.extend(amis),
+            Err(problem) => last = problem,
         }
     }
-    Err(last)
+    if found.is_empty() { Err(last) } else { Ok(found) }
 }
 
-/// Path of the SSM parameter behind an alias of the accelerated AL2023 images.
+async fn of_term(context: &Context, term: &AmiSelectorTerm, kinds: &[ImageKind]) -> Result<Vec<AmiStatus>, Problem> {
+    let not_found = |what: &str, why: &str| {
+        let reason = if why.is_empty() { String::new() } else { format!(": {why}") };
+        problem("AMIsReady", "AMINotFound", &format!("spec.amiSelectorTerms: {what}{reason}"))
+    };
+    let status = |kind: &ImageKind, id: String| AmiStatus {
+        id,
+        architecture: kind.architecture.clone(),
+        variant: kind.variant.as_str().to_owned(),
+    };
+    if let Some(text) = &term.alias {
+        let unresolved =
+            |why: String| problem("AMIsReady", "AliasUnresolved", &format!("spec.amiSelectorTerms: {why}"));
+        let alias = Alias::parse(text).map_err(|error| unresolved(error.to_string()))?;
+        let kubernetes = kubernetes(context)
+            .await
+            .map_err(|error| unresolved(format!("the API server does not tell its version: {error}")))?;
+        let mut found = Vec::new();
+        let mut last = String::new();
+        for kind in kinds {
+            let path = match alias.parameter(&kubernetes, kind) {
+                Ok(path) => path,
+                Err(error) => {
+                    last = error.to_string();
+                    continue;
+                }
+            };
+            match context.cloud.resolve_image(&ImageSource::SsmParameter(path.clone())).await {
+                Ok(id) => found.push(status(kind, id)),
+                Err(error) => last = format!("alias {text} ({path}): {error}"),
+            }
+        }
+        return if found.is_empty() { Err(not_found(&last, "")) } else { Ok(found) };
+    }
+    let query = match (&term.id, &term.ssm_parameter) {
+        (Some(id), _) => ImageQuery { ids: vec![id.clone()], ..ImageQuery::default() },
+        (None, Some(path)) => {
+            let id = context
+                .cloud
+                .resolve_image(&ImageSource::SsmParameter(path.clone()))
+                .await
+                .map_err(|error| not_found(&format!("parameter {path}"), &error.to_string()))?;
+            ImageQuery { ids: vec![id], ..ImageQuery::default() }
+        }
+        (None, None) => ImageQuery {
+            ids: Vec::new(),
+            names: term.name.iter().cloned().collect(),
+            owners: term
+                .owner
+                .clone()
+                .map_or_else(|| vec!["self".to_owned(), "amazon".to_owned()], |owner| vec![owner]),
+            tags: term.tags.clone(),
+        },
+    };
+    let what = match (&term.id, &term.ssm_parameter, &term.name) {
+        (Some(id), _, _) => format!("image {id}"),
+        (None, Some(path), _) => format!("parameter {path}"),
+        (None, None, Some(name)) => format!("name {name}"),
+        (None, None, None) => "tags".to_owned(),
+    };
+    let images = context.cloud.images(&query).await.map_err(|error| not_found(&what, &error.to_string()))?;
+    // Newest first; one of each architecture serves all accelerators.
+    let found: Vec<AmiStatus> = kinds
+        .iter()
+        .filter_map(|kind| {
+            let image = images.iter().find(|image| image.architecture == kind.architecture)?;
+            Some(status(kind, image.id.clone()))
+        })
+        .collect();
+    if found.is_empty() {
+        let wanted: Vec<String> = kinds.iter().map(ToString::to_string).collect();
+        return Err(not_found(&what, &format!("no image for {}", wanted.join(" or "))));
+    }
+    Ok(found)
+}
+
+/// The API server's version, asked for once a while: it decides which images fit.
+async fn kubernetes(context: &Context) -> Result<String, String> {
+    let info = context.client.apiserver_version().await.map_err(|error| error.to_string())?;
+    kubernetes_version(&info.major, &info.minor).ok_or_else(|| format!("{}.{} is no version", info.major, info.minor))
+}
+
+/// The reservations of a class, with their free hosts now.
 ///
-/// Source: EKS user guide, "Retrieve recommended Amazon Linux AMI IDs".
-fn alias_path(alias: &str) -> Option<String> {
-    let (family, version) = alias.split_once('@')?;
-    let kubernetes = "1.35";
-    match (family, version) {
-        ("al2023", "latest") => Some(format!(
-            "/aws/service/eks/optimized-ami/{kubernetes}/amazon-linux-2023/x86_64/nvidia/recommended/image_id"
-        )),
-        ("al2023", version) if version.starts_with('v') => Some(format!(
-            "/aws/service/eks/optimized-ami/{kubernetes}/amazon-linux-2023/x86_64/nvidia/\
-             amazon-eks-node-al2023-x86_64-nvidia-{kubernetes}-{version}/image_id"
-        )),
-        _ => None,
+/// Errors: that of the first call that failed; a term that names an unknown id is one.
+pub(super) async fn reservations(context: &Context, class: &EC2NodeClass) -> Result<Vec<Reservation>, CallError> {
+    let mut found: BTreeMap<String, Reservation> = BTreeMap::new();
+    for term in &class.spec.capacity_reservation_selector_terms {
+        let query = ReservationQuery {
+            ids: term.id.iter().cloned().collect(),
+            tags: term.tags.clone(),
+            owner: term.owner_id.clone(),
+            match_criteria: term.instance_match_criteria.map(|criteria| match criteria {
+                MatchCriteria::Open => "open".to_owned(),
+                MatchCriteria::Targeted => "targeted".to_owned(),
+            }),
+        };
+        for reservation in context.cloud.reservations(&query).await? {
+            found.insert(reservation.id.clone(), reservation);
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+fn of_reservation(one: &Reservation, now: Timestamp) -> ReservationStatus {
+    ReservationStatus {
+        id: one.id.clone(),
+        instance_type: one.instance_type.clone(),
+        zone: one.zone.clone(),
+        block: one.block,
+        targeted: one.targeted,
+        placement_group: one.placement_group.clone(),
+        state: match one.state {
+            ReservationState::Active => "active",
+            ReservationState::Scheduled => "scheduled",
+            ReservationState::Ended => "ended",
+            ReservationState::Unknown => "unknown",
+        }
+        .to_owned(),
+        start: one.start,
+        end: one.end,
+        hosts: one.total,
+        free_hosts: one.free,
+        seen: Some(now),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(problems: &[Problem]) -> EC2NodeClassStatus {
+        conclude(EC2NodeClassStatus::default(), problems)
+    }
+
+    #[test]
+    fn a_problem_turns_its_own_condition_and_ready() {
+        let wrong = status(&[problem("SecurityGroupsReady", "NoSelfReference", NO_SELF_REFERENCE)]);
+        let of = |kind: &str| wrong.conditions.iter().find(|one| one.type_ == kind).unwrap();
+        assert_eq!((of("Ready").status.as_str(), of("Ready").reason.as_str()), ("False", "NoSelfReference"));
+        assert_eq!(of("SecurityGroupsReady").message, NO_SELF_REFERENCE);
+        assert_eq!(of("AMIsReady").status, "True");
+        assert_eq!(status(&[]).conditions.len(), CONDITIONS.len() + 1);
+    }
+
+    #[test]
+    fn a_class_tells_when_it_turns_and_when_its_reason_changes_but_not_twice() {
+        let fine = status(&[]);
+        let wrong = status(&[problem("AMIsReady", "AMINotFound", "spec.amiSelectorTerms: image ami-1")]);
+        let other = status(&[problem("SubnetsReady", "SubnetsNotFound", "spec.subnetSelectorTerms: none")]);
+        assert_eq!(turned(None, &fine), None);
+        let event = turned(None, &wrong).unwrap();
+        assert_eq!((event.reason, event.warning), ("ClassNotReady", true));
+        assert_eq!(event.message, "AMINotFound: spec.amiSelectorTerms: image ami-1");
+        assert_eq!(turned(Some(&wrong), &wrong), None);
+        assert!(turned(Some(&wrong), &other).unwrap().message.contains("SubnetsNotFound"));
+        assert_eq!(turned(Some(&other), &fine).unwrap().reason, "ClassReady");
+    }
+
+    #[test]
+    fn what_has_become_empty_is_taken_off_the_status() {
+        let patch = null_absent(&status(&[]));
+        assert_eq!(patch["amis"], serde_json::Value::Null);
+        assert!(patch.as_object().unwrap().contains_key("capacityReservations"));
     }
 }

@@ -1,13 +1,19 @@
 //! What people see with `kubectl describe nodebatch`: events, read off two statuses that follow each other.
 
 use muster_api::crd::{BatchAttempt, NodeBatchStatus};
+use muster_core::cloud::{CapacityType, Rung};
 use muster_core::cycle::GangEvent;
+
+use super::launch::of_quota;
 
 /// The events between two statuses of a batch, in order.
 pub(super) fn between(before: &NodeBatchStatus, after: &NodeBatchStatus) -> Vec<GangEvent> {
     let mut events = Vec::new();
     for attempt in &after.attempts {
         let known = before.attempts.iter().find(|known| known.number == attempt.number);
+        if known.is_none() {
+            events.extend(stepped_down(after, attempt));
+        }
         if known.is_none_or(|known| known.outcome != attempt.outcome) {
             events.extend(decided(attempt));
         }
@@ -15,7 +21,31 @@ pub(super) fn between(before: &NodeBatchStatus, after: &NodeBatchStatus) -> Vec<
     if before.phase != after.phase {
         events.extend(entered(before, after));
     }
+    if let (None, Some(hold)) = (&before.held, &after.held) {
+        let message = format!(
+            "{}: {} launches missed the level the gang requires; nothing more is bought until the wish, the pool or the \
+             class changes",
+            hold.reason, after.misses
+        );
+        events.push(GangEvent { reason: "RequiredLevelNotMet", message, warning: true });
+    }
     events
+}
+
+/// An attempt on another step of the ladder than the one before it in the same round.
+fn stepped_down(status: &NodeBatchStatus, attempt: &BatchAttempt) -> Option<GangEvent> {
+    let earlier = status.attempts.iter().rev().find(|earlier| earlier.number < attempt.number)?;
+    let same_round = earlier.number > status.round_from && earlier.replaces.is_empty() && attempt.replaces.is_empty();
+    let rung = |attempt: &BatchAttempt| {
+        let capacity_type = CapacityType::parse(&attempt.capacity_type)?;
+        Some(Rung { capacity_type, placement_group: attempt.group })
+    };
+    let (from, to) = (rung(earlier)?, rung(attempt)?);
+    if !same_round || from == to {
+        return None;
+    }
+    let why = earlier.code.as_deref().or(earlier.message.as_deref()).unwrap_or("no reason was given");
+    Some(normal("SteppedDown", format!("from {from} to {to}: {why}")))
 }
 
 /// The end of a batch.
@@ -34,11 +64,19 @@ fn decided(attempt: &BatchAttempt) -> Option<GangEvent> {
     match attempt.outcome.as_str() {
         "Won" if attempt.group => Some(normal("Launched", format!("{what}, in one call and one placement group"))),
         "Won" => Some(normal("Launched", format!("{what}, in one call"))),
+        "Lost" if of_quota(code) => Some(GangEvent {
+            reason: "QuotaExceeded",
+            message: format!("{what}: nothing launched, {said}; no other zone is tried for this quota"),
+            warning: true,
+        }),
         "Lost" | "Retry" => Some(GangEvent {
             reason: "AttemptLost",
             message: format!("{what}: nothing launched, {said}"),
             warning: true,
         }),
+        "Misplaced" => {
+            Some(GangEvent { reason: "RequiredLevelMissed", message: format!("{what}: {message}"), warning: true })
+        }
         "Violated" => Some(GangEvent { reason: "Violated", message: format!("{what}: {message}"), warning: true }),
         // Under way, or of a newer version.
         _ => None,
@@ -104,6 +142,37 @@ mod tests {
             message,
             "attempt 1: 8 × p5.48xlarge on-demand in us-east-1a: nothing launched, InsufficientInstanceCapacity (why)"
         );
+    }
+
+    #[test]
+    fn a_step_down_the_ladder_is_told_with_what_made_it_necessary() {
+        let before = status("Pending", &["Lost"]);
+        let mut after = status("Launching", &["Lost", "Launching"]);
+        after.attempts[0].group = true;
+        let events = between(&before, &after);
+        assert_eq!(events[0].reason, "SteppedDown");
+        assert_eq!(
+            events[0].message,
+            "from on-demand in a placement group to on-demand without a placement group: InsufficientInstanceCapacity"
+        );
+        // Another zone is no step, and a new round begins at the top.
+        after.attempts[0].group = false;
+        assert_eq!(reasons(&before, &after), [""; 0]);
+        after.attempts[0].group = true;
+        after.round_from = 1;
+        assert_eq!(reasons(&before, &after), [""; 0]);
+    }
+
+    #[test]
+    fn quotas_and_missed_levels_have_words_of_their_own() {
+        let launching = status("Launching", &["Launching"]);
+        let mut quota = status("Pending", &["Lost"]);
+        quota.attempts[0].code = Some("VcpuLimitExceeded".to_owned());
+        assert_eq!(reasons(&launching, &quota), ["QuotaExceeded"]);
+        let mut missed = status("Launching", &["Misplaced"]);
+        missed.held =
+            Some(muster_api::crd::BatchHold { reason: "RequiredLevelNotMet".to_owned(), seen: String::new() });
+        assert_eq!(reasons(&launching, &missed), ["RequiredLevelMissed", "RequiredLevelNotMet"]);
     }
 
     #[test]

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use muster_api::crd::NodeBatchStatus;
+use muster_api::crd::{NodeBatchStatus, is_true, set_condition};
 use muster_api::{keys, pool as rules};
-use muster_core::cloud::{Efa, InstanceState, Purpose, efa_count, efa_layout};
+use muster_core::cloud::{
+    Efa, Instance, InstanceState, JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, Purpose, describe_failures,
+    efa_count, efa_layout, judge_join, replacements,
+};
 use muster_core::gang::Phase;
 use muster_core::names::{InstanceId, ObjectKey};
 use muster_core::node::{Node, Taint};
@@ -17,7 +20,8 @@ use tracing::{debug, warn};
 
 use super::batch::{Next, later, owner_gone};
 use super::store::Held;
-use super::{Context, launch, pool};
+use super::{Context, launch, located, pool, repair};
+use crate::clock::now_real;
 use crate::cluster::State;
 use crate::step::{Step, step};
 
@@ -25,28 +29,26 @@ use crate::step::{Step, step};
 const BOOKED_SECONDS: i64 = 600;
 
 /// Waits until all instances run, then reads their place in the network once.
-pub(super) async fn launched(context: &Context, held: &mut Held) -> anyhow::Result<Next> {
+pub(super) async fn launched(context: &Context, held: &mut Held, state: &State) -> anyhow::Result<Next> {
     let mut status = held.status();
     let now = context.clock.now();
     let ids = ids(&status);
     let seen = context.cloud.instances(&ids).await?;
-    let dead: Vec<_> = seen.iter().filter(|instance| gone(instance.state)).collect();
-    if let Some(first) = dead.first() {
-        let why = first.state_reason.as_ref().map_or_else(|| "terminated".to_owned(), |reason| reason.code.clone());
-        let why = format!("{} ended right after the launch: {why}", first.id);
-        return launch::violated(context, held, &ids, &why).await;
-    }
-    if status.deadline.is_some_and(|deadline| deadline <= now) {
-        return launch::violated(context, held, &ids, "not all instances were running in time").await;
-    }
+    let late = late_labels(held);
+    let (joiners, _) = joiners(context, state, &mut status, (Some(&seen), &late), now);
+    let wait = match judge(context, held, state, &status, &joiners, now).await? {
+        Judged::Acted(next) => return Ok(next),
+        Judged::Wait(until) => until,
+        Judged::Ready => now,
+    };
     let running = seen.iter().filter(|instance| instance.state == InstanceState::Running).count();
     if running < ids.len() {
         status.message = Some(format!("{running} of {} instances running", ids.len()));
         held.write(context, status).await?;
-        return Ok(Next::Pause(later(now, 2)));
+        return Ok(Next::Pause(later(now, 2).min(wait)));
     }
-    // Once per batch: DescribeInstanceTopology has the tightest budget of all calls.
-    let group = status.placement_group.clone().filter(|_| held.attempt().is_some_and(|attempt| attempt.group));
+    // Once per launch: DescribeInstanceTopology has the tightest budget of all calls.
+    let group = held.group();
     let topology = match context.cloud.topology(group.as_deref(), &ids).await {
         Ok(topology) => topology,
         Err(error) => {
@@ -55,27 +57,171 @@ pub(super) async fn launched(context: &Context, held: &mut Held) -> anyhow::Resu
             BTreeMap::new()
         }
     };
+    status.message = Some(format!("all {} instances running; waiting for their nodes", ids.len()));
+    if let Some(next) = located::judge(context, held, state, &mut status, &ids, &topology).await? {
+        return Ok(next);
+    }
     for instance in &mut status.instances {
-        "Running".clone_into(&mut instance.state);
+        if instance.state == "Launched" {
+            "Running".clone_into(&mut instance.state);
+        }
         if let Some(nodes) = topology.get(&InstanceId::from(instance.id.as_str())) {
             instance.network_nodes.clone_from(nodes);
         }
     }
     "Joining".clone_into(&mut status.phase);
-    let within = join_within(context, &status);
-    status.deadline = Some(now.saturating_add(within).unwrap_or(jiff::Timestamp::MAX));
-    status.message = Some(format!("all {} instances running; waiting for their nodes", ids.len()));
+    status.deadline = Some(clocks(context, &status).deadline);
     held.write(context, status).await?;
     Ok(Next::Now)
 }
 
-fn join_within(context: &Context, status: &NodeBatchStatus) -> jiff::SignedDuration {
+/// The clocks of the batch's pool, for the launch under way.
+fn clocks(context: &Context, status: &NodeBatchStatus) -> JoinRules {
     let state = context.cluster.load();
     let join = status.node_pool.as_ref().and_then(|name| state.pools.get(name)).map(|pool| pool.spec.join.clone());
     let join = join.unwrap_or_default();
-    let register = pool::duration(&join.register_within).unwrap_or(jiff::SignedDuration::from_mins(15));
-    let ready = pool::duration(&join.ready_within).unwrap_or(jiff::SignedDuration::from_mins(10));
-    register.saturating_add(ready)
+    let read = |text: &str, minutes| pool::duration(text).unwrap_or(jiff::SignedDuration::from_mins(minutes));
+    let (register_within, ready_within) = (read(&join.register_within, 15), read(&join.ready_within, 10));
+    let whole = status.attempts.iter().rposition(|attempt| attempt.outcome == "Won" && attempt.replaces.is_empty());
+    let since = whole.map_or(0, |position| position + 1);
+    let replaced: usize = status.attempts.iter().skip(since).map(|attempt| attempt.replaces.len()).sum();
+    let allowed = replacements(&join.max_replacements.0, status.count).unwrap_or(0);
+    let launched = status.attempts.iter().rev().find(|attempt| attempt.outcome == "Won").and_then(|won| won.ended);
+    let all = register_within.saturating_add(ready_within);
+    JoinRules {
+        replace_after: read(&join.replace_after, 5),
+        register_within,
+        ready_within,
+        replacements_left: allowed.saturating_sub(u32::try_from(replaced).unwrap_or(u32::MAX)),
+        // Each replacement has the clocks once more; `maxReplacements` bounds how often.
+        deadline: launched.and_then(|at| at.saturating_add(all).ok()).unwrap_or(jiff::Timestamp::MAX),
+    }
+}
+
+/// How far each instance is, and what the nodes lack. Writes down what was seen for the first time. Without `seen`
+/// EC2 was not asked: whoever was running still is, unless a loss is known.
+fn joiners(
+    context: &Context,
+    state: &State,
+    status: &mut NodeBatchStatus,
+    (seen, late): (Option<&[Instance]>, &BTreeMap<&'static str, String>),
+    now: jiff::Timestamp,
+) -> (Vec<Joiner>, BTreeMap<String, u32>) {
+    let nodes = nodes_by_instance(state);
+    let expected = expected(context, state, status);
+    let permanent: Vec<Taint> = status
+        .node_pool
+        .as_ref()
+        .and_then(|name| state.pools.get(name))
+        .and_then(|pool| rules::taints(pool).ok())
+        .unwrap_or_default();
+    let launches: BTreeMap<u32, jiff::Timestamp> = status
+        .attempts
+        .iter()
+        .filter_map(|attempt| Some((attempt.number, attempt.ended.or(attempt.started)?)))
+        .collect();
+    let mut missing: BTreeMap<String, u32> = BTreeMap::new();
+    let mut joiners = Vec::new();
+    for instance in &mut status.instances {
+        let launched = launches.get(&instance.attempt).copied().unwrap_or(now);
+        let in_ec2 = seen.and_then(|seen| seen.iter().find(|seen| seen.id.as_str() == instance.id));
+        let stage = if let Some(loss) = instance.loss.as_ref().filter(|loss| loss.act_at <= now) {
+            JoinStage::Gone { code: Some(loss.cause.clone()) }
+        } else if let Some(gone) = in_ec2.filter(|seen| gone(seen.state)) {
+            JoinStage::Gone { code: gone.state_reason.as_ref().map(|reason| reason.code.clone()) }
+        } else if let Some(node) = nodes.get(&instance.id) {
+            let registered = *instance.registered.get_or_insert(now);
+            instance.node = Some(node.name.to_string());
+            let mut lacks = lacks(node, &expected, &permanent, !instance.network_nodes.is_empty());
+            // Pods of a booking select this label; the other late ones only inform.
+            if late.get(keys::BOOKING).is_some_and(|uid| !carries(node, keys::BOOKING, uid)) {
+                lacks.push(format!("label {}", keys::BOOKING));
+            }
+            for what in &lacks {
+                *missing.entry(what.clone()).or_default() += 1;
+            }
+            if lacks.is_empty() {
+                "Ready".clone_into(&mut instance.state);
+                JoinStage::Ready { registered }
+            } else {
+                "Registered".clone_into(&mut instance.state);
+                JoinStage::Registered { at: registered, lacks: lacks.into_iter().collect() }
+            }
+        } else {
+            *missing.entry("nodes".to_owned()).or_default() += 1;
+            let running = in_ec2.map_or(instance.state != "Launched", |seen| seen.state == InstanceState::Running);
+            if running { JoinStage::Running } else { JoinStage::Pending }
+        };
+        joiners.push(Joiner { id: InstanceId::from(instance.id.as_str()), launched, stage });
+    }
+    (joiners, missing)
+}
+
+enum Judged {
+    /// All can be used.
+    Ready,
+    /// Look again by then.
+    Wait(jiff::Timestamp),
+    /// The batch goes another way.
+    Acted(Next),
+}
+
+async fn judge(
+    context: &Context,
+    held: &mut Held,
+    state: &State,
+    status: &NodeBatchStatus,
+    joiners: &[Joiner],
+    now: jiff::Timestamp,
+) -> anyhow::Result<Judged> {
+    let rules = clocks(context, status);
+    let (failed, blocked) = match judge_join(joiners, &rules, now) {
+        JoinVerdict::Ready => return Ok(Judged::Ready),
+        JoinVerdict::Wait(until) => return Ok(Judged::Wait(until)),
+        JoinVerdict::Replace(failed) => {
+            held.object.status = Some(status.clone());
+            return Ok(Judged::Acted(repair::replace(context, held, state, &failed).await?));
+        }
+        JoinVerdict::RollBack(failed) => (failed, None),
+        JoinVerdict::Block { cause, failed } => (failed, Some(cause)),
+    };
+    let lacking = failed.values().find_map(|cause| match cause {
+        JoinCause::Lacks(what) => Some(what.clone()),
+        JoinCause::Died(_) | JoinCause::NeverRan | JoinCause::NeverRegistered => None,
+    });
+    let why = if failed.is_empty() {
+        format!("the batch has not joined by {}", rules.deadline)
+    } else {
+        describe_failures(&failed)
+    };
+    let cost = repair::cost_since_launch(status, now);
+    let said = format!("{why}; {} instances cost ${cost} for nothing", status.instances.len());
+    let dead = failed.values().any(|cause| matches!(cause, JoinCause::Died(_)));
+    let reason = if lacking.is_some() {
+        "DevicesMissing"
+    } else if dead {
+        "InstancesLost"
+    } else {
+        "JoinTimeout"
+    };
+    let mut message = said.clone();
+    if let Some(resource) = &lacking {
+        let intolerant = repair::intolerant_daemon_sets(context, state, status).await;
+        if !intolerant.is_empty() {
+            message = format!(
+                "{said}; {resource} may be missing because these DaemonSets do not tolerate the taint {}: {}",
+                keys::GANG_PENDING,
+                intolerant.join(", ")
+            );
+        }
+    }
+    let event = muster_core::cycle::GangEvent { reason, message, warning: true };
+    context.events.publish(&held.object, &event).await;
+    if let Some(cause) = blocked {
+        repair::block_pool(context, held, state, status, &cause).await?;
+    }
+    held.object.status = Some(status.clone());
+    Ok(Judged::Acted(launch::violated(context, held, &ids(status), &said).await?))
 }
 
 fn gone(state: InstanceState) -> bool {
@@ -109,81 +255,47 @@ pub(super) fn nodes_by_instance(state: &State) -> BTreeMap<String, Arc<Node>> {
 pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -> anyhow::Result<Next> {
     let mut status = held.status();
     let now = context.clock.now();
-    let nodes = nodes_by_instance(state);
-    let expected = expected(context, state, &status);
-    let permanent: Vec<Taint> = status
-        .node_pool
-        .as_ref()
-        .and_then(|name| state.pools.get(name))
-        .and_then(|pool| rules::taints(pool).ok())
-        .unwrap_or_default();
-    let mut missing: BTreeMap<String, u32> = BTreeMap::new();
-    let mut ready = 0;
-    let late = late_labels(held, &status);
-    let mut to_label = Vec::new();
-    for instance in &mut status.instances {
-        let Some(node) = nodes.get(&instance.id) else {
-            *missing.entry("nodes".to_owned()).or_default() += 1;
-            continue;
-        };
-        instance.node = Some(node.name.to_string());
-        "Registered".clone_into(&mut instance.state);
-        let mut lacks = lacks(node, &expected, &permanent, !instance.network_nodes.is_empty());
-        // Pods of a booking select this label; the other late ones only inform.
-        if let Some(uid) =
-            late.get(keys::BOOKING).filter(|uid| node.labels.get(keys::BOOKING).is_none_or(|l| **l != ***uid))
-        {
-            debug!(node = %node.name, uid, "the label of the booking is still to be seen");
-            lacks.push(format!("label {}", keys::BOOKING));
+    // Every change of the cluster wakes the batch; EC2 is asked now and then only.
+    let look = held.looked.is_none_or(|looked| now >= later(looked, 15));
+    let seen = if look {
+        held.looked = Some(now);
+        Some(context.cloud.instances(&ids(&status)).await?)
+    } else {
+        None
+    };
+    let late = late_labels(held);
+    let (joiners, missing) = joiners(context, state, &mut status, (seen.as_deref(), &late), now);
+    let ready = status.instances.iter().filter(|instance| instance.state == "Ready").count();
+    status.ready_count = u32::try_from(ready).unwrap_or(u32::MAX);
+    let unlabelled: Vec<String> = status
+        .instances
+        .iter()
+        .filter_map(|instance| instance.node.clone())
+        .filter(|node| {
+            let entry = state.snapshot.nodes.get(node.as_str());
+            entry.is_some_and(|entry| late.iter().any(|(key, value)| !carries(&entry.node, key, value)))
+        })
+        .collect();
+    label(context, &unlabelled, &late).await;
+    let until = match judge(context, held, state, &status, &joiners, now).await? {
+        Judged::Acted(next) => return Ok(next),
+        Judged::Wait(until) => until,
+        Judged::Ready => {
+            "Ready".clone_into(&mut status.phase);
+            if is_true(&status.conditions, "Interrupted") {
+                set_condition(&mut status.conditions, "Interrupted", false, "Repaired", "", now_real());
+            }
+            let booked = held.object.spec.gang_ref.is_none();
+            status.deadline = booked.then(|| later(now, BOOKED_SECONDS));
+            status.message = Some("all nodes ready; waiting for the gang".to_owned());
+            held.write(context, status).await?;
+            return Ok(Next::Now);
         }
-        if late.iter().any(|(key, value)| node.labels.get(*key).is_none_or(|known| **known != **value)) {
-            to_label.push(node.name.to_string());
-        }
-        if lacks.is_empty() {
-            "Ready".clone_into(&mut instance.state);
-            ready += 1;
-        }
-        for what in lacks {
-            *missing.entry(what).or_default() += 1;
-        }
-    }
-    status.ready_count = ready;
-    label(context, &to_label, &late).await;
-    if usize::try_from(ready).ok() == Some(status.instances.len()) {
-        "Ready".clone_into(&mut status.phase);
-        let booked = held.object.spec.gang_ref.is_none();
-        status.deadline = booked.then(|| later(now, BOOKED_SECONDS));
-        status.message = Some("all nodes ready; waiting for the gang".to_owned());
-        held.write(context, status).await?;
-        return Ok(Next::Now);
-    }
+    };
     let lacking: Vec<String> = missing.iter().map(|(what, count)| format!("{count} × {what}")).collect();
-    if let Some(deadline) = status.deadline.filter(|deadline| *deadline <= now) {
-        let why = format!("not ready by {deadline}, missing {}", lacking.join(", "));
-        return launch::violated(context, held, &ids(&status), &why).await;
-    }
     status.message = Some(format!("{ready} of {} nodes ready, missing {}", status.instances.len(), lacking.join(", ")));
     held.write(context, status).await?;
-    if dead_instance(context, held).await? {
-        return Ok(Next::Now);
-    }
-    Ok(Next::At(later(now, 15)))
-}
-
-/// Rolls the batch back if one of its instances ended before it was used.
-async fn dead_instance(context: &Context, held: &mut Held) -> anyhow::Result<bool> {
-    // Every change of the cluster wakes the batch; EC2 is asked now and then only.
-    let now = context.clock.now();
-    if held.looked.is_some_and(|looked| now < later(looked, 15)) {
-        return Ok(false);
-    }
-    held.looked = Some(now);
-    let ids = ids(&held.status());
-    let seen = context.cloud.instances(&ids).await?;
-    let Some(dead) = seen.iter().find(|instance| gone(instance.state)) else { return Ok(false) };
-    let why = format!("{} ended before it joined", dead.id);
-    launch::violated(context, held, &ids, &why).await?;
-    Ok(true)
+    Ok(Next::At(later(now, 15).min(until)))
 }
 
 /// Extended resources every node of the batch must offer.
@@ -234,11 +346,14 @@ fn lacks(node: &Node, expected: &[(String, i64)], permanent: &[Taint], topology:
     lacks
 }
 
+fn carries(node: &Node, key: &str, value: &str) -> bool {
+    node.labels.get(key).is_some_and(|known| **known == *value)
+}
+
 /// Labels that are known only after the launch, or that outlive it: a booking goes on with the batch that replaces one.
-fn late_labels(held: &Held, status: &NodeBatchStatus) -> BTreeMap<&'static str, String> {
+fn late_labels(held: &Held) -> BTreeMap<&'static str, String> {
     let mut labels = BTreeMap::new();
-    if let Some(group) = status.placement_group.clone().filter(|_| held.attempt().is_some_and(|attempt| attempt.group))
-    {
+    if let Some(group) = held.group() {
         labels.insert(keys::PLACEMENT_GROUP_ID, group);
     }
     if let Some(request) = &held.object.spec.provisioning_request_ref {

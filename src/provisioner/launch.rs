@@ -3,26 +3,34 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use muster_api::crd::{BatchAttempt, BatchInstance, NodeBatchStatus, NodePool};
-use muster_api::{keys, pool as rules};
-use muster_core::cloud::ResourceKind;
+use muster_api::crd::{BatchAttempt, BatchHold, BatchInstance, Fill, NodeBatchStatus};
 use muster_core::cloud::{
-    BatchTags, BlockDevice, Bootstrap, CallError, CapacityType, Confirm, Efa, ErrorClass, GroupPolicy, GroupState,
-    LaunchAnswer, LaunchParameters, LaunchedInstance, Need, Next as Try, Purpose, RankInput, Ranked, TemplateSpec,
-    Verdict, Why, addresses_per_node, efa_layout, judge, placement_group_name, rank_candidates, user_data_al2023,
+    Asked, BatchTags, CallError, CapacityType, Confirm, ErrorClass, GroupState, InstanceState, LaunchAnswer,
+    LaunchParameters, LaunchWay, LaunchedInstance, Located, Next as Try, Ranked, Ranking, ResourceKind,
+    TAG_CLUSTER_UID, Tags, Target, Verdict, Why, classify, judge, pause, placement_group_name,
 };
 use muster_core::names::InstanceId;
-use muster_core::node::{Taint, TaintEffect};
 use rand::RngExt;
 use tracing::{info, warn};
 
 use super::batch::{Next, later};
 use super::store::{Held, close_attempt};
-use super::{Context, pool, teardown};
+use super::{Context, class, pool, ranking, teardown, template};
 use crate::cluster::State;
 
 /// An unknown outcome is looked for this often before the attempt counts as lost.
 const SWEEPS: u32 = 4;
+
+/// Launches that may miss the required level before the batch waits for a person.
+const MISSES: u32 = 2;
+
+/// The word for a call in an attempt.
+pub(super) fn way(way: LaunchWay) -> &'static str {
+    match way {
+        LaunchWay::Fleet => "fleet",
+        LaunchWay::Run => "run",
+    }
+}
 
 /// Picks the next candidate, or waits.
 pub(super) async fn pending(context: &Context, held: &mut Held, state: &State) -> anyhow::Result<Next> {
@@ -35,33 +43,95 @@ pub(super) async fn pending(context: &Context, held: &mut Held, state: &State) -
         held.write(context, status).await?;
         return Ok(Next::Now);
     }
+    if let Some(hold) = &status.held {
+        if hold.seen == generations(held, state) {
+            return Ok(Next::At(later(now, 600)));
+        }
+        status.held = None;
+        status.misses = 0;
+        status.round_from = status.attempt;
+        status.message = Some("pool or class changed: tried again".to_owned());
+        held.write(context, status).await?;
+        return Ok(Next::Now);
+    }
     if let Some(at) = status.next_attempt_after.filter(|at| *at > now) {
         return Ok(Next::At(at));
     }
-    let ranking = rank(context, held, state, now);
-    let tried: Vec<(String, String, String, bool)> = status
-        .attempts
-        .iter()
-        .filter(|attempt| attempt.number > status.round_from && attempt.outcome != "Retry")
-        .map(|attempt| {
-            (attempt.instance_type.clone(), attempt.zone.clone(), attempt.capacity_type.clone(), attempt.group)
-        })
-        .collect();
-    let next = ranking.iter().find(|ranked| {
-        let candidate = &ranked.candidate;
-        !tried.contains(&(
-            candidate.instance_type.clone(),
-            candidate.zone.clone(),
-            candidate.capacity_type.as_str().to_owned(),
-            candidate.placement_group,
-        ))
-    });
-    let Some(ranked) = next else {
-        back_off(&mut status, now, context.options.back_off, "no candidate has capacity");
+    ranking::refresh_reservations(context, held, state).await;
+    let ranking = ranking::rank(context, held, state, now);
+    ranking::show(&mut status, &ranking);
+    let Some(ranked) = untried(&status, &ranking) else {
+        back_off(&mut status, now, context.options.back_off, &nothing_left(&ranking));
+        // A Capacity Block that begins is no drought: its gang is there when it does.
+        let begins = ranking.left_out.iter().filter_map(|left| match &left.reason {
+            muster_core::cloud::Exclusion::ReservationNotStarted { start, .. } => *start,
+            _ => None,
+        });
+        if let Some(begins) = begins.filter(|start| *start > now).min() {
+            status.next_attempt_after = status.next_attempt_after.map(|at| at.min(begins));
+        }
         let at = status.next_attempt_after.unwrap_or(now);
         held.write(context, status).await?;
         return Ok(Next::At(at));
     };
+    begin(context, held, state, status, &ranked.clone()).await
+}
+
+/// The first candidate that this round has not tried.
+fn untried<'a>(status: &NodeBatchStatus, ranking: &'a Ranking) -> Option<&'a Ranked> {
+    let tried = |ranked: &Ranked| {
+        let candidate = &ranked.candidate;
+        let reservation = candidate.reservation.as_ref().map(|target| target.id.as_str());
+        status.attempts.iter().any(|attempt| {
+            attempt.number > status.round_from
+                && attempt.outcome != "Retry"
+                && attempt.replaces.is_empty()
+                && attempt.instance_type == candidate.instance_type
+                && attempt.zone == candidate.zone
+                && attempt.subnet == candidate.subnet_id
+                && attempt.capacity_type == candidate.capacity_type.as_str()
+                && attempt.group == candidate.placement_group
+                && attempt.reservation.as_deref() == reservation
+        })
+    };
+    ranking.candidates.iter().find(|ranked| !tried(ranked))
+}
+
+/// Why there is no candidate, in a sentence.
+fn nothing_left(ranking: &Ranking) -> String {
+    let mut reasons: Vec<String> = Vec::new();
+    for left in &ranking.left_out {
+        let reason = left.reason.to_string();
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    reasons.truncate(3);
+    if !ranking.candidates.is_empty() || reasons.is_empty() {
+        return "no candidate has capacity".to_owned();
+    }
+    format!("no candidate is left: {}", reasons.join("; "))
+}
+
+/// Generations of the pools and classes of a batch: with others it is worth another try.
+fn generations(held: &Held, state: &State) -> String {
+    let of_pool = |name: &String| {
+        let pool = state.pools.get(name)?;
+        let class = pool::class_of(state, pool).and_then(|class| class.metadata.generation).unwrap_or_default();
+        Some(format!("{name}:{}/{class}", pool.metadata.generation.unwrap_or_default()))
+    };
+    held.object.spec.node_pools.iter().filter_map(of_pool).collect::<Vec<_>>().join(",")
+}
+
+/// Writes down the intent of an attempt on a candidate.
+async fn begin(
+    context: &Context,
+    held: &mut Held,
+    state: &State,
+    mut status: NodeBatchStatus,
+    ranked: &Ranked,
+) -> anyhow::Result<Next> {
+    let now = context.clock.now();
     let candidate = &ranked.candidate;
     let number = status.attempt.saturating_add(1);
     "Launching".clone_into(&mut status.phase);
@@ -73,19 +143,28 @@ pub(super) async fn pending(context: &Context, held: &mut Held, state: &State) -
     status.capacity_type = Some(candidate.capacity_type.as_str().to_owned());
     status.price_per_hour = Some(pool::dollars(ranked.total_micro_usd_per_hour));
     status.next_attempt_after = None;
+    status.located.clear();
     status.generation = status.generation.max(1);
-    if candidate.placement_group && status.placement_group.is_none() {
+    let own_group = candidate.placement_group && candidate.reservation_group.is_none();
+    if own_group && status.placement_group.is_none() {
         status.placement_group =
             Some(placement_group_name(&context.options.access.name, &held.uid(), status.generation));
     }
+    let into = match &candidate.reservation {
+        Some(Target { id, block: true }) => format!(", Capacity Block {id}"),
+        Some(Target { id, block: false }) => format!(", reservation {id}"),
+        None => String::new(),
+    };
     status.message = Some(format!(
-        "attempt {number}: {} × {} {} in {}{}",
+        "attempt {number}: {} × {} {} in {}{into}{}",
         ranked.count,
         candidate.instance_type,
         candidate.capacity_type,
         candidate.zone,
         if candidate.placement_group { ", one placement group" } else { "" },
     ));
+    let without_fleets = context.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner).without_fleets(now);
+    let by = if candidate.reservation.is_some() || without_fleets { LaunchWay::Run } else { LaunchWay::Fleet };
     status.attempts.push(BatchAttempt {
         number,
         node_pool: ranked.pool.clone(),
@@ -95,6 +174,12 @@ pub(super) async fn pending(context: &Context, held: &mut Held, state: &State) -
         capacity_type: candidate.capacity_type.as_str().to_owned(),
         count: ranked.count,
         group: candidate.placement_group,
+        reservation_group: candidate.reservation_group.clone(),
+        reservation: candidate.reservation.as_ref().map(|target| target.id.clone()),
+        block: candidate.reservation.as_ref().is_some_and(|target| target.block),
+        way: way(by).to_owned(),
+        // Without an image the template says why.
+        image: template::image(context, state, &ranked.pool, &candidate.instance_type).ok(),
         outcome: "Launching".to_owned(),
         started: Some(now),
         ..BatchAttempt::default()
@@ -107,13 +192,8 @@ pub(super) async fn pending(context: &Context, held: &mut Held, state: &State) -
 /// calls and several batches do not ask at once.
 fn back_off(status: &mut NodeBatchStatus, now: Timestamp, first: SignedDuration, why: &str) {
     status.failed_rounds = status.failed_rounds.saturating_add(1);
-    let doublings = status.failed_rounds.saturating_sub(1).min(5);
-    let longest = first.saturating_mul(20);
-    let pause = first.saturating_mul(1 << doublings).min(longest);
-    let jitter = rand::rng().random_range(80..=120);
-    let pause = SignedDuration::from_millis(i64::try_from(pause.as_millis()).unwrap_or(i64::MAX) / 100 * jitter);
+    let pause = pause(first, status.failed_rounds, rand::rng().random_range(80..=120));
     "Pending".clone_into(&mut status.phase);
-    status.round_from = status.attempt;
     status.next_attempt_after = Some(now.saturating_add(pause).unwrap_or(Timestamp::MAX));
     let said: Vec<String> = status
         .attempts
@@ -125,47 +205,8 @@ fn back_off(status: &mut NodeBatchStatus, now: Timestamp, first: SignedDuration,
         })
         .collect();
     let said = if said.is_empty() { String::new() } else { format!(" ({})", said.join("; ")) };
+    status.round_from = status.attempt;
     status.message = Some(format!("{why}{said}; next try in {} s", pause.as_secs()));
-}
-
-fn rank(context: &Context, held: &Held, state: &State, now: Timestamp) -> Vec<Ranked> {
-    let catalogue = context.catalogue.load();
-    let spec = &held.object.spec;
-    let mut needs: BTreeMap<String, Need> = BTreeMap::new();
-    for offer in &spec.offers {
-        let Some(info) = catalogue.types.get(&offer.instance_type) else { continue };
-        let efa = state
-            .pools
-            .get(&offer.node_pool)
-            .and_then(|pool| pool::class_of(state, pool))
-            .map_or(Efa::Auto, rules::efa);
-        let layout = efa_layout(info, efa, Purpose::Gang, &[]);
-        let need = Need { nodes: offer.count, addresses_per_node: addresses_per_node(&layout) };
-        needs.insert(offer.instance_type.clone(), need);
-    }
-    let pools: Vec<_> = spec
-        .node_pools
-        .iter()
-        .filter_map(|name| pool::offer(context, state, state.pools.get(name)?, Some(&held.name())))
-        .collect();
-    let wish = match spec.placement_group.as_deref() {
-        Some("required") => GroupPolicy::Required,
-        Some("none") => GroupPolicy::None,
-        Some(_) | None => GroupPolicy::Preferred,
-    };
-    let ice = context.ice.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let ranking = rank_candidates(&RankInput {
-        pools: &pools,
-        types: &catalogue.types,
-        needs: &needs,
-        group: wish,
-        volume_zones: None,
-        offerings: &catalogue.offerings,
-        prices: &catalogue.prices,
-        ice: &ice,
-        now,
-    });
-    ranking.candidates
 }
 
 /// Group, template, launch, judgement.
@@ -176,10 +217,11 @@ pub(super) async fn launching(context: &Context, held: &mut Held, state: &State)
         held.write(context, status).await?;
         return Ok(Next::Now);
     };
-    if attempt.outcome == "Violated" {
+    if matches!(attempt.outcome.as_str(), "Violated" | "Misplaced") {
         return roll_back(context, held).await;
     }
-    if attempt.group {
+    // A group that a reservation was made in is there, and not ours to make.
+    if attempt.group && attempt.reservation_group.is_none() {
         match ensure_group(context, held).await? {
             Group::Available => {}
             Group::NotYet => return Ok(Next::Pause(later(context.clock.now(), 1))),
@@ -192,7 +234,7 @@ pub(super) async fn launching(context: &Context, held: &mut Held, state: &State)
                 return Ok(Next::Now);
             }
             Group::Lost(error) => {
-                return lose(context, held, error.kind.next(), error.code, error.message, &[]).await;
+                return lose(context, held, state, &Loss::of_call(&error)).await;
             }
         }
     }
@@ -201,7 +243,7 @@ pub(super) async fn launching(context: &Context, held: &mut Held, state: &State)
     }
     // A former process, or an earlier turn of this one, may have sent the call: this answer is that of a replay.
     let parameters: LaunchParameters = serde_json::from_str(attempt.parameters.as_deref().unwrap_or_default())?;
-    launch(context, held, &parameters, false).await
+    launch(context, held, state, &parameters, false).await
 }
 
 enum Group {
@@ -241,9 +283,9 @@ async fn prepare_and_launch(
     state: &State,
     attempt: BatchAttempt,
 ) -> anyhow::Result<Next> {
-    let spec = match template(context, held, state, &attempt) {
+    let spec = match template::template(context, held, state, &attempt) {
         Ok(spec) => spec,
-        Err(message) => return lose(context, held, Try::Stop, None, message, &[]).await,
+        Err(message) => return lose(context, held, state, &Loss::stop(message)).await,
     };
     let name = spec.name();
     let mut status = held.status();
@@ -251,45 +293,49 @@ async fn prepare_and_launch(
         status.launch_templates.push(name);
         held.write(context, status).await?;
     }
-    let template = match context.cloud.create_launch_template(&spec).await {
-        Ok(template) => template,
+    let created = match context.cloud.create_launch_template(&spec).await {
+        Ok(created) => created,
         Err(error) if matches!(error.kind, ErrorClass::Configuration | ErrorClass::Permission) => {
-            return lose(context, held, Try::Stop, error.code, error.message, &[]).await;
+            return lose(context, held, state, &Loss::of_call(&error)).await;
         }
         Err(error) => return Err(error.into()),
     };
-    let status = held.status();
+    let mut status = held.status();
+    let own_group = status.placement_group.clone().filter(|_| attempt.group);
     let parameters = LaunchParameters {
         count: attempt.count,
         instance_type: attempt.instance_type.clone(),
         zone: attempt.zone.clone(),
         subnet_id: attempt.subnet.clone(),
         market: CapacityType::parse(&attempt.capacity_type).unwrap_or(CapacityType::OnDemand),
-        template_id: template.id.clone(),
-        template_version: template.latest_version,
-        placement_group: status.placement_group.clone().filter(|_| attempt.group),
+        template_id: created.id.clone(),
+        template_version: created.latest_version,
+        placement_group: attempt.reservation_group.clone().or(own_group),
+        way: if attempt.way == way(LaunchWay::Run) { LaunchWay::Run } else { LaunchWay::Fleet },
+        reservation: attempt.reservation.clone().map(|id| Target { id, block: attempt.block }),
+        partial: held.object.spec.fill == Fill::Partial,
         tags: tags(context, held, attempt.number),
         token: String::new(),
     }
     .with_token(status.generation);
-    let mut status = status;
     if let Some(last) = status.attempts.last_mut() {
-        last.template = Some(template.id);
+        last.template = Some(created.id);
         last.token = Some(parameters.token.clone());
         last.parameters = Some(serde_json::to_string(&parameters)?);
     }
     // From here on the call may have been sent: whoever finds these parameters replays it.
     held.write(context, status).await?;
-    launch(context, held, &parameters, true).await
+    launch(context, held, state, &parameters, true).await
 }
 
 async fn launch(
     context: &Context,
     held: &mut Held,
+    state: &State,
     parameters: &LaunchParameters,
     first: bool,
 ) -> anyhow::Result<Next> {
-    let answer = context.cloud.create_fleet(parameters).await;
+    let answer = context.cloud.launch(parameters).await;
     if let Ok(answer) = &answer
         && answer.fleet_id.is_some()
     {
@@ -301,12 +347,13 @@ async fn launch(
         held.object.status = Some(status);
     }
     let verdict = judge(parameters, first, &answer);
-    settle(context, held, parameters, verdict).await
+    settle(context, held, state, parameters, verdict).await
 }
 
 async fn settle(
     context: &Context,
     held: &mut Held,
+    state: &State,
     parameters: &LaunchParameters,
     verdict: Verdict,
 ) -> anyhow::Result<Next> {
@@ -321,20 +368,22 @@ async fn settle(
             {
                 return Ok(next);
             }
-            lose(context, held, why.kind.next(), why.code, why.message, &ice).await
+            lose(context, held, state, &Loss::new(&why, &ice)).await
         }
         Verdict::Throttled { why, ice } => {
             if let Some(next) = found(context, held, parameters).await? {
                 return Ok(next);
             }
-            lose(context, held, Try::SameCandidate, why.code, why.message, &ice).await
+            let loss = Loss { next: Try::SameCandidate, ..Loss::new(&why, &ice) };
+            lose(context, held, state, &loss).await
         }
         Verdict::TokenRefused { why } => {
             warn!(code = why.code, "EC2 refuses the token of the attempt");
             if let Some(next) = found(context, held, parameters).await? {
                 return Ok(next);
             }
-            lose(context, held, Try::SameCandidate, why.code, why.message, &[]).await
+            let loss = Loss { next: Try::SameCandidate, ..Loss::new(&why, &[]) };
+            lose(context, held, state, &loss).await
         }
         Verdict::NotDecided { why } => wait_and_replay(context, held, Some(why), false).await,
         Verdict::Unknown { why, ice } => {
@@ -346,15 +395,9 @@ async fn settle(
             if sweeps >= SWEEPS {
                 // What appears after this is collected: its attempt is no longer in flight.
                 let code = why.as_ref().and_then(|why| why.code.clone());
-                return lose(
-                    context,
-                    held,
-                    Try::OtherCandidate,
-                    code,
-                    "the outcome stayed unknown and nothing was found".to_owned(),
-                    &[],
-                )
-                .await;
+                let message = "the outcome stayed unknown and nothing was found".to_owned();
+                let loss = Loss { kind: None, next: Try::OtherCandidate, code, message, ice: Vec::new() };
+                return lose(context, held, state, &loss).await;
             }
             wait_and_replay(context, held, why, true).await
         }
@@ -417,12 +460,58 @@ async fn found(context: &Context, held: &mut Held, parameters: &LaunchParameters
 async fn won(context: &Context, held: &mut Held, ids: Vec<InstanceId>) -> anyhow::Result<Next> {
     let mut status = held.status();
     let now = context.clock.now();
+    let got = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+    let wanted = status.count;
     status.instances = instances(&ids, status.attempt, "Launched");
     status.failed_rounds = 0;
+    status.count = got;
     "Launched".clone_into(&mut status.phase);
     status.deadline = Some(later(now, 15 * 60));
-    status.message = Some(format!("{} instances launched in one call", ids.len()));
-    close_attempt(&mut status, "Won", None, None, now);
+    let said = if got < wanted {
+        // Where part will do: what is missing is recorded as a shrink and asked for by somebody else.
+        if let Some(price) = status.price_per_hour.as_deref().and_then(muster_core::cloud::micros) {
+            let left = u128::from(price) * u128::from(got) / u128::from(wanted.max(1));
+            status.price_per_hour = Some(pool::dollars(u64::try_from(left).unwrap_or(u64::MAX)));
+        }
+        format!("{got} of {wanted} instances launched, as many as there were")
+    } else {
+        format!("{got} instances launched in one call")
+    };
+    status.message = Some(said.clone());
+    close_attempt(&mut status, "Won", None, (got < wanted).then_some(said), now);
+    if let Some(parameters) = held.attempt().and_then(|attempt| attempt.parameters)
+        && let Ok(parameters) = serde_json::from_str::<LaunchParameters>(&parameters)
+    {
+        let mut ice = context.ice.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        ice.succeeded(&parameters.pool(), got);
+    }
+    held.write(context, status).await?;
+    Ok(Next::Now)
+}
+
+/// The launch lies where its gang must not be: all of it goes. After several such candidates the batch waits until
+/// somebody changes the wish, the pool or the class, since a launch costs money and the next would lie as badly.
+pub(super) async fn misplaced(
+    context: &Context,
+    held: &mut Held,
+    state: &State,
+    ids: &[InstanceId],
+    why: &str,
+    found: &Located,
+) -> anyhow::Result<Next> {
+    let mut status = held.status();
+    status.instances = instances(ids, status.attempt, "Terminating");
+    status.ready_count = 0;
+    status.located.clone_from(&found.layers);
+    status.misses = status.misses.saturating_add(1);
+    "Launching".clone_into(&mut status.phase);
+    let message = format!("{why}: {} instances rolled back to zero", ids.len());
+    warn!(message, "rollback");
+    status.message = Some(message.clone());
+    if status.misses >= MISSES {
+        status.held = Some(BatchHold { reason: "RequiredLevelNotMet".to_owned(), seen: generations(held, state) });
+    }
+    close_attempt(&mut status, "Misplaced", None, Some(message), context.clock.now());
     held.write(context, status).await?;
     Ok(Next::Now)
 }
@@ -463,12 +552,18 @@ async fn roll_back(context: &Context, held: &mut Held) -> anyhow::Result<Next> {
     let mut status = status;
     status.instances.clear();
     "Pending".clone_into(&mut status.phase);
-    status.message = Some("rolled back to zero instances; next candidate".to_owned());
+    status.message = Some(match &status.held {
+        None => "rolled back to zero instances; next candidate".to_owned(),
+        Some(hold) => format!(
+            "{}: {} launches missed the required level; waits for a change of the wish, the pool or the class",
+            hold.reason, status.misses
+        ),
+    });
     held.write(context, status).await?;
     Ok(Next::Now)
 }
 
-fn remember(context: &Context, ice: &[muster_core::cloud::Pool], count: u32) {
+pub(super) fn remember(context: &Context, ice: &[muster_core::cloud::Pool], count: u32) {
     let now = context.clock.now();
     let mut memory = context.ice.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     for pool in ice {
@@ -476,38 +571,126 @@ fn remember(context: &Context, ice: &[muster_core::cloud::Pool], count: u32) {
     }
 }
 
-/// Closes the attempt as lost, with zero instances.
-async fn lose(
-    context: &Context,
-    held: &mut Held,
+/// An attempt that launched nothing.
+#[derive(Clone, Debug)]
+struct Loss {
+    /// What the reason means; `None` if the outcome stayed unknown.
+    kind: Option<ErrorClass>,
     next: Try,
     code: Option<String>,
     message: String,
-    ice: &[muster_core::cloud::Pool],
-) -> anyhow::Result<Next> {
+    ice: Vec<muster_core::cloud::Pool>,
+}
+
+impl Loss {
+    fn new(why: &Why, ice: &[muster_core::cloud::Pool]) -> Self {
+        Self {
+            kind: Some(why.kind),
+            next: why.kind.next(),
+            code: why.code.clone(),
+            message: why.message.clone(),
+            ice: ice.to_vec(),
+        }
+    }
+
+    fn of_call(error: &CallError) -> Self {
+        Self {
+            kind: Some(error.kind),
+            next: error.kind.next(),
+            code: error.code.clone(),
+            message: error.message.clone(),
+            ice: Vec::new(),
+        }
+    }
+
+    /// Found before anything was asked.
+    fn stop(message: String) -> Self {
+        Self { kind: None, next: Try::Stop, code: None, message, ice: Vec::new() }
+    }
+}
+
+/// Instances of ours that EC2 is ending: they may still count towards quotas.
+async fn ending(context: &Context) -> anyhow::Result<usize> {
+    let ours = Tags::from([(TAG_CLUSTER_UID.to_owned(), context.options.cluster_uid.clone())]);
+    let seen = context.cloud.instances_by_tags(&ours).await?;
+    Ok(seen.iter().filter(|instance| instance.state == InstanceState::ShuttingDown).count())
+}
+
+/// Closes the attempt as lost, with zero instances.
+async fn lose(context: &Context, held: &mut Held, state: &State, loss: &Loss) -> anyhow::Result<Next> {
     let mut status = held.status();
     let now = context.clock.now();
-    remember(context, ice, status.count);
+    remember(context, &loss.ice, status.count);
+    let mut next = loss.next;
+    let mut wait = 5;
+    let mut why = loss.message.clone();
+    match loss.kind {
+        Some(ErrorClass::Quota | ErrorClass::SpotQuota) => {
+            let ending = ending(context).await?;
+            if ending > 0 {
+                // No verdict on the quota: the same candidate again once they are gone.
+                next = Try::SameCandidate;
+                wait = 15;
+                why = format!("{why}; {ending} instances are still shutting down and may count");
+            }
+        }
+        Some(ErrorClass::ReservationFull) => ranking::forget_reservations(context),
+        _ => {}
+    }
+    if let (Some(kind), Some(attempt)) = (loss.kind, held.attempt())
+        && next == loss.next
+        && let Some(market) = CapacityType::parse(&attempt.capacity_type)
+    {
+        let asked = Asked {
+            instance_type: &attempt.instance_type,
+            zone: &attempt.zone,
+            market,
+            subnet: &attempt.subnet,
+            count: attempt.count,
+        };
+        let mut refusals = context.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        refusals.record(kind, loss.code.as_deref(), &asked, now);
+    }
+    if let (Some(kind), Try::Stop) = (loss.kind, next) {
+        let class = status.node_pool.as_ref().and_then(|pool| state.pools.get(pool));
+        if let Some(class) = class.and_then(|pool| pool::class_of(state, pool))
+            && let Some(problem) = class::blame(context, class, kind, loss.code.as_deref(), &loss.message)
+        {
+            why = problem.message;
+        }
+    }
     let outcome = match next {
-        Try::SameCandidate => "Retry",
-        Try::OtherCandidate | Try::OtherMarket | Try::WithoutGroup | Try::Stop => "Lost",
+        Try::SameCandidate | Try::WithoutFleet => "Retry",
+        Try::OtherCandidate | Try::OtherMarket | Try::OtherQuota | Try::WithoutGroup | Try::Stop => "Lost",
     };
-    let said = code.clone().unwrap_or_else(|| message.clone());
-    info!(code, message, "attempt lost, nothing launched");
-    close_attempt(&mut status, outcome, code, Some(message), now);
+    let said = loss.code.clone().unwrap_or_else(|| why.clone());
+    info!(code = loss.code, message = why, "attempt lost, nothing launched");
+    close_attempt(&mut status, outcome, loss.code.clone(), Some(why.clone()), now);
     "Pending".clone_into(&mut status.phase);
+    let number = status.attempt;
     match next {
         Try::OtherCandidate | Try::OtherMarket | Try::WithoutGroup => {
-            status.message = Some(format!("attempt {} lost ({said}): next candidate", status.attempt));
+            status.message = Some(format!("attempt {number} lost ({said}): next candidate"));
+        }
+        Try::OtherQuota => {
+            status.message = Some(format!("attempt {number} lost ({said}): next candidate of another quota"));
+        }
+        Try::WithoutFleet => {
+            status.message = Some(format!("attempt {number} lost ({said}): the same candidate by RunInstances"));
         }
         Try::SameCandidate => {
-            status.message = Some(format!("attempt {} lost ({said}): the same candidate again", status.attempt));
-            status.next_attempt_after = Some(later(now, 5));
+            status.message = Some(format!("attempt {number} lost ({said}): the same candidate again"));
+            status.next_attempt_after = Some(later(now, wait));
         }
-        Try::Stop => back_off(&mut status, now, context.options.back_off, &said),
+        Try::Stop => back_off(&mut status, now, context.options.back_off, &why),
     }
     held.write(context, status).await?;
     Ok(Next::Now)
+}
+
+/// Whether an attempt was lost for a quota.
+pub(super) fn of_quota(code: Option<&str>) -> bool {
+    matches!(classify(code, None), ErrorClass::Quota | ErrorClass::SpotQuota)
 }
 
 pub(super) fn tags(context: &Context, held: &Held, attempt: u32) -> BatchTags {
@@ -518,82 +701,4 @@ pub(super) fn tags(context: &Context, held: &Held, attempt: u32) -> BatchTags {
         gang_uid: held.object.spec.gang_ref.as_ref().map(|gang| gang.uid.clone()),
         attempt,
     }
-}
-
-/// The launch template of an attempt. Errors: why the class cannot be used, for a person.
-fn template(context: &Context, held: &Held, state: &State, attempt: &BatchAttempt) -> Result<TemplateSpec, String> {
-    let pool: &NodePool =
-        state.pools.get(&attempt.node_pool).ok_or_else(|| format!("NodePool {} is gone", attempt.node_pool))?;
-    let class = pool::class_of(state, pool).ok_or_else(|| {
-        format!(
-            "EC2NodeClass {} of NodePool {} is gone",
-            pool.spec.template.spec.node_class_ref.name, attempt.node_pool
-        )
-    })?;
-    let resolved = class.status.clone().unwrap_or_default();
-    let image_id = resolved.ami.ok_or("the image of the EC2NodeClass is not resolved yet")?;
-    let catalogue = context.catalogue.load();
-    let info = catalogue
-        .types
-        .get(&attempt.instance_type)
-        .ok_or_else(|| format!("instance type {} is not known", attempt.instance_type))?;
-    let interfaces = efa_layout(info, rules::efa(class), Purpose::Gang, &resolved.security_groups);
-    let tags = tags(context, held, attempt.number);
-    let pending = held
-        .object
-        .spec
-        .gang_ref
-        .as_ref()
-        .or(held.object.spec.provisioning_request_ref.as_ref())
-        .map(|owner| owner.uid.clone())
-        .unwrap_or_default();
-    let mut taints: Vec<Taint> = rules::taints(pool)?;
-    taints.push(Taint { key: keys::GANG_PENDING.into(), value: pending.into(), effect: TaintEffect::NoSchedule });
-    let mut labels = pool::labels(pool, info);
-    for (key, value) in [
-        (keys::BATCH, tags.batch_uid.clone()),
-        (keys::GANG_UID, tags.gang_uid.clone().unwrap_or_default()),
-        (keys::ATTEMPT, attempt.number.to_string()),
-        (keys::CAPACITY_TYPE, attempt.capacity_type.clone()),
-    ] {
-        if !value.is_empty() {
-            labels.insert(key.into(), value.into());
-        }
-    }
-    let user_data = user_data_al2023(&Bootstrap {
-        cluster: context.options.access.clone(),
-        labels,
-        taints,
-        max_pods: None,
-        local_storage_raid0: false,
-        user_data: class.spec.user_data.clone().unwrap_or_default(),
-    })
-    .map_err(|error| format!("user data: {error}"))?;
-    let mut resource_tags = class.spec.tags.clone();
-    resource_tags.extend(tags.of(ResourceKind::Instance));
-    Ok(TemplateSpec {
-        image_id,
-        instance_profile: class.spec.instance_profile.clone().or_else(|| class.spec.role.clone()).unwrap_or_default(),
-        network_interfaces: interfaces,
-        user_data,
-        block_devices: class
-            .spec
-            .block_device_mappings
-            .iter()
-            .map(|device| BlockDevice {
-                device_name: device.device_name.clone(),
-                size_gib: Some(device.ebs.volume_size),
-                volume_type: device.ebs.volume_type.clone(),
-                iops: None,
-                throughput_mib: None,
-                encrypted: device.ebs.encrypted.unwrap_or(true),
-                kms_key_id: None,
-                snapshot_id: None,
-                delete_on_termination: true,
-            })
-            .collect(),
-        detailed_monitoring: false,
-        template_tags: tags.of(ResourceKind::LaunchTemplate),
-        resource_tags,
-    })
 }

@@ -5,13 +5,21 @@
 mod batch;
 mod catalogue;
 mod class;
+mod collect;
 mod events;
+mod interruption;
 mod join;
 mod launch;
+mod located;
+mod losses;
+mod metrics;
 mod pool;
+mod ranking;
+mod repair;
 mod request;
 mod store;
 mod teardown;
+mod template;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -20,7 +28,11 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use kube::{Client, ResourceExt};
-use muster_core::cloud::{CapacityType, ClusterAccess, ErrorClass, IceMemory, Pool, PriceBook, classify};
+use muster_core::cloud::{
+    Asked, CapacityType, ClusterAccess, ErrorClass, IceMemory, Pool, PriceBook, Refusals, Reservation, classify,
+};
+use muster_core::topology::Levels;
+use muster_ec2::{ClientOptions, SpotPrices};
 use tokio::sync::Notify;
 use tokio::sync::watch as channel;
 use tokio::task::JoinSet;
@@ -33,6 +45,8 @@ use crate::cluster::Cluster;
 use crate::gang::{Events, PoolSource};
 use catalogue::Catalogue;
 
+pub use metrics::ProvisionerMetrics;
+
 /// What the provisioner needs to know of the installation.
 #[derive(Clone, Debug)]
 pub struct ProvisionerOptions {
@@ -42,8 +56,12 @@ pub struct ProvisionerOptions {
     pub access: ClusterAccess,
     /// Prices that replace the built-in table.
     pub prices: PriceBook,
+    /// Topology levels: a launch that misses the level a gang requires is given back.
+    pub levels: Levels,
     /// First back-off after a round without capacity; doubles up to twenty times this.
     pub back_off: jiff::SignedDuration,
+    /// The queue that EventBridge fills with notices about instances: how to connect, and its URL or name.
+    pub interruptions: Option<(ClientOptions, String)>,
 }
 
 /// Everything the provisioner's parts share.
@@ -57,7 +75,16 @@ pub struct Context {
     wake: Arc<Notify>,
     events: Events,
     ice: Mutex<IceMemory>,
+    /// Quotas and other refusals.
+    refusals: Mutex<Refusals>,
+    /// Reservations by class, read at this time.
+    reservations: Mutex<BTreeMap<String, (Timestamp, Vec<Reservation>)>>,
+    /// What EC2 refused launches for, by class.
+    faults: Mutex<BTreeMap<String, class::Fault>>,
     catalogue: ArcSwap<Catalogue>,
+    metrics: ProvisionerMetrics,
+    /// Orphans that wait for a person.
+    held: Mutex<Option<collect::Held>>,
 }
 
 impl std::fmt::Debug for Context {
@@ -92,6 +119,7 @@ impl Provisioner {
         options: ProvisionerOptions,
         pools: PoolSource,
         wake: Arc<Notify>,
+        metrics: ProvisionerMetrics,
         leader: channel::Receiver<bool>,
     ) -> Self {
         let context = Context {
@@ -104,7 +132,12 @@ impl Provisioner {
             pools,
             wake,
             ice: Mutex::default(),
+            refusals: Mutex::default(),
+            reservations: Mutex::default(),
+            faults: Mutex::default(),
             catalogue: ArcSwap::from_pointee(Catalogue::default()),
+            metrics,
+            held: Mutex::default(),
         };
         Self { context: Arc::new(context), leader }
     }
@@ -117,6 +150,7 @@ impl Provisioner {
         let mut refreshed = Arc::new(tokio::sync::Mutex::new(Refreshed::default()));
         let mut readers: JoinSet<()> = JoinSet::new();
         let mut term: Option<CancellationToken> = None;
+        let mut watchers: JoinSet<()> = JoinSet::new();
         loop {
             tokio::select! {
                 () = cancel.cancelled() => break,
@@ -131,6 +165,7 @@ impl Provisioner {
                     }
                 }
                 Some(read) = readers.join_next() => read?,
+                Some(ended) = watchers.join_next() => ended?,
                 () = tokio::time::sleep(TICK) => {}
             }
             changes.borrow_and_update();
@@ -147,7 +182,9 @@ impl Provisioner {
             }
             let term = term.get_or_insert_with(|| {
                 self.context.remember_ice(&state);
-                cancel.child_token()
+                let term = cancel.child_token();
+                self.watch(&mut watchers, &term);
+                term
             });
             self.refresh().await;
             if readers.is_empty() && refreshed.try_lock().is_ok_and(|refreshed| refreshed.due(&self.context, &state)) {
@@ -178,13 +215,30 @@ impl Provisioner {
             term.cancel();
         }
         while tasks.join_next().await.is_some() {}
+        while watchers.join_next().await.is_some() {}
         Ok(())
+    }
+
+    /// Starts what looks after the whole account for as long as this replica leads.
+    fn watch(&self, watchers: &mut JoinSet<()>, term: &CancellationToken) {
+        let context = || Arc::clone(&self.context);
+        watchers.spawn(collect::run(context(), term.clone()).instrument(info_span!("collection")));
+        watchers.spawn(interruption::sweep(context(), term.clone()).instrument(info_span!("instance-status")));
+        if let Some((options, queue)) = self.context.options.interruptions.clone() {
+            let (context, term) = (context(), term.clone());
+            let listen = async move {
+                let Some(queue) = interruption::connect(options, &queue, &term).await else { return };
+                interruption::listen(context, queue, term).await;
+            };
+            watchers.spawn(listen.instrument(info_span!("interruptions")));
+        }
     }
 
     /// Describes pools and answers requests from what is known. Asks nothing of EC2.
     async fn refresh(&self) {
         let context = &self.context;
         let state = context.cluster.load();
+        context.metrics.measure(state.batches.values().filter_map(|batch| batch.status.as_ref()));
         if let Err(error) = pool::reconcile(context, &state).await {
             debug!(error = %crate::telemetry::chain(&error), "pools");
         }
@@ -200,9 +254,10 @@ impl Context {
     async fn read_cloud(&self, refreshed: &mut Refreshed) {
         let context = self;
         let now = context.clock.now();
-        if refreshed.catalogue_due(now) {
+        if refreshed.catalogue_due(now) || refreshed.spot_types_changed(context, &context.cluster.load(), now) {
             refreshed.asked = Some(now);
-            match catalogue::read(&context.cloud, &context.options.prices).await {
+            context.read_spot_prices(refreshed, now).await;
+            match catalogue::read(&context.cloud, &context.options.prices, &refreshed.spot).await {
                 Ok(catalogue) => {
                     context.catalogue.store(Arc::new(catalogue));
                     refreshed.catalogue = Some(now);
@@ -222,19 +277,52 @@ impl Context {
     }
 }
 
+/// Spot prices are read anew after this, in the provisioner's time.
+const SPOT_PRICES: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
+
+impl Context {
+    /// Reads spot prices hourly, of what pools may buy on spot. Without a price nothing is bought there.
+    async fn read_spot_prices(&self, refreshed: &mut Refreshed, now: Timestamp) {
+        let types = pool::spot_types(self, &self.cluster.load());
+        let known = refreshed.spot_types == types;
+        if types.is_empty() || known && refreshed.spot_read.is_some_and(|at| now.duration_since(at) < SPOT_PRICES) {
+            return;
+        }
+        match self.cloud.spot_prices(&types, now).await {
+            Ok(prices) => {
+                refreshed.spot = prices;
+                refreshed.spot_types = types;
+                refreshed.spot_read = Some(now);
+            }
+            Err(error) => warn!(error = %error, "spot prices cannot be read; those read last are used"),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Refreshed {
     catalogue: Option<Timestamp>,
     asked: Option<Timestamp>,
     failed: Option<Timestamp>,
     classes: BTreeMap<String, (Option<i64>, Timestamp)>,
+    spot: SpotPrices,
+    spot_types: Vec<String>,
+    spot_read: Option<Timestamp>,
 }
 
 impl Refreshed {
     /// Whether anything is to be read.
     fn due(&self, context: &Context, state: &crate::cluster::State) -> bool {
         let now = context.clock.now();
-        self.catalogue_due(now) || class::due(state, &self.classes, now).next().is_some()
+        self.catalogue_due(now)
+            || self.spot_types_changed(context, state, now)
+            || class::due(context, state, &self.classes, now).next().is_some()
+    }
+
+    /// A pool that allows spot has come or changed since prices were read.
+    fn spot_types_changed(&self, context: &Context, state: &crate::cluster::State, now: Timestamp) -> bool {
+        let types = pool::spot_types(context, state);
+        !types.is_empty() && types != self.spot_types && self.asked.is_none_or(|at| now.duration_since(at) >= RETRY)
     }
 
     fn catalogue_due(&self, now: Timestamp) -> bool {
@@ -244,15 +332,22 @@ impl Refreshed {
 }
 
 impl Context {
-    /// What earlier attempts learned about missing capacity: the memory outlives a restart, since the attempts do.
+    /// What earlier attempts learned about missing capacity and quotas: the memory outlives a restart, since the
+    /// attempts do.
     fn remember_ice(&self, state: &crate::cluster::State) {
         let mut ice = self.ice.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut refusals = self.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         for attempt in state.batches.values().filter_map(|batch| batch.status.as_ref()).flat_map(|s| &s.attempts) {
-            let capacity =
-                attempt.code.as_deref().is_some_and(|code| classify(Some(code), None) == ErrorClass::Capacity);
-            if let (true, Some(ended), Some(market)) =
-                (capacity && attempt.outcome == "Lost", attempt.ended, CapacityType::parse(&attempt.capacity_type))
-            {
+            let (Some(code), Some(ended), Some(market)) =
+                (attempt.code.as_deref(), attempt.ended, CapacityType::parse(&attempt.capacity_type))
+            else {
+                continue;
+            };
+            if attempt.outcome != "Lost" {
+                continue;
+            }
+            let class = classify(Some(code), None);
+            if class == ErrorClass::Capacity {
                 let pool = Pool {
                     instance_type: attempt.instance_type.clone(),
                     zone: attempt.zone.clone(),
@@ -260,6 +355,15 @@ impl Context {
                     group: attempt.group,
                 };
                 ice.record(&pool, attempt.count, ended);
+            } else {
+                let asked = Asked {
+                    instance_type: &attempt.instance_type,
+                    zone: &attempt.zone,
+                    market,
+                    subnet: &attempt.subnet,
+                    count: attempt.count,
+                };
+                refusals.record(class, Some(code), &asked, ended);
             }
         }
         ice.lapse(self.clock.now());

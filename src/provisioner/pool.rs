@@ -6,15 +6,20 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use muster_api::crd::{EC2NodeClass, NodePool, NodePoolStatus, PlacementGroupPolicy, is_true, set_condition};
-use muster_api::{keys, pool as rules};
-use muster_core::cloud::{InstanceTypeInfo, PoolOffer, Purpose, Subnet, efa_layout};
+use muster_api::crd::{
+    EC2NodeClass, JoinBlocked, NodePool, NodePoolStatus, PlacementGroupPolicy, is_true, set_condition,
+};
+use muster_api::{keys, node_class, pool as rules};
+use muster_core::cloud::{
+    CapacityType, ImageKind, InstanceTypeInfo, PoolOffer, Purpose, Subnet, UsageClass, efa_layout, replacements,
+};
 use muster_core::cycle::{PoolView, TypeView};
 use muster_core::names::{NodeName, ResourceName};
 use muster_core::node::{Node, Usage};
+use muster_core::resources::PODS;
 use serde_json::json;
 
-use super::Context;
+use super::{Context, class, ranking};
 use crate::clock::now_real;
 use crate::cluster::State;
 use crate::step::{Step, step};
@@ -65,16 +70,45 @@ fn problem(context: &Context, state: &State, pool: &NodePool) -> Option<(&'stati
         let why = conditions.iter().find(|c| c.type_ == "Ready").map_or("not looked at yet", |c| c.message.as_str());
         return Some(("NodeClassNotReady", format!("EC2NodeClass {}: {why}", reference.name)));
     }
+    // Known before the class's own status shows it.
+    if let Some(fault) = class::fault(context, class) {
+        return Some(("NodeClassNotReady", format!("EC2NodeClass {}: {}", reference.name, fault.message)));
+    }
+    if rules::markets(pool) == [CapacityType::Reserved] && class.spec.capacity_reservation_selector_terms.is_empty() {
+        return Some((
+            "RequirementInvalid",
+            format!(
+                "spec.template.spec.requirements: only reserved capacity is allowed, and EC2NodeClass {} chooses none; \
+                 set its capacityReservationSelectorTerms, or allow on-demand",
+                reference.name
+            ),
+        ));
+    }
+    if let Some(blocked) = blocked(state, pool) {
+        return Some((
+            "JoinBlocked",
+            format!(
+                "most nodes of NodeBatch {} {}; nothing more is bought before this pool or its EC2NodeClass changes",
+                blocked.batch, blocked.cause
+            ),
+        ));
+    }
     let catalogue = context.catalogue.load();
     if catalogue.types.is_empty() {
         return Some(("CatalogueNotRead", "the instance types of this Region cannot be read yet".to_owned()));
     }
-    if instance_types(pool, &catalogue.types).next().is_none() {
+    if let Some(why) = no_type(pool, class, &catalogue.types) {
+        return Some(("RequirementInvalid", why));
+    }
+    let efa = instance_types(pool, class, &catalogue.types).any(|info| node_class::has_efa(class, info));
+    if efa && !class.status.as_ref().is_some_and(|status| status.self_reference) {
         return Some((
-            "RequirementInvalid",
-            "spec.template.spec.requirements: no instance type of this Region meets all of them; widen \
-             muster.dev/instance-family, node.kubernetes.io/instance-type or the others"
-                .to_owned(),
+            "NodeClassNotReady",
+            format!(
+                "EC2NodeClass {}: spec.securityGroupSelectorTerms: no chosen group allows all traffic from and to \
+                 itself, which EFA needs",
+                reference.name
+            ),
         ));
     }
     if zones(state, pool).is_empty() {
@@ -86,6 +120,15 @@ fn problem(context: &Context, state: &State, pool: &NodePool) -> Option<(&'stati
     None
 }
 
+/// The block of a pool whose nodes do not join, as long as neither it nor its class has changed since.
+fn blocked<'a>(state: &State, pool: &'a NodePool) -> Option<&'a JoinBlocked> {
+    let blocked = pool.status.as_ref()?.join_blocked.as_ref()?;
+    let class = class_of(state, pool).and_then(|class| class.metadata.generation).unwrap_or_default();
+    let same =
+        blocked.pool_generation == pool.metadata.generation.unwrap_or_default() && blocked.class_generation == class;
+    same.then_some(blocked)
+}
+
 fn validate(pool: &NodePool) -> Result<(), (&'static str, String)> {
     for key in pool.spec.template.metadata.labels.keys() {
         if key.starts_with(keys::PREFIX) || key == keys::HOSTNAME {
@@ -94,9 +137,17 @@ fn validate(pool: &NodePool) -> Result<(), (&'static str, String)> {
     }
     rules::limits(pool).map_err(|message| ("LimitInvalid", message))?;
     rules::taints(pool).map_err(|message| ("TaintInvalid", message))?;
+    if replacements(&pool.spec.join.max_replacements.0, 1).is_none() {
+        let text = &pool.spec.join.max_replacements.0;
+        return Err((
+            "DurationInvalid",
+            format!("spec.join.maxReplacements: \"{text}\" is neither a number nor a share such as 10%"),
+        ));
+    }
     for (field, text) in [
         ("join.registerWithin", &pool.spec.join.register_within),
         ("join.readyWithin", &pool.spec.join.ready_within),
+        ("join.replaceAfter", &pool.spec.join.replace_after),
         ("disruption.consolidateAfter", &pool.spec.disruption.consolidate_after),
     ] {
         if text != "Never" && duration(text).is_none() {
@@ -122,11 +173,49 @@ pub(super) fn labels(pool: &NodePool, info: &InstanceTypeInfo) -> BTreeMap<Arc<s
     labels
 }
 
+/// Types the pool allows that the class can launch: with an image, and with interfaces that fit.
 fn instance_types<'a>(
     pool: &'a NodePool,
+    class: &'a EC2NodeClass,
     types: &'a BTreeMap<String, InstanceTypeInfo>,
 ) -> impl Iterator<Item = &'a InstanceTypeInfo> {
-    types.values().filter(move |info| rules::allows_type(pool, info))
+    types
+        .values()
+        .filter(move |info| rules::allows_type(pool, info))
+        .filter(move |info| class::image_for(class, info).is_some() && node_class::interfaces_fit(class, info).is_ok())
+}
+
+/// Why the pool has no type to launch.
+fn no_type(pool: &NodePool, class: &EC2NodeClass, types: &BTreeMap<String, InstanceTypeInfo>) -> Option<String> {
+    if instance_types(pool, class, types).next().is_some() {
+        return None;
+    }
+    let Some(allowed) = types.values().find(|info| rules::allows_type(pool, info)) else {
+        return Some(
+            "spec.template.spec.requirements: no instance type of this Region meets all of them; widen \
+             muster.dev/instance-family, node.kubernetes.io/instance-type or the others"
+                .to_owned(),
+        );
+    };
+    let of_class = format!("EC2NodeClass {}", class.name_any());
+    Some(match node_class::interfaces_fit(class, allowed) {
+        Err(why) => format!("{of_class}: {why}"),
+        Ok(()) => {
+            format!("{of_class}: spec.amiSelectorTerms: no image for {} ({})", ImageKind::of(allowed), allowed.name)
+        }
+    })
+}
+
+/// Types that some pool may buy on spot, in order of name.
+pub(super) fn spot_types(context: &Context, state: &State) -> Vec<String> {
+    let catalogue = context.catalogue.load();
+    let pools = state.pools.values().filter(|pool| rules::markets(pool).contains(&CapacityType::Spot));
+    let types: BTreeSet<String> = pools
+        .flat_map(|pool| catalogue.types.values().filter(|info| rules::allows_type(pool, info)))
+        .filter(|info| info.usage_classes.contains(&UsageClass::Spot))
+        .map(|info| info.name.clone())
+        .collect();
+    types.into_iter().collect()
 }
 
 fn zones(state: &State, pool: &NodePool) -> BTreeSet<String> {
@@ -167,9 +256,22 @@ fn view(context: &Context, state: &State, pool: &NodePool) -> Option<PoolView> {
     let catalogue = context.catalogue.load();
     let class = class_of(state, pool)?;
     let zones = zones(state, pool);
-    let types = instance_types(pool, &catalogue.types)
+    let reserved: BTreeSet<&str> = class
+        .status
+        .iter()
+        .flat_map(|status| &status.capacity_reservations)
+        .filter(|one| one.state != "ended" && zones.contains(&one.zone))
+        .map(|one| one.instance_type.as_str())
+        .collect();
+    let markets = rules::markets(pool);
+    let max_pods = node_class::kubelet(class).ok().and_then(|kubelet| kubelet.max_pods);
+    let types = instance_types(pool, class, &catalogue.types)
         .map(|info| {
-            let layout = efa_layout(info, rules::efa(class), Purpose::Gang, &[]);
+            let layout = node_class::interfaces(class, info, Purpose::Gang, &[]);
+            let mut allocatable = info.allocatable(&layout);
+            if let Some(max_pods) = max_pods {
+                allocatable.set(PODS, i64::from(max_pods));
+            }
             let mut labels = labels(pool, info);
             for (key, value) in rules::facts(info) {
                 labels.insert(key.into(), value.into());
@@ -179,16 +281,22 @@ fn view(context: &Context, state: &State, pool: &NodePool) -> Option<PoolView> {
             }
             let price = zones
                 .iter()
-                .flat_map(|zone| rules::markets(pool).into_iter().map(move |market| (zone, market)))
+                .flat_map(|zone| markets.iter().map(move |market| (zone, *market)))
+                .filter(|(_, market)| *market != CapacityType::Reserved)
                 .filter_map(|(zone, market)| catalogue.prices.price(&info.name, zone, market))
                 .min();
+            // What is reserved is paid for anyway: it can be had even where nobody knows a price.
+            let owned = markets.contains(&CapacityType::Reserved) && reserved.contains(info.name.as_str());
+            let of_reserved =
+                || zones.first().and_then(|zone| catalogue.prices.price(&info.name, zone, CapacityType::Reserved));
+            let price = price.or_else(|| owned.then(|| of_reserved().unwrap_or(0)));
             TypeView {
                 name: info.name.as_str().into(),
                 node: Arc::new(Node {
                     name: NodeName::from(format!("new-{}", info.name)),
                     labels,
                     taints: rules::taints(pool).unwrap_or_default(),
-                    allocatable: info.allocatable(&layout),
+                    allocatable,
                     unschedulable: false,
                     ready: true,
                     deleting: false,
@@ -221,12 +329,14 @@ pub(super) fn offer(context: &Context, state: &State, pool: &NodePool, batch: Op
     if problem(context, state, pool).is_some() {
         return None;
     }
-    let class = class_of(state, pool)?.status.as_ref()?;
+    let of_pool = class_of(state, pool)?;
+    let class = of_pool.status.as_ref()?;
     let catalogue = context.catalogue.load();
     Some(PoolOffer {
+        reservations: ranking::reservations(context, state, of_pool, batch),
         name: pool.name_any(),
         weight: pool.spec.weight.unwrap_or(0),
-        instance_types: instance_types(pool, &catalogue.types).map(|info| info.name.clone()).collect(),
+        instance_types: instance_types(pool, of_pool, &catalogue.types).map(|info| info.name.clone()).collect(),
         zones: zones(state, pool),
         capacity_types: rules::markets(pool),
         group: rules::group_policy(pool),
@@ -255,7 +365,12 @@ async fn write_status(
 ) -> anyhow::Result<()> {
     let name = pool.name_any();
     let before = pool.status.clone().unwrap_or_default();
-    let mut status = NodePoolStatus { conditions: before.conditions.clone(), ..NodePoolStatus::default() };
+    let mut status = NodePoolStatus {
+        conditions: before.conditions.clone(),
+        join_blocked: before.join_blocked.clone(),
+        ..NodePoolStatus::default()
+    };
+    let over = before.join_blocked.is_some() && blocked(state, pool).is_none();
     let mut price: u64 = 0;
     for batch in state.batches.values().filter_map(|batch| batch.status.as_ref()) {
         if batch.node_pool.as_deref() == Some(name.as_str()) && !batch.instances.is_empty() {
@@ -270,11 +385,23 @@ async fn write_status(
         Some((reason, message)) => (false, *reason, message.as_str()),
     };
     set_condition(&mut status.conditions, "Ready", ready, reason, message, now_real());
-    if status == before {
+    if let Some(held) = context.held() {
+        set_condition(&mut status.conditions, "OrphanSweepHeld", true, "OrphanSweepHeld", &held.message, now_real());
+    } else if is_true(&status.conditions, "OrphanSweepHeld") {
+        set_condition(&mut status.conditions, "OrphanSweepHeld", false, "Swept", "", now_real());
+    }
+    if status == before && !over {
         return Ok(());
     }
     let pools: Api<NodePool> = Api::all(context.client.clone());
-    let patch = json!({"status": status});
+    let mut patch = json!({"status": status});
+    // A block is written by the batch that found it out, perhaps since this pool was read: only its end is written here.
+    if let Some(status) = patch["status"].as_object_mut() {
+        status.remove("joinBlocked");
+        if over {
+            status.insert("joinBlocked".to_owned(), serde_json::Value::Null);
+        }
+    }
     step(Step::WriteStatus, pools.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))).await?;
     Ok(())
 }

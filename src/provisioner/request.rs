@@ -17,6 +17,7 @@ use muster_core::cycle::{batch_name, offers_for};
 use muster_core::names::ObjectKey;
 use muster_core::plan::{GangRequest, Role, RolePlace, Wishes};
 use muster_core::pod::Toleration;
+use muster_core::topology::{HOST_KEY, Level, Levels};
 use serde_json::json;
 use tracing::info;
 
@@ -264,7 +265,10 @@ async fn plan(
         wishes: Wishes::default(),
     };
     let pools = context.pools.load();
-    let (possible, left_out) = offers_for(&wanted, &pools);
+    // Where nodes to come stand plays no part in how many there must be.
+    let host = Level { name: "host".into(), key: HOST_KEY.into() };
+    let levels = Levels::new(vec![host]).expect("one level with a name and a key");
+    let (possible, left_out) = offers_for(&wanted, &levels, &pools);
     if possible.is_empty() {
         let why = if pools.is_empty() { "no NodePool is ready".to_owned() } else { left_out.join("; ") };
         return Ok(Err(("CapacityIsNotFound", format!("no NodePool can hold the request: {why}"))));

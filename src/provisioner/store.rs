@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use muster_api::crd::{BatchAttempt, NodeBatch, NodeBatchStatus};
+use muster_api::crd::{BatchAttempt, BatchBilling, NodeBatch, NodeBatchStatus, is_true};
 use muster_api::keys;
+use muster_core::cloud::{cost_between, strands};
 use serde_json::json;
 use tracing::info;
 
@@ -26,11 +27,13 @@ pub(super) struct Held {
     published: NodeBatchStatus,
     /// When EC2 was last asked whether the instances still live.
     pub(super) looked: Option<Timestamp>,
+    /// When lost instances were last looked after.
+    pub(super) cleared: Option<Timestamp>,
 }
 
 impl Held {
     pub(super) fn new(object: NodeBatch) -> Self {
-        Self { published: object.status.clone().unwrap_or_default(), object, logged: None, looked: None }
+        Self { published: object.status.clone().unwrap_or_default(), object, logged: None, looked: None, cleared: None }
     }
 
     pub(super) fn name(&self) -> String {
@@ -47,6 +50,12 @@ impl Held {
 
     pub(super) fn attempt(&self) -> Option<BatchAttempt> {
         self.object.status.as_ref()?.attempts.last().cloned()
+    }
+
+    /// The placement group the instances are in: the batch's own, or the one its reservation was made in.
+    pub(super) fn group(&self) -> Option<String> {
+        let attempt = self.attempt().filter(|attempt| attempt.group)?;
+        attempt.reservation_group.or_else(|| self.object.status.as_ref()?.placement_group.clone())
     }
 
     /// Takes a newer object from the watch.
@@ -81,6 +90,9 @@ impl Held {
             );
             self.logged.clone_from(&status.message);
         }
+        if let Some(before) = &self.object.status {
+            bill(before, &mut status, context.clock.now());
+        }
         let batches: Api<NodeBatch> = Api::all(context.client.clone());
         let before = self.published.clone();
         let mut object = self.object.clone();
@@ -91,6 +103,7 @@ impl Held {
             Ok(written) => {
                 self.object = written;
                 self.published = self.status();
+                context.metrics.stranded(&before, &self.published);
                 for event in super::events::between(&before, &self.published) {
                     context.events.publish(&self.object, &event).await;
                 }
@@ -125,6 +138,27 @@ impl Held {
             }
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Sums up what the batch cost in the phase it leaves.
+fn bill(before: &NodeBatchStatus, after: &mut NodeBatchStatus, now: Timestamp) {
+    let same = before.phase == after.phase
+        && before.instances.len() == after.instances.len()
+        && before.replaced.len() == after.replaced.len();
+    let billing = after.billing.get_or_insert_with(BatchBilling::default);
+    if same && billing.since.is_some() {
+        return;
+    }
+    if let Some(since) = billing.since.replace(now) {
+        let spent = cost_between(super::metrics::price_now(before), since, now);
+        billing.spent_micro_usd = billing.spent_micro_usd.saturating_add(spent);
+        let ran = is_true(&before.conditions, "Interrupted");
+        let replacing = before.attempts.last().is_some_and(|attempt| !attempt.replaces.is_empty());
+        if let Some(cause) = strands(&before.phase, replacing, ran).filter(|_| spent > 0) {
+            let sum = billing.stranded_micro_usd.entry(cause.as_str().to_owned()).or_default();
+            *sum = sum.saturating_add(spent);
         }
     }
 }

@@ -14,7 +14,7 @@ use muster_core::snapshot::PromisedRoom;
 use serde_json::json;
 use tracing::info;
 
-use super::batch::{Next, later, owner_gone};
+use super::batch::{Next, elsewhere, later, owner_gone};
 use super::store::Held;
 use super::{Context, join, launch, pool};
 use crate::cluster::State;
@@ -27,7 +27,12 @@ pub(super) async fn in_use(context: &Context, held: &mut Held, state: &State) ->
     let busy = pods_on(state, &status);
     // A booking is used by whichever gang consumes it; what it was bought for may be gone without anybody minding.
     let booked = held.object.spec.gang_ref.is_none();
-    let ended = if booked { !join::used_by_gang(held, state, &status) } else { owner_gone(held, state) };
+    let ended = if booked {
+        !join::used_by_gang(held, state, &status)
+    } else {
+        // A gang that was stopped may have found its room elsewhere.
+        owner_gone(held, state) || elsewhere(held, state)
+    };
     if !ended || busy > 0 {
         let deleted = held.object.metadata.deletion_timestamp.is_some();
         let message = (ended && busy > 0)
@@ -83,11 +88,11 @@ fn consolidate_after(state: &State, status: &NodeBatchStatus) -> Option<SignedDu
 }
 
 fn node_names(status: &NodeBatchStatus) -> BTreeSet<&str> {
-    status.instances.iter().filter_map(|instance| instance.node.as_deref()).collect()
+    status.instances.iter().chain(&status.replaced).filter_map(|instance| instance.node.as_deref()).collect()
 }
 
 /// Pods on the nodes of the batch that are neither of a DaemonSet nor ended.
-fn pods_on(state: &State, status: &NodeBatchStatus) -> usize {
+pub(super) fn pods_on(state: &State, status: &NodeBatchStatus) -> usize {
     let nodes = node_names(status);
     state
         .snapshot

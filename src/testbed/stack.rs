@@ -273,6 +273,13 @@ impl Stack {
         self.sim_text("POST", path, &body.to_string()).await.map(|_| ())
     }
 
+    /// From now on nothing goes wrong.
+    ///
+    /// Errors: the simulator does not answer.
+    pub async fn sim_calm(&self) -> Result<(), TestbedError> {
+        self.sim_text("DELETE", "/_sim/faults", "").await.map(|_| ())
+    }
+
     async fn sim_text(&self, method: &str, path: &str, body: &str) -> Result<String, TestbedError> {
         let Some(simulator) = self.simulator else {
             return Err(bad_answer(path, "the stack has no simulator"));

@@ -142,7 +142,13 @@ pub(crate) async fn everything_is_given_back(stack: &Stack) {
 /// Nothing that EC2 was asked breaks an invariant, and those meant for rest come to hold: call it at rest. A class that
 /// is being resolved has a template for a moment.
 pub(crate) async fn invariants_hold(stack: &Stack) {
+    let batches = Api::<NodeBatch>::all(stack.admin().unwrap());
+    let batches = &batches;
     let always = eventually(DEADLINE, "the invariants of rest to hold", || async move {
+        // Some of them are about what the batches say.
+        let shown = batches.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let shown = serde_json::to_value(&shown.items).map_err(|error| error.to_string())?;
+        stack.sim_post("/_sim/batches", &shown).await.map_err(|error| error.to_string())?;
         let invariants: Vec<Value> = stack.sim("/_sim/invariants").await.map_err(|error| error.to_string())?;
         let broken = invariants.into_iter().filter(|invariant| invariant["holds"] != true);
         let (resting, always): (Vec<Value>, Vec<Value>) = broken.partition(|invariant| invariant["atRest"] == true);
@@ -150,6 +156,8 @@ pub(crate) async fn invariants_hold(stack: &Stack) {
     })
     .await
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    // What they say is soon not true any more.
+    stack.sim_post("/_sim/batches", &Value::Null).await.unwrap();
     assert!(always.is_empty(), "broken: {always:#?}\n{}", stack.cluster.report(60));
 }
 

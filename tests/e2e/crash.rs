@@ -9,12 +9,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster::step::Step;
-use muster::testbed::workloads::TestPod;
+use muster::testbed::workloads::{TestJob, TestPod};
 use muster::testbed::{Component, Stack, eventually};
 use muster_ec2_sim::Scenario;
 use serde_json::json;
 
-use crate::cloud::{buying_stack, delete_job, everything_is_given_back, gang_job, journal, launched_fleets};
+use crate::cloud::{buying_stack, delete_job, everything_is_given_back, gang_job, instances, journal, launched_fleets};
 use crate::support::{
     DEADLINE, all_run, gangs, leaves, members, no_errors, node_of, options, phase, runs, stack, submit,
 };
@@ -69,8 +69,20 @@ const BUYING: [(Point, Point); 8] = [
     (after(Step::EditNode, 3), before(Step::EditBatch, 2)),
 ];
 
+/// While a gang that lost a node is stopped and its node replaced.
+const REPAIRING: [Point; 7] = [
+    before(Step::MarkPod, 1),
+    after(Step::MarkPod, 1),
+    before(Step::StopPod, 1),
+    after(Step::StopPod, 2),
+    before(Step::CreateFleet, 1),
+    after(Step::CreateFleet, 1),
+    after(Step::WriteGang, 1),
+];
+
 /// Crash points of their own tests.
-const OTHERS: [Step; 4] = [Step::UngatePod, Step::DeleteGang, Step::WriteStatus, Step::ResolveImage];
+const OTHERS: [Step; 5] =
+    [Step::UngatePod, Step::DeleteGang, Step::WriteStatus, Step::ResolveImage, Step::DeleteMessage];
 /// `report-pod` writes what is true and is written again; `delete-policy` belongs to a command that is run again.
 const REPEATED: [Step; 2] = [Step::ReportPod, Step::DeletePolicy];
 
@@ -109,6 +121,7 @@ async fn no_gang_is_left(stack: &Stack) {
 fn every_step_has_a_crash_point() {
     let covered: BTreeSet<Step> = PLACING
         .iter()
+        .chain(&REPAIRING)
         .chain(BUYING.iter().flat_map(|(buying, leaving)| [buying, leaving]))
         .map(|point| point.step)
         .chain(OTHERS)
@@ -262,6 +275,84 @@ async fn a_status_or_an_image_that_was_under_way_is_looked_at_anew_after_the_cra
         dies(&stack, point).await;
         restart(&stack, None).await;
         all_run(&stack, "ml", "train", 8).await;
+        delete_job(&stack, "train").await;
+        everything_is_given_back(&stack).await;
+        no_errors(&stack);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_node_is_replaced_once_wherever_the_process_was_killed_meanwhile() {
+    let Some(stack) = buying_stack(&Scenario::demo(), 40, "1s").await else { return };
+    let client = stack.admin().unwrap();
+    for (number, point) in REPAIRING.into_iter().enumerate() {
+        let name = format!("train{number:02}");
+        let from = journal(&stack, 0).await.len();
+        restart(&stack, None).await;
+        let job = TestJob::new(&name, 4).gpus(8).backoff_limit(1000).pod_annotation("muster.dev/gang", &name).build();
+        submit(&client, "ml", job).await;
+        let before: BTreeSet<Option<String>> =
+            all_run(&stack, "ml", &name, 4).await.iter().map(ResourceExt::uid).collect();
+        phase(&stack, "ml", &name, "Bound").await;
+        restart(&stack, Some(point)).await;
+        let live: Vec<serde_json::Value> = stack.sim("/_sim/instances").await.unwrap();
+        let kill = json!({"instanceIds": [live[0]["instanceId"]], "reason": "Server.InternalError"});
+        stack.sim_post("/_sim/terminate", &kill).await.unwrap();
+        dies(&stack, point).await;
+
+        restart(&stack, None).await;
+
+        let (stack_, name_, before) = (&stack, &name, &before);
+        eventually(DEADLINE, format!("{point:?}: four new pods to run"), || async move {
+            let pods = all_run(stack_, "ml", name_, 4).await;
+            let fresh = pods.iter().filter(|pod| !before.contains(&pod.uid())).count();
+            if fresh == 4 { Ok(Some(())) } else { Err(format!("{fresh} new")) }
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+        let sizes: Vec<usize> =
+            launched_fleets(&journal(&stack, from).await).iter().map(|fleet| instances(fleet).len()).collect();
+        assert_eq!(sizes, [4, 1], "{point:?}: one replacement");
+        delete_job(&stack, &name).await;
+        everything_is_given_back(&stack).await;
+        no_gang_is_left(&stack).await;
+    }
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_notice_whose_message_was_not_deleted_comes_again_and_changes_nothing() {
+    for point in [before(Step::DeleteMessage, 1), after(Step::DeleteMessage, 1)] {
+        let Some(mut options) = options().await else { return };
+        options.scenario = Some(serde_json::to_value(Scenario::demo()).unwrap());
+        options.factor = 10;
+        options.config = json!({
+            "lease": {"duration": "2s", "grace": "1s"},
+            "ec2": {"interruptionQueue": "muster-interruptions"},
+        });
+        let stack = stack(options, "ml").await;
+        let client = stack.admin().unwrap();
+        let (class, pool) = muster::testbed::pools::p5("1s").unwrap();
+        muster::testbed::pools::create(&client, &class, &pool).await.unwrap();
+        let job =
+            TestJob::new("train", 4).gpus(8).backoff_limit(1000).pod_annotation("muster.dev/gang", "train").build();
+        submit(&client, "ml", job).await;
+        all_run(&stack, "ml", "train", 4).await;
+        phase(&stack, "ml", "train", "Bound").await;
+        restart(&stack, Some(point)).await;
+        let live: Vec<serde_json::Value> = stack.sim("/_sim/instances").await.unwrap();
+        let notice = json!({"kind": "spot", "instanceIds": [live[0]["instanceId"]], "noticeSeconds": 120.0});
+        stack.sim_post("/_sim/interrupt", &notice).await.unwrap();
+        dies(&stack, point).await;
+        restart(&stack, None).await;
+        let stack_ = &stack;
+        eventually(DEADLINE, "one replacement to be launched", || async move {
+            let entries = journal(stack_, 0).await;
+            let sizes: Vec<usize> = launched_fleets(&entries).iter().map(|fleet| instances(fleet).len()).collect();
+            if sizes == [4, 1] { Ok(Some(())) } else { Err(format!("{sizes:?}")) }
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
         delete_job(&stack, "train").await;
         everything_is_given_back(&stack).await;
         no_errors(&stack);

@@ -4,7 +4,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, PodTemplate};
 use kube::api::ObjectMeta;
 use muster::config::Config;
-use muster_api::conventions::{self, Owners};
+use muster_api::conventions::{self, Kind, Object, Objects};
 use muster_api::convert;
 use muster_api::crd::{EC2NodeClass, NodePool, ProvisioningRequest};
 use muster_core::gang::Membership;
@@ -126,11 +126,15 @@ fn the_pods_of_a_template_can_be_planned() {
 }
 
 /// The Job of an example, as the store would hold it.
-struct Only(Job);
+struct Only(Object);
 
-impl Owners for Only {
-    fn job(&self, uid: &str) -> Option<&Job> {
+impl Objects for Only {
+    fn by_uid(&self, uid: &str) -> Option<&Object> {
         (self.0.metadata.uid.as_deref() == Some(uid)).then_some(&self.0)
+    }
+
+    fn by_name(&self, _: Kind, _: &str, _: &str) -> Option<&Object> {
+        None
     }
 }
 
@@ -156,7 +160,8 @@ fn a_job_is_recognised_as_a_gang_without_anything_invalid() {
             ..Pod::default()
         };
         let size = job.spec.as_ref().and_then(|spec| spec.completions).unwrap();
-        let recognition = conventions::recognise(&pod, &Only(job));
+        let recognition =
+            conventions::recognise(&pod, &Only(Object::read(&serde_json::to_value(&job).unwrap()).unwrap()));
         let gang = recognition.gang.unwrap_or_else(|| panic!("{place}: not a gang"));
         assert_eq!(gang.invalid, None, "{place}");
         assert_eq!(gang.size.and_then(|size| i32::try_from(size).ok()), Some(size), "{place}");
@@ -164,5 +169,20 @@ fn a_job_is_recognised_as_a_gang_without_anything_invalid() {
         assert!(matches!(recognition.membership, Membership::Member { .. }), "{place}");
         let shape = convert::shape_of_template("team-a", &template).unwrap();
         assert!(shape.unsupported.is_empty(), "{place}: {:?}", shape.unsupported);
+    }
+}
+
+#[test]
+fn every_convention_and_every_kind_it_reads_is_documented_and_may_be_read() {
+    let read = |path: &str| std::fs::read_to_string(muster::testbed::repository().join(path)).unwrap();
+    let (guide, rules) = (read("docs/conventions.md"), read("manifests/rbac.yaml"));
+    for name in conventions::NAMES {
+        assert!(guide.contains(&format!("| `{name}` |")), "docs/conventions.md lacks {name}");
+    }
+    for kind in Kind::ALL {
+        let served = kind.served();
+        assert!(guide.contains(served.kind), "docs/conventions.md lacks {}", served.kind);
+        assert!(guide.contains(&format!("`{}`", served.group)), "docs/conventions.md lacks {}", served.group);
+        assert!(rules.contains(served.group) && rules.contains(served.plural), "rbac.yaml lacks {}", served.plural);
     }
 }

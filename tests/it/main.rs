@@ -7,6 +7,7 @@ mod check_config;
 mod deployment;
 #[cfg(test)]
 mod documents;
+mod fuzz;
 #[cfg(test)]
 mod serving;
 #[cfg(test)]

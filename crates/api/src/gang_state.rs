@@ -1,15 +1,17 @@
 //! Between the Gang object and core's gang state.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use muster_core::cycle::level_summary;
-use muster_core::gang::{self, Gang as State, GangPlace as StatePlace, Phase, Recognised};
+use muster_core::gang::{self, Gang as State, GangPlace as StatePlace, Note, NoteKind, Phase, Recognised};
 use muster_core::names::{NodeName, ObjectKey, PodUid};
 use muster_core::plan::LevelUse;
 
 use crate::crd::{
-    Gang, GangLevel, GangPlace, GangPlacement, GangPlan, GangRole, GangSource, GangSpec, GangStatus, GangWaiting,
-    GangWish, GangWishes,
+    Gang, GangLevel, GangPlace, GangPlacement, GangPlan, GangRole, GangSlice, GangSource, GangSpec, GangStatus,
+    GangWaiting, GangWish, GangWishes,
 };
 
 /// Version of `Gang.status` this code writes. A higher one is left alone.
@@ -53,6 +55,7 @@ pub fn read(object: &Gang) -> State {
         round: status.round,
         since: status.since,
         minimum: plan.minimum,
+        minimums: plan.minimums.iter().map(|(role, min)| (Arc::from(role.as_str()), *min)).collect(),
         shape: plan.shape.map(Arc::from),
         places,
         levels: status
@@ -71,10 +74,22 @@ pub fn read(object: &Gang) -> State {
             message: Arc::from(waiting.message),
             next_try: waiting.next_try,
         }),
+        notes: notes(&status.conditions),
         members: Arc::from(status.members),
         created: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
         deleting: object.metadata.deletion_timestamp.is_some(),
     }
+}
+
+/// The conditions that core decides about.
+fn notes(conditions: &[Condition]) -> BTreeMap<NoteKind, Note> {
+    let read = |kind: NoteKind| {
+        let found = conditions.iter().find(|condition| condition.type_ == kind.as_str())?;
+        let holds = found.status == "True";
+        // What was never true, or is no longer, is no note.
+        (holds || !kind.event().1).then(|| (kind, Note { holds, message: Arc::from(found.message.as_str()) }))
+    };
+    NoteKind::ALL.into_iter().filter_map(read).collect()
 }
 
 /// Writes core's state into a status, keeping what core does not know (conditions).
@@ -113,8 +128,9 @@ pub fn write(state: &State, before: Option<&GangStatus>) -> GangStatus {
         epoch: state.epoch,
         round: state.round,
         members: state.members.to_string(),
-        plan: (!places.is_empty()).then_some(GangPlan {
+        plan: (!places.is_empty()).then(|| GangPlan {
             minimum: state.minimum,
+            minimums: state.minimums.iter().map(|(role, min)| (role.to_string(), *min)).collect(),
             shape: state.shape.as_ref().map(ToString::to_string),
             nodes,
             places,
@@ -153,11 +169,33 @@ pub fn spec(recognised: &Recognised) -> GangSpec {
         },
         size,
         min: recognised.min.unwrap_or(size).min(size),
-        roles: vec![GangRole { name: String::new(), count: size, min: recognised.min.unwrap_or(size).min(size) }],
+        roles: roles(recognised, size),
         wishes: GangWishes {
             required: wish(&recognised.wishes.required),
             preferred: wish(&recognised.wishes.preferred),
+            slices: recognised
+                .wishes
+                .slices
+                .iter()
+                .map(|slice| GangSlice {
+                    size: slice.size,
+                    level: GangWish { value: slice.level.value.to_string(), from: slice.level.key.to_owned() },
+                })
+                .collect(),
+            exclusive: wish(&recognised.wishes.exclusive),
+            balance: wish(&recognised.wishes.balance),
             placement_group: wish(&recognised.wishes.placement_group),
         },
     }
+}
+
+fn roles(recognised: &Recognised, size: u32) -> Vec<GangRole> {
+    if recognised.roles.is_empty() {
+        return vec![GangRole { name: String::new(), count: size, min: recognised.min.unwrap_or(size).min(size) }];
+    }
+    let role = |role: &gang::RoleSaid| {
+        let count = role.count.unwrap_or(0);
+        GangRole { name: role.name.to_string(), count, min: role.min.unwrap_or(count).min(count) }
+    };
+    recognised.roles.iter().map(role).collect()
 }

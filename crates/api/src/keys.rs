@@ -26,6 +26,14 @@ pub const TOPOLOGY_PREFERRED: &str = "muster.dev/topology-preferred";
 pub const SLICE_SIZE: &str = "muster.dev/slice-size";
 /// Pod annotation: level each slice stays within.
 pub const SLICE_TOPOLOGY: &str = "muster.dev/slice-topology";
+/// Pod annotation: level whose domains the gang, or each slice, uses alone.
+pub const EXCLUSIVE_TOPOLOGY: &str = "muster.dev/exclusive-topology";
+/// Pod annotation: level over whose domains the members are spread evenly.
+pub const BALANCE_TOPOLOGY: &str = "muster.dev/balance-topology";
+/// Pod annotation: the pod's role, in a gang of several owners.
+pub const ROLE: &str = "muster.dev/role";
+/// Pod annotation: members of the pod's role.
+pub const ROLE_SIZE: &str = "muster.dev/role-size";
 /// Pod annotation: `required`, `preferred` or `none`.
 pub const PLACEMENT_GROUP: &str = "muster.dev/placement-group";
 
@@ -58,6 +66,8 @@ pub const BOOKING: &str = "muster.dev/booking";
 pub const CAPACITY_TYPE: &str = "muster.dev/capacity-type";
 /// Node label: placement group id or name.
 pub const PLACEMENT_GROUP_ID: &str = "muster.dev/placement-group-id";
+/// Node label: capacity reservation.
+pub const CAPACITY_RESERVATION_ID: &str = "muster.dev/capacity-reservation-id";
 /// Requirement and node label: instance family, `p5`.
 pub const INSTANCE_FAMILY: &str = "muster.dev/instance-family";
 /// Requirement and node label: instance size, `48xlarge`.
@@ -71,6 +81,8 @@ pub const INSTANCE_GPU_COUNT: &str = "muster.dev/instance-gpu-count";
 pub const GANG_PENDING: &str = "muster.dev/gang-pending";
 /// Taint while a node drains.
 pub const DISRUPTED: &str = "muster.dev/disrupted";
+/// NodePool annotation: names the set of orphaned instances that a person has released for termination.
+pub const CONFIRM_ORPHANS: &str = "muster.dev/confirm-orphans";
 /// Finalizer on NodeBatch: deletion waits for the clean-up in EC2.
 pub const TERMINATION: &str = "muster.dev/termination";
 
@@ -93,6 +105,114 @@ pub const OS: &str = "kubernetes.io/os";
 
 /// Label and annotation of an Indexed Job's pods: the completion index.
 pub const JOB_COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
+/// Label of a StatefulSet's pods: the ordinal.
+pub const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
+/// Where `spec.schedulingGroup.podGroupName` of Kubernetes 1.36 and later is kept on a pod that was read with older types.
+pub const SCHEDULING_GROUP: &str = "scheduling.k8s.io/pod-group-name";
+/// The field of a native PodGroup that wishes for a level.
+pub const NATIVE_TOPOLOGY: &str = "spec.schedulingConstraints.topology";
+
+/// JobSet: label of pods and Jobs, the replicated job.
+pub const JOBSET_REPLICATED_JOB: &str = "jobset.sigs.k8s.io/replicatedjob-name";
+/// JobSet: label of pods and Jobs, the Job's number within its replicated job.
+pub const JOBSET_JOB_INDEX: &str = "jobset.sigs.k8s.io/job-index";
+/// JobSet: annotation, one job per domain of this label key.
+pub const JOBSET_EXCLUSIVE_TOPOLOGY: &str = "alpha.jobset.sigs.k8s.io/exclusive-topology";
+/// JobSet: annotation, exclusive placement by node selector instead of a webhook.
+pub const JOBSET_NODE_SELECTOR: &str = "alpha.jobset.sigs.k8s.io/node-selector";
+
+/// LeaderWorkerSet: label of pods, the set.
+pub const LWS_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
+/// LeaderWorkerSet: label of pods, the group.
+pub const LWS_GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
+/// LeaderWorkerSet: label of pods, the place in the group; 0 leads.
+pub const LWS_WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
+/// LeaderWorkerSet: annotation of pods, pods of a group.
+pub const LWS_SIZE: &str = "leaderworkerset.sigs.k8s.io/size";
+/// LeaderWorkerSet: annotation, one group per domain of this label key.
+pub const LWS_EXCLUSIVE_TOPOLOGY: &str = "leaderworkerset.sigs.k8s.io/exclusive-topology";
+/// LeaderWorkerSet: annotation, one subgroup per domain of this label key.
+pub const LWS_SUBGROUP_EXCLUSIVE_TOPOLOGY: &str = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology";
+
+/// Kubeflow training-operator: label of pods, `master` or `worker`.
+pub const KUBEFLOW_REPLICA_TYPE: &str = "training.kubeflow.org/replica-type";
+/// Kubeflow training-operator: label of pods, the place in the role.
+pub const KUBEFLOW_REPLICA_INDEX: &str = "training.kubeflow.org/replica-index";
+/// MPI operator: label of pods, `launcher` or `worker`.
+pub const KUBEFLOW_JOB_ROLE: &str = "training.kubeflow.org/job-role";
+
+/// KubeRay: label of the cluster, asks for gang scheduling.
+pub const RAY_GANG: &str = "ray.io/gang-scheduling-enabled";
+/// KubeRay: label of pods, the group.
+pub const RAY_GROUP: &str = "ray.io/group";
+/// KubeRay: label of pods, `head` or `worker`.
+pub const RAY_NODE_TYPE: &str = "ray.io/node-type";
+/// KubeRay: label of pods, the replica within the group.
+pub const RAY_REPLICA_INDEX: &str = "ray.io/worker-group-replica-index";
+/// KubeRay: label of pods, the host within the replica.
+pub const RAY_HOST_INDEX: &str = "ray.io/replica-host-index";
+
+/// Coscheduling: label of pods, the PodGroup.
+pub const COSCHEDULING_POD_GROUP: &str = "scheduling.x-k8s.io/pod-group";
+/// Coscheduling before PodGroups: label of pods, the group.
+pub const COSCHEDULING_OLD_NAME: &str = "pod-group.scheduling.sigs.k8s.io/name";
+/// Coscheduling before PodGroups: label of pods, members needed.
+pub const COSCHEDULING_OLD_MIN: &str = "pod-group.scheduling.sigs.k8s.io/min-available";
+
+/// Kueue: label or annotation of plain pods, the group.
+pub const KUEUE_POD_GROUP: &str = "kueue.x-k8s.io/pod-group-name";
+/// Kueue: annotation of plain pods, members.
+pub const KUEUE_POD_GROUP_TOTAL: &str = "kueue.x-k8s.io/pod-group-total-count";
+/// Kueue: label of plain pods, the rank.
+pub const KUEUE_POD_INDEX: &str = "kueue.x-k8s.io/pod-group-pod-index";
+/// Kueue: annotation of plain pods, the label that has the rank instead.
+pub const KUEUE_POD_INDEX_LABEL: &str = "kueue.x-k8s.io/pod-group-pod-index-label";
+/// Kueue: annotation of pods, where ranks begin.
+pub const KUEUE_POD_INDEX_OFFSET: &str = "kueue.x-k8s.io/pod-index-offset";
+/// Kueue: annotation of pods, the Workload.
+pub const KUEUE_WORKLOAD: &str = "kueue.x-k8s.io/workload";
+/// Kueue: label of pods, the pod set.
+pub const KUEUE_POD_SET: &str = "kueue.x-k8s.io/podset";
+/// Kueue: annotation of pods, required level.
+pub const KUEUE_REQUIRED_TOPOLOGY: &str = "kueue.x-k8s.io/podset-required-topology";
+/// Kueue: annotation of pods, preferred level.
+pub const KUEUE_PREFERRED_TOPOLOGY: &str = "kueue.x-k8s.io/podset-preferred-topology";
+/// Kueue: annotation of pods, level of each slice.
+pub const KUEUE_SLICE_TOPOLOGY: &str = "kueue.x-k8s.io/podset-slice-required-topology";
+/// Kueue: annotation of pods, members of each slice.
+pub const KUEUE_SLICE_SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
+/// Kueue: annotation of pods, nested slices as JSON.
+pub const KUEUE_SLICE_CONSTRAINTS: &str = "kueue.x-k8s.io/podset-slice-required-topology-constraints";
+
+/// Volcano: annotations of pods that name the PodGroup.
+pub const VOLCANO_GROUPS: [&str; 2] = ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"];
+/// Volcano: annotation of owners, members needed.
+pub const VOLCANO_MIN_MEMBER: &str = "scheduling.volcano.sh/group-min-member";
+/// Volcano: label or annotation of pods, the task.
+pub const VOLCANO_TASK: &str = "volcano.sh/task-spec";
+/// KAI: annotation of pods, the PodGroup.
+pub const KAI_POD_GROUP: &str = "pod-group-name";
+/// KAI: annotation, members needed.
+pub const KAI_MIN_MEMBER: &str = "kai.scheduler/batch-min-member";
+/// YuniKorn: label of pods, the application.
+pub const YUNIKORN_APP: &str = "yunikorn.apache.org/app-id";
+/// YuniKorn: label of pods, the application, before.
+pub const YUNIKORN_OLD_APP: &str = "applicationId";
+/// YuniKorn: annotation of the first pod, the task groups as JSON.
+pub const YUNIKORN_TASK_GROUPS: &str = "yunikorn.apache.org/task-groups";
+/// YuniKorn: annotation of pods, the task group.
+pub const YUNIKORN_TASK_GROUP: &str = "yunikorn.apache.org/task-group-name";
+/// Koordinator: annotation of pods, the gang.
+pub const KOORDINATOR_NAME: &str = "gang.scheduling.koordinator.sh/name";
+/// Koordinator: annotation of pods, members needed.
+pub const KOORDINATOR_MIN: &str = "gang.scheduling.koordinator.sh/min-available";
+/// Koordinator: annotation of pods and groups, members.
+pub const KOORDINATOR_TOTAL: &str = "gang.scheduling.koordinator.sh/total-number";
+/// Koordinator: label of pods, the PodGroup.
+pub const KOORDINATOR_POD_GROUP: &str = "pod-group.scheduling.sigs.k8s.io";
+/// Grove: label of pods, the PodGang.
+pub const GROVE_POD_GANG: &str = "grove.io/podgang";
 
 /// Class of ProvisioningRequests Muster serves.
 pub const PROVISIONING_CLASS: &str = "atomic.muster.dev";

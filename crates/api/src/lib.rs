@@ -8,5 +8,6 @@ pub mod convert;
 pub mod crd;
 pub mod gang_state;
 pub mod keys;
+pub mod node_class;
 pub mod pod_state;
 pub mod pool;

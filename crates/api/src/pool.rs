@@ -1,7 +1,7 @@
 //! What a NodePool allows, read from the object: types, markets, taints, limits, policies. The provisioner and the
 //! offline planner read a pool through here, so that they cannot disagree.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_core::cloud::{CapacityType, Efa, GroupPolicy, InstanceTypeInfo};
@@ -10,7 +10,9 @@ use muster_core::node::{Taint, TaintEffect};
 use muster_core::resources::{CPU, Resources};
 use muster_core::units::Quantity;
 
-use crate::crd::{EC2NodeClass, EfaPolicy, NodePool, NodeRequirement, NodeRequirementOperator, PlacementGroupPolicy};
+use crate::crd::{
+    CapacityTypeName, EC2NodeClass, EfaPolicy, NodePool, NodeRequirement, NodeRequirementOperator, PlacementGroupPolicy,
+};
 use crate::keys;
 
 /// The limit that counts nodes.
@@ -58,12 +60,18 @@ pub fn allows_zone(pool: &NodePool, zone: &str) -> bool {
     of_key(pool, keys::ZONE).all(|requirement| allows(requirement, Some(zone)))
 }
 
-/// Markets in order. Silent = reserved and on-demand: spot must be named, since one interruption stops a gang.
+/// Markets in the order gangs try them. Silent = reserved and on-demand: spot must be named, since one interruption
+/// stops a gang.
 #[must_use]
 pub fn markets(pool: &NodePool) -> Vec<CapacityType> {
     let named = of_key(pool, keys::CAPACITY_TYPE).next().is_some();
-    [CapacityType::Reserved, CapacityType::OnDemand, CapacityType::Spot]
+    let mut order: Vec<CapacityType> =
+        pool.spec.placement.capacity_type_order.iter().map(|name| market(*name)).collect();
+    order.extend([CapacityType::Reserved, CapacityType::OnDemand, CapacityType::Spot]);
+    let mut seen = BTreeSet::new();
+    order
         .into_iter()
+        .filter(|market| seen.insert(*market))
         .filter(|market| {
             if named {
                 of_key(pool, keys::CAPACITY_TYPE).all(|requirement| allows(requirement, Some(market.as_str())))
@@ -72,6 +80,14 @@ pub fn markets(pool: &NodePool) -> Vec<CapacityType> {
             }
         })
         .collect()
+}
+
+fn market(name: CapacityTypeName) -> CapacityType {
+    match name {
+        CapacityTypeName::Reserved => CapacityType::Reserved,
+        CapacityTypeName::OnDemand => CapacityType::OnDemand,
+        CapacityTypeName::Spot => CapacityType::Spot,
+    }
 }
 
 /// The pool's requirements on one key.
@@ -221,6 +237,22 @@ mod tests {
         assert!(!allows_type(&pool(&[]), &info("arm64")));
         assert!(allows_type(&pool(&[(keys::ARCH, "arm64")]), &info("arm64")));
         assert!(!allows_type(&pool(&[(keys::ARCH, "arm64")]), &info("x86_64")));
+    }
+
+    #[test]
+    fn the_order_of_markets_is_the_pools_and_never_adds_one() {
+        let mut all = pool(&[]);
+        all.spec.template.spec.requirements = vec![NodeRequirement {
+            key: keys::CAPACITY_TYPE.to_owned(),
+            operator: NodeRequirementOperator::Exists,
+            values: Vec::new(),
+        }];
+        assert_eq!(markets(&all), [CapacityType::Reserved, CapacityType::OnDemand, CapacityType::Spot]);
+        all.spec.placement.capacity_type_order = vec![CapacityTypeName::Spot, CapacityTypeName::Spot];
+        assert_eq!(markets(&all), [CapacityType::Spot, CapacityType::Reserved, CapacityType::OnDemand]);
+        let mut silent = pool(&[]);
+        silent.spec.placement.capacity_type_order = vec![CapacityTypeName::Spot, CapacityTypeName::OnDemand];
+        assert_eq!(markets(&silent), [CapacityType::OnDemand, CapacityType::Reserved]);
     }
 
     #[test]

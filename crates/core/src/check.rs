@@ -8,14 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 
 use crate::fit::{self, Misfit};
 use crate::names::{NodeName, ObjectKey, PodUid, ResourceName};
 use crate::node::{Node, Usage};
-use crate::plan::{Host, LevelIndex, Place, Plan, Problem};
+use crate::plan::{Host, LevelIndex, Place, Plan, Problem, Wishes};
 use crate::pod::Shape;
-use crate::topology::Levels;
+use crate::topology::{Level, Levels};
 
 /// One thing the checker found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,7 +115,7 @@ pub enum Finding {
         /// The constraint.
         constraint: Arc<str>,
     },
-    /// The required level is not configured.
+    /// A level that is wished for is not configured.
     UnknownLevel {
         /// Its index.
         level: LevelIndex,
@@ -172,6 +173,13 @@ pub enum Finding {
         /// The level.
         level: LevelIndex,
     },
+    /// Ranks leave a domain and come back to it: neighbours in rank do not stand side by side.
+    RanksApart {
+        /// The node of the member that comes back.
+        node: NodeName,
+        /// The level of the domain.
+        level: LevelIndex,
+    },
     /// A free rank below a planned one has no place.
     RankSkipped {
         /// Index of the role.
@@ -196,13 +204,16 @@ pub fn check(problem: &Problem, plan: &Plan) -> Vec<Note> {
         notes.push(note(Finding::Gang { gang: plan.gang.clone() }));
     }
     if !plan.places.is_empty() {
+        let hosts = hosts(problem, plan);
+        check_wishes(problem, &mut notes);
         check_places(problem, plan, &mut notes);
+        check_order(problem, plan, &hosts, &mut notes);
         check_roles(problem, plan, &mut notes);
-        check_room(problem, plan, &mut notes);
-        check_level(problem, plan, &mut notes);
-        check_slices(problem, plan, &mut notes);
+        check_room(problem, plan, &hosts, &mut notes);
+        check_level(problem, plan, &hosts, &mut notes);
+        check_slices(problem, plan, &hosts, &mut notes);
         if let Some(level) = problem.gang.wishes.exclusive {
-            check_exclusive(problem, plan, level, &mut notes);
+            check_exclusive(problem, plan, &hosts, level, &mut notes);
         }
     }
     notes
@@ -213,7 +224,7 @@ impl Finding {
     #[must_use]
     pub fn severity(&self) -> Severity {
         match self {
-            Self::RankSkipped { .. } => Severity::Warning,
+            Self::RankSkipped { .. } | Self::RanksApart { .. } => Severity::Warning,
             Self::Version { .. }
             | Self::Gang { .. }
             | Self::UnknownPlace { .. }
@@ -240,6 +251,15 @@ impl Finding {
 
 fn note(finding: Finding) -> Note {
     Note { severity: finding.severity(), finding }
+}
+
+/// Every level that is wished for exists.
+fn check_wishes(problem: &Problem, notes: &mut Vec<Note>) {
+    let Wishes { required, preferred, slices, exclusive, balance } = &problem.gang.wishes;
+    let levels = [required, preferred, exclusive, balance].into_iter().copied().flatten();
+    let levels: BTreeSet<LevelIndex> = levels.chain(slices.iter().map(|slice| slice.level)).collect();
+    let unknown = levels.into_iter().filter(|level| *level >= problem.levels.len());
+    notes.extend(unknown.map(|level| note(Finding::UnknownLevel { level })));
 }
 
 /// Every place on its own: known, once, in order, the right pod, bound ones unchanged.
@@ -270,9 +290,6 @@ fn check_places(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
 
 /// Every role as a whole: its minimum, its bound members, no rank skipped.
 fn check_roles(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
-    let size = problem.gang.wishes.slices.first().map_or(usize::MAX, |slice| slice.size.max(1) as usize);
-    let bound = plan.places.iter().filter(|place| place.bound && size < usize::MAX);
-    let standing: BTreeSet<usize> = bound.map(|place| number(problem, place) / size).collect();
     for (index, role) in problem.gang.roles.iter().enumerate() {
         let ranks: BTreeSet<u32> =
             plan.places.iter().filter(|place| place.role == index).map(|place| place.rank).collect();
@@ -282,8 +299,7 @@ fn check_roles(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
         }
         let new = plan.places.iter().filter(|place| place.role == index && !place.bound);
         // A slice that stands somewhere is completed first, whatever its number.
-        let last_new = new.filter(|place| !standing.contains(&(number(problem, place) / size))).map(|place| place.rank);
-        let last_new = last_new.max();
+        let last_new = new.filter(|place| !stands(problem, plan, place)).map(|place| place.rank).max();
         for (rank, place) in (0..).zip(&role.places).filter(|(rank, _)| !ranks.contains(rank)) {
             if place.bound.is_some() {
                 notes.push(note(Finding::BoundChanged { role: index, rank }));
@@ -298,15 +314,46 @@ fn check_roles(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
     }
 }
 
+/// Whether a member of the same slice is bound already: such a slice is completed where it stands.
+fn stands(problem: &Problem, plan: &Plan, place: &Place) -> bool {
+    let Some(slice) = problem.gang.wishes.slices.first() else { return false };
+    let slice_of = |place: &Place| number(problem, place) / slice.size.max(1) as usize;
+    plan.places.iter().any(|other| other.bound && slice_of(other) == slice_of(place))
+}
+
+/// New members of one shape stand along the tree in rank order: whoever leaves a domain does not come back to it.
+fn check_order(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, notes: &mut Vec<Note>) {
+    let shapes: BTreeSet<&Shape> = problem.gang.roles.iter().map(|role| &role.shape).collect();
+    for shape in shapes {
+        let mine = |place: &&Place| problem.gang.roles.get(place.role).is_some_and(|role| role.shape == *shape);
+        let new = plan.places.iter().filter(|place| !place.bound && !stands(problem, plan, place)).filter(mine);
+        let new: Vec<&Host> = new.filter_map(|place| hosts.get(&place.node).copied()).collect();
+        for level in 0..problem.levels.len() {
+            let mut left = BTreeSet::new();
+            let mut last = None;
+            for host in &new {
+                let here = labels(&problem.levels, &host.node, level);
+                if last.as_ref() == Some(&here) {
+                    continue;
+                }
+                left.extend(last.replace(here.clone()));
+                if left.contains(&here) {
+                    notes.push(note(Finding::RanksApart { node: host.node.name.clone(), level }));
+                    return;
+                }
+            }
+        }
+    }
+}
+
 /// Every node: all members beside what it holds, put there one by one.
-fn check_room(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
+fn check_room(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, notes: &mut Vec<Note>) {
     let mut by_node: BTreeMap<&NodeName, Vec<(&Shape, bool)>> = BTreeMap::new();
     for place in &plan.places {
         if let Some(role) = problem.gang.roles.get(place.role) {
             by_node.entry(&place.node).or_default().push((&role.shape, place.bound));
         }
     }
-    let hosts = hosts(problem);
     for (name, members) in by_node {
         let Some(Host { node, usage }) = hosts.get(name) else {
             notes.push(note(Finding::UnknownNode { node: name.clone() }));
@@ -343,13 +390,8 @@ fn check_room(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
 }
 
 /// The required level: one domain for all, and one that the nodes' labels really name.
-fn check_level(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
-    let Some(level) = problem.gang.wishes.required else { return };
-    if level >= problem.levels.len() {
-        notes.push(note(Finding::UnknownLevel { level }));
-        return;
-    }
-    let hosts = hosts(problem);
+fn check_level(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, notes: &mut Vec<Note>) {
+    let Some(level) = problem.gang.wishes.required.filter(|level| *level < problem.levels.len()) else { return };
     let mut domain = None;
     for place in &plan.places {
         let Some(host) = hosts.get(&place.node) else { continue };
@@ -370,10 +412,12 @@ fn number(problem: &Problem, place: &Place) -> usize {
 }
 
 /// Every slice: whole or absent, and in one domain.
-fn check_slices(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
-    let hosts = hosts(problem);
+fn check_slices(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, notes: &mut Vec<Note>) {
     for wish in &problem.gang.wishes.slices {
         let size = wish.size.max(1);
+        if wish.size == 0 {
+            notes.push(note(Finding::SliceIncomplete { size: 0, slice: 0 }));
+        }
         let mut slices: BTreeMap<usize, Vec<&Place>> = BTreeMap::new();
         for place in &plan.places {
             slices.entry(number(problem, place) / size as usize).or_default().push(place);
@@ -396,7 +440,7 @@ fn check_slices(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
 }
 
 /// Domains to be exclusive: nobody else's accelerators in them, one slice or the whole gang each.
-fn check_exclusive(problem: &Problem, plan: &Plan, level: LevelIndex, notes: &mut Vec<Note>) {
+fn check_exclusive(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, level: LevelIndex, notes: &mut Vec<Note>) {
     let asked: BTreeSet<&ResourceName> = problem
         .gang
         .roles
@@ -415,18 +459,19 @@ fn check_exclusive(problem: &Problem, plan: &Plan, level: LevelIndex, notes: &mu
         }
     }
     let mut shared = BTreeSet::new();
-    for (name, host) in hosts(problem) {
+    for host in &problem.hosts {
+        let name = &host.node.name;
         let mut others = host.usage.requested.clone();
         if let Some(own) = own.get(name) {
             others.subtract(&own.requested);
         }
-        if asked.iter().any(|resource| others.get(resource.as_str()) > 0) {
+        // Of members without accelerators nobody can say whether they are alone.
+        if asked.is_empty() || asked.iter().any(|resource| others.get(resource.as_str()) > 0) {
             shared.insert(path(&problem.levels, &host.node, level));
         }
     }
     // The slice that is to be alone, or the whole gang.
     let size = problem.gang.wishes.slices.iter().find(|slice| slice.level == level).map(|slice| slice.size.max(1));
-    let hosts = hosts(problem);
     let mut units: BTreeMap<Vec<Option<&str>>, usize> = BTreeMap::new();
     let mut used = None;
     for place in &plan.places {
@@ -448,23 +493,35 @@ fn check_exclusive(problem: &Problem, plan: &Plan, level: LevelIndex, notes: &mu
 /// Labels of a node from the top to a level; `None` if the node has no domain there. The deepest network level may be
 /// missing where a higher one is there: the higher one's domain is then the leaf.
 fn path<'n>(levels: &Levels, node: &'n Node, level: LevelIndex) -> Option<Vec<Option<&'n str>>> {
-    let label = |index: LevelIndex| {
-        let level = levels.as_slice().get(index)?;
+    let path = labels(levels, node, level);
+    let is_leaf = levels.resolve("leaf") == Some(level);
+    let mut above_leaf = levels.zone().map_or(0, |zone| zone + 1)..level;
+    let contracted = is_leaf && above_leaf.any(|index| path.get(index).is_some_and(Option::is_some));
+    let named = path.get(level).is_some_and(Option::is_some);
+    (named || contracted).then_some(path)
+}
+
+/// Labels of a node from the top to a level, the node's name at the last; shorter if there is no such level.
+fn labels<'n>(levels: &Levels, node: &'n Node, level: LevelIndex) -> Vec<Option<&'n str>> {
+    let levels = levels.as_slice();
+    let label = |(index, entry): (usize, &Level)| {
         if index + 1 == levels.len() {
             Some(node.name.as_str())
         } else {
-            node.labels.get(&level.key).map(|value| &**value)
+            node.labels.get(&entry.key).map(|value| &**value)
         }
     };
-    let is_leaf = levels.resolve("leaf") == Some(level);
-    let above_leaf = levels.zone().map_or(0, |zone| zone + 1)..level;
-    let contracted = is_leaf && above_leaf.into_iter().any(|index| label(index).is_some());
-    (label(level).is_some() || contracted).then(|| (0..=level).map(label).collect())
+    levels.iter().enumerate().take(level.saturating_add(1)).map(label).collect()
 }
 
-/// Hosts by name; the first of several.
-fn hosts(problem: &Problem) -> BTreeMap<&NodeName, &Host> {
-    problem.hosts.iter().rev().map(|host| (&host.node.name, host)).collect()
+/// Hosts by name.
+type Hosts<'p> = BTreeMap<&'p NodeName, &'p Host>;
+
+/// The hosts a plan names; the first of several.
+fn hosts<'p>(problem: &'p Problem, plan: &Plan) -> Hosts<'p> {
+    let named: FxHashSet<&NodeName> = plan.places.iter().map(|place| &place.node).collect();
+    let hosts = problem.hosts.iter().rev().filter(|host| named.contains(&host.node.name));
+    hosts.map(|host| (&host.node.name, host)).collect()
 }
 
 impl fmt::Display for Note {
@@ -497,6 +554,9 @@ impl fmt::Display for Note {
             }
             Finding::BelowMinimum { role, placed, min } => {
                 write!(f, "role {role} has {placed} members of at least {min}")
+            }
+            Finding::RanksApart { node, level } => {
+                write!(f, "ranks leave the domain of node {node} at level {level} and come back to it")
             }
             Finding::RankSkipped { role, rank } => write!(f, "role {role} rank {rank} is skipped"),
         }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::gang::{Gang, Membership, Phase, Pod};
+use crate::gang::{Gang, GangPlace, Membership, Phase, Pod};
 use crate::names::{NodeName, PodUid};
 use crate::resources::Resources;
 use crate::snapshot::{PromisedRoom, Snapshot};
@@ -316,18 +316,23 @@ pub fn bind(snapshot: &Snapshot, uid: &PodUid, node: &str) -> BindStep {
 /// failed or is being deleted does not: somebody comes in its stead.
 #[must_use]
 pub fn barrier_complete(snapshot: &Snapshot, gang: &Gang, arrived: impl Fn(&PodUid, &NodeName) -> bool) -> bool {
-    let standing = gang
-        .places
-        .iter()
-        .filter(|place| {
-            let Some(uid) = &place.uid else { return false };
-            let bound = snapshot.pods.get(uid).is_some_and(|pod| {
-                pod.is_done() || pod.is_live() && pod.node.as_ref().is_some_and(|node| *node == place.node)
-            });
-            bound || arrived(uid, &place.node)
-        })
-        .count();
-    u32::try_from(standing).unwrap_or(u32::MAX) >= gang.minimum.max(1)
+    let stands = |place: &&GangPlace| {
+        let Some(uid) = &place.uid else { return false };
+        let bound = snapshot.pods.get(uid).is_some_and(|pod| {
+            pod.is_done() || pod.is_live() && pod.node.as_ref().is_some_and(|node| *node == place.node)
+        });
+        bound || arrived(uid, &place.node)
+    };
+    let standing: Vec<&GangPlace> = gang.places.iter().filter(stands).collect();
+    reaches_minimum(gang, &standing)
+}
+
+/// Whether places reach the minimum of the gang and of each of its roles.
+#[must_use]
+pub fn reaches_minimum(gang: &Gang, places: &[&GangPlace]) -> bool {
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let of = |role: &Arc<str>| count(places.iter().filter(|place| place.role == *role).count());
+    count(places.len()) >= gang.minimum.max(1) && gang.minimums.iter().all(|(role, min)| of(role) >= *min)
 }
 
 /// Why a commit cannot go ahead now.

@@ -1,5 +1,6 @@
 //! A gang's state: what was recognised, and where its durable plan stands.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -110,12 +111,29 @@ pub struct Recognised {
     pub size: Option<u32>,
     /// Members needed to start.
     pub min: Option<u32>,
+    /// Roles in rank order; empty: one role without a name.
+    pub roles: Vec<RoleSaid>,
     /// Wishes, as written.
     pub wishes: RawWishes,
     /// A wish that cannot be read: the gang is invalid.
     pub invalid: Option<Invalid>,
     /// Name of the ProvisioningRequest whose booked nodes the gang uses.
     pub booking: Option<Arc<str>>,
+    /// Why a stop of its pods would end the job for good: names the field of the owner.
+    pub restart_would_fail: Option<Arc<str>>,
+    /// Another identity that a pod of it carries and that was not followed.
+    pub conflict: Option<Arc<str>>,
+}
+
+/// What is said of one role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleSaid {
+    /// Name.
+    pub name: Arc<str>,
+    /// Members; `None`: what the other roles leave of the size, else as many as there are.
+    pub count: Option<u32>,
+    /// Members needed to start; `None`: all.
+    pub min: Option<u32>,
 }
 
 /// Where a gang was recognised.
@@ -149,8 +167,23 @@ pub struct RawWishes {
     pub required: Option<RawWish>,
     /// Preferred level.
     pub preferred: Option<RawWish>,
+    /// Slices, coarse to fine.
+    pub slices: Vec<RawSlice>,
+    /// Level whose domains are used alone.
+    pub exclusive: Option<RawWish>,
+    /// Level over whose domains the members are spread evenly.
+    pub balance: Option<RawWish>,
     /// Placement group.
     pub placement_group: Option<RawWish>,
+}
+
+/// Consecutive ranks that share a domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawSlice {
+    /// Members of one slice.
+    pub size: u32,
+    /// The level, and the key it came from.
+    pub level: RawWish,
 }
 
 /// One wish and the key it came from.
@@ -165,7 +198,8 @@ pub struct RawWish {
 /// Why a gang is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
-    /// One word: `UnknownLevel`, `BadNumber`, `HalfWish`, `TooManyMembers`, `BadName`, `GangIdentityConflict`.
+    /// One word: `UnknownLevel`, `BadNumber`, `BadValue`, `HalfWish`, `TooManyMembers`, `BadName`, `SequentialCreation`,
+    /// `NotSupported`.
     pub reason: &'static str,
     /// Names key, value and remedy.
     pub message: String,
@@ -190,6 +224,8 @@ pub struct Gang {
     pub since: Option<Timestamp>,
     /// Members that must stand at the barrier.
     pub minimum: u32,
+    /// Members of each role that must stand there; empty for a gang of one role.
+    pub minimums: BTreeMap<Arc<str>, u32>,
     /// Digest of what the members needed when the plan was made.
     pub shape: Option<Arc<str>>,
     /// The plan; empty if there is none.
@@ -200,12 +236,64 @@ pub struct Gang {
     pub batch: Option<Arc<str>>,
     /// Why it waits.
     pub waiting: Option<Waiting>,
+    /// What people should know of it whatever its phase.
+    pub notes: BTreeMap<NoteKind, Note>,
     /// `members` as it stands in the status.
     pub members: Arc<str>,
     /// Creation time: gangs are planned in this order.
     pub created: Option<Timestamp>,
     /// Has a deletion timestamp.
     pub deleting: bool,
+}
+
+/// Conditions of a Gang that do not follow from its phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NoteKind {
+    /// Every member has a rank of its own below its role's count.
+    RanksOrdered,
+    /// A pod carries the identities of two gangs.
+    IdentityConflict,
+    /// More live members than places.
+    SurplusMembers,
+    /// A stop of its pods would end the job for good.
+    RestartWouldFail,
+}
+
+impl NoteKind {
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::RanksOrdered, Self::IdentityConflict, Self::SurplusMembers, Self::RestartWouldFail];
+
+    /// The condition's type.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RanksOrdered => "RanksOrdered",
+            Self::IdentityConflict => "IdentityConflict",
+            Self::SurplusMembers => "SurplusMembers",
+            Self::RestartWouldFail => "RestartWouldFail",
+        }
+    }
+
+    /// The event that tells of it, and whether the condition is bad when it is true.
+    #[must_use]
+    pub fn event(self) -> (&'static str, bool) {
+        match self {
+            Self::RanksOrdered => ("RankFault", false),
+            Self::IdentityConflict => ("GangIdentityConflict", true),
+            Self::SurplusMembers => ("SurplusMembers", true),
+            Self::RestartWouldFail => ("RestartWouldFail", true),
+        }
+    }
+}
+
+/// One condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Whether it holds.
+    pub holds: bool,
+    /// A sentence; empty if there is nothing to say.
+    pub message: Arc<str>,
 }
 
 /// One place of the durable plan.

@@ -215,6 +215,19 @@ pub struct Work {
     pub vertices: u64,
     /// Cells merged.
     pub cells: u64,
+    /// Times the slots of a node were counted.
+    #[serde(default)]
+    pub slots: u64,
+}
+
+impl Work {
+    /// Adds other work.
+    pub fn add(&mut self, more: Self) {
+        let Self { vertices, cells, slots } = more;
+        self.vertices += vertices;
+        self.cells += cells;
+        self.slots += slots;
+    }
 }
 
 /// Why a gang cannot be placed on the nodes of the problem.
@@ -258,6 +271,9 @@ pub enum Refusal {
     BoundOutside {
         /// The node.
         node: NodeName,
+        /// Wishes without which the gang would fit, at most one change of a kind.
+        #[serde(default)]
+        changes: Vec<Change>,
     },
     /// Not enough room inside any domain of the required level.
     DoesNotFit(Shortfall),
@@ -316,11 +332,50 @@ pub enum Change {
     Widen {
         /// The level.
         to: Option<LevelIndex>,
+        /// Its name.
+        #[serde(default)]
+        level: Option<Arc<str>>,
     },
     /// Do without the exclusive domain.
     Share,
     /// Do without slices.
     Unslice,
+    /// Wish for slices inside a wider level.
+    WidenSlices {
+        /// The level.
+        to: LevelIndex,
+        /// Its name.
+        level: Arc<str>,
+    },
+    /// Tolerate taints, all of them.
+    Tolerate {
+        /// Each `key=value:effect`.
+        taints: Vec<Arc<str>>,
+    },
+    /// Do without node selector and node affinity.
+    Unselect,
+    /// Nodes that are no longer blocked by a reason.
+    Nodes {
+        /// The reason.
+        reason: crate::fit::Misfit,
+        /// How many of them.
+        nodes: u32,
+    },
+    /// A lower minimum of an elastic gang.
+    Fewer {
+        /// The minimum.
+        members: u32,
+    },
+    /// Room that other gangs give back: it is promised to them.
+    Promised {
+        /// The gangs.
+        gangs: Vec<ObjectKey>,
+    },
+    /// Room of pods that are being deleted and still hold it.
+    Terminated {
+        /// How many of them.
+        pods: u32,
+    },
 }
 
 /// Room that is missing somewhere.
@@ -332,6 +387,9 @@ pub struct Room {
     pub domain: Arc<str>,
     /// Members for which room is missing.
     pub members: u32,
+    /// Their role, where the gang has members of different shapes.
+    #[serde(default)]
+    pub role: Option<Arc<str>>,
 }
 
 /// The domain of a level with most room.
@@ -354,6 +412,12 @@ pub struct Blocked {
     pub reason: crate::fit::Misfit,
     /// Nodes.
     pub nodes: u32,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        crate::planner::explain::change(self, f)
+    }
 }
 
 impl fmt::Display for Refusal {

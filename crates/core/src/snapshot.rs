@@ -100,15 +100,20 @@ impl Snapshot {
             if !gang.phase.is_some_and(crate::gang::Phase::promises) || gang.deleting {
                 continue;
             }
-            let sample =
-                self.all_members(&gang.key).find_map(|pod| pod.shape.as_ref().ok().map(|shape| shape.requests.clone()));
+            let asks = |pod: &Arc<Pod>| pod.shape.as_ref().ok().map(|shape| shape.requests.clone());
+            let plays = |pod: &Pod, role: &Arc<str>| matches!(&pod.membership, Membership::Member { role: own, .. } if own == role);
+            let sample = |role: &Arc<str>| {
+                let same = self.all_members(&gang.key).filter(|pod| plays(pod, role)).find_map(asks);
+                same.or_else(|| self.all_members(&gang.key).find_map(asks))
+            };
+            let mut samples: BTreeMap<&Arc<str>, Option<Resources>> = BTreeMap::new();
             for place in &gang.places {
                 let pod = place.uid.as_ref().and_then(|uid| self.pods.get(uid));
                 let requests = match pod {
                     Some(pod) if pod.node.is_some() || pod.ended => continue,
-                    Some(pod) => pod.shape.as_ref().ok().map(|shape| shape.requests.clone()),
+                    Some(pod) => asks(pod),
                     // A place without a pod stays promised to the one that is still to come.
-                    None => sample.clone(),
+                    None => samples.entry(&place.role).or_insert_with(|| sample(&place.role)).clone(),
                 };
                 if let Some(requests) = requests {
                     promises

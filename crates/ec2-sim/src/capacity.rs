@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::choices::{FourthLayer, LeafSpread};
 use crate::fixtures::{InstanceType, fnv};
-use crate::scenario::{Market, PoolSpec};
+use crate::scenario::{Market, PoolSpec, SpineSpec};
 
 /// Where an instance runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +54,8 @@ pub(crate) struct Pool {
     pub(crate) zone: String,
     pub(crate) market: Market,
     pub(crate) spines: Vec<Vec<Leaf>>,
+    /// The reservation whose hosts these are; nothing but it launches on them.
+    pub(crate) reservation: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -93,6 +95,29 @@ impl Capacity {
 
     pub(crate) fn pools(&self) -> &[Pool] {
         &self.pools
+    }
+
+    /// Makes hosts for a reservation; they lie in the same spines and leaves as those of the pools.
+    pub(crate) fn set_aside(&mut self, id: &str, instance_type: &str, zone: &str, spines: &[SpineSpec]) -> Vec<Host> {
+        let pool = self.pools.len();
+        let mut hosts = Vec::new();
+        let mut made = Vec::new();
+        for (spine, spec) in spines.iter().enumerate() {
+            let mut leaves = Vec::new();
+            for (leaf, count) in spec.leaves.iter().enumerate() {
+                hosts.extend((0..*count).map(|slot| Host { pool, spine, leaf, slot }));
+                leaves.push(Leaf { hosts: *count, used: (0..*count).collect() });
+            }
+            made.push(leaves);
+        }
+        self.pools.push(Pool {
+            instance_type: instance_type.to_owned(),
+            zone: zone.to_owned(),
+            market: Market::OnDemand,
+            spines: made,
+            reservation: Some(id.to_owned()),
+        });
+        hosts
     }
 
     /// Whether EC2 has the type in the zone at all, in whatever market.
@@ -158,7 +183,9 @@ impl Capacity {
     }
 
     fn position(&self, instance_type: &str, zone: &str, market: Market) -> Option<usize> {
-        self.pools.iter().position(|p| p.instance_type == instance_type && p.zone == zone && p.market == market)
+        self.pools.iter().position(|p| {
+            p.reservation.is_none() && p.instance_type == instance_type && p.zone == zone && p.market == market
+        })
     }
 
     fn ensure(&mut self, instance_type: &str, zone: &str, market: Market) -> &mut Pool {
@@ -170,6 +197,7 @@ impl Capacity {
                     zone: zone.to_owned(),
                     market,
                     spines: vec![],
+                    reservation: None,
                 });
                 self.pools.len() - 1
             }
@@ -240,7 +268,7 @@ pub(crate) fn network_nodes(
     if instance_type.layers == 0 {
         return vec![];
     }
-    let name = instance_type.name;
+    let name = &instance_type.name;
     let (spine, leaf) = (host.spine, host.leaf);
     let [core, spine_node, leaf_node] = path(seed, name, zone, host);
     if instance_type.layers < 4 {

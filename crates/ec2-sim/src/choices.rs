@@ -12,6 +12,16 @@ pub struct Choices {
     pub replay: Replay,
     /// The `errorSet` of a missed minimum.
     pub shortfall: Shortfall,
+    /// The minimum of a fleet whose capacity type is `capacity-block`.
+    pub block_minimum: BlockMinimum,
+    /// Whether instances that are shutting down count towards the quota.
+    pub quota: Quota,
+    /// Whether CreateFleet draws on the bucket of the instances that RunInstances launches.
+    pub fleet_bucket: FleetBucket,
+    /// Whether instant fleets count towards the 1000 active fleets of a Region.
+    pub fleet_count: FleetCount,
+    /// The shape of the events on the queue.
+    pub event_shape: EventShape,
     /// `RunInstances`: a known token with changed parameters in the same zone.
     pub zonal_mismatch: ZonalMismatch,
     /// The code of a refused combination of parameters.
@@ -52,6 +62,61 @@ pub enum Shortfall {
     Unfulfillable,
     /// No items.
     Empty,
+}
+
+/// See [`Choices::block_minimum`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BlockMinimum {
+    /// What fits is launched.
+    #[default]
+    Ignored,
+    /// Fewer than the minimum: nothing.
+    Acts,
+}
+
+/// See [`Choices::quota`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Quota {
+    /// Until they are terminated.
+    #[default]
+    ShuttingDownCounts,
+    /// Only pending and running ones.
+    LiveAloneCounts,
+}
+
+/// See [`Choices::fleet_bucket`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FleetBucket {
+    /// It does not.
+    #[default]
+    Apart,
+    /// It does.
+    Shared,
+}
+
+/// See [`Choices::fleet_count`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FleetCount {
+    /// They do not.
+    #[default]
+    NotCounted,
+    /// They do, until they are deleted.
+    Counted,
+}
+
+/// See [`Choices::event_shape`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EventShape {
+    /// As the events' pages show them.
+    #[default]
+    Documented,
+    /// As they have been seen elsewhere: `detail_type`, ARNs with a zone and no account.
+    Odd,
 }
 
 /// See [`Choices::zonal_mismatch`].

@@ -58,6 +58,12 @@ impl SimClock {
         self.factor
     }
 
+    /// Whether it stands still until it is advanced.
+    #[must_use]
+    pub fn is_manual(&self) -> bool {
+        self.manual
+    }
+
     /// The virtual time now.
     #[must_use]
     pub fn now(&self) -> Timestamp {

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::Simulator;
 use crate::capacity::Leaf;
 use crate::clock::seconds;
+use crate::events::Interruption;
 use crate::faults::Fault;
 use crate::fixtures::InstanceType;
 use crate::scenario::{Market, ScenarioError};
@@ -30,6 +31,9 @@ pub(crate) fn routes() -> Router<Arc<Simulator>> {
         .route("/_sim/clock", get(clock).post(advance))
         .route("/_sim/pools", post(pools))
         .route("/_sim/terminate", post(terminate))
+        .route("/_sim/interrupt", post(interrupt))
+        .route("/_sim/batches", post(batches))
+        .route("/_sim/queue", get(queue))
 }
 
 /// A change of the hosts of one leaf.
@@ -94,6 +98,7 @@ async fn state(State(simulator): State<Arc<Simulator>>) -> Json<Value> {
                 "type": p.instance_type,
                 "zone": p.zone,
                 "market": p.market,
+                "reservation": p.reservation,
                 "hosts": leaves().map(|l| l.hosts).sum::<u32>(),
                 "used": leaves().map(Leaf::used).sum::<u32>(),
                 "free": leaves().map(Leaf::free).sum::<u32>(),
@@ -126,6 +131,16 @@ async fn state(State(simulator): State<Arc<Simulator>>) -> Json<Value> {
             })
         })
         .collect();
+    let reservations: Vec<Value> = world
+        .reservations
+        .values()
+        .map(|r| {
+            json!({
+                "id": r.id, "type": r.instance_type, "zone": r.zone, "kind": r.kind, "state": r.state(now).name(),
+                "placementGroup": r.group, "total": r.total(), "available": r.available(now), "foreign": r.foreign,
+            })
+        })
+        .collect();
     let templates: Vec<Value> =
         world.templates.values().map(|t| json!({"id": t.id, "name": t.name, "tags": t.tags})).collect();
     Json(json!({
@@ -135,8 +150,10 @@ async fn state(State(simulator): State<Arc<Simulator>>) -> Json<Value> {
         "zones": zones,
         "pools": pools,
         "placementGroups": groups,
+        "reservations": reservations,
         "launchTemplates": templates,
         "faults": world.faults.len(),
+        "messages": world.queue.len(),
         "instances": view::instances(&world, now, false),
     }))
 }
@@ -212,6 +229,23 @@ async fn pools(State(simulator): State<Arc<Simulator>>, Json(change): Json<PoolC
             (StatusCode::BAD_REQUEST, body).into_response()
         }
     }
+}
+
+async fn interrupt(State(simulator): State<Arc<Simulator>>, Json(what): Json<Interruption>) -> Json<Value> {
+    let interrupted = simulator.interrupt(&what);
+    Json(json!({"interrupted": interrupted}))
+}
+
+async fn batches(State(simulator): State<Arc<Simulator>>, Json(batches): Json<Value>) -> Response {
+    let now = simulator.clock.now();
+    match simulator.settled().batches.show(batches, now) {
+        Ok(count) => Json(json!({"batches": count})).into_response(),
+        Err(error) => (StatusCode::BAD_REQUEST, Json(json!({"error": error.to_string()}))).into_response(),
+    }
+}
+
+async fn queue(State(simulator): State<Arc<Simulator>>) -> Json<Value> {
+    Json(json!({"messages": simulator.settled().queue.len()}))
 }
 
 #[derive(Deserialize)]

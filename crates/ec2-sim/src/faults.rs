@@ -7,9 +7,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{later, seconds};
+use crate::events::Interruption;
+use crate::protocol::error::ApiError;
+use crate::scenario::Market;
 
 /// One fault and its scope; an absent scope member matches everything.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +30,9 @@ pub struct Fault {
     /// The Availability Zone's name.
     #[serde(default)]
     pub zone: Option<String>,
+    /// The market of the launch.
+    #[serde(default)]
+    pub market: Option<Market>,
     /// Whether the launch names a placement group.
     #[serde(default)]
     pub placement_group: Option<bool>,
@@ -34,6 +42,9 @@ pub struct Fault {
     /// Only launches of more than this many instances.
     #[serde(default)]
     pub more_than: Option<u32>,
+    /// How many of a hundred matching calls are hit, drawn from the seed; absent: all.
+    #[serde(default)]
+    pub percent: Option<u32>,
     /// Matching calls left alone before the fault begins.
     #[serde(default)]
     pub skip: u32,
@@ -58,9 +69,11 @@ impl Fault {
             operation: None,
             instance_type: None,
             zone: None,
+            market: None,
             placement_group: None,
             batch: None,
             more_than: None,
+            percent: None,
             skip: 0,
             count: None,
             from_seconds: None,
@@ -155,8 +168,60 @@ pub enum FaultKind {
         #[serde(default = "internal_error")]
         reason: String,
     },
-    /// New instances are not visible to any Describe call for this long.
+    /// What a launch makes is not visible to any other call for this long; named for them, also what
+    /// CreateLaunchTemplate and CreatePlacementGroup make.
     Invisible {
+        /// Virtual seconds.
+        seconds: f64,
+    },
+    /// New instances are found by id alone for this long: they have no tags yet.
+    TagsLate {
+        /// Virtual seconds.
+        seconds: f64,
+    },
+    /// Describe calls show the instances as they were this long ago.
+    StaleReads {
+        /// Virtual seconds.
+        seconds: f64,
+    },
+    /// The connection is cut and the call is carried out later: when a newer launch of the same batch has been
+    /// carried out, or after a time.
+    HeldBack {
+        /// Virtual seconds; absent: until a newer launch of the batch.
+        #[serde(default)]
+        seconds: Option<f64>,
+    },
+    /// The nodes of the first `instances` register late, or never.
+    SlowRegistration {
+        /// How many; absent: all of them.
+        #[serde(default)]
+        instances: Option<u32>,
+        /// Virtual seconds after `running`; absent: never.
+        #[serde(default)]
+        seconds: Option<f64>,
+    },
+    /// The first `instances` of the launch are interrupted after they run.
+    Interrupted {
+        /// How many; absent: all of them.
+        #[serde(default)]
+        instances: Option<u32>,
+        /// Virtual seconds after `running`.
+        #[serde(default)]
+        after_seconds: f64,
+        /// What happens; its `instanceIds` do not count.
+        #[serde(default)]
+        interruption: Interruption,
+    },
+    /// The event never reaches the queue. The operation is the kind of the event, for instance
+    /// `SpotInterruption`.
+    EventLost,
+    /// The event reaches the queue several times.
+    EventRepeated {
+        /// Copies in all.
+        copies: u32,
+    },
+    /// The event reaches the queue late, and so after others.
+    EventLate {
         /// Virtual seconds.
         seconds: f64,
     },
@@ -187,6 +252,14 @@ impl FaultKind {
             Self::Dies { .. } => "dies",
             Self::Invisible { .. } => "invisible",
             Self::SlowTerminate { .. } => "slowTerminate",
+            Self::TagsLate { .. } => "tagsLate",
+            Self::StaleReads { .. } => "staleReads",
+            Self::HeldBack { .. } => "heldBack",
+            Self::SlowRegistration { .. } => "slowRegistration",
+            Self::Interrupted { .. } => "interrupted",
+            Self::EventLost => "eventLost",
+            Self::EventRepeated { .. } => "eventRepeated",
+            Self::EventLate { .. } => "eventLate",
         }
     }
 
@@ -205,20 +278,54 @@ impl FaultKind {
         if let Self::Delay { real_millis } = self { Some(Duration::from_millis(*real_millis)) } else { None }
     }
 
-    /// The operations it can concern; empty means any.
-    fn operations(&self) -> &'static [&'static str] {
+    /// The most that a pool gives.
+    pub(crate) fn fill(&self) -> Option<u32> {
+        if let Self::Partial { fill } = self { Some(*fill) } else { (*self == Self::Ice).then_some(0) }
+    }
+
+    /// For how long what the call made is hidden.
+    pub(crate) fn hidden(&self) -> Option<SignedDuration> {
+        if let Self::Invisible { seconds: hidden } = self { Some(seconds(*hidden)) } else { None }
+    }
+
+    /// How old the answer of a Describe call is.
+    pub(crate) fn stale(&self) -> Option<SignedDuration> {
+        if let Self::StaleReads { seconds: old } = self { Some(seconds(*old)) } else { None }
+    }
+
+    /// What the call is refused with before anything is done.
+    pub(crate) fn refusal(&self) -> Option<ApiError> {
+        if let Self::Error { code, status, message } = self {
+            Some(ApiError::new(*status, code, message.clone()))
+        } else {
+            (*self == Self::Throttle).then(ApiError::throttled)
+        }
+    }
+
+    /// Whether it concerns calls of this operation; `named`: the fault names the operation itself.
+    fn concerns(&self, operation: &str, named: bool) -> bool {
+        let launch = matches!(operation, "CreateFleet" | "RunInstances");
+        let event = crate::events::KINDS.contains(&operation);
         match self {
             Self::Ice
             | Self::Partial { .. }
             | Self::Violating { .. }
             | Self::StuckPending { .. }
             | Self::SlowBoot { .. }
-            | Self::Dies { .. }
-            | Self::Invisible { .. } => &["CreateFleet", "RunInstances"],
-            Self::ErrorItem { .. } => &["CreateFleet"],
-            Self::SlowTerminate { .. } => &["TerminateInstances", "DeleteFleets"],
+            | Self::SlowRegistration { .. }
+            | Self::Interrupted { .. }
+            | Self::TagsLate { .. }
+            | Self::HeldBack { .. }
+            | Self::Dies { .. } => launch,
+            Self::Invisible { .. } => {
+                launch || (named && matches!(operation, "CreateLaunchTemplate" | "CreatePlacementGroup"))
+            }
+            Self::ErrorItem { .. } => operation == "CreateFleet",
+            Self::SlowTerminate { .. } => matches!(operation, "TerminateInstances" | "DeleteFleets"),
+            Self::StaleReads { .. } => operation.starts_with("Describe"),
+            Self::EventLost | Self::EventRepeated { .. } | Self::EventLate { .. } => event,
             Self::LostResponse | Self::LostAsServerError | Self::Delay { .. } | Self::Throttle | Self::Error { .. } => {
-                &[]
+                !event
             }
         }
     }
@@ -230,7 +337,13 @@ pub(crate) struct CallScope {
     pub(crate) operation: String,
     pub(crate) types: BTreeSet<String>,
     pub(crate) zones: BTreeSet<String>,
+    /// None: the call launches nothing.
+    pub(crate) market: Option<Market>,
     pub(crate) placement_group: bool,
+    /// The placement group's name or id.
+    pub(crate) group: Option<String>,
+    /// The capacity reservation a launch names.
+    pub(crate) reservation: Option<String>,
     pub(crate) batch: Option<String>,
     pub(crate) instances: u32,
 }
@@ -251,42 +364,51 @@ impl Drawn {
     }
 
     /// The kinds that concern a candidate of this type and zone.
-    pub(crate) fn of_pool<'a>(&'a self, instance_type: &'a str, zone: &'a str) -> impl Iterator<Item = &'a FaultKind> {
+    pub(crate) fn of_pool<'a>(
+        &'a self,
+        instance_type: &'a str,
+        zone: &'a str,
+        market: Market,
+    ) -> impl Iterator<Item = &'a FaultKind> {
         self.0
             .iter()
             .filter(move |f| {
                 f.instance_type.as_deref().is_none_or(|t| t == instance_type)
                     && f.zone.as_deref().is_none_or(|z| z == zone)
+                    && f.market.is_none_or(|m| m == market)
             })
             .map(|f| &f.kind)
     }
 }
 
 /// All faults of a run, with the number of matching calls each has seen.
-#[derive(Debug, Default)]
-pub(crate) struct Faults(Vec<(Fault, u32)>);
+#[derive(Debug)]
+pub(crate) struct Faults {
+    all: Vec<(Fault, u32)>,
+    rng: ChaCha8Rng,
+}
 
 impl Faults {
-    pub(crate) fn new(faults: &[Fault]) -> Self {
-        Self(faults.iter().map(|f| (f.clone(), 0)).collect())
+    pub(crate) fn new(faults: &[Fault], rng: ChaCha8Rng) -> Self {
+        Self { all: faults.iter().map(|f| (f.clone(), 0)).collect(), rng }
     }
 
     pub(crate) fn add(&mut self, fault: Fault) {
-        self.0.push((fault, 0));
+        self.all.push((fault, 0));
     }
 
     pub(crate) fn clear(&mut self) {
-        self.0.clear();
+        self.all.clear();
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.all.len()
     }
 
     /// The faults that hit this call; their counters move.
     pub(crate) fn draw(&mut self, scope: &CallScope, origin: Timestamp, now: Timestamp) -> Drawn {
         let mut drawn = Vec::new();
-        for (fault, seen) in &mut self.0 {
+        for (fault, seen) in &mut self.all {
             if !matches(fault, scope) || !within(fault, origin, now) {
                 continue;
             }
@@ -294,7 +416,8 @@ impl Faults {
             *seen = seen.saturating_add(1);
             let begun = turn >= fault.skip;
             let over = fault.count.is_some_and(|count| turn >= fault.skip.saturating_add(count));
-            if begun && !over {
+            let spared = fault.percent.is_some_and(|percent| self.rng.next_u32() % 100 >= percent);
+            if begun && !over && !spared {
                 drawn.push(fault.clone());
             }
         }
@@ -303,11 +426,11 @@ impl Faults {
 }
 
 fn matches(fault: &Fault, scope: &CallScope) -> bool {
-    let possible = fault.kind.operations();
-    (possible.is_empty() || possible.contains(&scope.operation.as_str()))
+    fault.kind.concerns(&scope.operation, fault.operation.is_some())
         && fault.operation.as_ref().is_none_or(|o| *o == scope.operation)
         && fault.instance_type.as_ref().is_none_or(|t| scope.types.contains(t))
         && fault.zone.as_ref().is_none_or(|z| scope.zones.contains(z))
+        && fault.market.is_none_or(|m| scope.market == Some(m))
         && fault.placement_group.is_none_or(|p| p == scope.placement_group)
         && (fault.batch.is_none() || fault.batch == scope.batch)
         && fault.more_than.is_none_or(|n| scope.instances > n)

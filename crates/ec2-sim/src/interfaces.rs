@@ -98,21 +98,23 @@ fn interface(form: &Form, count: usize) -> Result<InterfaceSpec, ApiError> {
 }
 
 fn check(specs: &[InterfaceSpec], instance_type: &InstanceType, refusal: &str) -> Result<(), ApiError> {
-    let name = instance_type.name;
+    let name = &instance_type.name;
+    let cards = instance_type.cards();
+    let card_of = |card: u32| usize::try_from(card).ok().and_then(|at| cards.get(at));
     let refuse = |message: String| Err(ApiError::client(refusal, message));
     let mut places = BTreeSet::new();
     for spec in specs {
-        if spec.card >= instance_type.cards.count {
+        let Some(card) = card_of(spec.card) else {
             return refuse(format!("{name} has no network card {}", spec.card));
-        }
+        };
         if !places.insert((spec.card, spec.device)) {
             return refuse(format!(
                 "Each network interface requires a unique device index: card {} device {}",
                 spec.card, spec.device
             ));
         }
-        if spec.kind != InterfaceKind::Plain && !instance_type.card_takes_efa(spec.card) {
-            return refuse(format!("Network card {} of {name} does not support EFA", spec.card));
+        if !card.kinds.iter().any(|kind| kind == spec.kind.name()) {
+            return refuse(format!("Network card {} of {name} does not support {}", spec.card, spec.kind.name()));
         }
     }
     let Some(primary) = specs.iter().find(|s| s.card == 0 && s.device == 0) else {
@@ -121,19 +123,19 @@ fn check(specs: &[InterfaceSpec], instance_type: &InstanceType, refusal: &str) -
     if primary.kind == InterfaceKind::EfaOnly {
         return refuse("The primary network interface cannot be of type efa-only".to_owned());
     }
-    for card in 0..instance_type.cards.count {
+    for (card, facts) in (0u32..).zip(&cards) {
         let on_card = || specs.iter().filter(|s| s.card == card);
         if on_card().filter(|s| s.kind != InterfaceKind::Plain).count() > 1 {
             return refuse(format!("Network card {card} takes one EFA at most"));
         }
-        if on_card().count() > instance_type.cards.interfaces as usize {
+        if on_card().count() > facts.interfaces as usize {
             return Err(ApiError::client(
                 "AttachmentLimitExceeded",
                 format!("Interface count exceeds the limit of network card {card} of {name}"),
             ));
         }
     }
-    if specs.len() > instance_type.max_interfaces as usize {
+    if specs.len() > instance_type.network.interfaces as usize {
         return Err(ApiError::client(
             "AttachmentLimitExceeded",
             format!("Interface count {} exceeds the limit for {name}", specs.len()),

@@ -15,6 +15,7 @@ mod interfaces;
 mod launch;
 mod operations;
 mod protocol;
+mod quota;
 mod server;
 mod state;
 mod throttle;
@@ -22,9 +23,11 @@ mod throttle;
 pub mod bill;
 pub mod choices;
 pub mod clock;
+pub mod events;
 pub mod faults;
 pub mod invariants;
 pub mod journal;
+pub mod policy;
 pub mod scenario;
 pub mod view;
 
@@ -35,6 +38,7 @@ use jiff::SignedDuration;
 
 pub use crate::bill::Bill;
 pub use crate::clock::SimClock;
+pub use crate::events::{Interruption, InterruptionKind};
 pub use crate::faults::{Fault, FaultKind};
 pub use crate::invariants::Invariant;
 pub use crate::journal::JournalEntry;
@@ -43,12 +47,19 @@ pub use crate::view::InstanceView;
 
 use crate::state::World;
 
+/// Names a folder into which every simulator of a process writes its journal, for instance to hold the requests of a
+/// whole test suite against the service's model.
+pub const JOURNAL_VARIABLE: &str = "EC2_SIM_JOURNAL_DIR";
+
 /// The tag whose value is the cluster's UID.
 pub const CLUSTER_TAG: &str = "muster.dev/cluster-uid";
 /// The tag whose value is the NodeBatch's UID.
 pub const BATCH_TAG: &str = "muster.dev/batch";
 /// The tag whose value is the number of the attempt.
 pub const ATTEMPT_TAG: &str = "muster.dev/attempt";
+
+/// The tag whose value is the UID of the gang, where there is one.
+pub const GANG_TAG: &str = "muster.dev/gang-uid";
 
 /// One simulated account in one Region.
 #[derive(Debug)]
@@ -58,14 +69,22 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// Makes the world of a scenario.
+    /// Makes the world of a scenario. With the environment variable [`JOURNAL_VARIABLE`] the journal is also written
+    /// into that folder, bodies included.
     ///
     /// # Errors
-    /// [`ScenarioError`] when the scenario contradicts itself.
-    pub fn new(scenario: Scenario) -> Result<Arc<Self>, ScenarioError> {
+    /// [`ScenarioError`] when the scenario contradicts itself, or the folder cannot be written.
+    pub fn new(mut scenario: Scenario) -> Result<Arc<Self>, ScenarioError> {
         scenario.check()?;
+        let folder = std::env::var_os(JOURNAL_VARIABLE);
+        scenario.record_bodies |= folder.is_some();
         let clock = Arc::new(SimClock::new(&scenario.clock));
         let mut world = World::new(scenario, clock.origin());
+        if let Some(folder) = folder {
+            let kept = journal::Journal::kept_in(std::path::Path::new(&folder));
+            world.journal = kept.map_err(|error| ScenarioError::Journal(error.to_string()))?;
+        }
+        world.declare(clock.now());
         launch::place_others(&mut world, clock.now())?;
         Ok(Arc::new(Self { clock, world: Mutex::new(world) }))
     }
@@ -152,6 +171,12 @@ impl Simulator {
         ids.iter().filter(|id| world.terminate(id, (reason, reason), SignedDuration::ZERO, now)).cloned().collect()
     }
 
+    /// Interrupts instances; returns those that were alive.
+    pub fn interrupt(&self, what: &Interruption) -> Vec<String> {
+        let now = self.clock.now();
+        self.settled().interrupt(what, now)
+    }
+
     /// Sets the hosts of one leaf, making pool, spine and leaf if need be; returns the number.
     /// Instances on hosts taken away stay; the host is gone when they are.
     ///
@@ -165,11 +190,18 @@ impl Simulator {
     fn settled(&self) -> MutexGuard<'_, World> {
         let mut world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
         world.settle(self.clock.now());
+        server::carry_out_due(&mut world, self.clock.now());
         world
     }
 }
 
 pub use crate::control::PoolChange;
+
+/// Every operation that is played, with its service.
+#[must_use]
+pub fn played() -> Vec<(&'static str, &'static str)> {
+    operations::played()
+}
 
 /// Serves a simulator on a listener until `shutdown` is ready.
 ///

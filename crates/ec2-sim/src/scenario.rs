@@ -1,5 +1,7 @@
 //! The scenario: the world a run starts with, as one JSON document.
 
+mod account;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +10,10 @@ use crate::choices::Choices;
 use crate::clock::ClockSettings;
 use crate::faults::Fault;
 use crate::fixtures::InstanceType;
+use crate::policy::Policy;
+use crate::quota;
+
+pub use self::account::{ClusterSpec, GroupSpec, Matching, QueueSpec, ReservationKind, ReservationSpec, Strategy};
 
 /// Everything that decides a run. Every member has a default; [`Scenario::default`] is an empty
 /// Region with three zones, [`Scenario::demo`] has capacity.
@@ -32,6 +38,8 @@ pub struct Scenario {
     pub images: Vec<Image>,
     /// The capacity there is.
     pub pools: Vec<PoolSpec>,
+    /// Which types are offered where.
+    pub offerings: Offerings,
     /// How long things take.
     pub delays: Delays,
     /// Prices on demand in micro-dollars per hour, where they differ from the list prices.
@@ -42,6 +50,27 @@ pub struct Scenario {
     pub throttling: bool,
     /// Instances that belong to others and run from the start.
     pub others: Vec<OtherInstances>,
+    /// Placement groups that belong to others and are there from the start.
+    pub placement_groups: Vec<GroupSpec>,
+    /// Capacity reservations there are from the start, each with hosts of its own.
+    pub reservations: Vec<ReservationSpec>,
+    /// The queue that events go to.
+    pub queue: QueueSpec,
+    /// EKS clusters.
+    pub clusters: Vec<ClusterSpec>,
+    /// Names of the instance profiles there are; empty: every name is one.
+    pub instance_profiles: Vec<String>,
+    /// Virtual CPUs that may be in use at once, by quota (`standard`, `g`, `p`, `trn`, …, and `spot-standard`, …);
+    /// a quota which is not named here has no limit.
+    pub quotas: BTreeMap<String, u32>,
+    /// Virtual seconds within which what a call held back has launched is collected.
+    pub collection_round_seconds: f64,
+    /// The IAM policy that calls are held against; absent: everything is allowed.
+    pub policy: Option<Policy>,
+    /// What words of the policy stand for, such as `CLUSTER` and `UID`; `REGION` and `ACCOUNT` are known.
+    pub policy_values: BTreeMap<String, String>,
+    /// Whether the journal keeps the bodies of requests and answers.
+    pub record_bodies: bool,
     /// What AWS does not document.
     pub choices: Choices,
     /// What goes wrong.
@@ -88,6 +117,9 @@ pub struct SecurityGroup {
     /// Tags.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
+    /// It has no rule for all traffic from and to itself, without which EFA does not work.
+    #[serde(default)]
+    pub no_self_reference: bool,
 }
 
 /// A machine image.
@@ -127,6 +159,17 @@ pub struct SpineSpec {
     pub leaves: Vec<u32>,
 }
 
+/// Which types a zone offers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Offerings {
+    /// Those that have a pool or a reservation there.
+    #[default]
+    Pools,
+    /// Those too that AWS offers in the zone of this id, without capacity unless there is a pool.
+    Published,
+}
+
 /// How an instance is bought.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -136,6 +179,11 @@ pub enum Market {
     OnDemand,
     /// At the spot price, until EC2 wants it back.
     Spot,
+    /// In a Capacity Block. No pool is of this market.
+    CapacityBlock,
+    /// In another account's reservation. No pool is of this market.
+    #[serde(rename = "interruptible-capacity-reservation")]
+    InterruptibleReservation,
 }
 
 impl Market {
@@ -145,6 +193,8 @@ impl Market {
         match self {
             Self::OnDemand => "on-demand",
             Self::Spot => "spot",
+            Self::CapacityBlock => "capacity-block",
+            Self::InterruptibleReservation => "interruptible-capacity-reservation",
         }
     }
 }
@@ -155,6 +205,14 @@ impl Market {
 pub struct Delays {
     /// From the launch to `running`.
     pub boot_seconds: f64,
+    /// At most this much longer, drawn for each instance.
+    pub boot_jitter_seconds: f64,
+    /// From `running` to the node's registration.
+    pub registration_seconds: f64,
+    /// From the creation of a placement group until it is `available`.
+    pub placement_group_seconds: f64,
+    /// From the end of a Capacity Block's instance until its host is free again.
+    pub block_cleanup_seconds: f64,
     /// From `shutting-down` to `terminated`.
     pub terminate_seconds: f64,
     /// For how long terminated instances are still described.
@@ -163,7 +221,15 @@ pub struct Delays {
 
 impl Default for Delays {
     fn default() -> Self {
-        Self { boot_seconds: 20.0, terminate_seconds: 40.0, terminated_visible_seconds: 3600.0 }
+        Self {
+            boot_seconds: 20.0,
+            boot_jitter_seconds: 0.0,
+            registration_seconds: 0.0,
+            placement_group_seconds: 0.0,
+            block_cleanup_seconds: 300.0,
+            terminate_seconds: 40.0,
+            terminated_visible_seconds: 3600.0,
+        }
     }
 }
 
@@ -209,6 +275,18 @@ pub enum ScenarioError {
         /// The zone's name.
         zone: String,
     },
+    /// A pool of a market that has none.
+    #[error("a pool cannot be of the market {0}; declare a reservation instead")]
+    PoolMarket(&'static str),
+    /// A reservation in a placement group that is not a cluster, or is bound elsewhere.
+    #[error("the reservation {0} cannot lie in its placement group: {1}")]
+    ReservationGroup(String, &'static str),
+    /// A quota that is none.
+    #[error("{0} is no quota; there are {1}")]
+    UnknownQuota(String, String),
+    /// A folder for journals that cannot be written.
+    #[error("the journal cannot be kept: {0}")]
+    Journal(String),
     /// A document that is not a scenario.
     #[error("the scenario cannot be read: {0}")]
     Syntax(String),
@@ -237,14 +315,26 @@ impl Default for Scenario {
                 id: "sg-00000000000000001".to_owned(),
                 name: "muster-demo-nodes".to_owned(),
                 tags: BTreeMap::new(),
+                no_self_reference: false,
             }],
             images: vec![],
             pools: vec![],
+            offerings: Offerings::default(),
             delays: Delays::default(),
             prices: BTreeMap::new(),
             spot_price_percent: 40,
             throttling: true,
             others: vec![],
+            placement_groups: vec![],
+            reservations: vec![],
+            queue: QueueSpec::default(),
+            clusters: vec![ClusterSpec::default()],
+            instance_profiles: vec![],
+            quotas: BTreeMap::new(),
+            collection_round_seconds: 600.0,
+            policy: None,
+            policy_values: BTreeMap::new(),
+            record_bodies: false,
             choices: Choices::default(),
             faults: vec![],
         }
@@ -345,7 +435,10 @@ impl Scenario {
         for other in &self.others {
             self.check_type_and_zone(&other.instance_type, &other.zone)?;
         }
-        Ok(())
+        if let Some(pool) = self.pools.iter().find(|p| !matches!(p.market, Market::OnDemand | Market::Spot)) {
+            return Err(ScenarioError::PoolMarket(pool.market.name()));
+        }
+        self.check_reservations()
     }
 
     /// The price in micro-dollars per hour.
@@ -354,12 +447,21 @@ impl Scenario {
             .prices
             .get(instance_type)
             .copied()
-            .or_else(|| InstanceType::find(instance_type).map(|t| t.micro_usd_per_hour))
+            .or_else(|| InstanceType::find(instance_type).and_then(|t| t.micro_usd_per_hour))
             .unwrap_or(0);
         match market {
-            Market::OnDemand => on_demand,
+            Market::OnDemand | Market::CapacityBlock | Market::InterruptibleReservation => on_demand,
             Market::Spot => on_demand.saturating_mul(u64::from(self.spot_price_percent)) / 100,
         }
+    }
+
+    /// What the words of the policy stand for.
+    pub(crate) fn policy_values(&self) -> BTreeMap<String, String> {
+        let known = [("REGION", &self.region), ("ACCOUNT", &self.account)];
+        let mut values: BTreeMap<String, String> =
+            known.into_iter().map(|(word, value)| (word.to_owned(), value.clone())).collect();
+        values.extend(self.policy_values.clone());
+        values
     }
 
     pub(crate) fn zone_id(&self, zone: &str) -> &str {

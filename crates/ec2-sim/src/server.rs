@@ -1,32 +1,44 @@
-//! The service's side of the socket: one route for every operation.
+//! The service's side of the socket: one port for every operation of every service.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use jiff::Timestamp;
+use serde_json::json;
 
 use crate::Simulator;
-use crate::clock::SimClock;
-use crate::faults::{Drawn, FaultKind};
-use crate::journal::JournalEntry;
+use crate::faults::{CallScope, Drawn, FaultKind};
+use crate::journal::{JournalEntry, LaunchFacts};
 use crate::operations::{self, Call, Reply};
+use crate::policy;
 use crate::protocol::error::ApiError;
-use crate::protocol::form::Form;
+use crate::protocol::request::{Request, Service};
 use crate::protocol::xml::Xml;
 use crate::state::World;
 use crate::throttle::Bucket;
 
 pub(crate) fn routes() -> Router<Arc<Simulator>> {
-    Router::new().route("/", post(answer))
+    Router::new().fallback(answer)
 }
 
-async fn answer(State(simulator): State<Arc<Simulator>>, headers: HeaderMap, body: Bytes) -> Response {
-    let request = Request::read(&headers, &body);
+async fn answer(
+    State(simulator): State<Arc<Simulator>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    if uri.path().starts_with("/_sim") {
+        let error = json!({"error": format!("there is no {method} {}", uri.path())});
+        return (StatusCode::NOT_FOUND, axum::Json(error)).into_response();
+    }
+    let request = Request::read(&method, uri.path(), &headers, &body);
+    simulator.await_message(&request).await;
     let exchange = simulator.exchange(&request);
     match exchange.ending {
         Ending::Whole => {}
@@ -36,55 +48,32 @@ async fn answer(State(simulator): State<Arc<Simulator>>, headers: HeaderMap, bod
     let status = StatusCode::from_u16(exchange.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = (status, exchange.body).into_response();
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/xml;charset=UTF-8"));
+    let kind = match request.service {
+        Service::Ec2 | Service::Sts | Service::Iam => "text/xml;charset=UTF-8",
+        Service::Sqs => "application/x-amz-json-1.0",
+        Service::Eks => "application/json",
+    };
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     if let Ok(id) = HeaderValue::from_str(&exchange.request_id) {
         headers.insert("x-amzn-requestid", id);
+    }
+    if let Some(code) = exchange.code.and_then(|code| HeaderValue::from_str(&code).ok()) {
+        headers.insert("x-amzn-errortype", code);
     }
     response
 }
 
-/// An answer that breaks off before its first byte of body, upon which the server drops the
-/// connection.
+/// An answer that breaks off before its first byte of body, upon which the server drops the connection.
 fn cut() -> Response {
     let lost = std::io::Error::new(std::io::ErrorKind::ConnectionReset, "response lost");
     let body = futures::stream::once(async move { Err::<Bytes, _>(lost) });
     Response::new(Body::from_stream(body))
 }
 
-/// A request as far as the protocol is concerned.
-struct Request {
-    operation: String,
-    form: Form,
-    signed: bool,
-    attempt: Option<u32>,
-    user_agent: Option<String>,
-}
-
-impl Request {
-    fn read(headers: &HeaderMap, body: &[u8]) -> Self {
-        let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
-        let mut form = Form::parse(body);
-        let operation = form.remove("Action").unwrap_or_default();
-        form.remove("Version");
-        Self {
-            // A service that is not played is named by its target instead.
-            operation: match text("x-amz-target") {
-                Some(target) => target.to_owned(),
-                None => operation,
-            },
-            form,
-            signed: text("authorization").is_some_and(|v| v.starts_with("AWS4-")),
-            attempt: text("amz-sdk-request").and_then(|v| {
-                v.split(';').find_map(|part| part.trim().strip_prefix("attempt=")).and_then(|n| n.parse().ok())
-            }),
-            user_agent: text("user-agent").map(str::to_owned),
-        }
-    }
-}
-
 struct Exchange {
     status: u16,
     body: String,
+    code: Option<String>,
     request_id: String,
     ending: Ending,
 }
@@ -97,82 +86,184 @@ enum Ending {
     Held(Duration),
 }
 
+/// A launch that is carried out later than it came.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    request: Request,
+    /// The faults that hit the call when it came.
+    drawn: Drawn,
+    /// None: when a newer launch of the batch has been carried out.
+    due: Option<Timestamp>,
+    batch: Option<String>,
+    /// Its entry in the journal.
+    number: u64,
+}
+
+/// Real time between two looks at an empty queue.
+const LOOK: Duration = Duration::from_millis(20);
+
 impl Simulator {
+    /// Waits as a long poll does: until there is a message, or for `WaitTimeSeconds` of virtual time. On a manual
+    /// clock, which nobody advances meanwhile, not at all.
+    async fn await_message(&self, request: &Request) {
+        if request.service != Service::Sqs || request.operation != "ReceiveMessage" || self.clock.is_manual() {
+            return;
+        }
+        let wait = request.form.number("WaitTimeSeconds").ok().flatten().unwrap_or(0).min(20);
+        let end = Instant::now() + Duration::from_secs(u64::from(wait)).div_f64(self.clock.factor());
+        while Instant::now() < end && !self.message_ready() {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn message_ready(&self) -> bool {
+        let now = self.clock.now();
+        self.settled().queue.ready(now)
+    }
+
+    /// The network nodes above a running instance, asked for as the cloud controller does: one call for one node, from
+    /// the same bucket as everybody's. None when the call is throttled, or the instance is not there.
+    pub fn topology_for_node(&self, instance: &str) -> Option<Vec<String>> {
+        let exchange = self.exchange(&Request::of_the_cloud_controller(instance));
+        if exchange.status != 200 {
+            return None;
+        }
+        self.settled().instances.get(instance).map(|i| i.network_nodes.clone())
+    }
+
     fn exchange(&self, request: &Request) -> Exchange {
         let now = self.clock.now();
         let mut world = self.settled();
-        let request_id = world.ids.uuid();
         let scope = operations::scope(&world, &request.operation, &request.form);
         let origin = world.origin;
         let drawn = world.faults.draw(&scope, origin, now);
-        let call = Call { form: &request.form, now, drawn: &drawn };
-        let mut result = perform(&mut world, request, &call, &self.clock);
-        let resources = result.as_ref().map(|r| r.resources.clone()).unwrap_or_default();
-        let replayed = result.as_ref().is_ok_and(|r| r.replayed);
-        let item_codes = result.as_ref().map(|r| r.item_codes.clone()).unwrap_or_default();
-        let ending = ending(&drawn);
-        let server_error = drawn.kinds().any(|k| *k == FaultKind::LostAsServerError);
-        if server_error {
-            result = Err(ApiError::new(500, "InternalError", "An internal error has occurred"));
+        let held = drawn.kinds().find_map(|kind| match kind {
+            FaultKind::HeldBack { seconds } => {
+                Some(seconds.map(|s| crate::clock::later(now, crate::clock::seconds(s))))
+            }
+            _ => None,
+        });
+        if let Some(due) = held {
+            let number = world.journal.next_number();
+            let request_id = world.ids.uuid();
+            let mut entry = entry(request, &scope, &drawn, number, now, &request_id);
+            (entry.status, entry.lost) = (0, true);
+            world.journal.write(entry);
+            world.held.push(Held { request: request.clone(), drawn, due, batch: scope.batch, number });
+            return Exchange { status: 500, body: String::new(), code: None, request_id, ending: Ending::Cut };
         }
-        let status = result.as_ref().map_or_else(|e| e.status, |_| 200);
-        let entry = JournalEntry {
-            number: world.journal.next_number(),
-            at: now,
-            operation: request.operation.clone(),
-            parameters: request.form.parameters().clone(),
-            token: request.form.get("ClientToken").map(str::to_owned),
-            attempt: request.attempt,
-            user_agent: request.user_agent.clone(),
-            faults: drawn.names(),
-            status,
-            code: result.as_ref().err().map(|e| e.code.clone()),
-            item_codes,
-            resources,
-            replayed,
-            lost: server_error || matches!(ending, Ending::Cut),
-            request_id: request_id.clone(),
-        };
-        world.journal.write(entry);
-        Exchange { status, body: body(&request.operation, &request_id, &result), request_id, ending }
+        let exchange = carry_out(&mut world, request, &drawn, None, now);
+        if matches!(request.operation.as_str(), "CreateFleet" | "RunInstances") {
+            let older = |held: &Held| held.due.is_none() && held.batch == scope.batch;
+            carry_out_held(&mut world, now, older);
+        }
+        exchange
+    }
+}
+
+/// Carries out the launches held back for which it is time.
+pub(crate) fn carry_out_due(world: &mut World, now: Timestamp) {
+    carry_out_held(world, now, |held| held.due.is_some_and(|due| due <= now));
+}
+
+fn carry_out_held(world: &mut World, now: Timestamp, is_due: impl Fn(&Held) -> bool) {
+    let (due, rest) = std::mem::take(&mut world.held).into_iter().partition(is_due);
+    world.held = rest;
+    let due: Vec<Held> = due;
+    for held in due {
+        carry_out(world, &held.request, &held.drawn, Some(held.number), now);
+    }
+}
+
+/// Does the work and writes it down. `held`: the number of the entry with which the call came.
+fn carry_out(world: &mut World, request: &Request, drawn: &Drawn, held: Option<u64>, now: Timestamp) -> Exchange {
+    let request_id = world.ids.uuid();
+    let call = Call { form: &request.form, now, drawn, host: &request.host };
+    let scope = operations::scope(world, &request.operation, &request.form);
+    let mut result = perform(world, request, &call);
+    let ending = ending(drawn);
+    let number = world.journal.next_number();
+    let mut entry = entry(request, &scope, drawn, number, now, &request_id);
+    match (&result, &mut entry.launch) {
+        (Ok(reply), Some(launch)) => launch.failures.clone_from(&reply.failures),
+        (Err(error), Some(launch)) => launch.refused(&error.code),
+        (_, None) => {}
+    }
+    if let Ok(reply) = &result {
+        entry.resources.clone_from(&reply.resources);
+        entry.item_codes.clone_from(&reply.item_codes);
+        entry.replayed = reply.replayed;
+    }
+    let server_error = drawn.kinds().any(|k| *k == FaultKind::LostAsServerError);
+    if server_error {
+        result = Err(ApiError::new(500, "InternalError", "An internal error has occurred"));
+    }
+    let status = result.as_ref().map_or_else(|e| e.status, |_| 200);
+    let code = result.as_ref().err().map(|e| e.code.clone());
+    let body = body(request, &request_id, &result);
+    entry.status = status;
+    entry.code.clone_from(&code);
+    entry.lost = server_error || matches!(ending, Ending::Cut) || held.is_some();
+    entry.held = held;
+    if world.scenario.record_bodies {
+        entry.request = Some(request.body.clone());
+        entry.response = Some(body.clone());
+    }
+    world.journal.write(entry);
+    Exchange { status, body, code, request_id, ending }
+}
+
+fn entry(
+    request: &Request,
+    scope: &CallScope,
+    drawn: &Drawn,
+    number: u64,
+    now: Timestamp,
+    request_id: &str,
+) -> JournalEntry {
+    JournalEntry {
+        number,
+        at: now,
+        service: request.service.name(),
+        operation: request.operation.clone(),
+        parameters: request.form.parameters().clone(),
+        token: request.form.get("ClientToken").map(str::to_owned),
+        attempt: request.attempt,
+        user_agent: request.user_agent.clone(),
+        faults: drawn.names(),
+        status: 0,
+        code: None,
+        item_codes: vec![],
+        resources: vec![],
+        replayed: false,
+        lost: false,
+        held: None,
+        launch: LaunchFacts::of(scope),
+        request_id: request_id.to_owned(),
+        request: None,
+        response: None,
     }
 }
 
 /// Does the work, or says why not.
-fn perform(world: &mut World, request: &Request, call: &Call<'_>, clock: &SimClock) -> Result<Reply, ApiError> {
+fn perform(world: &mut World, request: &Request, call: &Call<'_>) -> Result<Reply, ApiError> {
     let operation = request.operation.as_str();
     if !request.signed {
         return Err(ApiError::new(403, "MissingAuthenticationToken", "Request is missing Authentication Token"));
     }
-    let Some(handler) = operations::find(operation) else {
-        return Err(ApiError::client(
-            "InvalidAction",
-            format!("The simulator does not play the operation {operation:?}"),
-        ));
+    let Some(handler) = operations::find(request.service, operation) else {
+        let code = if request.service == Service::Sqs { "UnknownOperationException" } else { "InvalidAction" };
+        return Err(ApiError::client(code, format!("The simulator does not play the operation {operation:?}")));
     };
+    policy::check(world, request, call.now)?;
     let narrow = ["Filter", "InstanceId", "GroupId"].iter().any(|name| request.form.has(name))
         || request.form.get("MaxResults").is_some();
-    let bucket = Bucket::of(operation, narrow);
-    if !world.buckets.draw(bucket, 1.0, clock.now()) {
+    let bucket = Bucket::of(request.service, operation, narrow);
+    if !world.buckets.draw(bucket, 1.0, call.now) {
         return Err(ApiError::throttled());
     }
-    for kind in call.drawn.kinds() {
-        match kind {
-            FaultKind::Throttle => return Err(ApiError::throttled()),
-            FaultKind::Error { code, status, message } => return Err(ApiError::new(*status, code, message.clone())),
-            FaultKind::Ice
-            | FaultKind::Partial { .. }
-            | FaultKind::Violating { .. }
-            | FaultKind::ErrorItem { .. }
-            | FaultKind::LostResponse
-            | FaultKind::LostAsServerError
-            | FaultKind::Delay { .. }
-            | FaultKind::StuckPending { .. }
-            | FaultKind::SlowBoot { .. }
-            | FaultKind::Dies { .. }
-            | FaultKind::Invisible { .. }
-            | FaultKind::SlowTerminate { .. } => {}
-        }
+    if let Some(error) = call.drawn.kinds().find_map(FaultKind::refusal) {
+        return Err(error);
     }
     if request.form.flag("DryRun")? {
         return Err(ApiError::new(412, "DryRunOperation", "Request would have succeeded, but DryRun flag is set."));
@@ -188,12 +279,21 @@ fn ending(drawn: &Drawn) -> Ending {
     held.map_or(Ending::Whole, Ending::Held)
 }
 
-fn body(operation: &str, request_id: &str, result: &Result<Reply, ApiError>) -> String {
-    let sts = operation == "GetCallerIdentity";
-    match result {
-        Ok(reply) if sts => Xml::query_response(operation, request_id, &reply.members),
-        Ok(reply) => Xml::ec2_response(operation, request_id, &reply.members),
-        Err(error) if sts => error.to_query_xml(request_id),
-        Err(error) => error.to_xml(request_id),
+fn body(request: &Request, request_id: &str, result: &Result<Reply, ApiError>) -> String {
+    let operation = request.operation.as_str();
+    match (request.service, result) {
+        (Service::Ec2, Ok(reply)) => Xml::ec2_response(operation, request_id, &reply.members),
+        (Service::Ec2, Err(error)) => error.to_xml(request_id),
+        (Service::Sts, Ok(reply)) => Xml::query_response(operation, STS_NAMESPACE, request_id, &reply.members),
+        (Service::Iam, Ok(reply)) => Xml::query_response(operation, IAM_NAMESPACE, request_id, &reply.members),
+        (Service::Sts | Service::Iam, Err(error)) => error.to_query_xml(request_id),
+        (Service::Sqs | Service::Eks, Ok(reply)) => reply.json.clone().unwrap_or_else(|| json!({})).to_string(),
+        (Service::Sqs, Err(error)) => {
+            json!({"__type": format!("com.amazonaws.sqs#{}", error.code), "message": error.message}).to_string()
+        }
+        (Service::Eks, Err(error)) => json!({"message": error.message}).to_string(),
     }
 }
+
+const STS_NAMESPACE: &str = "https://sts.amazonaws.com/doc/2011-06-15/";
+const IAM_NAMESPACE: &str = "https://iam.amazonaws.com/doc/2010-05-08/";

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use crate::protocol::request::Service;
+
 /// The buckets.
 #[derive(Debug)]
 pub(crate) struct Buckets {
@@ -48,7 +50,10 @@ impl Bucket {
 
     /// The bucket of an operation's requests. `narrow`: whether a Describe call is filtered,
     /// paginated or names ids.
-    pub(crate) fn of(operation: &str, narrow: bool) -> Self {
+    pub(crate) fn of(service: Service, operation: &str, narrow: bool) -> Self {
+        if service != Service::Ec2 {
+            return Self::new("other services", 600.0, 600.0);
+        }
         match operation {
             "RunInstances" => Self::new("RunInstances", 5.0, 2.0),
             "TerminateInstances" => Self::new("TerminateInstances", 100.0, 5.0),
@@ -57,7 +62,6 @@ impl Bucket {
             "DescribeInstances" | "DescribeInstanceStatus" | "DescribeSecurityGroups" if !narrow => {
                 Self::new("unfiltered", 50.0, 10.0)
             }
-            "GetCallerIdentity" => Self::new("sts", 600.0, 600.0),
             o if o.starts_with("Describe") => Self::new("non-mutating", 100.0, 20.0),
             _ => Self::new("mutating", 50.0, 5.0),
         }

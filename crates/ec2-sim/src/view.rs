@@ -68,6 +68,10 @@ pub struct InstanceView {
     pub vcpus: u32,
     /// Memory in MiB.
     pub memory_mib: u64,
+    /// When a kubelet on it registers its node; none: never.
+    pub registration_time: Option<Timestamp>,
+    /// The capacity reservation it runs in.
+    pub capacity_reservation: Option<String>,
     /// Whether it belongs to others and was there from the start.
     pub foreign: bool,
 }
@@ -92,7 +96,7 @@ pub(crate) fn instances(world: &World, now: Timestamp, live: bool) -> Vec<Instan
 
 fn view(world: &World, i: &Instance, now: Timestamp) -> InstanceView {
     let facts = InstanceType::find(&i.instance_type);
-    let gpus = facts.map_or(0, InstanceType::gpus);
+    let gpus = facts.map_or(0, InstanceType::accelerators);
     let [core, spine, leaf] = path(world.scenario.seed, &i.instance_type, &i.zone, &i.host);
     let state = i.state(now);
     InstanceView {
@@ -117,11 +121,13 @@ fn view(world: &World, i: &Instance, now: Timestamp) -> InstanceView {
         client_token: i.token.clone(),
         image_id: i.image.clone(),
         gpus,
-        gpu_resource: (gpus > 0).then_some("nvidia.com/gpu"),
+        gpu_resource: facts.and_then(InstanceType::accelerator_resource),
         efa_interfaces: i.efa_interfaces(),
         interfaces: i.interfaces.len(),
         vcpus: facts.map_or(0, |t| t.vcpus),
         memory_mib: facts.map_or(0, |t| t.memory_mib),
+        registration_time: i.registers_at,
+        capacity_reservation: i.capacity_reservation.clone(),
         foreign: i.foreign,
     }
 }

@@ -2,7 +2,7 @@
 
 use aws_sdk_ec2::operation::describe_images::builders::DescribeImagesInputBuilder;
 use aws_sdk_ec2::operation::describe_launch_template_versions::builders::DescribeLaunchTemplateVersionsInputBuilder;
-use muster_core::cloud::{CallError, Image, Tags, TemplateSpec};
+use muster_core::cloud::{CallError, Image, MetadataOptions, Tags, TemplateSpec};
 
 use crate::Client;
 use crate::convert::{filter, some, tag_filters, text};
@@ -75,6 +75,9 @@ fn resolver(path: &str, template_tags: &Tags) -> TemplateSpec {
         image_id: format!("resolve:ssm:{path}"),
         instance_profile: String::new(),
         network_interfaces: Vec::new(),
+        subnet_id: None,
+        public_address: None,
+        metadata: MetadataOptions::default(),
         user_data: String::new(),
         block_devices: Vec::new(),
         detailed_monitoring: false,

@@ -168,7 +168,7 @@ fn texts(ids: &[InstanceId]) -> Vec<String> {
 
 /// Takes the ids that an `InvalidInstanceID.NotFound` names out of `wanted`. Any other error, or one that names none of
 /// them, is returned, so a loop over this ends.
-fn drop_unknown(wanted: &mut Vec<InstanceId>, error: CallError) -> Result<Vec<InstanceId>, CallError> {
+pub(crate) fn drop_unknown(wanted: &mut Vec<InstanceId>, error: CallError) -> Result<Vec<InstanceId>, CallError> {
     if error.code.as_deref() != Some("InvalidInstanceID.NotFound") {
         return Err(error);
     }

@@ -22,7 +22,8 @@ const DESCRIBE: &str = "DescribeFleets";
 const MOST: u32 = 1000;
 
 impl Client {
-    /// Sends one instant fleet: N instances of one type in one zone, or none. Sent exactly once.
+    /// Sends one instant fleet: N instances of one type in one zone, or none (where part will do: as many as there
+    /// are). Sent exactly once.
     ///
     /// An `Ok` says nothing about success: give the result to [`muster_core::cloud::judge`]. Reserved capacity is
     /// refused here, since a fleet has no minimum for it and could end in open capacity.
@@ -55,6 +56,9 @@ fn fleet(parameters: &LaunchParameters) -> Result<CreateFleetInputBuilder, CallE
         template_id,
         template_version,
         placement_group,
+        way: _,
+        reservation: _,
+        partial,
         tags,
         token,
     } = parameters;
@@ -65,6 +69,7 @@ fn fleet(parameters: &LaunchParameters) -> Result<CreateFleetInputBuilder, CallE
         return Err(CallError::refused_here(CREATE, "no client token: the call could not be replayed"));
     }
     let count = signed(CREATE, "count", *count)?;
+    let minimum = (!partial).then_some(count);
     let placement = placement_group.as_ref().map(|name| Placement::builder().group_name(name).build());
     let overrides = FleetLaunchTemplateOverridesRequest::builder()
         .instance_type(InstanceType::from(instance_type.as_str()))
@@ -101,7 +106,7 @@ fn fleet(parameters: &LaunchParameters) -> Result<CreateFleetInputBuilder, CallE
                     .allocation_strategy(FleetOnDemandAllocationStrategy::Prioritized)
                     .single_instance_type(true)
                     .single_availability_zone(true)
-                    .min_target_capacity(count)
+                    .set_min_target_capacity(minimum)
                     .build(),
             )),
         // One interruption stops the gang, so the odds of interruption count N times: capacity before price.
@@ -112,7 +117,7 @@ fn fleet(parameters: &LaunchParameters) -> Result<CreateFleetInputBuilder, CallE
                     .allocation_strategy(SpotAllocationStrategy::CapacityOptimized)
                     .single_instance_type(true)
                     .single_availability_zone(true)
-                    .min_target_capacity(count)
+                    .set_min_target_capacity(minimum)
                     .build(),
             )),
         CapacityType::Reserved => {
@@ -193,7 +198,7 @@ impl Override {
 #[cfg(test)]
 mod tests {
     use aws_sdk_ec2::types::{CreateFleetError, CreateFleetInstance, FleetLaunchTemplateOverrides};
-    use muster_core::cloud::BatchTags;
+    use muster_core::cloud::{BatchTags, LaunchWay};
 
     use super::*;
 
@@ -207,6 +212,9 @@ mod tests {
             template_id: "lt-1".to_owned(),
             template_version: 3,
             placement_group: Some("g".to_owned()),
+            way: LaunchWay::Fleet,
+            reservation: None,
+            partial: false,
             tags: BatchTags {
                 cluster_uid: "c".to_owned(),
                 cluster_name: "prod".to_owned(),
@@ -265,6 +273,17 @@ mod tests {
         assert_eq!((options.single_instance_type(), options.single_availability_zone()), (Some(true), Some(true)));
         assert!(input.on_demand_options().is_none());
         assert!(input.launch_template_configs()[0].overrides()[0].placement().is_none());
+    }
+
+    #[test]
+    fn where_part_will_do_there_is_no_minimum() {
+        for market in [CapacityType::OnDemand, CapacityType::Spot] {
+            let partial = LaunchParameters { partial: true, ..parameters(market) };
+            let input = fleet(&partial).unwrap().build().unwrap();
+            let minimum = input.on_demand_options().map(OnDemandOptionsRequest::min_target_capacity);
+            let spot = input.spot_options().map(SpotOptionsRequest::min_target_capacity);
+            assert_eq!(minimum.or(spot), Some(None));
+        }
     }
 
     #[test]

@@ -6,9 +6,9 @@ use aws_sdk_ec2::operation::describe_launch_templates::builders::DescribeLaunchT
 use aws_sdk_ec2::types::{
     LaunchTemplateBlockDeviceMappingRequest, LaunchTemplateEbsBlockDeviceRequest, LaunchTemplateHttpTokensState,
     LaunchTemplateIamInstanceProfileSpecificationRequest, LaunchTemplateInstanceMetadataEndpointState,
-    LaunchTemplateInstanceMetadataOptionsRequest, LaunchTemplateInstanceNetworkInterfaceSpecificationRequest,
-    LaunchTemplateTagSpecificationRequest, LaunchTemplatesMonitoringRequest, RequestLaunchTemplateData, ResourceType,
-    VolumeType,
+    LaunchTemplateInstanceMetadataOptionsRequest, LaunchTemplateInstanceMetadataProtocolIpv6,
+    LaunchTemplateInstanceNetworkInterfaceSpecificationRequest, LaunchTemplateTagSpecificationRequest,
+    LaunchTemplatesMonitoringRequest, RequestLaunchTemplateData, ResourceType, VolumeType,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -86,12 +86,23 @@ fn creation(spec: &TemplateSpec) -> Result<CreateLaunchTemplateInputBuilder, Cal
 }
 
 fn data(spec: &TemplateSpec) -> Result<RequestLaunchTemplateData, CallError> {
-    let interfaces: Vec<_> = spec.network_interfaces.iter().map(interface).collect::<Result<_, _>>()?;
+    let interfaces: Vec<_> =
+        spec.network_interfaces.iter().map(|one| interface(spec, one)).collect::<Result<_, _>>()?;
     let disks: Vec<_> = spec.block_devices.iter().map(disk).collect::<Result<_, _>>()?;
+    let options = &spec.metadata;
     let metadata = LaunchTemplateInstanceMetadataOptionsRequest::builder()
-        .http_endpoint(LaunchTemplateInstanceMetadataEndpointState::Enabled)
-        .http_tokens(LaunchTemplateHttpTokensState::Required)
-        .http_put_response_hop_limit(1)
+        .http_endpoint(if options.enabled {
+            LaunchTemplateInstanceMetadataEndpointState::Enabled
+        } else {
+            LaunchTemplateInstanceMetadataEndpointState::Disabled
+        })
+        .http_tokens(if options.tokens_required {
+            LaunchTemplateHttpTokensState::Required
+        } else {
+            LaunchTemplateHttpTokensState::Optional
+        })
+        .http_put_response_hop_limit(i32::from(options.hop_limit))
+        .set_http_protocol_ipv6(options.ipv6.then_some(LaunchTemplateInstanceMetadataProtocolIpv6::Enabled))
         .build();
     let profile = present(Some(&spec.instance_profile))
         .map(|name| LaunchTemplateIamInstanceProfileSpecificationRequest::builder().name(name).build());
@@ -127,6 +138,7 @@ fn resource_tags(tags: &Tags) -> Vec<LaunchTemplateTagSpecificationRequest> {
 }
 
 fn interface(
+    spec: &TemplateSpec,
     interface: &NetworkInterface,
 ) -> Result<LaunchTemplateInstanceNetworkInterfaceSpecificationRequest, CallError> {
     Ok(LaunchTemplateInstanceNetworkInterfaceSpecificationRequest::builder()
@@ -135,6 +147,9 @@ fn interface(
         .interface_type(interface.kind.as_str())
         .delete_on_termination(interface.delete_on_termination)
         .set_groups(some(interface.security_groups.clone()))
+        .set_subnet_id(spec.subnet_id.clone())
+        // EC2 gives a public address to the primary interface alone.
+        .set_associate_public_ip_address(spec.public_address.filter(|_| (interface.card, interface.device) == (0, 0)))
         .build())
 }
 
@@ -147,6 +162,7 @@ fn disk(device: &BlockDevice) -> Result<LaunchTemplateBlockDeviceMappingRequest,
         .set_volume_type(device.volume_type.as_deref().map(VolumeType::from))
         .set_kms_key_id(device.kms_key_id.clone())
         .set_snapshot_id(device.snapshot_id.clone())
+        .set_volume_initialization_rate(number("volume initialization rate", device.initialization_rate_mib)?)
         .encrypted(device.encrypted)
         .delete_on_termination(device.delete_on_termination)
         .build();
@@ -165,7 +181,7 @@ fn template(template: &aws_sdk_ec2::types::LaunchTemplate) -> LaunchTemplate {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::cloud::InterfaceKind;
+    use muster_core::cloud::{InterfaceKind, MetadataOptions};
 
     use super::*;
 
@@ -181,6 +197,9 @@ mod tests {
             image_id: "ami-1".to_owned(),
             instance_profile: "nodes".to_owned(),
             network_interfaces: vec![nic(0, 0, InterfaceKind::Interface), nic(1, 0, InterfaceKind::EfaOnly)],
+            subnet_id: None,
+            public_address: None,
+            metadata: MetadataOptions::default(),
             user_data: "hello".to_owned(),
             block_devices: vec![BlockDevice {
                 device_name: "/dev/xvda".to_owned(),
@@ -191,6 +210,7 @@ mod tests {
                 encrypted: true,
                 kms_key_id: None,
                 snapshot_id: None,
+                initialization_rate_mib: None,
                 delete_on_termination: true,
             }],
             detailed_monitoring: false,
@@ -220,6 +240,26 @@ mod tests {
             data.tag_specifications().iter().map(|tags| tags.resource_type().unwrap().as_str()).collect();
         assert_eq!(kinds, ["instance", "volume", "network-interface"]);
         assert_eq!(data.block_device_mappings()[0].ebs().unwrap().volume_size(), Some(100));
+    }
+
+    #[test]
+    fn subnet_and_public_address_are_the_interfaces_own() {
+        let run = TemplateSpec {
+            subnet_id: Some("subnet-a".to_owned()),
+            public_address: Some(false),
+            metadata: MetadataOptions { enabled: true, tokens_required: false, hop_limit: 2, ipv6: true },
+            ..spec()
+        };
+        let input = creation(&run).unwrap().build().unwrap();
+        let data = input.launch_template_data().unwrap();
+        let nics = data.network_interfaces();
+        assert!(nics.iter().all(|nic| nic.subnet_id() == Some("subnet-a")));
+        assert_eq!(nics[0].associate_public_ip_address(), Some(false));
+        assert_eq!(nics[1].associate_public_ip_address(), None, "an efa-only interface has no address at all");
+        let metadata = data.metadata_options().unwrap();
+        assert_eq!(metadata.http_tokens(), Some(&LaunchTemplateHttpTokensState::Optional));
+        assert_eq!(metadata.http_put_response_hop_limit(), Some(2));
+        assert_eq!(metadata.http_protocol_ipv6(), Some(&LaunchTemplateInstanceMetadataProtocolIpv6::Enabled));
     }
 
     #[test]

@@ -67,6 +67,22 @@ impl Cluster {
         standing.pods.extend(pod.cloned());
     }
 
+    /// Gives back what [`Self::add`] took.
+    pub(crate) fn subtract(&mut self, node: &NodeName, pod: Option<&Arc<k8s::Pod>>, held: &Usage) {
+        let Some(standing) = self.nodes.get_mut(node) else { return };
+        let usage = Arc::make_mut(&mut standing.usage);
+        usage.requested.subtract(&held.requested);
+        for port in &held.ports {
+            if let Some(index) = usage.ports.iter().position(|taken| taken == port) {
+                usage.ports.swap_remove(index);
+            }
+        }
+        let same = |pod: &Arc<k8s::Pod>| standing.pods.iter().position(|other| Arc::ptr_eq(other, pod));
+        if let Some(index) = pod.and_then(same) {
+            standing.pods.swap_remove(index);
+        }
+    }
+
     /// Every node as candidates for pods like `sample`: pods that must not stand beside it are counted.
     pub(crate) fn hosts(&self, sample: Option<&k8s::Pod>) -> Vec<Host> {
         let any = sample.is_some_and(keeps_others_away);

@@ -1,14 +1,19 @@
-//! `muster plan` without its edges: texts and flags in, text and exit code out.
+//! `muster plan`, `explain` and `replay` without their edges: texts and flags in, text and exit code out.
+
+use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use muster_core::plan::Policy;
+use muster_core::topology::Levels;
 use thiserror::Error;
 
 use crate::catalogue::{Catalogue, CatalogueError};
-use crate::document::{self, Document};
-use crate::dump::{self, Input, ReadError};
+use crate::decision::{self, DecisionError};
+use crate::document;
+use crate::dump::{self, Dump, Input, ReadError};
+use crate::explain::{self, ExplainError, Target};
 use crate::plan::{self, Options, PlanError};
-use crate::table;
+use crate::{table, topology};
 
 /// Form of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,7 +34,7 @@ pub struct Arguments<'a> {
     pub format: Format,
     /// `--levels`; empty = those of the dump.
     pub levels: Vec<String>,
-    /// `--scheduler-name`.
+    /// `--scheduler-name`; empty = that of the recording, else `muster`.
     pub scheduler_names: Vec<String>,
     /// `--catalogue`.
     pub catalogue: Option<Input<'a>>,
@@ -60,6 +65,12 @@ pub enum CommandError {
     /// The levels.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// What is asked about.
+    #[error(transparent)]
+    Explain(#[from] ExplainError),
+    /// A file of decisions.
+    #[error(transparent)]
+    Decision(#[from] DecisionError),
     /// `--now`.
     #[error("--now: \"{0}\" is not a moment such as 2026-07-20T12:00:00Z")]
     Now(String),
@@ -77,27 +88,72 @@ pub enum CommandError {
 ///
 /// Errors: input that cannot be read at all.
 pub fn run(arguments: &Arguments<'_>) -> Result<Output, CommandError> {
-    let document = document_of(arguments)?;
+    let dump = dump::read(&arguments.files)?;
+    let options = options(arguments, &dump)?;
+    let study = plan::study(dump, &options)?;
     let text = match arguments.format {
-        Format::Json => document.to_json(),
-        Format::Table => table::render(&document),
+        Format::Json => study.document.to_json(),
+        Format::Table => table::render(&study),
     };
-    Ok(Output { text, code: if document.is_complete() { 0 } else { 3 } })
+    Ok(Output { text, code: if study.document.is_complete() { 0 } else { 3 } })
 }
 
-/// The document alone.
+/// Reads, plans and explains one object. The exit code is 0.
 ///
-/// Errors: input that cannot be read at all.
-pub fn document_of(arguments: &Arguments<'_>) -> Result<Document, CommandError> {
-    let Arguments { files, format: _, levels, scheduler_names, catalogue, now, policy } = arguments;
-    let options = Options {
-        levels: (!levels.is_empty()).then(|| levels.clone()),
-        scheduler_names: scheduler_names.clone(),
-        catalogue: catalogue.as_ref().map_or_else(|| Ok(Catalogue::built_in()), Catalogue::read)?,
-        now: now.map(|text| text.parse::<Timestamp>().map_err(|_| CommandError::Now(text.to_owned()))).transpose()?,
-        policy: policy.as_ref().map_or_else(|| Ok(Policy::default()), read_policy)?,
+/// Errors: input that cannot be read at all; no such object.
+pub fn explain(arguments: &Arguments<'_>, target: &Target) -> Result<Output, CommandError> {
+    let dump = dump::read(&arguments.files)?;
+    let options = options(arguments, &dump)?;
+    let explanation = explain::explain(dump, &options, target)?;
+    let text = match arguments.format {
+        Format::Json => explanation.to_json(),
+        Format::Table => explanation.to_text(),
     };
-    Ok(plan::plan(dump::read(files)?, &options)?)
+    Ok(Output { text, code: 0 })
+}
+
+/// Plans recorded decisions again. The exit code is 0 if all come out the same, else 3.
+///
+/// Errors: a file that holds no decisions.
+pub fn replay(files: &[Input<'_>]) -> Result<Output, CommandError> {
+    let mut output = Output { text: String::new(), code: 0 };
+    for file in files {
+        let decisions = decision::read(file.name, file.text)?;
+        for replayed in decision::replay(&decisions) {
+            let _ = writeln!(output.text, "{replayed}");
+            if replayed.difference.is_some() {
+                output.code = 3;
+            }
+        }
+        if decisions.decisions.is_empty() {
+            let _ = writeln!(output.text, "{}: holds no decision", file.name);
+        }
+    }
+    Ok(output)
+}
+
+/// Flags first, then what a recording says of itself, then the defaults.
+fn options(arguments: &Arguments<'_>, dump: &Dump) -> Result<Options, CommandError> {
+    let Arguments { files: _, format: _, levels, scheduler_names, catalogue, now, policy } = arguments;
+    let record = dump.record.as_ref();
+    let recorded = || record.and_then(|record| record.levels.clone());
+    let levels =
+        if levels.is_empty() { recorded().map(Levels::new).transpose() } else { topology::of_keys(levels).map(Some) };
+    let now = now.map(|text| text.parse::<Timestamp>().map_err(|_| CommandError::Now(text.to_owned()))).transpose()?;
+    let scheduler_names = match (scheduler_names.is_empty(), record) {
+        (false, _) => scheduler_names.clone(),
+        (true, Some(record)) => record.scheduler_names.clone(),
+        (true, None) => vec![muster_api::keys::SCHEDULER_NAME.to_owned()],
+    };
+    let default_policy = || Ok(record.map_or_else(Policy::default, |record| record.policy.into()));
+    Ok(Options {
+        levels: levels.map_err(PlanError::from)?,
+        scheduler_names,
+        catalogue: catalogue.as_ref().map_or_else(|| Ok(Catalogue::built_in()), Catalogue::read)?,
+        now: now.or(record.map(|record| record.time)),
+        policy: policy.as_ref().map_or_else(default_policy, read_policy)?,
+        focus: None,
+    })
 }
 
 /// The JSON Schema of the document, as text.

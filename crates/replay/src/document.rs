@@ -206,7 +206,7 @@ pub struct Reason {
     pub level: Option<String>,
     /// How much is missing, in members or in units of the limit.
     pub short: Option<u64>,
-    /// The smallest change that would help.
+    /// The smallest change of its kind that is proven to help; null if none of its kind alone would.
     pub change: Option<String>,
 }
 
@@ -245,6 +245,8 @@ pub enum Code {
     Suspended,
     /// A scheduling gate of somebody else holds a member.
     ForeignGate,
+    /// It fits once nodes that were bought have joined and are Ready.
+    Joining,
     /// It waits for the nodes booked by a ProvisioningRequest.
     Booking,
     /// A PodTemplate is missing.

@@ -12,11 +12,13 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod, PodTemplate};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
+use muster_api::conventions::Object;
 use muster_api::crd::{EC2NodeClass, Gang, NodePool, ProvisioningRequest};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::document::Ignored;
+use crate::record::Record;
 
 /// Most nodes of a dump.
 pub const MAX_NODES: usize = 100_000;
@@ -66,6 +68,8 @@ pub struct Dump {
     pub unreadable: Vec<(Pod, String)>,
     /// Jobs.
     pub jobs: Vec<Job>,
+    /// Other owners and groups that say which pods are a gang.
+    pub objects: Vec<Object>,
     /// Templates that ProvisioningRequests name.
     pub templates: Vec<PodTemplate>,
     /// DaemonSets: what they take on every new node.
@@ -80,6 +84,10 @@ pub struct Dump {
     pub gangs: Vec<Gang>,
     /// ProvisioningRequests of every class.
     pub requests: Vec<ProvisioningRequest>,
+    /// The head of a recording, if the dump is one.
+    pub record: Option<Record>,
+    /// Those of them that have ended: plural, namespace, name.
+    pub finished: BTreeSet<(String, String, String)>,
     /// What plays no part, and why.
     pub ignored: Vec<Ignored>,
     /// The newest moment anything in the dump happened at.

@@ -1,6 +1,7 @@
 //! The gangs of a dump: live members, members their controller has not created yet, and places that need nobody.
 
 mod jobs;
+mod owners;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,12 +12,14 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use muster_api::conventions::{self, Owners, Recognition};
+use muster_api::conventions::{self, Kind, Object, Objects, Recognition};
 use muster_api::{keys, pod_state};
 use muster_core::gang::{Invalid, Membership, Pod as CorePod, RankClaim, Recognised};
 use muster_core::names::{ObjectKey, PodUid};
 
 use crate::dump::Dump;
+
+pub(crate) use owners::has_ended;
 
 /// A pod that exists, or one that its controller will create.
 #[derive(Clone, Debug)]
@@ -38,10 +41,12 @@ pub(crate) struct Known {
 pub(crate) struct Found {
     /// What pods and owners say.
     pub(crate) said: Arc<Recognised>,
+    /// Role of the first pod that was read.
+    role: Arc<str>,
     /// Live members and those to come, in order of UID.
     pub(crate) members: BTreeMap<PodUid, Known>,
-    /// Ranks whose member has done its work.
-    pub(crate) done: BTreeSet<u32>,
+    /// Roles and ranks whose member has done its work.
+    pub(crate) done: BTreeSet<(Arc<str>, u32)>,
     /// Further members that have done their work.
     pub(crate) done_unranked: usize,
     /// Highest priority of a member.
@@ -65,24 +70,45 @@ pub(crate) struct Members {
     pub(crate) all: Vec<Known>,
 }
 
-/// Jobs by UID, with stand-ins for those that are not in the dump and not needed.
+/// What conventions may read: owners by UID, groups by name.
 #[derive(Debug, Default)]
-struct Jobs(BTreeMap<String, Job>);
+struct Owners {
+    by_uid: BTreeMap<String, Object>,
+    by_name: BTreeMap<(Kind, String, String), String>,
+}
 
-impl Owners for Jobs {
-    fn job(&self, uid: &str) -> Option<&Job> {
-        self.0.get(uid)
+impl Owners {
+    fn insert(&mut self, mut object: Object) {
+        let (namespace, name) = (object.metadata.namespace.clone().unwrap_or_default(), object.name().to_owned());
+        let stand_in = || format!("{}/{namespace}/{name}", object.kind.served().plural);
+        let uid = object.metadata.uid.clone().unwrap_or_else(stand_in);
+        object.metadata.uid = Some(uid.clone());
+        self.by_name.insert((object.kind, namespace, name), uid.clone());
+        self.by_uid.insert(uid, object);
+    }
+}
+
+impl Objects for Owners {
+    fn by_uid(&self, uid: &str) -> Option<&Object> {
+        self.by_uid.get(uid)
+    }
+
+    fn by_name(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Object> {
+        self.by_uid.get(self.by_name.get(&(kind, namespace.to_owned(), name.to_owned()))?)
     }
 }
 
 /// Recognises every pod, adds those to come, and orders the gangs.
 pub(crate) fn find(dump: &Dump, scheduler_names: &[String]) -> Members {
-    let mut finder = Finder {
-        scheduler_names,
-        priorities: &dump.priorities,
-        jobs: known_jobs(dump, scheduler_names),
-        gangs: BTreeMap::new(),
-    };
+    let mut finder =
+        Finder { scheduler_names, priorities: &dump.priorities, owners: Owners::default(), gangs: BTreeMap::new() };
+    let mut jobs = known_jobs(dump, scheduler_names);
+    for job in owners::jobs(dump) {
+        jobs.insert(job.metadata.uid.clone().unwrap_or_default(), job);
+    }
+    for object in dump.objects.iter().cloned().chain(jobs.values().filter_map(object_of)) {
+        finder.owners.insert(object);
+    }
     let mut found = Members::default();
     for pod in &dump.pods {
         let known = finder.pod(pod);
@@ -94,10 +120,10 @@ pub(crate) fn find(dump: &Dump, scheduler_names: &[String]) -> Members {
     for (pod, why) in &dump.unreadable {
         finder.unreadable(pod, why);
     }
-    let jobs: Vec<Job> = finder.jobs.0.values().cloned().collect();
-    for job in &jobs {
+    for job in jobs.values() {
         finder.add_uncreated(job, &found.all);
     }
+    finder.add_unmade(dump);
     for gang in dump.gangs.iter().filter(|gang| gang.metadata.deletion_timestamp.is_none()) {
         let key = ObjectKey::new(
             gang.metadata.namespace.as_deref().unwrap_or_default(),
@@ -119,7 +145,7 @@ pub(crate) fn find(dump: &Dump, scheduler_names: &[String]) -> Members {
 }
 
 /// The Jobs of the dump under their UIDs. A pod that names gang and size itself needs nothing of its Job but the name.
-fn known_jobs(dump: &Dump, scheduler_names: &[String]) -> Jobs {
+fn known_jobs(dump: &Dump, scheduler_names: &[String]) -> BTreeMap<String, Job> {
     let mut jobs = BTreeMap::new();
     for job in &dump.jobs {
         let mut job = job.clone();
@@ -145,13 +171,19 @@ fn known_jobs(dump: &Dump, scheduler_names: &[String]) -> Jobs {
             });
         }
     }
-    Jobs(jobs)
+    jobs
+}
+
+/// A Job as conventions read it.
+fn object_of(job: &Job) -> Option<Object> {
+    // A typed object writes its own version and kind.
+    Object::read(&serde_json::to_value(job).ok()?)
 }
 
 struct Finder<'a> {
     scheduler_names: &'a [String],
     priorities: &'a [PriorityClass],
-    jobs: Jobs,
+    owners: Owners,
     gangs: BTreeMap<ObjectKey, Found>,
 }
 
@@ -163,7 +195,7 @@ impl Finder<'_> {
         if uid.is_none() {
             object.metadata.uid = Some(format!("pod/{}", dump_name(&object.metadata)));
         }
-        let Recognition { membership, gang, missing: _ } = self.recognise(&object);
+        let Recognition { membership, gang, missing: _, reads: _ } = self.recognise(&object);
         let core = Arc::new(pod_state::read(&object, membership, self.scheduler_names));
         let priority = self.priority(object.spec.as_ref());
         let known = Known { core, object: Arc::new(object), exists: true, uid, priority };
@@ -176,15 +208,16 @@ impl Finder<'_> {
     fn join(&mut self, said: Arc<Recognised>, known: &Known) {
         let core = &known.core;
         if core.is_live() {
-            let gang = self.gang(said, known.priority, core.created.filter(|_| known.exists));
+            let moment = core.created.filter(|_| known.exists);
+            let gang = self.gang(said, &core.membership, known.priority, moment);
             gang.members.insert(core.uid.clone(), known.clone());
         } else if core.ended && !core.running {
             let succeeded =
                 known.object.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Succeeded");
-            let gang = self.gang(said, i32::MIN, core.created);
+            let gang = self.gang(said, &core.membership, i32::MIN, core.created);
             match &core.membership {
-                Membership::Member { rank: RankClaim::Rank(rank), .. } if succeeded => {
-                    gang.done.insert(*rank);
+                Membership::Member { role, rank: RankClaim::Rank(rank), .. } if succeeded => {
+                    gang.done.insert((Arc::clone(role), *rank));
                 }
                 Membership::Member { .. } if succeeded => gang.done_unranked += 1,
                 Membership::Member { .. } | Membership::Unknown | Membership::Single => {}
@@ -192,10 +225,26 @@ impl Finder<'_> {
         }
     }
 
-    /// The gang's entry; what the first of its pods says counts.
-    fn gang(&mut self, said: Arc<Recognised>, priority: i32, moment: Option<Timestamp>) -> &mut Found {
+    /// The gang's entry, with what this pod says added to what others said.
+    fn gang(
+        &mut self,
+        said: Arc<Recognised>,
+        membership: &Membership,
+        priority: i32,
+        moment: Option<Timestamp>,
+    ) -> &mut Found {
+        let role = match membership {
+            Membership::Member { role, .. } => Arc::clone(role),
+            Membership::Unknown | Membership::Single => Arc::from(""),
+        };
+        if let Some(known) = self.gangs.get_mut(&said.key)
+            && let Some(merged) = conventions::merge([(&known.role, &known.said), (&role, &said)].into_iter())
+        {
+            known.said = merged;
+        }
         let gang = self.gangs.entry(said.key.clone()).or_insert_with(|| Found {
             said,
+            role,
             members: BTreeMap::new(),
             done: BTreeSet::new(),
             done_unranked: 0,
@@ -212,19 +261,20 @@ impl Finder<'_> {
     /// A member whose requests cannot be read makes its gang invalid: it cannot be planned around.
     fn unreadable(&mut self, pod: &Pod, why: &str) {
         let priority = self.priority(pod.spec.as_ref());
-        if let Some(said) = self.recognise(pod).gang {
+        let Recognition { membership, gang, .. } = self.recognise(pod);
+        if let Some(said) = gang {
             let name = pod.metadata.name.as_deref().unwrap_or_default();
             let invalid = Invalid { reason: "BadPod", message: format!("pod {name}: {why}") };
-            self.gang(said, priority, created(&pod.metadata)).fault.get_or_insert(invalid);
+            self.gang(said, &membership, priority, created(&pod.metadata)).fault.get_or_insert(invalid);
         }
     }
 
     fn recognise(&self, pod: &Pod) -> Recognition {
         if is_ours(pod, self.scheduler_names) {
-            return conventions::recognise(pod, &self.jobs);
+            return conventions::recognise(pod, &self.owners);
         }
         // A pod that names another scheduler is other people's usage, nothing more.
-        Recognition { membership: Membership::Single, gang: None, missing: None }
+        Recognition::single(BTreeSet::new())
     }
 
     /// The priority admission gave the pod, or would give it.

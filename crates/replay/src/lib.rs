@@ -5,9 +5,14 @@
 
 pub mod catalogue;
 pub mod command;
+pub mod decision;
 pub mod document;
 pub mod dump;
+pub mod explain;
+pub mod kinds;
 pub mod plan;
+pub mod record;
+pub mod study;
 pub mod table;
 
 mod cluster;
@@ -15,4 +20,5 @@ mod gangs;
 mod offers;
 mod pools;
 mod reasons;
+mod remedy;
 mod topology;

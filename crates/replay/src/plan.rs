@@ -1,6 +1,8 @@
 //! What the planner would do with a dump: gangs in order on disjoint room, then pods of no gang.
 
 mod gang;
+mod promises;
+mod purchase;
 mod requests;
 mod singles;
 mod work;
@@ -11,7 +13,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use muster_api::convert;
 use muster_core::gang::Membership;
-use muster_core::node::Node;
+use muster_core::names::NodeName;
+use muster_core::node::{Node, Usage};
 use muster_core::plan::Policy;
 use muster_core::topology::{Levels, LevelsError};
 use thiserror::Error;
@@ -22,6 +25,7 @@ use crate::document::{Document, Ignored, VERSION};
 use crate::dump::Dump;
 use crate::gangs::{self, Known, Members};
 use crate::pools::{self, Pool};
+use crate::study::{Holder, NodeFacts, Study};
 use crate::topology;
 
 /// Extended resources that count as accelerators: the server's default.
@@ -31,8 +35,8 @@ const ACCELERATORS: [&str; 5] =
 /// What a person may choose.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Label keys of the levels, top to bottom; `None`: those the dump has.
-    pub levels: Option<Vec<String>>,
+    /// The levels, top to bottom; `None`: those the dump has.
+    pub levels: Option<Levels>,
     /// `schedulerName`s of our profiles.
     pub scheduler_names: Vec<String>,
     /// What may be bought.
@@ -41,6 +45,8 @@ pub struct Options {
     pub now: Option<Timestamp>,
     /// What is best.
     pub policy: Policy,
+    /// The node that is asked about, for an explanation.
+    pub focus: Option<NodeName>,
 }
 
 /// Why nothing can be planned.
@@ -54,7 +60,14 @@ pub enum PlanError {
 /// Plans everything in a dump. The same dump and options give the same document.
 ///
 /// Errors: levels that make no list. Everything else is in the document.
-pub fn plan(mut dump: Dump, options: &Options) -> Result<Document, PlanError> {
+pub fn plan(dump: Dump, options: &Options) -> Result<Document, PlanError> {
+    Ok(study(dump, options)?.document)
+}
+
+/// [`plan`], with what stands behind the document.
+///
+/// Errors: those of [`plan`].
+pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     let mut nodes: Vec<Node> = Vec::with_capacity(dump.nodes.len());
     for node in std::mem::take(&mut dump.nodes) {
         // What cannot be converted was reported when the dump was read.
@@ -65,9 +78,13 @@ pub fn plan(mut dump: Dump, options: &Options) -> Result<Document, PlanError> {
     let members = gangs::find(&dump, &options.scheduler_names);
     let requests = requests::find(&mut dump, &members);
     let levels = match &options.levels {
-        Some(keys) => topology::of_keys(keys)?,
+        Some(levels) => levels.clone(),
         None => topology::present(nodes.iter(), &wished(&members, &requests))?,
     };
+    let mut focus = options.focus.as_ref().and_then(|name| {
+        let node = nodes.iter().find(|node| node.name == *name)?.clone();
+        Some(NodeFacts { node, holders: Vec::new(), held: Usage::default(), promised: Vec::new() })
+    });
     let mut cluster = Cluster::new(nodes);
     for known in &members.all {
         let core = &known.core;
@@ -77,6 +94,18 @@ pub fn plan(mut dump: Dump, options: &Options) -> Result<Document, PlanError> {
                 cluster.ensure(node);
             }
             cluster.add(node, Some(&known.object), &core.held);
+            if let Some(facts) = focus.as_mut().filter(|facts| facts.node.name == *node) {
+                facts.held.requested.add(&core.held.requested);
+                facts.held.ports.extend(core.held.ports.iter().cloned());
+                facts.holders.push(holder(known));
+            }
+        }
+    }
+    let promises = promises::read(&dump, &members);
+    for (gang, promised) in promises.iter().flat_map(|(gang, all)| all.iter().map(move |promised| (gang, promised))) {
+        cluster.add(&promised.node, promised.object.as_ref(), &promised.held);
+        if let Some(facts) = focus.as_mut().filter(|facts| facts.node.name == promised.node) {
+            facts.promised.push((gang.clone(), promised.pod.clone()));
         }
     }
     let Members { gangs, others, all: _ } = members;
@@ -87,20 +116,36 @@ pub fn plan(mut dump: Dump, options: &Options) -> Result<Document, PlanError> {
         catalogue: &options.catalogue,
         policy: options.policy,
         ignored: std::mem::take(&mut dump.ignored),
+        promises,
+        focus: options.focus.clone(),
     };
     let mut work: Vec<work::Work> = gangs.into_iter().map(|found| work::Work::of_pods(found, &dump)).collect();
     work.extend(requests.into_iter().map(Box::new).map(work::Work::Request));
     work.sort_by_cached_key(work::Work::order);
-    let gangs = work.iter().map(|work| planning.gang(work)).collect();
+    let (gangs, details) = work.iter().map(|work| planning.gang(work)).unzip();
     let pods = planning.singles(others);
-    Ok(Document {
+    let document = Document {
         version: VERSION,
         catalogue,
         now: options.now.or(dump.newest).unwrap_or(Timestamp::UNIX_EPOCH),
         gangs,
         pods,
         ignored: planning.ignored,
-    })
+    };
+    Ok(Study { document, details, levels: planning.levels, focus })
+}
+
+/// A pod that holds room.
+fn holder(known: &Known) -> Holder {
+    let core = &known.core;
+    Holder {
+        namespace: core.key.namespace.to_string(),
+        name: core.key.name.to_string(),
+        gang: core.membership.gang().map(|gang| gang.name.to_string()),
+        usage: core.held.clone(),
+        terminating: known.object.metadata.deletion_timestamp.is_some(),
+        nominated: core.node.is_none(),
+    }
 }
 
 /// What plans change on the way.
@@ -110,8 +155,10 @@ struct Planning<'a> {
     pools: Vec<Pool>,
     catalogue: &'a Catalogue,
     policy: Policy,
-
     ignored: Vec<Ignored>,
+    /// Room that plans in the dump hold for their gangs.
+    promises: promises::Promises,
+    focus: Option<NodeName>,
 }
 
 /// Levels that somebody wishes for, by whatever name.
@@ -119,14 +166,16 @@ fn wished(members: &Members, requests: &[requests::Request]) -> BTreeSet<Arc<str
     let of_gangs = members.gangs.iter().map(|gang| &gang.said.wishes);
     let wishes = of_gangs.chain(requests.iter().map(|request| &request.wishes));
     wishes
-        .flat_map(|wishes| [&wishes.required, &wishes.preferred])
-        .flatten()
+        .flat_map(|wishes| {
+            let single = [&wishes.required, &wishes.preferred, &wishes.exclusive, &wishes.balance];
+            single.into_iter().flatten().chain(wishes.slices.iter().map(|slice| &slice.level))
+        })
         .map(|wish| Arc::clone(&wish.value))
         .collect()
 }
 
 /// The node on which kube-scheduler has made room for a pod of no gang.
-fn nominated(known: &Known) -> Option<&muster_core::names::NodeName> {
+fn nominated(known: &Known) -> Option<&NodeName> {
     let core = &known.core;
     core.nominated.as_ref().filter(|_| core.membership == Membership::Single && core.is_live())
 }

@@ -1,16 +1,24 @@
-//! The document for people.
+//! A plan for people.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use crate::document::{BuyEntry, Document, GangEntry, Market, Outcome, Reason};
+use muster_core::plan::Refusal;
+
+use crate::document::{BuyEntry, GangEntry, Market, Outcome, Reason};
+use crate::study::{Candidate, Detail, Study};
 
 /// Ignored objects named one by one.
 const IGNORED_SHOWN: usize = 20;
 
-/// Renders the document as tables, one for gangs and one for pods, each only if there is something in it.
+/// Ways to buy named one by one.
+const CANDIDATES_SHOWN: usize = 10;
+
+/// Renders a plan as tables, one for gangs and one for pods, each only if there is something in it, with what stands
+/// behind the gangs that running nodes do not hold.
 #[must_use]
-pub fn render(document: &Document) -> String {
+pub fn render(study: &Study) -> String {
+    let document = &study.document;
     let mut out = String::new();
     if document.gangs.is_empty() && document.pods.is_empty() {
         out.push_str("nothing to plan: no gang and no pending pod of the profile\n");
@@ -19,11 +27,8 @@ pub fn render(document: &Document) -> String {
         let mut rows = vec![["NAMESPACE", "GANG", "OUTCOME", "MEMBERS", "NODES", "TOPOLOGY", "BUY"].map(str::to_owned)];
         rows.extend(document.gangs.iter().map(row));
         columns(&mut out, &rows);
-        for gang in document.gangs.iter().filter(|gang| !gang.reasons.is_empty()) {
-            let _ = writeln!(out, "\n{}/{} is {}:", gang.namespace, gang.name, outcome(gang.outcome));
-            for reason in &gang.reasons {
-                let _ = writeln!(out, "  {}", sentence(reason));
-            }
+        for (gang, detail) in document.gangs.iter().zip(&study.details) {
+            behind(&mut out, gang, detail);
         }
     }
     if !document.pods.is_empty() {
@@ -49,6 +54,47 @@ pub fn render(document: &Document) -> String {
         }
     }
     out
+}
+
+/// Why running nodes do not hold a gang, and what could be bought for it.
+fn behind(out: &mut String, gang: &GangEntry, detail: &Detail) {
+    if gang.reasons.is_empty() && detail.candidates.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\n{}/{} is {}:", gang.namespace, gang.name, outcome(gang.outcome));
+    let mut said = BTreeSet::new();
+    for reason in gang.reasons.iter().filter(|reason| reason.change.is_some()) {
+        said.insert(sentence(reason));
+        let _ = writeln!(out, "  {}", sentence(reason));
+    }
+    if let Some(Refusal::DoesNotFit(shortfall)) = &detail.refusal {
+        for group in &shortfall.blocked {
+            let nodes = if group.nodes == 1 { "node" } else { "nodes" };
+            let _ = writeln!(out, "  {} {nodes}: {}", group.nodes, group.reason);
+        }
+    }
+    for candidate in detail.candidates.iter().take(CANDIDATES_SHOWN) {
+        let _ = writeln!(out, "  {}", offered(candidate));
+    }
+    let more = detail.candidates.len().saturating_sub(CANDIDATES_SHOWN);
+    if more > 0 {
+        let _ = writeln!(out, "  and {more} more");
+    }
+    for reason in detail.left_out.iter().filter(|reason| !said.contains(&sentence(reason))) {
+        let _ = writeln!(out, "  not for sale: {}", sentence(reason));
+    }
+}
+
+/// One way to buy, with its price and what became of it.
+pub(crate) fn offered(candidate: &Candidate) -> String {
+    let beside = match candidate.beside {
+        0 => String::new(),
+        1 => ", 1 member on a running node".to_owned(),
+        members => format!(", {members} members on running nodes"),
+    };
+    let verb = if candidate.chosen { "buys" } else { "could buy" };
+    let rejected = candidate.rejected.as_ref().map_or_else(String::new, |why| format!("; not accepted: {why}"));
+    format!("{verb} {}{beside}{rejected}", bought(&candidate.buy))
 }
 
 fn row(gang: &GangEntry) -> [String; 7] {
@@ -86,7 +132,7 @@ fn bought(entry: &BuyEntry) -> String {
     format!("{count} {instance_type} {market} in {zone} from {pool} at ${dollars}.{cents:02}/h")
 }
 
-fn sentence(reason: &Reason) -> String {
+pub(crate) fn sentence(reason: &Reason) -> String {
     let Reason { code, level, short, change } = reason;
     let mut text = format!("{code:?}");
     if let Some(level) = level {
@@ -101,7 +147,7 @@ fn sentence(reason: &Reason) -> String {
     text
 }
 
-fn outcome(outcome: Outcome) -> &'static str {
+pub(crate) fn outcome(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Placed => "placed",
         Outcome::Buy => "buy",
@@ -112,7 +158,7 @@ fn outcome(outcome: Outcome) -> &'static str {
 }
 
 /// Columns as wide as their widest cell, three spaces apart as kubectl has them; the last one is not padded.
-fn columns<const N: usize>(out: &mut String, rows: &[[String; N]]) {
+pub(crate) fn columns<const N: usize>(out: &mut String, rows: &[[String; N]]) {
     let mut widths = [0; N];
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {

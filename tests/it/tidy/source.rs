@@ -337,6 +337,33 @@ pub(super) fn declarations(text: &str) -> Vec<Declaration> {
     found
 }
 
+/// A path without `..`.
+fn plain(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        if part == ".." {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    parts.join("/")
+}
+
+/// The fuzz targets, which are a workspace of their own.
+pub(super) fn fuzz(files: &BTreeMap<String, String>) -> Package {
+    let manifest = "fuzz/Cargo.toml";
+    let text = files.get(manifest).map_or("", String::as_str);
+    let paths = text.lines().filter_map(|line| line.strip_prefix("path = \"")?.strip_suffix('"'));
+    let targets = paths.chain(["src/lib.rs"]);
+    Package {
+        name: "muster-fuzz".to_owned(),
+        manifest: manifest.to_owned(),
+        dependencies: Vec::new(),
+        targets: targets.map(|path| Target { kind: "bin".to_owned(), source: format!("fuzz/{path}") }).collect(),
+    }
+}
+
 /// Files that `mod` lines lead to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reached {
@@ -369,7 +396,7 @@ pub(super) fn reached(files: &BTreeMap<String, String>, packages: &[Package]) ->
         };
         for declaration in declarations(text) {
             let candidates = match &declaration.path {
-                Some(path) => vec![format!("{folder}/{path}")],
+                Some(path) => vec![plain(&format!("{folder}/{path}"))],
                 None => vec![
                     format!("{children}/{}.rs", declaration.name),
                     format!("{children}/{}/mod.rs", declaration.name),

@@ -1,60 +1,80 @@
-//! How a gang is recognised: one file per convention, all behind one trait.
+//! How a gang is recognised: one file per convention.
 //!
 //! Identity comes from the first convention that gives one; then size, minimum, rank and topology come, field by
-//! field, from `muster.dev/*` on the pod or its owners, else from the convention that gave the identity
-//! (`gangs.md` 4).
+//! field, from `muster.dev/*` on the pod or its owners, else from the convention that gave the identity, else from the
+//! owner (`gangs.md` 4).
 
 mod annotations;
+mod chain;
+mod claim;
+mod coscheduling;
 mod job;
+mod jobset;
+mod kubeflow;
+mod kueue;
+mod leaderworkerset;
+mod merge;
+mod native;
+mod objects;
+mod peers;
+mod ray;
+mod restart;
+mod statefulset;
+mod wishes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use muster_core::gang::{Invalid, Membership, Owner, RankClaim, RawWish, RawWishes, Recognised, Source};
+use muster_core::gang::{Invalid, Membership, Owner, RankClaim, RawWishes, Recognised, RoleSaid, Source};
 use muster_core::names::ObjectKey;
 use muster_core::ranks;
 
 use crate::keys;
+use chain::Chain;
+use claim::Claim;
 
-pub use annotations::Annotations;
-pub use job::IndexedJob;
+pub use merge::merge;
+pub use objects::{Kind, Object, Objects, Ref, Served};
+pub use wishes::of as read_wishes;
 
-/// The owners Muster may read, by UID.
-pub trait Owners {
-    /// A Job, if it is cached.
-    fn job(&self, uid: &str) -> Option<&Job>;
-}
+/// Names of the conventions as they stand in a Gang's source, in order of precedence.
+pub const NAMES: [&str; 17] = [
+    "annotations",
+    "native",
+    "coscheduling",
+    "kueue-pod-group",
+    "kueue-workload",
+    "volcano",
+    "kai",
+    "yunikorn",
+    "koordinator",
+    "grove",
+    "jobset",
+    "leaderworkerset",
+    "kubeflow",
+    "ray",
+    "volcano-job",
+    "job",
+    "statefulset",
+];
 
-/// A pod and its controller chain as far as Muster reads it, nearest owner first.
-#[derive(Debug)]
-pub struct Chain<'a> {
-    /// The pod.
-    pub pod: &'a Pod,
-    /// Jobs above the pod; of every other kind Muster has no convention, so it ends the chain.
-    pub jobs: Vec<&'a Job>,
-    /// The outermost owner, also of a kind Muster does not read.
-    pub root: Option<Owner>,
-}
+/// Reads what a pod says of itself.
+type Read = for<'c, 'o> fn(&'c Chain<'o>) -> Option<Claim>;
 
-/// One way in which pods say that they belong together.
-pub trait Convention: std::fmt::Debug + Sync {
-    /// Name shown in the Gang's source.
-    fn name(&self) -> &'static str;
-    /// The gang's name as written, if this convention gives the pod one.
-    fn identity(&self, chain: &Chain<'_>) -> Option<String>;
-    /// Members expected, if the convention knows.
-    fn size(&self, chain: &Chain<'_>) -> Option<u32>;
-    /// Rank, as text.
-    fn rank(&self, chain: &Chain<'_>) -> Option<String>;
-    /// Why pods of this owner can never be there together, if so: the text names the way out.
-    fn impossible(&self, chain: &Chain<'_>) -> Option<Invalid>;
-}
-
-/// Every convention, in order of precedence.
-pub const CONVENTIONS: [&dyn Convention; 2] = [&Annotations, &IndexedJob];
+/// Conventions by which a pod names its gang, in order of precedence.
+const EXPLICIT: [(&str, Read); 10] = [
+    ("annotations", annotations::claim),
+    ("native", native::claim),
+    ("coscheduling", coscheduling::claim),
+    ("kueue-pod-group", kueue::pod_group),
+    ("kueue-workload", kueue::workload),
+    ("volcano", peers::volcano),
+    ("kai", peers::kai),
+    ("yunikorn", peers::yunikorn),
+    ("koordinator", peers::koordinator),
+    ("grove", peers::grove),
+];
 
 /// What a pod is: its membership, and what it says of its gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +85,16 @@ pub struct Recognition {
     pub gang: Option<Arc<Recognised>>,
     /// The owner that must be read before the membership is settled.
     pub missing: Option<MissingOwner>,
+    /// Everything that was looked at: when one of these appears or changes, the pod is recognised anew.
+    pub reads: BTreeSet<Ref>,
+}
+
+impl Recognition {
+    /// A pod of no gang.
+    #[must_use]
+    pub fn single(reads: BTreeSet<Ref>) -> Self {
+        Self { membership: Membership::Single, gang: None, missing: None, reads }
+    }
 }
 
 /// An owner of a kind Muster reads which is not cached.
@@ -72,6 +102,8 @@ pub struct Recognition {
 pub struct MissingOwner {
     /// Namespace.
     pub namespace: String,
+    /// API version.
+    pub api_version: String,
     /// Kind.
     pub kind: String,
     /// Name.
@@ -85,106 +117,189 @@ pub struct MissingOwner {
 /// *Unknown is not "no gang"*: while an owner of a kind Muster reads is not cached the pod is unknown. An owner of
 /// another kind ends the chain; there the wishes belong on the pod template.
 #[must_use]
-pub fn recognise(pod: &Pod, owners: &dyn Owners) -> Recognition {
-    let chain = match resolve(pod, owners) {
+pub fn recognise(pod: &Pod, objects: &dyn Objects) -> Recognition {
+    let chain = match Chain::resolve(pod, objects) {
         Ok(chain) => chain,
-        Err(missing) => {
-            return Recognition { membership: Membership::Unknown, gang: None, missing: Some(missing) };
+        Err((missing, reads)) => {
+            return Recognition { membership: Membership::Unknown, gang: None, missing: Some(missing), reads };
         }
     };
-    let found =
-        CONVENTIONS.iter().find_map(|convention| convention.identity(&chain).map(|identity| (*convention, identity)));
-    let Some((convention, identity)) = found else {
-        return Recognition { membership: Membership::Single, gang: None, missing: None };
+    let explicit: Vec<(&'static str, Claim)> =
+        EXPLICIT.iter().filter_map(|(name, read)| Some((*name, read(&chain)?))).collect();
+    let owner = of_owner(&chain);
+    let conflict = conflict(&explicit);
+    let found = explicit.into_iter().next().map(|(name, claim)| Found { name, claim, owner: owner.clone() });
+    let found = found.or_else(|| {
+        let OfOwner { name, claim, identifies } = owner?;
+        identifies.then_some(Found { name, claim, owner: None })
+    });
+    // Our own annotation comes first, so nothing that is not known yet could change it.
+    let settled = found.as_ref().is_some_and(|found| found.name == "annotations");
+    if let Some(missing) = chain.missing().filter(|_| !settled) {
+        let reads = chain.into_reads();
+        return Recognition { membership: Membership::Unknown, gang: None, missing: Some(missing), reads };
+    }
+    let Some(found) = found else { return Recognition::single(chain.into_reads()) };
+    let (gang, role, rank) = describe(&chain, found, conflict);
+    let membership = Membership::Member { gang: gang.key.clone(), role, rank };
+    Recognition { membership, gang: Some(Arc::new(gang)), missing: None, reads: chain.into_reads() }
+}
+
+/// The convention that gave the identity, and what the owner says beside it.
+#[derive(Clone, Debug)]
+struct Found {
+    name: &'static str,
+    claim: Claim,
+    owner: Option<OfOwner>,
+}
+
+/// What the outermost owner that is known says.
+#[derive(Clone, Debug)]
+struct OfOwner {
+    name: &'static str,
+    claim: Claim,
+    /// Whether that alone makes a gang.
+    identifies: bool,
+}
+
+fn of_owner(chain: &Chain<'_>) -> Option<OfOwner> {
+    let always = |name, claim: Option<Claim>| claim.map(|claim| OfOwner { name, claim, identifies: true });
+    // Jobs and StatefulSets are gangs only where somebody says so.
+    let opted = wishes::OPT_IN.iter().any(|key| chain.annotation(key).is_some());
+    let opting = |name, claim: Option<Claim>| claim.map(|claim| OfOwner { name, claim, identifies: opted });
+    let ray = || {
+        let (claim, asks) = ray::claim(chain)?;
+        Some(OfOwner { name: "ray", claim, identifies: asks || opted })
     };
-    let gang = describe(&chain, convention, &identity);
+    always("jobset", jobset::claim(chain))
+        .or_else(|| always("leaderworkerset", leaderworkerset::claim(chain)))
+        .or_else(|| always("kubeflow", kubeflow::claim(chain)))
+        .or_else(ray)
+        .or_else(|| always("volcano-job", peers::volcano_job(chain)))
+        .or_else(|| opting("job", job::claim(chain)))
+        .or_else(|| opting("statefulset", statefulset::claim(chain)))
+}
+
+/// Two explicit identities on one pod: the first counts, and somebody should know.
+fn conflict(explicit: &[(&'static str, Claim)]) -> Option<Arc<str>> {
+    let (first, others) = explicit.split_first()?;
+    let (name, other) = others.iter().find(|(_, other)| other.identity != first.1.identity)?;
+    Some(Arc::from(format!(
+        "a pod names gang {} ({}) and gang {} ({name}): the first counts",
+        first.1.identity, first.0, other.identity
+    )))
+}
+
+/// Field by field: ours, then the convention's, then the owner's.
+fn describe(chain: &Chain<'_>, found: Found, conflict: Option<Arc<str>>) -> (Recognised, Arc<str>, RankClaim) {
+    let Found { name, mut claim, owner } = found;
+    let own = name == "annotations";
+    let mut invalid = None;
+    let size = wishes::number(chain, keys::GANG_SIZE, 1, &mut invalid);
+    let mut min = wishes::number(chain, keys::GANG_MIN, 1, &mut invalid);
+    let role_size = wishes::number(chain, keys::ROLE_SIZE, 1, &mut invalid);
+    let said_role = chain.annotation(keys::ROLE);
+    let mut wished = wishes::read(chain, &mut invalid);
+    let owner = owner.map(|owner| owner.claim);
+
+    // Which of the owner's roles the gang is made of: a template that names a gang of its own is not in the owner's.
+    let named = chain.annotation(keys::GANG).map(|found| found.value);
+    let parts = match &owner {
+        Some(owner) if own => owner.roles.iter().filter(|role| role.gang.as_deref() == named.as_deref()).collect(),
+        _ => Vec::new(),
+    };
+    let whole = |roles: &[claim::Declared]| -> Vec<RoleSaid> {
+        roles.iter().filter(|role| role.gang.is_none()).map(claim::Declared::said).collect()
+    };
+    let mut roles: Vec<RoleSaid> = if !own {
+        whole(&claim.roles)
+    } else if parts.is_empty() {
+        owner.as_ref().map_or_else(Vec::new, |owner| whole(&owner.roles))
+    } else {
+        parts.iter().map(|role| role.said()).collect()
+    };
+    let all = owner.as_ref().unwrap_or(&claim).roles.len();
+    let total = |roles: &[RoleSaid]| roles.iter().map(|role| role.count.unwrap_or(0)).sum::<u32>();
+    let mut known = if roles.is_empty() {
+        if own { owner.as_ref().and_then(|owner| owner.size) } else { claim.size }
+    } else if own || claim.size.is_some() || !claim.roles.is_empty() {
+        Some(total(&roles)).filter(|size| *size > 0)
+    } else {
+        claim.size
+    };
+    // What the convention asks for of a part of its owner, it asks for of the whole.
+    let part = roles.len() < all;
+    min = min.or_else(|| {
+        let said = if own { owner.as_ref().and_then(|owner| owner.min) } else { claim.min };
+        said.filter(|_| !part || !own)
+    });
+    let of_owner = owner.as_ref().map(|owner| owner.role.as_str()).unwrap_or_default();
+    let mut role: Arc<str> = Arc::from(if claim.role.is_empty() { of_owner } else { claim.role.as_str() });
+    if !own && roles.is_empty() && !role.is_empty() {
+        // A group of which only the owner knows roles: how many of each the group has, it does not say.
+        let declared = owner.as_ref().map_or(&[][..], |owner| &owner.roles);
+        let open = |role: &claim::Declared| RoleSaid { name: Arc::from(role.name.as_str()), count: None, min: None };
+        roles = declared.iter().map(open).collect();
+        if roles.is_empty() {
+            role = Arc::from("");
+        }
+    }
+    if let Some(said) = &said_role {
+        role = Arc::clone(&said.value);
+        let count = role_size.or_else(|| owner.as_ref().filter(|owner| owner.roles.is_empty())?.size);
+        // Without a size or minimum of the whole one role would start without the others.
+        let count = count.filter(|_| size.is_some() || min.is_some());
+        roles = vec![RoleSaid { name: Arc::clone(&role), count, min: None }];
+        // Other owners' pods belong to the gang as well, so one owner's size is not the gang's.
+        known = None;
+    }
+    merge::order(&mut roles);
+
+    let convention = claim.invalid.take().or_else(|| owner.as_ref().and_then(|owner| owner.invalid.clone()));
+    let staged = claim.staged.take().or_else(|| owner.as_ref().and_then(|owner| owner.staged.clone()));
+    let mut kueue_invalid = None;
+    let kueue = kueue::wishes(chain, &mut kueue_invalid);
+    wished = wishes::or(wished, std::mem::take(&mut claim.wishes));
+    wished = wishes::or(wished, kueue);
+    wished = wishes::or(wished, owner.as_ref().map_or_else(RawWishes::default, |owner| owner.wishes.clone()));
+    let size = size.or(known);
+    let mut invalid = convention
+        .or_else(|| staged.filter(|_| roles.len() > 1 && said_role.is_none()))
+        .or_else(|| bad_name(&claim.identity))
+        .or(invalid)
+        .or(kueue_invalid);
+    check_numbers(size, min, &roles, &mut invalid);
+
+    let offset = claim.offset;
     let rank = chain
         .annotation(keys::RANK)
-        .map(|found| found.value.to_string())
-        .or_else(|| CONVENTIONS.iter().find_map(|convention| convention.rank(&chain)));
-    let rank = rank.map_or(RankClaim::Missing, |text| ranks::parse(&text));
-    Recognition {
-        membership: Membership::Member { gang: gang.key.clone(), role: Arc::from(""), rank },
-        gang: Some(Arc::new(gang)),
-        missing: None,
-    }
+        .map(|found| ranks::parse(&found.value))
+        .or_else(|| claim.rank.take())
+        .or_else(|| Some(claim::shifted(owner.as_ref()?.rank.clone()?, offset)))
+        .or_else(|| job::index(chain))
+        .unwrap_or(RankClaim::Missing);
+    let restart = claim.restart_would_fail.take().or_else(|| owner.and_then(|owner| owner.restart_would_fail));
+    let source_owner = if own {
+        if claim.anchor.is_some() { annotations::known(chain) } else { None }
+    } else {
+        claim.anchor.clone().filter(|anchor| Kind::of(&anchor.api_version, &anchor.kind).is_some())
+    };
+    let gang = Recognised {
+        key: ObjectKey::new(chain.namespace(), object_name(name, &claim)),
+        source: Source { convention: name, identity: Arc::from(claim.identity.as_str()), owner: source_owner },
+        size,
+        min,
+        roles,
+        wishes: wished,
+        invalid,
+        booking: chain.annotation(keys::CONSUME_PROVISIONING_REQUEST).map(|found| found.value),
+        restart_would_fail: restart.map(Arc::from),
+        conflict,
+    };
+    (gang, role, rank)
 }
 
-fn resolve<'a>(pod: &'a Pod, owners: &'a dyn Owners) -> Result<Chain<'a>, MissingOwner> {
-    let mut chain = Chain { pod, jobs: Vec::new(), root: None };
-    let mut controller = controller_of(&pod.metadata);
-    while let Some(reference) = controller {
-        chain.root = Some(owner(reference));
-        if reference.kind != "Job" || !reference.api_version.starts_with("batch/") {
-            break;
-        }
-        if chain.jobs.len() == MAX_OWNERS {
-            // Anybody may write owner references, in a circle too.
-            break;
-        }
-        let job = owners.job(&reference.uid).ok_or_else(|| MissingOwner {
-            namespace: pod.metadata.namespace.clone().unwrap_or_default(),
-            kind: reference.kind.clone(),
-            name: reference.name.clone(),
-            uid: reference.uid.clone(),
-        })?;
-        chain.jobs.push(job);
-        controller = controller_of(&job.metadata);
-    }
-    Ok(chain)
-}
-
-/// Longest chain of owners that is followed.
-const MAX_OWNERS: usize = 8;
-
-fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
-    metadata.owner_references.iter().flatten().find(|reference| reference.controller == Some(true))
-}
-
-fn owner(reference: &OwnerReference) -> Owner {
-    Owner {
-        api_version: Arc::from(reference.api_version.as_str()),
-        kind: Arc::from(reference.kind.as_str()),
-        name: Arc::from(reference.name.as_str()),
-        uid: Arc::from(reference.uid.as_str()),
-    }
-}
-
-impl Chain<'_> {
-    /// An annotation of ours: read on the pod first, then on its owners, nearest first.
-    #[must_use]
-    pub fn annotation(&self, key: &'static str) -> Option<RawWish> {
-        std::iter::once(&self.pod.metadata)
-            .chain(self.jobs.iter().map(|job| &job.metadata))
-            .filter_map(|metadata| metadata.annotations.as_ref()?.get(key))
-            .map(|value| RawWish { value: Arc::from(value.as_str()), key })
-            .next()
-    }
-
-    /// Whether pod or owners carry any annotation by which a user opts in.
-    #[must_use]
-    pub fn opted_in(&self) -> bool {
-        OPT_IN.iter().any(|key| self.annotation(key).is_some())
-    }
-}
-
-/// Annotations any of which makes an Indexed Job a gang.
-const OPT_IN: [&str; 8] = [
-    keys::GANG,
-    keys::GANG_SIZE,
-    keys::GANG_MIN,
-    keys::TOPOLOGY_REQUIRED,
-    keys::TOPOLOGY_PREFERRED,
-    keys::SLICE_SIZE,
-    keys::SLICE_TOPOLOGY,
-    keys::PLACEMENT_GROUP,
-];
-
-fn describe(chain: &Chain<'_>, convention: &dyn Convention, identity: &str) -> Recognised {
-    let mut invalid = convention.impossible(chain).or_else(|| bad_name(identity));
-    let from_owner = CONVENTIONS.iter().find_map(|convention| convention.size(chain));
-    let size = number(chain, keys::GANG_SIZE, 1, &mut invalid).or(from_owner);
-    let min = number(chain, keys::GANG_MIN, 1, &mut invalid);
+fn check_numbers(size: Option<u32>, min: Option<u32>, roles: &[RoleSaid], invalid: &mut Option<Invalid>) {
     if let (Some(size), Some(min)) = (size, min)
         && min > size
     {
@@ -193,68 +308,19 @@ fn describe(chain: &Chain<'_>, convention: &dyn Convention, identity: &str) -> R
             message: format!("{}: {min} is above the gang's size {size}; use 1 to {size}", keys::GANG_MIN),
         });
     }
-    if let Some(size) = size.filter(|size| usize::try_from(*size).unwrap_or(usize::MAX) > ranks::MAX_PLACES) {
+    let of_roles = roles.iter().filter_map(|role| role.count).fold(0_u32, u32::saturating_add);
+    if let Some(size) = size.filter(|size| of_roles > *size) {
+        invalid.get_or_insert_with(|| Invalid {
+            reason: "BadNumber",
+            message: format!("{}: {size} is below the {of_roles} members of its roles", keys::GANG_SIZE),
+        });
+    }
+    let most = size.into_iter().chain(min).max().unwrap_or(0).max(of_roles);
+    if usize::try_from(most).unwrap_or(usize::MAX) > ranks::MAX_PLACES {
         invalid.get_or_insert_with(|| Invalid {
             reason: "TooManyMembers",
-            message: format!("the gang has {size} members, the limit is {}", ranks::MAX_PLACES),
+            message: format!("the gang has {most} members, the limit is {}", ranks::MAX_PLACES),
         });
-    }
-    let placement_group = chain.annotation(keys::PLACEMENT_GROUP);
-    if let Some(wish) = &placement_group
-        && !matches!(&*wish.value, "required" | "preferred" | "none")
-    {
-        invalid.get_or_insert_with(|| Invalid {
-            reason: "BadValue",
-            message: format!("{}: \"{}\" is not one of required, preferred, none", wish.key, wish.value),
-        });
-    }
-    for key in [keys::SLICE_SIZE, keys::SLICE_TOPOLOGY] {
-        if chain.annotation(key).is_some() {
-            // A wish is never dropped silently.
-            invalid.get_or_insert_with(|| Invalid {
-                reason: "NotSupported",
-                message: format!("{key}: slices are not supported yet; remove the annotation"),
-            });
-        }
-    }
-    Recognised {
-        key: ObjectKey::new(
-            chain.pod.metadata.namespace.as_deref().unwrap_or("default"),
-            object_name(identity, chain.root.as_ref()),
-        ),
-        source: Source { convention: convention.name(), identity: Arc::from(identity), owner: outermost_known(chain) },
-        size,
-        min,
-        wishes: RawWishes {
-            required: chain.annotation(keys::TOPOLOGY_REQUIRED),
-            preferred: chain.annotation(keys::TOPOLOGY_PREFERRED),
-            placement_group,
-        },
-        invalid,
-        booking: chain.annotation(keys::CONSUME_PROVISIONING_REQUEST).map(|found| found.value),
-    }
-}
-
-fn outermost_known(chain: &Chain<'_>) -> Option<Owner> {
-    chain.jobs.last().map(|job| Owner {
-        api_version: Arc::from("batch/v1"),
-        kind: Arc::from("Job"),
-        name: Arc::from(job.metadata.name.as_deref().unwrap_or_default()),
-        uid: Arc::from(job.metadata.uid.as_deref().unwrap_or_default()),
-    })
-}
-
-fn number(chain: &Chain<'_>, key: &'static str, least: u32, invalid: &mut Option<Invalid>) -> Option<u32> {
-    let wish = chain.annotation(key)?;
-    match ranks::parse(&wish.value) {
-        RankClaim::Rank(number) if number >= least => Some(number),
-        RankClaim::Rank(_) | RankClaim::Missing | RankClaim::NotInteger(_) => {
-            invalid.get_or_insert_with(|| Invalid {
-                reason: "BadNumber",
-                message: format!("{key}: \"{}\" is not an integer of at least {least}", wish.value),
-            });
-            None
-        }
     }
 }
 
@@ -276,9 +342,11 @@ fn bad_name(identity: &str) -> Option<Invalid> {
     })
 }
 
-/// Name of the Gang object: the identity, and the start of the root owner's UID, which tells instances apart. A name
-/// that is no DNS-1123 name still gets an object, so that somebody can read what is wrong with it.
-fn object_name(identity: &str, root: Option<&Owner>) -> String {
+/// Name of the Gang object: the identity, and what tells instances apart: the start of the anchor's UID, or for a group
+/// that pods name the convention, since two conventions may know groups of one name. A name that is no DNS-1123 name
+/// still gets an object, so that somebody can read what is wrong with it.
+fn object_name(convention: &str, claim: &Claim) -> String {
+    let identity = claim.identity.as_str();
     let mut name = identity.to_owned();
     if bad_name(identity).is_some() {
         name = identity
@@ -293,12 +361,13 @@ fn object_name(identity: &str, root: Option<&Owner>) -> String {
             .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
         name = format!("{}{}{hash:016x}", name, if name.is_empty() { "invalid-" } else { "-" });
     }
-    match root {
-        Some(root) => {
-            let head: String = root.uid.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
+    match &claim.anchor {
+        Some(Owner { uid, .. }) => {
+            let head: String = uid.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
             format!("{name}-{}", head.to_ascii_lowercase())
         }
-        None => name,
+        None if convention == "annotations" => name,
+        None => format!("{name}-{convention}"),
     }
 }
 

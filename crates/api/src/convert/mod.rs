@@ -187,3 +187,21 @@ fn effect(text: &str) -> Option<TaintEffect> {
 fn shared(map: Option<&BTreeMap<String, String>>) -> BTreeMap<Arc<str>, Arc<str>> {
     map.into_iter().flatten().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect()
 }
+
+/// Keeps `spec.schedulingGroup` of Kubernetes 1.36 and later in a pod that is to be read with older types.
+#[must_use]
+pub fn keep_scheduling_group(mut pod: serde_json::Value) -> serde_json::Value {
+    let name = pod.pointer("/spec/schedulingGroup/podGroupName").and_then(serde_json::Value::as_str);
+    if let Some(name) = name.map(str::to_owned)
+        && let Some(metadata) = pod.get_mut("metadata").and_then(serde_json::Value::as_object_mut)
+    {
+        let annotations = metadata.entry("annotations").or_insert_with(|| serde_json::json!({}));
+        if annotations.is_null() {
+            *annotations = serde_json::json!({});
+        }
+        if let Some(annotations) = annotations.as_object_mut() {
+            annotations.insert(crate::keys::SCHEDULING_GROUP.to_owned(), name.into());
+        }
+    }
+    pod
+}

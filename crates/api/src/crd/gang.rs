@@ -2,6 +2,8 @@
 
 #![expect(unreachable_pub, reason = "the schema derive repeats each struct inside a function body")]
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
@@ -48,7 +50,7 @@ pub struct GangSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GangSource {
-    /// Convention that gave the identity: `annotations`, `job`, `provisioning-request`.
+    /// Convention that gave the identity, such as `annotations`, `jobset` or `job`.
     pub convention: String,
     /// The gang's name in that convention, as it was written.
     pub identity: String,
@@ -88,9 +90,28 @@ pub struct GangWishes {
     /// Try this level first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preferred: Option<GangWish>,
+    /// Slices, coarse to fine: consecutive ranks that share a domain.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<GangSlice>,
+    /// Level whose domains the gang, or each slice, uses alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclusive: Option<GangWish>,
+    /// Level over whose domains the members are spread evenly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub balance: Option<GangWish>,
     /// Placement group for nodes bought for the gang: `required`, `preferred` or `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement_group: Option<GangWish>,
+}
+
+/// Consecutive ranks that share a domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangSlice {
+    /// Members of one slice.
+    pub size: u32,
+    /// The level.
+    pub level: GangWish,
 }
 
 /// One wish and the key it came from.
@@ -149,6 +170,9 @@ pub struct GangStatus {
 pub struct GangPlan {
     /// Members that must stand at the barrier.
     pub minimum: u32,
+    /// Members of each role that must stand there, if there are several roles.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub minimums: BTreeMap<String, u32>,
     /// Digest of what the members need: if they need something else, the plan is made anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<String>,

@@ -2,6 +2,8 @@
 
 #![expect(unreachable_pub, reason = "the schema derive repeats each struct inside a function body")]
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
@@ -97,7 +99,7 @@ pub struct NodeBatchStatus {
     /// Version of this structure. Muster leaves alone what it does not know.
     #[serde(default)]
     pub version: u32,
-    /// `Pending`, `Launching`, `Launched`, `Joining`, `Ready`, `InUse`, `Idle`, `Draining`, `Terminating`.
+    /// `Pending`, `Launching`, `Launched`, `Joining`, `Replacing`, `Ready`, `InUse`, `Idle`, `Draining`, `Terminating`.
     #[serde(default)]
     pub phase: String,
     /// For people: nodes ready / nodes bought.
@@ -157,15 +159,86 @@ pub struct NodeBatchStatus {
     /// Quiet since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_since: Option<Timestamp>,
+    /// This round's candidates, first is tried first, at most 64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub candidates: Vec<BatchCandidate>,
+    /// What is no candidate this round, with the reason, at most 32.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<BatchLeftOut>,
+    /// Network nodes the instances hang on, per layer from the top; known once all of them ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub located: Vec<u32>,
+    /// Launches that missed the level the gang requires.
+    #[serde(default)]
+    pub misses: u32,
+    /// Why nothing more is tried until pool, class or wish change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<BatchHold>,
     /// The last attempts, oldest first, at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<BatchAttempt>,
     /// Instances of the batch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instances: Vec<BatchInstance>,
+    /// Instances that were lost and belong to the batch no more, until EC2 has ended them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaced: Vec<BatchInstance>,
+    /// What the batch cost so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub billing: Option<BatchBilling>,
     /// Conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+}
+
+/// One way to buy the batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchCandidate {
+    /// NodePool.
+    pub node_pool: String,
+    /// Instance type.
+    pub instance_type: String,
+    /// Zone.
+    pub zone: String,
+    /// Subnet.
+    pub subnet: String,
+    /// Market.
+    pub capacity_type: String,
+    /// Nodes.
+    pub count: u32,
+    /// In a placement group.
+    #[serde(default)]
+    pub group: bool,
+    /// Reservation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
+    /// Dollars per hour of the whole batch; absent if no price is known, which only reserved capacity may be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price_per_hour: Option<String>,
+    /// Why it stands here.
+    #[serde(default)]
+    pub why: String,
+}
+
+/// What is no candidate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchLeftOut {
+    /// What: pool, type, market and zone, as far as the reason holds for all below.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}
+
+/// A batch that waits for a change by a person.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchHold {
+    /// One word.
+    pub reason: String,
+    /// Generations of the pools and classes it was decided on; with others it is tried again.
+    pub seen: String,
 }
 
 /// One attempt: one fixed set of parameters, one token.
@@ -190,6 +263,21 @@ pub struct BatchAttempt {
     /// Whether the launch was asked for in a placement group.
     #[serde(default)]
     pub group: bool,
+    /// The group of somebody else that the reservation was made in; else the group is the batch's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation_group: Option<String>,
+    /// Reservation the launch goes into.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
+    /// Whether the reservation is a Capacity Block.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub block: bool,
+    /// The call: `fleet` or `run`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub way: String,
+    /// Image all nodes boot, later replacements too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
     /// Launch template id; known once it is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
@@ -208,7 +296,11 @@ pub struct BatchAttempt {
     /// Fleet id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<String>,
-    /// `Launching`, `Won`, `Lost`, `Retry` (the same candidate again) or `Violated` (rolled back to zero).
+    /// Instances this attempt is to replace in place; empty for a launch of the whole batch.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaces: Vec<String>,
+    /// `Launching`, `Won`, `Lost`, `Retry` (the same candidate again), `Violated` (rolled back to zero) or `Misplaced`
+    /// (rolled back: the gang's required level was missed).
     pub outcome: String,
     /// EC2 error code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -232,12 +324,51 @@ pub struct BatchInstance {
     pub id: String,
     /// Attempt that launched it.
     pub attempt: u32,
-    /// `Launched`, `Running`, `Registered`, `Ready`, `Terminating`, `Gone`.
+    /// `Launched`, `Running`, `Registered`, `Ready`, `Lost`, `Terminating`, `Gone`.
     pub state: String,
     /// Node name, once registered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// When its Node was first seen, in the provisioner's time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registered: Option<Timestamp>,
+    /// Why it is lost, or will be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<BatchLoss>,
     /// Network nodes from the top, once known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub network_nodes: Vec<String>,
+}
+
+/// Why an instance is lost, or will be. Written before the message that told it is deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchLoss {
+    /// `spot`, `reclaimed`, `block-end`, `maintenance`, `terminated`, `impaired`, `missing` or `join`.
+    pub cause: String,
+    /// One sentence.
+    pub message: String,
+    /// When it was noticed, in the provisioner's time.
+    pub noticed: Timestamp,
+    /// From then on the node counts as lost, although it may still run.
+    pub act_at: Timestamp,
+    /// When EC2 ends it, where it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+}
+
+/// What a batch cost so far, in the provisioner's time. One dollar is 1,000,000.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchBilling {
+    /// Everything before this is summed up below.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Micro-dollars spent.
+    #[serde(default)]
+    pub spent_micro_usd: u64,
+    /// Of these, micro-dollars while no gang ran on the nodes, by cause: `join`, `rollback`, `replacement`, `warm`,
+    /// `interrupted`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stranded_micro_usd: BTreeMap<String, u64>,
 }

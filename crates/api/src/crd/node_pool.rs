@@ -199,10 +199,28 @@ pub enum NodeRequirementOperator {
 pub struct NodePoolPlacement {
     /// Cluster placement group for gang batches. Muster creates, sizes and deletes the group.
     pub placement_group: PlacementGroupPolicy,
+    /// Order in which gangs try the markets the requirements allow; those left out come last. An interruption stops a
+    /// whole gang, so spot is last if nothing is said.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 3))]
+    pub capacity_type_order: Vec<CapacityTypeName>,
     /// Largest batch; 1000 is the largest minimum CreateFleet takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub max_nodes_per_batch: Option<u32>,
+}
+
+/// A market.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CapacityTypeName {
+    /// Capacity reservations and Capacity Blocks.
+    Reserved,
+    /// On demand.
+    #[default]
+    OnDemand,
+    /// Spot.
+    Spot,
 }
 
 /// Whether nodes are bought in a cluster placement group.
@@ -226,11 +244,21 @@ pub struct NodePoolJoin {
     pub register_within: String,
     /// Last registration → devices and labels present.
     pub ready_within: String,
+    /// From the registration of the median node: a node that is still missing is replaced in place.
+    pub replace_after: String,
+    /// Nodes of one batch that are replaced before all of it is rolled back: a number, or a share in percent, rounded
+    /// up.
+    pub max_replacements: IntOrQuantity,
 }
 
 impl Default for NodePoolJoin {
     fn default() -> Self {
-        Self { register_within: "15m".to_owned(), ready_within: "10m".to_owned() }
+        Self {
+            register_within: "15m".to_owned(),
+            ready_within: "10m".to_owned(),
+            replace_after: "5m".to_owned(),
+            max_replacements: IntOrQuantity("10%".to_owned()),
+        }
     }
 }
 
@@ -261,7 +289,24 @@ pub struct NodePoolStatus {
     /// Dollars per hour of live batches, two to six places.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_per_hour: Option<String>,
+    /// Set while the pool buys nothing, because most nodes of a batch failed to join for one cause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join_blocked: Option<JoinBlocked>,
     /// Conditions: ValidationSucceeded, NodeClassReady, Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+}
+
+/// Why the pool buys nothing until it or its class changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JoinBlocked {
+    /// What most nodes of the batch failed for.
+    pub cause: String,
+    /// The NodeBatch.
+    pub batch: String,
+    /// Generation of the NodePool that failed; a later one is tried.
+    pub pool_generation: i64,
+    /// Generation of the EC2NodeClass that failed; a later one is tried.
+    pub class_generation: i64,
 }

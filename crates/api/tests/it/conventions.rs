@@ -3,20 +3,24 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
-use muster_api::conventions::{Owners, Recognition, recognise};
+use muster_api::conventions::{Kind, Object, Objects, Recognition, merge, recognise};
 use muster_api::keys;
 use muster_core::gang::{Membership, RankClaim, Recognised};
 use serde_json::{Value, json};
 
 #[derive(Debug, Default)]
-struct Jobs(BTreeMap<String, Job>);
+struct Jobs(BTreeMap<String, Object>);
 
-impl Owners for Jobs {
-    fn job(&self, uid: &str) -> Option<&Job> {
+impl Objects for Jobs {
+    fn by_uid(&self, uid: &str) -> Option<&Object> {
         self.0.get(uid)
+    }
+
+    fn by_name(&self, _: Kind, _: &str, _: &str) -> Option<&Object> {
+        None
     }
 }
 
@@ -36,8 +40,8 @@ fn job(annotations: &Value, spec: &Value) -> Jobs {
     let job = json!({"metadata": {"name": "train", "namespace": "ns", "uid": "12345678-9", "annotations": annotations}, "spec": spec});
     let mut spec = json!({"template": {"spec": {"containers": []}}});
     spec.as_object_mut().unwrap().extend(job["spec"].as_object().unwrap().clone());
-    let job = json!({"metadata": job["metadata"], "spec": spec});
-    Jobs(BTreeMap::from([("12345678-9".to_owned(), serde_json::from_value(job).unwrap())]))
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": job["metadata"], "spec": spec});
+    Jobs(BTreeMap::from([("12345678-9".to_owned(), Object::read(&job).unwrap())]))
 }
 
 const OWNER: Option<(&str, &str, &str)> = Some(("Job", "train", "12345678-9"));
@@ -87,6 +91,8 @@ fn a_job_opts_in_by_exactly_these_annotations_on_itself_or_its_pods() {
         keys::TOPOLOGY_PREFERRED,
         keys::SLICE_SIZE,
         keys::SLICE_TOPOLOGY,
+        keys::EXCLUSIVE_TOPOLOGY,
+        keys::BALANCE_TOPOLOGY,
         keys::PLACEMENT_GROUP,
     ];
     let spec = json!({"parallelism": 2, "completions": 2, "completionMode": "Indexed"});
@@ -160,7 +166,7 @@ fn numbers_that_are_none_make_the_gang_invalid() {
 #[test]
 fn a_wish_that_is_not_understood_is_never_dropped() {
     for key in [keys::SLICE_SIZE, keys::SLICE_TOPOLOGY] {
-        assert_eq!(reason(&bare(&json!({"muster.dev/gang": "g", key: "2"}))), "NotSupported");
+        assert_eq!(reason(&bare(&json!({"muster.dev/gang": "g", key: "2"}))), "HalfWish");
     }
     assert_eq!(reason(&bare(&json!({"muster.dev/gang": "g", "muster.dev/placement-group": "maybe"}))), "BadValue");
     for policy in ["required", "preferred", "none"] {
@@ -283,4 +289,57 @@ fn a_booking_is_read_and_does_not_make_a_gang() {
     assert_eq!(recognise(&pod(&annotation, None), &Jobs::default()).membership, Membership::Single);
     let gang = bare(&json!({"muster.dev/gang": "g", keys::CONSUME_PROVISIONING_REQUEST: "request"}));
     assert_eq!(gang.booking.as_deref(), Some("request"));
+}
+
+/// Sizes and levels of the slices of a gang with these two annotations.
+fn slices(size: &str, level: &str) -> Result<Vec<(u32, String)>, &'static str> {
+    let gang =
+        bare(&json!({"muster.dev/gang": "g", "muster.dev/slice-size": size, "muster.dev/slice-topology": level}));
+    match gang.invalid {
+        Some(invalid) => Err(invalid.reason),
+        None => Ok(gang.wishes.slices.iter().map(|slice| (slice.size, slice.level.value.to_string())).collect()),
+    }
+}
+
+#[test]
+fn slices_are_a_size_and_a_level_or_lists_of_both() {
+    assert_eq!(slices("4", "rack"), Ok(vec![(4, "rack".to_owned())]));
+    assert_eq!(slices("8, 4", "rack,host"), Ok(vec![(8, "rack".to_owned()), (4, "host".to_owned())]));
+    assert_eq!(slices("8,3", "rack,host"), Err("BadNumber"), "3 does not divide 8");
+    assert_eq!(slices("0", "rack"), Err("BadNumber"));
+    assert_eq!(slices("8,4", "rack"), Err("BadValue"));
+}
+
+#[test]
+fn exclusive_and_balanced_levels_are_wishes() {
+    let wishes = bare(&json!({"muster.dev/gang": "g", "muster.dev/exclusive-topology": "rack", "muster.dev/balance-topology": "leaf"})).wishes;
+    assert_eq!((&*wishes.exclusive.unwrap().value, &*wishes.balance.unwrap().value), ("rack", "leaf"));
+}
+
+#[test]
+fn pods_that_name_their_role_are_one_gang_whatever_their_owners() {
+    let of = |role: &str, uid: &str| {
+        let annotations = json!({"muster.dev/gang": "train", "muster.dev/gang-size": "3", "muster.dev/role": role});
+        let mut jobs = job(&json!({}), &json!({"parallelism": 1}));
+        let job = jobs.0.remove("12345678-9").unwrap();
+        jobs.0.insert(uid.to_owned(), job);
+        recognise(&pod(&annotations, Some(("Job", "train", uid))), &jobs).gang.unwrap()
+    };
+    let (leader, worker) = (of("leader", "11111111-a"), of("worker", "22222222-a"));
+    assert_eq!(leader.key, worker.key);
+    let said = [(&Arc::from("worker"), &worker), (&Arc::from("leader"), &leader)];
+    let merged = merge(said.into_iter()).unwrap();
+    let roles: Vec<&str> = merged.roles.iter().map(|role| &*role.name).collect();
+    assert_eq!((roles, merged.size), (vec!["leader", "worker"], Some(3)));
+}
+
+#[test]
+fn roles_that_wish_for_different_things_make_the_gang_invalid() {
+    let of = |role: &str, level: &str| {
+        let gang = json!({"muster.dev/gang": "g", "muster.dev/gang-size": "2", "muster.dev/role": role, "muster.dev/topology-required": level});
+        Arc::new(bare(&gang))
+    };
+    let (leader, worker) = (of("leader", "rack"), of("worker", "zone"));
+    let merged = merge([(&Arc::from("leader"), &leader), (&Arc::from("worker"), &worker)].into_iter()).unwrap();
+    assert_eq!(reason(&merged), "ConflictingWishes");
 }

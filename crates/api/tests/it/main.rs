@@ -3,4 +3,5 @@
 mod conventions;
 mod convert;
 mod crd;
+mod peers;
 mod state;

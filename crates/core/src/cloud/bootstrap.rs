@@ -7,6 +7,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::image::Family;
+use super::kubelet::{Kubelet, Setting};
 use crate::node::{Taint, TaintEffect};
 
 /// EC2's limit on user data, in bytes before base64.
@@ -36,12 +38,33 @@ pub struct Bootstrap {
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
     /// Taints the kubelet registers with.
     pub taints: Vec<Taint>,
-    /// `maxPods`; `None` leaves it to nodeadm.
-    pub max_pods: Option<u32>,
+    /// Settings of the kubelet.
+    pub kubelet: Kubelet,
     /// Local NVMe disks as ephemeral storage, RAID0.
     pub local_storage_raid0: bool,
-    /// The node class's own user data: a shell script (`#!`) or a NodeConfig document; empty for none.
+    /// The node class's own user data; empty for none. AL2023: a shell script (`#!`) or a NodeConfig document.
+    /// Bottlerocket: TOML.
     pub user_data: String,
+}
+
+/// User data of a node of this family. Errors: [`UserDataError`].
+pub fn user_data(family: Family, bootstrap: &Bootstrap) -> Result<String, UserDataError> {
+    match family {
+        Family::Al2023 => user_data_al2023(bootstrap),
+        Family::Bottlerocket => super::bottlerocket::user_data_bottlerocket(bootstrap),
+        // Passed as it is: such an image registers labels and taints itself.
+        Family::Custom => checked(bootstrap, bootstrap.user_data.clone()),
+    }
+}
+
+/// Checks what every family's kubelet and EC2 refuse.
+pub(super) fn checked(bootstrap: &Bootstrap, text: String) -> Result<String, UserDataError> {
+    for (key, value) in &bootstrap.labels {
+        if !label_is_registrable(key, value) {
+            return Err(UserDataError::Label { key: Arc::clone(key), value: Arc::clone(value) });
+        }
+    }
+    if text.len() > USER_DATA_LIMIT { Err(UserDataError::TooLarge { bytes: text.len() }) } else { Ok(text) }
 }
 
 /// Why user data cannot be made.
@@ -64,16 +87,32 @@ pub enum UserDataError {
     /// The class's user data is in a form that cannot be merged.
     #[error("user data of the class is neither a shell script nor a NodeConfig")]
     Form,
+    /// The class's user data is no TOML.
+    #[error("user data of the class is not TOML, which Bottlerocket takes alone")]
+    Toml,
+    /// The family has no such setting.
+    #[error("the image family has no setting for kubelet.{field}")]
+    Kubelet {
+        /// The field.
+        field: String,
+    },
+}
+
+impl UserDataError {
+    /// The field of an EC2NodeClass that has to change.
+    #[must_use]
+    pub fn field(&self) -> &'static str {
+        match self {
+            Self::TooLarge { .. } | Self::Form | Self::Toml => "spec.userData",
+            Self::Label { .. } => "spec.template.metadata.labels",
+            Self::Kubelet { .. } => "spec.kubelet",
+        }
+    }
 }
 
 /// User data of an AL2023 node: MIME multipart with the class's own part first and ours last, since nodeadm lets the
 /// later NodeConfig win. Errors: [`UserDataError`]. Source: nodeadm's API and the EKS user guide.
 pub fn user_data_al2023(bootstrap: &Bootstrap) -> Result<String, UserDataError> {
-    for (key, value) in &bootstrap.labels {
-        if !label_is_registrable(key, value) {
-            return Err(UserDataError::Label { key: Arc::clone(key), value: Arc::clone(value) });
-        }
-    }
     let mut text = String::from("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"//\"\n\n");
     let own = bootstrap.user_data.trim();
     if !own.is_empty() {
@@ -92,7 +131,7 @@ pub fn user_data_al2023(bootstrap: &Bootstrap) -> Result<String, UserDataError> 
     }
     part(&mut text, "application/node.eks.aws", &node_config(bootstrap));
     text.push_str("--//--\n");
-    if text.len() > USER_DATA_LIMIT { Err(UserDataError::TooLarge { bytes: text.len() }) } else { Ok(text) }
+    checked(bootstrap, text)
 }
 
 fn part(text: &mut String, content_type: &str, body: &str) {
@@ -114,15 +153,31 @@ fn node_config(bootstrap: &Bootstrap) -> String {
         yaml.push_str("  instance:\n    localStorage:\n      strategy: RAID0\n");
     }
     let labels: Vec<String> = bootstrap.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    if bootstrap.taints.is_empty() && labels.is_empty() && bootstrap.max_pods.is_none() {
+    let settings = bootstrap.kubelet.settings();
+    if bootstrap.taints.is_empty() && labels.is_empty() && settings.is_empty() {
         return yaml;
     }
     yaml.push_str("  kubelet:\n");
-    if !bootstrap.taints.is_empty() || bootstrap.max_pods.is_some() {
+    if !bootstrap.taints.is_empty() || !settings.is_empty() {
         yaml.push_str("    config:\n");
     }
-    if let Some(pods) = bootstrap.max_pods {
-        line(&mut yaml, "      ", "maxPods", &pods.to_string());
+    for (name, setting) in settings {
+        match setting {
+            Setting::Number(number) => line(&mut yaml, "      ", name, &number.to_string()),
+            Setting::Flag(flag) => line(&mut yaml, "      ", name, &flag.to_string()),
+            Setting::Map(map) => {
+                writeln!(yaml, "      {name}:").expect("writing to a string");
+                for (key, value) in map {
+                    line(&mut yaml, "        ", &quoted(key), &quoted(value));
+                }
+            }
+            Setting::List(list) => {
+                let items: Vec<String> = list.iter().map(|item| quoted(item)).collect();
+                line(&mut yaml, "      ", name, &format!("[{}]", items.join(", ")));
+            }
+            // JSON is YAML.
+            Setting::Json(json) => line(&mut yaml, "      ", &quoted(name), json),
+        }
     }
     if !bootstrap.taints.is_empty() {
         yaml.push_str("      registerWithTaints:\n");
@@ -145,7 +200,7 @@ fn line(yaml: &mut String, indent: &str, key: &str, value: &str) {
     writeln!(yaml, "{indent}{key}: {value}").expect("writing to a string");
 }
 
-fn effect(effect: TaintEffect) -> &'static str {
+pub(super) fn effect(effect: TaintEffect) -> &'static str {
     match effect {
         TaintEffect::NoSchedule => "NoSchedule",
         TaintEffect::PreferNoSchedule => "PreferNoSchedule",
@@ -212,10 +267,10 @@ fn label_is_registrable(key: &str, value: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn bootstrap() -> Bootstrap {
+    pub(in super::super) fn bootstrap() -> Bootstrap {
         Bootstrap {
             cluster: ClusterAccess {
                 name: "prod".to_owned(),
@@ -231,46 +286,59 @@ mod tests {
                 Taint { key: "muster.dev/gang-pending".into(), value: "uid".into(), effect: TaintEffect::NoSchedule },
                 Taint { key: "muster.dev/unregistered".into(), value: "".into(), effect: TaintEffect::NoExecute },
             ],
-            max_pods: None,
+            kubelet: Kubelet::default(),
             local_storage_raid0: true,
             user_data: String::new(),
         }
     }
 
-    const GOLDEN: &str = r#"MIME-Version: 1.0
-Content-Type: multipart/mixed; boundary="//"
+    pub(in super::super) fn kubelet() -> Kubelet {
+        let map = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<BTreeMap<_, _>>()
+        };
+        Kubelet {
+            max_pods: Some(110),
+            pods_per_core: Some(4),
+            kube_reserved: map(&[("cpu", "200m"), ("memory", "1Gi")]),
+            system_reserved: map(&[("memory", "512Mi")]),
+            eviction_hard: map(&[("memory.available", "5%")]),
+            eviction_soft: map(&[("memory.available", "10%")]),
+            eviction_soft_grace_period: map(&[("memory.available", "1m")]),
+            eviction_max_pod_grace_period: Some(60),
+            image_gc_high_threshold_percent: Some(85),
+            image_gc_low_threshold_percent: Some(80),
+            cpu_cfs_quota: Some(false),
+            cluster_dns: vec!["10.100.0.10".to_owned()],
+            extra: map(&[("serializeImagePulls", "false")]),
+        }
+    }
 
---//
-Content-Type: application/node.eks.aws
-
-apiVersion: node.eks.aws/v1alpha1
-kind: NodeConfig
-spec:
-  cluster:
-    name: "prod"
-    apiServerEndpoint: "https://example.com"
-    certificateAuthority: "Y2E="
-    cidr: "10.100.0.0/16"
-  instance:
-    localStorage:
-      strategy: RAID0
-  kubelet:
-    config:
-      registerWithTaints:
-      - key: "muster.dev/gang-pending"
-        value: "uid"
-        effect: NoSchedule
-      - key: "muster.dev/unregistered"
-        effect: NoExecute
-    flags:
-    - "--node-labels=muster.dev/attempt=1,muster.dev/gang-uid=uid"
-
---//--
-"#;
+    /// Compares with a file beside this one. With `MUSTER_BLESS` set the file is written instead.
+    #[track_caller]
+    pub(in super::super) fn golden(name: &str, text: &str) {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cloud/golden").join(name);
+        if std::env::var_os("MUSTER_BLESS").is_some() {
+            std::fs::write(&path, text).unwrap();
+        }
+        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(text, written, "{name} differs; a wanted change is written with MUSTER_BLESS=1");
+        assert!(text.len() <= USER_DATA_LIMIT);
+    }
 
     #[test]
     fn the_user_data_of_a_gang_node_is_as_written_down() {
-        assert_eq!(user_data_al2023(&bootstrap()).unwrap(), GOLDEN);
+        golden("al2023.mime", &user_data_al2023(&bootstrap()).unwrap());
+        let full = Bootstrap { kubelet: kubelet(), user_data: "#!/bin/sh\necho hi\n".to_owned(), ..bootstrap() };
+        golden("al2023-full.mime", &user_data_al2023(&full).unwrap());
+    }
+
+    #[test]
+    fn a_custom_image_gets_its_user_data_as_it_is_but_not_too_much_of_it() {
+        let own = Bootstrap { user_data: "anything".to_owned(), ..bootstrap() };
+        assert_eq!(user_data(Family::Custom, &own).unwrap(), "anything");
+        let large = Bootstrap { user_data: "x".repeat(USER_DATA_LIMIT + 1), ..bootstrap() };
+        let error = user_data(Family::Custom, &large).unwrap_err();
+        assert_eq!((error.field(), error.to_string().contains("16385")), ("spec.userData", true));
     }
 
     #[test]
@@ -279,7 +347,9 @@ spec:
             Bootstrap { labels: BTreeMap::new(), taints: Vec::new(), local_storage_raid0: false, ..bootstrap() };
         let text = user_data_al2023(&plain).unwrap();
         assert!(!text.contains("kubelet") && !text.contains("instance:"), "{text}");
-        let limited = user_data_al2023(&Bootstrap { max_pods: Some(50), ..plain }).unwrap();
+        let limited =
+            user_data_al2023(&Bootstrap { kubelet: Kubelet { max_pods: Some(50), ..Kubelet::default() }, ..plain })
+                .unwrap();
         assert!(limited.contains("  kubelet:\n    config:\n      maxPods: 50\n"), "{limited}");
     }
 

@@ -98,8 +98,12 @@ pub enum Next {
     OtherCandidate,
     /// The next candidate that does not use the market.
     OtherMarket,
+    /// The next candidate that does not count towards the quota.
+    OtherQuota,
     /// The next candidate without a placement group of its own.
     WithoutGroup,
+    /// The same candidate again, by RunInstances.
+    WithoutFleet,
     /// The same candidate again, after a pause.
     SameCandidate,
     /// No candidate: wait for a person, a quota or a change.
@@ -118,8 +122,9 @@ impl ErrorClass {
             | Self::ReservationNotStarted => Next::OtherCandidate,
             Self::SpotQuota | Self::SpotForbidden => Next::OtherMarket,
             Self::GroupLimit => Next::WithoutGroup,
-            Self::FleetLimit
-            | Self::Throttle
+            Self::Quota => Next::OtherQuota,
+            Self::FleetLimit => Next::WithoutFleet,
+            Self::Throttle
             | Self::Server
             | Self::NotVisibleYet
             | Self::AlreadyExists
@@ -129,7 +134,7 @@ impl ErrorClass {
             | Self::DryRunPassed
             | Self::NotSent
             | Self::Unknown => Next::SameCandidate,
-            Self::Quota | Self::Configuration | Self::Permission => Next::Stop,
+            Self::Configuration | Self::Permission => Next::Stop,
         }
     }
 }
@@ -238,6 +243,10 @@ pub fn classify(code: Option<&str>, http_status: Option<u16>) -> ErrorClass {
         (None, Some(_) | None) => ErrorClass::Unknown,
     }
 }
+
+#[cfg(test)]
+#[path = "error_table_tests.rs"]
+mod table;
 
 #[cfg(test)]
 mod tests {

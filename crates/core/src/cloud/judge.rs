@@ -14,7 +14,7 @@ use crate::names::InstanceId;
 #[serde(rename_all = "camelCase")]
 #[must_use = "a launch whose verdict is dropped leaks instances"]
 pub enum Verdict {
-    /// N instances, one type, one zone, as asked for.
+    /// N instances (where part will do: 1 to N), one type, one zone, as asked for.
     Won(Vec<InstanceId>),
     /// Instances, but not a clean N: roll back, sweep, attempt+1.
     Violated(Vec<InstanceId>),
@@ -131,7 +131,10 @@ fn judge_instances(wanted: &LaunchParameters, answer: &LaunchAnswer) -> Verdict 
     let clean = answer.instances.iter().all(|instance| {
         as_asked(&instance.instance_type, &wanted.instance_type) && as_asked(&instance.zone, &wanted.zone)
     });
-    let complete = u32::try_from(ids.len()) == Ok(wanted.count) && ids.len() == answer.instances.len();
+    let got = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+    // Where part will do, fewer are a shrink, which is recorded; more are never what was asked for.
+    let enough = if wanted.partial { got <= wanted.count } else { got == wanted.count };
+    let complete = enough && ids.len() == answer.instances.len();
     let ids = ids.into_iter().collect();
     if clean && complete { Verdict::Won(ids) } else { Verdict::Violated(ids) }
 }
@@ -309,6 +312,20 @@ mod tests {
                 assert_eq!(ids.len(), distinct);
             }
         }
+    }
+
+    #[test]
+    fn where_part_will_do_fewer_are_won_and_more_are_not() {
+        let partial = LaunchParameters { partial: true, ..parameters() };
+        for count in 1..=4 {
+            let verdict = judge(&partial, FIRST, &ok(launched(count), &["InsufficientInstanceCapacity"]));
+            assert!(matches!(verdict, Verdict::Won(ids) if ids.len() == count));
+        }
+        assert!(matches!(judge(&partial, FIRST, &ok(launched(5), &[])), Verdict::Violated(_)));
+        assert!(matches!(
+            judge(&partial, FIRST, &ok(Vec::new(), &["InsufficientInstanceCapacity"])),
+            Verdict::Lost { .. }
+        ));
     }
 
     #[test]

@@ -44,6 +44,35 @@ impl fmt::Display for CapacityType {
     }
 }
 
+/// The call that launches. Both refuse fewer than they were asked for, where they are told so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LaunchWay {
+    /// CreateFleet of type `instant`, with a minimum.
+    #[default]
+    Fleet,
+    /// RunInstances with `MinCount = MaxCount`: the only way into a reservation, and the way out where the Region has
+    /// too many fleets.
+    Run,
+}
+
+impl LaunchWay {
+    fn is_fleet(&self) -> bool {
+        *self == Self::Fleet
+    }
+}
+
+/// The reservation a launch goes into. It fails rather than run in open capacity.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Target {
+    /// `cr-…`.
+    pub id: String,
+    /// Whether it is a Capacity Block, which is a market of its own and goes into no placement group.
+    #[serde(default)]
+    pub block: bool,
+}
+
 /// Everything that goes into one launch call, so that a restarted controller sends the same bytes again.
 ///
 /// Written into the NodeBatch before the call. A field added later must not change the digest of parameters that do
@@ -68,6 +97,15 @@ pub struct LaunchParameters {
     /// Name of the placement group, if one is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement_group: Option<String>,
+    /// The call that is sent.
+    #[serde(default, skip_serializing_if = "LaunchWay::is_fleet")]
+    pub way: LaunchWay,
+    /// The reservation, for the market `reserved`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<Target>,
+    /// As many as there are, instead of all or none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
     /// Tags of everything the call makes.
     pub tags: BatchTags,
     /// The client token. Not part of the digest, since it is made from the digest.
@@ -87,7 +125,19 @@ impl LaunchParameters {
             .text(&self.template_id)
             .number(self.template_version)
             .optional(self.placement_group.as_deref());
-        ResourceKind::OF_A_LAUNCH.into_iter().fold(fields, |fields, kind| fields.map(&self.tags.of(kind))).finish()
+        let mut fields =
+            ResourceKind::OF_A_LAUNCH.into_iter().fold(fields, |fields, kind| fields.map(&self.tags.of(kind)));
+        // What came later is hashed only where it is used, each under its name: the tokens of plain fleets stay.
+        if self.way == LaunchWay::Run {
+            fields = fields.text("run");
+        }
+        if let Some(Target { id, block }) = &self.reservation {
+            fields = fields.text("reservation").text(id).number(u64::from(*block));
+        }
+        if self.partial {
+            fields = fields.text("partial");
+        }
+        fields.finish()
     }
 
     /// Fills in the token that belongs to these parameters; batch and attempt are those of the tags.
@@ -191,6 +241,9 @@ pub(super) mod tests {
             template_id: "lt-1".to_owned(),
             template_version: 1,
             placement_group: Some("prod-b0000000-1".to_owned()),
+            way: LaunchWay::Fleet,
+            reservation: None,
+            partial: false,
             tags: BatchTags {
                 cluster_uid: "c".to_owned(),
                 cluster_name: "prod".to_owned(),
@@ -200,6 +253,28 @@ pub(super) mod tests {
             },
             token: String::new(),
         }
+    }
+
+    fn target(id: &str, block: bool) -> Option<Target> {
+        Some(Target { id: id.to_owned(), block })
+    }
+
+    /// An intent written before there were reservations is read as what it meant.
+    #[test]
+    fn an_intent_of_a_plain_fleet_is_written_and_read_without_the_later_fields() {
+        let stored = serde_json::to_string(&parameters()).unwrap();
+        for later in ["way", "reservation", "partial"] {
+            assert!(!stored.contains(later), "{stored}");
+        }
+        assert_eq!(serde_json::from_str::<LaunchParameters>(&stored).unwrap(), parameters());
+        let run = LaunchParameters {
+            way: LaunchWay::Run,
+            reservation: target("cr-1", true),
+            market: CapacityType::Reserved,
+            ..parameters()
+        };
+        let stored = serde_json::to_string(&run).unwrap();
+        assert_eq!(serde_json::from_str::<LaunchParameters>(&stored).unwrap(), run);
     }
 
     #[test]
@@ -222,6 +297,11 @@ pub(super) mod tests {
             token_of(1, 1, &LaunchParameters { template_id: "lt-2".to_owned(), ..base.clone() }),
             token_of(1, 1, &LaunchParameters { template_version: 2, ..base.clone() }),
             token_of(1, 1, &LaunchParameters { placement_group: None, ..base.clone() }),
+            token_of(1, 1, &LaunchParameters { way: LaunchWay::Run, ..base.clone() }),
+            token_of(1, 1, &LaunchParameters { partial: true, ..base.clone() }),
+            token_of(1, 1, &LaunchParameters { reservation: target("cr-1", false), ..base.clone() }),
+            token_of(1, 1, &LaunchParameters { reservation: target("cr-2", false), ..base.clone() }),
+            token_of(1, 1, &LaunchParameters { reservation: target("cr-1", true), ..base.clone() }),
             token_of(
                 1,
                 1,

@@ -8,10 +8,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::ice::{IceMemory, Pool};
-use super::launch::CapacityType;
+use super::launch::{CapacityType, Target};
 use super::machine::{InstanceTypeInfo, UsageClass};
 use super::price::PriceBook;
-use super::seen::{Offering, Subnet};
+use super::refusals::{Refusal, Refusals};
+use super::seen::{Offering, Reservation, ReservationState, Subnet};
 use crate::names::ResourceName;
 
 /// Most candidates of one round: what a NodeBatch's status holds.
@@ -34,8 +35,14 @@ pub struct Candidate {
     pub subnet_id: String,
     /// Market.
     pub capacity_type: CapacityType,
-    /// In a placement group of its own.
+    /// In a placement group: one of its own, or the one its reservation was made in.
     pub placement_group: bool,
+    /// The reservation it goes into.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<Target>,
+    /// Name of the group the reservation was made in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation_group: Option<String>,
     /// Price of one node in micro-dollars per hour.
     pub price_micro_usd_per_hour: Option<u64>,
 }
@@ -50,6 +57,31 @@ impl Candidate {
             market: self.capacity_type,
             group: self.placement_group,
         }
+    }
+}
+
+/// A step of the fallback ladder, by market and group. The order of trying is the pool's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rung {
+    /// Market.
+    pub capacity_type: CapacityType,
+    /// With a placement group.
+    pub placement_group: bool,
+}
+
+impl fmt::Display for Rung {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let group = if self.placement_group { "in a placement group" } else { "without a placement group" };
+        write!(f, "{} {group}", self.capacity_type)
+    }
+}
+
+impl Candidate {
+    /// Its step of the ladder.
+    #[must_use]
+    pub fn rung(&self) -> Rung {
+        Rung { capacity_type: self.capacity_type, placement_group: self.placement_group }
     }
 }
 
@@ -112,6 +144,9 @@ pub struct PoolOffer {
     pub max_nodes_per_batch: u32,
     /// Subnets of its node class.
     pub subnets: Vec<Subnet>,
+    /// Reservations of its node class; hosts promised to other batches are already taken off the free ones.
+    #[serde(default)]
+    pub reservations: Vec<Reservation>,
 }
 
 /// What the gang needs of one type.
@@ -143,6 +178,8 @@ pub struct RankInput<'a> {
     pub prices: &'a PriceBook,
     /// Missing capacity.
     pub ice: &'a IceMemory,
+    /// Quotas and other refusals.
+    pub refusals: &'a Refusals,
     /// Now.
     pub now: Timestamp,
 }
@@ -172,6 +209,21 @@ pub struct Ranked {
     pub total_micro_usd_per_hour: u64,
     /// Largest launch not known to fail; `None` if nothing is known against the pool.
     pub headroom: Option<u32>,
+}
+
+impl Ranked {
+    /// Why it stands where it stands, for a person.
+    #[must_use]
+    pub fn why(&self) -> String {
+        let mut why = self.candidate.rung().to_string();
+        if let Some(Target { id, block }) = &self.candidate.reservation {
+            why = format!("{why}: {} {id}, paid for anyway", if *block { "Capacity Block" } else { "reservation" });
+        }
+        if let Some(headroom) = self.headroom {
+            why = format!("{why}; larger launches than {headroom} failed here lately");
+        }
+        why
+    }
 }
 
 /// Something that is not a candidate.
@@ -220,8 +272,38 @@ pub enum Exclusion {
     },
     /// The market is not one the type is sold on.
     NotSold,
-    /// No reservation can hold the gang.
+    /// The class chooses no reservation of the type in the zone.
     NoReservation,
+    /// The reservation has too few free hosts.
+    ReservationTooSmall {
+        /// The reservation.
+        id: String,
+        /// Needed.
+        needed: u32,
+        /// Free.
+        free: u32,
+    },
+    /// The reservation has not begun.
+    ReservationNotStarted {
+        /// The reservation.
+        id: String,
+        /// When it begins.
+        start: Option<Timestamp>,
+    },
+    /// The reservation has ended, or ends too soon to be worth a launch.
+    ReservationEnds {
+        /// The reservation.
+        id: String,
+        /// When it ends.
+        end: Option<Timestamp>,
+    },
+    /// The reservation was made in a placement group and the gang forbids one, or the other way round.
+    ReservationGroup {
+        /// The reservation.
+        id: String,
+        /// Whether it was made in a group.
+        in_group: bool,
+    },
     /// The type does not go into a cluster placement group.
     NoGroupForType,
     /// The zone does not offer the type.
@@ -244,8 +326,43 @@ pub enum Exclusion {
         /// When it may be tried again.
         until: Timestamp,
     },
+    /// EC2 refused it lately, not for want of capacity.
+    Refused {
+        /// The refusal.
+        refusal: Refusal,
+        /// Until when it is believed.
+        until: Timestamp,
+    },
     /// Behind the first [`MAX_CANDIDATES`].
     TooManyCandidates,
+}
+
+impl Exclusion {
+    /// When it ends by itself, if that is known.
+    #[must_use]
+    pub fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::NoCapacity { until } | Self::Refused { until, .. } => Some(*until),
+            Self::ReservationNotStarted { start, .. } => *start,
+            Self::GroupPolicyConflict
+            | Self::UnknownType
+            | Self::DoesNotFit
+            | Self::TooManyNodes { .. }
+            | Self::Limit { .. }
+            | Self::NotSold
+            | Self::NoReservation
+            | Self::ReservationTooSmall { .. }
+            | Self::ReservationEnds { .. }
+            | Self::ReservationGroup { .. }
+            | Self::NoGroupForType
+            | Self::NotOffered
+            | Self::VolumeElsewhere
+            | Self::NoSubnet
+            | Self::TooFewAddresses { .. }
+            | Self::PriceUnknown
+            | Self::TooManyCandidates => None,
+        }
+    }
 }
 
 impl fmt::Display for Exclusion {
@@ -259,7 +376,20 @@ impl fmt::Display for Exclusion {
                 write!(f, "limit on {resource}: {needed} needed, {left} left")
             }
             Self::NotSold => f.write_str("type is not sold on this market"),
-            Self::NoReservation => f.write_str("no reservation with enough free hosts"),
+            Self::NoReservation => f.write_str("no reservation of the type in the zone"),
+            Self::ReservationTooSmall { id, needed, free } => {
+                write!(f, "reservation {id}: {needed} hosts needed, {free} free")
+            }
+            Self::ReservationNotStarted { id, start: Some(start) } => write!(f, "reservation {id} begins {start}"),
+            Self::ReservationNotStarted { id, start: None } => write!(f, "reservation {id} has not begun"),
+            Self::ReservationEnds { id, end: Some(end) } => write!(f, "reservation {id} ends {end}"),
+            Self::ReservationEnds { id, end: None } => write!(f, "reservation {id} has ended"),
+            Self::ReservationGroup { id, in_group: true } => {
+                write!(f, "reservation {id} was made in a placement group, which gang or pool forbids")
+            }
+            Self::ReservationGroup { id, in_group: false } => {
+                write!(f, "reservation {id} was made outside a placement group, which gang or pool requires")
+            }
             Self::NoGroupForType => f.write_str("type does not go into a cluster placement group"),
             Self::NotOffered => f.write_str("type is not offered in the zone"),
             Self::VolumeElsewhere => f.write_str("a volume of the gang is in another zone"),
@@ -267,6 +397,7 @@ impl fmt::Display for Exclusion {
             Self::TooFewAddresses { needed, free } => write!(f, "{needed} addresses needed, {free} free"),
             Self::PriceUnknown => f.write_str("no price is known"),
             Self::NoCapacity { until } => write!(f, "no capacity for this size until {until}"),
+            Self::Refused { refusal, until } => write!(f, "{refusal}; tried again after {until}"),
             Self::TooManyCandidates => write!(f, "behind the first {MAX_CANDIDATES} candidates"),
         }
     }
@@ -276,8 +407,8 @@ impl fmt::Display for Exclusion {
 /// with most headroom by ICE memory, dollars per hour of the whole gang, then type, zone and pool name.
 ///
 /// Every combination that is not a candidate is in `left_out` with its first reason, told as coarsely as it holds.
-/// Reserved capacity has no input yet: it is left out as [`Exclusion::NoReservation`] where a pool allows it.
-/// Source: section 3.1 of the lifecycle design.
+/// Within the market `reserved`, reservations made in a group come first, then the smallest that holds the gang.
+/// Source: sections 3.1 and 3.2 of the lifecycle design.
 pub fn rank_candidates(input: &RankInput<'_>) -> Ranking {
     let mut ranking = Ranking::default();
     let mut keyed = Vec::new();
@@ -300,8 +431,9 @@ pub fn rank_candidates(input: &RankInput<'_>) -> Ranking {
     ranking
 }
 
-/// Order of trying; fields as in [`rank_candidates`]. Headroom is inverted, and unknown comes first.
-type Key = (Reverse<u32>, usize, bool, (bool, Reverse<u32>), u64, String, String, String);
+/// Order of trying; fields as in [`rank_candidates`]. Headroom is inverted, and unknown comes first, as do prices that
+/// are known.
+type Key = (Reverse<u32>, usize, bool, (bool, Reverse<u32>), (bool, u64), (String, String), (u32, String), String);
 
 fn rank_pool(input: &RankInput<'_>, pool: &PoolOffer, keyed: &mut Vec<(Key, Ranked)>, left_out: &mut Vec<LeftOut>) {
     let whole_pool = LeftOut {
@@ -327,43 +459,32 @@ fn rank_pool(input: &RankInput<'_>, pool: &PoolOffer, keyed: &mut Vec<(Key, Rank
         };
         for (order, market) in pool.capacity_types.iter().enumerate() {
             let of_market = LeftOut { capacity_type: Some(*market), ..of_type.clone() };
-            if let Err(reason) = usable_market(info, *market) {
+            if let Err(reason) = usable_market(pool, info, *market) {
                 left_out.push(LeftOut { reason, ..of_market });
                 continue;
             }
             for zone in &pool.zones {
                 let of_zone = LeftOut { zone: Some(zone.clone()), ..of_market.clone() };
-                let (subnet, price) = match usable_zone(input, pool, type_name, need, *market, zone) {
+                let place = Place { input, pool, info, need, market: *market, zone };
+                let (subnet, price) = match place.usable() {
                     Ok(usable) => usable,
                     Err(reason) => {
                         left_out.push(LeftOut { reason, ..of_zone });
                         continue;
                     }
                 };
-                for group in group_policy.choices() {
-                    let candidate = Candidate {
-                        instance_type: type_name.clone(),
-                        zone: zone.clone(),
-                        zone_id: subnet.zone_id.clone(),
-                        subnet_id: subnet.id.clone(),
-                        capacity_type: *market,
-                        placement_group: *group,
-                        price_micro_usd_per_hour: Some(price),
-                    };
-                    if let Some(reason) = blocked(input, info, need, &candidate) {
-                        left_out.push(LeftOut { placement_group: Some(*group), reason, ..of_zone.clone() });
-                        continue;
-                    }
+                for (candidate, free) in place.candidates(subnet, price, group_policy, &of_zone, left_out) {
                     let headroom = input.ice.headroom(&candidate.pool(), input.now);
-                    let total = price.saturating_mul(u64::from(need.nodes));
+                    let total = price.unwrap_or(0).saturating_mul(u64::from(need.nodes));
+                    let reservation = candidate.reservation.as_ref().map(|target| target.id.clone());
                     let key = (
                         Reverse(pool.weight),
                         order,
-                        !group,
+                        !candidate.placement_group,
                         (headroom.is_some(), Reverse(headroom.unwrap_or(0))),
-                        total,
-                        type_name.clone(),
-                        zone.clone(),
+                        (price.is_none(), total),
+                        (type_name.clone(), zone.clone()),
+                        (free, reservation.unwrap_or_default()),
                         pool.name.clone(),
                     );
                     let ranked = Ranked {
@@ -401,48 +522,161 @@ fn usable_type<'a>(
     Ok((info, need))
 }
 
-fn usable_market(info: &InstanceTypeInfo, market: CapacityType) -> Result<(), Exclusion> {
+fn usable_market(pool: &PoolOffer, info: &InstanceTypeInfo, market: CapacityType) -> Result<(), Exclusion> {
     let class = match market {
-        CapacityType::Reserved => return Err(Exclusion::NoReservation),
+        CapacityType::Reserved => {
+            let any = pool.reservations.iter().any(|reservation| reservation.instance_type == info.name);
+            return if any { Ok(()) } else { Err(Exclusion::NoReservation) };
+        }
         CapacityType::Spot => UsageClass::Spot,
         CapacityType::OnDemand => UsageClass::OnDemand,
     };
     if info.usage_classes.contains(&class) { Ok(()) } else { Err(Exclusion::NotSold) }
 }
 
-fn usable_zone<'a>(
-    input: &RankInput<'_>,
+/// One type on one market in one zone.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    input: &'a RankInput<'a>,
     pool: &'a PoolOffer,
-    type_name: &str,
+    info: &'a InstanceTypeInfo,
     need: Need,
     market: CapacityType,
-    zone: &str,
-) -> Result<(&'a Subnet, u64), Exclusion> {
-    let offering = Offering { instance_type: type_name.to_owned(), zone: zone.to_owned() };
-    if !input.offerings.contains(&offering) {
-        return Err(Exclusion::NotOffered);
-    }
-    if input.volume_zones.is_some_and(|zones| !zones.contains(zone)) {
-        return Err(Exclusion::VolumeElsewhere);
-    }
-    let in_zone = pool.subnets.iter().filter(|subnet| subnet.zone == zone);
-    let subnet =
-        in_zone.max_by_key(|subnet| (subnet.free_addresses, Reverse(&subnet.id))).ok_or(Exclusion::NoSubnet)?;
-    let needed = u64::from(need.nodes) * u64::from(need.addresses_per_node);
-    if needed > u64::from(subnet.free_addresses) {
-        return Err(Exclusion::TooFewAddresses { needed, free: subnet.free_addresses });
-    }
-    let price = input.prices.price(type_name, zone, market).ok_or(Exclusion::PriceUnknown)?;
-    Ok((subnet, price))
+    zone: &'a str,
 }
 
-fn blocked(input: &RankInput<'_>, info: &InstanceTypeInfo, need: Need, candidate: &Candidate) -> Option<Exclusion> {
-    if candidate.placement_group && !info.supports_cluster_group {
-        return Some(Exclusion::NoGroupForType);
+impl<'a> Place<'a> {
+    /// Subnet and price, if there is a price.
+    fn usable(&self) -> Result<(&'a Subnet, Option<u64>), Exclusion> {
+        let Self { input, pool, info, need, market, zone } = *self;
+        let name = info.name.as_str();
+        // A reservation exists where it exists; EC2 need not offer the type there to others.
+        let offering = Offering { instance_type: name.to_owned(), zone: zone.to_owned() };
+        if market != CapacityType::Reserved && !input.offerings.contains(&offering) {
+            return Err(Exclusion::NotOffered);
+        }
+        if input.volume_zones.is_some_and(|zones| !zones.contains(zone)) {
+            return Err(Exclusion::VolumeElsewhere);
+        }
+        let in_zone: Vec<_> = pool.subnets.iter().filter(|subnet| subnet.zone == zone).collect();
+        let roomy = |subnet: &&&Subnet| !input.refusals.subnet_full(&subnet.id, need.nodes, input.now);
+        let most = |subnet: &&&Subnet| (subnet.free_addresses, Reverse(subnet.id.clone()));
+        let needed = u64::from(need.nodes) * u64::from(need.addresses_per_node);
+        let Some(subnet) = in_zone.iter().filter(roomy).max_by_key(most) else {
+            // All of them were full a moment ago, whatever their last reading says.
+            return Err(match in_zone.iter().max_by_key(most) {
+                Some(subnet) => Exclusion::TooFewAddresses { needed, free: subnet.free_addresses },
+                None => Exclusion::NoSubnet,
+            });
+        };
+        if needed > u64::from(subnet.free_addresses) {
+            return Err(Exclusion::TooFewAddresses { needed, free: subnet.free_addresses });
+        }
+        let price = input.prices.price(name, zone, market);
+        // What is reserved is paid for anyway; everything else is bought only at a known price.
+        if price.is_none() && market != CapacityType::Reserved {
+            return Err(Exclusion::PriceUnknown);
+        }
+        Ok((subnet, price))
     }
-    let until = input.ice.blocks(&candidate.pool(), need.nodes, input.now)?;
-    Some(Exclusion::NoCapacity { until })
+
+    /// The candidates of this place with the free hosts of their reservations, and what is left out.
+    fn candidates(
+        &self,
+        subnet: &Subnet,
+        price: Option<u64>,
+        policy: GroupPolicy,
+        of_zone: &LeftOut,
+        left_out: &mut Vec<LeftOut>,
+    ) -> Vec<(Candidate, u32)> {
+        let plain = Candidate {
+            instance_type: self.info.name.clone(),
+            zone: self.zone.to_owned(),
+            zone_id: subnet.zone_id.clone(),
+            subnet_id: subnet.id.clone(),
+            capacity_type: self.market,
+            placement_group: false,
+            reservation: None,
+            reservation_group: None,
+            price_micro_usd_per_hour: price,
+        };
+        let mut found = Vec::new();
+        let mut judge = |candidate: Candidate, free: u32, reason: Option<Exclusion>| match reason
+            .or_else(|| self.blocked(&candidate))
+        {
+            Some(reason) => {
+                let placement_group = Some(candidate.placement_group);
+                left_out.push(LeftOut { placement_group, reason, ..of_zone.clone() });
+            }
+            None => found.push((candidate, free)),
+        };
+        match self.market {
+            CapacityType::OnDemand | CapacityType::Spot => {
+                for group in policy.choices() {
+                    judge(Candidate { placement_group: *group, ..plain.clone() }, 0, None);
+                }
+            }
+            CapacityType::Reserved => {
+                let here = |reservation: &&Reservation| {
+                    reservation.instance_type == self.info.name && reservation.zone == self.zone
+                };
+                for reservation in self.pool.reservations.iter().filter(here) {
+                    // A Capacity Block goes into no group.
+                    let group = reservation.placement_group.clone().filter(|_| !reservation.block);
+                    let candidate = Candidate {
+                        placement_group: group.is_some(),
+                        reservation: Some(Target { id: reservation.id.clone(), block: reservation.block }),
+                        reservation_group: group,
+                        ..plain.clone()
+                    };
+                    let reason = self.unusable(reservation, candidate.placement_group, policy);
+                    judge(candidate, reservation.free, reason);
+                }
+            }
+        }
+        found
+    }
+
+    fn unusable(&self, reservation: &Reservation, in_group: bool, policy: GroupPolicy) -> Option<Exclusion> {
+        let id = || reservation.id.clone();
+        let Reservation { start, end, free, block, .. } = *reservation;
+        let now = self.input.now;
+        if !policy.choices().contains(&in_group) {
+            return Some(Exclusion::ReservationGroup { id: id(), in_group });
+        }
+        // EC2 begins to take a block back half an hour before its end; it is drained ten minutes earlier.
+        let margin = if block { BLOCK_MARGIN_SECONDS } else { 0 };
+        let ending = end.is_some_and(|end| end.as_second().saturating_sub(margin) <= now.as_second());
+        match reservation.state {
+            ReservationState::Ended | ReservationState::Unknown => {
+                return Some(Exclusion::ReservationEnds { id: id(), end });
+            }
+            ReservationState::Scheduled => return Some(Exclusion::ReservationNotStarted { id: id(), start }),
+            ReservationState::Active if ending => return Some(Exclusion::ReservationEnds { id: id(), end }),
+            ReservationState::Active if start.is_some_and(|start| start > now) => {
+                return Some(Exclusion::ReservationNotStarted { id: id(), start });
+            }
+            ReservationState::Active => {}
+        }
+        (free < self.need.nodes).then(|| Exclusion::ReservationTooSmall { id: id(), needed: self.need.nodes, free })
+    }
+
+    fn blocked(&self, candidate: &Candidate) -> Option<Exclusion> {
+        let Self { input, info, need, market, zone, .. } = *self;
+        if candidate.placement_group && !info.supports_cluster_group {
+            return Some(Exclusion::NoGroupForType);
+        }
+        let own_group = candidate.placement_group && candidate.reservation_group.is_none();
+        if let Some((refusal, until)) = input.refusals.against(&info.name, zone, market, own_group, input.now) {
+            return Some(Exclusion::Refused { refusal, until });
+        }
+        let until = input.ice.blocks(&candidate.pool(), need.nodes, input.now)?;
+        Some(Exclusion::NoCapacity { until })
+    }
 }
+
+/// A Capacity Block that ends sooner than this is not launched into.
+const BLOCK_MARGIN_SECONDS: i64 = 40 * 60;
 
 #[cfg(test)]
 #[path = "rank_tests.rs"]

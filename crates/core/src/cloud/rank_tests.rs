@@ -13,6 +13,7 @@ struct World {
     offerings: BTreeSet<Offering>,
     prices: PriceBook,
     ice: IceMemory,
+    refusals: Refusals,
 }
 
 const P5: &str = "p5.48xlarge";
@@ -48,6 +49,7 @@ fn pool(name: &str, weight: u32) -> PoolOffer {
         left: BTreeMap::new(),
         max_nodes_per_batch: 1000,
         subnets: vec![subnet("s-a", "a", 100), subnet("s-b", "b", 100), subnet("s-b2", "b", 200)],
+        reservations: Vec::new(),
     }
 }
 
@@ -63,6 +65,7 @@ fn world() -> World {
         offerings: [(P5, "a"), (P5, "b"), (P5EN, "a"), (P5EN, "b")].map(|(t, z)| offering(t, z)).into(),
         prices: PriceBook::default(),
         ice: IceMemory::default(),
+        refusals: Refusals::default(),
     }
 }
 
@@ -76,6 +79,7 @@ fn rank(world: &World) -> Ranking {
         offerings: &world.offerings,
         prices: &world.prices,
         ice: &world.ice,
+        refusals: &world.refusals,
         now: now(),
     })
 }
@@ -140,7 +144,7 @@ fn the_price_of_the_whole_gang_counts_not_that_of_a_node() {
     world.needs.insert(P5EN.to_owned(), Need { nodes: 4, addresses_per_node: 1 });
     let first = rank(&world).candidates.swap_remove(0);
     assert_eq!(first.candidate.instance_type, P5EN);
-    assert_eq!((first.count, first.total_micro_usd_per_hour), (4, 4 * 63_300_000));
+    assert_eq!((first.count, first.total_micro_usd_per_hour), (4, 4 * 63_296_000));
 }
 
 #[test]
@@ -240,4 +244,183 @@ fn more_than_sixty_four_candidates_are_cut_and_listed() {
     let ranking = rank(&world);
     assert_eq!(ranking.candidates.len(), MAX_CANDIDATES);
     assert_eq!(reasons(&ranking), vec![&Exclusion::TooManyCandidates; 8]);
+}
+
+fn reservation(id: &str, zone: &str, free: u32) -> Reservation {
+    Reservation {
+        id: id.to_owned(),
+        instance_type: P5.to_owned(),
+        zone: zone.to_owned(),
+        state: ReservationState::Active,
+        block: false,
+        targeted: true,
+        placement_group: None,
+        total: 16,
+        free,
+        start: None,
+        end: None,
+        owner: "123456789012".to_owned(),
+        tags: BTreeMap::new(),
+    }
+}
+
+/// One type; reserved before on-demand before spot, with a spot price.
+fn ladder() -> World {
+    let mut world = world();
+    let pool = &mut world.pools[0];
+    pool.instance_types = set(&[P5]);
+    pool.capacity_types = vec![CapacityType::Reserved, CapacityType::OnDemand, CapacityType::Spot];
+    world.prices.set(P5, None, CapacityType::Spot, 20_000_000);
+    world
+}
+
+fn steps(ranking: &Ranking) -> Vec<String> {
+    let mut steps: Vec<String> = ranking
+        .candidates
+        .iter()
+        .map(|ranked| match &ranked.candidate.reservation {
+            Some(target) => format!("{} {}", ranked.candidate.rung(), target.id),
+            None => format!("{} {}", ranked.candidate.rung(), ranked.candidate.zone),
+        })
+        .collect();
+    steps.dedup();
+    steps
+}
+
+#[test]
+fn the_ladder_goes_from_reservations_over_on_demand_to_spot_each_in_a_group_first() {
+    let mut world = ladder();
+    world.pools[0].reservations = vec![
+        reservation("cr-large", "a", 16),
+        reservation("cr-small", "a", 8),
+        Reservation { placement_group: Some("theirs".to_owned()), ..reservation("cr-group", "b", 16) },
+        Reservation { block: true, ..reservation("cr-block", "b", 9) },
+    ];
+    let ranking = rank(&world);
+    assert_eq!(
+        steps(&ranking),
+        [
+            "reserved in a placement group cr-group",
+            "reserved without a placement group cr-small",
+            "reserved without a placement group cr-large",
+            "reserved without a placement group cr-block",
+            "on-demand in a placement group a",
+            "on-demand in a placement group b",
+            "on-demand without a placement group a",
+            "on-demand without a placement group b",
+            "spot in a placement group a",
+            "spot in a placement group b",
+            "spot without a placement group a",
+            "spot without a placement group b",
+        ]
+    );
+    let first = &ranking.candidates[0];
+    assert_eq!(first.candidate.reservation_group.as_deref(), Some("theirs"));
+    assert_eq!(first.why(), "reserved in a placement group: reservation cr-group, paid for anyway");
+    let block = ranking.candidates.iter().find(|ranked| ranked.why().contains("cr-block")).unwrap();
+    assert!(block.candidate.reservation.as_ref().unwrap().block, "{}", block.why());
+}
+
+#[test]
+fn the_pool_may_turn_the_order_of_markets_around() {
+    let mut world = ladder();
+    world.pools[0].capacity_types = vec![CapacityType::Spot, CapacityType::Reserved];
+    world.pools[0].reservations = vec![reservation("cr-1", "a", 8)];
+    let steps = steps(&rank(&world));
+    assert_eq!(steps[0], "spot in a placement group a");
+    assert_eq!(steps.last().unwrap(), "reserved without a placement group cr-1");
+}
+
+#[test]
+fn a_group_that_is_required_or_forbidden_rules_reservations_out_too() {
+    let mut world = ladder();
+    world.pools[0].capacity_types = vec![CapacityType::Reserved];
+    world.pools[0].reservations = vec![
+        reservation("cr-open", "a", 8),
+        Reservation { placement_group: Some("theirs".to_owned()), ..reservation("cr-group", "a", 8) },
+    ];
+    world.group = GroupPolicy::Required;
+    let required = rank(&world);
+    assert_eq!(steps(&required), ["reserved in a placement group cr-group"]);
+    assert_eq!(reasons(&required), [&Exclusion::ReservationGroup { id: "cr-open".to_owned(), in_group: false }]);
+    world.group = GroupPolicy::None;
+    let none = rank(&world);
+    assert_eq!(steps(&none), ["reserved without a placement group cr-open"]);
+    assert_eq!(reasons(&none), [&Exclusion::ReservationGroup { id: "cr-group".to_owned(), in_group: true }]);
+}
+
+#[test]
+fn a_reservation_that_cannot_hold_the_gang_now_says_why_and_when() {
+    let later = now() + jiff::SignedDuration::from_hours(2);
+    let one = |reservation: Reservation| {
+        let mut world = ladder();
+        world.pools[0].capacity_types = vec![CapacityType::Reserved];
+        world.pools[0].reservations = vec![reservation];
+        let ranking = rank(&world);
+        assert!(ranking.candidates.is_empty());
+        let reason = ranking.left_out[0].reason.clone();
+        (reason.until(), reason.to_string())
+    };
+    let id = || reservation("cr-1", "a", 8);
+    assert_eq!(one(reservation("cr-1", "a", 7)).1, "reservation cr-1: 8 hosts needed, 7 free");
+    let scheduled = Reservation { state: ReservationState::Scheduled, block: true, start: Some(later), ..id() };
+    assert_eq!(one(scheduled), (Some(later), format!("reservation cr-1 begins {later}")));
+    let early = Reservation { start: Some(later), ..id() };
+    assert_eq!(one(early).0, Some(later), "a state of which EC2 was early");
+    let ended = Reservation { state: ReservationState::Ended, end: Some(now()), ..id() };
+    assert!(one(ended).1.starts_with("reservation cr-1 ends"));
+    let soon = Some(now() + jiff::SignedDuration::from_mins(40));
+    assert!(one(Reservation { block: true, end: soon, ..id() }).1.contains("ends"));
+    let just = Some(now() + jiff::SignedDuration::from_secs(40 * 60 + 1));
+    let mut world = ladder();
+    world.pools[0].reservations = vec![Reservation { block: true, end: just, ..id() }];
+    assert!(steps(&rank(&world))[0].contains("cr-1"));
+}
+
+#[test]
+fn a_reserved_type_needs_no_price_and_no_offering() {
+    let mut world = ladder();
+    world.pools[0].instance_types = set(&["p5e.48xlarge"]);
+    world.types.insert("p5e.48xlarge".to_owned(), InstanceTypeInfo { name: "p5e.48xlarge".to_owned(), ..p5() });
+    world.needs.insert("p5e.48xlarge".to_owned(), Need { nodes: 8, addresses_per_node: 1 });
+    world.pools[0].reservations =
+        vec![Reservation { instance_type: "p5e.48xlarge".to_owned(), ..reservation("cr-1", "a", 8) }];
+    world.offerings.insert(Offering { instance_type: "p5e.48xlarge".to_owned(), zone: "a".to_owned() });
+    let ranking = rank(&world);
+    assert_eq!(steps(&ranking), ["reserved without a placement group cr-1"]);
+    assert_eq!(ranking.candidates[0].candidate.price_micro_usd_per_hour, None);
+    assert!(reasons(&ranking).contains(&&Exclusion::PriceUnknown), "on demand it is not guessed");
+}
+
+#[test]
+fn a_quota_leaves_out_every_zone_of_its_market_and_a_full_subnet_only_itself() {
+    use crate::cloud::{Asked, ErrorClass};
+    let mut world = ladder();
+    let asked = Asked { instance_type: P5, zone: "a", market: CapacityType::OnDemand, subnet: "s-b2", count: 8 };
+    world.refusals.record(ErrorClass::Quota, Some("VcpuLimitExceeded"), &asked, now());
+    let ranking = rank(&world);
+    assert!(steps(&ranking).iter().all(|step| step.starts_with("spot")), "{:?}", steps(&ranking));
+    let refused = ranking.left_out.iter().filter(|left| matches!(left.reason, Exclusion::Refused { .. })).count();
+    assert_eq!(refused, 4, "two zones, with and without a group");
+
+    world.refusals = Refusals::default();
+    world.refusals.record(ErrorClass::SubnetFull, None, &asked, now());
+    let ranking = rank(&world);
+    let in_b = ranking.candidates.iter().find(|ranked| ranked.candidate.zone == "b").unwrap();
+    assert_eq!(in_b.candidate.subnet_id, "s-b", "the other subnet of the zone");
+    world.pools[0].subnets.retain(|subnet| subnet.id != "s-b");
+    assert!(rank(&world).candidates.iter().all(|ranked| ranked.candidate.zone == "a"));
+}
+
+#[test]
+fn too_many_groups_in_the_region_lead_to_the_next_step_of_the_ladder() {
+    use crate::cloud::{Asked, ErrorClass};
+    let mut world = ladder();
+    world.pools[0].reservations =
+        vec![Reservation { placement_group: Some("theirs".to_owned()), ..reservation("cr-group", "a", 8) }];
+    let asked = Asked { instance_type: P5, zone: "a", market: CapacityType::OnDemand, subnet: "s-a", count: 8 };
+    world.refusals.record(ErrorClass::GroupLimit, None, &asked, now());
+    let steps = steps(&rank(&world));
+    assert_eq!(steps[0], "reserved in a placement group cr-group", "that group exists");
+    assert!(steps[1..].iter().all(|step| step.contains("without a placement group")), "{steps:?}");
 }

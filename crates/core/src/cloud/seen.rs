@@ -218,3 +218,63 @@ pub struct Image {
     /// Creation date, RFC 3339 as EC2 writes it: newest is largest.
     pub created: String,
 }
+
+/// A capacity reservation, on demand or a Capacity Block.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reservation {
+    /// Id, `cr-…`.
+    pub id: String,
+    /// Type.
+    pub instance_type: String,
+    /// Zone by name.
+    pub zone: String,
+    /// State.
+    pub state: ReservationState,
+    /// Whether it is a Capacity Block.
+    pub block: bool,
+    /// Whether only launches that name it use it; else it is open.
+    pub targeted: bool,
+    /// Name of the cluster placement group it was made in. A launch must name the group then, and must name none
+    /// otherwise: EC2 answers as if there were no capacity, although the reservation has room.
+    pub placement_group: Option<String>,
+    /// Hosts.
+    pub total: u32,
+    /// Free hosts.
+    pub free: u32,
+    /// When it begins, for what begins later.
+    pub start: Option<Timestamp>,
+    /// When it ends, if it does.
+    pub end: Option<Timestamp>,
+    /// Account that owns it.
+    pub owner: String,
+    /// Tags.
+    pub tags: Tags,
+}
+
+/// State of a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReservationState {
+    /// Usable.
+    Active,
+    /// Paid for or being made; begins later.
+    Scheduled,
+    /// Ended, cancelled or failed.
+    Ended,
+    /// A state this code does not know.
+    Unknown,
+}
+
+impl ReservationState {
+    /// Reads EC2's spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        match text {
+            "active" => Self::Active,
+            "scheduled" | "pending" | "payment-pending" | "assessing" | "delayed" => Self::Scheduled,
+            "expired" | "cancelled" | "failed" | "payment-failed" | "unsupported" => Self::Ended,
+            _ => Self::Unknown,
+        }
+    }
+}

@@ -3,31 +3,37 @@
 //! **Architecture invariant**: this is the only place that decides about gangs. The shell executes the actions and
 //! has no choices left; an action that no longer fits the newest snapshot is dropped there, never patched up.
 
+mod ledger;
+mod loss;
 mod memory;
+mod notes;
 mod offers;
 mod placed;
 mod refused;
 mod request;
+mod roles;
 mod stock;
 mod waiting;
 mod watchdog;
 mod working;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use working::Working;
 
 use crate::gang::{Gang, GangPlace, Membership, Pod, Recognised};
 use crate::names::{NodeName, ObjectKey, PodUid};
-use crate::plan::{Elastic, LevelUse, Policy};
-use crate::snapshot::Snapshot;
+use crate::plan::{Elastic, LevelUse, Plan, Policy, Problem, Report};
+use crate::snapshot::{Promise, PromisedRoom, Snapshot};
 use crate::topology::Levels;
 
+pub use ledger::Ledger;
 pub use memory::{Memory, Note};
-pub use offers::{Offer, PoolView, TypeView, offers_for};
+pub use offers::{Offer, PoolView, TooSmall, TypeView, nodes_needed, offers_for};
 pub use request::{Pending, RequestError, Wanted, build_request};
 
 /// Timers and choices of the gang loop. Source of the defaults: `scheduling.md` 3.7.
@@ -51,10 +57,14 @@ pub struct Settings {
     pub ready_grace: SignedDuration,
     /// First pause before another round is bought after one did not hold the gang; doubles with every round.
     pub round_pause: SignedDuration,
+    /// A gang that was stopped keeps its nodes this long for its pods to come back.
+    pub restart_hold: SignedDuration,
     /// Key of the taint on nodes bought for a gang until it uses them.
     pub pending_taint: &'static str,
     /// What is best.
     pub policy: Policy,
+    /// Hand out every decision with what it was made on.
+    pub record: bool,
 }
 
 impl Settings {
@@ -71,9 +81,11 @@ impl Settings {
             exclude_ttl: SignedDuration::from_mins(10),
             ready_grace: SignedDuration::from_secs(60),
             round_pause: SignedDuration::from_secs(30),
+            restart_hold: SignedDuration::from_secs(300),
             // Members beyond the minimum take whatever room there is: of members that fill a node each, none would ever
             // stand inside the hosts chosen for the minimum.
             policy: Policy { elastic: Elastic::Spread, ..Policy::default() },
+            record: false,
         }
     }
 }
@@ -89,6 +101,8 @@ pub struct World<'a> {
     pub pools: &'a [PoolView],
     /// NodeBatches by name.
     pub batches: &'a BTreeMap<Arc<str>, BatchView>,
+    /// Nodes that are lost, although they may still run for a moment.
+    pub lost: &'a BTreeSet<NodeName>,
     /// UID of each booked ProvisioningRequest by namespace and name.
     pub bookings: &'a BTreeMap<ObjectKey, Arc<str>>,
     /// What earlier passes noted.
@@ -145,6 +159,8 @@ pub enum Action {
     },
     /// Hint and ungate one member.
     Release(Box<Release>),
+    /// Stop one member of a gang that lost another, or its node.
+    Stop(Box<Stop>),
     /// Write the condition `muster.dev/Gang` of one member.
     Report(Box<MemberReport>),
     /// Drop our gate from a pod of no gang.
@@ -170,6 +186,8 @@ pub struct StatusWrite {
     pub next: Gang,
     /// What to tell a person.
     pub event: Option<GangEvent>,
+    /// What else there is to tell.
+    pub also: Vec<GangEvent>,
 }
 
 /// An event on a gang.
@@ -209,6 +227,17 @@ pub struct Release {
     pub tolerate: Vec<Arc<str>>,
 }
 
+/// The end of one member, which must not count against its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// The pod as it was seen.
+    pub pod: Arc<Pod>,
+    /// For the pod's condition.
+    pub why: String,
+    /// Its node is gone: nobody would see to a graceful end.
+    pub at_once: bool,
+}
+
 /// How far a gang is, for one of its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberReport {
@@ -231,8 +260,27 @@ pub struct Pass {
     pub refused_plans: Vec<(ObjectKey, Vec<String>)>,
     /// Planning runs made.
     pub plans: u32,
+    /// What was decided and on what, if [`Settings::record`] asks for it.
+    pub decisions: Vec<Decision>,
     /// What the next passes must know.
     pub notes: Vec<Note>,
+}
+
+/// One planning run for a gang with everything it looked at: planned again, it must come out the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// The gang.
+    pub gang: ObjectKey,
+    /// When.
+    pub at: Timestamp,
+    /// What was best.
+    pub policy: Policy,
+    /// Everything that was looked at.
+    pub problem: Problem,
+    /// What was decided.
+    pub plan: Plan,
+    /// Why.
+    pub report: Report,
 }
 
 /// Name of the NodeBatch of a gang's round: deterministic, so that a repeated creation finds the first.
@@ -246,12 +294,24 @@ pub fn batch_name(uid: &str, round: u32) -> String {
 /// snapshot before the next gang is looked at.
 #[must_use]
 pub fn pass(world: &World<'_>) -> Pass {
+    pass_with(world, &mut Ledger::default())
+}
+
+/// [`pass`] with what earlier passes found out about the nodes: the same answer, sooner.
+#[must_use]
+pub fn pass_with(world: &World<'_>, ledger: &mut Ledger) -> Pass {
     let mut pass = Pass::default();
     if !world.snapshot.synced {
         return pass;
     }
     // The working snapshot takes the promises of this pass; the published one stays as it is.
-    let mut working = Working { snapshot: world.snapshot.clone(), memory: world.memory.clone(), world };
+    let mut snapshot = world.snapshot.clone();
+    for node in world.lost {
+        // To nobody: nothing is planned there again.
+        let promise = Promise { gang: ObjectKey::new("", "lost"), room: PromisedRoom::WholeNode };
+        snapshot.promises.entry(node.clone()).or_default().push(promise);
+    }
+    let mut working = Working { snapshot, memory: world.memory.clone(), world, ledger, seen: false };
     let mut keys: Vec<(Option<Timestamp>, ObjectKey)> = world
         .snapshot
         .recognised
@@ -279,12 +339,13 @@ fn withdraw(gang: &Gang, next: &mut Gang) {
         next.epoch = gang.epoch.saturating_add(1);
     }
     next.minimum = 0;
+    next.minimums.clear();
     next.shape = None;
     next.levels.clear();
 }
 
 fn distinct_nodes(places: &[GangPlace]) -> usize {
-    places.iter().map(|place| &place.node).collect::<std::collections::BTreeSet<_>>().len()
+    places.iter().map(|place| &place.node).collect::<BTreeSet<_>>().len()
 }
 
 /// Domains used per level for people: `1 zone, 2 layer-3, 8 host`. It is a column beside others, so names are short.

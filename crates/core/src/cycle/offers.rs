@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::fit;
+use crate::fit::{self, Misfit};
+use crate::names::NodeName;
 use crate::node::{Node, Usage};
-use crate::plan::GangRequest;
+use crate::plan::{GangRequest, Host, Policy, Problem, SearchBudget, Seed, Wishes};
+use crate::planner;
+use crate::pod::Shape;
+use crate::topology::Levels;
 
 /// A pool that may buy, as the gang loop sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,28 +60,30 @@ pub(super) struct Offers {
 
 /// Offers for the whole gang: pool weight first, then dollars per hour of the whole gang, then nodes, then names.
 ///
-/// Source: `lifecycle.md` 3.1. W members, g to a node, need n = ⌈W/g⌉ nodes of one type.
-pub(super) fn offers(request: &GangRequest, pools: &[PoolView]) -> Offers {
+/// Source: `lifecycle.md` 3.1.
+pub(super) fn offers(request: &GangRequest, levels: &Levels, pools: &[PoolView]) -> Offers {
     let mut offers = Offers::default();
-    let Some(role) = request.roles.first() else { return offers };
-    // Bound members stay where they are.
-    let members = role.places.iter().filter(|place| place.bound.is_none()).count();
-    let members = u32::try_from(members).unwrap_or(u32::MAX);
     let mut ranked = Vec::new();
     for pool in pools {
         if pool.types.is_empty() {
             offers.left_out.push(format!("pool {} allows no known instance type", pool.name));
         }
         for kind in &pool.types {
-            let per_node = match fit::slots(&role.shape, &kind.node, &kind.overhead) {
-                Ok(slots) if slots > 0 => slots,
-                Ok(_) => continue,
-                Err(misfit) => {
+            let count = match nodes_needed(request, levels, kind) {
+                Ok(count) => count,
+                Err(TooSmall::Never) => continue,
+                Err(TooSmall::Misfit(misfit)) => {
                     offers.left_out.push(format!("{} of pool {}: {misfit}", kind.name, pool.name));
                     continue;
                 }
+                Err(TooSmall::Wishes) => {
+                    offers.left_out.push(format!(
+                        "{} of pool {}: no number of its nodes holds the members as slices and exclusive hosts ask",
+                        kind.name, pool.name
+                    ));
+                    continue;
+                }
             };
-            let count = members.div_ceil(per_node);
             if count > pool.max_nodes {
                 offers.left_out.push(format!(
                     "{} of pool {}: {count} nodes are needed, maxNodesPerBatch is {}",
@@ -108,6 +114,86 @@ pub(super) fn offers(request: &GangRequest, pools: &[PoolView]) -> Offers {
     offers
 }
 
+/// Why no number of nodes of a type holds a gang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TooSmall {
+    /// A node holds no member.
+    Never,
+    /// A node can never hold a member.
+    Misfit(Misfit),
+    /// Slices or exclusive hosts that a node cannot give.
+    Wishes,
+}
+
+/// Nodes of one type that hold all members of a gang which are not bound.
+///
+/// Members of one shape, g to a node: ⌈W/g⌉. With several shapes, or wishes about hosts, the smallest number on which the
+/// planner places them; wishes about levels above the host play no part, since where new nodes stand is known only once
+/// they run.
+pub fn nodes_needed(request: &GangRequest, levels: &Levels, kind: &TypeView) -> Result<u32, TooSmall> {
+    let host = levels.len().saturating_sub(1);
+    let mut asked = request.clone();
+    let bound = asked.roles.iter().any(|role| role.places.iter().any(|place| place.bound.is_some()));
+    for role in &mut asked.roles {
+        role.places.retain(|place| place.bound.is_none());
+        role.min = u32::try_from(role.places.len()).unwrap_or(u32::MAX);
+    }
+    asked.roles.retain(|role| !role.places.is_empty());
+    // Slices that lost members are completed where they stand, so what is left is not cut evenly.
+    let slices = asked.wishes.slices.iter().copied().filter(|slice| slice.level == host && !bound);
+    asked.wishes = Wishes {
+        slices: slices.collect(),
+        exclusive: asked.wishes.exclusive.filter(|level| *level == host && !bound),
+        ..Wishes::default()
+    };
+    let mut members: Vec<(&Shape, u32)> = Vec::new();
+    for role in &asked.roles {
+        match members.iter_mut().find(|(shape, _)| **shape == role.shape) {
+            Some((_, count)) => *count = count.saturating_add(role.min),
+            None => members.push((&role.shape, role.min)),
+        }
+    }
+    let (mut least, mut most) = (1_u32, 0_u32);
+    for (shape, count) in &members {
+        let slots = fit::slots(shape, &kind.node, &kind.overhead).map_err(TooSmall::Misfit)?;
+        if slots == 0 {
+            return Err(TooSmall::Never);
+        }
+        least = least.max(count.div_ceil(slots));
+        most = most.saturating_add(count.div_ceil(slots));
+    }
+    if members.len() < 2 && asked.wishes == Wishes::default() {
+        return Ok(most);
+    }
+    if asked.wishes != Wishes::default() {
+        // At worst every slice has a host of its own.
+        most = members.iter().fold(0_u32, |sum, (_, count)| sum.saturating_add(*count));
+    }
+    if !holds(&asked, levels, kind, most) {
+        return Err(TooSmall::Wishes);
+    }
+    while least < most {
+        let middle = least + (most - least) / 2;
+        if holds(&asked, levels, kind, middle) {
+            most = middle;
+        } else {
+            least = middle + 1;
+        }
+    }
+    Ok(most)
+}
+
+/// Whether that many empty nodes hold the gang.
+fn holds(request: &GangRequest, levels: &Levels, kind: &TypeView, count: u32) -> bool {
+    let host = |number| {
+        let name = NodeName::from(format!("new/{number}"));
+        Host { node: Arc::new(Node { name, ..Node::clone(&kind.node) }), usage: Arc::clone(&kind.overhead) }
+    };
+    let problem = Problem { levels: levels.clone(), hosts: (0..count).map(host).collect(), gang: request.clone() };
+    let (plan, report) = planner::plan(&problem, &Policy::default(), SearchBudget::default(), Seed::default());
+    report.refusal.is_none() && !plan.places.is_empty()
+}
+
 fn beyond_limit(pool: &PoolView, kind: &TypeView, count: u32) -> Option<String> {
     for (resource, left) in &pool.left {
         let per_node = if **resource == *"nodes" { 1 } else { kind.node.allocatable.get(resource) };
@@ -124,7 +210,7 @@ fn beyond_limit(pool: &PoolView, kind: &TypeView, count: u32) -> Option<String> 
 
 /// What could be bought for a request, best first, and what is left out with the reason.
 #[must_use]
-pub fn offers_for(request: &GangRequest, pools: &[PoolView]) -> (Vec<Offer>, Vec<String>) {
-    let offers = offers(request, pools);
+pub fn offers_for(request: &GangRequest, levels: &Levels, pools: &[PoolView]) -> (Vec<Offer>, Vec<String>) {
+    let offers = offers(request, levels, pools);
     (offers.possible, offers.left_out)
 }

@@ -1,5 +1,6 @@
 //! One gang that has a plan: settling, released, committed, repaired.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
@@ -7,8 +8,9 @@ use jiff::SignedDuration;
 use super::request::{self, RequestError};
 use super::watchdog::{self, Refusal};
 use super::working::Working;
-use super::{Action, GangEvent, Pass, Release, distinct_nodes, waiting, withdraw};
-use crate::gang::{Gang, Phase, Pod, Recognised};
+use super::{Action, GangEvent, Pass, Release, distinct_nodes, loss, roles, waiting, withdraw};
+use crate::extender;
+use crate::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::names::PodUid;
 
 impl Working<'_> {
@@ -130,6 +132,11 @@ impl Working<'_> {
         next: &mut Gang,
         pass: &mut Pass,
     ) -> Option<GangEvent> {
+        if members.is_empty() && gang.phase == Some(Phase::Degraded) {
+            self.bury(gang, pass);
+            let leaving = self.snapshot.all_members(&gang.key).any(|pod| !pod.ended);
+            return (!leaving).then(|| loss::restart(gang, next));
+        }
         if members.is_empty() {
             if self.snapshot.all_members(&gang.key).any(|pod| pod.ended) {
                 withdraw(gang, next);
@@ -140,6 +147,9 @@ impl Working<'_> {
             }
             // All are being deleted: whoever does that to the whole gang has lost no member.
             return None;
+        }
+        if let Some(event) = self.lost(gang, members, next, pass) {
+            return event;
         }
         let lost = self.lost_in_tree(gang);
         self.note_lost(gang, &lost, pass);
@@ -160,10 +170,8 @@ impl Working<'_> {
         }
         // A released member that lost its bind call before the commit reached it still needs its patches.
         self.release(gang, recognised, members, pass);
-        let left = request::count(members.len() + self.done(gang).len());
-        if left < gang.minimum {
+        if let Some(message) = self.below_minimum(gang, members) {
             next.phase = Some(Phase::Degraded);
-            let message = format!("{left} of {} members left", gang.minimum);
             next.waiting = Some(waiting::waiting("MemberLost", message.clone(), None));
             return (gang.phase != next.phase).then_some(GangEvent { reason: "MemberLost", message, warning: true });
         }
@@ -174,11 +182,30 @@ impl Working<'_> {
         None
     }
 
+    /// What is missing of the minimum of the gang or of one of its roles, if anything.
+    pub(super) fn below_minimum(&self, gang: &Gang, members: &[Arc<Pod>]) -> Option<String> {
+        let done = self.done(gang);
+        let left = request::count(members.len() + done.len());
+        if left < gang.minimum {
+            return Some(format!("{left} of {} members left", gang.minimum));
+        }
+        gang.minimums.iter().find_map(|(role, min)| {
+            let plays =
+                |pod: &&Arc<Pod>| matches!(&pod.membership, Membership::Member { role: own, .. } if own == role);
+            let left = request::count(members.iter().chain(&done).filter(plays).count());
+            (left < *min).then(|| format!("{left} of {min} members of role {role} left"))
+        })
+    }
+
     /// Whether the minimum is bound or done, and no live pod with a place is on its way.
     fn stands(&self, gang: &Gang) -> bool {
-        let pods = || gang.places.iter().filter_map(|place| self.snapshot.pods.get(place.uid.as_ref()?));
-        let standing = pods().filter(|pod| pod.is_done() || pod.is_live() && pod.node.is_some()).count();
-        request::count(standing) >= gang.minimum.max(1) && !pods().any(|pod| pod.is_live() && pod.node.is_none())
+        let pod = |place: &GangPlace| self.snapshot.pods.get(place.uid.as_ref()?);
+        let standing = gang
+            .places
+            .iter()
+            .filter(|place| pod(place).is_some_and(|pod| pod.is_done() || pod.is_live() && pod.node.is_some()));
+        extender::reaches_minimum(gang, &standing.collect::<Vec<_>>())
+            && !gang.places.iter().filter_map(pod).any(|pod| pod.is_live() && pod.node.is_none())
     }
 
     /// The gang runs. A member that somebody else bound to another node is adopted there, in a new epoch.
@@ -243,12 +270,28 @@ impl Working<'_> {
     /// changed; then the epoch rises.
     fn refill(&self, gang: &Arc<Gang>, recognised: &Recognised, members: &[Arc<Pod>], next: &mut Gang) -> bool {
         let done = self.done(gang);
-        let ready = members.iter().filter(|member| !member.foreign_gates).count();
-        let Some((size, _)) = request::sizes(recognised, request::count(ready + done.len())) else { return false };
-        let holders = request::holders(size, gang, members, &done);
+        let ready: Vec<&Arc<Pod>> = members.iter().filter(|member| !member.foreign_gates).collect();
+        let there: Vec<&Arc<Pod>> = ready.iter().copied().chain(&done).collect();
+        let Some(sizes) = roles::sizes(recognised, &there) else { return false };
+        let of = |pods: &mut dyn Iterator<Item = &'_ Arc<Pod>>, role: &Arc<str>| {
+            pods.filter(|pod| sizes.role_of(pod) == *role).cloned().collect::<Vec<Arc<Pod>>>()
+        };
+        let holders: BTreeMap<Arc<str>, Vec<Option<PodUid>>> = sizes
+            .roles
+            .iter()
+            .map(|role| {
+                let live = of(&mut ready.iter().copied(), &role.name);
+                let over = of(&mut done.iter(), &role.name);
+                let (live, over): (Vec<_>, Vec<_>) = (live.iter().collect(), over.iter().collect());
+                (Arc::clone(&role.name), roles::holders(role, gang, &live, &over).0)
+            })
+            .collect();
         let mut changed = false;
         for place in &mut next.places {
-            let Some(holder) = usize::try_from(place.rank).ok().and_then(|rank| holders.get(rank)) else { continue };
+            let holders = holders.get(&place.role);
+            let Some(holder) = holders.and_then(|holders| holders.get(usize::try_from(place.rank).ok()?)) else {
+                continue;
+            };
             if place.uid != *holder {
                 place.uid.clone_from(holder);
                 let pod = holder.as_ref().and_then(|uid| self.snapshot.pods.get(uid));

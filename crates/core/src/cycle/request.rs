@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::gang::{Gang, GangPlace, Invalid, Membership, Phase, Pod, RankClaim, RawWish, Recognised};
+use super::roles::{self, Group, RoleSize};
+use crate::gang::{Gang, GangPlace, Invalid, Phase, Pod, RawSlice, RawWish, RawWishes, Recognised};
 use crate::names::PodUid;
-use crate::plan::{GangRequest, LevelIndex, Role, RolePlace, Wishes};
-use crate::pod::{Shape, Toleration};
-use crate::ranks::{self, Claimant};
+use crate::plan::{GangRequest, LevelIndex, Role, RolePlace, SliceWish, Wishes};
+use crate::ranks;
 use crate::topology::Levels;
 
 /// Why there is nothing to plan yet.
@@ -48,19 +48,33 @@ pub struct Pending<'a> {
 /// What the planner is asked for a gang, and how its answer is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// One role with the places that are still to be held: a member that succeeded needs no room any more.
+    /// Roles with the places that are still to be held: a member that succeeded needs no room any more. Members of one
+    /// role that ask for different things are several roles of this request, with one name.
     pub request: GangRequest,
-    /// The rank of each place of the request.
-    pub ranks: Vec<u32>,
+    /// The rank of each place. Shapes: as the roles of the request and their places.
+    pub ranks: Vec<Vec<u32>>,
     /// Places of members that succeeded. They stay in the plan, where they count towards the minimum.
     pub done: Vec<GangPlace>,
     /// Members needed, those that succeeded included.
     pub needed: u32,
+    /// Members needed per role, those that succeeded included; empty for a gang of one role.
+    pub minimums: BTreeMap<Arc<str>, u32>,
+    /// Live members beyond the places.
+    pub surplus: Vec<PodUid>,
+}
+
+impl Wanted {
+    /// The rank of a place of the request, of which members that succeeded are no part.
+    #[must_use]
+    pub fn rank(&self, role: usize, place: u32) -> u32 {
+        let ranks = self.ranks.get(role);
+        ranks.and_then(|ranks| ranks.get(usize::try_from(place).ok()?)).copied().unwrap_or(place)
+    }
 }
 
 /// Builds the planner's request.
 ///
-/// A member counts once our gate is its only gate. The shape is that of the members, plus the toleration of the taint
+/// A member counts once our gate is its only gate. The shapes are those of the members, plus the toleration of the taint
 /// on nodes bought for this gang, which the release patch adds. `members` are the live ones, `done` those that
 /// succeeded in this run, `fixed` those without a node that must not be moved: their bindings are under way.
 ///
@@ -78,140 +92,108 @@ pub fn build_request(
     }
     let wishes = resolve_wishes(recognised, levels).map_err(RequestError::Invalid)?;
     let ready: Vec<&Arc<Pod>> = members.iter().filter(|member| !member.foreign_gates).collect();
-    let seen = count(ready.len() + done.len());
-    let Some((size, needed)) = sizes(recognised, seen) else { return Err(RequestError::SizeUnknown { seen }) };
+    let there: Vec<&Arc<Pod>> = ready.iter().copied().chain(done).collect();
+    let seen = count(there.len());
+    let Some(sizes) = roles::sizes(recognised, &there) else { return Err(RequestError::SizeUnknown { seen }) };
+    if usize::try_from(sizes.size).unwrap_or(usize::MAX) > ranks::MAX_PLACES {
+        return Err(RequestError::Invalid(too_many(sizes.size)));
+    }
+    let of = |pods: &[&Arc<Pod>], role: &RoleSize| {
+        let pods = pods.iter().filter(|pod| sizes.role_of(pod) == role.name);
+        pods.copied().cloned().collect::<Vec<Arc<Pod>>>()
+    };
     let started = matches!(gang.phase, Some(Phase::Committing | Phase::Bound | Phase::Degraded));
-    if seen < needed && !started {
+    let short = |role: &RoleSize| role.min.saturating_sub(count(of(&there, role).len()));
+    let needed = sizes.needed.max(seen.saturating_add(sizes.roles.iter().map(short).sum()).min(sizes.size));
+    if (seen < sizes.needed || sizes.roles.iter().any(|role| short(role) > 0)) && !started {
         if let Some(pod) = members.iter().find(|member| member.foreign_gates) {
             return Err(RequestError::ForeignGate { pod: Arc::clone(&pod.key.name) });
         }
-        return Err(RequestError::Collecting { seen, needed, size });
+        return Err(RequestError::Collecting { seen, needed, size: sizes.size });
     }
-    let shape = common_shape(&ready, pending)?;
     let pods: BTreeMap<&PodUid, &Arc<Pod>> = ready.iter().map(|pod| (&pod.uid, *pod)).collect();
     let ended: BTreeMap<&PodUid, &Arc<Pod>> = done.iter().map(|pod| (&pod.uid, pod)).collect();
     let mut wanted = Wanted {
         request: GangRequest { key: gang.key.clone(), roles: Vec::new(), wishes },
         ranks: Vec::new(),
         done: Vec::new(),
-        needed,
+        needed: sizes.needed,
+        minimums: sizes.minimums(),
+        surplus: Vec::new(),
     };
-    let mut places = Vec::new();
-    for (rank, holder) in (0..).zip(holders(size, gang, members, done)) {
-        if let Some(pod) = holder.as_ref().and_then(|uid| ended.get(uid))
-            && let Some(node) = &pod.node
-        {
-            let (role, pod_name) = (Arc::from(""), Some(Arc::clone(&pod.key.name)));
-            wanted.done.push(GangPlace { role, rank, uid: holder, pod: pod_name, node: node.clone() });
-            continue;
+    for role in &sizes.roles {
+        let (live, over) = (of(&ready, role), done.iter().collect::<Vec<_>>());
+        let over: Vec<&Arc<Pod>> = over.into_iter().filter(|pod| sizes.role_of(pod) == role.name).collect();
+        let (mut holders, surplus) = roles::holders(role, gang, &live.iter().collect::<Vec<_>>(), &over);
+        wanted.surplus.extend(surplus);
+        let mut held = BTreeSet::new();
+        for (rank, holder) in (0..).zip(&mut holders) {
+            if let Some(pod) = holder.as_ref().and_then(|uid| ended.get(uid))
+                && let Some(node) = &pod.node
+            {
+                let (name, pod_name) = (Arc::clone(&role.name), Some(Arc::clone(&pod.key.name)));
+                held.insert(rank);
+                wanted.done.push(GangPlace { role: name, rank, uid: holder.take(), pod: pod_name, node: node.clone() });
+            }
         }
-        let bound = holder.as_ref().and_then(|uid| pods.get(uid)).and_then(|pod| match &pod.node {
-            Some(node) => Some(node.clone()),
-            None if fixed.contains(&pod.uid) => gang.place_of(&pod.uid).map(|place| place.node.clone()),
-            None => None,
-        });
-        wanted.ranks.push(rank);
-        places.push(RolePlace { uid: holder, bound });
+        let groups = roles::groups(&holders, &pods, pending)?;
+        let bound_of = |uid: &PodUid| match pods.get(uid).and_then(|pod| pod.node.clone()) {
+            None if fixed.contains(uid) => gang.place_of(uid).map(|place| place.node.clone()),
+            node => node,
+        };
+        let required = required(role, &holders, &held, |uid| bound_of(uid).is_some());
+        for Group { shape, ranks } in groups {
+            let mut ranks: Vec<u32> = ranks.into_iter().filter(|rank| !held.contains(rank)).collect();
+            let holder = |rank: u32| usize::try_from(rank).ok().and_then(|rank| holders.get(rank)?.clone());
+            if wanted.request.wishes.slices.is_empty() && role.min < role.count {
+                // Of elastic places those that wait for a pod are filled last: nobody would come for them.
+                ranks.sort_by_key(|rank| (holder(*rank).is_none(), *rank));
+            }
+            let places = ranks.iter().map(|rank| {
+                let uid = holder(*rank);
+                RolePlace { bound: uid.as_ref().and_then(bound_of), uid }
+            });
+            let places = places.collect();
+            let min = count(ranks.iter().filter(|rank| required.contains(rank)).count());
+            wanted.request.roles.push(Role { name: Arc::clone(&role.name), shape, min, places });
+            wanted.ranks.push(ranks);
+        }
     }
-    let min = needed.saturating_sub(count(wanted.done.len()));
-    wanted.request.roles.push(Role { name: Arc::from(""), shape, min, places });
     Ok(wanted)
 }
 
-/// Members expected and members needed; `None` while neither size nor minimum is known.
-///
-/// Where only a minimum is known, members beyond it are elastic (`gangs.md` 5).
-pub(super) fn sizes(recognised: &Recognised, seen: u32) -> Option<(u32, u32)> {
-    let size = recognised.size.or_else(|| recognised.min.map(|min| min.max(seen)))?;
-    Some((size, recognised.min.unwrap_or(size).min(size).max(1)))
+/// The ranks that must be placed: as many as the role needs, members that succeeded first, then bound ones, then those
+/// whose pod exists, then the lowest.
+fn required(
+    role: &RoleSize,
+    holders: &[Option<PodUid>],
+    held: &BTreeSet<u32>,
+    bound: impl Fn(&PodUid) -> bool,
+) -> BTreeSet<u32> {
+    let mut order: Vec<(u8, u32)> = (0..)
+        .zip(holders)
+        .map(|(rank, holder)| match holder {
+            _ if held.contains(&rank) => (0, rank),
+            Some(uid) if bound(uid) => (1, rank),
+            Some(_) => (2, rank),
+            None => (3, rank),
+        })
+        .collect();
+    order.sort_unstable();
+    order.truncate(usize::try_from(role.min).unwrap_or(usize::MAX));
+    order.into_iter().map(|(_, rank)| rank).collect()
 }
 
-/// Which pod holds which rank, indexed by rank; `None` = none yet.
-///
-/// A bound member keeps the rank it was bound with, whoever comes. Then every valid, unique rank keeps its place, and a
-/// member without one keeps the place the plan gave it. Members that succeeded keep their rank until a live member
-/// needs it: Jobs that work off a queue make pods beyond their ranks.
-pub(super) fn holders(size: u32, gang: &Gang, members: &[Arc<Pod>], done: &[Arc<Pod>]) -> Vec<Option<PodUid>> {
-    let ready: Vec<&Arc<Pod>> = members.iter().filter(|member| !member.foreign_gates).collect();
-    let planned = |pod: &Pod| gang.place_of(&pod.uid).map(|place| place.rank).filter(|rank| *rank < size);
-    let claimed = |pod: &Pod| match &pod.membership {
-        Membership::Member { rank: RankClaim::Rank(rank), .. } if *rank < size => Some(*rank),
-        Membership::Member { .. } | Membership::Unknown | Membership::Single => None,
-    };
-    let mut taken: BTreeSet<u32> =
-        ready.iter().filter(|pod| pod.node.is_some()).filter_map(|pod| planned(pod)).collect();
-    let free_claims: BTreeSet<u32> = ready
-        .iter()
-        .filter(|pod| pod.node.is_none() || planned(pod).is_none())
-        .filter_map(|pod| claimed(pod))
-        .filter(|rank| !taken.contains(rank))
-        .collect();
-    let claim = |pod: &Arc<Pod>| {
-        let kept = planned(pod).filter(|_| pod.node.is_some());
-        let own = || claimed(pod).filter(|rank| !taken.contains(rank));
-        let given = || planned(pod).filter(|rank| !taken.contains(rank) && !free_claims.contains(rank));
-        kept.or_else(own).or_else(given).map_or(RankClaim::Missing, RankClaim::Rank)
-    };
-    let mut claimants: Vec<Claimant> =
-        ready.iter().map(|pod| Claimant { uid: pod.uid.clone(), created: pod.created, claim: claim(pod) }).collect();
-    for claimant in &claimants {
-        if let RankClaim::Rank(rank) = claimant.claim {
-            taken.insert(rank);
-        }
+fn too_many(size: u32) -> Invalid {
+    Invalid {
+        reason: "TooManyMembers",
+        message: format!("the gang has {size} members, the limit is {}", ranks::MAX_PLACES),
     }
-    for pod in done {
-        if let Some(rank) = planned(pod).or_else(|| claimed(pod)).filter(|rank| taken.insert(*rank)) {
-            claimants.push(Claimant { uid: pod.uid.clone(), created: pod.created, claim: RankClaim::Rank(rank) });
-        }
-    }
-    let mut assigned = ranks::assign(size, &claimants);
-    let mut surplus = assigned.surplus.into_iter();
-    for holder in &mut assigned.holders {
-        if holder.as_ref().is_some_and(|uid| done.iter().any(|pod| pod.uid == *uid)) {
-            let Some(live) = surplus.next() else { break };
-            *holder = Some(live);
-        }
-    }
-    assigned.holders
 }
 
 /// Saturates: no cluster has more pods than `u32` can count.
 pub(super) fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
-}
-
-fn common_shape(members: &[&Arc<Pod>], pending: &Pending<'_>) -> Result<Shape, RequestError> {
-    let mut common: Option<Shape> = None;
-    for pod in members {
-        let shape = pod.shape.as_ref().map_err(|message| {
-            RequestError::Invalid(Invalid { reason: "BadPod", message: format!("pod {}: {message}", pod.key.name) })
-        })?;
-        let mut shape = Shape::clone(shape);
-        // The toleration of our own taint comes with the release; members released earlier carry it already.
-        shape.tolerations.retain(|toleration| *toleration.key != *pending.taint);
-        match &common {
-            None => common = Some(shape),
-            Some(first) if *first == shape => {}
-            Some(_) => {
-                return Err(RequestError::Invalid(Invalid {
-                    reason: "MixedShapes",
-                    message: format!(
-                        "pod {} asks for other resources, selectors, affinity, tolerations or ports than the members \
-                         before it: give all members of the gang one template",
-                        pod.key.name
-                    ),
-                }));
-            }
-        }
-    }
-    let mut shape = common.unwrap_or_default();
-    shape.tolerations.extend(pending.values.iter().map(|value| Toleration {
-        key: Arc::from(pending.taint),
-        exists: false,
-        value: Arc::clone(value),
-        effect: None,
-    }));
-    Ok(shape)
 }
 
 fn resolve_wishes(recognised: &Recognised, levels: &Levels) -> Result<Wishes, Invalid> {
@@ -230,11 +212,18 @@ fn resolve_wishes(recognised: &Recognised, levels: &Levels) -> Result<Wishes, In
             }
         })
     };
-    let required = resolve(&recognised.wishes.required)?;
+    let RawWishes { required, preferred, slices, exclusive, balance, placement_group: _ } = &recognised.wishes;
+    let slice = |slice: &RawSlice| {
+        let level = resolve(&Some(slice.level.clone()))?;
+        Ok(level.map(|level| SliceWish { size: slice.size, level }))
+    };
+    let slices: Result<Vec<Option<SliceWish>>, Invalid> = slices.iter().map(slice).collect();
     Ok(Wishes {
         // The default cap: a gang spans zones only if it says so.
-        required: required.or_else(|| levels.zone()),
-        preferred: resolve(&recognised.wishes.preferred)?,
-        ..Wishes::default()
+        required: resolve(required)?.or_else(|| levels.zone()),
+        preferred: resolve(preferred)?,
+        slices: slices?.into_iter().flatten().collect(),
+        exclusive: resolve(exclusive)?,
+        balance: resolve(balance)?,
     })
 }

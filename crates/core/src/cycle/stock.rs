@@ -5,21 +5,26 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::Pass;
-use super::request::{Pending, RequestError, Wanted, build_request};
+use super::request::{self, Pending, RequestError, Wanted, build_request};
 use super::watchdog::digest;
 use super::working::Working;
+use super::{Decision, Pass};
 use crate::gang::{Gang, Phase, Pod, Recognised};
 use crate::names::{NodeName, ObjectKey, PodUid};
-use crate::plan::{GangRequest, Host, Plan, Problem, Report, SearchBudget, Seed};
+use crate::node::Usage;
+use crate::plan::{GangRequest, Host, Plan, Problem, Report, RolePlace, SearchBudget, Seed};
+use crate::pod::Shape;
 use crate::snapshot::Snapshot;
-use crate::{check, planner};
+use crate::{check, fit, planner};
 
 impl Working<'_> {
     /// Why the plan no longer holds on this snapshot, if so.
     pub(super) fn stale(&self, gang: &Gang, wanted: &Wanted) -> Option<String> {
         if gang.minimum != wanted.needed {
             return Some(format!("the gang needs {} members now, not {}", wanted.needed, gang.minimum));
+        }
+        if gang.minimums != wanted.minimums {
+            return Some("the gang needs other numbers of its roles now".to_owned());
         }
         if gang.shape.as_ref().is_some_and(|shape| *shape != digest(wanted, self.world.settings.pending_taint)) {
             return Some("members need something else than when the plan was made".to_owned());
@@ -56,23 +61,22 @@ impl Working<'_> {
             return Some(format!("kube-scheduler refused such a pod on planned node {} lately", place.node));
         }
         // Members of the same gang on one node must fit there together, beside everybody else.
-        let shape = wanted.request.roles.first().map(|role| &role.shape)?;
         let own = self.own_keys(&gang.key);
-        let mut per_node: BTreeMap<&NodeName, u32> = BTreeMap::new();
+        let shapes = shapes(wanted);
+        let mut per_node: BTreeMap<&NodeName, Vec<&Shape>> = BTreeMap::new();
         for place in &gang.places {
             let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
             if pod.is_none_or(|pod| pod.node.is_none() && !pod.ended) {
-                *per_node.entry(&place.node).or_default() += 1;
+                let shape = shapes.get(&(&*place.role, place.rank)).copied();
+                per_node.entry(&place.node).or_default().extend(shape);
             }
         }
-        for (node, wanted) in per_node {
+        for (node, members) in per_node {
             let Some(host) = self.host(node, &own) else {
                 return Some(format!("planned node {node} belongs to another gang"));
             };
-            match crate::fit::slots(shape, &host.node, &host.usage) {
-                Ok(slots) if slots >= wanted => {}
-                Ok(slots) => return Some(format!("planned node {node} holds {slots} of {wanted} members")),
-                Err(misfit) => return Some(format!("planned node {node}: {misfit}")),
+            if let Some(why) = does_not_hold(&host, &members) {
+                return Some(format!("planned node {node}{why}"));
             }
         }
         None
@@ -131,43 +135,66 @@ impl Working<'_> {
         std::iter::once(Arc::clone(&gang.uid)).chain(booking.cloned()).collect()
     }
 
-    pub(super) fn plan(&self, request: &GangRequest, gang: &Gang, pass: &mut Pass) -> (Plan, Report) {
-        let own = self.own_keys(&gang.key);
-        let problem = Problem {
-            levels: self.world.levels.clone(),
-            hosts: self
-                .snapshot
-                .nodes
-                .keys()
-                .filter(|node| {
-                    let excluded = |role: &crate::plan::Role| self.is_excluded(node, &role.shape);
-                    let holds = |role: &crate::plan::Role| role.places.iter().any(|p| p.bound.as_ref() == Some(*node));
-                    // A node that holds a member stays: the plan is made around it.
-                    !request.roles.iter().any(excluded) || request.roles.iter().any(holds)
-                })
-                .filter_map(|node| self.host(node, &own))
-                .map(|host| self.with_fixed(host, request))
-                .collect(),
-            gang: request.clone(),
-        };
+    pub(super) fn plan(&mut self, request: &GangRequest, gang: &Gang, pass: &mut Pass) -> (Plan, Report) {
         pass.plans = pass.plans.saturating_add(1);
-        let (mut plan, report) =
-            planner::plan(&problem, &self.world.settings.policy, SearchBudget::default(), Seed::default());
-        let fatal: Vec<String> = if plan.places.is_empty() {
-            Vec::new()
-        } else {
-            check::check(&problem, &plan)
-                .into_iter()
-                .filter(|note| note.severity == check::Severity::Fatal)
-                .map(|note| note.to_string())
-                .collect()
+        if !self.seen {
+            self.ledger.see(&self.snapshot, self.world.levels);
+            self.seen = true;
+        }
+        let own = self.own_keys(&gang.key);
+        let hosts = self.own_hosts(request, &own);
+        let policy = &self.world.settings.policy;
+        // The ledger knows nothing of nodes that are left out for a shape, which is rare and passes.
+        let left_out = !self.memory.nothing_excluded();
+        let answer = if left_out { None } else { self.ledger.plan(request, policy, hosts, judged) };
+        let problem = || {
+            let usable = |node: &&NodeName| !left_out || !self.is_left_out(node, request);
+            let hosts = self.snapshot.nodes.keys().filter(usable).filter_map(|node| self.host(node, &own));
+            let hosts = hosts.map(|host| self.with_fixed(host, request)).collect();
+            Problem { levels: self.world.levels.clone(), hosts, gang: request.clone() }
         };
+        let (plan, report, fatal) = answer.unwrap_or_else(|| {
+            let problem = problem();
+            let (plan, report) = planner::plan(&problem, policy, SearchBudget::default(), Seed::default());
+            judged(&problem, plan, report)
+        });
+        let recorded = self.world.settings.record.then(problem);
         if !fatal.is_empty() {
             // A plan with a fatal note is never executed; the gang waits, and the bug is reported.
             pass.refused_plans.push((gang.key.clone(), fatal));
-            plan.places.clear();
         }
+        pass.decisions.extend(recorded.map(|problem| Decision {
+            gang: gang.key.clone(),
+            at: self.world.now,
+            policy: self.world.settings.policy,
+            problem,
+            plan: plan.clone(),
+            report: report.clone(),
+        }));
         (plan, report)
+    }
+
+    /// Whether kube-scheduler refused a shape of the gang there lately. A node that holds a member stays: the plan is made
+    /// around it.
+    fn is_left_out(&self, node: &NodeName, request: &GangRequest) -> bool {
+        let holds = || {
+            let places = request.roles.iter().flat_map(|role| &role.places);
+            places.into_iter().any(|place| place.bound.as_ref() == Some(node))
+        };
+        request.roles.iter().any(|role| self.is_excluded(node, &role.shape)) && !holds()
+    }
+
+    /// Hosts that look otherwise to the gang than to one without promises of its own: what it was promised there is its
+    /// own, and members on their way to them count.
+    fn own_hosts(&self, request: &GangRequest, own: &[ObjectKey]) -> Vec<Host> {
+        let places = request.roles.iter().flat_map(|role| &role.places);
+        let coming = places.filter_map(|place| {
+            let pod = self.snapshot.pods.get(place.uid.as_ref()?)?;
+            place.bound.clone().filter(|_| pod.node.is_none())
+        });
+        let nodes: BTreeSet<NodeName> = self.ledger.held(own).into_iter().chain(coming).collect();
+        let hosts = nodes.iter().filter_map(|node| self.host(node, own));
+        hosts.map(|host| self.with_fixed(host, request)).collect()
     }
 
     /// Keys under which the gang holds promises: its own, and that of its booking.
@@ -184,7 +211,7 @@ impl Working<'_> {
         let usage = if promised.is_empty() {
             Arc::clone(&entry.usage)
         } else {
-            let mut usage = crate::node::Usage::clone(&entry.usage);
+            let mut usage = Usage::clone(&entry.usage);
             usage.requested.add(&promised);
             Arc::new(usage)
         };
@@ -194,21 +221,24 @@ impl Working<'_> {
     /// A host with what the gang's fixed members will hold there: they are not in its usage before their bindings are
     /// seen, and the gang's own promises are not counted.
     fn with_fixed(&self, host: Host, request: &GangRequest) -> Host {
-        let Some(role) = request.roles.first() else { return host };
-        let coming = role
-            .places
+        let coming = |place: &&RolePlace| {
+            let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
+            place.bound.as_ref() == Some(&host.node.name) && pod.is_some_and(|pod| pod.node.is_none())
+        };
+        let coming: Vec<(&Shape, usize)> = request
+            .roles
             .iter()
-            .filter(|place| place.bound.as_ref() == Some(&host.node.name))
-            .filter_map(|place| self.snapshot.pods.get(place.uid.as_ref()?))
-            .filter(|pod| pod.node.is_none())
-            .count();
-        if coming == 0 {
+            .map(|role| (&role.shape, role.places.iter().filter(coming).count()))
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        if coming.is_empty() {
             return host;
         }
-        let mut usage = crate::node::Usage::clone(&host.usage);
-        for _ in 0..coming {
-            usage.requested.add(&role.shape.requests);
-            usage.ports.extend(role.shape.ports.iter().cloned());
+        let mut usage = Usage::clone(&host.usage);
+        for (shape, count) in coming {
+            for _ in 0..count {
+                usage.add(shape);
+            }
         }
         Host { node: host.node, usage: Arc::new(usage) }
     }
@@ -229,4 +259,40 @@ impl Working<'_> {
             planner::plan(&problem, &self.world.settings.policy, SearchBudget::default(), Seed::default());
         report.refusal.is_none() && !plan.places.is_empty()
     }
+}
+
+/// A plan as the checker leaves it, and its fatal notes.
+fn judged(problem: &Problem, mut plan: Plan, report: Report) -> (Plan, Report, Vec<String>) {
+    let notes = if plan.places.is_empty() { Vec::new() } else { check::check(problem, &plan) };
+    let fatal = notes.into_iter().filter(|note| note.severity == check::Severity::Fatal);
+    let fatal: Vec<String> = fatal.map(|note| note.to_string()).collect();
+    if !fatal.is_empty() {
+        plan.places.clear();
+    }
+    (plan, report, fatal)
+}
+
+/// What each place that is still to be held asks for, by role and rank.
+fn shapes(wanted: &Wanted) -> BTreeMap<(&str, u32), &Shape> {
+    let roles = wanted.request.roles.iter().zip(&wanted.ranks);
+    roles.flat_map(|(role, ranks)| ranks.iter().map(|rank| ((&*role.name, *rank), &role.shape))).collect()
+}
+
+/// Why a host does not hold these members together, if so.
+fn does_not_hold(host: &Host, members: &[&Shape]) -> Option<String> {
+    let first = *members.first()?;
+    if members.iter().all(|shape| *shape == first) {
+        let wanted = request::count(members.len());
+        return match fit::slots(first, &host.node, &host.usage) {
+            Ok(slots) if slots >= wanted => None,
+            Ok(slots) => Some(format!(" holds {slots} of {wanted} members")),
+            Err(misfit) => Some(format!(": {misfit}")),
+        };
+    }
+    let mut usage = Usage::clone(&host.usage);
+    members.iter().find_map(|shape| {
+        let misfit = fit::fits(shape, &host.node, &usage).err();
+        usage.add(shape);
+        misfit.map(|misfit| format!(": {misfit}"))
+    })
 }

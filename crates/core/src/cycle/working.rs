@@ -5,11 +5,11 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::memory::{Memory, Note};
-use super::request::{RequestError, Wanted, sizes};
+use super::request::{RequestError, Wanted};
 use super::watchdog::digest;
 use super::{
-    Action, BatchStage, BatchView, BatchWish, GangEvent, Pass, StatusWrite, World, batch_name, distinct_nodes,
-    level_summary, offers, waiting, withdraw,
+    Action, BatchStage, BatchView, BatchWish, GangEvent, Ledger, Pass, StatusWrite, World, batch_name, distinct_nodes,
+    level_summary, loss, notes, offers, roles, waiting, withdraw,
 };
 use crate::gang::{Gang, GangPlace, Phase, Pod, Recognised};
 use crate::names::{ObjectKey, PodUid};
@@ -23,6 +23,9 @@ pub(super) struct Working<'a> {
     /// With what this pass noted.
     pub(super) memory: Memory,
     pub(super) world: &'a World<'a>,
+    pub(super) ledger: &'a mut Ledger,
+    /// Whether the ledger has seen the snapshot. A pass that plans nothing does not look at the nodes.
+    pub(super) seen: bool,
 }
 
 impl Working<'_> {
@@ -49,6 +52,7 @@ impl Working<'_> {
         let members: Vec<Arc<Pod>> = self.snapshot.live_members(key).cloned().collect();
         let mut next = Gang::clone(&gang);
         next.members = waiting::members(&recognised, members.len());
+        let also = notes::note(&gang, &recognised, &members, &mut next);
         let event = match phase {
             Phase::Collecting
             | Phase::Waiting
@@ -65,7 +69,7 @@ impl Working<'_> {
             self.note(Note::Settled { gang: key.clone() }, pass);
         }
         self.report(&gang, &next, &members, pass);
-        self.write(&gang, Some(&recognised), next, event, pass);
+        self.write(&gang, Some(&recognised), next, (event, also), pass);
     }
 
     /// All pods are gone: what nobody owns is deleted, what has an owner dies with it.
@@ -74,8 +78,15 @@ impl Working<'_> {
             pass.actions.push(Action::DeleteGang { gang: Arc::clone(gang) });
             return;
         }
+        if self.holds_for_restart(gang, pass) {
+            return;
+        }
         let mut next = Gang::clone(gang);
         next.members = Arc::from("0/0");
+        if phase == Phase::Degraded {
+            let event = loss::restart(gang, &mut next);
+            return self.write(gang, None, next, (Some(event), Vec::new()), pass);
+        }
         withdraw(gang, &mut next);
         next.phase = Some(Phase::Finished);
         next.waiting = None;
@@ -84,7 +95,7 @@ impl Working<'_> {
             message: "all members are gone".to_owned(),
             warning: false,
         });
-        self.write(gang, None, next, event, pass);
+        self.write(gang, None, next, (event, Vec::new()), pass);
     }
 
     pub(super) fn before_plan(
@@ -97,6 +108,9 @@ impl Working<'_> {
     ) -> Option<GangEvent> {
         if members.is_empty() {
             // The job ended while it waited, or between two restarts of its pods.
+            if self.holds_for_restart(gang, pass) {
+                return None;
+            }
             return self.nothing_to_place(gang, recognised, next);
         }
         let wanted = match self.request(recognised, gang, members) {
@@ -215,8 +229,8 @@ impl Working<'_> {
                 | Phase::Bound
                 | Phase::Degraded,
             )
-            | None => match sizes(recognised, 0) {
-                Some((size, needed)) => waiting::collecting(gang, next, 0, needed, size),
+            | None => match roles::sizes(recognised, &[]) {
+                Some(sizes) => waiting::collecting(gang, next, 0, sizes.needed, sizes.size),
                 None => waiting::size_unknown(gang, next, 0),
             },
         }
@@ -235,6 +249,7 @@ impl Working<'_> {
         next.phase = Some(Phase::Planned);
         next.epoch = gang.epoch.saturating_add(1);
         next.minimum = wanted.needed;
+        next.minimums.clone_from(&wanted.minimums);
         next.shape = Some(digest(wanted, self.world.settings.pending_taint));
         let pod_name = |uid: &PodUid| self.snapshot.pods.get(uid).map(|pod| Arc::clone(&pod.key.name));
         next.places = plan
@@ -242,18 +257,23 @@ impl Working<'_> {
             .iter()
             .map(|place| GangPlace {
                 role: request.roles.get(place.role).map_or_else(|| Arc::from(""), |role| Arc::clone(&role.name)),
-                rank: rank_of(wanted, place.rank),
+                rank: wanted.rank(place.role, place.rank),
                 uid: place.uid.clone(),
                 pod: place.uid.as_ref().and_then(pod_name),
                 node: place.node.clone(),
             })
             .chain(wanted.done.iter().cloned())
             .collect();
-        next.places.sort_by_key(|place| place.rank);
+        // Role order, then rank: of members of one role that ask for different things, too.
+        let order = |role: &Arc<str>| recognised_order(request, role);
+        next.places.sort_by_key(|place| (order(&place.role), place.rank));
         next.levels.clone_from(&report.levels);
         next.waiting = None;
         for place in plan.places.iter().filter(|place| !place.bound) {
             let requests = request.roles.get(place.role).map(|role| role.shape.requests.clone()).unwrap_or_default();
+            if self.seen {
+                self.ledger.promise(&gang.key, &place.node, &requests);
+            }
             self.snapshot
                 .promises
                 .entry(place.node.clone())
@@ -299,7 +319,7 @@ impl Working<'_> {
             self.wake(pass, Some(until), SignedDuration::ZERO);
             return waiting::does_not_fit(gang, next, Some(refusal));
         }
-        let offers = offers::offers(request, self.world.pools);
+        let offers = offers::offers(request, self.world.levels, self.world.pools);
         if offers.possible.is_empty() {
             let empty = self.fits_on_empty_cluster(request, pass);
             return waiting::nothing_to_buy(gang, next, refusal, self.world.pools, &offers.left_out, empty);
@@ -330,7 +350,7 @@ impl Working<'_> {
         gang: &Arc<Gang>,
         recognised: Option<&Arc<Recognised>>,
         mut next: Gang,
-        event: Option<GangEvent>,
+        (event, also): (Option<GangEvent>, Vec<GangEvent>),
         pass: &mut Pass,
     ) {
         if next.phase != gang.phase || next.epoch != gang.epoch {
@@ -347,6 +367,7 @@ impl Working<'_> {
             recognised: recognised.cloned(),
             next,
             event,
+            also,
         })));
     }
 
@@ -360,7 +381,7 @@ impl Working<'_> {
     }
 }
 
-/// The rank of a place of the request, of which members that succeeded are no part.
-pub(super) fn rank_of(wanted: &Wanted, place: u32) -> u32 {
-    usize::try_from(place).ok().and_then(|place| wanted.ranks.get(place)).copied().unwrap_or(place)
+/// Where a role stands among those of the request; one whose members have all succeeded comes last.
+fn recognised_order(request: &GangRequest, role: &Arc<str>) -> usize {
+    request.roles.iter().position(|one| one.name == *role).unwrap_or(usize::MAX)
 }

@@ -3,38 +3,74 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
-use super::Facts;
 use super::search::Domains;
-use crate::names::NodeName;
-use crate::plan::{Change, LevelIndex, Problem, Room, Wishes};
+use super::{Facts, Ground, remedy};
+use crate::fit::Misfit;
+use crate::plan::{Change, LevelIndex, Problem, Refusal, Room, SliceWish, Wishes, Work};
 use crate::topology::Tree;
 
 /// Every kind of change that would do alone, each the smallest of its kind.
 ///
 /// Known limits: no amount of room is named for nested slices, for exclusive domains, and for slices of a level above
-/// the required one; wishes are dropped or widened one at a time.
+/// the required one; wishes are dropped or widened one at a time, slices beside an exclusive domain only dropped.
 pub(super) fn changes(
     problem: &Problem,
-    tree: &Tree,
-    index: &FxHashMap<NodeName, usize>,
+    ground: &Ground,
+    counted: Option<&[Result<u32, Misfit>]>,
     facts: &Facts<'_>,
+    work: &mut Work,
 ) -> Vec<Change> {
+    let tree = &ground.tree;
     let mut changes: Vec<Change> = more_room(problem, tree, facts).into_iter().collect();
+    let fits = |changed: &Problem, work: &mut Work| {
+        let facts = Facts::read(changed, ground, counted, work);
+        facts.is_ok_and(|facts| facts.is_none_or(|facts| facts.fits()))
+    };
+    changes.extend(fewer_wishes(problem, |changed| fits(changed, work)));
+    changes.extend(remedy::remedies(problem, ground, facts, work));
+    changes
+}
+
+/// A refusal for the wishes alone, with the wishes without which the gang would fit.
+pub(super) fn of_refusal(
+    problem: &Problem,
+    ground: &Ground,
+    counted: Option<&[Result<u32, Misfit>]>,
+    mut refusal: Refusal,
+    work: &mut Work,
+) -> Refusal {
+    if let Refusal::BoundOutside { node: _, changes } = &mut refusal {
+        *changes = fewer_wishes(problem, |changed| {
+            let facts = Facts::read(changed, ground, counted, work);
+            facts.is_ok_and(|facts| facts.is_none_or(|facts| facts.fits()))
+        });
+    }
+    refusal
+}
+
+/// One wish less, or a wider one: every such change with which the gang fits.
+pub(super) fn fewer_wishes(problem: &Problem, mut fits: impl FnMut(&Problem) -> bool) -> Vec<Change> {
+    let mut changes = Vec::new();
     let wishes = &problem.gang.wishes;
-    let fits = |wishes: Wishes| {
+    let name = |level: LevelIndex| problem.levels.as_slice().get(level).map(|level| Arc::clone(&level.name));
+    let mut fits = |wishes: Wishes| {
         let mut changed = problem.clone();
         changed.gang.wishes = wishes;
-        Facts::read(&changed, tree, index).is_ok_and(|facts| facts.is_none_or(|facts| facts.fits()))
+        fits(&changed)
     };
     if let Some(level) = wishes.required {
-        let wider = (0..level).rev().map(Some).chain([None]);
+        let wider = (0..level.min(problem.levels.len())).rev().map(Some).chain([None]);
         let mut wider = wider.filter(|to| fits(Wishes { required: *to, ..wishes.clone() }));
-        changes.extend(wider.next().map(|to| Change::Widen { to }));
+        changes.extend(wider.next().map(|to| Change::Widen { to, level: to.and_then(name) }));
     }
     if wishes.exclusive.is_some() && fits(Wishes { exclusive: None, ..wishes.clone() }) {
         changes.push(Change::Share);
+    }
+    if let ([slice], None) = (wishes.slices.as_slice(), wishes.exclusive) {
+        let wider = (0..slice.level.min(problem.levels.len())).rev();
+        let sliced = |level| Wishes { slices: vec![SliceWish { level, ..*slice }], ..wishes.clone() };
+        let to = wider.into_iter().find(|level| fits(sliced(*level)));
+        changes.extend(to.and_then(|to| Some(Change::WidenSlices { to, level: name(to)? })));
     }
     if !wishes.slices.is_empty() && fits(Wishes { slices: Vec::new(), ..wishes.clone() }) {
         changes.push(Change::Unslice);
@@ -52,6 +88,12 @@ fn more_room(problem: &Problem, tree: &Tree, facts: &Facts<'_>) -> Option<Change
         _ => return None,
     };
     if wishes.exclusive.is_some() {
+        return None;
+    }
+    let shape = facts.demand.shape;
+    let host = problem.levels.host();
+    if (shape.one_per_node || !shape.ports.is_empty()) && (cap == Some(host) || sliced == Some(host)) {
+        // One member is all that a node can ever hold.
         return None;
     }
     let target = facts.rules.least(u64::from(facts.demand.must));
@@ -126,7 +168,8 @@ fn slices(
     rooms.map(|(domain, members)| room(problem, tree, Some((level, domain)), members)).collect()
 }
 
-fn room(problem: &Problem, tree: &Tree, domain: Option<(LevelIndex, usize)>, members: u64) -> Room {
+/// Room in a domain, or anywhere.
+pub(super) fn room(problem: &Problem, tree: &Tree, domain: Option<(LevelIndex, usize)>, members: u64) -> Room {
     let mut room = unnamed(problem, domain.map(|(level, _)| level), members);
     if let Some((level, domain)) = domain {
         room.domain = Arc::from(tree.path(level, domain));
@@ -137,5 +180,5 @@ fn room(problem: &Problem, tree: &Tree, domain: Option<(LevelIndex, usize)>, mem
 /// Room in a domain that does not exist yet, or anywhere.
 fn unnamed(problem: &Problem, level: Option<LevelIndex>, members: u64) -> Room {
     let level = level.and_then(|level| problem.levels.as_slice().get(level)).map(|level| Arc::clone(&level.name));
-    Room { level, domain: Arc::from(""), members: u32::try_from(members).unwrap_or(u32::MAX) }
+    Room { level, domain: Arc::from(""), members: u32::try_from(members).unwrap_or(u32::MAX), role: None }
 }

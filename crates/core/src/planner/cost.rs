@@ -121,9 +121,15 @@ impl<const N: usize> Cost for [u64; N] {
 impl Layout {
     /// Lays the fields out for a gang of which `limit` members are to be placed.
     pub(super) fn new(placement: Placement, room: &Room, limit: u64) -> Self {
-        let counts: Vec<u64> = room.slots.iter().map(|slots| limit.min(slots.len() as u64)).collect();
-        // Every level holds the same slots in total; a sum of leftovers cannot exceed it.
+        let domains: Vec<u64> = room.slots.iter().map(|slots| slots.len() as u64).collect();
         let total: u64 = room.slots.first().map_or(0, |slots| slots.iter().sum());
+        Self::sized(placement, &domains, total, limit)
+    }
+
+    /// The same for so many domains per level and at most so many slots in all.
+    pub(super) fn sized(placement: Placement, domains: &[u64], total: u64, limit: u64) -> Self {
+        let counts: Vec<u64> = domains.iter().map(|domains| limit.min(*domains)).collect();
+        // Every level holds the same slots in total; a sum of leftovers cannot exceed it.
         let totals = vec![total; counts.len()];
         // Two bits stay free for the cost of what cannot be.
         let mut packer = Packer { limb: 0, free: u64::BITS - 2 };

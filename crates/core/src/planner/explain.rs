@@ -2,10 +2,13 @@
 
 use std::fmt::{self, Write};
 
+use crate::fit::Misfit;
 use crate::plan::{BestDomain, Change, Refusal, Room, Shortfall, SliceFault};
 
 /// Reasons named one by one; the nodes of all others are counted together, so that an event stays readable.
 const REASONS_SHOWN: usize = 5;
+/// Changes named in a text; the others are in the data.
+const CHANGES_SHOWN: usize = 4;
 
 /// Writes a refusal as a lower-case fragment without the character `%`, which kube-scheduler and event sinks would read
 /// as a formatting verb.
@@ -44,8 +47,9 @@ pub fn refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(out, "slices of {size} cannot cut several roles while one of them is elastic")
         }
         Refusal::UnknownLevel { level } => write!(out, "topology level number {level} is not configured"),
-        Refusal::BoundOutside { node } => {
-            write!(out, "a member is bound to node {node}, outside the domain the gang requires")
+        Refusal::BoundOutside { node, changes } => {
+            write!(out, "a member is bound to node {node}, outside the domain the gang requires")?;
+            would_fit(changes, "; would fit with ", out)
         }
         Refusal::DoesNotFit(shortfall) => does_not_fit(shortfall, out),
     }
@@ -89,32 +93,73 @@ fn does_not_fit(shortfall: &Shortfall, out: &mut Plain<'_, '_>) -> fmt::Result {
     if let Some(BestDomain { level, key: _, domain, holds }) = wider.and_then(|level| best.get(level)) {
         write!(out, "; would fit if only one {level} were required: {domain} holds {holds}")?;
     }
-    let mut lead = if wider.is_some() { ", or with " } else { "; would fit with " };
-    for change in changes {
-        match change {
-            // Said above, with what the domain holds.
-            Change::Widen { to: _ } if wider.is_some() => continue,
-            Change::Room { rooms } => {
-                out.write_str(lead)?;
-                more_room(rooms, out)?;
-            }
-            Change::Widen { to: None } => write!(out, "{lead}no required level")?,
-            Change::Widen { to: Some(level) } => match best.get(*level) {
-                Some(BestDomain { level, .. }) => write!(out, "{lead}only one {level} required")?,
-                None => continue,
-            },
-            Change::Share => write!(out, "{lead}others in its domain")?,
-            Change::Unslice => write!(out, "{lead}no slices")?,
-        }
+    // A wider level is named above, with what the domain holds.
+    let changes = changes.iter().filter(|change| wider.is_none() || !matches!(change, Change::Widen { .. }));
+    would_fit(changes, if wider.is_some() { ", or with " } else { "; would fit with " }, out)
+}
+
+fn would_fit<'c>(
+    changes: impl IntoIterator<Item = &'c Change>,
+    mut lead: &str,
+    out: &mut Plain<'_, '_>,
+) -> fmt::Result {
+    for change in changes.into_iter().take(CHANGES_SHOWN) {
+        out.write_str(lead)?;
+        one_change(change, out)?;
         lead = ", or with ";
     }
     Ok(())
 }
 
+/// Writes a change so that it ends "would fit with …".
+///
+/// Errors: those of the formatter.
+pub fn change(change: &Change, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    one_change(change, &mut Plain(f))
+}
+
+fn one_change(change: &Change, out: &mut Plain<'_, '_>) -> fmt::Result {
+    match change {
+        Change::Room { rooms } => more_room(rooms, out),
+        Change::Widen { to: _, level: None } => out.write_str("no required level"),
+        Change::Widen { to: _, level: Some(level) } => write!(out, "only one {level} required"),
+        Change::Share => out.write_str("others in its domain"),
+        Change::Unslice => out.write_str("no slices"),
+        Change::WidenSlices { to: _, level } => write!(out, "slices inside one {level} each"),
+        Change::Tolerate { taints } => {
+            let (word, list) = (if taints.len() == 1 { "taint" } else { "taints" }, listed(taints));
+            write!(out, "{word} {list} tolerated")
+        }
+        Change::Unselect => out.write_str("no node selector or affinity"),
+        Change::Nodes { reason: Misfit::Unschedulable, nodes: count } => write!(out, "{} uncordoned", nodes(*count)),
+        Change::Nodes { reason: Misfit::NotReady, nodes: 1 } => out.write_str("1 more node ready"),
+        Change::Nodes { reason: Misfit::NotReady, nodes } => write!(out, "{nodes} more nodes ready"),
+        Change::Nodes { reason: Misfit::Port, nodes: count } => write!(out, "the host port free on {}", nodes(*count)),
+        Change::Nodes { reason: Misfit::Occupied, nodes: count } => {
+            write!(out, "{} free of pods that keep the members away", nodes(*count))
+        }
+        Change::Nodes {
+            reason: reason @ (Misfit::Taint { .. } | Misfit::Selector | Misfit::Insufficient { .. } | Misfit::Shared),
+            nodes: count,
+        } => write!(out, "{} without: {reason}", nodes(*count)),
+        Change::Fewer { members } => write!(out, "a minimum of {members}"),
+        Change::Promised { gangs } => write!(out, "the room that is promised to {}", listed(gangs)),
+        Change::Terminated { pods: 1 } => out.write_str("the room of 1 pod that is being deleted"),
+        Change::Terminated { pods } => write!(out, "the room of {pods} pods that are being deleted"),
+    }
+}
+
+fn listed<T: fmt::Display>(items: &[T]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
+}
+
 fn more_room(rooms: &[Room], out: &mut Plain<'_, '_>) -> fmt::Result {
     let mut separator = "room for ";
-    for Room { level, domain, members } in rooms {
+    for Room { level, domain, members, role } in rooms {
         write!(out, "{separator}{members} more")?;
+        if let Some(role) = role {
+            write!(out, " of role {role}")?;
+        }
         match level {
             None => {}
             Some(level) if domain.is_empty() => write!(out, " in a new {level}")?,

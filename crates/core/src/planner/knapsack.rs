@@ -10,11 +10,12 @@
 //! nothing is merged at all. [`Pruning::Off`] skips this and must give the same answer.
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
 use super::cost::{Cost, Layout};
-use super::narrow;
+use super::narrow::{self, Limits};
 use super::room::Room;
 use super::rules::{Allowed, Rules};
 use crate::plan::{LevelIndex, Placement, Work};
@@ -41,14 +42,28 @@ pub(super) struct Solver<'a, C> {
     /// No table is longer than this many members plus one.
     limit: usize,
     cells: Vec<C>,
-    tables: Vec<Range<usize>>,
+    tables: Vec<Table>,
     by_domain: Vec<Vec<Option<TableId>>>,
     by_class: FxHashMap<Class, TableId>,
-    by_pair: FxHashMap<(TableId, TableId), TableId>,
+    by_pair: FxHashMap<(BoundId, TableId, TableId), TableId>,
+    /// Tables of domains without what a bound rules out.
+    by_bound: FxHashMap<(BoundId, TableId), TableId>,
+    /// By level, first domain and members.
+    branches: FxHashMap<(LevelIndex, usize, usize), Rc<Branch>>,
     work: Work,
 }
 
 type TableId = u32;
+/// The branch whose limits hold in a table; 0 for none.
+type BoundId = u32;
+
+/// Where a table's cells are.
+#[derive(Clone, Debug)]
+struct Table {
+    cells: Range<usize>,
+    /// Members, apart from none at all, for which there may be a placement.
+    span: Range<usize>,
+}
 
 /// Everything that decides a domain's table: domains of equal class share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,11 +78,19 @@ struct Class {
 }
 
 /// Which children of a domain can take part in an optimal placement.
+#[derive(Debug)]
 enum Branch {
     /// Exactly one of these takes everything.
     One(Vec<usize>),
-    /// Any of these.
-    Some(Vec<usize>),
+    /// Any of these, within limits if there are any.
+    Some(Vec<usize>, Option<Bound>),
+}
+
+/// Limits that hold for the placements a branch looks for.
+#[derive(Debug)]
+struct Bound {
+    id: BoundId,
+    limits: Limits,
 }
 
 impl<'a, C: Cost> Solver<'a, C> {
@@ -99,6 +122,8 @@ impl<'a, C: Cost> Solver<'a, C> {
             by_domain,
             by_class: FxHashMap::default(),
             by_pair: FxHashMap::default(),
+            by_bound: FxHashMap::default(),
+            branches: FxHashMap::default(),
             work: Work::default(),
         }
     }
@@ -110,15 +135,16 @@ impl<'a, C: Cost> Solver<'a, C> {
 
     /// Least cost of placing exactly `members` in some domains of one level, which together must hold as many.
     pub(super) fn value_among(&mut self, level: LevelIndex, domains: Range<usize>, members: usize) -> C {
-        match self.branch(level, domains, members) {
-            Branch::One(candidates) => self.best_of(level, &candidates, members).1,
-            Branch::Some(parts) => match parts.as_slice() {
+        match &*self.branch(level, domains, members) {
+            Branch::One(candidates) => self.best_of(level, candidates, members).1,
+            Branch::Some(parts, bound) => match parts.as_slice() {
                 [] if members > 0 => C::NEVER,
                 [] => C::ZERO,
                 [only] => self.value(level, *only, members),
                 parts => {
                     let (left, right) = parts.split_at(parts.len() / 2);
-                    let (left, right) = (self.run(level, left), self.run(level, right));
+                    let bound = bound.as_ref();
+                    let (left, right) = (self.run(level, left, bound), self.run(level, right, bound));
                     self.splits(left, right, members).map(|(_, cost)| cost).min().unwrap_or(C::NEVER)
                 }
             },
@@ -149,11 +175,13 @@ impl<'a, C: Cost> Solver<'a, C> {
         let slots = self.room.slots[level][domain];
         let taken = members as u64;
         let mut cost = C::ZERO;
-        if self.room.bound[level][domain] > 0 {
-            // Used and touched already; only what it can still take changes the leftover, so a constant is left out.
-            cost = cost.plus(C::field(self.layout.left[level], self.cap(level, domain) as u64 - taken));
-        } else if members > 0 {
+        // A domain with bound members is used already, whatever else it takes.
+        let bound = self.room.bound[level][domain] > 0;
+        if members > 0 && !bound {
             cost = cost.plus(C::field(self.layout.used[level], 1));
+        }
+        if members > 0 || bound {
+            // The same number in every solver of a problem, whatever its limit: balance compares them.
             cost = cost.plus(C::field(self.layout.left[level], slots - taken));
         }
         if self.room.whole[level][domain] && 0 < taken && taken < slots {
@@ -172,16 +200,16 @@ impl<'a, C: Cost> Solver<'a, C> {
         counts: &mut [u32],
     ) -> usize {
         if let [members] = *sums {
-            match self.branch(level, domains, members) {
+            match &*self.branch(level, domains, members) {
                 Branch::One(candidates) => {
-                    let (domain, _) = self.best_of(level, &candidates, members);
+                    let (domain, _) = self.best_of(level, candidates, members);
                     self.assign(level, domain, sums, counts)
                 }
-                Branch::Some(parts) => self.assign_run(level, &parts, sums, counts),
+                Branch::Some(parts, bound) => self.assign_run(level, parts, bound.as_ref(), sums, counts),
             }
         } else {
             let parts = self.open(level, domains);
-            self.assign_run(level, &parts, sums, counts)
+            self.assign_run(level, &parts, None, sums, counts)
         }
     }
 
@@ -200,13 +228,20 @@ impl<'a, C: Cost> Solver<'a, C> {
         }
     }
 
-    fn assign_run(&mut self, level: LevelIndex, parts: &[usize], sums: &[usize], counts: &mut [u32]) -> usize {
+    fn assign_run(
+        &mut self,
+        level: LevelIndex,
+        parts: &[usize],
+        bound: Option<&Bound>,
+        sums: &[usize],
+        counts: &mut [u32],
+    ) -> usize {
         let (left, right) = match parts {
             [] => return 0,
             [only] => return self.assign(level, *only, sums, counts),
             parts => parts.split_at(parts.len() / 2),
         };
-        let (left_table, right_table) = (self.run(level, left), self.run(level, right));
+        let (left_table, right_table) = (self.run(level, left, bound), self.run(level, right, bound));
         let best: Vec<C> = sums
             .iter()
             .map(|sum| self.splits(left_table, right_table, *sum).map(|(_, cost)| cost).min().unwrap_or(C::NEVER))
@@ -219,7 +254,7 @@ impl<'a, C: Cost> Solver<'a, C> {
             }
         }
         let left_sums: Vec<usize> = (0..open.len()).filter(|taken| open[*taken]).collect();
-        let taken = self.assign_run(level, left, &left_sums, counts);
+        let taken = self.assign_run(level, left, bound, &left_sums, counts);
         let right_sums: Vec<usize> = sums
             .iter()
             .zip(&best)
@@ -229,7 +264,7 @@ impl<'a, C: Cost> Solver<'a, C> {
             })
             .map(|(sum, _)| sum - taken)
             .collect();
-        taken + self.assign_run(level, right, &right_sums, counts)
+        taken + self.assign_run(level, right, bound, &right_sums, counts)
     }
 
     /// The cheapest domain to take everything, the first of several: members in an earlier domain are
@@ -246,17 +281,28 @@ impl<'a, C: Cost> Solver<'a, C> {
     }
 
     /// Picks the domains of a level that an optimal placement of exactly `members` can use.
-    fn branch(&self, level: LevelIndex, domains: Range<usize>, members: usize) -> Branch {
+    fn branch(&mut self, level: LevelIndex, domains: Range<usize>, members: usize) -> Rc<Branch> {
+        let key = (level, domains.start, members);
+        if let Some(branch) = self.branches.get(&key) {
+            return Rc::clone(branch);
+        }
+        let id = BoundId::try_from(self.branches.len() + 1).expect("there are fewer branches than u32 can count");
+        let branch = Rc::new(self.picked(level, domains, members, id));
+        self.branches.insert(key, Rc::clone(&branch));
+        branch
+    }
+
+    fn picked(&self, level: LevelIndex, domains: Range<usize>, members: usize, id: BoundId) -> Branch {
         let mut open = self.open(level, domains);
         if level < self.prune_from {
-            return Branch::Some(open);
+            return Branch::Some(open, None);
         }
         // Domains with bound members are used already: they cost nothing at this level, new ones cost one each.
         let used = |domain: &usize| self.room.bound[level][*domain] > 0;
         let free: usize = open.iter().filter(|domain| used(domain)).map(|domain| self.cap(level, *domain)).sum();
         if free >= members {
             open.retain(used);
-            return Branch::Some(open);
+            return Branch::Some(open, None);
         }
         let rest = members - free;
         let mut caps: Vec<usize> =
@@ -281,23 +327,20 @@ impl<'a, C: Cost> Solver<'a, C> {
             return Branch::One(open);
         }
         open.retain(|domain| used(domain) || self.cap(level, *domain) >= smallest);
-        if !open.iter().any(used) {
-            self.narrow(level, &mut open, number, members);
-        }
-        Branch::Some(open)
+        let limits = if open.iter().any(used) { None } else { self.narrow(level, &mut open, number, members) };
+        Branch::Some(open, limits.map(|limits| Bound { id, limits }))
     }
 
     /// Keeps those of some domains without bound members that can be among the `number` an optimal placement uses.
-    fn narrow(&self, level: LevelIndex, open: &mut Vec<usize>, number: usize, members: usize) {
+    fn narrow(&self, level: LevelIndex, open: &mut Vec<usize>, number: usize, members: usize) -> Option<Limits> {
         let rooms: Option<Vec<Vec<usize>>> = open
             .iter()
             .map(|domain| Some(self.children(level, *domain)?.map(|child| self.cap(level + 1, child)).collect()))
             .collect();
-        if let Some(rooms) = rooms {
-            let possible = narrow::possible(rooms, number, members);
-            let mut possible = possible.into_iter();
-            open.retain(|_| possible.next().unwrap_or(true));
-        }
+        let narrowed = narrow::narrowed(rooms?, number, members);
+        let mut possible = narrowed.possible.into_iter();
+        open.retain(|_| possible.next().unwrap_or(true));
+        narrowed.limits
     }
 
     /// Domains that can take a member.
@@ -327,17 +370,45 @@ impl<'a, C: Cost> Solver<'a, C> {
     }
 
     fn table(&self, id: TableId) -> &[C] {
-        &self.cells[self.tables[id as usize].clone()]
+        &self.cells[self.tables[id as usize].cells.clone()]
     }
 
-    /// The table of several domains side by side; there is at least one.
-    fn run(&mut self, level: LevelIndex, parts: &[usize]) -> TableId {
+    /// The table of several domains side by side; there is at least one. Numbers of members that a bound rules out have
+    /// no placement in it.
+    fn run(&mut self, level: LevelIndex, parts: &[usize], bound: Option<&Bound>) -> TableId {
         match parts {
-            [only] => self.domain_table(level, *only),
+            [only] => {
+                let table = self.domain_table(level, *only);
+                bound.map_or(table, |bound| self.bounded(level, table, bound))
+            }
             parts => {
                 let (left, right) = parts.split_at(parts.len() / 2);
-                let (left, right) = (self.run(level, left), self.run(level, right));
-                self.merge(left.min(right), left.max(right))
+                let (left, right) = (self.run(level, left, bound), self.run(level, right, bound));
+                self.merge(level, left.min(right), left.max(right), bound)
+            }
+        }
+    }
+
+    /// A domain's table without what a bound rules out.
+    fn bounded(&mut self, level: LevelIndex, table: TableId, bound: &Bound) -> TableId {
+        if let Some(id) = self.by_bound.get(&(bound.id, table)) {
+            return *id;
+        }
+        let start = self.cells.len();
+        self.cells.extend_from_within(self.tables[table as usize].cells.clone());
+        self.rule_out(level, start, bound);
+        let id = self.intern(start);
+        self.by_bound.insert((bound.id, table), id);
+        id
+    }
+
+    /// Takes the placements that a bound rules out from a table that is being made.
+    fn rule_out(&mut self, level: LevelIndex, start: usize, bound: &Bound) {
+        let layout = self.layout;
+        for (members, cell) in self.cells[start..].iter_mut().enumerate().filter(|(_, cell)| **cell != C::NEVER) {
+            let (used, children) = (layout.used_of(level, *cell), layout.used_of(level + 1, *cell));
+            if !bound.limits.allow(members, used, children) {
+                *cell = C::NEVER;
             }
         }
     }
@@ -350,7 +421,7 @@ impl<'a, C: Cost> Solver<'a, C> {
         // A domain that holds bound members only, and is full, has no open child.
         let below = self.children(level, domain).and_then(|children| {
             let parts = self.open(level + 1, children);
-            (!parts.is_empty()).then(|| self.run(level + 1, &parts))
+            (!parts.is_empty()).then(|| self.run(level + 1, &parts, None))
         });
         let class = Class {
             level,
@@ -379,32 +450,55 @@ impl<'a, C: Cost> Solver<'a, C> {
         id
     }
 
-    fn merge(&mut self, left: TableId, right: TableId) -> TableId {
-        if let Some(id) = self.by_pair.get(&(left, right)) {
+    fn merge(&mut self, level: LevelIndex, left: TableId, right: TableId, bound: Option<&Bound>) -> TableId {
+        let key = (bound.map_or(0, |bound| bound.id), left, right);
+        if let Some(id) = self.by_pair.get(&key) {
             return *id;
         }
         let (a, b) = (self.tables[left as usize].clone(), self.tables[right as usize].clone());
-        let length = (a.len() + b.len() - 1).min(self.limit + 1);
+        let length = (a.cells.len() + b.cells.len() - 1).min(self.limit + 1);
         let start = self.cells.len();
         self.cells.resize(start + length, C::NEVER);
         let (made, merged) = self.cells.split_at_mut(start);
-        let (a, b) = (&made[a], &made[b]);
         // The longer table runs inside.
-        let (outer, inner) = if a.len() < b.len() { (a, b) } else { (b, a) };
-        for (offset, first) in outer.iter().enumerate().filter(|(_, first)| **first != C::NEVER) {
-            let out = &mut merged[offset..];
-            self.work.cells += out.len().min(inner.len()) as u64;
-            for (cell, second) in out.iter_mut().zip(inner) {
-                *cell = (*cell).min(first.plus(*second));
+        let (outer, inner) = if a.span.len() < b.span.len() { (a, b) } else { (b, a) };
+        let (first_of, second_of) = (&made[outer.cells], &made[inner.cells]);
+        let seconds = &second_of[inner.span.clone()];
+        for offset in std::iter::once(0).chain(outer.span) {
+            let first = first_of[offset];
+            if first == C::NEVER {
+                continue;
+            }
+            // Nobody in the other table, then everybody it may hold.
+            if let Some(cell) = merged.get_mut(offset) {
+                *cell = (*cell).min(first.plus(second_of[0]));
+            }
+            let out = merged.get_mut(offset + inner.span.start..).unwrap_or_default();
+            self.work.cells += 1 + out.len().min(seconds.len()) as u64;
+            for (cell, second) in out.iter_mut().zip(seconds) {
+                let sum = first.plus(*second);
+                if sum < *cell {
+                    *cell = sum;
+                }
             }
         }
+        for cell in merged {
+            *cell = cell.settled();
+        }
+        if let Some(bound) = bound {
+            self.rule_out(level, start, bound);
+        }
         let id = self.intern(start);
-        self.by_pair.insert((left, right), id);
+        self.by_pair.insert(key, id);
         id
     }
 
     fn intern(&mut self, start: usize) -> TableId {
-        self.tables.push(start..self.cells.len());
+        let cells = &self.cells[start..];
+        let possible = |cell: &C| *cell != C::NEVER;
+        let last = cells.iter().rposition(possible).map_or(1, |last| last + 1);
+        let first = cells.iter().skip(1).position(possible).map_or(last.max(1), |first| first + 1);
+        self.tables.push(Table { cells: start..self.cells.len(), span: first..last.max(first) });
         u32::try_from(self.tables.len() - 1).expect("a tree has fewer tables than u32 can count")
     }
 }

@@ -32,21 +32,26 @@ mod change;
 mod cost;
 mod demand;
 pub mod explain;
+mod forest;
 mod knapsack;
+mod memory;
 mod narrow;
 mod pair;
 mod ranks;
+mod remedy;
 mod room;
 mod rules;
 mod score;
 mod search;
 mod shortfall;
+mod window;
 
 use rustc_hash::FxHashMap;
 
 use crate::fit::{self, Misfit};
 use crate::names::NodeName;
 use crate::plan::{LevelIndex, LevelUse, Place, Plan, Policy, Problem, Refusal, Report, SearchBudget, Seed, Work};
+use crate::pod::Shape;
 use crate::topology::Tree;
 use demand::Demand;
 use pair::{Pair, Sight};
@@ -55,6 +60,7 @@ use rules::Rules;
 use search::{Domains, Search};
 
 pub use knapsack::Pruning;
+pub use memory::Memory;
 pub use score::{Score, score};
 
 /// Places one gang.
@@ -82,6 +88,8 @@ pub struct Ground {
     tree: Tree,
     /// Of every name the first index into the hosts.
     index: FxHashMap<NodeName, usize>,
+    /// The depth-first position of every host, in the order of the hosts.
+    positions: Vec<usize>,
 }
 
 impl Ground {
@@ -90,7 +98,12 @@ impl Ground {
     pub fn new(problem: &Problem) -> Self {
         let tree = Tree::build(&problem.levels, problem.hosts.iter().map(|host| &*host.node));
         let hosts = problem.hosts.iter().enumerate().rev();
-        Self { tree, index: hosts.map(|(index, host)| (host.node.name.clone(), index)).collect() }
+        let index = hosts.map(|(index, host)| (host.node.name.clone(), index)).collect();
+        let mut positions = vec![0; tree.hosts().len()];
+        for (position, host) in tree.hosts().iter().enumerate() {
+            positions[*host] = position;
+        }
+        Self { tree, index, positions }
     }
 }
 
@@ -99,42 +112,54 @@ impl Ground {
 /// `ground` must be that of a problem with the same levels and the same hosts in the same order, with the same names and
 /// labels; usage, taints and the gang may differ.
 pub fn plan_on(ground: &Ground, problem: &Problem, policy: &Policy, pruning: Pruning) -> (Plan, Report) {
-    debug_assert_eq!(ground.tree.hosts().len(), problem.hosts.len(), "the ground is that of the problem");
-    let Ground { tree, index } = ground;
     let mut work = Work::default();
-    match place(problem, policy, pruning, tree, index, &mut work) {
+    let answer = place(problem, policy, pruning, ground, None, &mut work);
+    answered(problem, ground, answer, work)
+}
+
+/// Plan and report of an answer.
+fn answered(problem: &Problem, ground: &Ground, answer: Result<Vec<Place>, Refusal>, work: Work) -> (Plan, Report) {
+    let mut plan = Plan { version: Plan::VERSION, gang: problem.gang.key.clone(), places: Vec::new() };
+    match answer {
         Ok(places) => {
-            let report = placed_report(problem, tree, index, &places, work);
-            (Plan { version: Plan::VERSION, gang: problem.gang.key.clone(), places }, report)
+            let report = placed_report(problem, ground, &places, work);
+            plan.places = places;
+            (plan, report)
         }
         Err(refusal) => {
-            let plan = Plan { version: Plan::VERSION, gang: problem.gang.key.clone(), places: Vec::new() };
-            let mut report = empty_report(problem, tree, work);
+            let mut report = empty_report(problem, &ground.tree, work);
             report.refusal = Some(refusal);
             (plan, report)
         }
     }
 }
 
-/// Decides every place.
+/// Decides every place. `counted` are the slots of the gang's shape, if they are known: those of [`slots`], with no
+/// regard to members bound.
 fn place(
     problem: &Problem,
     policy: &Policy,
     pruning: Pruning,
-    tree: &Tree,
-    index: &FxHashMap<NodeName, usize>,
+    ground: &Ground,
+    counted: Option<&[Result<u32, Misfit>]>,
     work: &mut Work,
 ) -> Result<Vec<Place>, Refusal> {
+    debug_assert_eq!(ground.tree.hosts().len(), problem.hosts.len(), "the ground is that of the problem");
+    let Ground { tree, index, positions } = ground;
     if let Some(pair) = Pair::of(&problem.gang) {
-        let Some(demand) = Demand::new(problem, index, &positions(tree))? else { return Ok(Vec::new()) };
-        let domains = domains(problem, tree, &demand)?;
-        return pair::place(&Sight { problem, policy, tree, index }, pair, &demand, &domains, work);
+        let Some(demand) = Demand::new(problem, index, positions)? else { return Ok(Vec::new()) };
+        let domains = domains(problem, ground, &demand)?;
+        return pair::place(&Sight { problem, policy, ground }, pair, &demand, &domains, work);
     }
-    let Some(facts) = Facts::read(problem, tree, index)? else { return Ok(Vec::new()) };
+    let facts = match Facts::read(problem, ground, counted, work) {
+        Ok(Some(facts)) => facts,
+        Ok(None) => return Ok(Vec::new()),
+        Err(refusal) => return Err(change::of_refusal(problem, ground, counted, refusal, work)),
+    };
     if !facts.fits() {
         let mut shortfall =
             shortfall::shortfall(problem, tree, &facts.rules, &facts.demand, &facts.slots, &facts.domains);
-        shortfall.changes = change::changes(problem, tree, index, &facts);
+        shortfall.changes = change::changes(problem, ground, counted, &facts, work);
         return Err(Refusal::DoesNotFit(shortfall));
     }
     let Facts { demand, domains, slots: _, room, rules, numbers } = &facts;
@@ -166,17 +191,34 @@ struct Facts<'p> {
 }
 
 impl<'p> Facts<'p> {
-    /// Reads the gang; `None` if it has no place at all.
+    /// Reads the gang; `None` if it has no place at all. `counted` are the slots to believe in instead of counting them.
     ///
     /// Errors: every refusal but that it does not fit.
-    fn read(problem: &'p Problem, tree: &Tree, index: &FxHashMap<NodeName, usize>) -> Result<Option<Self>, Refusal> {
-        let Some(demand) = Demand::new(problem, index, &positions(tree))? else { return Ok(None) };
-        let domains = domains(problem, tree, &demand)?;
+    fn read(
+        problem: &'p Problem,
+        ground: &Ground,
+        counted: Option<&[Result<u32, Misfit>]>,
+        work: &mut Work,
+    ) -> Result<Option<Self>, Refusal> {
+        let Ground { tree, index, positions } = ground;
+        let Some(demand) = Demand::new(problem, index, positions)? else { return Ok(None) };
+        let domains = domains(problem, ground, &demand)?;
         let wishes = &problem.gang.wishes;
-        let mut slots = slots(problem, index, &demand);
+        let mut slots = match counted {
+            Some(counted) => counted.to_vec(),
+            None => {
+                work.slots += problem.hosts.len() as u64;
+                (0..problem.hosts.len()).map(|host| slots(problem, index, demand.shape, host)).collect()
+            }
+        };
+        if demand.shape.one_per_node {
+            for host in &demand.bound_hosts {
+                slots[*host] = Err(Misfit::Occupied);
+            }
+        }
         if let (Some(required), true) = (wishes.required, domains.level() > wishes.required) {
             // The lower level decides the domain; the other one must be satisfied too.
-            fixed_domain(problem, tree, required, &demand)?;
+            fixed_domain(problem, ground, required, &demand)?;
             room::leave_unlabelled(tree, required, &mut slots);
         }
         if let Some(level) = wishes.exclusive {
@@ -197,24 +239,15 @@ impl<'p> Facts<'p> {
 /// Where the gang may go.
 ///
 /// Errors: a bound member elsewhere.
-fn domains(problem: &Problem, tree: &Tree, demand: &Demand<'_>) -> Result<Domains, Refusal> {
+fn domains(problem: &Problem, ground: &Ground, demand: &Demand<'_>) -> Result<Domains, Refusal> {
     let wishes = &problem.gang.wishes;
     // Alone in one domain, unless it is slices that are to be alone.
     let alone = wishes.exclusive.filter(|level| wishes.slices.iter().all(|slice| slice.level != *level));
     let Some(level) = wishes.required.max(alone) else { return Ok(Domains::Any) };
-    Ok(match fixed_domain(problem, tree, level, demand)? {
+    Ok(match fixed_domain(problem, ground, level, demand)? {
         Some(domain) => Domains::Fixed { level, domain },
         None => Domains::OneOf { level },
     })
-}
-
-/// The depth-first position of every host, in the order of `problem.hosts`.
-fn positions(tree: &Tree) -> Vec<usize> {
-    let mut positions = vec![0; tree.hosts().len()];
-    for (position, host) in tree.hosts().iter().enumerate() {
-        positions[*host] = position;
-    }
-    positions
 }
 
 /// The domain of the required level that bound members decide, if there are any.
@@ -222,54 +255,51 @@ fn positions(tree: &Tree) -> Vec<usize> {
 /// Errors: a bound member outside the first one's domain, or one in a domain that cannot satisfy the level.
 fn fixed_domain(
     problem: &Problem,
-    tree: &Tree,
+    Ground { tree, index: _, positions }: &Ground,
     level: LevelIndex,
     demand: &Demand<'_>,
 ) -> Result<Option<usize>, Refusal> {
-    let positions = positions(tree);
     let mut fixed = None;
     for host in &demand.bound_hosts {
         let domain = tree.domain_of(level, positions[*host]);
         if !tree.satisfies(level, domain) || *fixed.get_or_insert(domain) != domain {
-            return Err(Refusal::BoundOutside { node: problem.hosts[*host].node.name.clone() });
+            return Err(Refusal::BoundOutside { node: problem.hosts[*host].node.name.clone(), changes: Vec::new() });
         }
     }
     Ok(fixed)
 }
 
-/// Slots of every host, in the order of `problem.hosts`.
-fn slots(problem: &Problem, index: &FxHashMap<NodeName, usize>, demand: &Demand<'_>) -> Vec<Result<u32, Misfit>> {
-    let hosts = problem.hosts.iter().enumerate();
-    hosts
-        .map(|(host, entry)| {
-            if index.get(&entry.node.name) != Some(&host) {
-                // The same name again: it would be a second place in the tree for one node.
-                Ok(0)
-            } else if demand.shape.one_per_node && demand.bound[host] > 0 {
-                Err(Misfit::Occupied)
-            } else {
-                fit::slots(demand.shape, &entry.node, &entry.usage)
-            }
-        })
-        .collect()
+/// Slots of one host, whatever members are bound there.
+fn slots(problem: &Problem, index: &FxHashMap<NodeName, usize>, shape: &Shape, host: usize) -> Result<u32, Misfit> {
+    let entry = &problem.hosts[host];
+    if index.get(&entry.node.name) == Some(&host) {
+        fit::slots(shape, &entry.node, &entry.usage)
+    } else {
+        // The same name again: it would be a second place in the tree for one node.
+        Ok(0)
+    }
 }
 
 /// The report of a plan.
 fn placed_report(
     problem: &Problem,
-    tree: &Tree,
-    index: &FxHashMap<NodeName, usize>,
+    Ground { tree, index, positions }: &Ground,
     places: &[Place],
     work: Work,
 ) -> Report {
     let mut report = empty_report(problem, tree, work);
-    let positions = positions(tree);
-    let hosts: Vec<usize> =
+    // The domains of the level below, then of the level itself.
+    let mut ring: Vec<usize> =
         places.iter().filter_map(|place| index.get(&place.node)).map(|host| positions[*host]).collect();
-    for (level, (entry, crossings)) in report.levels.iter_mut().zip(&mut report.ring_crossings).enumerate() {
-        let mut domains: Vec<usize> = hosts.iter().map(|host| tree.domain_of(level, *host)).collect();
-        let next = domains.iter().cycle().skip(1);
-        *crossings = count(domains.iter().zip(next).filter(|(domain, next)| domain != next).count());
+    let mut domains = Vec::new();
+    let levels = report.levels.iter_mut().zip(&mut report.ring_crossings).enumerate().rev();
+    for (level, (entry, crossings)) in levels {
+        if let Some(below) = Some(level + 1).filter(|below| *below < tree.depth()) {
+            ring.iter_mut().for_each(|domain| *domain = tree.level(below)[*domain].parent);
+        }
+        let next = ring.iter().cycle().skip(1);
+        *crossings = count(ring.iter().zip(next).filter(|(domain, next)| domain != next).count());
+        domains.clone_from(&ring);
         domains.sort_unstable();
         domains.dedup();
         entry.used = count(domains.len());

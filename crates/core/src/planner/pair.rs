@@ -8,9 +8,11 @@
 //! workers, then the leaders.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::change;
 use super::cost::{Cost, Layout};
 use super::demand::Demand;
 use super::ranks;
@@ -19,9 +21,8 @@ use super::rules::Rules;
 use super::search::{Domains, MOST_LIMBS};
 use super::shortfall;
 use crate::fit::{self, Misfit};
-use crate::names::NodeName;
 use crate::node::Usage;
-use crate::plan::{Elastic, GangRequest, LevelIndex, Place, Placement, Policy, Problem, Refusal, Role, Work};
+use crate::plan::{Change, Elastic, GangRequest, LevelIndex, Place, Placement, Policy, Problem, Refusal, Role, Work};
 use crate::pod::Shape;
 use crate::topology::Tree;
 
@@ -90,8 +91,7 @@ impl<C: Cost> Value<C> {
 pub(super) struct Sight<'a> {
     pub(super) problem: &'a Problem,
     pub(super) policy: &'a Policy,
-    pub(super) tree: &'a Tree,
-    pub(super) index: &'a FxHashMap<NodeName, usize>,
+    pub(super) ground: &'a super::Ground,
 }
 
 /// Places the gang.
@@ -104,7 +104,8 @@ pub(super) fn place(
     domains: &Domains,
     work: &mut Work,
 ) -> Result<Vec<Place>, Refusal> {
-    let Sight { problem, policy, tree, index } = *sight;
+    let Sight { problem, policy, ground } = *sight;
+    let super::Ground { tree, index, .. } = ground;
     let roles = &problem.gang.roles;
     let open = |role: &Role| role.places.iter().filter(|place| place.bound.is_none()).count();
     let of = |shape: &'_ Shape| roles.iter().filter(move |role| role.shape == *shape).collect::<Vec<_>>();
@@ -116,6 +117,7 @@ pub(super) fn place(
     let mut slots: Vec<Result<u32, Misfit>> = Vec::new();
     let mut profiles = Vec::new();
     for (host, entry) in problem.hosts.iter().enumerate() {
+        work.slots += 1;
         let profile = if index.get(&entry.node.name) == Some(&host) {
             slots.push(fit::slots(pair.worker, &entry.node, &entry.usage));
             profile(pair, entry, leaders)
@@ -158,10 +160,47 @@ pub(super) fn place(
             places.sort_by_key(|place| (place.role, place.rank));
             Ok(places)
         }
-        Err(holds) => {
-            let rules = Rules::plain(holds);
-            Err(Refusal::DoesNotFit(shortfall::shortfall(problem, tree, &rules, demand, &slots, domains)))
+        Err(short) => {
+            let room = short.room(sight, pair, least, leaders);
+            let rules = Rules::plain(short.holds);
+            let mut shortfall = shortfall::shortfall(problem, tree, &rules, demand, &slots, domains);
+            shortfall.changes = room.into_iter().collect();
+            shortfall.changes.extend(change::fewer_wishes(problem, |changed| {
+                super::domains(changed, ground, demand).is_ok_and(|domains| {
+                    let frame = Frame { domains: &domains, ..solver };
+                    match layout.limbs {
+                        ..=2 => frame.fits::<u128>(least, work),
+                        3..=4 => frame.fits::<[u64; 4]>(least, work),
+                        _ => frame.fits::<[u64; MOST_LIMBS]>(least, work),
+                    }
+                })
+            }));
+            Err(Refusal::DoesNotFit(shortfall))
         }
+    }
+}
+
+/// How far a pair is from fitting.
+#[derive(Debug)]
+struct Short {
+    /// Per domain: how many of the leaders and of the needed workers it could take.
+    holds: Vec<Vec<u64>>,
+    /// The most workers beside all leaders, and the domain they share.
+    workers: Option<(usize, Option<(LevelIndex, usize)>)>,
+    /// The most leaders beside all needed workers, and the domain they share.
+    leaders: Option<(usize, Option<(LevelIndex, usize)>)>,
+}
+
+impl Short {
+    /// Room that would do: for leaders where as few are missing as workers would be.
+    fn room(&self, sight: &Sight<'_>, pair: Pair<'_>, least: usize, leaders: usize) -> Option<Change> {
+        let leader = self.leaders.map(|(held, domain)| (leaders - held, domain, pair.leader));
+        let worker = self.workers.map(|(held, domain)| (least - held, domain, pair.worker));
+        let (members, domain, shape) = leader.into_iter().chain(worker).min_by_key(|(members, ..)| *members)?;
+        let role = sight.problem.gang.roles.iter().find(|role| role.shape == *shape)?;
+        let mut room = change::room(sight.problem, &sight.ground.tree, domain, members as u64);
+        room.role = Some(Arc::clone(&role.name));
+        Some(Change::Room { rooms: vec![room] })
     }
 }
 
@@ -179,6 +218,7 @@ fn profile(pair: Pair<'_>, host: &crate::plan::Host, leaders: usize) -> Vec<u32>
     profile
 }
 
+#[derive(Clone, Copy)]
 struct Frame<'a> {
     tree: &'a Tree,
     room: &'a Room,
@@ -228,17 +268,28 @@ struct Solver<'a, C> {
 }
 
 impl Frame<'_> {
-    /// Counts per host, or what every domain holds of what is needed.
-    fn run<C: Cost>(&self, least: usize, work: &mut Work) -> Result<Vec<Count>, Vec<Vec<u64>>> {
-        let by_domain = self.room.slots.iter().map(|slots| vec![None; slots.len()]).collect();
-        let mut solver = Solver::<C> {
+    /// Whether all leaders and the `least` workers can be placed.
+    fn fits<C: Cost>(&self, least: usize, work: &mut Work) -> bool {
+        let mut solver = self.solver::<C>();
+        let fits = solver.number(least).is_some();
+        work.add(solver.work);
+        fits
+    }
+
+    fn solver<C>(&self) -> Solver<'_, C> {
+        Solver {
             frame: self,
             tables: Vec::new(),
-            by_domain,
+            by_domain: self.room.slots.iter().map(|slots| vec![None; slots.len()]).collect(),
             by_class: FxHashMap::default(),
             by_pair: FxHashMap::default(),
             work: Work::default(),
-        };
+        }
+    }
+
+    /// Counts per host, or how far it is from there.
+    fn run<C: Cost>(&self, least: usize, work: &mut Work) -> Result<Vec<Count>, Short> {
+        let mut solver = self.solver::<C>();
         let answer = solver.number(least).map(|workers| {
             let count = Count { workers, leaders: self.leaders };
             let mut counts = vec![Count { workers: 0, leaders: 0 }; self.tree.hosts().len()];
@@ -251,9 +302,12 @@ impl Frame<'_> {
             };
             counts
         });
-        let answer = answer.ok_or_else(|| solver.holds(least));
-        work.vertices += solver.work.vertices;
-        work.cells += solver.work.cells;
+        let answer = answer.ok_or_else(|| Short {
+            holds: solver.holds(least),
+            workers: solver.most((0..least).map(|workers| Count { workers, leaders: self.leaders }), |c| c.workers),
+            leaders: solver.most((0..self.leaders).map(|leaders| Count { workers: least, leaders }), |c| c.leaders),
+        });
+        work.add(solver.work);
         answer
     }
 }
@@ -310,6 +364,18 @@ impl<C: Cost> Solver<'_, C> {
             }
         }
         best
+    }
+
+    /// The last of some ascending counts that can be placed, and where.
+    fn most(
+        &mut self,
+        counts: impl DoubleEndedIterator<Item = Count>,
+        of: fn(Count) -> usize,
+    ) -> Option<(usize, Option<(LevelIndex, usize)>)> {
+        counts.rev().find_map(|count| {
+            let (domain, value) = self.best(count);
+            (value != Value::NEVER).then(|| (of(count), domain))
+        })
     }
 
     /// Per domain: how many of the leaders and of the `least` workers it could take.

@@ -6,6 +6,7 @@ use super::cost::{Cost, Layout};
 use super::knapsack::{Pruning, Solver};
 use super::room::Room;
 use super::rules::Rules;
+use super::window::Windows;
 use crate::plan::{Elastic, LevelIndex, Placement, Policy, Work};
 use crate::topology::{MAX_LEVELS, Tree};
 
@@ -109,13 +110,14 @@ impl Search<'_> {
         let mut solver = self.solver::<C>(layout, self.rules, most);
         let counts = match self.balance {
             None => {
-                let number = self.number(&mut solver, layout, numbers);
+                let cost = |number| self.best(&mut solver, self.rules, number).1;
+                let number = number(self.policy, layout.used_mask(), numbers, cost);
                 let best = self.best(&mut solver, self.rules, number);
                 self.assign(&mut solver, best, number)
             }
             Some(level) => self.balanced(&mut solver, layout, level, numbers, work),
         };
-        add(work, solver.work());
+        work.add(solver.work());
         counts
     }
 
@@ -130,32 +132,6 @@ impl Search<'_> {
             Some((level, domain)) => solver.assign(level, domain, &[number], &mut counts),
         };
         counts
-    }
-
-    /// How many members to place: field 3. `numbers` is ascending and not empty.
-    fn number<C: Cost>(&self, solver: &mut Solver<'_, C>, layout: &Layout, numbers: &[usize]) -> usize {
-        let (least, most) = (numbers[0], numbers[numbers.len() - 1]);
-        match (self.policy.elastic, self.policy.placement) {
-            (Elastic::Spread, Placement::Locality | Placement::Packing) => most,
-            (Elastic::Inside, Placement::Locality) => {
-                // Taking a member or a slice away never uses more domains, so the numbers that need no more domains
-                // than the least are the first few: bisect.
-                let mask = layout.used_mask::<C>();
-                let needed = self.best(solver, self.rules, least).1.masked(mask);
-                let (mut fits, mut beyond) = (0, numbers.len());
-                while fits + 1 < beyond {
-                    let middle = fits.midpoint(beyond);
-                    let cost = self.best(solver, self.rules, numbers[middle]).1;
-                    if cost.masked(mask) == needed { fits = middle } else { beyond = middle }
-                }
-                numbers[fits]
-            }
-            (Elastic::Inside, Placement::Packing) => {
-                // Fragmentation first: any number may win. Of equally good ones the largest.
-                let cost = |number: &usize| (self.best(solver, self.rules, *number).1, most - number);
-                numbers.iter().copied().min_by_key(cost).unwrap_or(least)
-            }
-        }
     }
 
     /// The best counts where the difference between the fullest and the emptiest used domain of a level is a field.
@@ -184,11 +160,10 @@ impl Search<'_> {
         let standing = bound.iter().filter(|bound| **bound > 0).count() as u64;
         let used = (layout.used_of(level, least) + standing).max(1);
         let (fewest, most) = (kept[0] as u64 + held, kept[kept.len() - 1] as u64 + held);
-        // A window holds the average.
-        let starts = |width: u64| (fewest.div_ceil(used)).saturating_sub(width).max(1)..=(most / used).max(1);
+        let windows = Windows::new(self.rules, self.room, level, used, (fewest, most));
         let mut probe = |width: u64| {
             let mut found: Option<(_, Vec<u32>)> = None;
-            for start in starts(width) {
+            for start in windows.starts(width) {
                 let rules = self.rules.windowed(level, start..=start + width);
                 let mut solver = self.solver::<C>(layout, &rules, kept[kept.len() - 1]);
                 for &number in &kept {
@@ -210,11 +185,12 @@ impl Search<'_> {
                         found = Some((key, counts));
                     }
                 }
-                add(work, solver.work());
+                work.add(solver.work());
             }
             found.map(|(_, counts)| counts)
         };
-        let (mut fails, mut width) = (None, 0);
+        let mut width = windows.narrowest(most);
+        let mut fails = width.checked_sub(1);
         let mut counts = probe(width);
         while counts.is_none() && width <= most {
             fails = Some(width);
@@ -259,7 +235,29 @@ impl Search<'_> {
     }
 }
 
-fn add(work: &mut Work, more: Work) {
-    work.vertices += more.vertices;
-    work.cells += more.cells;
+/// How many members to place: field 3. `numbers` is ascending and not empty; `cost` is the least cost of a number, of
+/// which `mask` keeps field 2.
+pub(super) fn number<C: Cost>(policy: &Policy, mask: C, numbers: &[usize], mut cost: impl FnMut(usize) -> C) -> usize {
+    let (least, most) = (numbers[0], numbers[numbers.len() - 1]);
+    match (policy.elastic, policy.placement) {
+        (Elastic::Spread, Placement::Locality | Placement::Packing) => most,
+        _ if least == most => most,
+        (Elastic::Inside, Placement::Locality) => {
+            // Taking a member or a slice away never uses more domains, so the numbers that need no more domains
+            // than the least are the first few: bisect.
+            let needed = cost(least).masked(mask);
+            let (mut fits, mut beyond) = (0, numbers.len());
+            while fits + 1 < beyond {
+                let middle = fits.midpoint(beyond);
+                let cost = cost(numbers[middle]);
+                if cost.masked(mask) == needed { fits = middle } else { beyond = middle }
+            }
+            numbers[fits]
+        }
+        (Elastic::Inside, Placement::Packing) => {
+            // Fragmentation first: any number may win. Of equally good ones the largest.
+            let cost = |number: &usize| (cost(*number), most - number);
+            numbers.iter().copied().min_by_key(cost).unwrap_or(least)
+        }
+    }
 }

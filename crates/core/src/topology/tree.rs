@@ -84,10 +84,7 @@ impl Tree {
     pub fn build<'a>(levels: &Levels, nodes: impl IntoIterator<Item = &'a Node>) -> Self {
         let nodes: Vec<&Node> = nodes.into_iter().collect();
         let (keys, values) = sort_keys(levels, &nodes);
-        let mut hosts: Vec<usize> = (0..nodes.len()).collect();
-        hosts.sort_by(|&a, &b| {
-            keys[a].cmp(&keys[b]).then_with(|| natural_cmp(nodes[a].name.as_str(), nodes[b].name.as_str()))
-        });
+        let hosts = sorted(&nodes, &keys, &values);
 
         let last = levels.host();
         let mut domains: Vec<Vec<Domain>> = vec![Vec::new(); levels.len()];
@@ -177,6 +174,38 @@ impl Tree {
     pub fn splits(&self) -> &[SplitLabel] {
         &self.splits
     }
+}
+
+/// The nodes depth-first. Paths are compared as one integer each, and names only below one path.
+fn sorted(nodes: &[&Node], keys: &[Key], values: &[Vec<&Arc<str>>]) -> Vec<usize> {
+    let by_name = |a: &usize, b: &usize| natural_cmp(nodes[*a].name.as_str(), nodes[*b].name.as_str());
+    let widths: Vec<u32> = values.iter().map(|values| usize::BITS - (values.len() + 1).leading_zeros()).collect();
+    if widths.iter().sum::<u32>() > u128::BITS {
+        let mut hosts: Vec<usize> = (0..nodes.len()).collect();
+        hosts.sort_by(|a, b| keys[*a].cmp(&keys[*b]).then_with(|| by_name(a, b)));
+        return hosts;
+    }
+    let path = |key: &Key| {
+        key.iter().zip(values).zip(&widths).fold(0_u128, |path, ((rank, values), width)| {
+            let after = values.len() as u128;
+            let rank = match *rank {
+                ABSENT => after,
+                OWN => after + 1,
+                rank => u128::from(rank),
+            };
+            path << width | rank
+        })
+    };
+    let mut paths: Vec<(u128, usize)> = keys.iter().enumerate().map(|(node, key)| (path(key), node)).collect();
+    paths.sort_unstable();
+    let mut hosts: Vec<usize> = paths.iter().map(|(_, node)| *node).collect();
+    let mut rest = hosts.as_mut_slice();
+    for group in paths.chunk_by(|(one, _), (other, _)| one == other) {
+        let (below, after) = rest.split_at_mut(group.len());
+        below.sort_by(by_name);
+        rest = after;
+    }
+    hosts
 }
 
 /// Ranks of every node's labels, and per level the values in natural order: sorting whole paths then compares integers.

@@ -96,11 +96,13 @@ pub(crate) fn gang(name: &str, phase: Phase, places: Vec<GangPlace>) -> Gang {
         round: 0,
         since: Some(at(0)),
         minimum: u32::try_from(places.len()).unwrap(),
+        minimums: BTreeMap::new(),
         places,
         shape: None,
         levels: Vec::new(),
         batch: None,
         waiting: None,
+        notes: BTreeMap::new(),
         members: Arc::from(""),
         created: Some(at(0)),
         deleting: false,
@@ -113,9 +115,12 @@ pub(crate) fn recognised(name: &str, size: Option<u32>, min: Option<u32>) -> Rec
         source: Source { convention: "annotations", identity: Arc::from(name), owner: None },
         size,
         min,
+        roles: Vec::new(),
         wishes: RawWishes::default(),
         invalid: None,
         booking: None,
+        restart_would_fail: None,
+        conflict: None,
     }
 }
 

@@ -2,22 +2,28 @@
 
 use std::collections::BTreeSet;
 
-use crate::choices::Replay;
+use crate::choices::{BlockMinimum, FleetBucket, FleetCount, Replay};
 use crate::fixtures::InstanceType;
 use crate::interfaces::{interfaces, security_groups};
-use crate::launch::{Candidate, Order, Ranking, launch};
+use crate::journal::Failure;
+use crate::launch::{Candidate, Order, Ranking, Source, launch};
 use crate::operations::fleets::Shown;
 use crate::operations::launch_templates::{check_version, find as find_template, mismatch, resolve};
-use crate::operations::{Call, Reply, fleets, placement_groups};
+use crate::operations::{Call, Reply, fleets, placement_groups, reservations};
 use crate::protocol::error::ApiError;
 use crate::protocol::form::Form;
 use crate::protocol::xml::Xml;
 use crate::scenario::Market;
 use crate::state::World;
-use crate::state::fleets::{Fleet, Origin};
+use crate::state::fleets::{Fleet, FleetError, Origin};
+use crate::state::reservations::{Reservation, ReservationKind};
 use crate::state::tokens::TokenUse;
+use crate::throttle::Bucket;
 
 const OPERATION: &str = "CreateFleet";
+const RESERVED: &str = "reserved-capacity";
+/// Active fleets of a Region.
+const FLEET_LIMIT: usize = 1000;
 
 pub(super) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let form = call.form;
@@ -29,7 +35,14 @@ pub(super) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
         }
     }
     let spec = Spec::read(form, world)?;
-    let candidates = candidates(world, form)?;
+    let candidates = candidates(world, form, &spec)?;
+    check_count(world)?;
+    if world.scenario.choices.fleet_bucket == FleetBucket::Shared
+        && let Some(bucket) = Bucket::of_instances("RunInstances")
+        && !world.buckets.draw(bucket, f64::from(spec.total), call.now)
+    {
+        return Err(ApiError::throttled());
+    }
     let id = world.ids.resource("fleet");
     let reservation = world.ids.resource("r");
     let outcome = launch(
@@ -55,6 +68,7 @@ pub(super) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
         created_at: call.now,
         token: token.map(str::to_owned),
         market: spec.market,
+        capacity_type: spec.capacity_type,
         total: spec.total,
         minimum: spec.minimum,
         tags: form.tags_for("fleet"),
@@ -79,6 +93,12 @@ fn answer(fleet: &Fleet, shown: Shown) -> Reply {
     if shown != Shown::Nothing {
         reply.resources.extend(fleet.launches.iter().flat_map(|l| l.instances.clone()));
         reply.item_codes = fleet.errors.iter().map(|e| e.code.clone()).collect();
+        let failure = |e: &FleetError| Failure {
+            instance_type: e.origin.instance_type.clone(),
+            zone: e.origin.zone.clone(),
+            code: e.code.clone(),
+        };
+        reply.failures = fleet.errors.iter().map(failure).collect();
     }
     reply
 }
@@ -123,6 +143,7 @@ struct Spec {
     single_type: bool,
     single_zone: bool,
     market: Market,
+    capacity_type: &'static str,
     ranking: Ranking,
 }
 
@@ -142,17 +163,18 @@ impl Spec {
         if total == 0 || total > 10_000 {
             return Err(ApiError::value("TotalTargetCapacity", &total.to_string()));
         }
-        let market = match capacity.get("DefaultTargetCapacityType") {
-            None | Some("on-demand") => Market::OnDemand,
-            Some("spot") => Market::Spot,
-            // Reservations are not played yet; to launch on demand instead would be a lie.
+        let (market, capacity_type) = match capacity.get("DefaultTargetCapacityType") {
+            None | Some("on-demand") => (Market::OnDemand, "on-demand"),
+            Some("spot") => (Market::Spot, "spot"),
+            Some("capacity-block") => (Market::CapacityBlock, "capacity-block"),
+            Some(RESERVED) => (Market::OnDemand, RESERVED),
             Some(other) => return Err(ApiError::value("DefaultTargetCapacityType", other)),
         };
         let options = form.sub(match market {
-            Market::OnDemand => "OnDemandOptions",
+            Market::OnDemand | Market::CapacityBlock | Market::InterruptibleReservation => "OnDemandOptions",
             Market::Spot => "SpotOptions",
         });
-        let minimum = options.number("MinTargetCapacity")?;
+        let mut minimum = options.number("MinTargetCapacity")?;
         let single_type = options.flag("SingleInstanceType")?;
         let single_zone = options.flag("SingleAvailabilityZone")?;
         if let Some(minimum) = minimum {
@@ -166,10 +188,16 @@ impl Spec {
                 return refuse("MinTargetCapacity requires SingleInstanceType or SingleAvailabilityZone");
             }
         }
+        // Reserved capacity knows no minimum, and whether a block does is a choice.
+        let ignored = world.scenario.choices.block_minimum == BlockMinimum::Ignored;
+        if capacity_type == RESERVED || (market == Market::CapacityBlock && ignored) {
+            minimum = None;
+        }
         let strategy = options.get("AllocationStrategy").unwrap_or("lowest-price");
         let ranking = match (market, strategy) {
             (_, "lowest-price" | "lowestPrice") => Ranking::Price,
-            (Market::OnDemand, "prioritized") | (Market::Spot, "capacity-optimized-prioritized") => Ranking::Priority,
+            (Market::OnDemand | Market::CapacityBlock, "prioritized")
+            | (Market::Spot, "capacity-optimized-prioritized") => Ranking::Priority,
             (Market::Spot, "capacity-optimized" | "price-capacity-optimized" | "diversified") => Ranking::Capacity,
             (_, other) => return Err(ApiError::value("AllocationStrategy", other)),
         };
@@ -179,11 +207,11 @@ impl Spec {
                 return Err(ApiError::value("ResourceType", kind));
             }
         }
-        Ok(Self { total, minimum, single_type, single_zone, market, ranking })
+        Ok(Self { total, minimum, single_type, single_zone, market, capacity_type, ranking })
     }
 }
 
-fn candidates(world: &World, form: &Form) -> Result<Vec<Candidate>, ApiError> {
+fn candidates(world: &World, form: &Form, spec: &Spec) -> Result<Vec<Candidate>, ApiError> {
     let configs = form.structs("LaunchTemplateConfigs");
     if configs.is_empty() {
         return Err(ApiError::missing("LaunchTemplateConfigs"));
@@ -206,14 +234,21 @@ fn candidates(world: &World, form: &Form) -> Result<Vec<Candidate>, ApiError> {
             if let Some(image) = one.get("ImageId") {
                 data.insert("ImageId", image);
             }
-            candidates.push(candidate(world, form, &data, one, &template.id)?);
+            candidates.push(candidate(world, form, spec, &data, one, &template.id)?);
         }
     }
     check_subnets(world, &candidates)?;
     Ok(candidates)
 }
 
-fn candidate(world: &World, form: &Form, data: &Form, one: &Form, template: &str) -> Result<Candidate, ApiError> {
+fn candidate(
+    world: &World,
+    form: &Form,
+    spec: &Spec,
+    data: &Form,
+    one: &Form,
+    template: &str,
+) -> Result<Candidate, ApiError> {
     let refusal = world.scenario.choices.refusal.code();
     let named = one
         .get("InstanceType")
@@ -230,6 +265,7 @@ fn candidate(world: &World, form: &Form, data: &Form, one: &Form, template: &str
         Some(group) => Some(group),
         None => group(world, &data.sub("Placement"))?,
     };
+    check_group(world, group.as_ref(), instance_type)?;
     let priority = one.decimal("Priority")?;
     let image = data.get("ImageId").ok_or_else(|| ApiError::missing("ImageId"))?;
     let mut tags = data.tags_for("instance");
@@ -254,6 +290,7 @@ fn candidate(world: &World, form: &Form, data: &Form, one: &Form, template: &str
         },
         instance_type,
         priority,
+        source: fleet_source(world, form, spec, data)?,
         group,
         image: resolve(world, image)?,
         interfaces: interfaces(data, instance_type, refusal)?,
@@ -265,12 +302,72 @@ fn candidate(world: &World, form: &Form, data: &Form, one: &Form, template: &str
     })
 }
 
+/// Where the hosts of a fleet may come from.
+fn fleet_source(world: &World, form: &Form, spec: &Spec, data: &Form) -> Result<Source, ApiError> {
+    if spec.capacity_type == RESERVED {
+        let options = form.sub("ReservedCapacityOptions");
+        let kinds = options.list("ReservationType");
+        let named = options.list("CapacityReservationTarget.CapacityReservationId");
+        let fits = |r: &Reservation| {
+            let kind = match r.kind {
+                ReservationKind::OnDemand => "on-demand-capacity-reservation",
+                ReservationKind::CapacityBlock => "capacity-block",
+                ReservationKind::Interruptible => "interruptible-capacity-reservation",
+            };
+            kinds.is_empty() || kinds.iter().any(|k| k == kind)
+        };
+        for id in &named {
+            reservations::find(world, id)?;
+        }
+        let ids = world
+            .reservations
+            .values()
+            .filter(|r| fits(r) && (named.is_empty() || named.contains(&r.id)))
+            .map(|r| r.id.clone())
+            .collect();
+        let fallback = options.list("ReservedCapacityFallbackOptions.MarketType");
+        return Ok(Source::Targets { ids, fallback: fallback.iter().any(|m| m == "on-demand") });
+    }
+    let first = form.get("OnDemandOptions.CapacityReservationOptions.UsageStrategy");
+    let open = match first {
+        None => Source::Open,
+        Some("use-capacity-reservations-first") => Source::ReservationsFirst,
+        Some(other) => return Err(ApiError::value("UsageStrategy", other)),
+    };
+    reservations::source(world, data, spec.market, open)
+}
+
+/// # Errors
+/// `MaxFleetCountExceeded`.
+fn check_count(world: &World) -> Result<(), ApiError> {
+    let active = world.fleets.values().filter(|f| !f.deleted).count();
+    if world.scenario.choices.fleet_count == FleetCount::Counted && active >= FLEET_LIMIT {
+        return Err(ApiError::client("MaxFleetCountExceeded", "You have reached the limit of active fleets."));
+    }
+    Ok(())
+}
+
 /// # Errors
 /// `InvalidInstanceType`.
 pub(super) fn find_type(name: &str) -> Result<&'static InstanceType, ApiError> {
     InstanceType::find(name).ok_or_else(|| {
         ApiError::client("InvalidInstanceType", format!("The following supplied instance types do not exist: [{name}]"))
     })
+}
+
+/// # Errors
+/// What EC2 refuses about a group: one that is not ready, or that the type cannot be in.
+pub(super) fn check_group(world: &World, group: Option<&String>, instance_type: &InstanceType) -> Result<(), ApiError> {
+    let Some(name) = group else { return Ok(()) };
+    placement_groups::check_available(world, name)?;
+    let strategy = placement_groups::find(world, name)?.strategy.name();
+    if instance_type.strategies.iter().any(|s| s == strategy) {
+        return Ok(());
+    }
+    Err(ApiError::client(
+        world.scenario.choices.refusal.code(),
+        format!("Placement groups of the strategy {strategy} may not be used with the type {}.", instance_type.name),
+    ))
 }
 
 /// # Errors

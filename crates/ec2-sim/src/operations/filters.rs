@@ -76,7 +76,7 @@ pub(crate) fn page<T>(
 const TOKEN_PREFIX: &str = "page-from-";
 
 /// Whether `text` matches a pattern with `*` and `?`.
-fn wild(pattern: &str, text: &str) -> bool {
+pub(crate) fn wild(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
     // Where to go on when a star turns out to have taken too little.

@@ -7,6 +7,7 @@ use crate::operations::filters::page;
 use crate::operations::{Call, Reply};
 use crate::protocol::error::ApiError;
 use crate::protocol::xml::Xml;
+use crate::scenario::Market;
 use crate::state::World;
 use crate::state::fleets::{Fleet, Origin};
 
@@ -34,11 +35,11 @@ pub(super) fn describe(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiE
         xml.text("fulfilledCapacity", &format!("{launched}.0"));
         xml.node("targetCapacitySpecification", |xml| {
             xml.number("totalTargetCapacity", fleet.total);
-            xml.text("defaultTargetCapacityType", fleet.market.name());
+            xml.text("defaultTargetCapacityType", fleet.capacity_type);
         });
         let options = match fleet.market {
-            crate::scenario::Market::OnDemand => "onDemandOptions",
-            crate::scenario::Market::Spot => "spotOptions",
+            Market::OnDemand | Market::CapacityBlock | Market::InterruptibleReservation => "onDemandOptions",
+            Market::Spot => "spotOptions",
         };
         if let Some(minimum) = fleet.minimum {
             xml.node(options, |xml| xml.number("minTargetCapacity", minimum));
@@ -129,7 +130,10 @@ pub(super) fn write_outcome(xml: &mut Xml, fleet: &Fleet, shown: Shown) {
         Shown::Created | Shown::Described => (fleet.errors.as_slice(), fleet.launches.as_slice()),
         Shown::Nothing => (&[][..], &[][..]),
     };
-    let lifecycle = fleet.market.name();
+    let lifecycle = match fleet.market {
+        Market::Spot => "spot",
+        Market::OnDemand | Market::CapacityBlock | Market::InterruptibleReservation => "on-demand",
+    };
     xml.list("errorSet", errors, |xml, error| {
         write_origin(xml, &error.origin);
         xml.text("lifecycle", lifecycle);

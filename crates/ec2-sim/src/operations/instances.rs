@@ -14,9 +14,10 @@ use crate::throttle::Bucket;
 pub(super) const BY_USER: (&str, &str) =
     ("Client.UserInitiatedShutdown", "Client.UserInitiatedShutdown: User initiated shutdown");
 
-const FILTERS: [&str; 11] = [
+const FILTERS: [&str; 12] = [
     "availability-zone",
     "availability-zone-id",
+    "capacity-reservation-id",
     "client-token",
     "image-id",
     "instance-id",
@@ -39,24 +40,26 @@ pub(super) fn describe(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiE
     }
     check_ids(world, &ids, call.now)?;
     let world = &*world;
+    let now = call.read_at();
     let vpc = world.scenario.vpc.as_str();
     let mut found: Vec<&Instance> = world
         .instances
         .values()
-        .filter(|i| described(world, i, call.now))
+        .filter(|i| described(world, i, now))
         .filter(|i| ids.is_empty() || ids.contains(&i.id))
         .filter(|i| {
-            filters.pass(&i.tags, |filter| match filter {
+            filters.pass(i.seen_tags(now), |filter| match filter {
                 "availability-zone" => Some(&i.zone),
                 "availability-zone-id" => Some(&i.zone_id),
                 "client-token" => i.token.as_deref(),
                 "image-id" => Some(&i.image),
                 "instance-id" => Some(&i.id),
                 "instance-lifecycle" => i.lifecycle(),
-                "instance-state-name" => Some(i.state(call.now).name()),
+                "instance-state-name" => Some(i.state(now).name()),
                 "instance-type" => Some(&i.instance_type),
                 "placement-group-name" => i.group.as_deref(),
                 "subnet-id" => Some(&i.subnet),
+                "capacity-reservation-id" => i.capacity_reservation.as_deref(),
                 "vpc-id" => Some(vpc),
                 _ => None,
             })
@@ -78,7 +81,7 @@ pub(super) fn describe(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiE
     xml.list("reservationSet", reservations, |xml, (id, members)| {
         xml.text("reservationId", id);
         xml.text("ownerId", &world.scenario.account);
-        xml.list("instancesSet", members, |xml, i| write(xml, world, i, call.now));
+        xml.list("instancesSet", members, |xml, i| write(xml, world, i, now));
     });
     xml.optional("nextToken", next.as_deref());
     Ok(Reply::of(xml))
@@ -120,6 +123,11 @@ pub(super) fn terminate(world: &mut World, call: &Call<'_>) -> Result<Reply, Api
 
 pub(super) fn create_tags(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let ids = call.form.list("ResourceId");
+    for name in ["ResourceId", "Tag"] {
+        if !call.form.has(name) {
+            return Err(ApiError::missing(name));
+        }
+    }
     let instances: Vec<String> = ids.iter().filter(|id| id.starts_with("i-")).cloned().collect();
     check_ids(world, &instances, call.now)?;
     let tags = call.form.tags();
@@ -142,7 +150,7 @@ pub(super) fn create_tags(world: &mut World, call: &Call<'_>) -> Result<Reply, A
 }
 
 /// Whether Describe calls show an instance: it has become visible and is not long gone.
-fn described(world: &World, instance: &Instance, now: Timestamp) -> bool {
+pub(super) fn described(world: &World, instance: &Instance, now: Timestamp) -> bool {
     let shown = crate::clock::seconds(world.scenario.delays.terminated_visible_seconds);
     let gone = instance.terminated_at.is_some_and(|at| crate::clock::later(at, shown) <= now);
     instance.visible_at <= now && !gone
@@ -170,7 +178,7 @@ pub(super) fn check_ids(world: &World, ids: &[String], now: Timestamp) -> Result
     }
 }
 
-fn write_state(xml: &mut Xml, name: &str, state: LifeState) {
+pub(super) fn write_state(xml: &mut Xml, name: &str, state: LifeState) {
     xml.node(name, |xml| {
         xml.number("code", state.code());
         xml.text("name", state.name());
@@ -212,8 +220,12 @@ pub(super) fn write(xml: &mut Xml, world: &World, i: &Instance, now: Timestamp) 
     xml.optional("instanceLifecycle", i.lifecycle());
     xml.optional("spotInstanceRequestId", i.spot_request.as_deref());
     xml.optional("clientToken", i.token.as_deref());
+    xml.optional("capacityReservationId", i.capacity_reservation.as_deref());
     xml.node("capacityReservationSpecification", |xml| {
-        xml.text("capacityReservationPreference", "open");
+        xml.optional("capacityReservationPreference", i.preference);
+        if let Some(target) = &i.target {
+            xml.node("capacityReservationTarget", |xml| xml.text("capacityReservationId", target));
+        }
     });
     let group_name = |id: &str| {
         let group = scenario.security_groups.iter().find(|g| g.id == id);
@@ -234,7 +246,7 @@ pub(super) fn write(xml: &mut Xml, world: &World, i: &Instance, now: Timestamp) 
             xml.text("status", "attached");
         });
     });
-    xml.tags(&i.tags);
+    xml.tags(i.seen_tags(now));
     xml.list("groupSet", &i.security_groups, |xml, id| {
         xml.text("groupId", id);
         xml.text("groupName", &group_name(id));

@@ -16,12 +16,26 @@ const USER_DATA_LIMIT: usize = 16 * 1024;
 
 pub(super) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let name = call.form.required("LaunchTemplateName")?;
+    let legal = |c: char| c.is_ascii_alphanumeric() || "()./_-".contains(c);
+    if !(3..=128).contains(&name.len()) || !name.chars().all(legal) {
+        return Err(ApiError::client(
+            "InvalidLaunchTemplateName.MalformedException",
+            format!("Launch template name {name} must have 3 to 128 characters of a-z, A-Z, 0-9, ( ) . / _ -"),
+        ));
+    }
     let data = call.form.sub("LaunchTemplateData");
     if data.is_empty() {
         return Err(ApiError::missing("LaunchTemplateData"));
     }
     if let Some(user_data) = data.get("UserData") {
         check_user_data(user_data)?;
+    }
+    let reserved = data.sub("CapacityReservationSpecification");
+    if reserved.get("CapacityReservationPreference").is_some() && reserved.has("CapacityReservationTarget") {
+        return Err(ApiError::client(
+            world.scenario.choices.refusal.code(),
+            "A launch template takes only one of CapacityReservationPreference and CapacityReservationTarget",
+        ));
     }
     let token = call.form.get("ClientToken");
     if let Some(token) = token {
@@ -50,6 +64,7 @@ pub(super) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
         created_at: call.now,
         tags: call.form.tags_for("launch-template"),
         data,
+        visible_at: call.visible_at(),
         description: call.form.get("VersionDescription").map(str::to_owned),
     };
     if let Some(token) = token {
@@ -65,13 +80,14 @@ pub(super) fn describe(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiE
     let filters = Filters::parse(call.form, &["launch-template-name", "create-time"])?;
     let ids = call.form.list("LaunchTemplateId");
     let names = call.form.list("LaunchTemplateName");
+    let seen = |t: &Template| t.visible_at <= call.now;
     for id in &ids {
-        if !world.templates.contains_key(id) {
+        if !world.templates.get(id).is_some_and(seen) {
             return Err(unknown_id(id));
         }
     }
     for name in &names {
-        if !world.templates.values().any(|t| t.name == *name) {
+        if !world.templates.values().any(|t| t.name == *name && seen(t)) {
             return Err(unknown_name(name));
         }
     }
@@ -79,7 +95,8 @@ pub(super) fn describe(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiE
         .templates
         .values()
         .filter(|t| {
-            (ids.is_empty() || ids.contains(&t.id))
+            seen(t)
+                && (ids.is_empty() || ids.contains(&t.id))
                 && (names.is_empty() || names.contains(&t.name))
                 && filters.pass(&t.tags, |filter| match filter {
                     "launch-template-name" => Some(&t.name),
@@ -136,9 +153,12 @@ pub(super) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
 /// # Errors
 /// The not-found codes, or the refusal of none or both.
 pub(super) fn find<'a>(world: &'a World, form: &Form) -> Result<&'a Template, ApiError> {
+    let seen = |t: &&Template| t.visible_at <= world.now;
     match (form.get("LaunchTemplateId"), form.get("LaunchTemplateName")) {
-        (Some(id), None) => world.templates.get(id).ok_or_else(|| unknown_id(id)),
-        (None, Some(name)) => world.templates.values().find(|t| t.name == name).ok_or_else(|| unknown_name(name)),
+        (Some(id), None) => world.templates.get(id).filter(seen).ok_or_else(|| unknown_id(id)),
+        (None, Some(name)) => {
+            world.templates.values().filter(seen).find(|t| t.name == name).ok_or_else(|| unknown_name(name))
+        }
         (None, None) => Err(ApiError::missing("LaunchTemplateId")),
         (Some(_), Some(_)) => Err(ApiError::client(
             "InvalidParameterCombination",

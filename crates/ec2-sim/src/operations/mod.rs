@@ -9,17 +9,31 @@ mod instances;
 mod launch_templates;
 mod network;
 mod placement_groups;
+mod prices;
+mod reservations;
 mod run_instances;
+mod sqs;
+mod status;
 mod templates_data;
 mod topology;
+mod volumes;
+
+pub(crate) use self::filters::wild;
 
 use jiff::Timestamp;
 
-use crate::faults::{CallScope, Drawn};
+use serde_json::Value;
+
+use crate::clock::later;
+use crate::faults::{CallScope, Drawn, FaultKind};
+use crate::journal::Failure;
 use crate::protocol::error::ApiError;
 use crate::protocol::form::Form;
+use crate::protocol::request::Service;
 use crate::protocol::xml::Xml;
+use crate::scenario::Market;
 use crate::state::World;
+use crate::state::templates::Template;
 
 /// One call as its operation sees it.
 #[derive(Debug)]
@@ -27,22 +41,46 @@ pub(crate) struct Call<'a> {
     pub(crate) form: &'a Form,
     pub(crate) now: Timestamp,
     pub(crate) drawn: &'a Drawn,
+    /// What the client calls the simulator.
+    pub(crate) host: &'a str,
+}
+
+impl Call<'_> {
+    /// The time whose state a Describe call shows.
+    pub(crate) fn read_at(&self) -> Timestamp {
+        let old = self.drawn.kinds().filter_map(FaultKind::stale).max();
+        old.and_then(|old| self.now.checked_sub(old).ok()).unwrap_or(self.now)
+    }
+
+    /// When what the call makes is seen by others.
+    pub(crate) fn visible_at(&self) -> Timestamp {
+        let hidden = self.drawn.kinds().filter_map(FaultKind::hidden).max();
+        hidden.map_or(self.now, |hidden| later(self.now, hidden))
+    }
 }
 
 /// What a call that succeeded is answered.
 #[derive(Debug, Default)]
 pub(crate) struct Reply {
     pub(crate) members: Xml,
+    /// The answer of the services that speak JSON.
+    pub(crate) json: Option<Value>,
     /// Ids of what was made, deleted or terminated.
     pub(crate) resources: Vec<String>,
     /// Error codes inside the answer.
     pub(crate) item_codes: Vec<String>,
+    /// The pools those codes are about.
+    pub(crate) failures: Vec<Failure>,
     pub(crate) replayed: bool,
 }
 
 impl Reply {
     fn of(members: Xml) -> Self {
         Self { members, ..Self::default() }
+    }
+
+    fn json(json: Value) -> Self {
+        Self { json: Some(json), ..Self::default() }
     }
 
     fn about(mut self, resource: impl Into<String>) -> Self {
@@ -61,34 +99,79 @@ impl Reply {
 /// The code behind an operation's name.
 pub(crate) type Handler = fn(&mut World, &Call<'_>) -> Result<Reply, ApiError>;
 
-/// Finds an operation.
-pub(crate) fn find(operation: &str) -> Option<Handler> {
-    let handler: Handler = match operation {
-        "CreateFleet" => create_fleet::create,
-        "CreateLaunchTemplate" => launch_templates::create,
-        "CreatePlacementGroup" => placement_groups::create,
-        "CreateTags" => instances::create_tags,
-        "DeleteFleets" => fleets::delete,
-        "DeleteLaunchTemplate" => launch_templates::delete,
-        "DeletePlacementGroup" => placement_groups::delete,
-        "DescribeAvailabilityZones" => network::zones,
-        "DescribeFleets" => fleets::describe,
-        "DescribeImages" => network::images,
-        "DescribeInstanceTopology" => topology::describe,
-        "DescribeInstanceTypeOfferings" => catalog::offerings,
-        "DescribeInstanceTypes" => catalog::types,
-        "DescribeInstances" => instances::describe,
-        "DescribeLaunchTemplateVersions" => launch_templates::versions,
-        "DescribeLaunchTemplates" => launch_templates::describe,
-        "DescribePlacementGroups" => placement_groups::describe,
-        "DescribeSecurityGroups" => network::security_groups,
-        "DescribeSubnets" => network::subnets,
-        "GetCallerIdentity" => identity::caller,
-        "RunInstances" => run_instances::run,
-        "TerminateInstances" => instances::terminate,
-        _ => return None,
+/// The operations of EC2 that are played.
+const EC2: [(&str, Handler); 28] = [
+    ("CancelCapacityReservation", reservations::cancel),
+    ("CreateCapacityReservation", reservations::create),
+    ("CreateFleet", create_fleet::create),
+    ("CreateLaunchTemplate", launch_templates::create),
+    ("CreatePlacementGroup", placement_groups::create),
+    ("CreateTags", instances::create_tags),
+    ("DeleteFleets", fleets::delete),
+    ("DeleteLaunchTemplate", launch_templates::delete),
+    ("DeletePlacementGroup", placement_groups::delete),
+    ("DescribeAvailabilityZones", network::zones),
+    ("DescribeCapacityReservationTopology", reservations::topology),
+    ("DescribeCapacityReservations", reservations::describe),
+    ("DescribeFleets", fleets::describe),
+    ("DescribeImages", network::images),
+    ("DescribeInstanceStatus", status::describe),
+    ("DescribeInstanceTopology", topology::describe),
+    ("DescribeInstanceTypeOfferings", catalog::offerings),
+    ("DescribeInstanceTypes", catalog::types),
+    ("DescribeInstances", instances::describe),
+    ("DescribeLaunchTemplateVersions", launch_templates::versions),
+    ("DescribeLaunchTemplates", launch_templates::describe),
+    ("DescribePlacementGroups", placement_groups::describe),
+    ("DescribeSecurityGroups", network::security_groups),
+    ("DescribeSpotPriceHistory", prices::spot_history),
+    ("DescribeSubnets", network::subnets),
+    ("DescribeVolumes", volumes::describe),
+    ("RunInstances", run_instances::run),
+    ("TerminateInstances", instances::terminate),
+];
+
+/// The operations of SQS that are played.
+const SQS: [(&str, Handler); 4] = [
+    ("DeleteMessage", sqs::delete),
+    ("DeleteMessageBatch", sqs::delete_batch),
+    ("GetQueueUrl", sqs::queue_url),
+    ("ReceiveMessage", sqs::receive),
+];
+
+/// Every operation that is played, with its service.
+pub(crate) fn played() -> Vec<(&'static str, &'static str)> {
+    let of = |service: &'static str, played: &[(&'static str, Handler)]| -> Vec<(&'static str, &'static str)> {
+        played.iter().map(|(name, _)| (service, *name)).collect()
     };
-    Some(handler)
+    let mut all = of("ec2", &EC2);
+    all.extend(of("sqs", &SQS));
+    all.extend([("sts", "GetCallerIdentity"), ("eks", "DescribeCluster"), ("iam", "GetInstanceProfile")]);
+    all
+}
+
+/// Finds an operation.
+pub(crate) fn find(service: Service, operation: &str) -> Option<Handler> {
+    let played: &[(&str, Handler)] = match service {
+        Service::Ec2 => &EC2,
+        Service::Sqs => &SQS,
+        Service::Sts => &[("GetCallerIdentity", identity::caller)],
+        Service::Iam => &[("GetInstanceProfile", identity::instance_profile)],
+        Service::Eks => &[("DescribeCluster", identity::cluster)],
+    };
+    played.iter().find(|(name, _)| *name == operation).map(|(_, handler)| *handler)
+}
+
+/// The launch templates that a call names anywhere.
+pub(crate) fn sent_templates<'a>(world: &'a World, form: &Form) -> Vec<&'a Template> {
+    let named = |t: &&Template| {
+        form.parameters().iter().any(|(key, value)| match key.rsplit('.').next() {
+            Some("LaunchTemplateId") => *value == t.id,
+            Some("LaunchTemplateName") => *value == t.name,
+            _ => false,
+        })
+    };
+    world.templates.values().filter(named).collect()
 }
 
 /// What the faults of a call are matched against.
@@ -108,16 +191,31 @@ pub(crate) fn scope(world: &World, operation: &str, form: &Form) -> CallScope {
                     scope.zones.insert(subnet.zone.clone());
                 }
             }
-            "GroupName" | "GroupId" if name.contains("Placement.") => scope.placement_group = true,
+            "MarketType" | "DefaultTargetCapacityType" => scope.market = Some(market(value)),
+            "GroupName" | "GroupId" if name.contains("Placement.") => {
+                scope.placement_group = true;
+                scope.group = Some(value.clone());
+            }
+            "CapacityReservationId" => scope.reservation = Some(value.clone()),
             "LaunchTemplateId" | "LaunchTemplateName" => {
                 let template = world.templates.values().find(|t| t.id == *value || t.name == *value);
                 if let Some(template) = template {
-                    scope.placement_group |= template.data.has("Placement");
+                    let placement = template.data.sub("Placement");
+                    let group = placement.get("GroupName").or_else(|| placement.get("GroupId"));
+                    scope.placement_group |= group.is_some();
+                    scope.group = scope.group.or(group.map(str::to_owned));
+                    let named = "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId";
+                    scope.reservation = scope.reservation.or(template.data.get(named).map(str::to_owned));
+                    let bought = template.data.get("InstanceMarketOptions.MarketType");
+                    scope.market = scope.market.or(bought.map(market));
                     scope.types.extend(template.data.get("InstanceType").map(str::to_owned));
                 }
             }
             _ => {}
         }
+    }
+    if matches!(operation, "CreateFleet" | "RunInstances") {
+        scope.market = scope.market.or(Some(Market::OnDemand));
     }
     let number = |name: &str| form.number(name).ok().flatten();
     scope.instances =
@@ -138,4 +236,12 @@ pub(crate) fn scope(world: &World, operation: &str, form: &Form) -> CallScope {
                 .and_then(|f| f.list("Value").into_iter().next())
         });
     scope
+}
+
+/// The market of a name on the wire; what is unknown is refused elsewhere.
+fn market(name: &str) -> Market {
+    [Market::Spot, Market::CapacityBlock, Market::InterruptibleReservation]
+        .into_iter()
+        .find(|m| m.name() == name)
+        .unwrap_or(Market::OnDemand)
 }

@@ -87,8 +87,9 @@ pub(super) fn security_groups(world: &mut World, call: &Call<'_>) -> Result<Repl
         xml.text("groupDescription", &g.name);
         xml.text("ownerId", &world.scenario.account);
         xml.text("vpcId", vpc);
-        xml.list("ipPermissions", [()], |xml, ()| itself(xml));
-        xml.list("ipPermissionsEgress", [()], |xml, ()| itself(xml));
+        let rules = || (!g.no_self_reference).then_some(());
+        xml.list("ipPermissions", rules(), |xml, ()| itself(xml));
+        xml.list("ipPermissionsEgress", rules(), |xml, ()| itself(xml));
         xml.tags(&g.tags);
     });
     xml.optional("nextToken", next.as_deref());

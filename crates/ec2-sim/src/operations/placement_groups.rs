@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use crate::clock::{later, seconds};
 use crate::operations::filters::Filters;
 use crate::operations::{Call, Reply};
 use crate::protocol::error::ApiError;
 use crate::protocol::xml::Xml;
 use crate::state::World;
 use crate::state::groups::{Group, Strategy};
+use crate::state::reservations::ReservationState;
 
 /// Groups per account and Region.
 const LIMIT: usize = 500;
@@ -37,6 +39,9 @@ pub(super) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
         partitions: call.form.number("PartitionCount")?,
         tags: tags(call)?,
         pin: None,
+        visible_at: call.visible_at(),
+        available_at: later(call.now, seconds(world.scenario.delays.placement_group_seconds)),
+        foreign: false,
     };
     let mut xml = Xml::new();
     xml.node("placementGroup", |xml| write(xml, world, name, &group));
@@ -54,13 +59,13 @@ pub(super) fn describe(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiE
     for id in &ids {
         find_by_id(world, id)?;
     }
-    let found = world.groups.iter().filter(|(name, group)| {
+    let found = world.groups.iter().filter(|(_, group)| group.visible_at <= world.now).filter(|(name, group)| {
         (names.is_empty() || names.contains(name)) && (ids.is_empty() || ids.contains(&group.id)) && {
             let arn = world.arn("placement-group", name);
             filters.pass(&group.tags, |filter| match filter {
                 "group-name" => Some(name),
                 "group-arn" => Some(&arn),
-                "state" => Some("available"),
+                "state" => Some(state(world, group)),
                 "strategy" => Some(group.strategy.name()),
                 _ => None,
             })
@@ -76,7 +81,11 @@ pub(super) fn describe(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiE
 pub(super) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let name = call.form.required("GroupName")?;
     find(world, name)?;
-    if world.in_group(name, call.now).next().is_some() {
+    let reserved = world.reservations.values().any(|r| {
+        r.group.as_deref() == Some(name)
+            && matches!(r.state(call.now), ReservationState::Active | ReservationState::Scheduled)
+    });
+    if reserved || world.in_group(name, call.now).next().is_some() {
         return Err(ApiError::client(
             "InvalidPlacementGroup.InUse",
             format!("The placement group {name} is in use and may not be deleted."),
@@ -89,7 +98,7 @@ pub(super) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
 /// # Errors
 /// `InvalidPlacementGroup.Unknown`.
 pub(super) fn find<'a>(world: &'a World, name: &str) -> Result<&'a Group, ApiError> {
-    world.groups.get(name).ok_or_else(|| unknown(name))
+    world.groups.get(name).filter(|g| g.visible_at <= world.now).ok_or_else(|| unknown(name))
 }
 
 /// The name of the group with an id.
@@ -100,7 +109,25 @@ pub(super) fn find_by_id(world: &World, id: &str) -> Result<String, ApiError> {
     if !id.starts_with("pg-") {
         return Err(ApiError::client("InvalidPlacementGroupId.Malformed", format!("Invalid id: \"{id}\"")));
     }
-    world.groups.iter().find(|(_, g)| g.id == id).map(|(name, _)| name.clone()).ok_or_else(|| unknown(id))
+    let seen = |g: &Group| g.id == id && g.visible_at <= world.now;
+    world.groups.iter().find(|(_, g)| seen(g)).map(|(name, _)| name.clone()).ok_or_else(|| unknown(id))
+}
+
+/// # Errors
+/// What a launch is answered into a group that is not ready yet.
+pub(super) fn check_available(world: &World, name: &str) -> Result<(), ApiError> {
+    let group = find(world, name)?;
+    if group.available_at <= world.now {
+        return Ok(());
+    }
+    Err(ApiError::client(
+        "InvalidPlacementGroup.Unknown",
+        format!("The Placement Group '{name}' is {}.", state(world, group)),
+    ))
+}
+
+fn state(world: &World, group: &Group) -> &'static str {
+    if group.available_at <= world.now { "available" } else { "pending" }
 }
 
 fn unknown(name: &str) -> ApiError {
@@ -123,7 +150,7 @@ fn tags(call: &Call<'_>) -> Result<BTreeMap<String, String>, ApiError> {
 fn write(xml: &mut Xml, world: &World, name: &str, group: &Group) {
     xml.text("groupName", name);
     xml.text("strategy", group.strategy.name());
-    xml.text("state", "available");
+    xml.text("state", state(world, group));
     xml.text("groupId", &group.id);
     xml.text("groupArn", &world.arn("placement-group", name));
     if group.strategy == Strategy::Partition {

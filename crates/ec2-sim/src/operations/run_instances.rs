@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use crate::choices::ZonalMismatch;
 use crate::interfaces::{interfaces, security_groups};
-use crate::launch::{Candidate, Order, Ranking, launch};
-use crate::operations::create_fleet::{check_security_groups, check_token, find_subnet, find_type, group};
+use crate::launch::{Candidate, Order, Ranking, Source, is_capacity, launch};
+use crate::operations::create_fleet::{check_group, check_security_groups, check_token, find_subnet, find_type, group};
 use crate::operations::launch_templates::{check_user_data, check_version, find as find_template, mismatch, resolve};
+use crate::operations::reservations::{check_target, source};
 use crate::operations::{Call, Reply, instances};
 use crate::protocol::error::ApiError;
 use crate::protocol::form::Form;
@@ -22,7 +23,8 @@ const OPERATION: &str = "RunInstances";
 pub(super) fn run(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let form = call.form;
     let (data, template) = merged(world, form)?;
-    let candidate = candidate(world, form, &data, template)?;
+    let market = market(&data)?;
+    let candidate = candidate(world, form, &data, template, market)?;
     let token = form.get("ClientToken");
     if let Some(token) = token {
         check_token(token)?;
@@ -35,7 +37,8 @@ pub(super) fn run(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError>
     if least > most {
         return Err(ApiError::client(world.scenario.choices.refusal.code(), "MinCount must not be above MaxCount"));
     }
-    let market = market(&data)?;
+    let name = &candidate.instance_type.name;
+    check_target(world, &candidate.source, name, &candidate.origin.zone, candidate.group.as_ref(), call.now)?;
     if let Some(bucket) = Bucket::of_instances(OPERATION)
         && !world.buckets.draw(bucket, f64::from(most), call.now)
     {
@@ -66,7 +69,7 @@ pub(super) fn run(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError>
         let error = outcome.errors.into_iter().next().map_or_else(
             || ApiError::no_capacity("", &zone),
             |e| {
-                let status = if e.code.contains("Insufficient") && e.code.ends_with("Capacity") { 500 } else { 400 };
+                let status = if is_capacity(&e.code) { 500 } else { 400 };
                 ApiError::new(status, &e.code, e.message)
             },
         );
@@ -156,22 +159,8 @@ fn merged(world: &World, form: &Form) -> Result<(Form, String), ApiError> {
     Ok((result, template))
 }
 
-fn candidate(world: &World, form: &Form, data: &Form, template: String) -> Result<Candidate, ApiError> {
+fn candidate(world: &World, form: &Form, data: &Form, template: String, market: Market) -> Result<Candidate, ApiError> {
     let refusal = world.scenario.choices.refusal.code();
-    if data.has("CapacityReservationSpecification.CapacityReservationTarget") {
-        return Err(ApiError::client(
-            "InvalidCapacityReservationId.NotFound",
-            "The capacity reservation does not exist",
-        ));
-    }
-    if data.get("CapacityReservationSpecification.CapacityReservationPreference") == Some("capacity-reservations-only")
-    {
-        // There are no reservations, and open capacity must not stand in for them.
-        return Err(ApiError::client(
-            "ReservationCapacityExceeded",
-            "There is no capacity reservation with available capacity that matches",
-        ));
-    }
     let named = data.required("InstanceType")?;
     let instance_type = find_type(named)?;
     let first = data.structs("NetworkInterface").into_iter().next();
@@ -187,6 +176,7 @@ fn candidate(world: &World, form: &Form, data: &Form, template: String) -> Resul
         ));
     }
     let group = group(world, &data.sub("Placement"))?;
+    check_group(world, group.as_ref(), instance_type)?;
     let tags_of = |kind: &str| {
         let mut tags = match world.templates.get(&template) {
             Some(template) => template.data.tags_for(kind),
@@ -214,6 +204,7 @@ fn candidate(world: &World, form: &Form, data: &Form, template: String) -> Resul
         },
         instance_type,
         priority: None,
+        source: source(world, data, market, Source::Open)?,
         group,
         image: resolve(world, data.required("ImageId")?)?,
         interfaces: interfaces(data, instance_type, refusal)?,
@@ -226,7 +217,8 @@ fn market(data: &Form) -> Result<Market, ApiError> {
     match data.get("InstanceMarketOptions.MarketType") {
         None | Some("on-demand") => Ok(Market::OnDemand),
         Some("spot") => Ok(Market::Spot),
-        // Reservations are not played yet; to launch on demand instead would be a lie.
+        Some("capacity-block") => Ok(Market::CapacityBlock),
+        Some("interruptible-capacity-reservation") => Ok(Market::InterruptibleReservation),
         Some(other) => Err(ApiError::value("MarketType", other)),
     }
 }

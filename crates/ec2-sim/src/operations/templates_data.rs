@@ -72,6 +72,20 @@ pub(super) fn write(xml: &mut Xml, data: &Form) {
             xml.optional("instanceMetadataTags", data.get("MetadataOptions.InstanceMetadataTags"));
         });
     }
+    if data.has("InstanceMarketOptions") {
+        xml.node("instanceMarketOptions", |xml| {
+            xml.optional("marketType", data.get("InstanceMarketOptions.MarketType"));
+        });
+    }
+    if data.has("CapacityReservationSpecification") {
+        let said = data.sub("CapacityReservationSpecification");
+        xml.node("capacityReservationSpecification", |xml| {
+            xml.optional("capacityReservationPreference", said.get("CapacityReservationPreference"));
+            if let Some(id) = said.get("CapacityReservationTarget.CapacityReservationId") {
+                xml.node("capacityReservationTarget", |xml| xml.text("capacityReservationId", id));
+            }
+        });
+    }
     if data.has("TagSpecification") {
         xml.list("tagSpecificationSet", data.structs("TagSpecification"), |xml, spec| {
             xml.optional("resourceType", spec.get("ResourceType"));

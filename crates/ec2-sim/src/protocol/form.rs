@@ -105,7 +105,12 @@ impl Form {
 
     /// The tags of `TagSpecification.N` for a resource type; of a key given twice the last counts.
     pub(crate) fn tags_for(&self, resource_type: &str) -> BTreeMap<String, String> {
-        self.structs("TagSpecification")
+        self.tags_of("TagSpecification", resource_type)
+    }
+
+    /// The same, of a list which has another name.
+    pub(crate) fn tags_of(&self, list: &str, resource_type: &str) -> BTreeMap<String, String> {
+        self.structs(list)
             .iter()
             .filter(|spec| spec.get("ResourceType") == Some(resource_type))
             .flat_map(Self::tags)

@@ -2,4 +2,6 @@
 
 pub(crate) mod error;
 pub(crate) mod form;
+pub(crate) mod md5;
+pub(crate) mod request;
 pub(crate) mod xml;

@@ -30,9 +30,9 @@ impl Xml {
     }
 
     /// The answer of a plain query operation around the members of its result.
-    pub(crate) fn query_response(operation: &str, request_id: &str, members: &Self) -> String {
+    pub(crate) fn query_response(operation: &str, namespace: &str, request_id: &str, members: &Self) -> String {
         let mut xml = Self::document();
-        xml.0.push_str(&format_open(operation, STS_NAMESPACE));
+        xml.0.push_str(&format_open(operation, namespace));
         xml.node(&format!("{operation}Result"), |xml| xml.0.push_str(&members.0));
         xml.node("ResponseMetadata", |xml| xml.text("RequestId", request_id));
         xml.close(&format!("{operation}Response"));
@@ -139,7 +139,6 @@ impl Xml {
 }
 
 const EC2_NAMESPACE: &str = "http://ec2.amazonaws.com/doc/2016-11-15/";
-const STS_NAMESPACE: &str = "https://sts.amazonaws.com/doc/2011-06-15/";
 
 fn format_open(operation: &str, namespace: &str) -> String {
     format!("<{operation}Response xmlns=\"{namespace}\">")

@@ -13,6 +13,8 @@ pub(crate) struct Fleet {
     pub(crate) created_at: Timestamp,
     pub(crate) token: Option<String>,
     pub(crate) market: Market,
+    /// `DefaultTargetCapacityType`.
+    pub(crate) capacity_type: &'static str,
     pub(crate) total: u32,
     pub(crate) minimum: Option<u32>,
     pub(crate) tags: BTreeMap<String, String>,

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
 use crate::capacity::Pin;
 
 /// A placement group.
@@ -13,13 +16,24 @@ pub(crate) struct Group {
     pub(crate) tags: BTreeMap<String, String>,
     /// Where the first launch put it; only for `cluster`.
     pub(crate) pin: Option<Pin>,
+    /// When Describe calls and launches see it.
+    pub(crate) visible_at: Timestamp,
+    /// Until then it is `pending`.
+    pub(crate) available_at: Timestamp,
+    /// Whether it belongs to others and was there from the start.
+    pub(crate) foreign: bool,
 }
 
 /// How a group places its instances.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Strategy {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Strategy {
+    /// Close together, in one segment.
+    #[default]
     Cluster,
+    /// On racks of their own.
     Spread,
+    /// In partitions.
     Partition,
 }
 

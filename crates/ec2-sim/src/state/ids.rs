@@ -17,6 +17,11 @@ impl Ids {
         format!("{prefix}-0{:016x}", self.0.next_u64())
     }
 
+    /// A number from 0 up to 1, of a stream of its own use.
+    pub(crate) fn fraction(&mut self) -> f64 {
+        f64::from(self.0.next_u32()) / (f64::from(u32::MAX) + 1.0)
+    }
+
     /// In the shape of a UUID of version 4.
     pub(crate) fn uuid(&mut self) -> String {
         let (high, low) = (self.0.next_u64(), self.0.next_u64());

@@ -21,6 +21,12 @@ pub(crate) struct Instance {
     pub(crate) zone: String,
     pub(crate) zone_id: String,
     pub(crate) market: Market,
+    pub(crate) vcpus: u32,
+    /// What its launch said about capacity reservations: the preference, and the one named.
+    pub(crate) preference: Option<&'static str>,
+    pub(crate) target: Option<String>,
+    /// The capacity reservation it runs in.
+    pub(crate) capacity_reservation: Option<String>,
     pub(crate) subnet: String,
     /// The placement group's name.
     pub(crate) group: Option<String>,
@@ -48,6 +54,14 @@ pub(crate) struct Instance {
     pub(crate) foreign: bool,
     pub(crate) launched_at: Timestamp,
     pub(crate) visible_at: Timestamp,
+    /// When its tags are seen.
+    pub(crate) tagged_at: Timestamp,
+    /// When a kubelet on it would register its node; none: never.
+    pub(crate) registers_at: Option<Timestamp>,
+    /// A change that EC2 has scheduled: its code, and when.
+    pub(crate) scheduled: Option<(String, Timestamp)>,
+    /// The state last told to the queue.
+    pub(crate) told: Option<LifeState>,
     /// None: it is stuck in `pending`.
     pub(crate) running_at: Option<Timestamp>,
     /// When it begins, or began, to shut down.
@@ -55,8 +69,10 @@ pub(crate) struct Instance {
     pub(crate) terminated_at: Option<Timestamp>,
     /// Code and message.
     pub(crate) reason: Option<(String, String)>,
-    /// Whether host and addresses were given back.
+    /// Whether its addresses were given back.
     pub(crate) released: bool,
+    /// Whether its host was.
+    pub(crate) host_free: bool,
 }
 
 /// A network interface of an instance.
@@ -158,10 +174,16 @@ impl Instance {
         self.tags.get(crate::BATCH_TAG).map(String::as_str)
     }
 
+    /// Its tags as Describe calls see them.
+    pub(crate) fn seen_tags(&self, now: Timestamp) -> &BTreeMap<String, String> {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        if self.tagged_at <= now { &self.tags } else { &NONE }
+    }
+
     pub(crate) fn lifecycle(&self) -> Option<&'static str> {
         match self.market {
             Market::OnDemand => None,
-            Market::Spot => Some("spot"),
+            Market::Spot | Market::CapacityBlock | Market::InterruptibleReservation => Some(self.market.name()),
         }
     }
 }

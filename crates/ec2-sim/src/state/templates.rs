@@ -15,5 +15,7 @@ pub(crate) struct Template {
     pub(crate) tags: BTreeMap<String, String>,
     /// The members of `LaunchTemplateData` as they came.
     pub(crate) data: Form,
+    /// When other calls see it.
+    pub(crate) visible_at: Timestamp,
     pub(crate) description: Option<String>,
 }

@@ -38,6 +38,22 @@ async fn a_stand_in_for_nodes_finds_what_it_needs() {
 }
 
 #[tokio::test]
+async fn the_cloud_controllers_calls_draw_on_the_bucket_of_everybody() {
+    let sim = Sim::small();
+    let template = sim.template().await;
+    let ids = fleet_ids(&sim.ok("CreateFleet", &Fleet::of(&template, "2", "t").parameters()).await);
+    sim.advance(20);
+    assert_eq!(sim.simulator.topology_for_node(&ids[0]).map(|nodes| nodes.len()), Some(3));
+    assert_eq!(sim.simulator.topology_for_node(&ids[1]), None);
+    let refused = sim.refused("DescribeInstanceTopology", &[("InstanceId.1", &ids[0])]).await;
+    assert_eq!(refused, (503, "RequestLimitExceeded".to_owned()));
+    sim.advance(1);
+    assert!(sim.simulator.topology_for_node(&ids[1]).is_some());
+    let thirteen = sim.simulator.invariants().into_iter().find(|i| i.number == 13);
+    assert!(thirteen.is_some_and(|i| i.holds), "nobody else asked too often");
+}
+
+#[tokio::test]
 async fn a_clean_run_breaks_no_invariant() {
     let sim = Sim::small();
     let template = sim.template().await;

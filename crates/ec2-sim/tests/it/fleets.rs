@@ -187,7 +187,10 @@ async fn refused_combinations_launch_nothing() {
             with(&[("LaunchTemplateConfigs.1.Overrides.1.InstanceType", "m5.2xlarge")]),
             "InvalidParameterCombination",
         ),
-        (with(&[("TargetCapacitySpecification.DefaultTargetCapacityType", "capacity-block")]), "InvalidParameterValue"),
+        (
+            with(&[("TargetCapacitySpecification.DefaultTargetCapacityType", "capacity-block")]),
+            "InvalidParameterCombination",
+        ),
     ] {
         let refused = sim.refused("CreateFleet", &parameters).await;
         assert_eq!(refused, (400, code.to_owned()), "{parameters:?}");

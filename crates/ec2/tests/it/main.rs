@@ -3,3 +3,4 @@
 mod launch;
 mod reads;
 mod support;
+mod ways;

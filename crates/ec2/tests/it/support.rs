@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use muster_core::cloud::{
-    BatchTags, CapacityType, Efa, LaunchParameters, LaunchTemplate, Purpose, ResourceKind, TemplateSpec, efa_layout,
-    placement_group_name,
+    BatchTags, CapacityType, Efa, LaunchParameters, LaunchTemplate, LaunchWay, MetadataOptions, Purpose, ResourceKind,
+    TemplateSpec, efa_layout, placement_group_name,
 };
 use muster_ec2::{Client, ClientOptions, Credentials, ImageSource};
 use muster_ec2_sim::{Market, Scenario, Simulator, serve};
@@ -26,9 +26,10 @@ pub(crate) struct World {
 impl World {
     /// Two spines of two leaves of two p5 in one zone, on a clock that stands still.
     pub(crate) async fn start() -> Self {
-        let mut scenario = Scenario::default().with_pool(P5, ZONE, Market::OnDemand, 2, 2, 2);
-        scenario.clock.manual = true;
-        scenario.seed = 7;
+        Self::of(scenario()).await
+    }
+
+    pub(crate) async fn of(scenario: Scenario) -> Self {
         let simulator = Simulator::new(scenario).expect("the scenario is playable");
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
         let endpoint = format!("http://{}", listener.local_addr().expect("a bound socket has an address"));
@@ -49,6 +50,11 @@ impl World {
 
     /// A template with the EFA layout of p5 and a resolved image.
     pub(crate) async fn template(&self, tags: &BatchTags) -> LaunchTemplate {
+        self.template_in(tags, None).await
+    }
+
+    /// As [`World::template`], with the subnet in the interfaces.
+    pub(crate) async fn template_in(&self, tags: &BatchTags, subnet_id: Option<String>) -> LaunchTemplate {
         let types = self.client.describe_instance_types(&[P5.to_owned()]).await.expect("the simulator answers");
         let of_template = tags.of(ResourceKind::LaunchTemplate);
         let source = ImageSource::SsmParameter(SSM.to_owned());
@@ -56,6 +62,9 @@ impl World {
         let spec = TemplateSpec {
             image_id,
             instance_profile: "nodes".to_owned(),
+            subnet_id,
+            public_address: None,
+            metadata: MetadataOptions::default(),
             network_interfaces: efa_layout(&types[0], Efa::Auto, Purpose::Gang, &[GROUP.to_owned()]),
             user_data: "hello".to_owned(),
             block_devices: Vec::new(),
@@ -84,11 +93,22 @@ impl World {
             template_id: template.id,
             template_version: template.latest_version,
             placement_group: Some(group),
+            way: LaunchWay::Fleet,
+            reservation: None,
+            partial: false,
             tags,
             token: String::new(),
         }
         .with_token(1)
     }
+}
+
+/// Two spines of two leaves of two p5 in one zone, on a clock that stands still.
+pub(crate) fn scenario() -> Scenario {
+    let mut scenario = Scenario::default().with_pool(P5, ZONE, Market::OnDemand, 2, 2, 2);
+    scenario.clock.manual = true;
+    scenario.seed = 7;
+    scenario
 }
 
 pub(crate) async fn client(endpoint: &str, launch_timeout: Duration) -> Client {

@@ -6,15 +6,15 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, PodTemplate, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use muster_api::conventions::{Kind, Object};
 use muster_api::{convert, keys};
 use muster_core::units::Quantity;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Dump, MAX_NODES, MAX_OBJECTS, ReadError};
-
-/// Kinds that have no namespace.
-const CLUSTER: [&str; 5] = ["Node", "NodePool", "EC2NodeClass", "PriorityClass", "NodeBatch"];
+use crate::record::{self, Record};
+use crate::{gangs, kinds};
 
 impl Dump {
     pub(super) fn keep(
@@ -31,7 +31,12 @@ impl Dump {
             return Ok(());
         }
         let group = version.split_once('/').map_or("", |(group, _)| group);
-        if !is_known(group, &kind) {
+        if group == keys::GROUP && kind == record::KIND {
+            return self.header(object, place);
+        }
+        let read = Kind::of(version, &kind).filter(|kind| *kind != Kind::Job);
+        let known = kinds::find(group, &kind);
+        if read.is_none() && known.is_none() {
             let name = if name.is_empty() { place.to_owned() } else { name };
             self.ignore(kind, name, format!("{version} objects of this kind play no part in planning"));
             return Ok(());
@@ -40,7 +45,7 @@ impl Dump {
             self.ignore(kind, place.to_owned(), "metadata.name: is missing".to_owned());
             return Ok(());
         }
-        if CLUSTER.contains(&kind.as_str()) {
+        if known.is_some_and(|kind| !kind.namespaced) {
             namespace.clear();
         } else if namespace.is_empty() {
             "default".clone_into(&mut namespace);
@@ -48,18 +53,43 @@ impl Dump {
                 metadata.insert("namespace".to_owned(), Value::from(namespace.as_str()));
             }
         }
-        if !self.seen.insert((kind.clone(), namespace, name.clone())) {
+        // Kinds of one name exist in several groups.
+        let seen = if read.is_some() { format!("{kind}.{group}") } else { kind.clone() };
+        if !self.seen.insert((seen, namespace, name.clone())) {
             self.ignore(kind, name, "is in the dump twice; the first one counts".to_owned());
             return Ok(());
         }
         if self.seen.len() > MAX_OBJECTS {
             return Err(ReadError::TooLarge { what: "objects", limit: MAX_OBJECTS });
         }
-        if let Err(why) = self.typed(&kind, object) {
+        if read.is_some() {
+            let ended = gangs::has_ended(&object);
+            match Object::read(&object) {
+                Some(object) => {
+                    if ended {
+                        let namespace = object.metadata.namespace.clone().unwrap_or_default();
+                        self.finished.insert((object.kind.served().plural.to_owned(), namespace, name));
+                    }
+                    self.objects.push(object);
+                }
+                None => self.ignore(kind, name, "metadata: cannot be read".to_owned()),
+            }
+        } else if let Err(why) = self.typed(&kind, object) {
             self.ignore(kind, name, why);
         }
         if self.nodes.len() > MAX_NODES {
             return Err(ReadError::TooLarge { what: "nodes", limit: MAX_NODES });
+        }
+        Ok(())
+    }
+
+    /// The head of a recording: the moment and the settings; the first one counts.
+    fn header(&mut self, object: Value, place: &str) -> Result<(), ReadError> {
+        match from::<Record>(object) {
+            Ok(record) => {
+                self.record.get_or_insert(record);
+            }
+            Err(why) => self.ignore(record::KIND.to_owned(), place.to_owned(), why),
         }
         Ok(())
     }
@@ -72,7 +102,7 @@ impl Dump {
                 self.nodes.push(node);
             }
             "Pod" => {
-                let pod: Pod = from(object)?;
+                let pod: Pod = from(convert::keep_scheduling_group(object))?;
                 match check_pod(&pod) {
                     Ok(()) => self.pods.push(pod),
                     Err(why) => {
@@ -110,18 +140,6 @@ impl Dump {
             _ => {}
         }
         Ok(())
-    }
-}
-
-fn is_known(group: &str, kind: &str) -> bool {
-    match kind {
-        "Node" | "Pod" | "PodTemplate" => group.is_empty(),
-        "Job" => group == "batch",
-        "DaemonSet" => group == "apps",
-        "PriorityClass" => group == "scheduling.k8s.io",
-        "NodePool" | "EC2NodeClass" | "Gang" => group == keys::GROUP,
-        "ProvisioningRequest" => group == "autoscaling.x-k8s.io",
-        _ => false,
     }
 }
 

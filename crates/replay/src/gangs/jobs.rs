@@ -7,7 +7,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use muster_api::conventions::Recognition;
 use muster_api::{keys, pod_state};
+use muster_core::gang::{Membership, RankClaim};
 use muster_core::ranks::MAX_PLACES;
 
 use super::{Finder, Known, created, is_ours};
@@ -31,16 +33,30 @@ impl Finder<'_> {
         if is_indexed(spec) {
             index(&mut pattern, 0);
         }
-        let Some(said) = self.recognise(&pattern).gang else { return };
+        let Recognition { membership, gang, .. } = self.recognise(&pattern);
+        let Some(said) = gang else { return };
         let priority = self.priority(pattern.spec.as_ref());
         let unusable = said.invalid.is_some();
-        let gang = self.gang(Arc::clone(&said), priority, created(&job.metadata));
+        // The ranks of the Job's indexes: in a gang of several Jobs they are not the indexes.
+        let place_of = |finder: &Self, place: usize| {
+            let mut pod = pattern.clone();
+            index(&mut pod, place);
+            match finder.recognise(&pod).membership {
+                Membership::Member { role, rank: RankClaim::Rank(rank), .. } => Some((role, rank)),
+                Membership::Member { .. } | Membership::Unknown | Membership::Single => None,
+            }
+        };
+        let mut done = BTreeSet::new();
+        if is_indexed(spec) {
+            done = completed(job);
+            done.extend(own.iter().filter(|known| is_done(known)).filter_map(|known| index_of(&known.object)));
+        }
+        let ranks: Vec<(Arc<str>, u32)> = done.iter().filter_map(|index| place_of(self, *index)).collect();
+        let gang = self.gang(Arc::clone(&said), &membership, priority, created(&job.metadata));
         let wanted = wanted(spec);
         let todo: Vec<Option<usize>> = if is_indexed(spec) {
-            let mut done = completed(job);
-            done.extend(own.iter().filter(|known| is_done(known)).filter_map(|known| index_of(&known.object)));
             let taken: BTreeSet<usize> = live.iter().filter_map(|known| index_of(&known.object)).collect();
-            gang.done.extend(done.iter().filter_map(|index| u32::try_from(*index).ok()));
+            gang.done.extend(ranks);
             (0..wanted).filter(|index| !done.contains(index) && !taken.contains(index)).map(Some).collect()
         } else {
             let seen = own.iter().filter(|known| is_done(known)).count();

@@ -7,67 +7,77 @@ use k8s_openapi::api::core::v1::Pod;
 use muster_api::keys;
 use muster_core::check::{self, Severity};
 use muster_core::cloud::GroupPolicy;
-use muster_core::cycle::{Pending, build_request};
+use muster_core::cycle::{Pending, Wanted, build_request};
+use muster_core::fit::{self, Misfit};
+use muster_core::gang::RoleSaid;
 use muster_core::names::{NodeName, PodUid};
-use muster_core::node::{Node, Usage};
+use muster_core::node::Usage;
 use muster_core::plan::{
-    GangRequest, Host, Place, Plan, Policy, Problem, Refusal, Report, Role, RolePlace, SearchBudget, Seed, Wishes,
+    GangRequest, Host, LevelIndex, Place, Plan, Policy, Problem, Refusal, Report, Role, RolePlace, SearchBudget, Seed,
 };
 use muster_core::planner;
-use muster_core::topology::Levels;
 
-use super::Planning;
 use super::requests::Request;
 use super::work::{Pods, Work, group, pseudo, recognised, refused};
+use super::{Planning, promises};
 use crate::document::{
     Code, GangEntry, Gap, Ignored, LevelEntry, MemberEntry, MemberState, Outcome, Reason, RoleEntry, Score,
 };
 use crate::gangs::Found;
-use crate::offers::{self, Purchase};
 use crate::reasons::{self, reason};
+use crate::study::Detail;
 use crate::topology;
 
-/// Purchases tried before a gang is refused: the first holds it unless something is wrong with the estimate.
-const PURCHASES_TRIED: usize = 8;
-
 /// What is planned: the request, and which rank each place has in each role.
-struct Demand<'a> {
-    request: GangRequest,
+pub(super) struct Demand<'a> {
+    pub(super) request: GangRequest,
     ranks: Vec<Vec<u32>>,
-    sample: Option<&'a Pod>,
-    group: GroupPolicy,
-    booked: bool,
+    pub(super) sample: Option<&'a Pod>,
+    pub(super) group: GroupPolicy,
+    pub(super) booked: bool,
 }
 
 impl Demand<'_> {
-    fn places(&self) -> impl Iterator<Item = &RolePlace> {
+    pub(super) fn places(&self) -> impl Iterator<Item = &RolePlace> {
         self.request.roles.iter().flat_map(|role| &role.places)
     }
 }
 
 impl Planning<'_> {
     /// Plans one gang and takes its room.
-    pub(super) fn gang(&mut self, work: &Work) -> GangEntry {
+    pub(super) fn gang(&mut self, work: &Work) -> (GangEntry, Detail) {
         let mut entry = self.blank(work);
+        let mut detail = Detail { object: work.object(), pods: work.pods(), ..Detail::default() };
         let demand = match self.demand(work) {
             Ok(demand) => demand,
             Err((outcome, reason)) => {
                 entry.outcome = outcome;
                 entry.reasons.push(reason);
-                return entry;
+                return (entry, detail);
             }
         };
         entry.roles = roles(&demand.request);
+        let promised = self.release(&demand.request.key);
+        let problem = self.problem(&demand);
+        detail.focus = self.focus(&problem);
         if demand.places().all(|place| place.bound.is_some()) {
             self.running(&demand, work, &mut entry);
-            return entry;
+            return (entry, detail);
         }
-        let hosts = self.cluster.hosts(demand.sample);
-        let (plan, report, faults) = solve(&self.levels, hosts, &demand.request, &self.policy);
-        match report.refusal {
+        let (plan, report, faults) = solve(&problem, &self.policy);
+        match report.refusal.clone() {
             None if faults.is_empty() => {
+                let (plan, levels) = match promises::kept(&promised, &problem, &plan) {
+                    Some(plan) => {
+                        let used = self.used(&plan);
+                        let levels = used.into_iter().zip(&report.levels).map(|(used, best)| (used, best.optimum));
+                        (plan, levels.collect())
+                    }
+                    None => (plan, levels_of(&report)),
+                };
                 self.take(&demand, work, &plan);
-                self.describe(&demand, work, &plan, &levels_of(&report), Vec::new(), &mut entry);
+                self.describe(&demand, work, &plan, &levels, Vec::new(), &mut entry);
+                self.note(&report, &mut detail);
             }
             None => {
                 entry.outcome = Outcome::Refused;
@@ -75,13 +85,36 @@ impl Planning<'_> {
             }
             Some(refusal) => {
                 entry.outcome = Outcome::Refused;
-                entry.reasons = reasons::of_refusal(&refusal);
-                if matches!(refusal, Refusal::DoesNotFit(_)) {
-                    self.buy(&demand, work, &mut entry);
+                entry.reasons = reasons::of_refusal(&refusal, &problem, &self.policy);
+                let may_help = matches!(refusal, Refusal::DoesNotFit(_));
+                detail.refusal = Some(refusal);
+                if may_help && !self.awaits(&problem, &mut entry) {
+                    self.buy(&demand, &problem, work, &mut entry, &mut detail);
                 }
             }
         }
-        entry
+        (entry, detail)
+    }
+
+    /// What the planner is asked on the nodes as they are now.
+    fn problem(&self, demand: &Demand<'_>) -> Problem {
+        let (levels, hosts) = (self.levels.clone(), self.cluster.hosts(demand.sample));
+        Problem { levels, hosts, gang: demand.request.clone() }
+    }
+
+    /// What the node that is asked about says to the gang's first role.
+    fn focus(&self, problem: &Problem) -> Option<Result<u32, Misfit>> {
+        let name = self.focus.as_ref()?;
+        let host = problem.hosts.iter().find(|host| host.node.name == *name)?;
+        Some(fit::slots(&problem.gang.roles.first()?.shape, &host.node, &host.usage))
+    }
+
+    /// What a plan's report says beside the document.
+    pub(super) fn note(&self, report: &Report, detail: &mut Detail) {
+        let name = |level: LevelIndex| self.levels.as_slice().get(level).map(|level| level.name.to_string());
+        detail.ring_crossings.clone_from(&report.ring_crossings);
+        detail.unplaced = report.unplaced;
+        detail.preferred_missed = report.preferred_missed.and_then(name);
     }
 
     /// An entry without any outcome yet.
@@ -89,8 +122,16 @@ impl Planning<'_> {
         let (namespace, name, source) = work.name();
         let roles = work.found().map_or_else(Vec::new, |found| {
             let seen = u32::try_from(found.members.len()).unwrap_or(u32::MAX);
-            let count = found.said.size.unwrap_or_else(|| seen.max(found.said.min.unwrap_or(0)));
-            vec![RoleEntry { name: String::new(), count, min: found.said.min.unwrap_or(count).min(count) }]
+            let said = &found.said;
+            if !said.roles.is_empty() {
+                let entry = |role: &RoleSaid| {
+                    let count = role.count.unwrap_or(0);
+                    RoleEntry { name: role.name.to_string(), count, min: role.min.unwrap_or(count).min(count) }
+                };
+                return said.roles.iter().map(entry).collect();
+            }
+            let count = said.size.unwrap_or_else(|| seen.max(said.min.unwrap_or(0)));
+            vec![RoleEntry { name: String::new(), count, min: said.min.unwrap_or(count).min(count) }]
         });
         let none = vec![None; self.levels.len()];
         let levels = self.levels.as_slice().iter();
@@ -136,21 +177,22 @@ impl Planning<'_> {
         let gang = pseudo(said, started);
         // Members that ended are trimmed below: a dump may have lost their pods and still say how many there were.
         let wanted = build_request(said, &gang, (&members, &[]), &BTreeSet::new(), &self.levels, &values);
-        let mut request = wanted.map_err(refused)?.request;
-        self.report_surplus(found, &request);
-        let ranks = request.roles.iter_mut().map(|role| trim(role, &found.done, found.done_unranked)).collect();
+        let mut wanted = wanted.map_err(refused)?;
+        self.report_surplus(found, &wanted.request);
+        trim(&mut wanted, &found.done, found.done_unranked);
+        let Wanted { request, ranks, .. } = wanted;
         let sample = found.members.values().map(|known| &*known.object).next();
         Ok(Demand { request, ranks, sample, group: group(&said.wishes), booked: said.booking.is_some() })
     }
 
     fn of_request<'w>(&self, request: &Request) -> Result<Demand<'w>, (Outcome, Reason)> {
-        let Request { key, wishes, wanted, .. } = request;
+        let Request { key, wishes, wanted, invalid, .. } = request;
         let (count, shape) = wanted.as_ref().map_err(|reason| {
             let outcome = if reason.code == Code::TemplateNotFound { Outcome::Waiting } else { Outcome::Invalid };
             (outcome, reason.clone())
         })?;
         // The wishes are read as those of a gang; the members follow.
-        let said = recognised(key, wishes);
+        let said = recognised(key, wishes, invalid.clone());
         let values = Pending { taint: keys::GANG_PENDING, values: &[] };
         let read = build_request(&said, &pseudo(&said, true), (&[], &[]), &BTreeSet::new(), &self.levels, &values);
         let read = read.map_err(refused)?.request;
@@ -185,15 +227,19 @@ impl Planning<'_> {
             }
         }
         let plan = Plan { version: Plan::VERSION, gang: demand.request.key.clone(), places };
-        let names: BTreeSet<&NodeName> = plan.places.iter().map(|place| &place.node).collect();
-        let nodes = names.into_iter().filter_map(|name| self.cluster.node(name)).map(|node| &**node);
-        let used = topology::used(&self.levels, nodes);
-        let levels: Vec<(u32, u32)> = used.iter().map(|used| (*used, *used)).collect();
+        let levels: Vec<(u32, u32)> = self.used(&plan).into_iter().map(|used| (used, used)).collect();
         self.describe(demand, work, &plan, &levels, Vec::new(), entry);
     }
 
+    /// Domains per level that hold a member.
+    fn used(&self, plan: &Plan) -> Vec<u32> {
+        let names: BTreeSet<&NodeName> = plan.places.iter().map(|place| &place.node).collect();
+        let nodes = names.into_iter().filter_map(|name| self.cluster.node(name)).map(|node| &**node);
+        topology::used(&self.levels, nodes)
+    }
+
     /// Every place a plan gives holds room from now on.
-    fn take(&mut self, demand: &Demand<'_>, work: &Work, plan: &Plan) {
+    pub(super) fn take(&mut self, demand: &Demand<'_>, work: &Work, plan: &Plan) {
         for place in plan.places.iter().filter(|place| !place.bound) {
             let first = || work.found()?.members.values().next();
             let pattern = work.member(place.uid.as_ref()).or_else(first);
@@ -207,7 +253,7 @@ impl Planning<'_> {
     }
 
     /// Members, levels and score of a plan; `levels` are used and optimum, `new` the nodes bought for it.
-    fn describe(
+    pub(super) fn describe(
         &self,
         demand: &Demand<'_>,
         work: &Work,
@@ -230,6 +276,9 @@ impl Planning<'_> {
                 state: if place.bound { MemberState::Running } else { MemberState::Planned },
             });
         }
+        // Members of one role that ask for different things are several roles of the request.
+        let order = |name: &str| entry.roles.iter().position(|role| role.name == name);
+        entry.members.sort_by_key(|member| (order(&member.role), member.rank));
         for (level, (used, optimum)) in entry.levels.iter_mut().zip(levels) {
             level.used = *used;
             level.optimum = Some(*optimum);
@@ -253,118 +302,46 @@ impl Planning<'_> {
             request.wishes = self.without_network(request.wishes, &new);
             hosts.extend(new);
         }
-        let (_, report, _) = solve(&self.levels, hosts, &request, &self.policy);
+        let problem = Problem { levels: self.levels.clone(), hosts, gang: request };
+        let (_, report, _) = solve(&problem, &self.policy);
         report.refusal.is_none().then(|| report.levels.iter().map(|level| level.used).collect())
-    }
-
-    /// Buys nodes for the gang, if some pool sells what holds it.
-    fn buy(&mut self, demand: &Demand<'_>, work: &Work, entry: &mut GangEntry) {
-        if demand.booked {
-            entry.outcome = Outcome::Waiting;
-            let change = "the booked nodes must join and be Ready; nothing else is bought";
-            entry.reasons.insert(0, reason(Code::Booking, None, change));
-            return;
-        }
-        let bound: BTreeSet<NodeName> = demand.places().filter_map(|place| place.bound.clone()).collect();
-        let Wishes { required, preferred, .. } = &demand.request.wishes;
-        let (required, preferred) = (*required, *preferred);
-        let network = self.levels.network();
-        if !bound.is_empty() && [required, preferred].into_iter().flatten().any(|level| network.contains(&level)) {
-            let change = "wish for no level below the zone: where bought nodes stand is known only once they run";
-            entry.reasons.push(reason(Code::MixedWithRunning, None, change));
-            return;
-        }
-        let mut unbound = demand.request.clone();
-        for role in &mut unbound.roles {
-            role.places.retain(|place| place.bound.is_none());
-        }
-        let zone_of = |name: &NodeName| self.cluster.node(name)?.labels.get(keys::ZONE).cloned();
-        let zones: Option<BTreeSet<Arc<str>>> =
-            (!bound.is_empty() && required.is_some()).then(|| bound.iter().filter_map(zone_of).collect());
-        match offers::find(&unbound, demand.group, zones.as_ref(), &self.pools, self.catalogue) {
-            Err(reasons) => entry.reasons.extend(reasons),
-            Ok(purchases) => {
-                let mut purchases = purchases.iter().take(PURCHASES_TRIED);
-                if !purchases.any(|purchase| self.place_on(purchase, demand, work, &bound, entry)) {
-                    let change = "allow a larger type: no plan on what is on sale was accepted";
-                    entry.reasons.push(reason(Code::NoType, None, change));
-                }
-            }
-        }
-    }
-
-    /// Places the gang on bought nodes beside its running members. Returns whether it fits.
-    fn place_on(
-        &mut self,
-        purchase: &Purchase,
-        demand: &Demand<'_>,
-        work: &Work,
-        bound: &BTreeSet<NodeName>,
-        entry: &mut GangEntry,
-    ) -> bool {
-        let new = purchase.hosts(0);
-        let mut hosts = new.clone();
-        for node in bound.iter().filter_map(|name| self.cluster.node(name)) {
-            // Members stay where they are, and nobody joins them there: the bought nodes are for the rest.
-            let node = Node { unschedulable: true, ready: false, ..Node::clone(node) };
-            hosts.push(Host { node: Arc::new(node), usage: Arc::default() });
-        }
-        let mut request = demand.request.clone();
-        request.wishes = self.without_network(request.wishes, &new);
-        let (plan, report, faults) = solve(&self.levels, hosts, &request, &self.policy);
-        if report.refusal.is_some() || !faults.is_empty() {
-            return false;
-        }
-        entry.reasons.clear();
-        entry.buy = vec![purchase.entry.clone()];
-        if let Some(pool) = self.pools.get_mut(purchase.pool) {
-            pool.bought(purchase.node(), purchase.entry.count);
-        }
-        self.describe(demand, work, &plan, &levels_of(&report), new, entry);
-        true
-    }
-
-    /// Where bought nodes stand in the network is known only once they run: of the cap, the zone is left, if they have
-    /// one.
-    fn without_network(&self, wishes: Wishes, new: &[Host]) -> Wishes {
-        let cap = self.levels.zone().zip(wishes.required).map(|(zone, required)| zone.min(required));
-        let key = cap.and_then(|level| self.levels.as_slice().get(level)).map(|level| &level.key);
-        let labelled = key.is_some_and(|key| new.iter().all(|host| host.node.labels.contains_key(key)));
-        Wishes { required: cap.filter(|_| labelled), ..wishes }
     }
 }
 
 /// Plan, report, and what the checker found wrong.
-fn solve(levels: &Levels, hosts: Vec<Host>, request: &GangRequest, policy: &Policy) -> (Plan, Report, Vec<Reason>) {
-    let problem = Problem { levels: levels.clone(), hosts, gang: request.clone() };
-    let (plan, report) = planner::plan(&problem, policy, SearchBudget::default(), Seed::default());
-    let notes = if report.refusal.is_some() { Vec::new() } else { check::check(&problem, &plan) };
+pub(super) fn solve(problem: &Problem, policy: &Policy) -> (Plan, Report, Vec<Reason>) {
+    let (plan, report) = planner::plan(problem, policy, SearchBudget::default(), Seed::default());
+    let notes = if report.refusal.is_some() { Vec::new() } else { check::check(problem, &plan) };
     let fatal = notes.into_iter().filter(|note| note.severity == Severity::Fatal);
     let faults = fatal.map(|note| reason(Code::PlanRejected, None, note.to_string())).collect();
     (plan, report, faults)
 }
 
-fn levels_of(report: &Report) -> Vec<(u32, u32)> {
+pub(super) fn levels_of(report: &Report) -> Vec<(u32, u32)> {
     report.levels.iter().map(|level| (level.used, level.optimum)).collect()
 }
 
-/// Takes places out of a role whose members have done their work, and returns the rank of each place that is left.
-fn trim(role: &mut Role, done: &BTreeSet<u32>, mut unranked: usize) -> Vec<u32> {
-    let before = role.places.len();
-    let mut kept: Vec<(u32, RolePlace)> = (0..)
-        .zip(std::mem::take(&mut role.places))
-        .filter(|(rank, place)| place.uid.is_some() || !done.contains(rank))
-        .collect();
-    for index in (0..kept.len()).rev() {
-        if unranked > 0 && kept.get(index).is_some_and(|(_, place)| place.uid.is_none()) {
-            kept.remove(index);
-            unranked -= 1;
+/// Takes places out of the roles whose members have done their work, those of ranks that are known first.
+fn trim(wanted: &mut Wanted, done: &BTreeSet<(Arc<str>, u32)>, mut unranked: usize) {
+    let roles = wanted.request.roles.iter_mut().zip(&mut wanted.ranks);
+    for (role, ranks) in roles.rev() {
+        let before = role.places.len();
+        let name = Arc::clone(&role.name);
+        let gone = |rank: u32| done.contains(&(Arc::clone(&name), rank));
+        let mut kept: Vec<(u32, RolePlace)> = std::mem::take(ranks)
+            .into_iter()
+            .zip(std::mem::take(&mut role.places))
+            .filter(|(rank, place)| place.uid.is_some() || !gone(*rank))
+            .collect();
+        for index in (0..kept.len()).rev() {
+            if unranked > 0 && kept.get(index).is_some_and(|(_, place)| place.uid.is_none()) {
+                kept.remove(index);
+                unranked -= 1;
+            }
         }
+        role.min = role.min.saturating_sub(u32::try_from(before - kept.len()).unwrap_or(u32::MAX));
+        (*ranks, role.places) = kept.into_iter().unzip();
     }
-    role.min = role.min.saturating_sub(u32::try_from(before - kept.len()).unwrap_or(u32::MAX));
-    let (ranks, places) = kept.into_iter().unzip();
-    role.places = places;
-    ranks
 }
 
 /// Optimum over achieved, never above 1: with more domains above, fewer may do below.
@@ -373,7 +350,13 @@ fn ratio(optimum: u32, used: u32) -> Option<f64> {
 }
 
 fn roles(request: &GangRequest) -> Vec<RoleEntry> {
-    let count = |role: &Role| u32::try_from(role.places.len()).unwrap_or(u32::MAX);
-    let entry = |role: &Role| RoleEntry { name: role.name.to_string(), count: count(role), min: role.min };
-    request.roles.iter().map(entry).collect()
+    let mut entries: Vec<RoleEntry> = Vec::new();
+    for role in &request.roles {
+        let count = u32::try_from(role.places.len()).unwrap_or(u32::MAX);
+        match entries.iter_mut().find(|entry| *entry.name == *role.name) {
+            Some(entry) => (entry.count, entry.min) = (entry.count + count, entry.min + role.min),
+            None => entries.push(RoleEntry { name: role.name.to_string(), count, min: role.min }),
+        }
+    }
+    entries
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use muster_api::crd::{ProvisioningRequest, is_true};
-use muster_api::{convert, keys};
-use muster_core::gang::{RawWish, RawWishes};
+use muster_api::{conventions, convert, keys};
+use muster_core::gang::{Invalid, RawWish, RawWishes};
 use muster_core::names::ObjectKey;
 use muster_core::pod::Shape;
 use muster_core::ranks::MAX_PLACES;
@@ -25,6 +25,8 @@ pub(super) struct Request {
     pub(super) created: Option<Timestamp>,
     /// Its wishes.
     pub(super) wishes: RawWishes,
+    /// A wish that cannot be read.
+    pub(super) invalid: Option<Invalid>,
     /// How many pods of what shape, or why that is not known.
     pub(super) wanted: Result<(usize, Shape), Reason>,
 }
@@ -53,15 +55,14 @@ pub(super) fn find(dump: &mut Dump, members: &Members) -> Vec<Request> {
         let wish = |key: &'static str| {
             request.spec.parameters.get(key).map(|value| RawWish { value: value.as_str().into(), key })
         };
+        let mut invalid = None;
+        let wishes = conventions::read_wishes(&wish, &mut invalid);
         found.push(Request {
             wanted: wanted(dump, &key, request),
             key,
             created: request.metadata.creation_timestamp.as_ref().map(|time| time.0),
-            wishes: RawWishes {
-                required: wish(keys::TOPOLOGY_REQUIRED),
-                preferred: wish(keys::TOPOLOGY_PREFERRED),
-                placement_group: wish(keys::PLACEMENT_GROUP),
-            },
+            wishes,
+            invalid,
         });
     }
     for (name, why) in foreign {

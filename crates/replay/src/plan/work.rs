@@ -1,6 +1,7 @@
 //! What is planned as a gang: pods, or a ProvisioningRequest, and what each says of itself.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -84,6 +85,20 @@ impl Work {
         }
     }
 
+    /// Name of the object that stands for it.
+    pub(super) fn object(&self) -> String {
+        match self {
+            Self::Pods(pods) => pods.found.said.key.name.to_string(),
+            Self::Request(request) => request.key.name.to_string(),
+        }
+    }
+
+    /// Names of its live pods.
+    pub(super) fn pods(&self) -> Vec<String> {
+        let live = self.found().into_iter().flat_map(|found| found.members.values());
+        live.filter(|known| known.exists).map(|known| known.core.key.name.to_string()).collect()
+    }
+
     /// The gang, if it is one of pods.
     pub(super) fn found(&self) -> Option<&Found> {
         match self {
@@ -129,20 +144,18 @@ pub(super) fn group(wishes: &RawWishes) -> GroupPolicy {
 }
 
 /// What a ProvisioningRequest says, as if its pods had said it.
-pub(super) fn recognised(key: &ObjectKey, wishes: &RawWishes) -> Recognised {
-    let known = |value: &str| matches!(value, "required" | "preferred" | "none");
-    let group = wishes.placement_group.as_ref().filter(|wish| !known(&wish.value));
+pub(super) fn recognised(key: &ObjectKey, wishes: &RawWishes, invalid: Option<Invalid>) -> Recognised {
     Recognised {
         key: key.clone(),
         source: Source { convention: "provisioning-request", identity: Arc::clone(&key.name), owner: None },
         size: Some(0),
         min: None,
+        roles: Vec::new(),
         wishes: wishes.clone(),
-        invalid: group.map(|wish| Invalid {
-            reason: "BadValue",
-            message: format!("{}: \"{}\" is not one of required, preferred, none", wish.key, wish.value),
-        }),
+        invalid,
         booking: None,
+        restart_would_fail: None,
+        conflict: None,
     }
 }
 
@@ -157,6 +170,8 @@ pub(super) fn pseudo(said: &Recognised, started: bool) -> Gang {
         round: 0,
         since: None,
         minimum: 0,
+        minimums: BTreeMap::new(),
+        notes: BTreeMap::new(),
         places: Vec::new(),
         shape: None,
         levels: Vec::new(),

@@ -2,9 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise, helpers included")]
 
+mod decisions;
 mod dumps;
+mod explain;
 mod fixed_point;
 mod flags;
 mod hostile;
+mod judge;
 mod schema;
 mod support;

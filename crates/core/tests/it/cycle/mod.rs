@@ -2,6 +2,9 @@
 
 mod buying;
 mod life;
+#[cfg(test)]
+mod loss;
 mod random;
+mod roles;
 mod sim;
 mod watchdog;

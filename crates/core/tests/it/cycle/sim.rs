@@ -1,10 +1,13 @@
 //! A model of the shell, of kube-scheduler and of the provisioner: carries actions out at once.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use muster_core::cycle::{self, Action, BatchStage, BatchView, Memory, Pass, PoolView, Settings, World, batch_name};
+use muster_core::cycle::{
+    self, Action, BatchStage, BatchView, Ledger, Memory, Pass, PoolView, Settings, World, batch_name,
+};
 use muster_core::extender::{self, BindStep, Filtered};
 use muster_core::gang::{Gang, Phase, Pod, RankClaim, Recognised};
 use muster_core::names::{NodeName, ObjectKey, PodUid};
@@ -35,10 +38,16 @@ pub(super) struct Sim {
     pub(super) bought: Vec<String>,
     /// Batches given up, in order.
     pub(super) abandoned: Vec<String>,
+    /// Members stopped, in order.
+    pub(super) stopped: Vec<String>,
+    /// Nodes that are lost.
+    pub(super) lost: BTreeSet<NodeName>,
     /// Gangs whose commit point was passed, in order.
     pub(super) commits: Vec<String>,
     /// Reasons of events, in order.
     pub(super) events: Vec<String>,
+    /// What earlier passes found out.
+    ledger: RefCell<Ledger>,
     /// What the lease holder remembers.
     pub(super) memory: Memory,
     version: u64,
@@ -60,8 +69,11 @@ impl Sim {
             scheduler: true,
             bought: Vec::new(),
             abandoned: Vec::new(),
+            stopped: Vec::new(),
+            lost: BTreeSet::new(),
             commits: Vec::new(),
             events: Vec::new(),
+            ledger: RefCell::default(),
             memory: Memory::default(),
             version: 1,
             pods_made: 0,
@@ -109,16 +121,22 @@ impl Sim {
     pub(super) fn pass(&self) -> Pass {
         let level = |name: &str, key: &str| Level { name: Arc::from(name), key: Arc::from(key) };
         let levels = Levels::new(vec![level("zone", "topology.kubernetes.io/zone")]).unwrap();
-        cycle::pass(&World {
-            snapshot: &self.snapshot(),
+        let (snapshot, settings) = (self.snapshot(), Settings::new(PENDING));
+        let world = World {
+            snapshot: &snapshot,
             levels: &levels,
             pools: &self.pools,
             batches: &self.batches,
+            lost: &self.lost,
             bookings: &self.bookings,
             memory: &self.memory,
-            settings: &Settings::new(PENDING),
+            settings: &settings,
             now: self.now,
-        })
+        };
+        let pass = cycle::pass(&world);
+        let remembered = cycle::pass_with(&world, &mut self.ledger.borrow_mut());
+        assert_eq!(remembered, pass, "what earlier passes found out changes nothing");
+        pass
     }
 
     /// One pass carried out, then whatever kube-scheduler makes of it. Whether anything was done.
@@ -195,7 +213,8 @@ impl Sim {
                 assert!(write.next.epoch >= gang.epoch, "epochs only rise");
                 *gang = write.next;
                 gang.resource_version = Arc::from(self.version.to_string());
-                self.events.extend(write.event.map(|event| event.reason.to_owned()));
+                let told = write.event.into_iter().chain(write.also);
+                self.events.extend(told.map(|event| event.reason.to_owned()));
             }
             Action::CreateBatch(wish) => {
                 let name = batch_name(&wish.gang.uid, wish.round);
@@ -212,6 +231,10 @@ impl Sim {
                 pod.gated = false;
                 pod.plan_epoch = Some(release.epoch);
                 pod.planned_node = Some(release.node.clone());
+            }
+            Action::Stop(stop) => {
+                self.stopped.push(stop.pod.key.name.to_string());
+                self.pods.retain(|_, pod| pod.uid != stop.pod.uid);
             }
             Action::Report(report) => {
                 let pod = self.pods.values_mut().find(|pod| pod.uid == report.pod.uid).unwrap();

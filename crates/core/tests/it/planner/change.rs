@@ -3,22 +3,41 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use muster_core::plan::{Change, Policy, Problem, Room, Shortfall};
+use muster_core::fit::{self, Misfit};
+use muster_core::node::TaintEffect;
+use muster_core::plan::{Change, Host, Policy, Problem, Room};
 use muster_core::planner;
+use muster_core::pod::Toleration;
 use muster_core::topology::Tree;
 
-use super::build::{self, GPU, host, levels, plan, problem};
+use super::build::{self, host, levels, plan, problem};
+
+/// What [`check`] may return.
+pub(super) const KINDS: &[&str] = &[
+    "change: widen",
+    "change: share",
+    "change: unslice",
+    "change: widen slices",
+    "change: room",
+    "change: room in several domains",
+    "change: tolerate",
+    "change: tolerate several taints",
+    "change: nodes uncordoned",
+    "change: nodes ready",
+    "change: fewer",
+];
 
 /// Makes every change on its own; returns the kinds there were.
 #[track_caller]
-pub(super) fn check(problem: &Problem, policy: &Policy, shortfall: &Shortfall) -> Vec<&'static str> {
+pub(super) fn check(problem: &Problem, policy: &Policy, changes: &[Change]) -> Vec<&'static str> {
     let fits = |problem: &Problem| build::plan_with_policy(problem, policy).1.refusal.is_none();
     let mut kinds = Vec::new();
-    for change in &shortfall.changes {
+    for change in changes {
         let mut changed = problem.clone();
         let wishes = &mut changed.gang.wishes;
         kinds.push(match change {
-            Change::Widen { to } => {
+            Change::Widen { to, level } => {
+                assert_eq!(*level, to.map(|to| problem.levels.as_slice()[to].name.clone()));
                 // Every narrower level still refuses.
                 let required = wishes.required.unwrap();
                 for level in to.map_or(0, |to| to + 1)..required {
@@ -37,6 +56,58 @@ pub(super) fn check(problem: &Problem, policy: &Policy, shortfall: &Shortfall) -
                 wishes.slices.clear();
                 "change: unslice"
             }
+            Change::WidenSlices { to, level } => {
+                assert_eq!(*level, problem.levels.as_slice()[*to].name);
+                for level in to + 1..wishes.slices[0].level {
+                    let mut narrower = problem.clone();
+                    narrower.gang.wishes.slices[0].level = level;
+                    assert!(!fits(&narrower), "level {level} would do, {problem:?}");
+                }
+                wishes.slices[0].level = *to;
+                "change: widen slices"
+            }
+            Change::Tolerate { taints } => {
+                for some in 0..(1 << taints.len()) - 1_u32 {
+                    let mut less = problem.clone();
+                    let some = (0..).zip(taints).filter(|(bit, _)| some >> bit & 1 == 1).map(|(_, taint)| taint);
+                    tolerate(&mut less, some);
+                    assert!(!fits(&less), "not all of {taints:?} are needed, {problem:?}");
+                }
+                tolerate(&mut changed, taints);
+                if taints.len() > 1 { "change: tolerate several taints" } else { "change: tolerate" }
+            }
+            Change::Unselect => {
+                for role in &mut changed.gang.roles {
+                    role.shape.node_selector.clear();
+                    role.shape.node_affinity = None;
+                }
+                "change: unselect"
+            }
+            Change::Nodes { reason, nodes } => {
+                let some = fewest_cured(problem, reason, &fits).unwrap();
+                assert_eq!(some.len(), *nodes as usize, "{reason:?} {problem:?}");
+                some.into_iter().for_each(|host| cure(&mut changed.hosts[host], reason));
+                match reason {
+                    Misfit::Unschedulable => "change: nodes uncordoned",
+                    Misfit::NotReady => "change: nodes ready",
+                    Misfit::Port => "change: nodes with a free port",
+                    Misfit::Occupied => "change: nodes free of the kind",
+                    Misfit::Taint { .. } | Misfit::Selector | Misfit::Insufficient { .. } | Misfit::Shared => {
+                        panic!("no change of the planner's")
+                    }
+                }
+            }
+            Change::Fewer { members } => {
+                let role = &problem.gang.roles[0];
+                for more in members + 1..role.min {
+                    let mut less = problem.clone();
+                    less.gang.roles[0].min = more;
+                    assert!(!fits(&less), "a minimum of {more} would do, {problem:?}");
+                }
+                changed.gang.roles[0].min = *members;
+                "change: fewer"
+            }
+            Change::Promised { .. } | Change::Terminated { .. } => panic!("no change of the planner's"),
             Change::Room { rooms } => {
                 for (index, room) in rooms.iter().enumerate() {
                     assert!(room.members > 0, "{rooms:?}");
@@ -55,7 +126,56 @@ pub(super) fn check(problem: &Problem, policy: &Policy, shortfall: &Shortfall) -
     kinds
 }
 
-/// Makes room for some members more.
+fn tolerate<'t>(problem: &mut Problem, taints: impl IntoIterator<Item = &'t Arc<str>>) {
+    for taint in taints {
+        let (key, effect) = taint.rsplit_once(':').unwrap();
+        let (key, value) = key.split_once('=').unwrap_or((key, ""));
+        let effect = match effect {
+            "NoSchedule" => TaintEffect::NoSchedule,
+            "NoExecute" => TaintEffect::NoExecute,
+            effect => panic!("{effect} keeps nobody away"),
+        };
+        for role in &mut problem.gang.roles {
+            let (key, value) = (key.into(), value.into());
+            role.shape.tolerations.push(Toleration { key, exists: false, value, effect: Some(effect) });
+        }
+    }
+}
+
+/// The fewest nodes that a reason blocks and that make the gang fit once it does not: tries every set.
+fn fewest_cured(problem: &Problem, reason: &Misfit, fits: &dyn Fn(&Problem) -> bool) -> Option<Vec<usize>> {
+    let shape = &problem.gang.roles[0].shape;
+    let blocked = problem.hosts.iter().enumerate();
+    let blocked = blocked.filter(|(_, host)| fit::fits(shape, &host.node, &host.usage).as_ref() == Err(reason));
+    let blocked: Vec<usize> = blocked.map(|(host, _)| host).collect();
+    let sets = (1..1_u32 << blocked.len()).map(|set| {
+        let some = (0..).zip(&blocked).filter(|(bit, _)| set >> bit & 1 == 1);
+        some.map(|(_, host)| *host).collect::<Vec<usize>>()
+    });
+    let mut sets: Vec<Vec<usize>> = sets.collect();
+    sets.sort_by_key(Vec::len);
+    sets.into_iter().find(|set| {
+        let mut cured = problem.clone();
+        set.iter().for_each(|host| cure(&mut cured.hosts[*host], reason));
+        fits(&cured)
+    })
+}
+
+/// Takes a reason away from a host.
+fn cure(host: &mut Host, reason: &Misfit) {
+    let (node, usage) = (Arc::make_mut(&mut host.node), Arc::make_mut(&mut host.usage));
+    match reason {
+        Misfit::Unschedulable => node.unschedulable = false,
+        Misfit::NotReady => node.ready = true,
+        Misfit::Port => usage.ports.clear(),
+        Misfit::Occupied => usage.own_shape_pods = 0,
+        Misfit::Taint { .. } | Misfit::Selector | Misfit::Insufficient { .. } | Misfit::Shared => {
+            panic!("{reason} is not taken away from a node")
+        }
+    }
+}
+
+/// Makes room for some members more: a node of exactly that size, or a larger one where the domain is a node.
 fn add(problem: &mut Problem, room: &Room, members: u32) {
     let tree = Tree::build(&problem.levels, problem.hosts.iter().map(|host| &*host.node));
     let levels = problem.levels.as_slice();
@@ -65,17 +185,38 @@ fn add(problem: &mut Problem, room: &Room, members: u32) {
         let domain = domains.find(|domain| tree.satisfies(level, *domain) && tree.path(level, *domain) == *room.domain);
         tree.hosts()[tree.level(level)[domain.unwrap()].hosts.start]
     });
-    let Some(index) = named else {
-        let labels: String = levels[..levels.len() - 1].iter().map(|level| format!("{}=new ", level.name)).collect();
-        problem.hosts.push(host("new", &labels, members.into(), 0));
+    let role = room.role.as_ref().and_then(|name| problem.gang.roles.iter().find(|role| role.name == *name));
+    let shape = role.unwrap_or(&problem.gang.roles[0]).shape.clone();
+    if let (Some(index), true) = (named, level == Some(levels.len() - 1)) {
+        let host = &mut problem.hosts[index];
+        let node = Arc::make_mut(&mut host.node);
+        let free = fit::slots(&shape, node, &host.usage).unwrap_or(0);
+        (node.ready, node.unschedulable) = (true, false);
+        node.taints.clear();
+        for (resource, amount) in shape.requests.iter() {
+            let slots = i64::from(free) + i64::from(members);
+            node.allocatable.set(resource.clone(), host.usage.requested.get(resource.as_str()) + slots * amount);
+        }
         return;
-    };
-    let host = &mut problem.hosts[index];
-    let node = Arc::make_mut(&mut host.node);
-    let used = host.usage.requested.get(GPU);
-    let free = if node.ready { (node.allocatable.get(GPU) - used).max(0) } else { 0 };
-    node.ready = true;
-    node.allocatable.set(GPU, used + free + i64::from(members));
+    }
+    let labels: String = levels[..levels.len() - 1].iter().map(|level| format!("{}=new ", level.name)).collect();
+    let mut new = host("new", &labels, 0, 0);
+    let node = Arc::make_mut(&mut new.node);
+    if let Some(index) = named {
+        node.labels.clone_from(&problem.hosts[index].node.labels);
+    }
+    node.labels.extend(shape.node_selector.clone());
+    let asked = shape.node_affinity.iter().flatten().take(1).flat_map(|term| &term.expressions);
+    node.labels.extend(asked.map(|asked| (asked.key.clone(), asked.values[0].clone())));
+    for (resource, amount) in shape.requests.iter() {
+        node.allocatable.set(resource.clone(), i64::from(members) * amount);
+    }
+    let several = shape.one_per_node || !shape.ports.is_empty();
+    for number in 0..if several { members } else { members.min(1) } {
+        let mut node = new.clone();
+        Arc::make_mut(&mut node.node).name = format!("new-{}-{number}", problem.hosts.len()).into();
+        problem.hosts.push(node);
+    }
 }
 
 #[test]
@@ -100,8 +241,8 @@ fn every_kind_of_change_has_its_own_words() {
          with others in its domain",
         "needs 4 members in one rack, the best rack a/1 holds 2; would fit if only one zone were required: a holds 5, or \
          with room for 2 more in rack a/1",
-        "needs 4 members in one zone, the best zone a holds 2; would fit with room for 1 more in rack a/1, or with no \
-         slices",
+        "needs 4 members in one zone, the best zone a holds 2; would fit with room for 1 more in rack a/1, or with \
+         slices inside one zone each, or with no slices",
         "needs 7 members in one zone, the best zone a holds 5; would fit with room for 2 more in zone a",
     ];
     assert_eq!(texts.iter().map(String::as_str).collect::<Vec<_>>(), expected);

@@ -23,14 +23,32 @@ pub(super) struct Leaf {
     pub(super) name: String,
     pub(super) path: Vec<String>,
     pub(super) satisfies: Vec<bool>,
-    slots: u32,
+    pub(super) slots: u32,
     pub(super) bound: u32,
     pub(super) whole: bool,
     /// Somebody else holds accelerators there.
     others: bool,
 }
 
-pub(super) fn solve(problem: &Problem, policy: &Policy) -> Answer {
+/// What is known before any placement is tried.
+pub(super) struct Frame {
+    /// Depth-first.
+    pub(super) leaves: Vec<Leaf>,
+    /// New members needed, and at most.
+    pub(super) must: u32,
+    pub(super) may: u32,
+    /// The level whose domain all share.
+    pub(super) required: Option<usize>,
+    /// Its domain, where bound members decide it.
+    pub(super) fixed: Option<String>,
+    /// Per place the leaf it is bound to.
+    pub(super) sequence: Vec<Option<usize>>,
+}
+
+/// Reads a problem.
+///
+/// Errors: a bound member out of bounds.
+pub(super) fn frame(problem: &Problem) -> Result<Frame, Answer> {
     let mut leaves = leaves(problem);
     leaves.sort_by(|a, b| order(&a.path, &b.path));
     let wishes = &problem.gang.wishes;
@@ -51,16 +69,16 @@ pub(super) fn solve(problem: &Problem, policy: &Policy) -> Answer {
 
     let mut fixed: Option<String> = None;
     if let Some(node) = bound_nodes.iter().find(|node| leaves.iter().all(|leaf| leaf.name != **node)) {
-        return Answer::BoundOutside { node: node.clone() };
+        return Err(Answer::BoundOutside { node: node.clone() });
     }
     for node in bound_nodes {
         let leaf = leaves.iter().find(|leaf| leaf.name == node).unwrap();
         let Some(level) = required else { continue };
         if problem.gang.wishes.required.is_some_and(|level| !leaf.satisfies[level]) {
-            return Answer::BoundOutside { node: "*".to_owned() };
+            return Err(Answer::BoundOutside { node: "*".to_owned() });
         }
         if !leaf.satisfies[level] || fixed.get_or_insert(leaf.path[level].clone()) != &leaf.path[level] {
-            return Answer::BoundOutside { node };
+            return Err(Answer::BoundOutside { node });
         }
     }
     let sequence: Vec<Option<usize>> = problem
@@ -73,7 +91,7 @@ pub(super) fn solve(problem: &Problem, policy: &Policy) -> Answer {
         })
         .collect();
     if bound_apart(problem, &leaves, &sequence) {
-        return Answer::BoundOutside { node: "*".to_owned() };
+        return Err(Answer::BoundOutside { node: "*".to_owned() });
     }
     leave_unlabelled(problem, &mut leaves);
     if let Some(level) = wishes.exclusive {
@@ -83,6 +101,15 @@ pub(super) fn solve(problem: &Problem, policy: &Policy) -> Answer {
             leaf.slots = 0;
         }
     }
+    Ok(Frame { leaves, must, may, required, fixed, sequence })
+}
+
+pub(super) fn solve(problem: &Problem, policy: &Policy) -> Answer {
+    let Frame { leaves, must, may, required, fixed, sequence } = match frame(problem) {
+        Ok(frame) => frame,
+        Err(answer) => return answer,
+    };
+    let wishes = &problem.gang.wishes;
     let domains: Vec<Option<String>> = match required {
         None => vec![None],
         Some(level) => {
@@ -361,7 +388,8 @@ pub(super) fn leaves(problem: &Problem) -> Vec<Leaf> {
             path.push(format!("{above}/{step}"));
         }
         let gpus = host.node.allocatable.get(GPU) - host.usage.requested.get(GPU);
-        let fits = host.node.ready && gpus > 0;
+        let open = host.node.ready && !host.node.unschedulable && host.node.taints.is_empty();
+        let fits = open && gpus > 0;
         Leaf {
             bound: u32::try_from(bound.iter().filter(|node| **node == name).count()).unwrap(),
             slots: if fits { u32::try_from(gpus).unwrap() } else { 0 },

@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::build::{self, GPU};
-use super::oracle;
+use super::{oracle, random};
 
 const CASES: u64 = 3_000;
 
@@ -24,7 +24,7 @@ type Counts = BTreeMap<String, (u32, u32)>;
 
 #[test]
 fn workers_and_leaders_agree_with_exhaustive_enumeration() {
-    let mut features: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut drawn = random::Drawn::default();
     for seed in 0..CASES {
         let (problem, policy) = draw(&mut ChaCha8Rng::seed_from_u64(seed));
         let expected = solve(&problem, &policy);
@@ -38,15 +38,18 @@ fn workers_and_leaders_agree_with_exhaustive_enumeration() {
                     if place.role == 0 { count.1 += 1 } else { count.0 += 1 }
                 }
                 assert_eq!(&found, expected, "{}", context());
+                build::check_fixed_point(&problem, &policy, &plan, &report);
                 "placed"
             }
             (None, Some(Refusal::DoesNotFit(_) | Refusal::BoundOutside { .. })) => "refused",
             (expected, found) => panic!("expected {expected:?}, found {found:?}, {}", context()),
         };
+        build::check_same_bytes(&problem, &policy, &mut ChaCha8Rng::seed_from_u64(seed));
         let roles = &problem.gang.roles;
         let bound = roles.iter().flat_map(|role| &role.places).any(|place| place.bound.is_some());
-        let has = [
-            (outcome, true),
+        drawn.count([
+            ("placed", outcome == "placed"),
+            ("refused", outcome == "refused"),
             ("two leaders", roles[0].places.len() == 2),
             ("leaders with an accelerator", roles[0].shape.requests.get(GPU) > 0),
             ("elastic workers", (roles[1].min as usize) < roles[1].places.len()),
@@ -54,16 +57,9 @@ fn workers_and_leaders_agree_with_exhaustive_enumeration() {
             ("capped", problem.gang.wishes.required.is_some()),
             ("packing", policy.placement == Placement::Packing),
             ("spread", policy.elastic == Elastic::Spread),
-        ];
-        for (feature, _) in has.into_iter().filter(|(_, has)| *has) {
-            *features.entry(feature).or_default() += 1;
-        }
+        ]);
     }
-    #[expect(clippy::print_stderr, reason = "how often each feature was drawn belongs to the evidence")]
-    {
-        eprintln!("{CASES} cases of workers and leaders; {features:?}");
-    }
-    assert!(features.len() == 9 && features.values().all(|cases| *cases >= 100), "{features:?}");
+    drawn.assert_each(&format!("{CASES} cases of workers and leaders"), 100);
 }
 
 /// At most 4 hosts, 3 workers on each, 2 leaders, 6 workers.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use muster_core::names::{NodeName, PodUid};
 use muster_core::node::{Taint, TaintEffect};
 use muster_core::plan::{Elastic, GangRequest, Host, Placement, Policy, Problem, Refusal, SliceWish, Wishes};
+use muster_core::planner::{self, Pruning};
 use muster_core::resources::Resources;
 use muster_core::topology::Levels;
 use rand::{RngExt, SeedableRng};
@@ -198,6 +198,18 @@ fn balance_divides_evenly_over_as_few_racks_as_possible() {
 }
 
 #[test]
+fn balance_beside_a_bound_member_keeps_what_packing_puts_above_it() {
+    // Four on the host of four leave fewest slots over; with five a host would be broken.
+    let hosts = vec![host("n0", "", 3, 0), host("n1", "", 4, 0), host("n2", "", 1, 1)];
+    let mut gang = problem(levels(&["zone"]), hosts, 0, None);
+    gang.gang.roles = vec![role("", 6, 4)];
+    gang.gang.roles[0].places[4].bound = Some("n2".into());
+    gang.gang.wishes.balance = Some(1);
+    let packing = Policy { placement: Placement::Packing, ..Policy::default() };
+    assert_eq!(nodes(&plan_with_policy(&gang, &packing).0), ["n1", "n1", "n1", "n1", "n2"]);
+}
+
+#[test]
 fn every_role_reaches_its_minimum_before_elastic_members_get_room() {
     let mut problem = problem(zone_and_rack(), racks(&[5], 1), 0, ZONE);
     problem.gang.roles = vec![role("a", 4, 1), role("b", 3, 2)];
@@ -224,7 +236,7 @@ fn a_refusal_names_the_best_domain_the_shortfall_and_what_blocks() {
     let text = refused(&problem(zone_and_rack(), hosts[..5].to_vec(), 2, RACK));
     let expected = "needs 2 members in one rack, the best rack a/0 holds 1: 2 nodes insufficient nvidia.com/gpu, \
                     1 node untolerated taint team=100_:NoSchedule; would fit if only one zone were required: a holds 2, \
-                    or with room for 1 more in rack a/0";
+                    or with room for 1 more in rack a/0, or with taint team=100_:NoSchedule tolerated";
     assert_eq!(text, expected);
     let text = refused(&problem(zone_and_rack(), hosts[..3].to_vec(), 2, None));
     assert!(text.starts_with("needs 2 members, all nodes together hold 1: "), "{text}");
@@ -276,9 +288,9 @@ fn members_bound_apart_or_to_a_lost_node_are_named() {
     let mut gang = problem(zone_and_rack(), racks(&[2, 4], 1), 3, RACK);
     gang.gang.roles[0].places[0].bound = Some("r0-n0".into());
     gang.gang.roles[0].places[2].bound = Some("r1-n0".into());
-    assert_eq!(plan(&gang).1.refusal, Some(Refusal::BoundOutside { node: "r1-n0".into() }));
+    assert!(matches!(plan(&gang).1.refusal, Some(Refusal::BoundOutside { node, .. }) if node.as_str() == "r1-n0"));
     gang.gang.roles[0].places[2].bound = Some("lost".into());
-    assert_eq!(plan(&gang).1.refusal, Some(Refusal::BoundOutside { node: "lost".into() }));
+    assert!(matches!(plan(&gang).1.refusal, Some(Refusal::BoundOutside { node, .. }) if node.as_str() == "lost"));
 }
 
 #[test]
@@ -385,176 +397,10 @@ fn the_work_for_a_thousand_members_on_twenty_thousand_hosts_is_bounded() {
         let taken = (0..8).map(|_| i64::from(rng.random_range(0..=1))).sum();
         Arc::make_mut(&mut host.usage).requested.set(GPU, taken);
     }
-    let (plan, report) = plan(&problem(zone_and_rack(), hosts, 1_024, ZONE));
+    let problem = problem(zone_and_rack(), hosts, 1_024, ZONE);
+    let (plan, report) = plan(&problem);
     assert_eq!(plan.places.len(), 1_024);
-    // Merging every rack takes 61 million.
-    assert!(report.work.cells < 12_000_000, "{:?}", report.work);
-}
-
-mod checker {
-    use muster_core::check::{self, Finding, Severity};
-    use muster_core::plan::{Place, Plan};
-
-    use super::*;
-
-    #[track_caller]
-    fn rejects(problem: &Problem, change: impl FnOnce(&mut Plan), expected: fn(&Finding) -> bool) {
-        let (mut plan, _) = plan_with_policy(problem, &SPREAD);
-        change(&mut plan);
-        let notes = check::check(problem, &plan);
-        assert!(notes.iter().any(|note| expected(&note.finding)), "{notes:?}");
-        assert!(notes.iter().any(|note| note.severity == Severity::Fatal), "{notes:?}");
-        assert!(notes.iter().all(|note| !note.to_string().is_empty()));
-    }
-
-    fn sound() -> Problem {
-        let mut problem = problem(zone_and_rack(), racks(&[2, 4], 1), 4, RACK);
-        for (index, place) in problem.gang.roles[0].places.iter_mut().enumerate() {
-            place.uid = Some(PodUid::from(format!("uid-{index}")));
-        }
-        Arc::make_mut(&mut problem.hosts[2].usage).requested.set(GPU, 1);
-        problem.gang.roles[0].places[0].bound = Some(NodeName::from("r1-n0"));
-        problem.gang.roles[0].min = 3;
-        problem
-    }
-
-    #[test]
-    fn rejects_slices_apart_or_incomplete_and_domains_that_are_not_exclusive() {
-        let mut gang = problem(zone_and_rack(), racks(&[3, 3, 3], 1), 4, ZONE);
-        gang.gang.roles[0].min = 2;
-        gang.gang.wishes.slices = vec![SliceWish { size: 2, level: 1 }];
-        gang.gang.wishes.exclusive = RACK;
-        let (sound, _) = plan_with_policy(&gang, &SPREAD);
-        assert_eq!(sound.places.len(), 4);
-        let notes = |change: fn(&mut Plan)| {
-            let mut plan = sound.clone();
-            change(&mut plan);
-            check::check(&gang, &plan).into_iter().map(|note| note.finding).collect::<Vec<_>>()
-        };
-        let apart = notes(|plan| plan.places[1].node = "r2-n0".into());
-        assert!(apart.iter().any(|finding| matches!(finding, Finding::SliceApart { slice: 0, .. })), "{apart:?}");
-        let half = notes(|plan| plan.places.truncate(3));
-        assert_eq!(half, [Finding::SliceIncomplete { size: 2, slice: 1 }]);
-        let together = notes(|plan| plan.places[3].node = "r0-n2".into());
-        assert!(together.iter().any(|finding| matches!(finding, Finding::NotAlone { .. })), "{together:?}");
-        let mut shared = gang.clone();
-        Arc::make_mut(&mut shared.hosts[2].usage).requested.set(GPU, 1);
-        let shared = check::check(&shared, &sound);
-        assert!(shared.iter().all(|note| matches!(note.finding, Finding::DomainShared { .. })), "{shared:?}");
-        assert_eq!(shared.len(), 2);
-        assert!(shared.iter().all(|note| note.severity == Severity::Fatal && !note.to_string().is_empty()));
-    }
-
-    #[test]
-    fn accepts_what_the_planner_answers() {
-        let (plan, report) = plan_with_policy(&sound(), &SPREAD);
-        assert_eq!((plan.places.len(), report.refusal), (4, None));
-    }
-
-    #[test]
-    fn rejects_two_members_on_one_slot() {
-        rejects(
-            &sound(),
-            |plan| plan.places[2].node = plan.places[1].node.clone(),
-            |finding| matches!(finding, Finding::DoesNotFit { .. }),
-        );
-        rejects(
-            &sound(),
-            |plan| plan.places[2].node = plan.places[1].node.clone(),
-            |finding| matches!(finding, Finding::Overcommitted { .. }),
-        );
-    }
-
-    #[test]
-    fn rejects_a_member_outside_the_required_domain() {
-        rejects(
-            &sound(),
-            |plan| plan.places[2].node = "r0-n0".into(),
-            |finding| matches!(finding, Finding::OutsideDomain { .. }),
-        );
-    }
-
-    #[test]
-    fn rejects_an_unknown_node() {
-        rejects(
-            &sound(),
-            |plan| plan.places[2].node = "nowhere".into(),
-            |finding| matches!(finding, Finding::UnknownNode { .. }),
-        );
-    }
-
-    #[test]
-    fn rejects_a_moved_or_forgotten_bound_member() {
-        let bound = |finding: &Finding| matches!(finding, Finding::BoundChanged { role: 0, rank: 0 });
-        rejects(&sound(), |plan| plan.places[0].node = plan.places[1].node.clone(), bound);
-        rejects(&sound(), |plan| plan.places[0].bound = false, bound);
-        rejects(&sound(), |plan| drop(plan.places.remove(0)), bound);
-    }
-
-    #[test]
-    fn rejects_a_gang_below_its_minimum() {
-        rejects(
-            &sound(),
-            |plan| plan.places.truncate(2),
-            |finding| matches!(finding, Finding::BelowMinimum { role: 0, placed: 2, min: 3 }),
-        );
-    }
-
-    #[test]
-    fn rejects_ranks_twice_out_of_order_or_out_of_range() {
-        let order = |finding: &Finding| matches!(finding, Finding::OutOfOrder { .. });
-        rejects(&sound(), |plan| plan.places.swap(1, 2), order);
-        rejects(&sound(), |plan| plan.places[2] = plan.places[1].clone(), order);
-        rejects(&sound(), |plan| plan.places[3].rank = 4, |finding| matches!(finding, Finding::UnknownPlace { .. }));
-        rejects(&sound(), |plan| plan.places[3].role = 1, |finding| matches!(finding, Finding::UnknownPlace { .. }));
-    }
-
-    #[test]
-    fn rejects_another_pod_or_one_pod_twice() {
-        let uid = |plan: &Plan, index: usize| plan.places[index].uid.clone();
-        rejects(&sound(), |plan| plan.places[2].uid = None, |finding| matches!(finding, Finding::WrongPod { .. }));
-        rejects(
-            &sound(),
-            |plan| plan.places[2].uid = uid(plan, 1),
-            |finding| matches!(finding, Finding::PodTwice { .. }),
-        );
-    }
-
-    #[test]
-    fn rejects_a_plan_for_another_gang_or_of_another_version() {
-        rejects(&sound(), |plan| plan.gang.name = "other".into(), |finding| matches!(finding, Finding::Gang { .. }));
-        rejects(&sound(), |plan| plan.version = 0, |finding| matches!(finding, Finding::Version { version: 0 }));
-    }
-
-    #[test]
-    fn rejects_two_members_that_keep_away_from_each_other_on_one_node() {
-        let mut gang = problem(zone_and_rack(), racks(&[2], 8), 2, ZONE);
-        gang.gang.roles[0].shape.one_per_node = true;
-        rejects(
-            &gang,
-            |plan| plan.places[1].node = plan.places[0].node.clone(),
-            |finding| matches!(finding, Finding::SharedNode { .. }),
-        );
-    }
-
-    #[test]
-    fn warns_of_a_skipped_rank_without_forbidding_the_plan() {
-        let mut gang = problem(zone_and_rack(), racks(&[4], 1), 0, ZONE);
-        gang.gang.roles = vec![role("worker", 3, 2)];
-        let (mut plan, _) = plan_with_policy(&gang, &SPREAD);
-        plan.places.remove(1);
-        let notes = check::check(&gang, &plan);
-        assert_eq!(notes.iter().map(|note| note.severity).collect::<Vec<_>>(), [Severity::Warning]);
-    }
-
-    #[test]
-    fn rejects_a_plan_on_a_node_without_the_required_label() {
-        let mut gang = problem(zone_and_rack(), racks(&[2], 1), 1, RACK);
-        gang.hosts.push(host("x", "zone=a", 1, 0));
-        rejects(
-            &gang,
-            |plan| plan.places[0] = Place { node: "x".into(), ..plan.places[0].clone() },
-            |finding| matches!(finding, Finding::Unlabelled { .. }),
-        );
-    }
+    let (unpruned, all) = planner::plan_with(&problem, &Policy::default(), Pruning::Off);
+    assert_eq!(unpruned, plan);
+    assert!(report.work.cells * 5 < all.work.cells, "{:?} of {:?}", report.work, all.work);
 }

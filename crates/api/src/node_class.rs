@@ -1,0 +1,364 @@
+//! What an EC2NodeClass says, as core types, and what is wrong with it before anybody asks EC2.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_core::cloud::{
+    Alias, BlockDevice, Bootstrap, ClusterAccess, Efa, Family, InstanceTypeInfo, InterfaceKind, Kubelet,
+    MetadataOptions, NetworkInterface, Purpose, UserDataError, efa_layout, user_data,
+};
+
+use crate::crd::{AmiFamily, EC2NodeClass, HttpTokens, InstanceStorePolicy, InterfaceTypeSpec, Switch};
+use crate::pool;
+
+/// Something wrong with a class: the condition that turns false, one word, and a sentence that names the field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Condition.
+    pub condition: &'static str,
+    /// Reason.
+    pub reason: &'static str,
+    /// Field, what is wrong, remedy.
+    pub message: String,
+}
+
+impl Problem {
+    /// A problem of the class's own fields.
+    fn of_spec(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { condition: "ValidationSucceeded", reason, message: message.into() }
+    }
+}
+
+/// The family of the class's images: as it says, as its alias says, else AL2023.
+#[must_use]
+pub fn family(class: &EC2NodeClass) -> Family {
+    let of_alias = || {
+        let aliases = class.spec.ami_selector_terms.iter().filter_map(|term| term.alias.as_deref());
+        aliases.filter_map(|alias| Alias::parse(alias).ok()).map(|alias| alias.family).next()
+    };
+    match class.spec.ami_family {
+        Some(AmiFamily::Al2023) => Family::Al2023,
+        Some(AmiFamily::Bottlerocket) => Family::Bottlerocket,
+        Some(AmiFamily::Custom) => Family::Custom,
+        None => of_alias().unwrap_or(Family::Al2023),
+    }
+}
+
+/// The kubelet's settings.
+///
+/// Errors: the key that nobody knows, or whose value has the wrong form.
+pub fn kubelet(class: &EC2NodeClass) -> Result<Kubelet, String> {
+    let mut settings = class.spec.kubelet.clone().unwrap_or_default();
+    let extra = match settings.remove("extra") {
+        None => serde_json::Map::new(),
+        Some(serde_json::Value::Object(extra)) => extra,
+        Some(_) => return Err("spec.kubelet.extra: is not an object".to_owned()),
+    };
+    let mut kubelet: Kubelet = serde_json::from_value(serde_json::Value::Object(settings))
+        .map_err(|error| format!("spec.kubelet: {error}; what is not listed goes under extra, on AL2023"))?;
+    kubelet.extra = extra.into_iter().map(|(key, value)| (key, value.to_string())).collect();
+    Ok(kubelet)
+}
+
+/// The interfaces of a node: the explicit ones, else those of `efa`. Explicit ones go on cards the type must have; see
+/// [`interfaces_fit`].
+#[must_use]
+pub fn interfaces(
+    class: &EC2NodeClass,
+    info: &InstanceTypeInfo,
+    purpose: Purpose,
+    groups: &[String],
+) -> Vec<NetworkInterface> {
+    if class.spec.network_interfaces.is_empty() {
+        return efa_layout(info, pool::efa(class), purpose, groups);
+    }
+    let mut layout: Vec<NetworkInterface> = class
+        .spec
+        .network_interfaces
+        .iter()
+        .map(|one| NetworkInterface {
+            card: one.network_card_index,
+            device: one.device_index,
+            kind: match one.interface_type {
+                InterfaceTypeSpec::Interface => InterfaceKind::Interface,
+                InterfaceTypeSpec::EfaOnly => InterfaceKind::EfaOnly,
+            },
+            security_groups: groups.to_vec(),
+            delete_on_termination: true,
+        })
+        .collect();
+    layout.sort_by_key(|one| (one.card, one.device));
+    layout
+}
+
+/// Whether a type takes the class's network: with `efa: Always` it must have EFA, explicit interfaces must fit its
+/// cards.
+///
+/// Errors: field and reason.
+pub fn interfaces_fit(class: &EC2NodeClass, info: &InstanceTypeInfo) -> Result<(), String> {
+    if class.spec.network_interfaces.is_empty() {
+        if pool::efa(class) == Efa::Always && info.efa_max == 0 {
+            return Err(format!("spec.efa: Always, but {} has no EFA", info.name));
+        }
+        return Ok(());
+    }
+    let mut on_card: BTreeMap<u32, u32> = BTreeMap::new();
+    for one in &class.spec.network_interfaces {
+        let card = info.network_cards.iter().find(|card| card.index == one.network_card_index);
+        let used = on_card.entry(one.network_card_index).or_default();
+        *used += 1;
+        let kind = match one.interface_type {
+            InterfaceTypeSpec::Interface => InterfaceKind::Interface,
+            InterfaceTypeSpec::EfaOnly => InterfaceKind::EfaOnly,
+        };
+        let fits = card.is_some_and(|card| card.takes(kind) && *used <= card.max_interfaces);
+        if !fits {
+            return Err(format!(
+                "spec.networkInterfaces: {} takes no {} as interface {used} of network card {}",
+                info.name,
+                kind.as_str(),
+                one.network_card_index
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether nodes of the type carry EFA devices in a gang.
+#[must_use]
+pub fn has_efa(class: &EC2NodeClass, info: &InstanceTypeInfo) -> bool {
+    muster_core::cloud::efa_count(&interfaces(class, info, Purpose::Gang, &[])) > 0
+}
+
+/// The disks.
+#[must_use]
+pub fn block_devices(class: &EC2NodeClass) -> Vec<BlockDevice> {
+    class
+        .spec
+        .block_device_mappings
+        .iter()
+        .map(|device| BlockDevice {
+            device_name: device.device_name.clone(),
+            size_gib: device.ebs.volume_size,
+            volume_type: Some(device.ebs.volume_type.clone().unwrap_or_else(|| "gp3".to_owned())),
+            iops: device.ebs.iops,
+            throughput_mib: device.ebs.throughput,
+            encrypted: device.ebs.encrypted.unwrap_or(true),
+            kms_key_id: device.ebs.kms_key_id.clone(),
+            snapshot_id: device.ebs.snapshot_id.clone(),
+            initialization_rate_mib: device.ebs.volume_initialization_rate,
+            delete_on_termination: device.ebs.delete_on_termination.unwrap_or(true),
+        })
+        .collect()
+}
+
+/// Instance metadata.
+#[must_use]
+pub fn metadata(class: &EC2NodeClass) -> MetadataOptions {
+    let options = &class.spec.metadata_options;
+    MetadataOptions {
+        enabled: options.http_endpoint == Switch::Enabled,
+        tokens_required: options.http_tokens == HttpTokens::Required,
+        hop_limit: options.http_put_response_hop_limit,
+        ipv6: options.http_protocol_ipv6 == Switch::Enabled,
+    }
+}
+
+/// The name of the instance profile: a role means the profile of its name.
+#[must_use]
+pub fn instance_profile(class: &EC2NodeClass) -> String {
+    class.spec.instance_profile.clone().or_else(|| class.spec.role.clone()).unwrap_or_default()
+}
+
+/// Whether local NVMe disks become ephemeral storage.
+#[must_use]
+pub fn local_storage_raid0(class: &EC2NodeClass) -> bool {
+    match class.spec.instance_store_policy {
+        Some(InstanceStorePolicy::Raid0) => true,
+        None => false,
+    }
+}
+
+/// What is wrong with the fields of a class, without asking EC2.
+#[must_use]
+pub fn problems(class: &EC2NodeClass, access: &ClusterAccess) -> Vec<Problem> {
+    let mut found = Vec::new();
+    let families: BTreeSet<Family> = class
+        .spec
+        .ami_selector_terms
+        .iter()
+        .filter_map(|term| term.alias.as_deref())
+        .filter_map(|alias| Alias::parse(alias).ok())
+        .map(|alias| alias.family)
+        .collect();
+    if families.len() > 1 || families.iter().any(|one| *one != family(class)) {
+        let message = "spec.amiSelectorTerms: an alias is of another family than spec.amiFamily or another alias; the \
+                       user data has one form";
+        found.push(Problem::of_spec("FamilyConflict", message));
+    }
+    if class.spec.block_device_mappings.iter().filter(|device| device.root_volume).count() > 1 {
+        found.push(Problem::of_spec("BlockDeviceInvalid", "spec.blockDeviceMappings: more than one rootVolume"));
+    }
+    if let Some(message) = wrong_interfaces(class) {
+        found.push(Problem::of_spec("NetworkInterfaceInvalid", format!("spec.networkInterfaces: {message}")));
+    }
+    match kubelet(class) {
+        Err(message) => found.push(Problem::of_spec("UnknownKubeletField", message)),
+        Ok(kubelet) => {
+            let sample = Bootstrap {
+                cluster: access.clone(),
+                labels: BTreeMap::new(),
+                taints: Vec::new(),
+                kubelet,
+                local_storage_raid0: local_storage_raid0(class),
+                user_data: class.spec.user_data.clone().unwrap_or_default(),
+            };
+            if let Err(error) = user_data(family(class), &sample) {
+                let reason = match error {
+                    UserDataError::TooLarge { .. } => "UserDataTooLarge",
+                    UserDataError::Kubelet { .. } => "UnknownKubeletField",
+                    UserDataError::Label { .. } | UserDataError::Form | UserDataError::Toml => "UserDataInvalid",
+                };
+                found.push(Problem::of_spec(reason, format!("{}: {error}", error.field())));
+            }
+        }
+    }
+    found
+}
+
+fn wrong_interfaces(class: &EC2NodeClass) -> Option<&'static str> {
+    let explicit = &class.spec.network_interfaces;
+    if explicit.is_empty() {
+        return None;
+    }
+    let primary = |one: &&crate::crd::NetworkInterfaceSpec| (one.network_card_index, one.device_index) == (0, 0);
+    if explicit.iter().find(primary).is_none_or(|one| one.interface_type != InterfaceTypeSpec::Interface) {
+        return Some("card 0, device 0 must be an interface: it carries the node's address");
+    }
+    let mut places = BTreeSet::new();
+    if explicit.iter().any(|one| !places.insert((one.network_card_index, one.device_index))) {
+        return Some("two have the same card and device");
+    }
+    let mut cards = BTreeSet::new();
+    let efa = explicit.iter().filter(|one| one.interface_type == InterfaceTypeSpec::EfaOnly);
+    if efa.into_iter().any(|one| !cards.insert(one.network_card_index)) {
+        return Some("a network card takes one efa-only");
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn class(spec: &Value) -> EC2NodeClass {
+        let mut whole = json!({
+            "amiSelectorTerms": [{"alias": "al2023@latest"}],
+            "subnetSelectorTerms": [{"id": "subnet-1"}],
+            "securityGroupSelectorTerms": [{"id": "sg-1"}],
+            "role": "nodes",
+        });
+        for (key, value) in spec.as_object().unwrap() {
+            whole[key] = value.clone();
+        }
+        serde_json::from_value(json!({
+            "apiVersion": "muster.dev/v1alpha1", "kind": "EC2NodeClass", "metadata": {"name": "c"}, "spec": whole,
+        }))
+        .unwrap()
+    }
+
+    fn access() -> ClusterAccess {
+        ClusterAccess {
+            name: "prod".to_owned(),
+            endpoint: "https://example.com".to_owned(),
+            certificate_authority: "Y2E=".to_owned(),
+            service_cidr: "10.100.0.0/16".to_owned(),
+        }
+    }
+
+    fn info() -> InstanceTypeInfo {
+        let card = |index, kinds: &[&str]| json!({"index": index, "kinds": kinds, "maxInterfaces": 2});
+        serde_json::from_value(json!({
+            "name": "x.large", "vcpu": 64, "memoryMib": 131_072, "efaMax": 1,
+            "networkCards": [card(0, &["interface"]), card(1, &["interface", "efa", "efa-only"])],
+            "ipv4PerInterface": 50, "supportsClusterGroup": true, "usageClasses": [], "architectures": ["x86_64"],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_plain_class_has_no_problem_and_the_safe_defaults() {
+        let class = class(&json!({}));
+        assert_eq!(problems(&class, &access()), []);
+        assert_eq!(family(&class), Family::Al2023);
+        assert_eq!(metadata(&class), MetadataOptions::default());
+        assert_eq!(instance_profile(&class), "nodes");
+        assert!(block_devices(&class).is_empty() && !local_storage_raid0(&class));
+    }
+
+    #[test]
+    fn every_mistake_names_its_field() {
+        let efa_only = json!({"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "efa-only"});
+        let plain = json!({"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"});
+        let root = json!({"deviceName": "/dev/xvda", "rootVolume": true, "ebs": {"volumeSize": 1}});
+        for (spec, reason, field) in [
+            (json!({"kubelet": {"maxPodz": 5}}), "UnknownKubeletField", "maxPodz"),
+            (json!({"kubelet": {"maxPods": "many"}}), "UnknownKubeletField", "spec.kubelet"),
+            (json!({"kubelet": {"extra": 1}}), "UnknownKubeletField", "spec.kubelet.extra"),
+            (
+                json!({"amiFamily": "Bottlerocket", "amiSelectorTerms": [{"id": "ami-1"}], "kubelet": {"podsPerCore": 1}}),
+                "UnknownKubeletField",
+                "podsPerCore",
+            ),
+            (json!({"userData": format!("#!/bin/sh\n#{}", "x".repeat(16_000))}), "UserDataTooLarge", "spec.userData"),
+            (json!({"userData": "hello"}), "UserDataInvalid", "spec.userData"),
+            (
+                json!({"amiFamily": "Bottlerocket", "amiSelectorTerms": [{"id": "ami-1"}], "userData": "#!/bin/sh"}),
+                "UserDataInvalid",
+                "spec.userData",
+            ),
+            (json!({"amiFamily": "Bottlerocket"}), "FamilyConflict", "spec.amiSelectorTerms"),
+            (json!({"networkInterfaces": [efa_only]}), "NetworkInterfaceInvalid", "spec.networkInterfaces"),
+            (json!({"networkInterfaces": [plain, plain]}), "NetworkInterfaceInvalid", "spec.networkInterfaces"),
+            (json!({"blockDeviceMappings": [root, root]}), "BlockDeviceInvalid", "spec.blockDeviceMappings"),
+        ] {
+            let found = problems(&class(&spec), &access());
+            assert!(
+                found.iter().any(|problem| problem.reason == reason && problem.message.contains(field)),
+                "{spec}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_settings_of_the_kubelet_go_under_extra() {
+        let class = class(&json!({"kubelet": {"maxPods": 50, "extra": {"serializeImagePulls": false}}}));
+        let kubelet = kubelet(&class).unwrap();
+        assert_eq!(kubelet.max_pods, Some(50));
+        assert_eq!(kubelet.extra, BTreeMap::from([("serializeImagePulls".to_owned(), "false".to_owned())]));
+    }
+
+    #[test]
+    fn explicit_interfaces_and_always_efa_must_fit_the_type() {
+        let with = |cards: &[(u32, &str)]| {
+            let list: Vec<Value> = cards
+                .iter()
+                .map(|(card, kind)| json!({"networkCardIndex": card, "deviceIndex": 0, "interfaceType": kind}))
+                .collect();
+            class(&json!({"networkInterfaces": list}))
+        };
+        let fits = with(&[(0, "interface"), (1, "efa-only")]);
+        assert_eq!(interfaces_fit(&fits, &info()), Ok(()));
+        assert_eq!(interfaces(&fits, &info(), Purpose::Ordinary, &[]).len(), 2);
+        assert!(has_efa(&fits, &info()));
+        let wrong = interfaces_fit(&with(&[(0, "interface"), (2, "efa-only")]), &info()).unwrap_err();
+        assert!(wrong.contains("spec.networkInterfaces") && wrong.contains("card 2"), "{wrong}");
+
+        let always = class(&json!({"efa": "Always"}));
+        assert_eq!(interfaces_fit(&always, &info()), Ok(()));
+        let without = InstanceTypeInfo { efa_max: 0, ..info() };
+        assert!(interfaces_fit(&always, &without).unwrap_err().contains("spec.efa"));
+        assert!(!has_efa(&class(&json!({"efa": "Never"})), &info()));
+    }
+}

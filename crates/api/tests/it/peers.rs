@@ -1,0 +1,342 @@
+//! Gangs of other systems, read from objects as their controllers write them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use muster_api::conventions::{Kind, NAMES, Object, Objects, Recognition, recognise};
+use muster_api::{convert, gang_state};
+use muster_core::gang::{Membership, RankClaim, Recognised};
+use serde_json::{Value, json};
+
+#[derive(Debug, Default)]
+struct Known(Vec<Object>);
+
+impl Objects for Known {
+    fn by_uid(&self, uid: &str) -> Option<&Object> {
+        self.0.iter().find(|object| object.metadata.uid.as_deref() == Some(uid))
+    }
+
+    fn by_name(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Object> {
+        self.0.iter().find(|object| {
+            object.kind == kind && object.metadata.namespace.as_deref() == Some(namespace) && object.name() == name
+        })
+    }
+}
+
+/// The documents of a fixture.
+fn documents(text: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(text).unwrap()
+}
+
+/// What the pod of these documents is, beside the others.
+fn recognised(documents: &[Value]) -> Recognition {
+    let known = Known(documents.iter().filter_map(Object::read).collect());
+    let pod = documents.iter().find(|document| document["kind"] == "Pod").expect("a pod");
+    let pod: Pod = serde_json::from_value(convert::keep_scheduling_group(pod.clone())).unwrap();
+    recognise(&pod, &known)
+}
+
+/// Convention, identity, size, minimum, role and rank in one line, then roles and wishes.
+fn line(recognition: &Recognition) -> String {
+    let Some(gang) = &recognition.gang else { return format!("{:?}", recognition.membership) };
+    let Membership::Member { role, rank, .. } = &recognition.membership else { panic!("a member") };
+    let number = |number: Option<u32>| number.map_or("?".to_owned(), |number| number.to_string());
+    let rank = match rank {
+        RankClaim::Rank(rank) => rank.to_string(),
+        RankClaim::Missing => "-".to_owned(),
+        RankClaim::NotInteger(text) => format!("{text:?}"),
+    };
+    let roles: Vec<String> = gang.roles.iter().map(|role| format!("{}:{}", role.name, number(role.count))).collect();
+    let Recognised { source, size, min, wishes, invalid, .. } = &**gang;
+    let mut line = format!(
+        "{} {} {}/{} role={role} rank={rank} [{}]",
+        source.convention,
+        gang.key.name,
+        number(*min),
+        number(*size),
+        roles.join(" ")
+    );
+    for (name, wish) in
+        [("required", &wishes.required), ("preferred", &wishes.preferred), ("exclusive", &wishes.exclusive)]
+    {
+        if let Some(wish) = wish {
+            line += &format!(" {name}={}", wish.value);
+        }
+    }
+    for slice in &wishes.slices {
+        line += &format!(" slice={}@{}", slice.size, slice.level.value);
+    }
+    if let Some(invalid) = invalid {
+        line += &format!(" {}", invalid.reason);
+    }
+    line
+}
+
+#[track_caller]
+fn check(fixture: &str, expected: &str) {
+    assert_eq!(line(&recognised(&documents(fixture))), expected);
+}
+
+#[test]
+fn a_jobset_is_one_gang_of_all_its_jobs() {
+    check(include_str!("fixtures/jobset.yaml"), "jobset pytorch-5e7aaaaa ?/5 role=workers rank=2 [leader:1 workers:4]");
+}
+
+#[test]
+fn a_trainjob_is_the_gang_of_its_jobset() {
+    check(include_str!("fixtures/trainjob.yaml"), "jobset tune-7a100000 ?/4 role=node rank=3 [node:4]");
+}
+
+#[test]
+fn every_group_of_a_leaderworkerset_is_a_gang() {
+    check(
+        include_str!("fixtures/leaderworkerset.yaml"),
+        "leaderworkerset vllm-1-17500000 ?/4 role=worker rank=1 [leader:1 worker:3]",
+    );
+}
+
+#[test]
+fn a_pytorchjob_has_a_master_workers_and_a_minimum() {
+    check(
+        include_str!("fixtures/pytorchjob.yaml"),
+        "kubeflow mnist-70700000 3/5 role=worker rank=1 [master:1 worker:4] required=cloud.provider.com/rack",
+    );
+}
+
+#[test]
+fn workers_of_an_mpijob_whose_launcher_works_too_count_from_one() {
+    check(include_str!("fixtures/mpijob.yaml"), "kubeflow hpl-3b100000 ?/4 role=worker rank=0 [launcher:1 worker:3]");
+}
+
+#[test]
+fn a_raycluster_that_asks_is_a_gang_of_head_and_hosts() {
+    let fixture = include_str!("fixtures/raycluster.yaml");
+    check(fixture, "ray tune-4a400000 ?/7 role=tpu rank=5 [head:1 tpu:6]");
+    let mut documents = documents(fixture);
+    documents[0]["metadata"]["labels"] = json!({});
+    assert_eq!(recognised(&documents).membership, Membership::Single, "one that does not ask is elastic");
+}
+
+#[test]
+fn coscheduling_names_a_minimum() {
+    check(include_str!("fixtures/coscheduling.yaml"), "coscheduling nginx-coscheduling 3/? role= rank=- []");
+    check(include_str!("fixtures/coscheduling-old.yaml"), "coscheduling nginx-coscheduling 3/? role= rank=- []");
+    // The group does not exist yet: the gang is known, its size is not.
+    let pod = documents(include_str!("fixtures/coscheduling.yaml")).split_off(1);
+    assert_eq!(line(&recognised(&pod)), "coscheduling nginx-coscheduling ?/? role= rank=- []");
+}
+
+#[test]
+fn kueue_groups_and_workloads_have_sizes_offsets_and_slices() {
+    check(
+        include_str!("fixtures/kueue-pod-group.yaml"),
+        "kueue-pod-group group-kueue-pod-group ?/4 role= rank=1 [] preferred=cloud.provider.com/block \
+         slice=2@cloud.provider.com/rack",
+    );
+    check(
+        include_str!("fixtures/kueue-workload.yaml"),
+        "kueue-workload job-train-1a2b3-kueue-workload ?/4 role=main rank=2 [main:4] slice=4@cloud.provider.com/block \
+         slice=2@cloud.provider.com/rack",
+    );
+}
+
+#[test]
+fn kubernetes_own_groups_are_gangs_if_their_policy_is() {
+    check(
+        include_str!("fixtures/native-1.36.yaml"),
+        "native training-native 4/? role= rank=- [] required=topology.kubernetes.io/rack",
+    );
+    check(include_str!("fixtures/native-1.37.yaml"), "native training-native 2/? role= rank=- []");
+    check(include_str!("fixtures/native-1.35.yaml"), "native training-workers-native 4/? role= rank=- []");
+    check(include_str!("fixtures/native-basic.yaml"), "Single");
+    let pod = documents(include_str!("fixtures/native-1.36.yaml")).split_off(1);
+    assert_eq!(recognised(&pod).membership, Membership::Unknown, "a group that is not known may be no gang");
+}
+
+#[test]
+fn of_other_systems_identity_and_size_are_read() {
+    check(include_str!("fixtures/volcano.yaml"), "volcano tf-8f2c-volcano 3/? role=worker rank=- [ps:? worker:?]");
+    check(include_str!("fixtures/kai.yaml"), "kai pg-train-1-kai 5/? role= rank=- []");
+    check(include_str!("fixtures/koordinator.yaml"), "koordinator gang-koordinator 3/4 role= rank=- []");
+    check(
+        include_str!("fixtures/yunikorn.yaml"),
+        "yunikorn sleep-1-yunikorn ?/7 role=group-a rank=- [group-a:5 group-b:2]",
+    );
+    check(include_str!("fixtures/grove.yaml"), "grove infer-0-grove 5/? role= rank=- []");
+    let mut documents = documents(include_str!("fixtures/volcano.yaml"));
+    documents[2]["metadata"]["annotations"] = json!({});
+    assert_eq!(
+        line(&recognised(&documents)),
+        "volcano-job tf-0c000000 3/3 role=worker rank=- [ps:1 worker:2]",
+        "without a group the job itself is the gang"
+    );
+}
+
+#[test]
+fn a_statefulset_that_opts_in_counts_from_its_first_ordinal() {
+    let fixture = include_str!("fixtures/statefulset.yaml");
+    check(fixture, "statefulset db-57a70000 ?/3 role= rank=1 [] preferred=leaf");
+    let mut documents = documents(fixture);
+    documents[0]["metadata"]["annotations"] = json!({});
+    assert_eq!(recognised(&documents).membership, Membership::Single);
+}
+
+/// The reason why a gang is invalid after a change to the first document, and that the text names the way out.
+#[track_caller]
+fn invalid(fixture: &str, pointer: &str, value: Value, way_out: &str) {
+    let mut documents = documents(fixture);
+    let (parent, field) = pointer.rsplit_once('/').unwrap();
+    let field = field.replace("~1", "/");
+    documents[0].pointer_mut(parent).unwrap()[field.as_str()] = value;
+    let gang = recognised(&documents).gang.expect("a gang");
+    let invalid = gang.invalid.as_ref().unwrap_or_else(|| panic!("{pointer} is invalid"));
+    assert_eq!(invalid.reason, "SequentialCreation");
+    assert!(invalid.message.contains(way_out), "{}", invalid.message);
+}
+
+#[test]
+fn pods_that_come_one_after_the_other_fill_no_gang() {
+    let jobset = include_str!("fixtures/jobset.yaml");
+    invalid(jobset, "/spec/startupPolicy", json!({"startupPolicyOrder": "InOrder"}), "muster.dev/gang");
+    let depends = json!([{"name": "leader", "status": "Ready"}]);
+    invalid(jobset, "/spec/replicatedJobs/0/dependsOn", depends, "muster.dev/gang");
+    let exclusive = json!({"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"});
+    invalid(jobset, "/metadata/annotations", exclusive, "node-selector");
+    let lws = include_str!("fixtures/leaderworkerset.yaml");
+    invalid(lws, "/spec/startupPolicy", json!("LeaderReady"), "LeaderCreated");
+    let exclusive = json!({"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"});
+    invalid(lws, "/metadata/annotations", exclusive, "muster.dev/topology-required");
+    let mpi = include_str!("fixtures/mpijob.yaml");
+    invalid(mpi, "/spec/launcherCreationPolicy", json!("WaitForWorkersReady"), "AtStartup");
+    let set = include_str!("fixtures/statefulset.yaml");
+    invalid(set, "/spec/podManagementPolicy", json!("OrderedReady"), "Parallel");
+}
+
+#[test]
+fn a_stage_with_a_gang_of_its_own_is_a_gang_and_leaves_the_rest_to_its_owner() {
+    let mut documents = documents(include_str!("fixtures/jobset.yaml"));
+    documents[0]["spec"]["startupPolicy"] = json!({"startupPolicyOrder": "InOrder"});
+    let gang = json!({"annotations": {"muster.dev/gang": "stage"}});
+    documents[0]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"] = gang;
+    // A pod of the other stage.
+    let mut leader = documents.clone();
+    leader[2]["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = json!("leader");
+    leader[2]["metadata"]["labels"]["jobset.sigs.k8s.io/job-index"] = json!("0");
+    assert_eq!(line(&recognised(&leader)), "jobset pytorch-5e7aaaaa ?/1 role=leader rank=0 [leader:1]");
+    documents[2]["metadata"]["annotations"]["muster.dev/gang"] = json!("stage");
+    assert_eq!(line(&recognised(&documents)), "annotations stage-5e7aaaaa ?/4 role=workers rank=2 [workers:4]");
+}
+
+#[test]
+fn exclusive_placement_by_node_selector_is_one_slice_a_job() {
+    let mut documents = documents(include_str!("fixtures/jobset.yaml"));
+    documents[0]["metadata"]["annotations"] = json!({
+        "alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.provider.com/rack",
+        "alpha.jobset.sigs.k8s.io/node-selector": "true",
+    });
+    documents[0]["spec"]["replicatedJobs"].as_array_mut().unwrap().truncate(1);
+    assert_eq!(
+        line(&recognised(&documents)),
+        "jobset pytorch-5e7aaaaa ?/4 role=workers rank=2 [workers:4] exclusive=cloud.provider.com/rack \
+         slice=2@cloud.provider.com/rack"
+    );
+}
+
+#[test]
+fn exclusive_subgroups_are_slices() {
+    let mut documents = documents(include_str!("fixtures/leaderworkerset.yaml"));
+    documents[0]["metadata"]["annotations"] =
+        json!({"leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology": "rack"});
+    documents[0]["spec"]["leaderWorkerTemplate"]["subGroupPolicy"] = json!({"subGroupSize": 2});
+    documents[0]["spec"]["leaderWorkerTemplate"]["leaderTemplate"] = Value::Null;
+    assert_eq!(
+        line(&recognised(&documents)),
+        "leaderworkerset vllm-1-17500000 ?/4 role= rank=2 [] exclusive=rack slice=2@rack"
+    );
+}
+
+#[test]
+fn the_first_of_two_identities_counts_and_the_other_is_named() {
+    let mut documents = documents(include_str!("fixtures/coscheduling.yaml"));
+    documents[1]["metadata"]["annotations"] = json!({"muster.dev/gang": "mine", "muster.dev/gang-size": "2"});
+    let gang = recognised(&documents).gang.unwrap();
+    assert_eq!((gang.source.convention, gang.size, gang.min), ("annotations", Some(2), None));
+    let conflict = gang.conflict.as_ref().expect("a conflict");
+    assert!(conflict.contains("mine") && conflict.contains("nginx"), "{conflict}");
+}
+
+#[test]
+fn ours_goes_before_the_convention_field_by_field() {
+    let mut documents = documents(include_str!("fixtures/pytorchjob.yaml"));
+    let annotations = documents[1]["metadata"]["annotations"].as_object_mut().unwrap();
+    annotations.insert("muster.dev/gang-min".to_owned(), json!("4"));
+    annotations.insert("muster.dev/topology-required".to_owned(), json!("zone"));
+    annotations.insert("muster.dev/rank".to_owned(), json!("3"));
+    assert_eq!(
+        line(&recognised(&documents)),
+        "kubeflow mnist-70700000 4/5 role=worker rank=3 [master:1 worker:4] required=zone"
+    );
+}
+
+#[test]
+fn an_owner_that_is_not_known_leaves_the_pod_unknown_and_is_named() {
+    for (fixture, kind) in [
+        (include_str!("fixtures/jobset.yaml"), "JobSet"),
+        (include_str!("fixtures/leaderworkerset.yaml"), "LeaderWorkerSet"),
+        (include_str!("fixtures/pytorchjob.yaml"), "PyTorchJob"),
+        (include_str!("fixtures/raycluster.yaml"), "RayCluster"),
+    ] {
+        let without: Vec<Value> = documents(fixture).into_iter().filter(|document| document["kind"] != kind).collect();
+        let found = recognised(&without);
+        assert_eq!(found.membership, Membership::Unknown, "{kind}");
+        assert_eq!(found.missing.as_ref().map(|missing| missing.kind.as_str()), Some(kind));
+        assert!(!found.reads.is_empty(), "it is recognised anew when the {kind} appears");
+    }
+}
+
+#[test]
+fn an_owner_that_would_not_survive_a_stop_is_named_with_the_field() {
+    let says = |fixture: &str, change: &dyn Fn(&mut Vec<Value>)| {
+        let mut documents = documents(fixture);
+        change(&mut documents);
+        recognised(&documents).gang.unwrap().restart_would_fail.clone().map(|text| text.to_string())
+    };
+    let jobset = include_str!("fixtures/jobset.yaml");
+    assert_eq!(says(jobset, &|_| {}), None, "it restarts three times");
+    let never = says(jobset, &|documents| documents[0]["spec"]["failurePolicy"] = json!({"maxRestarts": 0})).unwrap();
+    assert!(never.contains("maxRestarts") && never.contains("backoffLimit 0"), "{never}");
+    let ignores = says(jobset, &|documents| {
+        documents[0]["spec"]["failurePolicy"] = json!({"maxRestarts": 0});
+        let rule = json!({"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]});
+        for job in documents[0]["spec"]["replicatedJobs"].as_array_mut().unwrap() {
+            job["template"]["spec"]["podFailurePolicy"] = json!({"rules": [rule]});
+        }
+    });
+    assert_eq!(ignores, None);
+    let pytorch = include_str!("fixtures/pytorchjob.yaml");
+    let never = says(pytorch, &|documents| {
+        documents[0]["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = json!("Never");
+    });
+    assert!(never.unwrap().contains("Worker.restartPolicy is Never"));
+}
+
+#[test]
+fn every_convention_has_a_fixture_and_fits_into_a_gang_object() {
+    let mut seen = BTreeMap::new();
+    for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fixtures")).unwrap() {
+        let path = entry.unwrap().path();
+        let documents = documents(&std::fs::read_to_string(&path).unwrap());
+        let Some(gang) = recognised(&documents).gang else { continue };
+        assert_eq!(gang.invalid, None, "{}", path.display());
+        let spec = gang_state::spec(&gang);
+        assert!(spec.min <= spec.size, "{}", path.display());
+        seen.insert(gang.source.convention, path);
+    }
+    // These two have tests of their own beside the annotations.
+    let missing = NAMES
+        .iter()
+        .filter(|name| !seen.contains_key(*name) && !matches!(**name, "annotations" | "job" | "volcano-job"));
+    assert_eq!(missing.collect::<Vec<_>>(), Vec::<&&str>::new());
+}

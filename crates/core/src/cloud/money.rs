@@ -1,0 +1,121 @@
+//! What a batch costs, in whole micro-dollars: what runs, what serves nobody, and what was paid for nothing.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// What money was spent on that no gang used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StrandedCause {
+    /// Instances that joined, before their gang ran.
+    Join,
+    /// Instances of a launch that was rolled back.
+    Rollback,
+    /// Instances that waited while one was replaced.
+    Replacement,
+    /// Nodes kept for a gang to come.
+    Warm,
+    /// Nodes whose gang was stopped by the loss of another.
+    Interrupted,
+}
+
+impl StrandedCause {
+    /// All causes.
+    pub const ALL: [Self; 5] = [Self::Join, Self::Rollback, Self::Replacement, Self::Warm, Self::Interrupted];
+
+    /// The word in metrics and status.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Join => "join",
+            Self::Rollback => "rollback",
+            Self::Replacement => "replacement",
+            Self::Warm => "warm",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// Micro-dollars for `time` at a price per hour, rounded down. Exact for every price and time that fit.
+#[must_use]
+pub fn cost(micro_usd_per_hour: u64, time: SignedDuration) -> u64 {
+    let millis = u128::try_from(time.as_millis()).unwrap_or(0);
+    u64::try_from(u128::from(micro_usd_per_hour).saturating_mul(millis) / 3_600_000).unwrap_or(u64::MAX)
+}
+
+/// Micro-dollars between two moments; nothing if they are in the wrong order.
+#[must_use]
+pub fn cost_between(micro_usd_per_hour: u64, from: Timestamp, until: Timestamp) -> u64 {
+    cost(micro_usd_per_hour, until.duration_since(from))
+}
+
+/// What the money of a batch does in a phase: `None` while nothing is billed or the gang runs.
+///
+/// `replacing` = a node is being replaced; `running` = its gang ran before.
+#[must_use]
+pub fn strands(phase: &str, replacing: bool, running: bool) -> Option<StrandedCause> {
+    match phase {
+        "Launching" => Some(StrandedCause::Rollback),
+        "Replacing" | "Launched" | "Joining" | "Ready" if running => Some(StrandedCause::Interrupted),
+        "Replacing" => Some(StrandedCause::Replacement),
+        "Launched" | "Joining" | "Ready" if replacing => Some(StrandedCause::Replacement),
+        "Launched" | "Joining" | "Ready" => Some(StrandedCause::Join),
+        "Idle" | "Draining" | "Terminating" => Some(StrandedCause::Warm),
+        _ => None,
+    }
+}
+
+/// Micro-dollars as dollars with two to six places: nothing is rounded, and nobody reads zeros.
+#[must_use]
+pub fn dollars(micros: u64) -> String {
+    let mut fraction = format!("{:06}", micros % 1_000_000);
+    while fraction.len() > 2 && fraction.ends_with('0') {
+        fraction.pop();
+    }
+    format!("{}.{fraction}", micros / 1_000_000)
+}
+
+/// Reads what [`dollars`] wrote.
+#[must_use]
+pub fn micros(dollars: &str) -> Option<u64> {
+    let (whole, fraction) = dollars.split_once('.')?;
+    if fraction.len() > 6 {
+        return None;
+    }
+    let fraction: u64 = format!("{fraction:0<6}").parse().ok()?;
+    whole.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(fraction)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fifteen_waiting_p5_cost_thirteen_dollars_76_a_minute() {
+        assert_eq!(dollars(cost(15 * 55_040_000, SignedDuration::from_mins(1))), "13.76");
+    }
+
+    #[test]
+    fn time_that_runs_backwards_costs_nothing() {
+        assert_eq!(cost(55_040_000, SignedDuration::from_secs(-5)), 0);
+        assert_eq!(cost(u64::MAX, SignedDuration::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn dollars_are_read_back_exactly() {
+        for micro in [0, 1, 440_320_000, 440_320_001, 999_999] {
+            assert_eq!(micros(&dollars(micro)), Some(micro));
+        }
+        assert_eq!(micros("1.0000001"), None);
+    }
+
+    #[test]
+    fn only_a_running_gang_and_an_empty_batch_strand_nothing() {
+        assert_eq!(strands("InUse", false, true), None);
+        assert_eq!(strands("Pending", false, false), None);
+        assert_eq!(strands("Joining", false, false), Some(StrandedCause::Join));
+        assert_eq!(strands("Joining", true, false), Some(StrandedCause::Replacement));
+        assert_eq!(strands("Joining", true, true), Some(StrandedCause::Interrupted));
+        assert_eq!(strands("Idle", false, true), Some(StrandedCause::Warm));
+    }
+}

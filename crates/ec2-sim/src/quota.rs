@@ -1,0 +1,92 @@
+//! Quotas in virtual CPUs, per family of types and market.
+
+use crate::choices::Quota;
+use crate::scenario::Market;
+use crate::state::World;
+use crate::state::instances::{Instance, LifeState};
+use jiff::Timestamp;
+
+/// The families that share a quota: the quota's name and the prefixes of its types. The longest prefix counts.
+const FAMILIES: [(&str, &[&str]); 9] = [
+    ("standard", &["a", "c", "d", "h", "i", "m", "r", "t", "z"]),
+    ("g", &["g", "vt"]),
+    ("p", &["p"]),
+    ("trn", &["trn"]),
+    ("inf", &["inf"]),
+    ("dl", &["dl"]),
+    ("hpc", &["hpc"]),
+    ("x", &["x"]),
+    ("f", &["f"]),
+];
+
+/// Every name that a scenario's `quotas` may have.
+pub(crate) fn names() -> Vec<String> {
+    FAMILIES.iter().flat_map(|(name, _)| [(*name).to_owned(), format!("spot-{name}")]).collect()
+}
+
+/// The quota a type counts towards; nothing is bought in a reservation that was not counted before.
+pub(crate) fn of(instance_type: &str, market: Market) -> String {
+    let letters: String = instance_type.chars().take_while(char::is_ascii_lowercase).collect();
+    let fits = |prefixes: &[&str]| prefixes.iter().filter(|p| letters.starts_with(**p)).map(|p| p.len()).max();
+    let family = FAMILIES
+        .iter()
+        .filter_map(|(name, prefixes)| fits(prefixes).map(|length| (length, *name)))
+        .max_by_key(|(length, _)| *length)
+        .map_or("standard", |(_, name)| name);
+    match market {
+        Market::Spot => format!("spot-{family}"),
+        Market::OnDemand | Market::CapacityBlock | Market::InterruptibleReservation => family.to_owned(),
+    }
+}
+
+/// How many more instances of a type the quota allows, or none if it has no limit.
+pub(crate) fn room(world: &World, instance_type: &str, vcpus: u32, market: Market, now: Timestamp) -> Option<u32> {
+    match market {
+        Market::OnDemand | Market::Spot => {}
+        Market::CapacityBlock | Market::InterruptibleReservation => return None,
+    }
+    let name = of(instance_type, market);
+    let limit = *world.scenario.quotas.get(&name)?;
+    let counts = |i: &Instance| match i.state(now) {
+        LifeState::Pending | LifeState::Running => true,
+        LifeState::ShuttingDown => world.scenario.choices.quota == Quota::ShuttingDownCounts,
+        LifeState::Terminated => false,
+    };
+    let used: u32 = world
+        .instances
+        .values()
+        .filter(|i| !i.foreign && counts(i) && of(&i.instance_type, i.market) == name)
+        .map(|i| i.vcpus)
+        .sum();
+    Some(limit.saturating_sub(used) / vcpus.max(1))
+}
+
+/// The code of a quota that is used up.
+pub(crate) fn code(market: Market) -> &'static str {
+    match market {
+        Market::Spot => "MaxSpotInstanceCountExceeded",
+        Market::OnDemand | Market::CapacityBlock | Market::InterruptibleReservation => "VcpuLimitExceeded",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_family_has_a_quota_of_its_own() {
+        for (instance_type, quota) in [
+            ("p5.48xlarge", "p"),
+            ("g6e.48xlarge", "g"),
+            ("trn2.48xlarge", "trn"),
+            ("hpc7a.96xlarge", "hpc"),
+            ("m5.2xlarge", "standard"),
+            ("inf2.48xlarge", "inf"),
+            ("dl1.24xlarge", "dl"),
+            ("t3.micro", "standard"),
+        ] {
+            assert_eq!(of(instance_type, Market::OnDemand), quota, "{instance_type}");
+        }
+        assert_eq!(of("p5.48xlarge", Market::Spot), "spot-p");
+    }
+}

@@ -1,0 +1,149 @@
+//! What a scenario's account holds from the start besides network and hosts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Scenario, ScenarioError, SpineSpec, quota};
+pub use crate::state::groups::Strategy;
+pub use crate::state::reservations::{Matching, ReservationKind};
+
+/// A capacity reservation with hosts of its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReservationSpec {
+    /// For instance `cr-0123456789abcdef0`.
+    pub id: String,
+    /// The instance type.
+    #[serde(rename = "type")]
+    pub instance_type: String,
+    /// The zone's name.
+    pub zone: String,
+    /// What it is.
+    #[serde(default)]
+    pub kind: ReservationKind,
+    /// Which launches run in it.
+    #[serde(default)]
+    pub matching: Matching,
+    /// The placement group it was made in; one of `placementGroups`.
+    #[serde(default)]
+    pub placement_group: Option<String>,
+    /// Its hosts.
+    pub spines: Vec<SpineSpec>,
+    /// Virtual seconds since the clock's origin at which it begins; absent: it has begun.
+    #[serde(default)]
+    pub start_seconds: Option<f64>,
+    /// Virtual seconds since the clock's origin at which it ends; absent: never.
+    #[serde(default)]
+    pub end_seconds: Option<f64>,
+    /// Tags.
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+}
+
+/// A placement group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct GroupSpec {
+    /// The name.
+    pub name: String,
+    /// `cluster`, `spread` or `partition`.
+    #[serde(default)]
+    pub strategy: Strategy,
+    /// Tags.
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+}
+
+/// The queue that events go to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct QueueSpec {
+    /// The name.
+    pub name: String,
+    /// Virtual seconds for which a received message is hidden, unless the call says otherwise.
+    pub visibility_timeout_seconds: u32,
+    /// Virtual seconds after which a message is dropped.
+    pub retention_seconds: u32,
+    /// Whether "EC2 Instance State-change Notification" goes to the queue too.
+    pub state_changes: bool,
+}
+
+impl Default for QueueSpec {
+    fn default() -> Self {
+        Self {
+            name: "muster-interruptions".to_owned(),
+            visibility_timeout_seconds: 30,
+            retention_seconds: 300,
+            state_changes: false,
+        }
+    }
+}
+
+/// An EKS cluster as DescribeCluster shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ClusterSpec {
+    /// The name.
+    pub name: String,
+    /// For instance `1.34`.
+    pub version: String,
+    /// The API server's URL.
+    pub endpoint: String,
+    /// The CA bundle in base64.
+    pub certificate_authority: String,
+    /// The services' IPv4 block.
+    pub service_cidr: String,
+}
+
+impl Default for ClusterSpec {
+    fn default() -> Self {
+        Self {
+            name: "demo".to_owned(),
+            version: "1.34".to_owned(),
+            endpoint: "https://127.0.0.1:6443".to_owned(),
+            certificate_authority: "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==".to_owned(),
+            service_cidr: "10.100.0.0/16".to_owned(),
+        }
+    }
+}
+
+impl Scenario {
+    pub(super) fn check_reservations(&self) -> Result<(), ScenarioError> {
+        let mut groups: BTreeMap<&str, Option<(&str, &str)>> = BTreeMap::new();
+        for group in &self.placement_groups {
+            if groups.insert(&group.name, None).is_some() {
+                return Err(ScenarioError::Duplicate(group.name.clone()));
+            }
+        }
+        let mut ids = BTreeSet::new();
+        for reservation in &self.reservations {
+            let ReservationSpec { id, instance_type, zone, .. } = reservation;
+            self.check_type_and_zone(instance_type, zone)?;
+            if !ids.insert(id) {
+                return Err(ScenarioError::Duplicate(id.clone()));
+            }
+            let Some(group) = &reservation.placement_group else { continue };
+            let refuse = |why| Err(ScenarioError::ReservationGroup(id.clone(), why));
+            let declared = self.placement_groups.iter().find(|g| g.name == *group);
+            let place = (instance_type.as_str(), zone.as_str());
+            match (declared, groups.get(group.as_str())) {
+                (Some(GroupSpec { strategy: Strategy::Cluster, .. }), Some(taken)) => {
+                    if reservation.spines.len() > 1 {
+                        return refuse("a cluster lies in one spine");
+                    }
+                    if taken.is_some_and(|taken| taken != place) {
+                        return refuse("another reservation binds it to another zone or type");
+                    }
+                    groups.insert(group, Some(place));
+                }
+                (Some(_), _) => return refuse("it is no cluster"),
+                (None, _) => return refuse("it is not declared in placementGroups"),
+            }
+        }
+        match self.quotas.keys().find(|name| !quota::names().contains(name)) {
+            Some(name) => Err(ScenarioError::UnknownQuota(name.clone(), quota::names().join(", "))),
+            None => Ok(()),
+        }
+    }
+}

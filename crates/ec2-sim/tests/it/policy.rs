@@ -1,0 +1,183 @@
+//! The shipped IAM policy: enough for what is sent, and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use muster_ec2_sim::policy::Policy;
+use muster_ec2_sim::scenario::OtherInstances;
+use muster_ec2_sim::{Market, Scenario};
+
+use crate::support::{Fleet, P5, SUBNET_A, Sim, fleet_ids, small, text};
+
+fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn shipped() -> Policy {
+    let path = checkout().join("manifests/iam/policy.json");
+    let text = std::fs::read_to_string(path).expect("the policy is shipped");
+    serde_json::from_str(&text).expect("the policy is one the simulator understands")
+}
+
+fn guarded() -> Scenario {
+    let mut scenario = small();
+    scenario.policy = Some(shipped());
+    let values = [("CLUSTER", "demo"), ("UID", "c1"), ("NODE-ROLE", "nodes"), ("QUEUE", "muster-interruptions")];
+    scenario.policy_values = values.map(|(word, value)| (word.to_owned(), value.to_owned())).into();
+    scenario.others.push(OtherInstances {
+        instance_type: P5.to_owned(),
+        zone: "us-east-1a".to_owned(),
+        market: Market::OnDemand,
+        count: 1,
+        tags: BTreeMap::from([("muster.dev/cluster-uid".to_owned(), "c1".to_owned())]),
+    });
+    scenario
+}
+
+const GROUP: [(&str, &str); 6] = [
+    ("Strategy", "cluster"),
+    ("TagSpecification.1.ResourceType", "placement-group"),
+    ("TagSpecification.1.Tag.1.Key", "muster.dev/cluster-uid"),
+    ("TagSpecification.1.Tag.1.Value", "c1"),
+    ("TagSpecification.1.Tag.2.Key", "muster.dev/batch"),
+    ("TagSpecification.1.Tag.2.Value", "b1"),
+];
+
+fn group<'a>(name: &'a str, strategy: &'a str) -> Vec<(&'a str, &'a str)> {
+    let mut parameters = vec![("GroupName", name), ("Strategy", strategy)];
+    parameters.extend(&GROUP[1..]);
+    parameters
+}
+
+const DENIED: (u16, &str) = (403, "UnauthorizedOperation");
+
+impl Sim {
+    async fn denied(&self, action: &str, parameters: &[(&str, &str)]) {
+        let (status, code) = self.refused(action, parameters).await;
+        assert_eq!((status, code.as_str()), DENIED, "{action} {parameters:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_shipped_policy_allows_the_whole_life_of_a_batch() {
+    let sim = Sim::new(guarded());
+    sim.ok("CreatePlacementGroup", &group("demo-b1", "cluster")).await;
+    let template = sim.template().await;
+    let fleet = Fleet { group: Some("demo-b1"), ..Fleet::of(&template, "2", "t1") };
+    let ids = fleet_ids(&sim.ok("CreateFleet", &fleet.parameters()).await);
+    let ours = [("Filter.1.Name", "tag:muster.dev/batch"), ("Filter.1.Value.1", "b1")];
+    sim.ok("DescribeInstances", &ours).await;
+    sim.ok("TerminateInstances", &[("InstanceId.1", &ids[0]), ("InstanceId.2", &ids[1])]).await;
+    sim.advance(120);
+    sim.ok("DeletePlacementGroup", &[("GroupName", "demo-b1")]).await;
+    sim.ok("DeleteLaunchTemplate", &[("LaunchTemplateId", &template)]).await;
+}
+
+#[tokio::test]
+async fn the_shipped_policy_allows_nothing_that_is_not_a_batch_of_this_cluster() {
+    let sim = Sim::new(guarded());
+    let template = sim.template().await;
+    let fleet = Fleet::of(&template, "2", "t1").parameters();
+    let renamed = |from: &str, to: &'static str| -> Vec<(&str, &str)> {
+        fleet.iter().map(|(key, value)| (*key, if *value == from { to } else { value })).collect()
+    };
+    sim.denied("CreateFleet", &renamed("muster.dev/batch", "batch")).await;
+    sim.denied("CreateFleet", &renamed("c1", "c2")).await;
+    sim.denied("CreatePlacementGroup", &group("demo-b1", "spread")).await;
+    sim.denied("CreatePlacementGroup", &group("other-b1", "cluster")).await;
+    // The cluster's tag alone is on the instances of others too.
+    let theirs = sim.simulator.instances()[0].instance_id.clone();
+    sim.denied("TerminateInstances", &[("InstanceId.1", &theirs)]).await;
+    sim.denied("CreateTags", &[("ResourceId.1", &theirs), ("Tag.1.Key", "a"), ("Tag.1.Value", "b")]).await;
+    sim.denied("CreateCapacityReservation", &[("InstanceType", P5), ("InstanceCount", "1")]).await;
+    sim.denied("DescribeVolumes", &[]).await;
+    sim.denied("CreateLaunchTemplate", &[("LaunchTemplateName", "x"), ("LaunchTemplateData.InstanceType", P5)]).await;
+    assert_eq!(sim.simulator.instances().len(), 1);
+}
+
+#[tokio::test]
+async fn a_role_is_passed_only_if_the_policy_says_so_and_a_dry_run_finds_out() {
+    let sim = Sim::new(guarded());
+    let with_profile = |name| {
+        let mut parameters = vec![
+            ("MinCount", "1"),
+            ("MaxCount", "1"),
+            ("ImageId", crate::support::SSM),
+            ("InstanceType", P5),
+            ("SubnetId", SUBNET_A),
+            ("IamInstanceProfile.Name", name),
+            ("DryRun", "true"),
+        ];
+        for (spec, kind) in [("1", "instance"), ("2", "volume"), ("3", "network-interface")] {
+            for (part, value) in [
+                ("ResourceType", kind),
+                ("Tag.1.Key", "muster.dev/cluster-uid"),
+                ("Tag.1.Value", "c1"),
+                ("Tag.2.Key", "muster.dev/batch"),
+                ("Tag.2.Value", "b1"),
+            ] {
+                let key: &'static str = Box::leak(format!("TagSpecification.{spec}.{part}").into_boxed_str());
+                parameters.push((key, value));
+            }
+        }
+        parameters
+    };
+    assert_eq!(sim.refused("RunInstances", &with_profile("nodes")).await, (412, "DryRunOperation".to_owned()));
+    let (status, body) = sim.call("RunInstances", &with_profile("admin")).await;
+    assert_eq!(status, 403);
+    assert!(
+        text(&body, "Message").contains("iam:PassRole on resource: arn:aws:iam::123456789012:role/admin"),
+        "{body}"
+    );
+}
+
+#[test]
+fn a_policy_with_words_that_are_not_understood_is_refused() {
+    let numeric = r#"{"Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*",
+        "Condition": {"NumericEquals": {"a": "1"}}}]}"#;
+    let error = serde_json::from_str::<Policy>(numeric).unwrap_err().to_string();
+    assert!(error.contains("NumericEquals"), "{error}");
+}
+
+/// What the policy allows although no call of that name is sent, and why.
+const INDIRECT: [(&str, &str); 3] = [
+    ("ec2:CreateTags", "tags given on creation need it"),
+    ("iam:PassRole", "an instance profile in a launch needs it"),
+    ("ssm:GetParameters", "resolve:ssm in a launch template needs it"),
+];
+
+/// The operations that `crates/ec2` sends, as actions: the SDK's operations whose inputs it builds.
+fn sent() -> BTreeSet<String> {
+    let mut sent = BTreeSet::new();
+    for file in std::fs::read_dir(checkout().join("crates/ec2/src")).expect("the crate is there") {
+        let source = std::fs::read_to_string(file.expect("it is listed").path()).expect("it is a source");
+        for service in ["ec2", "sqs", "eks", "iam", "ssm"] {
+            let path = format!("aws_sdk_{service}::operation::");
+            for (at, _) in source.match_indices(&path) {
+                let name =
+                    source[at + path.len()..].split(|c: char| c != '_' && !c.is_alphanumeric()).next().unwrap_or("");
+                // A trait that all answers have.
+                if name == "RequestId" || name.is_empty() {
+                    continue;
+                }
+                let words = name.split('_').map(|word| word[..1].to_uppercase() + &word[1..]);
+                sent.insert(format!("{service}:{}", words.collect::<String>()));
+            }
+        }
+    }
+    sent
+}
+
+#[test]
+fn the_shipped_policy_allows_what_is_sent_and_nothing_else() {
+    let allowed: BTreeSet<String> =
+        shipped().statement.iter().flat_map(|s| s.action.iter().map(str::to_owned).collect::<Vec<_>>()).collect();
+    assert!(!allowed.iter().any(|action| action.contains('*')), "a wild action allows what nobody looked at");
+    let sent = sent();
+    assert!(sent.contains("ec2:CreateFleet"), "the sources are no longer understood");
+    let missing: Vec<&String> = sent.difference(&allowed).collect();
+    assert!(missing.is_empty(), "sent, but not allowed by manifests/iam/policy.json: {missing:?}");
+    let unused: Vec<&String> =
+        allowed.difference(&sent).filter(|action| !INDIRECT.iter().any(|(known, _)| known == action)).collect();
+    assert!(unused.is_empty(), "allowed by manifests/iam/policy.json, but sent by nobody: {unused:?}");
+}

@@ -1,0 +1,139 @@
+//! Why a gang or a pod waits, where it goes, what it would cost and how far that is from the best; who holds a node.
+//!
+//! The same study of a dump that the published plan comes from, told about one object.
+
+mod gang;
+mod node;
+mod pod;
+mod text;
+
+use muster_core::names::NodeName;
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::dump::Dump;
+use crate::plan::{self, Options, PlanError};
+
+pub use gang::{Best, Blocking, Choice, GangExplanation, LevelExplanation};
+pub use node::{NodeExplanation, OfGang, OnNode, Promise};
+pub use pod::PodExplanation;
+
+/// The version of the JSON this code writes.
+pub const VERSION: u32 = 1;
+
+/// What is asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A gang, by the name its pods or owner give it or by that of its object.
+    Gang {
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+    },
+    /// A pod.
+    Pod {
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+    },
+    /// A node.
+    Node {
+        /// Name.
+        name: String,
+    },
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "kind")]
+pub enum Explanation {
+    /// About a gang.
+    Gang(Box<GangExplanation>),
+    /// About a pod.
+    Pod(Box<PodExplanation>),
+    /// About a node.
+    Node(Box<NodeExplanation>),
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ExplainError {
+    /// Nothing can be planned.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// No such object.
+    #[error("there is no {what} {name}{hint}")]
+    NotFound {
+        /// `gang`, `pod` or `node`.
+        what: &'static str,
+        /// What was asked for.
+        name: String,
+        /// What there is, or nothing.
+        hint: String,
+    },
+}
+
+/// Explains one object of a dump.
+///
+/// Errors: no such object; levels that make no list.
+pub fn explain(dump: Dump, options: &Options, target: &Target) -> Result<Explanation, ExplainError> {
+    let mut options = options.clone();
+    if let Target::Node { name } = target {
+        options.focus = Some(NodeName::from(name.as_str()));
+    }
+    let pods = pod::Facts::of(&dump, target);
+    let study = plan::study(dump, &options)?;
+    match target {
+        Target::Gang { namespace, name } => {
+            gang::explain(&study, namespace, name).map(|found| Explanation::Gang(Box::new(found)))
+        }
+        Target::Pod { namespace, name } => {
+            pod::explain(&study, pods, namespace, name).map(|found| Explanation::Pod(Box::new(found)))
+        }
+        Target::Node { name } => node::explain(&study, name).map(|found| Explanation::Node(Box::new(found))),
+    }
+}
+
+impl Explanation {
+    /// For people.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        match self {
+            Self::Gang(gang) => text::gang(gang),
+            Self::Pod(pod) => text::pod(pod),
+            Self::Node(node) => text::node(node),
+        }
+    }
+
+    /// As JSON, two spaces deep, with a newline at the end.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let value = serde_json::to_value(self).map(|mut value| {
+            if let Some(fields) = value.as_object_mut() {
+                fields.insert("version".to_owned(), VERSION.into());
+            }
+            value
+        });
+        let value = value.expect("an explanation has only strings as keys");
+        format!("{value:#}\n")
+    }
+}
+
+/// "; there are a, b" for the message of what was not found.
+fn hint<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut names: Vec<&str> = names.collect();
+    names.sort_unstable();
+    names.dedup();
+    let more = names.len().saturating_sub(HINTS);
+    let shown = names.iter().take(HINTS).copied().collect::<Vec<_>>().join(", ");
+    match (shown.is_empty(), more) {
+        (true, _) => String::new(),
+        (false, 0) => format!("; there are {shown}"),
+        (false, more) => format!("; there are {shown} and {more} more"),
+    }
+}
+
+/// Names in a hint.
+const HINTS: usize = 10;

@@ -1,0 +1,217 @@
+//! One gang: where it goes or why it waits, level by level, node group by node group, candidate by candidate.
+
+use jiff::Timestamp;
+use muster_core::plan::Refusal;
+use serde::Serialize;
+
+use super::{ExplainError, hint};
+use crate::document::{BuyEntry, Code, GangEntry, Gap, MemberEntry, Outcome, Reason, RoleEntry};
+use crate::reasons;
+use crate::study::{Candidate, Detail, Study};
+
+/// Everything there is to say about one gang.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GangExplanation {
+    /// The moment it is planned for.
+    pub now: Timestamp,
+    /// Namespace.
+    pub namespace: String,
+    /// Its name as pods or owner write it.
+    pub name: String,
+    /// Name of its object.
+    pub object: String,
+    /// The convention that names it.
+    pub source: String,
+    /// What becomes of it.
+    pub outcome: Outcome,
+    /// One sentence.
+    pub summary: String,
+    /// Gangs that are planned before it.
+    pub ahead: usize,
+    /// Roles.
+    pub roles: Vec<RoleEntry>,
+    /// Members with a place.
+    pub members: Vec<MemberEntry>,
+    /// Every level, top to bottom.
+    pub levels: Vec<LevelExplanation>,
+    /// How far the plan may be from the best.
+    pub gap: Gap,
+    /// The preferred level, if it was missed.
+    pub preferred_missed: Option<String>,
+    /// Elastic members without a place.
+    pub unplaced: u32,
+    /// What blocks nodes, most nodes first.
+    pub blocking: Vec<Blocking>,
+    /// Why it is not placed, with every change that is proven to help.
+    pub reasons: Vec<Reason>,
+    /// What could be bought, best first.
+    pub candidates: Vec<Choice>,
+    /// What cannot be bought, with the reason.
+    pub left_out: Vec<Reason>,
+}
+
+/// One level.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LevelExplanation {
+    /// Name in wishes.
+    pub name: String,
+    /// Label key.
+    pub key: String,
+    /// Domains used; 0 without members.
+    pub used: u32,
+    /// The fewest possible on this snapshot.
+    pub optimum: Option<u32>,
+    /// Optimum over used on this snapshot.
+    pub now: Option<f64>,
+    /// The same on the nodes without any pod.
+    pub empty: Option<f64>,
+    /// Neighbours in the ring that stand in different domains.
+    pub ring_crossings: Option<u32>,
+    /// For a gang that does not fit: the domain with most room.
+    pub best: Option<Best>,
+}
+
+/// The domain of a level with most room.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Best {
+    /// Path; null if no node has the level.
+    pub domain: Option<String>,
+    /// Members it could still take.
+    pub holds: u32,
+    /// Members that are missing there.
+    pub short: u32,
+    /// Whether all members must share a domain of this level.
+    pub required: bool,
+}
+
+/// Nodes that are blocked for the same reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Blocking {
+    /// What is in the way.
+    pub code: Code,
+    /// In words: the taint, the resource.
+    pub what: String,
+    /// Nodes.
+    pub nodes: u32,
+}
+
+/// One way to buy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Choice {
+    /// Pool, type, zone, market, count and price of one node.
+    #[serde(flatten)]
+    pub buy: BuyEntry,
+    /// Micro-dollars per hour of all nodes.
+    pub total_usd_micro_per_hour: u64,
+    /// Members that running nodes take beside it.
+    pub beside: u32,
+    /// Whether this one is bought.
+    pub chosen: bool,
+    /// Why it was not accepted, if it was tried.
+    pub rejected: Option<String>,
+}
+
+/// Explains a gang.
+///
+/// Errors: no such gang.
+pub(super) fn explain(study: &Study, namespace: &str, name: &str) -> Result<GangExplanation, ExplainError> {
+    let entries = || study.document.gangs.iter().zip(&study.details).enumerate();
+    let inside = || entries().filter(|(_, (entry, _))| entry.namespace == namespace);
+    let by_object = inside().find(|(_, (_, detail))| detail.object == name);
+    let found = by_object.or_else(|| inside().find(|(_, (entry, _))| entry.name == name));
+    let Some((ahead, (entry, detail))) = found else {
+        return Err(ExplainError::NotFound {
+            what: "gang",
+            name: format!("{namespace}/{name}"),
+            hint: hint(inside().map(|(_, (entry, _))| entry.name.as_str())),
+        });
+    };
+    Ok(of(study, entry, detail, ahead))
+}
+
+/// The explanation of an entry.
+pub(super) fn of(study: &Study, entry: &GangEntry, detail: &Detail, ahead: usize) -> GangExplanation {
+    let shortfall = match &detail.refusal {
+        Some(Refusal::DoesNotFit(shortfall)) => Some(shortfall),
+        Some(_) | None => None,
+    };
+    let level = |index: usize| {
+        let configured = &study.levels.as_slice()[index];
+        let planned = entry.levels.get(index);
+        let best = shortfall.and_then(|shortfall| {
+            let best = shortfall.best.get(index)?;
+            Some(Best {
+                domain: (!best.domain.is_empty()).then(|| best.domain.to_string()),
+                holds: best.holds,
+                short: shortfall.needed.saturating_sub(best.holds),
+                required: shortfall.required == Some(index),
+            })
+        });
+        LevelExplanation {
+            name: configured.name.to_string(),
+            key: configured.key.to_string(),
+            used: planned.map_or(0, |level| level.used),
+            optimum: planned.and_then(|level| level.optimum),
+            now: entry.score.now.get(index).copied().flatten(),
+            empty: entry.score.empty.get(index).copied().flatten(),
+            ring_crossings: detail.ring_crossings.get(index).copied(),
+            best,
+        }
+    };
+    let blocked = shortfall.map(|shortfall| shortfall.blocked.as_slice()).unwrap_or_default();
+    let blocking = |blocked: &muster_core::plan::Blocked| Blocking {
+        code: reasons::code(&blocked.reason),
+        what: blocked.reason.to_string(),
+        nodes: blocked.nodes,
+    };
+    let choice = |candidate: &Candidate| Choice {
+        buy: candidate.buy.clone(),
+        total_usd_micro_per_hour: candidate.total,
+        beside: candidate.beside,
+        chosen: candidate.chosen,
+        rejected: candidate.rejected.clone(),
+    };
+    GangExplanation {
+        now: study.document.now,
+        namespace: entry.namespace.clone(),
+        name: entry.name.clone(),
+        object: detail.object.clone(),
+        source: entry.source.clone(),
+        outcome: entry.outcome,
+        summary: summary(entry, detail),
+        ahead,
+        roles: entry.roles.clone(),
+        members: entry.members.clone(),
+        levels: (0..study.levels.len()).map(level).collect(),
+        gap: entry.gap.clone(),
+        preferred_missed: detail.preferred_missed.clone(),
+        unplaced: detail.unplaced,
+        blocking: blocked.iter().map(blocking).collect(),
+        reasons: entry.reasons.clone(),
+        candidates: detail.candidates.iter().map(choice).collect(),
+        left_out: detail.left_out.clone(),
+    }
+}
+
+fn summary(entry: &GangEntry, detail: &Detail) -> String {
+    let nodes: std::collections::BTreeSet<&str> = entry.members.iter().map(|member| member.node.as_str()).collect();
+    let running = entry.members.iter().filter(|member| member.state == crate::document::MemberState::Running).count();
+    let placed = format!("{} members on {} nodes, {running} of them running", entry.members.len(), nodes.len());
+    let why = || detail.refusal.as_ref().map(ToString::to_string);
+    let said = || entry.reasons.iter().find_map(|reason| reason.change.clone()).unwrap_or_default();
+    match entry.outcome {
+        Outcome::Placed => placed,
+        Outcome::Buy => match why() {
+            Some(why) => format!("{placed}; nodes are bought, for it {why}"),
+            None => placed,
+        },
+        Outcome::Waiting => said(),
+        Outcome::Refused => why().unwrap_or_else(said),
+        Outcome::Invalid => said(),
+    }
+}

@@ -1,0 +1,209 @@
+//! One node: who holds it, to whom it is promised, and what it says to every gang.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use muster_core::resources::{CPU, Resources};
+use serde::Serialize;
+
+use super::{ExplainError, hint};
+use crate::document::{MemberState, Outcome};
+use crate::study::Study;
+
+/// Everything there is to say about one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeExplanation {
+    /// The moment it is planned for.
+    pub now: Timestamp,
+    /// Name.
+    pub name: String,
+    /// Condition `Ready`.
+    pub ready: bool,
+    /// Cordoned.
+    pub unschedulable: bool,
+    /// Being deleted.
+    pub deleting: bool,
+    /// Taints, as kubectl writes them.
+    pub taints: Vec<String>,
+    /// Its domain per level, top to bottom: level and label, null without one.
+    pub levels: Vec<(String, Option<String>)>,
+    /// What it has, per resource; CPU in thousandths.
+    pub allocatable: BTreeMap<String, i64>,
+    /// What pods hold of it now.
+    pub held: BTreeMap<String, i64>,
+    /// What is left of it now.
+    pub free: BTreeMap<String, i64>,
+    /// Pods that hold room.
+    pub pods: Vec<OnNode>,
+    /// Members and pods that have room here by a plan: persisted ones, and those of this explanation.
+    pub promised: Vec<Promise>,
+    /// What it says to every gang that is not placed whole already, in planning order.
+    pub gangs: Vec<OfGang>,
+}
+
+/// A pod on the node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OnNode {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Its gang's object.
+    pub gang: Option<String>,
+    /// It is being deleted, and holds its room until it is gone.
+    pub terminating: bool,
+    /// Room made by kube-scheduler; it is not bound yet.
+    pub nominated: bool,
+    /// What it holds.
+    pub requests: BTreeMap<String, i64>,
+}
+
+/// Room promised.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Promise {
+    /// Namespace.
+    pub namespace: String,
+    /// Gang; null for a pod of none.
+    pub gang: Option<String>,
+    /// Pod; null while there is none.
+    pub pod: Option<String>,
+    /// The plan is persisted in the Gang's status, not made for this explanation.
+    pub persisted: bool,
+}
+
+/// What the node says to a gang.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OfGang {
+    /// Namespace.
+    pub namespace: String,
+    /// Gang.
+    pub name: String,
+    /// What becomes of the gang.
+    pub outcome: Outcome,
+    /// Members it could take when the gang was planned.
+    pub slots: u32,
+    /// Members planned here.
+    pub used: usize,
+    /// Why it is skipped; null if it is used.
+    pub why: Option<String>,
+}
+
+/// Explains a node.
+///
+/// Errors: no such node.
+pub(super) fn explain(study: &Study, name: &str) -> Result<NodeExplanation, ExplainError> {
+    let Some(facts) = &study.focus else {
+        return Err(ExplainError::NotFound { what: "node", name: name.to_owned(), hint: hint(std::iter::empty()) });
+    };
+    let node = &facts.node;
+    let mut free = node.allocatable.clone();
+    free.subtract(&facts.held.requested);
+    let labels = study.levels.as_slice().iter();
+    let mut promised: Vec<Promise> = facts
+        .promised
+        .iter()
+        .map(|(gang, pod)| Promise {
+            namespace: gang.namespace.to_string(),
+            gang: Some(gang.name.to_string()),
+            pod: pod.clone(),
+            persisted: true,
+        })
+        .collect();
+    let known = |promised: &[Promise], namespace: &str, pod: Option<&String>| {
+        promised.iter().any(|one| one.persisted && one.namespace == namespace && one.pod.as_ref() == pod)
+    };
+    let mut gangs = Vec::new();
+    for (entry, detail) in study.document.gangs.iter().zip(&study.details) {
+        let here = entry.members.iter().filter(|member| member.node == name);
+        let planned: Vec<_> = here.clone().filter(|member| member.state == MemberState::Planned).collect();
+        for member in &planned {
+            if !known(&promised, &entry.namespace, member.pod.as_ref()) {
+                promised.push(Promise {
+                    namespace: entry.namespace.clone(),
+                    gang: Some(entry.name.clone()),
+                    pod: member.pod.clone(),
+                    persisted: false,
+                });
+            }
+        }
+        let (slots, why) = match &detail.focus {
+            None => continue,
+            Some(Ok(slots)) => (*slots, skipped(entry.outcome, *slots)),
+            Some(Err(misfit)) => (0, misfit.to_string()),
+        };
+        let used = here.count();
+        gangs.push(OfGang {
+            namespace: entry.namespace.clone(),
+            name: entry.name.clone(),
+            outcome: entry.outcome,
+            slots,
+            used,
+            why: (used == 0).then_some(why),
+        });
+    }
+    let single = study.document.pods.iter().filter(|pod| pod.node.as_deref() == Some(name));
+    promised.extend(single.map(|pod| Promise {
+        namespace: pod.namespace.clone(),
+        gang: None,
+        pod: Some(pod.name.clone()),
+        persisted: false,
+    }));
+    Ok(NodeExplanation {
+        now: study.document.now,
+        name: name.to_owned(),
+        ready: node.ready,
+        unschedulable: node.unschedulable,
+        deleting: node.deleting,
+        taints: node.taints.iter().map(ToString::to_string).collect(),
+        levels: labels
+            .map(|level| (level.name.to_string(), node.labels.get(&level.key).map(ToString::to_string)))
+            .collect(),
+        allocatable: amounts(&node.allocatable),
+        held: amounts(&facts.held.requested),
+        free: amounts(&free),
+        pods: facts
+            .holders
+            .iter()
+            .map(|holder| OnNode {
+                namespace: holder.namespace.clone(),
+                name: holder.name.clone(),
+                gang: holder.gang.clone(),
+                terminating: holder.terminating,
+                nominated: holder.nominated,
+                requests: amounts(&holder.usage.requested),
+            })
+            .collect(),
+        promised,
+        gangs,
+    })
+}
+
+/// Why a node that has room is not used.
+fn skipped(outcome: Outcome, slots: u32) -> String {
+    let holds = format!("could take {slots}");
+    match outcome {
+        Outcome::Placed => format!("{holds}; the plan needs fewer domains without it"),
+        Outcome::Buy => format!("{holds}; together with the other nodes that is not enough, so nodes are bought"),
+        Outcome::Waiting => format!("{holds}; the gang waits for something else"),
+        Outcome::Refused | Outcome::Invalid => format!("{holds}; no domain that it is part of holds the whole gang"),
+    }
+}
+
+fn amounts(resources: &Resources) -> BTreeMap<String, i64> {
+    resources.iter().map(|(name, amount)| (name.as_str().to_owned(), amount)).collect()
+}
+
+/// An amount for people: CPU in cores, everything else as it is counted.
+pub(super) fn amount(name: &str, amount: i64) -> String {
+    if name == CPU && amount % 1000 != 0 {
+        format!("{amount}m")
+    } else if name == CPU {
+        (amount / 1000).to_string()
+    } else {
+        amount.to_string()
+    }
+}

@@ -1,0 +1,125 @@
+//! One pod: its place in its gang, or the node it would get alone.
+
+use jiff::Timestamp;
+use muster_api::convert;
+use serde::Serialize;
+
+use super::gang::{self, GangExplanation};
+use super::{ExplainError, Target, hint};
+use crate::document::MemberState;
+use crate::dump::Dump;
+use crate::study::Study;
+
+/// Everything there is to say about one pod.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodExplanation {
+    /// The moment it is planned for.
+    pub now: Timestamp,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// The node it stands on or would get.
+    pub node: Option<String>,
+    /// Whether it stands there.
+    pub running: bool,
+    /// One sentence.
+    pub summary: String,
+    /// Role and rank in its gang.
+    pub place: Option<(String, u32)>,
+    /// Its gang.
+    pub gang: Option<GangExplanation>,
+}
+
+/// What the dump says of the pod that is asked about.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    found: bool,
+    node: Option<String>,
+    phase: String,
+    scheduler: String,
+    others: Vec<String>,
+}
+
+impl Facts {
+    /// Looks at the pod, if one is asked about.
+    pub(super) fn of(dump: &Dump, target: &Target) -> Self {
+        let Target::Pod { namespace, name } = target else { return Self::default() };
+        let inside = dump.pods.iter().filter(|pod| pod.metadata.namespace.as_deref() == Some(namespace));
+        let mut facts = Self::default();
+        for pod in inside {
+            if pod.metadata.name.as_deref() != Some(name) {
+                facts.others.extend(pod.metadata.name.clone());
+                continue;
+            }
+            facts.found = true;
+            facts.node = convert::assigned_node(pod).map(str::to_owned);
+            facts.phase = pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+            facts.scheduler = pod.spec.as_ref().and_then(|spec| spec.scheduler_name.clone()).unwrap_or_default();
+        }
+        facts
+    }
+}
+
+/// Explains a pod.
+///
+/// Errors: no such pod.
+pub(super) fn explain(
+    study: &Study,
+    facts: Facts,
+    namespace: &str,
+    name: &str,
+) -> Result<PodExplanation, ExplainError> {
+    if !facts.found {
+        return Err(ExplainError::NotFound {
+            what: "pod",
+            name: format!("{namespace}/{name}"),
+            hint: hint(facts.others.iter().map(String::as_str)),
+        });
+    }
+    let mut told = PodExplanation {
+        now: study.document.now,
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        running: facts.node.is_some(),
+        node: facts.node,
+        summary: String::new(),
+        place: None,
+        gang: None,
+    };
+    let gangs = study.document.gangs.iter().zip(&study.details).enumerate();
+    for (ahead, (entry, detail)) in gangs.filter(|(_, (entry, _))| entry.namespace == namespace) {
+        let member = entry.members.iter().find(|member| member.pod.as_deref() == Some(name));
+        let belongs = member.is_some() || detail.pods.iter().any(|pod| pod == name);
+        if !belongs {
+            continue;
+        }
+        let gang = gang::of(study, entry, detail, ahead);
+        if let Some(member) = member {
+            told.node = Some(member.node.clone());
+            told.running = member.state == MemberState::Running;
+            told.place = Some((member.role.clone(), member.rank));
+            let verb = if told.running { "runs on" } else { "goes to" };
+            told.summary = format!("rank {} of gang {} {verb} {}", member.rank, entry.name, member.node);
+        } else {
+            told.summary = format!("member of gang {}: {}", entry.name, gang.summary);
+        }
+        told.gang = Some(gang);
+        return Ok(told);
+    }
+    let entry = study.document.pods.iter().find(|pod| pod.namespace == namespace && pod.name == name);
+    told.summary = match (entry, &told.node) {
+        (Some(entry), _) => {
+            told.node.clone_from(&entry.node);
+            match (&entry.node, &entry.reason) {
+                (Some(node), _) => format!("belongs to no gang and would get {node}"),
+                (None, Some(reason)) => format!("belongs to no gang and waits: {reason}"),
+                (None, None) => "belongs to no gang and waits".to_owned(),
+            }
+        }
+        (None, Some(node)) => format!("belongs to no gang and stands on {node}, phase {}", facts.phase),
+        (None, None) => format!("is not planned: phase {}, scheduler {}", facts.phase, facts.scheduler),
+    };
+    Ok(told)
+}

@@ -1,0 +1,212 @@
+//! A gang that running nodes do not hold: nodes that are joining are awaited, else nodes are bought.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use muster_api::keys;
+use muster_core::cloud::GroupPolicy;
+use muster_core::fit;
+use muster_core::names::NodeName;
+use muster_core::node::{Node, Usage};
+use muster_core::plan::{GangRequest, Host, LevelIndex, Problem, Wishes};
+
+use super::Planning;
+use super::gang::{Demand, levels_of, solve};
+use super::work::Work;
+use crate::document::{Code, GangEntry, Outcome};
+use crate::offers::{self, Beside, Purchase};
+use crate::reasons::reason;
+use crate::remedy;
+use crate::study::{Candidate, Detail};
+
+/// Purchases tried before a gang is refused: the first holds it unless something is wrong with the estimate.
+const PURCHASES_TRIED: usize = 8;
+/// Joining nodes named one by one.
+const JOINING_SHOWN: usize = 8;
+
+impl Planning<'_> {
+    /// Whether the gang fits once the nodes are Ready that NodeBatches bought and that have registered: then it waits.
+    ///
+    /// Where such a node stands in the network may not be known yet; a cap below the zone is then that of the zone, and
+    /// the gang is planned again when it is known.
+    pub(super) fn awaits(&self, problem: &Problem, entry: &mut GangEntry) -> bool {
+        let mut joined = problem.clone();
+        let mut joining = BTreeSet::new();
+        for host in &mut joined.hosts {
+            let node = &host.node;
+            if node.ready || node.deleting || !node.labels.contains_key(keys::BATCH) {
+                continue;
+            }
+            let node = remedy::ready(node);
+            joining.insert(node.name.clone());
+            host.node = Arc::new(node);
+        }
+        if joining.is_empty() {
+            return false;
+        }
+        let network = self.levels.network();
+        let known = |node: &Node| {
+            network.is_empty()
+                || self.levels.as_slice()[network.clone()].iter().any(|level| node.labels.contains_key(&level.key))
+        };
+        if joined.hosts.iter().any(|host| joining.contains(&host.node.name) && !known(&host.node)) {
+            let required = joined.gang.wishes.required;
+            joined.gang.wishes.required = required.zip(self.levels.zone()).map(|(level, zone)| level.min(zone));
+        }
+        let (plan, report, faults) = solve(&joined, &self.policy);
+        if report.refusal.is_some() || !faults.is_empty() {
+            return false;
+        }
+        let used: BTreeSet<&NodeName> =
+            plan.places.iter().map(|place| &place.node).filter(|node| joining.contains(*node)).collect();
+        let shown: Vec<&str> = used.iter().take(JOINING_SHOWN).map(|name| name.as_str()).collect();
+        let rest = used.len().saturating_sub(JOINING_SHOWN);
+        let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+        let change = format!("wait until {}{rest} joined and Ready", shown.join(", "));
+        entry.outcome = Outcome::Waiting;
+        entry.reasons.insert(0, reason(Code::Joining, None, change));
+        true
+    }
+
+    /// Buys nodes for the gang, if some pool sells what holds it.
+    pub(super) fn buy(
+        &mut self,
+        demand: &Demand<'_>,
+        problem: &Problem,
+        work: &Work,
+        entry: &mut GangEntry,
+        detail: &mut Detail,
+    ) {
+        if demand.booked {
+            entry.outcome = Outcome::Waiting;
+            let change = "the booked nodes must join and be Ready; nothing else is bought";
+            entry.reasons.insert(0, reason(Code::Booking, None, change));
+            return;
+        }
+        let bound: BTreeSet<NodeName> = demand.places().filter_map(|place| place.bound.clone()).collect();
+        let wishes = &demand.request.wishes;
+        let mixes = self.may_mix(wishes);
+        if !bound.is_empty() && !mixes {
+            let change = "wish for no level below the zone: where bought nodes stand is known only once they run";
+            entry.reasons.push(reason(Code::MixedWithRunning, None, change));
+            return;
+        }
+        let zone_of = |name: &NodeName| self.cluster.node(name)?.labels.get(keys::ZONE).cloned();
+        let zones: Option<BTreeSet<Arc<str>>> =
+            (!bound.is_empty() && wishes.required.is_some()).then(|| bound.iter().filter_map(zone_of).collect());
+        let mut unbound = demand.request.clone();
+        for role in &mut unbound.roles {
+            role.places.retain(|place| place.bound.is_none());
+        }
+        let beside =
+            if mixes && demand.group != GroupPolicy::Required { held(&unbound, problem) } else { Beside::new() };
+        let market =
+            offers::find(&unbound, &self.levels, (demand.group, zones.as_ref()), &beside, &self.pools, self.catalogue);
+        detail.left_out.clone_from(&market.left_out);
+        let mut bought = false;
+        for (index, purchase) in market.purchases.iter().enumerate() {
+            let mut candidate = Candidate::new(purchase.entry.clone(), purchase.beside);
+            if !bought && index < PURCHASES_TRIED {
+                match self.place_on(purchase, demand, work, &bound, entry, detail) {
+                    Ok(()) => (bought, candidate.chosen) = (true, true),
+                    Err(why) => candidate.rejected = Some(why),
+                }
+            }
+            detail.candidates.push(candidate);
+        }
+        if bought {
+            return;
+        }
+        if market.purchases.is_empty() {
+            entry.reasons.extend(market.left_out);
+        } else {
+            let change = "allow a larger type: no plan on what is on sale was accepted";
+            entry.reasons.push(reason(Code::NoType, None, change));
+        }
+    }
+
+    /// Whether bought nodes may stand beside running ones: only where no network level below the zone is wished.
+    fn may_mix(&self, wishes: &Wishes) -> bool {
+        let network = self.levels.network();
+        let below = |level: LevelIndex| network.contains(&level);
+        let slices = wishes.slices.iter().map(|slice| slice.level);
+        let levels = [wishes.required, wishes.preferred, wishes.exclusive, wishes.balance];
+        !levels.into_iter().flatten().chain(slices).any(below)
+    }
+
+    /// Places the gang on bought nodes beside its running members, and beside running nodes where that is counted on.
+    ///
+    /// Errors: why it does not fit there.
+    fn place_on(
+        &mut self,
+        purchase: &Purchase,
+        demand: &Demand<'_>,
+        work: &Work,
+        bound: &BTreeSet<NodeName>,
+        entry: &mut GangEntry,
+        detail: &mut Detail,
+    ) -> Result<(), String> {
+        let new = purchase.hosts(0);
+        let mut hosts = new.clone();
+        if purchase.beside > 0 {
+            hosts.extend(self.cluster.hosts(demand.sample));
+        } else {
+            for node in bound.iter().filter_map(|name| self.cluster.node(name)) {
+                // Members stay where they are, and nobody joins them there: the bought nodes are for the rest.
+                let node = Node { unschedulable: true, ready: false, ..Node::clone(node) };
+                hosts.push(Host { node: Arc::new(node), usage: Arc::default() });
+            }
+        }
+        let mut gang = demand.request.clone();
+        gang.wishes = self.without_network(gang.wishes, &new);
+        let problem = Problem { levels: self.levels.clone(), hosts, gang };
+        let (plan, report, faults) = solve(&problem, &self.policy);
+        if let Some(refusal) = &report.refusal {
+            return Err(refusal.to_string());
+        }
+        if let Some(fault) = faults.into_iter().next() {
+            return Err(fault.change.unwrap_or_default());
+        }
+        entry.reasons.clear();
+        entry.buy = vec![purchase.entry.clone()];
+        if let Some(pool) = self.pools.get_mut(purchase.pool) {
+            pool.bought(purchase.node(), purchase.entry.count);
+        }
+        self.take(demand, work, &plan);
+        self.describe(demand, work, &plan, &levels_of(&report), new, entry);
+        self.note(&report, detail);
+        Ok(())
+    }
+
+    /// Where bought nodes stand in the network is known only once they run: of the cap, the zone is left, if they have
+    /// one.
+    pub(super) fn without_network(&self, wishes: Wishes, new: &[Host]) -> Wishes {
+        let cap = self.levels.zone().zip(wishes.required).map(|(zone, required)| zone.min(required));
+        let key = cap.and_then(|level| self.levels.as_slice().get(level)).map(|level| &level.key);
+        let labelled = key.is_some_and(|key| new.iter().all(|host| host.node.labels.contains_key(key)));
+        let host = self.levels.len().saturating_sub(1);
+        Wishes {
+            required: cap.filter(|_| labelled),
+            preferred: wishes.preferred,
+            slices: wishes.slices.into_iter().filter(|slice| slice.level == host).collect(),
+            exclusive: wishes.exclusive.filter(|level| *level == host),
+            balance: wishes.balance.filter(|level| *level == host),
+        }
+    }
+}
+
+/// Members that running nodes take, per zone; never all of them.
+fn held(request: &GangRequest, problem: &Problem) -> Beside {
+    let mut held: BTreeMap<Arc<str>, u32> = BTreeMap::new();
+    let [role] = request.roles.as_slice() else { return held };
+    let most = u32::try_from(role.places.len()).unwrap_or(u32::MAX).saturating_sub(1);
+    for Host { node, usage } in &problem.hosts {
+        let Some(zone) = node.labels.get(keys::ZONE) else { continue };
+        let usage: &Usage = usage;
+        if let Ok(slots) = fit::slots(&role.shape, node, usage) {
+            let sum = held.entry(Arc::clone(zone)).or_default();
+            *sum = sum.saturating_add(slots).min(most);
+        }
+    }
+    held
+}

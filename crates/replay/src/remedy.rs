@@ -1,0 +1,177 @@
+//! The fewest nodes of a blocked group that would make a gang fit, if they were not blocked: found, and then proven by
+//! planning again with exactly those nodes freed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use muster_core::fit::{self, Misfit};
+use muster_core::names::NodeName;
+use muster_core::node::{Node, Usage};
+use muster_core::plan::{Host, LevelIndex, Policy, Problem, Role, Shortfall};
+use muster_core::planner::{self, Ground, Pruning};
+use muster_core::pod::Shape;
+use muster_core::topology::{Tree, natural_cmp};
+
+/// The taint kube-scheduler's node controller puts on a cordoned node.
+const CORDON: &str = "node.kubernetes.io/unschedulable";
+/// Taints of a node that is not Ready, or not yet.
+pub(crate) const NOT_READY: [&str; 4] = [
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+    "node.kubernetes.io/network-unavailable",
+    "node.cloudprovider.kubernetes.io/uninitialized",
+];
+
+/// The problem of a refused gang, with what is needed to ask it again.
+pub(crate) struct Refused<'a> {
+    problem: &'a Problem,
+    policy: &'a Policy,
+    shortfall: &'a Shortfall,
+    ground: Ground,
+    tree: Tree,
+}
+
+impl<'a> Refused<'a> {
+    /// Reads the problem's nodes once.
+    pub(crate) fn new(problem: &'a Problem, policy: &'a Policy, shortfall: &'a Shortfall) -> Self {
+        let ground = Ground::new(problem);
+        let tree = Tree::build(&problem.levels, problem.hosts.iter().map(|host| &*host.node));
+        Self { problem, policy, shortfall, ground, tree }
+    }
+
+    /// The fewest nodes blocked by `misfit` that would have to be freed, in natural order of name; `None` if freeing all
+    /// of them is not enough or freeing is nothing that can be done.
+    pub(crate) fn fewest(&self, misfit: &Misfit) -> Option<Vec<NodeName>> {
+        let role = self.problem.gang.roles.first()?;
+        let blocked: Vec<usize> = (0..self.problem.hosts.len())
+            .filter(|host| {
+                let Host { node, usage } = &self.problem.hosts[*host];
+                fit::slots(&role.shape, node, usage).as_ref() == Err(misfit)
+            })
+            .collect();
+        let chosen = self.exact(role, misfit, &blocked).or_else(|| self.some(misfit, &blocked))?;
+        let mut names: Vec<NodeName> =
+            chosen.into_iter().map(|host| self.problem.hosts[host].node.name.clone()).collect();
+        names.sort_by(|one, other| natural_cmp(one.as_str(), other.as_str()));
+        Some(names)
+    }
+
+    /// For one shape without further wishes: per domain that may hold the gang, the largest of the blocked nodes first.
+    fn exact(&self, role: &Role, misfit: &Misfit, blocked: &[usize]) -> Option<BTreeSet<usize>> {
+        let wishes = &self.problem.gang.wishes;
+        if self.problem.gang.roles.len() != 1 || !wishes.slices.is_empty() || wishes.exclusive.is_some() {
+            return None;
+        }
+        let (freed, bound): (BTreeSet<usize>, BTreeSet<&NodeName>) =
+            (blocked.iter().copied().collect(), role.places.iter().filter_map(|place| place.bound.as_ref()).collect());
+        let hosts = self.tree.hosts();
+        let mut best: Option<Vec<usize>> = None;
+        for inside in self.domains(wishes.required, &bound) {
+            let mut gains = Vec::new();
+            let mut held = 0_u64;
+            for host in hosts[inside].iter().copied() {
+                let Host { node, usage } = &self.problem.hosts[host];
+                if role.shape.one_per_node && bound.contains(&node.name) {
+                    continue;
+                }
+                if !freed.contains(&host) {
+                    held = held.saturating_add(slots(&role.shape, node, usage));
+                    continue;
+                }
+                if let Some(Host { node, usage }) = without(&self.problem.hosts[host], misfit) {
+                    gains.push((slots(&role.shape, &node, &usage), host));
+                }
+            }
+            gains.sort_by_key(|(slots, host)| (std::cmp::Reverse(*slots), *host));
+            let mut chosen = Vec::new();
+            for (slots, host) in gains {
+                if held >= u64::from(self.shortfall.needed) || slots == 0 {
+                    break;
+                }
+                held = held.saturating_add(slots);
+                chosen.push(host);
+            }
+            let enough = held >= u64::from(self.shortfall.needed) && !chosen.is_empty();
+            if enough && best.as_ref().is_none_or(|best| chosen.len() < best.len()) {
+                best = Some(chosen);
+            }
+        }
+        let best: BTreeSet<usize> = best?.into_iter().collect();
+        self.fits(misfit, &best).is_some().then_some(best)
+    }
+
+    /// Positions in the tree that may hold the whole gang.
+    fn domains(&self, required: Option<LevelIndex>, bound: &BTreeSet<&NodeName>) -> Vec<std::ops::Range<usize>> {
+        let hosts = self.tree.hosts();
+        let Some(level) = required else { return vec![0..hosts.len()] };
+        let domains = self.tree.level(level).iter().enumerate();
+        let may = domains.filter(|(index, domain)| {
+            let names: BTreeSet<&NodeName> =
+                hosts[domain.hosts.clone()].iter().map(|host| &self.problem.hosts[*host].node.name).collect();
+            self.tree.satisfies(level, *index) && bound.is_subset(&names)
+        });
+        may.map(|(_, domain)| domain.hosts.clone()).collect()
+    }
+
+    /// For everything else: those that a plan with all of them uses, and then one after the other left out again.
+    fn some(&self, misfit: &Misfit, blocked: &[usize]) -> Option<BTreeSet<usize>> {
+        let all: BTreeSet<usize> = blocked.iter().copied().collect();
+        let used = self.fits(misfit, &all)?;
+        let mut chosen: BTreeSet<usize> =
+            all.into_iter().filter(|host| used.contains(&self.problem.hosts[*host].node.name)).collect();
+        if chosen.len() > MOST_ASKED || self.fits(misfit, &chosen).is_none() {
+            return None;
+        }
+        for host in chosen.clone() {
+            chosen.remove(&host);
+            if self.fits(misfit, &chosen).is_none() {
+                chosen.insert(host);
+            }
+        }
+        Some(chosen)
+    }
+
+    /// Nodes of a plan with some nodes freed, if there is one.
+    fn fits(&self, misfit: &Misfit, freed: &BTreeSet<usize>) -> Option<BTreeSet<NodeName>> {
+        let mut problem = self.problem.clone();
+        for host in freed {
+            problem.hosts[*host] = without(&problem.hosts[*host], misfit)?;
+        }
+        let (plan, report) = planner::plan_on(&self.ground, &problem, self.policy, Pruning::On);
+        report.refusal.is_none().then(|| plan.places.into_iter().map(|place| place.node).collect())
+    }
+}
+
+/// More nodes than this are not left out one by one.
+const MOST_ASKED: usize = 32;
+
+fn slots(shape: &Shape, node: &Node, usage: &Usage) -> u64 {
+    fit::slots(shape, node, usage).map_or(0, u64::from)
+}
+
+/// A node without what blocks it; `None` where that is nothing anybody can take away from one node.
+fn without(host: &Host, misfit: &Misfit) -> Option<Host> {
+    let (mut node, mut usage) = (Node::clone(&host.node), Usage::clone(&host.usage));
+    match misfit {
+        Misfit::Unschedulable => {
+            node.unschedulable = false;
+            node.taints.retain(|taint| &*taint.key != CORDON);
+        }
+        Misfit::NotReady if node.deleting => return None,
+        Misfit::NotReady => node = ready(&node),
+        Misfit::Taint { taint } => node.taints.retain(|entry| *entry.to_string() != **taint),
+        Misfit::Port => usage.ports.clear(),
+        Misfit::Insufficient { resource } => usage.requested.set(resource.clone(), 0),
+        Misfit::Occupied => usage.own_shape_pods = 0,
+        Misfit::Selector | Misfit::Shared => return None,
+    }
+    Some(Host { node: Arc::new(node), usage: Arc::new(usage) })
+}
+
+/// A node as it will be once it is Ready.
+pub(crate) fn ready(node: &Node) -> Node {
+    let mut node = node.clone();
+    node.ready = true;
+    node.taints.retain(|taint| !NOT_READY.contains(&&*taint.key));
+    node
+}

@@ -1,0 +1,101 @@
+//! A plan with what stands behind it: for explanations. The document is the part of it that is published.
+
+use std::sync::Arc;
+
+use muster_core::fit::Misfit;
+use muster_core::names::ObjectKey;
+use muster_core::node::{Node, Usage};
+use muster_core::plan::Refusal;
+use muster_core::topology::Levels;
+
+use crate::document::{BuyEntry, Document, Reason};
+
+/// A document and what stands behind it.
+#[derive(Clone, Debug)]
+pub struct Study {
+    /// What is published.
+    pub document: Document,
+    /// One entry per gang, in the document's order.
+    pub details: Vec<Detail>,
+    /// The levels that were planned with.
+    pub levels: Levels,
+    /// The node that was asked about, if the dump holds it.
+    pub focus: Option<NodeFacts>,
+}
+
+/// What stands behind one gang's entry.
+#[derive(Clone, Debug, Default)]
+pub struct Detail {
+    /// Name of the Gang object, which `kubectl get gangs` shows.
+    pub object: String,
+    /// Names of its live pods.
+    pub pods: Vec<String>,
+    /// Why running nodes do not hold it.
+    pub refusal: Option<Refusal>,
+    /// What could be bought for it, best first; the first one that holds it is chosen.
+    pub candidates: Vec<Candidate>,
+    /// What cannot be bought for it, with the reason.
+    pub left_out: Vec<Reason>,
+    /// Ring edges whose ends lie in different domains, per level.
+    pub ring_crossings: Vec<u32>,
+    /// Elastic members without a place.
+    pub unplaced: u32,
+    /// Name of the preferred level, if it was missed.
+    pub preferred_missed: Option<String>,
+    /// How many members the node that is asked about could take just before this gang was planned, or why none.
+    pub focus: Option<Result<u32, Misfit>>,
+}
+
+/// One way to buy nodes for a gang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// What is bought.
+    pub buy: BuyEntry,
+    /// Micro-dollars per hour of all its nodes.
+    pub total: u64,
+    /// Members that running nodes take beside it.
+    pub beside: u32,
+    /// Whether this one is bought.
+    pub chosen: bool,
+    /// Why the plan on it was not accepted, if it was tried.
+    pub rejected: Option<String>,
+}
+
+impl Candidate {
+    /// A candidate that has not been tried.
+    #[must_use]
+    pub fn new(buy: BuyEntry, beside: u32) -> Self {
+        let total = buy.usd_micro_per_hour.saturating_mul(u64::from(buy.count));
+        Self { buy, total, beside, chosen: false, rejected: None }
+    }
+}
+
+/// A node and who holds it.
+#[derive(Clone, Debug)]
+pub struct NodeFacts {
+    /// The node.
+    pub node: Node,
+    /// Pods that hold room on it now.
+    pub holders: Vec<Holder>,
+    /// What they hold together.
+    pub held: Usage,
+    /// Members for which plans in the dump hold room here: gang object and pod.
+    pub promised: Vec<(ObjectKey, Option<String>)>,
+}
+
+/// A pod that holds room on a node.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Name of its gang object, if it is a member of one.
+    pub gang: Option<String>,
+    /// What it holds.
+    pub usage: Arc<Usage>,
+    /// It is being deleted, and holds its room until it is gone.
+    pub terminating: bool,
+    /// It is only nominated: kube-scheduler made room for it.
+    pub nominated: bool,
+}

@@ -1,0 +1,157 @@
+//! Explanations of gangs, pods and nodes, as text and as JSON.
+
+use muster_replay::command::{self, Arguments, Format};
+use muster_replay::dump::Input;
+use muster_replay::explain::Target;
+use muster_replay::record::{self, Record};
+use serde_json::Value;
+
+use crate::support::{dump, names};
+
+fn ask(text: &str, target: &Target, format: Format) -> Result<String, String> {
+    let arguments = Arguments { files: vec![Input { name: "dump.yaml", text }], format, ..Arguments::default() };
+    command::explain(&arguments, target).map(|output| output.text).map_err(|error| error.to_string())
+}
+
+fn gang(name: &str) -> Target {
+    Target::Gang { namespace: "team-a".to_owned(), name: name.to_owned() }
+}
+
+fn node(name: &str) -> Target {
+    Target::Node { name: name.to_owned() }
+}
+
+fn json(text: &str, target: &Target) -> Value {
+    serde_json::from_str(&ask(text, target, Format::Json).unwrap()).unwrap()
+}
+
+#[track_caller]
+fn says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+}
+
+#[test]
+fn a_refused_gang_is_told_level_by_level_with_what_blocks_and_what_would_help() {
+    let text = ask(&dump("refused"), &gang("train"), Format::Table).unwrap();
+    says(
+        &text,
+        &[
+            "gang team-a/train (train) is refused",
+            "layer-3",
+            "us-east-1a/nn-1/nn-2/nn-a",
+            "1 node: ",
+            "room for 2 more members in layer-3",
+            "require one layer-2 instead of one layer-3",
+        ],
+    );
+    let told = json(&dump("refused"), &gang("train"));
+    assert_eq!((&told["version"], &told["kind"]), (&1.into(), &"gang".into()));
+    assert_eq!(told["blocking"][0]["nodes"], 1);
+    let leaf = told["levels"].as_array().unwrap().iter().find(|level| level["name"] == "layer-3").unwrap();
+    assert_eq!((&leaf["best"]["holds"], &leaf["best"]["short"]), (&2.into(), &2.into()));
+    assert_eq!(leaf["best"]["required"], true);
+}
+
+#[test]
+fn a_gang_that_is_bought_names_every_candidate_with_its_price() {
+    let text = ask(&dump("buy"), &gang("next"), Format::Table).unwrap();
+    says(
+        &text,
+        &["is buy", "buys 3 p4d.24xlarge on-demand in us-east-1b", "$65.87/h", "cannot be bought", "LimitReached"],
+    );
+    let told = json(&dump("buy"), &gang("next"));
+    let candidates = told["candidates"].as_array().unwrap();
+    assert_eq!(candidates.iter().filter(|candidate| candidate["chosen"] == true).count(), 1);
+    let prices: Vec<u64> =
+        candidates.iter().map(|candidate| candidate["totalUsdMicroPerHour"].as_u64().unwrap()).collect();
+    assert!(!prices.is_empty() && prices.is_sorted(), "{prices:?}");
+}
+
+#[test]
+fn a_placed_gang_says_where_every_member_goes_and_how_far_that_is_from_the_best() {
+    let text = ask(&dump("leaf"), &gang("train"), Format::Table).unwrap();
+    says(&text, &["is placed", "OPTIMUM", "SCORE NOW", "RING CROSSINGS", "RANK", "planned"]);
+}
+
+#[test]
+fn a_pod_is_told_its_place_or_why_it_has_none() {
+    let pod = |name: &str| Target::Pod { namespace: "team-a".to_owned(), name: name.to_owned() };
+    let text = ask(&dump("growth"), &pod("train-1"), Format::Table).unwrap();
+    says(&text, &["pod team-a/train-1", "rank 1 of gang train goes to a-3"]);
+    let text = ask(&dump("growth"), &pod("train-0"), Format::Table).unwrap();
+    says(&text, &["rank 0 of gang train runs on a-1"]);
+    let text = ask(&dump("refused"), &pod("train-0"), Format::Table).unwrap();
+    says(&text, &["member of gang train: needs 4 members", "gang team-a/train"]);
+    let error = ask(&dump("growth"), &pod("train-9"), Format::Table).unwrap_err();
+    says(&error, &["there is no pod team-a/train-9", "train-0"]);
+}
+
+#[test]
+fn a_node_says_who_holds_it_to_whom_it_is_promised_and_why_gangs_skip_it() {
+    let text = ask(&dump("promised"), &node("b-0"), Format::Table).unwrap();
+    says(&text, &["node b-0 is Ready", "promised to:", "team-a/steady-0 of gang steady, by a persisted plan"]);
+    says(&text, &["team-a/urgent (placed) skips it"]);
+    let text = ask(&dump("growth"), &node("a-1"), Format::Table).unwrap();
+    says(&text, &["held by:", "team-a/train-0 of gang train: ", "nvidia.com/gpu"]);
+    let text = ask(&dump("refused"), &node("c-0"), Format::Table).unwrap();
+    says(
+        &text,
+        &["cordoned", "taint node.kubernetes.io/unschedulable:NoSchedule", "team-a/train (refused) skips it: "],
+    );
+    assert_eq!(ask(&dump("refused"), &node("none"), Format::Table).unwrap_err(), "there is no node none");
+}
+
+#[test]
+fn a_gang_is_found_by_its_name_and_by_that_of_its_object() {
+    let error = ask(&dump("order"), &gang("nobody"), Format::Table).unwrap_err();
+    says(&error, &["there is no gang team-a/nobody", "old, urgent, young"]);
+    let text = ask(&dump("order"), &gang("young"), Format::Table).unwrap();
+    says(&text, &["2 gangs are planned before it"]);
+}
+
+#[test]
+fn an_explanation_agrees_with_the_plan_of_the_same_dump() {
+    for name in names() {
+        let text = dump(&name);
+        let document = crate::support::document(&text);
+        for entry in document["gangs"].as_array().unwrap() {
+            let target = Target::Gang {
+                namespace: entry["namespace"].as_str().unwrap().to_owned(),
+                name: entry["name"].as_str().unwrap().to_owned(),
+            };
+            let told = json(&text, &target);
+            for key in ["outcome", "members", "roles", "gap", "reasons"] {
+                // Two gangs may share a name, told apart by their owners.
+                if told["object"] == entry["name"] || name != "job" {
+                    assert_eq!(told[key], entry[key], "{name}: {key}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_recording_carries_its_settings_and_says_the_same_everywhere() {
+    let head = Record {
+        time: "2026-07-20T11:00:00Z".parse().unwrap(),
+        version: "0.1.0".to_owned(),
+        levels: Some(vec![muster_core::topology::Level {
+            name: "rack".into(),
+            key: "topology.k8s.aws/network-node-layer-3".into(),
+        }]),
+        scheduler_names: vec!["muster".to_owned()],
+        policy: record::RecordedPolicy::default(),
+    };
+    let list: Value = serde_saphyr::from_str(&dump("leaf")).unwrap();
+    let recording = record::render(&head, list["items"].as_array().unwrap().clone());
+    assert!(!recording.contains("managedFields"));
+    let document = crate::support::document(&recording);
+    assert_eq!(document["now"], "2026-07-20T11:00:00Z");
+    let keys: Vec<&Value> =
+        document["gangs"][0]["levels"].as_array().unwrap().iter().map(|level| &level["key"]).collect();
+    assert_eq!(keys, ["topology.k8s.aws/network-node-layer-3", "kubernetes.io/hostname"]);
+    assert!(document["ignored"].as_array().unwrap().is_empty(), "{}", document["ignored"]);
+    assert_eq!(crate::support::document(&recording), crate::support::document(&recording));
+}

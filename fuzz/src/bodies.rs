@@ -1,0 +1,211 @@
+//! One function per target: takes any bytes, and fails by a panic alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use muster_api::conventions::{self, Kind, Object, Objects};
+use muster_api::{convert, keys, pod_state};
+use muster_core::units::Quantity;
+use muster_replay::command::{self, Arguments, Format};
+use muster_replay::dump::Input;
+
+use super::config::Config;
+use super::wire;
+
+/// A dump is planned, as a document that can be read again and as a table.
+pub fn dump(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let arguments = |format| Arguments {
+        files: vec![Input { name: "dump", text }],
+        format,
+        scheduler_names: vec!["muster".to_owned()],
+        ..Arguments::default()
+    };
+    let Ok(output) = command::run(&arguments(Format::Json)) else { return };
+    let document: serde_json::Value = serde_json::from_str(&output.text).expect("the document is JSON");
+    assert_eq!(document["version"], 1);
+    for gang in document["gangs"].as_array().expect("gangs are a list") {
+        let placed = gang["outcome"] == "placed" || gang["outcome"] == "buy";
+        assert_eq!(gang["members"].as_array().is_some_and(|members| !members.is_empty()), placed, "{gang}");
+        assert_eq!(gang["buy"].as_array().is_some_and(|buy| !buy.is_empty()), gang["outcome"] == "buy", "{gang}");
+    }
+    let table = command::run(&arguments(Format::Table)).expect("what can be read once can be read twice");
+    assert_eq!(table.code, output.code);
+}
+
+/// A quantity is read exactly: what it says stays the same in every unit, rounded up where it must be.
+pub fn quantity(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(quantity) = text.parse::<Quantity>() else { return };
+    assert!(!text.is_empty());
+    let (units, milli) = (quantity.unit_ceil(), quantity.milli_ceil());
+    let sign = |number: i64| number.signum();
+    let of_quantity = quantity.cmp(&Quantity::ZERO) as i64;
+    assert_eq!((sign(units), sign(milli)), (of_quantity, of_quantity), "{text}");
+    // Rounded away from zero: no amount is lost, and none below a whole one is added.
+    let away = |rounded: Quantity, before: Quantity| match of_quantity {
+        1 => rounded >= quantity && before < quantity,
+        -1 => rounded <= quantity && before > quantity,
+        _ => rounded == quantity,
+    };
+    if units != i64::MAX && units != i64::MIN {
+        assert!(away(Quantity::from_units(units), Quantity::from_units(units - sign(units))), "{text}");
+    }
+    if milli != i64::MAX && milli != i64::MIN {
+        assert!(away(Quantity::from_milli(milli), Quantity::from_milli(milli - sign(milli))), "{text}");
+    }
+    assert!(quantity.saturating_add(Quantity::ZERO) == quantity, "{text}");
+    let _ = quantity.round_to_milli().saturating_add(quantity);
+    let negative = text.starts_with('-');
+    assert!(!negative || quantity <= Quantity::ZERO, "{text}");
+}
+
+/// Bodies of kube-scheduler's calls. The first byte chooses the verb.
+pub fn extender(data: &[u8]) {
+    let Some((verb, body)) = data.split_first() else { return };
+    match verb % 3 {
+        0 => {
+            let Ok(arguments) = serde_json::from_slice::<wire::ExtenderArgs<'_>>(body) else { return };
+            let _ = (arguments.node_names, arguments.pod.metadata.uid);
+            whole(body);
+        }
+        1 => {
+            let Ok(arguments) = serde_json::from_slice::<wire::ExtenderBindingArgs>(body) else { return };
+            let said = wire::safe(&format!("{} {}", arguments.pod_name, arguments.node));
+            assert!(!said.contains('%'), "{said}");
+        }
+        _ => {
+            let Ok(arguments) = serde_json::from_slice::<wire::ExtenderPreemptionArgs<'_>>(body) else { return };
+            let _ = arguments.pod.metadata.uid;
+            whole(body);
+        }
+    }
+}
+
+/// Labels and annotations by which a gang is recognised: lines of `key=value`, on the pod and, behind an empty line, on
+/// its owner; behind a second one the owner's spec as JSON.
+pub fn labels(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (mine, of_owner) = text.split_once("\n\n").unwrap_or((text, ""));
+    let (of_owner, spec) = of_owner.split_once("\n\n").unwrap_or((of_owner, ""));
+    let pairs = |text: &str| -> BTreeMap<String, String> {
+        let pair = |line: &str| line.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
+        text.lines().filter_map(pair).collect()
+    };
+    let mut pod = Pod::default();
+    pod.metadata.name = Some("p-0".to_owned());
+    pod.metadata.namespace = Some("team-a".to_owned());
+    pod.metadata.uid = Some("uid-p-0".to_owned());
+    pod.metadata.labels = Some(pairs(mine));
+    pod.metadata.annotations = Some(pairs(mine));
+    read(&pod, &Nobody);
+    // The owner is of each kind in turn, and says the same whatever it is.
+    for kind in Kind::ALL {
+        let served = kind.served();
+        let api_version = format!("{}/{}", served.group, served.versions[0]);
+        pod.metadata.owner_references = Some(vec![OwnerReference {
+            api_version: api_version.clone(),
+            kind: served.kind.to_owned(),
+            name: "train".to_owned(),
+            uid: "uid-owner".to_owned(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        }]);
+        let owner = serde_json::json!({
+            "apiVersion": api_version,
+            "kind": served.kind,
+            "metadata": {
+                "name": "train",
+                "namespace": "team-a",
+                "uid": "uid-owner",
+                "labels": pairs(of_owner),
+                "annotations": pairs(of_owner),
+            },
+            "spec": serde_json::from_str::<serde_json::Value>(spec).unwrap_or_default(),
+        });
+        if let Some(owner) = Object::read(&owner) {
+            read(&pod, &One(owner));
+        }
+    }
+}
+
+/// The configuration of the server.
+pub fn config(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Err(error) = Config::parse(text, "fuzz") {
+        assert!(!error.to_string().is_empty());
+    }
+}
+
+/// The pod of a request, read whole, as the server does for one it has not seen yet.
+fn whole(body: &[u8]) {
+    if let Ok(wire::WholePod { pod }) = serde_json::from_slice(body) {
+        read(&pod, &Nobody);
+    }
+}
+
+/// Reads a pod as the server does.
+fn read(pod: &Pod, owners: &dyn Objects) {
+    let recognition = conventions::recognise(pod, owners);
+    let core = pod_state::read(pod, recognition.membership.clone(), &["muster".to_owned()]);
+    let _ = (convert::shape_of_pod(pod), convert::usage(pod));
+    let Some(said) = recognition.gang else { return };
+    assert!(!said.key.name.is_empty());
+    assert!(said.key.name.len() <= 253, "{}", said.key.name);
+    let gang = muster_core::gang::Gang {
+        key: said.key.clone(),
+        uid: "uid-gang".into(),
+        resource_version: "1".into(),
+        phase: None,
+        epoch: 0,
+        round: 0,
+        since: None,
+        minimum: 0,
+        shape: None,
+        minimums: BTreeMap::new(),
+        places: Vec::new(),
+        levels: Vec::new(),
+        batch: None,
+        waiting: None,
+        notes: BTreeMap::new(),
+        members: "".into(),
+        created: None,
+        deleting: false,
+    };
+    let pending = muster_core::cycle::Pending { taint: keys::GANG_PENDING, values: &[] };
+    let members = [std::sync::Arc::new(core)];
+    let levels = muster_core::topology::Levels::default();
+    let wanted = muster_core::cycle::build_request(&said, &gang, (&members, &[]), &BTreeSet::new(), &levels, &pending);
+    if let Ok(wanted) = wanted {
+        let places: usize = wanted.request.roles.iter().map(|role| role.places.len()).sum();
+        assert!(places <= muster_core::ranks::MAX_PLACES, "{places}");
+    }
+}
+
+#[derive(Debug)]
+struct Nobody;
+
+impl Objects for Nobody {
+    fn by_uid(&self, _: &str) -> Option<&Object> {
+        None
+    }
+
+    fn by_name(&self, _: Kind, _: &str, _: &str) -> Option<&Object> {
+        None
+    }
+}
+
+#[derive(Debug)]
+struct One(Object);
+
+impl Objects for One {
+    fn by_uid(&self, uid: &str) -> Option<&Object> {
+        (self.0.metadata.uid.as_deref() == Some(uid)).then_some(&self.0)
+    }
+
+    /// Every group that is asked for by name is this one too.
+    fn by_name(&self, kind: Kind, _: &str, _: &str) -> Option<&Object> {
+        (self.0.kind == kind).then_some(&self.0)
+    }
+}

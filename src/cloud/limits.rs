@@ -1,0 +1,243 @@
+//! Rate limits: one token bucket per class of calls, shared by everything in the process, below EC2's own.
+//!
+//! EC2 counts per account and Region; whoever runs into its limit is refused for a while, and so are all others of the
+//! account. Launches and clean-up have buckets of their own, so that a drought in which many batches try never delays
+//! a rollback. The buckets run on the provisioner's clock, like EC2's.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use governor::clock::Clock as GovernorClock;
+use governor::middleware::NoOpMiddleware;
+use governor::nanos::Nanos;
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+use jiff::Timestamp;
+
+use crate::clock::Clock;
+use crate::telemetry::CloudMetrics;
+
+/// Classes of calls, each with a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CallClass {
+    /// Calls that change nothing.
+    Describe,
+    /// DescribeInstanceTopology.
+    Topology,
+    /// CreateFleet, CreatePlacementGroup, CreateLaunchTemplate.
+    Launch,
+    /// RunInstances.
+    Run,
+    /// Instances that RunInstances asks for.
+    RunInstances,
+    /// TerminateInstances.
+    Terminate,
+    /// DeletePlacementGroup, DeleteLaunchTemplate.
+    CleanUp,
+}
+
+impl CallClass {
+    /// All classes.
+    pub const ALL: [Self; 7] =
+        [Self::Describe, Self::Topology, Self::Launch, Self::Run, Self::RunInstances, Self::Terminate, Self::CleanUp];
+
+    /// The word in configuration and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Describe => "describe",
+            Self::Topology => "topology",
+            Self::Launch => "launch",
+            Self::Run => "run",
+            Self::RunInstances => "runInstances",
+            Self::Terminate => "terminate",
+            Self::CleanUp => "cleanUp",
+        }
+    }
+
+    /// EC2's published buckets; its one bucket of other mutating calls (50, 5 a second) is shared out between launches
+    /// and clean-up.
+    ///
+    /// Source: EC2 API reference, "Request throttling".
+    #[must_use]
+    pub fn default_limit(self) -> Limit {
+        let (burst, per_second) = match self {
+            Self::Describe => (100, 20),
+            Self::Topology => (1, 1),
+            Self::Launch => (35, 4),
+            Self::Run => (5, 2),
+            Self::RunInstances => (1000, 2),
+            Self::Terminate => (100, 5),
+            Self::CleanUp => (15, 1),
+        };
+        Limit {
+            burst: NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN),
+            per_second: NonZeroU32::new(per_second).unwrap_or(NonZeroU32::MIN),
+        }
+    }
+
+    fn index(self) -> usize {
+        match self {
+            Self::Describe => 0,
+            Self::Topology => 1,
+            Self::Launch => 2,
+            Self::Run => 3,
+            Self::RunInstances => 4,
+            Self::Terminate => 5,
+            Self::CleanUp => 6,
+        }
+    }
+}
+
+/// Size and refill of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Calls at once.
+    pub burst: NonZeroU32,
+    /// Calls per second in the long run.
+    pub per_second: NonZeroU32,
+}
+
+/// The limits of all classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitSettings([Limit; CallClass::ALL.len()]);
+
+impl Default for LimitSettings {
+    fn default() -> Self {
+        Self(CallClass::ALL.map(CallClass::default_limit))
+    }
+}
+
+impl LimitSettings {
+    /// Sets one.
+    pub fn set(&mut self, class: CallClass, limit: Limit) {
+        self.0[class.index()] = limit;
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn get(&self, class: CallClass) -> Limit {
+        self.0[class.index()]
+    }
+}
+
+/// The provisioner's clock for the buckets.
+#[derive(Clone, Debug)]
+struct BucketClock {
+    clock: Clock,
+    origin: Timestamp,
+}
+
+impl GovernorClock for BucketClock {
+    type Instant = Nanos;
+
+    fn now(&self) -> Nanos {
+        let passed = self.clock.now().duration_since(self.origin);
+        Nanos::from(Duration::try_from(passed).unwrap_or_default())
+    }
+}
+
+type Bucket = RateLimiter<NotKeyed, InMemoryState, BucketClock, NoOpMiddleware<Nanos>>;
+
+/// The buckets.
+pub struct Limits {
+    buckets: [Bucket; CallClass::ALL.len()],
+    clock: BucketClock,
+    metrics: CloudMetrics,
+}
+
+impl std::fmt::Debug for Limits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Limits").finish_non_exhaustive()
+    }
+}
+
+impl Limits {
+    /// Full buckets.
+    #[must_use]
+    pub fn new(settings: &LimitSettings, clock: &Clock, metrics: CloudMetrics) -> Self {
+        let clock = BucketClock { origin: clock.now(), clock: clock.clone() };
+        let buckets = CallClass::ALL.map(|class| {
+            let Limit { burst, per_second } = settings.get(class);
+            metrics.limit(class.as_str(), burst.get(), per_second.get());
+            RateLimiter::direct_with_clock(Quota::per_second(per_second).allow_burst(burst), clock.clone())
+        });
+        Self { buckets, clock, metrics }
+    }
+
+    /// Waits for one call's turn.
+    pub async fn turn(&self, class: CallClass) {
+        self.turns(class, 1).await;
+    }
+
+    /// Waits until `count` fit at once; more than the bucket holds wait for a full one.
+    pub async fn turns(&self, class: CallClass, count: u32) {
+        let bucket = &self.buckets[class.index()];
+        let mut waited = Duration::ZERO;
+        let mut count = NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
+        loop {
+            let until = match bucket.check_n(count) {
+                Ok(Ok(())) => break,
+                Ok(Err(not_until)) => not_until.wait_time_from(self.clock.now()),
+                Err(too_many) => {
+                    count = NonZeroU32::new(too_many.0).unwrap_or(NonZeroU32::MIN);
+                    continue;
+                }
+            };
+            let now = self.clock.clock.now();
+            let at = now.checked_add(until).unwrap_or(Timestamp::MAX);
+            tokio::time::sleep(self.clock.clock.real_until(at).max(Duration::from_millis(1))).await;
+            waited += until;
+        }
+        self.metrics.waited(class.as_str(), waited);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::Metrics;
+
+    fn limits() -> (Limits, Metrics) {
+        let metrics = Metrics::default();
+        // EC2's time stands almost still: what is taken stays taken during a test.
+        let clock = Clock::real();
+        (Limits::new(&LimitSettings::default(), &clock, metrics.cloud.clone()), metrics)
+    }
+
+    fn taken(limits: &Limits, class: CallClass) -> usize {
+        let bucket = &limits.buckets[class.index()];
+        (0..2000).take_while(|_| bucket.check().is_ok()).count()
+    }
+
+    #[test]
+    fn launches_that_used_up_their_bucket_leave_rollbacks_theirs() {
+        let (limits, _) = limits();
+        assert!(taken(&limits, CallClass::Launch) >= 35);
+        assert!(limits.buckets[CallClass::Launch.index()].check().is_err());
+        assert!(limits.buckets[CallClass::Terminate.index()].check().is_ok());
+        assert!(limits.buckets[CallClass::CleanUp.index()].check().is_ok());
+    }
+
+    #[test]
+    fn launch_and_clean_up_together_stay_within_ec2s_one_bucket() {
+        let (launch, clean) = (CallClass::Launch.default_limit(), CallClass::CleanUp.default_limit());
+        assert_eq!(launch.burst.get() + clean.burst.get(), 50);
+        assert_eq!(launch.per_second.get() + clean.per_second.get(), 5);
+    }
+
+    #[tokio::test]
+    async fn a_bucket_refills_with_the_clock_of_ec2() {
+        let metrics = Metrics::default();
+        let clock = Clock::scaled(crate::clock::now_real(), 1_000);
+        let limits = Limits::new(&LimitSettings::default(), &clock, metrics.cloud.clone());
+        for _ in 0..20 {
+            limits.turn(CallClass::Topology).await;
+        }
+        // More than the bucket holds is a full bucket, not an endless wait.
+        limits.turns(CallClass::RunInstances, 5_000).await;
+        let text = metrics.encode().unwrap();
+        assert!(text.contains("muster_ec2_bucket_burst{bucket=\"topology\"} 1"), "{text}");
+        assert!(text.contains("muster_ec2_bucket_wait_seconds_count{bucket=\"topology\"} 20"), "{text}");
+    }
+}

@@ -1,0 +1,93 @@
+//! Watches of owners and groups: kinds are probed at the start and again and again, so that one whose definition is
+//! installed later is picked up, and one that is removed is let go.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client};
+use muster_api::conventions::{Kind, Object};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tracing::{debug, info};
+
+use super::watch::{Change, follow};
+
+/// Between two looks at what the cluster serves.
+const PROBE: Duration = Duration::from_secs(15);
+
+/// Watches every kind that the cluster serves, until nobody listens any more.
+pub(super) async fn run(client: Client, reopen: u32, sender: mpsc::Sender<Change>) {
+    let mut tasks = JoinSet::new();
+    let mut watched = BTreeMap::new();
+    while !sender.is_closed() {
+        let mut answers = BTreeMap::new();
+        for kind in Kind::ALL {
+            match probe(&client, kind, &mut answers).await {
+                Ok(Some(version)) => {
+                    watched.entry(kind).or_insert_with(|| {
+                        let served = kind.served();
+                        let gvk = GroupVersionKind::gvk(served.group, version, served.kind);
+                        let resource = ApiResource::from_gvk_with_plural(&gvk, served.plural);
+                        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+                        info!(kind = served.kind, group = served.group, version, "watched for gangs");
+                        let sender = sender.clone();
+                        tasks
+                            .spawn(follow(api, served.plural, reopen, sender, move |event| Change::Object(kind, event)))
+                    });
+                }
+                Ok(None) => {
+                    if let Some(task) = watched.remove(&kind) {
+                        let served = kind.served();
+                        info!(kind = served.kind, group = served.group, "no longer served");
+                        task.abort();
+                    }
+                }
+                Err(error) => debug!(kind = kind.served().kind, %error, "not probed, tried again"),
+            }
+        }
+        // Ended tasks are those that were let go, and all of them once nobody listens.
+        while tasks.try_join_next().is_some() {}
+        tokio::select! {
+            () = tokio::time::sleep(PROBE) => {}
+            () = sender.closed() => {}
+        }
+    }
+}
+
+/// What a group version serves.
+type Answers = BTreeMap<String, Vec<String>>;
+
+/// The best version in which the cluster serves a kind.
+///
+/// Errors: the API server's, other than that there is no such thing.
+async fn probe(client: &Client, kind: Kind, answers: &mut Answers) -> Result<Option<&'static str>, kube::Error> {
+    let served = kind.served();
+    for version in served.versions {
+        let group_version = format!("{}/{version}", served.group);
+        if !answers.contains_key(&group_version) {
+            let resources = match client.list_api_group_resources(&group_version).await {
+                Ok(list) => list.resources.into_iter().map(|resource| resource.name).collect(),
+                Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+                Err(error) => return Err(error),
+            };
+            answers.insert(group_version.clone(), resources);
+        }
+        if answers.get(&group_version).is_some_and(|names| names.iter().any(|name| name == served.plural)) {
+            return Ok(Some(version));
+        }
+    }
+    Ok(None)
+}
+
+/// An object as conventions read it.
+pub(super) fn read(kind: Kind, object: DynamicObject) -> Object {
+    let DynamicObject { types, metadata, mut data } = object;
+    let spec = data.get_mut("spec").map(serde_json::Value::take).unwrap_or_default();
+    // The items of a list come without version and kind.
+    let served = kind.served();
+    let version = || format!("{}/{}", served.group, served.versions.first().copied().unwrap_or_default());
+    let api_version = types.map(|types| types.api_version).filter(|version| !version.is_empty());
+    Object { kind, api_version: Arc::from(api_version.unwrap_or_else(version)), metadata, spec }
+}

@@ -1,0 +1,117 @@
+//! Flags that `plan`, `explain` and `record` share, and their files.
+
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args;
+use muster_replay::command::{Arguments, Format, Output};
+use muster_replay::dump::Input;
+
+/// How a dump is read and planned.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Flags {
+    /// Node label keys of the topology levels, top to bottom; without it those of the recording, else those that the
+    /// nodes carry.
+    #[arg(long, value_delimiter = ',', value_name = "KEY")]
+    pub(crate) levels: Vec<String>,
+    /// Whose pods are planned; the pods of every other scheduler only take room. Without it those of the recording, else
+    /// `muster`.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) scheduler_name: Vec<String>,
+    /// Instance types and prices; without it a built-in table.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) catalogue: Option<PathBuf>,
+    /// The moment to plan for; without it that of the recording, else the newest one in the dump.
+    #[arg(long, value_name = "RFC3339")]
+    pub(crate) now: Option<String>,
+    /// What is best: a file with `placement` (locality, packing) and `elastic` (spread, inside).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+}
+
+/// Texts with their names.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Texts {
+    files: Vec<(String, String)>,
+    catalogue: Option<(String, String)>,
+    policy: Option<(String, String)>,
+}
+
+impl Texts {
+    /// Reads every file that is named.
+    ///
+    /// Errors: the file and what is wrong with it.
+    pub(crate) fn read(files: &[PathBuf], flags: &Flags) -> Result<Self, String> {
+        let read = |path: &Option<PathBuf>| path.as_deref().map(named).transpose();
+        Ok(Self {
+            files: files.iter().map(|path| named(path)).collect::<Result<_, _>>()?,
+            catalogue: read(&flags.catalogue)?,
+            policy: read(&flags.policy)?,
+        })
+    }
+
+    /// A text that is in no file.
+    pub(crate) fn push(&mut self, name: &str, text: String) {
+        self.files.push((name.to_owned(), text));
+    }
+
+    /// The dumps.
+    #[must_use]
+    pub(crate) fn inputs(&self) -> Vec<Input<'_>> {
+        self.files.iter().map(input).collect()
+    }
+
+    /// All of it, for the reader.
+    #[must_use]
+    pub(crate) fn arguments<'a>(&'a self, flags: &'a Flags, format: Format) -> Arguments<'a> {
+        Arguments {
+            files: self.inputs(),
+            format,
+            levels: flags.levels.clone(),
+            scheduler_names: flags.scheduler_name.clone(),
+            catalogue: self.catalogue.as_ref().map(input),
+            now: flags.now.as_deref(),
+            policy: self.policy.as_ref().map(input),
+        }
+    }
+}
+
+/// Prints an output, or what is wrong with the input on standard error: exit code 2.
+///
+/// Errors: those of standard output.
+#[expect(clippy::print_stderr, reason = "the one line a user reads when the input cannot be read")]
+pub(crate) fn print(output: Result<Output, String>) -> anyhow::Result<ExitCode> {
+    match output {
+        Ok(output) => {
+            match std::io::stdout().lock().write_all(output.text.as_bytes()) {
+                // A reader that has seen enough, such as `head`, is no failure.
+                Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                    return Err(error).context("write the answer");
+                }
+                Ok(()) | Err(_) => {}
+            }
+            Ok(ExitCode::from(output.code))
+        }
+        Err(message) => {
+            eprintln!("muster: {message}");
+            Ok(ExitCode::from(2))
+        }
+    }
+}
+
+fn input(file: &(String, String)) -> Input<'_> {
+    Input { name: &file.0, text: &file.1 }
+}
+
+fn named(path: &Path) -> Result<(String, String), String> {
+    let failed = |error: std::io::Error| format!("read {}: {error}", path.display());
+    let name = path.display().to_string();
+    if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).map_err(failed)?;
+        return Ok((name, text));
+    }
+    Ok((name, std::fs::read_to_string(path).map_err(failed)?))
+}

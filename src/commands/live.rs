@@ -1,0 +1,98 @@
+//! A running cluster as a recording: every kind the planner reads is listed, and nothing else is looked at.
+
+use anyhow::Context as _;
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::core::ApiResource;
+use kube::{Client, Error};
+use muster_core::cycle::Settings;
+use muster_replay::kinds::{self, Kind};
+use muster_replay::record::{self, Record};
+use serde_json::Value;
+
+use crate::clock::now_real;
+
+/// Objects asked for at once.
+const PAGE: u32 = 500;
+
+/// What a recording says of the settings in force.
+#[derive(Clone, Debug)]
+pub(crate) struct InForce {
+    /// Topology levels; `None`: those that the nodes carry.
+    pub(crate) levels: Option<muster_core::topology::Levels>,
+    /// Names of our profiles.
+    pub(crate) scheduler_names: Vec<String>,
+}
+
+/// Reads the cluster of the kubeconfig, or of the service account.
+///
+/// Kinds that the cluster does not serve are left out. So are, with a line on standard error, kinds that may not be
+/// listed; nodes and pods must be.
+///
+/// Errors: no cluster, no answer, no right to list nodes or pods.
+#[expect(clippy::print_stderr, reason = "what was left out must be seen, and standard output holds the recording")]
+pub(crate) async fn record(in_force: InForce) -> anyhow::Result<String> {
+    let client = Client::try_default().await.context("connect to the cluster (kubeconfig or service account)")?;
+    let time = now_real();
+    let mut objects = Vec::new();
+    for kind in kinds::listed() {
+        match list(&client, &kind).await {
+            Ok(found) => objects.extend(found),
+            Err(Error::Api(status)) if status.code == 404 => {}
+            Err(Error::Api(status)) if status.code == 403 && !matches!(kind.plural, "nodes" | "pods") => {
+                eprintln!("muster: {} are left out: {}", kind.plural, status.message);
+            }
+            Err(error) => return Err(error).with_context(|| format!("list {}", kind.plural)),
+        }
+    }
+    let head = Record {
+        time,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        levels: in_force.levels.map(|levels| levels.as_slice().to_vec()),
+        scheduler_names: in_force.scheduler_names,
+        policy: Settings::new(muster_api::keys::GANG_PENDING).policy.into(),
+    };
+    Ok(record::render(&head, objects))
+}
+
+/// Every object of a kind, in the best version that is served.
+async fn list(client: &Client, kind: &Kind) -> Result<Vec<Value>, Error> {
+    let mut answer = Ok(Vec::new());
+    for version in kind.versions {
+        answer = list_version(client, kind, version).await;
+        if !matches!(&answer, Err(Error::Api(status)) if status.code == 404) {
+            break;
+        }
+    }
+    answer
+}
+
+/// Every object of a kind in one version, page by page.
+async fn list_version(client: &Client, kind: &Kind, version: &str) -> Result<Vec<Value>, Error> {
+    let api_version = if kind.group.is_empty() { version.to_owned() } else { format!("{}/{version}", kind.group) };
+    let resource = ApiResource {
+        group: kind.group.to_owned(),
+        version: version.to_owned(),
+        api_version: api_version.clone(),
+        kind: kind.kind.to_owned(),
+        plural: kind.plural.to_owned(),
+    };
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let mut objects = Vec::new();
+    let mut parameters = ListParams::default().limit(PAGE);
+    loop {
+        let page = api.list(&parameters).await?;
+        for object in page.items {
+            let mut object = serde_json::to_value(object).map_err(Error::SerdeError)?;
+            if let Some(fields) = object.as_object_mut() {
+                // The items of a typed list carry neither.
+                fields.insert("apiVersion".to_owned(), Value::from(api_version.as_str()));
+                fields.insert("kind".to_owned(), Value::from(kind.kind));
+            }
+            objects.push(object);
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters.continue_token = Some(token),
+            None => return Ok(objects),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! `muster record`: everything the planner reads of a cluster, in one file that `plan` and `explain` read again; and
+//! `muster replay`: decisions of a server, planned again.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args;
+use muster_replay::command;
+
+use crate::commands::flags::{self, Flags, Texts};
+use crate::commands::live::{self, InForce};
+use crate::config::Config;
+
+/// Arguments of `muster record`.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// File to write; without it standard output.
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Where topology levels and profile names come from when a cluster is read.
+#[derive(Clone, Debug, Args)]
+pub struct Settings {
+    /// The configuration of `muster serve`: its topology levels and profile names. Without it the levels are those that
+    /// the nodes carry, and the profile is `muster`.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Settings {
+    /// What a recording says of them.
+    ///
+    /// Errors: a configuration that cannot be used.
+    pub(super) fn in_force(&self) -> anyhow::Result<InForce> {
+        Ok(match &self.config {
+            None => InForce { levels: None, scheduler_names: vec![muster_api::keys::SCHEDULER_NAME.to_owned()] },
+            Some(path) => {
+                let config = Config::load(Some(path))?;
+                InForce { levels: Some(config.levels), scheduler_names: config.scheduler_names }
+            }
+        })
+    }
+}
+
+/// Arguments of `muster replay`.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// Files of decisions, as `/debug/record` of a server answers them; `-` = standard input.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+}
+
+/// Records.
+///
+/// Errors: no cluster, no right to read nodes or pods, a file that cannot be written.
+pub async fn record(args: RecordArgs) -> anyhow::Result<ExitCode> {
+    let text = live::record(args.settings.in_force()?).await?;
+    match &args.out {
+        None => return flags::print(Ok(command::Output { text, code: 0 })),
+        Some(path) => {
+            tokio::fs::write(path, text).await.with_context(|| format!("write {}", path.display()))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Replays. 0 = every decision comes out the same, 3 = one does not, 2 = a file that holds no decisions.
+///
+/// Errors: those of standard output.
+pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
+    let none = Flags { levels: Vec::new(), scheduler_name: Vec::new(), catalogue: None, now: None, policy: None };
+    let output = Texts::read(&args.files, &none)
+        .and_then(|texts| command::replay(&texts.inputs()).map_err(|error| error.to_string()));
+    flags::print(output)
+}

@@ -1,0 +1,269 @@
+//! Orphans, both ways, over the whole account. What is one is decided in [`muster_core::cloud::collect`].
+//!
+//! The account is read first, then the objects: every intent is written down before its call, so what nobody intends
+//! after it was seen is left over. Findings in the cache are looked for again in what the API server has, and
+//! instances once more by id, before anything is deleted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Node as NodeObject;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
+use muster_api::crd::{BatchLoss, NodeBatch};
+use muster_api::keys;
+use muster_core::cloud::{
+    Account, Collection, ErrorClass, Findings, KnownBatch, KnownInstance, KnownNode, TAG_BATCH, TAG_CLUSTER_UID, Tags,
+    collect, next_round,
+};
+use muster_core::cycle::GangEvent;
+use muster_core::names::InstanceId;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::{Context, losses};
+use crate::cluster::State;
+use crate::step::{Step, step};
+
+/// Between two rounds after a change of the leader, ten times.
+const OFTEN: SignedDuration = SignedDuration::from_secs(30);
+/// Between two rounds afterwards.
+const SELDOM: SignedDuration = SignedDuration::from_secs(120);
+/// What is younger is left alone: EC2 shows and tags with a delay.
+const GRACE: SignedDuration = SignedDuration::from_secs(120);
+
+/// More is orphaned at once than is credible.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    /// Names the set of instances; what confirms it.
+    pub(super) digest: String,
+    /// One sentence.
+    pub(super) message: String,
+}
+
+/// Collects until the term ends.
+pub(super) async fn run(context: Arc<Context>, term: CancellationToken) {
+    let mut rounds = 0_u32;
+    loop {
+        let next = context.clock.now().saturating_add(next_round(rounds, OFTEN, SELDOM));
+        tokio::select! {
+            () = term.cancelled() => return,
+            () = tokio::time::sleep(next.map_or(std::time::Duration::MAX, |next| context.clock.real_until(next))) => {}
+        }
+        rounds = rounds.saturating_add(1);
+        let state = context.cluster.load();
+        if !state.snapshot.synced {
+            continue;
+        }
+        if let Err(error) = round(&context, &state, &term).await {
+            debug!(error = %format!("{error:#}"), "a round of the collection failed; the next one looks again");
+        }
+    }
+}
+
+async fn round(context: &Context, state: &State, term: &CancellationToken) -> anyhow::Result<()> {
+    let account = read(context).await?;
+    let nodes = nodes(state);
+    let cached: Vec<KnownBatch> = state.batches.values().map(|batch| known(batch)).collect();
+    let cached = find(context, &account, &cached, &nodes);
+    if cached.is_empty() {
+        context.hold(None);
+        return Ok(());
+    }
+    // Anew from the API server: a cache that lags or lost its memory must not cost anybody a node.
+    let api: Api<NodeBatch> = Api::all(context.client.clone());
+    let batches = api.list(&ListParams::default()).await.context("list NodeBatches")?;
+    let batches: Vec<KnownBatch> = batches.iter().map(known).collect();
+    let findings = cached.confirmed_by(&find(context, &account, &batches, &nodes));
+    if term.is_cancelled() || findings.is_empty() {
+        return Ok(());
+    }
+    if findings.braked() && !confirmed(state, &findings.digest()) {
+        brake(context, state, &findings).await;
+        return Ok(());
+    }
+    context.hold(None);
+    act(context, findings).await
+}
+
+async fn read(context: &Context) -> anyhow::Result<Account> {
+    let tags = Tags::from([(TAG_CLUSTER_UID.to_owned(), context.options.cluster_uid.clone())]);
+    Ok(Account {
+        instances: context.cloud.instances_by_tags(&tags).await?,
+        groups: context.cloud.placement_groups(&tags).await?,
+        templates: context.cloud.launch_templates(&tags).await?,
+    })
+}
+
+fn find(context: &Context, account: &Account, batches: &[KnownBatch], nodes: &[KnownNode]) -> Findings {
+    collect(&Collection {
+        cluster_uid: &context.options.cluster_uid,
+        account,
+        batches,
+        nodes,
+        grace: GRACE,
+        now: context.clock.now(),
+    })
+}
+
+fn known(batch: &NodeBatch) -> KnownBatch {
+    let status = batch.status.clone().unwrap_or_default();
+    let open = status.attempts.last().filter(|last| last.outcome == "Launching" && last.parameters.is_some());
+    let since = |attempt: u32| {
+        let attempt = status.attempts.iter().find(|known| known.number == attempt);
+        attempt.and_then(|attempt| attempt.ended.or(attempt.started))
+    };
+    let listed = |settled: bool| {
+        let status = &status;
+        move |instance: &muster_api::crd::BatchInstance| KnownInstance {
+            id: InstanceId::from(instance.id.as_str()),
+            // An attempt that is no longer in the list was long ago.
+            since: since(instance.attempt).or(status.since),
+            settled: settled || matches!(instance.state.as_str(), "Lost" | "Terminating" | "Gone"),
+        }
+    };
+    KnownBatch {
+        name: batch.name_any(),
+        uid: batch.uid().unwrap_or_default(),
+        in_flight: open.map(|open| open.number),
+        instances: status.instances.iter().map(listed(false)).chain(status.replaced.iter().map(listed(true))).collect(),
+        group: status.placement_group.clone(),
+        templates: status.launch_templates.iter().cloned().collect(),
+        ending: !matches!(status.phase.as_str(), "Launched" | "Joining" | "Replacing" | "Ready" | "InUse" | "Idle"),
+    }
+}
+
+fn nodes(state: &State) -> Vec<KnownNode> {
+    let ours = state.snapshot.nodes.values().filter(|entry| entry.node.labels.contains_key(keys::BATCH));
+    ours.filter_map(|entry| {
+        let id = entry.node.provider_id.as_deref()?.rsplit('/').next().filter(|id| id.starts_with("i-"))?;
+        Some(KnownNode { name: entry.node.name.clone(), instance: InstanceId::from(id) })
+    })
+    .collect()
+}
+
+/// Whether a person has confirmed exactly this set, on any NodePool.
+fn confirmed(state: &State, digest: &str) -> bool {
+    let annotation = |pool: &muster_api::crd::NodePool| {
+        pool.annotations().get(keys::CONFIRM_ORPHANS).is_some_and(|said| said == digest)
+    };
+    state.pools.values().any(|pool| annotation(pool))
+}
+
+async fn brake(context: &Context, state: &State, findings: &Findings) {
+    let digest = findings.digest();
+    let message = format!(
+        "{} of {} instances of this cluster belong to no NodeBatch, more than the {} that are collected at once: nothing \
+         is deleted before \"muster gc --confirm\" (set {digest})",
+        findings.instances.len(),
+        findings.live,
+        findings.allowed(),
+    );
+    if context.hold(Some(Held { digest, message: message.clone() })) {
+        warn!(message, "the orphan sweep is held");
+        for pool in state.pools.values() {
+            let event = GangEvent { reason: "OrphanSweepHeld", message: message.clone(), warning: true };
+            context.events.publish(&**pool, &event).await;
+        }
+    }
+}
+
+async fn act(context: &Context, findings: Findings) -> anyhow::Result<()> {
+    let Findings { instances, lost, nodes, groups, templates, live: _ } = findings;
+    let ids: Vec<InstanceId> = instances.iter().chain(lost.values().flatten()).cloned().collect();
+    // The last look, by id: a description by tags may leave out what is there.
+    let seen = context.cloud.instances(&ids).await?;
+    let live: BTreeSet<&InstanceId> =
+        seen.iter().filter(|instance| instance.state.live()).map(|instance| &instance.id).collect();
+    let ours = |id: &InstanceId| {
+        seen.iter().any(|instance| {
+            instance.id == *id
+                && instance.tags.contains_key(TAG_BATCH)
+                && instance.tags.get(TAG_CLUSTER_UID) == Some(&context.options.cluster_uid)
+        })
+    };
+    let orphans: Vec<InstanceId> = instances.into_iter().filter(|id| ours(id)).collect();
+    if !orphans.is_empty() {
+        warn!(instances = ?orphans, "instances of no NodeBatch: terminating");
+        context.cloud.terminate_instances(&orphans).await?;
+        context.metrics.orphans("instance", orphans.len());
+    }
+    let now = context.clock.now();
+    for (batch, ids) in lost {
+        let losses: BTreeMap<String, BatchLoss> = ids
+            .iter()
+            .filter(|id| !live.contains(id))
+            .map(|id| {
+                let message = "its instance is gone from EC2".to_owned();
+                let loss =
+                    BatchLoss { cause: "missing".to_owned(), message, noticed: now, act_at: now, deadline: None };
+                (id.to_string(), loss)
+            })
+            .collect();
+        if !losses.is_empty() && losses::mark(context, &batch, &losses, "InstanceLost").await? {
+            context.metrics.orphans("entry", losses.len());
+        }
+    }
+    let api: Api<NodeObject> = Api::all(context.client.clone());
+    for node in nodes {
+        info!(node = %node, "a Node of ours without its instance: deleted");
+        match step(Step::EditNode, api.delete(node.as_str(), &DeleteParams::default())).await {
+            Ok(_) => context.metrics.orphans("node", 1),
+            Err(kube::Error::Api(answer)) if answer.code == 404 => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    for group in groups {
+        info!(group, "an empty placement group of no NodeBatch: deleted");
+        match context.cloud.delete_placement_group(&group).await {
+            Ok(()) => context.metrics.orphans("placement-group", 1),
+            Err(error) if error.kind == ErrorClass::InUse => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    for template in templates {
+        info!(template, "a launch template of no NodeBatch: deleted");
+        context.cloud.delete_launch_template(&template).await?;
+        context.metrics.orphans("launch-template", 1);
+    }
+    Ok(())
+}
+
+impl Context {
+    /// Remembers what the brake holds, for the pools' status. Whether it is another set than before.
+    fn hold(&self, held: Option<Held>) -> bool {
+        let mut known = self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let news = *known != held;
+        *known = held;
+        news
+    }
+
+    /// What the brake holds.
+    pub(super) fn held(&self) -> Option<Held> {
+        self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_in_flight_is_the_last_one_with_parameters() {
+        let mut batch: NodeBatch = serde_json::from_value(serde_json::json!({
+            "apiVersion": "muster.dev/v1alpha1", "kind": "NodeBatch",
+            "metadata": {"name": "b-1", "uid": "u"},
+            "spec": {"nodePools": [], "count": 2, "offers": []},
+            "status": {"phase": "Launching", "attempts": [
+                {"number": 3, "nodePool": "p", "instanceType": "t", "zone": "z", "capacityType": "on-demand",
+                 "count": 2, "outcome": "Launching", "parameters": "{}"}]},
+        }))
+        .unwrap();
+        assert_eq!(known(&batch).in_flight, Some(3));
+        assert!(known(&batch).ending, "nothing can be missing that was not launched");
+        batch.status.as_mut().unwrap().attempts[0].outcome = "Won".to_owned();
+        assert_eq!(known(&batch).in_flight, None);
+    }
+}

@@ -1,0 +1,232 @@
+//! Notices that instances will be or are lost: from the queue that EventBridge fills, and from the instances' own
+//! status. A message is deleted only after its reaction is written down; what comes twice changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use kube::ResourceExt;
+use muster_api::crd::{BatchLoss, NodeBatch};
+use muster_core::cloud::{InstanceState, Leads, Notice, NoticeKind, Reaction, Subject, reaction};
+use muster_core::cycle::GangEvent;
+use muster_core::names::InstanceId;
+use muster_ec2::{ClientOptions, Message, Queue, Received, read_message};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::{Context, losses};
+use crate::cluster::State;
+use crate::step::{Step, step};
+
+/// Longest wait of one call for messages, in seconds; the most SQS takes.
+const POLL: u8 = 20;
+/// Real time until a queue that does not answer is asked again.
+const RETRY: Duration = Duration::from_secs(5);
+/// Between two looks at the status of all instances.
+const SWEEP: SignedDuration = SignedDuration::from_secs(60);
+/// A status check that fails for this long is no hiccup.
+const IMPAIRED: SignedDuration = SignedDuration::from_secs(120);
+
+/// Connects to the queue, by name or URL, as often as it takes. `None` once the term has ended.
+pub(super) async fn connect(options: ClientOptions, queue: &str, term: &CancellationToken) -> Option<Queue> {
+    let mut said = false;
+    loop {
+        match Queue::connect(options.clone(), queue).await {
+            Ok(queue) => return Some(queue),
+            Err(error) if !said => warn!(queue, %error, "the interruption queue is not found, tried again"),
+            Err(error) => debug!(queue, %error, "the interruption queue is not found"),
+        }
+        said = true;
+        tokio::select! {
+            () = term.cancelled() => return None,
+            () = tokio::time::sleep(RETRY) => {}
+        }
+    }
+}
+
+/// Reads the queue until the term ends.
+pub(super) async fn listen(context: Arc<Context>, queue: Queue, term: CancellationToken) {
+    let mut failing = false;
+    loop {
+        let received = tokio::select! {
+            () = term.cancelled() => return,
+            received = queue.receive(POLL) => received,
+        };
+        let messages = match received {
+            Ok(messages) => {
+                if failing {
+                    info!("the interruption queue answers again");
+                }
+                failing = false;
+                messages
+            }
+            Err(error) => {
+                if failing {
+                    debug!(%error, "the interruption queue does not answer");
+                } else {
+                    warn!(%error, "the interruption queue does not answer; the status of instances is polled meanwhile");
+                }
+                failing = true;
+                tokio::select! {
+                    () = term.cancelled() => return,
+                    () = tokio::time::sleep(RETRY) => {}
+                }
+                continue;
+            }
+        };
+        for message in messages {
+            if let Err(error) = handle(&context, &queue, &message).await {
+                // It comes again after its visibility timeout.
+                warn!(error = %format!("{error:#}"), "a notice is not written down yet and stays in the queue");
+            }
+        }
+    }
+}
+
+async fn handle(context: &Context, queue: &Queue, message: &Received) -> anyhow::Result<()> {
+    let started = std::time::Instant::now();
+    match read_message(&message.body) {
+        Ok(Message::Notice(notice)) => {
+            let acted = notify(context, &notice).await?;
+            context.metrics.interruption(notice.kind, if acted { "acted" } else { "ignored" }, started.elapsed());
+        }
+        Ok(Message::Other) => {}
+        Err(error) => {
+            warn!(%error, body = message.body.chars().take(500).collect::<String>(), "a message cannot be read: deleted");
+            context.metrics.unreadable();
+        }
+    }
+    step(Step::DeleteMessage, queue.delete(message)).await?;
+    Ok(())
+}
+
+/// Acts on one notice. Whether it was news about instances of ours.
+async fn notify(context: &Context, notice: &Notice) -> anyhow::Result<bool> {
+    let state = context.cluster.load();
+    let now = context.clock.now();
+    let mut news = false;
+    for (batch, ids) in concerned(&state, &notice.subject) {
+        let status = batch.status.clone().unwrap_or_default();
+        // What we end ourselves is no loss.
+        if matches!(status.phase.as_str(), "Draining" | "Terminating" | "Launching" | "Pending") {
+            continue;
+        }
+        let said = match notice.at {
+            Some(at) => format!("{} at {at}", sentence(notice.kind)),
+            None => sentence(notice.kind).to_owned(),
+        };
+        match reaction(notice, Leads::default(), now) {
+            Reaction::Tell => {
+                let message = format!("{}: {said}", ids.iter().map(InstanceId::as_str).collect::<Vec<_>>().join(", "));
+                let event = GangEvent { reason: notice.kind.reason(), message, warning: true };
+                context.events.publish(&*batch, &event).await;
+            }
+            Reaction::Lose { act_at, deadline } => {
+                let loss =
+                    BatchLoss { cause: notice.kind.as_str().to_owned(), message: said, noticed: now, act_at, deadline };
+                let losses = ids.iter().map(|id| (id.to_string(), loss.clone())).collect();
+                news |= losses::mark(context, &batch.name_any(), &losses, notice.kind.reason()).await?;
+            }
+        }
+    }
+    Ok(news)
+}
+
+fn sentence(kind: NoticeKind) -> &'static str {
+    match kind {
+        NoticeKind::SpotInterruption => "EC2 takes the spot instance back",
+        NoticeKind::Rebalance => "EC2 may take the spot instance back before long",
+        NoticeKind::ScheduledChange => "EC2 has scheduled maintenance",
+        NoticeKind::StateChange => "the instance stops or has ended",
+        NoticeKind::ReservationInterruption => "EC2 takes the reserved capacity back",
+        NoticeKind::BlockExpiration => "the Capacity Block ends",
+        NoticeKind::Impaired => "its status checks fail",
+    }
+}
+
+/// Batches that have instances of the subject, with these.
+fn concerned(state: &State, subject: &Subject) -> Vec<(Arc<NodeBatch>, BTreeSet<InstanceId>)> {
+    let mut found = Vec::new();
+    for batch in state.batches.values() {
+        let Some(status) = batch.status.as_ref() else { continue };
+        let all = || status.instances.iter().map(|instance| InstanceId::from(instance.id.as_str()));
+        let ids: BTreeSet<InstanceId> = match subject {
+            Subject::Instances(ids) => all().filter(|id| ids.contains(id)).collect(),
+            Subject::Reservation(reservation) => {
+                // The launch call that is written down names the reservation.
+                let named = format!("\"{reservation}\"");
+                let into = status.attempts.iter().filter(|attempt| attempt.outcome == "Won");
+                let into = into.filter_map(|attempt| attempt.parameters.as_deref());
+                if into.into_iter().any(|parameters| parameters.contains(&named)) {
+                    all().collect()
+                } else {
+                    BTreeSet::new()
+                }
+            }
+        };
+        if !ids.is_empty() {
+            found.push((Arc::clone(batch), ids));
+        }
+    }
+    found
+}
+
+/// Looks at the status of all instances now and then, which needs no queue.
+pub(super) async fn sweep(context: Arc<Context>, term: CancellationToken) {
+    loop {
+        let next = context.clock.now().saturating_add(SWEEP);
+        tokio::select! {
+            () = term.cancelled() => return,
+            () = tokio::time::sleep(next.map_or(Duration::MAX, |next| context.clock.real_until(next))) => {}
+        }
+        let state = context.cluster.load();
+        let ids: Vec<InstanceId> = state
+            .batches
+            .values()
+            .filter_map(|batch| batch.status.as_ref())
+            .filter(|status| matches!(status.phase.as_str(), "Joining" | "Replacing" | "Ready" | "InUse" | "Idle"))
+            .flat_map(|status| &status.instances)
+            .filter(|instance| instance.loss.is_none())
+            .map(|instance| InstanceId::from(instance.id.as_str()))
+            .collect();
+        if ids.is_empty() {
+            continue;
+        }
+        let seen = match context.cloud.health(&ids).await {
+            Ok(seen) => seen,
+            Err(error) => {
+                debug!(%error, "the status of instances cannot be read");
+                continue;
+            }
+        };
+        let now = context.clock.now();
+        let mut by_notice: BTreeMap<(NoticeKind, Option<jiff::Timestamp>), Vec<InstanceId>> = BTreeMap::new();
+        for health in seen {
+            let ended = match health.state {
+                InstanceState::ShuttingDown
+                | InstanceState::Terminated
+                | InstanceState::Stopping
+                | InstanceState::Stopped => true,
+                InstanceState::Pending | InstanceState::Running | InstanceState::Unknown => false,
+            };
+            let impaired = health.impaired_since.is_some_and(|since| now.duration_since(since) >= IMPAIRED);
+            let key = if ended {
+                (NoticeKind::StateChange, None)
+            } else if impaired {
+                (NoticeKind::Impaired, None)
+            } else if let Some(at) = health.event_at {
+                (NoticeKind::ScheduledChange, Some(at))
+            } else {
+                continue;
+            };
+            by_notice.entry(key).or_default().push(health.id);
+        }
+        for ((kind, at), ids) in by_notice {
+            let notice = Notice { kind, subject: Subject::Instances(ids), sent: None, at };
+            if let Err(error) = notify(&context, &notice).await {
+                debug!(error = %format!("{error:#}"), "a loss is not written down yet; the next look finds it again");
+            }
+        }
+    }
+}

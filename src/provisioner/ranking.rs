@@ -1,0 +1,156 @@
+//! The candidates of a batch, as its status shows them.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use muster_api::crd::{BatchCandidate, BatchLeftOut, EC2NodeClass, NodeBatchStatus};
+use muster_api::{node_class, pool as rules};
+use muster_core::cloud::{
+    CapacityType, GroupPolicy, LeftOut, Need, Purpose, RankInput, Ranking, Reservation, addresses_per_node, dollars,
+    rank_candidates,
+};
+use tracing::debug;
+
+use super::store::Held;
+use super::{Context, class, pool};
+use crate::cluster::State;
+
+/// Left-out entries kept in the status.
+const LEFT_OUT: usize = 32;
+/// Free hosts of reservations are read anew after this, in the provisioner's time.
+const FRESH: SignedDuration = SignedDuration::from_secs(20);
+
+/// Ranks all ways to buy the batch now.
+pub(super) fn rank(context: &Context, held: &Held, state: &State, now: Timestamp) -> Ranking {
+    let catalogue = context.catalogue.load();
+    let spec = &held.object.spec;
+    let mut needs: BTreeMap<String, Need> = BTreeMap::new();
+    for offer in &spec.offers {
+        let Some(info) = catalogue.types.get(&offer.instance_type) else { continue };
+        let class = state.pools.get(&offer.node_pool).and_then(|pool| pool::class_of(state, pool));
+        let layout = class.map(|class| node_class::interfaces(class, info, Purpose::Gang, &[])).unwrap_or_default();
+        let need = Need { nodes: offer.count, addresses_per_node: addresses_per_node(&layout).max(1) };
+        needs.insert(offer.instance_type.clone(), need);
+    }
+    let pools: Vec<_> = spec
+        .node_pools
+        .iter()
+        .filter_map(|name| pool::offer(context, state, state.pools.get(name)?, Some(&held.name())))
+        .collect();
+    let wish = match spec.placement_group.as_deref() {
+        Some("required") => GroupPolicy::Required,
+        Some("none") => GroupPolicy::None,
+        Some(_) | None => GroupPolicy::Preferred,
+    };
+    let ice = context.ice.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let refusals = context.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    rank_candidates(&RankInput {
+        pools: &pools,
+        types: &catalogue.types,
+        needs: &needs,
+        group: wish,
+        volume_zones: None,
+        offerings: &catalogue.offerings,
+        prices: &catalogue.prices,
+        ice: &ice,
+        refusals: &refusals,
+        now,
+    })
+}
+
+/// Writes the ranking into the status.
+pub(super) fn show(status: &mut NodeBatchStatus, ranking: &Ranking) {
+    status.candidates = ranking
+        .candidates
+        .iter()
+        .map(|ranked| {
+            let candidate = &ranked.candidate;
+            let known = candidate.price_micro_usd_per_hour.is_some();
+            BatchCandidate {
+                node_pool: ranked.pool.clone(),
+                instance_type: candidate.instance_type.clone(),
+                zone: candidate.zone.clone(),
+                subnet: candidate.subnet_id.clone(),
+                capacity_type: candidate.capacity_type.as_str().to_owned(),
+                count: ranked.count,
+                group: candidate.placement_group,
+                reservation: candidate.reservation.as_ref().map(|target| target.id.clone()),
+                price_per_hour: known.then(|| dollars(ranked.total_micro_usd_per_hour)),
+                why: ranked.why(),
+            }
+        })
+        .collect();
+    status.left_out = ranking.left_out.iter().take(LEFT_OUT).map(left_out).collect();
+}
+
+fn left_out(left: &LeftOut) -> BatchLeftOut {
+    let group = left.placement_group.map(|group| if group { "in a group" } else { "without a group" });
+    let parts = [
+        Some(left.pool.as_str()),
+        left.instance_type.as_deref(),
+        left.capacity_type.map(CapacityType::as_str),
+        left.zone.as_deref(),
+        group,
+    ];
+    let what: Vec<&str> = parts.into_iter().flatten().collect();
+    BatchLeftOut { what: what.join(" "), why: left.reason.to_string() }
+}
+
+/// Reads the reservations of the batch's pools, if the last reading is old.
+pub(super) async fn refresh_reservations(context: &Context, held: &Held, state: &State) {
+    let now = context.clock.now();
+    for name in &held.object.spec.node_pools {
+        let Some(pool) = state.pools.get(name) else { continue };
+        let Some(of_pool) = pool::class_of(state, pool) else { continue };
+        let wanted = rules::markets(pool).contains(&CapacityType::Reserved)
+            && !of_pool.spec.capacity_reservation_selector_terms.is_empty();
+        let known = lock(context).get(&of_pool.name_any()).is_some_and(|(at, _)| now.duration_since(*at) < FRESH);
+        if !wanted || known {
+            continue;
+        }
+        match class::reservations(context, of_pool).await {
+            Ok(found) => {
+                lock(context).insert(of_pool.name_any(), (now, found));
+            }
+            Err(error) => debug!(error = %error, "reservations not read; those read last are used"),
+        }
+    }
+}
+
+/// Forgets what is known of free hosts: EC2 has just said otherwise.
+pub(super) fn forget_reservations(context: &Context) {
+    lock(context).clear();
+}
+
+fn lock(context: &Context) -> std::sync::MutexGuard<'_, BTreeMap<String, (Timestamp, Vec<Reservation>)>> {
+    context.reservations.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Reservations of a class, hosts promised to other batches taken off the free ones: those of launches that are under
+/// way, or were won after the reading.
+pub(super) fn reservations(
+    context: &Context,
+    state: &State,
+    class: &EC2NodeClass,
+    but: Option<&str>,
+) -> Vec<Reservation> {
+    let Some((read, mut found)) = lock(context).get(&class.name_any()).cloned() else { return Vec::new() };
+    for reservation in &mut found {
+        let promised: u32 = state
+            .batches
+            .values()
+            .filter(|batch| Some(batch.name_any().as_str()) != but)
+            .filter_map(|batch| batch.status.as_ref()?.attempts.last())
+            .filter(|attempt| attempt.reservation.as_deref() == Some(reservation.id.as_str()))
+            .filter(|attempt| match attempt.outcome.as_str() {
+                "Launching" => true,
+                "Won" => attempt.ended.is_some_and(|ended| ended >= read),
+                _ => false,
+            })
+            .map(|attempt| attempt.count)
+            .sum();
+        reservation.free = reservation.free.saturating_sub(promised);
+    }
+    found
+}

@@ -1,0 +1,99 @@
+//! The launch template of an attempt: everything its nodes have in common.
+
+use muster_api::crd::{BatchAttempt, NodePool};
+use muster_api::{keys, node_class, pool as rules};
+use muster_core::cloud::{Bootstrap, LaunchWay, Purpose, ResourceKind, TemplateSpec, user_data};
+use muster_core::node::{Taint, TaintEffect};
+
+use super::store::Held;
+use super::{Context, class, launch, pool};
+use crate::cluster::State;
+
+/// The image of an attempt: that of the class now. It is fixed with the attempt, so that later replacements boot it too.
+///
+/// Errors: why there is none, for a person.
+pub(super) fn image(context: &Context, state: &State, node_pool: &str, instance_type: &str) -> Result<String, String> {
+    let pool = state.pools.get(node_pool).ok_or_else(|| format!("NodePool {node_pool} is gone"))?;
+    let of_pool =
+        pool::class_of(state, pool).ok_or_else(|| format!("the EC2NodeClass of NodePool {node_pool} is gone"))?;
+    let catalogue = context.catalogue.load();
+    let info = catalogue.types.get(instance_type).ok_or_else(|| format!("type {instance_type} is not known"))?;
+    let image = class::image_for(of_pool, info);
+    image.map(str::to_owned).ok_or_else(|| "the image of the EC2NodeClass is not resolved yet".to_owned())
+}
+
+/// The launch template of an attempt. Errors: why the class cannot be used, for a person.
+pub(super) fn template(
+    context: &Context,
+    held: &Held,
+    state: &State,
+    attempt: &BatchAttempt,
+) -> Result<TemplateSpec, String> {
+    let pool: &NodePool =
+        state.pools.get(&attempt.node_pool).ok_or_else(|| format!("NodePool {} is gone", attempt.node_pool))?;
+    let class = pool::class_of(state, pool).ok_or_else(|| {
+        format!(
+            "EC2NodeClass {} of NodePool {} is gone",
+            pool.spec.template.spec.node_class_ref.name, attempt.node_pool
+        )
+    })?;
+    let resolved = class.status.clone().unwrap_or_default();
+    let image_id = match &attempt.image {
+        Some(image) => image.clone(),
+        None => image(context, state, &attempt.node_pool, &attempt.instance_type)?,
+    };
+    let catalogue = context.catalogue.load();
+    let info = catalogue
+        .types
+        .get(&attempt.instance_type)
+        .ok_or_else(|| format!("instance type {} is not known", attempt.instance_type))?;
+    let tags = launch::tags(context, held, attempt.number);
+    let pending = held
+        .object
+        .spec
+        .gang_ref
+        .as_ref()
+        .or(held.object.spec.provisioning_request_ref.as_ref())
+        .map(|owner| owner.uid.clone())
+        .unwrap_or_default();
+    let mut taints: Vec<Taint> = rules::taints(pool)?;
+    taints.push(Taint { key: keys::GANG_PENDING.into(), value: pending.into(), effect: TaintEffect::NoSchedule });
+    let mut labels = pool::labels(pool, info);
+    for (key, value) in [
+        (keys::BATCH, tags.batch_uid.clone()),
+        (keys::GANG_UID, tags.gang_uid.clone().unwrap_or_default()),
+        (keys::ATTEMPT, attempt.number.to_string()),
+        (keys::CAPACITY_TYPE, attempt.capacity_type.clone()),
+        (keys::CAPACITY_RESERVATION_ID, attempt.reservation.clone().unwrap_or_default()),
+    ] {
+        if !value.is_empty() {
+            labels.insert(key.into(), value.into());
+        }
+    }
+    let bootstrap = Bootstrap {
+        cluster: context.options.access.clone(),
+        labels,
+        taints,
+        kubelet: node_class::kubelet(class)?,
+        local_storage_raid0: node_class::local_storage_raid0(class),
+        user_data: class.spec.user_data.clone().unwrap_or_default(),
+    };
+    let user_data =
+        user_data(node_class::family(class), &bootstrap).map_err(|error| format!("{}: {error}", error.field()))?;
+    let mut resource_tags = class.spec.tags.clone();
+    resource_tags.extend(tags.of(ResourceKind::Instance));
+    Ok(TemplateSpec {
+        image_id,
+        instance_profile: node_class::instance_profile(class),
+        network_interfaces: node_class::interfaces(class, info, Purpose::Gang, &resolved.security_groups),
+        // A fleet takes the subnet in its override, RunInstances in the interfaces alone.
+        subnet_id: (attempt.way == launch::way(LaunchWay::Run)).then(|| attempt.subnet.clone()),
+        public_address: class.spec.associate_public_ip_address,
+        metadata: node_class::metadata(class),
+        user_data,
+        block_devices: node_class::block_devices(class),
+        detailed_monitoring: class.spec.detailed_monitoring.unwrap_or(false),
+        template_tags: tags.of(ResourceKind::LaunchTemplate),
+        resource_tags,
+    })
+}

@@ -1,0 +1,326 @@
+//! Seeded runs in which many things go wrong at once: nothing leaks, nothing stays partial, and everybody runs in the
+//! end. `make soak` runs many seeds and prints them; `MUSTER_CHAOS_SEED` runs one again.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking, its helpers too")]
+
+use std::time::{Duration, Instant};
+
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt};
+use muster::step::Step;
+use muster::testbed::workloads::TestJob;
+use muster::testbed::{Component, Stack, eventually};
+use muster_ec2_sim::{Fault, FaultKind, Market, Scenario};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+
+use crate::cloud::{buying_stack, delete_job, everything_is_given_back, goes_wrong, journal, launched_fleets};
+use crate::support::{gangs, members, no_errors, runs, submit};
+
+/// EC2's minutes pass in a second.
+const FACTOR: u32 = 60;
+/// Batches at a time.
+const WAVE: u16 = 20;
+/// Longest wait for a wave: many gangs on a small machine.
+const LONG: Duration = Duration::from_secs(240);
+
+fn soaking() -> bool {
+    std::env::var_os("MUSTER_SOAK").is_some()
+}
+
+/// Room for every gang of a wave, and for as many that are rolled back.
+fn roomy() -> Scenario {
+    ["us-east-1a", "us-east-1b", "us-east-1c"]
+        .into_iter()
+        .fold(Scenario::default(), |scenario, zone| scenario.with_pool("p5.48xlarge", zone, Market::OnDemand, 2, 4, 8))
+}
+
+fn random_fault(rng: &mut ChaCha8Rng) -> Fault {
+    let reads = ["DescribeInstances", "DescribePlacementGroups", "DescribeLaunchTemplates"];
+    let writes = [
+        "CreateFleet",
+        "CreateLaunchTemplate",
+        "CreatePlacementGroup",
+        "TerminateInstances",
+        "DeletePlacementGroup",
+        "DeleteLaunchTemplate",
+    ];
+    let any = |rng: &mut ChaCha8Rng| {
+        let all: Vec<&str> = reads.into_iter().chain(writes).collect();
+        all[rng.random_range(0..all.len())]
+    };
+    let launch = |kind| Fault::of(kind).on("CreateFleet").times(1);
+    match rng.random_range(0..13) {
+        0 => Fault::of(FaultKind::LostResponse).on(any(rng)).times(1),
+        1 => Fault::of(FaultKind::LostAsServerError).on(any(rng)).times(1),
+        2 => Fault::of(FaultKind::Throttle).on(any(rng)).times(rng.random_range(1..4)),
+        3 => Fault::of(FaultKind::Delay { real_millis: rng.random_range(100..1_000) }).on(any(rng)).times(1),
+        4 => launch(FaultKind::Dies {
+            instances: 1,
+            after_seconds: f64::from(rng.random_range(0..60_u8)),
+            reason: "Server.InternalError".to_owned(),
+        }),
+        5 => launch(FaultKind::StuckPending { instances: Some(1) }),
+        6 => launch(FaultKind::SlowRegistration { instances: Some(1), seconds: None }),
+        7 => launch(FaultKind::Violating { launch: 1 }),
+        8 => launch(FaultKind::Ice),
+        9 => launch(FaultKind::Invisible { seconds: f64::from(rng.random_range(1..30_u8)) }),
+        10 => launch(FaultKind::SlowBoot { instances: Some(1), seconds: f64::from(rng.random_range(10..200_u8)) }),
+        11 => Fault::of(FaultKind::SlowTerminate { seconds: 60.0 }).times(1),
+        _ => launch(FaultKind::LostResponse),
+    }
+}
+
+/// One wave: gangs of two to three nodes, faults, deletions, kills and restarts, all from the seed.
+async fn wave(stack: &Stack, seed: u64) -> Result<(), String> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let client = stack.admin().map_err(|error| error.to_string())?;
+    for _ in 0..WAVE / 2 {
+        goes_wrong(stack, &random_fault(&mut rng)).await;
+    }
+    let mut names = Vec::new();
+    for number in 0..WAVE {
+        let name = format!("s{seed}-{number}");
+        let job = TestJob::new(&name, rng.random_range(2..4))
+            .gpus(8)
+            .backoff_limit(1000)
+            .pod_annotation("muster.dev/gang", &name)
+            .build();
+        submit(&client, "ml", job).await;
+        names.push(name);
+    }
+    if rng.random_range(0..2) == 0 {
+        stack.kill_muster().map_err(|error| error.to_string())?;
+        stack.start_muster(&[]).await.map_err(|error| error.to_string())?;
+    }
+    let mut left = Vec::new();
+    for name in names {
+        if rng.random_range(0..5) == 0 {
+            delete_job(stack, &name).await;
+        } else {
+            left.push(name);
+        }
+    }
+    all_whole(stack, &left).await?;
+    let live: Vec<Value> = stack.sim("/_sim/instances").await.map_err(|error| error.to_string())?;
+    if let Some(victim) = live.get(rng.random_range(0..live.len().max(1))) {
+        let kill = json!({"instanceIds": [victim["instanceId"]], "reason": "Server.InternalError"});
+        stack.sim_post("/_sim/terminate", &kill).await.map_err(|error| error.to_string())?;
+    }
+    all_whole(stack, &left).await?;
+    let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(client, "ml");
+    for name in &left {
+        jobs.delete(name, &DeleteParams::background()).await.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// Waits until every gang is bound and all its pods run.
+async fn all_whole(stack: &Stack, names: &[String]) -> Result<(), String> {
+    let client = &stack.admin().map_err(|error| error.to_string())?;
+    eventually(LONG, "every gang of the wave to run whole", || async move {
+        let gangs = gangs(client, "ml").await;
+        let mut waiting = Vec::new();
+        for name in names {
+            let status = gangs.iter().find(|gang| gang.name_any() == *name).and_then(|gang| gang.status.clone());
+            let status = status.unwrap_or_default();
+            let pods = members(client, "ml", name).await;
+            let running = pods.iter().filter(|pod| runs(pod) && pod.metadata.deletion_timestamp.is_none()).count();
+            let whole = status.plan.as_ref().is_some_and(|plan| plan.places.len() == running);
+            if status.phase != "Bound" || !whole {
+                let why = status.waiting.map(|waiting| waiting.message);
+                waiting.push(format!("{name}: {} with {running} running, {why:?}", status.phase));
+            }
+        }
+        if waiting.is_empty() { Ok(Some(())) } else { Err(waiting.join("; ")) }
+    })
+    .await
+    .map_err(|error| error.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn seeded_faults_leave_no_gang_partial_and_nothing_behind() {
+    let given = std::env::var("MUSTER_CHAOS_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
+    let seeds: Vec<u64> = match given {
+        Some(seed) => vec![seed],
+        // A thousand gangs, or what fits into an ordinary run.
+        None if soaking() => (0..50).collect(),
+        None => vec![1],
+    };
+    let Some(stack) = buying_stack(&roomy(), FACTOR, "1s").await else { return };
+    for seed in seeds {
+        let began = Instant::now();
+        let done = wave(&stack, seed).await;
+        assert!(
+            done.is_ok(),
+            "MUSTER_CHAOS_SEED={seed} runs this again: {}\n{}",
+            done.unwrap_err(),
+            stack.cluster.report(60)
+        );
+        stack.sim_calm().await.unwrap();
+        eprintln!("seed {seed}: {WAVE} gangs in {:.1} s", began.elapsed().as_secs_f64());
+        everything_is_given_back(&stack).await;
+    }
+    no_errors(&stack);
+}
+
+/// How EC2 answers while the process dies.
+#[derive(Clone, Copy, Debug)]
+enum Weather {
+    Clean,
+    LostResponse,
+    SlowResponse,
+}
+
+/// One life of a batch with everything that happens in it: bought, used, a node lost and replaced, given back.
+async fn life(stack: &Stack, name: &str, step: Step, when: &str, weather: Weather) -> &'static str {
+    let client = stack.admin().unwrap();
+    for operation in ["CreateFleet", "TerminateInstances", "CreatePlacementGroup", "DeletePlacementGroup"] {
+        let fault = match weather {
+            Weather::Clean => continue,
+            Weather::LostResponse => Fault::of(FaultKind::LostResponse),
+            Weather::SlowResponse => Fault::of(FaultKind::Delay { real_millis: 500 }),
+        };
+        goes_wrong(stack, &fault.on(operation).times(1)).await;
+    }
+    stack.kill_muster().unwrap();
+    stack.spawn_muster(&[("MUSTER_CRASH", &format!("{}:{when}", step.as_str()))]).unwrap();
+    let job = TestJob::new(name, 2).gpus(8).backoff_limit(1000).pod_annotation("muster.dev/gang", name).build();
+    submit(&client, "ml", job).await;
+    let names = [name.to_owned()];
+    let mut died = revive(stack, &names).await;
+    let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
+    let kill = json!({"instanceIds": [live[0]["instanceId"]], "reason": "Server.InternalError"});
+    stack.sim_post("/_sim/terminate", &kill).await.unwrap();
+    died |= revive(stack, &names).await;
+    delete_job(stack, name).await;
+    let began = Instant::now();
+    while !died && began.elapsed() < Duration::from_secs(3) {
+        died |= crashed(stack).await;
+    }
+    everything_is_given_back(stack).await;
+    stack.sim_calm().await.unwrap();
+    if died { "healed" } else { "not reached" }
+}
+
+/// Starts the process again if it died. Whether it did.
+async fn crashed(stack: &Stack) -> bool {
+    if stack.cluster.exit_status(Component::Muster(0)).is_none() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        return false;
+    }
+    stack.start_muster(&[]).await.unwrap();
+    true
+}
+
+/// Waits until the gang runs whole, reviving the process if it dies meanwhile. Whether it did.
+async fn revive(stack: &Stack, names: &[String]) -> bool {
+    let began = Instant::now();
+    loop {
+        if crashed(stack).await {
+            all_whole(stack, names).await.unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+            return true;
+        }
+        let client = stack.admin().unwrap();
+        let bound = gangs(&client, "ml").await.iter().any(|gang| {
+            gang.name_any() == names[0] && gang.status.as_ref().is_some_and(|status| status.phase == "Bound")
+        });
+        if bound || began.elapsed() > LONG {
+            return false;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_survives_a_crash_at_every_step_in_every_weather() {
+    let steps: Vec<Step> =
+        if soaking() { Step::ALL.to_vec() } else { vec![Step::CreateFleet, Step::StopPod, Step::TerminateInstances] };
+    let weathers: &[Weather] = if soaking() {
+        &[Weather::Clean, Weather::LostResponse, Weather::SlowResponse]
+    } else {
+        &[Weather::LostResponse]
+    };
+    let Some(stack) = buying_stack(&roomy(), FACTOR, "1s").await else { return };
+    let mut table =
+        String::from("| step | when | clean | lost response | slow response |\n| --- | --- | --- | --- | --- |\n");
+    let mut number = 0;
+    for step in steps {
+        for when in ["before", "after"] {
+            let mut row = format!("| {} | {when} |", step.as_str());
+            for weather in weathers {
+                number += 1;
+                let name = format!("life{number}");
+                let outcome = life(&stack, &name, step, when, *weather).await;
+                row.push_str(&format!(" {outcome} |"));
+            }
+            eprintln!("{row}");
+            table.push_str(&row);
+            table.push('\n');
+        }
+    }
+    if soaking() {
+        eprintln!("\n{table}");
+    }
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drought_costs_few_calls_and_the_first_gang_runs_within_one_back_off_after_it() {
+    let Some(stack) = buying_stack(
+        &Scenario::default().with_pool("p5.48xlarge", "us-east-1a", Market::OnDemand, 1, 1, 1),
+        FACTOR,
+        "1s",
+    )
+    .await
+    else {
+        return;
+    };
+    let client = stack.admin().unwrap();
+    let count = if soaking() { 50 } else { 15 };
+    let minutes: u32 = if soaking() { 30 } else { 10 };
+    let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(client.clone(), "ml");
+    for number in 0..count {
+        let name = format!("dry{number}");
+        let job = TestJob::new(&name, 2).gpus(8).pod_annotation("muster.dev/gang", &name).build();
+        jobs.create(&PostParams::default(), &job).await.unwrap();
+    }
+    let start = clock(&stack).await;
+    eventually(LONG, "the drought to pass", || async {
+        let passed = clock(&stack).await.duration_since(start).as_mins();
+        Ok::<_, String>((passed >= i64::from(minutes)).then_some(()))
+    })
+    .await
+    .unwrap();
+    let entries = journal(&stack, 0).await;
+    assert!(launched_fleets(&entries).is_empty());
+    let per_minute = u32::try_from(entries.len()).unwrap() / minutes;
+    let fleets = entries.iter().filter(|entry| entry["operation"] == "CreateFleet").count();
+    eprintln!("drought of {minutes} min, {count} gangs: {per_minute} calls a minute, {fleets} launches tried");
+    // EC2 refills 300 mutating calls a minute for the whole account.
+    assert!(per_minute < 150, "{per_minute} calls a minute");
+
+    let rain = clock(&stack).await;
+    let more = json!({"type": "p5.48xlarge", "zone": "us-east-1a", "add": 64});
+    stack.sim_post("/_sim/pools", &more).await.unwrap();
+    let first = eventually(LONG, "a gang to get its nodes", || async {
+        let launched = !launched_fleets(&journal(&stack, 0).await).is_empty();
+        let now = clock(&stack).await;
+        Ok::<_, String>(launched.then_some(now))
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    let waited = first.duration_since(rain).as_secs();
+    eprintln!("first launch {waited} s after capacity returned");
+    assert!(waited <= 12 * 60, "one back-off step at the longest, ten minutes and a fifth: {waited} s");
+    for number in 0..count {
+        delete_job(&stack, &format!("dry{number}")).await;
+    }
+    everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+async fn clock(stack: &Stack) -> jiff::Timestamp {
+    let clock: Value = stack.sim("/_sim/clock").await.unwrap();
+    clock["now"].as_str().unwrap().parse().unwrap()
+}

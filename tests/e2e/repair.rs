@@ -1,0 +1,301 @@
+//! What happens to nodes after their launch: they do not come, they are taken back, they are left over.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use muster::testbed::workloads::TestJob;
+use muster::testbed::{Stack, eventually};
+use muster_api::crd::{NodeBatch, NodePool};
+use muster_api::keys;
+use muster_ec2_sim::{Fault, FaultKind, Scenario};
+use serde_json::{Value, json};
+
+use crate::cloud::{
+    batch_that, buying_stack, delete_job, everything_is_given_back, gang_job, goes_wrong, instances, invariants_hold,
+    journal, launched_fleets, phase_of, zones,
+};
+use crate::support::{DEADLINE, all_run, no_errors, node_of, options, phase, stack, submit};
+
+/// EC2's minutes pass in a second or two.
+const FACTOR: u32 = 60;
+
+/// A gang whose stop is no failure of its Job.
+fn lasting_job(name: &str, members: u16) -> Job {
+    TestJob::new(name, members).gpus(8).backoff_limit(1000).pod_annotation("muster.dev/gang", name).build()
+}
+
+/// How many instances each launch made, in order.
+async fn launches(stack: &Stack) -> Vec<usize> {
+    launched_fleets(&journal(stack, 0).await).iter().map(|fleet| instances(fleet).len()).collect()
+}
+
+/// Reasons of the events on all objects.
+async fn reasons(stack: &Stack) -> BTreeSet<String> {
+    let events: Api<k8s_openapi::api::events::v1::Event> = Api::all(stack.admin().unwrap());
+    let events = events.list(&ListParams::default()).await.unwrap();
+    events.into_iter().filter_map(|event| event.reason).collect()
+}
+
+async fn live(stack: &Stack) -> BTreeSet<String> {
+    let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
+    live.iter().filter_map(|instance| instance["instanceId"].as_str().map(str::to_owned)).collect()
+}
+
+/// As if somebody took finalizer and object away by force.
+async fn forget_batch(stack: &Stack, name: &str) {
+    let batches: Api<NodeBatch> = Api::all(stack.admin().unwrap());
+    let patch = json!({"metadata": {"finalizers": []}});
+    batches.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    batches.delete(name, &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instances_group_and_template_of_a_batch_that_is_gone_are_collected_and_nothing_else_is() {
+    let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "Never").await else { return };
+    let client = stack.admin().unwrap();
+    submit(&client, "ml", gang_job("kept", 4)).await;
+    all_run(&stack, "ml", "kept", 4).await;
+    let kept = live(&stack).await;
+    submit(&client, "ml", gang_job("lost", 4)).await;
+    all_run(&stack, "ml", "lost", 4).await;
+    delete_job(&stack, "lost").await;
+    let idle = batch_that(&stack, "the second batch to be idle", |batch| phase_of(batch) == "Idle").await;
+
+    forget_batch(&stack, &idle.name_any()).await;
+
+    let (stack, kept) = (&stack, &kept);
+    eventually(DEADLINE, "only the kept instances, group and template to be left", || async move {
+        let live = live(stack).await;
+        let state: Value = stack.sim("/_sim/state").await.map_err(|error| error.to_string())?;
+        let groups = state["placementGroups"].as_array().map_or(0, Vec::len);
+        let templates = state["launchTemplates"].as_array().map_or(0, Vec::len);
+        if live == *kept && (groups, templates) == (1, 1) {
+            return Ok(Some(()));
+        }
+        Err(format!("{live:?}, {groups} groups, {templates} templates"))
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    all_run(stack, "ml", "kept", 4).await;
+    let idle = batch_that(stack, "the kept batch", |batch| phase_of(batch) == "InUse").await;
+    delete_job(stack, "kept").await;
+    Api::<NodeBatch>::all(client).delete(&idle.name_any(), &DeleteParams::default()).await.unwrap();
+    everything_is_given_back(stack).await;
+    no_errors(stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_orphans_than_is_credible_wait_for_a_person() {
+    let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "Never").await else { return };
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
+    all_run(&stack, "ml", "train", 8).await;
+    delete_job(&stack, "train").await;
+    let idle = batch_that(&stack, "the batch to be idle", |batch| phase_of(batch) == "Idle").await;
+
+    forget_batch(&stack, &idle.name_any()).await;
+
+    let pools: Api<NodePool> = Api::all(stack.admin().unwrap());
+    let held = &pools;
+    let message = eventually(DEADLINE, "the pool to say that the sweep is held", || async move {
+        let pool = held.get("h100").await.map_err(|error| error.to_string())?;
+        let conditions = pool.status.unwrap_or_default().conditions;
+        let held = conditions.into_iter().find(|c| c.type_ == "OrphanSweepHeld" && c.status == "True");
+        Ok::<_, String>(held.map(|condition| condition.message))
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    assert!(message.contains("8 of 8 instances"), "{message}");
+    assert_eq!(live(&stack).await.len(), 8, "nothing is deleted");
+
+    let digest = message.rsplit_once("(set ").unwrap().1.trim_end_matches(')');
+    let patch = json!({"metadata": {"annotations": {keys::CONFIRM_ORPHANS: digest}}});
+    pools.patch("h100", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+
+    everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_node_of_eight_that_never_comes_is_replaced_in_its_group_and_the_gang_runs() {
+    for kind in [
+        FaultKind::Dies { instances: 1, after_seconds: 5.0, reason: "Server.InternalError".to_owned() },
+        FaultKind::StuckPending { instances: Some(1) },
+        FaultKind::SlowRegistration { instances: Some(1), seconds: None },
+    ] {
+        let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+        goes_wrong(&stack, &Fault::of(kind.clone()).on("CreateFleet").times(1)).await;
+        submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
+
+        let pods = all_run(&stack, "ml", "train", 8).await;
+
+        assert_eq!(pods.iter().filter_map(node_of).collect::<BTreeSet<_>>().len(), 8, "{kind:?}");
+        assert_eq!(launches(&stack).await, [8, 1], "{kind:?}: one replacement, and no second batch");
+        let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
+        let groups: BTreeSet<&str> = live.iter().filter_map(|instance| instance["placementGroup"].as_str()).collect();
+        assert_eq!(groups.len(), 1, "{kind:?}: in the same group");
+        assert!(reasons(&stack).await.contains("NodeReplaced"), "{kind:?}");
+        invariants_hold(&stack).await;
+        delete_job(&stack, "train").await;
+        everything_is_given_back(&stack).await;
+        no_errors(&stack);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_dead_nodes_of_eight_are_too_many_and_the_next_zone_serves() {
+    let Some(stack) = buying_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
+    let dies = FaultKind::Dies { instances: 2, after_seconds: 5.0, reason: "Server.InternalError".to_owned() };
+    goes_wrong(&stack, &Fault::of(dies).on("CreateFleet").times(1)).await;
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
+
+    all_run(&stack, "ml", "train", 8).await;
+
+    assert_eq!(launches(&stack).await, [8, 8], "rolled back whole, no piecemeal replacement");
+    let batch = batch_that(&stack, "the batch to be in use", |batch| phase_of(batch) == "InUse").await;
+    let stranded = batch.status.unwrap().billing.unwrap().stranded_micro_usd;
+    assert!(stranded["join"] > 0, "{stranded:?}");
+    delete_job(&stack, "train").await;
+    everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_whose_nodes_never_register_buys_nothing_more_until_it_is_changed() {
+    let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+    let pools: Api<NodePool> = Api::all(stack.admin().unwrap());
+    let impatient = json!({"spec": {"join": {"registerWithin": "2m"}}});
+    pools.patch("h100", &PatchParams::default(), &Patch::Merge(&impatient)).await.unwrap();
+    goes_wrong(&stack, &Fault::of(FaultKind::SlowRegistration { instances: None, seconds: None }).times(1)).await;
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
+
+    let seen = &pools;
+    eventually(DEADLINE, "the pool to be blocked and everything given back", || async {
+        let status = seen.get("h100").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        let ready = status.conditions.iter().find(|c| c.type_ == "Ready").map(|c| c.reason.clone());
+        let left = live(&stack).await.len();
+        let blocked = status.join_blocked.is_some() && ready.as_deref() == Some("JoinBlocked");
+        if blocked && left == 0 { Ok(Some(())) } else { Err(format!("{ready:?}, {left} instances")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    assert_eq!(launches(&stack).await, [8], "no other candidate is burnt for a fault of ours");
+    assert!(reasons(&stack).await.contains("JoinBlocked"));
+
+    let mended = json!({"spec": {"join": {"registerWithin": "10m"}}});
+    pools.patch("h100", &PatchParams::default(), &Patch::Merge(&mended)).await.unwrap();
+
+    all_run(&stack, "ml", "train", 8).await;
+    assert_eq!(launches(&stack).await, [8, 8]);
+    delete_job(&stack, "train").await;
+    everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gang_that_loses_a_node_is_stopped_repaired_in_place_and_runs_again() {
+    let Some(stack) = buying_stack(&Scenario::demo(), 20, "1s").await else { return };
+    submit(&stack.admin().unwrap(), "ml", lasting_job("train", 8)).await;
+    let before = all_run(&stack, "ml", "train", 8).await;
+    let epoch = phase(&stack, "ml", "train", "Bound").await.status.unwrap().epoch;
+    let victim = live(&stack).await.into_iter().next().unwrap();
+    let survivors: BTreeSet<String> = live(&stack).await.into_iter().filter(|id| *id != victim).collect();
+
+    let kill = json!({"instanceIds": [victim], "reason": "Server.InternalError"});
+    stack.sim_post("/_sim/terminate", &kill).await.unwrap();
+
+    phase(&stack, "ml", "train", "Degraded").await;
+    runs_anew(&stack, &before).await;
+    let after = phase(&stack, "ml", "train", "Bound").await.status.unwrap();
+    assert!(after.epoch > epoch, "a new epoch");
+    assert_eq!(launches(&stack).await, [8, 1]);
+    let now = live(&stack).await;
+    assert!(now.is_superset(&survivors) && now.len() == 8, "the others stayed: {now:?}");
+    let reasons = reasons(&stack).await;
+    assert!(reasons.contains("MemberLost") && reasons.contains("GangStopped"), "{reasons:?}");
+    delete_job(&stack, "train").await;
+    everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+/// Waits until eight other pods than `before` run, on eight nodes.
+async fn runs_anew(stack: &Stack, before: &[k8s_openapi::api::core::v1::Pod]) {
+    let old: BTreeSet<Option<String>> = before.iter().map(ResourceExt::uid).collect();
+    let old = &old;
+    eventually(DEADLINE, "eight new pods to run", || async move {
+        let pods = all_run(stack, "ml", "train", 8).await;
+        let fresh = pods.iter().filter(|pod| !old.contains(&pod.uid())).count();
+        let nodes: BTreeSet<String> = pods.iter().filter_map(node_of).collect();
+        if fresh == 8 && nodes.len() == 8 { Ok(Some(())) } else { Err(format!("{fresh} new, {} nodes", nodes.len())) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interruption_notice_stops_the_gang_and_buys_the_replacement_before_ec2_acts() {
+    let Some(mut options) = options().await else { return };
+    options.scenario = Some(serde_json::to_value(Scenario::demo()).unwrap());
+    options.factor = 5;
+    options.config = json!({
+        "lease": {"duration": "2s", "grace": "1s"},
+        "ec2": {"interruptionQueue": "muster-interruptions"},
+    });
+    let stack = stack(options, "ml").await;
+    let client = stack.admin().unwrap();
+    let (class, pool) = muster::testbed::pools::p5("1s").unwrap();
+    muster::testbed::pools::create(&client, &class, &pool).await.unwrap();
+    submit(&client, "ml", lasting_job("train", 8)).await;
+    let before = all_run(&stack, "ml", "train", 8).await;
+    let victim = live(&stack).await.into_iter().next().unwrap();
+
+    // The message comes twice, and in any order with others.
+    let notice = json!({"kind": "spot", "instanceIds": [victim], "noticeSeconds": 120.0});
+    stack.sim_post("/_sim/interrupt", &notice).await.unwrap();
+    stack.sim_post("/_sim/interrupt", &notice).await.unwrap();
+
+    let marked = batch_that(&stack, "the batch to be interrupted", |batch| {
+        let status = batch.status.as_ref();
+        status.is_some_and(|status| status.conditions.iter().any(|c| c.type_ == "Interrupted" && c.status == "True"))
+    })
+    .await;
+    assert!(live(&stack).await.contains(&victim), "within the notice");
+    drop(marked);
+    runs_anew(&stack, &before).await;
+    assert_eq!(launches(&stack).await, [8, 1], "one replacement, however often the notice came");
+    assert!(reasons(&stack).await.contains("SpotInterrupted"));
+    let stack_ = &stack;
+    eventually(DEADLINE, "the queue to be empty", || async move {
+        let queue: Value = stack_.sim("/_sim/queue").await.map_err(|error| error.to_string())?;
+        let left = queue["messages"].as_array().or(queue.as_array()).map_or(0, Vec::len);
+        if left == 0 { Ok(Some(())) } else { Err(queue.to_string()) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    delete_job(&stack, "train").await;
+    everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_ours_without_a_machine_is_deleted_and_one_of_others_stays() {
+    let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+    let node = |name: &str, ours: bool| {
+        let node = muster::testbed::nodes::TestNode::new(name).provider_id(format!("aws:///us-east-1a/i-0{name}"));
+        if ours { node.label(keys::BATCH, "00000000-0000-0000-0000-000000000000") } else { node }.build()
+    };
+    stack.create_nodes([node("ours", true), node("theirs", false)]).await.unwrap();
+    let nodes = &Api::<Node>::all(stack.admin().unwrap());
+    eventually(DEADLINE, "our node to be deleted", || async move {
+        let left = nodes.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let left: Vec<String> = left.iter().map(ResourceExt::name_any).collect();
+        if left == ["theirs"] { Ok(Some(())) } else { Err(format!("{left:?}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    no_errors(&stack);
+}

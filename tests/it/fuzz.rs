@@ -1,0 +1,44 @@
+//! The bodies of the fuzz targets on their seeds, which are part of the checkout: what was found once stays found.
+
+use muster::config;
+use muster::extender::wire;
+use muster::testbed::repository;
+
+#[path = "../../fuzz/src/bodies.rs"]
+mod bodies;
+
+#[track_caller]
+fn run(target: &str, body: fn(&[u8])) {
+    let folder = repository().join("fuzz/seeds").join(target);
+    let mut seeds = 0;
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        body(&std::fs::read(entry.unwrap().path()).unwrap());
+        seeds += 1;
+    }
+    assert!(seeds > 2, "{} holds {seeds} seeds", folder.display());
+}
+
+#[test]
+fn the_seeds_of_dumps_are_planned() {
+    run("dump", bodies::dump);
+}
+
+#[test]
+fn the_seeds_of_quantities_are_read_exactly() {
+    run("quantity", bodies::quantity);
+}
+
+#[test]
+fn the_seeds_of_requests_of_kube_scheduler_are_read() {
+    run("extender", bodies::extender);
+}
+
+#[test]
+fn the_seeds_of_labels_and_annotations_are_recognised() {
+    run("labels", bodies::labels);
+}
+
+#[test]
+fn the_seeds_of_configurations_are_read_or_refused() {
+    run("config", bodies::config);
+}
