@@ -76,11 +76,11 @@ async fn measure(
         .try_for_each_concurrent(CREATORS, |number| {
             let api = api.clone();
             let mut pod = TestPod::new(format!("p{number}")).gpus(8).scheduler(scheduler);
-            if gang > 0 {
+            if let (Some(group), Some(rank)) = (number.checked_div(gang), number.checked_rem(gang)) {
                 pod = pod
-                    .annotation("muster.dev/gang", &format!("g{}", number / gang))
+                    .annotation("muster.dev/gang", &format!("g{group}"))
                     .annotation("muster.dev/gang-size", &gang.to_string())
-                    .annotation("muster.dev/rank", &(number % gang).to_string());
+                    .annotation("muster.dev/rank", &rank.to_string());
             }
             async move { api.create(&PostParams::default(), &pod.build()).await.map(drop) }
         })

@@ -224,7 +224,7 @@ pub struct MetaPod {
     pub uid: String,
 }
 
-/// Makes a text safe for kube-scheduler, which passes it through `fmt.Errorf`.
+/// Makes a text safe for kube-scheduler, which passes it through `fmt.Errorf` before 1.36.
 #[must_use]
 pub fn safe(text: &str) -> String {
     text.replace('%', " percent")

@@ -33,7 +33,7 @@ impl Rejection {
     pub const ALL: [Self; 5] =
         [Self::WaitingForGang, Self::BeingReplanned, Self::GangInvalid, Self::GangUnsatisfiable, Self::PromisedToGang];
 
-    /// The text kube-scheduler shows. It passes through `fmt.Errorf` there, so none contains a percent sign.
+    /// The text kube-scheduler shows. Before 1.36 it passes through `fmt.Errorf` there: none contains a percent sign.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
