@@ -202,7 +202,7 @@ impl Provisioner {
                 let task = name.clone();
                 let handle = tasks.spawn(
                     async move {
-                        batch::drive(&context, &task, &term).await;
+                        Box::pin(batch::drive(&context, &task, &term)).await;
                         task
                     }
                     .instrument(span),

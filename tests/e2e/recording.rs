@@ -79,7 +79,7 @@ async fn a_plan_the_server_persisted_is_replayed_and_a_recording_says_the_same_a
 
     // The cluster as a recording.
     let file = folder.join("cluster.json");
-    text(&muster(&stack, &["record", "--out", name(&file), "--config", name(stack.config())]).await, 0);
+    text(&muster(&stack, &["record", "--out", name(&file), "--config", name(&stack.config())]).await, 0);
     let recording = std::fs::read_to_string(&file).unwrap();
     assert!(!recording.contains("\"Secret\"") && !recording.contains("managedFields"));
     let planned = text(&muster(&stack, &["plan", "-f", name(&file), "-o", "json"]).await, 3);

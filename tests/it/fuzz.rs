@@ -1,10 +1,13 @@
 //! The bodies of the fuzz targets on their seeds, which are part of the checkout: what was found once stays found.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
 use muster::config;
 use muster::extender::wire;
 use muster::testbed::repository;
 
 #[path = "../../fuzz/src/bodies.rs"]
+#[expect(unreachable_pub, reason = "public for the fuzz targets, which are a crate of their own")]
 mod bodies;
 
 #[track_caller]

@@ -110,7 +110,7 @@ fn text(change: &Change, shortfall: &Shortfall, problem: &Problem) -> Option<Str
     let from = required.map_or("level", |best| &best.level);
     Some(match change {
         Change::Room { rooms } => {
-            let rooms: Vec<String> = rooms.iter().map(|room| room_text(room)).collect();
+            let rooms: Vec<String> = rooms.iter().map(room_text).collect();
             format!("room for {}", rooms.join(" and "))
         }
         Change::Widen { to: Some(to), level: _ } => {

@@ -103,7 +103,7 @@ impl<'a> Refused<'a> {
     /// Positions in the tree that may hold the whole gang.
     fn domains(&self, required: Option<LevelIndex>, bound: &BTreeSet<&NodeName>) -> Vec<std::ops::Range<usize>> {
         let hosts = self.tree.hosts();
-        let Some(level) = required else { return vec![0..hosts.len()] };
+        let Some(level) = required else { return std::iter::once(0..hosts.len()).collect() };
         let domains = self.tree.level(level).iter().enumerate();
         let may = domains.filter(|(index, domain)| {
             let names: BTreeSet<&NodeName> =

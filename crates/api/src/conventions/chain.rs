@@ -37,7 +37,7 @@ impl<'a> Chain<'a> {
     /// Follows the controllers of a pod.
     ///
     /// Errors: an owner of a kind Muster reads that is not known, with what was read so far.
-    pub(super) fn resolve(pod: &'a Pod, objects: &'a dyn Objects) -> Result<Self, (MissingOwner, BTreeSet<Ref>)> {
+    pub(super) fn resolve(pod: &'a Pod, objects: &'a dyn Objects) -> Result<Self, Box<(MissingOwner, BTreeSet<Ref>)>> {
         let mut chain = Self {
             pod,
             owners: Vec::new(),
@@ -61,7 +61,7 @@ impl<'a> Chain<'a> {
                     name: reference.name.clone(),
                     uid: reference.uid.clone(),
                 };
-                return Err((missing, chain.reads.into_inner()));
+                return Err(Box::new((missing, chain.reads.into_inner())));
             };
             chain.owners.push(object);
             controller = controller_of(&object.metadata);

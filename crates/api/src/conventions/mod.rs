@@ -120,7 +120,8 @@ pub struct MissingOwner {
 pub fn recognise(pod: &Pod, objects: &dyn Objects) -> Recognition {
     let chain = match Chain::resolve(pod, objects) {
         Ok(chain) => chain,
-        Err((missing, reads)) => {
+        Err(unresolved) => {
+            let (missing, reads) = *unresolved;
             return Recognition { membership: Membership::Unknown, gang: None, missing: Some(missing), reads };
         }
     };

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use k8s_openapi::api::core::v1::Pod;
 use muster_api::conventions::{Kind, NAMES, Object, Objects, Recognition, recognise};
@@ -62,14 +63,14 @@ fn line(recognition: &Recognition) -> String {
         [("required", &wishes.required), ("preferred", &wishes.preferred), ("exclusive", &wishes.exclusive)]
     {
         if let Some(wish) = wish {
-            line += &format!(" {name}={}", wish.value);
+            let _ = write!(line, " {name}={}", wish.value);
         }
     }
     for slice in &wishes.slices {
-        line += &format!(" slice={}@{}", slice.size, slice.level.value);
+        let _ = write!(line, " slice={}@{}", slice.size, slice.level.value);
     }
     if let Some(invalid) = invalid {
-        line += &format!(" {}", invalid.reason);
+        let _ = write!(line, " {}", invalid.reason);
     }
     line
 }

@@ -118,16 +118,19 @@ impl Alias {
         let wrong = || AliasError::Form(text.to_owned());
         let (family, version) = text.split_once('@').ok_or_else(wrong)?;
         let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        let (family, fits): (_, fn(&str, &dyn Fn(&str) -> bool) -> bool) = match family {
-            "al2023" => (Family::Al2023, |version, digits| version.len() == 8 && digits(version)),
-            "bottlerocket" => (Family::Bottlerocket, |version, digits| {
-                version.split('.').count() == 3 && version.split('.').all(digits)
-            }),
+        let family = match family {
+            "al2023" => Family::Al2023,
+            "bottlerocket" => Family::Bottlerocket,
             _ => return Err(wrong()),
+        };
+        let fits = |version: &str| match family {
+            Family::Al2023 => version.len() == 8 && digits(version),
+            Family::Bottlerocket => version.split('.').count() == 3 && version.split('.').all(digits),
+            Family::Custom => false,
         };
         let version = match version.strip_prefix('v') {
             _ if version == "latest" => None,
-            Some(plain) if fits(plain, &digits) => Some(plain.to_owned()),
+            Some(plain) if fits(plain) => Some(plain.to_owned()),
             Some(_) | None => return Err(wrong()),
         };
         Ok(Self { family, version })

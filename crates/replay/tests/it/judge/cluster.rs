@@ -52,10 +52,10 @@ impl JudgedCluster {
             }
         }
         for pod in &cluster.pods {
-            if let Some(name) = pod.node.as_ref().filter(|_| pod.holds) {
-                if let Some(node) = cluster.nodes.iter_mut().find(|node| node.name == *name) {
-                    node.take(&pod.requests);
-                }
+            if let Some(name) = pod.node.as_ref().filter(|_| pod.holds)
+                && let Some(node) = cluster.nodes.iter_mut().find(|node| node.name == *name)
+            {
+                node.take(&pod.requests);
             }
         }
         cluster
