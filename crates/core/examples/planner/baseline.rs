@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::plan::{Plan, Problem};
+use muster_core::plan::{Host, Plan, Problem};
 
-use crate::cluster::{free, label};
+use crate::cluster::{GPU, SLOTS};
 
 /// Racks and hosts that hold a member.
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,4 +80,14 @@ fn tightest(mut open: Vec<(usize, usize)>, members: usize) -> Vec<(usize, usize)
         left -= part;
     }
     taken
+}
+
+/// Free slots of a host.
+fn free(host: &Host) -> usize {
+    usize::try_from(SLOTS - host.usage.requested.get(GPU)).unwrap_or(0)
+}
+
+/// Which domain of a level a host is in.
+fn label(host: &Host, key: &str) -> usize {
+    host.node.labels.get(key).and_then(|label| label.parse().ok()).unwrap_or(0)
 }

@@ -110,16 +110,6 @@ pub(crate) fn gang(members: usize) -> GangRequest {
     }
 }
 
-/// Free slots of a host.
-pub(crate) fn free(host: &Host) -> usize {
-    usize::try_from(SLOTS - host.usage.requested.get(GPU)).unwrap_or(0)
-}
-
-/// Which domain of a level a host is in.
-pub(crate) fn label(host: &Host, key: &str) -> usize {
-    host.node.labels.get(key).and_then(|label| label.parse().ok()).unwrap_or(0)
-}
-
 fn usage(used: i64) -> Arc<Usage> {
     Arc::new(Usage { requested: Resources::from_iter([(GPU, used), ("pods", used)]), ..Usage::default() })
 }
