@@ -102,3 +102,31 @@ fn no_line_of_a_dump_can_be_spoilt_so_that_it_panics() {
     }
     assert!(runs > 150, "{runs}");
 }
+
+#[test]
+fn a_text_that_is_nested_too_deeply_is_an_error_and_no_overflow() {
+    let mut block = String::new();
+    for depth in 0..3_000 {
+        writeln!(block, "{}a:", " ".repeat(depth)).unwrap();
+    }
+    for text in ["[".repeat(200_000), "{\"a\":".repeat(200_000), "- ".repeat(100_000), "{a: ".repeat(100_000), block] {
+        let error = run(&text, Format::Json).unwrap_err();
+        assert!(error.to_string().starts_with("read dump.yaml: "), "{error}");
+    }
+}
+
+#[test]
+fn an_empty_cluster_and_absurd_levels_are_answered() {
+    let text = GANG.replace("ASK", "1");
+    let document = document(&text);
+    assert_eq!(document["gangs"][0]["outcome"], "refused");
+    assert_eq!(document["gangs"][0]["levels"].as_array().unwrap().last().unwrap()["key"], "kubernetes.io/hostname");
+    let levels: Vec<String> = (0..17).map(|level| format!("example.com/l{level}")).collect();
+    let arguments = muster_replay::command::Arguments {
+        files: vec![muster_replay::dump::Input { name: "dump.yaml", text: &text }],
+        levels,
+        ..Default::default()
+    };
+    let error = muster_replay::command::run(&arguments).unwrap_err().to_string();
+    assert!(error.contains("18 topology levels are more than 16"), "{error}");
+}
