@@ -18,6 +18,7 @@ use crate::cloud::{buying_stack, delete_job, everything_is_given_back, gang_job,
 use crate::support::{
     DEADLINE, all_run, gangs, leaves, members, no_errors, node_of, options, phase, runs, stack, submit,
 };
+use crate::ways;
 
 /// A place to die: the n-th time a step is reached, before or after its call.
 #[derive(Clone, Copy, Debug)]
@@ -81,8 +82,8 @@ const REPAIRING: [Point; 7] = [
 ];
 
 /// Crash points of their own tests.
-const OTHERS: [Step; 5] =
-    [Step::UngatePod, Step::DeleteGang, Step::WriteStatus, Step::ResolveImage, Step::DeleteMessage];
+const OTHERS: [Step; 6] =
+    [Step::UngatePod, Step::DeleteGang, Step::WriteStatus, Step::ResolveImage, Step::DeleteMessage, Step::RunInstances];
 /// `report-pod` writes what is true and is written again; `delete-policy` belongs to a command that is run again.
 const REPEATED: [Step; 2] = [Step::ReportPod, Step::DeletePolicy];
 
@@ -357,4 +358,26 @@ async fn a_notice_whose_message_was_not_deleted_comes_again_and_changes_nothing(
         everything_is_given_back(&stack).await;
         no_errors(&stack);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_launch_into_a_reservation_is_made_once_wherever_the_process_was_killed() {
+    let mut scenario = Scenario::demo();
+    scenario.reservations = vec![ways::reservation("cr-00000000000000001", None, 4)];
+    let class = json!({"capacityReservationSelectorTerms": [{"tags": {"team": "ml"}}]});
+    let pool = json!({"template": ways::markets(&["reserved"]), "placement": {"placementGroup": "none"}});
+    let Some(stack) = ways::stack_with(&scenario, &class, &pool).await else { return };
+    for (number, point) in [before(Step::RunInstances, 1), after(Step::RunInstances, 1)].into_iter().enumerate() {
+        let name = format!("train{number:02}");
+        restart(&stack, Some(point)).await;
+        submit(&stack.admin().unwrap(), "ml", gang_job(&name, 4)).await;
+        dies(&stack, point).await;
+        restart(&stack, None).await;
+        all_run(&stack, "ml", &name, 4).await;
+        let live: Vec<serde_json::Value> = stack.sim("/_sim/instances").await.unwrap();
+        assert_eq!(live.len(), 4, "{point:?}: one launch");
+        delete_job(&stack, &name).await;
+        everything_is_given_back(&stack).await;
+    }
+    no_errors(&stack);
 }

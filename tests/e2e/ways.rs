@@ -25,7 +25,7 @@ use crate::support::{DEADLINE, all_run, no_errors, options, phase, stack, submit
 const FACTOR: u32 = 20;
 
 /// A stack whose class and pool are those of the testbed with these fields of the spec laid over.
-async fn stack_with(scenario: &Scenario, class: &Value, pool: &Value) -> Option<Stack> {
+pub(crate) async fn stack_with(scenario: &Scenario, class: &Value, pool: &Value) -> Option<Stack> {
     let mut options = options().await?;
     options.scenario = Some(serde_json::to_value(scenario).unwrap());
     options.factor = FACTOR;
@@ -46,7 +46,7 @@ async fn stack_with(scenario: &Scenario, class: &Value, pool: &Value) -> Option<
 }
 
 /// A template spec of the pool that allows these markets.
-fn markets(markets: &[&str]) -> Value {
+pub(crate) fn markets(markets: &[&str]) -> Value {
     json!({"spec": {
         "nodeClassRef": {"group": "muster.dev", "kind": "EC2NodeClass", "name": "gpu"},
         "requirements": [
@@ -56,7 +56,7 @@ fn markets(markets: &[&str]) -> Value {
     }})
 }
 
-fn reservation(id: &str, group: Option<&str>, hosts: u32) -> ReservationSpec {
+pub(crate) fn reservation(id: &str, group: Option<&str>, hosts: u32) -> ReservationSpec {
     ReservationSpec {
         id: id.to_owned(),
         instance_type: "p5.48xlarge".to_owned(),
