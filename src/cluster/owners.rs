@@ -56,6 +56,11 @@ pub(super) async fn run(client: Client, reopen: u32, sender: mpsc::Sender<Change
     }
 }
 
+/// Whether the cluster serves a kind now.
+pub(super) async fn is_served(client: &Client, kind: Kind) -> bool {
+    probe(client, kind, &mut Answers::new()).await.is_ok_and(|version| version.is_some())
+}
+
 /// What a group version serves.
 type Answers = BTreeMap<String, Vec<String>>;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use kube::ResourceExt;
 use muster_api::conventions::{self, Kind, Object, Recognition, Ref};
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
@@ -200,7 +200,9 @@ impl Store {
         }
         match recognition.gang {
             Some(said) => {
-                self.said.insert(uid.clone(), said);
+                // Most members say the same: one copy of it is compared by its address.
+                let known = self.state.snapshot.recognised.get(&said.key).filter(|known| **known == said);
+                self.said.insert(uid.clone(), known.map_or(said, Arc::clone));
             }
             None => {
                 self.said.remove(&uid);
@@ -491,9 +493,11 @@ fn member_key(pod: &CorePod) -> Arc<str> {
 fn slim(pod: Pod) -> Pod {
     let mut metadata = pod.metadata;
     metadata.managed_fields = None;
-    let spec = pod
-        .spec
-        .map(|spec| k8s_openapi::api::core::v1::PodSpec { scheduler_name: spec.scheduler_name, ..Default::default() });
+    let spec = pod.spec.map(|spec| PodSpec {
+        scheduler_name: spec.scheduler_name,
+        workload_ref: spec.workload_ref,
+        ..PodSpec::default()
+    });
     Pod { metadata, spec, status: None }
 }
 

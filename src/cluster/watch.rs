@@ -1,5 +1,6 @@
 //! One watch per kind, all feeding the one task that owns the store.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -9,14 +10,16 @@ use std::time::Duration;
 use anyhow::Context as _;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, ObjectMeta};
 use kube::client::ClientBuilder;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as start};
 use kube::{Api, Client, Resource, ResourceExt};
 use muster_api::conventions::Kind;
+use muster_api::convert;
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -94,7 +97,19 @@ pub async fn run(
     };
     let mut watches = tokio::task::JoinSet::new();
     watches.spawn(watch::<Node>(client.clone(), "nodes", reopen, sender.clone(), Change::Node));
-    watches.spawn(watch::<Pod>(client.clone(), "pods", reopen, sender.clone(), Change::Pod));
+    if owners::is_served(&client, Kind::NativePodGroup).await {
+        watches.spawn(watch::<GroupedPod>(client.clone(), "pods", reopen, sender.clone(), |event| {
+            Change::Pod(match event {
+                Event::Init => Event::Init,
+                Event::InitApply(pod) => Event::InitApply(pod.0),
+                Event::InitDone => Event::InitDone,
+                Event::Apply(pod) => Event::Apply(pod.0),
+                Event::Delete(pod) => Event::Delete(pod.0),
+            })
+        }));
+    } else {
+        watches.spawn(watch::<Pod>(client.clone(), "pods", reopen, sender.clone(), Change::Pod));
+    }
     watches.spawn(owners::run(client.clone(), reopen, sender.clone()));
     watches.spawn(watch::<Gang>(client.clone(), "gangs", reopen, sender.clone(), Change::Gang));
     watches.spawn(watch::<NodeBatch>(client.clone(), "nodebatches", reopen, sender.clone(), Change::Batch));
@@ -124,6 +139,47 @@ pub async fn run(
                 tokio::time::sleep(MIN_INTERVAL).await;
             }
         }
+    }
+}
+
+/// A pod with its scheduling group, which the types of older Kubernetes leave out. Reading one costs twice as much, so it is
+/// done only where such groups exist.
+#[derive(Clone, Debug)]
+struct GroupedPod(Pod);
+
+impl<'de> Deserialize<'de> for GroupedPod {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let pod = convert::keep_scheduling_group(serde_json::Value::deserialize(deserializer)?);
+        Pod::deserialize(pod).map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+impl Resource for GroupedPod {
+    type DynamicType = ();
+    type Scope = <Pod as Resource>::Scope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        <Pod as Resource>::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        <Pod as Resource>::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        <Pod as Resource>::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        <Pod as Resource>::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.0.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.0.metadata
     }
 }
 
