@@ -6,7 +6,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use muster::config::Config;
-use muster::rights::{RULES, Scope, check, name};
+use muster::rights::{Right, Scope, check, rights};
 use muster::testbed::{Identity, eventually};
 use serde_json::{Value, json};
 
@@ -53,48 +53,47 @@ async fn a_right_that_is_missing_is_named_at_the_start() {
     let asker = stack.cluster.client(Identity::Muster).unwrap();
     let lease = Config::parse("", "muster.yaml").unwrap().lease;
     let merge = |rules: &Vec<PolicyRule>| -> Value { json!({"rules": rules}) };
-    for rule in &RULES {
-        for verb in rule.verbs {
-            let all = if rule.scope == Scope::Lease { &role.rules } else { &cluster_role.rules };
-            let all = all.as_ref().unwrap();
-            let fewer = merge(&without(all, rule.group, rule.resource, verb));
-            let params = PatchParams::default();
-            match rule.scope {
-                Scope::Lease => drop(roles.patch("muster-leases", &params, &Patch::Merge(&fewer)).await.unwrap()),
-                Scope::Cluster | Scope::Named(_) => {
-                    drop(cluster_roles.patch("muster", &params, &Patch::Merge(&fewer)).await.unwrap());
-                }
+    for right in rights().unwrap() {
+        let Right { group, resource, verb, scope } = &right;
+        let all = if *scope == Scope::Lease { &role.rules } else { &cluster_role.rules };
+        let all = all.as_ref().unwrap();
+        let fewer = merge(&without(all, group, resource, verb));
+        let params = PatchParams::default();
+        match scope {
+            Scope::Lease => drop(roles.patch("muster-leases", &params, &Patch::Merge(&fewer)).await.unwrap()),
+            Scope::Cluster | Scope::Named(_) => {
+                drop(cluster_roles.patch("muster", &params, &Patch::Merge(&fewer)).await.unwrap());
             }
-            let right = &name(rule, verb);
-            let named = |said: &str| said.contains("these rights are missing: ") && said.contains(right.as_str());
-            // The authoriser learns of it by a watch.
-            let (asker, lease, named) = (&asker, &lease, &named);
-            eventually(DEADLINE, format!("{right} to be gone"), || async move {
-                match check(asker, lease).await {
-                    Err(error) if named(&error.to_string()) => Ok(Some(())),
-                    other => Err(format!("{other:?}")),
-                }
-            })
-            .await
-            .unwrap();
-            let output = tokio::time::timeout(
-                DEADLINE,
-                tokio::process::Command::new(env!("CARGO_BIN_EXE_muster"))
-                    .args(["serve", "--config"])
-                    .arg(stack.config())
-                    .env("KUBECONFIG", stack.cluster.kubeconfig(Identity::Muster))
-                    .kill_on_drop(true)
-                    .output(),
-            );
-            let output = output.await.unwrap_or_else(|_| panic!("without {right} it hangs")).unwrap();
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(named(&said), "without {right}: {said}");
-            let whole = merge(all);
-            match rule.scope {
-                Scope::Lease => drop(roles.patch("muster-leases", &params, &Patch::Merge(&whole)).await.unwrap()),
-                Scope::Cluster | Scope::Named(_) => {
-                    drop(cluster_roles.patch("muster", &params, &Patch::Merge(&whole)).await.unwrap());
-                }
+        }
+        let right = &right.to_string();
+        let named = |said: &str| said.contains("these rights are missing: ") && said.contains(right.as_str());
+        // The authoriser learns of it by a watch.
+        let (asker, lease, named) = (&asker, &lease, &named);
+        eventually(DEADLINE, format!("{right} to be gone"), || async move {
+            match check(asker, lease).await {
+                Err(error) if named(&error.to_string()) => Ok(Some(())),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+        .unwrap();
+        let output = tokio::time::timeout(
+            DEADLINE,
+            tokio::process::Command::new(env!("CARGO_BIN_EXE_muster"))
+                .args(["serve", "--config"])
+                .arg(stack.config())
+                .env("KUBECONFIG", stack.cluster.kubeconfig(Identity::Muster))
+                .kill_on_drop(true)
+                .output(),
+        );
+        let output = output.await.unwrap_or_else(|_| panic!("without {right} it hangs")).unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(named(&said), "without {right}: {said}");
+        let whole = merge(all);
+        match scope {
+            Scope::Lease => drop(roles.patch("muster-leases", &params, &Patch::Merge(&whole)).await.unwrap()),
+            Scope::Cluster | Scope::Named(_) => {
+                drop(cluster_roles.patch("muster", &params, &Patch::Merge(&whole)).await.unwrap());
             }
         }
     }
