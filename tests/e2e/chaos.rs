@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking, its helpers too")]
 
+use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use kube::api::{DeleteParams, PostParams};
@@ -252,7 +253,7 @@ async fn a_batch_survives_a_crash_at_every_step_in_every_weather() {
                 number += 1;
                 let name = format!("life{number}");
                 let outcome = life(&stack, &name, step, when, *weather).await;
-                row.push_str(&format!(" {outcome} |"));
+                let _ = write!(row, " {outcome} |");
             }
             eprintln!("{row}");
             table.push_str(&row);

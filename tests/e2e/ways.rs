@@ -409,13 +409,15 @@ async fn two_launches_that_miss_the_required_leaf_are_rolled_back_and_then_the_b
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gang_waits_for_its_capacity_block_and_starts_when_that_begins() {
-    let mut scenario = Scenario::default();
-    scenario.reservations = vec![ReservationSpec {
-        kind: ReservationKind::CapacityBlock,
-        start_seconds: Some(400.0),
-        end_seconds: Some(90_000.0),
-        ..reservation("cr-00000000000000003", None, 4)
-    }];
+    let scenario = Scenario {
+        reservations: vec![ReservationSpec {
+            kind: ReservationKind::CapacityBlock,
+            start_seconds: Some(400.0),
+            end_seconds: Some(90_000.0),
+            ..reservation("cr-00000000000000003", None, 4)
+        }],
+        ..Scenario::default()
+    };
     let class = json!({"capacityReservationSelectorTerms": [{"id": "cr-00000000000000003"}]});
     let pool = json!({"template": markets(&["reserved"]), "placement": {"placementGroup": "preferred"}});
     let Some(stack) = stack_with(&scenario, &class, &pool).await else { return };

@@ -7,6 +7,7 @@
 //! numbers of members can be dealt to ranks so that slices hold (the enumeration deals every rank).
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use muster_core::names::NodeName;
@@ -441,7 +442,7 @@ fn draw(rng: &mut ChaCha8Rng) -> (Problem, Policy) {
         for (depth, name) in names.iter().enumerate() {
             let values = 1 << (2 * depth).min(4);
             let value = if depth + 1 == names.len() { rack } else { rng.random_range(0..values) };
-            labels.push_str(&format!("{name}={name}-{value} "));
+            let _ = write!(labels, "{name}={name}-{value} ");
         }
         for _ in 0..rng.random_range(1..=9_usize).min(wanted - hosts.len()) {
             let kept: Vec<&str> = labels.split_whitespace().filter(|_| !rng.random_bool(missing)).collect();

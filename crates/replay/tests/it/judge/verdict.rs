@@ -130,11 +130,11 @@ fn network(keys: &[&str]) -> std::ops::Range<usize> {
 
 /// Whether the node can be part of a domain that is required.
 fn satisfies(node: &JudgedNode, keys: &[&str], level: usize) -> bool {
-    let network = network(keys);
+    let mut network = network(keys);
     let leaf = network.end.checked_sub(1).filter(|leaf| network.contains(leaf)) == Some(level);
     level + 1 == keys.len()
         || node.labels.contains_key(keys[level])
-        || (leaf && network.clone().any(|level| node.labels.contains_key(keys[level])))
+        || (leaf && network.any(|level| node.labels.contains_key(keys[level])))
 }
 
 fn used(nodes: &[&JudgedNode], keys: &[&str]) -> Vec<u64> {
