@@ -1,11 +1,14 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak test-boto3 lint bench crds fuzz
+.PHONY: help demo test test-compat soak test-boto3 lint bench bench-extender bench-load crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/muster/target
+
+# Versions beside the newest, which `make test` runs on.
+COMPATIBLE ?= v1.35.4 v1.36.3
 
 # Builds etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl and kwok from Go modules: minutes at
 # first, nothing afterwards. Where Go is missing or too old the script ends with 3 and says so in one line, which gets
@@ -19,7 +22,7 @@ set -o pipefail; hack/control-plane/build.sh 2>&1 >/dev/null | while IFS= read -
 endef
 
 help: ## Say what there is
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## Start a whole cluster on this machine and watch a gang get its nodes; DEMO_ARGS are passed on
 	@$(call control-plane,make demo: not possible without the real Kubernetes control plane: )
@@ -44,12 +47,25 @@ soak: ## Crash at every step in every weather, a thousand gangs with seeded faul
 	@$(call control-plane,make soak: not possible without the real Kubernetes control plane: )
 	MUSTER_SOAK=1 cargo test --workspace --test e2e -- chaos:: --nocapture --test-threads=1
 
+bench-load: ## Time 1,000 pods on 1,000 nodes from creation to node: stock kube-scheduler and Muster; NODES, PODS
+	cargo bench --quiet --profile dev --workspace --bench load
+
+test-compat: ## Run the protocol's assumptions on every other supported version of Kubernetes; each is built once
+	@set -e; for version in $(COMPATIBLE); do \
+		echo "Kubernetes $$version"; \
+		MUSTER_KUBERNETES=$$version hack/control-plane/build.sh >/dev/null; \
+		MUSTER_KUBERNETES=$$version cargo test --workspace --test e2e -- assumptions::; \
+	done
+
 lint: ## Check formatting and lints, warnings denied
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
 bench: ## Hold the planner against its yardsticks; BENCH_ARGS="--json FILE" for JSON, "--runs N" for more runs
 	cargo run --quiet --profile quick-release --package muster-core --example planner -- $(BENCH_ARGS)
+
+bench-extender: ## Time filter and prioritize at 5,000 nodes beside reading and writing the same bodies
+	cargo bench --quiet --profile dev --workspace --bench extender
 
 crds: ## Write manifests/crds from the types in crates/api
 	cargo run --quiet --bin muster -- crds --out manifests/crds

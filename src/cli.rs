@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{crds, demo, ec2_sim, explain, gc, plan, record, serve};
+use crate::commands::{check_config, crds, demo, ec2_sim, explain, gc, plan, record, serve, uninstall};
 
 /// Whole gangs or nothing, side by side: an extender for a stock kube-scheduler and a provisioner of EC2 nodes.
 #[derive(Debug, Parser)]
@@ -35,6 +35,11 @@ enum Command {
     Record(record::RecordArgs),
     /// Plan recorded decisions of a server again and compare.
     Replay(record::ReplayArgs),
+    /// Check a KubeSchedulerConfiguration against the traps that would break up gangs.
+    #[command(name = "check-config")]
+    CheckConfig(check_config::CheckConfigArgs),
+    /// Take the admission policy away, and list held pods and what EC2 still bills.
+    Uninstall(uninstall::UninstallArgs),
 }
 
 impl Cli {
@@ -57,6 +62,8 @@ impl Cli {
                 Command::Explain(args) => Box::pin(explain::run(args)).await,
                 Command::Record(args) => Box::pin(record::record(args)).await,
                 Command::Replay(args) => record::replay(&args),
+                Command::CheckConfig(args) => check_config::run(&args),
+                Command::Uninstall(args) => Box::pin(uninstall::run(args)).await,
             }
         });
         // A blocking task that hangs must not keep the process alive.

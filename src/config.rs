@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::SignedDuration;
 use muster_core::cloud::{CapacityType, Change, ClusterAccess, Override, PriceBook, micro_dollars};
@@ -12,6 +12,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::cloud::{CallClass, Limit, LimitSettings};
+use crate::server::TlsFiles;
 
 /// What can be wrong with a configuration.
 #[derive(Debug, Error)]
@@ -53,10 +54,12 @@ fn value(key: impl Into<String>, message: impl Into<String>) -> ConfigError {
 struct Raw {
     scheduler_names: Vec<String>,
     accelerators: Vec<String>,
-    extender: RawListen,
+    extender: RawExtender,
     http: RawListen,
     bind: RawBind,
     release: RawRelease,
+    state: RawState,
+    watch: RawWatch,
     lease: RawLease,
     topology: RawTopology,
     cluster: RawCluster,
@@ -80,7 +83,9 @@ impl Default for Raw {
                 "habana.ai/gaudi".to_owned(),
                 "amd.com/gpu".to_owned(),
             ],
-            extender: RawListen { listen: "127.0.0.1:8888".to_owned() },
+            extender: RawExtender::default(),
+            state: RawState::default(),
+            watch: RawWatch::default(),
             http: RawListen { listen: "127.0.0.1:8080".to_owned() },
             bind: RawBind::default(),
             release: RawRelease::default(),
@@ -102,6 +107,59 @@ impl Default for Raw {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawListen {
     listen: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct RawExtender {
+    listen: String,
+    tls: Option<RawTls>,
+}
+
+impl Default for RawExtender {
+    fn default() -> Self {
+        Self { listen: "127.0.0.1:8888".to_owned(), tls: None }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawTls {
+    cert_file: PathBuf,
+    key_file: PathBuf,
+    client_ca_file: PathBuf,
+    #[serde(default = "every_minute")]
+    reload: String,
+}
+
+fn every_minute() -> String {
+    "60s".to_owned()
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct RawState {
+    max_age: String,
+}
+
+impl Default for RawState {
+    fn default() -> Self {
+        Self { max_age: "150s".to_owned() }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct RawWatch {
+    released: String,
+    committing: String,
+    exclude_ttl: String,
+}
+
+impl Default for RawWatch {
+    fn default() -> Self {
+        Self { released: "30s".to_owned(), committing: "30s".to_owned(), exclude_ttl: "10m".to_owned() }
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -294,6 +352,8 @@ pub struct Config {
     pub accelerators: Vec<String>,
     /// Where kube-scheduler calls.
     pub extender: SocketAddr,
+    /// Mutual TLS there; plain HTTP without.
+    pub tls: Option<TlsFiles>,
     /// Health and metrics.
     pub http: SocketAddr,
     /// `httpTimeout` of kube-scheduler's binding stanza.
@@ -310,6 +370,14 @@ pub struct Config {
     pub release_parallel: usize,
     /// A released, unbound plan is withdrawn after this.
     pub expiry: SignedDuration,
+    /// A watch that was not heard from for longer is not trusted.
+    pub max_age: SignedDuration,
+    /// A released member that does not arrive is looked into after this.
+    pub watch_released: SignedDuration,
+    /// A committed member that is not bound is looked into after this.
+    pub watch_committing: SignedDuration,
+    /// A node that kube-scheduler refused for a shape is left out for this long.
+    pub exclude_ttl: SignedDuration,
     /// Lease.
     pub lease: Lease,
     /// Topology levels.
@@ -433,6 +501,22 @@ impl Config {
             scheduler_names: raw.scheduler_names,
             accelerators: raw.accelerators,
             extender: address("extender.listen", &raw.extender.listen)?,
+            tls: raw
+                .extender
+                .tls
+                .map(|tls| {
+                    Ok(TlsFiles {
+                        certificate: tls.cert_file,
+                        key: tls.key_file,
+                        client_authority: tls.client_ca_file,
+                        reload: duration("extender.tls.reload", &tls.reload)?.unsigned_abs(),
+                    })
+                })
+                .transpose()?,
+            max_age: duration("state.maxAge", &raw.state.max_age)?,
+            watch_released: duration("watch.released", &raw.watch.released)?,
+            watch_committing: duration("watch.committing", &raw.watch.committing)?,
+            exclude_ttl: duration("watch.excludeTtl", &raw.watch.exclude_ttl)?,
             http: address("http.listen", &raw.http.listen)?,
             http_timeout,
             hold,
@@ -570,6 +654,13 @@ mod tests {
         refused("bind: {hold: soon}", &["bind.hold", "soon", "55s"]);
         refused("bind: {hold: 70s}", &["bind.hold", "70s", "httpTimeout"]);
         refused("extender: {listen: nowhere}", &["extender.listen", "nowhere", "127.0.0.1"]);
+        refused("extender: {tls: {certFile: a, keyFile: b}}", &["clientCaFile"]);
+        refused(
+            "extender: {tls: {certFile: a, keyFile: b, clientCaFile: c, reload: never}}",
+            &["extender.tls.reload", "never"],
+        );
+        refused("state: {maxAge: 0s}", &["state.maxAge", "0s"]);
+        refused("watch: {excludeTtl: x}", &["watch.excludeTtl"]);
         refused("lease: {grace: 20s}", &["lease.grace"]);
         refused("prices: {p5.48xlarge: {usdPerHour: much}}", &["prices.p5.48xlarge", "much"]);
         refused(

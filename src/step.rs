@@ -19,12 +19,16 @@ pub enum Step {
     HintPod,
     /// Drop a member's gate.
     ReleasePod,
+    /// Write the condition `muster.dev/Gang` of a member.
+    ReportPod,
     /// Drop our gate from a pod of no gang.
     UngatePod,
     /// Write `Committing`.
     CommitGang,
     /// Post a Binding.
     BindPod,
+    /// Delete the admission policy.
+    DeletePolicy,
     /// Create a NodeBatch object.
     CreateBatch,
     /// Write a NodeBatch's status.
@@ -61,15 +65,17 @@ pub enum Step {
 
 impl Step {
     /// Every step.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::CreateGang,
         Self::WriteGang,
         Self::DeleteGang,
         Self::HintPod,
         Self::ReleasePod,
+        Self::ReportPod,
         Self::UngatePod,
         Self::CommitGang,
         Self::BindPod,
+        Self::DeletePolicy,
         Self::CreateBatch,
         Self::WriteBatch,
         Self::EditBatch,
@@ -97,9 +103,11 @@ impl Step {
             Self::DeleteGang => "delete-gang",
             Self::HintPod => "hint-pod",
             Self::ReleasePod => "release-pod",
+            Self::ReportPod => "report-pod",
             Self::UngatePod => "ungate-pod",
             Self::CommitGang => "commit-gang",
             Self::BindPod => "bind-pod",
+            Self::DeletePolicy => "delete-policy",
             Self::CreateBatch => "create-batch",
             Self::WriteBatch => "write-batch",
             Self::EditBatch => "edit-batch",

@@ -97,6 +97,10 @@ pub struct Metrics {
 pub struct ExtenderMetrics {
     seconds: Family<VerbLabel, Histogram, fn() -> Histogram>,
     errors: Family<VerbLabel, Counter>,
+    /// Certificates read again and taken.
+    pub tls_reloads: Counter,
+    /// Certificates that could not be used.
+    pub tls_reload_errors: Counter,
 }
 
 /// Plans, commits, and gangs by phase.
@@ -112,6 +116,10 @@ pub struct GangMetrics {
     pub barrier_timeouts: Counter,
     /// Plans the checker refused: bugs.
     pub refused_plans: Counter,
+    /// Members answered as bound whose Binding never appeared: bugs.
+    pub lost_bindings: Counter,
+    /// Seconds since the watch that was silent longest was heard from.
+    pub watch_age: Gauge<f64, AtomicU64>,
     phases: Family<PhaseLabel, Gauge>,
     snapshot: Gauge<u64, AtomicU64>,
 }
@@ -136,7 +144,15 @@ impl Default for Metrics {
         let extender = ExtenderMetrics {
             seconds: Family::new_with_constructor(latency as fn() -> Histogram),
             errors: Family::default(),
+            tls_reloads: Counter::default(),
+            tls_reload_errors: Counter::default(),
         };
+        registry.register("tls_reloads", "Certificates of the extender read again", extender.tls_reloads.clone());
+        registry.register(
+            "tls_reload_errors",
+            "Certificates of the extender that could not be used",
+            extender.tls_reload_errors.clone(),
+        );
         registry.register("extender_request_seconds", "Time to answer an extender call", extender.seconds.clone());
         registry.register("extender_errors", "Extender calls answered with an error", extender.errors.clone());
         let gangs = GangMetrics {
@@ -145,6 +161,8 @@ impl Default for Metrics {
             barrier_waiting: Gauge::default(),
             barrier_timeouts: Counter::default(),
             refused_plans: Counter::default(),
+            lost_bindings: Counter::default(),
+            watch_age: Gauge::default(),
             phases: Family::default(),
             snapshot: Gauge::default(),
         };
@@ -157,6 +175,16 @@ impl Default for Metrics {
         registry.register("barrier_waiting", "Bind calls that stand at a barrier", gangs.barrier_waiting.clone());
         registry.register("barrier_timeouts", "Barriers that timed out", gangs.barrier_timeouts.clone());
         registry.register("refused_plans", "Plans the checker refused", gangs.refused_plans.clone());
+        registry.register(
+            "lost_bindings",
+            "Pods answered as bound that the API server shows unbound",
+            gangs.lost_bindings.clone(),
+        );
+        registry.register(
+            "watch_age_seconds",
+            "Time since the watch that was silent longest was heard from",
+            gangs.watch_age.clone(),
+        );
         registry.register("gangs", "Gangs by phase", gangs.phases.clone());
         registry.register("snapshot_version", "Version of the newest published snapshot", gangs.snapshot.clone());
         let cloud = CloudMetrics {

@@ -4,6 +4,8 @@
 #
 #   hack/control-plane/build.sh            build what is missing, print the folder on stdout
 #   hack/control-plane/build.sh --print    print the folder, build nothing
+#   MUSTER_KUBERNETES=v1.36.3 hack/control-plane/build.sh
+#                                          the same for another version of Kubernetes
 #
 # The folder is keyed by the content of the module files, so a change of version builds
 # anew and an unchanged one costs nothing. Progress goes to stderr.
@@ -11,9 +13,17 @@ set -euo pipefail
 
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 cache="${MUSTER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/muster}/control-plane"
-kubernetes_version="$(awk '$1 == "k8s.io/kubernetes" { print $2; exit }' "$here/kubernetes/go.mod")"
+pinned="$(awk '$1 == "k8s.io/kubernetes" { print $2; exit }' "$here/kubernetes/go.mod")"
+kubernetes_version="${MUSTER_KUBERNETES:-$pinned}"
 digest() { if command -v sha256sum >/dev/null 2>&1; then sha256sum; else shasum -a 256; fi; }
-key="$(cat "$here"/kubernetes/go.{mod,sum} "$here"/kwok/go.{mod,sum} | digest | cut -c1-12)"
+if [ "$kubernetes_version" = "$pinned" ]; then
+  kubernetes="$here/kubernetes"
+  key="$(cat "$here"/kubernetes/go.{mod,sum} "$here"/kwok/go.{mod,sum} | digest | cut -c1-12)"
+else
+  # Module files of another version are made from its own, once, in the cache.
+  kubernetes="$cache/modules/$kubernetes_version"
+  key="$(cat "$here"/kwok/go.{mod,sum} | digest | cut -c1-12)"
+fi
 out="$cache/$kubernetes_version-$key"
 
 if [ "${1:-}" = "--print" ]; then
@@ -57,6 +67,30 @@ fi
 say "building Kubernetes $kubernetes_version, etcd and kwok into $out (once, about 8 minutes on two cores)"
 started=$SECONDS
 trap 'rm -f "$out"/.*.$$.partial' EXIT
+if [ ! -e "$kubernetes/go.sum" ]; then
+  say "resolving the modules of Kubernetes $kubernetes_version …"
+  mkdir -p "$kubernetes"
+  (
+    cd "$kubernetes"
+    upstream="$(go mod download -json "k8s.io/kubernetes@$kubernetes_version" | sed -n 's/.*"GoMod": "\(.*\)".*/\1/p')"
+    # k8s.io/kubernetes names its staging modules as v0.0.0 with local replaces.
+    staging="v0.${kubernetes_version#v1.}"
+    etcd="$(awk '$1 == "go.etcd.io/etcd/client/v3" { print $2; exit }' "$upstream")"
+    {
+      echo "module muster.dev/hack/control-plane/kubernetes"
+      echo
+      awk '$1 == "go" { print; exit }' "$upstream"
+      echo
+      sed -n '/^tool (/,/^)/p' "$here/kubernetes/go.mod"
+      echo
+      echo "require k8s.io/kubernetes $kubernetes_version"
+      echo "require go.etcd.io/etcd/server/v3 $etcd"
+      echo
+      sed -n "s|^[[:space:]]*\(k8s.io/[^ ]*\) => ./staging/.*|replace \1 => \1 $staging|p" "$upstream"
+    } >go.mod
+    go mod tidy
+  ) >&2 9>&- || { rm -rf "$kubernetes"; exit 1; }
+fi
 build() { # build MODULE_FOLDER BINARY PACKAGE
   if [ -x "$out/$2" ]; then
     return
@@ -64,18 +98,18 @@ build() { # build MODULE_FOLDER BINARY PACKAGE
   local from=$SECONDS
   say "building $2 …"
   # A binary appears under its name only when it is whole.
-  (cd "$here/$1" && GOFLAGS=-mod=readonly CGO_ENABLED=0 go build -trimpath \
+  (cd "$1" && GOFLAGS=-mod=readonly CGO_ENABLED=0 go build -trimpath \
     -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$kubernetes_version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(echo "$kubernetes_version" | cut -d. -f2)" \
     -o "$out/.$2.$$.partial" "$3") >&2 9>&-
   mv "$out/.$2.$$.partial" "$out/$2"
   say "built $2 in $((SECONDS - from)) s"
 }
-build kubernetes etcd go.etcd.io/etcd/server/v3
-build kubernetes kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
-build kubernetes kube-scheduler k8s.io/kubernetes/cmd/kube-scheduler
-build kubernetes kube-controller-manager k8s.io/kubernetes/cmd/kube-controller-manager
-build kubernetes kubectl k8s.io/kubernetes/cmd/kubectl
-build kwok kwok sigs.k8s.io/kwok/cmd/kwok
+build "$kubernetes" etcd go.etcd.io/etcd/server/v3
+build "$kubernetes" kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
+build "$kubernetes" kube-scheduler k8s.io/kubernetes/cmd/kube-scheduler
+build "$kubernetes" kube-controller-manager k8s.io/kubernetes/cmd/kube-controller-manager
+build "$kubernetes" kubectl k8s.io/kubernetes/cmd/kubectl
+build "$here/kwok" kwok sigs.k8s.io/kwok/cmd/kwok
 touch "$out/complete"
 say "done in $((SECONDS - started)) s"
 echo "$out"

@@ -3,6 +3,7 @@
 //! **Architecture invariant**: the store holds no client and decides nothing; handlers and loops read a published,
 //! immutable state and never wait for a watch unless they say so.
 
+mod contact;
 mod owners;
 mod store;
 mod watch;
@@ -20,6 +21,7 @@ use muster_core::snapshot::Snapshot;
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch as channel};
 
+pub use contact::Contacts;
 pub use store::{Store, StoreOptions};
 pub use watch::{Change, WatchOptions, run};
 
@@ -104,6 +106,7 @@ pub struct Cluster {
     state: Arc<ArcSwap<State>>,
     version: channel::Receiver<u64>,
     feed: mpsc::Sender<Change>,
+    contacts: Arc<Contacts>,
 }
 
 impl Cluster {
@@ -111,6 +114,18 @@ impl Cluster {
     #[must_use]
     pub fn load(&self) -> Arc<State> {
         self.state.load_full()
+    }
+
+    /// A kind whose watch is older than `state.maxAge`: what is known must not be trusted then.
+    #[must_use]
+    pub fn stale(&self) -> Option<&'static str> {
+        self.contacts.stale()
+    }
+
+    /// When each watch was last heard from.
+    #[must_use]
+    pub fn contacts(&self) -> &Arc<Contacts> {
+        &self.contacts
     }
 
     /// Feeds the answer to an own write into the store, so that a promise is protected before the watch shows it.

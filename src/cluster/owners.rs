@@ -18,7 +18,7 @@ use super::watch::{Change, follow};
 const PROBE: Duration = Duration::from_secs(15);
 
 /// Watches every kind that the cluster serves, until nobody listens any more.
-pub(super) async fn run(client: Client, sender: mpsc::Sender<Change>) {
+pub(super) async fn run(client: Client, reopen: u32, sender: mpsc::Sender<Change>) {
     let mut tasks = JoinSet::new();
     let mut watched = BTreeMap::new();
     while !sender.is_closed() {
@@ -33,7 +33,8 @@ pub(super) async fn run(client: Client, sender: mpsc::Sender<Change>) {
                         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
                         info!(kind = served.kind, group = served.group, version, "watched for gangs");
                         let sender = sender.clone();
-                        tasks.spawn(follow(api, served.plural, sender, move |event| Change::Object(kind, event)))
+                        tasks
+                            .spawn(follow(api, served.plural, reopen, sender, move |event| Change::Object(kind, event)))
                     });
                 }
                 Ok(None) => {

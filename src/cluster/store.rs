@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
@@ -21,7 +22,7 @@ use tokio::sync::{mpsc, watch as channel};
 use tracing::warn;
 
 use super::watch::{Change, QUEUE};
-use super::{Cluster, Known, State};
+use super::{Cluster, Contacts, Known, State};
 
 /// Deleted Gangs remembered; own writes in flight are far fewer.
 const DELETED: usize = 1024;
@@ -33,6 +34,8 @@ pub struct StoreOptions {
     pub scheduler_names: Vec<String>,
     /// Extended resources that count as accelerators.
     pub accelerators: Vec<Arc<str>>,
+    /// A watch that was not heard from for longer is not trusted.
+    pub max_age: Duration,
 }
 
 /// The index. One task owns it.
@@ -66,6 +69,7 @@ impl Store {
         let (feed, changes) = mpsc::channel(QUEUE);
         let mut state = State::default();
         state.snapshot.accelerators.clone_from(&options.accelerators);
+        let contacts = Arc::new(Contacts::new(kinds, options.max_age));
         let store = Self {
             options,
             state,
@@ -81,7 +85,7 @@ impl Store {
             deleted: VecDeque::new(),
             unsynced: kinds.iter().copied().collect(),
         };
-        (store, Cluster { state: published, version: receiver, feed })
+        (store, Cluster { state: published, version: receiver, feed, contacts })
     }
 
     /// Both ends of the queue of changes; the one task that owns the store takes them, once.

@@ -4,11 +4,14 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DynamicObject, ObjectMeta};
+use kube::client::ClientBuilder;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as start};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -21,6 +24,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use super::contact::{ContactLayer, Contacts};
 use super::owners;
 use super::store::{Store, object_key};
 
@@ -73,19 +77,28 @@ const BURST: usize = 512;
 const MIN_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Runs all watches and the store until cancelled. Ends early only if a watch task dies, which is a bug.
+///
+/// The watches have a client of their own, made from `config`: what passes through it is noted as contact.
 pub async fn run(
-    client: Client,
+    mut config: kube::Config,
+    contacts: Arc<Contacts>,
     mut store: Store,
     options: WatchOptions,
     cancel: CancellationToken,
 ) -> anyhow::Result<()> {
+    config.read_timeout = Some(contacts.silence());
+    let client = ClientBuilder::try_from(config)
+        .context("make a client for the watches")?
+        .with_layer(&ContactLayer(Arc::clone(&contacts)))
+        .build();
+    let reopen = u32::try_from(contacts.reopen().as_secs()).unwrap_or(u32::MAX).clamp(1, 290);
     let Some((sender, mut receiver)) = store.take_channel() else {
         anyhow::bail!("the store is already being fed");
     };
     let mut watches = tokio::task::JoinSet::new();
-    watches.spawn(watch::<Node>(client.clone(), "nodes", sender.clone(), Change::Node));
+    watches.spawn(watch::<Node>(client.clone(), "nodes", reopen, sender.clone(), Change::Node));
     if owners::is_served(&client, Kind::NativePodGroup).await {
-        watches.spawn(watch::<GroupedPod>(client.clone(), "pods", sender.clone(), |event| {
+        watches.spawn(watch::<GroupedPod>(client.clone(), "pods", reopen, sender.clone(), |event| {
             Change::Pod(match event {
                 Event::Init => Event::Init,
                 Event::InitApply(pod) => Event::InitApply(pod.0),
@@ -95,15 +108,15 @@ pub async fn run(
             })
         }));
     } else {
-        watches.spawn(watch::<Pod>(client.clone(), "pods", sender.clone(), Change::Pod));
+        watches.spawn(watch::<Pod>(client.clone(), "pods", reopen, sender.clone(), Change::Pod));
     }
-    watches.spawn(owners::run(client.clone(), sender.clone()));
-    watches.spawn(watch::<Gang>(client.clone(), "gangs", sender.clone(), Change::Gang));
-    watches.spawn(watch::<NodeBatch>(client.clone(), "nodebatches", sender.clone(), Change::Batch));
-    watches.spawn(watch::<NodePool>(client.clone(), "nodepools", sender.clone(), Change::Pool));
-    watches.spawn(watch::<EC2NodeClass>(client.clone(), "ec2nodeclasses", sender.clone(), Change::Class));
+    watches.spawn(owners::run(client.clone(), reopen, sender.clone()));
+    watches.spawn(watch::<Gang>(client.clone(), "gangs", reopen, sender.clone(), Change::Gang));
+    watches.spawn(watch::<NodeBatch>(client.clone(), "nodebatches", reopen, sender.clone(), Change::Batch));
+    watches.spawn(watch::<NodePool>(client.clone(), "nodepools", reopen, sender.clone(), Change::Pool));
+    watches.spawn(watch::<EC2NodeClass>(client.clone(), "ec2nodeclasses", reopen, sender.clone(), Change::Class));
     if options.provisioning_requests {
-        watches.spawn(watch::<ProvisioningRequest>(client, "provisioningrequests", sender, Change::Request));
+        watches.spawn(watch::<ProvisioningRequest>(client, "provisioningrequests", reopen, sender, Change::Request));
     } else {
         drop(sender);
     }
@@ -170,24 +183,30 @@ impl Resource for GroupedPod {
     }
 }
 
-async fn watch<K>(client: Client, kind: &'static str, sender: mpsc::Sender<Change>, wrap: fn(Event<K>) -> Change)
-where
+async fn watch<K>(
+    client: Client,
+    kind: &'static str,
+    reopen: u32,
+    sender: mpsc::Sender<Change>,
+    wrap: fn(Event<K>) -> Change,
+) where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     K::DynamicType: Eq + Hash,
 {
-    follow(Api::<K>::all(client), kind, sender, wrap).await;
+    follow(Api::<K>::all(client), kind, reopen, sender, wrap).await;
 }
 
 /// Feeds one watch into the queue, until nobody listens any more.
 pub(super) async fn follow<K>(
     api: Api<K>,
     kind: &'static str,
+    reopen: u32,
     sender: mpsc::Sender<Change>,
     wrap: impl Fn(Event<K>) -> Change,
 ) where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let mut stream = start(api, watcher::Config::default())
+    let mut stream = start(api, watcher::Config::default().timeout(reopen))
         .default_backoff()
         .modify(|object| {
             object.meta_mut().managed_fields = None;

@@ -1,5 +1,6 @@
 //! One file per command of the binary.
 
+pub mod check_config;
 pub mod crds;
 pub mod demo;
 pub mod ec2_sim;
@@ -10,3 +11,4 @@ mod live;
 pub mod plan;
 pub mod record;
 pub mod serve;
+pub mod uninstall;

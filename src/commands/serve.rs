@@ -12,7 +12,6 @@ use arc_swap::ArcSwap;
 use clap::Args;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
-use kube_lease_manager::{LeaseManagerBuilder, LeaseParams};
 use muster_api::keys;
 use muster_core::cycle::Settings;
 use muster_ec2::{ClientOptions, Credentials};
@@ -27,12 +26,14 @@ use tracing::{Instrument, error, info, info_span, warn};
 use crate::cloud::{Cloud, Limits};
 use crate::cluster::{self, Cluster, Store, StoreOptions, WatchOptions};
 use crate::config::Config;
-use crate::extender::{Barrier, BarrierOptions, Extender};
+use crate::extender::{Barrier, BarrierOptions, Extender, Limits as ExtenderLimits};
 use crate::gang::{Events, Executor, ExecutorOptions, GangLoop, Inputs, PoolSource, Recorder};
 use crate::http::Health;
+use crate::lease::Election;
 use crate::provisioner::{Provisioner, ProvisionerOptions};
+use crate::server::{self, Tls};
 use crate::telemetry::Metrics;
-use crate::{extender, http, standin, step, telemetry};
+use crate::{extender, http, rights, standin, step, telemetry};
 
 /// Arguments of `muster serve`.
 #[derive(Debug, Args)]
@@ -62,7 +63,10 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         step::arm(&point).map_err(|message| anyhow::anyhow!(message))?;
     }
     refuse_exposure(&config, args.dev)?;
-    let client = Client::try_default().await.context("connect to the cluster (kubeconfig or service account)")?;
+    warn_of_few_descriptors();
+    let reach = kube::Config::infer().await.context("connect to the cluster (kubeconfig or service account)")?;
+    let client = Client::try_from(reach.clone()).context("connect to the cluster")?;
+    rights::check(&client, &config.lease).await?;
     let cancel = CancellationToken::new();
     let mut tasks = Tasks { set: JoinSet::new(), cancel: cancel.clone() };
     let metrics = Metrics::shared();
@@ -72,6 +76,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         StoreOptions {
             scheduler_names: config.scheduler_names.clone(),
             accelerators: config.accelerators.iter().map(|name| name.as_str().into()).collect(),
+            max_age: std(config.max_age),
         },
         &watches.kinds(),
     );
@@ -79,7 +84,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let health =
         Arc::new(Health { cluster: cluster.clone(), metrics: Arc::clone(&metrics), stopping: AtomicBool::new(false) });
     let recorder = config.decisions.map(Recorder::new);
-    tasks.serve("http", config.http, http::router(Arc::clone(&health), recorder.clone())).await?;
+    tasks.serve("http", config.http, http::router(Arc::clone(&health), recorder.clone()), None).await?;
     let commits = TaskTracker::new();
     let wake = Arc::new(Notify::new());
     let barrier = Arc::new(Barrier::new(
@@ -89,15 +94,23 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         metrics.gangs.clone(),
         commits.clone(),
     ));
-    let extender = Arc::new(Extender {
-        cluster: cluster.clone(),
-        barrier: Arc::clone(&barrier),
-        wake: Arc::clone(&wake),
-        metrics: metrics.extender.clone(),
-        scheduler_names: config.scheduler_names.clone(),
-    });
-    tasks.serve("extender", config.extender, extender::router(extender)).await?;
-    tasks.spawn("watches", cluster::run(client.clone(), store, watches, cancel.clone()));
+    let extender = Arc::new(Extender::new(
+        cluster.clone(),
+        Arc::clone(&barrier),
+        Arc::clone(&wake),
+        metrics.extender.clone(),
+        config.scheduler_names.clone(),
+        ExtenderLimits::default(),
+    ));
+    let tls = match config.tls.clone() {
+        Some(files) => Some(Tls::new(files).await.context("extender.tls")?),
+        None => None,
+    };
+    tasks.serve("extender", config.extender, extender::router(extender), tls.as_ref()).await?;
+    if let Some(tls) = tls {
+        tasks.spawn("tls", tls.follow(metrics.extender.clone(), cancel.clone()));
+    }
+    tasks.spawn("watches", cluster::run(reach, Arc::clone(cluster.contacts()), store, watches, cancel.clone()));
     tasks.spawn("barrier", Arc::clone(&barrier).run(cancel.clone()));
 
     let leader = elect(&client, &config, args.identity.as_deref(), &mut tasks).await?;
@@ -156,13 +169,32 @@ pub(crate) async fn stopped() {
 /// kube-scheduler can authenticate with a client certificate only, so plain HTTP stays on loopback.
 fn refuse_exposure(config: &Config, dev: bool) -> anyhow::Result<()> {
     anyhow::ensure!(
-        dev || config.extender.ip().is_loopback(),
-        "extender.listen: {} is not loopback, and plain HTTP is answered on loopback only; run muster beside \
-         kube-scheduler and use 127.0.0.1:{}",
+        dev || config.tls.is_some() || config.extender.ip().is_loopback(),
+        "extender.listen: {} is not loopback, and plain HTTP is answered on loopback only: use 127.0.0.1:{} beside \
+         kube-scheduler, or mutual TLS with extender.tls (certFile, keyFile, clientCaFile)",
         config.extender,
         config.extender.port()
     );
     Ok(())
+}
+
+/// A member that waits at the barrier holds a connection, over plain HTTP; below the largest gang there are also files,
+/// watches and the rest.
+fn warn_of_few_descriptors() {
+    const LARGEST_GANG: u64 = 5_000;
+    const BESIDE: u64 = 256;
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let open = limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next());
+    // A limit that is no number is none.
+    if let Some(limit) = open.and_then(|limit| limit.parse::<u64>().ok()).filter(|limit| *limit < LARGEST_GANG + BESIDE)
+    {
+        warn!(
+            limit,
+            "gangs of more than {} members cannot stand at the barrier: raise the limit of open files to {}",
+            limit.saturating_sub(BESIDE),
+            LARGEST_GANG + BESIDE
+        );
+    }
 }
 
 async fn has_provisioning_requests(client: &Client) -> anyhow::Result<bool> {
@@ -182,35 +214,9 @@ async fn elect(
         || format!("{}-{}", std::env::var("HOSTNAME").unwrap_or_else(|_| "muster".to_owned()), std::process::id()),
         str::to_owned,
     );
-    let lease = &config.lease;
-    let manager = LeaseManagerBuilder::new(client.clone(), lease.name.as_str())
-        .with_namespace(lease.namespace.as_str())
-        .with_parameters(LeaseParams::new(identity.clone(), lease.duration_seconds, lease.grace_seconds))
-        .build()
-        .await
-        .with_context(|| format!("read lease {}/{}", lease.namespace, lease.name))?;
-    let (leader, lease_task) = manager.watch().await;
-    let mut news = leader.clone();
-    tasks.spawn("lease", async move {
-        // The manager ends when nobody listens any more, which happens at shutdown only.
-        lease_task.await.context("the lease manager died")?.context("the lease manager failed")?;
-        Ok(())
-    });
+    let (election, leader) = Election::new(client.clone(), &config.lease, identity).await?;
     let cancel = tasks.cancel.clone();
-    tasks.spawn("lease-news", async move {
-        loop {
-            tokio::select! {
-                // The manager gives the lease up once nobody listens any more.
-                () = cancel.cancelled() => return Ok(()),
-                changed = news.changed() => if changed.is_err() { return Ok(()) },
-            }
-            if *news.borrow_and_update() {
-                info!(identity, "holds the lease: plans, releases and buys");
-            } else {
-                warn!(identity, "lost the lease: answers the extender only");
-            }
-        }
-    });
+    tasks.spawn("lease", election.run(cancel));
     Ok(leader)
 }
 
@@ -231,6 +237,9 @@ fn gang_loop(
         rehint: config.rehint,
         expiry: config.expiry,
         record: recorder.is_some(),
+        released: config.watch_released,
+        committing: config.watch_committing,
+        exclude_ttl: config.exclude_ttl,
         ..Settings::new(keys::GANG_PENDING)
     };
     let executor = Executor::new(
@@ -371,15 +380,15 @@ impl Tasks {
         self.set.spawn(async move { (name, task.await) }.instrument(info_span!("task", name)));
     }
 
-    async fn serve(&mut self, name: &'static str, address: SocketAddr, router: axum::Router) -> anyhow::Result<()> {
+    async fn serve(
+        &mut self,
+        name: &'static str,
+        address: SocketAddr,
+        router: axum::Router,
+        tls: Option<&Tls>,
+    ) -> anyhow::Result<()> {
         let listener = TcpListener::bind(address).await.with_context(|| format!("{name}: listen on {address}"))?;
-        let cancel = self.cancel.clone();
-        self.spawn(name, async move {
-            axum::serve(listener, router)
-                .with_graceful_shutdown(async move { cancel.cancelled().await })
-                .await
-                .map_err(Into::into)
-        });
+        self.spawn(name, server::serve(listener, router, tls.map(Tls::config), self.cancel.clone()));
         Ok(())
     }
 }

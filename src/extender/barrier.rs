@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use backon::{ExponentialBuilder, Retryable};
@@ -16,6 +16,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use muster_api::crd::Gang as GangObject;
 use muster_api::{gang_state, keys};
+use muster_core::cycle::GangEvent;
 use muster_core::extender::{self, CommitObstacle};
 use muster_core::gang::{Gang, Phase};
 use muster_core::names::{NodeName, ObjectKey, PodUid};
@@ -23,12 +24,16 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::wire::ExtenderBindingArgs;
 use crate::cluster::Cluster;
+use crate::gang::Events;
 use crate::step::{Step, step};
 use crate::telemetry::GangMetrics;
+
+/// The API server must show a binding this long after it was posted.
+const BOUND_WITHIN: Duration = Duration::from_secs(30);
 
 /// Timers of the barrier.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +51,10 @@ pub struct Barrier {
     options: BarrierOptions,
     metrics: GangMetrics,
     tasks: TaskTracker,
+    events: Events,
     waiting: Mutex<BTreeMap<ObjectKey, Vec<Waiter>>>,
+    /// Pods answered as bound whose binding the watch has not shown yet.
+    answered: Mutex<BTreeMap<PodUid, (ExtenderBindingArgs, Instant)>>,
     next: AtomicU64,
 }
 
@@ -90,16 +98,23 @@ impl Barrier {
         tasks: TaskTracker,
     ) -> Self {
         let waiting = Mutex::default();
-        Self { client, cluster, options, metrics, tasks, waiting, next: AtomicU64::new(0) }
+        let events = Events::new(client.clone());
+        let answered = Mutex::default();
+        Self { client, cluster, options, metrics, tasks, events, waiting, answered, next: AtomicU64::new(0) }
     }
 
     /// Looks at every gang with arrivals whenever the state changes, until cancelled; then every waiter is refused.
     pub async fn run(self: Arc<Self>, cancel: CancellationToken) -> anyhow::Result<()> {
         let mut changes = self.cluster.changes();
+        let mut look = tokio::time::interval(Duration::from_secs(5));
         loop {
             tokio::select! {
                 () = cancel.cancelled() => break,
                 changed = changes.changed() => changed?,
+                _ = look.tick() => {
+                    self.look_for_lost_bindings().await;
+                    continue;
+                }
             }
             let gangs: Vec<ObjectKey> = self.lock().keys().cloned().collect();
             for gang in gangs {
@@ -186,12 +201,55 @@ impl Barrier {
             .await
         };
         let result = attempt.retry(ExponentialBuilder::default().with_max_times(4)).when(is_transient).await;
-        match result {
+        let result = match result {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 self.already_bound(&pods, args, &status.message).await
             }
             Err(error) => Err(format!("binding: {error}")),
+        };
+        if result.is_ok() {
+            let uid = PodUid::from(args.pod_uid.as_str());
+            lock(&self.answered).insert(uid, (args.clone(), Instant::now()));
+        }
+        result
+    }
+
+    /// A success without a binding would hold room in kube-scheduler for ever: it is looked for, and must not exist.
+    async fn look_for_lost_bindings(&self) {
+        let state = self.cluster.load();
+        let due: Vec<(PodUid, ExtenderBindingArgs)> = {
+            let mut answered = lock(&self.answered);
+            answered.retain(|uid, _| state.snapshot.pods.get(uid).is_some_and(|pod| pod.node.is_none()));
+            let due = answered.iter().filter(|(_, (_, since))| since.elapsed() > BOUND_WITHIN);
+            due.map(|(uid, (args, _))| (uid.clone(), args.clone())).collect()
+        };
+        for (uid, args) in due {
+            let pods: Api<Pod> = Api::namespaced(self.client.clone(), &args.pod_namespace);
+            // The watch may lag: the API server decides.
+            let Ok(pod) = pods.get_opt(&args.pod_name).await else { continue };
+            lock(&self.answered).remove(&uid);
+            let unbound = pod.is_some_and(|pod| {
+                pod.metadata.uid.as_deref() == Some(uid.as_str())
+                    && pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none())
+            });
+            if unbound {
+                self.metrics.lost_bindings.inc();
+                error!(
+                    pod = format!("{}/{}", args.pod_namespace, args.pod_name),
+                    node = args.node,
+                    "answered as bound and not bound: this is a bug, please report it; kube-scheduler holds its room until \
+                     it is restarted"
+                );
+            }
+        }
+    }
+
+    /// Reads a gang from the API server, where the watch lags behind.
+    pub async fn refresh(&self, gang: &ObjectKey) {
+        let gangs: Api<GangObject> = Api::namespaced(self.client.clone(), &gang.namespace);
+        if let Ok(object) = gangs.get(&gang.name).await {
+            self.cluster.believe(&object);
         }
     }
 
@@ -340,11 +398,22 @@ impl Barrier {
     fn expire(&self, key: &ObjectKey) {
         let minimum = self.cluster.load().snapshot.gangs.get(key).map_or(0, |gang| gang.minimum);
         let waiters = self.take(key, |_| true);
+        if waiters.is_empty() {
+            // Every waiter has this timer, and the first took all.
+            return;
+        }
         let message =
             format!("gang barrier: {} of {minimum} members after {} s", waiters.len(), self.options.hold.as_secs());
         self.metrics.barrier_timeouts.inc();
         info!(gang = %key, message, "barrier timed out");
         self.refuse_all(waiters, &message);
+        if let Some(object) = self.cluster.load().gangs.get(key).cloned() {
+            let events = self.events.clone();
+            self.tasks.spawn(async move {
+                let event = GangEvent { reason: "BarrierTimeout", message, warning: true };
+                events.publish(&*object, &event).await;
+            });
+        }
     }
 
     fn refuse_all(&self, waiters: Vec<Waiter>, reason: &str) {
@@ -368,10 +437,14 @@ impl Barrier {
         taken
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<ObjectKey, Vec<Waiter>>> {
-        // A panic while the lock was held cannot leave the map half changed: every change is one call.
-        self.waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Vec<Waiter>>> {
+        lock(&self.waiting)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic while the lock was held cannot leave the map half changed: every change is one call.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn refuse(waiter: Waiter, reason: &str) {

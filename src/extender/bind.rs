@@ -7,7 +7,7 @@ use muster_core::extender::{self, BindStep};
 use muster_core::names::PodUid;
 use tokio::time::{Instant, timeout_at};
 
-use super::handlers::Extender;
+use super::handlers::{Extender, UNREADY, stale};
 use super::wire::ExtenderBindingArgs;
 
 /// How long a call waits for the watch when the pod or its plan is newer than what this replica has seen.
@@ -19,21 +19,33 @@ const BEHIND: Duration = Duration::from_secs(2);
 pub(super) async fn bind(extender: &Arc<Extender>, args: &ExtenderBindingArgs) -> Result<(), String> {
     let uid = PodUid::from(args.pod_uid.as_str());
     let mut changes = extender.cluster.changes();
-    let deadline = Instant::now() + BEHIND;
+    let mut deadline = Instant::now() + BEHIND;
+    let mut asked = false;
     loop {
         changes.borrow_and_update();
         let state = extender.cluster.load();
+        if let Some(kind) = extender.cluster.stale() {
+            return Err(stale(kind));
+        }
         match extender::bind(&state.snapshot, &uid, &args.node) {
-            BindStep::Unready => return Err("muster has not read the cluster yet".to_owned()),
+            BindStep::Unready => return Err(UNREADY.to_owned()),
             BindStep::Refuse(reason) => return Err(reason.as_str().to_owned()),
             BindStep::Post { place } => {
                 return extender.barrier.post(args, place).await;
             }
             BindStep::Arrive { gang } => return extender.barrier.arrive(&gang.key, args).await,
             BindStep::Behind => {
-                if !matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(()))) {
-                    return Err("the pod or its plan has not been seen yet".to_owned());
+                if matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(()))) {
+                    continue;
                 }
+                // The watch lags: the API server is asked, once, and what it says is fed into the state.
+                let gang = state.snapshot.pods.get(&uid).and_then(|pod| pod.membership.gang());
+                match gang.filter(|_| !asked) {
+                    Some(gang) => extender.barrier.refresh(gang).await,
+                    None => return Err("the pod or its plan has not been seen yet".to_owned()),
+                }
+                asked = true;
+                deadline = Instant::now() + BEHIND;
             }
         }
     }

@@ -4,32 +4,28 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::body::Bytes;
+use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, State as Shared};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
-use k8s_openapi::api::core::v1::Pod;
 use muster_api::{conventions, pod_state};
 use muster_core::extender::{self, Filtered, Victims};
 use muster_core::gang::Pod as CorePod;
 use muster_core::names::PodUid;
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 use tokio::sync::Notify;
-use tower_http::limit::RequestBodyLimitLayer;
 use tracing::{debug, warn};
 
+use super::admission::{Admission, Admitted, Limits, Shed};
 use super::barrier::Barrier;
 use super::bind;
 use super::wire::{
     ExtenderArgs, ExtenderBindingArgs, ExtenderBindingResult, ExtenderFilterResult, ExtenderPreemptionArgs,
-    ExtenderPreemptionResult, HostPriority, MetaPod, MetaVictims, safe,
+    ExtenderPreemptionResult, HostPriority, MetaPod, MetaVictims, Rejected, WholePod, WirePod, safe,
 };
 use crate::cluster::{Cluster, State};
 use crate::telemetry::{ExtenderMetrics, Verb};
-
-/// Largest body: 5,000 names are about 150 KB, a pod 5–15 KB.
-const BODY_LIMIT: usize = 16 << 20;
 
 /// What the handlers share.
 #[derive(Debug)]
@@ -44,6 +40,23 @@ pub struct Extender {
     pub metrics: ExtenderMetrics,
     /// `schedulerName`s of our profiles.
     pub scheduler_names: Vec<String>,
+    /// What callers may ask at once.
+    pub admission: Admission,
+}
+
+impl Extender {
+    /// The usual limits.
+    #[must_use]
+    pub fn new(
+        cluster: Cluster,
+        barrier: Arc<Barrier>,
+        wake: Arc<Notify>,
+        metrics: ExtenderMetrics,
+        scheduler_names: Vec<String>,
+        limits: Limits,
+    ) -> Self {
+        Self { cluster, barrier, wake, metrics, scheduler_names, admission: Admission::new(limits) }
+    }
 }
 
 /// Routes of the three stanzas: A `/v1/sync`, B `/v1/bind`, C `/v1/all`.
@@ -57,79 +70,116 @@ pub fn router(extender: Arc<Extender>) -> Router {
         .nest("/v1/sync", sync.clone())
         .nest("/v1/bind", bind.clone())
         .nest("/v1/all", sync.merge(bind))
+        // The limit is ours: its answer is one that kube-scheduler reads.
         .layer(DefaultBodyLimit::disable())
-        .layer(RequestBodyLimitLayer::new(BODY_LIMIT))
         .with_state(extender)
 }
 
-async fn filter(Shared(extender): Shared<Arc<Extender>>, body: Bytes) -> Response {
+async fn filter(Shared(extender): Shared<Arc<Extender>>, body: Body) -> Response {
     let started = Instant::now();
-    let answer = match parse::<ExtenderArgs>("filter", &body) {
-        Ok(args) => answer_filter(&extender, &args),
-        Err(error) => ExtenderFilterResult { error, ..ExtenderFilterResult::default() },
-    };
-    extender.metrics.observe(Verb::Filter, started.elapsed(), !answer.error.is_empty());
-    Json(answer).into_response()
+    let admitted = extender.admission.enter(body).await;
+    let state = extender.cluster.load();
+    let answer = parse::<ExtenderArgs<'_>>("filter", &admitted)
+        .and_then(|(args, body)| answer_filter(&extender, &state, &args, body));
+    extender.metrics.observe(Verb::Filter, started.elapsed(), answer.is_err());
+    answer.unwrap_or_else(|error| {
+        Json(ExtenderFilterResult { error: safe(&error), ..ExtenderFilterResult::default() }).into_response()
+    })
 }
 
-fn answer_filter(extender: &Extender, args: &ExtenderArgs) -> ExtenderFilterResult {
-    let failed = |error: &str| ExtenderFilterResult { error: safe(error), ..ExtenderFilterResult::default() };
+/// Answers one call of `filter`: from the state alone.
+///
+/// Errors: the state cannot be trusted, or the request cannot be read.
+pub fn answer_filter(
+    extender: &Extender,
+    state: &State,
+    args: &ExtenderArgs<'_>,
+    body: &[u8],
+) -> Result<Response, String> {
     if args.nodes.is_some() {
-        return failed("set nodeCacheCapable: true");
+        return Err("set nodeCacheCapable: true".to_owned());
     }
-    let state = extender.cluster.load();
-    let pod = pod_of(&state, &args.pod, &extender.scheduler_names);
+    if let Some(kind) = extender.cluster.stale() {
+        return Err(stale(kind));
+    }
+    let pod = pod_of(state, &args.pod, body, &extender.scheduler_names)?;
     let offered = args.node_names.as_deref().unwrap_or_default();
     match extender::filter(&state.snapshot, &pod, offered) {
-        Filtered::Unready => failed("muster has not read the cluster yet"),
+        Filtered::Unready => Err(UNREADY.to_owned()),
         Filtered::Split { kept, rejected, wake } => {
             if wake {
                 extender.wake.notify_one();
             }
             debug!(pod = %pod.key, offered = offered.len(), kept = kept.len(), "filter");
-            ExtenderFilterResult {
-                node_names: kept.into_iter().map(str::to_owned).collect(),
-                failed_and_unresolvable_nodes: rejected
-                    .into_iter()
-                    .map(|(node, reason)| (node.to_owned(), reason.as_str().to_owned()))
-                    .collect(),
+            Ok(Json(ExtenderFilterResult {
+                node_names: kept,
+                failed_and_unresolvable_nodes: Rejected(rejected),
                 ..ExtenderFilterResult::default()
-            }
+            })
+            .into_response())
         }
     }
 }
 
-async fn prioritize(Shared(extender): Shared<Arc<Extender>>, body: Bytes) -> Response {
-    let started = Instant::now();
-    // The verb has no error field: an answer without scores leaves the in-tree scores alone.
-    let answer = match parse::<ExtenderArgs>("prioritize", &body) {
-        Ok(args) => {
-            let state = extender.cluster.load();
-            let pod = pod_of(&state, &args.pod, &extender.scheduler_names);
-            let offered = args.node_names.unwrap_or_default();
-            let scores = extender::prioritize(&state.snapshot, &pod, &offered);
-            Ok(offered.into_iter().zip(scores).map(|(host, score)| HostPriority { host, score }).collect())
-        }
-        Err(error) => Err(error),
-    };
-    extender.metrics.observe(Verb::Prioritize, started.elapsed(), answer.is_err());
-    Json::<Vec<HostPriority>>(answer.unwrap_or_default()).into_response()
+/// Said before every watch has delivered its first list.
+pub(super) const UNREADY: &str = "muster has not read the cluster yet";
+
+/// Said while a watch is older than `state.maxAge`. Without a number: an equal message makes no status patch.
+pub(super) fn stale(kind: &str) -> String {
+    format!("the watch of {kind} is too old")
 }
 
-async fn preempt(Shared(extender): Shared<Arc<Extender>>, body: Bytes) -> Response {
+async fn prioritize(Shared(extender): Shared<Arc<Extender>>, body: Body) -> Response {
     let started = Instant::now();
-    let (answer, failed) = match parse::<ExtenderPreemptionArgs>("preempt", &body) {
-        Ok(args) => (answer_preempt(&extender, args), false),
-        // Nothing that cannot be read may evict anybody.
-        Err(_) => (ExtenderPreemptionResult::default(), true),
-    };
-    extender.metrics.observe(Verb::Preempt, started.elapsed(), failed);
-    Json(answer).into_response()
-}
-
-fn answer_preempt(extender: &Extender, args: ExtenderPreemptionArgs) -> ExtenderPreemptionResult {
+    let admitted = extender.admission.enter(body).await;
     let state = extender.cluster.load();
-    let pod = pod_of(&state, &args.pod, &extender.scheduler_names);
+    // The verb has no error field: an answer without scores leaves the in-tree scores alone.
+    let answer = parse::<ExtenderArgs<'_>>("prioritize", &admitted)
+        .and_then(|(args, body)| answer_prioritize(&extender, &state, &args, body));
+    extender.metrics.observe(Verb::Prioritize, started.elapsed(), answer.is_err());
+    answer.unwrap_or_else(|_| Json::<[HostPriority<'_>; 0]>([]).into_response())
+}
+
+/// Answers one call of `prioritize`.
+///
+/// Errors: the pod cannot be read.
+pub fn answer_prioritize(
+    extender: &Extender,
+    state: &State,
+    args: &ExtenderArgs<'_>,
+    body: &[u8],
+) -> Result<Response, String> {
+    let pod = pod_of(state, &args.pod, body, &extender.scheduler_names)?;
+    let offered = args.node_names.as_deref().unwrap_or_default();
+    let scores = extender::prioritize(&state.snapshot, &pod, offered);
+    let answer: Vec<HostPriority<'_>> =
+        offered.iter().zip(scores).map(|(host, score)| HostPriority { host: host.as_ref(), score }).collect();
+    Ok(Json(answer).into_response())
+}
+
+async fn preempt(Shared(extender): Shared<Arc<Extender>>, body: Body) -> Response {
+    let started = Instant::now();
+    let admitted = extender.admission.enter(body).await;
+    let answer = parse::<ExtenderPreemptionArgs<'_>>("preempt", &admitted)
+        .and_then(|(args, body)| answer_preempt(&extender, args, body));
+    extender.metrics.observe(Verb::Preempt, started.elapsed(), answer.is_err());
+    // Nothing that cannot be read may evict anybody.
+    Json(answer.unwrap_or_default()).into_response()
+}
+
+fn answer_preempt(
+    extender: &Extender,
+    args: ExtenderPreemptionArgs<'_>,
+    body: &[u8],
+) -> Result<ExtenderPreemptionResult, String> {
+    if let Some(kind) = extender.cluster.stale() {
+        return Err(stale(kind));
+    }
+    if args.node_name_to_victims.is_some() {
+        warn!("preempt: kube-scheduler sends whole pods; set nodeCacheCapable: true");
+    }
+    let state = extender.cluster.load();
+    let pod = pod_of(&state, &args.pod, body, &extender.scheduler_names)?;
     let candidates = args.node_name_to_meta_victims.unwrap_or_default();
     let violations: BTreeMap<String, i64> =
         candidates.iter().map(|(node, victims)| (node.clone(), victims.num_pdb_violations)).collect();
@@ -141,7 +191,7 @@ fn answer_preempt(extender: &Extender, args: ExtenderPreemptionArgs) -> Extender
         })
         .collect();
     let kept = extender::preempt(&state.snapshot, &pod, victims);
-    ExtenderPreemptionResult {
+    Ok(ExtenderPreemptionResult {
         node_name_to_meta_victims: kept
             .into_iter()
             .map(|(node, victims)| {
@@ -150,13 +200,14 @@ fn answer_preempt(extender: &Extender, args: ExtenderPreemptionArgs) -> Extender
                 (node, MetaVictims { pods: Some(pods), num_pdb_violations })
             })
             .collect(),
-    }
+    })
 }
 
-async fn bind_pod(Shared(extender): Shared<Arc<Extender>>, body: Bytes) -> Response {
+async fn bind_pod(Shared(extender): Shared<Arc<Extender>>, body: Body) -> Response {
     let started = Instant::now();
-    let error = match parse::<ExtenderBindingArgs>("bind", &body) {
-        Ok(args) => match bind::bind(&extender, &args).await {
+    let admitted = extender.admission.enter_bind(body).await;
+    let error = match parse::<ExtenderBindingArgs>("bind", &admitted) {
+        Ok((args, _)) => match bind::bind(&extender, &args).await {
             Ok(()) => String::new(),
             Err(error) => {
                 debug!(pod = format!("{}/{}", args.pod_namespace, args.pod_name), node = args.node, error, "not bound");
@@ -169,35 +220,42 @@ async fn bind_pod(Shared(extender): Shared<Arc<Extender>>, body: Bytes) -> Respo
     Json(ExtenderBindingResult { error }).into_response()
 }
 
-/// The first JSON value of the body. Errors: one line that names the verb, safe for kube-scheduler.
-fn parse<T: DeserializeOwned>(verb: &str, body: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(body).map_err(|error| {
-        let message = format!("malformed {verb} request: {error}");
-        warn!(verb, %error, bytes = body.len(), "malformed request");
-        safe(&message)
-    })
+/// The first JSON value of the body, and the body. Errors: one line that names the verb, safe for kube-scheduler.
+fn parse<'a, T: Deserialize<'a>>(verb: &str, admitted: &'a Result<Admitted, Shed>) -> Result<(T, &'a [u8]), String> {
+    let admitted = admitted.as_ref().map_err(|shed| {
+        warn!(verb, error = %shed, "request not answered");
+        safe(&shed.to_string())
+    })?;
+    match serde_json::from_slice(&admitted.body) {
+        Ok(value) => Ok((value, &admitted.body)),
+        Err(error) => {
+            warn!(verb, %error, bytes = admitted.body.len(), "malformed request");
+            Err(safe(&format!("malformed {verb} request: {error}")))
+        }
+    }
 }
 
 /// The pod as kube-scheduler sent it: what was derived from watches, with the annotations of the request, which may be
-/// newer.
-pub(super) fn pod_of(state: &State, pod: &Pod, scheduler_names: &[String]) -> CorePod {
-    let known = pod.metadata.uid.as_deref().and_then(|uid| state.snapshot.pods.get(uid));
-    match known {
-        Some(known) => {
-            let mut core = CorePod::clone(known);
-            let annotations = pod.metadata.annotations.as_ref();
-            let epoch = conventions::annotation_number(annotations, muster_api::keys::PLAN_EPOCH);
-            if epoch > core.plan_epoch {
-                core.plan_epoch = epoch;
-                core.planned_node = annotations
-                    .and_then(|all| all.get(muster_api::keys::PLANNED_NODE))
-                    .map(|node| node.as_str().into());
-            }
-            core
-        }
-        None => {
-            let membership = conventions::recognise(pod, &state.objects).membership;
-            pod_state::read(pod, membership, scheduler_names)
-        }
+/// newer. A pod that the watch has not shown yet is read from the request.
+///
+/// Errors: the pod cannot be read.
+fn pod_of(state: &State, wire: &WirePod<'_>, body: &[u8], scheduler_names: &[String]) -> Result<Arc<CorePod>, String> {
+    let known = wire.metadata.uid.as_ref().and_then(|uid| state.snapshot.pods.get(uid.as_ref()));
+    let Some(known) = known else {
+        let WholePod { pod } = serde_json::from_slice(body).map_err(|error| {
+            warn!(%error, "a pod cannot be read");
+            format!("the pod cannot be read: {error}")
+        })?;
+        let membership = conventions::recognise(&pod, &state.objects).membership;
+        return Ok(Arc::new(pod_state::read(&pod, membership, scheduler_names)));
+    };
+    let annotations = wire.metadata.annotations.as_ref();
+    let epoch = annotations.and_then(|two| two.plan_epoch.as_ref()).and_then(|epoch| epoch.as_ref().parse().ok());
+    if epoch <= known.plan_epoch {
+        return Ok(Arc::clone(known));
     }
+    let mut pod = CorePod::clone(known);
+    pod.plan_epoch = epoch;
+    pod.planned_node = annotations.and_then(|two| two.planned_node.as_ref()).map(|node| node.as_ref().into());
+    Ok(Arc::new(pod))
 }

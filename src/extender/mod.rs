@@ -1,9 +1,11 @@
 //! The extender: four verbs over HTTP, answered from the published state; `bind` holds a gang at the barrier.
 
+mod admission;
 mod barrier;
 mod bind;
 mod handlers;
 pub mod wire;
 
+pub use admission::Limits;
 pub use barrier::{Barrier, BarrierOptions};
-pub use handlers::{Extender, router};
+pub use handlers::{Extender, answer_filter, answer_prioritize, router};

@@ -1,46 +1,161 @@
 //! Wire structs of the extender protocol: Go field names, absent values arrive as `null`.
 //!
+//! Requests borrow from their body and answers from the request, so that a call costs no allocation per node. Of the
+//! pod only what tells it apart is read; the whole object is read a second time where the watch has not shown it yet.
 //! Source: `k8s.io/kube-scheduler/extender/v1`, identical from 1.33 to 1.37. Lists in answers are always arrays.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use k8s_openapi::api::core::v1::Pod;
-use serde::{Deserialize, Serialize};
+use muster_api::keys;
+use muster_core::extender::Rejection;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Body of `filter` and `prioritize`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct ExtenderArgs {
+pub struct ExtenderArgs<'a> {
+    /// The pod, as far as it tells the pod apart.
+    #[serde(borrow)]
+    pub pod: WirePod<'a>,
+    /// Present only if `nodeCacheCapable` is off, which Muster refuses.
+    pub nodes: Option<IgnoredAny>,
+    /// Names of the nodes offered.
+    #[serde(borrow)]
+    pub node_names: Option<Vec<Name<'a>>>,
+}
+
+/// A pod in a request: which one it is, and the annotations that may be newer than what the watch has shown.
+#[derive(Debug, Default, Deserialize)]
+pub struct WirePod<'a> {
+    /// Metadata.
+    #[serde(borrow)]
+    pub metadata: WireMetadata<'a>,
+}
+
+/// Metadata of a pod in a request.
+#[derive(Debug, Default, Deserialize)]
+pub struct WireMetadata<'a> {
+    /// UID.
+    #[serde(borrow)]
+    pub uid: Option<Name<'a>>,
+    /// The two annotations of a release.
+    #[serde(borrow)]
+    pub annotations: Option<WireAnnotations<'a>>,
+}
+
+/// The annotations of a release; all others are skipped.
+#[derive(Debug, Default)]
+pub struct WireAnnotations<'a> {
+    /// `muster.dev/plan-epoch`.
+    pub plan_epoch: Option<Name<'a>>,
+    /// `muster.dev/planned-node`.
+    pub planned_node: Option<Name<'a>>,
+}
+
+/// A name, borrowed from the body; owned only where JSON escapes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name<'a>(pub Cow<'a, str>);
+
+impl AsRef<str> for Name<'_> {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl<'de> Visitor<'de> for Text {
+            type Value = Name<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Name<'de>, E> {
+                Ok(Name(Cow::Borrowed(text)))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Name<'de>, E> {
+                Ok(Name(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for WireAnnotations<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Two;
+        impl<'de> Visitor<'de> for Two {
+            type Value = WireAnnotations<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of annotations")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut two = WireAnnotations::default();
+                while let Some(key) = map.next_key::<Name<'de>>()? {
+                    match key.as_ref() {
+                        keys::PLAN_EPOCH => two.plan_epoch = Some(map.next_value()?),
+                        keys::PLANNED_NODE => two.planned_node = Some(map.next_value()?),
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                        }
+                    }
+                }
+                Ok(two)
+            }
+        }
+        deserializer.deserialize_map(Two)
+    }
+}
+
+/// The pod of any request, whole.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct WholePod {
     /// The pod.
     pub pod: Pod,
-    /// Present only if `nodeCacheCapable` is off, which Muster refuses.
-    pub nodes: Option<serde::de::IgnoredAny>,
-    /// Names of the nodes offered.
-    pub node_names: Option<Vec<String>>,
 }
 
 /// Answer of `filter`.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct ExtenderFilterResult {
+pub struct ExtenderFilterResult<'a> {
     /// Always `null`: names are enough.
     pub nodes: Option<()>,
     /// Nodes kept.
-    pub node_names: Vec<String>,
+    pub node_names: Vec<&'a str>,
     /// Always empty: its nodes would become candidates for preemption.
-    pub failed_nodes: BTreeMap<String, String>,
+    pub failed_nodes: BTreeMap<&'a str, &'a str>,
     /// Nodes rejected.
-    pub failed_and_unresolvable_nodes: BTreeMap<String, String>,
+    pub failed_and_unresolvable_nodes: Rejected<'a>,
     /// Not empty: the call failed.
     pub error: String,
+}
+
+/// Nodes rejected, in the order of the request, with the reason: a map in JSON.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Rejected<'a>(pub Vec<(&'a str, Rejection)>);
+
+impl Serialize for Rejected<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (node, reason) in &self.0 {
+            map.serialize_entry(node, reason.as_str())?;
+        }
+        map.end()
+    }
 }
 
 /// One entry of the answer of `prioritize`.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct HostPriority {
+pub struct HostPriority<'a> {
     /// Node.
-    pub host: String,
+    pub host: &'a str,
     /// Higher is better.
     pub score: i64,
 }
@@ -71,11 +186,12 @@ pub struct ExtenderBindingResult {
 /// Body of `preempt`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct ExtenderPreemptionArgs {
+pub struct ExtenderPreemptionArgs<'a> {
     /// The pod that wants room.
-    pub pod: Pod,
+    #[serde(borrow)]
+    pub pod: WirePod<'a>,
     /// Present only if `nodeCacheCapable` is off.
-    pub node_name_to_victims: Option<serde::de::IgnoredAny>,
+    pub node_name_to_victims: Option<IgnoredAny>,
     /// Candidates.
     pub node_name_to_meta_victims: Option<BTreeMap<String, MetaVictims>>,
 }
@@ -128,20 +244,78 @@ mod tests {
     }
 
     #[test]
+    fn every_answer_has_exactly_this_body() {
+        let filtered = ExtenderFilterResult {
+            node_names: vec!["n2"],
+            failed_and_unresolvable_nodes: Rejected(vec![
+                ("n3", Rejection::WaitingForGang),
+                ("n1", Rejection::PromisedToGang),
+            ]),
+            ..ExtenderFilterResult::default()
+        };
+        let victims = MetaVictims { pods: Some(vec![MetaPod { uid: "v".to_owned() }]), num_pdb_violations: 1 };
+        assert_eq!(
+            serde_json::to_string(&filtered).unwrap(),
+            r#"{"Nodes":null,"NodeNames":["n2"],"FailedNodes":{},"FailedAndUnresolvableNodes":{"n3":"waiting for gang","n1":"promised to a gang"},"Error":""}"#
+        );
+        assert_eq!(
+            serde_json::to_string(&[HostPriority { host: "n1", score: 10 }]).unwrap(),
+            r#"[{"Host":"n1","Score":10}]"#
+        );
+        assert_eq!(serde_json::to_string(&ExtenderBindingResult::default()).unwrap(), r#"{"Error":""}"#);
+        assert_eq!(
+            serde_json::to_string(&ExtenderPreemptionResult {
+                node_name_to_meta_victims: BTreeMap::from([("n1".to_owned(), victims)])
+            })
+            .unwrap(),
+            r#"{"NodeNameToMetaVictims":{"n1":{"Pods":[{"UID":"v"}],"NumPDBViolations":1}}}"#
+        );
+        assert_eq!(
+            serde_json::to_string(&ExtenderPreemptionResult::default()).unwrap(),
+            r#"{"NodeNameToMetaVictims":{}}"#
+        );
+    }
+
+    #[test]
     fn nulls_of_older_versions_are_read() {
-        let body = r#"{"Pod":{"metadata":{"name":"p","creationTimestamp":null},"spec":{"containers":[]},"status":{}},
+        let body = r#"{"Pod":{"metadata":{"name":"p","creationTimestamp":null},"spec":{"containers":null},"status":{}},
             "Nodes":null,"NodeNames":null}"#;
-        let args: ExtenderArgs = serde_json::from_str(body).unwrap();
+        let args: ExtenderArgs<'_> = serde_json::from_str(body).unwrap();
         assert!(args.nodes.is_none() && args.node_names.is_none());
+        let whole: WholePod = serde_json::from_str(body).unwrap();
+        assert_eq!(whole.pod.metadata.name.as_deref(), Some("p"));
         let bind: ExtenderBindingArgs =
             serde_json::from_str(r#"{"PodName":"p","PodNamespace":"n","PodUID":"u","Node":"m"}"#).unwrap();
         assert_eq!(bind.pod_uid, "u");
         let victims: MetaVictims = serde_json::from_str(r#"{"Pods":[{"UID":"v"}],"NumPDBViolations":1}"#).unwrap();
         assert_eq!(victims.num_pdb_violations, 1);
+        let victims: MetaVictims = serde_json::from_str(r#"{"Pods":null,"NumPDBViolations":0}"#).unwrap();
+        assert_eq!(victims.pods, None);
+    }
+
+    #[test]
+    fn of_a_pod_only_its_uid_and_the_annotations_of_a_release_are_read() {
+        let body = format!(
+            r#"{{"Pod":{{"metadata":{{"uid":"u","annotations":{{"a":"{{\"b\":1}}","{}":"7","{}":"n\u0031"}}}},
+                "spec":{{"containers":[{{"name":"c","image":"\u00e9"}}]}}}},"Nodes":null,"NodeNames":["n1","n2"]}}"#,
+            keys::PLAN_EPOCH,
+            keys::PLANNED_NODE
+        );
+        let args: ExtenderArgs<'_> = serde_json::from_str(&body).unwrap();
+        let metadata = args.pod.metadata;
+        assert_eq!(metadata.uid.as_ref().map(AsRef::as_ref), Some("u"));
+        let two = metadata.annotations.unwrap();
+        assert_eq!(two.plan_epoch, Some(Name(Cow::Borrowed("7"))));
+        assert_eq!(two.planned_node, Some(Name(Cow::Borrowed("n1"))), "escapes are resolved");
+        let names = args.node_names.unwrap();
+        assert!(names.iter().all(|name| matches!(name.0, Cow::Borrowed(_))), "names are not copied");
     }
 
     #[test]
     fn a_percent_sign_never_reaches_the_scheduler() {
         assert!(!safe("50%d off").contains('%'));
+        for reason in Rejection::ALL {
+            assert!(!reason.as_str().contains('%'), "{reason}");
+        }
     }
 }

@@ -15,7 +15,9 @@ use kube::{Api, Client, ResourceExt};
 use muster_api::crd::{BatchOffer, set_condition};
 use muster_api::crd::{Fill, Gang as GangObject, GangRef, NodeBatch, NodeBatchSpec};
 use muster_api::{gang_state, keys};
-use muster_core::cycle::{Action, BatchStage, BatchView, BatchWish, Release, StatusWrite, Stop, batch_name};
+use muster_core::cycle::{
+    Action, BatchStage, BatchView, BatchWish, MemberReport, Release, StatusWrite, Stop, batch_name,
+};
 use muster_core::gang::{Gang, NoteKind, Phase, Recognised};
 use muster_core::names::{NodeName, ObjectKey, PodUid};
 use serde_json::json;
@@ -50,6 +52,8 @@ pub struct Executor {
     sent: BTreeMap<PodUid, (u64, NodeName, Instant)>,
     ungated: BTreeMap<PodUid, Instant>,
     stopped: BTreeMap<PodUid, Instant>,
+    /// Conditions sent and not observed yet.
+    reported: BTreeMap<PodUid, (&'static str, Instant)>,
 }
 
 impl std::fmt::Debug for Executor {
@@ -72,6 +76,7 @@ impl Executor {
             sent: BTreeMap::new(),
             ungated: BTreeMap::new(),
             stopped: BTreeMap::new(),
+            reported: BTreeMap::new(),
         }
     }
 
@@ -82,6 +87,7 @@ impl Executor {
         self.sent.clear();
         self.ungated.clear();
         self.stopped.clear();
+        self.reported.clear();
     }
 
     /// The state with own writes that are not observed yet.
@@ -100,6 +106,7 @@ impl Executor {
         self.sent.retain(|uid, (_, _, since)| since.elapsed() < rehint && state.snapshot.pods.contains_key(uid));
         self.ungated.retain(|_, since| since.elapsed() < rehint);
         self.stopped.retain(|_, since| since.elapsed() < rehint);
+        self.reported.retain(|_, (_, since)| since.elapsed() < rehint);
         if self.written.is_empty() {
             return Arc::clone(state);
         }
@@ -148,6 +155,7 @@ impl Executor {
     ) -> Option<Duration> {
         let mut again = None;
         let mut releases = Vec::new();
+        let mut reports = Vec::new();
         let mut refused: Vec<ObjectKey> = Vec::new();
         for action in actions {
             if !*leader.borrow() {
@@ -180,6 +188,14 @@ impl Executor {
                     Ok(())
                 }
                 Action::Stop(stop) => self.stop(&stop).await,
+                Action::Report(report) => {
+                    let known = self.reported.get(&report.pod.uid);
+                    if known.is_none_or(|(reason, _)| *reason != report.reason) {
+                        self.reported.insert(report.pod.uid.clone(), (report.reason, Instant::now()));
+                        reports.push(*report);
+                    }
+                    Ok(())
+                }
                 Action::Ungate { uid } => self.ungate(state, &uid).await,
                 Action::DeleteGang { gang } => self.delete_gang(&gang).await,
             };
@@ -189,6 +205,7 @@ impl Executor {
             }
         }
         self.release_all(state, releases, leader).await;
+        self.report_all(reports, leader).await;
         again
     }
 
@@ -437,6 +454,41 @@ impl Executor {
                 }
             })
             .await;
+    }
+
+    async fn report_all(&self, reports: Vec<MemberReport>, leader: &channel::Receiver<bool>) {
+        let this = self;
+        futures::stream::iter(reports)
+            .for_each_concurrent(self.options.parallel, |report| async move {
+                if !*leader.borrow() {
+                    return;
+                }
+                if let Err(error) = this.report(&report).await {
+                    debug!(pod = %report.pod.key, error = %format!("{error:#}"), "condition not written, tried again");
+                }
+            })
+            .await;
+    }
+
+    /// The condition `muster.dev/Gang` of one member: `PodScheduled` says nothing true between the release and the bind.
+    async fn report(&self, report: &MemberReport) -> anyhow::Result<()> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &report.pod.key.namespace);
+        let patch = json!({
+            "metadata": {"uid": report.pod.uid.as_str()},
+            "status": {"conditions": [{
+                "type": keys::POD_CONDITION,
+                "status": if report.reason == "Refused" { "False" } else { "True" },
+                "reason": report.reason,
+                "message": report.message,
+                "lastTransitionTime": now_real(),
+            }]},
+        });
+        // Conditions are merged by type.
+        let patch = Patch::Strategic(&patch);
+        step(Step::ReportPod, pods.patch_status(&report.pod.key.name, &PatchParams::default(), &patch))
+            .await
+            .map_err(|error| anyhow::Error::new(error).context("report"))?;
+        Ok(())
     }
 
     /// The two patches of one member: the hint, then gate, annotations and toleration.

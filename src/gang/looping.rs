@@ -8,13 +8,13 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use kube::ResourceExt;
 use muster_api::crd::{NodeBatch, ProvisioningRequest};
-use muster_core::cycle::{self, BatchStage, BatchView, Ledger, PoolView, Settings, World};
+use muster_core::cycle::{self, BatchStage, BatchView, Ledger, Memory, PoolView, Settings, World};
 use muster_core::names::{NodeName, ObjectKey};
 use muster_core::topology::Levels;
 use tokio::sync::Notify;
 use tokio::sync::watch as channel;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error};
+use tracing::{debug, error, warn};
 
 use super::executor::Executor;
 use crate::clock::now_real;
@@ -53,6 +53,8 @@ pub struct GangLoop {
     executor: Executor,
     /// What earlier passes found out about the nodes.
     ledger: Ledger,
+    /// What this replica noted while it held the lease.
+    memory: Memory,
 }
 
 /// The loop looks again after this at the latest, whatever happens.
@@ -64,7 +66,7 @@ impl GangLoop {
     /// A loop over `inputs` that acts through `executor`.
     #[must_use]
     pub fn new(inputs: Inputs, executor: Executor) -> Self {
-        Self { inputs, executor, ledger: Ledger::default() }
+        Self { inputs, executor, ledger: Ledger::default(), memory: Memory::default() }
     }
 
     /// Runs until cancelled. Errors are those of a bug: everything expected is handled and tried again.
@@ -87,6 +89,7 @@ impl GangLoop {
                 // Whatever this replica believed of its own writes is void once it has lost the lease.
                 self.executor.forget();
                 self.ledger = Ledger::default();
+                self.memory = Memory::default();
                 IDLE
             };
             tokio::time::sleep(MIN_INTERVAL).await;
@@ -95,6 +98,10 @@ impl GangLoop {
 
     /// One decision and its actions. The answer is when to look again.
     async fn pass(&mut self) -> anyhow::Result<Duration> {
+        if let Some(kind) = self.inputs.cluster.stale() {
+            warn!(kind, "nothing is decided: a watch is too old");
+            return Ok(IDLE);
+        }
         let state = self.inputs.cluster.load();
         let state = self.executor.overlay(&state);
         let started = std::time::Instant::now();
@@ -102,6 +109,7 @@ impl GangLoop {
         let batches = self.executor.batches(batches(&state));
         let pools = inputs.pools.load_full();
         let shared = Arc::clone(&state);
+        let memory = self.memory.clone();
         // Planning is heavy and synchronous: it must not hold up the handlers' thread.
         let mut ledger = std::mem::take(&mut self.ledger);
         let (pass, ledger) = tokio::task::spawn_blocking(move || {
@@ -114,6 +122,7 @@ impl GangLoop {
                 batches: &batches,
                 lost: &lost,
                 bookings: &bookings,
+                memory: &memory,
                 settings: &inputs.settings,
                 now: now_real(),
             };
@@ -125,6 +134,10 @@ impl GangLoop {
         if let Some(recorder) = &self.inputs.recorder {
             recorder.keep(pass.decisions);
         }
+        for note in &pass.notes {
+            self.memory.record(note, now_real(), self.inputs.settings.exclude_ttl);
+        }
+        self.memory.prune(now_real());
         if pass.plans > 0 {
             self.inputs.metrics.plan_seconds.observe(started.elapsed().as_secs_f64());
         }

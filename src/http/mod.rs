@@ -65,10 +65,14 @@ async fn ready(Shared(health): Shared<Arc<Health>>) -> Response {
     if !health.cluster.load().snapshot.synced {
         return (StatusCode::SERVICE_UNAVAILABLE, "the cluster has not been read yet\n").into_response();
     }
+    if let Some(kind) = health.cluster.stale() {
+        return (StatusCode::SERVICE_UNAVAILABLE, format!("the watch of {kind} is too old\n")).into_response();
+    }
     "ok\n".into_response()
 }
 
 async fn metrics(Shared(health): Shared<Arc<Health>>) -> Response {
+    health.metrics.gangs.watch_age.set(health.cluster.contacts().age().as_secs_f64());
     match health.metrics.encode() {
         Ok(text) => ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
             .into_response(),

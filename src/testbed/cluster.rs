@@ -72,7 +72,7 @@ impl ClusterOptions {
     }
 }
 
-/// How to start a kube-scheduler from the shipped `scheduler-config/own-scheduler.yaml`.
+/// How to start a kube-scheduler from a shipped file of `scheduler-config/`.
 #[derive(Clone, Debug)]
 pub struct SchedulerOptions {
     /// Which one, for tests that need two.
@@ -85,6 +85,8 @@ pub struct SchedulerOptions {
     pub leader_elect: bool,
     /// Requests a second to the API server; bursts of twice as many.
     pub qps: u32,
+    /// The shipped file in `scheduler-config/`.
+    pub file: &'static str,
     /// Further arguments, e.g. `-v=4` or `--feature-gates=GenericWorkload=true`.
     pub args: Vec<String>,
 }
@@ -92,7 +94,7 @@ pub struct SchedulerOptions {
 impl SchedulerOptions {
     /// The first scheduler, alone, with a client that is not the limit.
     pub fn new(extender: Option<SocketAddr>) -> Self {
-        Self { number: 0, extender, leader_elect: false, qps: 5000, args: Vec::new() }
+        Self { number: 0, extender, leader_elect: false, qps: 5000, file: "own-scheduler.yaml", args: Vec::new() }
     }
 }
 
@@ -244,7 +246,7 @@ impl TestCluster {
     pub async fn start_scheduler(&self, options: &SchedulerOptions) -> Result<(), TestbedError> {
         let identity = if options.leader_elect { Identity::Muster } else { Identity::Scheduler };
         let component = Component::Scheduler(options.number);
-        let shipped = self.options.repository.join("scheduler-config/own-scheduler.yaml");
+        let shipped = self.options.repository.join("scheduler-config").join(options.file);
         let document = read_yaml(&shipped)?.into_iter().next().unwrap_or_default();
         let kubeconfig = self.kubeconfig(identity);
         let configuration = scheduler_configuration(

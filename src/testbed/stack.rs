@@ -2,7 +2,7 @@
 //! `muster serve` and kube-scheduler, each a process of its own.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
@@ -40,6 +40,11 @@ pub struct StackOptions {
     pub keep: bool,
     /// Shipped manifests that are not applied.
     pub without: Vec<&'static str>,
+    /// Pods of the Deployment: so many `muster serve`, each beside a kube-scheduler of its own. With more than one the
+    /// kube-schedulers elect a leader, as in the shipped Pods.
+    pub replicas: u8,
+    /// The shipped file in `scheduler-config/`.
+    pub scheduler: &'static str,
 }
 
 impl StackOptions {
@@ -55,6 +60,8 @@ impl StackOptions {
             config: json!({}),
             keep: false,
             without: Vec::new(),
+            replicas: 1,
+            scheduler: "own-scheduler.yaml",
         }
     }
 }
@@ -65,10 +72,9 @@ pub struct Stack {
     /// The control plane.
     pub cluster: TestCluster,
     options: StackOptions,
-    extender: SocketAddr,
-    http: SocketAddr,
+    /// Extender, and health and metrics, of each `muster serve`.
+    replicas: Vec<(SocketAddr, SocketAddr)>,
     simulator: Option<SocketAddr>,
-    config: PathBuf,
 }
 
 impl Stack {
@@ -80,16 +86,36 @@ impl Stack {
         cluster_options.keep = options.keep;
         let cluster = TestCluster::start(cluster_options).await?;
         cluster.apply_manifests(&options.without).await?;
-        let config = cluster.folder().join("muster.yaml");
-        let mut stack =
-            Self { extender: free_address()?, http: free_address()?, simulator: None, config, options, cluster };
-        stack.write_config(None)?;
+        let replicas = (0..options.replicas.max(1))
+            .map(|_| Ok((free_address()?, free_address()?)))
+            .collect::<Result<Vec<_>, TestbedError>>()?;
+        let mut stack = Self { replicas, simulator: None, options, cluster };
+        stack.write_configs(None)?;
         if stack.options.scenario.is_some() {
             stack.start_simulator().await?;
         }
-        stack.start_muster(&[]).await?;
-        stack.cluster.start_scheduler(&SchedulerOptions::new(Some(stack.extender))).await?;
+        for number in stack.numbers() {
+            stack.start_replica(number, &[]).await?;
+        }
+        for number in stack.numbers() {
+            stack.start_scheduler(number).await?;
+        }
         Ok(stack)
+    }
+
+    fn numbers(&self) -> std::ops::Range<u8> {
+        0..u8::try_from(self.replicas.len()).unwrap_or(u8::MAX)
+    }
+
+    /// Starts the kube-scheduler beside a replica.
+    pub async fn start_scheduler(&self, number: u8) -> Result<(), TestbedError> {
+        let options = SchedulerOptions {
+            number,
+            leader_elect: self.replicas.len() > 1,
+            file: self.options.scheduler,
+            ..SchedulerOptions::new(Some(self.extender_of(number)))
+        };
+        self.cluster.start_scheduler(&options).await
     }
 
     async fn start_simulator(&mut self) -> Result<(), TestbedError> {
@@ -121,16 +147,20 @@ impl Stack {
         )?;
         self.simulator = Some(address);
         self.answers("EC2 simulator", address, "/_sim/clock").await?;
-        self.write_config(Some(&origin))
+        self.write_configs(Some(&origin))
     }
 
-    fn write_config(&self, origin: Option<&str>) -> Result<(), TestbedError> {
+    fn write_configs(&self, origin: Option<&str>) -> Result<(), TestbedError> {
+        self.numbers().try_for_each(|number| self.write_config(number, origin))
+    }
+
+    fn write_config(&self, number: u8, origin: Option<&str>) -> Result<(), TestbedError> {
         let shipped = self.options.repository.join("manifests/muster.yaml");
         let mut config = settings::read_yaml(&shipped)?.into_iter().next().unwrap_or_default();
         merge(&mut config, &self.options.config);
         let mut addresses = json!({
-            "extender": {"listen": self.extender.to_string()},
-            "http": {"listen": self.http.to_string()},
+            "extender": {"listen": self.extender_of(number).to_string()},
+            "http": {"listen": self.http_of(number).to_string()},
         });
         match (self.simulator, origin) {
             (Some(simulator), Some(origin)) => {
@@ -142,26 +172,37 @@ impl Stack {
             _ => addresses["ec2"] = json!({"disabled": true}),
         }
         merge(&mut config, &addresses);
-        std::fs::write(&self.config, config.to_string()).map_err(TestbedError::file("write", &self.config))
+        let file = self.config_of(number);
+        std::fs::write(&file, config.to_string()).map_err(TestbedError::file("write", &file))
     }
 
     /// Starts `muster serve`, with extra environment, and waits until it has read the cluster.
     pub async fn start_muster(&self, env: &[(&str, &str)]) -> Result<(), TestbedError> {
-        self.spawn_muster(env)?;
-        self.answers("muster serve", self.http, "/readyz").await
+        self.start_replica(0, env).await
+    }
+
+    /// As [`Self::start_muster`], for one of several.
+    pub async fn start_replica(&self, number: u8, env: &[(&str, &str)]) -> Result<(), TestbedError> {
+        self.spawn_replica(number, env)?;
+        self.answers("muster serve", self.http_of(number), "/readyz").await
     }
 
     /// Starts `muster serve` and does not wait: it may be told to crash at once.
     pub fn spawn_muster(&self, env: &[(&str, &str)]) -> Result<(), TestbedError> {
-        let mut args = serve_args(&self.config.display().to_string());
+        self.spawn_replica(0, env)
+    }
+
+    /// As [`Self::spawn_muster`], for one of several.
+    pub fn spawn_replica(&self, number: u8, env: &[(&str, &str)]) -> Result<(), TestbedError> {
+        let mut args = serve_args(&self.config_of(number).display().to_string());
         if env.iter().any(|(name, _)| *name == "MUSTER_CRASH") {
             args.push("--dev".to_owned());
         }
-        let mut command = Command::new(&self.options.muster, args).env("POD_NAME", "muster-0");
+        let mut command = Command::new(&self.options.muster, args).env("POD_NAME", format!("muster-{number}"));
         for (name, value) in env {
             command = command.env(*name, *value);
         }
-        self.cluster.start_muster(0, command)
+        self.cluster.start_muster(number, command)
     }
 
     /// Ends `muster serve` by SIGKILL.
@@ -200,13 +241,25 @@ impl Stack {
     /// Health and metrics address of `muster serve`.
     #[must_use]
     pub fn http(&self) -> SocketAddr {
-        self.http
+        self.http_of(0)
     }
 
     /// Extender address of `muster serve`.
     #[must_use]
     pub fn extender(&self) -> SocketAddr {
-        self.extender
+        self.extender_of(0)
+    }
+
+    /// Health and metrics address of one of several.
+    #[must_use]
+    pub fn http_of(&self, number: u8) -> SocketAddr {
+        self.replicas[usize::from(number)].1
+    }
+
+    /// Extender address of one of several.
+    #[must_use]
+    pub fn extender_of(&self, number: u8) -> SocketAddr {
+        self.replicas[usize::from(number)].0
     }
 
     /// The simulator's control endpoint: GET.
@@ -247,8 +300,12 @@ impl Stack {
 
     /// The configuration file of `muster serve`.
     #[must_use]
-    pub fn config(&self) -> &Path {
-        &self.config
+    pub fn config(&self) -> PathBuf {
+        self.config_of(0)
+    }
+
+    fn config_of(&self, number: u8) -> PathBuf {
+        self.cluster.folder().join(format!("muster-{number}.yaml"))
     }
 }
 

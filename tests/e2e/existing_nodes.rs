@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::DeleteParams;
 use muster::testbed::stack::request;
 use muster::testbed::workloads::{TestJob, TestPod};
 use muster::testbed::{Component, Stack, eventually};
@@ -16,7 +16,8 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{
-    DEADLINE, all_run, leaves, members, node_of, options, phase, phase_within, runs, says, stack, submit,
+    DEADLINE, all_run, bare, create, delete, leaves, members, node_of, options, phase, phase_within, runs, runs_on,
+    says, stack, submit,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,46 +42,8 @@ async fn a_gang_takes_the_fewest_leaves_with_contiguous_ranks() {
     assert_eq!(status.members, "8/8");
 }
 
-/// A pod of a gang without a controller: nobody makes it again.
-fn bare(gang: &str, number: u32, size: u32) -> Pod {
-    TestPod::new(format!("{gang}-{number}"))
-        .gpus(8)
-        .annotation("muster.dev/gang", gang)
-        .annotation("muster.dev/gang-size", &size.to_string())
-        .annotation("muster.dev/rank", &number.to_string())
-        .build()
-}
-
-async fn create(stack: &Stack, namespace: &str, mut pod: Pod) {
-    pod.metadata.namespace = Some(namespace.to_owned());
-    let pods: Api<Pod> = Api::namespaced(stack.admin().unwrap(), namespace);
-    pods.create(&PostParams::default(), &pod).await.unwrap();
-}
-
-async fn delete(stack: &Stack, namespace: &str, name: &str) {
-    let pods: Api<Pod> = Api::namespaced(stack.admin().unwrap(), namespace);
-    pods.delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
-    let (pods, gone) = (&pods, format!("{name} to be gone"));
-    eventually(DEADLINE, &gone, || async move {
-        pods.get_opt(name).await.map(|pod| pod.is_none().then_some(())).map_err(|error| error.to_string())
-    })
-    .await
-    .unwrap();
-}
-
 async fn pod(stack: &Stack, namespace: &str, name: &str) -> Pod {
     Api::<Pod>::namespaced(stack.admin().unwrap(), namespace).get(name).await.unwrap()
-}
-
-async fn runs_on(stack: &Stack, namespace: &str, name: &str) -> String {
-    let pods: Api<Pod> = Api::namespaced(stack.admin().unwrap(), namespace);
-    let (pods, running) = (&pods, format!("{name} to run"));
-    eventually(DEADLINE, &running, || async move {
-        let pod = pods.get(name).await.map_err(|error| error.to_string())?;
-        Ok::<_, String>(if runs(&pod) { node_of(&pod) } else { None })
-    })
-    .await
-    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)))
 }
 
 /// The message of `PodScheduled=False`, once it contains `text`.
@@ -112,7 +75,7 @@ async fn one_node_short_nothing_is_bound_and_nothing_is_held() {
     assert!(members(&client, "ml", "train").await.iter().all(|pod| node_of(pod).is_none()), "nothing is bound");
     // What the gang does not hold, others may use.
     create(&stack, "ml", TestPod::new("single").gpus(8).build()).await;
-    runs_on(&stack, "ml", "single").await;
+    runs_on(&stack, "ml", "single", DEADLINE).await;
 
     stack.create_nodes(leaves(&["b"], 2)).await.unwrap();
     all_run(&stack, "ml", "train", 4).await;
@@ -148,13 +111,13 @@ async fn an_ordinary_pod_cannot_take_a_promised_node_and_runs_elsewhere() {
     protects(&stack, &promised).await;
 
     create(&stack, "ml", TestPod::new("single-0").gpus(8).build()).await;
-    let free = runs_on(&stack, "ml", "single-0").await;
+    let free = runs_on(&stack, "ml", "single-0", DEADLINE).await;
     assert!(!promised.contains(&free), "{free} is promised: {promised:?}");
     create(&stack, "ml", TestPod::new("single-1").gpus(8).build()).await;
     is_told(&stack, "ml", "single-1", "promised to a gang").await;
 
     for number in 0..3 {
-        let node = runs_on(&stack, "ml", &format!("train-{number}")).await;
+        let node = runs_on(&stack, "ml", &format!("train-{number}"), DEADLINE).await;
         assert!(promised.contains(&node));
     }
     assert_eq!(node_of(&pod(&stack, "ml", "single-1").await), None);
@@ -227,7 +190,7 @@ async fn a_member_deleted_at_the_barrier_is_replaced_and_nobody_was_bound_before
     create(&stack, "ml", bare("train", 3, 4)).await;
     let mut nodes = BTreeSet::new();
     for number in 0..4 {
-        nodes.insert(runs_on(&stack, "ml", &format!("train-{number}")).await);
+        nodes.insert(runs_on(&stack, "ml", &format!("train-{number}"), DEADLINE).await);
     }
     assert_eq!(nodes.len(), 4);
     let gang = phase(&stack, "ml", "train", "Bound").await;

@@ -1,16 +1,22 @@
 //! End to end: the real kube-apiserver, kube-scheduler, controller-manager, etcd and kwok, the shipped manifests, and
 //! the `muster` binary as processes.
 
+mod assumptions;
 mod bad_input;
 mod buying;
 mod chaos;
 mod cloud;
 mod conventions;
 mod crash;
+mod default_scheduler;
 mod demo;
 mod existing_nodes;
 mod fits;
+mod ha;
 mod kueue;
+mod races;
 mod repair;
+mod rights;
 mod support;
+mod uninstall;
 mod ways;

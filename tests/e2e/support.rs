@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use muster::testbed::nodes::TestNode;
+use muster::testbed::workloads::TestPod;
 use muster::testbed::{Binaries, Component, Stack, StackOptions, binaries, eventually, repository};
 use muster_api::crd::Gang;
 
@@ -149,4 +150,45 @@ pub(crate) fn no_errors(stack: &Stack) {
         .filter(|line| line.split_whitespace().nth(1) == Some("ERROR") || line.contains("panicked at"))
         .collect();
     assert!(wrong.is_empty(), "muster serve reports errors:\n{}", wrong.join("\n"));
+}
+
+/// A pod of a gang without a controller: nobody makes it again.
+pub(crate) fn bare(gang: &str, number: u32, size: u32) -> Pod {
+    TestPod::new(format!("{gang}-{number}"))
+        .gpus(8)
+        .annotation("muster.dev/gang", gang)
+        .annotation("muster.dev/gang-size", &size.to_string())
+        .annotation("muster.dev/rank", &number.to_string())
+        .build()
+}
+
+/// Creates a pod.
+pub(crate) async fn create(stack: &Stack, namespace: &str, mut pod: Pod) {
+    pod.metadata.namespace = Some(namespace.to_owned());
+    let pods: Api<Pod> = Api::namespaced(stack.admin().unwrap(), namespace);
+    pods.create(&PostParams::default(), &pod).await.unwrap();
+}
+
+/// Deletes a pod at once, and waits until it is gone.
+pub(crate) async fn delete(stack: &Stack, namespace: &str, name: &str) {
+    let pods: Api<Pod> = Api::namespaced(stack.admin().unwrap(), namespace);
+    pods.delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
+    let (pods, gone) = (&pods, format!("{name} to be gone"));
+    eventually(DEADLINE, &gone, || async move {
+        pods.get_opt(name).await.map(|pod| pod.is_none().then_some(())).map_err(|error| error.to_string())
+    })
+    .await
+    .unwrap();
+}
+
+/// The node of a pod, once it runs there.
+pub(crate) async fn runs_on(stack: &Stack, namespace: &str, name: &str, deadline: Duration) -> String {
+    let pods: Api<Pod> = Api::namespaced(stack.admin().unwrap(), namespace);
+    let (pods, running) = (&pods, format!("{name} to run"));
+    eventually(deadline, &running, || async move {
+        let pod = pods.get(name).await.map_err(|error| error.to_string())?;
+        Ok::<_, String>(if runs(&pod) { node_of(&pod) } else { None })
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)))
 }

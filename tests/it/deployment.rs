@@ -1,5 +1,7 @@
 //! What is shipped is what runs: the Deployment against what the testbed starts.
 
+use std::collections::BTreeSet;
+
 use muster::testbed::repository;
 use muster::testbed::settings::read_yaml;
 use muster::testbed::stack::serve_args;
@@ -33,4 +35,27 @@ fn the_shipped_configuration_is_valid_and_agrees_with_the_scheduler_s() {
         let url = extender["urlPrefix"].as_str().unwrap();
         assert!(url.starts_with(&format!("http://{}/v1/", config.extender)), "{url}");
     }
+}
+
+#[test]
+fn the_rights_that_are_asked_for_at_the_start_are_those_of_the_shipped_roles() {
+    let mut shipped: BTreeSet<(String, String, String)> = BTreeSet::new();
+    for document in self::shipped("manifests/rbac.yaml") {
+        let list = |value: &Value| -> Vec<String> {
+            value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        for rule in document["rules"].as_array().into_iter().flatten() {
+            for group in list(&rule["apiGroups"]) {
+                for resource in list(&rule["resources"]) {
+                    let verbs = list(&rule["verbs"]).into_iter();
+                    shipped.extend(verbs.map(|verb| (group.clone(), resource.clone(), verb)));
+                }
+            }
+        }
+    }
+    let asked: BTreeSet<(String, String, String)> = muster::rights::RULES
+        .iter()
+        .flat_map(|rule| rule.verbs.iter().map(|verb| (rule.group.into(), rule.resource.into(), (*verb).to_owned())))
+        .collect();
+    assert_eq!(asked, shipped, "src/rights.rs and manifests/rbac.yaml");
 }

@@ -2,9 +2,13 @@
 
 // Marked as test code, so that clippy allows `unwrap` in helper functions too.
 #[cfg(test)]
+mod check_config;
+#[cfg(test)]
 mod deployment;
 #[cfg(test)]
 mod documents;
 mod fuzz;
+#[cfg(test)]
+mod serving;
 #[cfg(test)]
 mod tidy;

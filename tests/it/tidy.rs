@@ -575,9 +575,27 @@ fn method_calls(code: &str) -> Vec<Call<'_>> {
 
 /// Name and start of what is called by the parenthesis at `end`, with or without type arguments.
 fn called(code: &str, end: usize) -> (&str, usize) {
-    let end = if code[..end].ends_with('>') { code[..end].rfind("::<").unwrap_or(end) } else { end };
+    let end = if code[..end].ends_with('>') { type_arguments(&code[..end]).unwrap_or(end) } else { end };
     let length = code.as_bytes()[..end].iter().rev().take_while(|byte| is_word(**byte)).count();
     (&code[end - length..end], end - length)
+}
+
+/// Where the `::<…>` begins that ends the text; parameters of a declaration have no colons.
+fn type_arguments(code: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (at, byte) in code.bytes().enumerate().rev() {
+        match byte {
+            b'>' if !code[..at].ends_with('-') => depth += 1,
+            b'<' => {
+                depth = depth.checked_sub(1)?;
+                if depth == 0 {
+                    return code[..at].ends_with("::").then(|| at - 2);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 #[test]
@@ -596,6 +614,11 @@ fn a_call_is_inside_step_by_its_parentheses_and_not_by_its_line() {
         [("create_subresource".to_owned(), true)]
     );
     assert_eq!(inside("step(Step::A, x).await; pods.delete(n)"), [("delete".to_owned(), false)]);
+    assert_eq!(
+        inside("step(Step::A, pods.create::<V>(x)); fn lock<T>(t: T) {}"),
+        [("create".to_owned(), true)],
+        "a declaration with parameters is no call"
+    );
     assert_eq!(inside("misstep(pods.delete(n))"), [("delete".to_owned(), false)]);
     assert_eq!(inside("// pods.delete(n)\n\"pods.delete(n)\""), []);
 }

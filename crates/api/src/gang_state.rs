@@ -56,6 +56,7 @@ pub fn read(object: &Gang) -> State {
         since: status.since,
         minimum: plan.minimum,
         minimums: plan.minimums.iter().map(|(role, min)| (Arc::from(role.as_str()), *min)).collect(),
+        shape: plan.shape.map(Arc::from),
         places,
         levels: status
             .placement
@@ -130,6 +131,7 @@ pub fn write(state: &State, before: Option<&GangStatus>) -> GangStatus {
         plan: (!places.is_empty()).then(|| GangPlan {
             minimum: state.minimum,
             minimums: state.minimums.iter().map(|(role, min)| (role.to_string(), *min)).collect(),
+            shape: state.shape.as_ref().map(ToString::to_string),
             nodes,
             places,
         }),

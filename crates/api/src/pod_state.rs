@@ -9,6 +9,11 @@ use muster_core::node::Usage;
 
 use crate::{conventions, convert, keys};
 
+/// Priority classes that every cluster has, of pods it cannot do without.
+const SYSTEM_CLASSES: [&str; 2] = ["system-cluster-critical", "system-node-critical"];
+/// Priorities from here on belong to the system: users may not define classes above 1,000,000,000.
+const SYSTEM_PRIORITY: i32 = 2_000_000_000;
+
 /// Reads a Pod object. What it needs is an error text where a quantity cannot be read.
 #[must_use]
 pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> State {
@@ -54,6 +59,14 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
             .iter()
             .flatten()
             .any(|reference| reference.kind == "DaemonSet" || reference.kind == "Node"),
+        critical: spec.is_some_and(|spec| {
+            let class = spec.priority_class_name.as_deref().unwrap_or_default();
+            SYSTEM_CLASSES.contains(&class) || spec.priority.is_some_and(|priority| priority >= SYSTEM_PRIORITY)
+        }),
+        reported: status
+            .and_then(|status| status.conditions.as_ref())
+            .and_then(|conditions| conditions.iter().find(|c| c.type_ == keys::POD_CONDITION))
+            .map(|c| Arc::from(c.reason.as_deref().unwrap_or_default())),
         created: metadata.creation_timestamp.as_ref().map(|time| time.0),
         unscheduled,
         membership,

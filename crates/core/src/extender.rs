@@ -72,7 +72,7 @@ pub enum Filtered<'a> {
 ///
 /// Shapes: the answer names every offered node once. Source: `scheduling.md` 3.3 and 3.5.
 #[must_use]
-pub fn filter<'a>(snapshot: &Snapshot, pod: &Pod, offered: &'a [String]) -> Filtered<'a> {
+pub fn filter<'a, N: AsRef<str>>(snapshot: &Snapshot, pod: &Pod, offered: &'a [N]) -> Filtered<'a> {
     if !snapshot.synced {
         return Filtered::Unready;
     }
@@ -85,7 +85,7 @@ pub fn filter<'a>(snapshot: &Snapshot, pod: &Pod, offered: &'a [String]) -> Filt
     let epoch = gang.map_or(0, |gang| gang.epoch);
     if let (Some(pod_epoch), Some(planned)) = (pod.plan_epoch, &pod.planned_node) {
         // This replica may lag behind the one that released the pod; the barrier decides on fresh state.
-        if pod_epoch >= epoch && pod_epoch > 0 && offered.iter().any(|name| name == planned.as_str()) {
+        if pod_epoch >= epoch && pod_epoch > 0 && offered.iter().any(|name| name.as_ref() == planned.as_str()) {
             return keep_only(offered, planned, Rejection::WaitingForGang);
         }
     }
@@ -96,7 +96,7 @@ pub fn filter<'a>(snapshot: &Snapshot, pod: &Pod, offered: &'a [String]) -> Filt
         Some(Phase::Released | Phase::Committing | Phase::Bound | Phase::Degraded) => {
             match gang.place_of(&pod.uid).map(|place| &place.node) {
                 None => reject_all(offered, Rejection::WaitingForGang, true),
-                Some(node) if offered.iter().any(|name| name == node.as_str()) => {
+                Some(node) if offered.iter().any(|name| name.as_ref() == node.as_str()) => {
                     keep_only(offered, node, Rejection::WaitingForGang)
                 }
                 Some(_) => reject_all(offered, Rejection::BeingReplanned, true),
@@ -108,14 +108,16 @@ pub fn filter<'a>(snapshot: &Snapshot, pod: &Pod, offered: &'a [String]) -> Filt
     }
 }
 
-fn filter_single<'a>(snapshot: &Snapshot, pod: &Pod, offered: &'a [String]) -> Filtered<'a> {
+fn filter_single<'a, N: AsRef<str>>(snapshot: &Snapshot, pod: &Pod, offered: &'a [N]) -> Filtered<'a> {
     let mut kept = Vec::with_capacity(offered.len());
     let mut rejected = Vec::new();
-    for name in offered {
-        if pod.daemon || leaves_promises_whole(snapshot, pod, name) {
-            kept.push(name.as_str());
+    // Where nothing is promised, nothing is looked up.
+    let free = pod.daemon || snapshot.promises.is_empty();
+    for name in offered.iter().map(AsRef::as_ref) {
+        if free || leaves_promises_whole(snapshot, pod, name) {
+            kept.push(name);
         } else {
-            rejected.push((name.as_str(), Rejection::PromisedToGang));
+            rejected.push((name, Rejection::PromisedToGang));
         }
     }
     Filtered::Split { kept, rejected, wake: false }
@@ -154,15 +156,16 @@ fn counted_on(pod: &Pod) -> Option<&str> {
     pod.node.as_ref().or(nominated).map(NodeName::as_str)
 }
 
-fn reject_all(offered: &[String], reason: Rejection, wake: bool) -> Filtered<'_> {
-    let rejected = offered.iter().map(|name| (name.as_str(), reason)).collect();
+fn reject_all<N: AsRef<str>>(offered: &[N], reason: Rejection, wake: bool) -> Filtered<'_> {
+    let rejected = offered.iter().map(|name| (name.as_ref(), reason)).collect();
     Filtered::Split { kept: Vec::new(), rejected, wake }
 }
 
-fn keep_only<'a>(offered: &'a [String], node: &NodeName, reason: Rejection) -> Filtered<'a> {
-    let (kept, rejected): (Vec<&str>, Vec<&str>) =
-        offered.iter().map(String::as_str).partition(|name| *name == node.as_str());
-    Filtered::Split { kept, rejected: rejected.into_iter().map(|name| (name, reason)).collect(), wake: false }
+fn keep_only<'a, N: AsRef<str>>(offered: &'a [N], node: &NodeName, reason: Rejection) -> Filtered<'a> {
+    let names = || offered.iter().map(AsRef::as_ref);
+    let kept = names().filter(|name| *name == node.as_str()).collect();
+    let rejected = names().filter(|name| *name != node.as_str()).map(|name| (name, reason)).collect();
+    Filtered::Split { kept, rejected, wake: false }
 }
 
 /// Answers `prioritize`.
@@ -172,7 +175,7 @@ fn keep_only<'a>(offered: &'a [String], node: &NodeName, reason: Rejection) -> F
 /// pod all are 0 and the in-tree scores decide. The order packs: the fewest accelerators left free first, so that
 /// whole hosts stay whole.
 #[must_use]
-pub fn prioritize(snapshot: &Snapshot, pod: &Pod, offered: &[String]) -> Vec<i64> {
+pub fn prioritize<N: AsRef<str>>(snapshot: &Snapshot, pod: &Pod, offered: &[N]) -> Vec<i64> {
     let Ok(shape) = &pod.shape else { return vec![0; offered.len()] };
     let wanted: Vec<&str> = shape
         .requests
@@ -186,7 +189,7 @@ pub fn prioritize(snapshot: &Snapshot, pod: &Pod, offered: &[String]) -> Vec<i64
     let mut order: Vec<(i64, &str, usize)> = offered
         .iter()
         .enumerate()
-        .map(|(index, name)| (free_after(snapshot, &wanted, name), name.as_str(), index))
+        .map(|(index, name)| (free_for(snapshot, &wanted, name.as_ref()), name.as_ref(), index))
         .collect();
     order.sort_unstable();
     let mut scores = vec![0; offered.len()];
@@ -198,10 +201,16 @@ pub fn prioritize(snapshot: &Snapshot, pod: &Pod, offered: &[String]) -> Vec<i64
     scores
 }
 
-fn free_after(snapshot: &Snapshot, wanted: &[&str], node: &str) -> i64 {
+/// Accelerators of a node that are free for single pods: what is promised is gone. A node that is not known comes last.
+fn free_for(snapshot: &Snapshot, wanted: &[&str], node: &str) -> i64 {
     let Some(entry) = snapshot.nodes.get(node) else { return i64::MAX };
+    let promises = snapshot.promises.get(node).map(Vec::as_slice).unwrap_or_default();
     wanted.iter().fold(0_i64, |sum, resource| {
         let free = entry.node.allocatable.get(resource).saturating_sub(entry.usage.requested.get(resource));
+        let free = promises.iter().fold(free, |free, promise| match &promise.room {
+            PromisedRoom::WholeNode => 0,
+            PromisedRoom::Member(requests) => free.saturating_sub(requests.get(resource)),
+        });
         sum.saturating_add(free)
     })
 }
@@ -212,7 +221,8 @@ pub type Victims = BTreeMap<String, Vec<PodUid>>;
 /// Answers `preempt`: which candidate nodes stay.
 ///
 /// A member of a gang never preempts: evicting for one member is senseless. Other pods may not evict a gang member
-/// nor take promised room, and a candidate without victims is left out, since kube-scheduler refuses it.
+/// nor take promised room, unless the system's own pods ask: the gang's policy follows then. A candidate without
+/// victims is left out, since kube-scheduler refuses it.
 /// Source: `scheduling.md` 3.6.
 #[must_use]
 pub fn preempt(snapshot: &Snapshot, pod: &Pod, candidates: Victims) -> Victims {
@@ -231,7 +241,7 @@ pub fn preempt(snapshot: &Snapshot, pod: &Pod, candidates: Victims) -> Victims {
             let evicts_member = victims
                 .iter()
                 .any(|victim| snapshot.pods.get(victim).is_none_or(|victim| victim.membership != Membership::Single));
-            !victims.is_empty() && !promised && !evicts_member
+            !victims.is_empty() && (pod.critical || !promised && !evicts_member)
         })
         .collect()
 }

@@ -226,6 +226,8 @@ pub struct Gang {
     pub minimum: u32,
     /// Members of each role that must stand there; empty for a gang of one role.
     pub minimums: BTreeMap<Arc<str>, u32>,
+    /// Digest of what the members needed when the plan was made.
+    pub shape: Option<Arc<str>>,
     /// The plan; empty if there is none.
     pub places: Vec<GangPlace>,
     /// Domains used per level.
@@ -365,8 +367,12 @@ pub struct Pod {
     pub ours: bool,
     /// Owned by a DaemonSet or Node.
     pub daemon: bool,
+    /// Has a priority that only the system's own pods have.
+    pub critical: bool,
     /// Creation time.
     pub created: Option<Timestamp>,
+    /// Reason of the condition `muster.dev/Gang`.
+    pub reported: Option<Arc<str>>,
     /// Reason and message of `PodScheduled=False`.
     pub unscheduled: Option<(Arc<str>, Arc<str>)>,
     /// Of which gang it is.

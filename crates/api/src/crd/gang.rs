@@ -173,6 +173,9 @@ pub struct GangPlan {
     /// Members of each role that must stand there, if there are several roles.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub minimums: BTreeMap<String, u32>,
+    /// Digest of what the members need: if they need something else, the plan is made anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<String>,
     /// Nodes of the plan, each once, in topology order.
     pub nodes: Vec<String>,
     /// One entry per place, in role order, then rank.

@@ -5,13 +5,16 @@
 
 mod ledger;
 mod loss;
+mod memory;
 mod notes;
 mod offers;
 mod placed;
+mod refused;
 mod request;
 mod roles;
 mod stock;
 mod waiting;
+mod watchdog;
 mod working;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +32,7 @@ use crate::snapshot::{Promise, PromisedRoom, Snapshot};
 use crate::topology::Levels;
 
 pub use ledger::Ledger;
+pub use memory::{Memory, Note};
 pub use offers::{Offer, PoolView, TooSmall, TypeView, nodes_needed, offers_for};
 pub use request::{Pending, RequestError, Wanted, build_request};
 
@@ -41,6 +45,13 @@ pub struct Settings {
     pub expiry: SignedDuration,
     /// A hint is repeated after this.
     pub rehint: SignedDuration,
+    /// A released member that kube-scheduler refuses for reasons that say its view lags is replanned after this, and
+    /// 10 ms more for each member.
+    pub released: SignedDuration,
+    /// A committed member that kube-scheduler refuses is lost after this.
+    pub committing: SignedDuration,
+    /// A node that kube-scheduler refused for a shape is left out for this long.
+    pub exclude_ttl: SignedDuration,
     /// Nodes that were bought for a gang and do not hold it are given back after this: the scheduler's view of a fresh
     /// node settles within seconds, and buying again costs money.
     pub ready_grace: SignedDuration,
@@ -65,6 +76,9 @@ impl Settings {
             settle: SignedDuration::from_millis(200),
             expiry: SignedDuration::from_secs(300),
             rehint: SignedDuration::from_secs(10),
+            released: SignedDuration::from_secs(30),
+            committing: SignedDuration::from_secs(30),
+            exclude_ttl: SignedDuration::from_mins(10),
             ready_grace: SignedDuration::from_secs(60),
             round_pause: SignedDuration::from_secs(30),
             restart_hold: SignedDuration::from_secs(300),
@@ -91,6 +105,8 @@ pub struct World<'a> {
     pub lost: &'a BTreeSet<NodeName>,
     /// UID of each booked ProvisioningRequest by namespace and name.
     pub bookings: &'a BTreeMap<ObjectKey, Arc<str>>,
+    /// What earlier passes noted.
+    pub memory: &'a Memory,
     /// Timers.
     pub settings: &'a Settings,
     /// Now, in real time.
@@ -145,6 +161,8 @@ pub enum Action {
     Release(Box<Release>),
     /// Stop one member of a gang that lost another, or its node.
     Stop(Box<Stop>),
+    /// Write the condition `muster.dev/Gang` of one member.
+    Report(Box<MemberReport>),
     /// Drop our gate from a pod of no gang.
     Ungate {
         /// The pod.
@@ -220,6 +238,17 @@ pub struct Stop {
     pub at_once: bool,
 }
 
+/// How far a gang is, for one of its members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberReport {
+    /// The pod as it was seen.
+    pub pod: Arc<Pod>,
+    /// `Planned`, `Released` or `Refused`.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+}
+
 /// Actions, and when to look again if nothing happens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pass {
@@ -233,6 +262,8 @@ pub struct Pass {
     pub plans: u32,
     /// What was decided and on what, if [`Settings::record`] asks for it.
     pub decisions: Vec<Decision>,
+    /// What the next passes must know.
+    pub notes: Vec<Note>,
 }
 
 /// One planning run for a gang with everything it looked at: planned again, it must come out the same.
@@ -280,7 +311,7 @@ pub fn pass_with(world: &World<'_>, ledger: &mut Ledger) -> Pass {
         let promise = Promise { gang: ObjectKey::new("", "lost"), room: PromisedRoom::WholeNode };
         snapshot.promises.entry(node.clone()).or_default().push(promise);
     }
-    let mut working = Working { snapshot, world, ledger, seen: false };
+    let mut working = Working { snapshot, memory: world.memory.clone(), world, ledger, seen: false };
     let mut keys: Vec<(Option<Timestamp>, ObjectKey)> = world
         .snapshot
         .recognised
@@ -309,6 +340,7 @@ fn withdraw(gang: &Gang, next: &mut Gang) {
     }
     next.minimum = 0;
     next.minimums.clear();
+    next.shape = None;
     next.levels.clear();
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 
 use super::request::{self, RequestError};
+use super::watchdog::{self, Refusal};
 use super::working::Working;
 use super::{Action, GangEvent, Pass, Release, distinct_nodes, loss, roles, waiting, withdraw};
 use crate::extender;
@@ -29,7 +30,7 @@ impl Working<'_> {
         let wanted = match self.request(recognised, gang, members) {
             Ok(wanted) => wanted,
             Err(RequestError::Invalid(invalid)) => return waiting::invalid(gang, next, &invalid),
-            Err(_) if expired => return Some(expire(gang, next)),
+            Err(_) if expired => return Some(self.expire(gang, next, pass)),
             // A member was deleted: its place stays promised to the pod that comes in its stead, until the plan
             // expires.
             Err(error) => {
@@ -60,9 +61,18 @@ impl Working<'_> {
             return Some(self.bound(gang, next));
         }
         if expired && gang.phase == Some(Phase::Released) {
-            return Some(expire(gang, next));
+            return Some(self.expire(gang, next, pass));
         }
-        if let Some(reason) = self.stale(gang, &wanted) {
+        let refused = match gang.phase {
+            Some(Phase::Released) => self.refusal(gang, members, age, next, pass),
+            _ => None,
+        };
+        let refused = match refused {
+            Some(Refusal::Wait(event)) => return Some(event),
+            Some(Refusal::Replan(reason)) => Some(reason),
+            None => None,
+        };
+        if let Some(reason) = refused.or_else(|| self.stale(gang, &wanted)) {
             let (plan, report) = self.plan(&wanted.request, gang, pass);
             if report.refusal.is_none() && !plan.places.is_empty() {
                 let mut event = self.adopt(gang, &wanted, &plan, &report, next);
@@ -80,8 +90,7 @@ impl Working<'_> {
         self.release(gang, recognised, members, pass);
         self.wake(pass, gang.since, self.world.settings.expiry);
         if age >= self.world.settings.rehint {
-            let unbound = members.iter().filter(|pod| pod.node.is_none());
-            next.waiting = unbound.filter_map(refused_as).next();
+            next.waiting = watchdog::said(members);
             if next.waiting.is_some() {
                 self.wake(pass, Some(self.world.now), self.world.settings.rehint);
             }
@@ -142,10 +151,16 @@ impl Working<'_> {
         if let Some(event) = self.lost(gang, members, next, pass) {
             return event;
         }
+        let lost = self.lost_in_tree(gang);
+        self.note_lost(gang, &lost, pass);
+        if gang.phase == Some(Phase::Committing) {
+            self.wake(pass, gang.since, self.world.settings.committing);
+        }
         let homeless = |pod: &&Arc<Pod>| {
             pod.node.is_none()
                 && !pod.foreign_gates
-                && gang.place_of(&pod.uid).is_none_or(|place| !self.snapshot.nodes.contains_key(&place.node))
+                && (lost.contains(&pod.uid)
+                    || gang.place_of(&pod.uid).is_none_or(|place| !self.snapshot.nodes.contains_key(&place.node)))
         };
         let homeless: Vec<PodUid> = members.iter().filter(homeless).map(|pod| pod.uid.clone()).collect();
         if !homeless.is_empty()
@@ -302,7 +317,7 @@ impl Working<'_> {
                 pod.plan_epoch == Some(gang.epoch) && pod.planned_node.as_ref() == Some(&place.node) && !pod.gated;
             // A hint that was lost, or a refusal that no longer holds: hint and wake again, now and then. The executor
             // spaces the patches; a member that stands at the barrier is not disturbed by one.
-            let stuck = refused(pod).is_some() && self.age(gang) >= self.world.settings.rehint;
+            let stuck = watchdog::needs_hint(pod) && self.age(gang) >= self.world.settings.rehint;
             if !patched || stuck {
                 pass.actions.push(Action::Release(Box::new(Release {
                     pod: Arc::clone(pod),
@@ -312,30 +327,5 @@ impl Working<'_> {
                 })));
             }
         }
-    }
-}
-
-fn refused_as(pod: &Arc<Pod>) -> Option<crate::gang::Waiting> {
-    let message = refused(pod)?;
-    Some(waiting::waiting("SchedulerRefused", format!("kube-scheduler refuses pod {}: {message}", pod.key.name), None))
-}
-
-/// What kube-scheduler says against a member, leaving out what it says only because of us.
-fn refused(pod: &Pod) -> Option<&Arc<str>> {
-    let (reason, message) = pod.unscheduled.as_ref()?;
-    let ours = extender::Rejection::ALL.iter().any(|rejection| message.contains(rejection.as_str()));
-    (&**reason == "Unschedulable" && !ours).then_some(message)
-}
-
-/// The capacity of a plan that came to nothing is given back.
-fn expire(gang: &Gang, next: &mut Gang) -> GangEvent {
-    withdraw(gang, next);
-    next.phase = Some(Phase::Collecting);
-    next.waiting = None;
-    GangEvent {
-        reason: "PlanExpired",
-        message: "the gang did not reach the barrier in time; its capacity is given back and it is planned anew"
-            .to_owned(),
-        warning: true,
     }
 }

@@ -117,6 +117,13 @@ pub(super) fn does_not_fit(gang: &Gang, next: &mut Gang, refusal: Option<&Refusa
     (gang.waiting != next.waiting).then_some(GangEvent { reason: "DoesNotFit", message, warning: false })
 }
 
+pub(super) fn excluded(gang: &Gang, next: &mut Gang, refusal: &Refusal, until: Timestamp) -> Option<GangEvent> {
+    next.phase = Some(Phase::Waiting);
+    let message = format!("nodes that kube-scheduler refused lately are left out; on the others: {refusal}");
+    next.waiting = Some(waiting("NodesExcluded", message.as_str(), Some(until)));
+    (gang.phase != next.phase).then_some(GangEvent { reason: "NodesExcluded", message, warning: true })
+}
+
 pub(super) fn unsatisfiable(gang: &Gang, next: &mut Gang, refusal: &Refusal) -> Option<GangEvent> {
     next.phase = Some(Phase::Unsatisfiable);
     let message = refusal.to_string();

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::memory::{Memory, Note};
 use super::request::{RequestError, Wanted};
+use super::watchdog::digest;
 use super::{
     Action, BatchStage, BatchView, BatchWish, GangEvent, Ledger, Pass, StatusWrite, World, batch_name, distinct_nodes,
     level_summary, loss, notes, offers, roles, waiting, withdraw,
@@ -18,6 +20,8 @@ use crate::snapshot::{Promise, PromisedRoom, Snapshot};
 /// is.
 pub(super) struct Working<'a> {
     pub(super) snapshot: Snapshot,
+    /// With what this pass noted.
+    pub(super) memory: Memory,
     pub(super) world: &'a World<'a>,
     pub(super) ledger: &'a mut Ledger,
     /// Whether the ledger has seen the snapshot. A pass that plans nothing does not look at the nodes.
@@ -61,6 +65,10 @@ impl Working<'_> {
                 self.committed(&gang, &recognised, &members, &mut next, pass)
             }
         };
+        if matches!(next.phase, Some(Phase::Bound | Phase::Finished)) && self.memory.knows(key) {
+            self.note(Note::Settled { gang: key.clone() }, pass);
+        }
+        self.report(&gang, &next, &members, pass);
         self.write(&gang, Some(&recognised), next, (event, also), pass);
     }
 
@@ -114,6 +122,10 @@ impl Working<'_> {
             Err(RequestError::SizeUnknown { seen }) => return waiting::size_unknown(gang, next, seen),
             Err(RequestError::ForeignGate { pod }) => return waiting::foreign_gate(gang, next, &pod),
         };
+        if let Some(until) = self.rests(gang) {
+            self.wake(pass, Some(until), SignedDuration::ZERO);
+            return None;
+        }
         let batch = gang.batch.as_ref().and_then(|name| self.world.batches.get(name));
         if self.is_buying(gang, batch, pass) {
             return waiting::buying(next, batch);
@@ -129,6 +141,11 @@ impl Working<'_> {
             // The checker refused the plan, which is a bug of ours: money does not mend it.
             return waiting::does_not_fit(gang, next, None);
         };
+        if let Some(until) = self.excluded_until(&wanted.request) {
+            // Nodes that could be bought are refused for the same reason, until it is known better.
+            self.wake(pass, Some(until), SignedDuration::ZERO);
+            return waiting::excluded(gang, next, &refusal, until);
+        }
         match batch.map(|batch| (batch, batch.stage)) {
             Some((batch, BatchStage::BackingOff)) => waiting::backing_off(next, batch, &refusal),
             // Nodes that were bought for the gang and do not hold it: the batch gives them back, then the next round.
@@ -233,6 +250,7 @@ impl Working<'_> {
         next.epoch = gang.epoch.saturating_add(1);
         next.minimum = wanted.needed;
         next.minimums.clone_from(&wanted.minimums);
+        next.shape = Some(digest(wanted, self.world.settings.pending_taint));
         let pod_name = |uid: &PodUid| self.snapshot.pods.get(uid).map(|pod| Arc::clone(&pod.key.name));
         next.places = plan
             .places

@@ -236,7 +236,7 @@ fn scores_of_accelerator_pods_are_a_permutation_with_the_fullest_node_first() {
     back.reverse();
     assert_eq!(scores, back, "the order of the request plays no part");
     assert_eq!(prioritize(&snapshot, &pod("cpu", &shape(0)), &offered), [0; 4]);
-    assert_eq!(prioritize(&snapshot, &pod("p", &shape(1)), &[]), Vec::<i64>::new());
+    assert_eq!(prioritize::<String>(&snapshot, &pod("p", &shape(1)), &[]), Vec::<i64>::new());
 }
 
 #[test]
@@ -358,4 +358,29 @@ fn the_last_check_before_the_commit_names_what_is_in_the_way() {
     }
     let here = |pod: &mut Pod| pod.node = Some(NodeName::from("n1"));
     assert_eq!(check(&here, &|node| node.unschedulable = true), Ok(()), "a cordon does not unbind anybody");
+}
+
+#[test]
+fn room_promised_to_a_gang_does_not_count_as_free_for_the_packing_of_others() {
+    let pods = [member("m0", "g", RankClaim::Rank(0)), member("m1", "g", RankClaim::Rank(1))];
+    let gang = gang("g", Phase::Planned, vec![place(0, Some("m0"), "n1"), place(1, Some("m1"), "n1")]);
+    let snapshot = snapshot(&[node("n1", 4), node("n2", 3)], &pods, &[gang], &[]);
+    // n1 has four, of which two are promised: it is the fuller one.
+    let scores = prioritize(&snapshot, &pod("s", &shape(1)), &names(&["n1", "n2"]));
+    assert_eq!(scores, [2, 1]);
+}
+
+#[test]
+fn the_system_s_own_pods_may_evict_members_and_nobody_else() {
+    let members = [member("m0", "g", RankClaim::Rank(0))];
+    let gang = gang("g", Phase::Bound, vec![place(0, Some("m0"), "n1")]);
+    let snapshot = snapshot(&[node("n1", 1)], &members, &[gang], &[]);
+    let candidates = Victims::from([("n1".to_owned(), vec![members[0].uid.clone()])]);
+    let mut preemptor = pod("s", &shape(1));
+    assert_eq!(preempt(&snapshot, &preemptor, candidates.clone()), Victims::new());
+    preemptor.critical = true;
+    assert_eq!(preempt(&snapshot, &preemptor, candidates.clone()), candidates);
+    let member = Pod { critical: true, ..members[0].clone() };
+    assert_eq!(preempt(&snapshot, &member, candidates), Victims::new(), "a member never preempts alone");
+    assert_eq!(preempt(&snapshot, &preemptor, Victims::from([("n1".to_owned(), Vec::new())])), Victims::new());
 }

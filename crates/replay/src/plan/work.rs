@@ -173,6 +173,7 @@ pub(super) fn pseudo(said: &Recognised, started: bool) -> Gang {
         minimums: BTreeMap::new(),
         notes: BTreeMap::new(),
         places: Vec::new(),
+        shape: None,
         levels: Vec::new(),
         batch: None,
         waiting: None,

@@ -200,6 +200,9 @@ fn a_released_plan_that_nobody_carries_out_expires_and_is_made_anew() {
     sim.wait(300);
     sim.settle();
     assert!(sim.events.contains(&"PlanExpired".to_owned()));
+    assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Waiting, "PlanExpired"));
+    sim.wait(30);
+    sim.settle();
     assert_eq!((sim.phase("train"), sim.state("train").epoch), (Phase::Released, 3));
 }
 

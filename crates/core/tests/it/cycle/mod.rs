@@ -7,3 +7,4 @@ mod loss;
 mod random;
 mod roles;
 mod sim;
+mod watchdog;

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use muster_core::cycle::{self, Action, BatchStage, BatchView, Ledger, Pass, PoolView, Settings, World, batch_name};
+use muster_core::cycle::{
+    self, Action, BatchStage, BatchView, Ledger, Memory, Pass, PoolView, Settings, World, batch_name,
+};
 use muster_core::extender::{self, BindStep, Filtered};
 use muster_core::gang::{Gang, Phase, Pod, RankClaim, Recognised};
 use muster_core::names::{NodeName, ObjectKey, PodUid};
@@ -46,6 +48,8 @@ pub(super) struct Sim {
     pub(super) events: Vec<String>,
     /// What earlier passes found out.
     ledger: RefCell<Ledger>,
+    /// What the lease holder remembers.
+    pub(super) memory: Memory,
     version: u64,
     pods_made: u32,
 }
@@ -70,6 +74,7 @@ impl Sim {
             commits: Vec::new(),
             events: Vec::new(),
             ledger: RefCell::default(),
+            memory: Memory::default(),
             version: 1,
             pods_made: 0,
         }
@@ -124,6 +129,7 @@ impl Sim {
             batches: &self.batches,
             lost: &self.lost,
             bookings: &self.bookings,
+            memory: &self.memory,
             settings: &settings,
             now: self.now,
         };
@@ -138,6 +144,9 @@ impl Sim {
         let pass = self.pass();
         assert_eq!(pass.refused_plans, Vec::new(), "the checker accepts every plan");
         let acted = !pass.actions.is_empty();
+        for note in &pass.notes {
+            self.memory.record(note, self.now, Settings::new(PENDING).exclude_ttl);
+        }
         for action in pass.actions {
             self.apply(action);
         }
@@ -226,6 +235,11 @@ impl Sim {
             Action::Stop(stop) => {
                 self.stopped.push(stop.pod.key.name.to_string());
                 self.pods.retain(|_, pod| pod.uid != stop.pod.uid);
+            }
+            Action::Report(report) => {
+                let pod = self.pods.values_mut().find(|pod| pod.uid == report.pod.uid).unwrap();
+                assert!(pod.reported.as_deref() != Some(report.reason), "a report says something new");
+                pod.reported = Some(Arc::from(report.reason));
             }
             Action::Ungate { uid } => self.pods.values_mut().find(|pod| pod.uid == uid).unwrap().gated = false,
             Action::DeleteGang { gang } => assert!(self.gangs.remove(&gang.key).is_some()),

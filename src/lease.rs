@@ -1,0 +1,180 @@
+//! Who plans, releases and buys: the lease, held by one replica.
+//!
+//! `kube-lease-manager` acquires and renews. What it does not do is added here: a holder that cannot renew steps down
+//! when its lease has run out, a shutdown gives the lease up at once, and a replica in waiting notices a lease that was
+//! given up without waiting for the end of its validity.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
+use kube::{Api, Client};
+use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError, LeaseParams};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::clock::now_real;
+use crate::config::Lease;
+
+/// The lease is looked at this often.
+const LOOK: Duration = Duration::from_secs(1);
+/// Longest wait for one answer of the API server.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Pause after an error of the manager.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// One replica's part in the election.
+pub struct Election {
+    client: Client,
+    lease: Lease,
+    identity: String,
+    manager: Arc<LeaseManager>,
+    leader: watch::Sender<bool>,
+}
+
+impl std::fmt::Debug for Election {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Election").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+type Change = Pin<Box<dyn Future<Output = Result<bool, LeaseManagerError>> + Send>>;
+
+impl Election {
+    /// Reads the lease, or creates it. Whether this replica holds it is told to the receiver.
+    ///
+    /// Errors: the lease can be neither read nor created; the message says what is missing.
+    pub async fn new(client: Client, lease: &Lease, identity: String) -> anyhow::Result<(Self, watch::Receiver<bool>)> {
+        let manager = manager(&client, lease, &identity)
+            .await
+            .with_context(|| format!("read lease {}/{}", lease.namespace, lease.name))?;
+        let (leader, receiver) = watch::channel(false);
+        Ok((Self { client, lease: lease.clone(), identity, manager: Arc::new(manager), leader }, receiver))
+    }
+
+    /// Takes part until cancelled; then the lease is given up, if it is ours.
+    pub async fn run(mut self, cancel: CancellationToken) -> anyhow::Result<()> {
+        let mut change = self.change();
+        let mut look = tokio::time::interval(LOOK);
+        let mut valid_until: Option<Timestamp> = None;
+        loop {
+            tokio::select! {
+                () = cancel.cancelled() => break,
+                changed = &mut change => {
+                    match changed {
+                        Ok(true) => {
+                            // Until the object has been read: it was written a moment ago.
+                            valid_until = Some(self.validity(now_real()));
+                            self.tell(true);
+                        }
+                        Ok(false) => self.tell(false),
+                        Err(error) => {
+                            warn!(error = %error, "the lease can be neither read nor written");
+                            tokio::select! {
+                                () = cancel.cancelled() => break,
+                                () = tokio::time::sleep(PAUSE) => {}
+                            }
+                        }
+                    }
+                    change = self.change();
+                }
+                _ = look.tick() => {
+                    let seen = self.read().await;
+                    let leads = *self.leader.borrow();
+                    match seen {
+                        Some(Seen::Ours(until)) => {
+                            valid_until = Some(until);
+                            // The manager renewed it again after this replica had stepped down, and has no news of it.
+                            if until > now_real() {
+                                self.tell(true);
+                            }
+                        }
+                        // Given up by its holder: the manager would sleep to the end of the old validity.
+                        Some(Seen::Free) if !leads => match manager(&self.client, &self.lease, &self.identity).await {
+                            Ok(fresh) => {
+                                self.manager = Arc::new(fresh);
+                                change = self.change();
+                            }
+                            Err(error) => debug!(%error, "the lease cannot be read"),
+                        },
+                        // Whoever took it plans already.
+                        Some(Seen::Theirs) => valid_until = None,
+                        Some(Seen::Free) | None => {}
+                    }
+                    if *self.leader.borrow() && valid_until.is_none_or(|until| now_real() >= until) {
+                        warn!("the lease could not be renewed in time");
+                        self.tell(false);
+                        if let Ok(fresh) = manager(&self.client, &self.lease, &self.identity).await {
+                            self.manager = Arc::new(fresh);
+                            change = self.change();
+                        }
+                    }
+                }
+            }
+        }
+        // Nobody acts on it any more before somebody else may take it.
+        drop(change);
+        let led = *self.leader.borrow();
+        self.leader.send_replace(false);
+        if led {
+            match tokio::time::timeout(PATIENCE, self.manager.release()).await {
+                Ok(Ok(())) => info!("the lease is given up"),
+                Ok(Err(error)) => warn!(%error, "the lease was not given up; it runs out"),
+                Err(_) => warn!("the lease was not given up in time; it runs out"),
+            }
+        }
+        Ok(())
+    }
+
+    fn change(&self) -> Change {
+        let manager = Arc::clone(&self.manager);
+        Box::pin(async move { manager.changed().await })
+    }
+
+    fn tell(&self, leads: bool) {
+        let changed = self.leader.send_if_modified(|now| std::mem::replace(now, leads) != leads);
+        match (changed, leads) {
+            (true, true) => info!(identity = self.identity, "holds the lease: plans, releases and buys"),
+            (true, false) => warn!(identity = self.identity, "lost the lease: answers the extender only"),
+            (false, _) => {}
+        }
+    }
+
+    async fn read(&self) -> Option<Seen> {
+        let leases: Api<LeaseObject> = Api::namespaced(self.client.clone(), &self.lease.namespace);
+        let lease = tokio::time::timeout(PATIENCE, leases.get(&self.lease.name)).await.ok()?.ok()?;
+        let spec = lease.spec.unwrap_or_default();
+        match spec.holder_identity.as_deref() {
+            None | Some("") => Some(Seen::Free),
+            Some(holder) if holder == self.identity => {
+                Some(Seen::Ours(self.validity(spec.renew_time.map(|time| time.0)?)))
+            }
+            Some(_) => Some(Seen::Theirs),
+        }
+    }
+
+    fn validity(&self, renewed: Timestamp) -> Timestamp {
+        let seconds = i64::try_from(self.lease.duration_seconds).unwrap_or(i64::MAX);
+        renewed.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX)
+    }
+}
+
+/// What the lease says.
+enum Seen {
+    Free,
+    /// Valid until then.
+    Ours(Timestamp),
+    Theirs,
+}
+
+async fn manager(client: &Client, lease: &Lease, identity: &str) -> Result<LeaseManager, LeaseManagerError> {
+    LeaseManagerBuilder::new(client.clone(), lease.name.as_str())
+        .with_namespace(lease.namespace.as_str())
+        .with_parameters(LeaseParams::new(identity, lease.duration_seconds, lease.grace_seconds))
+        .build()
+        .await
+}

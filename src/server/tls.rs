@@ -1,0 +1,154 @@
+//! Mutual TLS whose files are read again while it serves.
+//!
+//! Secret volumes swap a symlink, and their files change one after the other: what is compared is the content, and a
+//! pair that does not belong together is left alone until it does. Connections that stand keep what they began with.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum_server::tls_rustls::RustlsConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use crate::telemetry::ExtenderMetrics;
+
+/// Where certificate, key and the authority of the clients are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Certificate chain of the server, PEM.
+    pub certificate: PathBuf,
+    /// Its key, PEM.
+    pub key: PathBuf,
+    /// Authorities whose client certificates are let in, PEM.
+    pub client_authority: PathBuf,
+    /// The files are read again this often.
+    pub reload: Duration,
+}
+
+/// TLS as it is now.
+#[derive(Debug)]
+pub struct Tls {
+    files: TlsFiles,
+    contents: Contents,
+    config: RustlsConfig,
+}
+
+#[derive(PartialEq, Eq)]
+struct Contents {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    client_authority: Vec<u8>,
+}
+
+impl std::fmt::Debug for Contents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The key stays out of every log.
+        f.debug_struct("Contents").finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// Errors: the file that cannot be used, and why.
+    pub async fn new(files: TlsFiles) -> anyhow::Result<Self> {
+        let contents = Contents::read(&files).await?;
+        let config = contents.config(&files)?;
+        Ok(Self { files, contents, config: RustlsConfig::from_config(Arc::new(config)) })
+    }
+
+    /// The handle that the server reads with every new connection.
+    #[must_use]
+    pub fn config(&self) -> RustlsConfig {
+        self.config.clone()
+    }
+
+    /// Reads the files again and again until cancelled. What cannot be used leaves what serves as it is.
+    pub async fn follow(mut self, metrics: ExtenderMetrics, cancel: CancellationToken) -> anyhow::Result<()> {
+        let mut tick = tokio::time::interval(self.files.reload);
+        let mut said = None;
+        loop {
+            tokio::select! {
+                () = cancel.cancelled() => return Ok(()),
+                _ = tick.tick() => {}
+            }
+            match self.reload().await {
+                Ok(false) => said = None,
+                Ok(true) => {
+                    said = None;
+                    metrics.tls_reloads.inc();
+                    info!("the extender's certificates were read again");
+                }
+                Err(problem) => {
+                    let problem = format!("{problem:#}");
+                    metrics.tls_reload_errors.inc();
+                    // Once per problem: it stays until somebody mends the files.
+                    if said.as_ref() != Some(&problem) {
+                        error!(error = problem, "the extender's certificates cannot be used; the earlier ones stay");
+                    }
+                    said = Some(problem);
+                }
+            }
+        }
+    }
+
+    /// Whether anything changed.
+    async fn reload(&mut self) -> anyhow::Result<bool> {
+        let contents = Contents::read(&self.files).await?;
+        if contents == self.contents {
+            return Ok(false);
+        }
+        self.config.reload_from_config(Arc::new(contents.config(&self.files)?));
+        self.contents = contents;
+        Ok(true)
+    }
+}
+
+impl Contents {
+    async fn read(files: &TlsFiles) -> anyhow::Result<Self> {
+        let read = |path: &Path| {
+            let path = path.to_owned();
+            async move { tokio::fs::read(&path).await.with_context(|| format!("read {}", path.display())) }
+        };
+        Ok(Self {
+            certificate: read(&files.certificate).await?,
+            key: read(&files.key).await?,
+            client_authority: read(&files.client_authority).await?,
+        })
+    }
+
+    fn config(&self, files: &TlsFiles) -> anyhow::Result<ServerConfig> {
+        let chain = certificates(&self.certificate, &files.certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key)
+            .with_context(|| format!("{}: no private key in PEM", files.key.display()))?;
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(&self.client_authority, &files.client_authority)? {
+            roots
+                .add(certificate)
+                .with_context(|| format!("{}: not an authority", files.client_authority.display()))?;
+        }
+        let clients = WebPkiClientVerifier::builder(Arc::new(roots))
+            .build()
+            .with_context(|| format!("{}: cannot be used", files.client_authority.display()))?;
+        let mut config =
+            ServerConfig::builder().with_client_cert_verifier(clients).with_single_cert(chain, key).with_context(
+                || format!("{} and {} do not belong together", files.certificate.display(), files.key.display()),
+            )?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+fn certificates(pem: &[u8], path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let certificates: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .with_context(|| format!("{}: not PEM", path.display()))?;
+    anyhow::ensure!(!certificates.is_empty(), "{}: no certificate in PEM", path.display());
+    Ok(certificates)
+}
