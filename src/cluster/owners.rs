@@ -69,7 +69,7 @@ type Answers = BTreeMap<String, Vec<String>>;
 /// Errors: the API server's, other than that there is no such thing.
 async fn probe(client: &Client, kind: Kind, answers: &mut Answers) -> Result<Option<&'static str>, kube::Error> {
     let served = kind.served();
-    for version in served.versions {
+    for &version in served.versions {
         let group_version = format!("{}/{version}", served.group);
         if !answers.contains_key(&group_version) {
             let resources = match client.list_api_group_resources(&group_version).await {

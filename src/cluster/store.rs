@@ -441,10 +441,10 @@ impl Store {
 
     /// What the gang's members say together: the live ones in order of name, or those that ended if there are none.
     fn describe(&mut self, gang: &ObjectKey) {
-        let Snapshot { members, pods, .. } = &self.state.snapshot;
+        let (snapshot, said) = (&self.state.snapshot, &self.said);
         let all = || {
-            let uids = members.get(gang).into_iter().flat_map(|members| members.values());
-            uids.filter_map(|uid| Some((pods.get(uid)?, self.said.get(uid)?)))
+            let uids = snapshot.members.get(gang).into_iter().flat_map(|members| members.values());
+            uids.filter_map(move |uid| Some((snapshot.pods.get(uid)?, said.get(uid)?)))
         };
         let live = all().any(|(pod, _)| pod.is_live());
         let said = all().filter(|(pod, _)| !live || pod.is_live()).filter_map(|(pod, said)| match &pod.membership {

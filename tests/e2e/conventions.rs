@@ -51,15 +51,12 @@ async fn install(stack: &Stack, kind: Kind) {
 }
 
 /// Creates an object of such a kind in `ml`; the answer is its UID.
-async fn make(stack: &Stack, kind: Kind, name: &str, metadata: Value, spec: Value) -> String {
+async fn make(stack: &Stack, kind: Kind, name: &str, spec: &Value) -> String {
     let served = kind.served();
     let gvk = GroupVersionKind::gvk(served.group, served.versions[0], served.kind);
     let resource = ApiResource::from_gvk_with_plural(&gvk, served.plural);
     let api: Api<DynamicObject> = Api::namespaced_with(stack.admin().unwrap(), "ml", &resource);
-    let mut object = DynamicObject::new(name, &resource).data(json!({"spec": spec}));
-    if let Some(labels) = metadata.get("annotations") {
-        object.metadata.annotations = serde_json::from_value(labels.clone()).unwrap();
-    }
+    let object = DynamicObject::new(name, &resource).data(json!({"spec": spec}));
     let (api, object, served) = (&api, &object, format!("{name} to be accepted"));
     eventually(DEADLINE, &served, || async move {
         match api.create(&PostParams::default(), object).await {
@@ -147,7 +144,7 @@ async fn a_jobset_that_is_installed_later_is_one_gang_of_leader_and_workers() {
         json!({"name": name, "replicas": replicas, "template": {"spec": spec}})
     };
     let spec = json!({"replicatedJobs": [replicated("workers", 2, 2), replicated("leader", 1, 1)]});
-    let uid = make(&stack, Kind::JobSet, "set", json!({}), spec).await;
+    let uid = make(&stack, Kind::JobSet, "set", &spec).await;
     let client = stack.admin().unwrap();
     submit(&client, "ml", job_of("set", &uid, "leader", 0, 1, 0)).await;
     submit(&client, "ml", job_of("set", &uid, "workers", 0, 2, 8)).await;
@@ -188,7 +185,7 @@ async fn every_group_of_a_leaderworkerset_starts_alone() {
     stack.create_nodes(leaves(&["a"], 3)).await.unwrap();
     install(&stack, Kind::LeaderWorkerSet).await;
     let spec = json!({"replicas": 2, "leaderWorkerTemplate": {"size": 2}});
-    make(&stack, Kind::LeaderWorkerSet, "infer", json!({}), spec).await;
+    make(&stack, Kind::LeaderWorkerSet, "infer", &spec).await;
     for (group, index) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         create(&stack, lws_pod(group, index)).await;
     }
@@ -265,7 +262,7 @@ async fn a_pod_group_whose_definition_comes_later_gives_the_minimum() {
     says(&stack, "ml", "group", "nothing says how many").await;
 
     install(&stack, Kind::CoschedulingPodGroup).await;
-    make(&stack, Kind::CoschedulingPodGroup, "group", json!({}), json!({"minMember": 3})).await;
+    make(&stack, Kind::CoschedulingPodGroup, "group", &json!({"minMember": 3})).await;
 
     let deadline = PROBED;
     let (client, wanted) = (&stack.admin().unwrap(), "the gang to need three members");
