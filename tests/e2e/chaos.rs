@@ -84,7 +84,7 @@ async fn wave(stack: &Stack, seed: u64) -> Result<(), String> {
         let name = format!("s{seed}-{number}");
         let job = TestJob::new(&name, rng.random_range(2..4))
             .gpus(8)
-            .backoff_limit(1000)
+            .ignores_disruptions()
             .pod_annotation("muster.dev/gang", &name)
             .build();
         submit(&client, "ml", job).await;
@@ -186,7 +186,7 @@ async fn life(stack: &Stack, name: &str, step: Step, when: &str, weather: Weathe
     }
     stack.kill_muster().unwrap();
     stack.spawn_muster(&[("MUSTER_CRASH", &format!("{}:{when}", step.as_str()))]).unwrap();
-    let job = TestJob::new(name, 2).gpus(8).backoff_limit(1000).pod_annotation("muster.dev/gang", name).build();
+    let job = TestJob::new(name, 2).gpus(8).ignores_disruptions().pod_annotation("muster.dev/gang", name).build();
     submit(&client, "ml", job).await;
     let names = [name.to_owned()];
     let mut died = revive(stack, &names).await;
