@@ -60,9 +60,9 @@ pub fn extender(data: &[u8]) {
     let Some((verb, body)) = data.split_first() else { return };
     match verb % 3 {
         0 => {
-            let Ok(arguments) = serde_json::from_slice::<wire::ExtenderArgs>(body) else { return };
-            let _ = arguments.node_names;
-            read(&arguments.pod, &Nobody);
+            let Ok(arguments) = serde_json::from_slice::<wire::ExtenderArgs<'_>>(body) else { return };
+            let _ = (arguments.node_names, arguments.pod.metadata.uid);
+            whole(body);
         }
         1 => {
             let Ok(arguments) = serde_json::from_slice::<wire::ExtenderBindingArgs>(body) else { return };
@@ -70,8 +70,9 @@ pub fn extender(data: &[u8]) {
             assert!(!said.contains('%'), "{said}");
         }
         _ => {
-            let Ok(arguments) = serde_json::from_slice::<wire::ExtenderPreemptionArgs>(body) else { return };
-            read(&arguments.pod, &Nobody);
+            let Ok(arguments) = serde_json::from_slice::<wire::ExtenderPreemptionArgs<'_>>(body) else { return };
+            let _ = arguments.pod.metadata.uid;
+            whole(body);
         }
     }
 }
@@ -131,6 +132,13 @@ pub fn config(data: &[u8]) {
     }
 }
 
+/// The pod of a request, read whole, as the server does for one it has not seen yet.
+fn whole(body: &[u8]) {
+    if let Ok(wire::WholePod { pod }) = serde_json::from_slice(body) {
+        read(&pod, &Nobody);
+    }
+}
+
 /// Reads a pod as the server does.
 fn read(pod: &Pod, owners: &dyn Objects) {
     let recognition = conventions::recognise(pod, owners);
@@ -148,6 +156,7 @@ fn read(pod: &Pod, owners: &dyn Objects) {
         round: 0,
         since: None,
         minimum: 0,
+        shape: None,
         minimums: BTreeMap::new(),
         places: Vec::new(),
         levels: Vec::new(),
