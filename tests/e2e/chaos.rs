@@ -10,6 +10,7 @@ use kube::{Api, ResourceExt};
 use muster::step::Step;
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Component, Stack, eventually};
+use muster_api::crd::Gang;
 use muster_ec2_sim::{Fault, FaultKind, Market, Scenario};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -116,6 +117,11 @@ async fn wave(stack: &Stack, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// A gang is named like its Job, with a digest behind it.
+fn is_of(gang: &Gang, job: &str) -> bool {
+    gang.name_any().rsplit_once('-').is_some_and(|(head, _)| head == job)
+}
+
 /// Waits until every gang is bound and all its pods run.
 async fn all_whole(stack: &Stack, names: &[String]) -> Result<(), String> {
     let client = &stack.admin().map_err(|error| error.to_string())?;
@@ -123,7 +129,7 @@ async fn all_whole(stack: &Stack, names: &[String]) -> Result<(), String> {
         let gangs = gangs(client, "ml").await;
         let mut waiting = Vec::new();
         for name in names {
-            let status = gangs.iter().find(|gang| gang.name_any() == *name).and_then(|gang| gang.status.clone());
+            let status = gangs.iter().find(|gang| is_of(gang, name)).and_then(|gang| gang.status.clone());
             let status = status.unwrap_or_default();
             let pods = members(client, "ml", name).await;
             let running = pods.iter().filter(|pod| runs(pod) && pod.metadata.deletion_timestamp.is_none()).count();
@@ -223,9 +229,10 @@ async fn revive(stack: &Stack, names: &[String]) -> bool {
             return true;
         }
         let client = stack.admin().unwrap();
-        let bound = gangs(&client, "ml").await.iter().any(|gang| {
-            gang.name_any() == names[0] && gang.status.as_ref().is_some_and(|status| status.phase == "Bound")
-        });
+        let bound = gangs(&client, "ml")
+            .await
+            .iter()
+            .any(|gang| is_of(gang, &names[0]) && gang.status.as_ref().is_some_and(|status| status.phase == "Bound"));
         if bound || began.elapsed() > LONG {
             return false;
         }
