@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::batch::v1::{Job, JobSpec};
+use k8s_openapi::api::batch::v1::{
+    Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnPodConditionsPattern, PodFailurePolicyRule,
+};
 use k8s_openapi::api::core::v1::{
     Container, Pod, PodSchedulingGate, PodSpec, PodTemplateSpec, ResourceRequirements, Toleration,
 };
@@ -48,6 +50,7 @@ pub struct TestJob {
     members: u16,
     annotations: BTreeMap<String, String>,
     backoff_limit: i32,
+    ignores_disruptions: bool,
     shape: Shape,
 }
 
@@ -152,7 +155,14 @@ impl TestPod {
 impl TestJob {
     /// A Job named `name` of `members` pods.
     pub fn new(name: impl Into<String>, members: u16) -> Self {
-        Self { name: name.into(), members, annotations: BTreeMap::new(), backoff_limit: 6, shape: Shape::new() }
+        Self {
+            name: name.into(),
+            members,
+            annotations: BTreeMap::new(),
+            backoff_limit: 6,
+            ignores_disruptions: false,
+            shape: Shape::new(),
+        }
     }
 
     shape_setters!();
@@ -179,8 +189,25 @@ impl TestJob {
         self
     }
 
+    /// A pod that is stopped by a disruption is no failure of the Job, which makes another at once.
+    #[must_use]
+    pub fn ignores_disruptions(mut self) -> Self {
+        self.ignores_disruptions = true;
+        self
+    }
+
     /// The object, to be created in any namespace.
     pub fn build(self) -> Job {
+        let ignore = PodFailurePolicy {
+            rules: vec![PodFailurePolicyRule {
+                action: "Ignore".to_owned(),
+                on_pod_conditions: Some(vec![PodFailurePolicyOnPodConditionsPattern {
+                    type_: "DisruptionTarget".to_owned(),
+                    status: Some("True".to_owned()),
+                }]),
+                ..PodFailurePolicyRule::default()
+            }],
+        };
         Job {
             metadata: ObjectMeta {
                 name: Some(self.name),
@@ -192,6 +219,7 @@ impl TestJob {
                 completions: Some(i32::from(self.members)),
                 parallelism: Some(i32::from(self.members)),
                 backoff_limit: Some(self.backoff_limit),
+                pod_failure_policy: self.ignores_disruptions.then_some(ignore),
                 template: self.shape.template("Never"),
                 ..JobSpec::default()
             }),

@@ -11,6 +11,7 @@ use kube::{Api, ResourceExt};
 use muster::step::Step;
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Component, Stack, eventually};
+use muster_api::crd::Gang;
 use muster_ec2_sim::{Fault, FaultKind, Market, Scenario};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -85,7 +86,7 @@ async fn wave(stack: &Stack, seed: u64) -> Result<(), String> {
         let name = format!("s{seed}-{number}");
         let job = TestJob::new(&name, rng.random_range(2..4))
             .gpus(8)
-            .backoff_limit(1000)
+            .ignores_disruptions()
             .pod_annotation("muster.dev/gang", &name)
             .build();
         submit(&client, "ml", job).await;
@@ -117,6 +118,11 @@ async fn wave(stack: &Stack, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// A gang is named like its Job, with a digest behind it.
+fn is_of(gang: &Gang, job: &str) -> bool {
+    gang.name_any().rsplit_once('-').is_some_and(|(head, _)| head == job)
+}
+
 /// Waits until every gang is bound and all its pods run.
 async fn all_whole(stack: &Stack, names: &[String]) -> Result<(), String> {
     let client = &stack.admin().map_err(|error| error.to_string())?;
@@ -124,7 +130,7 @@ async fn all_whole(stack: &Stack, names: &[String]) -> Result<(), String> {
         let gangs = gangs(client, "ml").await;
         let mut waiting = Vec::new();
         for name in names {
-            let status = gangs.iter().find(|gang| gang.name_any() == *name).and_then(|gang| gang.status.clone());
+            let status = gangs.iter().find(|gang| is_of(gang, name)).and_then(|gang| gang.status.clone());
             let status = status.unwrap_or_default();
             let pods = members(client, "ml", name).await;
             let running = pods.iter().filter(|pod| runs(pod) && pod.metadata.deletion_timestamp.is_none()).count();
@@ -187,7 +193,7 @@ async fn life(stack: &Stack, name: &str, step: Step, when: &str, weather: Weathe
     }
     stack.kill_muster().unwrap();
     stack.spawn_muster(&[("MUSTER_CRASH", &format!("{}:{when}", step.as_str()))]).unwrap();
-    let job = TestJob::new(name, 2).gpus(8).backoff_limit(1000).pod_annotation("muster.dev/gang", name).build();
+    let job = TestJob::new(name, 2).gpus(8).ignores_disruptions().pod_annotation("muster.dev/gang", name).build();
     submit(&client, "ml", job).await;
     let names = [name.to_owned()];
     let mut died = revive(stack, &names).await;
@@ -224,9 +230,10 @@ async fn revive(stack: &Stack, names: &[String]) -> bool {
             return true;
         }
         let client = stack.admin().unwrap();
-        let bound = gangs(&client, "ml").await.iter().any(|gang| {
-            gang.name_any() == names[0] && gang.status.as_ref().is_some_and(|status| status.phase == "Bound")
-        });
+        let bound = gangs(&client, "ml")
+            .await
+            .iter()
+            .any(|gang| is_of(gang, &names[0]) && gang.status.as_ref().is_some_and(|status| status.phase == "Bound"));
         if bound || began.elapsed() > LONG {
             return false;
         }

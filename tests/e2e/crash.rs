@@ -290,7 +290,7 @@ async fn a_lost_node_is_replaced_once_wherever_the_process_was_killed_meanwhile(
         let name = format!("train{number:02}");
         let from = journal(&stack, 0).await.len();
         restart(&stack, None).await;
-        let job = TestJob::new(&name, 4).gpus(8).backoff_limit(1000).pod_annotation("muster.dev/gang", &name).build();
+        let job = TestJob::new(&name, 4).gpus(8).ignores_disruptions().pod_annotation("muster.dev/gang", &name).build();
         submit(&client, "ml", job).await;
         let before: BTreeSet<Option<String>> =
             all_run(&stack, "ml", &name, 4).await.iter().map(ResourceExt::uid).collect();
@@ -336,7 +336,7 @@ async fn a_notice_whose_message_was_not_deleted_comes_again_and_changes_nothing(
         let (class, pool) = muster::testbed::pools::p5("1s").unwrap();
         muster::testbed::pools::create(&client, &class, &pool).await.unwrap();
         let job =
-            TestJob::new("train", 4).gpus(8).backoff_limit(1000).pod_annotation("muster.dev/gang", "train").build();
+            TestJob::new("train", 4).gpus(8).ignores_disruptions().pod_annotation("muster.dev/gang", "train").build();
         submit(&client, "ml", job).await;
         all_run(&stack, "ml", "train", 4).await;
         phase(&stack, "ml", "train", "Bound").await;

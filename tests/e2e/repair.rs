@@ -26,7 +26,7 @@ const FACTOR: u32 = 60;
 
 /// A gang whose stop is no failure of its Job.
 fn lasting_job(name: &str, members: u16) -> Job {
-    TestJob::new(name, members).gpus(8).backoff_limit(1000).pod_annotation("muster.dev/gang", name).build()
+    TestJob::new(name, members).gpus(8).ignores_disruptions().pod_annotation("muster.dev/gang", name).build()
 }
 
 /// How many instances each launch made, in order.
@@ -116,6 +116,13 @@ async fn more_orphans_than_is_credible_wait_for_a_person() {
     let patch = json!({"metadata": {"annotations": {keys::CONFIRM_ORPHANS: digest}}});
     pools.patch("h100", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
 
+    // The group is empty, and so collected, a round later.
+    eventually(DEADLINE, "the group to be collected", || async {
+        let state: Value = stack.sim("/_sim/state").await.map_err(|error| error.to_string())?;
+        Ok::<_, String>((state["placementGroups"] == json!([])).then_some(()))
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
     everything_is_given_back(&stack).await;
     no_errors(&stack);
 }
