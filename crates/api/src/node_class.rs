@@ -1,14 +1,16 @@
 //! What an EC2NodeClass says, as core types, and what is wrong with it before anybody asks EC2.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use muster_core::cloud::{
     Alias, BlockDevice, Bootstrap, ClusterAccess, Efa, Family, InstanceTypeInfo, InterfaceKind, Kubelet,
     MetadataOptions, NetworkInterface, Purpose, UserDataError, efa_layout, user_data,
 };
+use muster_core::node::{Taint, TaintEffect};
 
 use crate::crd::{AmiFamily, EC2NodeClass, HttpTokens, InstanceStorePolicy, InterfaceTypeSpec, Switch};
-use crate::pool;
+use crate::{keys, pool};
 
 /// Something wrong with a class: the condition that turns false, one word, and a sentence that names the field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,8 +208,12 @@ pub fn problems(class: &EC2NodeClass, access: &ClusterAccess) -> Vec<Problem> {
         Ok(kubelet) => {
             let sample = Bootstrap {
                 cluster: access.clone(),
-                labels: BTreeMap::new(),
-                taints: Vec::new(),
+                labels: sample_labels(),
+                taints: vec![Taint {
+                    key: keys::GANG_PENDING.into(),
+                    value: SAMPLE_UID.into(),
+                    effect: TaintEffect::NoSchedule,
+                }],
                 kubelet,
                 local_storage_raid0: local_storage_raid0(class),
                 user_data: class.spec.user_data.clone().unwrap_or_default(),
@@ -223,6 +229,29 @@ pub fn problems(class: &EC2NodeClass, access: &ClusterAccess) -> Vec<Problem> {
         }
     }
     found
+}
+
+/// As long as the UIDs that labels and taints carry.
+const SAMPLE_UID: &str = "00000000-0000-0000-0000-000000000000";
+
+/// What Muster labels every node of a gang with, as long as it gets: a class whose user data leaves no room for it would
+/// pass here and fail with every launch.
+fn sample_labels() -> BTreeMap<Arc<str>, Arc<str>> {
+    [
+        (keys::BATCH, SAMPLE_UID),
+        (keys::GANG_UID, SAMPLE_UID),
+        (keys::ATTEMPT, "1000"),
+        (keys::CAPACITY_TYPE, "on-demand"),
+        (keys::CAPACITY_RESERVATION_ID, "cr-00000000000000000"),
+        (keys::NODEPOOL, "a-name-of-a-node-pool-that-is-as-long-as-a-label-value-may-be"),
+        (keys::INSTANCE_FAMILY, "p6e-gb200"),
+        (keys::INSTANCE_SIZE, "metal-48xl"),
+        (keys::INSTANCE_GPU_NAME, "rtx-pro-server-6000"),
+        (keys::INSTANCE_GPU_COUNT, "16"),
+    ]
+    .into_iter()
+    .map(|(key, value)| (Arc::from(key), Arc::from(value)))
+    .collect()
 }
 
 fn wrong_interfaces(class: &EC2NodeClass) -> Option<&'static str> {

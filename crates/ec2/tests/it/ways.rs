@@ -44,15 +44,19 @@ async fn world() -> World {
 }
 
 /// The parameters of a way, with a template that carries the subnet where RunInstances needs it there.
-async fn parameters(
+async fn parameters(world: &World, market: CapacityType, reservation: Option<Target>) -> LaunchParameters {
+    of(world, &world.intent(4).await, market, reservation).await
+}
+
+async fn of(
     world: &World,
+    base: &LaunchParameters,
     market: CapacityType,
-    way: LaunchWay,
     reservation: Option<Target>,
 ) -> LaunchParameters {
-    let base = world.intent(4).await;
-    let template = world.template_in(&base.tags, (way == LaunchWay::Run).then(|| SUBNET.to_owned())).await;
-    LaunchParameters { market, way, reservation, template_id: template.id, ..base }.with_token(1)
+    let template = world.template_in(&base.tags, Some(SUBNET.to_owned())).await;
+    let base = base.clone();
+    LaunchParameters { market, way: LaunchWay::Run, reservation, template_id: template.id, ..base }.with_token(1)
 }
 
 fn target(id: &str, block: bool) -> Option<Target> {
@@ -117,7 +121,7 @@ async fn a_reservation_is_launched_into_whole_and_never_left_for_open_capacity()
     let world = world().await;
     let open = LaunchParameters {
         placement_group: None,
-        ..parameters(&world, CapacityType::Reserved, LaunchWay::Run, target("cr-00000000000000001", false)).await
+        ..parameters(&world, CapacityType::Reserved, target("cr-00000000000000001", false)).await
     }
     .with_token(1);
     let answer = world.client.run_instances(&open).await;
@@ -146,7 +150,7 @@ async fn a_reservation_is_launched_into_whole_and_never_left_for_open_capacity()
 #[tokio::test]
 async fn a_reservation_made_in_a_group_needs_that_group_and_one_made_outside_none() {
     let world = world().await;
-    let base = parameters(&world, CapacityType::Reserved, LaunchWay::Run, target("cr-00000000000000002", false)).await;
+    let base = parameters(&world, CapacityType::Reserved, target("cr-00000000000000002", false)).await;
     let inside = LaunchParameters { placement_group: Some(GROUP.to_owned()), ..base.clone() }.with_token(1);
     let answer = world.client.run_instances(&inside).await;
     golden(&world, "RunInstances", "run-reserved-in-group");
@@ -163,7 +167,7 @@ async fn a_capacity_block_is_refused_before_it_begins_and_launched_into_afterwar
     let world = world().await;
     let block = LaunchParameters {
         placement_group: None,
-        ..parameters(&world, CapacityType::Reserved, LaunchWay::Run, target("cr-00000000000000003", true)).await
+        ..parameters(&world, CapacityType::Reserved, target("cr-00000000000000003", true)).await
     }
     .with_token(1);
     let early = world.client.run_instances(&block).await;
@@ -187,9 +191,9 @@ async fn a_capacity_block_is_refused_before_it_begins_and_launched_into_afterwar
 #[tokio::test]
 async fn run_instances_stands_in_for_a_fleet_on_demand_and_on_spot() {
     let world = world().await;
+    let base = world.intent(4).await;
     for (market, name) in [(CapacityType::OnDemand, "run-on-demand"), (CapacityType::Spot, "run-spot")] {
-        let run = LaunchParameters { placement_group: None, ..parameters(&world, market, LaunchWay::Run, None).await }
-            .with_token(1);
+        let run = LaunchParameters { placement_group: None, ..of(&world, &base, market, None).await }.with_token(1);
         let answer = world.client.run_instances(&run).await;
         golden(&world, "RunInstances", name);
         assert!(matches!(judge(&run, true, &answer), Verdict::Won(_)), "{answer:?}");
@@ -198,7 +202,7 @@ async fn run_instances_stands_in_for_a_fleet_on_demand_and_on_spot() {
         assert_eq!(tagged, live.len());
     }
     golden(&world, "CreateLaunchTemplate", "create-launch-template-run");
-    let too_many = parameters(&world, CapacityType::OnDemand, LaunchWay::Run, None).await;
+    let too_many = of(&world, &base, CapacityType::OnDemand, None).await;
     let too_many = LaunchParameters { count: 900, placement_group: None, ..too_many }.with_token(1);
     let answer = world.client.run_instances(&too_many).await;
     let Verdict::Lost { why, ice, .. } = judge(&too_many, true, &answer) else { panic!("{answer:?}") };
