@@ -411,7 +411,7 @@ impl Executor {
                 Err(error) => return Err(anyhow::Error::new(error).context(format!("evict pod {}", pod.key))),
             }
         }
-        let condition = json!({
+        let mut condition = json!({
             "metadata": {"uid": pod.uid.as_str()},
             "status": {"conditions": [{
                 "type": "DisruptionTarget",
@@ -421,6 +421,10 @@ impl Executor {
                 "lastTransitionTime": now_real().to_string(),
             }]},
         });
+        if stop.at_once {
+            // No kubelet is left to report the end, and a Job waits for it before it makes another pod.
+            condition["status"]["phase"] = json!("Failed");
+        }
         let params = PatchParams::default();
         match step(Step::MarkPod, pods.patch_status(&pod.key.name, &params, &Patch::Strategic(&condition))).await {
             Ok(_) => {}

@@ -220,6 +220,8 @@ impl TestJob {
                 parallelism: Some(i32::from(self.members)),
                 backoff_limit: Some(self.backoff_limit),
                 pod_failure_policy: self.ignores_disruptions.then_some(ignore),
+                // Counted over all indices, the failures of one stop make the Job wait ten minutes, ignored or not.
+                backoff_limit_per_index: self.ignores_disruptions.then_some(1_000),
                 template: self.shape.template("Never"),
                 ..JobSpec::default()
             }),

@@ -20,6 +20,8 @@ const BREATH: SignedDuration = SignedDuration::from_secs(2);
 /// A pod that is still there is stopped again after this.
 const AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
+/// Why a gang that lost a member is degraded until nobody is left.
+const STOPPING: &str = "Stopping";
 /// Why a stopped gang waits until the first of its pods is back.
 const RESTARTING: &str = "Restarting";
 
@@ -44,11 +46,14 @@ impl Working<'_> {
         let (standing, lost) = self.standing(gang);
         let left = standing.len();
         let unbound_yet = gang.phase == Some(Phase::Committing) && !members.iter().any(|pod| self.on_lost_node(pod));
-        if lost == 0 || unbound_yet || !self.done(gang).is_empty() {
+        // Once begun, a stop is finished: the machine that replaces a lost one may register under its name.
+        let stopping = gang.phase == Some(Phase::Degraded)
+            && gang.waiting.as_ref().is_some_and(|waiting| &*waiting.reason == STOPPING);
+        if !stopping && (lost == 0 || unbound_yet || !self.done(gang).is_empty()) {
             return None;
         }
         let here: Vec<&Arc<Pod>> = members.iter().filter(|pod| pod.node.is_some()).collect();
-        if extender::reaches_minimum(gang, &standing) {
+        if !stopping && extender::reaches_minimum(gang, &standing) {
             for pod in here.iter().filter(|pod| self.on_lost_node(pod)) {
                 pass.actions.push(self.stop(pod, "its node is lost"));
             }
@@ -56,9 +61,9 @@ impl Working<'_> {
         }
         let message =
             self.below_minimum(gang, members).unwrap_or_else(|| format!("{left} of {} members left", gang.minimum));
-        if gang.phase != Some(Phase::Degraded) {
+        if !stopping {
             next.phase = Some(Phase::Degraded);
-            next.waiting = Some(waiting::waiting("MemberLost", message.clone(), None));
+            next.waiting = Some(waiting::waiting(STOPPING, message.clone(), None));
             self.wake(pass, Some(self.world.now), BREATH);
             return Some(Some(GangEvent { reason: "MemberLost", message, warning: true }));
         }
@@ -67,7 +72,7 @@ impl Working<'_> {
             return Some(Some(restart(gang, next)));
         }
         let said = format!("{message}; stopping the {} that are left", here.len());
-        next.waiting = Some(waiting::waiting("MemberLost", said, None));
+        next.waiting = Some(waiting::waiting(STOPPING, said, None));
         let age = gang.since.map_or(BREATH, |since| self.world.now.duration_since(since));
         if age < BREATH {
             self.wake(pass, gang.since, BREATH);

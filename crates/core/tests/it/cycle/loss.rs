@@ -127,3 +127,15 @@ fn members_that_failed_one_after_the_other_stop_the_gang_once() {
     assert_eq!(sim.stopped, ["train-2"]);
     assert_eq!(sim.events.iter().filter(|event| *event == "GangStopped").count(), 1);
 }
+
+#[test]
+fn a_stop_that_began_is_finished_although_the_new_machine_has_the_lost_ones_name() {
+    let mut sim = running(4);
+    let gone = sim.state("train").places[1].node.clone();
+    let node = sim.nodes.remove(gone.as_str()).unwrap();
+    sim.step();
+    assert_eq!(sim.phase("train"), Phase::Degraded);
+    sim.nodes.insert(gone.to_string(), node);
+    sim.settle();
+    assert_eq!(sim.stopped.len(), 4, "nobody goes on beside a pod of the machine before");
+}
