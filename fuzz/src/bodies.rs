@@ -10,7 +10,6 @@ use muster_core::units::Quantity;
 use muster_replay::command::{self, Arguments, Format};
 use muster_replay::dump::Input;
 
-use super::config::Config;
 use super::wire;
 
 /// A dump is planned, as a document that can be read again and as a table.
@@ -127,14 +126,6 @@ pub fn labels(data: &[u8]) {
         if let Some(owner) = Object::read(&owner) {
             read(&pod, &One(owner));
         }
-    }
-}
-
-/// The configuration of the server.
-pub fn config(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
-    if let Err(error) = Config::parse(text, "fuzz") {
-        assert!(!error.to_string().is_empty());
     }
 }
 

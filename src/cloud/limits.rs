@@ -152,6 +152,14 @@ impl std::fmt::Debug for Limits {
     }
 }
 
+/// A bucket of one absorbs nothing: a call that was sent in time may arrive early, behind one that was held up. It is
+/// filled by half a refill more slowly than EC2's.
+fn quota(burst: NonZeroU32, per_second: NonZeroU32) -> Quota {
+    let refill = Duration::from_secs(1) / per_second.get();
+    let refill = if burst.get() == 1 { refill * 3 / 2 } else { refill };
+    Quota::with_period(refill).unwrap_or_else(|| Quota::per_second(per_second)).allow_burst(burst)
+}
+
 impl Limits {
     /// Full buckets.
     #[must_use]
@@ -160,7 +168,7 @@ impl Limits {
         let buckets = CallClass::ALL.map(|class| {
             let Limit { burst, per_second } = settings.get(class);
             metrics.limit(class.as_str(), burst.get(), per_second.get());
-            RateLimiter::direct_with_clock(Quota::per_second(per_second).allow_burst(burst), clock.clone())
+            RateLimiter::direct_with_clock(quota(burst, per_second), clock.clone())
         });
         Self { buckets, clock, metrics }
     }
@@ -224,6 +232,13 @@ mod tests {
         let (launch, clean) = (CallClass::Launch.default_limit(), CallClass::CleanUp.default_limit());
         assert_eq!(launch.burst.get() + clean.burst.get(), 50);
         assert_eq!(launch.per_second.get() + clean.per_second.get(), 5);
+    }
+
+    #[test]
+    fn a_bucket_of_one_refills_more_slowly_than_ec2s_and_others_as_fast() {
+        let [one, two] = [1, 2].map(|number| NonZeroU32::new(number).unwrap());
+        assert_eq!(quota(one, one).replenish_interval(), Duration::from_millis(1_500));
+        assert_eq!(quota(two, two).replenish_interval(), Duration::from_millis(500));
     }
 
     #[tokio::test]

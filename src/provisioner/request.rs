@@ -66,11 +66,19 @@ async fn answer(
     };
     let uid = request.metadata.uid.as_deref().unwrap_or_default();
     let round = rounds(&status);
-    let batch = state.batches.get(&batch_name(uid, round.max(1)));
+    let name = batch_name(uid, round.max(1));
+    let mut batch = state.batches.get(&name).cloned();
+    let closed = [FAILED, EXPIRED, REVOKED].iter().any(|kind| is_true(&status.conditions, kind));
+    if batch.is_none() && round > 0 && !closed {
+        // The watch may be behind our own creation: only what the API server does not have is gone.
+        let batches: Api<NodeBatch> = Api::all(context.client.clone());
+        batch = batches.get_opt(&name).await?.map(Arc::new);
+    }
+    let batch = batch.as_ref();
     let seen = booking::Request {
         created: request.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0),
         parameters,
-        closed: [FAILED, EXPIRED, REVOKED].iter().any(|kind| is_true(&status.conditions, kind)),
+        closed,
         // A batch that was made before its round was written down is the first.
         round: if batch.is_some() { round.max(1) } else { round },
         provisioned: since(&status.conditions, PROVISIONED),

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
-use muster::config;
+use muster::config::Config;
 use muster::extender::wire;
 use muster::testbed::repository;
 
@@ -43,5 +43,10 @@ fn the_seeds_of_labels_and_annotations_are_recognised() {
 
 #[test]
 fn the_seeds_of_configurations_are_read_or_refused() {
-    run("config", bodies::config);
+    run("config", |data| {
+        let Ok(text) = std::str::from_utf8(data) else { return };
+        if let Err(error) = Config::parse(text, "fuzz") {
+            assert!(!error.to_string().is_empty());
+        }
+    });
 }

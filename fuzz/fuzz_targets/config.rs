@@ -1,5 +1,0 @@
-//! See `muster_fuzz::bodies::config`.
-
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| muster_fuzz::bodies::config(data));
