@@ -142,6 +142,8 @@ type Bucket = RateLimiter<NotKeyed, InMemoryState, BucketClock, NoOpMiddleware<N
 /// The buckets.
 pub struct Limits {
     buckets: [Bucket; CallClass::ALL.len()],
+    /// When the last reading of the topology was answered.
+    topology: tokio::sync::Mutex<Option<Timestamp>>,
     clock: BucketClock,
     metrics: CloudMetrics,
 }
@@ -152,14 +154,6 @@ impl std::fmt::Debug for Limits {
     }
 }
 
-/// A bucket of one absorbs nothing: a call that was sent in time may arrive early, behind one that was held up. It is
-/// filled by half a refill more slowly than EC2's.
-fn quota(burst: NonZeroU32, per_second: NonZeroU32) -> Quota {
-    let refill = Duration::from_secs(1) / per_second.get();
-    let refill = if burst.get() == 1 { refill * 3 / 2 } else { refill };
-    Quota::with_period(refill).unwrap_or_else(|| Quota::per_second(per_second)).allow_burst(burst)
-}
-
 impl Limits {
     /// Full buckets.
     #[must_use]
@@ -168,14 +162,27 @@ impl Limits {
         let buckets = CallClass::ALL.map(|class| {
             let Limit { burst, per_second } = settings.get(class);
             metrics.limit(class.as_str(), burst.get(), per_second.get());
-            RateLimiter::direct_with_clock(quota(burst, per_second), clock.clone())
+            RateLimiter::direct_with_clock(Quota::per_second(per_second).allow_burst(burst), clock.clone())
         });
-        Self { buckets, clock, metrics }
+        Self { buckets, topology: tokio::sync::Mutex::default(), clock, metrics }
     }
 
     /// Waits for one call's turn.
     pub async fn turn(&self, class: CallClass) {
         self.turns(class, 1).await;
+    }
+
+    /// Carries out a reading of the topology in its turn, one after another and a second after the answer to the last:
+    /// a bucket of one absorbs nothing, and calls that are sent a second apart may arrive together.
+    pub async fn topology<T>(&self, call: impl Future<Output = T>) -> T {
+        let mut last = self.topology.lock().await;
+        if let Some(at) = last.and_then(|at| at.checked_add(Duration::from_secs(1)).ok()) {
+            tokio::time::sleep(self.clock.clock.real_until(at)).await;
+        }
+        self.turn(CallClass::Topology).await;
+        let answer = call.await;
+        *last = Some(self.clock.clock.now());
+        answer
     }
 
     /// Waits until `count` fit at once; more than the bucket holds wait for a full one.
@@ -234,11 +241,25 @@ mod tests {
         assert_eq!(launch.per_second.get() + clean.per_second.get(), 5);
     }
 
-    #[test]
-    fn a_bucket_of_one_refills_more_slowly_than_ec2s_and_others_as_fast() {
-        let [one, two] = [1, 2].map(|number| NonZeroU32::new(number).unwrap());
-        assert_eq!(quota(one, one).replenish_interval(), Duration::from_millis(1_500));
-        assert_eq!(quota(two, two).replenish_interval(), Duration::from_millis(500));
+    #[tokio::test]
+    async fn readings_of_the_topology_are_a_second_apart_from_answer_to_call() {
+        let metrics = Metrics::default();
+        let clock = Clock::scaled(crate::clock::now_real(), 1_000);
+        let limits = Limits::new(&LimitSettings::default(), &clock, metrics.cloud.clone());
+        let limits = &limits;
+        let clock = &clock;
+        let call = || {
+            limits.topology(async move {
+                let sent = clock.now();
+                tokio::task::yield_now().await;
+                (sent, clock.now())
+            })
+        };
+        let mut calls: Vec<(Timestamp, Timestamp)> = futures::future::join_all((0..4).map(|_| call())).await;
+        calls.sort_unstable();
+        for pair in calls.windows(2) {
+            assert!(pair[1].0.duration_since(pair[0].1) >= jiff::SignedDuration::from_secs(1), "{pair:?}");
+        }
     }
 
     #[tokio::test]

@@ -23,6 +23,9 @@ pub use limits::{CallClass, Limit, LimitSettings, Limits};
 use crate::step::{Step, step};
 use crate::telemetry::CloudMetrics;
 
+/// Tries of one reading of the topology while EC2 throttles it.
+const TOPOLOGY_TRIES: u32 = 5;
+
 /// The EC2 client with crash points, rate limits and metrics.
 #[derive(Debug)]
 pub struct Cloud {
@@ -203,13 +206,22 @@ impl Cloud {
         group: Option<&str>,
         ids: &[InstanceId],
     ) -> Result<BTreeMap<InstanceId, Vec<String>>, CallError> {
-        self.limits.turn(CallClass::Topology).await;
         let query = match group {
             Some(group) => TopologyQuery::Group(group.to_owned()),
             None => TopologyQuery::Instances(ids.to_vec()),
         };
-        let result = self.client.describe_topology(&query).await;
-        self.metrics.count("describe-instance-topology", result)
+        let mut tries = 1;
+        loop {
+            // Each try is a turn: the cloud controller draws on the same bucket of one call a second.
+            let result = self.limits.topology(self.client.describe_topology(&query)).await;
+            let result = self.metrics.count("describe-instance-topology", result);
+            match result {
+                Err(error) if error.kind == muster_core::cloud::ErrorClass::Throttle && tries < TOPOLOGY_TRIES => {
+                    tries += 1
+                }
+                result => return result,
+            }
+        }
     }
 
     /// Resolves an image to its id; an SSM path goes through a launch template of ours, which is deleted again.

@@ -125,7 +125,14 @@ async fn a_member_bound_by_somebody_else_is_adopted_where_it_is() {
             ..ObjectReference::default()
         },
     };
-    pods.create_subresource::<_, Value>("binding", "train-0", &PostParams::default(), &binding).await.unwrap();
+    // The phase is written before the last gate is dropped.
+    let (pods, binding) = (&pods, &binding);
+    eventually(DEADLINE, "train-0 to be without a gate", || async move {
+        let params = PostParams::default();
+        pods.create_subresource::<_, Value>("binding", "train-0", &params, binding).await.map(Some)
+    })
+    .await
+    .unwrap();
     epoch_is(&stack, 2).await;
     wakes_up(&stack);
     assert!(run_on(&stack, 2).await.contains(&free));

@@ -141,7 +141,8 @@ impl Client {
             let mut token = None;
             loop {
                 let page = request.clone().set_next_token(token.take());
-                let call = page.send_with(&self.calls);
+                // One try: the budget is one call a second, and the SDK's own tries would not keep to it.
+                let call = page.send_with(&self.launches);
                 let output = Box::pin(call).await.map_err(|error| self.failed(TOPOLOGY, error))?;
                 for instance in output.instances() {
                     if let (Some(id), false) = (instance.instance_id(), instance.network_nodes().is_empty()) {
