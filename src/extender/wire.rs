@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::api::core::v1::Pod;
-use muster_api::keys;
+use muster_api::{convert, keys};
 use muster_core::extender::Rejection;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -116,8 +116,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for WireAnnotations<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct WholePod {
-    /// The pod.
+    /// The pod, with the scheduling group of newer Kubernetes: without it a member of a native gang would look single.
+    #[serde(deserialize_with = "with_group")]
     pub pod: Pod,
+}
+
+fn with_group<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Pod, D::Error> {
+    let pod = convert::keep_scheduling_group(serde_json::Value::deserialize(deserializer)?);
+    Pod::deserialize(pod).map_err(serde::de::Error::custom)
 }
 
 /// Answer of `filter`.
@@ -291,6 +297,14 @@ mod tests {
         assert_eq!(victims.num_pdb_violations, 1);
         let victims: MetaVictims = serde_json::from_str(r#"{"Pods":null,"NumPDBViolations":0}"#).unwrap();
         assert_eq!(victims.pods, None);
+    }
+
+    #[test]
+    fn a_pod_read_whole_keeps_the_group_of_newer_kubernetes() {
+        let body =
+            r#"{"Pod":{"metadata":{"name":"p"},"spec":{"containers":[],"schedulingGroup":{"podGroupName":"g"}}}}"#;
+        let whole: WholePod = serde_json::from_str(body).unwrap();
+        assert_eq!(whole.pod.metadata.annotations.unwrap()[keys::SCHEDULING_GROUP], "g");
     }
 
     #[test]

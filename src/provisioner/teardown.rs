@@ -93,7 +93,9 @@ fn node_names(status: &NodeBatchStatus) -> BTreeSet<&str> {
 
 /// Pods on the nodes of the batch that are neither of a DaemonSet nor ended.
 pub(super) fn pods_on(state: &State, status: &NodeBatchStatus) -> usize {
-    let nodes = node_names(status);
+    // A pod on a node that is gone runs no more, however long its object stays.
+    let nodes: BTreeSet<&str> =
+        node_names(status).into_iter().filter(|node| state.snapshot.nodes.contains_key(*node)).collect();
     state
         .snapshot
         .pods
