@@ -8,11 +8,12 @@ mod owners;
 mod store;
 mod watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::runtime::watcher::Event;
 use muster_api::conventions::{Kind, MissingOwner, Object, Objects, Ref};
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
@@ -53,6 +54,7 @@ pub struct State {
 pub struct Known {
     by_uid: Arc<FxHashMap<String, Arc<Object>>>,
     by_name: Arc<FxHashMap<(Kind, String, String), String>>,
+    listed: Arc<BTreeSet<Kind>>,
 }
 
 impl Known {
@@ -82,6 +84,22 @@ impl Known {
         if self.by_name.get(&name).is_some_and(|known| known == uid) {
             Arc::make_mut(&mut self.by_name).remove(&name);
         }
+    }
+
+    /// All objects of a kind were seen once.
+    pub(super) fn listed(&mut self, kind: Kind) {
+        if !self.listed.contains(&kind) {
+            Arc::make_mut(&mut self.listed).insert(kind);
+        }
+    }
+
+    /// Whether an owner is being deleted, or is gone already. `false` as long as that cannot be told.
+    #[must_use]
+    pub fn is_going(&self, owner: &OwnerReference) -> bool {
+        if let Some(object) = self.by_uid(&owner.uid) {
+            return object.metadata.deletion_timestamp.is_some();
+        }
+        Kind::of(&owner.api_version, &owner.kind).is_some_and(|kind| self.listed.contains(&kind))
     }
 
     pub(super) fn uids(&self, kind: Kind) -> Vec<String> {

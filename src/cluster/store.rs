@@ -318,6 +318,7 @@ impl Store {
         for uid in self.state.objects.uids(kind).into_iter().filter(|uid| !uids.contains(uid)) {
             self.state.objects.remove(&uid);
         }
+        self.state.objects.listed(kind);
     }
 
     /// A Gang was seen, by the watch or in the answer to an own write: an older version than the one known, and one

@@ -114,13 +114,14 @@ impl GangLoop {
         let mut ledger = std::mem::take(&mut self.ledger);
         let (pass, ledger) = tokio::task::spawn_blocking(move || {
             let bookings = bookings(&shared);
-            let lost = lost(&shared);
+            let (lost, ending) = (lost(&shared), ending(&shared));
             let world = World {
                 snapshot: &shared.snapshot,
                 levels: &inputs.levels,
                 pools: &pools,
                 batches: &batches,
                 lost: &lost,
+                ending: &ending,
                 bookings: &bookings,
                 memory: &memory,
                 settings: &inputs.settings,
@@ -189,6 +190,13 @@ fn lost(state: &State) -> BTreeSet<NodeName> {
         })
         .filter_map(|instance| instance.node.as_deref().map(NodeName::from))
         .collect()
+}
+
+/// Gangs whose owner is being deleted or is gone: their members follow.
+fn ending(state: &State) -> BTreeSet<ObjectKey> {
+    let gangs = state.gangs.iter();
+    let ending = gangs.filter(|(_, gang)| gang.owner_references().iter().any(|owner| state.objects.is_going(owner)));
+    ending.map(|(key, _)| key.clone()).collect()
 }
 
 fn bookings(state: &State) -> BTreeMap<ObjectKey, Arc<str>> {

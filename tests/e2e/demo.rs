@@ -50,6 +50,9 @@ async fn the_demo_ends_as_told_leaves_nothing_and_can_be_computed_again() {
     assert_eq!(summary["stories"].as_array().unwrap().len(), 4);
     assert_eq!(processes_of(scratch.to_str().unwrap()), [""; 0]);
     assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0, "no folder is left");
+    let events = std::fs::read_to_string(folder.join("4-given-back").join("events.json")).unwrap();
+    assert!(events.contains("Finished"), "{events}");
+    assert!(!events.contains("MemberLost"), "whoever deletes a Job has lost no member of it");
     recomputed(&folder);
 
     // Evidence of two runs would be read as one.

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use aws_config::{BehaviorVersion, Region};
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_sdk_ec2::config::StalledStreamProtectionConfig;
 use aws_sdk_ec2::config::retry::RetryConfig;
 use aws_sdk_ec2::config::timeout::TimeoutConfig;
-use aws_sdk_ec2::config::{Config, StalledStreamProtectionConfig};
 use aws_smithy_http_client::Builder as HttpBuilder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use thiserror::Error;
@@ -92,41 +92,18 @@ impl Client {
     /// Errors: [`ConnectError`], a configuration that cannot work. An endpoint that does not answer shows in the first
     /// call.
     pub async fn connect(options: ClientOptions) -> Result<Self, ConnectError> {
-        let ClientOptions { region, endpoint_url, credentials, launch_timeout } = options;
+        let ClientOptions { region, endpoint_url, credentials: _, launch_timeout } = &options;
         if region.is_empty() {
             return Err(ConnectError::Region);
         }
-        if let Some(url) = &endpoint_url
+        if let Some(url) = endpoint_url
             && !["http://", "https://"].iter().any(|scheme| url.len() > scheme.len() && url.starts_with(scheme))
         {
             return Err(ConnectError::Endpoint { endpoint_url: url.clone() });
         }
         let endpoint = endpoint_url.clone().unwrap_or_else(|| format!("EC2 in {region}"));
-        let http = HttpBuilder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
-        let mut config = match credentials {
-            Credentials::Default => {
-                let loader =
-                    aws_config::defaults(BehaviorVersion::latest()).region(Region::new(region)).http_client(http);
-                aws_sdk_ec2::config::Builder::from(&Box::pin(loader.load()).await)
-            }
-            Credentials::Static { access_key_id, secret_access_key } => Config::builder()
-                .behavior_version(BehaviorVersion::latest())
-                .region(Region::new(region))
-                .http_client(http)
-                .credentials_provider(aws_sdk_ec2::config::Credentials::new(
-                    access_key_id,
-                    secret_access_key,
-                    None,
-                    None,
-                    "muster",
-                )),
-        };
-        if let Some(url) = endpoint_url {
-            config = config.endpoint_url(url);
-        }
-        // Answers are small and arrive at once; the timeouts below are the guard, and a launch may rightly be silent
-        // for a minute.
-        config = config.stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+        let launch_timeout = *launch_timeout;
+        let config = aws_sdk_ec2::config::Builder::from(&Box::pin(settings(options)).await);
         let calls = config.clone().retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS)).timeout_config(
             TimeoutConfig::builder()
                 .connect_timeout(CONNECT_TIMEOUT)
@@ -142,6 +119,31 @@ impl Client {
             endpoint,
         })
     }
+}
+
+/// What the clients of all services share: Region, credentials, endpoint, TLS.
+pub(crate) async fn settings(options: ClientOptions) -> SdkConfig {
+    let ClientOptions { region, endpoint_url, credentials, launch_timeout: _ } = options;
+    let http = HttpBuilder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
+    // Answers are small and arrive at once; the timeouts of each client are the guard, and a launch may rightly be silent
+    // for a minute.
+    let mut loader = aws_config::defaults(BehaviorVersion::latest())
+        .region(Region::new(region))
+        .http_client(http)
+        .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+    if let Some(url) = endpoint_url {
+        loader = loader.endpoint_url(url);
+    }
+    if let Credentials::Static { access_key_id, secret_access_key } = credentials {
+        loader = loader.credentials_provider(aws_sdk_ec2::config::Credentials::new(
+            access_key_id,
+            secret_access_key,
+            None,
+            None,
+            "muster",
+        ));
+    }
+    loader.load().await
 }
 
 #[cfg(test)]

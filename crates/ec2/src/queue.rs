@@ -2,19 +2,16 @@
 
 use std::time::Duration;
 
-use aws_config::{BehaviorVersion, Region};
 use aws_sdk_sqs::config::retry::RetryConfig;
 use aws_sdk_sqs::config::timeout::TimeoutConfig;
-use aws_sdk_sqs::config::{Config, StalledStreamProtectionConfig};
 use aws_sdk_sqs::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use aws_sdk_sqs::operation::delete_message::builders::DeleteMessageInputBuilder;
 use aws_sdk_sqs::operation::get_queue_url::builders::GetQueueUrlInputBuilder;
 use aws_sdk_sqs::operation::receive_message::builders::ReceiveMessageInputBuilder;
-use aws_smithy_http_client::Builder as HttpBuilder;
-use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use thiserror::Error;
 
-use crate::{ClientOptions, Credentials};
+use crate::ClientOptions;
+use crate::client::settings;
 
 /// Messages per call: the most SQS gives.
 const MOST: i32 = 10;
@@ -56,31 +53,7 @@ impl Queue {
     ///
     /// Errors: the name is not known, or nobody answers.
     pub async fn connect(options: ClientOptions, queue: &str) -> Result<Self, QueueError> {
-        let ClientOptions { region, endpoint_url, credentials, launch_timeout: _ } = options;
-        let http = HttpBuilder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
-        let mut config = match credentials {
-            Credentials::Default => {
-                let loader =
-                    aws_config::defaults(BehaviorVersion::latest()).region(Region::new(region)).http_client(http);
-                aws_sdk_sqs::config::Builder::from(&Box::pin(loader.load()).await)
-            }
-            Credentials::Static { access_key_id, secret_access_key } => Config::builder()
-                .behavior_version(BehaviorVersion::latest())
-                .region(Region::new(region))
-                .http_client(http)
-                .credentials_provider(aws_sdk_sqs::config::Credentials::new(
-                    access_key_id,
-                    secret_access_key,
-                    None,
-                    None,
-                    "muster",
-                )),
-        };
-        if let Some(url) = endpoint_url {
-            config = config.endpoint_url(url);
-        }
-        let config = config
-            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+        let config = aws_sdk_sqs::config::Builder::from(&Box::pin(settings(options)).await)
             .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
             .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build());
         let client = aws_sdk_sqs::Client::from_conf(config.build());

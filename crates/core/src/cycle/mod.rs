@@ -103,6 +103,8 @@ pub struct World<'a> {
     pub batches: &'a BTreeMap<Arc<str>, BatchView>,
     /// Nodes that are lost, although they may still run for a moment.
     pub lost: &'a BTreeSet<NodeName>,
+    /// Gangs whose owner is being deleted: members that go are no loss.
+    pub ending: &'a BTreeSet<ObjectKey>,
     /// UID of each booked ProvisioningRequest by namespace and name.
     pub bookings: &'a BTreeMap<ObjectKey, Arc<str>>,
     /// What earlier passes noted.

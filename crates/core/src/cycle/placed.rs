@@ -148,6 +148,9 @@ impl Working<'_> {
             // All are being deleted: whoever does that to the whole gang has lost no member.
             return None;
         }
+        if self.world.ending.contains(&gang.key) {
+            return None;
+        }
         if let Some(event) = self.lost(gang, members, next, pass) {
             return event;
         }

@@ -139,3 +139,17 @@ fn a_stop_that_began_is_finished_although_the_new_machine_has_the_lost_ones_name
     sim.settle();
     assert_eq!(sim.stopped.len(), 4, "nobody goes on beside a pod of the machine before");
 }
+
+#[test]
+fn members_that_go_with_their_owner_are_no_loss_and_their_nodes_are_not_kept() {
+    let mut sim = running(4);
+    let gang = sim.state("train").key.clone();
+    sim.ending.insert(gang);
+    for left in (0..4).rev() {
+        sim.pods.remove(&format!("train-{left}"));
+        sim.step();
+    }
+    assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
+    assert!(!sim.events.iter().any(|event| event == "MemberLost" || event == "GangStopped"), "{:?}", sim.events);
+    assert!(!sim.gangs.values().any(|gang| gang.phase == Some(Phase::Collecting)), "nobody is awaited");
+}

@@ -42,6 +42,8 @@ pub(super) struct Sim {
     pub(super) stopped: Vec<String>,
     /// Nodes that are lost.
     pub(super) lost: BTreeSet<NodeName>,
+    /// Gangs whose owner is being deleted.
+    pub(super) ending: BTreeSet<ObjectKey>,
     /// Gangs whose commit point was passed, in order.
     pub(super) commits: Vec<String>,
     /// Reasons of events, in order.
@@ -71,6 +73,7 @@ impl Sim {
             abandoned: Vec::new(),
             stopped: Vec::new(),
             lost: BTreeSet::new(),
+            ending: BTreeSet::new(),
             commits: Vec::new(),
             events: Vec::new(),
             ledger: RefCell::default(),
@@ -128,6 +131,7 @@ impl Sim {
             pools: &self.pools,
             batches: &self.batches,
             lost: &self.lost,
+            ending: &self.ending,
             bookings: &self.bookings,
             memory: &self.memory,
             settings: &settings,
