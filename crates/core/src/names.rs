@@ -24,6 +24,12 @@ macro_rules! name {
             pub fn as_str(&self) -> &str {
                 &self.0
             }
+
+            /// The text, to be shared.
+            #[must_use]
+            pub fn text(&self) -> &Arc<str> {
+                &self.0
+            }
         }
 
         impl Borrow<str> for $name {

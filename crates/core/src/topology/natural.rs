@@ -30,6 +30,27 @@ pub fn natural_cmp(left: &str, right: &str) -> Ordering {
     }
 }
 
+/// Appends a key whose bytes compare as the name does, up to leading zeros; of equal keys [`natural_cmp`] decides.
+///
+/// A digit run becomes `0`, its length and its digits without leading zeros: a byte that is no digit is below or above
+/// all digits, so the first byte decides against it as any digit would. `None` for a run whose length is no byte.
+pub(super) fn natural_key(name: &str, key: &mut Vec<u8>) -> Option<()> {
+    let mut rest = name.as_bytes();
+    while let Some(first) = rest.first() {
+        if first.is_ascii_digit() {
+            let (number, after) = rest.split_at(digits(rest));
+            let number = without_zeros(number);
+            key.extend([b'0', u8::try_from(number.len()).ok()?]);
+            key.extend_from_slice(number);
+            rest = after;
+        } else {
+            key.push(*first);
+            rest = &rest[1..];
+        }
+    }
+    Some(())
+}
+
 fn digits(text: &[u8]) -> usize {
     text.iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
@@ -43,13 +64,30 @@ fn without_zeros(number: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
+    fn key(name: &str) -> Vec<u8> {
+        let mut key = Vec::new();
+        natural_key(name, &mut key).unwrap();
+        key
+    }
+
     #[track_caller]
     fn check_sorted(names: &[&str]) {
         for (i, left) in names.iter().enumerate() {
             for (j, right) in names.iter().enumerate() {
                 assert_eq!(natural_cmp(left, right), i.cmp(&j), "{left} against {right}");
+                let keys = key(left).cmp(&key(right));
+                assert!(keys == i.cmp(&j) || keys.is_eq(), "the keys of {left} and {right} say {keys:?}");
             }
         }
+    }
+
+    #[test]
+    fn keys_of_names_that_are_not_alike_but_for_zeros_are_not_alike() {
+        for (left, right) in [("r1", "r1-"), ("r1", "r12"), ("r9", "r10"), ("a0b", "a0"), ("", "0"), ("ä1", "ä2")] {
+            assert_eq!(key(left).cmp(&key(right)), natural_cmp(left, right), "{left} {right}");
+        }
+        assert_eq!(key("r01"), key("r1"));
+        assert_eq!(natural_key(&"9".repeat(256), &mut Vec::new()), None);
     }
 
     #[test]

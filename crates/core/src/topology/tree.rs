@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
+use super::natural::natural_key;
 use super::{Levels, natural_cmp};
 use crate::names::NodeName;
 use crate::node::Node;
@@ -96,7 +97,7 @@ impl Tree {
             });
             for level in first_new..=last {
                 let step = match key.get(level) {
-                    None => Step::Label(Arc::from(nodes[node].name.as_str())),
+                    None => Step::Label(Arc::clone(nodes[node].name.text())),
                     Some(&OWN) => Step::Own(nodes[node].name.clone()),
                     Some(&ABSENT) => Step::Absent,
                     Some(&rank) => Step::Label(Arc::clone(values[level][rank as usize])),
@@ -196,16 +197,97 @@ fn sorted(nodes: &[&Node], keys: &[Key], values: &[Vec<&Arc<str>>]) -> Vec<usize
             path << width | rank
         })
     };
-    let mut paths: Vec<(u128, usize)> = keys.iter().enumerate().map(|(node, key)| (path(key), node)).collect();
-    paths.sort_unstable();
-    let mut hosts: Vec<usize> = paths.iter().map(|(_, node)| *node).collect();
+    // Few paths and many nodes: the paths are sorted, the nodes only counted into place.
+    let mut numbers: FxHashMap<u128, usize> = FxHashMap::default();
+    let mut groups: Vec<(u128, usize)> = Vec::new();
+    let mut group_of: Vec<usize> = Vec::with_capacity(nodes.len());
+    let mut before: Option<(u128, usize)> = None;
+    for key in keys {
+        let path = path(key);
+        let number = match before {
+            Some((known, number)) if known == path => number,
+            Some(_) | None => *numbers.entry(path).or_insert_with(|| {
+                groups.push((path, 0));
+                groups.len() - 1
+            }),
+        };
+        before = Some((path, number));
+        groups[number].1 += 1;
+        group_of.push(number);
+    }
+    let mut order: Vec<usize> = (0..groups.len()).collect();
+    order.sort_unstable_by_key(|number| groups[*number].0);
+    let mut starts = vec![0; groups.len()];
+    let mut start = 0;
+    for &number in &order {
+        starts[number] = start;
+        start += groups[number].1;
+    }
+    let mut hosts = vec![0; nodes.len()];
+    for (node, number) in group_of.into_iter().enumerate() {
+        hosts[starts[number]] = node;
+        starts[number] += 1;
+    }
     let mut rest = hosts.as_mut_slice();
-    for group in paths.chunk_by(|(one, _), (other, _)| one == other) {
-        let (below, after) = rest.split_at_mut(group.len());
-        below.sort_by(by_name);
+    let mut by_key = ByKey::default();
+    for &number in &order {
+        let (below, after) = rest.split_at_mut(groups[number].1);
+        if by_key.sort(nodes, below).is_none() {
+            below.sort_by(by_name);
+        }
         rest = after;
     }
     hosts
+}
+
+/// Sorts names by the first bytes of their natural keys that are not common to all: integers, mostly.
+#[derive(Default)]
+struct ByKey {
+    keys: Vec<u8>,
+    /// Where each key ends, and whose it is.
+    ends: Vec<(usize, usize)>,
+    heads: Vec<(u128, usize)>,
+}
+
+impl ByKey {
+    /// `None` if a name has no key; nothing is changed then.
+    fn sort(&mut self, nodes: &[&Node], group: &mut [usize]) -> Option<()> {
+        if group.len() < 2 {
+            return Some(());
+        }
+        self.keys.clear();
+        self.ends.clear();
+        for &node in &*group {
+            natural_key(nodes[node].name.as_str(), &mut self.keys)?;
+            self.ends.push((self.keys.len(), node));
+        }
+        let first = &self.keys[..self.ends[0].0];
+        let (mut common, mut start) = (first.len(), 0);
+        for (end, _) in &self.ends {
+            let key = &self.keys[start..*end];
+            let alike = key.iter().zip(&first[..common]).take_while(|(one, other)| one == other).count();
+            (common, start) = (alike, *end);
+        }
+        self.heads.clear();
+        let mut start = 0;
+        for (end, node) in &self.ends {
+            let rest = &self.keys[start + common..*end];
+            let mut head = [0; size_of::<u128>()];
+            let length = rest.len().min(head.len());
+            head[..length].copy_from_slice(&rest[..length]);
+            self.heads.push((u128::from_be_bytes(head), *node));
+            start = *end;
+        }
+        let by_name = |a: usize, b: usize| natural_cmp(nodes[a].name.as_str(), nodes[b].name.as_str());
+        // The end of a key reads as zeros: who shares a head is told apart by name.
+        self.heads.sort_unstable_by(|(one, a), (other, b)| {
+            one.cmp(other).then_with(|| by_name(*a, *b)).then_with(|| a.cmp(b))
+        });
+        for (place, (_, node)) in group.iter_mut().zip(&self.heads) {
+            *place = *node;
+        }
+        Some(())
+    }
 }
 
 /// Ranks of every node's labels, and per level the values in natural order: sorting whole paths then compares integers.
@@ -215,12 +297,19 @@ fn sort_keys<'a>(levels: &Levels, nodes: &[&'a Node]) -> (Vec<Key>, Vec<Vec<&'a 
     for level in &levels.as_slice()[..levels.host()] {
         let mut ids: FxHashMap<&str, u32> = FxHashMap::default();
         let mut found: Vec<&Arc<str>> = Vec::new();
+        // Neighbours in the list are often neighbours in the tree: the value before needs no look-up.
+        let mut before: Option<(&str, u32)> = None;
         for (key, node) in keys.iter_mut().zip(nodes) {
-            let id = node.labels.get(&level.key).map_or(ABSENT, |value| {
-                *ids.entry(value).or_insert_with(|| {
-                    found.push(value);
-                    u32::try_from(found.len() - 1).expect("there are fewer nodes than u32 can count")
-                })
+            let id = node.labels.get(&level.key).map_or(ABSENT, |value| match before {
+                Some((text, id)) if *text == **value => id,
+                Some(_) | None => {
+                    let id = *ids.entry(value).or_insert_with(|| {
+                        found.push(value);
+                        u32::try_from(found.len() - 1).expect("there are fewer nodes than u32 can count")
+                    });
+                    before = Some((value, id));
+                    id
+                }
             });
             key.push(id);
         }
