@@ -105,6 +105,9 @@ pub fn read(inputs: &[Input<'_>]) -> Result<Dump, ReadError> {
     }
     let mut dump = Dump::default();
     for input in inputs {
+        if dump.stream(input)? {
+            continue;
+        }
         let documents = parse(input)?;
         for (index, document) in documents.into_iter().enumerate() {
             dump.add(document, &format!("document {} of {}", index + 1, input.name))?;
@@ -148,6 +151,25 @@ fn brief(message: &str) -> String {
 }
 
 impl Dump {
+    /// Adds the documents of a JSON text one by one, so that one of too many objects ends early. `false`, and nothing
+    /// is added, if it is none.
+    fn stream(&mut self, input: &Input<'_>) -> Result<bool, ReadError> {
+        let text = input.text.trim_start_matches('\u{feff}');
+        if !text.trim_start().starts_with(['{', '[']) {
+            return Ok(false);
+        }
+        let before = self.clone();
+        let documents = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+        for (index, document) in documents.enumerate() {
+            let Ok(document) = document else {
+                *self = before;
+                return Ok(false);
+            };
+            self.add(document, &format!("document {} of {}", index + 1, input.name))?;
+        }
+        Ok(true)
+    }
+
     fn add(&mut self, value: Value, place: &str) -> Result<(), ReadError> {
         match value {
             Value::Null => Ok(()),
