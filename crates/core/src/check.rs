@@ -360,11 +360,16 @@ fn check_room(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, notes: &mut Vec
             continue;
         };
         let mut usage = Usage::clone(usage);
+        // A member keeps away its own shape and no other; those bound here may be in the host's count.
+        let bound_apart = members.iter().filter(|(shape, bound)| *bound && shape.one_per_node).count();
+        let strangers = usage.own_shape_pods.saturating_sub(u32::try_from(bound_apart).unwrap_or(u32::MAX));
         let mut alone: Vec<&Shape> = Vec::new();
         for (shape, bound) in &members {
+            usage.own_shape_pods = strangers;
             if shape.one_per_node {
                 if alone.contains(shape) {
                     notes.push(note(Finding::SharedNode { node: name.clone() }));
+                    usage.own_shape_pods = usage.own_shape_pods.saturating_add(1);
                 }
                 alone.push(shape);
             }
@@ -377,7 +382,6 @@ fn check_room(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, notes: &mut Vec
             }
             usage.requested.add(&shape.requests);
             usage.ports.extend(shape.ports.iter().cloned());
-            usage.own_shape_pods = usage.own_shape_pods.saturating_add(u32::from(shape.one_per_node));
         }
         let new = members.iter().filter(|(_, bound)| !bound).flat_map(|(shape, _)| shape.requests.iter());
         let asked: BTreeSet<&ResourceName> = new.filter(|(_, amount)| *amount > 0).map(|(name, _)| name).collect();

@@ -244,7 +244,7 @@ fn is_label_value(text: &str) -> bool {
 
 /// Ports of the new pod among themselves are not compared: two containers may declare the same host port, and
 /// kube-scheduler lets the kubelet find out.
-fn ports_free(wanted: &[HostPort], used: &[HostPort]) -> bool {
+pub(crate) fn ports_free(wanted: &[HostPort], used: &[HostPort]) -> bool {
     !wanted.iter().any(|port| used.iter().any(|other| conflict(port, other)))
 }
 

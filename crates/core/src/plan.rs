@@ -137,7 +137,7 @@ pub struct SearchBudget {
 
 impl Default for SearchBudget {
     fn default() -> Self {
-        // Exact planning of one shape needs no search; the budget bounds later refinements.
+        // Some tens of milliseconds. One shape, and workers with one or two leaders, need no search.
         Self { iterations: 100_000 }
     }
 }
@@ -191,10 +191,50 @@ pub struct Report {
     pub preferred_missed: Option<LevelIndex>,
     /// Elastic members without a place; 0 if the gang is refused.
     pub unplaced: u32,
+    /// `None` if the plan is proven to be the best: always, but for larger mixes of shapes.
+    #[serde(default)]
+    pub gap: Option<Gap>,
     /// Warnings: label values under several parents, at most one per level.
     pub splits: Vec<SplitLabel>,
     /// Work done, for gates that must not depend on time.
     pub work: Work,
+}
+
+/// How far a plan may be from the best: the first field of the objective that is not proven to be as good as it can.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// The field.
+    pub field: GapField,
+    /// Its value in the plan.
+    pub achieved: u64,
+    /// No plan that is as good in the fields before is below this.
+    pub bound: u64,
+}
+
+/// A field of the objective, with the label key of its level.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum GapField {
+    /// Domains used.
+    Used(Arc<str>),
+    /// Elastic members without a place.
+    Unplaced,
+    /// Domains broken.
+    Broken(Arc<str>),
+    /// Slots left over in used domains.
+    Left(Arc<str>),
+}
+
+/// `used <key>`, `unplaced`, `broken <key>`, `left <key>`.
+impl fmt::Display for GapField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Used(key) => write!(f, "used {key}"),
+            Self::Unplaced => f.write_str("unplaced"),
+            Self::Broken(key) => write!(f, "broken {key}"),
+            Self::Left(key) => write!(f, "left {key}"),
+        }
+    }
 }
 
 /// Domains used at one level.
@@ -241,7 +281,7 @@ pub enum Refusal {
         /// The constraint.
         constraint: Arc<str>,
     },
-    /// More than one shape among the members.
+    /// More than one shape among the members, with wishes that need one; or more shapes than are planned together.
     MixedShapes {
         /// Number of different shapes.
         shapes: usize,
@@ -275,8 +315,25 @@ pub enum Refusal {
         #[serde(default)]
         changes: Vec<Change>,
     },
-    /// Not enough room inside any domain of the required level.
+    /// Not enough room inside any domain of the required level: proven.
     DoesNotFit(Shortfall),
+    /// No placement was found for members of several shapes, and none is ruled out.
+    Undecided(Undecided),
+}
+
+/// How far a search came that found no placement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undecided {
+    /// Members that must be placed.
+    pub needed: u32,
+    /// Of these, those without a place in the best attempt.
+    pub missing: u32,
+    /// No placement leaves out fewer than these: what is proven.
+    pub bound: u32,
+    /// Name of the level whose domain all must share.
+    pub required: Option<Arc<str>>,
+    /// Iterations spent.
+    pub iterations: u64,
 }
 
 /// Why slices cut no gang.

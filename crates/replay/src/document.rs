@@ -233,8 +233,10 @@ pub enum Code {
     Occupied,
     /// The members carry a constraint that is not modelled.
     Unsupported,
-    /// The members have more than one shape.
+    /// The members have more than one shape, and a wish that needs one, or more shapes than are planned together.
     MixedShapes,
+    /// No placement was found for members of several shapes, and none is ruled out.
+    Undecided,
     /// The minimum is above the number of members.
     MinimumAboveCount,
     /// A running member stands outside the domain the gang requires.

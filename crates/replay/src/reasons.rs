@@ -33,6 +33,10 @@ pub(crate) fn of_refusal(refusal: &Refusal, problem: &Problem, policy: &Policy) 
         Refusal::MixedShapes { shapes } => {
             vec![reason(Code::MixedShapes, None, format!("give the members one template instead of {shapes}"))]
         }
+        Refusal::Undecided(undecided) => {
+            let change = "add room, or ask for fewer shapes: no placement was found, and none is ruled out";
+            vec![reason(Code::Undecided, Some(u64::from(undecided.missing)), change)]
+        }
         Refusal::MinimumAboveCount { role: _, min, count } => vec![reason(
             Code::MinimumAboveCount,
             Some(u64::from(min.saturating_sub(*count))),

@@ -183,6 +183,9 @@ pub fn nodes_needed(request: &GangRequest, levels: &Levels, kind: &TypeView) -> 
     Ok(most)
 }
 
+/// Steps of the search for a mix of many shapes on so many empty nodes: it is asked for every type that is sold.
+const STEPS: u64 = 2_000;
+
 /// Whether that many empty nodes hold the gang.
 fn holds(request: &GangRequest, levels: &Levels, kind: &TypeView, count: u32) -> bool {
     let host = |number| {
@@ -190,7 +193,8 @@ fn holds(request: &GangRequest, levels: &Levels, kind: &TypeView, count: u32) ->
         Host { node: Arc::new(Node { name, ..Node::clone(&kind.node) }), usage: Arc::clone(&kind.overhead) }
     };
     let problem = Problem { levels: levels.clone(), hosts: (0..count).map(host).collect(), gang: request.clone() };
-    let (plan, report) = planner::plan(&problem, &Policy::default(), SearchBudget::default(), Seed::default());
+    let budget = SearchBudget { iterations: STEPS };
+    let (plan, report) = planner::plan(&problem, &Policy::default(), budget, Seed::default());
     report.refusal.is_none() && !plan.places.is_empty()
 }
 

@@ -305,6 +305,8 @@ impl Working<'_> {
             Refusal::DoesNotFit(_) => {}
             // Its node may come back, or the member goes: nothing that could be bought would help meanwhile.
             Refusal::BoundOutside { .. } => return waiting::does_not_fit(gang, next, Some(refusal)),
+            // It may fit as it is: nothing is bought before that is ruled out.
+            Refusal::Undecided(_) => return waiting::does_not_fit(gang, next, Some(refusal)),
             // No node that could be bought changes a constraint that is not modelled.
             Refusal::Unsupported { .. }
             | Refusal::MixedShapes { .. }

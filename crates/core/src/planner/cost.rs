@@ -163,9 +163,22 @@ impl Layout {
 
     /// Domains of a level that are used, those with bound members not counted.
     pub(super) fn used_of<C: Cost>(&self, level: LevelIndex, cost: C) -> u64 {
-        let Field { limb, shift } = self.used[level];
-        (cost.limb(limb) >> shift) & low_bits(bits_for(self.counts[level]))
+        read(self.used[level], self.counts[level], cost)
     }
+
+    /// Domains of a level that are broken.
+    pub(super) fn broken_of<C: Cost>(&self, level: LevelIndex, cost: C) -> u64 {
+        read(self.broken[level], self.counts[level], cost)
+    }
+
+    /// Slots left over at a level.
+    pub(super) fn left_of<C: Cost>(&self, level: LevelIndex, cost: C) -> u64 {
+        read(self.left[level], self.totals[level], cost)
+    }
+}
+
+fn read<C: Cost>(Field { limb, shift }: Field, bound: u64, cost: C) -> u64 {
+    (cost.limb(limb) >> shift) & low_bits(bits_for(bound))
 }
 
 fn mask<C: Cost>(fields: &[Field], bounds: &[u64]) -> C {

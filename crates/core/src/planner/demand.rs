@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::mix;
 use super::pair::Pair;
 use super::room::accelerators;
 use crate::names::NodeName;
@@ -11,10 +12,10 @@ use crate::plan::{GangRequest, Problem, Refusal, Role, SliceFault, SliceWish, Wi
 use crate::pod::Shape;
 use crate::topology::Tree;
 
-/// The demand of a gang whose roles share one shape, or of a pair of shapes together.
+/// The demand of a gang whose roles share one shape, or of several shapes together.
 #[derive(Debug)]
 pub(super) struct Demand<'p> {
-    /// The shape of every member; of a pair, either.
+    /// The shape of every member; of several, the first.
     pub(super) shape: &'p Shape,
     /// Unbound members needed to reach every role's minimum.
     pub(super) must: u32,
@@ -52,10 +53,9 @@ impl<'p> Demand<'p> {
                 return Err(Refusal::Unsupported { role: role.name.clone(), constraint: constraint.clone() });
             }
         }
-        let shapes: FxHashSet<&Shape> =
-            roles.iter().filter(|role| !role.places.is_empty()).map(|role| &role.shape).collect();
-        if shapes.len() > 1 && Pair::of(&problem.gang).is_none() {
-            return Err(Refusal::MixedShapes { shapes: shapes.len() });
+        let several = shapes(&problem.gang);
+        if several > 1 && Pair::of(&problem.gang).is_none() && !mix::takes(&problem.gang, several) {
+            return Err(Refusal::MixedShapes { shapes: several });
         }
         for role in roles {
             if role.min as usize > role.places.len() {
@@ -63,7 +63,9 @@ impl<'p> Demand<'p> {
                 return Err(Refusal::MinimumAboveCount { role: role.name.clone(), min: role.min, count });
             }
         }
-        let Some(shape) = shapes.into_iter().next() else { return Ok(None) };
+        let Some(shape) = roles.iter().find(|role| !role.places.is_empty()).map(|role| &role.shape) else {
+            return Ok(None);
+        };
         check_slices(roles, slices)?;
         if exclusive.is_some() && accelerators(shape).next().is_none() {
             let constraint = Arc::from("an exclusive domain for members that request no accelerator");
@@ -103,6 +105,12 @@ impl<'p> Demand<'p> {
     pub(super) fn outside(&self, problem: &Problem, tree: &Tree, position: usize) -> Refusal {
         Refusal::BoundOutside { node: problem.hosts[tree.hosts()[position]].node.name.clone(), changes: Vec::new() }
     }
+}
+
+/// Different shapes among the members.
+pub(super) fn shapes(gang: &GangRequest) -> usize {
+    let used = gang.roles.iter().filter(|role| !role.places.is_empty());
+    used.map(|role| &role.shape).collect::<FxHashSet<&Shape>>().len()
 }
 
 /// Whether the slices cut the gang.

@@ -2,8 +2,9 @@
 
 use std::fmt::{self, Write};
 
+use super::mix::MOST_SHAPES;
 use crate::fit::Misfit;
-use crate::plan::{BestDomain, Change, Refusal, Room, Shortfall, SliceFault};
+use crate::plan::{BestDomain, Change, Refusal, Room, Shortfall, SliceFault, Undecided};
 
 /// Reasons named one by one; the nodes of all others are counted together, so that an event stays readable.
 const REASONS_SHOWN: usize = 5;
@@ -23,12 +24,14 @@ pub fn refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Refusal::Unsupported { role, constraint } => {
             write!(out, "role {role} carries a constraint that is not modelled: {constraint}")
         }
+        Refusal::MixedShapes { shapes } if *shapes > MOST_SHAPES => {
+            write!(out, "the members have {shapes} different shapes, more than {MOST_SHAPES}")
+        }
         Refusal::MixedShapes { shapes } => {
             write!(
                 out,
-                "the members have {shapes} different shapes: only workers of one shape beside one or two leaders of \
-                 another can be placed, without slices, exclusive domain, balance, elastic leaders or a shape that \
-                 keeps away from itself"
+                "the members have {shapes} different shapes: slices, an exclusive domain and balance need members of \
+                 one shape"
             )
         }
         Refusal::MinimumAboveCount { role, min, count } if role.is_empty() => {
@@ -52,6 +55,17 @@ pub fn refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             would_fit(changes, "; would fit with ", out)
         }
         Refusal::DoesNotFit(shortfall) => does_not_fit(shortfall, out),
+        Refusal::Undecided(Undecided { needed, missing, bound, required, iterations }) => {
+            write!(out, "needs {needed} members of several shapes")?;
+            if let Some(level) = required {
+                write!(out, " in one {level}")?;
+            }
+            write!(
+                out,
+                ": no placement was found in {iterations} steps and none is ruled out; the best attempt leaves \
+                 {missing} out, proven is that {bound} must be"
+            )
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::forest::{self, Forest, Sums};
 use super::search::{self, Domains};
-use super::{Ground, Pruning, answered, place, ranks};
+use super::{Asked, Ground, Pruning, answered, place, ranks};
 use crate::fit::{self, Misfit};
 use crate::names::{NodeName, ObjectKey, ResourceName};
 use crate::node::Usage;
@@ -126,7 +126,7 @@ impl Memory {
         let Self { problem, ground, moved: _, shapes } = self;
         let mut work = Work::default();
         let Some(shape) = only_shape(&problem.gang) else {
-            let answer = place(problem, policy, Pruning::On, ground, None, &mut work);
+            let answer = place(problem, Asked::usual(policy, Pruning::On), ground, None, &mut work);
             return answered(problem, ground, answer, work);
         };
         match shapes.iter().position(|remembered| remembered.shape == *shape) {
@@ -147,9 +147,9 @@ impl Memory {
                     let host = &problem.hosts[ground.tree.hosts()[*position]];
                     std::iter::repeat_n(&host.node.name, *count as usize)
                 });
-                Ok(ranks::places(&problem.gang, new, hosts))
+                Ok(ranks::places(&problem.gang, new, hosts).into())
             }
-            None => place(problem, policy, Pruning::On, ground, Some(&remembered.slots), &mut work),
+            None => place(problem, Asked::usual(policy, Pruning::On), ground, Some(&remembered.slots), &mut work),
         };
         answered(problem, ground, answer, work)
     }

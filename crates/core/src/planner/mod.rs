@@ -26,7 +26,8 @@
 //! that keeps every optimal number open gives field 5. A required level is a cap: the best of its domains that carry
 //! the label. Slices and exclusive domains are numbers of members that a domain may take, in the same knapsack. Balance
 //! is solved by windows: the smallest width that keeps what stands above it. Workers beside one or two leaders of another
-//! shape are exact too, with tables of two dimensions (`pair`); other mixes of shapes are refused.
+//! shape are exact too, with tables of two dimensions (`pair`). Other mixes of shapes are exact while their tables stay
+//! small, and else searched in bounded work: the report then says how far from a proven bound the plan may be (`mix`).
 
 mod change;
 mod cost;
@@ -35,6 +36,7 @@ pub mod explain;
 mod forest;
 mod knapsack;
 mod memory;
+mod mix;
 mod narrow;
 mod pair;
 mod ranks;
@@ -50,7 +52,7 @@ use rustc_hash::FxHashMap;
 
 use crate::fit::{self, Misfit};
 use crate::names::NodeName;
-use crate::plan::{LevelIndex, LevelUse, Place, Plan, Policy, Problem, Refusal, Report, SearchBudget, Seed, Work};
+use crate::plan::{Gap, LevelIndex, LevelUse, Place, Plan, Policy, Problem, Refusal, Report, SearchBudget, Seed, Work};
 use crate::pod::Shape;
 use crate::topology::Tree;
 use demand::Demand;
@@ -67,14 +69,17 @@ pub use score::{Score, score};
 ///
 /// Shapes: the plan has one place per bound member and one per new member, in role order, then rank order; it is empty
 /// if the gang is refused. The answer does not depend on the order of `problem.hosts`; node names are taken as unique,
-/// and of several with one name only the first counts. Budget and seed are not used yet: one shape is solved exactly,
-/// and ties have a rule.
+/// and of several with one name only the first counts. Budget and seed matter to larger mixes of shapes alone: the same
+/// ones give the same answer.
 ///
 /// Errors: in the report, [`Refusal`]; never a partial answer.
 /// Source: `required` only caps the level, after Kueue KEP-2724; the objective is this module's.
 pub fn plan(problem: &Problem, policy: &Policy, budget: SearchBudget, seed: Seed) -> (Plan, Report) {
-    let (SearchBudget { iterations: _ }, Seed(_)) = (budget, seed);
-    plan_with(problem, policy, Pruning::On)
+    let ground = Ground::new(problem);
+    let mut work = Work::default();
+    let asked = Asked { policy, pruning: Pruning::On, budget, seed };
+    let answer = place(problem, asked, &ground, None, &mut work);
+    answered(problem, &ground, answer, work)
 }
 
 /// [`plan`], with the choice to merge everything: for tests of the pruning.
@@ -113,16 +118,55 @@ impl Ground {
 /// labels; usage, taints and the gang may differ.
 pub fn plan_on(ground: &Ground, problem: &Problem, policy: &Policy, pruning: Pruning) -> (Plan, Report) {
     let mut work = Work::default();
-    let answer = place(problem, policy, pruning, ground, None, &mut work);
+    let answer = place(problem, Asked::usual(policy, pruning), ground, None, &mut work);
     answered(problem, ground, answer, work)
 }
 
+/// How a gang is to be placed.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    policy: &'a Policy,
+    pruning: Pruning,
+    budget: SearchBudget,
+    seed: Seed,
+}
+
+impl<'a> Asked<'a> {
+    fn usual(policy: &'a Policy, pruning: Pruning) -> Self {
+        Self { policy, pruning, budget: SearchBudget::default(), seed: Seed::default() }
+    }
+}
+
+/// Every place, and what is known about better ones: nothing is, unless a search was needed.
+struct Answer {
+    places: Vec<Place>,
+    searched: Option<Proven>,
+}
+
+/// What a search proved.
+struct Proven {
+    /// Fewest domains per level.
+    least: Vec<u32>,
+    gap: Option<Gap>,
+}
+
+impl From<Vec<Place>> for Answer {
+    fn from(places: Vec<Place>) -> Self {
+        Self { places, searched: None }
+    }
+}
+
 /// Plan and report of an answer.
-fn answered(problem: &Problem, ground: &Ground, answer: Result<Vec<Place>, Refusal>, work: Work) -> (Plan, Report) {
+fn answered(problem: &Problem, ground: &Ground, answer: Result<Answer, Refusal>, work: Work) -> (Plan, Report) {
     let mut plan = Plan { version: Plan::VERSION, gang: problem.gang.key.clone(), places: Vec::new() };
     match answer {
-        Ok(places) => {
-            let report = placed_report(problem, ground, &places, work);
+        Ok(Answer { places, searched }) => {
+            let mut report = placed_report(problem, ground, &places, work);
+            if let Some(Proven { least, gap }) = searched {
+                report.gap = gap;
+                let levels = report.levels.iter_mut().zip(least);
+                levels.for_each(|(level, least)| level.optimum = least.min(level.used));
+            }
             plan.places = places;
             (plan, report)
         }
@@ -138,22 +182,29 @@ fn answered(problem: &Problem, ground: &Ground, answer: Result<Vec<Place>, Refus
 /// regard to members bound.
 fn place(
     problem: &Problem,
-    policy: &Policy,
-    pruning: Pruning,
+    asked: Asked<'_>,
     ground: &Ground,
     counted: Option<&[Result<u32, Misfit>]>,
     work: &mut Work,
-) -> Result<Vec<Place>, Refusal> {
+) -> Result<Answer, Refusal> {
+    let Asked { policy, pruning, budget, seed } = asked;
     debug_assert_eq!(ground.tree.hosts().len(), problem.hosts.len(), "the ground is that of the problem");
     let Ground { tree, index, positions } = ground;
     if let Some(pair) = Pair::of(&problem.gang) {
-        let Some(demand) = Demand::new(problem, index, positions)? else { return Ok(Vec::new()) };
+        let Some(demand) = Demand::new(problem, index, positions)? else { return Ok(Vec::new().into()) };
         let domains = domains(problem, ground, &demand)?;
-        return pair::place(&Sight { problem, policy, ground }, pair, &demand, &domains, work);
+        return pair::place(&Sight { problem, policy, ground }, pair, &demand, &domains, work).map(Answer::from);
+    }
+    if demand::shapes(&problem.gang) > 1 {
+        let Some(demand) = Demand::new(problem, index, positions)? else { return Ok(Vec::new().into()) };
+        let domains = domains(problem, ground, &demand)?;
+        let sight = mix::Sight { problem, policy, ground, budget, seed };
+        let mix::Answer { places, least, gap } = mix::place(sight, &demand, &domains, work)?;
+        return Ok(Answer { places, searched: Some(Proven { least, gap }) });
     }
     let facts = match Facts::read(problem, ground, counted, work) {
         Ok(Some(facts)) => facts,
-        Ok(None) => return Ok(Vec::new()),
+        Ok(None) => return Ok(Vec::new().into()),
         Err(refusal) => return Err(change::of_refusal(problem, ground, counted, refusal, work)),
     };
     if !facts.fits() {
@@ -171,10 +222,10 @@ fn place(
         let hosts = tree.hosts().iter().zip(&counts);
         let hosts =
             hosts.flat_map(|(host, count)| std::iter::repeat_n(&problem.hosts[*host].node.name, *count as usize));
-        Ok(ranks::places(&problem.gang, new, hosts))
+        Ok(ranks::places(&problem.gang, new, hosts).into())
     } else {
         let dealt = ranks::deal(tree, &wishes.slices, &demand.sequence, &counts);
-        Ok(ranks::sliced(problem, tree, &dealt))
+        Ok(ranks::sliced(problem, tree, &dealt).into())
     }
 }
 
@@ -272,7 +323,8 @@ fn fixed_domain(
 /// Slots of one host, whatever members are bound there.
 fn slots(problem: &Problem, index: &FxHashMap<NodeName, usize>, shape: &Shape, host: usize) -> Result<u32, Misfit> {
     let entry = &problem.hosts[host];
-    if index.get(&entry.node.name) == Some(&host) {
+    // As many names as hosts: none is there twice.
+    if index.len() == problem.hosts.len() || index.get(&entry.node.name) == Some(&host) {
         fit::slots(shape, &entry.node, &entry.usage)
     } else {
         // The same name again: it would be a second place in the tree for one node.
@@ -303,7 +355,7 @@ fn placed_report(
         domains.sort_unstable();
         domains.dedup();
         entry.used = count(domains.len());
-        // The knapsack is exact: no placement uses fewer, given the fields above.
+        // The knapsack is exact: no placement uses fewer, given the fields above. A search corrects this.
         entry.optimum = entry.used;
         let met = matches!(*domains, [only] if tree.satisfies(level, only)) || domains.is_empty();
         let redundant = problem.gang.wishes.required.is_some_and(|required| level <= required);
@@ -325,6 +377,7 @@ fn empty_report(problem: &Problem, tree: &Tree, work: Work) -> Report {
         ring_crossings: vec![0; problem.levels.len()],
         preferred_missed: None,
         unplaced: 0,
+        gap: None,
         splits: tree.splits().to_vec(),
         work,
     }

@@ -77,6 +77,7 @@ impl Planning<'_> {
                 };
                 self.take(&demand, work, &plan);
                 self.describe(&demand, work, &plan, &levels, Vec::new(), &mut entry);
+                entry.gap = gap_of(&report);
                 self.note(&report, &mut detail);
             }
             None => {
@@ -315,6 +316,15 @@ pub(super) fn solve(problem: &Problem, policy: &Policy) -> (Plan, Report, Vec<Re
     let fatal = notes.into_iter().filter(|note| note.severity == Severity::Fatal);
     let faults = fatal.map(|note| reason(Code::PlanRejected, None, note.to_string())).collect();
     (plan, report, faults)
+}
+
+/// How far the plan may be from the best.
+pub(super) fn gap_of(report: &Report) -> Gap {
+    report.gap.as_ref().map_or(Gap::None, |gap| Gap::Open {
+        field: gap.field.to_string(),
+        achieved: gap.achieved,
+        bound: gap.bound,
+    })
 }
 
 pub(super) fn levels_of(report: &Report) -> Vec<(u32, u32)> {

@@ -9,5 +9,6 @@ mod fixed_point;
 mod flags;
 mod hostile;
 mod judge;
+mod mixes;
 mod schema;
 mod support;

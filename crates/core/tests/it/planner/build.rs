@@ -144,6 +144,7 @@ pub(super) fn applied(problem: &Problem, plan: &Plan) -> Problem {
         let host = problem.hosts.iter_mut().find(|host| host.node.name == place.node).unwrap();
         let usage = Arc::make_mut(&mut host.usage);
         usage.requested.add(&role.shape.requests);
+        usage.ports.extend(role.shape.ports.iter().cloned());
         usage.own_shape_pods += u32::from(role.shape.one_per_node);
     }
     problem

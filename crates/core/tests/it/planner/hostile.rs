@@ -135,6 +135,34 @@ fn a_hundred_thousand_nodes_are_planned_and_refused_on() {
     assert!(report.work.cells < 1_000, "a refusal merges nothing: {:?}", report.work);
 }
 
+/// Nodes of the largest cluster unless `MUSTER_HOSTILE_NODES` says otherwise.
+const NODES: usize = 100_000;
+
+#[test]
+fn a_mix_of_four_shapes_on_a_hundred_thousand_nodes_is_answered_in_bounded_work() {
+    let nodes = std::env::var("MUSTER_HOSTILE_NODES").map_or(NODES, |nodes| nodes.parse().unwrap());
+    let mut hosts = cluster(nodes / 100, 100, |index| i64::try_from(index % 9).unwrap());
+    for (index, host) in hosts.iter_mut().enumerate() {
+        Arc::make_mut(&mut host.node).allocatable.set("cpu", i64::try_from(index % 61).unwrap());
+    }
+    let mut gang = problem(levels(&["zone", "rack"]), hosts, 0, Some(0));
+    gang.gang.roles = [("head", 1, 0, 8), ("learner", 40, 8, 9), ("rollout", 300, 1, 3), ("env", 600, 0, 2)]
+        .into_iter()
+        .map(|(name, count, gpu, cpu)| {
+            let mut role = role(name, count, u32::try_from(count).unwrap());
+            role.shape.requests = Resources::from_iter([("cpu", cpu), (GPU, gpu), ("pods", 1)]);
+            role
+        })
+        .collect();
+    let (plan, report) = plan_with_policy(&gang, &Policy::default());
+    assert_eq!(plan.places.len(), 941, "{:?}", report.refusal);
+    assert!(report.work.cells < 200_000_000 && report.work.slots == nodes as u64, "{:?}", report.work);
+    gang.gang.wishes.required = Some(2);
+    let (_, report) = plan_with_policy(&gang, &Policy::default());
+    let refusal = report.refusal.unwrap();
+    assert!(matches!(refusal, Refusal::DoesNotFit(_)) && refusal.to_string().len() < 1_000, "{refusal}");
+}
+
 #[test]
 fn as_many_reasons_as_nodes_make_a_short_text() {
     let mut gang = problem(levels(&["zone"]), cluster(20, 100, |_| 1), 5, Some(0));

@@ -8,6 +8,7 @@ mod hostile;
 mod linear;
 mod memory;
 mod mip;
+mod mix;
 mod mutants;
 mod oracle;
 mod pair;

@@ -118,6 +118,17 @@ fn pair() -> Problem {
     problem
 }
 
+/// A head, workers that keep apart and others that do not, on large hosts.
+fn mix() -> Problem {
+    let mut problem = problem(levels(&["zone", "rack"]), racks(&[2, 2], 8), 0, Some(0));
+    let mut head = role("head", 1, 1);
+    head.shape.requests.set(GPU, 0);
+    let mut worker = role("worker", 2, 2);
+    worker.shape.one_per_node = true;
+    problem.gang.roles = vec![head, worker, role("other", 3, 3)];
+    problem
+}
+
 fn port() -> HostPort {
     HostPort { ip: "0.0.0.0".into(), protocol: "TCP".into(), port: 29500 }
 }
@@ -300,6 +311,13 @@ const MUTANTS: &[Mutant] = &[
         &["BelowMinimum"],
     ),
     mutant("one role below its minimum", pair, |_, plan| drop(plan.places.remove(0)), &["BelowMinimum"]),
+    mutant("the last of three roles below its minimum", mix, |_, plan| drop(plan.places.pop()), &["BelowMinimum"]),
+    mutant(
+        "members of a mix that keep apart on one node",
+        mix,
+        |_, plan| plan.places[2].node = plan.places[1].node.clone(),
+        &["SharedNode", "DoesNotFit"],
+    ),
     mutant("a rank left out", two_racks, |_, plan| drop(plan.places.remove(1)), &["RankSkipped"]),
     mutant(
         "ranks that come back to a rack",

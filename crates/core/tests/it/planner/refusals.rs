@@ -443,16 +443,30 @@ const KINDS: &[Kind] = &[
         Fix(|gang| gang.gang.wishes.exclusive = None),
     ),
     kind(
-        "three shapes",
+        "three shapes and balance",
         || {
             let mut gang = pair(8, 2, &[2]);
             gang.gang.roles.push(role("other", 1, 1));
             gang.gang.roles[2].shape.requests.set("cpu", 1);
+            gang.gang.wishes.balance = RACK;
             gang
         },
-        "the members have 3 different shapes: only workers of one shape beside one or two leaders of another \
-         can be placed, without slices, exclusive domain, balance, elastic leaders or a shape that keeps away \
-         from itself",
+        "the members have 3 different shapes: slices, an exclusive domain and balance need members of one shape",
+        Fix(|gang| gang.gang.wishes.balance = None),
+    ),
+    kind(
+        "more shapes than are planned together",
+        || {
+            let mut gang = pair(8, 2, &[2]);
+            gang.gang.roles.extend((0..15).map(|index| role(&format!("other{index}"), 1, 1)));
+            for (index, role) in gang.gang.roles[2..].iter_mut().enumerate() {
+                let (key, value) = (format!("taint-{index}").into(), "".into());
+                let tolerations = vec![muster_core::pod::Toleration { key, exists: true, value, effect: None }];
+                role.shape = Shape { tolerations, ..Shape::default() };
+            }
+            gang
+        },
+        "the members have 17 different shapes, more than 16",
         Fix(|gang| drop(gang.gang.roles.pop())),
     ),
     kind(
@@ -513,6 +527,7 @@ fn every_kind_of_refusal_has_its_words_and_the_smallest_change_that_helps() {
             Refusal::BoundOutside { changes, .. } => changes,
             Refusal::Unsupported { .. }
             | Refusal::MixedShapes { .. }
+            | Refusal::Undecided(_)
             | Refusal::MinimumAboveCount { .. }
             | Refusal::Slices { .. }
             | Refusal::UnknownLevel { .. } => &[],
