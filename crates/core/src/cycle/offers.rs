@@ -184,7 +184,7 @@ pub fn nodes_needed(request: &GangRequest, levels: &Levels, kind: &TypeView) -> 
 }
 
 /// Steps of the search for a mix of many shapes on so many empty nodes: it is asked for every type that is sold.
-const STEPS: u64 = 2_000;
+const STEPS: u64 = 10_000;
 
 /// Whether that many empty nodes hold the gang.
 fn holds(request: &GangRequest, levels: &Levels, kind: &TypeView, count: u32) -> bool {

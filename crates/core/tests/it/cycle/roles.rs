@@ -56,6 +56,40 @@ fn a_leader_beside_workers_of_another_shape_is_placed_and_bound() {
     assert_eq!((sim.state("train").minimum, &sim.state("train").minimums), (5, &minimums));
 }
 
+/// A head without accelerators, two learners with eight and three rollouts with two.
+fn mixed(sim: &mut Sim) {
+    sim.gang("train", 0, 0);
+    let said = sim.recognised.get_mut(&key("train")).unwrap();
+    said.size = Some(6);
+    let role = |name: &str, count| RoleSaid { name: Arc::from(name), count: Some(count), min: None };
+    said.roles = vec![role("head", 1), role("learner", 2), role("rollout", 3)];
+    add(sim, "head", 0, 0);
+    (0..2).for_each(|rank| add(sim, "learner", rank, 8));
+    (0..3).for_each(|rank| add(sim, "rollout", rank, 2));
+}
+
+#[test]
+fn members_of_three_shapes_are_placed_and_bound() {
+    let mut sim = Sim::new(&[("n1", 8), ("n2", 8), ("n3", 6), ("n4", 4)]);
+    mixed(&mut sim);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.bound().len()), (Phase::Bound, 6), "{}", sim.reason("train"));
+    let rollouts: Vec<String> =
+        places(&sim).into_iter().filter(|(role, ..)| role == "rollout").map(|(.., node)| node).collect();
+    assert_eq!(rollouts, ["n3", "n3", "n3"], "fewest nodes");
+}
+
+#[test]
+fn for_members_of_three_shapes_as_many_nodes_are_bought_as_hold_them_together() {
+    let mut sim = Sim::new(&[]);
+    let mut pool = pool(9);
+    let node = Node { labels: BTreeMap::new(), ..world::node("", 8) };
+    pool.types[0].node = Arc::new(node);
+    sim.pools.push(pool);
+    mixed(&mut sim);
+    assert_eq!(asked(&mut sim), Some(3), "two learners fill two nodes, the others share the third");
+}
+
 #[test]
 fn workers_without_their_leader_wait_for_it() {
     let mut sim = Sim::new(&[("n1", 8), ("n2", 8)]);
