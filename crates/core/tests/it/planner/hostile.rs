@@ -41,8 +41,12 @@ fn extreme_amounts_of_everything_are_answered() {
                 leader.shape.requests = Resources::from_iter([("cpu", request), (GPU, request)]);
                 let mut pair = gang.clone();
                 pair.gang.roles.insert(0, leader);
+                let mut third = role("third", 1, 1);
+                third.shape.requests = Resources::from_iter([("memory", request), (GPU, 1)]);
+                let mut mix = pair.clone();
+                mix.gang.roles.push(third);
                 for policy in policies() {
-                    for gang in [&gang, &pair] {
+                    for gang in [&gang, &pair, &mix] {
                         let (plan, report) = plan_with_policy(gang, &policy);
                         // The text must not panic either.
                         assert!(
