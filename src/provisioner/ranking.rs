@@ -37,6 +37,10 @@ pub(super) fn rank(context: &Context, held: &Held, state: &State, now: Timestamp
         .node_pools
         .iter()
         .filter_map(|name| pool::offer(context, state, state.pools.get(name)?, Some(&held.name())))
+        .map(|mut pool| {
+            pool.zones.retain(|zone| spec.zones.is_empty() || spec.zones.contains(zone));
+            pool
+        })
         .collect();
     let wish = match spec.placement_group.as_deref() {
         Some("required") => GroupPolicy::Required,

@@ -75,6 +75,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     }
     let pools = pools::read(&mut dump, &options.catalogue, &nodes);
     let catalogue = (!dump.pools.is_empty()).then(|| options.catalogue.name.clone());
+    gangs::expand(&mut dump);
     let members = gangs::find(&dump, &options.scheduler_names);
     let requests = requests::find(&mut dump, &members);
     let levels = match &options.levels {

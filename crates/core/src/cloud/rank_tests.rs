@@ -47,6 +47,7 @@ fn pool(name: &str, weight: u32) -> PoolOffer {
         capacity_types: vec![CapacityType::OnDemand],
         group: GroupPolicy::Preferred,
         left: BTreeMap::new(),
+        limits: BTreeMap::new(),
         max_nodes_per_batch: 1000,
         subnets: vec![subnet("s-a", "a", 100), subnet("s-b", "b", 100), subnet("s-b2", "b", 200)],
         reservations: Vec::new(),
@@ -188,7 +189,7 @@ fn limits_are_kept_strictly_and_name_what_is_missing() {
     world.pools[0].left = BTreeMap::from([("nvidia.com/gpu".into(), 63), ("nodes".into(), 100)]);
     let ranking = rank(&world);
     assert!(ranking.candidates.is_empty());
-    let limit = Exclusion::Limit { resource: "nvidia.com/gpu".into(), needed: 64, left: 63 };
+    let limit = Exclusion::Limit { resource: "nvidia.com/gpu".into(), needed: 64, left: 63, limit: 63 };
     assert_eq!(reasons(&ranking), [&limit, &limit]);
     world.pools[0].left = BTreeMap::from([("nvidia.com/gpu".into(), 64), ("nodes".into(), 8)]);
     assert_eq!(rank(&world).candidates.len(), 8);

@@ -72,7 +72,8 @@ impl Finder<'_> {
         };
         if spec.suspend == Some(true) {
             if live.is_empty() {
-                gang.suspended.get_or_insert_with(|| job.metadata.name.clone().unwrap_or_default());
+                let name = || job.metadata.name.clone().unwrap_or_default();
+                gang.suspended.get_or_insert_with(|| ("Job".to_owned(), name()));
             }
             return;
         }
