@@ -416,7 +416,8 @@ const KINDS: &[Kind] = &[
             gang.gang.roles[0].shape.unsupported.push("resourceClaims".into());
             gang
         },
-        "the members carry a constraint that is not modelled: resourceClaims",
+        "the members carry a constraint that is not modelled: resourceClaims; would fit with pods without \
+         resourceClaims",
         Changes(&["change: remove"]),
     ),
     kind(
@@ -427,7 +428,8 @@ const KINDS: &[Kind] = &[
             gang.gang.roles[0].shape.unsupported.push("volume data".into());
             gang
         },
-        "role worker carries a constraint that is not modelled: volume data",
+        "role worker carries a constraint that is not modelled: volume data; would fit with pods without \
+         volume data",
         Changes(&["change: remove"]),
     ),
     kind(
@@ -439,7 +441,7 @@ const KINDS: &[Kind] = &[
             gang
         },
         "the members carry a constraint that is not modelled: an exclusive domain for members that request no \
-         accelerator",
+         accelerator; would fit with others in its domain",
         Changes(&["change: share"]),
     ),
     kind(
@@ -452,7 +454,7 @@ const KINDS: &[Kind] = &[
         },
         "the members have 3 different shapes: only workers of one shape beside one or two leaders of another \
          can be placed, without slices, exclusive domain, balance, elastic leaders or a shape that keeps away \
-         from itself",
+         from itself; would fit with the template of role leader for role other",
         Changes(&["change: same template"]),
     ),
     kind(
@@ -462,13 +464,13 @@ const KINDS: &[Kind] = &[
             gang.gang.roles[0].min = 3;
             gang
         },
-        "needs at least 3 members but has 2",
+        "needs at least 3 members but has 2; would fit with a minimum of 2",
         Changes(&["change: minimum"]),
     ),
     kind(
         "slices that do not divide",
         || sliced(&[4], 4, 3, 1),
-        "slices of 3 do not divide 4 members",
+        "slices of 3 do not divide 4 members; would fit with slices of 2 instead of 3, or with no slices",
         Changes(&["change: slice size", "change: unslice"]),
     ),
     kind(
@@ -478,7 +480,8 @@ const KINDS: &[Kind] = &[
             gang.gang.wishes.slices.push(SliceWish { size: 2, level: 0 });
             gang
         },
-        "slices of 2 are wished for at a level above that of the slices they are part of",
+        "slices of 2 are wished for at a level above that of the slices they are part of; would fit with slices of \
+         2 inside one rack each, or with no slices",
         Changes(&["change: narrow slices", "change: unslice"]),
     ),
     kind(
@@ -488,13 +491,14 @@ const KINDS: &[Kind] = &[
             gang.gang.roles = vec![role("a", 2, 1), role("b", 2, 2)];
             gang
         },
-        "slices of 2 cannot cut several roles while one of them is elastic",
+        "slices of 2 cannot cut several roles while one of them is elastic; would fit with a minimum of \
+         2 of role a, or with no slices",
         Changes(&["change: minimum", "change: unslice"]),
     ),
     kind(
         "an unknown level",
         || gang(&[2], 1, 2, Some(7)),
-        "topology level number 7 is not configured",
+        "topology level number 7 is not configured; would fit with only one rack required",
         Changes(&["change: widen"]),
     ),
 ];
