@@ -10,6 +10,7 @@ use muster_core::cloud::{
     CapacityType, GroupPolicy, LeftOut, Need, Purpose, RankInput, Ranking, Reservation, addresses_per_node, dollars,
     rank_candidates,
 };
+use muster_core::reason::{Help, Unsold};
 use tracing::debug;
 
 use super::store::Held;
@@ -98,7 +99,15 @@ fn left_out(left: &LeftOut) -> BatchLeftOut {
         group,
     ];
     let what: Vec<&str> = parts.into_iter().flatten().collect();
-    BatchLeftOut { what: what.join(" "), why: left.reason.to_string() }
+    let unsold = Unsold {
+        pool: left.pool.as_str().into(),
+        instance_type: left.instance_type.as_deref().map(Into::into),
+        count: None,
+        why: vec![left.reason.clone()],
+    };
+    let help = unsold.help();
+    let change = (help != Help::Nothing).then(|| help.to_string());
+    BatchLeftOut { what: what.join(" "), why: left.reason.to_string(), change }
 }
 
 /// Reads the reservations of the batch's pools, if the last reading is old.

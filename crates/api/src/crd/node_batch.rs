@@ -232,6 +232,9 @@ pub struct BatchLeftOut {
     pub what: String,
     /// Why.
     pub why: String,
+    /// The smallest change that would make it a candidate, or when it ends by itself; absent if neither is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<String>,
 }
 
 /// A batch that waits for a change by a person.

@@ -39,6 +39,7 @@ pub use ledger::Ledger;
 pub use memory::{Memory, Note};
 pub use mixing::may_mix;
 pub use offers::{Left, Offer, Offers, PoolView, TooSmall, TypeView, nodes_needed, offers_for};
+pub use passing::{passing, take_away};
 pub use request::{Pending, RequestError, Wanted, build_request};
 
 /// Timers and choices of the gang loop. Source of the defaults: `scheduling.md` 3.7.

@@ -8,7 +8,7 @@ use super::working::Working;
 use crate::gang::{Gang, Pod};
 use crate::names::{NodeName, ObjectKey};
 use crate::node::Usage;
-use crate::plan::{GangRequest, Host, Problem, Refusal, SearchBudget, Seed, Shortfall};
+use crate::plan::{GangRequest, Host, Policy, Problem, Refusal, SearchBudget, Seed, Shortfall};
 use crate::reason::{Passing, Why};
 use crate::{fit, planner};
 
@@ -22,57 +22,28 @@ impl Working<'_> {
     pub(super) fn passing(&mut self, gang: &Gang, request: &GangRequest, refusal: &Refusal) -> Vec<Passing> {
         let Refusal::DoesNotFit(shortfall) = refusal else { return Vec::new() };
         let own = self.own_keys(&gang.key);
-        let mut passing = Vec::new();
-        let leaving = self.terminating();
-        let mut pods = 0_u32;
-        let mut freed: BTreeMap<NodeName, Host> = BTreeMap::new();
-        let mut gained = 0;
-        for (node, leaving) in leaving.iter() {
-            let Some(host) = self.host(node, &own) else { continue };
-            let mut usage = Usage::clone(&host.usage);
-            for pod in leaving {
-                usage.requested.subtract(&pod.held.requested);
-                usage.ports.retain(|port| !pod.held.ports.contains(port));
-            }
-            let without = Host { node: Arc::clone(&host.node), usage: Arc::new(usage) };
-            let gain = gain(request, &host, &without);
-            if gain > 0 {
-                gained += gain;
-                pods = pods.saturating_add(count(leaving.len()));
-                freed.insert(node.clone(), without);
-            }
+        let mut leaving = BTreeMap::new();
+        for (node, pods) in self.terminating().iter() {
+            let Some(mut host) = self.host(node, &own) else { continue };
+            let usage = Arc::make_mut(&mut host.usage);
+            pods.iter().for_each(|pod| take_away(usage, &pod.held));
+            leaving.insert(node.clone(), (host, count(pods.len())));
         }
-        if !freed.is_empty() {
-            let nodes = count(freed.len());
-            let enough = gained >= missing(shortfall) && self.fits_with(request, &own, &freed);
-            passing.push(Passing::Terminating { pods, nodes, enough });
-        }
-        let (mut gangs, mut freed) = (BTreeSet::new(), BTreeMap::new());
-        let mut gained = 0;
+        let mut promised = BTreeMap::new();
         for (node, promises) in &self.snapshot.promises {
-            if self.world.lost.contains(node) {
-                continue;
-            }
-            let others: Vec<&ObjectKey> =
-                promises.iter().map(|promise| &promise.gang).filter(|gang| !own.contains(gang)).collect();
-            let Some(entry) = self.snapshot.nodes.get(node).filter(|_| !others.is_empty()) else { continue };
-            let without = Host { node: Arc::clone(&entry.node), usage: Arc::clone(&entry.usage) };
-            let gain = match self.host(node, &own) {
-                Some(host) => gain(request, &host, &without),
-                None => slots(request, &without),
-            };
-            if gain > 0 {
-                gained += gain;
-                gangs.extend(others.into_iter().cloned());
-                freed.insert(node.clone(), without);
-            }
+            let others = promises.iter().map(|promise| promise.gang.clone()).filter(|gang| !own.contains(gang));
+            let others: Vec<ObjectKey> = others.collect();
+            let entry = self.snapshot.nodes.get(node).filter(|_| !others.is_empty() && !self.world.lost.contains(node));
+            let Some(entry) = entry else { continue };
+            let host = Host { node: Arc::clone(&entry.node), usage: Arc::clone(&entry.usage) };
+            promised.insert(node.clone(), (host, others));
         }
-        if !freed.is_empty() {
-            let nodes = count(freed.len());
-            let enough = gained >= missing(shortfall) && self.fits_with(request, &own, &freed);
-            passing.push(Passing::Promised { gangs: gangs.into_iter().collect(), nodes, enough });
+        if leaving.is_empty() && promised.is_empty() {
+            return Vec::new();
         }
-        passing
+        let hosts = self.snapshot.nodes.keys().filter_map(|node| self.host(node, &own)).collect();
+        let problem = Problem { levels: self.world.levels.clone(), hosts, gang: request.clone() };
+        passing(&problem, &self.world.settings.policy, shortfall, leaving, promised)
     }
 
     /// Pods that are being deleted and hold room, by node.
@@ -89,15 +60,68 @@ impl Working<'_> {
         });
         Arc::clone(found)
     }
+}
 
-    /// Whether the gang fits if some hosts looked otherwise.
-    fn fits_with(&self, request: &GangRequest, own: &[ObjectKey], other: &BTreeMap<NodeName, Host>) -> bool {
-        let nodes = self.snapshot.nodes.keys();
-        let hosts = nodes.filter_map(|node| other.get(node).cloned().or_else(|| self.host(node, own)));
-        let problem = Problem { levels: self.world.levels.clone(), hosts: hosts.collect(), gang: request.clone() };
-        let policy = &self.world.settings.policy;
-        let (plan, report) = planner::plan(&problem, policy, SearchBudget::default(), Seed::default());
-        report.refusal.is_none() && !plan.places.is_empty()
+/// What keeps room from a gang that does not fit, and ends by itself. `leaving` are hosts without their terminating pods,
+/// with the number of those; `promised` are hosts without what is promised to others, with those gangs.
+#[must_use]
+pub fn passing(
+    problem: &Problem,
+    policy: &Policy,
+    shortfall: &Shortfall,
+    leaving: BTreeMap<NodeName, (Host, u32)>,
+    promised: BTreeMap<NodeName, (Host, Vec<ObjectKey>)>,
+) -> Vec<Passing> {
+    let request = &problem.gang;
+    let before: BTreeMap<&NodeName, &Host> = problem.hosts.iter().map(|host| (&host.node.name, host)).collect();
+    let gain = |name: &NodeName, after: &Host| {
+        slots(request, after).saturating_sub(before.get(name).map_or(0, |host| slots(request, host)))
+    };
+    // Whether it fits if these hosts looked otherwise; asked only where they hold as many members more as are missing.
+    let enough = |gained: u64, other: BTreeMap<NodeName, Host>| {
+        let mut problem = problem.clone();
+        problem.hosts.retain(|host| !other.contains_key(&host.node.name));
+        problem.hosts.extend(other.into_values());
+        let fits = || planner::plan(&problem, policy, SearchBudget::default(), Seed::default()).1.refusal.is_none();
+        gained >= missing(shortfall) && fits()
+    };
+    let mut found = Vec::new();
+    let (mut pods, mut gained, mut other) = (0_u32, 0, BTreeMap::new());
+    for (node, (host, leaving)) in leaving {
+        let gain = gain(&node, &host);
+        if gain > 0 {
+            gained += gain;
+            pods = pods.saturating_add(leaving);
+            other.insert(node, host);
+        }
+    }
+    if !other.is_empty() {
+        let nodes = count(other.len());
+        found.push(Passing::Terminating { pods, nodes, enough: enough(gained, other) });
+    }
+    let (mut gangs, mut gained, mut other) = (BTreeSet::new(), 0, BTreeMap::new());
+    for (node, (host, others)) in promised {
+        let gain = gain(&node, &host);
+        if gain > 0 {
+            gained += gain;
+            gangs.extend(others);
+            other.insert(node, host);
+        }
+    }
+    if !other.is_empty() {
+        let nodes = count(other.len());
+        found.push(Passing::Promised { gangs: gangs.into_iter().collect(), nodes, enough: enough(gained, other) });
+    }
+    found
+}
+
+/// Takes what a pod holds off what a node holds.
+pub fn take_away(usage: &mut Usage, held: &Usage) {
+    usage.requested.subtract(&held.requested);
+    for port in &held.ports {
+        if let Some(index) = usage.ports.iter().position(|other| other == port) {
+            usage.ports.swap_remove(index);
+        }
     }
 }
 
@@ -110,9 +134,4 @@ fn missing(shortfall: &Shortfall) -> u64 {
 fn slots(request: &GangRequest, host: &Host) -> u64 {
     let slots = |shape| fit::slots(shape, &host.node, &host.usage).map_or(0, u64::from);
     request.roles.iter().map(|role| slots(&role.shape)).sum()
-}
-
-/// Members that a host holds more, all roles together.
-fn gain(request: &GangRequest, before: &Host, after: &Host) -> u64 {
-    slots(request, after).saturating_sub(slots(request, before))
 }

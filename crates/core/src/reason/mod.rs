@@ -432,6 +432,17 @@ impl Why {
 }
 
 impl Passing {
+    /// As a reason of its own.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        let code = match self {
+            Self::Terminating { .. } => Code::Terminating,
+            Self::Promised { .. } => Code::Promised,
+        };
+        let help = if self.is_enough() { Help::Wait(Wait::Passed(self.clone())) } else { Help::Nothing };
+        Reason::new(code, help)
+    }
+
     /// Whether the gang fits once it has passed.
     #[must_use]
     pub fn is_enough(&self) -> bool {

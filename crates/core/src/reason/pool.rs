@@ -45,7 +45,10 @@ pub enum PoolChange {
     /// A price.
     Price,
     /// Another type.
-    OtherType,
+    OtherType {
+        /// What is wrong with this one.
+        why: Box<Exclusion>,
+    },
     /// Another type or market.
     OtherMarket,
     /// Another zone.
@@ -129,7 +132,7 @@ impl Exclusion {
             | Self::Misfit { .. }
             | Self::Wishes
             | Self::NoTypes
-            | Self::NoGroupForType => PoolChange::OtherType,
+            | Self::NoGroupForType => PoolChange::OtherType { why: Box::new(self.clone()) },
             Self::TooManyNodes { needed, most } => PoolChange::MaxNodes { from: *most, to: *needed },
             Self::Limit { resource, needed, left, limit } => PoolChange::Limit {
                 resource: resource.clone(),
@@ -196,7 +199,7 @@ impl fmt::Display for PoolChange {
             }
             Self::MaxNodes { from, to } => write!(f, "maxNodesPerBatch {from} → {to}"),
             Self::Price => f.write_str("a price"),
-            Self::OtherType => f.write_str("another type"),
+            Self::OtherType { why: _ } => f.write_str("another type"),
             Self::OtherMarket => f.write_str("another type or market"),
             Self::OtherZone => f.write_str("another zone"),
             Self::Group => f.write_str("one placement group policy for pool and gang"),
@@ -204,6 +207,22 @@ impl fmt::Display for PoolChange {
             Self::Reservation { hosts: Some(hosts) } => write!(f, "a reservation with {hosts} free hosts"),
             Self::Subnet { addresses: None } => f.write_str("a subnet in the zone"),
             Self::Subnet { addresses: Some(addresses) } => write!(f, "a subnet with {addresses} free addresses"),
+        }
+    }
+}
+
+/// What is wrong with a type, after "which".
+pub(super) struct OfType<'a>(pub(super) &'a Exclusion);
+
+impl fmt::Display for OfType<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Exclusion::DoesNotFit => f.write_str("holds no member"),
+            Exclusion::UnknownType => f.write_str("is not known in this Region"),
+            Exclusion::NoGroupForType => f.write_str("does not go into a cluster placement group"),
+            Exclusion::NoTypes => f.write_str("is no known one"),
+            Exclusion::Wishes => f.write_str("holds no slice or exclusive host as asked"),
+            other => write!(f, "{other}"),
         }
     }
 }

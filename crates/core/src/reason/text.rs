@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::{Help, Joining, Passing, Stale, Wait, Why};
+use super::pool::OfType;
+use super::{Help, Joining, Passing, PoolChange, Stale, Wait, Why};
 
 /// Names shown one by one.
 const SHOWN: usize = 8;
@@ -189,6 +190,9 @@ impl fmt::Display for Help {
             Self::Nothing => f.write_str("nothing of this kind alone"),
             Self::Change(change) => write!(f, "{change}"),
             Self::Pool { pool, instance_type, changes } => {
+                if let (Some(name), [PoolChange::OtherType { why }]) = (instance_type, changes.as_slice()) {
+                    return write!(f, "another type than {name} in NodePool {pool}, which {}", OfType(why));
+                }
                 let mut separator = "";
                 for change in changes {
                     write!(f, "{separator}{change}")?;

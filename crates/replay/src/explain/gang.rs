@@ -201,7 +201,7 @@ fn summary(entry: &GangEntry, detail: &Detail) -> String {
     let nodes: std::collections::BTreeSet<&str> = entry.members.iter().map(|member| member.node.as_str()).collect();
     let running = entry.members.iter().filter(|member| member.state == crate::document::MemberState::Running).count();
     let placed = format!("{} members on {} nodes, {running} of them running", entry.members.len(), nodes.len());
-    let why = || detail.refusal.as_ref().map(ToString::to_string);
+    let why = || detail.why.as_ref().map(ToString::to_string);
     let said = || {
         let why = detail.why.as_ref().map(ToString::to_string);
         why.or_else(|| entry.reasons.iter().find_map(|reason| reason.change.clone())).unwrap_or_default()

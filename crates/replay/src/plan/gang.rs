@@ -103,6 +103,17 @@ impl Planning<'_> {
                 entry.outcome = Outcome::Refused;
                 entry.reasons = reasons::of_refusal(&refusal, &problem, &self.policy);
                 let may_help = matches!(refusal, Refusal::DoesNotFit(_));
+                let passing = match &refusal {
+                    Refusal::DoesNotFit(shortfall) => self.passing(&problem, shortfall),
+                    Refusal::Unsupported { .. }
+                    | Refusal::MixedShapes { .. }
+                    | Refusal::MinimumAboveCount { .. }
+                    | Refusal::Slices { .. }
+                    | Refusal::UnknownLevel { .. }
+                    | Refusal::BoundOutside { .. } => Vec::new(),
+                };
+                entry.reasons.extend(passing.iter().map(|passing| Reason::from(passing.reason())));
+                detail.why = Some(Why::Refused { refusal: refusal.clone(), passing });
                 detail.refusal = Some(refusal);
                 if may_help && !self.awaits(&problem, &mut entry, &mut detail) {
                     self.buy(&demand, &problem, work, &mut entry, &mut detail);
@@ -266,6 +277,7 @@ impl Planning<'_> {
                 held.ports.extend(role.shape.ports.iter().cloned());
             }
             self.cluster.add(&place.node, pattern.map(|known| &known.object), &held);
+            self.taken.push((place.node.clone(), demand.request.key.clone(), held));
         }
     }
 
