@@ -211,22 +211,6 @@ impl fmt::Display for PoolChange {
     }
 }
 
-/// What is wrong with a type, after "which".
-pub(super) struct OfType<'a>(pub(super) &'a Exclusion);
-
-impl fmt::Display for OfType<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Exclusion::DoesNotFit => f.write_str("holds no member"),
-            Exclusion::UnknownType => f.write_str("is not known in this Region"),
-            Exclusion::NoGroupForType => f.write_str("does not go into a cluster placement group"),
-            Exclusion::NoTypes => f.write_str("is no known one"),
-            Exclusion::Wishes => f.write_str("holds no slice or exclusive host as asked"),
-            other => write!(f, "{other}"),
-        }
-    }
-}
-
 /// An amount of a resource as a person writes it, in the units of [`crate::resources::Resources`].
 #[must_use]
 pub fn amount(resource: &str, amount: i64) -> String {

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use super::pool::OfType;
 use super::{Help, Joining, Passing, PoolChange, Stale, Wait, Why};
 
 /// Names shown one by one.
@@ -191,7 +190,7 @@ impl fmt::Display for Help {
             Self::Change(change) => write!(f, "{change}"),
             Self::Pool { pool, instance_type, changes } => {
                 if let (Some(name), [PoolChange::OtherType { why }]) = (instance_type, changes.as_slice()) {
-                    return write!(f, "another type than {name} in NodePool {pool}, which {}", OfType(why));
+                    return write!(f, "another type than {name} in NodePool {pool}: {why}");
                 }
                 let mut separator = "";
                 for change in changes {
