@@ -14,6 +14,7 @@ mod existing_nodes;
 mod fits;
 mod ha;
 mod kueue;
+mod now_or_new;
 mod races;
 mod recording;
 mod repair;
