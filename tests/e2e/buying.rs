@@ -125,7 +125,7 @@ async fn a_gang_waits_out_a_drought_with_a_reason_and_runs_when_capacity_appears
     let Some(stack) = buying_stack(&zones([1, 2, 3]), 60, "1s").await else { return };
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
 
-    says(&stack, "ml", "train", "InsufficientInstanceCapacity").await;
+    says(&stack, "ml", "train", "no capacity for this size").await;
     says(&stack, "ml", "train", "next try in").await;
     let asked = journal(&stack, 0).await;
     assert!(launched_fleets(&asked).is_empty());

@@ -412,6 +412,8 @@ pub enum Change {
     Share,
     /// Do without slices.
     Unslice,
+    /// Do without balance.
+    Unbalance,
     /// Wish for slices inside a wider level.
     WidenSlices {
         /// The level.

@@ -65,15 +65,15 @@ pub(crate) fn of_refusal(refusal: &Refusal, problem: &Problem, policy: &Policy) 
             let short = Some(u64::from(min.saturating_sub(*count)));
             of_why(&Why::refused(refusal)).into_iter().map(|reason| Reason { short, ..reason }).collect()
         }
+        Refusal::Undecided(undecided) => {
+            let short = Some(u64::from(undecided.missing));
+            of_why(&Why::refused(refusal)).into_iter().map(|reason| Reason { short, ..reason }).collect()
+        }
         Refusal::Unsupported { .. }
         | Refusal::MixedShapes { .. }
         | Refusal::Slices { .. }
         | Refusal::UnknownLevel { .. }
         | Refusal::BoundOutside { .. } => of_why(&Why::refused(refusal)),
-        Refusal::Undecided(undecided) => {
-            let short = Some(u64::from(undecided.missing));
-            of_why(&Why::refused(refusal)).into_iter().map(|reason| Reason { short, ..reason }).collect()
-        }
     }
 }
 
@@ -123,6 +123,7 @@ fn is_of_the_gang(change: &Change, problem: &Problem) -> bool {
         | Change::Widen { .. }
         | Change::Share
         | Change::Unslice
+        | Change::Unbalance
         | Change::WidenSlices { .. }
         | Change::Minimum { .. }
         | Change::Remove { .. }

@@ -11,8 +11,8 @@ use crate::plan::{
 };
 use crate::topology::Tree;
 
-/// Of more roles no two are tried with one template.
-const MOST_ROLES: usize = 4;
+/// Pairs of roles that are tried with one template.
+const MOST_PAIRS: usize = 12;
 /// Steps of the search with which a change to a mix of shapes is tried.
 const STEPS: u64 = 10_000;
 /// Slices of more members are not looked for.
@@ -56,7 +56,9 @@ pub(super) fn completed(problem: &Problem, ground: &Ground, mut refusal: Refusal
             let removed = without_constraints(problem).filter(|(changed, _)| fits(changed));
             removed.map(|(_, change)| change).into_iter().chain(fewer_wishes(problem, fits)).collect()
         }
-        Refusal::MixedShapes { .. } => same_template(problem, fits).into_iter().collect(),
+        Refusal::MixedShapes { .. } => {
+            same_template(problem, fits).into_iter().chain(fewer_wishes(problem, fits)).collect()
+        }
         Refusal::MinimumAboveCount { role, count, .. } => {
             let at_fault = problem.gang.roles.iter().position(|entry| entry.name == *role && entry.min > *count);
             at_fault.and_then(|index| minimum(problem, index, *count, fits)).into_iter().collect()
@@ -92,11 +94,8 @@ fn without_constraints(problem: &Problem) -> Option<(Problem, Change)> {
 /// The first two roles that would make the gang fit with one template.
 fn same_template(problem: &Problem, mut fits: impl FnMut(&Problem) -> bool) -> Option<Change> {
     let roles = &problem.gang.roles;
-    if roles.len() > MOST_ROLES {
-        return None;
-    }
     let pairs = (0..roles.len()).rev().flat_map(|role| (0..roles.len()).map(move |like| (role, like)));
-    let mut pairs = pairs.filter(|(role, like)| roles[*role].shape != roles[*like].shape);
+    let mut pairs = pairs.filter(|(role, like)| roles[*role].shape != roles[*like].shape).take(MOST_PAIRS);
     let found = pairs.find(|(role, like)| {
         let mut changed = problem.clone();
         changed.gang.roles[*role].shape = roles[*like].shape.clone();
@@ -189,6 +188,10 @@ pub(super) fn fewer_wishes(problem: &Problem, mut fits: impl FnMut(&Problem) -> 
     }
     if !wishes.slices.is_empty() && fits(Wishes { slices: Vec::new(), ..wishes.clone() }) {
         changes.push(Change::Unslice);
+    }
+    // Balance refuses nothing but members of several shapes.
+    if wishes.balance.is_some() && fits(Wishes { balance: None, ..wishes.clone() }) {
+        changes.push(Change::Unbalance);
     }
     changes
 }

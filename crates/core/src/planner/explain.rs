@@ -35,9 +35,7 @@ pub fn refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(out, "the members have {shapes} different shapes")?;
             match *shapes > MOST_SHAPES {
                 true => write!(out, ", more than {MOST_SHAPES}")?,
-                false => {
-                    out.write_str(": slices, an exclusive domain and balance need members of one shape")?;
-                }
+                false => out.write_str(": slices, an exclusive domain and balance need members of one shape")?,
             }
             would_fit(changes, WOULD_FIT, out)
         }
@@ -156,6 +154,7 @@ fn one_change(change: &Change, out: &mut Plain<'_, '_>) -> fmt::Result {
         Change::Widen { to: _, level: Some(level) } => write!(out, "only one {level} required"),
         Change::Share => out.write_str("others in its domain"),
         Change::Unslice => out.write_str("no slices"),
+        Change::Unbalance => out.write_str("no balance"),
         Change::WidenSlices { to: _, level } => write!(out, "slices inside one {level} each"),
         Change::Tolerate { taints } => {
             let (word, list) = (if taints.len() == 1 { "taint" } else { "taints" }, listed(taints));

@@ -32,7 +32,7 @@ pub enum Code {
     Promised,
     /// The members carry a constraint that is not modelled.
     Unsupported,
-    /// The members have more different shapes than can be placed together.
+    /// The members have more than one shape, and a wish that needs one, or more shapes than are planned together.
     MixedShapes,
     /// No placement was found for members of several shapes, and none is ruled out.
     Undecided,

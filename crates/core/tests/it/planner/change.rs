@@ -17,6 +17,7 @@ pub(super) const KINDS: &[&str] = &[
     "change: widen",
     "change: share",
     "change: unslice",
+    "change: unbalance",
     "change: widen slices",
     "change: room",
     "change: room in several domains",
@@ -51,6 +52,10 @@ pub(super) fn check(problem: &Problem, policy: &Policy, changes: &[Change]) -> V
             Change::Share => {
                 wishes.exclusive = None;
                 "change: share"
+            }
+            Change::Unbalance => {
+                wishes.balance = None;
+                "change: unbalance"
             }
             Change::Unslice => {
                 wishes.slices.clear();

@@ -453,8 +453,9 @@ const KINDS: &[Kind] = &[
             gang.gang.wishes.balance = RACK;
             gang
         },
-        "the members have 3 different shapes: slices, an exclusive domain and balance need members of one shape",
-        Wait(|gang| gang.gang.wishes.balance = None),
+        "the members have 3 different shapes: slices, an exclusive domain and balance need members of one shape; \
+         would fit with no balance",
+        Changes(&["change: unbalance"]),
     ),
     kind(
         "more shapes than are planned together",
@@ -468,8 +469,8 @@ const KINDS: &[Kind] = &[
             }
             gang
         },
-        "the members have 17 different shapes, more than 16",
-        Wait(|gang| drop(gang.gang.roles.pop())),
+        "the members have 17 different shapes, more than 16; would fit with the template of role leader for role other14",
+        Changes(&["change: same template"]),
     ),
     kind(
         "a minimum above the size",
