@@ -2,11 +2,14 @@
 //!
 //! One task per NodeBatch, so that a slow answer for one never holds up another; only the lease holder acts.
 
+mod allowed;
 mod batch;
+mod canary;
 mod catalogue;
 mod class;
 mod collect;
 mod events;
+mod fleets;
 mod interruption;
 mod join;
 mod launch;
@@ -81,7 +84,13 @@ pub struct Context {
     reservations: Mutex<BTreeMap<String, (Timestamp, Vec<Reservation>)>>,
     /// What EC2 refused launches for, by class.
     faults: Mutex<BTreeMap<String, class::Fault>>,
+    /// Finished fleets.
+    fleets: Mutex<fleets::Fleets>,
+    /// Classes that were tried out, with their generation.
+    tried: Mutex<BTreeMap<String, Option<i64>>>,
     catalogue: ArcSwap<Catalogue>,
+    /// Types by pool.
+    allowed: allowed::Allowed,
     metrics: ProvisionerMetrics,
     /// Orphans that wait for a person.
     held: Mutex<Option<collect::Held>>,
@@ -135,7 +144,10 @@ impl Provisioner {
             refusals: Mutex::default(),
             reservations: Mutex::default(),
             faults: Mutex::default(),
+            fleets: Mutex::default(),
+            tried: Mutex::default(),
             catalogue: ArcSwap::from_pointee(Catalogue::default()),
+            allowed: allowed::Allowed::default(),
             metrics,
             held: Mutex::default(),
         };
@@ -227,7 +239,7 @@ impl Provisioner {
         if let Some((options, queue)) = self.context.options.interruptions.clone() {
             let (context, term) = (context(), term.clone());
             let listen = async move {
-                let Some(queue) = interruption::connect(options, &queue, &term).await else { return };
+                let Some(queue) = interruption::connect(&context, options, &queue, &term).await else { return };
                 interruption::listen(context, queue, term).await;
             };
             watchers.spawn(listen.instrument(info_span!("interruptions")));
@@ -257,7 +269,8 @@ impl Context {
         if refreshed.catalogue_due(now) || refreshed.spot_types_changed(context, &context.cluster.load(), now) {
             refreshed.asked = Some(now);
             context.read_spot_prices(refreshed, now).await;
-            match catalogue::read(&context.cloud, &context.options.prices, &refreshed.spot).await {
+            let number = context.catalogue.load().number.saturating_add(1);
+            match catalogue::read(&context.cloud, &context.options.prices, &refreshed.spot, number).await {
                 Ok(catalogue) => {
                     context.catalogue.store(Arc::new(catalogue));
                     refreshed.catalogue = Some(now);

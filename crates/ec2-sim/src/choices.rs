@@ -36,6 +36,8 @@ pub struct Choices {
     pub token_life_seconds: Option<u32>,
     /// How a launch in a placement group lies over the leaves of its spine.
     pub leaf_spread: LeafSpread,
+    /// What a dry run of a launch looks at.
+    pub dry_run: DryRun,
 }
 
 /// See [`Choices::replay`].
@@ -172,6 +174,17 @@ pub enum FourthLayer {
     BelowLeaf,
     /// Two leaves of a spine share a node above them.
     AboveLeaf,
+}
+
+/// See [`Choices::dry_run`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DryRun {
+    /// Rights, then the parameters; never capacity.
+    #[default]
+    Parameters,
+    /// Rights alone.
+    RightsAlone,
 }
 
 /// See [`Choices::leaf_spread`].
