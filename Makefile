@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-compat soak test-boto3 lint bench bench-extender bench-load crds fuzz
+.PHONY: help demo test test-choices test-compat soak test-boto3 lint bench bench-extender bench-load crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -56,6 +56,16 @@ test-boto3: ## Run boto3 against the EC2 simulator and hold every request and an
 soak: ## Crash at every step in every weather, a thousand gangs with seeded faults, a drought: within an hour
 	@$(call control-plane,make soak: not possible without the real Kubernetes control plane: )
 	MUSTER_SOAK=1 cargo test --workspace --test e2e -- chaos:: --nocapture --test-threads=1
+
+# What EC2 does not document: each answer of the simulator that could be another one is the other one for a run.
+CHOICES = $(shell sed -n 's/^ *flip."\([a-z-]*\)".*/\1/p' crates/ec2-sim/src/choices.rs)
+
+test-choices: ## Run what buys, repairs and gives back with each undocumented answer of EC2 flipped; CHOICES for some
+	@$(call control-plane,make test-choices: not possible without the real Kubernetes control plane: )
+	@set -e; for choice in $(CHOICES); do \
+		echo "choice $$choice"; \
+		MUSTER_SIM_CHOICE=$$choice cargo test --quiet --workspace --test e2e -- buying:: ways:: repair::; \
+	done
 
 bench-load: ## Time 1,000 pods on 1,000 nodes from creation to node: stock kube-scheduler and Muster; NODES, PODS
 	cargo bench --quiet --profile dev --workspace --bench load

@@ -59,7 +59,7 @@ pub(super) fn only_blocked(context: &Context, state: &State, pool: &NodePool) ->
 }
 
 /// Why the pool cannot be used: reason and message.
-fn problem(context: &Context, state: &State, pool: &NodePool) -> Option<(&'static str, String)> {
+pub(super) fn problem(context: &Context, state: &State, pool: &NodePool) -> Option<(&'static str, String)> {
     problem_but_block(context, state, pool).or_else(|| {
         let blocked = blocked(state, pool)?;
         let message = format!(
@@ -140,8 +140,8 @@ pub(super) fn unready(context: &Context, state: &State, names: &[String]) -> Opt
     let mut said = Vec::new();
     for name in names {
         let Some(pool) = state.pools.get(name) else { continue };
-        let (_, why) = problem(context, state, pool)?;
-        said.push(format!("NodePool {name}: {why}"));
+        let (reason, why) = problem(context, state, pool)?;
+        said.push(format!("NodePool {name}: {reason}: {why}"));
     }
     (!said.is_empty()).then(|| said.join("; "))
 }
