@@ -3,6 +3,7 @@
 //! There is no trait with a fake behind it: tests and the demo put the simulator behind the real SDK, so that retries,
 //! tokens and XML are under test as well (`docs/decisions/0002-no-cloud-trait.md`).
 
+mod lanes;
 mod limits;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,7 @@ use muster_ec2::{
     SpotPrices, TopologyQuery,
 };
 
+pub use lanes::in_lane;
 pub use limits::{CallClass, Limit, LimitSettings, Limits};
 
 use crate::clock::Clock;

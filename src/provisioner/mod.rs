@@ -43,7 +43,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info_span, warn};
 
 use crate::clock::Clock;
-use crate::cloud::Cloud;
+use crate::cloud::{Cloud, in_lane};
 use crate::cluster::Cluster;
 use crate::gang::{Events, PoolSource};
 use catalogue::Catalogue;
@@ -212,9 +212,11 @@ impl Provisioner {
                 let term = term.clone();
                 let span = info_span!("batch", name);
                 let task = name.clone();
+                // A drought of one pool must not hold up the launches of another.
+                let lane = Arc::from(batch.spec.node_pools.join(","));
                 let handle = tasks.spawn(
                     async move {
-                        Box::pin(batch::drive(&context, &task, &term)).await;
+                        in_lane(lane, Box::pin(batch::drive(&context, &task, &term))).await;
                         task
                     }
                     .instrument(span),

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Stack, eventually};
@@ -325,6 +326,37 @@ async fn an_interruption_notice_stops_the_gang_and_buys_the_replacement_before_e
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
     delete_job(&stack, "train").await;
     everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_budget_that_forbids_the_eviction_is_told_and_keeps_no_lost_gang_from_its_restart() {
+    let Some(stack) = buying_stack(&Scenario::demo(), 20, "1s").await else { return };
+    let client = stack.admin().unwrap();
+    let budget: PodDisruptionBudget = serde_json::from_value(json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "train"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"batch.kubernetes.io/job-name": "train"}}},
+    }))
+    .unwrap();
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), "ml");
+    budgets.create(&PostParams::default(), &budget).await.unwrap();
+    submit(&client, "ml", lasting_job("train", 8)).await;
+    let before = all_run(&stack, "ml", "train", 8).await;
+    phase(&stack, "ml", "train", "Bound").await;
+    let victim = live(&stack).await.into_iter().next().unwrap();
+
+    let kill = json!({"instanceIds": [victim], "reason": "Server.InternalError"});
+    stack.sim_post("/_sim/terminate", &kill).await.unwrap();
+
+    runs_anew(&stack, &before).await;
+    assert_eq!(launches(&stack).await, [8, 1]);
+    assert!(reasons(&stack).await.contains("EvictionForbidden"), "the budget is told");
+    let cost = phase(&stack, "ml", "train", "Bound").await.status.unwrap().cost.unwrap();
+    assert_eq!(cost.per_hour, "440.32", "eight times p5.48xlarge");
+    assert!(cost.stranded != "0.00" && cost.batches.len() == 1, "joining and the repair were paid for: {cost:?}");
+    delete_job(&stack, "train").await;
+    everything_is_given_back(&stack).await;
+    crate::cloud::nothing_is_stranded(&stack).await;
     no_errors(&stack);
 }
 

@@ -39,6 +39,8 @@ struct Denial {
     operation: String,
     /// EC2's code and text.
     said: String,
+    /// It is about the identity or the account as a whole: whatever succeeds shows that it is over.
+    whole: bool,
     /// A dry run found it too, so a dry run can say when it is over.
     dry: bool,
     at: Timestamp,
@@ -61,17 +63,21 @@ impl Denials {
         dry: bool,
         at: Timestamp,
     ) {
-        let action = action(message).unwrap_or_else(|| format!("{service}:{operation}"));
+        let named = action(message);
+        let of_action = matches!(code, None | Some("UnauthorizedOperation"));
+        let whole = named.is_none() && !of_action && code.is_some_and(|code| !code.starts_with("AccessDenied"));
+        let action = named.unwrap_or_else(|| format!("{service}:{operation}"));
         let message = short(message);
         let said = code.map_or_else(|| message.clone(), |code| format!("{code}: {message}"));
         let dry = dry || self.actions.get(&action).is_some_and(|known| known.dry && known.operation == operation);
-        self.actions.insert(action, Denial { operation: operation.to_owned(), said, dry, at });
+        self.actions.insert(action, Denial { operation: operation.to_owned(), said, whole, dry, at });
     }
 
     /// The call was carried out, or would have been: what it was refused for is allowed by now. Whether that is news.
     pub fn succeeded(&mut self, operation: &str, dry: bool) -> bool {
         let before = self.actions.len();
-        self.actions.retain(|_, known| known.operation != operation || (dry && !known.dry));
+        let over = |known: &Denial| known.whole || (known.operation == operation && (known.dry || !dry));
+        self.actions.retain(|_, known| !over(known));
         self.actions.len() < before
     }
 
@@ -161,6 +167,16 @@ mod tests {
         assert_eq!(names(&denials, 900), [""; 0]);
         assert!(denials.succeeded("CreateFleet", false));
         assert_eq!(denials, Denials::default());
+    }
+
+    #[test]
+    fn an_identity_that_was_refused_as_a_whole_is_believed_until_any_call_succeeds() {
+        let mut denials = Denials::default();
+        denials.record("ec2", "TerminateInstances", Some("ExpiredToken"), "the token has expired", false, at(0));
+        denials.record("ec2", "CreateFleet", Some("UnauthorizedOperation"), TEXT, false, at(0));
+        assert!(denials.blocks(at(1)).unwrap().contains("ec2:TerminateInstances"));
+        assert!(denials.succeeded("DescribeInstances", false));
+        assert_eq!(names(&denials, 1), ["ec2:CreateTags"], "a right that is missing is missing still");
     }
 
     #[test]
