@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Names of allowed types by pool, each with what it was found out from.
 #[derive(Debug, Default)]
-pub(super) struct Allowed(Mutex<BTreeMap<String, (Seen, Arc<Vec<String>>)>>);
+pub(super) struct Allowed(Mutex<BTreeMap<String, Known>>);
+
+type Known = (Seen, Arc<Vec<String>>);
 
 /// What the types of a pool follow from.
 #[derive(Clone, Debug, PartialEq, Eq)]
