@@ -340,6 +340,7 @@ impl Executor {
                     })
                     .collect(),
                 placement_group: wish.placement_group.as_ref().map(ToString::to_string),
+                zones: wish.zones.iter().map(ToString::to_string).collect(),
             },
         );
         object.metadata.finalizers = Some(vec![keys::TERMINATION.to_owned()]);

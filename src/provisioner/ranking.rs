@@ -10,6 +10,7 @@ use muster_core::cloud::{
     CapacityType, GroupPolicy, LeftOut, Need, PoolOffer, Purpose, RankInput, Ranking, Reservation, addresses_per_node,
     dollars, rank_candidates,
 };
+use muster_core::reason::{Help, Unsold};
 use tracing::debug;
 
 use super::store::Held;
@@ -23,16 +24,26 @@ const FRESH: SignedDuration = SignedDuration::from_secs(20);
 
 /// Ranks all ways to buy the batch now.
 pub(super) fn rank(context: &Context, held: &Held, state: &State, now: Timestamp) -> Ranking {
-    let names = held.object.spec.node_pools.iter();
-    let pools: Vec<_> =
-        names.filter_map(|name| pool::offer(context, state, state.pools.get(name)?, Some(&held.name()))).collect();
+    let spec = &held.object.spec;
+    let names = spec.node_pools.iter();
+    let pools: Vec<_> = names
+        .filter_map(|name| pool::offer(context, state, state.pools.get(name)?, Some(&held.name())))
+        .map(|pool| in_zones(pool, &spec.zones))
+        .collect();
     rank_in(context, held, state, &pools, None, now)
 }
 
 /// Ranks all ways to buy one node of a blocked pool now.
 pub(super) fn rank_one(context: &Context, held: &Held, state: &State, pool: &str, now: Timestamp) -> Ranking {
     let offer = state.pools.get(pool).and_then(|pool| pool::blocked_offer(context, state, pool, &held.name()));
+    let offer = offer.map(|pool| in_zones(pool, &held.object.spec.zones));
     rank_in(context, held, state, offer.as_slice(), Some(1), now)
+}
+
+/// The pool in these zones alone; in all of its own if none is named.
+fn in_zones(mut pool: PoolOffer, zones: &[String]) -> PoolOffer {
+    pool.zones.retain(|zone| zones.is_empty() || zones.contains(zone));
+    pool
 }
 
 fn rank_in(
@@ -109,7 +120,15 @@ fn left_out(left: &LeftOut) -> BatchLeftOut {
         group,
     ];
     let what: Vec<&str> = parts.into_iter().flatten().collect();
-    BatchLeftOut { what: what.join(" "), why: left.reason.to_string() }
+    let unsold = Unsold {
+        pool: left.pool.as_str().into(),
+        instance_type: left.instance_type.as_deref().map(Into::into),
+        count: None,
+        why: vec![left.reason.clone()],
+    };
+    let help = unsold.help();
+    let change = (help != Help::Nothing).then(|| help.to_string());
+    BatchLeftOut { what: what.join(" "), why: left.reason.to_string(), change }
 }
 
 /// Reads the reservations of the batch's pools, if the last reading is old.

@@ -15,6 +15,7 @@ mod existing_nodes;
 mod fits;
 mod ha;
 mod kueue;
+mod now_or_new;
 mod races;
 mod recording;
 mod repair;
