@@ -31,6 +31,9 @@ use crate::clock::{Clock, now_real};
 use crate::cluster::{Cluster, State};
 use crate::step::{Step, step};
 
+/// Real time after which an eviction counts as refused.
+const EVICTION: Duration = Duration::from_secs(1);
+
 /// How actions are carried out.
 #[derive(Clone, Copy, Debug)]
 pub struct ExecutorOptions {
@@ -418,16 +421,20 @@ impl Executor {
                 }),
                 ..EvictParams::default()
             };
-            match step(Step::StopPod, pods.evict(&pod.key.name, &params)).await {
-                Ok(_) => {
+            // The client repeats what is answered 429, as an eviction is that a budget forbids: a collective with a hole does
+            // not wait for that.
+            let evicted = tokio::time::timeout(EVICTION, step(Step::StopPod, pods.evict(&pod.key.name, &params))).await;
+            match evicted {
+                Ok(Ok(_)) => {
                     info!(pod = %pod.key, why = stop.why, "member stopped");
                     return Ok(());
                 }
-                Err(error) if gone(&error) => return Ok(()),
-                Err(kube::Error::Api(answer)) if answer.code == 429 => {
+                Ok(Err(error)) if gone(&error) => return Ok(()),
+                Ok(Err(kube::Error::Api(answer))) if answer.code == 429 => {
                     self.budget_is_told(state, pod).await;
                 }
-                Err(error) => return Err(anyhow::Error::new(error).context(format!("evict pod {}", pod.key))),
+                Err(_) => self.budget_is_told(state, pod).await,
+                Ok(Err(error)) => return Err(anyhow::Error::new(error).context(format!("evict pod {}", pod.key))),
             }
         }
         let mut condition = json!({
@@ -477,8 +484,8 @@ impl Executor {
         }
         if let Some(object) = state.gangs.get(&gang.key) {
             let message = format!(
-                "a PodDisruptionBudget forbids the eviction of {}: the gang cannot run with a member less, so its members \
-                 are marked with DisruptionTarget and deleted",
+                "the eviction of {} is not granted, most likely by a PodDisruptionBudget: the gang cannot run with a member \
+                 less, so its members are marked with DisruptionTarget and deleted",
                 pod.key.name
             );
             self.events.publish(&**object, &GangEvent { reason: "EvictionForbidden", message, warning: true }).await;

@@ -206,7 +206,7 @@ async fn a_hundred_gangs_that_wait_for_one_pool_hold_up_no_gang_of_another() {
     let batch = batches(&stack)
         .await
         .into_values()
-        .find(|batch| batch.spec.gang_ref.as_ref().is_some_and(|gang| gang.name == "train"));
+        .find(|batch| batch.spec.gang_ref.as_ref().is_some_and(|gang| gang.name.starts_with("train")));
     let uid = batch.and_then(|batch| batch.uid()).unwrap();
     let of_batch = |entry: &&Value| entry["parameters"].to_string().contains(&uid);
     let first = entries.iter().position(|entry| changes(entry) && of_batch(&entry)).unwrap();
