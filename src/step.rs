@@ -39,7 +39,7 @@ pub enum Step {
     CreatePlacementGroup,
     /// Create a launch template.
     CreateLaunchTemplate,
-    /// Resolve an image through a launch template that serves nothing else.
+    /// Resolve an image, or try out a launch, through a launch template that serves nothing else.
     ResolveImage,
     /// Launch a fleet.
     CreateFleet,
@@ -47,6 +47,8 @@ pub enum Step {
     RunInstances,
     /// Terminate instances.
     TerminateInstances,
+    /// Delete finished fleets.
+    DeleteFleets,
     /// Delete a placement group.
     DeletePlacementGroup,
     /// Delete a launch template.
@@ -65,7 +67,7 @@ pub enum Step {
 
 impl Step {
     /// Every step.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::CreateGang,
         Self::WriteGang,
         Self::DeleteGang,
@@ -85,6 +87,7 @@ impl Step {
         Self::CreateFleet,
         Self::RunInstances,
         Self::TerminateInstances,
+        Self::DeleteFleets,
         Self::DeletePlacementGroup,
         Self::DeleteLaunchTemplate,
         Self::EditNode,
@@ -117,6 +120,7 @@ impl Step {
             Self::CreateFleet => "create-fleet",
             Self::RunInstances => "run-instances",
             Self::TerminateInstances => "terminate-instances",
+            Self::DeleteFleets => "delete-fleets",
             Self::DeletePlacementGroup => "delete-placement-group",
             Self::DeleteLaunchTemplate => "delete-launch-template",
             Self::EditNode => "edit-node",

@@ -6,11 +6,13 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use muster_api::conventions::{self, Kind, Object, Objects};
 use muster_api::{convert, keys, pod_state};
+use muster_core::cloud::{Leads, Subject, reaction};
 use muster_core::units::Quantity;
+use muster_ec2_sim::{Scenario, Simulator};
 use muster_replay::command::{self, Arguments, Format};
 use muster_replay::dump::Input;
 
-use super::wire;
+use super::{message, wire};
 
 /// A dump is planned, as a document that can be read again and as a table.
 pub fn dump(data: &[u8]) {
@@ -79,6 +81,41 @@ pub fn extender(data: &[u8]) {
             let _ = arguments.pod.metadata.uid;
             whole(body);
         }
+    }
+}
+
+/// A message of the interruption queue: a notice about instances, a message for others, or unreadable.
+pub fn message(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match message::read_message(text) {
+        Ok(message::Message::Notice(notice)) => {
+            match &notice.subject {
+                Subject::Instances(ids) => {
+                    assert!(!ids.is_empty() && ids.iter().all(|id| id.as_str().starts_with("i-")))
+                }
+                Subject::Reservation(id) => assert!(id.starts_with("cr-")),
+            }
+            let now = notice.sent.or(notice.at).unwrap_or_default();
+            let _ = reaction(&notice, Leads::default(), now);
+        }
+        Ok(message::Message::Other) => {}
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// Bodies of calls to the simulated EC2, one a line: every one is answered, and by another run the same.
+pub fn form(data: &[u8]) {
+    let world = || {
+        let mut scenario = Scenario::demo();
+        scenario.clock.manual = true;
+        Simulator::new(scenario).expect("the demo's scenario is sound")
+    };
+    let (first, second) = (world(), world());
+    for line in data.split(|byte| *byte == b'\n').take(8) {
+        let (status, text) = first.answer(line);
+        assert!((200..=599).contains(&status), "{status}");
+        assert!(text.starts_with('<') || text.starts_with('{'), "{text}");
+        assert_eq!((status, text), second.answer(line));
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! EC2 counts per account and Region; whoever runs into its limit is refused for a while, and so are all others of the
 //! account. Launches and clean-up have buckets of their own, so that a drought in which many batches try never delays
-//! a rollback. The buckets run on the provisioner's clock, like EC2's.
+//! a rollback, and whoever waits is called NodePool by NodePool. The buckets run on the provisioner's clock, like EC2's.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 use jiff::Timestamp;
 
+use super::lanes::Lanes;
 use crate::clock::Clock;
 use crate::telemetry::CloudMetrics;
 
@@ -142,6 +143,8 @@ type Bucket = RateLimiter<NotKeyed, InMemoryState, BucketClock, NoOpMiddleware<N
 /// The buckets.
 pub struct Limits {
     buckets: [Bucket; CallClass::ALL.len()],
+    /// Who waits at each.
+    lanes: [Lanes; CallClass::ALL.len()],
     /// When the last reading of the topology was answered.
     topology: tokio::sync::Mutex<Option<Timestamp>>,
     clock: BucketClock,
@@ -164,7 +167,13 @@ impl Limits {
             metrics.limit(class.as_str(), burst.get(), per_second.get());
             RateLimiter::direct_with_clock(Quota::per_second(per_second).allow_burst(burst), clock.clone())
         });
-        Self { buckets, topology: tokio::sync::Mutex::default(), clock, metrics }
+        Self {
+            buckets,
+            lanes: CallClass::ALL.map(|_| Lanes::default()),
+            topology: tokio::sync::Mutex::default(),
+            clock,
+            metrics,
+        }
     }
 
     /// Waits for one call's turn.
@@ -185,10 +194,12 @@ impl Limits {
         answer
     }
 
-    /// Waits until `count` fit at once; more than the bucket holds wait for a full one.
+    /// Waits until `count` fit at once; more than the bucket holds wait for a full one. Who waits is called in turn, lane
+    /// by lane.
     pub async fn turns(&self, class: CallClass, count: u32) {
+        let start = self.clock.clock.now();
+        let _turn = self.lanes[class.index()].enter().await;
         let bucket = &self.buckets[class.index()];
-        let mut waited = Duration::ZERO;
         let mut count = NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
         loop {
             let until = match bucket.check_n(count) {
@@ -202,9 +213,9 @@ impl Limits {
             let now = self.clock.clock.now();
             let at = now.checked_add(until).unwrap_or(Timestamp::MAX);
             tokio::time::sleep(self.clock.clock.real_until(at).max(Duration::from_millis(1))).await;
-            waited += until;
         }
-        self.metrics.waited(class.as_str(), waited);
+        let waited = self.clock.clock.now().duration_since(start);
+        self.metrics.waited(class.as_str(), Duration::try_from(waited).unwrap_or_default());
     }
 }
 

@@ -3,14 +3,17 @@
 //! There is no trait with a fake behind it: tests and the demo put the simulator behind the real SDK, so that retries,
 //! tokens and XML are under test as well (`docs/decisions/0002-no-cloud-trait.md`).
 
+mod lanes;
 mod limits;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 
 use jiff::Timestamp;
 use muster_core::cloud::{
-    BatchTags, CallError, Image, Instance, InstanceTypeInfo, LaunchAnswer, LaunchParameters, LaunchTemplate, LaunchWay,
-    Offering, PlacementGroup, Reservation, SecurityGroup, Subnet, TAG_BATCH, TAG_CLUSTER_UID, Tags, TemplateSpec,
+    BatchTags, CallError, Denials, ErrorClass, Image, Instance, InstanceTypeInfo, LaunchAnswer, LaunchParameters,
+    LaunchTemplate, LaunchWay, Offering, PlacementGroup, Reservation, ResourceKind, SecurityGroup, Subnet, TAG_BATCH,
+    TAG_CLUSTER_UID, Tags, TemplateSpec,
 };
 use muster_core::names::InstanceId;
 use muster_ec2::{
@@ -18,8 +21,10 @@ use muster_ec2::{
     SpotPrices, TopologyQuery,
 };
 
+pub use lanes::in_lane;
 pub use limits::{CallClass, Limit, LimitSettings, Limits};
 
+use crate::clock::Clock;
 use crate::step::{Step, step};
 use crate::telemetry::CloudMetrics;
 
@@ -33,62 +38,188 @@ pub struct Cloud {
     metrics: CloudMetrics,
     limits: Limits,
     cluster_uid: String,
+    clock: Clock,
+    denials: Mutex<Denials>,
 }
 
 impl Cloud {
     /// Wraps a client.
     #[must_use]
-    pub fn new(client: Client, metrics: CloudMetrics, limits: Limits, cluster_uid: String) -> Self {
-        Self { client, metrics, limits, cluster_uid }
+    pub fn new(client: Client, metrics: CloudMetrics, limits: Limits, cluster_uid: String, clock: Clock) -> Self {
+        Self { client, metrics, limits, cluster_uid, clock, denials: Mutex::default() }
+    }
+
+    /// Counts an answer, remembers what it says about our rights, and hands it on.
+    fn done<T>(&self, verb: &'static str, result: Result<T, CallError>) -> Result<T, CallError> {
+        let result = self.metrics.count(verb, result);
+        match &result {
+            Ok(_) => operations(verb).iter().for_each(|operation| self.allowed(operation, false)),
+            Err(error) => self.learn(error, false),
+        }
+        result
+    }
+
+    /// What a call that failed says about our rights.
+    fn learn(&self, error: &CallError, dry: bool) {
+        let answered = error.http_status.is_some();
+        match error.kind {
+            ErrorClass::Permission => {
+                self.denied("ec2", &error.operation, error.code.as_deref(), &error.message, dry);
+            }
+            // Nobody looked at the rights, or who did is not known.
+            ErrorClass::Throttle | ErrorClass::Server | ErrorClass::NotSent | ErrorClass::Unknown => {}
+            ErrorClass::Capacity
+            | ErrorClass::Quota
+            | ErrorClass::SpotQuota
+            | ErrorClass::FleetLimit
+            | ErrorClass::GroupLimit
+            | ErrorClass::ReservationFull
+            | ErrorClass::ReservationNotStarted
+            | ErrorClass::NotOffered
+            | ErrorClass::SubnetFull
+            | ErrorClass::Configuration
+            | ErrorClass::SpotForbidden
+            | ErrorClass::NotVisibleYet
+            | ErrorClass::AlreadyExists
+            | ErrorClass::InUse
+            | ErrorClass::TokenMismatch
+            | ErrorClass::TokenSpent
+            | ErrorClass::DryRunPassed => {
+                if answered {
+                    self.allowed(&error.operation, dry);
+                }
+            }
+        }
+    }
+
+    /// Remembers that a call was refused for want of a right.
+    pub fn denied(&self, service: &str, operation: &str, code: Option<&str>, message: &str, dry: bool) {
+        let now = self.clock.now();
+        let mut denials = self.denials();
+        let news = denials.live(now).count();
+        denials.record(service, operation, code, message, dry, now);
+        if denials.live(now).count() != news {
+            tracing::warn!(operation, code, message, "a right is missing");
+        }
+    }
+
+    /// Remembers that a call was carried out, or would have been.
+    pub fn allowed(&self, operation: &str, dry: bool) {
+        if self.denials().succeeded(operation, dry) {
+            tracing::info!(operation, "is allowed again");
+        }
+    }
+
+    /// What must be allowed before anything is bought, in a sentence.
+    pub fn blocked(&self) -> Option<String> {
+        self.denials().blocks(self.clock.now())
+    }
+
+    /// Everything that is not allowed, in a sentence.
+    pub fn lacks(&self) -> Option<String> {
+        self.denials().sentence(self.clock.now())
+    }
+
+    fn denials(&self) -> std::sync::MutexGuard<'_, Denials> {
+        self.denials.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Tries out what a launch needs, and launches nothing: a template is made and deleted again, the launch itself is
+    /// sent as a dry run, by both calls, and so is the making of a placement group of that name.
+    ///
+    /// Errors: what RunInstances would be refused for. Missing rights are remembered, whichever call they are missing for.
+    pub async fn try_out(
+        &self,
+        spec: &TemplateSpec,
+        parameters: LaunchParameters,
+        group: &str,
+    ) -> Result<(), CallError> {
+        self.limits.turn(CallClass::Launch).await;
+        let template = step(Step::ResolveImage, self.client.create_launch_template(spec)).await;
+        let template = self.done("create-launch-template", template)?;
+        let parameters = LaunchParameters {
+            template_id: template.id.clone(),
+            template_version: template.latest_version,
+            ..parameters
+        };
+        let mut found = Ok(());
+        for way in [LaunchWay::Fleet, LaunchWay::Run] {
+            let class = match way {
+                LaunchWay::Fleet => CallClass::Launch,
+                LaunchWay::Run => CallClass::Run,
+            };
+            self.limits.turn(class).await;
+            // Each of the two has a token of its own, since no token may carry two different calls.
+            let parameters = LaunchParameters { way, ..parameters.clone() }.with_token(1);
+            let answer = self.client.dry_run_launch(&parameters).await;
+            self.tried(way_of(way), &answer);
+            // What a fleet is refused for without a right being missing may be for its being a dry run.
+            if way == LaunchWay::Run {
+                found = answer;
+            }
+        }
+        self.limits.turn(CallClass::Launch).await;
+        let tags = parameters.tags.of(ResourceKind::PlacementGroup);
+        self.tried("CreatePlacementGroup", &self.client.dry_run_placement_group(group, &tags).await);
+        let deleted = step(Step::ResolveImage, self.client.delete_launch_template(&template.id)).await;
+        self.done("delete-launch-template", deleted)?;
+        found
+    }
+
+    fn tried(&self, operation: &'static str, answer: &Result<(), CallError>) {
+        match answer {
+            Ok(()) => self.allowed(operation, true),
+            Err(error) => self.learn(error, true),
+        }
     }
 
     /// All instance types of the Region.
     pub async fn instance_types(&self) -> Result<Vec<InstanceTypeInfo>, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        self.metrics.count("describe-instance-types", self.client.describe_instance_types(&[]).await)
+        self.done("describe-instance-types", self.client.describe_instance_types(&[]).await)
     }
 
     /// Types by zone.
     pub async fn offerings(&self) -> Result<BTreeSet<Offering>, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        self.metrics.count("describe-instance-type-offerings", self.client.describe_offerings(&[]).await)
+        self.done("describe-instance-type-offerings", self.client.describe_offerings(&[]).await)
     }
 
     /// Spot prices that hold now.
     pub async fn spot_prices(&self, types: &[String], now: Timestamp) -> Result<SpotPrices, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        self.metrics.count("describe-spot-price-history", self.client.describe_spot_prices(types, now).await)
+        self.done("describe-spot-price-history", self.client.describe_spot_prices(types, now).await)
     }
 
     /// Subnets with their free addresses.
     pub async fn subnets(&self, query: &NetworkQuery) -> Result<Vec<Subnet>, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        self.metrics.count("describe-subnets", self.client.describe_subnets(query).await)
+        self.done("describe-subnets", self.client.describe_subnets(query).await)
     }
 
     /// Security groups.
     pub async fn security_groups(&self, query: &NetworkQuery) -> Result<Vec<SecurityGroup>, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        self.metrics.count("describe-security-groups", self.client.describe_security_groups(query).await)
+        self.done("describe-security-groups", self.client.describe_security_groups(query).await)
     }
 
     /// Images, newest first.
     pub async fn images(&self, query: &ImageQuery) -> Result<Vec<Image>, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        self.metrics.count("describe-images", self.client.describe_images(query).await)
+        self.done("describe-images", self.client.describe_images(query).await)
     }
 
     /// Capacity reservations with their free hosts.
     pub async fn reservations(&self, query: &ReservationQuery) -> Result<Vec<Reservation>, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        self.metrics.count("describe-capacity-reservations", self.client.describe_reservations(query).await)
+        self.done("describe-capacity-reservations", self.client.describe_reservations(query).await)
     }
 
     /// The placement group of this name, if it exists.
     pub async fn placement_group(&self, name: &str) -> Result<Option<PlacementGroup>, CallError> {
         self.limits.turn(CallClass::Describe).await;
         let groups = self.client.describe_placement_groups(&GroupQuery::Name(name.to_owned())).await;
-        let groups = self.metrics.count("describe-placement-groups", groups)?;
+        let groups = self.done("describe-placement-groups", groups)?;
         Ok(groups.into_iter().find(|group| group.name == name))
     }
 
@@ -96,30 +227,31 @@ impl Cloud {
     pub async fn create_placement_group(&self, name: &str, tags: &Tags) -> Result<(), CallError> {
         self.limits.turn(CallClass::Launch).await;
         let result = step(Step::CreatePlacementGroup, self.client.create_placement_group(name, tags)).await;
-        self.metrics.count("create-placement-group", result).map(|_| ())
+        self.done("create-placement-group", result).map(|_| ())
     }
 
     /// Deletes a placement group; success if it is gone already.
     pub async fn delete_placement_group(&self, name: &str) -> Result<(), CallError> {
         self.limits.turn(CallClass::CleanUp).await;
         let result = step(Step::DeletePlacementGroup, self.client.delete_placement_group(name)).await;
-        self.metrics.count("delete-placement-group", result)
+        self.done("delete-placement-group", result)
     }
 
     /// Creates a launch template, or finds the one with the same content.
     pub async fn create_launch_template(&self, spec: &TemplateSpec) -> Result<LaunchTemplate, CallError> {
         self.limits.turn(CallClass::Launch).await;
         let result = step(Step::CreateLaunchTemplate, self.client.create_launch_template(spec)).await;
-        self.metrics.count("create-launch-template", result)
+        self.done("create-launch-template", result)
     }
 
     /// Deletes every launch template of a batch.
     pub async fn delete_launch_templates(&self, tags: &BatchTags) -> Result<(), CallError> {
         let mut of_batch = tags.sweep();
         of_batch.retain(|key, _| key != muster_core::cloud::TAG_ATTEMPT);
-        for template in self.client.describe_launch_templates(&of_batch).await? {
+        let templates = self.client.describe_launch_templates(&of_batch).await;
+        for template in self.done("describe-launch-templates", templates)? {
             let result = step(Step::DeleteLaunchTemplate, self.client.delete_launch_template(&template.id)).await;
-            self.metrics.count("delete-launch-template", result)?;
+            self.done("delete-launch-template", result)?;
         }
         Ok(())
     }
@@ -130,13 +262,13 @@ impl Cloud {
             LaunchWay::Fleet => {
                 self.limits.turn(CallClass::Launch).await;
                 let result = step(Step::CreateFleet, self.client.create_fleet(parameters)).await;
-                self.metrics.count("create-fleet", result)
+                self.done("create-fleet", result)
             }
             LaunchWay::Run => {
                 self.limits.turns(CallClass::RunInstances, parameters.count).await;
                 self.limits.turn(CallClass::Run).await;
                 let result = step(Step::RunInstances, self.client.run_instances(parameters)).await;
-                self.metrics.count("run-instances", result)
+                self.done("run-instances", result)
             }
         }
     }
@@ -145,14 +277,21 @@ impl Cloud {
     pub async fn fleet(&self, id: &str) -> Result<Option<LaunchAnswer>, CallError> {
         self.limits.turn(CallClass::Describe).await;
         let result = self.client.describe_fleets(id).await;
-        self.metrics.count("describe-fleets", result)
+        self.done("describe-fleets", result)
+    }
+
+    /// Deletes instant fleets with whatever they still have. The ids that were deleted.
+    pub async fn delete_fleets(&self, ids: &[String]) -> Result<Vec<String>, CallError> {
+        self.limits.turn(CallClass::CleanUp).await;
+        let result = step(Step::DeleteFleets, self.client.delete_fleets(ids)).await;
+        self.done("delete-fleets", result)
     }
 
     /// Terminates instances; ids EC2 does not know are left out.
     pub async fn terminate_instances(&self, ids: &[InstanceId]) -> Result<(), CallError> {
         self.limits.turn(CallClass::Terminate).await;
         let result = step(Step::TerminateInstances, self.client.terminate_instances(ids)).await;
-        self.metrics.count("terminate-instances", result).map(|_| ())
+        self.done("terminate-instances", result).map(|_| ())
     }
 
     /// Instances by id; unknown ones are missing from the answer.
@@ -162,42 +301,42 @@ impl Cloud {
         }
         self.limits.turn(CallClass::Describe).await;
         let result = self.client.describe_instances(&InstanceQuery::Ids(ids.to_vec())).await;
-        self.metrics.count("describe-instances", result)
+        self.done("describe-instances", result)
     }
 
     /// Instances by tags.
     pub async fn instances_by_tags(&self, tags: &Tags) -> Result<Vec<Instance>, CallError> {
         self.limits.turn(CallClass::Describe).await;
         let result = self.client.describe_instances(&InstanceQuery::Tags(tags.clone())).await;
-        self.metrics.count("describe-instances", result)
+        self.done("describe-instances", result)
     }
 
     /// Placement groups by tags.
     pub async fn placement_groups(&self, tags: &Tags) -> Result<Vec<PlacementGroup>, CallError> {
         self.limits.turn(CallClass::Describe).await;
         let result = self.client.describe_placement_groups(&GroupQuery::Tags(tags.clone())).await;
-        self.metrics.count("describe-placement-groups", result)
+        self.done("describe-placement-groups", result)
     }
 
     /// Launch templates by tags.
     pub async fn launch_templates(&self, tags: &Tags) -> Result<Vec<LaunchTemplate>, CallError> {
         self.limits.turn(CallClass::Describe).await;
         let result = self.client.describe_launch_templates(tags).await;
-        self.metrics.count("describe-launch-templates", result)
+        self.done("describe-launch-templates", result)
     }
 
     /// Deletes a launch template by its id.
     pub async fn delete_launch_template(&self, id: &str) -> Result<(), CallError> {
         self.limits.turn(CallClass::CleanUp).await;
         let result = step(Step::DeleteLaunchTemplate, self.client.delete_launch_template(id)).await;
-        self.metrics.count("delete-launch-template", result)
+        self.done("delete-launch-template", result)
     }
 
     /// Status checks and scheduled events of instances.
     pub async fn health(&self, ids: &[InstanceId]) -> Result<Vec<InstanceHealth>, CallError> {
         self.limits.turn(CallClass::Describe).await;
         let result = self.client.describe_instance_health(ids).await;
-        self.metrics.count("describe-instance-status", result)
+        self.done("describe-instance-status", result)
     }
 
     /// Network nodes from the top, by instance: one call for a whole group.
@@ -214,11 +353,9 @@ impl Cloud {
         loop {
             // Each try is a turn: the cloud controller draws on the same bucket of one call a second.
             let result = self.limits.topology(self.client.describe_topology(&query)).await;
-            let result = self.metrics.count("describe-instance-topology", result);
+            let result = self.done("describe-instance-topology", result);
             match result {
-                Err(error) if error.kind == muster_core::cloud::ErrorClass::Throttle && tries < TOPOLOGY_TRIES => {
-                    tries += 1
-                }
+                Err(error) if error.kind == ErrorClass::Throttle && tries < TOPOLOGY_TRIES => tries += 1,
                 result => return result,
             }
         }
@@ -229,14 +366,47 @@ impl Cloud {
         let tags = Tags::from([(TAG_CLUSTER_UID.to_owned(), self.cluster_uid.clone())]);
         self.limits.turn(CallClass::Launch).await;
         let result = step(Step::ResolveImage, self.client.resolve_image(image, &tags)).await;
+        let result = self.done("resolve-image", result);
         if let ImageSource::SsmParameter(_) = image {
             // Templates without a batch serve nothing but this.
-            let templates = self.client.describe_launch_templates(&tags).await?;
+            let templates = self.client.describe_launch_templates(&tags).await;
+            let templates = self.done("describe-launch-templates", templates)?;
             for template in templates.iter().filter(|template| !template.tags.contains_key(TAG_BATCH)) {
                 let deleted = step(Step::ResolveImage, self.client.delete_launch_template(&template.id)).await;
-                self.metrics.count("delete-launch-template", deleted)?;
+                self.done("delete-launch-template", deleted)?;
             }
         }
-        self.metrics.count("resolve-image", result)
+        result
+    }
+}
+
+fn way_of(way: LaunchWay) -> &'static str {
+    match way {
+        LaunchWay::Fleet => "CreateFleet",
+        LaunchWay::Run => "RunInstances",
+    }
+}
+
+/// EC2's names of the calls behind a verb of the metrics.
+fn operations(verb: &str) -> Vec<String> {
+    if verb == "resolve-image" {
+        return vec!["CreateLaunchTemplate".to_owned(), "DescribeLaunchTemplateVersions".to_owned()];
+    }
+    let word = |word: &str| {
+        let (first, rest) = word.split_at(word.len().min(1));
+        first.to_ascii_uppercase() + rest
+    };
+    vec![verb.split('-').map(word).collect()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::operations;
+
+    #[test]
+    fn a_verb_of_the_metrics_stands_for_the_call_of_that_name() {
+        assert_eq!(operations("describe-instance-type-offerings"), ["DescribeInstanceTypeOfferings"]);
+        assert_eq!(operations("run-instances"), ["RunInstances"]);
+        assert_eq!(operations("resolve-image").len(), 2);
     }
 }

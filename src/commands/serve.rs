@@ -250,6 +250,7 @@ fn gang_loop(
         cluster.clone(),
         Events::new(client.clone()),
         ExecutorOptions { parallel: config.release_parallel, rehint: std(config.rehint) },
+        config.clock.clone(),
     );
     let inputs = Inputs {
         cluster: cluster.clone(),
@@ -311,6 +312,7 @@ async fn provisioner(
             metrics.cloud.clone(),
             Limits::new(&config.ec2.limits, &config.clock, metrics.cloud.clone()),
             cluster_uid.clone(),
+            config.clock.clone(),
         ),
         config.clock.clone(),
         ProvisionerOptions {

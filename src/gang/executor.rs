@@ -3,7 +3,7 @@
 //! What this replica wrote is believed at once, until the watch shows it or something newer: capacity promised by an
 //! action in flight is subtracted before it is observed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,9 @@ use kube::{Api, Client, ResourceExt};
 use muster_api::crd::{BatchOffer, set_condition};
 use muster_api::crd::{Fill, Gang as GangObject, GangRef, NodeBatch, NodeBatchSpec};
 use muster_api::{gang_state, keys};
+use muster_core::cloud::Grace;
 use muster_core::cycle::{
-    Action, BatchStage, BatchView, BatchWish, MemberReport, Release, StatusWrite, Stop, batch_name,
+    Action, BatchStage, BatchView, BatchWish, GangEvent, MemberReport, Release, StatusWrite, Stop, batch_name,
 };
 use muster_core::gang::{Gang, NoteKind, Phase, Recognised};
 use muster_core::names::{NodeName, ObjectKey, PodUid};
@@ -25,9 +26,13 @@ use tokio::sync::watch as channel;
 use tracing::{debug, info, warn};
 
 use super::events::Events;
-use crate::clock::now_real;
+use super::{cost, notice};
+use crate::clock::{Clock, now_real};
 use crate::cluster::{Cluster, State};
 use crate::step::{Step, step};
+
+/// Real time after which an eviction counts as refused.
+const EVICTION: Duration = Duration::from_secs(1);
 
 /// How actions are carried out.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +59,10 @@ pub struct Executor {
     stopped: BTreeMap<PodUid, Instant>,
     /// Conditions sent and not observed yet.
     reported: BTreeMap<PodUid, (&'static str, Instant)>,
+    /// Gangs of whose PodDisruptionBudget was told, with the epoch.
+    budgets: BTreeSet<(ObjectKey, u64)>,
+    /// EC2's time, in which notices run out.
+    clock: Clock,
 }
 
 impl std::fmt::Debug for Executor {
@@ -65,7 +74,7 @@ impl std::fmt::Debug for Executor {
 impl Executor {
     /// An executor without any writes.
     #[must_use]
-    pub fn new(client: Client, cluster: Cluster, events: Events, options: ExecutorOptions) -> Self {
+    pub fn new(client: Client, cluster: Cluster, events: Events, options: ExecutorOptions, clock: Clock) -> Self {
         Self {
             client,
             cluster,
@@ -77,6 +86,8 @@ impl Executor {
             ungated: BTreeMap::new(),
             stopped: BTreeMap::new(),
             reported: BTreeMap::new(),
+            budgets: BTreeSet::new(),
+            clock,
         }
     }
 
@@ -88,6 +99,7 @@ impl Executor {
         self.ungated.clear();
         self.stopped.clear();
         self.reported.clear();
+        self.budgets.clear();
     }
 
     /// The state with own writes that are not observed yet.
@@ -187,7 +199,7 @@ impl Executor {
                     }
                     Ok(())
                 }
-                Action::Stop(stop) => self.stop(&stop).await,
+                Action::Stop(stop) => self.stop(state, &stop).await,
                 Action::Report(report) => {
                     let known = self.reported.get(&report.pod.uid);
                     if known.is_none_or(|(reason, _)| *reason != report.reason) {
@@ -255,6 +267,7 @@ impl Executor {
         }
         let mut status = gang_state::write(&write.next, before.status.as_ref());
         conditions(&mut status, write);
+        status.cost = cost::of(status.cost.as_ref(), &write.gang.uid, state.batches.values());
         object.status = Some(status);
         let written = step(Step::WriteGang, gangs.replace_status(&key.name, &PostParams::default(), &object)).await;
         let written = match written {
@@ -383,33 +396,45 @@ impl Executor {
     ///
     /// A PodDisruptionBudget that forbids the eviction protects what is lost already: the gang cannot run with one
     /// member less, so its pods are deleted all the same.
-    async fn stop(&mut self, stop: &Stop) -> anyhow::Result<()> {
+    /// Where EC2 has given notice, the pod has ended before its machine does: its grace is cut to what is left.
+    async fn stop(&mut self, state: &State, stop: &Stop) -> anyhow::Result<()> {
         let pod = &stop.pod;
         if self.stopped.contains_key(&pod.uid) {
             return Ok(());
         }
         self.stopped.insert(pod.uid.clone(), Instant::now());
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
+        let allowed = notice::grace_of(&pods, &self.clock, state, pod).await?;
+        let at_once = stop.at_once || allowed == Grace::None;
+        let seconds = match allowed {
+            Grace::Own | Grace::None => None,
+            Grace::Cut(seconds) => Some(notice::real_seconds(&self.clock, seconds)),
+        };
         let preconditions = Preconditions { uid: Some(pod.uid.to_string()), resource_version: None };
         let gone = |error: &kube::Error| matches!(error, kube::Error::Api(answer) if matches!(answer.code, 404 | 409));
-        if !stop.at_once && !pod.deleting {
+        if !at_once && !pod.deleting {
             let params = EvictParams {
                 delete_options: Some(DeleteParams {
                     preconditions: Some(preconditions.clone()),
+                    grace_period_seconds: seconds,
                     ..DeleteParams::default()
                 }),
                 ..EvictParams::default()
             };
-            match step(Step::StopPod, pods.evict(&pod.key.name, &params)).await {
-                Ok(_) => {
+            // The client repeats what is answered 429, as an eviction is that a budget forbids: a collective with a hole does
+            // not wait for that.
+            let evicted = tokio::time::timeout(EVICTION, step(Step::StopPod, pods.evict(&pod.key.name, &params))).await;
+            match evicted {
+                Ok(Ok(_)) => {
                     info!(pod = %pod.key, why = stop.why, "member stopped");
                     return Ok(());
                 }
-                Err(error) if gone(&error) => return Ok(()),
-                Err(kube::Error::Api(answer)) if answer.code == 429 => {
-                    debug!(pod = %pod.key, "a PodDisruptionBudget forbids the eviction; marked and deleted instead");
+                Ok(Err(error)) if gone(&error) => return Ok(()),
+                Ok(Err(kube::Error::Api(answer))) if answer.code == 429 => {
+                    self.budget_is_told(state, pod).await;
                 }
-                Err(error) => return Err(anyhow::Error::new(error).context(format!("evict pod {}", pod.key))),
+                Err(_) => self.budget_is_told(state, pod).await,
+                Ok(Err(error)) => return Err(anyhow::Error::new(error).context(format!("evict pod {}", pod.key))),
             }
         }
         let mut condition = json!({
@@ -422,7 +447,7 @@ impl Executor {
                 "lastTransitionTime": now_real().to_string(),
             }]},
         });
-        if stop.at_once {
+        if at_once {
             // No kubelet is left to report the end, and a Job waits for it before it makes another pod.
             condition["status"]["phase"] = json!("Failed");
         }
@@ -432,8 +457,12 @@ impl Executor {
             Err(error) if gone(&error) => return Ok(()),
             Err(error) => return Err(anyhow::Error::new(error).context(format!("mark pod {}", pod.key))),
         }
-        let mut params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        if stop.at_once {
+        let mut params = DeleteParams {
+            preconditions: Some(preconditions),
+            grace_period_seconds: seconds,
+            ..DeleteParams::default()
+        };
+        if at_once {
             params.grace_period_seconds = Some(0);
         }
         match step(Step::StopPod, pods.delete(&pod.key.name, &params)).await {
@@ -443,6 +472,23 @@ impl Executor {
             }
             Err(error) if gone(&error) => Ok(()),
             Err(error) => Err(anyhow::Error::new(error).context(format!("delete pod {}", pod.key))),
+        }
+    }
+
+    /// Says once per epoch that a PodDisruptionBudget does not keep a gang from being stopped.
+    async fn budget_is_told(&mut self, state: &State, pod: &muster_core::gang::Pod) {
+        let of_pod = |gang: &&Arc<Gang>| gang.places.iter().any(|place| place.uid.as_ref() == Some(&pod.uid));
+        let Some(gang) = state.snapshot.gangs.values().find(of_pod) else { return };
+        if !self.budgets.insert((gang.key.clone(), gang.epoch)) {
+            return;
+        }
+        if let Some(object) = state.gangs.get(&gang.key) {
+            let message = format!(
+                "the eviction of {} is not granted, most likely by a PodDisruptionBudget: the gang cannot run with a member \
+                 less, so its members are marked with DisruptionTarget and deleted",
+                pod.key.name
+            );
+            self.events.publish(&**object, &GangEvent { reason: "EvictionForbidden", message, warning: true }).await;
         }
     }
 

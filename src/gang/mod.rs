@@ -1,10 +1,13 @@
 //! The gang loop: the lease holder decides on every change of the state and carries the actions out.
 
+mod cost;
 mod events;
 mod executor;
 mod looping;
+mod notice;
 mod recorder;
 
+pub(crate) use cost::price_now;
 pub use events::Events;
 pub use executor::{Executor, ExecutorOptions};
 pub use looping::{GangLoop, Inputs, PoolSource};

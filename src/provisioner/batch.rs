@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use kube::{Api, ResourceExt};
-use muster_api::crd::{Gang, NodeBatch, ProvisioningRequest};
+use muster_api::crd::{Gang, NodeBatch, ProvisioningRequest, set_condition};
+use muster_core::cloud::{CallError, ErrorClass};
 use muster_core::gang::Phase;
 use muster_core::names::ObjectKey;
 use tokio_util::sync::CancellationToken;
@@ -13,6 +14,7 @@ use tracing::{debug, warn};
 
 use super::store::{Held, STATUS_VERSION};
 use super::{Context, join, launch, repair, teardown};
+use crate::clock::now_real;
 use crate::cluster::State;
 
 /// When to look at the batch again.
@@ -47,13 +49,16 @@ pub(super) async fn drive(context: &Context, name: &str, term: &CancellationToke
             None => return,
         }
         let next = match advance(context, &mut held, &state).await {
+            Ok(Next::Gone) => return,
             Ok(next) => {
                 failures = 0;
+                allowed(context, &mut held).await;
                 next
             }
             Err(error) => {
                 failures = failures.saturating_add(1);
                 let text = crate::telemetry::chain(&error);
+                denied(context, &mut held, &error).await;
                 if failures == 3 {
                     warn!(error = text, "a step keeps failing and is tried again");
                 } else {
@@ -84,6 +89,33 @@ pub(super) async fn drive(context: &Context, name: &str, term: &CancellationToke
                 }
             }
         }
+    }
+}
+
+/// Says on the batch that it cannot go on for want of a right. It is tried again; nothing else helps.
+async fn denied(context: &Context, held: &mut Held, error: &anyhow::Error) {
+    let Some(call) = error.chain().find_map(|cause| cause.downcast_ref::<CallError>()) else { return };
+    if call.kind != ErrorClass::Permission {
+        return;
+    }
+    let mut status = held.status();
+    let message = context.cloud.lacks().unwrap_or_else(|| call.to_string());
+    set_condition(&mut status.conditions, "Authorized", false, "NotAuthorized", &message, now_real());
+    if let Err(error) = held.write(context, status).await {
+        debug!(error = crate::telemetry::chain(&error), "a missing right is not told yet");
+    }
+}
+
+/// Takes back what [`denied`] said.
+async fn allowed(context: &Context, held: &mut Held) {
+    let mut status = held.status();
+    let told = status.conditions.iter().any(|one| one.type_ == "Authorized" && one.status == "False");
+    if !told {
+        return;
+    }
+    set_condition(&mut status.conditions, "Authorized", true, "Authorized", "", now_real());
+    if let Err(error) = held.write(context, status).await {
+        debug!(error = crate::telemetry::chain(&error), "a right that is there again is not told yet");
     }
 }
 

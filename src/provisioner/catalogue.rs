@@ -10,20 +10,32 @@ use crate::cloud::Cloud;
 /// Types, where they are offered, and what they cost.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Catalogue {
+    /// Counts up with every reading.
+    pub(super) number: u64,
     pub(super) types: BTreeMap<String, InstanceTypeInfo>,
     pub(super) offerings: BTreeSet<Offering>,
     pub(super) prices: PriceBook,
 }
 
-/// Reads the catalogue. `spot` has the spot prices read last.
+/// Reads the catalogue for the `number`-th time. `spot` has the spot prices read last.
 ///
 /// Errors: those of the describing calls; nothing is bought without it.
-pub(super) async fn read(cloud: &Cloud, prices: &PriceBook, spot: &SpotPrices) -> Result<Catalogue, CallError> {
+pub(super) async fn read(
+    cloud: &Cloud,
+    prices: &PriceBook,
+    spot: &SpotPrices,
+    number: u64,
+) -> Result<Catalogue, CallError> {
     let types = cloud.instance_types().await?;
     let offerings = cloud.offerings().await?;
     let mut prices = prices.clone();
     for ((instance_type, zone), micros) in spot {
         prices.set(instance_type, Some(zone), CapacityType::Spot, *micros);
     }
-    Ok(Catalogue { types: types.into_iter().map(|info| (info.name.clone(), info)).collect(), offerings, prices })
+    Ok(Catalogue {
+        number,
+        types: types.into_iter().map(|info| (info.name.clone(), info)).collect(),
+        offerings,
+        prices,
+    })
 }

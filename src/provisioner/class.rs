@@ -8,20 +8,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use muster_api::crd::{
-    AmiSelectorTerm, AmiStatus, EC2NodeClass, EC2NodeClassStatus, MatchCriteria, ReservationStatus, SubnetStatus,
-    is_true, set_condition,
+    AmiSelectorTerm, AmiStatus, EC2NodeClass, EC2NodeClassStatus, MatchCriteria, NodePool, ReservationStatus,
+    SubnetStatus, is_true, set_condition,
 };
 use muster_api::node_class::{self, Problem};
 use muster_api::pool as rules;
 use muster_core::cloud::{
-    Alias, Blame, CallError, Efa, ErrorClass, ImageKind, InstanceTypeInfo, Reservation, ReservationState, Variant,
-    kubernetes_version,
+    Alias, BatchTags, Blame, CallError, CapacityType, Efa, ErrorClass, ImageKind, InstanceTypeInfo, LaunchParameters,
+    LaunchWay, Offering, Reservation, ReservationState, Variant, kubernetes_version, placement_group_name,
 };
 use muster_core::cycle::GangEvent;
 use muster_ec2::{ImageQuery, ImageSource, NetworkQuery, ReservationQuery};
 use serde_json::json;
 
-use super::{Context, REFRESH, RETRY, pool};
+use super::catalogue::Catalogue;
+use super::{Context, REFRESH, RETRY, pool, template};
 use crate::clock::now_real;
 use crate::cluster::State;
 use crate::step::{Step, step};
@@ -29,7 +30,7 @@ use crate::step::{Step, step};
 /// A refused launch keeps its class not ready for this long, unless the class changes: what is wrong may lie outside.
 const FAULT: jiff::SignedDuration = jiff::SignedDuration::from_mins(15);
 
-/// The conditions of a class, `Ready` aside.
+/// The conditions of a class, `Authorized` and `Ready` aside.
 const CONDITIONS: [&str; 6] = [
     "SubnetsReady",
     "SecurityGroupsReady",
@@ -56,15 +57,24 @@ pub(super) fn blame(
     code: Option<&str>,
     message: &str,
 ) -> Option<Problem> {
-    let blame = Blame::of(kind, code, message)?;
-    let said = code.map_or_else(|| message.to_owned(), |code| format!("{code}: {message}"));
-    let message = format!("{}: EC2 refused a launch, {said}", blame.field());
-    let problem = Problem { condition: blame.condition(), reason: blame.reason(), message };
+    let problem = refused(class, Blame::of(kind, code, message)?, "EC2 refused a launch", code, message);
     let until = context.clock.now().saturating_add(FAULT).unwrap_or(Timestamp::MAX);
     let fault = Fault { generation: class.metadata.generation, until, problem: problem.clone() };
     let mut faults = context.faults.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     faults.insert(class.name_any(), fault);
     Some(problem)
+}
+
+fn refused(class: &EC2NodeClass, blame: Blame, what: &str, code: Option<&str>, message: &str) -> Problem {
+    let said = code.map_or_else(|| message.to_owned(), |code| format!("{code}: {message}"));
+    let field = match blame {
+        Blame::InstanceProfile if class.spec.role.is_some() => "spec.role",
+        Blame::InstanceProfile => "spec.instanceProfile",
+        Blame::Image | Blame::Subnets | Blame::SecurityGroups | Blame::Reservations | Blame::Parameters => {
+            blame.field()
+        }
+    };
+    Problem { condition: blame.condition(), reason: blame.reason(), message: format!("{field}: {what}, {said}") }
 }
 
 /// What EC2 refused a launch of this class for, as long as that is believed.
@@ -142,7 +152,12 @@ pub(super) fn due<'a>(
             status.is_some_and(|status| ready && kinds(context, state, class).iter().any(|kind| !has(status, kind)));
         let pause = if ready && !lacks { REFRESH } else { RETRY };
         let fresh = fault(context, class).is_some() && ready;
+        let lacks_right = context.cloud.lacks().unwrap_or_default();
+        let told = status.and_then(|status| status.conditions.iter().find(|one| one.type_ == "Authorized"));
+        let told = told.is_some_and(|one| one.message == lacks_right);
         fresh
+            || (status.is_some() && !told)
+            || (ready && !tried(context, class) && trial(context, state, (class, status)).is_some())
             || !seen
                 .get(&class.name_any())
                 .is_some_and(|(known, at)| *known == class.metadata.generation && now.duration_since(*at) < pause)
@@ -155,31 +170,41 @@ fn has(status: &EC2NodeClassStatus, kind: &ImageKind) -> bool {
 
 /// The image nodes of a type boot, if the class has one.
 pub(super) fn image_for<'a>(class: &'a EC2NodeClass, info: &InstanceTypeInfo) -> Option<&'a str> {
+    image_of(class.status.as_ref()?, info)
+}
+
+/// The image nodes of a type boot, if one is resolved.
+pub(super) fn image_of<'a>(status: &'a EC2NodeClassStatus, info: &InstanceTypeInfo) -> Option<&'a str> {
     let kind = ImageKind::of(info);
-    let amis = &class.status.as_ref()?.amis;
-    amis.iter()
+    status
+        .amis
+        .iter()
         .find(|ami| ami.architecture == kind.architecture && ami.variant == kind.variant.as_str())
         .map(|ami| ami.id.as_str())
 }
 
+/// Pools of the class.
+fn pools_of<'a>(state: &'a State, class: &EC2NodeClass) -> impl Iterator<Item = &'a NodePool> + use<'a> {
+    let name = class.name_any();
+    let of_class =
+        move |pool: &&NodePool| pool::class_of(state, pool).is_some_and(|of_pool| of_pool.name_any() == name);
+    state.pools.values().map(AsRef::as_ref).filter(of_class)
+}
+
 /// Types that pools of the class allow.
 fn types_of<'a>(
+    context: &'a Context,
     state: &'a State,
-    types: &'a BTreeMap<String, InstanceTypeInfo>,
-    class: &'a EC2NodeClass,
-) -> impl Iterator<Item = &'a InstanceTypeInfo> {
-    let name = class.name_any();
-    let pools = state
-        .pools
-        .values()
-        .filter(move |pool| pool::class_of(state, pool).is_some_and(|of_pool| of_pool.name_any() == name));
-    pools.flat_map(move |pool| types.values().filter(move |info| rules::allows_type(pool, info)))
+    catalogue: &'a Catalogue,
+    class: &EC2NodeClass,
+) -> impl Iterator<Item = &'a InstanceTypeInfo> + use<'a> {
+    pools_of(state, class).flat_map(move |pool| pool::allowed(context, pool, catalogue))
 }
 
 /// Architectures and accelerators the pools of the class allow; the plainest one while there are none.
 fn kinds(context: &Context, state: &State, class: &EC2NodeClass) -> BTreeSet<ImageKind> {
     let catalogue = context.catalogue.load();
-    let mut kinds: BTreeSet<ImageKind> = types_of(state, &catalogue.types, class).map(ImageKind::of).collect();
+    let mut kinds: BTreeSet<ImageKind> = types_of(context, state, &catalogue, class).map(ImageKind::of).collect();
     if kinds.is_empty() {
         kinds.insert(ImageKind { architecture: "x86_64".to_owned(), variant: Variant::Standard });
     }
@@ -210,7 +235,7 @@ async fn resolve(context: &Context, state: &State, class: &EC2NodeClass) -> EC2N
             problems.push(problem("SubnetsReady", "Unreachable", &error));
             let conditions = status.conditions;
             status = EC2NodeClassStatus { conditions, observed_generation: class.metadata.generation, ..before };
-            return conclude(status, &problems);
+            return conclude(status, problems, &context.rights());
         }
     }
     match security_groups(context, class).await {
@@ -250,8 +275,97 @@ async fn resolve(context: &Context, state: &State, class: &EC2NodeClass) -> EC2N
             &format!("spec.capacityReservationSelectorTerms: {error}"),
         )),
     }
+    if problems.is_empty() {
+        problems.extend(try_out(context, state, class, &status).await);
+    }
     problems.extend(fault(context, class));
-    conclude(status, &problems)
+    conclude(status, problems, &context.rights())
+}
+
+/// Whether the class was tried out as it is now.
+fn tried(context: &Context, class: &EC2NodeClass) -> bool {
+    let tried = context.tried.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    tried.get(&class.name_any()) == Some(&class.metadata.generation)
+}
+
+/// The first launch that pools of the class could ask for: pool, type and subnet.
+fn trial<'a>(
+    context: &Context,
+    state: &'a State,
+    (class, resolved): (&EC2NodeClass, Option<&'a EC2NodeClassStatus>),
+) -> Option<(&'a NodePool, InstanceTypeInfo, &'a SubnetStatus)> {
+    let catalogue = context.catalogue.load();
+    for pool in pools_of(state, class) {
+        let types = pool::allowed(context, pool, &catalogue);
+        for info in types.filter(|info| node_class::interfaces_fit(class, info).is_ok()) {
+            if image_of(resolved?, info).is_none() {
+                continue;
+            }
+            let sold = |subnet: &&SubnetStatus| {
+                rules::allows_zone(pool, &subnet.zone)
+                    && catalogue
+                        .offerings
+                        .contains(&Offering { instance_type: info.name.clone(), zone: subnet.zone.clone() })
+            };
+            if let Some(subnet) = resolved?.subnets.iter().find(sold) {
+                return Some((pool, info.clone(), subnet));
+            }
+        }
+    }
+    None
+}
+
+/// Tries out a launch of the class before a gang needs one: mistakes that only EC2 knows of, such as a role that does
+/// not exist, and rights that are missing. Nothing is launched, and nothing is learned about capacity.
+async fn try_out(
+    context: &Context,
+    state: &State,
+    class: &EC2NodeClass,
+    resolved: &EC2NodeClassStatus,
+) -> Option<Problem> {
+    let (pool, info, subnet) = trial(context, state, (class, Some(resolved)))?;
+    let tags = BatchTags {
+        cluster_uid: context.options.cluster_uid.clone(),
+        cluster_name: context.options.access.name.clone(),
+        batch_uid: "dry-run".to_owned(),
+        gang_uid: None,
+        attempt: 0,
+    };
+    let spec = match template::trial(context, (class, resolved), pool, &info, &subnet.id, &tags) {
+        Ok(spec) => spec,
+        Err(message) => return Some(problem("ValidationSucceeded", "LaunchRefused", &message)),
+    };
+    let parameters = LaunchParameters {
+        count: 1,
+        instance_type: info.name.clone(),
+        zone: subnet.zone.clone(),
+        subnet_id: subnet.id.clone(),
+        market: CapacityType::OnDemand,
+        template_id: String::new(),
+        template_version: 1,
+        placement_group: None,
+        way: LaunchWay::Fleet,
+        reservation: None,
+        partial: false,
+        tags,
+        token: String::new(),
+    };
+    let group = placement_group_name(&context.options.access.name, "dry-run", 1);
+    let answer = context.cloud.try_out(&spec, parameters, &group).await;
+    let mut tried = context.tried.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    tried.insert(class.name_any(), class.metadata.generation);
+    let error = answer.err()?;
+    match Blame::of(error.kind, error.code.as_deref(), &error.message)? {
+        // EC2 does not say how far a dry run looks at the rest: a launch would tell.
+        Blame::Parameters => None,
+        blame @ (Blame::Image
+        | Blame::Subnets
+        | Blame::SecurityGroups
+        | Blame::InstanceProfile
+        | Blame::Reservations) => {
+            Some(refused(class, blame, "EC2 would refuse a launch", error.code.as_deref(), &error.message))
+        }
+    }
 }
 
 const NO_SELF_REFERENCE: &str = "spec.securityGroupSelectorTerms: no chosen group allows all traffic from and to \
@@ -262,16 +376,32 @@ const NO_SELF_REFERENCE: &str = "spec.securityGroupSelectorTerms: no chosen grou
 fn wants_efa(context: &Context, state: &State, class: &EC2NodeClass) -> bool {
     let catalogue = context.catalogue.load();
     rules::efa(class) == Efa::Always
-        || types_of(state, &catalogue.types, class).any(|info| node_class::has_efa(class, info))
+        || types_of(context, state, &catalogue, class).any(|info| node_class::has_efa(class, info))
 }
 
 fn problem(condition: &'static str, reason: &'static str, message: &str) -> Problem {
     Problem { condition, reason, message: message.to_owned() }
 }
 
-/// Writes the problems as conditions.
-fn conclude(mut status: EC2NodeClassStatus, problems: &[Problem]) -> EC2NodeClassStatus {
+/// What the identity may not do, in a sentence; and whether nothing is bought for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Rights {
+    lacks: Option<String>,
+    blocks: Option<String>,
+}
+
+impl Context {
+    fn rights(&self) -> Rights {
+        Rights { lacks: self.cloud.lacks(), blocks: self.cloud.blocked() }
+    }
+}
+
+/// Writes the problems as conditions. A missing right goes before all others, which may follow from it.
+fn conclude(mut status: EC2NodeClassStatus, mut problems: Vec<Problem>, rights: &Rights) -> EC2NodeClassStatus {
     let now = now_real();
+    if let Some(message) = &rights.blocks {
+        problems.insert(0, problem("Authorized", "NotAuthorized", message));
+    }
     let mut set = |kind: &str, problem: Option<&Problem>| {
         let (reason, message) = problem.map_or((kind, ""), |problem| (problem.reason, problem.message.as_str()));
         set_condition(&mut status.conditions, kind, problem.is_none(), reason, message, now);
@@ -280,6 +410,8 @@ fn conclude(mut status: EC2NodeClassStatus, problems: &[Problem]) -> EC2NodeClas
         set(kind, problems.iter().find(|problem| problem.condition == kind));
     }
     set("Ready", problems.first());
+    let lacks = rights.lacks.as_ref().map(|message| problem("Authorized", "NotAuthorized", message));
+    set("Authorized", lacks.as_ref());
     status
 }
 
@@ -488,7 +620,7 @@ mod tests {
     use super::*;
 
     fn status(problems: &[Problem]) -> EC2NodeClassStatus {
-        conclude(EC2NodeClassStatus::default(), problems)
+        conclude(EC2NodeClassStatus::default(), problems.to_vec(), &Rights::default())
     }
 
     #[test]
@@ -498,7 +630,22 @@ mod tests {
         assert_eq!((of("Ready").status.as_str(), of("Ready").reason.as_str()), ("False", "NoSelfReference"));
         assert_eq!(of("SecurityGroupsReady").message, NO_SELF_REFERENCE);
         assert_eq!(of("AMIsReady").status, "True");
-        assert_eq!(status(&[]).conditions.len(), CONDITIONS.len() + 1);
+        assert_eq!(status(&[]).conditions.len(), CONDITIONS.len() + 2);
+    }
+
+    #[test]
+    fn a_missing_right_is_a_condition_of_its_own_and_the_reason_only_where_nothing_can_be_bought() {
+        let ready = |rights: &Rights| {
+            let status =
+                conclude(EC2NodeClassStatus::default(), vec![problem("AMIsReady", "AMINotFound", "no")], rights);
+            let of = |kind: &str| status.conditions.iter().find(|one| one.type_ == kind).unwrap().reason.clone();
+            (of("Authorized"), of("Ready"))
+        };
+        let said = Some("may not".to_owned());
+        let told = Rights { lacks: said.clone(), blocks: None };
+        assert_eq!(ready(&told), ("NotAuthorized".to_owned(), "AMINotFound".to_owned()));
+        let blocked = Rights { lacks: said.clone(), blocks: said };
+        assert_eq!(ready(&blocked), ("NotAuthorized".to_owned(), "NotAuthorized".to_owned()));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use muster_api::crd::{BatchAttempt, NodeBatchStatus};
 use muster_core::cloud::{CapacityType, Rung};
 use muster_core::cycle::GangEvent;
 
+use super::canary;
 use super::launch::of_quota;
 
 /// The events between two statuses of a batch, in order.
@@ -21,7 +22,9 @@ pub(super) fn between(before: &NodeBatchStatus, after: &NodeBatchStatus) -> Vec<
     if before.phase != after.phase {
         events.extend(entered(before, after));
     }
-    if let (None, Some(hold)) = (&before.held, &after.held) {
+    if let (None, Some(hold)) = (&before.held, &after.held)
+        && hold.reason != canary::BLOCKED
+    {
         let message = format!(
             "{}: {} launches missed the level the gang requires; nothing more is bought until the wish, the pool or the \
              class changes",
@@ -77,6 +80,7 @@ fn decided(attempt: &BatchAttempt) -> Option<GangEvent> {
         "Misplaced" => {
             Some(GangEvent { reason: "RequiredLevelMissed", message: format!("{what}: {message}"), warning: true })
         }
+        canary::OUTCOME => Some(normal("CanaryJoined", format!("{what}: {message}"))),
         "Violated" => Some(GangEvent { reason: "Violated", message: format!("{what}: {message}"), warning: true }),
         // Under way, or of a newer version.
         _ => None,

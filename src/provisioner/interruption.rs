@@ -11,7 +11,7 @@ use muster_api::crd::{BatchLoss, NodeBatch};
 use muster_core::cloud::{InstanceState, Leads, Notice, NoticeKind, Reaction, Subject, reaction};
 use muster_core::cycle::GangEvent;
 use muster_core::names::InstanceId;
-use muster_ec2::{ClientOptions, Message, Queue, Received, read_message};
+use muster_ec2::{ClientOptions, Message, Queue, QueueError, Received, read_message};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -29,10 +29,17 @@ const SWEEP: SignedDuration = SignedDuration::from_secs(60);
 const IMPAIRED: SignedDuration = SignedDuration::from_secs(120);
 
 /// Connects to the queue, by name or URL, as often as it takes. `None` once the term has ended.
-pub(super) async fn connect(options: ClientOptions, queue: &str, term: &CancellationToken) -> Option<Queue> {
+pub(super) async fn connect(
+    context: &Context,
+    options: ClientOptions,
+    queue: &str,
+    term: &CancellationToken,
+) -> Option<Queue> {
     let mut said = false;
     loop {
-        match Queue::connect(options.clone(), queue).await {
+        let connected = Queue::connect(options.clone(), queue).await;
+        learn(context, "GetQueueUrl", &connected);
+        match connected {
             Ok(queue) => return Some(queue),
             Err(error) if !said => warn!(queue, %error, "the interruption queue is not found, tried again"),
             Err(error) => debug!(queue, %error, "the interruption queue is not found"),
@@ -53,6 +60,7 @@ pub(super) async fn listen(context: Arc<Context>, queue: Queue, term: Cancellati
             () = term.cancelled() => return,
             received = queue.receive(POLL) => received,
         };
+        learn(&context, "ReceiveMessage", &received);
         let messages = match received {
             Ok(messages) => {
                 if failing {
@@ -97,8 +105,21 @@ async fn handle(context: &Context, queue: &Queue, message: &Received) -> anyhow:
             context.metrics.unreadable();
         }
     }
-    step(Step::DeleteMessage, queue.delete(message)).await?;
+    let deleted = step(Step::DeleteMessage, queue.delete(message)).await;
+    learn(context, "DeleteMessage", &deleted);
+    deleted?;
     Ok(())
+}
+
+/// What an answer of the queue says about our rights.
+fn learn<T>(context: &Context, operation: &'static str, answer: &Result<T, QueueError>) {
+    match answer {
+        Ok(_) => context.cloud.allowed(operation, false),
+        Err(error) if error.code.as_deref().is_some_and(|code| code.starts_with("AccessDenied")) => {
+            context.cloud.denied("sqs", operation, error.code.as_deref(), &error.message, false);
+        }
+        Err(_) => {}
+    }
 }
 
 /// Acts on one notice. Whether it was news about instances of ours.

@@ -20,7 +20,7 @@ use tracing::{debug, warn};
 
 use super::batch::{Next, later, owner_gone};
 use super::store::Held;
-use super::{Context, launch, located, pool, repair};
+use super::{Context, canary, launch, located, pool, repair};
 use crate::clock::now_real;
 use crate::cluster::State;
 use crate::step::{Step, step};
@@ -92,10 +92,20 @@ fn clocks(context: &Context, status: &NodeBatchStatus) -> JoinRules {
         replace_after: read(&join.replace_after, 5),
         register_within,
         ready_within,
-        replacements_left: allowed.saturating_sub(u32::try_from(replaced).unwrap_or(u32::MAX)),
+        // Of a node that is tried alone the first answer counts.
+        replacements_left: if alone(status) {
+            0
+        } else {
+            allowed.saturating_sub(u32::try_from(replaced).unwrap_or(u32::MAX))
+        },
         // Each replacement has the clocks once more; `maxReplacements` bounds how often.
         deadline: launched.and_then(|at| at.saturating_add(all).ok()).unwrap_or(jiff::Timestamp::MAX),
     }
+}
+
+/// Whether one node was bought alone, to see whether it joins.
+fn alone(status: &NodeBatchStatus) -> bool {
+    status.attempts.last().is_some_and(|attempt| attempt.canary)
 }
 
 /// How far each instance is, and what the nodes lack. Writes down what was seen for the first time. Without `seen`
@@ -217,7 +227,7 @@ async fn judge(
     }
     let event = muster_core::cycle::GangEvent { reason, message, warning: true };
     context.events.publish(&held.object, &event).await;
-    if let Some(cause) = blocked {
+    if let Some(cause) = blocked.filter(|_| !alone(status)) {
         repair::block_pool(context, held, state, status, &cause).await?;
     }
     held.object.status = Some(status.clone());
@@ -281,6 +291,12 @@ pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -
         Judged::Acted(next) => return Ok(next),
         Judged::Wait(until) => until,
         Judged::Ready => {
+            if alone(&status) {
+                if let Some(next) = canary::joined(context, held, state, status, now).await? {
+                    return Ok(next);
+                }
+                status = held.status();
+            }
             "Ready".clone_into(&mut status.phase);
             if is_true(&status.conditions, "Interrupted") {
                 set_condition(&mut status.conditions, "Interrupted", false, "Repaired", "", now_real());

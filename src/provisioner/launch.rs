@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use super::batch::{Next, later};
 use super::store::{Held, close_attempt};
-use super::{Context, class, pool, ranking, teardown, template};
+use super::{Context, canary, class, pool, ranking, teardown, template};
 use crate::cluster::State;
 
 /// An unknown outcome is looked for this often before the attempt counts as lost.
@@ -43,7 +43,13 @@ pub(super) async fn pending(context: &Context, held: &mut Held, state: &State) -
         held.write(context, status).await?;
         return Ok(Next::Now);
     }
-    if let Some(hold) = &status.held {
+    let unready = pool::unready(context, state, &held.object.spec.node_pools);
+    if canary::held(&status) && unready.is_none() {
+        canary::over(&mut status);
+        held.write(context, status).await?;
+        return Ok(Next::Now);
+    }
+    if let Some(hold) = status.held.as_ref().filter(|hold| hold.reason != canary::BLOCKED) {
         if hold.seen == generations(held, state) {
             return Ok(Next::At(later(now, 600)));
         }
@@ -53,6 +59,10 @@ pub(super) async fn pending(context: &Context, held: &mut Held, state: &State) -
         status.message = Some("pool or class changed: tried again".to_owned());
         held.write(context, status).await?;
         return Ok(Next::Now);
+    }
+    if let Some(why) = unready {
+        // No verdict on capacity: it goes on as soon as one of them is ready again.
+        return canary::wait(context, held, state, status, &why).await;
     }
     if let Some(at) = status.next_attempt_after.filter(|at| *at > now) {
         return Ok(Next::At(at));
@@ -74,7 +84,7 @@ pub(super) async fn pending(context: &Context, held: &mut Held, state: &State) -
         held.write(context, status).await?;
         return Ok(Next::At(at));
     };
-    begin(context, held, state, status, &ranked.clone()).await
+    begin(context, held, state, status, &ranked.clone(), false).await
 }
 
 /// The first candidate that this round has not tried.
@@ -132,13 +142,14 @@ fn generations(held: &Held, state: &State) -> String {
     held.object.spec.node_pools.iter().filter_map(of_pool).collect::<Vec<_>>().join(",")
 }
 
-/// Writes down the intent of an attempt on a candidate.
-async fn begin(
+/// Writes down the intent of an attempt on a candidate. `canary`: of one node alone, for [`canary`].
+pub(super) async fn begin(
     context: &Context,
     held: &mut Held,
     state: &State,
     mut status: NodeBatchStatus,
     ranked: &Ranked,
+    canary: bool,
 ) -> anyhow::Result<Next> {
     let now = context.clock.now();
     let candidate = &ranked.candidate;
@@ -189,6 +200,7 @@ async fn begin(
         way: way(by).to_owned(),
         // Without an image the template says why.
         image: template::image(context, state, &ranked.pool, &candidate.instance_type).ok(),
+        canary,
         outcome: "Launching".to_owned(),
         started: Some(now),
         ..BatchAttempt::default()
@@ -199,7 +211,7 @@ async fn begin(
 
 /// Waits longer after each round without success: 30 s doubling to 10 min, ±20 percent, so that a drought costs few
 /// calls and several batches do not ask at once.
-fn back_off(status: &mut NodeBatchStatus, now: Timestamp, first: SignedDuration, why: &str) {
+pub(super) fn back_off(status: &mut NodeBatchStatus, now: Timestamp, first: SignedDuration, why: &str) {
     status.failed_rounds = status.failed_rounds.saturating_add(1);
     let pause = pause(first, status.failed_rounds, rand::rng().random_range(80..=120));
     "Pending".clone_into(&mut status.phase);
@@ -226,7 +238,7 @@ pub(super) async fn launching(context: &Context, held: &mut Held, state: &State)
         held.write(context, status).await?;
         return Ok(Next::Now);
     };
-    if matches!(attempt.outcome.as_str(), "Violated" | "Misplaced") {
+    if matches!(attempt.outcome.as_str(), "Violated" | "Misplaced" | canary::OUTCOME) {
         return roll_back(context, held).await;
     }
     // A group that a reservation was made in is there, and not ours to make.
@@ -405,7 +417,8 @@ async fn settle(
                 // What appears after this is collected: its attempt is no longer in flight.
                 let code = why.as_ref().and_then(|why| why.code.clone());
                 let message = "the outcome stayed unknown and nothing was found".to_owned();
-                let loss = Loss { kind: None, next: Try::OtherCandidate, code, message, ice: Vec::new() };
+                let next = Try::OtherCandidate;
+                let loss = Loss { kind: None, next, operation: None, code, message, ice: Vec::new() };
                 return lose(context, held, state, &loss).await;
             }
             wait_and_replay(context, held, why, true).await
@@ -472,7 +485,9 @@ async fn won(context: &Context, held: &mut Held, ids: Vec<InstanceId>) -> anyhow
     let got = u32::try_from(ids.len()).unwrap_or(u32::MAX);
     let wanted = status.count;
     status.instances = instances(&ids, status.attempt, "Launched");
-    status.failed_rounds = 0;
+    if !held.attempt().is_some_and(|attempt| attempt.canary) {
+        status.failed_rounds = 0;
+    }
     status.count = got;
     "Launched".clone_into(&mut status.phase);
     status.deadline = Some(later(now, 15 * 60));
@@ -562,6 +577,7 @@ async fn roll_back(context: &Context, held: &mut Held) -> anyhow::Result<Next> {
     status.instances.clear();
     "Pending".clone_into(&mut status.phase);
     status.message = Some(match &status.held {
+        Some(hold) if hold.reason == canary::BLOCKED => "the node that was tried alone is given back".to_owned(),
         None => "rolled back to zero instances; next candidate".to_owned(),
         Some(hold) => format!(
             "{}: {} launches missed the required level; waits for a change of the wish, the pool or the class",
@@ -586,6 +602,8 @@ struct Loss {
     /// What the reason means; `None` if the outcome stayed unknown.
     kind: Option<ErrorClass>,
     next: Try,
+    /// The call that was refused, if it is not the launch itself.
+    operation: Option<String>,
     code: Option<String>,
     message: String,
     ice: Vec<muster_core::cloud::Pool>,
@@ -596,6 +614,7 @@ impl Loss {
         Self {
             kind: Some(why.kind),
             next: why.kind.next(),
+            operation: None,
             code: why.code.clone(),
             message: why.message.clone(),
             ice: ice.to_vec(),
@@ -606,6 +625,7 @@ impl Loss {
         Self {
             kind: Some(error.kind),
             next: error.kind.next(),
+            operation: Some(error.operation.clone()),
             code: error.code.clone(),
             message: error.message.clone(),
             ice: Vec::new(),
@@ -614,7 +634,7 @@ impl Loss {
 
     /// Found before anything was asked.
     fn stop(message: String) -> Self {
-        Self { kind: None, next: Try::Stop, code: None, message, ice: Vec::new() }
+        Self { kind: None, next: Try::Stop, operation: None, code: None, message, ice: Vec::new() }
     }
 }
 
@@ -643,7 +663,23 @@ async fn lose(context: &Context, held: &mut Held, state: &State, loss: &Loss) ->
                 why = format!("{why}; {ending} instances are still shutting down and may count");
             }
         }
+        Some(ErrorClass::FleetLimit) => match super::fleets::delete_finished(context, state).await {
+            Ok(0) => {}
+            Ok(deleted) => {
+                next = Try::SameCandidate;
+                why = format!("{why}; {deleted} finished fleets of ours are deleted");
+            }
+            // Without them there is another way.
+            Err(error) => warn!(error = %crate::telemetry::chain(&error), "finished fleets are not deleted"),
+        },
         Some(ErrorClass::ReservationFull) => ranking::forget_reservations(context),
+        Some(ErrorClass::Permission) => {
+            // In an item of a fleet's errors nobody has noticed it yet.
+            let by_run = held.attempt().is_some_and(|attempt| attempt.way == way(LaunchWay::Run));
+            let operation = if by_run { "RunInstances" } else { "CreateFleet" };
+            let asked = loss.operation.as_deref().unwrap_or(operation);
+            context.cloud.denied("ec2", asked, loss.code.as_deref(), &loss.message, false);
+        }
         _ => {}
     }
     if let (Some(kind), Some(attempt)) = (loss.kind, held.attempt())

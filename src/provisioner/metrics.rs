@@ -5,13 +5,15 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use muster_api::crd::NodeBatchStatus;
-use muster_core::cloud::{CapacityType, NoticeKind, StrandedCause, micros, strands};
+use muster_core::cloud::{CapacityType, NoticeKind, StrandedCause, strands};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+
+use crate::gang::price_now;
 
 /// Pools named in metrics; the rest are summed up as `other`.
 const POOLS: usize = 50;
@@ -152,13 +154,6 @@ impl ProvisionerMetrics {
             self.idle_usd_per_hour.get_or_create(&label).set(dollars(micro));
         }
     }
-}
-
-/// Micro-dollars per hour of the instances a batch has now, of which the lost ones are billed until they are gone.
-pub(super) fn price_now(status: &NodeBatchStatus) -> u64 {
-    let whole = status.price_per_hour.as_deref().and_then(micros).unwrap_or(0);
-    let instances = u64::try_from(status.instances.len() + status.replaced.len()).unwrap_or(0);
-    whole.saturating_mul(instances) / u64::from(status.count.max(1))
 }
 
 fn idle_cause(status: &NodeBatchStatus) -> Option<&'static str> {

@@ -2,11 +2,14 @@
 //!
 //! One task per NodeBatch, so that a slow answer for one never holds up another; only the lease holder acts.
 
+mod allowed;
 mod batch;
+mod canary;
 mod catalogue;
 mod class;
 mod collect;
 mod events;
+mod fleets;
 mod interruption;
 mod join;
 mod launch;
@@ -40,7 +43,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info_span, warn};
 
 use crate::clock::Clock;
-use crate::cloud::Cloud;
+use crate::cloud::{Cloud, in_lane};
 use crate::cluster::Cluster;
 use crate::gang::{Events, PoolSource};
 use catalogue::Catalogue;
@@ -81,7 +84,13 @@ pub struct Context {
     reservations: Mutex<BTreeMap<String, (Timestamp, Vec<Reservation>)>>,
     /// What EC2 refused launches for, by class.
     faults: Mutex<BTreeMap<String, class::Fault>>,
+    /// Finished fleets.
+    fleets: Mutex<fleets::Fleets>,
+    /// Classes that were tried out, with their generation.
+    tried: Mutex<BTreeMap<String, Option<i64>>>,
     catalogue: ArcSwap<Catalogue>,
+    /// Types by pool.
+    allowed: allowed::Allowed,
     metrics: ProvisionerMetrics,
     /// Orphans that wait for a person.
     held: Mutex<Option<collect::Held>>,
@@ -135,7 +144,10 @@ impl Provisioner {
             refusals: Mutex::default(),
             reservations: Mutex::default(),
             faults: Mutex::default(),
+            fleets: Mutex::default(),
+            tried: Mutex::default(),
             catalogue: ArcSwap::from_pointee(Catalogue::default()),
+            allowed: allowed::Allowed::default(),
             metrics,
             held: Mutex::default(),
         };
@@ -200,9 +212,11 @@ impl Provisioner {
                 let term = term.clone();
                 let span = info_span!("batch", name);
                 let task = name.clone();
+                // A drought of one pool must not hold up the launches of another.
+                let lane = Arc::from(batch.spec.node_pools.join(","));
                 let handle = tasks.spawn(
                     async move {
-                        Box::pin(batch::drive(&context, &task, &term)).await;
+                        in_lane(lane, Box::pin(batch::drive(&context, &task, &term))).await;
                         task
                     }
                     .instrument(span),
@@ -227,7 +241,7 @@ impl Provisioner {
         if let Some((options, queue)) = self.context.options.interruptions.clone() {
             let (context, term) = (context(), term.clone());
             let listen = async move {
-                let Some(queue) = interruption::connect(options, &queue, &term).await else { return };
+                let Some(queue) = interruption::connect(&context, options, &queue, &term).await else { return };
                 interruption::listen(context, queue, term).await;
             };
             watchers.spawn(listen.instrument(info_span!("interruptions")));
@@ -257,7 +271,8 @@ impl Context {
         if refreshed.catalogue_due(now) || refreshed.spot_types_changed(context, &context.cluster.load(), now) {
             refreshed.asked = Some(now);
             context.read_spot_prices(refreshed, now).await;
-            match catalogue::read(&context.cloud, &context.options.prices, &refreshed.spot).await {
+            let number = context.catalogue.load().number.saturating_add(1);
+            match catalogue::read(&context.cloud, &context.options.prices, &refreshed.spot, number).await {
                 Ok(catalogue) => {
                     context.catalogue.store(Arc::new(catalogue));
                     refreshed.catalogue = Some(now);

@@ -19,6 +19,8 @@ use muster_core::node::{Node, Usage};
 use muster_core::resources::PODS;
 use serde_json::json;
 
+use super::allowed::Seen;
+use super::catalogue::Catalogue;
 use super::{Context, class, ranking};
 use crate::clock::now_real;
 use crate::cluster::State;
@@ -27,6 +29,7 @@ use crate::step::{Step, step};
 /// Describes all pools: for the gang loop, and in their status.
 pub(super) async fn reconcile(context: &Context, state: &State) -> anyhow::Result<()> {
     let mut views = Vec::new();
+    context.allowed.keep(|name| state.pools.contains_key(name));
     for pool in state.pools.values() {
         let problem = problem(context, state, pool);
         if problem.is_none() {
@@ -50,8 +53,25 @@ pub(super) fn class_of<'a>(state: &'a State, pool: &NodePool) -> Option<&'a EC2N
         .map(AsRef::as_ref)
 }
 
+/// Whether nothing but a block stands against the pool: most nodes of a batch did not join.
+pub(super) fn only_blocked(context: &Context, state: &State, pool: &NodePool) -> bool {
+    blocked(state, pool).is_some() && problem_but_block(context, state, pool).is_none()
+}
+
 /// Why the pool cannot be used: reason and message.
 pub(super) fn problem(context: &Context, state: &State, pool: &NodePool) -> Option<(&'static str, String)> {
+    problem_but_block(context, state, pool).or_else(|| {
+        let blocked = blocked(state, pool)?;
+        let message = format!(
+            "most nodes of NodeBatch {} {}; one node is tried alone now and then, and no batch is bought before it joins \
+             or this pool or its EC2NodeClass changes",
+            blocked.batch, blocked.cause
+        );
+        Some(("JoinBlocked", message))
+    })
+}
+
+fn problem_but_block(context: &Context, state: &State, pool: &NodePool) -> Option<(&'static str, String)> {
     let reference = &pool.spec.template.spec.node_class_ref;
     if let Err((reason, message)) = validate(pool) {
         return Some((reason, message));
@@ -65,6 +85,10 @@ pub(super) fn problem(context: &Context, state: &State, pool: &NodePool) -> Opti
             ),
         ));
     };
+    // Known before the class's own status shows it.
+    if let Some(denied) = context.cloud.blocked() {
+        return Some(("NotAuthorized", denied));
+    }
     let conditions = class.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     if !is_true(conditions, "Ready") {
         let why = conditions.iter().find(|c| c.type_ == "Ready").map_or("not looked at yet", |c| c.message.as_str());
@@ -84,23 +108,14 @@ pub(super) fn problem(context: &Context, state: &State, pool: &NodePool) -> Opti
             ),
         ));
     }
-    if let Some(blocked) = blocked(state, pool) {
-        return Some((
-            "JoinBlocked",
-            format!(
-                "most nodes of NodeBatch {} {}; nothing more is bought before this pool or its EC2NodeClass changes",
-                blocked.batch, blocked.cause
-            ),
-        ));
-    }
     let catalogue = context.catalogue.load();
     if catalogue.types.is_empty() {
         return Some(("CatalogueNotRead", "the instance types of this Region cannot be read yet".to_owned()));
     }
-    if let Some(why) = no_type(pool, class, &catalogue.types) {
+    if let Some(why) = no_type(context, pool, class, &catalogue) {
         return Some(("RequirementInvalid", why));
     }
-    let efa = instance_types(pool, class, &catalogue.types).any(|info| node_class::has_efa(class, info));
+    let efa = instance_types(context, pool, class, &catalogue).any(|info| node_class::has_efa(class, info));
     if efa && !class.status.as_ref().is_some_and(|status| status.self_reference) {
         return Some((
             "NodeClassNotReady",
@@ -118,6 +133,17 @@ pub(super) fn problem(context: &Context, state: &State, pool: &NodePool) -> Opti
         ));
     }
     None
+}
+
+/// Why none of these pools can be used now; `None` if one can.
+pub(super) fn unready(context: &Context, state: &State, names: &[String]) -> Option<String> {
+    let mut said = Vec::new();
+    for name in names {
+        let Some(pool) = state.pools.get(name) else { continue };
+        let (reason, why) = problem(context, state, pool)?;
+        said.push(format!("NodePool {name}: {reason}: {why}"));
+    }
+    (!said.is_empty()).then(|| said.join("; "))
 }
 
 /// The block of a pool whose nodes do not join, as long as neither it nor its class has changed since.
@@ -173,24 +199,42 @@ pub(super) fn labels(pool: &NodePool, info: &InstanceTypeInfo) -> BTreeMap<Arc<s
     labels
 }
 
+/// Types the pool allows. Looked for in the whole catalogue only if the pool's spec or the catalogue has changed.
+pub(super) fn allowed<'a>(
+    context: &Context,
+    pool: &NodePool,
+    catalogue: &'a Catalogue,
+) -> impl Iterator<Item = &'a InstanceTypeInfo> + use<'a> {
+    let seen = Seen {
+        uid: pool.uid().unwrap_or_default(),
+        generation: pool.metadata.generation.unwrap_or_default(),
+        catalogue: catalogue.number,
+    };
+    let scan = || {
+        let allowed = catalogue.types.values().filter(|info| rules::allows_type(pool, info));
+        allowed.map(|info| info.name.clone()).collect()
+    };
+    let names = context.allowed.get(&pool.name_any(), &seen, scan);
+    (0..names.len()).filter_map(move |number| catalogue.types.get(names.get(number)?))
+}
+
 /// Types the pool allows that the class can launch: with an image, and with interfaces that fit.
 fn instance_types<'a>(
-    pool: &'a NodePool,
+    context: &Context,
+    pool: &NodePool,
     class: &'a EC2NodeClass,
-    types: &'a BTreeMap<String, InstanceTypeInfo>,
-) -> impl Iterator<Item = &'a InstanceTypeInfo> {
-    types
-        .values()
-        .filter(move |info| rules::allows_type(pool, info))
+    catalogue: &'a Catalogue,
+) -> impl Iterator<Item = &'a InstanceTypeInfo> + use<'a> {
+    allowed(context, pool, catalogue)
         .filter(move |info| class::image_for(class, info).is_some() && node_class::interfaces_fit(class, info).is_ok())
 }
 
 /// Why the pool has no type to launch.
-fn no_type(pool: &NodePool, class: &EC2NodeClass, types: &BTreeMap<String, InstanceTypeInfo>) -> Option<String> {
-    if instance_types(pool, class, types).next().is_some() {
+fn no_type(context: &Context, pool: &NodePool, class: &EC2NodeClass, catalogue: &Catalogue) -> Option<String> {
+    if instance_types(context, pool, class, catalogue).next().is_some() {
         return None;
     }
-    let Some(allowed) = types.values().find(|info| rules::allows_type(pool, info)) else {
+    let Some(allowed) = allowed(context, pool, catalogue).next() else {
         return Some(
             "spec.template.spec.requirements: no instance type of this Region meets all of them; widen \
              muster.dev/instance-family, node.kubernetes.io/instance-type or the others"
@@ -211,7 +255,7 @@ pub(super) fn spot_types(context: &Context, state: &State) -> Vec<String> {
     let catalogue = context.catalogue.load();
     let pools = state.pools.values().filter(|pool| rules::markets(pool).contains(&CapacityType::Spot));
     let types: BTreeSet<String> = pools
-        .flat_map(|pool| catalogue.types.values().filter(|info| rules::allows_type(pool, info)))
+        .flat_map(|pool| allowed(context, pool, &catalogue))
         .filter(|info| info.usage_classes.contains(&UsageClass::Spot))
         .map(|info| info.name.clone())
         .collect();
@@ -265,7 +309,7 @@ fn view(context: &Context, state: &State, pool: &NodePool) -> Option<PoolView> {
         .collect();
     let markets = rules::markets(pool);
     let max_pods = node_class::kubelet(class).ok().and_then(|kubelet| kubelet.max_pods);
-    let types = instance_types(pool, class, &catalogue.types)
+    let types = instance_types(context, pool, class, &catalogue)
         .map(|info| {
             let layout = node_class::interfaces(class, info, Purpose::Gang, &[]);
             let mut allocatable = info.allocatable(&layout);
@@ -329,9 +373,15 @@ fn view(context: &Context, state: &State, pool: &NodePool) -> Option<PoolView> {
 
 /// The pool as the ranking sees it, beside the batch that asks.
 pub(super) fn offer(context: &Context, state: &State, pool: &NodePool, batch: Option<&str>) -> Option<PoolOffer> {
-    if problem(context, state, pool).is_some() {
-        return None;
-    }
+    if problem(context, state, pool).is_some() { None } else { describe(context, state, pool, batch) }
+}
+
+/// As [`offer`], for a pool that is blocked.
+pub(super) fn blocked_offer(context: &Context, state: &State, pool: &NodePool, batch: &str) -> Option<PoolOffer> {
+    if only_blocked(context, state, pool) { describe(context, state, pool, Some(batch)) } else { None }
+}
+
+fn describe(context: &Context, state: &State, pool: &NodePool, batch: Option<&str>) -> Option<PoolOffer> {
     let of_pool = class_of(state, pool)?;
     let class = of_pool.status.as_ref()?;
     let catalogue = context.catalogue.load();
@@ -339,7 +389,7 @@ pub(super) fn offer(context: &Context, state: &State, pool: &NodePool, batch: Op
         reservations: ranking::reservations(context, state, of_pool, batch),
         name: pool.name_any(),
         weight: pool.spec.weight.unwrap_or(0),
-        instance_types: instance_types(pool, of_pool, &catalogue.types).map(|info| info.name.clone()).collect(),
+        instance_types: instance_types(context, pool, of_pool, &catalogue).map(|info| info.name.clone()).collect(),
         zones: zones(state, pool),
         capacity_types: rules::markets(pool),
         group: rules::group_policy(pool),

@@ -7,8 +7,8 @@ use kube::ResourceExt;
 use muster_api::crd::{BatchCandidate, BatchLeftOut, EC2NodeClass, NodeBatchStatus};
 use muster_api::{node_class, pool as rules};
 use muster_core::cloud::{
-    CapacityType, GroupPolicy, LeftOut, Need, Purpose, RankInput, Ranking, Reservation, addresses_per_node, dollars,
-    rank_candidates,
+    CapacityType, GroupPolicy, LeftOut, Need, PoolOffer, Purpose, RankInput, Ranking, Reservation, addresses_per_node,
+    dollars, rank_candidates,
 };
 use muster_core::reason::{Help, Unsold};
 use tracing::debug;
@@ -24,6 +24,36 @@ const FRESH: SignedDuration = SignedDuration::from_secs(20);
 
 /// Ranks all ways to buy the batch now.
 pub(super) fn rank(context: &Context, held: &Held, state: &State, now: Timestamp) -> Ranking {
+    let spec = &held.object.spec;
+    let names = spec.node_pools.iter();
+    let pools: Vec<_> = names
+        .filter_map(|name| pool::offer(context, state, state.pools.get(name)?, Some(&held.name())))
+        .map(|pool| in_zones(pool, &spec.zones))
+        .collect();
+    rank_in(context, held, state, &pools, None, now)
+}
+
+/// Ranks all ways to buy one node of a blocked pool now.
+pub(super) fn rank_one(context: &Context, held: &Held, state: &State, pool: &str, now: Timestamp) -> Ranking {
+    let offer = state.pools.get(pool).and_then(|pool| pool::blocked_offer(context, state, pool, &held.name()));
+    let offer = offer.map(|pool| in_zones(pool, &held.object.spec.zones));
+    rank_in(context, held, state, offer.as_slice(), Some(1), now)
+}
+
+/// The pool in these zones alone; in all of its own if none is named.
+fn in_zones(mut pool: PoolOffer, zones: &[String]) -> PoolOffer {
+    pool.zones.retain(|zone| zones.is_empty() || zones.contains(zone));
+    pool
+}
+
+fn rank_in(
+    context: &Context,
+    held: &Held,
+    state: &State,
+    pools: &[PoolOffer],
+    nodes: Option<u32>,
+    now: Timestamp,
+) -> Ranking {
     let catalogue = context.catalogue.load();
     let spec = &held.object.spec;
     let mut needs: BTreeMap<String, Need> = BTreeMap::new();
@@ -31,18 +61,9 @@ pub(super) fn rank(context: &Context, held: &Held, state: &State, now: Timestamp
         let Some(info) = catalogue.types.get(&offer.instance_type) else { continue };
         let class = state.pools.get(&offer.node_pool).and_then(|pool| pool::class_of(state, pool));
         let layout = class.map(|class| node_class::interfaces(class, info, Purpose::Gang, &[])).unwrap_or_default();
-        let need = Need { nodes: offer.count, addresses_per_node: addresses_per_node(&layout).max(1) };
+        let need = Need { nodes: nodes.unwrap_or(offer.count), addresses_per_node: addresses_per_node(&layout).max(1) };
         needs.insert(offer.instance_type.clone(), need);
     }
-    let pools: Vec<_> = spec
-        .node_pools
-        .iter()
-        .filter_map(|name| pool::offer(context, state, state.pools.get(name)?, Some(&held.name())))
-        .map(|mut pool| {
-            pool.zones.retain(|zone| spec.zones.is_empty() || spec.zones.contains(zone));
-            pool
-        })
-        .collect();
     let wish = match spec.placement_group.as_deref() {
         Some("required") => GroupPolicy::Required,
         Some("none") => GroupPolicy::None,
@@ -51,7 +72,7 @@ pub(super) fn rank(context: &Context, held: &Held, state: &State, now: Timestamp
     let ice = context.ice.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let refusals = context.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     rank_candidates(&RankInput {
-        pools: &pools,
+        pools,
         types: &catalogue.types,
         needs: &needs,
         group: wish,

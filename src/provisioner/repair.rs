@@ -483,7 +483,7 @@ pub(super) async fn intolerant_daemon_sets(context: &Context, state: &State, sta
     names
 }
 
-/// The pool buys nothing more before it or its class changes.
+/// The pool buys no batch before it or its class changes, or a node that is tried alone joins.
 pub(super) async fn block_pool(
     context: &Context,
     held: &Held,
@@ -500,7 +500,8 @@ pub(super) async fn block_pool(
         class_generation: class.and_then(|class| class.metadata.generation).unwrap_or_default(),
     };
     let message = format!(
-        "most nodes of NodeBatch {} {cause}: nothing more is bought from this pool until it or its EC2NodeClass changes",
+        "most nodes of NodeBatch {} {cause}: no batch is bought from this pool until it or its EC2NodeClass changes, or a \
+         node that is tried alone joins",
         blocked.batch
     );
     let api: Api<NodePool> = Api::all(context.client.clone());

@@ -152,7 +152,7 @@ fn bill(before: &NodeBatchStatus, after: &mut NodeBatchStatus, now: Timestamp) {
         return;
     }
     if let Some(since) = billing.since.replace(now) {
-        let spent = cost_between(super::metrics::price_now(before), since, now);
+        let spent = cost_between(crate::gang::price_now(before), since, now);
         billing.spent_micro_usd = billing.spent_micro_usd.saturating_add(spent);
         let ran = is_true(&before.conditions, "Interrupted");
         let replacing = before.attempts.last().is_some_and(|attempt| !attempt.replaces.is_empty());

@@ -251,6 +251,7 @@ pub(super) async fn terminating(context: &Context, held: &mut Held, state: &Stat
             }
         }
     }
+    context.fleets.lock().unwrap_or_else(std::sync::PoisonError::into_inner).ended(&status);
     held.remove(context).await?;
     info!("batch is gone: zero instances, no group, no template");
     Ok(Next::Gone)

@@ -1,8 +1,14 @@
 //! The launch template of an attempt: everything its nodes have in common.
 
-use muster_api::crd::{BatchAttempt, NodePool};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_api::crd::{BatchAttempt, EC2NodeClass, EC2NodeClassStatus, NodePool};
 use muster_api::{keys, node_class, pool as rules};
-use muster_core::cloud::{Bootstrap, LaunchWay, Purpose, ResourceKind, TemplateSpec, user_data};
+use muster_core::cloud::{
+    BatchTags, Bootstrap, InstanceTypeInfo, LaunchWay, Purpose, ResourceKind, TAG_CLUSTER_UID, Tags, TemplateSpec,
+    user_data,
+};
 use muster_core::node::{Taint, TaintEffect};
 
 use super::store::Held;
@@ -70,10 +76,54 @@ pub(super) fn template(
             labels.insert(key.into(), value.into());
         }
     }
+    let security_groups = &resolved.security_groups;
+    let common = Common { class, info, image_id, labels, taints, security_groups };
+    let mut spec = assemble(context, &common, &tags)?;
+    spec.template_tags = tags.of(ResourceKind::LaunchTemplate);
+    // A fleet takes the subnet in its override, RunInstances in the interfaces alone.
+    spec.subnet_id = (attempt.way == launch::way(LaunchWay::Run)).then(|| attempt.subnet.clone());
+    Ok(spec)
+}
+
+/// The launch template a class is tried out with: of no batch, and nothing is launched from it.
+///
+/// Errors: why the class cannot be used, for a person.
+pub(super) fn trial(
+    context: &Context,
+    (class, resolved): (&EC2NodeClass, &EC2NodeClassStatus),
+    pool: &NodePool,
+    info: &InstanceTypeInfo,
+    subnet: &str,
+    tags: &BatchTags,
+) -> Result<TemplateSpec, String> {
+    let image_id =
+        class::image_of(resolved, info).ok_or("the image of the EC2NodeClass is not resolved yet")?.to_owned();
+    let labels = pool::labels(pool, info);
+    let taints = rules::taints(pool)?;
+    let security_groups = &resolved.security_groups;
+    let common = Common { class, info, image_id, labels, taints, security_groups };
+    let mut spec = assemble(context, &common, tags)?;
+    spec.template_tags = Tags::from([(TAG_CLUSTER_UID.to_owned(), context.options.cluster_uid.clone())]);
+    spec.subnet_id = Some(subnet.to_owned());
+    Ok(spec)
+}
+
+/// What a template is made of.
+struct Common<'a> {
+    class: &'a EC2NodeClass,
+    info: &'a InstanceTypeInfo,
+    image_id: String,
+    labels: BTreeMap<Arc<str>, Arc<str>>,
+    taints: Vec<Taint>,
+    security_groups: &'a [String],
+}
+
+fn assemble(context: &Context, common: &Common<'_>, tags: &BatchTags) -> Result<TemplateSpec, String> {
+    let Common { class, info, image_id, labels, taints, security_groups } = common;
     let bootstrap = Bootstrap {
         cluster: context.options.access.clone(),
-        labels,
-        taints,
+        labels: labels.clone(),
+        taints: taints.clone(),
         kubelet: node_class::kubelet(class)?,
         local_storage_raid0: node_class::local_storage_raid0(class),
         user_data: class.spec.user_data.clone().unwrap_or_default(),
@@ -83,17 +133,16 @@ pub(super) fn template(
     let mut resource_tags = class.spec.tags.clone();
     resource_tags.extend(tags.of(ResourceKind::Instance));
     Ok(TemplateSpec {
-        image_id,
+        image_id: image_id.clone(),
         instance_profile: node_class::instance_profile(class),
-        network_interfaces: node_class::interfaces(class, info, Purpose::Gang, &resolved.security_groups),
-        // A fleet takes the subnet in its override, RunInstances in the interfaces alone.
-        subnet_id: (attempt.way == launch::way(LaunchWay::Run)).then(|| attempt.subnet.clone()),
+        network_interfaces: node_class::interfaces(class, info, Purpose::Gang, security_groups),
+        subnet_id: None,
         public_address: class.spec.associate_public_ip_address,
         metadata: node_class::metadata(class),
         user_data,
         block_devices: node_class::block_devices(class),
         detailed_monitoring: class.spec.detailed_monitoring.unwrap_or(false),
-        template_tags: tags.of(ResourceKind::LaunchTemplate),
+        template_tags: Tags::new(),
         resource_tags,
     })
 }

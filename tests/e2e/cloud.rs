@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams};
@@ -11,6 +13,7 @@ use kube::{Api, ResourceExt};
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Stack, eventually, pools};
 use muster_api::crd::NodeBatch;
+use muster_api::keys;
 use muster_ec2_sim::{Fault, Market, Scenario};
 use serde_json::{Value, json};
 
@@ -49,9 +52,13 @@ pub(crate) async fn goes_wrong(stack: &Stack, fault: &Fault) {
     stack.sim_post("/_sim/faults", &serde_json::to_value(fault).unwrap()).await.unwrap();
 }
 
-/// The journal from its `from`-th entry.
+/// The journal from its `from`-th entry. A dry run, which carries nothing out, is no call of its operation.
 pub(crate) async fn journal(stack: &Stack, from: usize) -> Vec<Value> {
-    stack.sim(&format!("/_sim/journal?from={from}")).await.unwrap()
+    let mut entries: Vec<Value> = stack.sim(&format!("/_sim/journal?from={from}")).await.unwrap();
+    for entry in entries.iter_mut().filter(|entry| entry["parameters"]["DryRun"] == "true") {
+        entry["operation"] = json!(format!("dry run of {}", entry["operation"].as_str().unwrap_or_default()));
+    }
+    entries
 }
 
 /// Ids of instances that an entry made or ended.
@@ -165,4 +172,66 @@ pub(crate) async fn invariants_hold(stack: &Stack) {
 pub(crate) async fn node_names(stack: &Stack) -> BTreeSet<String> {
     let nodes = Api::<Node>::all(stack.admin().unwrap()).list(&ListParams::default()).await.unwrap();
     nodes.iter().map(ResourceExt::name_any).collect()
+}
+
+/// Longest that an instance may be billed and serve nobody, in EC2's time: a round of the collection, the age below
+/// which it leaves alone what it finds, and some.
+const RECONCILE: SignedDuration = SignedDuration::from_secs(300);
+/// Longest wait for what EC2's own time makes long.
+const LONG: Duration = Duration::from_secs(400);
+
+/// Instances of ours that are billed and serve nobody now: in no batch and in no launch under way, or in a batch at rest
+/// that has some of its nodes and neither none nor all.
+async fn stranded(stack: &Stack) -> BTreeSet<String> {
+    let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
+    let batches = batches(stack).await;
+    let by_uid: BTreeMap<String, &NodeBatch> =
+        batches.values().filter_map(|batch| Some((batch.uid()?, batch))).collect();
+    let mut of_batch: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for instance in &live {
+        if let (Some(batch), Some(id)) = (instance["tags"][keys::BATCH].as_str(), instance["instanceId"].as_str()) {
+            of_batch.entry(batch).or_default().push(id);
+        }
+    }
+    let mut found = BTreeSet::new();
+    for (uid, ids) in of_batch {
+        let status = by_uid.get(uid).and_then(|batch| batch.status.clone()).unwrap_or_default();
+        let open = status.attempts.last().is_some_and(|attempt| attempt.outcome == "Launching");
+        let listed: BTreeSet<&str> =
+            status.instances.iter().chain(&status.replaced).map(|instance| instance.id.as_str()).collect();
+        let at_rest = matches!(status.phase.as_str(), "Ready" | "InUse" | "Idle") && status.replaced.is_empty();
+        let whole = usize::try_from(status.count).is_ok_and(|count| ids.len() == count);
+        let of_nobody = ids.iter().filter(|id| !open && !listed.contains(**id));
+        found.extend(of_nobody.map(|id| (*id).to_owned()));
+        if at_rest && !whole {
+            found.extend(ids.iter().map(|id| (*id).to_owned()));
+        }
+    }
+    found
+}
+
+/// Instances that stay stranded for longer than one reconcile; returns as soon as none is. Atomic batches that bill with
+/// neither 0 nor N instances beyond one reconcile must be none, whatever the weather was.
+pub(crate) async fn stranded_beyond_one_reconcile(stack: &Stack) -> BTreeSet<String> {
+    let time = || async {
+        let clock: Value = stack.sim("/_sim/clock").await.unwrap();
+        clock["now"].as_str().unwrap().parse::<Timestamp>().unwrap()
+    };
+    let start = time().await;
+    let first = stranded(stack).await;
+    let (first, time) = (&first, &time);
+    eventually(LONG, "a reconcile to pass", || async move {
+        let now = stranded(stack).await;
+        let stayed: BTreeSet<String> = first.intersection(&now).cloned().collect();
+        let over = time().await.duration_since(start) > RECONCILE;
+        Ok::<_, String>((over || stayed.is_empty()).then_some(stayed))
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)))
+}
+
+/// No instance is stranded for longer than one reconcile.
+pub(crate) async fn nothing_is_stranded(stack: &Stack) {
+    let left = stranded_beyond_one_reconcile(stack).await;
+    assert!(left.is_empty(), "stranded beyond one reconcile: {left:?}\n{}", stack.cluster.report(60));
 }

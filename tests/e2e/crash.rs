@@ -84,8 +84,9 @@ const REPAIRING: [Point; 7] = [
 /// Crash points of their own tests.
 const OTHERS: [Step; 6] =
     [Step::UngatePod, Step::DeleteGang, Step::WriteStatus, Step::ResolveImage, Step::DeleteMessage, Step::RunInstances];
-/// `report-pod` writes what is true and is written again; `delete-policy` belongs to a command that is run again.
-const REPEATED: [Step; 2] = [Step::ReportPod, Step::DeletePolicy];
+/// `report-pod` writes what is true and is written again; `delete-policy` belongs to a command that is run again;
+/// `delete-fleets` deletes what nobody needs, and without it there is another way to launch.
+const REPEATED: [Step; 3] = [Step::ReportPod, Step::DeletePolicy, Step::DeleteFleets];
 
 async fn restart(stack: &Stack, point: Option<Point>) {
     stack.kill_muster().unwrap();

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Stack, eventually};
@@ -171,33 +172,73 @@ async fn two_dead_nodes_of_eight_are_too_many_and_the_next_zone_serves() {
     no_errors(&stack);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pool_whose_nodes_never_register_buys_nothing_more_until_it_is_changed() {
-    let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+/// A pool whose nodes have two minutes to register, and do not, `times` launches long; a gang of eight that wants them.
+async fn nodes_that_do_not_register(times: Option<u32>) -> Option<Stack> {
+    let stack = buying_stack(&Scenario::demo(), FACTOR, "1s").await?;
     let pools: Api<NodePool> = Api::all(stack.admin().unwrap());
     let impatient = json!({"spec": {"join": {"registerWithin": "2m"}}});
     pools.patch("h100", &PatchParams::default(), &Patch::Merge(&impatient)).await.unwrap();
-    goes_wrong(&stack, &Fault::of(FaultKind::SlowRegistration { instances: None, seconds: None }).times(1)).await;
+    let mut fault = Fault::of(FaultKind::SlowRegistration { instances: None, seconds: None });
+    fault.count = times;
+    goes_wrong(&stack, &fault).await;
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
+    Some(stack)
+}
 
-    let seen = &pools;
-    eventually(DEADLINE, "the pool to be blocked and everything given back", || async {
-        let status = seen.get("h100").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+/// Waits until a pool says that most nodes of a batch did not join.
+async fn pool_is_blocked(stack: &Stack) {
+    let pools = &Api::<NodePool>::all(stack.admin().unwrap());
+    eventually(DEADLINE, "the pool to be blocked", || async move {
+        let status = pools.get("h100").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
         let ready = status.conditions.iter().find(|c| c.type_ == "Ready").map(|c| c.reason.clone());
-        let left = live(&stack).await.len();
         let blocked = status.join_blocked.is_some() && ready.as_deref() == Some("JoinBlocked");
-        if blocked && left == 0 { Ok(Some(())) } else { Err(format!("{ready:?}, {left} instances")) }
+        if blocked { Ok(Some(())) } else { Err(format!("{ready:?}")) }
     })
     .await
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
-    assert_eq!(launches(&stack).await, [8], "no other candidate is burnt for a fault of ours");
-    assert!(reasons(&stack).await.contains("JoinBlocked"));
+}
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_batch_that_did_not_join_one_node_is_tried_alone_before_a_whole_batch_is_bought_again() {
+    let Some(stack) = nodes_that_do_not_register(Some(2)).await else { return };
+    pool_is_blocked(&stack).await;
+
+    all_run(&stack, "ml", "train", 8).await;
+
+    // The first node that is tried alone does not join either; the second does, and is given back.
+    assert_eq!(launches(&stack).await, [8, 1, 1, 8]);
+    let reasons = reasons(&stack).await;
+    for reason in ["JoinBlocked", "CanaryJoined", "JoinUnblocked"] {
+        assert!(reasons.contains(reason), "{reason} in {reasons:?}");
+    }
+    delete_job(&stack, "train").await;
+    everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_whose_nodes_never_register_buys_no_batch_until_it_is_changed() {
+    let Some(stack) = nodes_that_do_not_register(None).await else { return };
+    pool_is_blocked(&stack).await;
+    let stack_ = &stack;
+    eventually(DEADLINE, "a node to be tried alone", || async move {
+        let sizes = launches(stack_).await;
+        if sizes.len() >= 2 { Ok(Some(())) } else { Err(format!("{sizes:?}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+
+    stack.sim_calm().await.unwrap();
+    let pools: Api<NodePool> = Api::all(stack.admin().unwrap());
     let mended = json!({"spec": {"join": {"registerWithin": "10m"}}});
     pools.patch("h100", &PatchParams::default(), &Patch::Merge(&mended)).await.unwrap();
 
     all_run(&stack, "ml", "train", 8).await;
-    assert_eq!(launches(&stack).await, [8, 8]);
+    let sizes = launches(&stack).await;
+    let (first, rest) = sizes.split_first().unwrap();
+    let (last, alone) = rest.split_last().unwrap();
+    assert_eq!((*first, *last), (8, 8));
+    assert!(alone.iter().all(|size| *size == 1), "no other batch is burnt for a fault of ours: {sizes:?}");
     delete_job(&stack, "train").await;
     everything_is_given_back(&stack).await;
     no_errors(&stack);
@@ -285,6 +326,37 @@ async fn an_interruption_notice_stops_the_gang_and_buys_the_replacement_before_e
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
     delete_job(&stack, "train").await;
     everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_budget_that_forbids_the_eviction_is_told_and_keeps_no_lost_gang_from_its_restart() {
+    let Some(stack) = buying_stack(&Scenario::demo(), 20, "1s").await else { return };
+    let client = stack.admin().unwrap();
+    let budget: PodDisruptionBudget = serde_json::from_value(json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "train"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"batch.kubernetes.io/job-name": "train"}}},
+    }))
+    .unwrap();
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), "ml");
+    budgets.create(&PostParams::default(), &budget).await.unwrap();
+    submit(&client, "ml", lasting_job("train", 8)).await;
+    let before = all_run(&stack, "ml", "train", 8).await;
+    phase(&stack, "ml", "train", "Bound").await;
+    let victim = live(&stack).await.into_iter().next().unwrap();
+
+    let kill = json!({"instanceIds": [victim], "reason": "Server.InternalError"});
+    stack.sim_post("/_sim/terminate", &kill).await.unwrap();
+
+    runs_anew(&stack, &before).await;
+    assert_eq!(launches(&stack).await, [8, 1]);
+    assert!(reasons(&stack).await.contains("EvictionForbidden"), "the budget is told");
+    let cost = phase(&stack, "ml", "train", "Bound").await.status.unwrap().cost.unwrap();
+    assert_eq!(cost.per_hour, "440.32", "eight times p5.48xlarge");
+    assert!(cost.stranded != "0.00" && cost.batches.len() == 1, "joining and the repair were paid for: {cost:?}");
+    delete_job(&stack, "train").await;
+    everything_is_given_back(&stack).await;
+    crate::cloud::nothing_is_stranded(&stack).await;
     no_errors(&stack);
 }
 

@@ -366,7 +366,7 @@ async fn a_profile_that_ec2_refuses_is_blamed_on_the_class_and_not_tried_again()
     goes_wrong(&stack, &Fault::of(code).on("CreateFleet")).await;
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 4)).await;
 
-    told(&stack, "EC2NodeClass", "ClassNotReady", "spec.role or spec.instanceProfile").await;
+    told(&stack, "EC2NodeClass", "ClassNotReady", "spec.role: EC2 refused").await;
     told(&stack, "NodeBatch", "AttemptLost", "InvalidParameterValue").await;
     assert_eq!(launches(&journal(&stack, 0).await).len(), 1);
     no_errors(&stack);
@@ -440,5 +440,45 @@ async fn a_gang_waits_for_its_capacity_block_and_starts_when_that_begins() {
     phase(&stack, "ml", "train", "Bound").await;
     delete_job(&stack, "train").await;
     no_instance_is_left(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_too_many_fleets_in_the_region_finished_ones_of_ours_go_and_no_other_call_is_needed() {
+    // The first zone is empty, so the first gang leaves a fleet that launched nothing, and one that is given back.
+    let scenario =
+        ["us-east-1a", "us-east-1b"].into_iter().zip([1, 8]).fold(Scenario::default(), |all, (zone, hosts)| {
+            all.with_pool("p5.48xlarge", zone, Market::OnDemand, 1, 1, hosts)
+        });
+    let Some(stack) = stack_with(&scenario, &json!({}), &json!({})).await else { return };
+    submit(&stack.admin().unwrap(), "ml", gang_job("first", 4)).await;
+    all_run(&stack, "ml", "first", 4).await;
+    submit(&stack.admin().unwrap(), "ml", gang_job("second", 2)).await;
+    all_run(&stack, "ml", "second", 2).await;
+    delete_job(&stack, "first").await;
+    eventually(DEADLINE, "the batch of the first gang to be gone", || async {
+        let left = crate::cloud::batches(&stack).await.len();
+        if left == 1 { Ok(Some(())) } else { Err(format!("{left} batches")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    let code = FaultKind::Error { status: 400, code: "MaxFleetCountExceeded".to_owned(), message: String::new() };
+    goes_wrong(&stack, &Fault::of(code).on("CreateFleet").times(1)).await;
+    submit(&stack.admin().unwrap(), "ml", gang_job("third", 2)).await;
+
+    all_run(&stack, "ml", "third", 2).await;
+
+    let journal = journal(&stack, 0).await;
+    let deleted: Vec<&Value> = journal.iter().filter(|entry| entry["operation"] == "DeleteFleets").collect();
+    assert_eq!(deleted.len(), 1, "one call: {deleted:#?}");
+    let gone: BTreeSet<&str> = deleted[0]["resources"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(gone.len() >= 2 && gone.iter().all(|id| id.starts_with("fleet-")), "fleets and no instance: {gone:?}");
+    assert!(launches(&journal).iter().all(|entry| entry["operation"] == "CreateFleet"), "no other call is needed");
+    all_run(&stack, "ml", "second", 2).await;
+    invariants_hold(&stack).await;
+    for name in ["second", "third"] {
+        delete_job(&stack, name).await;
+    }
+    everything_is_given_back(&stack).await;
     no_errors(&stack);
 }

@@ -5,6 +5,7 @@
 use muster::config::Config;
 use muster::extender::wire;
 use muster::testbed::repository;
+use muster_ec2 as message;
 
 #[path = "../../fuzz/src/bodies.rs"]
 #[expect(unreachable_pub, reason = "public for the fuzz targets, which are a crate of their own")]
@@ -34,6 +35,16 @@ fn the_seeds_of_quantities_are_read_exactly() {
 #[test]
 fn the_seeds_of_requests_of_kube_scheduler_are_read() {
     run("extender", bodies::extender);
+}
+
+#[test]
+fn the_seeds_of_messages_are_notices_or_none_of_ours() {
+    run("message", bodies::message);
+}
+
+#[test]
+fn the_seeds_of_calls_to_ec2_are_answered() {
+    run("form", bodies::form);
 }
 
 #[test]

@@ -144,6 +144,8 @@ pub fn write(state: &State, before: Option<&GangStatus>) -> GangStatus {
                 .collect(),
         }),
         batch: state.batch.as_ref().map(ToString::to_string),
+        // What core does not know is kept.
+        cost: before.and_then(|before| before.cost.clone()),
         waiting,
         since: state.since,
         conditions: before.map(|before| before.conditions.clone()).unwrap_or_default(),

@@ -36,6 +36,8 @@ pub struct Choices {
     pub token_life_seconds: Option<u32>,
     /// How a launch in a placement group lies over the leaves of its spine.
     pub leaf_spread: LeafSpread,
+    /// What a dry run of a launch looks at.
+    pub dry_run: DryRun,
 }
 
 impl Choices {
@@ -63,6 +65,7 @@ impl Choices {
             flip("fourth-layer-above-leaf", |choices| choices.fourth_layer = FourthLayer::AboveLeaf),
             flip("topology-delay-seconds", |choices| choices.topology_delay_seconds = 5),
             flip("token-life-seconds", |choices| choices.token_life_seconds = Some(60)),
+            flip("dry-run-rights-alone", |choices| choices.dry_run = DryRun::RightsAlone),
             flip("leaf-spread-packed", |choices| choices.leaf_spread = LeafSpread::Packed),
         ]
     }
@@ -202,6 +205,17 @@ pub enum FourthLayer {
     BelowLeaf,
     /// Two leaves of a spine share a node above them.
     AboveLeaf,
+}
+
+/// See [`Choices::dry_run`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DryRun {
+    /// Rights, then the parameters; never capacity.
+    #[default]
+    Parameters,
+    /// Rights alone.
+    RightsAlone,
 }
 
 /// See [`Choices::leaf_spread`].

@@ -1,5 +1,6 @@
 //! The control endpoint under `/_sim/`: looking at the world, and meddling with it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::{Query, State};
@@ -28,6 +29,7 @@ pub(crate) fn routes() -> Router<Arc<Simulator>> {
         .route("/_sim/invariants", get(invariants))
         .route("/_sim/bill", get(bill))
         .route("/_sim/faults", post(add_faults).delete(clear_faults))
+        .route("/_sim/denied", post(deny))
         .route("/_sim/clock", get(clock).post(advance))
         .route("/_sim/pools", post(pools))
         .route("/_sim/terminate", post(terminate))
@@ -203,6 +205,11 @@ async fn add_faults(State(simulator): State<Arc<Simulator>>, Json(faults): Json<
 async fn clear_faults(State(simulator): State<Arc<Simulator>>) -> Json<Value> {
     simulator.clear_faults();
     Json(json!({"faults": 0}))
+}
+
+async fn deny(State(simulator): State<Arc<Simulator>>, Json(actions): Json<BTreeSet<String>>) -> Json<Value> {
+    simulator.deny(actions.clone());
+    Json(json!({"denied": actions}))
 }
 
 async fn clock(State(simulator): State<Arc<Simulator>>) -> Json<Value> {

@@ -118,10 +118,16 @@ impl LaunchFacts {
 }
 
 impl JournalEntry {
+    /// Whether the call only asked whether it would be carried out.
+    #[must_use]
+    pub fn dry(&self) -> bool {
+        self.parameters.get("DryRun").is_some_and(|value| value == "true")
+    }
+
     /// Whether the call asked for a launch. What was held back asked when it came, not when it was carried out.
     #[must_use]
     pub fn launches(&self) -> bool {
-        self.held.is_none() && matches!(self.operation.as_str(), "CreateFleet" | "RunInstances")
+        self.held.is_none() && !self.dry() && matches!(self.operation.as_str(), "CreateFleet" | "RunInstances")
     }
 
     /// The value of a tag which the call sets on instances.

@@ -163,6 +163,11 @@ impl Simulator {
         self.settled().faults.clear();
     }
 
+    /// Denies these actions, whatever the policy says, and no others; a later call takes their place.
+    pub fn deny(&self, actions: impl IntoIterator<Item = String>) {
+        self.settled().denied = actions.into_iter().collect();
+    }
+
     /// Terminates instances as EC2 itself would, with this `stateReason` code; returns those that
     /// were alive.
     pub fn terminate(&self, ids: &[String], reason: &str) -> Vec<String> {

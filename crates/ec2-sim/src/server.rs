@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::Simulator;
+use crate::choices::DryRun;
 use crate::faults::{CallScope, Drawn, FaultKind};
 use crate::journal::{JournalEntry, LaunchFacts};
 use crate::operations::{self, Call, Reply};
@@ -131,12 +132,23 @@ impl Simulator {
         self.settled().instances.get(instance).map(|i| i.network_nodes.clone())
     }
 
+    /// What a signed call of a query protocol with this body is answered, status and text, without a socket.
+    #[must_use]
+    pub fn answer(&self, body: &[u8]) -> (u16, String) {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::AUTHORIZATION, HeaderValue::from_static("AWS4-HMAC-SHA256"));
+        let exchange = self.exchange(&Request::read(&Method::POST, "/", &headers, body));
+        (exchange.status, exchange.body)
+    }
+
     fn exchange(&self, request: &Request) -> Exchange {
         let now = self.clock.now();
         let mut world = self.settled();
         let scope = operations::scope(&world, &request.operation, &request.form);
         let origin = world.origin;
-        let drawn = world.faults.draw(&scope, origin, now);
+        // A dry run carries nothing out that could go wrong.
+        let dry = request.form.flag("DryRun") == Ok(true);
+        let drawn = if dry { Drawn::default() } else { world.faults.draw(&scope, origin, now) };
         let held = drawn.kinds().find_map(|kind| match kind {
             FaultKind::HeldBack { seconds } => {
                 Some(seconds.map(|s| crate::clock::later(now, crate::clock::seconds(s))))
@@ -266,6 +278,9 @@ fn perform(world: &mut World, request: &Request, call: &Call<'_>) -> Result<Repl
         return Err(error);
     }
     if request.form.flag("DryRun")? {
+        if world.scenario.choices.dry_run == DryRun::Parameters {
+            operations::look_through(world, operation, call)?;
+        }
         return Err(ApiError::new(412, "DryRunOperation", "Request would have succeeded, but DryRun flag is set."));
     }
     handler(world, call)

@@ -2,21 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use aws_sdk_ec2::operation::describe_availability_zones::builders::DescribeAvailabilityZonesInputBuilder;
 use aws_sdk_ec2::operation::describe_instance_type_offerings::builders::DescribeInstanceTypeOfferingsInputBuilder;
 use aws_sdk_ec2::operation::describe_instance_types::builders::DescribeInstanceTypesInputBuilder;
 use aws_sdk_ec2::types::{
-    AvailabilityZoneState, InstanceType, InstanceTypeInfo as SdkType, LocationType, NetworkCardInfo,
-    PlacementGroupStrategy, UsageClassType,
+    InstanceType, InstanceTypeInfo as SdkType, LocationType, NetworkCardInfo, PlacementGroupStrategy, UsageClassType,
 };
-use muster_core::cloud::{CallError, Gpu, InstanceTypeInfo, InterfaceKind, NetworkCard, Offering, UsageClass, Zone};
+use muster_core::cloud::{CallError, Gpu, InstanceTypeInfo, InterfaceKind, NetworkCard, Offering, UsageClass};
 
 use crate::Client;
 use crate::convert::{filter, present, text, unsigned, unsigned_long};
 
 const TYPES: &str = "DescribeInstanceTypes";
 const OFFERINGS: &str = "DescribeInstanceTypeOfferings";
-const ZONES: &str = "DescribeAvailabilityZones";
 /// Types per page or call: the most EC2 takes.
 const TYPES_PAGE: i32 = 100;
 const TYPES_IDS: usize = 100;
@@ -76,23 +73,6 @@ impl Client {
                 return Ok(offerings);
             }
         }
-    }
-
-    /// Zones of the Region, in order of name.
-    pub async fn describe_zones(&self) -> Result<Vec<Zone>, CallError> {
-        let call = DescribeAvailabilityZonesInputBuilder::default().send_with(&self.calls);
-        let output = Box::pin(call).await.map_err(|error| self.failed(ZONES, error))?;
-        let mut zones: Vec<_> = output
-            .availability_zones()
-            .iter()
-            .map(|zone| Zone {
-                name: text(zone.zone_name()),
-                id: text(zone.zone_id()),
-                available: zone.state() == Some(&AvailabilityZoneState::Available),
-            })
-            .collect();
-        zones.sort();
-        Ok(zones)
     }
 }
 

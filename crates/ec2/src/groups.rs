@@ -65,7 +65,7 @@ impl Client {
     }
 }
 
-fn creation(name: &str, tags: &Tags) -> CreatePlacementGroupInputBuilder {
+pub(crate) fn creation(name: &str, tags: &Tags) -> CreatePlacementGroupInputBuilder {
     CreatePlacementGroupInputBuilder::default()
         .group_name(name)
         .strategy(PlacementStrategy::Cluster)

@@ -46,7 +46,7 @@ impl Client {
     }
 }
 
-fn fleet(parameters: &LaunchParameters) -> Result<CreateFleetInputBuilder, CallError> {
+pub(crate) fn fleet(parameters: &LaunchParameters) -> Result<CreateFleetInputBuilder, CallError> {
     let LaunchParameters {
         count,
         instance_type,

@@ -32,7 +32,7 @@ impl Client {
     }
 }
 
-fn run(parameters: &LaunchParameters) -> Result<RunInstancesInputBuilder, CallError> {
+pub(crate) fn run(parameters: &LaunchParameters) -> Result<RunInstancesInputBuilder, CallError> {
     let LaunchParameters {
         count,
         instance_type,

@@ -91,7 +91,7 @@ fn from_journal(journal: &[Value], clock: Clock) -> Vec<Moment> {
         let Some(at) = time(entry, "/at") else { continue };
         let made = facts::instances_of(entry).len();
         let said = match text(entry, "/operation") {
-            "CreateFleet" => {
+            "CreateFleet" if text(entry, "/code") != "DryRunOperation" => {
                 let fleet = facts::fleet(entry, &terminated);
                 let answer = match fleet.outcome {
                     Outcome::Nothing => format!("no instance, {}", fleet.codes.join(", ")),

@@ -27,6 +27,8 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "Epoch", type_ = "integer", json_path = ".status.epoch", priority = "1"),
     printcolumn(name = "Topology", type_ = "string", json_path = ".status.placement.summary", description = "domains used per level"),
     printcolumn(name = "Batch", type_ = "string", json_path = ".status.batch", description = "the NodeBatch bought for it"),
+    printcolumn(name = "$/h", type_ = "string", json_path = ".status.cost.perHour", description = "dollars per hour of the nodes bought for it"),
+    printcolumn(name = "Stranded", type_ = "string", json_path = ".status.cost.stranded", priority = "1", description = "dollars spent while it did not run"),
     printcolumn(name = "Waiting", type_ = "string", json_path = ".status.waiting.reason", description = "why it does not run yet"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
 )]
@@ -153,6 +155,9 @@ pub struct GangStatus {
     /// Name of the NodeBatch bought for the gang.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<String>,
+    /// What the nodes bought for it cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<GangCost>,
     /// Why the gang does not run yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<GangWaiting>,
@@ -162,6 +167,32 @@ pub struct GangStatus {
     /// Conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+}
+
+/// What the nodes bought for a gang cost, in dollars with two to six places. Written with the rest of the status: sums
+/// are up to the last change of a batch's phase before that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangCost {
+    /// Dollars per hour of the nodes it has now.
+    pub per_hour: String,
+    /// Dollars spent.
+    pub spent: String,
+    /// Of these, dollars while the gang did not run on the nodes.
+    pub stranded: String,
+    /// By NodeBatch, those that are gone included.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub batches: BTreeMap<String, GangBatchCost>,
+}
+
+/// What one batch cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangBatchCost {
+    /// Micro-dollars spent.
+    pub spent_micro_usd: u64,
+    /// Of these, micro-dollars while the gang did not run on the nodes.
+    pub stranded_micro_usd: u64,
 }
 
 /// Where every member goes.

@@ -305,8 +305,11 @@ pub struct BatchAttempt {
     /// Instances this attempt is to replace in place; empty for a launch of the whole batch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaces: Vec<String>,
-    /// `Launching`, `Won`, `Lost`, `Retry` (the same candidate again), `Violated` (rolled back to zero) or `Misplaced`
-    /// (rolled back: the gang's required level was missed).
+    /// Whether one node was bought alone, to see whether nodes of a blocked pool join again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub canary: bool,
+    /// `Launching`, `Won`, `Lost`, `Retry` (the same candidate again), `Violated` (rolled back to zero), `Misplaced`
+    /// (rolled back: the gang's required level was missed) or `Canary` (bought alone, joined and given back).
     pub outcome: String,
     /// EC2 error code.
     #[serde(default, skip_serializing_if = "Option::is_none")]

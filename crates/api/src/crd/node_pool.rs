@@ -297,7 +297,7 @@ pub struct NodePoolStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// Why the pool buys nothing until it or its class changes.
+/// Why the pool buys no batch until it or its class changes, or a node that is bought alone joins.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JoinBlocked {

@@ -2,7 +2,7 @@
 
 use super::error::ErrorClass;
 
-/// The part of a class that has to change, or that somebody outside has to allow.
+/// The part of a class that has to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Blame {
     /// The image.
@@ -17,8 +17,6 @@ pub enum Blame {
     Reservations,
     /// User data, disks, interfaces or another parameter.
     Parameters,
-    /// Muster's own rights, or the account.
-    Rights,
 }
 
 impl Blame {
@@ -26,9 +24,10 @@ impl Blame {
     #[must_use]
     pub fn of(kind: ErrorClass, code: Option<&str>, message: &str) -> Option<Self> {
         match kind {
-            ErrorClass::Permission => return Some(Self::Rights),
             ErrorClass::Configuration => {}
-            ErrorClass::Capacity
+            // Not of the class: the identity lacks a right, whatever the class says.
+            ErrorClass::Permission
+            | ErrorClass::Capacity
             | ErrorClass::Quota
             | ErrorClass::SpotQuota
             | ErrorClass::FleetLimit
@@ -76,7 +75,7 @@ impl Blame {
             Self::SecurityGroups => "SecurityGroupsReady",
             Self::InstanceProfile => "InstanceProfileReady",
             Self::Reservations => "CapacityReservationsReady",
-            Self::Parameters | Self::Rights => "ValidationSucceeded",
+            Self::Parameters => "ValidationSucceeded",
         }
     }
 
@@ -90,7 +89,6 @@ impl Blame {
             Self::InstanceProfile => "InstanceProfileNotFound",
             Self::Reservations => "ReservationNotFound",
             Self::Parameters => "LaunchRefused",
-            Self::Rights => "NotAuthorized",
         }
     }
 
@@ -104,7 +102,6 @@ impl Blame {
             Self::InstanceProfile => "spec.role or spec.instanceProfile",
             Self::Reservations => "spec.capacityReservationSelectorTerms",
             Self::Parameters => "spec",
-            Self::Rights => "the rights of Muster's AWS identity",
         }
     }
 }
@@ -128,7 +125,7 @@ mod tests {
             ),
             ("InvalidCapacityReservationId.NotFound", "", Some(Blame::Reservations)),
             ("InvalidUserData.Malformed", "", Some(Blame::Parameters)),
-            ("UnauthorizedOperation", "", Some(Blame::Rights)),
+            ("UnauthorizedOperation", "", None),
             ("ResourceCountExceeded", "", None),
             ("InsufficientInstanceCapacity", "", None),
             ("VcpuLimitExceeded", "", None),

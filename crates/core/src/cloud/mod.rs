@@ -10,6 +10,7 @@ mod blame;
 mod bootstrap;
 mod bottlerocket;
 mod collect;
+mod denials;
 mod error;
 mod hash;
 mod ice;
@@ -34,6 +35,7 @@ pub use backoff::pause;
 pub use blame::Blame;
 pub use bootstrap::{Bootstrap, ClusterAccess, USER_DATA_LIMIT, UserDataError, user_data, user_data_al2023};
 pub use collect::{Account, Collection, Findings, KnownBatch, KnownInstance, KnownNode, collect, next_round};
+pub use denials::{Denials, Without, without};
 pub use error::{CallError, ErrorClass, Next, classify};
 pub use ice::{ICE_AGAIN_SECONDS, ICE_FIRST_SECONDS, IceMemory, Pool};
 pub use image::{Alias, AliasError, Family, ImageKind, Variant, kubernetes_version};
@@ -48,7 +50,7 @@ pub use located::{Located, located};
 pub use machine::{AMD_GPU, EFA, Gpu, InstanceTypeInfo, NEURON, NVIDIA_GPU, NetworkCard, UsageClass};
 pub use money::{StrandedCause, cost, cost_between, dollars, micros, strands};
 pub use network::{Efa, InterfaceKind, NetworkInterface, Purpose, addresses_per_node, efa_count, efa_layout};
-pub use notice::{Leads, Notice, NoticeKind, Reaction, Subject, reaction};
+pub use notice::{Grace, Leads, Notice, NoticeKind, Reaction, Subject, grace, reaction};
 pub use price::{Change, Override, PRICES_AS_OF, PriceBook, micro_dollars, on_demand_price};
 pub use rank::{
     Candidate, Exclusion, GroupPolicy, LeftOut, MAX_CANDIDATES, Need, PoolOffer, RankInput, Ranked, Ranking, Rung,
@@ -57,7 +59,7 @@ pub use rank::{
 pub use refusals::{Asked, QUOTA_SECONDS, Quota, Refusal, Refusals};
 pub use seen::{
     GroupState, Image, Instance, InstanceState, LaunchTemplate, Offering, PlacementGroup, Reservation,
-    ReservationState, SecurityGroup, StateReason, Subnet, Zone,
+    ReservationState, SecurityGroup, StateReason, Subnet,
 };
 pub use tags::{
     BatchTags, ResourceKind, TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_PREFIX, TAG_CLUSTER_UID, TAG_GANG_UID, Tags,

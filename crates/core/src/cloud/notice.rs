@@ -146,6 +146,34 @@ pub fn reaction(notice: &Notice, leads: Leads, now: Timestamp) -> Reaction {
     }
 }
 
+/// A pod must have ended this long before EC2 ends its machine, or its object hangs on a dead node.
+const FORCED: SignedDuration = SignedDuration::from_secs(10);
+/// What is kept back of the notice when a pod's own grace does not fit into it.
+const SPARE: SignedDuration = SignedDuration::from_secs(5);
+/// The grace of a pod that says nothing. Source: the default of `terminationGracePeriodSeconds`.
+const DEFAULT_GRACE: i64 = 30;
+
+/// How long a pod may take to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grace {
+    /// As long as it says itself.
+    Own,
+    /// This many seconds, fewer than it says.
+    Cut(i64),
+    /// It is deleted at once: there is no time left.
+    None,
+}
+
+/// The grace of a pod whose machine EC2 ends after `left`. `own`: its `terminationGracePeriodSeconds`.
+#[must_use]
+pub fn grace(own: Option<i64>, left: SignedDuration) -> Grace {
+    if left <= FORCED {
+        return Grace::None;
+    }
+    let most = left.saturating_sub(SPARE).as_secs();
+    if own.unwrap_or(DEFAULT_GRACE) <= most { Grace::Own } else { Grace::Cut(most) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +199,18 @@ mod tests {
         // The sender's clock may be ahead of ours.
         assert_eq!(acts(&notice(NoticeKind::SpotInterruption, Some(at(9)), None)), Some((at(0), Some(at(2)))));
         assert_eq!(acts(&notice(NoticeKind::Rebalance, None, None)), None);
+    }
+
+    #[test]
+    fn a_pod_keeps_its_grace_if_the_notice_leaves_it_and_has_ended_ten_seconds_before() {
+        let left = SignedDuration::from_secs;
+        assert_eq!(grace(Some(60), left(120)), Grace::Own);
+        assert_eq!(grace(Some(600), left(120)), Grace::Cut(115));
+        assert_eq!(grace(Some(115), left(120)), Grace::Own);
+        assert_eq!(grace(None, left(120)), Grace::Own, "thirty seconds");
+        assert_eq!(grace(None, left(20)), Grace::Cut(15));
+        assert_eq!(grace(Some(0), left(10)), Grace::None);
+        assert_eq!(grace(Some(600), left(-5)), Grace::None);
     }
 
     #[test]

@@ -193,18 +193,6 @@ pub struct SecurityGroup {
     pub tags: Tags,
 }
 
-/// An availability zone.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Zone {
-    /// Name.
-    pub name: String,
-    /// Id.
-    pub id: String,
-    /// State is `available`.
-    pub available: bool,
-}
-
 /// A machine image.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

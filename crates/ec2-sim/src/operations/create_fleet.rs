@@ -85,6 +85,15 @@ pub(super) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     Ok(reply)
 }
 
+/// What is wrong with the parameters of a fleet.
+///
+/// # Errors
+/// What the fleet would be refused for.
+pub(super) fn look_through(world: &World, form: &Form) -> Result<(), ApiError> {
+    let spec = Spec::read(form, world)?;
+    candidates(world, form, &spec).map(|_| ())
+}
+
 fn answer(fleet: &Fleet, shown: Shown) -> Reply {
     let mut xml = Xml::new();
     xml.text("fleetId", &fleet.id);
@@ -276,6 +285,7 @@ fn candidate(
     interface_tags.extend(form.tags_for("network-interface"));
     let security_groups = security_groups(data);
     check_security_groups(world, &security_groups)?;
+    check_profile(world, data)?;
     Ok(Candidate {
         origin: Origin {
             template: template.to_owned(),
@@ -381,6 +391,20 @@ pub(super) fn check_security_groups(world: &World, groups: &[String]) -> Result<
             format!("The security group '{id}' does not exist"),
         )),
     }
+}
+
+/// # Errors
+/// `InvalidParameterValue` for an instance profile that does not exist.
+pub(super) fn check_profile(world: &World, data: &Form) -> Result<(), ApiError> {
+    let known = &world.scenario.instance_profiles;
+    let Some(name) = data.get("IamInstanceProfile.Name") else { return Ok(()) };
+    if known.is_empty() || known.iter().any(|profile| profile == name) {
+        return Ok(());
+    }
+    Err(ApiError::client(
+        "InvalidParameterValue",
+        format!("Value ({name}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"),
+    ))
 }
 
 /// The name of the group that a `Placement` names.

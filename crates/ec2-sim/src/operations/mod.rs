@@ -162,6 +162,18 @@ pub(crate) fn find(service: Service, operation: &str) -> Option<Handler> {
     played.iter().find(|(name, _)| *name == operation).map(|(_, handler)| *handler)
 }
 
+/// What a dry run of a launch finds wrong with its parameters.
+///
+/// # Errors
+/// What the call itself would be refused for, capacity, limits and tokens aside.
+pub(crate) fn look_through(world: &World, operation: &str, call: &Call<'_>) -> Result<(), ApiError> {
+    match operation {
+        "CreateFleet" => create_fleet::look_through(world, call.form),
+        "RunInstances" => run_instances::look_through(world, call.form),
+        _ => Ok(()),
+    }
+}
+
 /// The launch templates that a call names anywhere.
 pub(crate) fn sent_templates<'a>(world: &'a World, form: &Form) -> Vec<&'a Template> {
     let named = |t: &&Template| {

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use crate::choices::ZonalMismatch;
 use crate::interfaces::{interfaces, security_groups};
 use crate::launch::{Candidate, Order, Ranking, Source, is_capacity, launch};
-use crate::operations::create_fleet::{check_group, check_security_groups, check_token, find_subnet, find_type, group};
+use crate::operations::create_fleet::{
+    check_group, check_profile, check_security_groups, check_token, find_subnet, find_type, group,
+};
 use crate::operations::launch_templates::{check_user_data, check_version, find as find_template, mismatch, resolve};
 use crate::operations::reservations::{check_target, source};
 use crate::operations::{Call, Reply, instances};
@@ -82,6 +84,16 @@ pub(super) fn run(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError>
     let mut reply = answer(world, call, &reservation);
     reply.resources = ids;
     Ok(reply)
+}
+
+/// What is wrong with the parameters of a launch.
+///
+/// # Errors
+/// What the launch would be refused for.
+pub(super) fn look_through(world: &World, form: &Form) -> Result<(), ApiError> {
+    let (data, template) = merged(world, form)?;
+    let market = market(&data)?;
+    candidate(world, form, &data, template, market).map(|_| ())
 }
 
 /// The answer to a token known in this zone; in another zone the same token launches anew.
@@ -187,6 +199,7 @@ fn candidate(world: &World, form: &Form, data: &Form, template: String, market: 
     };
     let security_groups = security_groups(data);
     check_security_groups(world, &security_groups)?;
+    check_profile(world, data)?;
     Ok(Candidate {
         tags: tags_of("instance"),
         volume_tags: tags_of("volume"),

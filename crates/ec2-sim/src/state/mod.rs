@@ -73,6 +73,8 @@ pub(crate) struct World {
     pub(crate) tokens: Tokens,
     pub(crate) buckets: Buckets,
     pub(crate) faults: Faults,
+    /// Actions that are not allowed, whatever the policy says.
+    pub(crate) denied: BTreeSet<String>,
     pub(crate) journal: Journal,
     /// The NodeBatches that were shown.
     pub(crate) batches: Batches,
@@ -109,6 +111,7 @@ impl World {
             tokens: Tokens::default(),
             buckets: Buckets::new(scenario.throttling),
             faults: Faults::new(&scenario.faults, stream(3)),
+            denied: BTreeSet::new(),
             journal: Journal::default(),
             batches: Batches::default(),
             ids: Ids::new(stream(2)),

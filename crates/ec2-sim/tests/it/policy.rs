@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use muster_ec2_sim::choices::DryRun;
 use muster_ec2_sim::policy::Policy;
 use muster_ec2_sim::scenario::OtherInstances;
 use muster_ec2_sim::{Market, Scenario};
@@ -129,6 +130,56 @@ async fn a_role_is_passed_only_if_the_policy_says_so_and_a_dry_run_finds_out() {
         text(&body, "Message").contains("iam:PassRole on resource: arn:aws:iam::123456789012:role/admin"),
         "{body}"
     );
+}
+
+#[tokio::test]
+async fn an_action_that_is_denied_is_denied_alone_and_until_it_is_allowed_again() {
+    let sim = Sim::new(small());
+    let template = sim.template().await;
+    let fleet = Fleet::of(&template, "2", "t1").parameters();
+    sim.simulator.deny(["ec2:CreateTags".to_owned()]);
+    let (status, body) = sim.call("CreateFleet", &fleet).await;
+    assert_eq!((status.as_u16(), text(&body, "Code")), DENIED);
+    assert!(text(&body, "Message").contains("not authorized to perform: ec2:CreateTags on resource"), "{body}");
+    sim.ok("DescribeInstances", &[("MaxResults", "5")]).await;
+    sim.simulator.deny([]);
+    assert_eq!(fleet_ids(&sim.ok("CreateFleet", &fleet).await).len(), 2);
+}
+
+#[tokio::test]
+async fn a_dry_run_of_a_launch_looks_at_rights_and_parameters_and_never_at_capacity() {
+    let mut scenario = small();
+    scenario.instance_profiles = vec!["nodes".to_owned()];
+    for choice in [DryRun::Parameters, DryRun::RightsAlone] {
+        scenario.choices.dry_run = choice;
+        let sim = Sim::new(scenario.clone());
+        let mut run = vec![
+            ("MinCount", "900"),
+            ("MaxCount", "900"),
+            ("ImageId", crate::support::SSM),
+            ("InstanceType", P5),
+            ("SubnetId", SUBNET_A),
+            ("IamInstanceProfile.Name", "nodes"),
+            ("DryRun", "true"),
+        ];
+        assert_eq!(sim.refused("RunInstances", &run).await, (412, "DryRunOperation".to_owned()));
+        run[5].1 = "missing";
+        let (status, body) = sim.call("RunInstances", &run).await;
+        match choice {
+            DryRun::Parameters => {
+                assert_eq!((status.as_u16(), text(&body, "Code")), (400, "InvalidParameterValue"));
+                assert!(text(&body, "Message").contains("Invalid IAM Instance Profile name"), "{body}");
+            }
+            DryRun::RightsAlone => assert_eq!(status, 412),
+        }
+        run.pop();
+        assert_eq!(
+            sim.refused("RunInstances", &run).await,
+            (400, "InvalidParameterValue".to_owned()),
+            "the launch too"
+        );
+        assert!(sim.simulator.instances().is_empty());
+    }
 }
 
 #[test]

@@ -23,16 +23,13 @@ async fn types_are_read_as_ec2_reports_them() {
 }
 
 #[tokio::test]
-async fn offerings_and_zones_agree() {
+async fn offerings_are_told_for_one_zone_and_for_all() {
     let world = World::start().await;
-    let zones = world.client.describe_zones().await.unwrap();
-    assert!(zones.iter().all(|zone| zone.available && !zone.id.is_empty()));
     let offerings = world.client.describe_offerings(&[ZONE.to_owned()]).await.unwrap();
     assert!(offerings.contains(&Offering { instance_type: P5.to_owned(), zone: ZONE.to_owned() }));
     assert!(offerings.iter().all(|offering| offering.zone == ZONE));
-    let names: Vec<_> = zones.into_iter().map(|zone| zone.name).collect();
     let everywhere = world.client.describe_offerings(&[]).await.unwrap();
-    assert!(everywhere.iter().all(|offering| names.contains(&offering.zone)));
+    assert!(everywhere.len() > offerings.len() && everywhere.is_superset(&offerings));
 }
 
 #[tokio::test]

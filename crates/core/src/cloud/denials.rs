@@ -1,0 +1,201 @@
+//! What Muster's AWS identity may not do: the actions that were denied lately, and what follows from each.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+/// A denial is believed for this long unless the same call is seen to succeed: nothing that hinges on it is bought
+/// meanwhile, and afterwards it is tried once.
+const BELIEVED: SignedDuration = SignedDuration::from_mins(15);
+
+/// What goes on without an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Without {
+    /// Nothing is bought: it could not be launched, be found again, or be given back.
+    NothingIsBought,
+    /// Everything goes on; something else tells the same later, or a market is left out.
+    GoesOn,
+}
+
+/// What goes on without an action such as `ec2:RunInstances`. Of an action that nobody knows the worst is assumed.
+#[must_use]
+pub fn without(action: &str) -> Without {
+    match action {
+        // The nodes' labels tell the topology; events and conditions of nodes tell losses; without prices there is no
+        // spot; where the Region has too many fleets there is another call.
+        "ec2:DescribeInstanceTopology"
+        | "ec2:DescribeInstanceStatus"
+        | "ec2:DescribeSpotPriceHistory"
+        | "ec2:DeleteFleets" => Without::GoesOn,
+        _ if action.starts_with("sqs:") => Without::GoesOn,
+        _ => Without::NothingIsBought,
+    }
+}
+
+/// One denied action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Denial {
+    /// The call that was refused, `CreateFleet`.
+    operation: String,
+    /// EC2's code and text.
+    said: String,
+    /// It is about the identity or the account as a whole: whatever succeeds shows that it is over.
+    whole: bool,
+    /// A dry run found it too, so a dry run can say when it is over.
+    dry: bool,
+    at: Timestamp,
+}
+
+/// Actions denied lately. Time is an argument of every method.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Denials {
+    actions: BTreeMap<String, Denial>,
+}
+
+impl Denials {
+    /// Remembers that a call was refused for want of a right. `dry`: by a dry run.
+    pub fn record(
+        &mut self,
+        service: &str,
+        operation: &str,
+        code: Option<&str>,
+        message: &str,
+        dry: bool,
+        at: Timestamp,
+    ) {
+        let named = action(message);
+        let of_action = matches!(code, None | Some("UnauthorizedOperation"));
+        let whole = named.is_none() && !of_action && code.is_some_and(|code| !code.starts_with("AccessDenied"));
+        let action = named.unwrap_or_else(|| format!("{service}:{operation}"));
+        let message = short(message);
+        let said = code.map_or_else(|| message.clone(), |code| format!("{code}: {message}"));
+        let dry = dry || self.actions.get(&action).is_some_and(|known| known.dry && known.operation == operation);
+        self.actions.insert(action, Denial { operation: operation.to_owned(), said, whole, dry, at });
+    }
+
+    /// The call was carried out, or would have been: what it was refused for is allowed by now. Whether that is news.
+    pub fn succeeded(&mut self, operation: &str, dry: bool) -> bool {
+        let before = self.actions.len();
+        let over = |known: &Denial| known.whole || (known.operation == operation && (known.dry || !dry));
+        self.actions.retain(|_, known| !over(known));
+        self.actions.len() < before
+    }
+
+    /// Denied actions with EC2's words, in order of name.
+    pub fn live(&self, now: Timestamp) -> impl Iterator<Item = (&str, &str)> {
+        let believed = move |denial: &Denial| now.duration_since(denial.at) < BELIEVED;
+        self.actions
+            .iter()
+            .filter(move |(_, denial)| believed(denial))
+            .map(|(action, denial)| (action.as_str(), denial.said.as_str()))
+    }
+
+    /// One sentence about everything that is denied; `None` if nothing is.
+    #[must_use]
+    pub fn sentence(&self, now: Timestamp) -> Option<String> {
+        self.tell(now, |_| true)
+    }
+
+    /// One sentence about what must be allowed before anything is bought; `None` if nothing stands in the way.
+    #[must_use]
+    pub fn blocks(&self, now: Timestamp) -> Option<String> {
+        self.tell(now, |action| without(action) == Without::NothingIsBought)
+    }
+
+    fn tell(&self, now: Timestamp, wanted: impl Fn(&str) -> bool) -> Option<String> {
+        let found: Vec<(&str, &str)> = self.live(now).filter(|(action, _)| wanted(action)).collect();
+        let (_, first) = found.first()?;
+        let names: Vec<&str> = found.iter().map(|(action, _)| *action).collect();
+        Some(format!(
+            "Muster's AWS identity may not {}; allow it as in manifests/iam/policy.json ({first})",
+            names.join(", ")
+        ))
+    }
+}
+
+/// The action that EC2 names in its text.
+fn action(message: &str) -> Option<String> {
+    let rest = message.split_once("not authorized to perform: ")?.1;
+    let action = rest.split([' ', '\n', ',']).next()?;
+    action.contains(':').then(|| action.to_owned())
+}
+
+/// The text without the encoded details that nobody can read.
+fn short(message: &str) -> String {
+    let message = message.split("Encoded authorization failure message").next().unwrap_or(message);
+    message.trim().chars().take(300).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "You are not authorized to perform this operation. User: arn:aws:iam::1:user/m is not authorized \
+         to perform: ec2:CreateTags on resource: arn:aws:ec2:us-east-1:1:instance/* because no identity-based policy \
+         allows the ec2:CreateTags action. Encoded authorization failure message: AbCdEf";
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+    }
+
+    fn names(denials: &Denials, now: i64) -> Vec<&str> {
+        denials.live(at(now)).map(|(action, _)| action).collect()
+    }
+
+    #[test]
+    fn the_action_is_the_one_ec2_names_and_else_that_of_the_call() {
+        let mut denials = Denials::default();
+        denials.record("ec2", "CreateFleet", Some("UnauthorizedOperation"), TEXT, false, at(0));
+        denials.record("ec2", "DescribeFleets", Some("AuthFailure"), "no", false, at(0));
+        denials.record("sqs", "ReceiveMessage", Some("AccessDenied"), "no", false, at(0));
+        assert_eq!(names(&denials, 1), ["ec2:CreateTags", "ec2:DescribeFleets", "sqs:ReceiveMessage"]);
+        let said = denials.blocks(at(1)).unwrap();
+        assert!(
+            said.starts_with("Muster's AWS identity may not ec2:CreateTags, ec2:DescribeFleets; allow it"),
+            "{said}"
+        );
+        assert!(!said.contains("AbCdEf") && !said.contains("sqs:"), "{said}");
+        assert!(denials.sentence(at(1)).unwrap().contains("sqs:ReceiveMessage"));
+    }
+
+    #[test]
+    fn a_denial_ends_when_its_own_call_succeeds_or_after_a_quarter_of_an_hour() {
+        let mut denials = Denials::default();
+        denials.record("ec2", "CreateFleet", None, TEXT, false, at(0));
+        assert!(!denials.succeeded("RunInstances", false), "another call says nothing about it");
+        assert_eq!(names(&denials, 899), ["ec2:CreateTags"]);
+        assert_eq!(names(&denials, 900), [""; 0]);
+        assert!(denials.succeeded("CreateFleet", false));
+        assert_eq!(denials, Denials::default());
+    }
+
+    #[test]
+    fn an_identity_that_was_refused_as_a_whole_is_believed_until_any_call_succeeds() {
+        let mut denials = Denials::default();
+        denials.record("ec2", "TerminateInstances", Some("ExpiredToken"), "the token has expired", false, at(0));
+        denials.record("ec2", "CreateFleet", Some("UnauthorizedOperation"), TEXT, false, at(0));
+        assert!(denials.blocks(at(1)).unwrap().contains("ec2:TerminateInstances"));
+        assert!(denials.succeeded("DescribeInstances", false));
+        assert_eq!(names(&denials, 1), ["ec2:CreateTags"], "a right that is missing is missing still");
+    }
+
+    #[test]
+    fn a_dry_run_that_passes_ends_only_what_a_dry_run_has_found() {
+        let mut denials = Denials::default();
+        denials.record("ec2", "CreateFleet", None, TEXT, false, at(0));
+        assert!(!denials.succeeded("CreateFleet", true), "the dry run does not see what the call runs into");
+        denials.record("ec2", "CreateFleet", None, TEXT, true, at(1));
+        denials.record("ec2", "CreateFleet", None, TEXT, false, at(2));
+        assert!(denials.succeeded("CreateFleet", true));
+    }
+
+    #[test]
+    fn what_only_tells_earlier_what_is_learned_anyway_blocks_nothing() {
+        for action in ["ec2:DescribeInstanceTopology", "sqs:DeleteMessage", "ec2:DescribeSpotPriceHistory"] {
+            assert_eq!(without(action), Without::GoesOn, "{action}");
+        }
+        for action in ["ec2:TerminateInstances", "ec2:DescribeInstances", "iam:PassRole", "ec2:Novelty"] {
+            assert_eq!(without(action), Without::NothingIsBought, "{action}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Whose turn it is where calls queue: one lane per NodePool, served in turn, so that a hundred batches that try for one
+//! pool do not hold up a batch of another.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::oneshot;
+
+tokio::task_local! {
+    static LANE: Arc<str>;
+}
+
+/// Runs `work`, whose calls queue in the lane of this name.
+pub async fn in_lane<T>(lane: Arc<str>, work: impl Future<Output = T>) -> T {
+    LANE.scope(lane, work).await
+}
+
+/// The queue of one bucket.
+#[derive(Debug, Default)]
+pub(super) struct Lanes(Mutex<Queue>);
+
+#[derive(Debug, Default)]
+struct Queue {
+    busy: bool,
+    /// By lane, first come first.
+    waiting: BTreeMap<Arc<str>, VecDeque<oneshot::Sender<()>>>,
+    /// Lanes with somebody waiting, in the order of their next turn.
+    order: VecDeque<Arc<str>>,
+}
+
+/// One's turn; it ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Turn<'a>(&'a Lanes);
+
+impl Lanes {
+    /// Waits for a turn in the lane of the task.
+    pub(super) async fn enter(&self) -> Turn<'_> {
+        let lane = LANE.try_with(Arc::clone).unwrap_or_else(|_| Arc::from(""));
+        loop {
+            let called = {
+                let mut queue = self.queue();
+                if !queue.busy {
+                    queue.busy = true;
+                    return Turn(self);
+                }
+                let (call, called) = oneshot::channel();
+                let of_lane = queue.waiting.entry(Arc::clone(&lane)).or_default();
+                of_lane.push_back(call);
+                if of_lane.len() == 1 {
+                    queue.order.push_back(Arc::clone(&lane));
+                }
+                called
+            };
+            // Whoever waited and was given up leaves a closed end behind, which the next call skips.
+            let handover = Handover { lanes: self, called };
+            if handover.wait().await {
+                return Turn(self);
+            }
+        }
+    }
+
+    fn queue(&self) -> std::sync::MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls the first of the lane whose turn it is.
+    fn next(&self) {
+        let mut queue = self.queue();
+        while let Some(lane) = queue.order.pop_front() {
+            let Some(of_lane) = queue.waiting.get_mut(&lane) else { continue };
+            let called = of_lane.pop_front();
+            if of_lane.is_empty() {
+                queue.waiting.remove(&lane);
+            } else {
+                queue.order.push_back(lane);
+            }
+            if called.is_some_and(|call| call.send(()).is_ok()) {
+                return;
+            }
+        }
+        queue.busy = false;
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.next();
+    }
+}
+
+/// Somebody who waits. One who is given up just when called passes the turn on.
+struct Handover<'a> {
+    lanes: &'a Lanes,
+    called: oneshot::Receiver<()>,
+}
+
+impl Handover<'_> {
+    async fn wait(mut self) -> bool {
+        (&mut self.called).await.is_ok()
+    }
+}
+
+impl Drop for Handover<'_> {
+    fn drop(&mut self) {
+        // A turn that was handed over and not taken up. After `wait` the message is consumed.
+        self.called.close();
+        if self.called.try_recv().is_ok() {
+            self.lanes.next();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Queues `waiting` in order while somebody has the turn; the names in the order in which they had theirs.
+    async fn served(waiting: &[&str]) -> Vec<String> {
+        let (lanes, order) = (Lanes::default(), Mutex::new(Vec::new()));
+        let first = lanes.enter().await;
+        let one = |name: &str| {
+            let (lane, name) = (Arc::from(name.split('-').next().unwrap()), name.to_owned());
+            in_lane(lane, async {
+                let _turn = lanes.enter().await;
+                order.lock().unwrap().push(name);
+            })
+        };
+        let mut all: Vec<_> = waiting.iter().map(|name| Box::pin(one(name))).collect();
+        for waits in &mut all {
+            assert!(futures::poll!(waits).is_pending());
+        }
+        drop(first);
+        futures::future::join_all(all).await;
+        assert!(!lanes.queue().busy, "nobody is left");
+        order.into_inner().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_hundred_of_one_lane_are_no_hundred_ahead_of_another() {
+        let mut waiting: Vec<String> = (0..100).map(|number| format!("dry-{number}")).collect();
+        waiting.push("train-0".to_owned());
+        let names: Vec<&str> = waiting.iter().map(String::as_str).collect();
+        let served = served(&names).await;
+        assert_eq!(served.len(), 101);
+        assert_eq!(served[..3], ["dry-0", "train-0", "dry-1"]);
+    }
+
+    #[tokio::test]
+    async fn within_a_lane_first_come_is_first_served() {
+        assert_eq!(served(&["a-1", "a-2", "b-1", "a-3", "b-2"]).await, ["a-1", "b-1", "a-2", "b-2", "a-3"]);
+    }
+
+    #[tokio::test]
+    async fn who_is_given_up_while_waiting_or_just_called_holds_nobody_up() {
+        let lanes = Lanes::default();
+        let first = lanes.enter().await;
+        let mut given_up = Box::pin(lanes.enter());
+        let mut called = Box::pin(lanes.enter());
+        let mut last = Box::pin(lanes.enter());
+        for waits in [&mut given_up, &mut called, &mut last] {
+            assert!(futures::poll!(waits).is_pending());
+        }
+        drop(given_up);
+        drop(first);
+        drop(called);
+        drop(last.await);
+        assert!(!lanes.queue().busy);
+    }
+}

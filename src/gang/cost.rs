@@ -1,0 +1,81 @@
+//! What the nodes bought for a gang cost, read off its NodeBatches.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use muster_api::crd::{GangBatchCost, GangCost, NodeBatch, NodeBatchStatus};
+use muster_core::cloud::{dollars, micros};
+
+/// The sums now. A batch that is gone keeps the last figures it had; `None` if nothing was ever bought.
+pub(super) fn of<'a>(
+    before: Option<&GangCost>,
+    gang: &str,
+    batches: impl Iterator<Item = &'a Arc<NodeBatch>>,
+) -> Option<GangCost> {
+    let mut known: BTreeMap<String, GangBatchCost> = before.map(|before| before.batches.clone()).unwrap_or_default();
+    let mut per_hour: u64 = 0;
+    for batch in batches.filter(|batch| batch.spec.gang_ref.as_ref().is_some_and(|owner| owner.uid == gang)) {
+        let Some(status) = batch.status.as_ref() else { continue };
+        per_hour = per_hour.saturating_add(price_now(status));
+        let Some(billing) = &status.billing else { continue };
+        let cost = GangBatchCost {
+            spent_micro_usd: billing.spent_micro_usd,
+            stranded_micro_usd: billing.stranded_micro_usd.values().fold(0, |sum, more| sum.saturating_add(*more)),
+        };
+        known.insert(batch.name_any(), cost);
+    }
+    if known.is_empty() && per_hour == 0 {
+        return None;
+    }
+    let sum =
+        |of: fn(&GangBatchCost) -> u64| dollars(known.values().fold(0, |sum: u64, one| sum.saturating_add(of(one))));
+    Some(GangCost {
+        per_hour: dollars(per_hour),
+        spent: sum(|one| one.spent_micro_usd),
+        stranded: sum(|one| one.stranded_micro_usd),
+        batches: known,
+    })
+}
+
+/// Micro-dollars per hour of the instances a batch has now, of which the lost ones are billed until they are gone.
+pub(crate) fn price_now(status: &NodeBatchStatus) -> u64 {
+    let whole = status.price_per_hour.as_deref().and_then(micros).unwrap_or(0);
+    let instances = u64::try_from(status.instances.len() + status.replaced.len()).unwrap_or(0);
+    whole.saturating_mul(instances) / u64::from(status.count.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(name: &str, gang: &str, instances: usize, spent: u64, stranded: u64) -> Arc<NodeBatch> {
+        let instances: Vec<_> = (0..instances)
+            .map(|number| serde_json::json!({"id": format!("i-{number}"), "attempt": 1, "state": "Ready"}))
+            .collect();
+        let batch = serde_json::json!({
+            "apiVersion": "muster.dev/v1alpha1", "kind": "NodeBatch", "metadata": {"name": name},
+            "spec": {"nodePools": [], "count": 2, "offers": [],
+                     "gangRef": {"namespace": "ml", "name": "train", "uid": gang}},
+            "status": {"phase": "InUse", "count": 2, "pricePerHour": "110.08", "instances": instances,
+                       "billing": {"spentMicroUsd": spent, "strandedMicroUsd": {"join": stranded}}},
+        });
+        Arc::new(serde_json::from_value(batch).unwrap())
+    }
+
+    #[test]
+    fn sums_are_over_the_batches_of_the_gang_and_of_no_other() {
+        let batches = [batch("a-1", "a", 2, 3_000_000, 500_000), batch("b-1", "b", 2, 9_000_000, 0)];
+        let cost = of(None, "a", batches.iter()).unwrap();
+        assert_eq!((cost.per_hour.as_str(), cost.spent.as_str(), cost.stranded.as_str()), ("110.08", "3.00", "0.50"));
+        assert_eq!(of(None, "c", batches.iter()), None, "nothing was bought");
+    }
+
+    #[test]
+    fn a_batch_that_is_gone_keeps_its_figures_and_costs_nothing_more() {
+        let before = of(None, "a", [batch("a-1", "a", 2, 3_000_000, 0)].iter()).unwrap();
+        let after = of(Some(&before), "a", [batch("a-2", "a", 1, 1_000_000, 0)].iter()).unwrap();
+        assert_eq!((after.per_hour.as_str(), after.spent.as_str()), ("55.04", "4.00"));
+        assert_eq!(after.batches.len(), 2);
+    }
+}

@@ -1,0 +1,333 @@
+//! Every action of the shipped IAM policy, denied alone: a condition names it, nothing is bought that could not be given
+//! back, nothing is left over, and it goes on once the action is allowed.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Api;
+use muster::testbed::{Stack, eventually, pools, repository};
+use muster_api::crd::{EC2NodeClass, NodePool};
+use muster_ec2_sim::{Market, Scenario};
+use serde_json::{Value, json};
+
+use crate::cloud::{batch_that, delete_job, everything_is_given_back, gang_job, instances, journal, launched_fleets};
+use crate::support::{DEADLINE, all_run, no_errors, options, says, stack, submit};
+use crate::ways::{markets, reservation, stack_with};
+
+/// EC2's minutes pass in a second: classes are looked at anew every five.
+const FACTOR: u32 = 60;
+
+/// Found by a dry run of what a launch needs, or by resolving the image, before any gang is there.
+const LAUNCHING: [&str; 8] = [
+    "ec2:CreateFleet",
+    "ec2:RunInstances",
+    "ec2:CreateTags",
+    "iam:PassRole",
+    "ec2:CreateLaunchTemplate",
+    "ec2:DeleteLaunchTemplate",
+    "ec2:CreatePlacementGroup",
+    "ssm:GetParameters",
+];
+/// Found by the readings that go on all the time.
+const READING: [&str; 9] = [
+    "ec2:DescribeInstances",
+    "ec2:DescribeInstanceTypes",
+    "ec2:DescribeInstanceTypeOfferings",
+    "ec2:DescribePlacementGroups",
+    "ec2:DescribeLaunchTemplates",
+    "ec2:DescribeLaunchTemplateVersions",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeSecurityGroups",
+    "ec2:DescribeCapacityReservations",
+];
+/// Found when nodes are given back.
+const LEAVING: [&str; 2] = ["ec2:TerminateInstances", "ec2:DeletePlacementGroup"];
+/// Told, and nothing waits for them.
+const TELLING: [&str; 4] =
+    ["ec2:DescribeInstanceTopology", "ec2:DescribeInstanceStatus", "sqs:ReceiveMessage", "sqs:DeleteMessage"];
+/// As those, and asked for at the start.
+const STARTING: [&str; 2] = ["sqs:GetQueueUrl", "ec2:DescribeSpotPriceHistory"];
+/// Each in a test of its own.
+const APART: [&str; 3] = ["ec2:DescribeFleets", "ec2:DescribeImages", "ec2:DeleteFleets"];
+
+#[test]
+fn no_action_of_the_shipped_policy_is_left_out() {
+    let text = std::fs::read_to_string(repository().join("manifests/iam/policy.json")).unwrap();
+    let policy: Value = serde_json::from_str(&text).unwrap();
+    let actions = policy["Statement"].as_array().unwrap().iter().flat_map(|statement| match &statement["Action"] {
+        Value::Array(many) => many.iter().filter_map(Value::as_str).collect::<Vec<_>>(),
+        one => one.as_str().into_iter().collect(),
+    });
+    let shipped: BTreeSet<&str> = actions.collect();
+    let here: BTreeSet<&str> =
+        [&LAUNCHING[..], &READING, &LEAVING, &TELLING, &STARTING, &APART].into_iter().flatten().copied().collect();
+    assert_eq!(here, shipped);
+}
+
+/// A stack that hears of interruptions, with spot and reservations beside on-demand, and the testbed's class and pool.
+async fn guarded() -> Option<Stack> {
+    let mut options = options().await?;
+    let mut scenario = Scenario::default().with_pool("p5.48xlarge", "us-east-1a", Market::OnDemand, 1, 1, 4);
+    scenario.reservations = vec![reservation("cr-00000000000000001", None, 1)];
+    options.scenario = Some(serde_json::to_value(&scenario).unwrap());
+    options.factor = FACTOR;
+    options.config = json!({
+        "lease": {"duration": "2s", "grace": "1s"},
+        "ec2": {"interruptionQueue": "muster-interruptions"},
+    });
+    let stack = stack(options, "ml").await;
+    let (class, pool) = pools::p5("1s").unwrap();
+    let (mut class, mut pool) = (json!(class), json!(pool));
+    class["spec"]["capacityReservationSelectorTerms"] = json!([{"tags": {"team": "ml"}}]);
+    pool["spec"]["template"] = markets(&["on-demand", "spot"]);
+    let (class, pool) = (serde_json::from_value(class).unwrap(), serde_json::from_value(pool).unwrap());
+    pools::create(&stack.admin().unwrap(), &class, &pool).await.unwrap();
+    Some(stack)
+}
+
+async fn deny(stack: &Stack, actions: &[&str]) {
+    stack.sim_post("/_sim/denied", &json!(actions)).await.unwrap();
+}
+
+fn of(conditions: &[Condition], kind: &str) -> Option<Condition> {
+    conditions.iter().find(|one| one.type_ == kind).cloned()
+}
+
+/// `Authorized` and `Ready` of the class, and `Ready` of the pool.
+async fn conditions(stack: &Stack) -> Result<[Option<Condition>; 3], String> {
+    let client = stack.admin().map_err(|error| error.to_string())?;
+    let class = Api::<EC2NodeClass>::all(client.clone()).get("gpu").await.map_err(|error| error.to_string())?;
+    let pool = Api::<NodePool>::all(client).get("h100").await.map_err(|error| error.to_string())?;
+    let class = class.status.unwrap_or_default().conditions;
+    let pool = pool.status.unwrap_or_default().conditions;
+    Ok([of(&class, "Authorized"), of(&class, "Ready"), of(&pool, "Ready")])
+}
+
+/// Waits until class and pool say that `action` is denied, and whether anything is bought without it.
+async fn named(stack: &Stack, action: &str, blocks: bool) {
+    eventually(DEADLINE, &format!("a condition to name {action}"), || async move {
+        let seen = conditions(stack).await?;
+        let names = |one: &Option<Condition>| {
+            one.as_ref().is_some_and(|one| {
+                one.status == "False" && one.reason == "NotAuthorized" && one.message.contains(action)
+            })
+        };
+        let ready = |one: &Option<Condition>| one.as_ref().is_some_and(|one| one.status == "True");
+        let [authorized, class, pool] = &seen;
+        let rest = if blocks { names(class) && names(pool) } else { ready(class) && ready(pool) };
+        if names(authorized) && rest { Ok(Some(())) } else { Err(format!("{seen:#?}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+}
+
+/// Waits until nothing is denied any more.
+async fn all_is_allowed(stack: &Stack, action: &str) {
+    eventually(DEADLINE, &format!("class and pool to be ready after {action}"), || async move {
+        let seen = conditions(stack).await?;
+        let ready = |one: &Option<Condition>| one.as_ref().is_some_and(|one| one.status == "True");
+        if seen.iter().all(ready) { Ok(Some(())) } else { Err(format!("{seen:#?}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+}
+
+/// Each action denied before a gang comes: it is named, nothing is launched, and the gang runs once it is allowed.
+async fn found_before_a_gang_needs_it(actions: &[&str]) {
+    let Some(stack) = guarded().await else { return };
+    all_is_allowed(&stack, "the start").await;
+    for action in actions {
+        let from = journal(&stack, 0).await.len();
+        deny(&stack, &[action]).await;
+        named(&stack, action, true).await;
+        let job = format!("job-{from}");
+        submit(&stack.admin().unwrap(), "ml", gang_job(&job, 2)).await;
+        says(&stack, "ml", &job, "no NodePool is ready to buy nodes").await;
+        let entries = journal(&stack, from).await;
+        assert!(launched_fleets(&entries).is_empty(), "{action}");
+        deny(&stack, &[]).await;
+        all_is_allowed(&stack, action).await;
+        all_run(&stack, "ml", &job, 2).await;
+        assert_eq!(launched_fleets(&journal(&stack, from).await).len(), 1, "{action}: one launch");
+        delete_job(&stack, &job).await;
+        everything_is_given_back(&stack).await;
+    }
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_a_launch_needs_is_missed_before_the_first_gang_needs_it() {
+    found_before_a_gang_needs_it(&LAUNCHING).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_to_read_is_missed_before_the_first_gang_needs_it() {
+    found_before_a_gang_needs_it(&READING).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_to_give_back_is_told_on_the_batch_and_nothing_more_is_bought_until_all_is_gone() {
+    let Some(stack) = guarded().await else { return };
+    all_is_allowed(&stack, "the start").await;
+    for (number, action) in LEAVING.iter().enumerate() {
+        let job = format!("job-{number}");
+        submit(&stack.admin().unwrap(), "ml", gang_job(&job, 2)).await;
+        all_run(&stack, "ml", &job, 2).await;
+        deny(&stack, &[action]).await;
+        let from = journal(&stack, 0).await.len();
+        delete_job(&stack, &job).await;
+        named(&stack, action, true).await;
+        batch_that(&stack, "the batch to name the right", |batch| {
+            let status = batch.status.as_ref();
+            let told = status.and_then(|status| of(&status.conditions, "Authorized"));
+            told.is_some_and(|one| one.status == "False" && one.message.contains(action))
+        })
+        .await;
+        let next = format!("next-{number}");
+        submit(&stack.admin().unwrap(), "ml", gang_job(&next, 3)).await;
+        says(&stack, "ml", &next, "no NodePool is ready to buy nodes").await;
+        assert!(launched_fleets(&journal(&stack, from).await).is_empty(), "{action}");
+        deny(&stack, &[]).await;
+        all_run(&stack, "ml", &next, 3).await;
+        all_is_allowed(&stack, action).await;
+        delete_job(&stack, &next).await;
+        everything_is_given_back(&stack).await;
+    }
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_only_tells_more_is_missed_aloud_and_gangs_run_all_the_same() {
+    let Some(stack) = guarded().await else { return };
+    all_is_allowed(&stack, "the start").await;
+    for (number, action) in TELLING.iter().enumerate() {
+        deny(&stack, &[action]).await;
+        let job = format!("job-{number}");
+        submit(&stack.admin().unwrap(), "ml", gang_job(&job, 2)).await;
+        all_run(&stack, "ml", &job, 2).await;
+        // A message has to be there before it can be deleted.
+        let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
+        let notice = json!({"kind": "rebalance", "instanceIds": [live[0]["instanceId"]]});
+        stack.sim_post("/_sim/interrupt", &notice).await.unwrap();
+        named(&stack, action, false).await;
+        deny(&stack, &[]).await;
+        // Topology is asked for by the next launch.
+        delete_job(&stack, &job).await;
+        everything_is_given_back(&stack).await;
+        let job = format!("after-{number}");
+        submit(&stack.admin().unwrap(), "ml", gang_job(&job, 2)).await;
+        all_run(&stack, "ml", &job, 2).await;
+        let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
+        let notice = json!({"kind": "rebalance", "instanceIds": [live[0]["instanceId"]]});
+        stack.sim_post("/_sim/interrupt", &notice).await.unwrap();
+        all_is_allowed(&stack, action).await;
+        delete_job(&stack, &job).await;
+        everything_is_given_back(&stack).await;
+    }
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_is_missed_at_the_start_is_told_and_asked_for_again() {
+    let Some(stack) = guarded().await else { return };
+    all_is_allowed(&stack, "the start").await;
+    for action in STARTING {
+        deny(&stack, &[action]).await;
+        stack.kill_muster().unwrap();
+        stack.start_muster(&[]).await.unwrap();
+        named(&stack, action, false).await;
+        deny(&stack, &[]).await;
+        all_is_allowed(&stack, action).await;
+    }
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_launch_that_cannot_be_looked_up_again_is_not_taken_for_lost() {
+    // The first zone has too few hosts; whether its fleet left anything can only be said by reading it.
+    let scenario =
+        ["us-east-1a", "us-east-1b"].into_iter().zip([1, 4]).fold(Scenario::default(), |all, (zone, hosts)| {
+            all.with_pool("p5.48xlarge", zone, Market::OnDemand, 1, 1, hosts)
+        });
+    let Some(stack) = stack_with(&scenario, &json!({}), &json!({})).await else { return };
+    all_is_allowed(&stack, "the start").await;
+    deny(&stack, &["ec2:DescribeFleets"]).await;
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 4)).await;
+    named(&stack, "ec2:DescribeFleets", true).await;
+    // The same call is sent again, and no other.
+    let launches = |entries: &[Value]| -> usize {
+        let fleets = entries.iter().filter(|entry| entry["operation"] == "CreateFleet");
+        fleets.map(|entry| entry["token"].to_string()).collect::<BTreeSet<_>>().len()
+    };
+    assert_eq!(launches(&journal(&stack, 0).await), 1, "no other zone while the first is open");
+    deny(&stack, &[]).await;
+    all_run(&stack, "ml", "train", 4).await;
+    let entries = journal(&stack, 0).await;
+    assert_eq!(launches(&entries), 2);
+    assert_eq!(instances(launched_fleets(&entries)[0]).len(), 4);
+    delete_job(&stack, "train").await;
+    everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn finished_fleets_that_may_not_be_deleted_are_gone_around() {
+    let Some(stack) = stack_with(&Scenario::demo(), &json!({}), &json!({})).await else { return };
+    submit(&stack.admin().unwrap(), "ml", gang_job("first", 2)).await;
+    all_run(&stack, "ml", "first", 2).await;
+    delete_job(&stack, "first").await;
+    everything_is_given_back(&stack).await;
+    deny(&stack, &["ec2:DeleteFleets"]).await;
+    let full = json!({"operation": "CreateFleet", "count": 1, "kind": {"error": {"code": "MaxFleetCountExceeded"}}});
+    stack.sim_post("/_sim/faults", &full).await.unwrap();
+    submit(&stack.admin().unwrap(), "ml", gang_job("second", 2)).await;
+    all_run(&stack, "ml", "second", 2).await;
+    named(&stack, "ec2:DeleteFleets", false).await;
+    delete_job(&stack, "second").await;
+    everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn images_that_may_not_be_read_are_told_with_the_action() {
+    let class = json!({"amiSelectorTerms": [{"ssmParameter":
+        "/aws/service/eks/optimized-ami/1.34/amazon-linux-2023/x86_64/nvidia/recommended/image_id"}]});
+    let Some(stack) = stack_with(&Scenario::demo(), &class, &json!({})).await else { return };
+    all_is_allowed(&stack, "the start").await;
+    deny(&stack, &["ec2:DescribeImages"]).await;
+    named(&stack, "ec2:DescribeImages", true).await;
+    deny(&stack, &[]).await;
+    all_is_allowed(&stack, "ec2:DescribeImages").await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_that_does_not_exist_is_named_before_the_first_gang_needs_it() {
+    let mut scenario = Scenario::demo();
+    scenario.instance_profiles = vec!["other".to_owned()];
+    let Some(stack) = stack_with(&scenario, &json!({}), &json!({})).await else { return };
+    let classes = &Api::<EC2NodeClass>::all(stack.admin().unwrap());
+    eventually(DEADLINE, "the class to name its role", || async move {
+        let status = classes.get("gpu").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        let profile = of(&status.conditions, "InstanceProfileReady");
+        let named = profile.as_ref().is_some_and(|one| {
+            one.status == "False" && one.reason == "InstanceProfileNotFound" && one.message.starts_with("spec.role: ")
+        });
+        if named { Ok(Some(())) } else { Err(format!("{profile:?}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 2)).await;
+    says(&stack, "ml", "train", "no NodePool is ready to buy nodes").await;
+    let patch = kube::api::Patch::Merge(json!({"spec": {"role": "other"}}));
+    classes.patch("gpu", &kube::api::PatchParams::default(), &patch).await.unwrap();
+    all_run(&stack, "ml", "train", 2).await;
+    let entries = journal(&stack, 0).await;
+    let launches = entries.iter().filter(|entry| entry["operation"] == "CreateFleet").count();
+    assert_eq!(launches, 1, "nothing was launched in vain");
+    delete_job(&stack, "train").await;
+    everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}

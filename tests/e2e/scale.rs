@@ -1,0 +1,252 @@
+//! Large launches and many gangs: counted in calls and in their order, never in seconds.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking, its helpers too")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use kube::Api;
+use kube::ResourceExt as _;
+use kube::api::PostParams;
+use muster::testbed::workloads::TestJob;
+use muster::testbed::{Component, Stack, eventually, pools};
+use muster_api::crd::{EC2NodeClass, NodePool};
+use muster_ec2_sim::scenario::Delays;
+use muster_ec2_sim::{Market, Scenario};
+use serde_json::{Value, json};
+
+use crate::cloud::{
+    batch_that, batches, delete_job, everything_is_given_back, gang_job, instances, invariants_hold, journal,
+    launched_fleets, nothing_is_stranded, phase_of,
+};
+use crate::support::{DEADLINE, all_run, no_errors, node_of, options, phase, stack, submit};
+
+/// Longest wait for a hundred batches, whose calls EC2's buckets let through one by one.
+const LONG: std::time::Duration = std::time::Duration::from_secs(180);
+
+/// Of the cloud controller, which draws on the same bucket, or ours.
+fn ours(entry: &&Value) -> bool {
+    !entry["userAgent"].as_str().unwrap_or_default().contains("cloud-controller")
+}
+
+fn calls<'a>(entries: &'a [Value], operation: &'a str) -> impl Iterator<Item = &'a Value> {
+    entries.iter().filter(ours).filter(move |entry| entry["operation"] == operation)
+}
+
+/// When `muster serve` first logged a line with all of these words after `from`.
+fn logged(stack: &Stack, words: &[&str], from: Timestamp) -> Option<Timestamp> {
+    let log = std::fs::read_to_string(stack.cluster.log(Component::Muster(0))).unwrap_or_default();
+    let of = |line: &str| line.split_whitespace().next()?.parse::<Timestamp>().ok();
+    log.lines().filter(|line| words.iter().all(|word| line.contains(word))).filter_map(of).find(|at| *at >= from)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gang_of_64_is_bought_in_one_call_on_one_spine_and_its_topology_is_read_at_most_twice() {
+    let Some(mut options) = options().await else { return };
+    // Two spines with room for all; in real time, so that what Muster takes shows beside the boot.
+    let mut scenario = Scenario::default().with_pool("p5.48xlarge", "us-east-1a", Market::OnDemand, 2, 8, 8);
+    scenario.throttling = false;
+    scenario.delays = Delays {
+        boot_seconds: 5.0,
+        boot_jitter_seconds: 2.0,
+        registration_seconds: 2.0,
+        terminate_seconds: 1.0,
+        ..Delays::default()
+    };
+    options.scenario = Some(serde_json::to_value(&scenario).unwrap());
+    options.factor = 1;
+    let stack = stack(options, "ml").await;
+    let (class, pool) = pools::p5("1s").unwrap();
+    pools::create(&stack.admin().unwrap(), &class, &pool).await.unwrap();
+    eventually(DEADLINE, "the pool to be ready", || async {
+        let pool = Api::<NodePool>::all(stack.admin().unwrap()).get("h100").await.map_err(|error| error.to_string())?;
+        let conditions = pool.status.unwrap_or_default().conditions;
+        Ok::<_, String>(muster_api::crd::is_true(&conditions, "Ready").then_some(()))
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    let submitted = Timestamp::now();
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 64)).await;
+
+    let pods = all_run(&stack, "ml", "train", 64).await;
+
+    assert_eq!(pods.iter().filter_map(node_of).collect::<BTreeSet<_>>().len(), 64);
+    let entries = journal(&stack, 0).await;
+    let fleets = launched_fleets(&entries);
+    assert_eq!(fleets.iter().map(|fleet| instances(fleet).len()).collect::<Vec<_>>(), [64], "one call");
+    assert_eq!(calls(&entries, "CreateFleet").count(), 1, "and none in vain");
+    assert_eq!(calls(&entries, "TerminateInstances").count(), 0);
+    let topology = calls(&entries, "DescribeInstanceTopology").count();
+    assert!((1..=2).contains(&topology), "{topology} readings of the topology");
+    let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
+    let spines: BTreeSet<String> = live.iter().map(|instance| instance["networkNodes"][1].to_string()).collect();
+    assert_eq!(spines.len(), 1, "one spine: {spines:?}");
+
+    phase(&stack, "ml", "train", "Bound").await;
+    let batch = batch_that(&stack, "the batch to be in use", |batch| phase_of(batch) == "InUse").await;
+    breakdown(&stack, submitted, fleets[0], &live, &batch.status.unwrap());
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for entry in entries.iter().filter(ours) {
+        *counts.entry(entry["operation"].as_str().unwrap_or_default()).or_default() += 1;
+    }
+    eprintln!("calls to AWS until all ran: {counts:?}");
+    nothing_is_stranded(&stack).await;
+    delete_job(&stack, "train").await;
+    everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+/// Prints how long each step took, and what of it is not the machines' boot.
+fn breakdown(
+    stack: &Stack,
+    submitted: Timestamp,
+    fleet: &Value,
+    live: &[Value],
+    status: &muster_api::crd::NodeBatchStatus,
+) {
+    let time = |value: &Value| value.as_str().and_then(|text| text.parse::<Timestamp>().ok());
+    let sent = time(&fleet["at"]);
+    let running = live.iter().filter_map(|instance| time(&instance["runningTime"])).max();
+    let steps = [
+        ("recognised", logged(stack, &["recognised", "gang=ml/train"], submitted)),
+        ("batch written", logged(stack, &["batch created"], submitted)),
+        ("CreateFleet answered", sent),
+        ("64 instances written down", logged(stack, &["phase=\"Launched\""], submitted)),
+        ("last instance runs (EC2)", running),
+        ("seen to run, topology read", logged(stack, &["phase=\"Joining\""], submitted)),
+        ("last node registered", status.instances.iter().filter_map(|instance| instance.registered).max()),
+        ("all ready", logged(stack, &["phase=\"Ready\""], submitted)),
+        ("released", logged(stack, &["gang=ml/train", "phase=\"Released\""], submitted)),
+        ("bound", logged(stack, &["gang=ml/train", "phase=\"Bound\""], submitted)),
+    ];
+    let mut before = submitted;
+    for (name, at) in steps {
+        let Some(at) = at else {
+            eprintln!("{name:<28} not seen");
+            continue;
+        };
+        eprintln!(
+            "{name:<28} {:>7} ms after the Job, {:>6} ms after the step before",
+            at.duration_since(submitted).as_millis(),
+            at.duration_since(before).as_millis()
+        );
+        before = at;
+    }
+    if let (Some(sent), Some(running), (_, Some(bound))) = (sent, running, steps[9]) {
+        let boot = running.duration_since(sent).saturating_add(SignedDuration::from_secs(2));
+        let whole = bound.duration_since(submitted);
+        eprintln!(
+            "from the Job to bound {} ms, of which the machines' boot and registration {} ms and the rest {} ms",
+            whole.as_millis(),
+            boot.as_millis(),
+            whole.saturating_sub(boot).as_millis()
+        );
+    }
+}
+
+/// A gang of whole nodes of one type.
+fn job_of(name: &str, members: u16, instance_type: &str) -> k8s_openapi::api::batch::v1::Job {
+    TestJob::new(name, members)
+        .gpus(8)
+        .pod_annotation("muster.dev/gang", name)
+        .on("node.kubernetes.io/instance-type", instance_type)
+        .build()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_gangs_that_wait_for_one_pool_hold_up_no_gang_of_another() {
+    const WAITING: usize = 100;
+    let Some(mut options) = options().await else { return };
+    // p5en is offered and there is none; p5 there is.
+    let scenario = Scenario::default().with_pool("p5en.48xlarge", "us-east-1a", Market::OnDemand, 1, 1, 1).with_pool(
+        "p5.48xlarge",
+        "us-east-1b",
+        Market::OnDemand,
+        1,
+        1,
+        8,
+    );
+    options.scenario = Some(serde_json::to_value(&scenario).unwrap());
+    options.factor = 5;
+    let stack = stack(options, "ml").await;
+    let client = stack.admin().unwrap();
+    let (class, pool) = pools::p5("1s").unwrap();
+    pools::create(&client, &class, &pool).await.unwrap();
+    let (mut other_class, mut other_pool) = (json!(class), json!(pool));
+    other_class["metadata"]["name"] = json!("dry");
+    other_pool["metadata"]["name"] = json!("dry");
+    other_pool["spec"]["limits"] = json!({"nodes": 1000});
+    other_pool["spec"]["template"]["spec"]["nodeClassRef"]["name"] = json!("dry");
+    other_pool["spec"]["template"]["spec"]["requirements"][0]["values"] = json!(["p5en"]);
+    let other_class: EC2NodeClass = serde_json::from_value(other_class).unwrap();
+    let other_pool: NodePool = serde_json::from_value(other_pool).unwrap();
+    pools::create(&client, &other_class, &other_pool).await.unwrap();
+    let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(client.clone(), "ml");
+    for number in 0..WAITING {
+        let name = format!("dry{number}");
+        jobs.create(&PostParams::default(), &job_of(&name, 2, "p5en.48xlarge")).await.unwrap();
+    }
+    eventually(LONG, "a hundred batches to be in their back-off", || async {
+        let waiting = batches(&stack).await;
+        let waiting = waiting.values().filter(|batch| {
+            let status = batch.status.as_ref();
+            status.is_some_and(|status| status.next_attempt_after.is_some() && status.failed_rounds > 0)
+        });
+        let waiting = waiting.count();
+        if waiting == WAITING { Ok(Some(())) } else { Err(format!("{waiting} wait")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    let from = journal(&stack, 0).await.len();
+
+    submit(&client, "ml", job_of("train", 4, "p5.48xlarge")).await;
+    all_run(&stack, "ml", "train", 4).await;
+
+    let entries = journal(&stack, from).await;
+    let batch = batches(&stack)
+        .await
+        .into_values()
+        .find(|batch| batch.spec.gang_ref.as_ref().is_some_and(|gang| gang.name.starts_with("train")));
+    let uid = batch.and_then(|batch| batch.uid()).unwrap();
+    let of_batch = |entry: &&Value| entry["parameters"].to_string().contains(&uid);
+    let first = entries.iter().position(|entry| changes(entry) && of_batch(&entry)).unwrap();
+    let launch = entries
+        .iter()
+        .position(|entry| entry["operation"] == "CreateFleet" && of_batch(&entry) && !instances(entry).is_empty())
+        .unwrap();
+    let between = entries[first..launch].iter().filter(|entry| changes(entry));
+    let (own, others): (Vec<&Value>, Vec<&Value>) = between.partition(of_batch);
+    eprintln!(
+        "from the first call for the other pool's gang to its launch: {} calls of its own, {} of those that wait",
+        own.len(),
+        others.len()
+    );
+    // They are called in turn: without that, three hundred stand before it.
+    assert!(others.len() <= 60, "{} calls went before it", others.len());
+    let all = journal(&stack, 0).await;
+    let worst = busiest_minute(&all);
+    eprintln!("most calls that change something in one minute of EC2's time, {WAITING} gangs waiting: {worst}");
+    // EC2's bucket: 50 at once and 5 a second.
+    assert!(worst <= 50 + 5 * 60, "{worst} calls in a minute");
+    assert!(
+        all.iter().all(|entry| entry["code"] != "RequestLimitExceeded" || !ours(&entry)),
+        "EC2 never had to throttle us"
+    );
+    invariants_hold(&stack).await;
+    no_errors(&stack);
+}
+
+fn changes(entry: &Value) -> bool {
+    let operation = entry["operation"].as_str().unwrap_or_default();
+    ["Create", "Delete", "Run", "Terminate"].iter().any(|start| operation.starts_with(start))
+}
+
+/// The most calls that change something within one minute of EC2's time.
+fn busiest_minute(entries: &[Value]) -> usize {
+    let times: Vec<Timestamp> =
+        entries.iter().filter(|entry| changes(entry)).filter_map(|entry| entry["at"].as_str()?.parse().ok()).collect();
+    let minute = SignedDuration::from_mins(1);
+    let within =
+        |start: &Timestamp| times.iter().filter(|at| *at >= start && at.duration_since(*start) < minute).count();
+    times.iter().map(within).max().unwrap_or(0)
+}
