@@ -45,6 +45,10 @@ pub struct StackOptions {
     pub replicas: u8,
     /// The shipped file in `scheduler-config/`.
     pub scheduler: &'static str,
+    /// Further arguments of kube-apiserver, e.g. `--feature-gates=GenericWorkload=true`.
+    pub api_server_args: Vec<String>,
+    /// Further arguments of each kube-scheduler.
+    pub scheduler_args: Vec<String>,
 }
 
 impl StackOptions {
@@ -62,6 +66,8 @@ impl StackOptions {
             without: Vec::new(),
             replicas: 1,
             scheduler: "own-scheduler.yaml",
+            api_server_args: Vec::new(),
+            scheduler_args: Vec::new(),
         }
     }
 }
@@ -84,6 +90,7 @@ impl Stack {
     pub async fn start(options: StackOptions) -> Result<Self, TestbedError> {
         let mut cluster_options = ClusterOptions::new(&options.repository, options.binaries.clone());
         cluster_options.keep = options.keep;
+        cluster_options.api_server_args.clone_from(&options.api_server_args);
         let cluster = TestCluster::start(cluster_options).await?;
         cluster.apply_manifests(&options.without).await?;
         let replicas = (0..options.replicas.max(1))
@@ -113,6 +120,7 @@ impl Stack {
             number,
             leader_elect: self.replicas.len() > 1,
             file: self.options.scheduler,
+            args: self.options.scheduler_args.clone(),
             ..SchedulerOptions::new(Some(self.extender_of(number)))
         };
         self.cluster.start_scheduler(&options).await

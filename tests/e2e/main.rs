@@ -14,6 +14,7 @@ mod existing_nodes;
 mod fits;
 mod ha;
 mod kueue;
+mod protocol_chaos;
 mod races;
 mod recording;
 mod repair;
