@@ -59,7 +59,8 @@ pub(crate) async fn run(cluster: &TestCluster, load: &Load) -> anyhow::Result<Ou
     let before = cpu(cluster);
     let started = Instant::now();
     let watching = tokio::spawn(all_placed(client.clone(), load.pods));
-    let profiled = std::env::var_os("PROFILE").map(|folder| tokio::spawn(profile(client.clone(), folder.into(), load.row)));
+    let profiled =
+        std::env::var_os("PROFILE").map(|folder| tokio::spawn(profile(client.clone(), folder.into(), load.row)));
     futures::stream::iter(bodies)
         .map(Ok)
         .try_for_each_concurrent(CREATORS, |(path, body)| post(client.clone(), path, body))

@@ -24,8 +24,7 @@ fn tenths(hundredths: u64) -> String {
 
 fn line(name: &str, outcome: &Outcome, spread: &str, cpu: [u64; 4]) -> String {
     let hundredths = u64::try_from(outcome.took.as_millis() / 10).unwrap_or(u64::MAX);
-    let leaves =
-        format!("{}.{:02}, {}", outcome.mean_leaves() / 100, outcome.mean_leaves() % 100, outcome.most_leaves);
+    let leaves = format!("{}.{:02}, {}", outcome.mean_leaves() / 100, outcome.mean_leaves() % 100, outcome.most_leaves);
     format!(
         "{name:<34} {:>7} {:>7} {spread:>13} {:>9} {:>7} {:>9} {:>7} {leaves:>12} {:>6}",
         tenths(hundredths),

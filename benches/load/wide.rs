@@ -37,9 +37,8 @@ pub(crate) async fn run(bench: &Bench, members: usize) -> anyhow::Result<Value> 
     let last = |what: &dyn Fn(&&Entry) -> bool| entries.iter().filter(what).map(|entry| entry.answered).max();
     let first = |what: &dyn Fn(&&Entry) -> bool| entries.iter().filter(what).map(|entry| entry.received).min();
     let created = last(&|entry| of_pods(entry) && entry.verb == "create" && entry.subresource.is_empty());
-    let release = |entry: &&Entry| {
-        of_pods(entry) && entry.verb == "patch" && entry.subresource.is_empty() && entry.by_muster()
-    };
+    let release =
+        |entry: &&Entry| of_pods(entry) && entry.verb == "patch" && entry.subresource.is_empty() && entry.by_muster();
     let writes = |entry: &&Entry| entry.resource == "gangs" && entry.subresource == "status" && entry.succeeded();
     let commit = |entry: &&Entry| entry.is_commit();
     // The last two writes of the executor before the first release: the plan, and that it is being carried out.
@@ -65,7 +64,8 @@ pub(crate) async fn run(bench: &Bench, members: usize) -> anyhow::Result<Value> 
         figures[what] = json!(millis.and_then(|millis| i64::try_from(millis).ok()));
     }
     let log = std::fs::read_to_string(stack.cluster.log(Component::Muster(0))).unwrap_or_default();
-    let planned = log.lines().filter(|line| line.contains("phase=\"Planned\"") || line.contains("phase=Planned")).count();
+    let planned =
+        log.lines().filter(|line| line.contains("phase=\"Planned\"") || line.contains("phase=Planned")).count();
     println!("a gang of {members}, from the last pod created: {}; planned {planned} times", told.join(", "));
     Ok(figures)
 }

@@ -25,6 +25,7 @@ use tokio::sync::watch as channel;
 use tracing::{debug, info, warn};
 
 use super::events::Events;
+use super::patch::patch;
 use crate::clock::now_real;
 use crate::cluster::{Cluster, State};
 use crate::step::{Step, step};
@@ -222,9 +223,8 @@ impl Executor {
         let hands = &self.hands;
         let mut again = None;
         let effects = async {
-            let mut done = futures::stream::iter(lanes)
-                .map(|lane| hands.carry_out(state, lane, leader))
-                .buffer_unordered(LANES);
+            let mut done =
+                futures::stream::iter(lanes).map(|lane| hands.carry_out(state, lane, leader)).buffer_unordered(LANES);
             while let Some(effects) = done.next().await {
                 for effect in effects {
                     match effect {
@@ -461,11 +461,11 @@ impl Hands {
         anyhow::ensure!(object.uid().as_deref() == Some(uid.as_str()), "pod {} was made again", pod.key);
         let gates = object.spec.as_mut().and_then(|spec| spec.scheduling_gates.take()).unwrap_or_default();
         let left: Vec<_> = gates.into_iter().filter(|gate| gate.name != keys::GATE).collect();
-        let patch = json!({
+        let ungated = json!({
             "metadata": {"resourceVersion": object.resource_version()},
             "spec": {"schedulingGates": left},
         });
-        step(Step::UngatePod, pods.patch(&pod.key.name, &PatchParams::default(), &Patch::Merge(&patch))).await?;
+        step(Step::UngatePod, patch(&self.client, &pod.key, false, &Patch::Merge(&ungated))).await?;
         warn!(pod = %pod.key, "carries our gate but belongs to no gang: ungated");
         Ok(())
     }
@@ -564,8 +564,7 @@ impl Hands {
 
     /// The condition `muster.dev/Gang` of one member: `PodScheduled` says nothing true between the release and the bind.
     async fn report(&self, report: &MemberReport) -> anyhow::Result<()> {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &report.pod.key.namespace);
-        let patch = json!({
+        let condition = json!({
             "metadata": {"uid": report.pod.uid.as_str()},
             "status": {"conditions": [{
                 "type": keys::POD_CONDITION,
@@ -576,8 +575,8 @@ impl Hands {
             }]},
         });
         // Conditions are merged by type.
-        let patch = Patch::Strategic(&patch);
-        step(Step::ReportPod, pods.patch_status(&report.pod.key.name, &PatchParams::default(), &patch))
+        let condition = Patch::Strategic(&condition);
+        step(Step::ReportPod, patch(&self.client, &report.pod.key, true, &condition))
             .await
             .map_err(|error| anyhow::Error::new(error).context("report"))?;
         Ok(())
@@ -586,50 +585,53 @@ impl Hands {
     /// The two patches of one member: the hint, then gate, annotations and toleration.
     async fn release(&self, state: &State, release: &Release) -> anyhow::Result<()> {
         let pod = &release.pod;
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
         let hint = json!({
             "metadata": {"uid": pod.uid.as_str()},
             "status": {"nominatedNodeName": release.node.as_str()},
         });
-        let hinted =
-            step(Step::HintPod, pods.patch_status(&pod.key.name, &PatchParams::default(), &Patch::Merge(&hint)))
-                .await
-                .map_err(|error| anyhow::Error::new(error).context("hint"))?;
-        let mut tolerations: Vec<Toleration> =
-            state.tolerations.get(&pod.uid).map(|all| Vec::clone(all)).unwrap_or_default();
-        if let Some(spec) = &hinted.spec {
-            tolerations = spec.tolerations.clone().unwrap_or_default();
-        }
-        for value in &release.tolerate {
-            let ours = Toleration {
-                key: Some(keys::GANG_PENDING.to_owned()),
-                operator: Some("Equal".to_owned()),
-                value: Some(value.to_string()),
-                effect: Some("NoSchedule".to_owned()),
-                toleration_seconds: None,
-            };
-            if !tolerations.contains(&ours) {
-                tolerations.push(ours);
-            }
-        }
+        let hinted = step(Step::HintPod, patch(&self.client, &pod.key, true, &Patch::Merge(&hint)))
+            .await
+            .map_err(|error| anyhow::Error::new(error).context("hint"))?;
         let wake = self.cluster.load().snapshot.version;
-        let patch = json!({
+        let mut dropped = json!({
             "metadata": {
                 "uid": pod.uid.as_str(),
-                "resourceVersion": hinted.metadata.resource_version,
+                "resourceVersion": hinted.resource_version(),
                 "annotations": {
                     keys::PLAN_EPOCH: release.epoch.to_string(),
                     keys::PLANNED_NODE: release.node.as_str(),
                     keys::WAKE: wake.to_string(),
                 },
             },
-            "spec": {"schedulingGates": [], "tolerations": tolerations},
+            "spec": {"schedulingGates": []},
         });
-        step(Step::ReleasePod, pods.patch(&pod.key.name, &PatchParams::default(), &Patch::Merge(&patch)))
+        if !release.tolerate.is_empty() {
+            // The list is replaced: what the pod has is repeated. One that has more by now refuses to lose it.
+            let known = state.tolerations.get(&pod.uid).map(|all| Vec::clone(all)).unwrap_or_default();
+            dropped["spec"]["tolerations"] = json!(tolerations(known, &release.tolerate));
+        }
+        step(Step::ReleasePod, patch(&self.client, &pod.key, false, &Patch::Merge(&dropped)))
             .await
             .map_err(|error| anyhow::Error::new(error).context("release"))?;
         Ok(())
     }
+}
+
+/// With those that the nodes bought for the gang ask for.
+fn tolerations(mut known: Vec<Toleration>, tolerate: &[Arc<str>]) -> Vec<Toleration> {
+    for value in tolerate {
+        let ours = Toleration {
+            key: Some(keys::GANG_PENDING.to_owned()),
+            operator: Some("Equal".to_owned()),
+            value: Some(value.to_string()),
+            effect: Some("NoSchedule".to_owned()),
+            toleration_seconds: None,
+        };
+        if !known.contains(&ours) {
+            known.push(ours);
+        }
+    }
+    known
 }
 
 fn version(text: &str) -> u64 {

@@ -3,6 +3,7 @@
 mod events;
 mod executor;
 mod looping;
+mod patch;
 mod recorder;
 
 pub use events::Events;

@@ -191,7 +191,8 @@ async fn refuse(client: &Client, view: &View, job: &str, which: usize) -> Result
 async fn devices(nodes: &Api<Node>, node: &str, count: &str) -> Result<(), String> {
     let patch = json!({"status": {"allocatable": {GPU: count}, "capacity": {GPU: count}}});
     let patch = &Patch::Merge(&patch);
-    again("change a node's devices", || async move { nodes.patch_status(node, &PatchParams::default(), patch).await }).await
+    again("change a node's devices", || async move { nodes.patch_status(node, &PatchParams::default(), patch).await })
+        .await
 }
 
 /// Waits for the moment and strikes a process, which is there again afterwards.

@@ -65,7 +65,8 @@ fn plan(seed: u64) -> (Vec<Run>, Vec<Shock>) {
 }
 
 fn job(run: &Run) -> Job {
-    let job = TestJob::new(&run.name, run.size).gpus(8).ignores_disruptions().pod_annotation("muster.dev/gang", &run.name);
+    let job =
+        TestJob::new(&run.name, run.size).gpus(8).ignores_disruptions().pod_annotation("muster.dev/gang", &run.name);
     let job = if run.impossible { job.pod_annotation("muster.dev/topology-required", "layer-3") } else { job };
     job.build()
 }
@@ -107,7 +108,9 @@ async fn wave(stack: &Arc<Stack>, view: &View, seed: u64) -> Result<(), String> 
 
 /// A gang is named like its Job, with a digest behind it.
 fn of<'a>(gangs: &'a [Gang], job: &str) -> Option<&'a Gang> {
-    gangs.iter().find(|gang| gang.metadata.name.as_deref().and_then(|name| name.rsplit_once('-')).is_some_and(|(head, _)| head == job))
+    gangs.iter().find(|gang| {
+        gang.metadata.name.as_deref().and_then(|name| name.rsplit_once('-')).is_some_and(|(head, _)| head == job)
+    })
 }
 
 /// Waits until every gang runs whole, and those that cannot say so.
@@ -121,7 +124,9 @@ async fn all_settled(stack: &Stack, view: &View, runs: &[Run]) -> Result<(), Str
             let why = status.waiting.map(|waiting| waiting.message).unwrap_or_default();
             let running = view.running(&run.name);
             let settled = if run.impossible {
-                matches!(status.phase.as_str(), "Waiting" | "Unsatisfiable" | "Invalid") && !why.is_empty() && running == 0
+                matches!(status.phase.as_str(), "Waiting" | "Unsatisfiable" | "Invalid")
+                    && !why.is_empty()
+                    && running == 0
             } else {
                 status.phase == "Bound" && running == usize::from(run.size)
             };

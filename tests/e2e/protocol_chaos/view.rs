@@ -55,7 +55,8 @@ impl View {
     /// Follows pods and Gangs of a namespace until the runtime ends.
     pub(super) fn follow(client: &Client, namespace: &str) -> Self {
         let view = Self { inner: Arc::default(), version: channel::channel(0).0 };
-        let (pods, gangs) = (Api::<Pod>::namespaced(client.clone(), namespace), Api::<Gang>::namespaced(client.clone(), namespace));
+        let (pods, gangs) =
+            (Api::<Pod>::namespaced(client.clone(), namespace), Api::<Gang>::namespaced(client.clone(), namespace));
         let seen = view.clone();
         tokio::spawn(async move {
             let mut stream = watcher(pods, watcher::Config::default()).default_backoff().boxed();
@@ -209,9 +210,11 @@ impl Inner {
 }
 
 fn member(pod: &Pod) -> Option<(String, Member)> {
-    let ended = pod.status.as_ref().and_then(|status| status.phase.as_deref()).is_some_and(|phase| {
-        matches!(phase, "Failed" | "Succeeded")
-    });
+    let ended = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .is_some_and(|phase| matches!(phase, "Failed" | "Succeeded"));
     let member = Member {
         name: pod.name_any(),
         gang: pod.annotations().get("muster.dev/gang").cloned().unwrap_or_default(),

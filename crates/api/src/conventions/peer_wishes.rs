@@ -73,8 +73,8 @@ pub(super) fn kai(group: Option<&Object>, chain: &Chain<'_>, claim: &mut Claim) 
         let level = group?.text(pointer).filter(|level| !level.is_empty())?;
         Some(wish(keys::KAI_TOPOLOGY, level))
     };
-    claim.wishes.required = of_group("/topologyConstraint/requiredTopologyLevel")
-        .or_else(|| chain.annotation(keys::KAI_REQUIRED_TOPOLOGY));
+    claim.wishes.required =
+        of_group("/topologyConstraint/requiredTopologyLevel").or_else(|| chain.annotation(keys::KAI_REQUIRED_TOPOLOGY));
     claim.wishes.preferred = of_group("/topologyConstraint/preferredTopologyLevel")
         .or_else(|| chain.annotation(keys::KAI_PREFERRED_TOPOLOGY));
     match (chain.annotation(keys::KAI_SEGMENT_SIZE), chain.annotation(keys::KAI_SEGMENT_TOPOLOGY)) {
