@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-upgrade test-compat soak test-boto3 lint bench bench-extender bench-load crds fuzz
+.PHONY: help demo test test-choices test-upgrade test-compat soak test-boto3 lint bench bench-extender bench-load crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -57,7 +57,7 @@ bench-load: ## Time 1,000 pods on 1,000 nodes: stock, native gangs, Muster; then
 test-upgrade: ## Replace the previous commit's muster serve by this one while gangs are on their way
 	@if ! before=$$(git rev-parse --verify --quiet HEAD~1); then \
 		echo "make test-upgrade: left out: the checkout has no commit before this one"; exit 0; fi; \
-	$(call control-plane,make test-upgrade: not possible without the real Kubernetes control plane: ) && \
+	$(call control-plane,make test-upgrade: not possible without the real Kubernetes control plane: ) || exit 1; \
 	cache=$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/muster/upgrade; binary=$$cache/muster-$$before; mkdir -p "$$cache"; \
 	if [ ! -x "$$binary" ]; then \
 		git worktree remove --force "$$cache/source" 2>/dev/null; git worktree prune; \
@@ -66,6 +66,16 @@ test-upgrade: ## Replace the previous commit's muster serve by this one while ga
 		cp "$$CARGO_TARGET_DIR/debug/muster" "$$binary" || exit 1; \
 		git worktree remove --force "$$cache/source"; fi; \
 	MUSTER_BEFORE=$$binary cargo test --workspace --test e2e -- upgrade:: --nocapture
+
+# What EC2 does not document: each answer of the simulator that could be another one is the other one for a run.
+CHOICES = $(shell sed -n 's/^ *flip."\([a-z-]*\)".*/\1/p' crates/ec2-sim/src/choices.rs)
+
+test-choices: ## Run what buys, repairs and gives back with each undocumented answer of EC2 flipped; CHOICES for some
+	@$(call control-plane,make test-choices: not possible without the real Kubernetes control plane: )
+	@set -e; for choice in $(CHOICES); do \
+		echo "choice $$choice"; \
+		MUSTER_SIM_CHOICE=$$choice cargo test --quiet --workspace --test e2e -- buying:: ways:: repair::; \
+	done
 
 test-compat: ## Run the protocol's assumptions on every other supported version of Kubernetes; each is built once
 	@set -e; for version in $(COMPATIBLE); do \

@@ -14,6 +14,11 @@ pub struct Cli {
     command: Command,
 }
 
+/// An argument, or a file that an argument names, that cannot be used: exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unusable(pub String);
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Answer kube-scheduler, plan gangs and buy their nodes.
@@ -71,7 +76,8 @@ impl Cli {
         match result {
             Ok(code) => code,
             Err(error) => {
-                let code = if error.is::<crate::config::ConfigError>() { 2 } else { 1 };
+                let unusable = error.is::<crate::config::ConfigError>() || error.is::<Unusable>();
+                let code = if unusable { 2 } else { 1 };
                 fail(&error, code)
             }
         }

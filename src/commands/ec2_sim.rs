@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use crate::cli::Unusable;
 use crate::commands::serve::stopped;
 use crate::config::{LogConfig, LogFormat};
 use crate::{standin, telemetry};
@@ -56,11 +57,10 @@ pub struct Ec2SimArgs {
 /// Runs until SIGTERM or Ctrl-C.
 pub async fn run(args: Ec2SimArgs) -> anyhow::Result<ExitCode> {
     telemetry::init(&LogConfig { filter: "info,kube=warn".to_owned(), format: LogFormat::Text });
-    anyhow::ensure!(
-        args.listen.ip().is_loopback(),
-        "--listen {}: the simulator checks no signature, so it listens on loopback only; use 127.0.0.1:4566",
-        args.listen
-    );
+    if !args.listen.ip().is_loopback() {
+        let why = "the simulator checks no signature, so it listens on loopback only; use 127.0.0.1:4566";
+        return Err(Unusable(format!("--listen {}: {why}", args.listen)).into());
+    }
     let mut scenario = match &args.scenario {
         Some(path) => read(path, "scenario")?,
         None => Scenario::demo(),
@@ -72,7 +72,7 @@ pub async fn run(args: Ec2SimArgs) -> anyhow::Result<ExitCode> {
     scenario.record_bodies |= args.record_bodies;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
     let seed = scenario.seed;
-    let simulator = Simulator::new(scenario)?;
+    let simulator = Simulator::new(scenario).map_err(|error| Unusable(format!("scenario: {error}")))?;
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listen on {}", args.listen))?;
     info!(address = %listener.local_addr()?, seed, "EC2 simulator");
     let cancel = CancellationToken::new();
@@ -105,8 +105,9 @@ pub async fn run(args: Ec2SimArgs) -> anyhow::Result<ExitCode> {
 
 /// Reads a YAML or JSON file; what is wrong with it is said with the path of the field.
 fn read<T: serde::de::DeserializeOwned>(path: &Path, what: &str) -> anyhow::Result<T> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("read {what} {}", path.display()))?;
-    parse(&text).with_context(|| format!("{what} {}", path.display()))
+    let unusable = |error: String| Unusable(format!("{what} {}: {error}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
+    Ok(parse(&text).map_err(|error| unusable(format!("{error:#}")))?)
 }
 
 fn parse<T: serde::de::DeserializeOwned>(text: &str) -> anyhow::Result<T> {

@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, error, info, info_span, warn};
 
+use crate::cli::Unusable;
 use crate::cloud::{Cloud, Limits};
 use crate::cluster::{self, Cluster, Store, StoreOptions, WatchOptions};
 use crate::config::Config;
@@ -168,14 +169,16 @@ pub(crate) async fn stopped() {
 
 /// kube-scheduler can authenticate with a client certificate only, so plain HTTP stays on loopback.
 fn refuse_exposure(config: &Config, dev: bool) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        dev || config.tls.is_some() || config.extender.ip().is_loopback(),
+    if dev || config.tls.is_some() || config.extender.ip().is_loopback() {
+        return Ok(());
+    }
+    Err(Unusable(format!(
         "extender.listen: {} is not loopback, and plain HTTP is answered on loopback only: use 127.0.0.1:{} beside \
          kube-scheduler, or mutual TLS with extender.tls (certFile, keyFile, clientCaFile)",
         config.extender,
         config.extender.port()
-    );
-    Ok(())
+    ))
+    .into())
 }
 
 /// A member that waits at the barrier holds a connection, over plain HTTP; below the largest gang there are also files,
@@ -282,10 +285,11 @@ async fn provisioner(
     let endpoint = config.ec2.endpoint_url.clone().or_else(|| std::env::var("AWS_ENDPOINT_URL").ok());
     let options = match (region, endpoint) {
         (None, None) if dev => embedded_simulator(client, tasks).await?,
-        (None, None) => anyhow::bail!(
-            "ec2.region: is not set; set it, or AWS_REGION, or ec2.disabled: true to buy nothing, or use --dev for the \
-             embedded simulator"
-        ),
+        (None, None) => {
+            let what = "ec2.region: is not set; set it, or AWS_REGION, or ec2.disabled: true to buy nothing, or use --dev \
+                        for the embedded simulator";
+            return Err(Unusable(what.to_owned()).into());
+        }
         (region, endpoint_url) => ClientOptions {
             region: region.unwrap_or_else(|| "us-east-1".to_owned()),
             credentials: credentials(endpoint_url.as_deref()),

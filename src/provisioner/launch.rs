@@ -61,7 +61,7 @@ pub(super) async fn pending(context: &Context, held: &mut Held, state: &State) -
     let ranking = ranking::rank(context, held, state, now);
     ranking::show(&mut status, &ranking);
     let Some(ranked) = untried(&status, &ranking) else {
-        back_off(&mut status, now, context.options.back_off, &nothing_left(&ranking));
+        back_off(&mut status, now, context.options.back_off, &nothing_left(&ranking, &unusable(context, held, state)));
         // A Capacity Block that begins is no drought: its gang is there when it does.
         let begins = ranking.left_out.iter().filter_map(|left| match &left.reason {
             muster_core::cloud::Exclusion::ReservationNotStarted { start, .. } => *start,
@@ -97,9 +97,18 @@ fn untried<'a>(status: &NodeBatchStatus, ranking: &'a Ranking) -> Option<&'a Ran
     ranking.candidates.iter().find(|ranked| !tried(ranked))
 }
 
+/// What keeps pools of the batch from being bought from, whatever EC2 has.
+fn unusable(context: &Context, held: &Held, state: &State) -> Vec<String> {
+    let of = |name: &String| {
+        let Some(pool) = state.pools.get(name) else { return Some(format!("NodePool {name} is gone")) };
+        pool::problem(context, state, pool).map(|(reason, message)| format!("NodePool {name}: {reason}: {message}"))
+    };
+    held.object.spec.node_pools.iter().filter_map(of).collect()
+}
+
 /// Why there is no candidate, in a sentence.
-fn nothing_left(ranking: &Ranking) -> String {
-    let mut reasons: Vec<String> = Vec::new();
+fn nothing_left(ranking: &Ranking, unusable: &[String]) -> String {
+    let mut reasons: Vec<String> = unusable.to_vec();
     for left in &ranking.left_out {
         let reason = left.reason.to_string();
         if !reasons.contains(&reason) {

@@ -51,7 +51,7 @@ pub(super) fn class_of<'a>(state: &'a State, pool: &NodePool) -> Option<&'a EC2N
 }
 
 /// Why the pool cannot be used: reason and message.
-fn problem(context: &Context, state: &State, pool: &NodePool) -> Option<(&'static str, String)> {
+pub(super) fn problem(context: &Context, state: &State, pool: &NodePool) -> Option<(&'static str, String)> {
     let reference = &pool.spec.template.spec.node_class_ref;
     if let Err((reason, message)) = validate(pool) {
         return Some((reason, message));

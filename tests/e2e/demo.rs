@@ -57,7 +57,7 @@ async fn the_demo_ends_as_told_leaves_nothing_and_can_be_computed_again() {
 
     // Evidence of two runs would be read as one.
     let again = demo(&["--evidence", evidence]);
-    assert_eq!(again.status.code(), Some(1));
+    assert_eq!(again.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&again.stderr).contains("the folder is not empty"));
     std::fs::remove_dir_all(&folder).unwrap();
     std::fs::remove_dir_all(&scratch).unwrap();

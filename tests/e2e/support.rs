@@ -12,6 +12,7 @@ use muster::testbed::nodes::TestNode;
 use muster::testbed::workloads::TestPod;
 use muster::testbed::{Binaries, Component, Stack, StackOptions, binaries, eventually, repository};
 use muster_api::crd::Gang;
+use muster_ec2_sim::choices::Choices;
 
 /// Longest wait for anything that should come.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -36,8 +37,18 @@ pub(crate) async fn options() -> Option<StackOptions> {
     Some(StackOptions::new(repository.to_owned(), binaries, env!("CARGO_BIN_EXE_muster").into()))
 }
 
-/// A started stack with a namespace of its own.
-pub(crate) async fn stack(options: StackOptions, namespace: &str) -> Stack {
+/// A started stack with a namespace of its own. `MUSTER_SIM_CHOICE` names an undocumented answer of EC2 that is the other
+/// one in this run: `make test-choices`.
+pub(crate) async fn stack(mut options: StackOptions, namespace: &str) -> Stack {
+    if let (Ok(name), Some(scenario)) = (std::env::var("MUSTER_SIM_CHOICE"), options.scenario.as_mut()) {
+        let flipped = Choices::flipped();
+        let known: Vec<&str> = flipped.iter().map(|(name, _)| *name).collect();
+        let (_, choices) = flipped
+            .iter()
+            .find(|(known, _)| *known == name)
+            .unwrap_or_else(|| panic!("MUSTER_SIM_CHOICE={name}: not one of {}", known.join(", ")));
+        scenario["choices"] = serde_json::to_value(choices).unwrap();
+    }
     let stack = Stack::start(options).await.unwrap_or_else(|error| panic!("{error}"));
     stack.cluster.create_namespace(namespace).await.unwrap();
     stack

@@ -178,6 +178,8 @@ pub const KUEUE_POD_SET: &str = "kueue.x-k8s.io/podset";
 pub const KUEUE_REQUIRED_TOPOLOGY: &str = "kueue.x-k8s.io/podset-required-topology";
 /// Kueue: annotation of pods, preferred level.
 pub const KUEUE_PREFERRED_TOPOLOGY: &str = "kueue.x-k8s.io/podset-preferred-topology";
+/// Kueue: annotation of pods, together but wherever there is room.
+pub const KUEUE_UNCONSTRAINED_TOPOLOGY: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
 /// Kueue: annotation of pods, level of each slice.
 pub const KUEUE_SLICE_TOPOLOGY: &str = "kueue.x-k8s.io/podset-slice-required-topology";
 /// Kueue: annotation of pods, members of each slice.

@@ -38,6 +38,36 @@ pub struct Choices {
     pub leaf_spread: LeafSpread,
 }
 
+impl Choices {
+    /// Every answer other than the default's, one at a time, under a name for the command line.
+    #[must_use]
+    pub fn flipped() -> Vec<(&'static str, Self)> {
+        let flip = |name, change: fn(&mut Self)| {
+            let mut choices = Self::default();
+            change(&mut choices);
+            (name, choices)
+        };
+        vec![
+            flip("replay-without-ids", |choices| choices.replay = Replay::WithoutIds),
+            flip("replay-error", |choices| choices.replay = Replay::Error),
+            flip("shortfall-unfulfillable", |choices| choices.shortfall = Shortfall::Unfulfillable),
+            flip("shortfall-empty", |choices| choices.shortfall = Shortfall::Empty),
+            flip("block-minimum-acts", |choices| choices.block_minimum = BlockMinimum::Acts),
+            flip("quota-live-alone-counts", |choices| choices.quota = Quota::LiveAloneCounts),
+            flip("fleet-bucket-shared", |choices| choices.fleet_bucket = FleetBucket::Shared),
+            flip("fleet-count-counted", |choices| choices.fleet_count = FleetCount::Counted),
+            flip("event-shape-odd", |choices| choices.event_shape = EventShape::Odd),
+            flip("zonal-mismatch-old-answer", |choices| choices.zonal_mismatch = ZonalMismatch::OldAnswer),
+            flip("refusal-invalid-parameter-value", |choices| choices.refusal = Refusal::InvalidParameterValue),
+            flip("empty-group-stays-pinned", |choices| choices.empty_group = EmptyGroup::StaysPinned),
+            flip("fourth-layer-above-leaf", |choices| choices.fourth_layer = FourthLayer::AboveLeaf),
+            flip("topology-delay-seconds", |choices| choices.topology_delay_seconds = 5),
+            flip("token-life-seconds", |choices| choices.token_life_seconds = Some(60)),
+            flip("leaf-spread-packed", |choices| choices.leaf_spread = LeafSpread::Packed),
+        ]
+    }
+}
+
 /// See [`Choices::replay`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

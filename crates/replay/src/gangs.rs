@@ -17,6 +17,7 @@ use muster_api::{keys, pod_state};
 use muster_core::gang::{Invalid, Membership, Pod as CorePod, RankClaim, Recognised};
 use muster_core::names::{ObjectKey, PodUid};
 
+use crate::document::Ignored;
 use crate::dump::Dump;
 
 pub(crate) use owners::has_ended;
@@ -68,6 +69,8 @@ pub(crate) struct Members {
     pub(crate) others: Vec<Known>,
     /// Every pod that exists.
     pub(crate) all: Vec<Known>,
+    /// Owners without pods that ask for no gang: their pods come one by one, if at all.
+    pub(crate) ignored: Vec<Ignored>,
 }
 
 /// What conventions may read: owners by UID, groups by name.
@@ -100,8 +103,13 @@ impl Objects for Owners {
 
 /// Recognises every pod, adds those to come, and orders the gangs.
 pub(crate) fn find(dump: &Dump, scheduler_names: &[String]) -> Members {
-    let mut finder =
-        Finder { scheduler_names, priorities: &dump.priorities, owners: Owners::default(), gangs: BTreeMap::new() };
+    let mut finder = Finder {
+        scheduler_names,
+        priorities: &dump.priorities,
+        owners: Owners::default(),
+        gangs: BTreeMap::new(),
+        ignored: Vec::new(),
+    };
     let mut jobs = known_jobs(dump, scheduler_names);
     for job in owners::jobs(dump) {
         jobs.insert(job.metadata.uid.clone().unwrap_or_default(), job);
@@ -133,6 +141,7 @@ pub(crate) fn find(dump: &Dump, scheduler_names: &[String]) -> Members {
             found.created = earlier(found.created, created(&gang.metadata));
         }
     }
+    found.ignored = finder.ignored;
     let gangs = finder.gangs.into_values();
     found.gangs =
         gangs.filter(|gang| !gang.members.is_empty() || gang.suspended.is_some() || gang.fault.is_some()).collect();
@@ -185,6 +194,7 @@ struct Finder<'a> {
     priorities: &'a [PriorityClass],
     owners: Owners,
     gangs: BTreeMap<ObjectKey, Found>,
+    ignored: Vec<Ignored>,
 }
 
 impl Finder<'_> {

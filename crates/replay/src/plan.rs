@@ -108,7 +108,8 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
             facts.promised.push((gang.clone(), promised.pod.clone()));
         }
     }
-    let Members { gangs, others, all: _ } = members;
+    let Members { gangs, others, all: _, ignored } = members;
+    dump.ignored.extend(ignored);
     let mut planning = Planning {
         levels,
         cluster,

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::json::time;
 use super::stories::Story;
+use crate::cli::Unusable;
 use crate::testbed::Stack;
 
 /// File and path of every list that is kept.
@@ -46,8 +47,8 @@ impl Evidence {
     /// Refuses a folder with files in it: evidence of two runs would be read as one.
     pub(super) fn refuse_used(folder: &Path) -> anyhow::Result<()> {
         let used = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
-        anyhow::ensure!(!used, "--evidence {}: the folder is not empty; name another", folder.display());
-        Ok(())
+        let what = || Unusable(format!("--evidence {}: the folder is not empty; name another", folder.display()));
+        if used { Err(what().into()) } else { Ok(()) }
     }
 
     pub(super) async fn begin(folder: PathBuf, stack: &Stack, started: Timestamp) -> anyhow::Result<Self> {

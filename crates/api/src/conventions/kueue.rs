@@ -10,6 +10,15 @@ use super::claim::{self, Claim, Declared, wish};
 use super::objects::{Kind, number};
 use crate::keys;
 
+/// Every topology request.
+const REQUESTS: [&str; 5] = [
+    keys::KUEUE_REQUIRED_TOPOLOGY,
+    keys::KUEUE_PREFERRED_TOPOLOGY,
+    keys::KUEUE_UNCONSTRAINED_TOPOLOGY,
+    keys::KUEUE_SLICE_TOPOLOGY,
+    keys::KUEUE_SLICE_CONSTRAINTS,
+];
+
 /// A group of plain pods.
 pub(super) fn pod_group(chain: &Chain<'_>) -> Option<Claim> {
     let name = chain.either(keys::KUEUE_POD_GROUP)?;
@@ -53,6 +62,11 @@ pub(super) fn workload(chain: &Chain<'_>) -> Option<Claim> {
 
 fn offset(chain: &Chain<'_>) -> u32 {
     chain.own_annotation(keys::KUEUE_POD_INDEX_OFFSET).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// Whether the pod carries a topology request.
+pub(super) fn asks(chain: &Chain<'_>) -> bool {
+    REQUESTS.iter().any(|key| chain.own_annotation(key).is_some())
 }
 
 /// The topology requests on the pod.

@@ -166,8 +166,8 @@ struct OfOwner {
 
 fn of_owner(chain: &Chain<'_>) -> Option<OfOwner> {
     let always = |name, claim: Option<Claim>| claim.map(|claim| OfOwner { name, claim, identifies: true });
-    // Jobs and StatefulSets are gangs only where somebody says so.
-    let opted = wishes::OPT_IN.iter().any(|key| chain.annotation(key).is_some());
+    // Jobs and StatefulSets are gangs only where somebody says so. Who asks Kueue for a topology asks for all pods at once.
+    let opted = wishes::OPT_IN.iter().any(|key| chain.annotation(key).is_some()) || kueue::asks(chain);
     let opting = |name, claim: Option<Claim>| claim.map(|claim| OfOwner { name, claim, identifies: opted });
     let ray = || {
         let (claim, asks) = ray::claim(chain)?;

@@ -101,6 +101,15 @@ fn a_job_opts_in_by_exactly_these_annotations_on_itself_or_its_pods() {
         assert!(owned(&wish, &json!({}), &spec).gang.is_some(), "{key} on the pod");
         assert!(owned(&json!({}), &wish, &spec).gang.is_some(), "{key} on the Job");
     }
+    for key in [
+        keys::KUEUE_REQUIRED_TOPOLOGY,
+        keys::KUEUE_PREFERRED_TOPOLOGY,
+        keys::KUEUE_UNCONSTRAINED_TOPOLOGY,
+        keys::KUEUE_SLICE_TOPOLOGY,
+        keys::KUEUE_SLICE_CONSTRAINTS,
+    ] {
+        assert!(owned(&json!({key: "2"}), &json!({}), &spec).gang.is_some(), "{key} on the pod");
+    }
     for key in ["muster.dev/demo-complete-after", keys::RANK, keys::PLAN_EPOCH, keys::WAKE, "muster.dev/gangs"] {
         let other = json!({key: "2"});
         let found = owned(&other, &other, &spec);

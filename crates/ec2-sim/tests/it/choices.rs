@@ -1,6 +1,8 @@
 //! Every named choice, as it is by default and flipped.
 
-use muster_ec2_sim::choices::{BlockMinimum, FleetBucket, FleetCount, FourthLayer, Quota, Refusal, ZonalMismatch};
+use muster_ec2_sim::choices::{
+    BlockMinimum, Choices, FleetBucket, FleetCount, FourthLayer, Quota, Refusal, ZonalMismatch,
+};
 use muster_ec2_sim::scenario::{Matching, ReservationKind, ReservationSpec, SpineSpec};
 use muster_ec2_sim::{Market, Scenario};
 
@@ -19,6 +21,20 @@ fn more<'a>(parameters: &[(&'a str, &'a str)], change: (&'a str, &'a str)) -> Ve
     let mut all: Vec<_> = parameters.iter().copied().filter(|(key, _)| *key != change.0).collect();
     all.push(change);
     all
+}
+
+#[test]
+fn every_choice_is_flipped_by_itself() {
+    let value = |choices: &Choices| serde_json::to_value(choices).unwrap().as_object().unwrap().clone();
+    let default = value(&Choices::default());
+    let mut flipped = std::collections::BTreeSet::new();
+    for (name, choices) in Choices::flipped() {
+        let choices = value(&choices);
+        let changed: Vec<&String> = choices.keys().filter(|field| choices[*field] != default[*field]).collect();
+        assert_eq!(changed.len(), 1, "{name} changes {changed:?}");
+        flipped.insert(changed[0].clone());
+    }
+    assert_eq!(flipped, default.keys().cloned().collect(), "fields of the choices, and those that are flipped");
 }
 
 #[tokio::test]

@@ -12,7 +12,8 @@ use muster_api::{keys, pod_state};
 use muster_core::gang::{Membership, RankClaim};
 use muster_core::ranks::MAX_PLACES;
 
-use super::{Finder, Known, created, is_ours};
+use super::{Finder, Known, created, dump_name, is_ours};
+use crate::document::Ignored;
 
 impl Finder<'_> {
     /// Adds the members that `job` will still create, and notes those that have done their work.
@@ -33,8 +34,18 @@ impl Finder<'_> {
         if is_indexed(spec) {
             index(&mut pattern, 0);
         }
-        let Recognition { membership, gang, .. } = self.recognise(&pattern);
-        let Some(said) = gang else { return };
+        let Recognition { membership, gang, missing, .. } = self.recognise(&pattern);
+        let Some(said) = gang else {
+            if live.is_empty() && missing.is_none() && spec.suspend != Some(true) {
+                let why = format!(
+                    "is no gang, so its pods are planned when they exist: annotate it with {}",
+                    keys::GANG_SIZE
+                );
+                let name = dump_name(&job.metadata).to_string();
+                self.ignored.push(Ignored { kind: "Job".to_owned(), name, why });
+            }
+            return;
+        };
         let priority = self.priority(pattern.spec.as_ref());
         let unusable = said.invalid.is_some();
         // The ranks of the Job's indexes: in a gang of several Jobs they are not the indexes.
