@@ -7,7 +7,7 @@
 //!
 //! In the environment: `NODES` and `PODS` (1,000 each), `RUNS` (5), `ROWS` (a list out of `stock`, `native`, `muster`,
 //! `large`, `waiting`, `wide`), `MUSTER` (another `muster` binary), `JSON` (a file for the figures), `PROFILE` (a folder for
-//! CPU profiles of API server and kube-scheduler, for `go tool pprof`).
+//! CPU profiles of the API server, for `go tool pprof`).
 
 #![allow(clippy::print_stdout, reason = "prints its table")]
 
