@@ -4,12 +4,12 @@
 
 use std::path::{Path, PathBuf};
 
-use muster::testbed::eventually;
 use muster::testbed::stack::request;
+use muster::testbed::{Component, eventually};
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use serde_json::json;
 
-use crate::support::{DEADLINE, bare, create, leaves, options, phase, runs_on, stack};
+use crate::support::{DEADLINE, bare, create, delete, leaves, options, phase, runs_on, stack};
 
 /// A folder of its own that goes with the test.
 struct Folder(PathBuf);
@@ -64,14 +64,14 @@ async fn members_of_a_gang_stand_at_the_barrier_on_one_connection() {
         Some(json!({"certFile": file("client.crt"), "keyFile": file("client.key"), "caFile": file("ca.crt")}));
     let stack = stack(options, "ml").await;
     stack.create_nodes(leaves(&["a"], 8)).await.unwrap();
-    // Released whole; one goes before it is scheduled, so that seven wait.
-    stack.cluster.signal(muster::testbed::Component::Scheduler(0), nix::sys::signal::Signal::SIGSTOP).unwrap();
+    // Released whole; one goes before there is a kube-scheduler that could know of it, so that seven wait.
+    stack.cluster.kill(Component::Scheduler(0)).unwrap();
     for number in 0..8 {
         create(&stack, "ml", bare("train", number, 8)).await;
     }
     phase(&stack, "ml", "train", "Released").await;
-    crate::support::delete(&stack, "ml", "train-7").await;
-    stack.cluster.signal(muster::testbed::Component::Scheduler(0), nix::sys::signal::Signal::SIGCONT).unwrap();
+    delete(&stack, "ml", "train-7").await;
+    stack.start_scheduler(0).await.unwrap();
     let http = stack.http();
     eventually(DEADLINE, "seven members at the barrier", || async move {
         let metrics = request(http, "GET", "/metrics", "").await.map_err(|error| error.to_string())?;

@@ -11,6 +11,7 @@ use kube::{Api, ResourceExt};
 use muster::step::Step;
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Component, Identity, Stack, audit, eventually};
+use muster_api::crd::Gang;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -136,7 +137,8 @@ async fn two_versions_side_by_side_bind_no_gang_in_part() {
     everything_goes(&stack).await;
 }
 
-/// Pods and Jobs go, then Muster: no Gang, no gate and no policy is left.
+/// Pods and Jobs go, then Muster: no plan, no gate and no policy is left. A Gang of pods that nobody owns waits a while for
+/// them to come again, and holds nothing.
 async fn everything_goes(stack: &Stack) {
     let client = stack.admin().unwrap();
     let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(client.clone(), "ml");
@@ -144,8 +146,10 @@ async fn everything_goes(stack: &Stack) {
     let pods: Api<Pod> = Api::namespaced(client.clone(), "ml");
     pods.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
     let (client, pods) = (&client, &pods);
-    eventually(DEADLINE, "no Gang and no pod to be left", || async move {
-        let left = gangs(client, "ml").await.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
+    eventually(DEADLINE, "no plan and no pod to be left", || async move {
+        let planned = |gang: &Gang| gang.status.as_ref().is_some_and(|status| status.plan.is_some());
+        let left: Vec<String> =
+            gangs(client, "ml").await.iter().filter(|gang| planned(gang)).map(Gang::name_any).collect();
         let pods = pods.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
         if left.is_empty() && pods == 0 { Ok(Some(())) } else { Err(format!("{left:?}, {pods} pods")) }
     })
