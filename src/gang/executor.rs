@@ -427,6 +427,7 @@ impl Hands {
                     })
                     .collect(),
                 placement_group: wish.placement_group.as_ref().map(ToString::to_string),
+                zones: wish.zones.iter().map(ToString::to_string).collect(),
             },
         );
         object.metadata.finalizers = Some(vec![keys::TERMINATION.to_owned()]);

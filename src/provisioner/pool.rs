@@ -13,7 +13,7 @@ use muster_api::{keys, node_class, pool as rules};
 use muster_core::cloud::{
     CapacityType, ImageKind, InstanceTypeInfo, PoolOffer, Purpose, Subnet, UsageClass, efa_layout, replacements,
 };
-use muster_core::cycle::{PoolView, TypeView};
+use muster_core::cycle::{Left, PoolView, TypeView};
 use muster_core::names::{NodeName, ResourceName};
 use muster_core::node::{Node, Usage};
 use muster_core::resources::PODS;
@@ -301,12 +301,14 @@ fn view(context: &Context, state: &State, pool: &NodePool) -> Option<PoolView> {
                     ready: true,
                     deleting: false,
                     provider_id: None,
+                    created: None,
                 }),
                 overhead: Arc::new(Usage::default()),
                 price,
             }
         })
         .collect();
+    let limits = rules::limits(pool).unwrap_or_default();
     Some(PoolView {
         name: pool.name_any().into(),
         weight: pool.spec.weight.unwrap_or(0),
@@ -316,10 +318,11 @@ fn view(context: &Context, state: &State, pool: &NodePool) -> Option<PoolView> {
             PlacementGroupPolicy::Preferred => "preferred".into(),
             PlacementGroupPolicy::None => "none".into(),
         },
+        zones: zones.iter().map(|zone| Arc::from(zone.as_str())).collect(),
         types,
         left: left(context, state, pool, None)
             .into_iter()
-            .map(|(resource, amount)| (resource.as_str().into(), amount))
+            .map(|(resource, left)| Left { limit: limits.get(&resource).copied().unwrap_or(left), resource, left })
             .collect(),
     })
 }
@@ -341,6 +344,7 @@ pub(super) fn offer(context: &Context, state: &State, pool: &NodePool, batch: Op
         capacity_types: rules::markets(pool),
         group: rules::group_policy(pool),
         left: left(context, state, pool, batch),
+        limits: rules::limits(pool).unwrap_or_default(),
         max_nodes_per_batch: pool.spec.placement.max_nodes_per_batch.unwrap_or(1000),
         subnets: class
             .subnets

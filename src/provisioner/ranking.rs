@@ -10,6 +10,7 @@ use muster_core::cloud::{
     CapacityType, GroupPolicy, LeftOut, Need, Purpose, RankInput, Ranking, Reservation, addresses_per_node, dollars,
     rank_candidates,
 };
+use muster_core::reason::{Help, Unsold};
 use tracing::debug;
 
 use super::store::Held;
@@ -37,6 +38,10 @@ pub(super) fn rank(context: &Context, held: &Held, state: &State, now: Timestamp
         .node_pools
         .iter()
         .filter_map(|name| pool::offer(context, state, state.pools.get(name)?, Some(&held.name())))
+        .map(|mut pool| {
+            pool.zones.retain(|zone| spec.zones.is_empty() || spec.zones.contains(zone));
+            pool
+        })
         .collect();
     let wish = match spec.placement_group.as_deref() {
         Some("required") => GroupPolicy::Required,
@@ -94,7 +99,15 @@ fn left_out(left: &LeftOut) -> BatchLeftOut {
         group,
     ];
     let what: Vec<&str> = parts.into_iter().flatten().collect();
-    BatchLeftOut { what: what.join(" "), why: left.reason.to_string() }
+    let unsold = Unsold {
+        pool: left.pool.as_str().into(),
+        instance_type: left.instance_type.as_deref().map(Into::into),
+        count: None,
+        why: vec![left.reason.clone()],
+    };
+    let help = unsold.help();
+    let change = (help != Help::Nothing).then(|| help.to_string());
+    BatchLeftOut { what: what.join(" "), why: left.reason.to_string(), change }
 }
 
 /// Reads the reservations of the batch's pools, if the last reading is old.

@@ -13,7 +13,7 @@ use muster_api::crd::{
 };
 use muster_api::{convert, keys};
 use muster_core::booking::{self, Answer, BatchSeen, Parameters};
-use muster_core::cycle::{batch_name, offers_for};
+use muster_core::cycle::{Offers, batch_name, offers_for};
 use muster_core::names::ObjectKey;
 use muster_core::plan::{GangRequest, Role, RolePlace, Wishes};
 use muster_core::pod::Toleration;
@@ -276,9 +276,10 @@ async fn plan(
     // Where nodes to come stand plays no part in how many there must be.
     let host = Level { name: "host".into(), key: HOST_KEY.into() };
     let levels = Levels::new(vec![host]).expect("one level with a name and a key");
-    let (possible, left_out) = offers_for(&wanted, &levels, &pools);
+    let Offers { possible, unsold } = offers_for(&wanted, &levels, &pools);
     if possible.is_empty() {
-        let why = if pools.is_empty() { "no NodePool is ready".to_owned() } else { left_out.join("; ") };
+        let unsold: Vec<String> = unsold.iter().map(ToString::to_string).collect();
+        let why = if pools.is_empty() { "no NodePool is ready".to_owned() } else { unsold.join("; ") };
         return Ok(Err(("CapacityIsNotFound", format!("no NodePool can hold the request: {why}"))));
     }
     let mut node_pools: Vec<String> = Vec::new();
@@ -306,6 +307,7 @@ async fn plan(
             })
             .collect(),
         placement_group: request.spec.parameters.get(keys::PLACEMENT_GROUP).cloned(),
+        zones: Vec::new(),
     }))
 }
 

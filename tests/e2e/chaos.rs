@@ -1,24 +1,28 @@
 //! Seeded runs in which many things go wrong at once: nothing leaks, nothing stays partial, and everybody runs in the
-//! end. `make soak` runs many seeds and prints them; `MUSTER_CHAOS_SEED` runs one again.
+//! end. `make soak` runs many seeds and prints them; `MUSTER_CHAOS_SEED` runs one again, `MUSTER_SOAK_STEPS` the crashes at
+//! steps that it names, with commas between them.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking, its helpers too")]
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster::step::Step;
-use muster::testbed::workloads::TestJob;
+use muster::testbed::pools;
+use muster::testbed::workloads::{TestJob, TestPod};
 use muster::testbed::{Component, Stack, eventually};
 use muster_api::crd::Gang;
 use muster_ec2_sim::{Fault, FaultKind, Market, Scenario};
+use nix::sys::signal::Signal;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 use crate::cloud::{buying_stack, delete_job, everything_is_given_back, goes_wrong, journal, launched_fleets};
-use crate::support::{gangs, members, no_errors, runs, submit};
+use crate::support::{gangs, members, no_errors, options, runs, stack, submit};
 
 /// EC2's minutes pass in a second.
 const FACTOR: u32 = 60;
@@ -191,16 +195,57 @@ async fn life(stack: &Stack, name: &str, step: Step, when: &str, weather: Weathe
         };
         goes_wrong(stack, &fault.on(operation).times(1)).await;
     }
+    if step == Step::RunInstances {
+        let full = FaultKind::Error { code: "MaxFleetCountExceeded".to_owned(), status: 400, message: String::new() };
+        goes_wrong(stack, &Fault::of(full).on("CreateFleet").times(1)).await;
+    }
+    // Members are told how far their gang is only where kube-scheduler takes its time.
+    let slow = step == Step::ReportPod;
+    if slow {
+        stack.cluster.signal(Component::Scheduler(0), Signal::SIGSTOP).unwrap();
+    }
     stack.kill_muster().unwrap();
     stack.spawn_muster(&[("MUSTER_CRASH", &format!("{}:{when}", step.as_str()))]).unwrap();
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "ml");
+    let other = TestPod::new(format!("other{name}"));
+    let other = match step {
+        // A pod with the gate that is in no gang, and half a gang that nobody owns.
+        Step::UngatePod => Some(other.gate("muster.dev/gang").build()),
+        Step::DeleteGang => {
+            Some(other.gpus(8).annotation("muster.dev/gang", "half").annotation("muster.dev/gang-size", "2").build())
+        }
+        _ => None,
+    };
+    if let Some(other) = &other {
+        pods.create(&PostParams::default(), other).await.unwrap();
+    }
     let job = TestJob::new(name, 2).gpus(8).ignores_disruptions().pod_annotation("muster.dev/gang", name).build();
     submit(&client, "ml", job).await;
     let names = [name.to_owned()];
-    let mut died = revive(stack, &names).await;
-    let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
-    let kill = json!({"instanceIds": [live[0]["instanceId"]], "reason": "Server.InternalError"});
-    stack.sim_post("/_sim/terminate", &kill).await.unwrap();
+    let mut died = false;
+    if slow {
+        let began = Instant::now();
+        while !died && began.elapsed() < LONG {
+            died = crashed(stack).await;
+        }
+        stack.cluster.signal(Component::Scheduler(0), Signal::SIGCONT).unwrap();
+    }
     died |= revive(stack, &names).await;
+    let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
+    let ids = json!([live[0]["instanceId"]]);
+    // A notice has members marked and stopped; without one they go with their machine.
+    let (kind, what) = if matches!(step, Step::DeleteMessage | Step::MarkPod | Step::StopPod) {
+        ("interrupt", json!({"instanceIds": ids, "kind": "spot", "noticeSeconds": 120.0}))
+    } else {
+        ("terminate", json!({"instanceIds": ids, "reason": "Server.InternalError"}))
+    };
+    stack.sim_post(&format!("/_sim/{kind}"), &what).await.unwrap();
+    replaced(stack, live[0]["instanceId"].as_str().unwrap(), &mut died).await;
+    died |= revive(stack, &names).await;
+    if let Some(other) = &other {
+        // It may have gone with its node.
+        let _ = pods.delete(&other.name_any(), &DeleteParams::default().grace_period(0)).await;
+    }
     delete_job(stack, name).await;
     let began = Instant::now();
     while !died && began.elapsed() < Duration::from_secs(3) {
@@ -209,6 +254,19 @@ async fn life(stack: &Stack, name: &str, step: Step, when: &str, weather: Weathe
     everything_is_given_back(stack).await;
     stack.sim_calm().await.unwrap();
     if died { "healed" } else { "not reached" }
+}
+
+/// Waits until an instance is gone and as many live as before, reviving the process if it dies meanwhile.
+async fn replaced(stack: &Stack, lost: &str, died: &mut bool) {
+    let began = Instant::now();
+    loop {
+        *died |= crashed(stack).await;
+        let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
+        if live.len() >= 2 && live.iter().all(|instance| instance["instanceId"] != lost) {
+            return;
+        }
+        assert!(began.elapsed() < LONG, "{lost} is not replaced: {live:?}\n{}", stack.cluster.report(60));
+    }
 }
 
 /// Starts the process again if it died. Whether it did.
@@ -242,8 +300,15 @@ async fn revive(stack: &Stack, names: &[String]) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_survives_a_crash_at_every_step_in_every_weather() {
-    let steps: Vec<Step> =
-        if soaking() { Step::ALL.to_vec() } else { vec![Step::CreateFleet, Step::StopPod, Step::TerminateInstances] };
+    let named = std::env::var("MUSTER_SOAK_STEPS").unwrap_or_default();
+    let steps: Vec<Step> = if !named.is_empty() {
+        let is_named = |step: &Step| named.split(',').any(|name| name == step.as_str());
+        Step::ALL.into_iter().filter(is_named).collect()
+    } else if soaking() {
+        Step::ALL.to_vec()
+    } else {
+        vec![Step::CreateFleet, Step::StopPod, Step::TerminateInstances]
+    };
     let weathers: &[Weather] = if soaking() {
         &[Weather::Clean, Weather::LostResponse, Weather::SlowResponse]
     } else {
@@ -274,7 +339,16 @@ fn points(steps: &[Step]) -> impl Iterator<Item = (Step, &'static str)> {
 
 /// What became of a batch that met each of the points in one weather. Nothing where there is no control plane.
 async fn lives(steps: &[Step], weather: Weather) -> Vec<&'static str> {
-    let Some(stack) = buying_stack(&roomy(), FACTOR, "1s").await else { return Vec::new() };
+    let Some(mut options) = options().await else { return Vec::new() };
+    options.scenario = Some(serde_json::to_value(roomy()).unwrap());
+    options.factor = FACTOR;
+    options.config = json!({
+        "lease": {"duration": "2s", "grace": "1s"},
+        "ec2": {"interruptionQueue": "muster-interruptions"},
+    });
+    let stack = stack(options, "ml").await;
+    let (class, pool) = pools::p5("1s").unwrap();
+    pools::create(&stack.admin().unwrap(), &class, &pool).await.unwrap();
     let mut outcomes = Vec::new();
     for (number, (step, when)) in points(steps).enumerate() {
         let began = Instant::now();

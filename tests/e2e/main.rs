@@ -15,6 +15,7 @@ mod fits;
 mod ha;
 mod kueue;
 mod native;
+mod now_or_new;
 mod protocol_chaos;
 mod races;
 mod recording;

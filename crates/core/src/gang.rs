@@ -11,6 +11,7 @@ use crate::names::{NodeName, ObjectKey, PodUid};
 use crate::node::Usage;
 use crate::plan::LevelUse;
 use crate::pod::Shape;
+use crate::reason::Code;
 
 /// Phase of a gang. Every arrow between two phases is one conditional write of the Gang's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -83,13 +84,11 @@ impl Phase {
     #[must_use]
     pub fn promises(self) -> bool {
         match self {
-            Self::Planned | Self::Released | Self::Committing | Self::Bound | Self::Degraded => true,
-            Self::Collecting
-            | Self::Waiting
-            | Self::Provisioning
-            | Self::Finished
-            | Self::Invalid
-            | Self::Unsatisfiable => false,
+            // Beside nodes that are being bought, places on running ones.
+            Self::Provisioning | Self::Planned | Self::Released | Self::Committing | Self::Bound | Self::Degraded => {
+                true
+            }
+            Self::Collecting | Self::Waiting | Self::Finished | Self::Invalid | Self::Unsatisfiable => false,
         }
     }
 }
@@ -198,9 +197,8 @@ pub struct RawWish {
 /// Why a gang is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
-    /// One word: `UnknownLevel`, `BadNumber`, `BadValue`, `HalfWish`, `TooManyMembers`, `BadName`, `SequentialCreation`,
-    /// `NotSupported`.
-    pub reason: &'static str,
+    /// The word for it.
+    pub reason: Code,
     /// Names key, value and remedy.
     pub message: String,
 }
@@ -320,6 +318,14 @@ pub struct Waiting {
     pub message: Arc<str>,
     /// When it is tried again at the latest.
     pub next_try: Option<Timestamp>,
+}
+
+impl Waiting {
+    /// Whether it waits for this.
+    #[must_use]
+    pub fn is(&self, code: Code) -> bool {
+        *self.reason == *code.as_str()
+    }
 }
 
 impl Gang {

@@ -16,6 +16,7 @@ pub mod plan;
 pub mod planner;
 pub mod pod;
 pub mod ranks;
+pub mod reason;
 pub mod resources;
 pub mod snapshot;
 pub mod topology;

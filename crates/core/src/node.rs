@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::names::NodeName;
@@ -29,6 +30,9 @@ pub struct Node {
     pub deleting: bool,
     /// `spec.providerID`, where set: `aws:///us-east-1a/i-…`.
     pub provider_id: Option<Arc<str>>,
+    /// When it registered.
+    #[serde(default)]
+    pub created: Option<Timestamp>,
 }
 
 /// What holds room on a node: pods until they are gone, whoever bound them, and what is promised or assumed.

@@ -240,11 +240,17 @@ pub enum Refusal {
         role: Arc<str>,
         /// The constraint.
         constraint: Arc<str>,
+        /// What would make it fit, at most one change of a kind.
+        #[serde(default)]
+        changes: Vec<Change>,
     },
     /// More than one shape among the members.
     MixedShapes {
         /// Number of different shapes.
         shapes: usize,
+        /// What would make it fit, at most one change of a kind.
+        #[serde(default)]
+        changes: Vec<Change>,
     },
     /// A role that can never reach its minimum.
     MinimumAboveCount {
@@ -254,6 +260,9 @@ pub enum Refusal {
         min: u32,
         /// Places the role has.
         count: u32,
+        /// What would make it fit, at most one change of a kind.
+        #[serde(default)]
+        changes: Vec<Change>,
     },
     /// The slices that are wished for cut no gang of this size.
     Slices {
@@ -261,11 +270,17 @@ pub enum Refusal {
         size: u32,
         /// What is wrong.
         fault: SliceFault,
+        /// What would make it fit, at most one change of a kind.
+        #[serde(default)]
+        changes: Vec<Change>,
     },
     /// A level that is wished for is not among the configured ones.
     UnknownLevel {
         /// The index asked for.
         level: LevelIndex,
+        /// What would make it fit, at most one change of a kind.
+        #[serde(default)]
+        changes: Vec<Change>,
     },
     /// A bound member stands outside what `required`, its slice or `exclusive` allows, or on a node that is gone.
     BoundOutside {
@@ -361,10 +376,49 @@ pub enum Change {
         /// How many of them.
         nodes: u32,
     },
-    /// A lower minimum of an elastic gang.
-    Fewer {
+    /// Exactly these nodes without what blocks them.
+    Free {
+        /// What blocks them.
+        reason: crate::fit::Misfit,
+        /// The nodes, in natural order.
+        nodes: Vec<NodeName>,
+    },
+    /// Another minimum of a role.
+    Minimum {
+        /// The role; empty for the only one.
+        role: Arc<str>,
         /// The minimum.
         members: u32,
+    },
+    /// Pods without constraints, all of them.
+    Remove {
+        /// The constraints.
+        constraints: Vec<Arc<str>>,
+    },
+    /// One template for two roles.
+    SameTemplate {
+        /// The role that changes.
+        role: Arc<str>,
+        /// The role whose template it takes.
+        like: Arc<str>,
+        /// Their indices in [`GangRequest::roles`].
+        indices: (usize, usize),
+    },
+    /// Slices of another size.
+    SliceSize {
+        /// The size wished for.
+        from: u32,
+        /// The size.
+        to: u32,
+    },
+    /// Slices of some size inside a lower level.
+    NarrowSlices {
+        /// Their size.
+        size: u32,
+        /// The level.
+        to: LevelIndex,
+        /// Its name.
+        level: Arc<str>,
     },
 }
 
@@ -402,6 +456,23 @@ pub struct Blocked {
     pub reason: crate::fit::Misfit,
     /// Nodes.
     pub nodes: u32,
+}
+
+impl Refusal {
+    /// What would make the gang fit, each change alone. Empty: nothing that a person could change about the gang or one
+    /// kind of obstacle would.
+    #[must_use]
+    pub fn changes(&self) -> &[Change] {
+        match self {
+            Self::Unsupported { changes, .. }
+            | Self::MixedShapes { changes, .. }
+            | Self::MinimumAboveCount { changes, .. }
+            | Self::Slices { changes, .. }
+            | Self::UnknownLevel { changes, .. }
+            | Self::BoundOutside { changes, .. } => changes,
+            Self::DoesNotFit(shortfall) => &shortfall.changes,
+        }
+    }
 }
 
 impl fmt::Display for Change {

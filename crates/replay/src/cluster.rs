@@ -53,6 +53,7 @@ impl Cluster {
                 ready: false,
                 deleting: false,
                 provider_id: None,
+                created: None,
             };
             Standing { node: Arc::new(node), usage: Arc::default(), pods: Vec::new() }
         });

@@ -7,6 +7,8 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 use muster_core::cloud::CapacityType;
+pub use muster_core::reason::Code;
+use muster_core::reason::Help;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::ser::SerializeMap;
@@ -201,92 +203,29 @@ pub struct Score {
 #[schemars(deny_unknown_fields)]
 pub struct Reason {
     /// What is in the way.
+    #[schemars(schema_with = "codes")]
     pub code: Code,
     /// Label key of the level it is about.
     pub level: Option<String>,
     /// How much is missing, in members or in units of the limit.
     pub short: Option<u64>,
-    /// The smallest change of its kind that is proven to help; null if none of its kind alone would.
+    /// The smallest change of its kind that is proven to help, or what to wait for where no change can help; null if none
+    /// of its kind alone would.
     pub change: Option<String>,
 }
 
-/// What is in the way of a gang. A closed list: a new word is a new version of the document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
-pub enum Code {
-    /// No domain of the level has room for all members.
-    DoesNotFit,
-    /// Nodes lack the label of the required level.
-    Unlabelled,
-    /// Nodes are cordoned.
-    Cordoned,
-    /// Nodes are not Ready.
-    NotReady,
-    /// Nodes carry a taint that the members do not tolerate.
-    Taint,
-    /// Nodes do not match selector or required affinity.
-    Selector,
-    /// A host port is taken.
-    Port,
-    /// Nodes have too little of a resource.
-    Insufficient,
-    /// Pods stand on the nodes that must not stand beside a member.
-    Occupied,
-    /// The members carry a constraint that is not modelled.
-    Unsupported,
-    /// The members have more than one shape.
-    MixedShapes,
-    /// The minimum is above the number of members.
-    MinimumAboveCount,
-    /// A running member stands outside the domain the gang requires.
-    BoundOutside,
-    /// Not all members needed are there.
-    Collecting,
-    /// The Job is suspended.
-    Suspended,
-    /// A scheduling gate of somebody else holds a member.
-    ForeignGate,
-    /// It fits once nodes that were bought have joined and are Ready.
-    Joining,
-    /// It waits for the nodes booked by a ProvisioningRequest.
-    Booking,
-    /// A PodTemplate is missing.
-    TemplateNotFound,
-    /// No NodePool may buy for it.
-    NoPool,
-    /// No NodePool sells a type that holds a member.
-    NoType,
-    /// More nodes are needed than one batch may have.
-    BatchTooLarge,
-    /// A limit of the pool would be passed.
-    LimitReached,
-    /// No price is known.
-    PriceUnknown,
-    /// The type is not sold on the markets of the pool.
-    NotSold,
-    /// Pool and gang disagree about the placement group.
-    PlacementGroup,
-    /// The running members cannot be joined by bought nodes inside the level wished.
-    MixedWithRunning,
-    /// An unknown level.
-    UnknownLevel,
-    /// A number that cannot be read.
-    BadNumber,
-    /// A value that is not one of those allowed.
-    BadValue,
-    /// A name that cannot be used.
-    BadName,
-    /// A pod whose requests cannot be read.
-    BadPod,
-    /// More members than a gang may have.
-    TooManyMembers,
-    /// The owner creates its pods one after another.
-    SequentialCreation,
-    /// A wish that is not supported.
-    NotSupported,
-    /// Another fault of the gang's description.
-    Invalid,
-    /// The checker refused the plan: a bug.
-    PlanRejected,
+/// The closed list of codes.
+fn codes(_: &mut SchemaGenerator) -> Schema {
+    let words: Vec<&str> = Code::ALL.into_iter().map(Code::as_str).collect();
+    schemars::json_schema!({"description": "What is in the way of a gang: a closed list.", "enum": words})
+}
+
+impl From<muster_core::reason::Reason> for Reason {
+    fn from(reason: muster_core::reason::Reason) -> Self {
+        let muster_core::reason::Reason { code, level, short, help } = reason;
+        let change = (help != Help::Nothing).then(|| help.to_string());
+        Self { code, level: level.map(|level| level.to_string()), short, change }
+    }
 }
 
 /// Nodes to buy in one call.

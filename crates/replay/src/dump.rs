@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::document::Ignored;
+use crate::gangs::Runtime;
 use crate::record::Record;
 
 /// Most nodes of a dump.
@@ -84,6 +85,8 @@ pub struct Dump {
     pub gangs: Vec<Gang>,
     /// ProvisioningRequests of every class.
     pub requests: Vec<ProvisioningRequest>,
+    /// Runtimes that TrainJobs name.
+    pub(crate) runtimes: Vec<Runtime>,
     /// The head of a recording, if the dump is one.
     pub record: Option<Record>,
     /// Those of them that have ended: plural, namespace, name.

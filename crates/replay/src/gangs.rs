@@ -2,6 +2,7 @@
 
 mod jobs;
 mod owners;
+mod trainjobs;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,11 +17,13 @@ use muster_api::conventions::{self, Kind, Object, Objects, Recognition};
 use muster_api::{keys, pod_state};
 use muster_core::gang::{Invalid, Membership, Pod as CorePod, RankClaim, Recognised};
 use muster_core::names::{ObjectKey, PodUid};
+use muster_core::reason::Code;
 
 use crate::document::Ignored;
 use crate::dump::Dump;
 
 pub(crate) use owners::has_ended;
+pub(crate) use trainjobs::{Runtime, expand};
 
 /// A pod that exists, or one that its controller will create.
 #[derive(Clone, Debug)]
@@ -54,8 +57,8 @@ pub(crate) struct Found {
     pub(crate) priority: i32,
     /// The first moment anything of it existed.
     pub(crate) created: Option<Timestamp>,
-    /// A Job of it that is suspended.
-    pub(crate) suspended: Option<String>,
+    /// Kind and name of an owner that is suspended.
+    pub(crate) suspended: Option<(String, String)>,
     /// A member that cannot be read.
     pub(crate) fault: Option<Invalid>,
 }
@@ -274,7 +277,7 @@ impl Finder<'_> {
         let Recognition { membership, gang, .. } = self.recognise(pod);
         if let Some(said) = gang {
             let name = pod.metadata.name.as_deref().unwrap_or_default();
-            let invalid = Invalid { reason: "BadPod", message: format!("pod {name}: {why}") };
+            let invalid = Invalid { reason: Code::BadPod, message: format!("pod {name}: {why}") };
             self.gang(said, &membership, priority, created(&pod.metadata)).fault.get_or_insert(invalid);
         }
     }

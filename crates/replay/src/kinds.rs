@@ -29,7 +29,7 @@ const fn kind(
 }
 
 /// Those that are read field by field. Secrets and ConfigMaps are none.
-pub const KINDS: [Kind; 11] = [
+pub const KINDS: [Kind; 13] = [
     kind("", &["v1"], "Node", "nodes", false),
     kind("", &["v1"], "Pod", "pods", true),
     kind("", &["v1"], "PodTemplate", "podtemplates", true),
@@ -40,6 +40,8 @@ pub const KINDS: [Kind; 11] = [
     kind(keys::GROUP, &["v1alpha1"], "EC2NodeClass", "ec2nodeclasses", false),
     kind(keys::GROUP, &["v1alpha1"], "NodeBatch", "nodebatches", false),
     kind(keys::GROUP, &["v1alpha1"], "Gang", "gangs", true),
+    kind("trainer.kubeflow.org", &["v1alpha1"], "ClusterTrainingRuntime", "clustertrainingruntimes", false),
+    kind("trainer.kubeflow.org", &["v1alpha1"], "TrainingRuntime", "trainingruntimes", true),
     kind("autoscaling.x-k8s.io", &["v1"], "ProvisioningRequest", "provisioningrequests", true),
 ];
 

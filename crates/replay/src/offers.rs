@@ -4,17 +4,18 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_core::cloud::{CapacityType, GroupPolicy, UsageClass};
-use muster_core::cycle::{PoolView, TooSmall, TypeView, nodes_needed, offers_for};
-use muster_core::names::NodeName;
+use muster_core::cloud::{CapacityType, Exclusion, GroupPolicy, UsageClass};
+use muster_core::cycle::{Left, PoolView, offers_for};
+use muster_core::names::{NodeName, ResourceName};
 use muster_core::node::{Node, Usage};
 use muster_core::plan::{GangRequest, Host};
+use muster_core::reason::{Code, Help, Reason, Unsold};
 use muster_core::topology::Levels;
 
 use crate::catalogue::Catalogue;
-use crate::document::{BuyEntry, Code, Reason};
+use crate::document::{self, BuyEntry};
 use crate::pools::Pool;
-use crate::reasons::reason;
+use crate::reasons;
 
 /// One way to buy all nodes of a gang in one call.
 #[derive(Debug)]
@@ -55,7 +56,7 @@ pub(crate) struct OnSale {
     /// Best first.
     pub(crate) purchases: Vec<Purchase>,
     /// Every pool, type, zone and market that is no candidate, with the reason.
-    pub(crate) left_out: Vec<Reason>,
+    pub(crate) left_out: Vec<document::Reason>,
 }
 
 /// Every way to buy for `request`, best first: pool weight, the order of markets, group kept before dropped, dollars per
@@ -71,34 +72,26 @@ pub(crate) fn find(
     catalogue: &Catalogue,
 ) -> OnSale {
     let mut found = Vec::new();
-    let mut reasons = Vec::new();
+    let mut reasons: Vec<document::Reason> = Vec::new();
     if pools.is_empty() {
-        reasons.push(reason(Code::NoPool, None, "add a NodePool that may buy nodes"));
+        reasons.push(Reason::new(Code::NoPool, Help::NewPool).into());
     }
     for (index, pool) in pools.iter().enumerate() {
         let Some(policy) = pool.group.with(group) else {
-            reasons.push(reason(
-                Code::PlacementGroup,
-                None,
-                format!("let NodePool {} and the gang agree about the placement group", pool.name),
-            ));
+            reasons.push(unsold(pool, None, Exclusion::GroupPolicyConflict));
             continue;
         };
         for (order, market) in pool.markets.iter().enumerate() {
             // There is no list of reservations in a dump, so none is known to have room.
             if *market == CapacityType::Reserved {
                 if pool.markets.len() == 1 {
-                    let of = &pool.name;
-                    let change = format!("allow on-demand or spot in NodePool {of}: a dump holds no reservation");
-                    reasons.push(reason(Code::NotSold, None, change));
+                    reasons.push(unsold(pool, None, Exclusion::NoReservation));
                 }
                 continue;
             }
             for zone in &pool.zones {
                 if zones.is_some_and(|zones| zone.as_ref().is_none_or(|zone| !zones.contains(zone.as_str()))) {
-                    let zone = zone.as_deref().unwrap_or("an unknown zone");
-                    let change = format!("move the running members to {zone}, where NodePool {} may buy", pool.name);
-                    reasons.push(reason(Code::MixedWithRunning, None, change));
+                    reasons.push(unsold(pool, None, Exclusion::MembersElsewhere));
                     continue;
                 }
                 let beside = zone.as_deref().and_then(|zone| beside.get(zone)).copied().unwrap_or(0);
@@ -109,7 +102,7 @@ pub(crate) fn find(
         }
     }
     if found.is_empty() && reasons.is_empty() {
-        reasons.push(reason(Code::NoPool, None, "allow a zone and the market on-demand in a NodePool"));
+        reasons.push(Reason::new(Code::NoPool, Help::NewPool).into());
     }
     let mut seen = BTreeSet::new();
     reasons.retain(|reason| seen.insert((reason.code, reason.short, reason.change.clone())));
@@ -137,7 +130,7 @@ fn look(
     choice: &Choice<'_>,
     catalogue: &Catalogue,
     found: &mut Vec<(Key, Purchase)>,
-    reasons: &mut Vec<Reason>,
+    said: &mut Vec<document::Reason>,
 ) {
     let Choice { pool, index, order, market, zone, policy, beside } = *choice;
     let mut request = request.clone();
@@ -149,34 +142,31 @@ fn look(
     let mut views = BTreeMap::new();
     for info in &pool.types {
         if !info.usage_classes.contains(&class) {
-            reasons.push(reason(
-                Code::NotSold,
-                None,
-                format!("{} is not sold {market}: allow another type or market in NodePool {}", info.name, pool.name),
-            ));
+            said.push(unsold(pool, Some(&info.name), Exclusion::NotSold));
             continue;
         }
         if policy == GroupPolicy::Required && !info.supports_cluster_group {
-            reasons.push(reason(
-                Code::PlacementGroup,
-                None,
-                format!("{} goes into no cluster placement group: allow another type", info.name),
-            ));
+            said.push(unsold(pool, Some(&info.name), Exclusion::NoGroupForType));
             continue;
         }
         let price = catalogue.prices.price(&info.name, zone.unwrap_or_default(), market);
         views.insert(info.name.clone(), (pool.view(info, zone, market, price), info.supports_cluster_group));
     }
+    let left = |(resource, left): (&ResourceName, &i64)| {
+        let limit = pool.limits.get(resource).copied().unwrap_or(*left);
+        Left { resource: resource.clone(), left: *left, limit }
+    };
     let view = PoolView {
         name: pool.name.as_str().into(),
         weight: pool.weight,
         max_nodes: pool.max_nodes,
         placement_group: "preferred".into(),
+        zones: Vec::new(),
         types: views.values().map(|(view, _)| view.clone()).collect(),
-        left: pool.left.iter().map(|(resource, left)| (resource.as_str().into(), *left)).collect(),
+        left: pool.left.iter().map(left).collect(),
     };
-    let (offers, _) = offers_for(request, levels, &[view]);
-    for offer in &offers {
+    let offers = offers_for(request, levels, &[view]);
+    for offer in &offers.possible {
         let Some((view, grouped)) = views.get(&*offer.instance_type) else { continue };
         let Some(price) = view.price else { continue };
         let dropped = policy == GroupPolicy::None || !grouped;
@@ -202,50 +192,12 @@ fn look(
             Purchase { pool: index, entry, beside, node: Arc::clone(&view.node), overhead: Arc::clone(&view.overhead) };
         found.push((key, purchase));
     }
-    for (view, _) in views.values().filter(|(view, _)| !offers.iter().any(|offer| offer.instance_type == view.name)) {
-        reasons.push(left_out(request, levels, pool, view));
-    }
+    // Without a type the market has said already why it has none.
+    let types = offers.unsold.iter().filter(|unsold| unsold.instance_type.is_some());
+    said.extend(types.map(reasons::of_unsold));
 }
 
-/// Why a type is no offer: the first obstacle, and what would remove it.
-fn left_out(request: &GangRequest, levels: &Levels, pool: &Pool, view: &TypeView) -> Reason {
-    let (name, of) = (&view.name, &pool.name);
-    let count = match nodes_needed(request, levels, view) {
-        Ok(count) => count,
-        Err(TooSmall::Never) => {
-            return reason(Code::NoType, None, format!("ask for less than {name} of NodePool {of} has"));
-        }
-        Err(TooSmall::Misfit(misfit)) => {
-            return reason(Code::NoType, None, format!("{name} of NodePool {of} holds no member: {misfit}"));
-        }
-        Err(TooSmall::Wishes) => {
-            let change = format!("ask for slices that fit one {name} of NodePool {of}");
-            return reason(Code::NoType, None, change);
-        }
-    };
-    // All that stands in the way, so that what is said is enough.
-    let mut obstacles: Vec<(Code, Option<u64>, String)> = Vec::new();
-    if count > pool.max_nodes {
-        let change = format!("raise maxNodesPerBatch of NodePool {of} from {} to {count} for {name}", pool.max_nodes);
-        obstacles.push((Code::BatchTooLarge, Some(u64::from(count - pool.max_nodes)), change));
-    }
-    for (resource, left) in &pool.left {
-        let each = if resource.as_str() == "nodes" { 1 } else { view.node.allocatable.get(resource.as_str()) };
-        let wanted = each.saturating_mul(i64::from(count));
-        if wanted > *left {
-            let short = wanted.saturating_sub(*left);
-            let unit = if resource.as_str() == "cpu" { "m" } else { "" };
-            let change = format!("raise the limit {resource} of NodePool {of} by {short}{unit} for {count} {name}");
-            obstacles.push((Code::LimitReached, u64::try_from(short).ok(), change));
-        }
-    }
-    if view.price.is_none() {
-        obstacles.push((Code::PriceUnknown, None, format!("give {name} a price in the catalogue")));
-    }
-    let change: Vec<&str> = obstacles.iter().map(|(_, _, change)| change.as_str()).collect();
-    let change = change.join(" and ");
-    match obstacles.first() {
-        Some((code, short, _)) => reason(*code, *short, change),
-        None => reason(Code::NoType, None, format!("allow another type than {name} in NodePool {of}")),
-    }
+fn unsold(pool: &Pool, instance_type: Option<&str>, why: Exclusion) -> document::Reason {
+    let (pool, instance_type) = (pool.name.as_str().into(), instance_type.map(Into::into));
+    reasons::of_unsold(&Unsold { pool, instance_type, count: None, why: vec![why] })
 }

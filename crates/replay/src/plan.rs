@@ -1,19 +1,20 @@
 //! What the planner would do with a dump: gangs in order on disjoint room, then pods of no gang.
 
 mod gang;
+mod passing;
 mod promises;
 mod purchase;
 mod requests;
 mod singles;
 mod work;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use muster_api::convert;
 use muster_core::gang::Membership;
-use muster_core::names::NodeName;
+use muster_core::names::{NodeName, ObjectKey};
 use muster_core::node::{Node, Usage};
 use muster_core::plan::Policy;
 use muster_core::topology::{Levels, LevelsError};
@@ -75,6 +76,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     }
     let pools = pools::read(&mut dump, &options.catalogue, &nodes);
     let catalogue = (!dump.pools.is_empty()).then(|| options.catalogue.name.clone());
+    gangs::expand(&mut dump);
     let members = gangs::find(&dump, &options.scheduler_names);
     let requests = requests::find(&mut dump, &members);
     let levels = match &options.levels {
@@ -86,6 +88,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         Some(NodeFacts { node, holders: Vec::new(), held: Usage::default(), promised: Vec::new() })
     });
     let mut cluster = Cluster::new(nodes);
+    let mut leaving: BTreeMap<NodeName, Vec<Arc<Usage>>> = BTreeMap::new();
     for known in &members.all {
         let core = &known.core;
         let room = if core.ended { None } else { core.node.as_ref().or_else(|| nominated(known)) };
@@ -94,6 +97,9 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
                 cluster.ensure(node);
             }
             cluster.add(node, Some(&known.object), &core.held);
+            if core.deleting && core.node.is_some() {
+                leaving.entry(node.clone()).or_default().push(Arc::clone(&core.held));
+            }
             if let Some(facts) = focus.as_mut().filter(|facts| facts.node.name == *node) {
                 facts.held.requested.add(&core.held.requested);
                 facts.held.ports.extend(core.held.ports.iter().cloned());
@@ -119,6 +125,8 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         ignored: std::mem::take(&mut dump.ignored),
         promises,
         focus: options.focus.clone(),
+        leaving,
+        taken: Vec::new(),
     };
     let mut work: Vec<work::Work> = gangs.into_iter().map(|found| work::Work::of_pods(found, &dump)).collect();
     work.extend(requests.into_iter().map(Box::new).map(work::Work::Request));
@@ -160,6 +168,10 @@ struct Planning<'a> {
     /// Room that plans in the dump hold for their gangs.
     promises: promises::Promises,
     focus: Option<NodeName>,
+    /// What terminating pods hold, by node.
+    leaving: BTreeMap<NodeName, Vec<Arc<Usage>>>,
+    /// Room that plans made here took, with the gang.
+    taken: Vec<(NodeName, ObjectKey, Usage)>,
 }
 
 /// Levels that somebody wishes for, by whatever name.

@@ -32,6 +32,8 @@ pub(crate) struct Pool {
     pub(crate) group: GroupPolicy,
     /// What is left of the limits, in the units of `Resources`; `nodes` counts nodes.
     pub(crate) left: BTreeMap<ResourceName, i64>,
+    /// The limits, in the same units.
+    pub(crate) limits: BTreeMap<ResourceName, i64>,
     /// Markets in order.
     pub(crate) markets: Vec<CapacityType>,
     /// Zones; one `None` if none is known.
@@ -68,6 +70,7 @@ impl Pool {
             ready: true,
             deleting: false,
             provider_id: None,
+            created: None,
         };
         let mut overhead = Usage::default();
         for daemon in self.daemons.iter().filter(|daemon| fit::accepts(daemon, &node).is_ok()) {
@@ -138,6 +141,7 @@ fn one(
         max_nodes: pool.spec.placement.max_nodes_per_batch.unwrap_or(MOST_NODES).min(MOST_NODES),
         group: rules::group_policy(pool),
         left: left(pool, nodes)?,
+        limits: rules::limits(pool)?,
         markets: rules::markets(pool),
         zones: zones(pool, class, known_zones),
         types,

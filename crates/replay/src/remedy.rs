@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use muster_core::cycle;
 use muster_core::fit::{self, Misfit};
 use muster_core::names::NodeName;
 use muster_core::node::{Node, Usage};
@@ -14,13 +15,6 @@ use muster_core::topology::{Tree, natural_cmp};
 
 /// The taint kube-scheduler's node controller puts on a cordoned node.
 const CORDON: &str = "node.kubernetes.io/unschedulable";
-/// Taints of a node that is not Ready, or not yet.
-pub(crate) const NOT_READY: [&str; 4] = [
-    "node.kubernetes.io/not-ready",
-    "node.kubernetes.io/unreachable",
-    "node.kubernetes.io/network-unavailable",
-    "node.cloudprovider.kubernetes.io/uninitialized",
-];
 
 /// The problem of a refused gang, with what is needed to ask it again.
 pub(crate) struct Refused<'a> {
@@ -158,7 +152,7 @@ fn without(host: &Host, misfit: &Misfit) -> Option<Host> {
             node.taints.retain(|taint| &*taint.key != CORDON);
         }
         Misfit::NotReady if node.deleting => return None,
-        Misfit::NotReady => node = ready(&node),
+        Misfit::NotReady => node = cycle::ready(&node),
         Misfit::Taint { taint } => node.taints.retain(|entry| *entry.to_string() != **taint),
         Misfit::Port => usage.ports.clear(),
         Misfit::Insufficient { resource } => usage.requested.set(resource.clone(), 0),
@@ -166,12 +160,4 @@ fn without(host: &Host, misfit: &Misfit) -> Option<Host> {
         Misfit::Selector | Misfit::Shared => return None,
     }
     Some(Host { node: Arc::new(node), usage: Arc::new(usage) })
-}
-
-/// A node as it will be once it is Ready.
-pub(crate) fn ready(node: &Node) -> Node {
-    let mut node = node.clone();
-    node.ready = true;
-    node.taints.retain(|taint| !NOT_READY.contains(&&*taint.key));
-    node
 }

@@ -6,6 +6,7 @@ use muster_core::fit::Misfit;
 use muster_core::names::ObjectKey;
 use muster_core::node::{Node, Usage};
 use muster_core::plan::Refusal;
+use muster_core::reason::Why;
 use muster_core::topology::Levels;
 
 use crate::document::{BuyEntry, Document, Reason};
@@ -32,6 +33,8 @@ pub struct Detail {
     pub pods: Vec<String>,
     /// Why running nodes do not hold it.
     pub refusal: Option<Refusal>,
+    /// Why it is not planned at all, or waits for nodes.
+    pub why: Option<Why>,
     /// What could be bought for it, best first; the first one that holds it is chosen.
     pub candidates: Vec<Candidate>,
     /// What cannot be bought for it, with the reason.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use muster_core::gang::{Invalid, Owner, RankClaim, RawWish, RawWishes, RoleSaid};
 use muster_core::ranks;
+use muster_core::reason::Code;
 use serde_json::Value;
 
 use super::objects::number;
@@ -99,7 +100,7 @@ pub(super) fn wish(key: &'static str, value: &str) -> RawWish {
 
 /// Pods that never stand together; the text names the way out.
 pub(super) fn sequential(message: String) -> Invalid {
-    Invalid { reason: "SequentialCreation", message }
+    Invalid { reason: Code::SequentialCreation, message }
 }
 
 /// min(`parallelism`, `completions`) of a Job's spec, each 1 where absent; `None` for 0.

@@ -1,6 +1,7 @@
 //! JobSet, also as Kubeflow Trainer v2 uses it: all Jobs of all replicated jobs are one gang.
 
 use muster_core::gang::{Invalid, RawSlice};
+use muster_core::reason::Code;
 use serde_json::Value;
 
 use super::chain::Chain;
@@ -96,7 +97,7 @@ fn exclusive(chain: &Chain<'_>, jobs: &[&Value], claim: &mut Claim, title: &str)
         }
         _ => {
             claim.invalid = Some(Invalid {
-                reason: "NotSupported",
+                reason: Code::NotSupported,
                 message: format!(
                     "{title}: {key} with jobs of different sizes is not supported; give all jobs one size"
                 ),

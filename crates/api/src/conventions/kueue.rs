@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use muster_core::gang::{Invalid, RawSlice, RawWishes};
+use muster_core::reason::Code;
 use serde_json::Value;
 
 use super::chain::Chain;
@@ -84,7 +85,7 @@ pub(super) fn wishes(chain: &Chain<'_>, invalid: &mut Option<Invalid>) -> RawWis
             Ok(size) if size > 0 => wishes.slices.push(RawSlice { size, level }),
             _ => bad(
                 invalid,
-                "BadNumber",
+                Code::BadNumber,
                 format!("{}: \"{text}\" is not an integer of at least 1", keys::KUEUE_SLICE_SIZE),
             ),
         },
@@ -103,7 +104,7 @@ fn layers(text: &str, wishes: &mut RawWishes, invalid: &mut Option<Invalid>) {
     let key = keys::KUEUE_SLICE_CONSTRAINTS;
     if !wishes.slices.is_empty() {
         let message = format!("{key} excludes {} and {}: use one", keys::KUEUE_SLICE_TOPOLOGY, keys::KUEUE_SLICE_SIZE);
-        return bad(invalid, "BadValue", message);
+        return bad(invalid, Code::BadValue, message);
     }
     let parsed: Option<Vec<BTreeMap<String, Value>>> = serde_json::from_str(text).ok();
     let layer = |layer: &BTreeMap<String, Value>| {
@@ -112,14 +113,14 @@ fn layers(text: &str, wishes: &mut RawWishes, invalid: &mut Option<Invalid>) {
     };
     match parsed.and_then(|layers| layers.iter().map(layer).collect::<Option<Vec<_>>>()) {
         Some(slices) if !slices.is_empty() => wishes.slices = slices,
-        _ => bad(invalid, "BadValue", format!("{key}: is no list of {{topology, size}}")),
+        _ => bad(invalid, Code::BadValue, format!("{key}: is no list of {{topology, size}}")),
     }
 }
 
 fn half(invalid: &mut Option<Invalid>, there: &str, missing: &str) {
-    bad(invalid, "HalfWish", format!("{there} needs {missing} beside it"));
+    bad(invalid, Code::HalfWish, format!("{there} needs {missing} beside it"));
 }
 
-fn bad(invalid: &mut Option<Invalid>, reason: &'static str, message: String) {
+fn bad(invalid: &mut Option<Invalid>, reason: Code, message: String) {
     invalid.get_or_insert(Invalid { reason, message });
 }

@@ -1,6 +1,7 @@
 //! LeaderWorkerSet: every group is a gang.
 
 use muster_core::gang::{Invalid, RawSlice};
+use muster_core::reason::Code;
 
 use super::chain::Chain;
 use super::claim::{self, Claim, Declared, wish};
@@ -66,7 +67,7 @@ fn subgroups(set: &Object, size: u32, claim: &mut Claim) {
         claim.wishes.exclusive = Some(wish(key, level));
     } else {
         claim.invalid.get_or_insert_with(|| Invalid {
-            reason: "NotSupported",
+            reason: Code::NotSupported,
             message: format!(
                 "{}: subgroups of {step} with the leader beside them are not supported with {key}; choose a size that is a \
                  multiple of {step}",

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use muster_core::gang::{Invalid, RawWish, RawWishes, Recognised, RoleSaid};
+use muster_core::reason::Code;
 
 /// One gang from what its members say, each beside the member's role, the first one's word counting where two of one role
 /// differ. `None` of nobody.
@@ -33,7 +34,7 @@ pub fn merge<'a>(mut said: impl Iterator<Item = (&'a Arc<str>, &'a Arc<Recognise
             && gang.invalid.is_none()
             && let Some(message) = differ(&gang.wishes, &other.wishes)
         {
-            gang.invalid = Some(Invalid { reason: "ConflictingWishes", message });
+            gang.invalid = Some(Invalid { reason: Code::ConflictingWishes, message });
         }
         gang.wishes = super::wishes::or(std::mem::take(&mut gang.wishes), other.wishes.clone());
         for (field, other) in [

@@ -30,6 +30,7 @@ use k8s_openapi::api::core::v1::Pod;
 use muster_core::gang::{Invalid, Membership, Owner, RankClaim, RawWishes, Recognised, RoleSaid, Source};
 use muster_core::names::ObjectKey;
 use muster_core::ranks;
+use muster_core::reason::Code;
 
 use crate::keys;
 use chain::Chain;
@@ -306,21 +307,21 @@ fn check_numbers(size: Option<u32>, min: Option<u32>, roles: &[RoleSaid], invali
         && min > size
     {
         invalid.get_or_insert_with(|| Invalid {
-            reason: "BadNumber",
+            reason: Code::BadNumber,
             message: format!("{}: {min} is above the gang's size {size}; use 1 to {size}", keys::GANG_MIN),
         });
     }
     let of_roles = roles.iter().filter_map(|role| role.count).fold(0_u32, u32::saturating_add);
     if let Some(size) = size.filter(|size| of_roles > *size) {
         invalid.get_or_insert_with(|| Invalid {
-            reason: "BadNumber",
+            reason: Code::BadNumber,
             message: format!("{}: {size} is below the {of_roles} members of its roles", keys::GANG_SIZE),
         });
     }
     let most = size.into_iter().chain(min).max().unwrap_or(0).max(of_roles);
     if usize::try_from(most).unwrap_or(usize::MAX) > ranks::MAX_PLACES {
         invalid.get_or_insert_with(|| Invalid {
-            reason: "TooManyMembers",
+            reason: Code::TooManyMembers,
             message: format!("the gang has {most} members, the limit is {}", ranks::MAX_PLACES),
         });
     }
@@ -335,7 +336,7 @@ fn bad_name(identity: &str) -> Option<Invalid> {
     };
     let valid = identity.len() <= 200 && identity.split('.').all(label);
     (!valid).then(|| Invalid {
-        reason: "BadName",
+        reason: Code::BadName,
         message: format!(
             "{}: \"{}\" is not a DNS-1123 name; use at most 200 lower case letters, digits, '-' and '.'",
             keys::GANG,

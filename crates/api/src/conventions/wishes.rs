@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use muster_core::gang::{Invalid, RankClaim, RawSlice, RawWish, RawWishes};
 use muster_core::ranks;
+use muster_core::reason::Code;
 
 use super::chain::Chain;
 use crate::keys;
@@ -34,7 +35,7 @@ pub fn of(read: &dyn Fn(&'static str) -> Option<RawWish>, invalid: &mut Option<I
         && !matches!(&*wish.value, "required" | "preferred" | "none")
     {
         invalid.get_or_insert_with(|| Invalid {
-            reason: "BadValue",
+            reason: Code::BadValue,
             message: format!("{}: \"{}\" is not one of required, preferred, none", wish.key, wish.value),
         });
     }
@@ -58,10 +59,10 @@ fn slices(size: Option<RawWish>, level: Option<RawWish>, invalid: &mut Option<In
         (None, None) => return Vec::new(),
         (Some(size), Some(level)) => (size, level),
         (Some(there), None) => {
-            return bad("HalfWish", format!("{} needs {} beside it", there.key, keys::SLICE_TOPOLOGY));
+            return bad(Code::HalfWish, format!("{} needs {} beside it", there.key, keys::SLICE_TOPOLOGY));
         }
         (None, Some(there)) => {
-            return bad("HalfWish", format!("{} needs {} beside it", there.key, keys::SLICE_SIZE));
+            return bad(Code::HalfWish, format!("{} needs {} beside it", there.key, keys::SLICE_SIZE));
         }
     };
     let levels: Vec<&str> = level.value.split(',').map(str::trim).collect();
@@ -69,16 +70,16 @@ fn slices(size: Option<RawWish>, level: Option<RawWish>, invalid: &mut Option<In
     if levels.len() != sizes.len() {
         let message =
             format!("{}: \"{}\" and {}: \"{}\" differ in length", size.key, size.value, level.key, level.value);
-        return bad("BadValue", message);
+        return bad(Code::BadValue, message);
     }
     let mut slices: Vec<RawSlice> = Vec::new();
     for (text, name) in sizes.into_iter().zip(levels) {
         let RankClaim::Rank(number @ 1..) = ranks::parse(text) else {
-            return bad("BadNumber", format!("{}: \"{text}\" is not an integer of at least 1", size.key));
+            return bad(Code::BadNumber, format!("{}: \"{text}\" is not an integer of at least 1", size.key));
         };
         if let Some(above) = slices.last().filter(|above| !above.size.is_multiple_of(number)) {
             let message = format!("{}: {number} does not divide {}", size.key, above.size);
-            return bad("BadNumber", message);
+            return bad(Code::BadNumber, message);
         }
         slices.push(RawSlice { size: number, level: RawWish { value: Arc::from(name), key: level.key } });
     }
@@ -92,7 +93,7 @@ pub(super) fn number(chain: &Chain<'_>, key: &'static str, least: u32, invalid: 
         RankClaim::Rank(number) if number >= least => Some(number),
         RankClaim::Rank(_) | RankClaim::Missing | RankClaim::NotInteger(_) => {
             invalid.get_or_insert_with(|| Invalid {
-                reason: "BadNumber",
+                reason: Code::BadNumber,
                 message: format!("{key}: \"{}\" is not an integer of at least {least}", wish.value),
             });
             None

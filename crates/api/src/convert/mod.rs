@@ -51,6 +51,7 @@ pub fn node(node: &k8s::Node) -> Result<Node, ConvertError> {
             .is_some_and(|all| all.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")),
         deleting: metadata.deletion_timestamp.is_some(),
         provider_id: spec.and_then(|spec| spec.provider_id.as_deref()).map(Arc::from),
+        created: metadata.creation_timestamp.as_ref().map(|created| created.0),
     })
 }
 

@@ -56,6 +56,9 @@ pub struct NodeBatchSpec {
     /// The gang's wish: `required`, `preferred` or `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement_group: Option<String>,
+    /// Zones it may be bought in: those of the running nodes it is to stand beside. Empty: any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub zones: Vec<String>,
 }
 
 /// What may be bought for the batch.
@@ -229,6 +232,9 @@ pub struct BatchLeftOut {
     pub what: String,
     /// Why.
     pub why: String,
+    /// The smallest change that would make it a candidate, or when it ends by itself; absent if neither is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<String>,
 }
 
 /// A batch that waits for a change by a person.

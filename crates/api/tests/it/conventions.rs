@@ -64,7 +64,7 @@ fn owned(on_pod: &Value, on_job: &Value, spec: &Value) -> Recognition {
 fn reason(gang: &Recognised) -> &'static str {
     let invalid = gang.invalid.as_ref().expect("invalid");
     assert!(!invalid.message.is_empty());
-    invalid.reason
+    invalid.reason.as_str()
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn slices(size: &str, level: &str) -> Result<Vec<(u32, String)>, &'static str> {
     let gang =
         bare(&json!({"muster.dev/gang": "g", "muster.dev/slice-size": size, "muster.dev/slice-topology": level}));
     match gang.invalid {
-        Some(invalid) => Err(invalid.reason),
+        Some(invalid) => Err(invalid.reason.as_str()),
         None => Ok(gang.wishes.slices.iter().map(|slice| (slice.size, slice.level.value.to_string())).collect()),
     }
 }

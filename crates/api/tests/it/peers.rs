@@ -257,7 +257,7 @@ fn invalid(fixture: &str, pointer: &str, value: Value, way_out: &str) {
     documents[0].pointer_mut(parent).unwrap()[field.as_str()] = value;
     let gang = recognised(&documents).gang.expect("a gang");
     let invalid = gang.invalid.as_ref().unwrap_or_else(|| panic!("{pointer} is invalid"));
-    assert_eq!(invalid.reason, "SequentialCreation");
+    assert_eq!(invalid.reason.as_str(), "SequentialCreation");
     assert!(invalid.message.contains(way_out), "{}", invalid.message);
 }
 

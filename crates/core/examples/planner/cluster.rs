@@ -132,5 +132,6 @@ fn node(name: NodeName, index: usize, fabric: Fabric) -> Node {
         ready: true,
         deleting: false,
         provider_id: None,
+        created: None,
     }
 }

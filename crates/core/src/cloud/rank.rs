@@ -13,6 +13,7 @@ use super::machine::{InstanceTypeInfo, UsageClass};
 use super::price::PriceBook;
 use super::refusals::{Refusal, Refusals};
 use super::seen::{Offering, Reservation, ReservationState, Subnet};
+use crate::fit::Misfit;
 use crate::names::ResourceName;
 
 /// Most candidates of one round: what a NodeBatch's status holds.
@@ -140,6 +141,9 @@ pub struct PoolOffer {
     /// What is left under its limits: running, in flight and promised nodes are already subtracted. A resource that is
     /// not named has no limit; `nodes` counts nodes, the rest in the units of [`crate::resources::Resources`].
     pub left: BTreeMap<ResourceName, i64>,
+    /// The limits, in the same units.
+    #[serde(default)]
+    pub limits: BTreeMap<ResourceName, i64>,
     /// `placement.maxNodesPerBatch`.
     pub max_nodes_per_batch: u32,
     /// Subnets of its node class.
@@ -254,6 +258,15 @@ pub enum Exclusion {
     UnknownType,
     /// No member fits on a node of the type.
     DoesNotFit,
+    /// A node of the type can never hold a member.
+    Misfit {
+        /// Why.
+        misfit: Misfit,
+    },
+    /// No number of nodes of the type holds the members as slices and exclusive hosts ask.
+    Wishes,
+    /// The pool allows no known type.
+    NoTypes,
     /// More nodes than one batch may have.
     TooManyNodes {
         /// Needed.
@@ -269,6 +282,8 @@ pub enum Exclusion {
         needed: i64,
         /// Left.
         left: i64,
+        /// The limit.
+        limit: i64,
     },
     /// The market is not one the type is sold on.
     NotSold,
@@ -310,6 +325,8 @@ pub enum Exclusion {
     NotOffered,
     /// A volume of the gang is in another zone.
     VolumeElsewhere,
+    /// Running members of the gang are in another zone.
+    MembersElsewhere,
     /// The node class has no subnet in the zone.
     NoSubnet,
     /// No subnet of the zone has enough free addresses.
@@ -347,6 +364,9 @@ impl Exclusion {
             Self::GroupPolicyConflict
             | Self::UnknownType
             | Self::DoesNotFit
+            | Self::Misfit { .. }
+            | Self::Wishes
+            | Self::NoTypes
             | Self::TooManyNodes { .. }
             | Self::Limit { .. }
             | Self::NotSold
@@ -357,6 +377,7 @@ impl Exclusion {
             | Self::NoGroupForType
             | Self::NotOffered
             | Self::VolumeElsewhere
+            | Self::MembersElsewhere
             | Self::NoSubnet
             | Self::TooFewAddresses { .. }
             | Self::PriceUnknown
@@ -371,9 +392,13 @@ impl fmt::Display for Exclusion {
             Self::GroupPolicyConflict => f.write_str("pool and gang disagree about the placement group"),
             Self::UnknownType => f.write_str("type is not known in this Region"),
             Self::DoesNotFit => f.write_str("no member fits on one node"),
+            Self::Misfit { misfit } => write!(f, "holds no member: {misfit}"),
+            Self::Wishes => f.write_str("no number of its nodes holds the members as slices and exclusive hosts ask"),
+            Self::NoTypes => f.write_str("allows no known instance type"),
             Self::TooManyNodes { needed, most } => write!(f, "{needed} nodes needed, a batch has at most {most}"),
-            Self::Limit { resource, needed, left } => {
-                write!(f, "limit on {resource}: {needed} needed, {left} left")
+            Self::Limit { resource, needed, left, limit: _ } => {
+                let amount = |amount| crate::reason::amount(resource.as_str(), amount);
+                write!(f, "limit on {resource}: {} needed, {} left", amount(*needed), amount(*left))
             }
             Self::NotSold => f.write_str("type is not sold on this market"),
             Self::NoReservation => f.write_str("no reservation of the type in the zone"),
@@ -393,6 +418,7 @@ impl fmt::Display for Exclusion {
             Self::NoGroupForType => f.write_str("type does not go into a cluster placement group"),
             Self::NotOffered => f.write_str("type is not offered in the zone"),
             Self::VolumeElsewhere => f.write_str("a volume of the gang is in another zone"),
+            Self::MembersElsewhere => f.write_str("running members of the gang are in another zone"),
             Self::NoSubnet => f.write_str("no subnet in the zone"),
             Self::TooFewAddresses { needed, free } => write!(f, "{needed} addresses needed, {free} free"),
             Self::PriceUnknown => f.write_str("no price is known"),
@@ -516,7 +542,8 @@ fn usable_type<'a>(
         let each = if resource.as_str() == NODES { 1 } else { capacity.get(resource.as_str()) };
         let needed = each.saturating_mul(i64::from(need.nodes));
         if needed > *left && needed > 0 {
-            return Err(Exclusion::Limit { resource: resource.clone(), needed, left: *left });
+            let limit = pool.limits.get(resource).copied().unwrap_or(*left);
+            return Err(Exclusion::Limit { resource: resource.clone(), needed, left: *left, limit });
         }
     }
     Ok((info, need))

@@ -47,6 +47,7 @@ fn pool(name: &str, weight: u32) -> PoolOffer {
         capacity_types: vec![CapacityType::OnDemand],
         group: GroupPolicy::Preferred,
         left: BTreeMap::new(),
+        limits: BTreeMap::new(),
         max_nodes_per_batch: 1000,
         subnets: vec![subnet("s-a", "a", 100), subnet("s-b", "b", 100), subnet("s-b2", "b", 200)],
         reservations: Vec::new(),
@@ -188,7 +189,7 @@ fn limits_are_kept_strictly_and_name_what_is_missing() {
     world.pools[0].left = BTreeMap::from([("nvidia.com/gpu".into(), 63), ("nodes".into(), 100)]);
     let ranking = rank(&world);
     assert!(ranking.candidates.is_empty());
-    let limit = Exclusion::Limit { resource: "nvidia.com/gpu".into(), needed: 64, left: 63 };
+    let limit = Exclusion::Limit { resource: "nvidia.com/gpu".into(), needed: 64, left: 63, limit: 63 };
     assert_eq!(reasons(&ranking), [&limit, &limit]);
     world.pools[0].left = BTreeMap::from([("nvidia.com/gpu".into(), 64), ("nodes".into(), 8)]);
     assert_eq!(rank(&world).candidates.len(), 8);
@@ -423,4 +424,43 @@ fn too_many_groups_in_the_region_lead_to_the_next_step_of_the_ladder() {
     let steps = steps(&rank(&world));
     assert_eq!(steps[0], "reserved in a placement group cr-group", "that group exists");
     assert!(steps[1..].iter().all(|step| step.contains("without a placement group")), "{steps:?}");
+}
+
+#[test]
+fn the_change_that_an_exclusion_names_makes_candidates_and_less_does_not() {
+    use crate::reason::PoolChange;
+    let change = |world: &World| {
+        let ranking = rank(world);
+        assert!(ranking.candidates.is_empty());
+        ranking.left_out[0].reason.change().unwrap()
+    };
+    let mut limited = world();
+    limited.pools[0].left = BTreeMap::from([("nvidia.com/gpu".into(), 48)]);
+    limited.pools[0].limits = BTreeMap::from([("nvidia.com/gpu".into(), 64)]);
+    let raise = change(&limited);
+    assert_eq!(raise.to_string(), "limit nvidia.com/gpu 64 → 80");
+    let PoolChange::Limit { resource, from, to } = raise else { panic!("{raise:?}") };
+    for (less, candidates) in [(1, false), (0, true)] {
+        limited.pools[0].left = BTreeMap::from([(resource.clone(), 48 + to - from - less)]);
+        assert_eq!(!rank(&limited).candidates.is_empty(), candidates, "{less} less");
+    }
+    let mut small = world();
+    small.pools[0].max_nodes_per_batch = 5;
+    let PoolChange::MaxNodes { from: 5, to } = change(&small) else { panic!() };
+    for (most, candidates) in [(to - 1, false), (to, true)] {
+        small.pools[0].max_nodes_per_batch = most;
+        assert_eq!(!rank(&small).candidates.is_empty(), candidates, "{most} nodes");
+    }
+    let mut crowded = world();
+    let PoolChange::Subnet { addresses: Some(addresses) } = ({
+        crowded.pools[0].subnets = vec![subnet("s-a", "a", 3)];
+        crowded.pools[0].zones = set(&["a"]);
+        change(&crowded)
+    }) else {
+        panic!()
+    };
+    for (free, candidates) in [(addresses - 1, false), (addresses, true)] {
+        crowded.pools[0].subnets = vec![subnet("s-a", "a", u32::try_from(free).unwrap())];
+        assert_eq!(!rank(&crowded).candidates.is_empty(), candidates, "{free} addresses");
+    }
 }

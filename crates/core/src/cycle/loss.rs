@@ -10,28 +10,23 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 
 use super::working::Working;
-use super::{Action, GangEvent, Pass, Stop, waiting, withdraw};
+use super::{Action, GangEvent, Pass, Stop, request, withdraw};
 use crate::extender;
 use crate::gang::{Gang, GangPlace, Phase, Pod};
 use crate::names::NodeName;
+use crate::reason::{Code, Why};
 
 /// Between the loss and the stop: a Job that is deleted takes its pods one by one, which is no loss.
 const BREATH: SignedDuration = SignedDuration::from_secs(2);
 /// A pod that is still there is stopped again after this.
 const AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
-/// Why a gang that lost a member is degraded until nobody is left.
-const STOPPING: &str = "Stopping";
-/// Why a stopped gang waits until the first of its pods is back.
-const RESTARTING: &str = "Restarting";
-
 /// All are stopped: a new epoch, once the owner has made the pods again.
 pub(super) fn restart(gang: &Gang, next: &mut Gang) -> GangEvent {
     withdraw(gang, next);
     next.phase = Some(Phase::Collecting);
-    let message = "a member was lost and the rest is stopped; its pods are awaited anew";
-    next.waiting = Some(waiting::waiting(RESTARTING, message, None));
-    GangEvent { reason: "GangStopped", message: message.to_owned(), warning: true }
+    next.waiting = Some(Why::Restarting.waiting(None));
+    GangEvent { reason: "GangStopped", message: Why::Restarting.to_string(), warning: true }
 }
 
 impl Working<'_> {
@@ -48,7 +43,7 @@ impl Working<'_> {
         let unbound_yet = gang.phase == Some(Phase::Committing) && !members.iter().any(|pod| self.on_lost_node(pod));
         // Once begun, a stop is finished: the machine that replaces a lost one may register under its name.
         let stopping = gang.phase == Some(Phase::Degraded)
-            && gang.waiting.as_ref().is_some_and(|waiting| &*waiting.reason == STOPPING);
+            && gang.waiting.as_ref().is_some_and(|waiting| waiting.is(Code::Stopping));
         if !stopping && (lost == 0 || unbound_yet || !self.done(gang).is_empty()) {
             return None;
         }
@@ -59,11 +54,14 @@ impl Working<'_> {
             }
             return None;
         }
-        let message =
-            self.below_minimum(gang, members).unwrap_or_else(|| format!("{left} of {} members left", gang.minimum));
+        let left = request::count(left);
+        let why = Why::MemberLost { left, needed: gang.minimum, role: None };
+        let why = self.below_minimum(gang, members).unwrap_or(why);
+        let message = why.to_string();
+        let stopping_why = |left: usize| Why::Stopping { lost: Box::new(why.clone()), left: request::count(left) };
         if !stopping {
             next.phase = Some(Phase::Degraded);
-            next.waiting = Some(waiting::waiting(STOPPING, message.clone(), None));
+            next.waiting = Some(stopping_why(0).waiting(None));
             self.wake(pass, Some(self.world.now), BREATH);
             return Some(Some(GangEvent { reason: "MemberLost", message, warning: true }));
         }
@@ -71,8 +69,7 @@ impl Working<'_> {
         if here.is_empty() {
             return Some(Some(restart(gang, next)));
         }
-        let said = format!("{message}; stopping the {} that are left", here.len());
-        next.waiting = Some(waiting::waiting(STOPPING, said, None));
+        next.waiting = Some(stopping_why(here.len()).waiting(None));
         let age = gang.since.map_or(BREATH, |since| self.world.now.duration_since(since));
         if age < BREATH {
             self.wake(pass, gang.since, BREATH);
@@ -92,7 +89,7 @@ impl Working<'_> {
     /// Whether a gang that was stopped, and whose pods are not back yet, still counts on its nodes. Looks again in time.
     pub(super) fn holds_for_restart(&self, gang: &Gang, pass: &mut Pass) -> bool {
         let hold = self.world.settings.restart_hold;
-        let held = gang.waiting.as_ref().is_some_and(|waiting| &*waiting.reason == RESTARTING)
+        let held = gang.waiting.as_ref().is_some_and(|waiting| waiting.is(Code::Restarting))
             && gang.since.is_some_and(|since| self.world.now.duration_since(since) < hold);
         if held {
             self.wake(pass, gang.since, hold);

@@ -3,11 +3,14 @@
 //! **Architecture invariant**: this is the only place that decides about gangs. The shell executes the actions and
 //! has no choices left; an action that no longer fits the newest snapshot is dropped there, never patched up.
 
+mod joining;
 mod ledger;
 mod loss;
 mod memory;
+mod mixing;
 mod notes;
 mod offers;
+mod passing;
 mod placed;
 mod refused;
 mod request;
@@ -31,9 +34,12 @@ use crate::plan::{Elastic, LevelUse, Plan, Policy, Problem, Report};
 use crate::snapshot::{Promise, PromisedRoom, Snapshot};
 use crate::topology::Levels;
 
+pub use joining::{NOT_READY, joins_until, ready, with_joined};
 pub use ledger::Ledger;
 pub use memory::{Memory, Note};
-pub use offers::{Offer, PoolView, TooSmall, TypeView, nodes_needed, offers_for};
+pub use mixing::may_mix;
+pub use offers::{Left, Offer, Offers, PoolView, TooSmall, TypeView, nodes_needed, offers_for};
+pub use passing::{passing, take_away};
 pub use request::{Pending, RequestError, Wanted, build_request};
 
 /// Timers and choices of the gang loop. Source of the defaults: `scheduling.md` 3.7.
@@ -55,6 +61,8 @@ pub struct Settings {
     /// Nodes that were bought for a gang and do not hold it are given back after this: the scheduler's view of a fresh
     /// node settles within seconds, and buying again costs money.
     pub ready_grace: SignedDuration,
+    /// A node that registered and is not Ready yet is waited for this long, instead of buying others.
+    pub join_within: SignedDuration,
     /// First pause before another round is bought after one did not hold the gang; doubles with every round.
     pub round_pause: SignedDuration,
     /// A gang that was stopped keeps its nodes this long for its pods to come back.
@@ -80,6 +88,7 @@ impl Settings {
             committing: SignedDuration::from_secs(30),
             exclude_ttl: SignedDuration::from_mins(10),
             ready_grace: SignedDuration::from_secs(60),
+            join_within: SignedDuration::from_mins(10),
             round_pause: SignedDuration::from_secs(30),
             restart_hold: SignedDuration::from_secs(300),
             // Members beyond the minimum take whatever room there is: of members that fill a node each, none would ever
@@ -214,6 +223,8 @@ pub struct BatchWish {
     pub offers: Vec<Offer>,
     /// `required`, `preferred` or `none`, as the gang wishes.
     pub placement_group: Option<Arc<str>>,
+    /// Zones it may be bought in; empty: any.
+    pub zones: Vec<Arc<str>>,
 }
 
 /// The two patches of one member.
@@ -315,7 +326,8 @@ pub fn pass_with(world: &World<'_>, ledger: &mut Ledger) -> Pass {
     }
     let sent = world.snapshot.gangs.values().filter(|gang| gang.phase == Some(Phase::Released));
     let on_their_way = sent.map(|gang| gang.places.len()).sum();
-    let mut working = Working { snapshot, memory: world.memory.clone(), world, ledger, seen: false, on_their_way };
+    let memory = world.memory.clone();
+    let mut working = Working { snapshot, memory, world, ledger, seen: false, on_their_way, terminating: None };
     let mut keys: Vec<(Option<Timestamp>, ObjectKey)> = world
         .snapshot
         .recognised

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use crate::cloud::Exclusion;
 use crate::fit::{self, Misfit};
-use crate::names::NodeName;
+use crate::names::{NodeName, ResourceName};
 use crate::node::{Node, Usage};
 use crate::plan::{GangRequest, Host, Policy, Problem, SearchBudget, Seed, Wishes};
 use crate::planner;
 use crate::pod::Shape;
+use crate::reason::Unsold;
 use crate::topology::Levels;
 
 /// A pool that may buy, as the gang loop sees it.
@@ -21,10 +23,23 @@ pub struct PoolView {
     pub max_nodes: u32,
     /// `required`, `preferred` or `none`.
     pub placement_group: Arc<str>,
+    /// Zones it may buy in; empty: not known.
+    pub zones: Vec<Arc<str>>,
     /// What the pool may buy.
     pub types: Vec<TypeView>,
     /// What is left of the pool's limits, per resource and `nodes`.
-    pub left: Vec<(Arc<str>, i64)>,
+    pub left: Vec<Left>,
+}
+
+/// What is left of one limit, in the units of [`crate::resources::Resources`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Resource, or `nodes`.
+    pub resource: ResourceName,
+    /// What is left.
+    pub left: i64,
+    /// The limit.
+    pub limit: i64,
 }
 
 /// One instance type of a pool, as the node it would become.
@@ -53,57 +68,39 @@ pub struct Offer {
 
 /// What can be bought, best first, and what cannot, with the reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Offers {
-    pub(super) possible: Vec<Offer>,
-    pub(super) left_out: Vec<String>,
+pub struct Offers {
+    /// Best first.
+    pub possible: Vec<Offer>,
+    /// Every type of every pool that is no offer, with all that stands in the way.
+    pub unsold: Vec<Unsold>,
 }
 
 /// Offers for the whole gang: pool weight first, then dollars per hour of the whole gang, then nodes, then names.
 ///
 /// Source: `lifecycle.md` 3.1.
-pub(super) fn offers(request: &GangRequest, levels: &Levels, pools: &[PoolView]) -> Offers {
+#[must_use]
+pub fn offers_for(request: &GangRequest, levels: &Levels, pools: &[PoolView]) -> Offers {
     let mut offers = Offers::default();
     let mut ranked = Vec::new();
     for pool in pools {
         if pool.types.is_empty() {
-            offers.left_out.push(format!("pool {} allows no known instance type", pool.name));
+            offers.unsold.push(Unsold {
+                pool: Arc::clone(&pool.name),
+                instance_type: None,
+                count: None,
+                why: vec![Exclusion::NoTypes],
+            });
         }
         for kind in &pool.types {
-            let count = match nodes_needed(request, levels, kind) {
-                Ok(count) => count,
-                Err(TooSmall::Never) => continue,
-                Err(TooSmall::Misfit(misfit)) => {
-                    offers.left_out.push(format!("{} of pool {}: {misfit}", kind.name, pool.name));
-                    continue;
-                }
-                Err(TooSmall::Wishes) => {
-                    offers.left_out.push(format!(
-                        "{} of pool {}: no number of its nodes holds the members as slices and exclusive hosts ask",
-                        kind.name, pool.name
-                    ));
-                    continue;
-                }
-            };
-            if count > pool.max_nodes {
-                offers.left_out.push(format!(
-                    "{} of pool {}: {count} nodes are needed, maxNodesPerBatch is {}",
-                    kind.name, pool.name, pool.max_nodes
-                ));
-                continue;
-            }
-            if let Some(limit) = beyond_limit(pool, kind, count) {
-                offers.left_out.push(limit);
-                continue;
-            }
-            let Some(price) = kind.price else {
-                offers.left_out.push(format!(
-                    "{} of pool {}: its price is not known; set one in the configuration",
-                    kind.name, pool.name
-                ));
+            let needed = nodes_needed(request, levels, kind);
+            let why = obstacles(pool, kind, &needed);
+            let (Ok(count), Some(price), true) = (&needed, kind.price, why.is_empty()) else {
+                let (pool, instance_type) = (Arc::clone(&pool.name), Some(Arc::clone(&kind.name)));
+                offers.unsold.push(Unsold { pool, instance_type, count: needed.ok(), why });
                 continue;
             };
-            let total = price.saturating_mul(u64::from(count));
-            ranked.push(((u32::MAX - pool.weight, total, count, pool.name.clone(), kind.name.clone()), count));
+            let total = price.saturating_mul(u64::from(*count));
+            ranked.push(((u32::MAX - pool.weight, total, *count, pool.name.clone(), kind.name.clone()), *count));
         }
     }
     ranked.sort();
@@ -112,6 +109,32 @@ pub(super) fn offers(request: &GangRequest, levels: &Levels, pools: &[PoolView])
         .map(|((_, _, _, pool, instance_type), count)| Offer { pool, instance_type, count })
         .collect();
     offers
+}
+
+/// All that stands in the way of a purchase, so that what is said is enough.
+fn obstacles(pool: &PoolView, kind: &TypeView, needed: &Result<u32, TooSmall>) -> Vec<Exclusion> {
+    let count = match needed {
+        Ok(count) => *count,
+        Err(TooSmall::Never) => return vec![Exclusion::DoesNotFit],
+        Err(TooSmall::Misfit(misfit)) => return vec![Exclusion::Misfit { misfit: misfit.clone() }],
+        Err(TooSmall::Wishes) => return vec![Exclusion::Wishes],
+    };
+    let mut obstacles = Vec::new();
+    if count > pool.max_nodes {
+        obstacles.push(Exclusion::TooManyNodes { needed: count, most: pool.max_nodes });
+    }
+    for Left { resource, left, limit } in &pool.left {
+        let each = if resource.as_str() == "nodes" { 1 } else { kind.node.allocatable.get(resource.as_str()) };
+        let needed = each.saturating_mul(i64::from(count));
+        if needed > *left {
+            let (resource, left, limit) = (resource.clone(), *left, *limit);
+            obstacles.push(Exclusion::Limit { resource, needed, left, limit });
+        }
+    }
+    if kind.price.is_none() {
+        obstacles.push(Exclusion::PriceUnknown);
+    }
+    obstacles
 }
 
 /// Why no number of nodes of a type holds a gang.
@@ -192,25 +215,4 @@ fn holds(request: &GangRequest, levels: &Levels, kind: &TypeView, count: u32) ->
     let problem = Problem { levels: levels.clone(), hosts: (0..count).map(host).collect(), gang: request.clone() };
     let (plan, report) = planner::plan(&problem, &Policy::default(), SearchBudget::default(), Seed::default());
     report.refusal.is_none() && !plan.places.is_empty()
-}
-
-fn beyond_limit(pool: &PoolView, kind: &TypeView, count: u32) -> Option<String> {
-    for (resource, left) in &pool.left {
-        let per_node = if **resource == *"nodes" { 1 } else { kind.node.allocatable.get(resource) };
-        let wanted = per_node.saturating_mul(i64::from(count));
-        if wanted > *left {
-            return Some(format!(
-                "{} of pool {}: {wanted} {resource} are needed, {left} are left of the limit",
-                kind.name, pool.name
-            ));
-        }
-    }
-    None
-}
-
-/// What could be bought for a request, best first, and what is left out with the reason.
-#[must_use]
-pub fn offers_for(request: &GangRequest, levels: &Levels, pools: &[PoolView]) -> (Vec<Offer>, Vec<String>) {
-    let offers = offers(request, levels, pools);
-    (offers.possible, offers.left_out)
 }

@@ -12,6 +12,7 @@ use super::{Action, GangEvent, Pass, Release, distinct_nodes, loss, roles, waiti
 use crate::extender;
 use crate::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::names::PodUid;
+use crate::reason::Why;
 
 impl Working<'_> {
     pub(super) fn planned(
@@ -35,7 +36,7 @@ impl Working<'_> {
             // expires.
             Err(error) => {
                 let refilled = self.refill(gang, recognised, members, next);
-                next.waiting = waiting::kept(&error);
+                next.waiting = waiting::missing(&error, true).map(|why| why.waiting(None));
                 if refilled {
                     return None;
                 }
@@ -69,10 +70,10 @@ impl Working<'_> {
         };
         let refused = match refused {
             Some(Refusal::Wait(event)) => return Some(event),
-            Some(Refusal::Replan(reason)) => Some(reason),
+            Some(Refusal::Replan(why)) => Some(why.to_string()),
             None => None,
         };
-        if let Some(reason) = refused.or_else(|| self.stale(gang, &wanted)) {
+        if let Some(reason) = refused.or_else(|| self.stale(gang, &wanted).map(|stale| stale.to_string())) {
             let (plan, report) = self.plan(&wanted.request, gang, pass);
             if report.refusal.is_none() && !plan.places.is_empty() {
                 let mut event = self.adopt(gang, &wanted, &plan, &report, next);
@@ -82,7 +83,7 @@ impl Working<'_> {
             }
             withdraw(gang, next);
             next.phase = Some(Phase::Waiting);
-            return waiting::does_not_fit(gang, next, report.refusal.as_ref());
+            return waiting::does_not_fit(gang, next, &waiting::refused(report.refusal.as_ref()));
         }
         if gang.phase == Some(Phase::Planned) {
             return self.settle(gang, members, age, next, pass);
@@ -173,9 +174,10 @@ impl Working<'_> {
         }
         // A released member that lost its bind call before the commit reached it still needs its patches.
         self.release(gang, recognised, members, pass);
-        if let Some(message) = self.below_minimum(gang, members) {
+        if let Some(why) = self.below_minimum(gang, members) {
             next.phase = Some(Phase::Degraded);
-            next.waiting = Some(waiting::waiting("MemberLost", message.clone(), None));
+            next.waiting = Some(why.waiting(None));
+            let message = why.to_string();
             return (gang.phase != next.phase).then_some(GangEvent { reason: "MemberLost", message, warning: true });
         }
         if self.stands(gang) {
@@ -186,17 +188,17 @@ impl Working<'_> {
     }
 
     /// What is missing of the minimum of the gang or of one of its roles, if anything.
-    pub(super) fn below_minimum(&self, gang: &Gang, members: &[Arc<Pod>]) -> Option<String> {
+    pub(super) fn below_minimum(&self, gang: &Gang, members: &[Arc<Pod>]) -> Option<Why> {
         let done = self.done(gang);
         let left = request::count(members.len() + done.len());
         if left < gang.minimum {
-            return Some(format!("{left} of {} members left", gang.minimum));
+            return Some(Why::MemberLost { left, needed: gang.minimum, role: None });
         }
         gang.minimums.iter().find_map(|(role, min)| {
             let plays =
                 |pod: &&Arc<Pod>| matches!(&pod.membership, Membership::Member { role: own, .. } if own == role);
             let left = request::count(members.iter().chain(&done).filter(plays).count());
-            (left < *min).then(|| format!("{left} of {min} members of role {role} left"))
+            (left < *min).then(|| Why::MemberLost { left, needed: *min, role: Some(Arc::clone(role)) })
         })
     }
 
@@ -242,11 +244,11 @@ impl Working<'_> {
         let wanted = match self.request(recognised, gang, members) {
             Ok(wanted) => wanted,
             Err(RequestError::Invalid(invalid)) => {
-                next.waiting = Some(waiting::waiting(invalid.reason, invalid.message, None));
+                next.waiting = Some(Why::Invalid(invalid).waiting(None));
                 return Some(None);
             }
             Err(error) => {
-                next.waiting = waiting::kept(&error);
+                next.waiting = waiting::missing(&error, true).map(|why| why.waiting(None));
                 return Some(None);
             }
         };
@@ -256,9 +258,8 @@ impl Working<'_> {
         }
         let (plan, report) = self.plan(&wanted.request, gang, pass);
         if report.refusal.is_some() || plan.places.is_empty() {
-            let message = report.refusal.as_ref().map_or_else(String::new, ToString::to_string);
             next.phase = Some(Phase::Degraded);
-            next.waiting = Some(waiting::waiting("MemberLost", format!("no room for a new member: {message}"), None));
+            next.waiting = Some(Why::NoRoomForNew { refusal: report.refusal }.waiting(None));
             return Some(None);
         }
         if !plan.places.iter().any(|place| asks(&place.uid)) {

@@ -8,6 +8,7 @@ use crate::gang::{Gang, GangPlace, Invalid, Phase, Pod, RawSlice, RawWish, RawWi
 use crate::names::PodUid;
 use crate::plan::{GangRequest, LevelIndex, Role, RolePlace, SliceWish, Wishes};
 use crate::ranks;
+use crate::reason::Code;
 use crate::topology::Levels;
 
 /// Why there is nothing to plan yet.
@@ -186,7 +187,7 @@ fn required(
 
 fn too_many(size: u32) -> Invalid {
     Invalid {
-        reason: "TooManyMembers",
+        reason: Code::TooManyMembers,
         message: format!("the gang has {size} members, the limit is {}", ranks::MAX_PLACES),
     }
 }
@@ -202,7 +203,7 @@ fn resolve_wishes(recognised: &Recognised, levels: &Levels) -> Result<Wishes, In
         levels.resolve(&wish.value).map(Some).ok_or_else(|| {
             let known: Vec<&str> = levels.as_slice().iter().map(|level| &*level.name).collect();
             Invalid {
-                reason: "UnknownLevel",
+                reason: Code::UnknownLevel,
                 message: format!(
                     "{}: \"{}\" is no topology level; use one of {} or its node label key",
                     wish.key,

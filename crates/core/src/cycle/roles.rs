@@ -8,6 +8,7 @@ use crate::gang::{Gang, Invalid, Membership, Pod, RankClaim, Recognised, RoleSai
 use crate::names::PodUid;
 use crate::pod::{Shape, Toleration};
 use crate::ranks::{self, Claimant, RankFault};
+use crate::reason::Code;
 
 /// How many members a gang and each of its roles has and needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -194,7 +195,7 @@ pub(super) fn groups(
             continue;
         };
         let shape = pod.shape.as_ref().map_err(|message| {
-            RequestError::Invalid(Invalid { reason: "BadPod", message: format!("pod {}: {message}", pod.key.name) })
+            RequestError::Invalid(Invalid { reason: Code::BadPod, message: format!("pod {}: {message}", pod.key.name) })
         })?;
         let same = |group: &Group| equal_but_pending(&group.shape, shape, pending);
         let found = groups.get(last).is_some_and(same).then_some(last).or_else(|| groups.iter().position(same));

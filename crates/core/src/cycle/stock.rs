@@ -14,20 +14,21 @@ use crate::names::{NodeName, ObjectKey, PodUid};
 use crate::node::Usage;
 use crate::plan::{GangRequest, Host, Plan, Problem, Report, RolePlace, SearchBudget, Seed};
 use crate::pod::Shape;
+use crate::reason::Stale;
 use crate::snapshot::Snapshot;
 use crate::{check, fit, planner};
 
 impl Working<'_> {
     /// Why the plan no longer holds on this snapshot, if so.
-    pub(super) fn stale(&self, gang: &Gang, wanted: &Wanted) -> Option<String> {
+    pub(super) fn stale(&self, gang: &Gang, wanted: &Wanted) -> Option<Stale> {
         if gang.minimum != wanted.needed {
-            return Some(format!("the gang needs {} members now, not {}", wanted.needed, gang.minimum));
+            return Some(Stale::Needs { now: wanted.needed, then: gang.minimum });
         }
         if gang.minimums != wanted.minimums {
-            return Some("the gang needs other numbers of its roles now".to_owned());
+            return Some(Stale::Roles);
         }
         if gang.shape.as_ref().is_some_and(|shape| *shape != digest(wanted, self.world.settings.pending_taint)) {
-            return Some("members need something else than when the plan was made".to_owned());
+            return Some(Stale::Shape);
         }
         for place in &gang.places {
             let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
@@ -35,16 +36,16 @@ impl Working<'_> {
                 && let Some(node) = pod.node.as_ref().filter(|node| **node != place.node && pod.is_live())
             {
                 // Adopted where it is: a binding is final.
-                return Some(format!("pod {} was bound to node {node} by somebody else", pod.key.name));
+                return Some(Stale::Moved { pod: Arc::clone(&pod.key.name), node: node.clone() });
             }
             if pod.is_some_and(|pod| pod.node.is_some() || pod.ended) {
                 continue;
             }
             let Some(entry) = self.snapshot.nodes.get(&place.node) else {
-                return Some(format!("planned node {} is gone", place.node));
+                return Some(Stale::Gone(place.node.clone()));
             };
             if !entry.node.ready || entry.node.deleting || entry.node.unschedulable {
-                return Some(format!("planned node {} is no longer ready", place.node));
+                return Some(Stale::NotReady(place.node.clone()));
             }
         }
         let refused = wanted.request.roles.iter().find_map(|role| {
@@ -58,7 +59,7 @@ impl Working<'_> {
                 .find(|place| self.is_excluded(&place.node, &role.shape))
         });
         if let Some(place) = refused {
-            return Some(format!("kube-scheduler refused such a pod on planned node {} lately", place.node));
+            return Some(Stale::Refused(place.node.clone()));
         }
         // Members of the same gang on one node must fit there together, beside everybody else.
         let own = self.own_keys(&gang.key);
@@ -73,10 +74,10 @@ impl Working<'_> {
         }
         for (node, members) in per_node {
             let Some(host) = self.host(node, &own) else {
-                return Some(format!("planned node {node} belongs to another gang"));
+                return Some(Stale::Promised(node.clone()));
             };
             if let Some(why) = does_not_hold(&host, &members) {
-                return Some(format!("planned node {node}{why}"));
+                return Some(why);
             }
         }
         None
@@ -108,7 +109,8 @@ impl Working<'_> {
     /// succeeded in an earlier run of the same name is history.
     pub(super) fn done(&self, gang: &Gang) -> Vec<Arc<Pod>> {
         let running = || self.snapshot.live_members(&gang.key).any(|pod| pod.node.is_some());
-        let beside_bound = gang.places.is_empty() && running();
+        let none = gang.places.is_empty() || gang.phase == Some(Phase::Provisioning);
+        let beside_bound = none && running();
         self.snapshot
             .all_members(&gang.key)
             .filter(|pod| pod.is_done() && (beside_bound || gang.place_of(&pod.uid).is_some()))
@@ -279,20 +281,21 @@ fn shapes(wanted: &Wanted) -> BTreeMap<(&str, u32), &Shape> {
 }
 
 /// Why a host does not hold these members together, if so.
-fn does_not_hold(host: &Host, members: &[&Shape]) -> Option<String> {
+fn does_not_hold(host: &Host, members: &[&Shape]) -> Option<Stale> {
     let first = *members.first()?;
+    let node = || host.node.name.clone();
     if members.iter().all(|shape| *shape == first) {
         let wanted = request::count(members.len());
         return match fit::slots(first, &host.node, &host.usage) {
             Ok(slots) if slots >= wanted => None,
-            Ok(slots) => Some(format!(" holds {slots} of {wanted} members")),
-            Err(misfit) => Some(format!(": {misfit}")),
+            Ok(slots) => Some(Stale::Holds { node: node(), slots, planned: wanted }),
+            Err(misfit) => Some(Stale::Misfit { node: node(), misfit }),
         };
     }
     let mut usage = Usage::clone(&host.usage);
     members.iter().find_map(|shape| {
         let misfit = fit::fits(shape, &host.node, &usage).err();
         usage.add(shape);
-        misfit.map(|misfit| format!(": {misfit}"))
+        misfit.map(|misfit| Stale::Misfit { node: node(), misfit })
     })
 }

@@ -5,13 +5,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::request::RequestError;
-use super::{BatchView, GangEvent, PoolView, withdraw};
-use crate::gang::{Gang, Invalid, Phase, Recognised, Waiting};
+use super::{BatchView, GangEvent, withdraw};
+use crate::gang::{Gang, Invalid, Phase, Recognised};
 use crate::plan::Refusal;
-
-pub(super) fn waiting(reason: &str, message: impl Into<Arc<str>>, next_try: Option<Timestamp>) -> Waiting {
-    Waiting { reason: Arc::from(reason), message: message.into(), next_try }
-}
+use crate::reason::{Joining, Why};
 
 /// `seen/expected`.
 pub(super) fn members(recognised: &Recognised, seen: usize) -> Arc<str> {
@@ -24,151 +21,102 @@ pub(super) fn members(recognised: &Recognised, seen: usize) -> Arc<str> {
 pub(super) fn invalid(gang: &Gang, next: &mut Gang, invalid: &Invalid) -> Option<GangEvent> {
     withdraw(gang, next);
     next.phase = Some(Phase::Invalid);
-    next.waiting = Some(waiting(invalid.reason, invalid.message.as_str(), None));
+    next.waiting = Some(Why::Invalid(invalid.clone()).waiting(None));
     (gang.waiting != next.waiting).then(|| GangEvent {
-        reason: invalid.reason,
+        reason: invalid.reason.as_str(),
         message: invalid.message.clone(),
         warning: true,
     })
 }
 
-pub(super) fn collecting(gang: &Gang, next: &mut Gang, seen: u32, needed: u32, size: u32) -> Option<GangEvent> {
+/// Members that are missing or held, while there is no plan.
+pub(super) fn collecting(gang: &Gang, next: &mut Gang, why: &Why) -> Option<GangEvent> {
     withdraw(gang, next);
     next.phase = Some(Phase::Collecting);
-    next.waiting =
-        Some(waiting("Collecting", format!("{seen} of {size} members are there, {needed} needed to start"), None));
+    next.waiting = Some(why.waiting(None));
     None
 }
 
-pub(super) fn size_unknown(gang: &Gang, next: &mut Gang, seen: u32) -> Option<GangEvent> {
-    withdraw(gang, next);
-    next.phase = Some(Phase::Collecting);
-    next.waiting = Some(waiting(
-        "SizeUnknown",
-        format!(
-            "{seen} members are there and nothing says how many there will be: annotate the pods with gang-size, or \
-             with gang-min for an elastic gang"
-        ),
-        None,
-    ));
-    None
-}
-
-/// What a person reads while a plan waits for members that are not there.
-pub(super) fn kept(error: &RequestError) -> Option<Waiting> {
+/// What a person reads while members are missing or held; `kept`: a plan waits for them. `None` if a wish cannot be read.
+pub(super) fn missing(error: &RequestError, kept: bool) -> Option<Why> {
     match error {
         RequestError::Invalid(_) => None,
-        RequestError::Collecting { seen, needed, size } => Some(waiting(
-            "Collecting",
-            format!("{seen} of {size} members are there, {needed} needed; the plan is kept for the missing ones"),
-            None,
-        )),
-        RequestError::SizeUnknown { seen } => Some(waiting(
-            "SizeUnknown",
-            format!("{seen} members are there and nothing says any more how many there will be"),
-            None,
-        )),
-        RequestError::ForeignGate { pod } => Some(waiting(
-            "ForeignGate",
-            format!("pod {pod} is held by a scheduling gate of somebody else; the plan is kept for it"),
-            None,
-        )),
+        RequestError::Collecting { seen, needed, size } => {
+            Some(Why::Collecting { seen: *seen, needed: *needed, size: *size, kept })
+        }
+        RequestError::SizeUnknown { seen } => Some(Why::SizeUnknown { seen: *seen, kept }),
+        RequestError::ForeignGate { pod } => Some(Why::ForeignGate { pod: Arc::clone(pod), kept }),
     }
-}
-
-pub(super) fn foreign_gate(gang: &Gang, next: &mut Gang, pod: &str) -> Option<GangEvent> {
-    withdraw(gang, next);
-    next.phase = Some(Phase::Collecting);
-    next.waiting = Some(waiting(
-        "ForeignGate",
-        format!("pod {pod} is held by a scheduling gate of somebody else; it counts once only our gate is left"),
-        None,
-    ));
-    None
 }
 
 pub(super) fn buying(next: &mut Gang, batch: Option<&BatchView>) -> Option<GangEvent> {
     next.phase = Some(Phase::Provisioning);
-    let message = batch
-        .and_then(|batch| batch.message.clone().map(|message| format!("NodeBatch {}: {message}", batch.name)))
-        .unwrap_or_else(|| "nodes are being bought".to_owned());
-    next.waiting = Some(waiting("Provisioning", message, batch.and_then(|batch| batch.next_try)));
+    let why = Why::Buying { batch: batch.map(|batch| (Arc::clone(&batch.name), batch.message.clone())), count: None };
+    next.waiting = Some(why.waiting(batch.and_then(|batch| batch.next_try)));
+    None
+}
+
+/// Nodes are joining with which it fits: nothing is bought for a while.
+pub(super) fn joining(next: &mut Gang, joining: Joining) -> Option<GangEvent> {
+    next.phase = Some(Phase::Waiting);
+    let until = joining.until;
+    next.waiting = Some(Why::Joining(joining).waiting(until));
     None
 }
 
 pub(super) fn bought_but_not_fitting(next: &mut Gang, refusal: &Refusal) -> Option<GangEvent> {
     next.phase = Some(Phase::Provisioning);
-    next.waiting = Some(waiting("DoesNotFit", format!("the nodes bought for it do not hold it yet: {refusal}"), None));
+    next.waiting = Some(Why::BoughtDoNotHold { refusal: refusal.clone() }.waiting(None));
     None
 }
 
 pub(super) fn backing_off(next: &mut Gang, batch: &BatchView, refusal: &Refusal) -> Option<GangEvent> {
     next.phase = Some(Phase::Provisioning);
-    let message = batch.message.as_deref().unwrap_or("no candidate has capacity");
-    let message = format!("{message}; on running nodes: {refusal}");
-    next.waiting = Some(waiting("InsufficientCapacity", message, batch.next_try));
+    let why = Why::NoCapacity { said: batch.message.clone(), refusal: refusal.clone() };
+    next.waiting = Some(why.waiting(batch.next_try));
     None
 }
 
-pub(super) fn does_not_fit(gang: &Gang, next: &mut Gang, refusal: Option<&Refusal>) -> Option<GangEvent> {
+pub(super) fn does_not_fit(gang: &Gang, next: &mut Gang, why: &Why) -> Option<GangEvent> {
     next.phase = Some(Phase::Waiting);
-    let message = refusal.map_or_else(|| "no plan was accepted".to_owned(), ToString::to_string);
-    next.waiting = Some(waiting("DoesNotFit", message.as_str(), None));
+    next.waiting = Some(why.waiting(None));
+    let message = why.to_string();
     (gang.waiting != next.waiting).then_some(GangEvent { reason: "DoesNotFit", message, warning: false })
+}
+
+/// What the planner says, or that it said nothing: then the checker refused the plan.
+pub(super) fn refused(refusal: Option<&Refusal>) -> Why {
+    refusal.map_or(Why::PlanRejected, Why::refused)
 }
 
 pub(super) fn excluded(gang: &Gang, next: &mut Gang, refusal: &Refusal, until: Timestamp) -> Option<GangEvent> {
     next.phase = Some(Phase::Waiting);
-    let message = format!("nodes that kube-scheduler refused lately are left out; on the others: {refusal}");
-    next.waiting = Some(waiting("NodesExcluded", message.as_str(), Some(until)));
+    let why = Why::Excluded { refusal: refusal.clone() };
+    next.waiting = Some(why.waiting(Some(until)));
+    let message = why.to_string();
     (gang.phase != next.phase).then_some(GangEvent { reason: "NodesExcluded", message, warning: true })
 }
 
 pub(super) fn unsatisfiable(gang: &Gang, next: &mut Gang, refusal: &Refusal) -> Option<GangEvent> {
     next.phase = Some(Phase::Unsatisfiable);
-    let message = refusal.to_string();
-    next.waiting = Some(waiting("Unsupported", message.as_str(), None));
+    let why = Why::refused(refusal);
+    next.waiting = Some(why.waiting(None));
+    let message = why.to_string();
     (gang.waiting != next.waiting).then_some(GangEvent { reason: "Unsatisfiable", message, warning: true })
 }
 
 pub(super) fn booking(next: &mut Gang, recognised: &Recognised) -> Option<GangEvent> {
-    let name = recognised.booking.as_deref().unwrap_or_default();
+    let request = recognised.booking.clone().unwrap_or_default();
     next.phase = Some(Phase::Waiting);
-    next.waiting = Some(waiting(
-        "Booking",
-        format!("waits for the nodes booked by ProvisioningRequest {name}; nothing else is bought for it"),
-        None,
-    ));
+    next.waiting = Some(Why::Booking { request }.waiting(None));
     None
 }
 
-pub(super) fn nothing_to_buy(
-    gang: &Gang,
-    next: &mut Gang,
-    refusal: &Refusal,
-    pools: &[PoolView],
-    left_out: &[String],
-    fits_when_empty: bool,
-) -> Option<GangEvent> {
-    let there = if pools.is_empty() {
-        "no NodePool is ready to buy nodes".to_owned()
-    } else if left_out.is_empty() {
-        "no NodePool can hold it".to_owned()
-    } else {
-        format!("no NodePool can hold it: {}", left_out.join("; "))
-    };
-    let message = format!("{refusal}; {there}");
-    let (phase, reason) = if fits_when_empty || pools.is_empty() {
-        (Phase::Waiting, if pools.is_empty() { "NoPool" } else { "DoesNotFit" })
-    } else {
-        (Phase::Unsatisfiable, "NoPool")
-    };
+/// Running nodes do not hold it and nothing on sale does: it waits if they will one day, or if there is nobody to ask.
+pub(super) fn nothing_to_buy(gang: &Gang, next: &mut Gang, why: &Why, waits: bool) -> Option<GangEvent> {
+    let phase = if waits { Phase::Waiting } else { Phase::Unsatisfiable };
     next.phase = Some(phase);
-    next.waiting = Some(waiting(reason, message.as_str(), None));
-    let event_reason = if phase == Phase::Unsatisfiable { "Unsatisfiable" } else { "DoesNotFit" };
-    (gang.phase != next.phase).then_some(GangEvent {
-        reason: event_reason,
-        message,
-        warning: phase == Phase::Unsatisfiable,
-    })
+    next.waiting = Some(why.waiting(None));
+    let event_reason = if waits { "DoesNotFit" } else { "Unsatisfiable" };
+    (gang.phase != next.phase).then_some(GangEvent { reason: event_reason, message: why.to_string(), warning: !waits })
 }

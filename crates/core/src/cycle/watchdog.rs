@@ -11,11 +11,12 @@ use super::memory::{ALIKE, IN_ALL, Note};
 use super::refused::{Refused, not_offered, refused, scheduler_error};
 use super::request::Wanted;
 use super::working::Working;
-use super::{Action, GangEvent, MemberReport, Pass, waiting, withdraw};
+use super::{Action, GangEvent, MemberReport, Pass, withdraw};
 use crate::gang::{Gang, Phase, Pod, Waiting};
 use crate::names::{NodeName, PodUid};
 use crate::plan::GangRequest;
 use crate::pod::Shape;
+use crate::reason::{Code, Why};
 
 /// A gang that stays `Released` for longer is reported on its members: until then `kubectl get pods` has not lied for
 /// long enough to be noticed, and each report is a write that may wake a pod.
@@ -72,13 +73,15 @@ impl Working<'_> {
         let refused = first?;
         let (alike, in_all) = self.memory.refusals(&gang.key, &refused.text);
         if alike < ALIKE && in_all < IN_ALL {
-            return Some(Refusal::Replan(format!("kube-scheduler refuses a member: {}", refused.message)));
+            let said = Arc::clone(&refused.message);
+            return Some(Refusal::Replan(Why::SchedulerRefused { plans: None, pod: None, said }));
         }
         withdraw(gang, next);
         next.phase = Some(Phase::Waiting);
         let until = self.world.now.saturating_add(settings.exclude_ttl).unwrap_or(Timestamp::MAX);
-        let message = format!("kube-scheduler refused {in_all} plans: {}", refused.message);
-        next.waiting = Some(waiting::waiting("SchedulerRefused", message.as_str(), Some(until)));
+        let why = Why::SchedulerRefused { plans: Some(in_all), pod: None, said: Arc::clone(&refused.message) };
+        next.waiting = Some(why.waiting(Some(until)));
+        let message = why.to_string();
         self.note(Note::Settled { gang: gang.key.clone() }, pass);
         self.wake(pass, Some(until), SignedDuration::ZERO);
         Some(Refusal::Wait(GangEvent { reason: "SchedulerRefused", message, warning: true }))
@@ -92,16 +95,15 @@ impl Working<'_> {
         let until = self.world.now.saturating_add(pause).unwrap_or(Timestamp::MAX);
         withdraw(gang, next);
         next.phase = Some(Phase::Waiting);
-        let message = "the gang did not reach the barrier in time; its capacity is given back and it is planned anew";
-        next.waiting = Some(waiting::waiting("PlanExpired", message, Some(until)));
+        next.waiting = Some(Why::PlanExpired.waiting(Some(until)));
         self.wake(pass, Some(until), SignedDuration::ZERO);
-        GangEvent { reason: "PlanExpired", message: message.to_owned(), warning: true }
+        GangEvent { reason: "PlanExpired", message: Why::PlanExpired.to_string(), warning: true }
     }
 
     /// Until when nothing is planned for a gang whose last plan expired or was refused too often.
     pub(super) fn rests(&self, gang: &Gang) -> Option<Timestamp> {
         let waiting = gang.waiting.as_ref().filter(|_| gang.phase == Some(Phase::Waiting))?;
-        let rests = matches!(&*waiting.reason, "PlanExpired" | "SchedulerRefused");
+        let rests = waiting.is(Code::PlanExpired) || waiting.is(Code::SchedulerRefused);
         waiting.next_try.filter(|until| rests && *until > self.world.now)
     }
 
@@ -213,7 +215,7 @@ impl Working<'_> {
 #[derive(Debug)]
 pub(super) enum Refusal {
     /// Plan again without the nodes; why.
-    Replan(String),
+    Replan(Why),
     /// Too many: the gang waits.
     Wait(GangEvent),
 }
@@ -221,12 +223,17 @@ pub(super) enum Refusal {
 /// What a person reads while members are refused.
 pub(super) fn said(members: &[Arc<Pod>]) -> Option<Waiting> {
     let unbound = || members.iter().filter(|pod| pod.node.is_none());
-    let sentence = |reason, pod: &Pod, message: &str| {
-        waiting::waiting(reason, format!("kube-scheduler refuses pod {}: {message}", pod.key.name), None)
+    let name = |pod: &Pod| Arc::clone(&pod.key.name);
+    let refuses = |pod: &Arc<Pod>| {
+        let said = refused(pod)?.message;
+        Some(Why::SchedulerRefused { plans: None, pod: Some(name(pod)), said })
     };
-    unbound().find_map(|pod| refused(pod).map(|refused| sentence("SchedulerRefused", pod, &refused.message))).or_else(
-        || unbound().find_map(|pod| scheduler_error(pod).map(|message| sentence("SchedulerError", pod, message))),
-    )
+    let fails = |pod: &Arc<Pod>| {
+        let said = Arc::clone(scheduler_error(pod)?);
+        Some(Why::SchedulerError { pod: name(pod), said })
+    };
+    let why = unbound().find_map(refuses).or_else(|| unbound().find_map(fails))?;
+    Some(why.waiting(None))
 }
 
 /// Whether a hint may have been lost, or the planned node was not offered.

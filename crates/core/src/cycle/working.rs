@@ -1,5 +1,6 @@
 //! One gang before it is placed: collecting, waiting, buying, planning.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -12,8 +13,9 @@ use super::{
     level_summary, loss, notes, offers, roles, waiting, withdraw,
 };
 use crate::gang::{Gang, GangPlace, Phase, Pod, Recognised};
-use crate::names::{ObjectKey, PodUid};
-use crate::plan::{GangRequest, Plan, Refusal, Report};
+use crate::names::{NodeName, ObjectKey, PodUid};
+use crate::plan::{GangRequest, Place, Plan, Refusal, Report};
+use crate::reason::Why;
 use crate::snapshot::{Promise, PromisedRoom, Snapshot};
 
 /// The working view of one pass: a snapshot that takes the promises made in the pass; the published one stays as it
@@ -28,6 +30,8 @@ pub(super) struct Working<'a> {
     pub(super) seen: bool,
     /// Members of all gangs that were sent to kube-scheduler.
     pub(super) on_their_way: usize,
+    /// Pods that are being deleted and hold room, by node; found out once, where it is asked.
+    pub(super) terminating: Option<Arc<BTreeMap<NodeName, Vec<Arc<Pod>>>>>,
 }
 
 impl Working<'_> {
@@ -67,6 +71,13 @@ impl Working<'_> {
                 self.committed(&gang, &recognised, &members, &mut next, pass)
             }
         };
+        if gang.phase == Some(Phase::Provisioning)
+            && next.phase.is_some_and(|phase| !phase.promises())
+            && !next.places.is_empty()
+        {
+            // What was promised beside a purchase is given back with it.
+            withdraw(&gang, &mut next);
+        }
         if matches!(next.phase, Some(Phase::Bound | Phase::Finished)) && self.memory.knows(key) {
             self.note(Note::Settled { gang: key.clone() }, pass);
         }
@@ -118,11 +129,10 @@ impl Working<'_> {
         let wanted = match self.request(recognised, gang, members) {
             Ok(wanted) => wanted,
             Err(RequestError::Invalid(invalid)) => return waiting::invalid(gang, next, &invalid),
-            Err(RequestError::Collecting { seen, needed, size }) => {
-                return waiting::collecting(gang, next, seen, needed, size);
+            Err(error) => {
+                let why = waiting::missing(&error, false);
+                return why.and_then(|why| waiting::collecting(gang, next, &why));
             }
-            Err(RequestError::SizeUnknown { seen }) => return waiting::size_unknown(gang, next, seen),
-            Err(RequestError::ForeignGate { pod }) => return waiting::foreign_gate(gang, next, &pod),
         };
         if let Some(until) = self.rests(gang) {
             self.wake(pass, Some(until), SignedDuration::ZERO);
@@ -141,7 +151,7 @@ impl Working<'_> {
         }
         let Some(refusal) = report.refusal else {
             // The checker refused the plan, which is a bug of ours: money does not mend it.
-            return waiting::does_not_fit(gang, next, None);
+            return waiting::does_not_fit(gang, next, &Why::PlanRejected);
         };
         if let Some(until) = self.excluded_until(&wanted.request) {
             // Nodes that could be bought are refused for the same reason, until it is known better.
@@ -149,6 +159,12 @@ impl Working<'_> {
             return waiting::excluded(gang, next, &refusal, until);
         }
         match batch.map(|batch| (batch, batch.stage)) {
+            Some((batch, BatchStage::BackingOff)) if gang.phase == Some(Phase::Provisioning) && is_mixed(gang) => {
+                // What was to stand beside running nodes cannot be had: all of it, wherever it can.
+                pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name) });
+                withdraw(gang, next);
+                self.buy(gang, recognised, (&wanted, &refusal), Mix::Never, next, pass)
+            }
             Some((batch, BatchStage::BackingOff)) => waiting::backing_off(next, batch, &refusal),
             // Nodes that were bought for the gang and do not hold it: the batch gives them back, then the next round.
             Some((batch, BatchStage::Ready)) => self.does_not_fit_bought(gang, batch, &refusal, next, pass),
@@ -156,7 +172,15 @@ impl Working<'_> {
                 self.does_not_fit_bought(gang, batch, &refusal, next, pass)
             }
             Some((_, BatchStage::Buying | BatchStage::InUse | BatchStage::Ending)) | None => {
-                self.buy(gang, recognised, &wanted.request, &refusal, next, pass)
+                let joining = match recognised.booking {
+                    None => self.awaited(gang, &wanted.request, &refusal),
+                    Some(_) => None,
+                };
+                if let Some(joining) = joining {
+                    self.wake(pass, joining.until, SignedDuration::ZERO);
+                    return waiting::joining(next, joining);
+                }
+                self.buy(gang, recognised, (&wanted, &refusal), Mix::Allowed, next, pass)
             }
         }
     }
@@ -193,7 +217,7 @@ impl Working<'_> {
                 Some(until) => self.wake(pass, Some(until), SignedDuration::ZERO),
                 None => pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name) }),
             }
-            return waiting::does_not_fit(gang, next, Some(refusal));
+            return waiting::does_not_fit(gang, next, &Why::refused(refusal));
         }
         let grace = self.world.settings.ready_grace;
         if batch.since.is_none_or(|since| self.world.now.duration_since(since) < grace) {
@@ -201,7 +225,7 @@ impl Working<'_> {
             return waiting::bought_but_not_fitting(next, refusal);
         }
         pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name) });
-        waiting::does_not_fit(gang, next, Some(refusal))
+        waiting::does_not_fit(gang, next, &Why::refused(refusal))
     }
 
     pub(super) fn nothing_to_place(
@@ -231,10 +255,13 @@ impl Working<'_> {
                 | Phase::Bound
                 | Phase::Degraded,
             )
-            | None => match roles::sizes(recognised, &[]) {
-                Some(sizes) => waiting::collecting(gang, next, 0, sizes.needed, sizes.size),
-                None => waiting::size_unknown(gang, next, 0),
-            },
+            | None => {
+                let why = match roles::sizes(recognised, &[]) {
+                    Some(sizes) => Why::Collecting { seen: 0, needed: sizes.needed, size: sizes.size, kept: false },
+                    None => Why::SizeUnknown { seen: 0, kept: false },
+                };
+                waiting::collecting(gang, next, &why)
+            }
         }
     }
 
@@ -253,35 +280,14 @@ impl Working<'_> {
         next.minimum = wanted.needed;
         next.minimums.clone_from(&wanted.minimums);
         next.shape = Some(digest(wanted, self.world.settings.pending_taint));
-        let pod_name = |uid: &PodUid| self.snapshot.pods.get(uid).map(|pod| Arc::clone(&pod.key.name));
-        next.places = plan
-            .places
-            .iter()
-            .map(|place| GangPlace {
-                role: request.roles.get(place.role).map_or_else(|| Arc::from(""), |role| Arc::clone(&role.name)),
-                rank: wanted.rank(place.role, place.rank),
-                uid: place.uid.clone(),
-                pod: place.uid.as_ref().and_then(pod_name),
-                node: place.node.clone(),
-            })
-            .chain(wanted.done.iter().cloned())
-            .collect();
+        next.places =
+            self.promised_places(wanted, &plan.places).into_iter().chain(wanted.done.iter().cloned()).collect();
         // Role order, then rank: of members of one role that ask for different things, too.
         let order = |role: &Arc<str>| recognised_order(request, role);
         next.places.sort_by_key(|place| (order(&place.role), place.rank));
         next.levels.clone_from(&report.levels);
         next.waiting = None;
-        for place in plan.places.iter().filter(|place| !place.bound) {
-            let requests = request.roles.get(place.role).map(|role| role.shape.requests.clone()).unwrap_or_default();
-            if self.seen {
-                self.ledger.promise(&gang.key, &place.node, &requests);
-            }
-            self.snapshot
-                .promises
-                .entry(place.node.clone())
-                .or_default()
-                .push(Promise { gang: gang.key.clone(), room: PromisedRoom::Member(requests) });
-        }
+        self.promise(gang, request, &plan.places);
         GangEvent {
             reason: "Planned",
             message: format!(
@@ -298,15 +304,16 @@ impl Working<'_> {
         &mut self,
         gang: &Arc<Gang>,
         recognised: &Arc<Recognised>,
-        request: &GangRequest,
-        refusal: &Refusal,
+        (wanted, refusal): (&Wanted, &Refusal),
+        mix: Mix,
         next: &mut Gang,
         pass: &mut Pass,
     ) -> Option<GangEvent> {
+        let request = &wanted.request;
         match refusal {
             Refusal::DoesNotFit(_) => {}
             // Its node may come back, or the member goes: nothing that could be bought would help meanwhile.
-            Refusal::BoundOutside { .. } => return waiting::does_not_fit(gang, next, Some(refusal)),
+            Refusal::BoundOutside { .. } => return waiting::does_not_fit(gang, next, &Why::refused(refusal)),
             // No node that could be bought changes a constraint that is not modelled.
             Refusal::Unsupported { .. }
             | Refusal::MixedShapes { .. }
@@ -319,32 +326,82 @@ impl Working<'_> {
         }
         if let Some(until) = self.round_pause(gang).filter(|until| *until > self.world.now) {
             self.wake(pass, Some(until), SignedDuration::ZERO);
-            return waiting::does_not_fit(gang, next, Some(refusal));
+            return waiting::does_not_fit(gang, next, &self.refused(gang, request, refusal));
         }
-        let offers = offers::offers(request, self.world.levels, self.world.pools);
-        if offers.possible.is_empty() {
-            let empty = self.fits_on_empty_cluster(request, pass);
-            return waiting::nothing_to_buy(gang, next, refusal, self.world.pools, &offers.left_out, empty);
+        let offers = offers::offers_for(request, self.world.levels, self.world.pools);
+        let mixed = match mix {
+            Mix::Allowed => self.mixed(gang, recognised, request, offers.possible.first()),
+            Mix::Never => None,
+        };
+        if offers.possible.is_empty() && mixed.is_none() {
+            let pools = !self.world.pools.is_empty();
+            let one_day = self.fits_on_empty_cluster(request, pass);
+            let passing = self.passing(gang, request, refusal);
+            let (refusal, unsold) = (refusal.clone(), offers.unsold);
+            let why = Why::NothingOnSale { refusal, passing, pools, unsold, one_day };
+            return waiting::nothing_to_buy(gang, next, &why, one_day || !pools);
         }
+        let (offers, zones) = match &mixed {
+            Some(mixed) => (mixed.offers.clone(), mixed.zone.iter().cloned().collect()),
+            None => (offers.possible, self.zones_of_bound(request)),
+        };
         let round = gang.round.saturating_add(1);
         let name: Arc<str> = Arc::from(batch_name(&gang.uid, round));
-        let count = offers.possible.first().map_or(0, |offer| offer.count);
+        let count = offers.first().map_or(0, |offer| offer.count);
         pass.actions.push(Action::CreateBatch(Box::new(BatchWish {
             gang: Arc::clone(gang),
             round,
-            offers: offers.possible,
+            offers,
             placement_group: recognised.wishes.placement_group.as_ref().map(|wish| Arc::clone(&wish.value)),
+            zones,
         })));
         next.phase = Some(Phase::Provisioning);
         next.round = round;
         next.batch = Some(Arc::clone(&name));
-        next.waiting =
-            Some(waiting::waiting("Provisioning", format!("buying {count} nodes as NodeBatch {name}"), None));
+        let why = Why::Buying { batch: Some((Arc::clone(&name), None)), count: Some(count) };
+        next.waiting = Some(why.waiting(None));
+        let mut beside = String::new();
+        if let Some(mixed) = mixed {
+            // Promised in the write that names the purchase: nobody else takes this room meanwhile.
+            beside = format!(" beside {} members on running nodes", mixed.beside.len());
+            next.epoch = gang.epoch.max(next.epoch).saturating_add(1);
+            next.places = self.promised_places(wanted, &mixed.beside);
+            self.promise(gang, request, &mixed.beside);
+        }
         Some(GangEvent {
             reason: "Provisioning",
-            message: format!("buying {count} nodes in one batch ({name}): {refusal}"),
+            message: format!("buying {count} nodes in one batch ({name}){beside}: {refusal}"),
             warning: false,
         })
+    }
+
+    /// Promises room in the working snapshot.
+    fn promise(&mut self, gang: &Gang, request: &GangRequest, places: &[Place]) {
+        for place in places.iter().filter(|place| !place.bound) {
+            let requests = request.roles.get(place.role).map(|role| role.shape.requests.clone()).unwrap_or_default();
+            if self.seen {
+                self.ledger.promise(&gang.key, &place.node, &requests);
+            }
+            self.snapshot
+                .promises
+                .entry(place.node.clone())
+                .or_default()
+                .push(Promise { gang: gang.key.clone(), room: PromisedRoom::Member(requests) });
+        }
+    }
+
+    /// Places as the status has them.
+    fn promised_places(&self, wanted: &Wanted, places: &[Place]) -> Vec<GangPlace> {
+        let request = &wanted.request;
+        let name = |uid: &PodUid| self.snapshot.pods.get(uid).map(|pod| Arc::clone(&pod.key.name));
+        let place = |place: &Place| GangPlace {
+            role: request.roles.get(place.role).map_or_else(|| Arc::from(""), |role| Arc::clone(&role.name)),
+            rank: wanted.rank(place.role, place.rank),
+            uid: place.uid.clone(),
+            pod: place.uid.as_ref().and_then(name),
+            node: place.node.clone(),
+        };
+        places.iter().map(place).collect()
     }
 
     pub(super) fn write(
@@ -381,6 +438,20 @@ impl Working<'_> {
         }
         pass.wake_at = Some(pass.wake_at.map_or(at, |earlier| earlier.min(at)));
     }
+}
+
+/// Whether new nodes may stand beside running ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mix {
+    /// Where the wishes allow it.
+    Allowed,
+    /// It was tried and could not be had.
+    Never,
+}
+
+/// Whether a purchase is under way beside places on running nodes.
+fn is_mixed(gang: &Gang) -> bool {
+    !gang.places.is_empty()
 }
 
 /// Where a role stands among those of the request; one whose members have all succeeded comes last.

@@ -4,10 +4,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::search::Domains;
-use super::{Facts, Ground, remedy};
+use super::{Facts, Ground, Pruning, remedy};
 use crate::fit::Misfit;
-use crate::plan::{Change, LevelIndex, Problem, Refusal, Room, SliceWish, Wishes, Work};
+use crate::plan::{Change, LevelIndex, Policy, Problem, Refusal, Room, SliceFault, SliceWish, Wishes, Work};
 use crate::topology::Tree;
+
+/// Of more roles no two are tried with one template.
+const MOST_ROLES: usize = 4;
+/// Slices of more members are not looked for.
+const MOST_DIVIDED: u32 = 10_000;
 
 /// Every kind of change that would do alone, each the smallest of its kind.
 ///
@@ -31,21 +36,125 @@ pub(super) fn changes(
     changes
 }
 
-/// A refusal for the wishes alone, with the wishes without which the gang would fit.
-pub(super) fn of_refusal(
-    problem: &Problem,
-    ground: &Ground,
-    counted: Option<&[Result<u32, Misfit>]>,
-    mut refusal: Refusal,
-    work: &mut Work,
-) -> Refusal {
-    if let Refusal::BoundOutside { node: _, changes } = &mut refusal {
-        *changes = fewer_wishes(problem, |changed| {
-            let facts = Facts::read(changed, ground, counted, work);
-            facts.is_ok_and(|facts| facts.is_none_or(|facts| facts.fits()))
-        });
+/// A refusal with what would make the gang fit where that is not known from the search: each change is proven by
+/// planning again.
+pub(super) fn completed(problem: &Problem, ground: &Ground, mut refusal: Refusal) -> Refusal {
+    let fits = |changed: &Problem| {
+        super::place(changed, &Policy::default(), Pruning::On, ground, None, &mut Work::default()).is_ok()
+    };
+    let found = match &refusal {
+        Refusal::DoesNotFit(_) => return refusal,
+        Refusal::BoundOutside { node, .. } if !ground.index.contains_key(node) => Vec::new(),
+        Refusal::BoundOutside { .. } | Refusal::UnknownLevel { .. } => fewer_wishes(problem, fits),
+        Refusal::Unsupported { .. } => {
+            let removed = without_constraints(problem).filter(|(changed, _)| fits(changed));
+            removed.map(|(_, change)| change).into_iter().chain(fewer_wishes(problem, fits)).collect()
+        }
+        Refusal::MixedShapes { .. } => same_template(problem, fits).into_iter().collect(),
+        Refusal::MinimumAboveCount { role, count, .. } => {
+            let at_fault = problem.gang.roles.iter().position(|entry| entry.name == *role && entry.min > *count);
+            at_fault.and_then(|index| minimum(problem, index, *count, fits)).into_iter().collect()
+        }
+        Refusal::Slices { size, fault, .. } => slice_changes(problem, *size, *fault, fits),
+    };
+    match &mut refusal {
+        Refusal::Unsupported { changes, .. }
+        | Refusal::MixedShapes { changes, .. }
+        | Refusal::MinimumAboveCount { changes, .. }
+        | Refusal::Slices { changes, .. }
+        | Refusal::UnknownLevel { changes, .. }
+        | Refusal::BoundOutside { changes, .. } => *changes = found,
+        Refusal::DoesNotFit(_) => {}
     }
     refusal
+}
+
+/// The gang without any constraint that is not modelled; `None` if no pod has one.
+fn without_constraints(problem: &Problem) -> Option<(Problem, Change)> {
+    let mut changed = problem.clone();
+    let mut constraints: Vec<Arc<str>> = Vec::new();
+    for role in &mut changed.gang.roles {
+        for constraint in role.shape.unsupported.drain(..) {
+            if !constraints.contains(&constraint) {
+                constraints.push(constraint);
+            }
+        }
+    }
+    (!constraints.is_empty()).then_some((changed, Change::Remove { constraints }))
+}
+
+/// The first two roles that would make the gang fit with one template.
+fn same_template(problem: &Problem, mut fits: impl FnMut(&Problem) -> bool) -> Option<Change> {
+    let roles = &problem.gang.roles;
+    if roles.len() > MOST_ROLES {
+        return None;
+    }
+    let pairs = (0..roles.len()).rev().flat_map(|role| (0..roles.len()).map(move |like| (role, like)));
+    let mut pairs = pairs.filter(|(role, like)| roles[*role].shape != roles[*like].shape);
+    let found = pairs.find(|(role, like)| {
+        let mut changed = problem.clone();
+        changed.gang.roles[*role].shape = roles[*like].shape.clone();
+        fits(&changed)
+    });
+    let (role, like) = found?;
+    let name = |index: usize| Arc::clone(&roles[index].name);
+    Some(Change::SameTemplate { role: name(role), like: name(like), indices: (role, like) })
+}
+
+/// Another minimum of one role, if the gang fits with it.
+fn minimum(problem: &Problem, role: usize, members: u32, mut fits: impl FnMut(&Problem) -> bool) -> Option<Change> {
+    let mut changed = problem.clone();
+    let entry = changed.gang.roles.get_mut(role)?;
+    entry.min = members;
+    let role = Arc::clone(&entry.name);
+    fits(&changed).then_some(Change::Minimum { role, members })
+}
+
+/// What would make slices cut the gang.
+fn slice_changes(
+    problem: &Problem,
+    size: u32,
+    fault: SliceFault,
+    mut fits: impl FnMut(&Problem) -> bool,
+) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let slices = &problem.gang.wishes.slices;
+    let with = |index: usize, slice: SliceWish| {
+        let mut changed = problem.clone();
+        changed.gang.wishes.slices[index] = slice;
+        changed
+    };
+    let at_fault = slices.iter().position(|slice| slice.size == size);
+    match (fault, at_fault) {
+        (SliceFault::DoesNotDivide { of }, Some(index)) => {
+            // The nearest first; of two as near the smaller one.
+            let divisors = (1..=of.min(MOST_DIVIDED)).filter(|size| of % size == 0);
+            let mut sizes: Vec<u32> = divisors.collect();
+            sizes.sort_by_key(|to| (to.abs_diff(size), *to));
+            let to = sizes.into_iter().find(|to| fits(&with(index, SliceWish { size: *to, ..slices[index] })));
+            changes.extend(to.map(|to| Change::SliceSize { from: size, to }));
+        }
+        (SliceFault::AboveEnclosing, _) => {
+            let above = |pair: &[SliceWish]| pair[1].level < pair[0].level;
+            let index = slices.windows(2).position(above).map(|index| index + 1);
+            changes.extend(index.and_then(|index| {
+                let mut levels = slices[index].level + 1..problem.levels.len();
+                let to = levels.find(|level| fits(&with(index, SliceWish { level: *level, ..slices[index] })))?;
+                let level = Arc::clone(&problem.levels.as_slice()[to].name);
+                Some(Change::NarrowSlices { size: slices[index].size, to, level })
+            }));
+        }
+        (SliceFault::ElasticRoles, _) => {
+            let roles = problem.gang.roles.iter().enumerate();
+            let elastic = roles.filter(|(_, role)| (role.min as usize) < role.places.len());
+            if let [(index, role)] = *elastic.collect::<Vec<_>>() {
+                changes.extend(minimum(problem, index, super::count(role.places.len()), &mut fits));
+            }
+        }
+        (SliceFault::DoesNotDivide { .. }, None) => {}
+    }
+    changes.extend(fewer_wishes(problem, fits).into_iter().filter(|change| *change == Change::Unslice));
+    changes
 }
 
 /// One wish less, or a wider one: every such change with which the gang fits.

@@ -44,30 +44,32 @@ impl<'p> Demand<'p> {
         let levels = [required, preferred, exclusive, balance].into_iter().copied().flatten();
         for level in levels.chain(slices.iter().map(|slice| slice.level)) {
             if level >= problem.levels.len() {
-                return Err(Refusal::UnknownLevel { level });
+                return Err(Refusal::UnknownLevel { level, changes: Vec::new() });
             }
         }
         for role in roles {
             if let Some(constraint) = role.shape.unsupported.first() {
-                return Err(Refusal::Unsupported { role: role.name.clone(), constraint: constraint.clone() });
+                let (role, constraint) = (role.name.clone(), constraint.clone());
+                return Err(Refusal::Unsupported { role, constraint, changes: Vec::new() });
             }
         }
         let shapes: FxHashSet<&Shape> =
             roles.iter().filter(|role| !role.places.is_empty()).map(|role| &role.shape).collect();
         if shapes.len() > 1 && Pair::of(&problem.gang).is_none() {
-            return Err(Refusal::MixedShapes { shapes: shapes.len() });
+            return Err(Refusal::MixedShapes { shapes: shapes.len(), changes: Vec::new() });
         }
         for role in roles {
             if role.min as usize > role.places.len() {
                 let count = count(role.places.len());
-                return Err(Refusal::MinimumAboveCount { role: role.name.clone(), min: role.min, count });
+                let (role, min) = (role.name.clone(), role.min);
+                return Err(Refusal::MinimumAboveCount { role, min, count, changes: Vec::new() });
             }
         }
         let Some(shape) = shapes.into_iter().next() else { return Ok(None) };
         check_slices(roles, slices)?;
         if exclusive.is_some() && accelerators(shape).next().is_none() {
             let constraint = Arc::from("an exclusive domain for members that request no accelerator");
-            return Err(Refusal::Unsupported { role: Arc::from(""), constraint });
+            return Err(Refusal::Unsupported { role: Arc::from(""), constraint, changes: Vec::new() });
         }
 
         let mut demand = Self {
@@ -120,7 +122,7 @@ fn check_slices(roles: &[Role], slices: &[SliceWish]) -> Result<(), Refusal> {
             (of, above) = (*size, *level);
             continue;
         };
-        return Err(Refusal::Slices { size: *size, fault });
+        return Err(Refusal::Slices { size: *size, fault, changes: Vec::new() });
     }
     Ok(())
 }

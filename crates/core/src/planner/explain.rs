@@ -3,12 +3,17 @@
 use std::fmt::{self, Write};
 
 use crate::fit::Misfit;
+use crate::names::NodeName;
 use crate::plan::{BestDomain, Change, Refusal, Room, Shortfall, SliceFault};
 
 /// Reasons named one by one; the nodes of all others are counted together, so that an event stays readable.
 const REASONS_SHOWN: usize = 5;
 /// Changes named in a text; the others are in the data.
 const CHANGES_SHOWN: usize = 4;
+/// Nodes of a change named one by one.
+const NODES_SHOWN: usize = 8;
+/// Before the first change.
+const WOULD_FIT: &str = "; would fit with ";
 
 /// Writes a refusal as a lower-case fragment without the character `%`, which kube-scheduler and event sinks would read
 /// as a formatting verb.
@@ -17,39 +22,52 @@ const CHANGES_SHOWN: usize = 4;
 pub fn refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let out = &mut Plain(f);
     match refusal {
-        Refusal::Unsupported { role, constraint } if role.is_empty() => {
-            write!(out, "the members carry a constraint that is not modelled: {constraint}")
+        Refusal::Unsupported { role, constraint, changes } => {
+            match role.is_empty() {
+                true => out.write_str("the members carry")?,
+                false => write!(out, "role {role} carries")?,
+            }
+            write!(out, " a constraint that is not modelled: {constraint}")?;
+            would_fit(changes, WOULD_FIT, out)
         }
-        Refusal::Unsupported { role, constraint } => {
-            write!(out, "role {role} carries a constraint that is not modelled: {constraint}")
-        }
-        Refusal::MixedShapes { shapes } => {
+        Refusal::MixedShapes { shapes, changes } => {
             write!(
                 out,
                 "the members have {shapes} different shapes: only workers of one shape beside one or two leaders of \
                  another can be placed, without slices, exclusive domain, balance, elastic leaders or a shape that \
                  keeps away from itself"
-            )
+            )?;
+            would_fit(changes, WOULD_FIT, out)
         }
-        Refusal::MinimumAboveCount { role, min, count } if role.is_empty() => {
-            write!(out, "needs at least {min} members but has {count}")
+        Refusal::MinimumAboveCount { role, min, count, changes } => {
+            if !role.is_empty() {
+                write!(out, "role {role} ")?;
+            }
+            write!(out, "needs at least {min} members but has {count}")?;
+            would_fit(changes, WOULD_FIT, out)
         }
-        Refusal::MinimumAboveCount { role, min, count } => {
-            write!(out, "role {role} needs at least {min} members but has {count}")
+        Refusal::Slices { size, fault, changes } => {
+            match fault {
+                SliceFault::DoesNotDivide { of } => write!(out, "slices of {size} do not divide {of} members")?,
+                SliceFault::AboveEnclosing => {
+                    write!(
+                        out,
+                        "slices of {size} are wished for at a level above that of the slices they are part of"
+                    )?;
+                }
+                SliceFault::ElasticRoles => {
+                    write!(out, "slices of {size} cannot cut several roles while one of them is elastic")?;
+                }
+            }
+            would_fit(changes, WOULD_FIT, out)
         }
-        Refusal::Slices { size, fault: SliceFault::DoesNotDivide { of } } => {
-            write!(out, "slices of {size} do not divide {of} members")
+        Refusal::UnknownLevel { level, changes } => {
+            write!(out, "topology level number {level} is not configured")?;
+            would_fit(changes, WOULD_FIT, out)
         }
-        Refusal::Slices { size, fault: SliceFault::AboveEnclosing } => {
-            write!(out, "slices of {size} are wished for at a level above that of the slices they are part of")
-        }
-        Refusal::Slices { size, fault: SliceFault::ElasticRoles } => {
-            write!(out, "slices of {size} cannot cut several roles while one of them is elastic")
-        }
-        Refusal::UnknownLevel { level } => write!(out, "topology level number {level} is not configured"),
         Refusal::BoundOutside { node, changes } => {
             write!(out, "a member is bound to node {node}, outside the domain the gang requires")?;
-            would_fit(changes, "; would fit with ", out)
+            would_fit(changes, WOULD_FIT, out)
         }
         Refusal::DoesNotFit(shortfall) => does_not_fit(shortfall, out),
     }
@@ -95,7 +113,7 @@ fn does_not_fit(shortfall: &Shortfall, out: &mut Plain<'_, '_>) -> fmt::Result {
     }
     // A wider level is named above, with what the domain holds.
     let changes = changes.iter().filter(|change| wider.is_none() || !matches!(change, Change::Widen { .. }));
-    would_fit(changes, if wider.is_some() { ", or with " } else { "; would fit with " }, out)
+    would_fit(changes, if wider.is_some() { ", or with " } else { WOULD_FIT }, out)
 }
 
 fn would_fit<'c>(
@@ -142,7 +160,34 @@ fn one_change(change: &Change, out: &mut Plain<'_, '_>) -> fmt::Result {
             reason: reason @ (Misfit::Taint { .. } | Misfit::Selector | Misfit::Insufficient { .. } | Misfit::Shared),
             nodes: count,
         } => write!(out, "{} without: {reason}", nodes(*count)),
-        Change::Fewer { members } => write!(out, "a minimum of {members}"),
+        Change::Free { reason, nodes } => free(reason, nodes, out),
+        Change::Minimum { role, members } if role.is_empty() => write!(out, "a minimum of {members}"),
+        Change::Minimum { role, members } => write!(out, "a minimum of {members} of role {role}"),
+        Change::Remove { constraints } => write!(out, "pods without {}", listed(constraints)),
+        Change::SameTemplate { role, like, indices: _ } if role == like => {
+            write!(out, "one template for all members of role {role}")
+        }
+        Change::SameTemplate { role, like, indices: _ } => write!(out, "the template of role {like} for role {role}"),
+        Change::SliceSize { from, to } => write!(out, "slices of {to} instead of {from}"),
+        Change::NarrowSlices { size, to: _, level } => write!(out, "slices of {size} inside one {level} each"),
+    }
+}
+
+/// Named nodes without what blocks them.
+fn free(reason: &Misfit, names: &[NodeName], out: &mut Plain<'_, '_>) -> fmt::Result {
+    let kind = if names.len() == 1 { "node" } else { "nodes" };
+    let shown: Vec<&str> = names.iter().take(NODES_SHOWN).map(NodeName::as_str).collect();
+    let rest = names.len().saturating_sub(NODES_SHOWN);
+    let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+    let nodes = format!("{kind} {}{rest}", shown.join(", "));
+    match reason {
+        Misfit::Unschedulable => write!(out, "{nodes} uncordoned"),
+        Misfit::NotReady => write!(out, "{nodes} Ready"),
+        Misfit::Taint { taint } => write!(out, "taint {taint} tolerated, or taken from {nodes}"),
+        Misfit::Port => write!(out, "the host ports free of {nodes}"),
+        Misfit::Insufficient { resource } => write!(out, "all {resource} free of {nodes}"),
+        Misfit::Occupied => write!(out, "no pod that keeps members away on {nodes}"),
+        Misfit::Selector | Misfit::Shared => write!(out, "{nodes} allowed"),
     }
 }
 

@@ -128,7 +128,7 @@ fn answered(problem: &Problem, ground: &Ground, answer: Result<Vec<Place>, Refus
         }
         Err(refusal) => {
             let mut report = empty_report(problem, &ground.tree, work);
-            report.refusal = Some(refusal);
+            report.refusal = Some(change::completed(problem, ground, refusal));
             (plan, report)
         }
     }
@@ -154,7 +154,7 @@ fn place(
     let facts = match Facts::read(problem, ground, counted, work) {
         Ok(Some(facts)) => facts,
         Ok(None) => return Ok(Vec::new()),
-        Err(refusal) => return Err(change::of_refusal(problem, ground, counted, refusal, work)),
+        Err(refusal) => return Err(refusal),
     };
     if !facts.fits() {
         let mut shortfall =

@@ -205,6 +205,6 @@ impl Try<'_> {
             self.facts.domains.most(&self.ground.tree, &self.facts.rules).min(u64::from(demand.must).checked_sub(1)?);
         let new = self.facts.rules.numbers(0, most).last().copied()?;
         let members = demand.bound.iter().sum::<u32>().checked_add(u32::try_from(new).ok()?)?;
-        (members > 0).then_some(Change::Fewer { members })
+        (members > 0).then_some(Change::Minimum { role: Arc::clone(&role.name), members })
     }
 }

@@ -21,6 +21,7 @@ fn node() -> Node {
         ready: true,
         deleting: false,
         provider_id: None,
+        created: None,
     }
 }
 

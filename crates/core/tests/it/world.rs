@@ -33,6 +33,7 @@ pub(crate) fn node(name: &str, gpus: i64) -> Node {
         ready: true,
         deleting: false,
         provider_id: None,
+        created: None,
     }
 }
 

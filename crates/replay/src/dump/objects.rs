@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Dump, MAX_NODES, MAX_OBJECTS, ReadError};
+use crate::gangs::Runtime;
 use crate::record::{self, Record};
 use crate::{gangs, kinds};
 
@@ -136,6 +137,12 @@ impl Dump {
             "NodePool" => self.pools.push(from(object)?),
             "EC2NodeClass" => self.classes.push(from(object)?),
             "Gang" => self.gangs.push(from(object)?),
+            "ClusterTrainingRuntime" | "TrainingRuntime" => {
+                let text = |field: &str| object.pointer(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+                let namespace = if kind == "TrainingRuntime" { text("/metadata/namespace") } else { String::new() };
+                let spec = object.get("spec").cloned().unwrap_or_default();
+                self.runtimes.push(Runtime { kind: kind.to_owned(), namespace, name: text("/metadata/name"), spec });
+            }
             "ProvisioningRequest" => self.requests.push(from(object)?),
             _ => {}
         }

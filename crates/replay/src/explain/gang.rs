@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::{ExplainError, hint};
 use crate::document::{BuyEntry, Code, GangEntry, Gap, MemberEntry, Outcome, Reason, RoleEntry};
-use crate::reasons;
 use crate::study::{Candidate, Detail, Study};
 
 /// Everything there is to say about one gang.
@@ -165,7 +164,7 @@ pub(super) fn of(study: &Study, entry: &GangEntry, detail: &Detail, ahead: usize
     };
     let blocked = shortfall.map(|shortfall| shortfall.blocked.as_slice()).unwrap_or_default();
     let blocking = |blocked: &muster_core::plan::Blocked| Blocking {
-        code: reasons::code(&blocked.reason),
+        code: Code::of_misfit(&blocked.reason),
         what: blocked.reason.to_string(),
         nodes: blocked.nodes,
     };
@@ -202,8 +201,11 @@ fn summary(entry: &GangEntry, detail: &Detail) -> String {
     let nodes: std::collections::BTreeSet<&str> = entry.members.iter().map(|member| member.node.as_str()).collect();
     let running = entry.members.iter().filter(|member| member.state == crate::document::MemberState::Running).count();
     let placed = format!("{} members on {} nodes, {running} of them running", entry.members.len(), nodes.len());
-    let why = || detail.refusal.as_ref().map(ToString::to_string);
-    let said = || entry.reasons.iter().find_map(|reason| reason.change.clone()).unwrap_or_default();
+    let why = || detail.why.as_ref().map(ToString::to_string);
+    let said = || {
+        let why = detail.why.as_ref().map(ToString::to_string);
+        why.or_else(|| entry.reasons.iter().find_map(|reason| reason.change.clone())).unwrap_or_default()
+    };
     match entry.outcome {
         Outcome::Placed => placed,
         Outcome::Buy => match why() {

@@ -83,7 +83,10 @@ impl Finder<'_> {
         };
         if spec.suspend == Some(true) {
             if live.is_empty() {
-                gang.suspended.get_or_insert_with(|| job.metadata.name.clone().unwrap_or_default());
+                let outermost =
+                    said.source.owner.as_ref().map(|owner| (owner.kind.to_string(), owner.name.to_string()));
+                let itself = || ("Job".to_owned(), job.metadata.name.clone().unwrap_or_default());
+                gang.suspended.get_or_insert_with(|| outermost.unwrap_or_else(itself));
             }
             return;
         }

@@ -83,7 +83,7 @@ impl Finder<'_> {
     pub(super) fn add_unmade(&mut self, dump: &Dump) {
         for owner in dump.objects.iter().filter(|owner| is_open(dump, owner)) {
             let suspended = flag(&owner.spec, "/suspend") || flag(&owner.spec, "/runPolicy/suspend");
-            let pods = pods_of(owner);
+            let pods = pods_of(dump, owner);
             for (number, pod) in pods.into_iter().enumerate() {
                 if is_ours(&pod, self.scheduler_names) && !self.add_one(owner, pod, number, suspended) {
                     break;
@@ -103,7 +103,8 @@ impl Finder<'_> {
         let entry = self.gang(Arc::clone(&said), &recognition.membership, priority, moment);
         if suspended {
             if entry.members.is_empty() {
-                entry.suspended.get_or_insert_with(|| owner.name().to_owned());
+                let kind = owner.kind.served().kind.to_owned();
+                entry.suspended.get_or_insert_with(|| (kind, owner.name().to_owned()));
             }
             return true;
         }
@@ -134,7 +135,7 @@ impl Finder<'_> {
 }
 
 /// Every pod that an owner makes, in order.
-fn pods_of(owner: &Object) -> Vec<Pod> {
+fn pods_of(dump: &Dump, owner: &Object) -> Vec<Pod> {
     match owner.kind {
         Kind::LeaderWorkerSet => leader_worker_set(owner),
         Kind::PyTorchJob | Kind::TfJob | Kind::XgBoostJob | Kind::PaddleJob | Kind::JaxJob | Kind::MpiJob => {
@@ -142,7 +143,8 @@ fn pods_of(owner: &Object) -> Vec<Pod> {
         }
         Kind::RayCluster => ray_cluster(owner),
         Kind::StatefulSet => stateful_set(owner),
-        // Jobs are looked at elsewhere; groups make no pods; of Volcano's pods its own scheduler takes care.
+        Kind::VolcanoJob => volcano_job(dump, owner),
+        // Jobs are looked at elsewhere, and TrainJobs have become JobSets; groups make no pods.
         Kind::Job
         | Kind::JobSet
         | Kind::TrainJob
@@ -151,7 +153,6 @@ fn pods_of(owner: &Object) -> Vec<Pod> {
         | Kind::NativePodGroup
         | Kind::NativeWorkload
         | Kind::VolcanoPodGroup
-        | Kind::VolcanoJob
         | Kind::KaiPodGroup
         | Kind::KoordinatorPodGroup
         | Kind::GrovePodGang => Vec::new(),
@@ -220,6 +221,50 @@ fn ray_cluster(owner: &Object) -> Vec<Pod> {
     pods
 }
 
+/// Volcano names its pods by task and number, and hands the Job's scheduler down. Pods that exist are left out: they have
+/// no rank by which their place could be told.
+fn volcano_job(dump: &Dump, owner: &Object) -> Vec<Pod> {
+    let namespace = owner.metadata.namespace.as_deref();
+    let uid = owner.metadata.uid.as_deref().unwrap_or_default();
+    let group = format!("{}-{uid}", owner.name());
+    let known = |object: &&Object| {
+        object.kind == Kind::VolcanoPodGroup
+            && object.metadata.namespace.as_deref() == namespace
+            && (object.name() == group || object.name() == owner.name())
+    };
+    let group = dump.objects.iter().find(known).map(|group| group.name().to_owned());
+    let there: BTreeSet<&str> = dump
+        .pods
+        .iter()
+        .filter(|pod| pod.metadata.namespace.as_deref() == namespace)
+        .filter_map(|pod| pod.metadata.name.as_deref())
+        .collect();
+    let mut pods = Vec::new();
+    for task in owner.spec.pointer("/tasks").and_then(Value::as_array).into_iter().flatten() {
+        let name = text(task, "/name");
+        let mut template = task.get("template").cloned().unwrap_or_default();
+        if let Some(spec) = template.pointer_mut("/spec").and_then(Value::as_object_mut)
+            && spec.get("schedulerName").and_then(Value::as_str).unwrap_or_default().is_empty()
+        {
+            let scheduler = owner.spec.get("schedulerName").and_then(Value::as_str).unwrap_or("volcano");
+            spec.insert("schedulerName".to_owned(), Value::from(scheduler));
+        }
+        for index in 0..count(task, "/replicas", 1) {
+            if there.contains(format!("{}-{name}-{index}", owner.name()).as_str()) {
+                continue;
+            }
+            if !push(&mut pods, owner, Some(&template), &[(keys::VOLCANO_TASK, name.to_owned())]) {
+                return pods;
+            }
+            if let (Some(group), Some(pod)) = (&group, pods.last_mut()) {
+                let annotations = pod.metadata.annotations.get_or_insert_default();
+                annotations.insert(keys::VOLCANO_GROUPS[0].to_owned(), group.clone());
+            }
+        }
+    }
+    pods
+}
+
 fn stateful_set(owner: &Object) -> Vec<Pod> {
     let mut pods = Vec::new();
     let start = count(&owner.spec, "/ordinals/start", 0);
@@ -269,7 +314,7 @@ fn reference(owner: &Object) -> OwnerReference {
 }
 
 /// Whether an owner may still make pods.
-fn is_open(dump: &Dump, owner: &Object) -> bool {
+pub(super) fn is_open(dump: &Dump, owner: &Object) -> bool {
     let namespace = owner.metadata.namespace.clone().unwrap_or_default();
     let place = (owner.kind.served().plural.to_owned(), namespace, owner.name().to_owned());
     owner.metadata.deletion_timestamp.is_none() && !dump.finished.contains(&place)
@@ -280,15 +325,18 @@ pub(crate) fn has_ended(object: &Value) -> bool {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     let ended = ["Completed", "Complete", "Succeeded", "Failed"];
     let mut conditions = conditions.into_iter().flatten();
+    // Of a Volcano Job.
+    let phase = text(object, "/status/state/phase");
     !text(object, "/status/terminalState").is_empty()
+        || ["Completed", "Failed", "Terminated", "Aborted"].contains(&phase)
         || conditions.any(|one| one["status"] == "True" && ended.iter().any(|kind| one["type"] == *kind))
 }
 
-fn text<'a>(value: &'a Value, path: &str) -> &'a str {
+pub(super) fn text<'a>(value: &'a Value, path: &str) -> &'a str {
     value.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn flag(value: &Value, path: &str) -> bool {
+pub(super) fn flag(value: &Value, path: &str) -> bool {
     value.pointer(path).and_then(Value::as_bool).unwrap_or(false)
 }
 

@@ -16,6 +16,7 @@ use muster_core::plan::{
     GangRequest, Host, LevelIndex, Place, Plan, Policy, Problem, Refusal, Report, Role, RolePlace, SearchBudget, Seed,
 };
 use muster_core::planner;
+use muster_core::reason::Why;
 
 use super::requests::Request;
 use super::work::{Pods, Work, group, pseudo, recognised, refused};
@@ -24,7 +25,7 @@ use crate::document::{
     Code, GangEntry, Gap, Ignored, LevelEntry, MemberEntry, MemberState, Outcome, Reason, RoleEntry, Score,
 };
 use crate::gangs::Found;
-use crate::reasons::{self, reason};
+use crate::reasons::{self, described};
 use crate::study::Detail;
 use crate::topology;
 
@@ -35,6 +36,14 @@ pub(super) struct Demand<'a> {
     pub(super) sample: Option<&'a Pod>,
     pub(super) group: GroupPolicy,
     pub(super) booked: bool,
+}
+
+/// Why there is nothing to plan.
+pub(super) enum Nothing {
+    /// As the server says it.
+    Why(Box<Why>),
+    /// What only a ProvisioningRequest can lack.
+    Reason(Outcome, Reason),
 }
 
 impl Demand<'_> {
@@ -50,7 +59,14 @@ impl Planning<'_> {
         let mut detail = Detail { object: work.object(), pods: work.pods(), ..Detail::default() };
         let demand = match self.demand(work) {
             Ok(demand) => demand,
-            Err((outcome, reason)) => {
+            Err(Nothing::Why(why)) => {
+                let invalid = matches!(*why, Why::Invalid(_));
+                entry.outcome = if invalid { Outcome::Invalid } else { Outcome::Waiting };
+                entry.reasons = reasons::of_why(&why);
+                detail.why = Some(*why);
+                return (entry, detail);
+            }
+            Err(Nothing::Reason(outcome, reason)) => {
                 entry.outcome = outcome;
                 entry.reasons.push(reason);
                 return (entry, detail);
@@ -87,8 +103,19 @@ impl Planning<'_> {
                 entry.outcome = Outcome::Refused;
                 entry.reasons = reasons::of_refusal(&refusal, &problem, &self.policy);
                 let may_help = matches!(refusal, Refusal::DoesNotFit(_));
+                let passing = match &refusal {
+                    Refusal::DoesNotFit(shortfall) => self.passing(&problem, shortfall),
+                    Refusal::Unsupported { .. }
+                    | Refusal::MixedShapes { .. }
+                    | Refusal::MinimumAboveCount { .. }
+                    | Refusal::Slices { .. }
+                    | Refusal::UnknownLevel { .. }
+                    | Refusal::BoundOutside { .. } => Vec::new(),
+                };
+                entry.reasons.extend(passing.iter().map(|passing| Reason::from(passing.reason())));
+                detail.why = Some(Why::Refused { refusal: refusal.clone(), passing });
                 detail.refusal = Some(refusal);
-                if may_help && !self.awaits(&problem, &mut entry) {
+                if may_help && !self.awaits(&problem, &mut entry, &mut detail) {
                     self.buy(&demand, &problem, work, &mut entry, &mut detail);
                 }
             }
@@ -153,22 +180,23 @@ impl Planning<'_> {
     /// What is to be planned.
     ///
     /// Errors: why there is nothing to plan.
-    fn demand<'w>(&mut self, work: &'w Work) -> Result<Demand<'w>, (Outcome, Reason)> {
+    fn demand<'w>(&mut self, work: &'w Work) -> Result<Demand<'w>, Nothing> {
         match work {
             Work::Pods(pods) => self.of_pods(pods),
             Work::Request(request) => self.of_request(request),
         }
     }
 
-    fn of_pods<'w>(&mut self, pods: &'w Pods) -> Result<Demand<'w>, (Outcome, Reason)> {
+    fn of_pods<'w>(&mut self, pods: &'w Pods) -> Result<Demand<'w>, Nothing> {
         let Pods { found, pending } = pods;
         if let Some(fault) = &found.fault {
-            return Err((Outcome::Invalid, reasons::of_invalid(fault)));
+            return Err(Nothing::Why(Box::new(Why::Invalid(fault.clone()))));
         }
         let said = &found.said;
         if let Some(job) = found.suspended.as_ref().filter(|_| found.members.is_empty() && said.invalid.is_none()) {
-            let change = format!("Job {job} is suspended: set spec.suspend to false");
-            return Err((Outcome::Waiting, reason(Code::Suspended, None, change)));
+            let (kind, name) = job;
+            let why = Why::Suspended { kind: kind.as_str().into(), name: name.as_str().into() };
+            return Err(Nothing::Why(Box::new(why)));
         }
         let members: Vec<_> = found.members.values().map(|known| Arc::clone(&known.core)).collect();
         let bound = members.iter().any(|member| member.node.is_some());
@@ -177,7 +205,7 @@ impl Planning<'_> {
         let gang = pseudo(said, started);
         // Members that ended are trimmed below: a dump may have lost their pods and still say how many there were.
         let wanted = build_request(said, &gang, (&members, &[]), &BTreeSet::new(), &self.levels, &values);
-        let mut wanted = wanted.map_err(refused)?;
+        let mut wanted = wanted.map_err(|error| Nothing::Why(Box::new(refused(error))))?;
         self.report_surplus(found, &wanted.request);
         trim(&mut wanted, &found.done, found.done_unranked);
         let Wanted { request, ranks, .. } = wanted;
@@ -185,17 +213,17 @@ impl Planning<'_> {
         Ok(Demand { request, ranks, sample, group: group(&said.wishes), booked: said.booking.is_some() })
     }
 
-    fn of_request<'w>(&self, request: &Request) -> Result<Demand<'w>, (Outcome, Reason)> {
+    fn of_request<'w>(&self, request: &Request) -> Result<Demand<'w>, Nothing> {
         let Request { key, wishes, wanted, invalid, .. } = request;
         let (count, shape) = wanted.as_ref().map_err(|reason| {
             let outcome = if reason.code == Code::TemplateNotFound { Outcome::Waiting } else { Outcome::Invalid };
-            (outcome, reason.clone())
+            Nothing::Reason(outcome, reason.clone())
         })?;
         // The wishes are read as those of a gang; the members follow.
         let said = recognised(key, wishes, invalid.clone());
         let values = Pending { taint: keys::GANG_PENDING, values: &[] };
         let read = build_request(&said, &pseudo(&said, true), (&[], &[]), &BTreeSet::new(), &self.levels, &values);
-        let read = read.map_err(refused)?.request;
+        let read = read.map_err(|error| Nothing::Why(Box::new(refused(error))))?.request;
         let size = u32::try_from(*count).unwrap_or(u32::MAX);
         let places = vec![RolePlace::default(); *count];
         let role = Role { name: "".into(), shape: shape.clone(), min: size, places };
@@ -249,6 +277,7 @@ impl Planning<'_> {
                 held.ports.extend(role.shape.ports.iter().cloned());
             }
             self.cluster.add(&place.node, pattern.map(|known| &known.object), &held);
+            self.taken.push((place.node.clone(), demand.request.key.clone(), held));
         }
     }
 
@@ -313,7 +342,7 @@ pub(super) fn solve(problem: &Problem, policy: &Policy) -> (Plan, Report, Vec<Re
     let (plan, report) = planner::plan(problem, policy, SearchBudget::default(), Seed::default());
     let notes = if report.refusal.is_some() { Vec::new() } else { check::check(problem, &plan) };
     let fatal = notes.into_iter().filter(|note| note.severity == Severity::Fatal);
-    let faults = fatal.map(|note| reason(Code::PlanRejected, None, note.to_string())).collect();
+    let faults = fatal.map(|note| described(Code::PlanRejected, note.to_string())).collect();
     (plan, report, faults)
 }
 

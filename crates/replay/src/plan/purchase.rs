@@ -3,68 +3,48 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use muster_api::keys;
-use muster_core::cloud::GroupPolicy;
+use muster_core::cloud::{Exclusion, GroupPolicy};
+use muster_core::cycle;
 use muster_core::fit;
 use muster_core::names::NodeName;
 use muster_core::node::{Node, Usage};
-use muster_core::plan::{GangRequest, Host, LevelIndex, Problem, Wishes};
+use muster_core::plan::{GangRequest, Host, Problem, Wishes};
+use muster_core::reason::{Help, Joining, Reason, Unsold, Why};
 
 use super::Planning;
 use super::gang::{Demand, levels_of, solve};
 use super::work::Work;
 use crate::document::{Code, GangEntry, Outcome};
 use crate::offers::{self, Beside, Purchase};
-use crate::reasons::reason;
-use crate::remedy;
+use crate::reasons::{of_unsold, of_why};
 use crate::study::{Candidate, Detail};
 
 /// Purchases tried before a gang is refused: the first holds it unless something is wrong with the estimate.
 const PURCHASES_TRIED: usize = 8;
-/// Joining nodes named one by one.
-const JOINING_SHOWN: usize = 8;
 
 impl Planning<'_> {
     /// Whether the gang fits once the nodes are Ready that NodeBatches bought and that have registered: then it waits.
     ///
     /// Where such a node stands in the network may not be known yet; a cap below the zone is then that of the zone, and
     /// the gang is planned again when it is known.
-    pub(super) fn awaits(&self, problem: &Problem, entry: &mut GangEntry) -> bool {
-        let mut joined = problem.clone();
-        let mut joining = BTreeSet::new();
-        for host in &mut joined.hosts {
-            let node = &host.node;
-            if node.ready || node.deleting || !node.labels.contains_key(keys::BATCH) {
-                continue;
-            }
-            let node = remedy::ready(node);
-            joining.insert(node.name.clone());
-            host.node = Arc::new(node);
-        }
+    pub(super) fn awaits(&self, problem: &Problem, entry: &mut GangEntry, detail: &mut Detail) -> bool {
+        let bought = |node: &&Node| !node.ready && !node.deleting && node.labels.contains_key(keys::BATCH);
+        let nodes = problem.hosts.iter().map(|host| &*host.node).filter(bought);
+        let joining: BTreeMap<NodeName, Timestamp> = nodes.map(|node| (node.name.clone(), Timestamp::MAX)).collect();
         if joining.is_empty() {
             return false;
         }
-        let network = self.levels.network();
-        let known = |node: &Node| {
-            network.is_empty()
-                || self.levels.as_slice()[network.clone()].iter().any(|level| node.labels.contains_key(&level.key))
-        };
-        if joined.hosts.iter().any(|host| joining.contains(&host.node.name) && !known(&host.node)) {
-            let required = joined.gang.wishes.required;
-            joined.gang.wishes.required = required.zip(self.levels.zone()).map(|(level, zone)| level.min(zone));
-        }
+        let joined = cycle::with_joined(problem.clone(), &joining);
         let (plan, report, faults) = solve(&joined, &self.policy);
         if report.refusal.is_some() || !faults.is_empty() {
             return false;
         }
         let used: BTreeSet<&NodeName> =
-            plan.places.iter().map(|place| &place.node).filter(|node| joining.contains(*node)).collect();
-        let shown: Vec<&str> = used.iter().take(JOINING_SHOWN).map(|name| name.as_str()).collect();
-        let rest = used.len().saturating_sub(JOINING_SHOWN);
-        let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
-        let change = format!("wait until {}{rest} joined and Ready", shown.join(", "));
-        entry.outcome = Outcome::Waiting;
-        entry.reasons.insert(0, reason(Code::Joining, None, change));
+            plan.places.iter().map(|place| &place.node).filter(|node| joining.contains_key(*node)).collect();
+        let nodes = used.into_iter().cloned().collect();
+        wait(Why::Joining(Joining { nodes, batches: Vec::new(), until: None }), entry, detail);
         true
     }
 
@@ -78,17 +58,14 @@ impl Planning<'_> {
         detail: &mut Detail,
     ) {
         if demand.booked {
-            entry.outcome = Outcome::Waiting;
-            let change = "the booked nodes must join and be Ready; nothing else is bought";
-            entry.reasons.insert(0, reason(Code::Booking, None, change));
+            wait(Why::Booking { request: demand.request.key.name.clone() }, entry, detail);
             return;
         }
         let bound: BTreeSet<NodeName> = demand.places().filter_map(|place| place.bound.clone()).collect();
         let wishes = &demand.request.wishes;
-        let mixes = self.may_mix(wishes);
+        let mixes = cycle::may_mix(wishes, &self.levels);
         if !bound.is_empty() && !mixes {
-            let change = "wish for no level below the zone: where bought nodes stand is known only once they run";
-            entry.reasons.push(reason(Code::MixedWithRunning, None, change));
+            entry.reasons.push(Reason::new(Code::MixedWithRunning, Help::NoNetworkLevel).into());
             return;
         }
         let zone_of = |name: &NodeName| self.cluster.node(name)?.labels.get(keys::ZONE).cloned();
@@ -120,18 +97,12 @@ impl Planning<'_> {
         if market.purchases.is_empty() {
             entry.reasons.extend(market.left_out);
         } else {
-            let change = "allow a larger type: no plan on what is on sale was accepted";
-            entry.reasons.push(reason(Code::NoType, None, change));
+            let first = market.purchases.first().map(|purchase| &purchase.entry);
+            entry.reasons.extend(first.map(|first| {
+                let (pool, instance_type) = (first.pool.as_str().into(), Some(first.instance_type.as_str().into()));
+                of_unsold(&Unsold { pool, instance_type, count: Some(first.count), why: vec![Exclusion::DoesNotFit] })
+            }));
         }
-    }
-
-    /// Whether bought nodes may stand beside running ones: only where no network level below the zone is wished.
-    fn may_mix(&self, wishes: &Wishes) -> bool {
-        let network = self.levels.network();
-        let below = |level: LevelIndex| network.contains(&level);
-        let slices = wishes.slices.iter().map(|slice| slice.level);
-        let levels = [wishes.required, wishes.preferred, wishes.exclusive, wishes.balance];
-        !levels.into_iter().flatten().chain(slices).any(below)
     }
 
     /// Places the gang on bought nodes beside its running members, and beside running nodes where that is counted on.
@@ -193,6 +164,13 @@ impl Planning<'_> {
             balance: wishes.balance.filter(|level| *level == host),
         }
     }
+}
+
+/// The gang waits.
+fn wait(why: Why, entry: &mut GangEntry, detail: &mut Detail) {
+    entry.outcome = Outcome::Waiting;
+    entry.reasons.splice(0..0, of_why(&why));
+    detail.why = Some(why);
 }
 
 /// Members that running nodes take, per zone; never all of them.

@@ -14,7 +14,7 @@ use muster_core::ranks::MAX_PLACES;
 use crate::document::{Code, Reason};
 use crate::dump::Dump;
 use crate::gangs::Members;
-use crate::reasons::reason;
+use crate::reasons::described;
 
 /// A request that is neither answered nor used.
 #[derive(Debug)]
@@ -74,10 +74,10 @@ pub(super) fn find(dump: &mut Dump, members: &Members) -> Vec<Request> {
 fn wanted(dump: &Dump, key: &ObjectKey, request: &ProvisioningRequest) -> Result<(usize, Shape), Reason> {
     let [set] = request.spec.pod_sets.as_slice() else {
         let message = format!("spec.podSets: {} sets; exactly one is supported", request.spec.pod_sets.len());
-        return Err(reason(Code::NotSupported, None, message));
+        return Err(described(Code::NotSupported, message));
     };
     let count = usize::try_from(set.count).ok().filter(|count| (1..=MAX_PLACES).contains(count)).ok_or_else(|| {
-        reason(Code::BadNumber, None, format!("spec.podSets[0].count: {} is not 1 to {MAX_PLACES}", set.count))
+        described(Code::BadNumber, format!("spec.podSets[0].count: {} is not 1 to {MAX_PLACES}", set.count))
     })?;
     let name = set.pod_template_ref.name.as_str();
     let found = dump.templates.iter().find(|template| {
@@ -86,10 +86,9 @@ fn wanted(dump: &Dump, key: &ObjectKey, request: &ProvisioningRequest) -> Result
     });
     let Some(template) = found.and_then(|template| template.template.as_ref()) else {
         let message = format!("spec.podSets[0].podTemplateRef: PodTemplate {name} is not in the dump");
-        return Err(reason(Code::TemplateNotFound, None, message));
+        return Err(described(Code::TemplateNotFound, message));
     };
-    let shape = convert::shape_of_template(&key.namespace, template).map_err(|error| {
-        reason(Code::BadPod, None, format!("PodTemplate {name}: {}: {}", error.field, error.source))
-    })?;
+    let shape = convert::shape_of_template(&key.namespace, template)
+        .map_err(|error| described(Code::BadPod, format!("PodTemplate {name}: {}: {}", error.field, error.source)))?;
     Ok((count, shape))
 }

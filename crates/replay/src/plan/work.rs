@@ -10,12 +10,11 @@ use muster_core::cloud::GroupPolicy;
 use muster_core::cycle::RequestError;
 use muster_core::gang::{Gang, Invalid, Phase, RawWishes, Recognised, Source};
 use muster_core::names::{ObjectKey, PodUid};
+use muster_core::reason::Why;
 
 use super::requests::Request;
-use crate::document::{Code, Outcome, Reason};
 use crate::dump::Dump;
 use crate::gangs::{Found, Known};
-use crate::reasons::{self, reason};
 
 /// Something to plan as a gang.
 pub(super) enum Work {
@@ -113,24 +112,13 @@ impl Work {
     }
 }
 
-/// Why there is nothing to plan, for the document.
-pub(super) fn refused(error: RequestError) -> (Outcome, Reason) {
+/// Why there is nothing to plan.
+pub(super) fn refused(error: RequestError) -> Why {
     match error {
-        RequestError::Invalid(invalid) => (Outcome::Invalid, reasons::of_invalid(&invalid)),
-        RequestError::Collecting { seen, needed, size } => {
-            let short = needed.saturating_sub(seen);
-            let change = format!("{seen} of {size} members are there: {short} more are needed to start");
-            (Outcome::Waiting, reason(Code::Collecting, Some(u64::from(short)), change))
-        }
-        RequestError::SizeUnknown { seen } => {
-            let change =
-                format!("{seen} members are there, and neither size nor minimum is known: set muster.dev/gang-size");
-            (Outcome::Waiting, reason(Code::Collecting, None, change))
-        }
-        RequestError::ForeignGate { pod } => {
-            let change = format!("pod {pod} is held by a scheduling gate of somebody else");
-            (Outcome::Waiting, reason(Code::ForeignGate, None, change))
-        }
+        RequestError::Invalid(invalid) => Why::Invalid(invalid),
+        RequestError::Collecting { seen, needed, size } => Why::Collecting { seen, needed, size, kept: false },
+        RequestError::SizeUnknown { seen } => Why::SizeUnknown { seen, kept: false },
+        RequestError::ForeignGate { pod } => Why::ForeignGate { pod, kept: false },
     }
 }
 

@@ -23,6 +23,7 @@ fn decision() -> Decision {
             ready: true,
             deleting: false,
             provider_id: None,
+            created: None,
         }),
         usage: std::sync::Arc::new(Usage::default()),
     };

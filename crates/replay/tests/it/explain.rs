@@ -42,8 +42,8 @@ fn a_refused_gang_is_told_level_by_level_with_what_blocks_and_what_would_help() 
             "layer-3",
             "us-east-1a/nn-1/nn-2/nn-a",
             "1 node: ",
-            "room for 2 more members in layer-3",
-            "require one layer-2 instead of one layer-3",
+            "room for 2 more in layer-3",
+            "only one layer-2 required",
         ],
     );
     let told = json(&dump("refused"), &gang("train"));

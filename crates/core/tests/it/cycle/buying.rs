@@ -17,6 +17,7 @@ fn pool() -> PoolView {
         weight: 0,
         max_nodes: 8,
         placement_group: Arc::from("preferred"),
+        zones: Vec::new(),
         types: vec![TypeView {
             name: Arc::from("p5.48xlarge"),
             node: Arc::new(node),

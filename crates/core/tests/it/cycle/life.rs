@@ -5,6 +5,7 @@ use std::sync::Arc;
 use muster_core::cycle::Action;
 use muster_core::gang::{Invalid, Phase, RankClaim};
 use muster_core::names::NodeName;
+use muster_core::reason::Code;
 
 use super::sim::Sim;
 use crate::world::{self, key};
@@ -354,7 +355,7 @@ fn an_invalid_gang_says_why_and_comes_back() {
     let mut sim = Sim::new(&[("n1", 4)]);
     sim.gang("train", 2, 2);
     let mut bad = world::recognised("train", Some(2), None);
-    bad.invalid = Some(Invalid { reason: "BadNumber", message: "muster.dev/gang-min: …".to_owned() });
+    bad.invalid = Some(Invalid { reason: Code::BadNumber, message: "muster.dev/gang-min: …".to_owned() });
     sim.recognised.insert(key("train"), bad);
     sim.settle();
     assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Invalid, "BadNumber"));

@@ -4,7 +4,9 @@ mod buying;
 mod life;
 #[cfg(test)]
 mod loss;
+mod mixing;
 mod random;
+mod reasons;
 mod roles;
 mod sim;
 mod watchdog;

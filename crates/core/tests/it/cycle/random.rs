@@ -92,6 +92,7 @@ fn run(seed: u64) {
             weight: 0,
             max_nodes: 8,
             placement_group: Arc::from("none"),
+            zones: Vec::new(),
             types: vec![TypeView {
                 name: Arc::from("type"),
                 node: Arc::new(world::node("", 2)),

@@ -137,6 +137,7 @@ fn pool(max_nodes: u32) -> PoolView {
         weight: 0,
         max_nodes,
         placement_group: Arc::from("preferred"),
+        zones: Vec::new(),
         types: vec![kind],
         left: Vec::new(),
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::cycle::{
-    self, Action, BatchStage, BatchView, Ledger, Memory, Pass, PoolView, Settings, World, batch_name,
+    self, Action, BatchStage, BatchView, BatchWish, Ledger, Memory, Pass, PoolView, Settings, World, batch_name,
 };
 use muster_core::extender::{self, BindStep, Filtered};
 use muster_core::gang::{Gang, Phase, Pod, RankClaim, Recognised};
@@ -19,6 +19,12 @@ use crate::world::{self, at, key};
 
 /// Key of the taint on bought nodes.
 pub(super) const PENDING: &str = "muster.dev/gang-pending";
+
+/// Levels by name and label key, top to bottom.
+pub(super) fn levels(all: &[(&str, &str)]) -> Levels {
+    let level = |(name, key): &(&str, &str)| Level { name: Arc::from(*name), key: Arc::from(*key) };
+    Levels::new(all.iter().map(level).collect()).unwrap()
+}
 
 #[derive(Clone, Debug)]
 pub(super) struct Sim {
@@ -34,6 +40,10 @@ pub(super) struct Sim {
     pub(super) now: Timestamp,
     /// Whether kube-scheduler runs.
     pub(super) scheduler: bool,
+    /// Topology levels.
+    pub(super) levels: Levels,
+    /// What was asked for with each batch, in order of creation.
+    pub(super) asked: Vec<BatchWish>,
     /// Names of batches in order of creation.
     pub(super) bought: Vec<String>,
     /// Batches given up, in order.
@@ -69,6 +79,8 @@ impl Sim {
             whole: Vec::new(),
             now: at(0),
             scheduler: true,
+            levels: levels(&[("zone", "topology.kubernetes.io/zone")]),
+            asked: Vec::new(),
             bought: Vec::new(),
             abandoned: Vec::new(),
             stopped: Vec::new(),
@@ -122,12 +134,10 @@ impl Sim {
 
     /// One pass, without carrying anything out.
     pub(super) fn pass(&self) -> Pass {
-        let level = |name: &str, key: &str| Level { name: Arc::from(name), key: Arc::from(key) };
-        let levels = Levels::new(vec![level("zone", "topology.kubernetes.io/zone")]).unwrap();
         let (snapshot, settings) = (self.snapshot(), Settings::new(PENDING));
         let world = World {
             snapshot: &snapshot,
-            levels: &levels,
+            levels: &self.levels,
             pools: &self.pools,
             batches: &self.batches,
             lost: &self.lost,
@@ -190,6 +200,11 @@ impl Sim {
         self.state(name).waiting.as_ref().map(|waiting| waiting.reason.to_string()).unwrap_or_default()
     }
 
+    #[track_caller]
+    pub(super) fn message(&self, name: &str) -> String {
+        self.state(name).waiting.as_ref().map(|waiting| waiting.message.to_string()).unwrap_or_default()
+    }
+
     /// Nodes of the pods, in order of name; empty where unbound.
     pub(super) fn bound(&self) -> Vec<(&str, &str)> {
         let node = |pod: &'_ Pod| pod.node.clone();
@@ -225,6 +240,7 @@ impl Sim {
                 assert!(!self.bought.contains(&name), "a round is bought once: {name}");
                 self.stage(&name, BatchStage::Buying);
                 self.bought.push(name);
+                self.asked.push(*wish);
             }
             Action::AbandonBatch { name } => {
                 self.batches.remove(&name);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use muster_core::names::{NodeName, ObjectKey};
 use muster_core::node::{Node, Usage};
 use muster_core::plan::{
-    Elastic, GangRequest, Host, Placement, Plan, Policy, Problem, Report, Role, RolePlace, SearchBudget, Seed, Wishes,
+    Elastic, GangRequest, Host, Placement, Plan, Policy, Problem, Refusal, Report, Role, RolePlace, SearchBudget, Seed,
+    Wishes,
 };
 use muster_core::pod::Shape;
 use muster_core::resources::Resources;
@@ -45,6 +46,7 @@ pub(super) fn host(name: &str, labels: &str, gpus: i64, used: i64) -> Host {
         ready: true,
         deleting: false,
         provider_id: None,
+        created: None,
     };
     let usage = Usage { requested: Resources::from_iter([(GPU, used), ("pods", used.min(1))]), ..Usage::default() };
     Host { node: Arc::new(node), usage: Arc::new(usage) }
@@ -147,4 +149,19 @@ pub(super) fn applied(problem: &Problem, plan: &Plan) -> Problem {
         usage.own_shape_pods += u32::from(role.shape.one_per_node);
     }
     problem
+}
+
+/// A refusal without what would help.
+pub(super) fn bare(refusal: Option<Refusal>) -> Option<Refusal> {
+    let mut refusal = refusal?;
+    match &mut refusal {
+        Refusal::Unsupported { changes, .. }
+        | Refusal::MixedShapes { changes, .. }
+        | Refusal::MinimumAboveCount { changes, .. }
+        | Refusal::Slices { changes, .. }
+        | Refusal::UnknownLevel { changes, .. }
+        | Refusal::BoundOutside { changes, .. } => changes.clear(),
+        Refusal::DoesNotFit(shortfall) => shortfall.changes.clear(),
+    }
+    Some(refusal)
 }

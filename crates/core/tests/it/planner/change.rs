@@ -24,7 +24,7 @@ pub(super) const KINDS: &[&str] = &[
     "change: tolerate several taints",
     "change: nodes uncordoned",
     "change: nodes ready",
-    "change: fewer",
+    "change: minimum",
 ];
 
 /// Makes every change on its own; returns the kinds there were.
@@ -97,16 +97,58 @@ pub(super) fn check(problem: &Problem, policy: &Policy, changes: &[Change]) -> V
                     }
                 }
             }
-            Change::Fewer { members } => {
-                let role = &problem.gang.roles[0];
-                for more in members + 1..role.min {
+            Change::Minimum { role, members } => {
+                let index = problem.gang.roles.iter().position(|entry| entry.name == *role).unwrap();
+                let min = problem.gang.roles[index].min;
+                for nearer in (members + 1..min).chain(min + 1..*members) {
                     let mut less = problem.clone();
-                    less.gang.roles[0].min = more;
-                    assert!(!fits(&less), "a minimum of {more} would do, {problem:?}");
+                    less.gang.roles[index].min = nearer;
+                    assert!(!fits(&less), "a minimum of {nearer} would do, {problem:?}");
                 }
-                changed.gang.roles[0].min = *members;
-                "change: fewer"
+                changed.gang.roles[index].min = *members;
+                "change: minimum"
             }
+            Change::Remove { constraints } => {
+                for left in constraints {
+                    let mut less = problem.clone();
+                    for role in &mut less.gang.roles {
+                        role.shape.unsupported.retain(|constraint| constraint == left);
+                    }
+                    assert!(!fits(&less), "{left} could stay, {problem:?}");
+                }
+                for role in &mut changed.gang.roles {
+                    role.shape.unsupported.retain(|constraint| !constraints.contains(constraint));
+                }
+                "change: remove"
+            }
+            Change::SameTemplate { role, like, indices: (one, other) } => {
+                assert_eq!((role, like), (&problem.gang.roles[*one].name, &problem.gang.roles[*other].name));
+                changed.gang.roles[*one].shape = problem.gang.roles[*other].shape.clone();
+                "change: same template"
+            }
+            Change::SliceSize { from, to } => {
+                let index = wishes.slices.iter().position(|slice| slice.size == *from).unwrap();
+                for nearer in 1..to + from.abs_diff(*to) * 2 {
+                    let mut less = problem.clone();
+                    less.gang.wishes.slices[index].size = nearer;
+                    let nearer = nearer.abs_diff(*from) < to.abs_diff(*from);
+                    assert!(!nearer || !fits(&less), "a nearer size would do, {problem:?}");
+                }
+                wishes.slices[index].size = *to;
+                "change: slice size"
+            }
+            Change::NarrowSlices { size, to, level } => {
+                assert_eq!(*level, problem.levels.as_slice()[*to].name);
+                let index = wishes.slices.iter().position(|slice| slice.size == *size).unwrap();
+                for nearer in wishes.slices[index].level + 1..*to {
+                    let mut less = problem.clone();
+                    less.gang.wishes.slices[index].level = nearer;
+                    assert!(!fits(&less), "level {nearer} would do, {problem:?}");
+                }
+                wishes.slices[index].level = *to;
+                "change: narrow slices"
+            }
+            Change::Free { .. } => panic!("no change of the planner's"),
             Change::Room { rooms } => {
                 for (index, room) in rooms.iter().enumerate() {
                     assert!(room.members > 0, "{rooms:?}");

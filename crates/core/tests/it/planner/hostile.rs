@@ -9,7 +9,7 @@ use muster_core::planner;
 use muster_core::resources::Resources;
 use muster_core::topology::{Level, Levels, LevelsError};
 
-use super::build::{GPU, host, levels, nodes, plan, plan_with_policy, problem, role};
+use super::build::{GPU, bare, host, levels, nodes, plan, plan_with_policy, problem, role};
 
 const EXTREMES: [i64; 7] = [i64::MIN, i64::MIN + 1, -1, 0, 1, i64::MAX - 1, i64::MAX];
 
@@ -161,10 +161,13 @@ fn slices_of_any_size_and_level_are_refused_or_answered() {
             gang.gang.wishes.slices = vec![SliceWish { size, level }];
             let refusal = plan(&gang).1.refusal;
             match (level, size) {
-                (3.., _) => assert_eq!(refusal, Some(Refusal::UnknownLevel { level })),
+                (3.., _) => assert_eq!(bare(refusal), Some(Refusal::UnknownLevel { level, changes: Vec::new() })),
                 (_, 1 | 2) | (..2, 4) => assert_eq!(refusal, None),
                 (2, 4) => assert!(matches!(refusal, Some(Refusal::DoesNotFit(_))), "{refusal:?}"),
-                _ => assert_eq!(refusal, Some(Refusal::Slices { size, fault: SliceFault::DoesNotDivide { of: 4 } })),
+                _ => {
+                    let fault = SliceFault::DoesNotDivide { of: 4 };
+                    assert_eq!(bare(refusal), Some(Refusal::Slices { size, fault, changes: Vec::new() }));
+                }
             }
         }
     }
@@ -175,10 +178,10 @@ fn levels_beyond_the_tree_are_refused_whichever_wish_names_them() {
     let wish = |wishes: Wishes| {
         let mut gang = problem(levels(&["zone"]), cluster(1, 2, |_| 1), 1, None);
         gang.gang.wishes = wishes;
-        plan(&gang).1.refusal
+        bare(plan(&gang).1.refusal)
     };
     for level in [2, 64, usize::MAX] {
-        let expected = Some(Refusal::UnknownLevel { level });
+        let expected = Some(Refusal::UnknownLevel { level, changes: Vec::new() });
         assert_eq!(wish(Wishes { required: Some(level), ..Wishes::default() }), expected);
         assert_eq!(wish(Wishes { preferred: Some(level), ..Wishes::default() }), expected);
         assert_eq!(wish(Wishes { exclusive: Some(level), ..Wishes::default() }), expected);
@@ -225,7 +228,7 @@ fn a_thousand_shapes_and_roles_are_refused_at_once() {
     for (index, role) in (0..).zip(&mut gang.gang.roles) {
         role.shape.requests.set("cpu", index);
     }
-    assert_eq!(plan(&gang).1.refusal, Some(Refusal::MixedShapes { shapes: 1_000 }));
+    assert_eq!(plan(&gang).1.refusal, Some(Refusal::MixedShapes { shapes: 1_000, changes: Vec::new() }));
 }
 
 #[test]

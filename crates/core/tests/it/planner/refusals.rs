@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_core::node::{Taint, TaintEffect};
-use muster_core::plan::{Change, Host, Policy, Problem, Refusal, SliceWish};
+use muster_core::plan::{Change, Host, Policy, Problem, SliceWish};
 use muster_core::pod::{HostPort, Operator, Requirement, SelectorTerm, Shape};
 use muster_core::resources::Resources;
 
@@ -22,11 +22,11 @@ struct Kind {
 enum Cure {
     /// Each of the changes that the refusal names, of these kinds; [`change::check`] makes them, and smaller ones.
     Changes(&'static [&'static str]),
-    /// What the text says is wrong, put right. No smaller change is conceivable.
-    Fix(fn(&mut Problem)),
+    /// Nothing that a person could change about the gang: what has to happen instead.
+    Wait(fn(&mut Problem)),
 }
 
-use Cure::{Changes, Fix};
+use Cure::{Changes, Wait};
 
 const RACK: Option<usize> = Some(1);
 
@@ -349,7 +349,7 @@ const KINDS: &[Kind] = &[
         },
         "needs 5 members in one rack, the best rack a/0 holds 3; would fit if only one zone were required: a \
          holds 5, or with room for 2 more in rack a/0, or with a minimum of 3",
-        Changes(&["change: room", "change: widen", "change: fewer"]),
+        Changes(&["change: room", "change: widen", "change: minimum"]),
     ),
     kind(
         "a leader beside workers",
@@ -407,7 +407,7 @@ const KINDS: &[Kind] = &[
             gang
         },
         "a member is bound to node lost, outside the domain the gang requires",
-        Fix(|gang| gang.hosts.push(host("lost", "zone=a rack=0", 1, 1))),
+        Wait(|gang| gang.hosts.push(host("lost", "zone=a rack=0", 1, 1))),
     ),
     kind(
         "a constraint that is not modelled",
@@ -416,8 +416,9 @@ const KINDS: &[Kind] = &[
             gang.gang.roles[0].shape.unsupported.push("resourceClaims".into());
             gang
         },
-        "the members carry a constraint that is not modelled: resourceClaims",
-        Fix(|gang| gang.gang.roles[0].shape.unsupported.clear()),
+        "the members carry a constraint that is not modelled: resourceClaims; would fit with pods without \
+         resourceClaims",
+        Changes(&["change: remove"]),
     ),
     kind(
         "a volume in another zone",
@@ -427,8 +428,9 @@ const KINDS: &[Kind] = &[
             gang.gang.roles[0].shape.unsupported.push("volume data".into());
             gang
         },
-        "role worker carries a constraint that is not modelled: volume data",
-        Fix(|gang| gang.gang.roles[0].shape.unsupported.clear()),
+        "role worker carries a constraint that is not modelled: volume data; would fit with pods without \
+         volume data",
+        Changes(&["change: remove"]),
     ),
     kind(
         "an exclusive rack without accelerators",
@@ -439,8 +441,8 @@ const KINDS: &[Kind] = &[
             gang
         },
         "the members carry a constraint that is not modelled: an exclusive domain for members that request no \
-         accelerator",
-        Fix(|gang| gang.gang.wishes.exclusive = None),
+         accelerator; would fit with others in its domain",
+        Changes(&["change: share"]),
     ),
     kind(
         "three shapes",
@@ -452,8 +454,8 @@ const KINDS: &[Kind] = &[
         },
         "the members have 3 different shapes: only workers of one shape beside one or two leaders of another \
          can be placed, without slices, exclusive domain, balance, elastic leaders or a shape that keeps away \
-         from itself",
-        Fix(|gang| drop(gang.gang.roles.pop())),
+         from itself; would fit with the template of role leader for role other",
+        Changes(&["change: same template"]),
     ),
     kind(
         "a minimum above the size",
@@ -462,14 +464,14 @@ const KINDS: &[Kind] = &[
             gang.gang.roles[0].min = 3;
             gang
         },
-        "needs at least 3 members but has 2",
-        Fix(|gang| gang.gang.roles[0].min = 2),
+        "needs at least 3 members but has 2; would fit with a minimum of 2",
+        Changes(&["change: minimum"]),
     ),
     kind(
         "slices that do not divide",
         || sliced(&[4], 4, 3, 1),
-        "slices of 3 do not divide 4 members",
-        Fix(|gang| gang.gang.wishes.slices[0].size = 2),
+        "slices of 3 do not divide 4 members; would fit with slices of 2 instead of 3, or with no slices",
+        Changes(&["change: slice size", "change: unslice"]),
     ),
     kind(
         "fine slices above coarse ones",
@@ -478,8 +480,9 @@ const KINDS: &[Kind] = &[
             gang.gang.wishes.slices.push(SliceWish { size: 2, level: 0 });
             gang
         },
-        "slices of 2 are wished for at a level above that of the slices they are part of",
-        Fix(|gang| gang.gang.wishes.slices[1].level = 1),
+        "slices of 2 are wished for at a level above that of the slices they are part of; would fit with slices of \
+         2 inside one rack each, or with no slices",
+        Changes(&["change: narrow slices", "change: unslice"]),
     ),
     kind(
         "slices across elastic roles",
@@ -488,14 +491,15 @@ const KINDS: &[Kind] = &[
             gang.gang.roles = vec![role("a", 2, 1), role("b", 2, 2)];
             gang
         },
-        "slices of 2 cannot cut several roles while one of them is elastic",
-        Fix(|gang| gang.gang.roles[0].min = 2),
+        "slices of 2 cannot cut several roles while one of them is elastic; would fit with a minimum of \
+         2 of role a, or with no slices",
+        Changes(&["change: minimum", "change: unslice"]),
     ),
     kind(
         "an unknown level",
         || gang(&[2], 1, 2, Some(7)),
-        "topology level number 7 is not configured",
-        Fix(|gang| gang.gang.wishes.required = RACK),
+        "topology level number 7 is not configured; would fit with only one rack required",
+        Changes(&["change: widen"]),
     ),
 ];
 
@@ -508,15 +512,7 @@ fn every_kind_of_refusal_has_its_words_and_the_smallest_change_that_helps() {
         if refusal.to_string() != *text {
             wrong.push(format!("{what}:\n{refusal}"));
         }
-        let changes: &[Change] = match &refusal {
-            Refusal::DoesNotFit(shortfall) => &shortfall.changes,
-            Refusal::BoundOutside { changes, .. } => changes,
-            Refusal::Unsupported { .. }
-            | Refusal::MixedShapes { .. }
-            | Refusal::MinimumAboveCount { .. }
-            | Refusal::Slices { .. }
-            | Refusal::UnknownLevel { .. } => &[],
-        };
+        let changes: &[Change] = refusal.changes();
         match cure {
             Changes(kinds) => {
                 let found = change::check(&problem, &Policy::default(), changes);
@@ -524,7 +520,7 @@ fn every_kind_of_refusal_has_its_words_and_the_smallest_change_that_helps() {
                     wrong.push(format!("{what}: {found:?} {changes:?}"));
                 }
             }
-            Fix(fix) => {
+            Wait(fix) => {
                 assert_eq!(changes, [], "{what}");
                 let mut fixed = problem.clone();
                 fix(&mut fixed);

@@ -206,12 +206,14 @@ fn gang_of(dice: &mut Dice, name: &str, names: &[String], objects: &mut Vec<Valu
 
 /// The objects after a change that the document names; `None` for one that is not about nodes.
 pub(super) fn apply(objects: &[Value], change: &str) -> Option<Vec<Value>> {
-    let (verb, list) = change.split_once(" node ").or_else(|| change.split_once(" nodes "))?;
-    let verbs = ["uncordon", "make", "tolerate", "free all"];
-    if !verbs.iter().any(|known| verb.starts_with(known)) {
-        return None;
-    }
-    let list = list.trim_end_matches(" Ready");
+    let (before, list) = change.split_once("nodes ").or_else(|| change.split_once("node "))?;
+    let (verb, list) = match (list.strip_suffix(" uncordoned"), list.strip_suffix(" Ready")) {
+        (Some(list), _) => ("uncordon", list),
+        (None, Some(list)) => ("make", list),
+        (None, None) if before.starts_with("taint ") => ("tolerate", list),
+        (None, None) if before.starts_with("all ") => ("free all", list),
+        (None, None) => return None,
+    };
     let chosen: Vec<&str> = list.split(", ").collect();
     let mut objects = objects.to_vec();
     for object in &mut objects {

@@ -1,0 +1,252 @@
+//! The closed list of reasons, one word each.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What is in the way of a gang. A closed list: `status.waiting.reason` and the published plan have these words and no
+/// other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Code {
+    /// No domain of the level has room for all members.
+    DoesNotFit,
+    /// Nodes lack the label of the required level.
+    Unlabelled,
+    /// Nodes are cordoned.
+    Cordoned,
+    /// Nodes are not Ready.
+    NotReady,
+    /// Nodes carry a taint that the members do not tolerate.
+    Taint,
+    /// Nodes do not match selector or required affinity.
+    Selector,
+    /// A host port is taken.
+    Port,
+    /// Nodes have too little of a resource.
+    Insufficient,
+    /// Pods stand on the nodes that must not stand beside a member, or in a domain that is to be the gang's alone.
+    Occupied,
+    /// Pods that are being deleted hold room until they are gone.
+    Terminating,
+    /// Room is promised to other gangs.
+    Promised,
+    /// The members carry a constraint that is not modelled.
+    Unsupported,
+    /// The members have more different shapes than can be placed together.
+    MixedShapes,
+    /// The minimum is above the number of members.
+    MinimumAboveCount,
+    /// The slices cut no gang of this size.
+    Slices,
+    /// A running member stands outside the domain the gang requires.
+    BoundOutside,
+    /// Not all members needed are there.
+    Collecting,
+    /// Neither size nor minimum of the gang is known.
+    SizeUnknown,
+    /// The owner is suspended.
+    Suspended,
+    /// A scheduling gate of somebody else holds a member.
+    ForeignGate,
+    /// It fits once nodes that were bought have joined and are Ready.
+    Joining,
+    /// Nodes are being bought for it.
+    Provisioning,
+    /// Every way to buy failed; it is tried again.
+    InsufficientCapacity,
+    /// Nodes that kube-scheduler refused lately are left out.
+    NodesExcluded,
+    /// It waits for the nodes booked by a ProvisioningRequest.
+    Booking,
+    /// A PodTemplate, or the runtime of a TrainJob, is missing.
+    TemplateNotFound,
+    /// No NodePool may buy for it.
+    NoPool,
+    /// No NodePool sells a type that holds a member.
+    NoType,
+    /// More nodes are needed than one batch may have.
+    BatchTooLarge,
+    /// A limit of the pool would be passed.
+    LimitReached,
+    /// No price is known.
+    PriceUnknown,
+    /// The type is not sold on the markets, or in the zones, of the pool.
+    NotSold,
+    /// No reservation has room for it.
+    Reservation,
+    /// No subnet has enough free addresses.
+    Addresses,
+    /// EC2 refused it lately for another reason than capacity.
+    Quota,
+    /// Pool and gang disagree about the placement group.
+    PlacementGroup,
+    /// The running members cannot be joined by bought nodes inside the level wished.
+    MixedWithRunning,
+    /// A member is lost, and the minimum with it.
+    MemberLost,
+    /// A member is lost; the others are being stopped.
+    Stopping,
+    /// The gang was stopped; its pods are awaited anew.
+    Restarting,
+    /// Members did not reach the barrier in time.
+    PlanExpired,
+    /// kube-scheduler refuses a member for a reason of its own.
+    SchedulerRefused,
+    /// A call of kube-scheduler failed.
+    SchedulerError,
+    /// An unknown level.
+    UnknownLevel,
+    /// A number that cannot be read.
+    BadNumber,
+    /// A value that is not one of those allowed.
+    BadValue,
+    /// One of two wishes that belong together is missing.
+    HalfWish,
+    /// Members of two roles wish for different things.
+    ConflictingWishes,
+    /// A name that cannot be used.
+    BadName,
+    /// A pod whose requests cannot be read.
+    BadPod,
+    /// More members than a gang may have.
+    TooManyMembers,
+    /// The owner creates its pods one after another.
+    SequentialCreation,
+    /// A wish that is not supported.
+    NotSupported,
+    /// The checker refused the plan: a bug.
+    PlanRejected,
+}
+
+impl Code {
+    /// All of them.
+    pub const ALL: [Self; 54] = [
+        Self::DoesNotFit,
+        Self::Unlabelled,
+        Self::Cordoned,
+        Self::NotReady,
+        Self::Taint,
+        Self::Selector,
+        Self::Port,
+        Self::Insufficient,
+        Self::Occupied,
+        Self::Terminating,
+        Self::Promised,
+        Self::Unsupported,
+        Self::MixedShapes,
+        Self::MinimumAboveCount,
+        Self::Slices,
+        Self::BoundOutside,
+        Self::Collecting,
+        Self::SizeUnknown,
+        Self::Suspended,
+        Self::ForeignGate,
+        Self::Joining,
+        Self::Provisioning,
+        Self::InsufficientCapacity,
+        Self::NodesExcluded,
+        Self::Booking,
+        Self::TemplateNotFound,
+        Self::NoPool,
+        Self::NoType,
+        Self::BatchTooLarge,
+        Self::LimitReached,
+        Self::PriceUnknown,
+        Self::NotSold,
+        Self::Reservation,
+        Self::Addresses,
+        Self::Quota,
+        Self::PlacementGroup,
+        Self::MixedWithRunning,
+        Self::MemberLost,
+        Self::Stopping,
+        Self::Restarting,
+        Self::PlanExpired,
+        Self::SchedulerRefused,
+        Self::SchedulerError,
+        Self::UnknownLevel,
+        Self::BadNumber,
+        Self::BadValue,
+        Self::HalfWish,
+        Self::ConflictingWishes,
+        Self::BadName,
+        Self::BadPod,
+        Self::TooManyMembers,
+        Self::SequentialCreation,
+        Self::NotSupported,
+        Self::PlanRejected,
+    ];
+
+    /// The word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::DoesNotFit => "DoesNotFit",
+            Self::Unlabelled => "Unlabelled",
+            Self::Cordoned => "Cordoned",
+            Self::NotReady => "NotReady",
+            Self::Taint => "Taint",
+            Self::Selector => "Selector",
+            Self::Port => "Port",
+            Self::Insufficient => "Insufficient",
+            Self::Occupied => "Occupied",
+            Self::Terminating => "Terminating",
+            Self::Promised => "Promised",
+            Self::Unsupported => "Unsupported",
+            Self::MixedShapes => "MixedShapes",
+            Self::MinimumAboveCount => "MinimumAboveCount",
+            Self::Slices => "Slices",
+            Self::BoundOutside => "BoundOutside",
+            Self::Collecting => "Collecting",
+            Self::SizeUnknown => "SizeUnknown",
+            Self::Suspended => "Suspended",
+            Self::ForeignGate => "ForeignGate",
+            Self::Joining => "Joining",
+            Self::Provisioning => "Provisioning",
+            Self::InsufficientCapacity => "InsufficientCapacity",
+            Self::NodesExcluded => "NodesExcluded",
+            Self::Booking => "Booking",
+            Self::TemplateNotFound => "TemplateNotFound",
+            Self::NoPool => "NoPool",
+            Self::NoType => "NoType",
+            Self::BatchTooLarge => "BatchTooLarge",
+            Self::LimitReached => "LimitReached",
+            Self::PriceUnknown => "PriceUnknown",
+            Self::NotSold => "NotSold",
+            Self::Reservation => "Reservation",
+            Self::Addresses => "Addresses",
+            Self::Quota => "Quota",
+            Self::PlacementGroup => "PlacementGroup",
+            Self::MixedWithRunning => "MixedWithRunning",
+            Self::MemberLost => "MemberLost",
+            Self::Stopping => "Stopping",
+            Self::Restarting => "Restarting",
+            Self::PlanExpired => "PlanExpired",
+            Self::SchedulerRefused => "SchedulerRefused",
+            Self::SchedulerError => "SchedulerError",
+            Self::UnknownLevel => "UnknownLevel",
+            Self::BadNumber => "BadNumber",
+            Self::BadValue => "BadValue",
+            Self::HalfWish => "HalfWish",
+            Self::ConflictingWishes => "ConflictingWishes",
+            Self::BadName => "BadName",
+            Self::BadPod => "BadPod",
+            Self::TooManyMembers => "TooManyMembers",
+            Self::SequentialCreation => "SequentialCreation",
+            Self::NotSupported => "NotSupported",
+            Self::PlanRejected => "PlanRejected",
+        }
+    }
+
+    /// Reads the word; `None` for one of a version this code does not know.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.as_str() == word)
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,227 @@
+//! Offers that are none, and the smallest changes of a pool that would make them some.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::{Code, Help, Wait};
+use crate::cloud::Exclusion;
+use crate::names::ResourceName;
+use crate::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
+
+/// One type of a pool that is no offer for a gang, with all that stands in the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsold {
+    /// Pool.
+    pub pool: Arc<str>,
+    /// Type; `None`: all of the pool's.
+    pub instance_type: Option<Arc<str>>,
+    /// Nodes that would be needed, if that is known.
+    pub count: Option<u32>,
+    /// At least one; as long as one of them holds, it is no offer.
+    pub why: Vec<Exclusion>,
+}
+
+/// A change of a pool, of its class or of the prices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PoolChange {
+    /// A larger limit.
+    Limit {
+        /// Resource.
+        resource: ResourceName,
+        /// As it is.
+        from: i64,
+        /// The least that does.
+        to: i64,
+    },
+    /// More nodes in one batch.
+    MaxNodes {
+        /// As it is.
+        from: u32,
+        /// The least that does.
+        to: u32,
+    },
+    /// A price.
+    Price,
+    /// Another type.
+    OtherType {
+        /// What is wrong with this one.
+        why: Box<Exclusion>,
+    },
+    /// Another type or market.
+    OtherMarket,
+    /// Another zone.
+    OtherZone,
+    /// A placement group that pool and gang both allow.
+    Group,
+    /// A reservation with at least so many free hosts.
+    Reservation {
+        /// Free hosts.
+        hosts: Option<u32>,
+    },
+    /// A subnet with at least so many free addresses.
+    Subnet {
+        /// Free addresses.
+        addresses: Option<u64>,
+    },
+}
+
+impl Exclusion {
+    /// The word for it.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        match self {
+            Self::GroupPolicyConflict | Self::NoGroupForType | Self::ReservationGroup { .. } => Code::PlacementGroup,
+            Self::UnknownType | Self::DoesNotFit | Self::Misfit { .. } | Self::Wishes | Self::NoTypes => Code::NoType,
+            Self::TooManyNodes { .. } => Code::BatchTooLarge,
+            Self::Limit { .. } => Code::LimitReached,
+            Self::NotSold | Self::NotOffered | Self::VolumeElsewhere => Code::NotSold,
+            Self::MembersElsewhere => Code::MixedWithRunning,
+            Self::NoReservation
+            | Self::ReservationTooSmall { .. }
+            | Self::ReservationNotStarted { .. }
+            | Self::ReservationEnds { .. } => Code::Reservation,
+            Self::NoSubnet | Self::TooFewAddresses { .. } => Code::Addresses,
+            Self::PriceUnknown => Code::PriceUnknown,
+            Self::NoCapacity { .. } => Code::InsufficientCapacity,
+            Self::Refused { .. } => Code::Quota,
+            Self::TooManyCandidates => Code::NotSold,
+        }
+    }
+
+    /// How much is missing.
+    #[must_use]
+    pub fn short(&self) -> Option<u64> {
+        match self {
+            Self::TooManyNodes { needed, most } => Some(u64::from(needed.saturating_sub(*most))),
+            Self::Limit { needed, left, .. } => u64::try_from(needed.saturating_sub(*left)).ok(),
+            Self::ReservationTooSmall { needed, free, .. } => Some(u64::from(needed.saturating_sub(*free))),
+            Self::TooFewAddresses { needed, free } => Some(needed.saturating_sub(u64::from(*free))),
+            Self::GroupPolicyConflict
+            | Self::UnknownType
+            | Self::DoesNotFit
+            | Self::Misfit { .. }
+            | Self::Wishes
+            | Self::NoTypes
+            | Self::NotSold
+            | Self::NoReservation
+            | Self::ReservationNotStarted { .. }
+            | Self::ReservationEnds { .. }
+            | Self::ReservationGroup { .. }
+            | Self::NoGroupForType
+            | Self::NotOffered
+            | Self::VolumeElsewhere
+            | Self::MembersElsewhere
+            | Self::NoSubnet
+            | Self::PriceUnknown
+            | Self::NoCapacity { .. }
+            | Self::Refused { .. }
+            | Self::TooManyCandidates => None,
+        }
+    }
+
+    /// The smallest change that removes it; `Err`: it ends by itself then, and nothing that is changed makes it sooner.
+    ///
+    /// Errors: when it ends, if that is known.
+    pub fn change(&self) -> Result<PoolChange, Option<Timestamp>> {
+        Ok(match self {
+            Self::GroupPolicyConflict | Self::ReservationGroup { .. } => PoolChange::Group,
+            Self::UnknownType
+            | Self::DoesNotFit
+            | Self::Misfit { .. }
+            | Self::Wishes
+            | Self::NoTypes
+            | Self::NoGroupForType => PoolChange::OtherType { why: Box::new(self.clone()) },
+            Self::TooManyNodes { needed, most } => PoolChange::MaxNodes { from: *most, to: *needed },
+            Self::Limit { resource, needed, left, limit } => PoolChange::Limit {
+                resource: resource.clone(),
+                from: *limit,
+                to: limit.saturating_add(needed.saturating_sub(*left)),
+            },
+            Self::NotSold => PoolChange::OtherMarket,
+            Self::NotOffered | Self::VolumeElsewhere | Self::MembersElsewhere => PoolChange::OtherZone,
+            Self::NoReservation | Self::ReservationEnds { .. } => PoolChange::Reservation { hosts: None },
+            Self::ReservationTooSmall { needed, .. } => PoolChange::Reservation { hosts: Some(*needed) },
+            Self::NoSubnet => PoolChange::Subnet { addresses: None },
+            Self::TooFewAddresses { needed, .. } => PoolChange::Subnet { addresses: Some(*needed) },
+            Self::PriceUnknown => PoolChange::Price,
+            Self::ReservationNotStarted { .. }
+            | Self::NoCapacity { .. }
+            | Self::Refused { .. }
+            | Self::TooManyCandidates => return Err(self.until()),
+        })
+    }
+}
+
+impl Unsold {
+    /// The word for the first obstacle.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        self.why.first().map_or(Code::NoType, Exclusion::code)
+    }
+
+    /// What would make it an offer.
+    #[must_use]
+    pub fn help(&self) -> Help {
+        let mut changes = Vec::new();
+        for exclusion in &self.why {
+            match exclusion.change() {
+                Ok(change) => changes.push(change),
+                Err(Some(until)) => return Help::Wait(Wait::Until(until)),
+                Err(None) => return Help::Nothing,
+            }
+        }
+        Help::Pool { pool: Arc::clone(&self.pool), instance_type: self.instance_type.clone(), changes }
+    }
+}
+
+impl fmt::Display for Unsold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.instance_type {
+            Some(name) => write!(f, "{name} of pool {}", self.pool)?,
+            None => write!(f, "pool {}", self.pool)?,
+        }
+        let mut separator = ": ";
+        for exclusion in &self.why {
+            write!(f, "{separator}{exclusion}")?;
+            separator = ", ";
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for PoolChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limit { resource, from, to } => {
+                write!(f, "limit {resource} {} → {}", amount(resource.as_str(), *from), amount(resource.as_str(), *to))
+            }
+            Self::MaxNodes { from, to } => write!(f, "maxNodesPerBatch {from} → {to}"),
+            Self::Price => f.write_str("a price"),
+            Self::OtherType { why: _ } => f.write_str("another type"),
+            Self::OtherMarket => f.write_str("another type or market"),
+            Self::OtherZone => f.write_str("another zone"),
+            Self::Group => f.write_str("one placement group policy for pool and gang"),
+            Self::Reservation { hosts: None } => f.write_str("a reservation of the type in the zone"),
+            Self::Reservation { hosts: Some(hosts) } => write!(f, "a reservation with {hosts} free hosts"),
+            Self::Subnet { addresses: None } => f.write_str("a subnet in the zone"),
+            Self::Subnet { addresses: Some(addresses) } => write!(f, "a subnet with {addresses} free addresses"),
+        }
+    }
+}
+
+/// An amount of a resource as a person writes it, in the units of [`crate::resources::Resources`].
+#[must_use]
+pub fn amount(resource: &str, amount: i64) -> String {
+    const KI: i64 = 1 << 10;
+    match resource {
+        CPU if amount % 1000 != 0 => format!("{amount}m"),
+        CPU => (amount / 1000).to_string(),
+        MEMORY | EPHEMERAL_STORAGE if amount != 0 && amount % (KI * KI * KI) == 0 => {
+            format!("{}Gi", amount / (KI * KI * KI))
+        }
+        MEMORY | EPHEMERAL_STORAGE if amount != 0 && amount % (KI * KI) == 0 => format!("{}Mi", amount / (KI * KI)),
+        _ => amount.to_string(),
+    }
+}

@@ -1,0 +1,42 @@
+//! What keeps room from a gang of the dump and ends by itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_core::cycle::{passing, take_away};
+use muster_core::names::{NodeName, ObjectKey};
+use muster_core::node::Usage;
+use muster_core::plan::{Host, Problem, Shortfall};
+use muster_core::reason::Passing;
+
+use super::Planning;
+
+impl Planning<'_> {
+    /// Terminating pods, and room that other gangs have: by plans in the dump, or by those made here before.
+    pub(super) fn passing(&self, problem: &Problem, shortfall: &Shortfall) -> Vec<Passing> {
+        let hosts: BTreeMap<&NodeName, &Host> = problem.hosts.iter().map(|host| (&host.node.name, host)).collect();
+        let without = |node: &NodeName, held: &mut dyn Iterator<Item = &Usage>| {
+            let mut host = Host::clone(hosts.get(node)?);
+            held.for_each(|held| take_away(Arc::make_mut(&mut host.usage), held));
+            Some(host)
+        };
+        let leaving = self.leaving.iter().filter_map(|(node, held)| {
+            let host = without(node, &mut held.iter().map(|held| &**held))?;
+            Some((node.clone(), (host, u32::try_from(held.len()).unwrap_or(u32::MAX))))
+        });
+        let mut others: BTreeMap<&NodeName, Vec<(&ObjectKey, &Usage)>> = BTreeMap::new();
+        for (gang, promised) in &self.promises {
+            for one in promised {
+                others.entry(&one.node).or_default().push((gang, &one.held));
+            }
+        }
+        for (node, gang, held) in &self.taken {
+            others.entry(node).or_default().push((gang, held));
+        }
+        let promised = others.into_iter().filter_map(|(node, all)| {
+            let host = without(node, &mut all.iter().map(|(_, held)| *held))?;
+            Some((node.clone(), (host, all.into_iter().map(|(gang, _)| gang.clone()).collect())))
+        });
+        passing(problem, &self.policy, shortfall, leaving.collect(), promised.collect())
+    }
+}
