@@ -3,6 +3,7 @@
 
 use muster_core::gang::{Invalid, RankClaim, RawSlice};
 use muster_core::ranks;
+use muster_core::reason::Code;
 use serde_json::Value;
 
 use super::chain::Chain;
@@ -11,7 +12,7 @@ use super::objects::{Object, number};
 use crate::keys;
 
 fn bad(claim: &mut Claim, message: String) {
-    claim.invalid.get_or_insert(Invalid { reason: "BadValue", message });
+    claim.invalid.get_or_insert(Invalid { reason: Code::BadValue, message });
 }
 
 /// The level that Volcano's tiers name: by the name of the tier, else counted from the host.
