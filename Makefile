@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-choices test-compat soak test-boto3 lint bench bench-extender bench-load crds fuzz
+.PHONY: help demo test test-choices test-upgrade test-compat soak test-boto3 lint bench bench-extender bench-load crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -53,9 +53,29 @@ test-boto3: ## Run boto3 against the EC2 simulator and hold every request and an
 	journals=$$(mktemp -d) && trap 'rm -r "$$journals"' EXIT && \
 	EC2_SIM_JOURNAL_DIR=$$journals cargo test --quiet --package muster-ec2-sim >/dev/null && $$python hack/botocore-check.py "$$journals"/*
 
-soak: ## Crash at every step in every weather, a thousand gangs with seeded faults, a drought: within an hour
+soak: ## Crash at every step in every weather, a thousand gangs with seeded faults, two hundred lives on existing nodes, a drought
 	@$(call control-plane,make soak: not possible without the real Kubernetes control plane: )
 	MUSTER_SOAK=1 cargo test --workspace --test e2e -- chaos:: --nocapture --test-threads=1
+
+# kube-scheduler is optimised: so are the crates of the checkout here. Their dependencies stay as they are in every
+# other target.
+bench-load: ## Time 1,000 pods on 1,000 nodes: stock, native gangs, Muster; then larger and wider; NODES, PODS, RUNS, ROWS
+	cargo bench --quiet --profile dev --workspace --bench load \
+		--config 'profile.dev.package.muster.opt-level=2' --config 'profile.dev.package.muster-api.opt-level=2'
+
+# The previous commit is built once, beside this one: dependencies are shared, the crates of the checkout are not.
+test-upgrade: ## Replace the previous commit's muster serve by this one while gangs are on their way
+	@if ! before=$$(git rev-parse --verify --quiet HEAD~1); then \
+		echo "make test-upgrade: left out: the checkout has no commit before this one"; exit 0; fi; \
+	$(call control-plane,make test-upgrade: not possible without the real Kubernetes control plane: ) || exit 1; \
+	cache=$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/muster/upgrade; binary=$$cache/muster-$$before; mkdir -p "$$cache"; \
+	if [ ! -x "$$binary" ]; then \
+		git worktree remove --force "$$cache/source" 2>/dev/null; git worktree prune; \
+		git worktree add --detach --quiet "$$cache/source" "$$before" && \
+		(cd "$$cache/source" && cargo build --workspace --bin muster) && \
+		cp "$$CARGO_TARGET_DIR/debug/muster" "$$binary" || exit 1; \
+		git worktree remove --force "$$cache/source"; fi; \
+	MUSTER_BEFORE=$$binary cargo test --workspace --test e2e -- upgrade:: --nocapture
 
 # What EC2 does not document: each answer of the simulator that could be another one is the other one for a run.
 CHOICES = $(shell sed -n 's/^ *flip."\([a-z-]*\)".*/\1/p' crates/ec2-sim/src/choices.rs)
@@ -66,9 +86,6 @@ test-choices: ## Run what buys, repairs and gives back with each undocumented an
 		echo "choice $$choice"; \
 		MUSTER_SIM_CHOICE=$$choice cargo test --quiet --workspace --test e2e -- buying:: ways:: repair::; \
 	done
-
-bench-load: ## Time 1,000 pods on 1,000 nodes from creation to node: stock kube-scheduler and Muster; NODES, PODS
-	cargo bench --quiet --profile dev --workspace --bench load
 
 test-compat: ## Run the protocol's assumptions on every other supported version of Kubernetes; each is built once
 	@set -e; for version in $(COMPATIBLE); do \

@@ -8,9 +8,11 @@ use futures::StreamExt;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use kube::api::PostParams;
 use kube::{Api, Client};
+use muster_api::conventions::Kind;
 use serde_json::Value;
 use tracing::warn;
 
+use crate::cluster::is_served;
 use crate::config::Lease;
 
 /// The shipped roles: what is asked for is what they give.
@@ -75,15 +77,16 @@ pub fn rights() -> anyhow::Result<Vec<Right>> {
 /// Rights asked for at once.
 const PARALLEL: usize = 16;
 
-/// Fails with every right that is missing, as `verb resource.group`.
+/// Fails with every right that is missing, as `verb resource.group`; one to a kind that gangs are read from and that the
+/// cluster does not serve is only named.
 pub async fn check(client: &Client, lease: &Lease) -> anyhow::Result<()> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let reviews = &reviews;
-    let mut missing: Vec<String> = futures::stream::iter(rights()?)
+    let missing: Vec<Right> = futures::stream::iter(rights()?)
         .map(|right| async move {
             match reviews.create(&PostParams::default(), &review(&right, lease)).await {
                 Ok(review) if review.status.as_ref().is_some_and(|status| status.allowed) => None,
-                Ok(_) => Some(right.to_string()),
+                Ok(_) => Some(right),
                 Err(error) => {
                     // The call that needs the right will say so.
                     warn!(%right, %error, "cannot ask for this right");
@@ -95,6 +98,20 @@ pub async fn check(client: &Client, lease: &Lease) -> anyhow::Result<()> {
         .filter_map(|missing| async move { missing })
         .collect()
         .await;
+    let (mut needed, mut spared) = (Vec::new(), Vec::new());
+    for right in missing {
+        let spare = match optional(&right) {
+            Some(kind) => !is_served(client, kind).await,
+            None => false,
+        };
+        if spare { &mut spared } else { &mut needed }.push(right.to_string());
+    }
+    spared.sort_unstable();
+    if !spared.is_empty() {
+        let rights = spared.join(", ");
+        warn!(rights, "not granted, and the cluster does not serve these kinds: needed before they are installed");
+    }
+    let mut missing = needed;
     missing.sort_unstable();
     anyhow::ensure!(
         missing.is_empty(),
@@ -102,6 +119,13 @@ pub async fn check(client: &Client, lease: &Lease) -> anyhow::Result<()> {
         missing.join(", ")
     );
     Ok(())
+}
+
+/// The kind of somebody else's that gangs are read from and that the right is for: a cluster need not have it.
+#[must_use]
+pub fn optional(right: &Right) -> Option<Kind> {
+    let ours = |kind: &Kind| kind.served().group == right.group && kind.served().plural == right.resource;
+    Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::Job | Kind::StatefulSet)).find(ours)
 }
 
 /// `verb resource.group`, as in `kubectl auth can-i`.

@@ -23,6 +23,7 @@ use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch as channel};
 
 pub use contact::Contacts;
+pub(crate) use owners::is_served;
 pub use store::{Store, StoreOptions};
 pub use watch::{Change, WatchOptions, run};
 

@@ -57,8 +57,15 @@ pub(super) async fn run(client: Client, reopen: u32, sender: mpsc::Sender<Change
 }
 
 /// Whether the cluster serves a kind now.
-pub(super) async fn is_served(client: &Client, kind: Kind) -> bool {
+pub(crate) async fn is_served(client: &Client, kind: Kind) -> bool {
     probe(client, kind, &mut Answers::new()).await.is_ok_and(|version| version.is_some())
+}
+
+/// Returns once the cluster serves a kind.
+pub(super) async fn until_served(client: &Client, kind: Kind) {
+    while !is_served(client, kind).await {
+        tokio::time::sleep(PROBE).await;
+    }
 }
 
 /// What a group version serves.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use futures::{StreamExt, TryStreamExt};
@@ -97,19 +97,7 @@ pub async fn run(
     };
     let mut watches = tokio::task::JoinSet::new();
     watches.spawn(watch::<Node>(client.clone(), "nodes", reopen, sender.clone(), Change::Node));
-    if owners::is_served(&client, Kind::NativePodGroup).await {
-        watches.spawn(watch::<GroupedPod>(client.clone(), "pods", reopen, sender.clone(), |event| {
-            Change::Pod(match event {
-                Event::Init => Event::Init,
-                Event::InitApply(pod) => Event::InitApply(pod.0),
-                Event::InitDone => Event::InitDone,
-                Event::Apply(pod) => Event::Apply(pod.0),
-                Event::Delete(pod) => Event::Delete(pod.0),
-            })
-        }));
-    } else {
-        watches.spawn(watch::<Pod>(client.clone(), "pods", reopen, sender.clone(), Change::Pod));
-    }
+    watches.spawn(pods(client.clone(), reopen, sender.clone()));
     watches.spawn(owners::run(client.clone(), reopen, sender.clone()));
     watches.spawn(watch::<Gang>(client.clone(), "gangs", reopen, sender.clone(), Change::Gang));
     watches.spawn(watch::<NodeBatch>(client.clone(), "nodebatches", reopen, sender.clone(), Change::Batch));
@@ -135,11 +123,34 @@ pub async fn run(
                 for change in changes.drain(..) {
                     relists.apply(&mut store, change);
                 }
+                let began = Instant::now();
                 store.publish();
-                tokio::time::sleep(MIN_INTERVAL).await;
+                // What a state costs grows with the cluster: at most a third of the time goes there.
+                tokio::time::sleep(MIN_INTERVAL.max(began.elapsed() * 2)).await;
             }
         }
     }
+}
+
+/// Pods; with their scheduling groups as soon as the cluster serves such groups.
+async fn pods(client: Client, reopen: u32, sender: mpsc::Sender<Change>) {
+    if !owners::is_served(&client, Kind::NativePodGroup).await {
+        tokio::select! {
+            () = watch::<Pod>(client.clone(), "pods", reopen, sender.clone(), Change::Pod) => return,
+            () = owners::until_served(&client, Kind::NativePodGroup) => {}
+        }
+        info!("the cluster serves groups of its own by now: pods are read again, with their groups");
+    }
+    watch::<GroupedPod>(client, "pods", reopen, sender, |event| {
+        Change::Pod(match event {
+            Event::Init => Event::Init,
+            Event::InitApply(pod) => Event::InitApply(pod.0),
+            Event::InitDone => Event::InitDone,
+            Event::Apply(pod) => Event::Apply(pod.0),
+            Event::Delete(pod) => Event::Delete(pod.0),
+        })
+    })
+    .await;
 }
 
 /// A pod with its scheduling group, which the types of older Kubernetes leave out. Reading one costs twice as much, so it is

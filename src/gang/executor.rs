@@ -4,7 +4,7 @@
 //! action in flight is subtracted before it is observed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
@@ -26,6 +26,7 @@ use tokio::sync::watch as channel;
 use tracing::{debug, info, warn};
 
 use super::events::Events;
+use super::patch::patch;
 use super::{cost, notice};
 use crate::clock::{Clock, now_real};
 use crate::cluster::{Cluster, State};
@@ -45,10 +46,7 @@ pub struct ExecutorOptions {
 
 /// The executor of one replica.
 pub struct Executor {
-    client: Client,
-    cluster: Cluster,
-    events: Events,
-    options: ExecutorOptions,
+    hands: Hands,
     /// Gangs as the API server answered our writes.
     written: BTreeMap<ObjectKey, (Arc<Gang>, Arc<GangObject>)>,
     /// NodeBatches created and not observed yet.
@@ -59,35 +57,53 @@ pub struct Executor {
     stopped: BTreeMap<PodUid, Instant>,
     /// Conditions sent and not observed yet.
     reported: BTreeMap<PodUid, (&'static str, Instant)>,
-    /// Gangs of whose PodDisruptionBudget was told, with the epoch.
-    budgets: BTreeSet<(ObjectKey, u64)>,
-    /// EC2's time, in which notices run out.
-    clock: Clock,
 }
 
 impl std::fmt::Debug for Executor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Executor").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("Executor").field("options", &self.hands.options).finish_non_exhaustive()
     }
 }
+
+/// What makes the calls, and remembers none of them: several gangs are dealt with at once.
+struct Hands {
+    client: Client,
+    cluster: Cluster,
+    events: Events,
+    options: ExecutorOptions,
+    /// EC2's time, in which notices run out.
+    clock: Clock,
+    /// Gangs of whose PodDisruptionBudget was told, with the epoch.
+    budgets: Mutex<BTreeSet<(ObjectKey, u64)>>,
+}
+
+/// What a call changed that the watch does not show yet.
+enum Effect {
+    /// A Gang as the API server answered.
+    Wrote(Box<GangObject>),
+    /// Somebody else wrote the Gang meanwhile.
+    Overtaken(ObjectKey),
+    /// A NodeBatch was created.
+    Batch(Arc<str>),
+    /// It failed, and is decided anew.
+    Failed,
+}
+
+/// Gangs dealt with at once.
+const LANES: usize = 32;
 
 impl Executor {
     /// An executor without any writes.
     #[must_use]
     pub fn new(client: Client, cluster: Cluster, events: Events, options: ExecutorOptions, clock: Clock) -> Self {
         Self {
-            client,
-            cluster,
-            events,
-            options,
+            hands: Hands { client, cluster, events, options, clock, budgets: Mutex::default() },
             written: BTreeMap::new(),
             created: BTreeMap::new(),
             sent: BTreeMap::new(),
             ungated: BTreeMap::new(),
             stopped: BTreeMap::new(),
             reported: BTreeMap::new(),
-            budgets: BTreeSet::new(),
-            clock,
         }
     }
 
@@ -99,7 +115,7 @@ impl Executor {
         self.ungated.clear();
         self.stopped.clear();
         self.reported.clear();
-        self.budgets.clear();
+        self.hands.told().clear();
     }
 
     /// The state with own writes that are not observed yet.
@@ -114,7 +130,7 @@ impl Executor {
         });
         self.created
             .retain(|name, since| !state.batches.contains_key(&**name) && since.elapsed() < Duration::from_secs(30));
-        let rehint = self.options.rehint;
+        let rehint = self.hands.options.rehint;
         self.sent.retain(|uid, (_, _, since)| since.elapsed() < rehint && state.snapshot.pods.contains_key(uid));
         self.ungated.retain(|_, since| since.elapsed() < rehint);
         self.stopped.retain(|_, since| since.elapsed() < rehint);
@@ -157,39 +173,20 @@ impl Executor {
         seen
     }
 
-    /// Carries out actions in order; releases run side by side. A failed action is dropped: the next pass decides
-    /// anew. The answer is when to look again, if sooner than a change would say.
+    /// Carries out actions, those of one gang in their order, gangs and releases side by side. A failed action is
+    /// dropped: the next pass decides anew. The answer is when to look again, if sooner than a change would say.
     pub async fn execute(
         &mut self,
         state: &Arc<State>,
         actions: Vec<Action>,
         leader: &channel::Receiver<bool>,
     ) -> Option<Duration> {
-        let mut again = None;
         let mut releases = Vec::new();
         let mut reports = Vec::new();
-        let mut refused: Vec<ObjectKey> = Vec::new();
+        let mut lanes: Vec<Vec<Action>> = Vec::new();
+        let mut last: Option<ObjectKey> = None;
         for action in actions {
-            if !*leader.borrow() {
-                warn!("the lease is lost: the remaining actions are dropped");
-                return None;
-            }
-            let result = match action {
-                Action::CreateGang(recognised) => self.create_gang(&recognised).await,
-                Action::CreateBatch(wish) => match self.create_batch(&wish).await {
-                    Ok(()) => Ok(()),
-                    Err(error) => {
-                        // The status that names the batch must not be written.
-                        refused.push(wish.gang.key.clone());
-                        Err(error)
-                    }
-                },
-                Action::WriteStatus(write) if refused.contains(&write.gang.key) => Ok(()),
-                Action::WriteStatus(write) => {
-                    again = Some(Duration::from_millis(1));
-                    self.write_status(state, &write).await
-                }
-                Action::AbandonBatch { name } => self.abandon_batch(&name).await,
+            match action {
                 Action::Release(release) => {
                     let known = self.sent.get(&release.pod.uid);
                     if known.is_none_or(|(epoch, node, _)| *epoch != release.epoch || *node != release.node) {
@@ -197,31 +194,130 @@ impl Executor {
                             .insert(release.pod.uid.clone(), (release.epoch, release.node.clone(), Instant::now()));
                         releases.push(*release);
                     }
-                    Ok(())
+                    continue;
                 }
-                Action::Stop(stop) => self.stop(state, &stop).await,
                 Action::Report(report) => {
                     let known = self.reported.get(&report.pod.uid);
                     if known.is_none_or(|(reason, _)| *reason != report.reason) {
                         self.reported.insert(report.pod.uid.clone(), (report.reason, Instant::now()));
                         reports.push(*report);
                     }
-                    Ok(())
+                    continue;
                 }
-                Action::Ungate { uid } => self.ungate(state, &uid).await,
-                Action::DeleteGang { gang } => self.delete_gang(&gang).await,
-            };
-            if let Err(error) = result {
-                warn!(error = %crate::telemetry::chain(&error), "an action failed and is decided anew");
-                again = Some(Duration::from_millis(500));
+                Action::Stop(ref stop) => {
+                    if self.stopped.contains_key(&stop.pod.uid) {
+                        continue;
+                    }
+                    self.stopped.insert(stop.pod.uid.clone(), Instant::now());
+                }
+                Action::Ungate { ref uid } => {
+                    if self.ungated.contains_key(uid) {
+                        continue;
+                    }
+                    self.ungated.insert(uid.clone(), Instant::now());
+                }
+                Action::CreateGang(_)
+                | Action::WriteStatus(_)
+                | Action::CreateBatch(_)
+                | Action::AbandonBatch { .. }
+                | Action::DeleteGang { .. } => {}
             }
+            // The actions of one gang follow each other; what names no gang belongs to the one before it.
+            let gang = gang_of(&action);
+            match lanes.last_mut().filter(|_| gang.is_none() || gang == last) {
+                Some(lane) => lane.push(action),
+                None => lanes.push(vec![action]),
+            }
+            last = gang.or(last);
         }
-        self.release_all(state, releases, leader).await;
-        self.report_all(reports, leader).await;
+        let hands = &self.hands;
+        let mut again = None;
+        let effects = async {
+            let mut done =
+                futures::stream::iter(lanes).map(|lane| hands.carry_out(state, lane, leader)).buffer_unordered(LANES);
+            while let Some(effects) = done.next().await {
+                for effect in effects {
+                    match effect {
+                        Effect::Wrote(object) => {
+                            let gang = Arc::new(gang_state::read(&object));
+                            self.written.insert(gang.key.clone(), (gang, Arc::from(object)));
+                            again.get_or_insert(Duration::from_millis(1));
+                        }
+                        Effect::Overtaken(gang) => {
+                            self.written.remove(&gang);
+                            again.get_or_insert(Duration::from_millis(1));
+                        }
+                        Effect::Batch(name) => {
+                            self.created.insert(name, Instant::now());
+                        }
+                        Effect::Failed => again = Some(Duration::from_millis(500)),
+                    }
+                }
+            }
+        };
+        tokio::join!(effects, hands.release_all(state, releases, leader), hands.report_all(reports, leader));
         again
     }
+}
 
-    async fn create_gang(&mut self, recognised: &Arc<Recognised>) -> anyhow::Result<()> {
+/// The gang an action is about, where it says so.
+fn gang_of(action: &Action) -> Option<ObjectKey> {
+    match action {
+        Action::CreateGang(recognised) => Some(recognised.key.clone()),
+        Action::WriteStatus(write) => Some(write.gang.key.clone()),
+        Action::CreateBatch(wish) => Some(wish.gang.key.clone()),
+        Action::DeleteGang { gang } => Some(gang.key.clone()),
+        Action::AbandonBatch { .. }
+        | Action::Release(_)
+        | Action::Stop(_)
+        | Action::Report(_)
+        | Action::Ungate { .. } => None,
+    }
+}
+
+impl Hands {
+    fn told(&self) -> MutexGuard<'_, BTreeSet<(ObjectKey, u64)>> {
+        self.budgets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The actions of one gang, in order.
+    async fn carry_out(&self, state: &State, actions: Vec<Action>, leader: &channel::Receiver<bool>) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let mut refused = false;
+        for action in actions {
+            if !*leader.borrow() {
+                warn!("the lease is lost: the remaining actions are dropped");
+                return effects;
+            }
+            let effect = match action {
+                Action::CreateGang(recognised) => self.create_gang(&recognised).await.map(Some),
+                Action::CreateBatch(wish) => {
+                    let created = self.create_batch(&wish).await.map(Some);
+                    // The status that names the batch must not be written.
+                    refused |= created.is_err();
+                    created
+                }
+                Action::WriteStatus(_) if refused => Ok(None),
+                Action::WriteStatus(write) => self.write_status(state, &write).await,
+                Action::AbandonBatch { name } => self.abandon_batch(&name).await.map(|()| None),
+                Action::Stop(stop) => self.stop(state, &stop).await.map(|()| None),
+                Action::Ungate { uid } => self.ungate(state, &uid).await.map(|()| None),
+                Action::DeleteGang { gang } => self.delete_gang(&gang).await.map(|()| None),
+                // These run side by side with all gangs.
+                Action::Release(_) | Action::Report(_) => Ok(None),
+            };
+            match effect {
+                Ok(effect) => effects.extend(effect),
+                Err(error) => {
+                    warn!(error = %crate::telemetry::chain(&error), "an action failed and is decided anew");
+                    effects.push(Effect::Failed);
+                }
+            }
+        }
+        effects
+    }
+
+    async fn create_gang(&self, recognised: &Arc<Recognised>) -> anyhow::Result<Effect> {
         let key = &recognised.key;
         let gangs: Api<GangObject> = Api::namespaced(self.client.clone(), &key.namespace);
         let mut object = GangObject::new(&key.name, gang_state::spec(recognised));
@@ -241,20 +337,18 @@ impl Executor {
             Err(error) => return Err(anyhow::Error::new(error).context(format!("create gang {key}"))),
         };
         info!(gang = %key, size = created.spec.size, "recognised");
-        self.believe(created);
-        Ok(())
+        Ok(self.believe(created))
     }
 
-    fn believe(&mut self, object: GangObject) {
+    fn believe(&self, object: GangObject) -> Effect {
         self.cluster.believe(&object);
-        let gang = Arc::new(gang_state::read(&object));
-        self.written.insert(gang.key.clone(), (gang, Arc::new(object)));
+        Effect::Wrote(Box::new(object))
     }
 
-    async fn write_status(&mut self, state: &State, write: &StatusWrite) -> anyhow::Result<()> {
+    async fn write_status(&self, state: &State, write: &StatusWrite) -> anyhow::Result<Option<Effect>> {
         let key = &write.gang.key;
         let gangs: Api<GangObject> = Api::namespaced(self.client.clone(), &key.namespace);
-        let Some(before) = state.gangs.get(key) else { return Ok(()) };
+        let Some(before) = state.gangs.get(key) else { return Ok(None) };
         let mut object = GangObject::clone(before);
         if let Some(recognised) = &write.recognised {
             let spec = gang_state::spec(recognised);
@@ -275,8 +369,7 @@ impl Executor {
             // Somebody else wrote: what was decided is void, the watch brings the news.
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 debug!(gang = %key, "status changed meanwhile");
-                self.written.remove(key);
-                return Ok(());
+                return Ok(Some(Effect::Overtaken(key.clone())));
             }
             Err(error) => return Err(anyhow::Error::new(error).context(format!("write the status of gang {key}"))),
         };
@@ -289,14 +382,20 @@ impl Executor {
                 "gang"
             );
         }
-        for event in write.event.iter().chain(&write.also) {
-            self.events.publish(&written, event).await;
+        let told: Vec<GangEvent> = write.event.iter().chain(&write.also).cloned().collect();
+        if !told.is_empty() {
+            // For people: nothing that follows from the write waits for it.
+            let (events, about) = (self.events.clone(), written.clone());
+            tokio::spawn(async move {
+                for event in &told {
+                    events.publish(&about, event).await;
+                }
+            });
         }
-        self.believe(written);
-        Ok(())
+        Ok(Some(self.believe(written)))
     }
 
-    async fn delete_gang(&mut self, gang: &Gang) -> anyhow::Result<()> {
+    async fn delete_gang(&self, gang: &Gang) -> anyhow::Result<()> {
         let gangs: Api<GangObject> = Api::namespaced(self.client.clone(), &gang.key.namespace);
         let params = DeleteParams {
             preconditions: Some(Preconditions {
@@ -312,7 +411,7 @@ impl Executor {
         }
     }
 
-    async fn create_batch(&mut self, wish: &BatchWish) -> anyhow::Result<()> {
+    async fn create_batch(&self, wish: &BatchWish) -> anyhow::Result<Effect> {
         let name = batch_name(&wish.gang.uid, wish.round);
         let batches: Api<NodeBatch> = Api::all(self.client.clone());
         let mut pools: Vec<String> = Vec::new();
@@ -356,8 +455,7 @@ impl Executor {
             }
             Err(error) => return Err(anyhow::Error::new(error).context(format!("create NodeBatch {name}"))),
         }
-        self.created.insert(Arc::from(name), Instant::now());
-        Ok(())
+        Ok(Effect::Batch(Arc::from(name)))
     }
 
     async fn abandon_batch(&self, name: &str) -> anyhow::Result<()> {
@@ -372,22 +470,18 @@ impl Executor {
         }
     }
 
-    async fn ungate(&mut self, state: &State, uid: &PodUid) -> anyhow::Result<()> {
-        if self.ungated.contains_key(uid) {
-            return Ok(());
-        }
+    async fn ungate(&self, state: &State, uid: &PodUid) -> anyhow::Result<()> {
         let Some(pod) = state.snapshot.pods.get(uid) else { return Ok(()) };
-        self.ungated.insert(uid.clone(), Instant::now());
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
         let mut object = pods.get(&pod.key.name).await?;
         anyhow::ensure!(object.uid().as_deref() == Some(uid.as_str()), "pod {} was made again", pod.key);
         let gates = object.spec.as_mut().and_then(|spec| spec.scheduling_gates.take()).unwrap_or_default();
         let left: Vec<_> = gates.into_iter().filter(|gate| gate.name != keys::GATE).collect();
-        let patch = json!({
+        let ungated = json!({
             "metadata": {"resourceVersion": object.resource_version()},
             "spec": {"schedulingGates": left},
         });
-        step(Step::UngatePod, pods.patch(&pod.key.name, &PatchParams::default(), &Patch::Merge(&patch))).await?;
+        step(Step::UngatePod, patch(&self.client, &pod.key, false, &Patch::Merge(&ungated))).await?;
         warn!(pod = %pod.key, "carries our gate but belongs to no gang: ungated");
         Ok(())
     }
@@ -397,12 +491,8 @@ impl Executor {
     /// A PodDisruptionBudget that forbids the eviction protects what is lost already: the gang cannot run with one
     /// member less, so its pods are deleted all the same.
     /// Where EC2 has given notice, the pod has ended before its machine does: its grace is cut to what is left.
-    async fn stop(&mut self, state: &State, stop: &Stop) -> anyhow::Result<()> {
+    async fn stop(&self, state: &State, stop: &Stop) -> anyhow::Result<()> {
         let pod = &stop.pod;
-        if self.stopped.contains_key(&pod.uid) {
-            return Ok(());
-        }
-        self.stopped.insert(pod.uid.clone(), Instant::now());
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
         let allowed = notice::grace_of(&pods, &self.clock, state, pod).await?;
         let at_once = stop.at_once || allowed == Grace::None;
@@ -476,10 +566,10 @@ impl Executor {
     }
 
     /// Says once per epoch that a PodDisruptionBudget does not keep a gang from being stopped.
-    async fn budget_is_told(&mut self, state: &State, pod: &muster_core::gang::Pod) {
+    async fn budget_is_told(&self, state: &State, pod: &muster_core::gang::Pod) {
         let of_pod = |gang: &&Arc<Gang>| gang.places.iter().any(|place| place.uid.as_ref() == Some(&pod.uid));
         let Some(gang) = state.snapshot.gangs.values().find(of_pod) else { return };
-        if !self.budgets.insert((gang.key.clone(), gang.epoch)) {
+        if !self.told().insert((gang.key.clone(), gang.epoch)) {
             return;
         }
         if let Some(object) = state.gangs.get(&gang.key) {
@@ -523,8 +613,7 @@ impl Executor {
 
     /// The condition `muster.dev/Gang` of one member: `PodScheduled` says nothing true between the release and the bind.
     async fn report(&self, report: &MemberReport) -> anyhow::Result<()> {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &report.pod.key.namespace);
-        let patch = json!({
+        let condition = json!({
             "metadata": {"uid": report.pod.uid.as_str()},
             "status": {"conditions": [{
                 "type": keys::POD_CONDITION,
@@ -535,8 +624,8 @@ impl Executor {
             }]},
         });
         // Conditions are merged by type.
-        let patch = Patch::Strategic(&patch);
-        step(Step::ReportPod, pods.patch_status(&report.pod.key.name, &PatchParams::default(), &patch))
+        let condition = Patch::Strategic(&condition);
+        step(Step::ReportPod, patch(&self.client, &report.pod.key, true, &condition))
             .await
             .map_err(|error| anyhow::Error::new(error).context("report"))?;
         Ok(())
@@ -545,50 +634,53 @@ impl Executor {
     /// The two patches of one member: the hint, then gate, annotations and toleration.
     async fn release(&self, state: &State, release: &Release) -> anyhow::Result<()> {
         let pod = &release.pod;
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
         let hint = json!({
             "metadata": {"uid": pod.uid.as_str()},
             "status": {"nominatedNodeName": release.node.as_str()},
         });
-        let hinted =
-            step(Step::HintPod, pods.patch_status(&pod.key.name, &PatchParams::default(), &Patch::Merge(&hint)))
-                .await
-                .map_err(|error| anyhow::Error::new(error).context("hint"))?;
-        let mut tolerations: Vec<Toleration> =
-            state.tolerations.get(&pod.uid).map(|all| Vec::clone(all)).unwrap_or_default();
-        if let Some(spec) = &hinted.spec {
-            tolerations = spec.tolerations.clone().unwrap_or_default();
-        }
-        for value in &release.tolerate {
-            let ours = Toleration {
-                key: Some(keys::GANG_PENDING.to_owned()),
-                operator: Some("Equal".to_owned()),
-                value: Some(value.to_string()),
-                effect: Some("NoSchedule".to_owned()),
-                toleration_seconds: None,
-            };
-            if !tolerations.contains(&ours) {
-                tolerations.push(ours);
-            }
-        }
+        let hinted = step(Step::HintPod, patch(&self.client, &pod.key, true, &Patch::Merge(&hint)))
+            .await
+            .map_err(|error| anyhow::Error::new(error).context("hint"))?;
         let wake = self.cluster.load().snapshot.version;
-        let patch = json!({
+        let mut dropped = json!({
             "metadata": {
                 "uid": pod.uid.as_str(),
-                "resourceVersion": hinted.metadata.resource_version,
+                "resourceVersion": hinted.resource_version(),
                 "annotations": {
                     keys::PLAN_EPOCH: release.epoch.to_string(),
                     keys::PLANNED_NODE: release.node.as_str(),
                     keys::WAKE: wake.to_string(),
                 },
             },
-            "spec": {"schedulingGates": [], "tolerations": tolerations},
+            "spec": {"schedulingGates": []},
         });
-        step(Step::ReleasePod, pods.patch(&pod.key.name, &PatchParams::default(), &Patch::Merge(&patch)))
+        if !release.tolerate.is_empty() {
+            // The list is replaced: what the pod has is repeated. One that has more by now refuses to lose it.
+            let known = state.tolerations.get(&pod.uid).map(|all| Vec::clone(all)).unwrap_or_default();
+            dropped["spec"]["tolerations"] = json!(tolerations(known, &release.tolerate));
+        }
+        step(Step::ReleasePod, patch(&self.client, &pod.key, false, &Patch::Merge(&dropped)))
             .await
             .map_err(|error| anyhow::Error::new(error).context("release"))?;
         Ok(())
     }
+}
+
+/// With those that the nodes bought for the gang ask for.
+fn tolerations(mut known: Vec<Toleration>, tolerate: &[Arc<str>]) -> Vec<Toleration> {
+    for value in tolerate {
+        let ours = Toleration {
+            key: Some(keys::GANG_PENDING.to_owned()),
+            operator: Some("Equal".to_owned()),
+            value: Some(value.to_string()),
+            effect: Some("NoSchedule".to_owned()),
+            toleration_seconds: None,
+        };
+        if !known.contains(&ours) {
+            known.push(ours);
+        }
+    }
+    known
 }
 
 fn version(text: &str) -> u64 {

@@ -5,6 +5,7 @@ mod events;
 mod executor;
 mod looping;
 mod notice;
+mod patch;
 mod recorder;
 
 pub(crate) use cost::price_now;

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 use nix::sys::signal::Signal;
+use serde_json::Value;
 
 use crate::testbed::apply;
 use crate::testbed::binaries::Binaries;
@@ -85,6 +86,8 @@ pub struct SchedulerOptions {
     pub leader_elect: bool,
     /// Requests a second to the API server; bursts of twice as many.
     pub qps: u32,
+    /// `tlsConfig` of the extenders, which are then called with `https`.
+    pub tls: Option<Value>,
     /// The shipped file in `scheduler-config/`.
     pub file: &'static str,
     /// Further arguments, e.g. `-v=4` or `--feature-gates=GenericWorkload=true`.
@@ -94,7 +97,15 @@ pub struct SchedulerOptions {
 impl SchedulerOptions {
     /// The first scheduler, alone, with a client that is not the limit.
     pub fn new(extender: Option<SocketAddr>) -> Self {
-        Self { number: 0, extender, leader_elect: false, qps: 5000, file: "own-scheduler.yaml", args: Vec::new() }
+        Self {
+            number: 0,
+            extender,
+            leader_elect: false,
+            qps: 5000,
+            tls: None,
+            file: "own-scheduler.yaml",
+            args: Vec::new(),
+        }
     }
 }
 
@@ -256,6 +267,7 @@ impl TestCluster {
                 extender: options.extender,
                 leader_elect: options.leader_elect,
                 qps: options.qps,
+                tls: options.tls.as_ref(),
             },
         )?;
         let path = self.folder.join(format!("{component}.yaml"));
@@ -304,7 +316,15 @@ impl TestCluster {
     /// # Errors
     /// [`TestbedError::NotStarted`], and as for [`Self::start`].
     pub async fn restart(&self, component: Component) -> Result<(), TestbedError> {
-        self.processes.restart(component)?;
+        self.restart_with(component, &[]).await
+    }
+
+    /// As [`Self::restart`], with further arguments from now on, e.g. other feature gates.
+    ///
+    /// # Errors
+    /// Those of [`Self::restart`].
+    pub async fn restart_with(&self, component: Component, more: &[&str]) -> Result<(), TestbedError> {
+        self.processes.restart(component, more)?;
         match component {
             Component::ApiServer => self.wait_until_serving(component, self.api_server, "/readyz").await,
             Component::Etcd

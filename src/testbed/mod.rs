@@ -17,6 +17,7 @@
 use std::path::PathBuf;
 
 pub mod apply;
+pub mod audit;
 pub mod binaries;
 pub mod cluster;
 pub mod error;

@@ -202,12 +202,13 @@ impl Processes {
             .map_err(|errno| TestbedError::Spawn { component, source: errno.into() })
     }
 
-    /// Starts a component again with the command it had.
-    pub(super) fn restart(&self, component: Component) -> Result<(), TestbedError> {
-        let command = match self.lock().started.get(&component) {
+    /// Starts a component again with the command it had and these arguments behind it.
+    pub(super) fn restart(&self, component: Component, more: &[&str]) -> Result<(), TestbedError> {
+        let mut command = match self.lock().started.get(&component) {
             Some(started) => started.command.clone(),
             None => return Err(TestbedError::NotStarted(component)),
         };
+        command.args.extend(more.iter().map(OsString::from));
         self.kill(component)?;
         self.start(component, command)
     }
@@ -385,7 +386,7 @@ mod tests {
             processes.start(muster, Command::new("/bin/true", [""; 0])),
             Err(TestbedError::AlreadyRunning(Component::Muster(1)))
         ));
-        processes.restart(muster).unwrap();
+        processes.restart(muster, &[]).unwrap();
         assert_ne!(processes.pid(muster).unwrap(), first);
         processes.kill(muster).unwrap();
         assert_eq!(processes.exit_status(muster).as_deref(), Some("signal: 9 (SIGKILL)"));

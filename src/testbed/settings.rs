@@ -37,6 +37,8 @@ pub(super) struct SchedulerSettings<'a> {
     pub(super) extender: Option<SocketAddr>,
     pub(super) leader_elect: bool,
     pub(super) qps: u32,
+    /// `tlsConfig` of every extender, which is then called with `https`.
+    pub(super) tls: Option<&'a Value>,
 }
 
 /// A shipped KubeSchedulerConfiguration with addresses, credentials and client limits filled in,
@@ -79,7 +81,11 @@ pub(super) fn scheduler_configuration(
                     .ok_or_else(|| malformed("an extender without a urlPrefix"))?;
                 let (scheme, rest) = prefix;
                 let path = rest.find('/').map_or("", |start| &rest[start..]);
+                let scheme = if settings.tls.is_some() { "https" } else { scheme };
                 extender["urlPrefix"] = Value::String(format!("{scheme}://{address}{path}"));
+                if let Some(tls) = settings.tls {
+                    extender["tlsConfig"] = tls.clone();
+                }
             }
         }
     }
@@ -97,7 +103,7 @@ mod tests {
     }
 
     fn settings(extender: Option<SocketAddr>) -> SchedulerSettings<'static> {
-        SchedulerSettings { kubeconfig: Path::new("/k"), extender, leader_elect: false, qps: 1000 }
+        SchedulerSettings { kubeconfig: Path::new("/k"), extender, leader_elect: false, qps: 1000, tls: None }
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The whole of Muster on this machine: the control plane, the EC2 simulator with the stand-in for its machines,
 //! `muster serve` and kube-scheduler, each a process of its own.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
@@ -45,6 +47,12 @@ pub struct StackOptions {
     pub replicas: u8,
     /// The shipped file in `scheduler-config/`.
     pub scheduler: &'static str,
+    /// Further arguments of kube-apiserver, e.g. `--feature-gates=GenericWorkload=true`.
+    pub api_server_args: Vec<String>,
+    /// Further arguments of each kube-scheduler.
+    pub scheduler_args: Vec<String>,
+    /// `tlsConfig` of the extenders; the other end is `extender.tls` in `config`.
+    pub scheduler_tls: Option<Value>,
 }
 
 impl StackOptions {
@@ -62,6 +70,9 @@ impl StackOptions {
             without: Vec::new(),
             replicas: 1,
             scheduler: "own-scheduler.yaml",
+            api_server_args: Vec::new(),
+            scheduler_args: Vec::new(),
+            scheduler_tls: None,
         }
     }
 }
@@ -75,6 +86,8 @@ pub struct Stack {
     /// Extender, and health and metrics, of each `muster serve`.
     replicas: Vec<(SocketAddr, SocketAddr)>,
     simulator: Option<SocketAddr>,
+    /// Replicas that run another binary than the rest.
+    others: Mutex<BTreeMap<u8, PathBuf>>,
 }
 
 impl Stack {
@@ -84,12 +97,13 @@ impl Stack {
     pub async fn start(options: StackOptions) -> Result<Self, TestbedError> {
         let mut cluster_options = ClusterOptions::new(&options.repository, options.binaries.clone());
         cluster_options.keep = options.keep;
+        cluster_options.api_server_args.clone_from(&options.api_server_args);
         let cluster = TestCluster::start(cluster_options).await?;
         cluster.apply_manifests(&options.without).await?;
         let replicas = (0..options.replicas.max(1))
             .map(|_| Ok((free_address()?, free_address()?)))
             .collect::<Result<Vec<_>, TestbedError>>()?;
-        let mut stack = Self { replicas, simulator: None, options, cluster };
+        let mut stack = Self { replicas, simulator: None, options, cluster, others: Mutex::default() };
         stack.write_configs(None)?;
         if stack.options.scenario.is_some() {
             stack.start_simulator().await?;
@@ -113,6 +127,8 @@ impl Stack {
             number,
             leader_elect: self.replicas.len() > 1,
             file: self.options.scheduler,
+            args: self.options.scheduler_args.clone(),
+            tls: self.options.scheduler_tls.clone(),
             ..SchedulerOptions::new(Some(self.extender_of(number)))
         };
         self.cluster.start_scheduler(&options).await
@@ -198,11 +214,19 @@ impl Stack {
         if env.iter().any(|(name, _)| *name == "MUSTER_CRASH") {
             args.push("--dev".to_owned());
         }
-        let mut command = Command::new(&self.options.muster, args).env("POD_NAME", format!("muster-{number}"));
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let muster = others.get(&number).unwrap_or(&self.options.muster).clone();
+        drop(others);
+        let mut command = Command::new(muster, args).env("POD_NAME", format!("muster-{number}"));
         for (name, value) in env {
             command = command.env(*name, *value);
         }
         self.cluster.start_muster(number, command)
+    }
+
+    /// From its next start on, a replica runs another `muster` binary.
+    pub fn runs(&self, number: u8, muster: PathBuf) {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner).insert(number, muster);
     }
 
     /// Ends `muster serve` by SIGKILL.

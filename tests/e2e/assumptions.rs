@@ -126,6 +126,11 @@ struct Bench {
 }
 
 async fn bench(nodes: impl IntoIterator<Item = Node>) -> Option<Bench> {
+    bench_of("own-scheduler.yaml", nodes).await
+}
+
+/// With another of the shipped configurations.
+async fn bench_of(file: &'static str, nodes: impl IntoIterator<Item = Node>) -> Option<Bench> {
     let options = options().await?;
     let mut cluster = ClusterOptions::new(&options.repository, options.binaries.clone());
     cluster.controller_manager = false;
@@ -142,10 +147,11 @@ async fn bench(nodes: impl IntoIterator<Item = Node>) -> Option<Bench> {
     let router = Router::new()
         .route("/v1/sync/{verb}", post(answer))
         .route("/v1/bind/{verb}", post(answer))
+        .route("/v1/all/{verb}", post(answer))
         .with_state(Arc::clone(&fake));
     tokio::spawn(async move { axum::serve(listener, router).await });
     // Without kube-controller-manager nobody takes the taint of new nodes away.
-    cluster.start_scheduler(&SchedulerOptions::new(Some(address))).await.unwrap();
+    cluster.start_scheduler(&SchedulerOptions { file, ..SchedulerOptions::new(Some(address)) }).await.unwrap();
     Some(Bench { cluster, fake, client })
 }
 
@@ -403,6 +409,46 @@ async fn every_node_is_offered_where_the_percentage_is_a_hundred() {
     bench.create(TestPod::new("p").gpus(8)).await;
     bench.bound("p").await;
     assert_eq!(names(&bench.fake.asked("filter", "p")[0]).len(), 250);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn by_default_only_a_sample_of_the_nodes_is_offered_and_a_hint_brings_its_node_in() {
+    let Some(bench) = bench_of("default-scheduler.yaml", nodes(250)).await else { return };
+    bench.create(TestPod::new("p").gpus(8).scheduler("default-scheduler")).await;
+    bench.bound("p").await;
+    let offered = names(&bench.fake.asked("filter", "p")[0]);
+    // 50 − 250 / 125 percent.
+    assert_eq!(offered.len(), 120);
+    let missing = (0..250).map(|number| format!("n{number}")).find(|name| !offered.contains(name)).unwrap();
+    bench.create(gated("hinted").scheduler("default-scheduler")).await;
+    bench.patch_status("hinted", json!({"status": {"nominatedNodeName": missing}})).await;
+    bench.patch("hinted", json!({"spec": {"schedulingGates": []}})).await;
+    assert_eq!(bench.bound("hinted").await, missing);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hint_keeps_others_off_from_behind_a_gate_and_goes_with_a_failed_cycle() {
+    let Some(bench) = bench(nodes(1)).await else { return };
+    bench.create(gated("holder")).await;
+    bench.patch_status("holder", json!({"status": {"nominatedNodeName": "n0"}})).await;
+    bench.create(TestPod::new("other").gpus(8)).await;
+    let told = bench.told("other", |condition| condition.reason.as_deref() == Some("Unschedulable")).await;
+    assert!(message(&told).contains("1 Insufficient nvidia.com/gpu"), "{}", message(&told));
+    // Cleared, it wakes the other.
+    bench.patch_status("holder", json!({"status": {"nominatedNodeName": null}})).await;
+    bench.bound("other").await;
+    // Given once more and let go: the cycle fails, and the hint is gone.
+    bench.patch_status("holder", json!({"status": {"nominatedNodeName": "n0"}})).await;
+    bench.patch("holder", json!({"spec": {"schedulingGates": []}})).await;
+    bench.told("holder", |condition| condition.reason.as_deref() == Some("Unschedulable")).await;
+    let pods = &bench.pods();
+    eventually(DEADLINE, "the hint to be gone", || async move {
+        let pod = pods.get("holder").await.map_err(|error| error.to_string())?;
+        let hint = pod.status.and_then(|status| status.nominated_node_name).unwrap_or_default();
+        if hint.is_empty() { Ok(Some(())) } else { Err(hint) }
+    })
+    .await
+    .unwrap();
 }
 
 /// How long a bind call may block: as long as Muster holds its barrier, within stanza B's timeout.

@@ -5,9 +5,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
+use kube::api::{ListParams, WatchEvent};
 use muster::step::Step;
 use muster::testbed::stack::request;
 use muster::testbed::{Component, Stack, eventually};
@@ -217,4 +219,43 @@ async fn what_happened_in_a_gap_of_the_watches_is_seen() {
         stack.cluster.signal(Component::Muster(number), Signal::SIGCONT).unwrap();
     }
     all_on_nodes_of_their_own(&stack).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_whose_version_is_compacted_away_begins_anew() {
+    let Some(mut options) = options().await else { return };
+    // Without its cache the API server answers from etcd, which forgets what is older than a second or two.
+    options.api_server_args = vec!["--watch-cache=false".to_owned(), "--etcd-compaction-interval=1s".to_owned()];
+    let stack = stack(options, "ml").await;
+    stack.create_nodes(leaves(&["a"], 4)).await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(stack.admin().unwrap(), "ml");
+    let old = pods.list(&ListParams::default().limit(1)).await.unwrap().metadata.resource_version.unwrap();
+    stack.cluster.signal(Component::Muster(0), Signal::SIGSTOP).unwrap();
+    for number in 0..4 {
+        create(&stack, "ml", bare("train", number, 4)).await;
+    }
+    create(&stack, "ml", bare("gone", 0, 2)).await;
+    delete(&stack, "ml", "gone-0").await;
+    // Its watches break and will go on from where they were.
+    stack.cluster.restart(Component::ApiServer).await.unwrap();
+    let (pods, old) = (&pods, &old);
+    eventually(DEADLINE, "the old version to be refused with 410", || async move {
+        // Something has to change for anything to be compacted.
+        let patch = serde_json::json!({"metadata": {"annotations": {"example.com/at": crate::support::unique()}}});
+        let params = kube::api::PatchParams::default();
+        pods.patch("train-0", &params, &kube::api::Patch::Merge(&patch)).await.map_err(|error| error.to_string())?;
+        let mut events = Box::pin(
+            pods.watch(&kube::api::WatchParams::default().timeout(5), old).await.map_err(|error| error.to_string())?,
+        );
+        match events.next().await {
+            Some(Ok(WatchEvent::Error(status))) if status.code == 410 => Ok(Some(())),
+            Some(Err(kube::Error::Api(status))) if status.code == 410 => Ok(Some(())),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(20)));
+    stack.cluster.signal(Component::Muster(0), Signal::SIGCONT).unwrap();
+    all_on_nodes_of_their_own(&stack).await;
+    phase(&stack, "ml", "train", "Bound").await;
 }

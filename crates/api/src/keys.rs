@@ -197,6 +197,22 @@ pub const VOLCANO_TASK: &str = "volcano.sh/task-spec";
 pub const KAI_POD_GROUP: &str = "pod-group-name";
 /// KAI: annotation, members needed.
 pub const KAI_MIN_MEMBER: &str = "kai.scheduler/batch-min-member";
+/// KAI: annotation, level that all members share.
+pub const KAI_REQUIRED_TOPOLOGY: &str = "kai.scheduler/topology-required-placement";
+/// KAI: annotation, level that is tried first.
+pub const KAI_PREFERRED_TOPOLOGY: &str = "kai.scheduler/topology-preferred-placement";
+/// KAI: annotation, members of each segment.
+pub const KAI_SEGMENT_SIZE: &str = "kai.scheduler/segment-size";
+/// KAI: annotation, level of each segment.
+pub const KAI_SEGMENT_TOPOLOGY: &str = "kai.scheduler/segment-topology-required-placement";
+/// KAI: field of a PodGroup, for people.
+pub const KAI_TOPOLOGY: &str = "podgroups.scheduling.run.ai spec.topologyConstraint";
+/// Volcano: field of a PodGroup or Job, for people.
+pub const VOLCANO_TOPOLOGY: &str = "podgroups.scheduling.volcano.sh spec.networkTopology";
+/// Volcano: field of a PodGroup, for people.
+pub const VOLCANO_SUBGROUPS: &str = "podgroups.scheduling.volcano.sh spec.subGroupPolicy";
+/// Volcano: field of a Job's task, for people.
+pub const VOLCANO_PARTITIONS: &str = "jobs.batch.volcano.sh spec.tasks[].partitionPolicy";
 /// YuniKorn: label of pods, the application.
 pub const YUNIKORN_APP: &str = "yunikorn.apache.org/app-id";
 /// YuniKorn: label of pods, the application, before.
@@ -213,6 +229,8 @@ pub const KOORDINATOR_MIN: &str = "gang.scheduling.koordinator.sh/min-available"
 pub const KOORDINATOR_TOTAL: &str = "gang.scheduling.koordinator.sh/total-number";
 /// Koordinator: label of pods, the PodGroup.
 pub const KOORDINATOR_POD_GROUP: &str = "pod-group.scheduling.sigs.k8s.io";
+/// Koordinator: annotation of PodGroups, wishes by layer as JSON.
+pub const KOORDINATOR_TOPOLOGY: &str = "gang.scheduling.koordinator.sh/network-topology-spec";
 /// Grove: label of pods, the PodGang.
 pub const GROVE_POD_GANG: &str = "grove.io/podgang";
 

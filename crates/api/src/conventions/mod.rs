@@ -16,6 +16,7 @@ mod leaderworkerset;
 mod merge;
 mod native;
 mod objects;
+mod peer_wishes;
 mod peers;
 mod ray;
 mod restart;

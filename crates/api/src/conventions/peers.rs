@@ -1,10 +1,12 @@
-//! Volcano, KAI, YuniKorn, Koordinator and Grove: identity and size only. Their pods usually name their own scheduler.
+//! Volcano, KAI, YuniKorn, Koordinator and Grove: identity, size, and the topology wishes of the three that have such. Their
+//! pods usually name their own scheduler.
 
 use serde_json::Value;
 
 use super::chain::Chain;
 use super::claim::{Claim, Declared};
 use super::objects::{Kind, number};
+use super::peer_wishes;
 use crate::keys;
 
 /// Volcano: an annotation that names a PodGroup.
@@ -13,7 +15,11 @@ pub(super) fn volcano(chain: &Chain<'_>) -> Option<Claim> {
     let group = chain.named(Kind::VolcanoPodGroup, name);
     let min = group.and_then(|group| group.number("/minMember"));
     let on_owner = || chain.annotation(keys::VOLCANO_MIN_MEMBER).and_then(|found| found.value.parse().ok());
-    Some(Claim { identity: name.to_owned(), min: min.or_else(on_owner), ..Claim::default() })
+    let mut claim = Claim { identity: name.to_owned(), min: min.or_else(on_owner), ..Claim::default() };
+    if let Some(group) = group {
+        peer_wishes::volcano(&group.spec, &mut claim);
+    }
+    Some(claim)
 }
 
 /// Volcano's own Job.
@@ -29,7 +35,7 @@ pub(super) fn volcano_job(chain: &Chain<'_>) -> Option<Claim> {
             Declared { min, ..Declared::new(name, number(task, "/replicas").unwrap_or(1), task.get("template")) }
         })
         .collect();
-    Some(Claim {
+    let mut claim = Claim {
         identity: job.name().to_owned(),
         anchor: Some(job.owner()),
         size: Some(roles.iter().map(|role| role.count).sum()),
@@ -37,7 +43,9 @@ pub(super) fn volcano_job(chain: &Chain<'_>) -> Option<Claim> {
         role: chain.either(keys::VOLCANO_TASK).unwrap_or_default().to_owned(),
         roles,
         ..Claim::default()
-    })
+    };
+    peer_wishes::volcano(&job.spec, &mut claim);
+    Some(claim)
 }
 
 /// KAI: an annotation that names a PodGroup.
@@ -46,7 +54,9 @@ pub(super) fn kai(chain: &Chain<'_>) -> Option<Claim> {
     let group = chain.named(Kind::KaiPodGroup, name);
     let min = group.and_then(|group| group.number("/minMember"));
     let on_pod = || chain.annotation(keys::KAI_MIN_MEMBER).and_then(|found| found.value.parse().ok());
-    Some(Claim { identity: name.to_owned(), min: min.or_else(on_pod), ..Claim::default() })
+    let mut claim = Claim { identity: name.to_owned(), min: min.or_else(on_pod), ..Claim::default() };
+    peer_wishes::kai(group, chain, &mut claim);
+    Some(claim)
 }
 
 /// YuniKorn: an application with task groups. The first pod of an application lists them, the others name theirs.
@@ -87,7 +97,11 @@ pub(super) fn koordinator(chain: &Chain<'_>) -> Option<Claim> {
     let group = chain.named(Kind::KoordinatorPodGroup, name);
     let min = group.and_then(|group| group.number("/minMember"));
     let total = group.and_then(|group| group.annotation(keys::KOORDINATOR_TOTAL)).and_then(|text| text.parse().ok());
-    Some(Claim { identity: name.to_owned(), size: total, min, ..Claim::default() })
+    let mut claim = Claim { identity: name.to_owned(), size: total, min, ..Claim::default() };
+    if let Some(text) = group.and_then(|group| group.annotation(keys::KOORDINATOR_TOPOLOGY)) {
+        peer_wishes::koordinator(text, &mut claim);
+    }
+    Some(claim)
 }
 
 /// Grove: a label that names a PodGang.

@@ -175,6 +175,70 @@ fn of_other_systems_identity_and_size_are_read() {
     );
 }
 
+/// The line of a fixture after a change to its first document.
+fn changed(fixture: &str, pointer: &str, value: Value) -> String {
+    let mut documents = documents(fixture);
+    let (parent, field) = pointer.rsplit_once('/').unwrap();
+    documents[0].pointer_mut(parent).unwrap()[field.replace("~1", "/").as_str()] = value;
+    line(&recognised(&documents))
+}
+
+#[test]
+fn volcano_s_tiers_are_levels_counted_from_the_host_or_named() {
+    let topology = |value: Value| changed(include_str!("fixtures/volcano.yaml"), "/spec/networkTopology", value);
+    let wish = |value: Value| topology(value).split_once("worker:?]").unwrap().1.to_owned();
+    assert_eq!(wish(json!({"mode": "hard", "highestTierAllowed": 2})), " required=tier-2");
+    assert_eq!(wish(json!({"highestTierName": "spine"})), " required=spine");
+    assert_eq!(wish(json!({"mode": "hard"})), " required=tier-1");
+    assert_eq!(wish(json!({"mode": "soft", "highestTierAllowed": 1})), " preferred=tier-1");
+    assert_eq!(wish(json!({"mode": "soft"})), "");
+    let parts = |value: Value| changed(include_str!("fixtures/volcano.yaml"), "/spec/subGroupPolicy", value);
+    let hard = json!({"mode": "hard", "highestTierAllowed": 1});
+    let one = json!([{"name": "part", "subGroupSize": 2, "networkTopology": hard}]);
+    assert!(parts(one).ends_with(" slice=2@tier-1"));
+    let two = json!([{"subGroupSize": 2, "networkTopology": hard}, {"subGroupSize": 3, "networkTopology": hard}]);
+    assert!(parts(two).ends_with(" BadValue"), "what cannot be kept is said");
+}
+
+#[test]
+fn kai_s_levels_are_read_from_the_group_or_from_annotations() {
+    let fixture = include_str!("fixtures/kai.yaml");
+    let constraint = json!({"topology": "t", "requiredTopologyLevel": "block", "preferredTopologyLevel": "rack"});
+    assert_eq!(
+        changed(fixture, "/spec/topologyConstraint", constraint.clone()),
+        "kai pg-train-1-kai 5/? role= rank=- [] required=block preferred=rack"
+    );
+    let nested = json!([{"name": "a", "minMember": 2, "topologyConstraint": constraint}]);
+    assert!(changed(fixture, "/spec/subGroups", nested).ends_with(" BadValue"));
+    let mut documents = documents(fixture);
+    let annotations = documents[1]["metadata"]["annotations"].as_object_mut().unwrap();
+    annotations.insert("kai.scheduler/topology-required-placement".to_owned(), json!("zone"));
+    annotations.insert("kai.scheduler/segment-topology-required-placement".to_owned(), json!("rack"));
+    assert!(line(&recognised(&documents)).ends_with(" BadValue"), "half a wish");
+    let annotations = documents[1]["metadata"]["annotations"].as_object_mut().unwrap();
+    annotations.insert("kai.scheduler/segment-size".to_owned(), json!("4"));
+    assert!(line(&recognised(&documents)).ends_with(" required=zone slice=4@rack"));
+}
+
+#[test]
+fn of_koordinator_s_layers_the_lowest_of_each_strategy_counts() {
+    let group = |spec: &str| {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}, "metadata": {
+            "name": "p", "namespace": "ml", "uid": "1", "labels": {"pod-group.scheduling.sigs.k8s.io": "train"}}});
+        let group = json!({"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup", "spec": {"minMember": 4},
+            "metadata": {"name": "train", "namespace": "ml", "uid": "2",
+                "annotations": {"gang.scheduling.koordinator.sh/network-topology-spec": spec}}});
+        line(&recognised(&[group, pod]))
+    };
+    let line = group(
+        r#"{"gatherStrategy": [{"layer": "block", "strategy": "PreferGather"}, {"layer": "spine", "strategy": "PreferGather"},
+            {"layer": "zone", "strategy": "MustGather"}]}"#,
+    );
+    assert_eq!(line, "koordinator train-koordinator 4/? role= rank=- [] required=zone preferred=block,spine");
+    assert!(group("{").ends_with(" BadValue"));
+    assert!(group(r#"{"gatherStrategy": [{"layer": "block", "strategy": "Perhaps"}]}"#).ends_with(" BadValue"));
+}
+
 #[test]
 fn a_statefulset_that_opts_in_counts_from_its_first_ordinal() {
     let fixture = include_str!("fixtures/statefulset.yaml");

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use working::Working;
 
-use crate::gang::{Gang, GangPlace, Membership, Pod, Recognised};
+use crate::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::names::{NodeName, ObjectKey, PodUid};
 use crate::plan::{Elastic, LevelUse, Plan, Policy, Problem, Report};
 use crate::snapshot::{Promise, PromisedRoom, Snapshot};
@@ -324,8 +324,10 @@ pub fn pass_with(world: &World<'_>, ledger: &mut Ledger) -> Pass {
         let promise = Promise { gang: ObjectKey::new("", "lost"), room: PromisedRoom::WholeNode };
         snapshot.promises.entry(node.clone()).or_default().push(promise);
     }
+    let sent = world.snapshot.gangs.values().filter(|gang| gang.phase == Some(Phase::Released));
+    let on_their_way = sent.map(|gang| gang.places.len()).sum();
     let memory = world.memory.clone();
-    let mut working = Working { snapshot, memory, world, ledger, seen: false, terminating: None };
+    let mut working = Working { snapshot, memory, world, ledger, seen: false, on_their_way, terminating: None };
     let mut keys: Vec<(Option<Timestamp>, ObjectKey)> = world
         .snapshot
         .recognised

@@ -21,6 +21,8 @@ use crate::reason::{Code, Why};
 /// A gang that stays `Released` for longer is reported on its members: until then `kubectl get pods` has not lied for
 /// long enough to be noticed, and each report is a write that may wake a pod.
 const REPORT: SignedDuration = SignedDuration::from_secs(2);
+/// … and this much later for each member of any gang that is on its way.
+const REPORT_EACH: SignedDuration = SignedDuration::from_millis(10);
 
 impl Working<'_> {
     /// A released gang some of whose members kube-scheduler refuses: the node is left out for their shape and the gang
@@ -173,13 +175,15 @@ impl Working<'_> {
     pub(super) fn report(&self, gang: &Gang, next: &Gang, members: &[Arc<Pod>], pass: &mut Pass) {
         let unchanged = gang.phase == next.phase && gang.epoch == next.epoch;
         let age = gang.since.map_or(SignedDuration::ZERO, |since| self.world.now.duration_since(since));
+        // With many members before kube-scheduler, waiting is no news, and a patch for each would only add to it.
+        let due = REPORT + REPORT_EACH * i32::try_from(self.on_their_way).unwrap_or(i32::MAX);
         if unchanged && gang.phase == Some(Phase::Released) {
-            self.wake(pass, gang.since, REPORT);
+            self.wake(pass, gang.since, due);
         }
         for pod in members.iter().filter(|pod| pod.node.is_none()) {
             let place = next.place_of(&pod.uid);
             let report = match (next.phase, place) {
-                (Some(Phase::Released), Some(_)) if pod.reported.is_none() && (!unchanged || age < REPORT) => None,
+                (Some(Phase::Released), Some(_)) if pod.reported.is_none() && (!unchanged || age < due) => None,
                 (Some(Phase::Released), Some(place)) => Some(match refused(pod).filter(|_| !pod.gated) {
                     None => (
                         "Released",

@@ -28,6 +28,8 @@ pub(super) struct Working<'a> {
     pub(super) ledger: &'a mut Ledger,
     /// Whether the ledger has seen the snapshot. A pass that plans nothing does not look at the nodes.
     pub(super) seen: bool,
+    /// Members of all gangs that were sent to kube-scheduler.
+    pub(super) on_their_way: usize,
     /// Pods that are being deleted and hold room, by node; found out once, where it is asked.
     pub(super) terminating: Option<Arc<BTreeMap<NodeName, Vec<Arc<Pod>>>>>,
 }

@@ -37,6 +37,8 @@ pub const MAX_LEVELS: usize = 16;
 const HOST_WORD: &str = "host";
 /// The word for the deepest network level, whatever its name.
 const LEAF_WORD: &str = "leaf";
+/// Levels by their distance from the host: `tier-1` is next to it.
+const TIER_PREFIX: &str = "tier-";
 /// The name by which the zone level is found when its key is not a well-known one.
 const ZONE_WORD: &str = "zone";
 
@@ -152,13 +154,23 @@ impl Levels {
     /// `leaf` is the deepest network level, and `None` if there is none. A node whose deepest layers are absent has
     /// its deepest present one as its leaf domain, so it satisfies a wish for this level with that domain (see
     /// [`Tree::satisfies`]).
+    ///
+    /// `tier-1` is the level above the host, `tier-2` the one above that, up to the top: other systems count so. Of
+    /// several with commas between them the lowest counts, if all are known.
     #[must_use]
     pub fn resolve(&self, name_or_key: &str) -> Option<LevelIndex> {
+        if name_or_key.contains(',') {
+            let levels = name_or_key.split(',').map(|one| self.resolve(one.trim()));
+            return levels.collect::<Option<Vec<LevelIndex>>>()?.into_iter().max();
+        }
         let named = self.0.iter().position(|level| &*level.name == name_or_key || &*level.key == name_or_key);
         named.or_else(|| match name_or_key {
             LEAF_WORD => self.leaf(),
             HOST_WORD => Some(self.host()),
-            _ => None,
+            text => {
+                let tier: usize = text.strip_prefix(TIER_PREFIX)?.parse().ok().filter(|tier| *tier > 0)?;
+                self.host().checked_sub(tier)
+            }
         })
     }
 
@@ -240,6 +252,18 @@ mod tests {
         assert_eq!(levels.resolve("leaf"), Some(4));
         assert_eq!(levels.resolve("layer-2"), Some(2));
         assert_eq!(levels.network(), 1..5);
+    }
+
+    #[test]
+    fn a_tier_counts_from_the_host_and_of_several_levels_the_lowest_counts() {
+        let levels = Levels::default();
+        assert_eq!(levels.resolve("tier-1"), levels.resolve("layer-4"));
+        assert_eq!(levels.resolve("tier-5"), Some(0));
+        for unknown in ["tier-6", "tier-0", "tier-", "tier-x"] {
+            assert_eq!(levels.resolve(unknown), None, "{unknown}");
+        }
+        assert_eq!(levels.resolve("layer-3,layer-1"), levels.resolve("layer-3"));
+        assert_eq!(levels.resolve("layer-3, rack"), None, "a level that is not known is not passed over");
     }
 
     #[test]

@@ -1,0 +1,169 @@
+//! How fast pods get their nodes on this machine: stock kube-scheduler pod by pod, its native gangs with one topology
+//! level, and Muster with whole gangs; then Muster alone at the edges: a large cluster, a wide gang, gangs that wait.
+//!
+//! Timed from the first create request to the last pod's `nodeName` seen by one watch: gates, planning and release are
+//! inside. Same creator, same pods, nodes that exist, a control plane of its own for every run; the rows take turns.
+//! CPU seconds of every process beside it, since on a small machine all of them share the cores.
+//!
+//! In the environment: `NODES` and `PODS` (1,000 each), `RUNS` (5), `ROWS` (a list out of `stock`, `native`, `muster`,
+//! `large`, `waiting`, `wide`), `MUSTER` (another `muster` binary), `JSON` (a file for the figures), `PROFILE` (a folder for
+//! CPU profiles of the API server, for `go tool pprof`).
+
+#![allow(clippy::print_stdout, reason = "prints its table")]
+
+mod place;
+mod table;
+mod waiting;
+mod wide;
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use muster::testbed::{Binaries, ClusterOptions, SchedulerOptions, Stack, StackOptions, TestCluster, repository};
+use serde_json::json;
+
+use place::{Load, Outcome};
+use table::{Summary, heading};
+
+/// Members of a gang.
+const GANG: usize = 8;
+/// Muster's memory at 5,000 nodes and 10,000 pods, in MiB.
+const MEMORY: u64 = 600;
+const NATIVE_GATES: &str = "--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true";
+const NATIVE_APIS: &str = "--runtime-config=scheduling.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha3=true";
+
+/// What all rows need.
+#[derive(Clone, Debug)]
+struct Bench {
+    repository: PathBuf,
+    binaries: Binaries,
+    muster: PathBuf,
+}
+
+impl Bench {
+    fn options(&self) -> StackOptions {
+        let mut options = StackOptions::new(self.repository.clone(), self.binaries.clone(), self.muster.clone());
+        options.api_server_args = profiling();
+        options
+    }
+}
+
+/// Who places the pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Row {
+    Stock,
+    Native,
+    Muster,
+}
+
+impl Row {
+    const ALL: [Self; 3] = [Self::Stock, Self::Native, Self::Muster];
+
+    fn key(self) -> &'static str {
+        match self {
+            Self::Stock => "stock",
+            Self::Native => "native",
+            Self::Muster => "muster",
+        }
+    }
+
+    fn title(self) -> String {
+        match self {
+            Self::Stock => "stock, pod by pod".to_owned(),
+            Self::Native => format!("native gangs of {GANG}, one level"),
+            Self::Muster => format!("muster, gangs of {GANG}, all levels"),
+        }
+    }
+
+    async fn run(self, bench: &Bench, nodes: usize, pods: usize) -> anyhow::Result<Outcome> {
+        let load = Load { nodes, pods, row: self };
+        if self == Self::Muster {
+            let stack = Stack::start(bench.options()).await?;
+            return place::run(&stack.cluster, &load).await;
+        }
+        let mut options = ClusterOptions::new(&bench.repository, bench.binaries.clone());
+        let mut scheduler = SchedulerOptions { file: "default-scheduler.yaml", ..SchedulerOptions::new(None) };
+        options.api_server_args = profiling();
+        if self == Self::Native {
+            options.api_server_args.extend([NATIVE_GATES.to_owned(), NATIVE_APIS.to_owned()]);
+            scheduler.args = vec![NATIVE_GATES.to_owned()];
+        }
+        let cluster = TestCluster::start(options).await?;
+        cluster.start_scheduler(&scheduler).await?;
+        place::run(&cluster, &load).await
+    }
+}
+
+/// Arguments of kube-apiserver that let it be profiled.
+fn profiling() -> Vec<String> {
+    if std::env::var_os("PROFILE").is_some() { vec!["--profiling=true".to_owned()] } else { Vec::new() }
+}
+
+fn number(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let (nodes, pods, runs) = (number("NODES", 1_000), number("PODS", 1_000), number("RUNS", 5));
+    let rows = std::env::var("ROWS").unwrap_or_else(|_| "stock,native,muster,large,waiting,wide".to_owned());
+    let wanted = |key: &str| rows.split(',').any(|row| row == key);
+    let repository = repository();
+    let binaries = Binaries::ensure(&repository, |line| println!("{line}")).await?;
+    let muster = std::env::var_os("MUSTER").map_or_else(|| env!("CARGO_BIN_EXE_muster").into(), PathBuf::from);
+    let bench = Bench { repository, binaries, muster };
+    let mut figures = json!({"nodes": nodes, "pods": pods, "runs": runs, "gang": GANG});
+
+    println!("{pods} pods on {nodes} nodes; medians of {runs} runs in turn, the slowest and the fastest behind them");
+    println!("{}", heading());
+    let mut summaries: Vec<(Row, Summary)> = Vec::new();
+    let asked: Vec<Row> = Row::ALL.into_iter().filter(|row| wanted(row.key())).collect();
+    let mut outcomes: Vec<Vec<Outcome>> = vec![Vec::new(); asked.len()];
+    for run in 0..runs {
+        for (row, outcomes) in asked.iter().zip(&mut outcomes) {
+            let outcome = row.run(&bench, nodes, pods).await.with_context(|| row.title())?;
+            println!("{}", outcome.line(&format!("  run {}: {}", run + 1, row.key())));
+            outcomes.push(outcome);
+        }
+    }
+    for (row, outcomes) in asked.into_iter().zip(outcomes) {
+        let Some(summary) = Summary::of(outcomes) else { continue };
+        println!("{}", summary.line(&row.title()));
+        figures[row.key()] = summary.json();
+        summaries.push((row, summary));
+    }
+    let rate = |of: Row| summaries.iter().find(|(row, _)| *row == of).map(|(_, summary)| summary.per_second());
+    for (peer, rate_of_peer) in [("stock", rate(Row::Stock)), ("native", rate(Row::Native))] {
+        if let (Some(ours), Some(theirs)) = (rate(Row::Muster), rate_of_peer) {
+            let percent = ours * 100 / theirs.max(1);
+            println!("muster at {percent} % of {peer}");
+            figures[format!("percentOf{peer}")] = percent.into();
+        }
+    }
+    if wanted("large") {
+        let (nodes, pods) = (number("LARGE_NODES", 5_000), number("LARGE_PODS", 10_000));
+        println!("\n{pods} pods on {nodes} nodes, once");
+        let outcome = Row::Muster.run(&bench, nodes, pods).await?;
+        println!("{}", outcome.line("muster, large"));
+        println!(
+            "  no gang bound in part: {} Bindings, each after its gang's commit; peak memory of muster {} MiB of {MEMORY} \
+             allowed",
+            outcome.bindings, outcome.memory
+        );
+        anyhow::ensure!(outcome.memory <= MEMORY, "muster used {} MiB", outcome.memory);
+        figures["large"] = outcome.json();
+    }
+    if wanted("waiting") {
+        println!();
+        figures["waiting"] = waiting::run(&bench, number("WAITING", 500), number("WAITING_NODES", 200)).await?;
+    }
+    if wanted("wide") {
+        println!();
+        figures["wide"] = wide::run(&bench, number("WIDE", 512)).await?;
+    }
+    if let Some(file) = std::env::var_os("JSON").map(PathBuf::from) {
+        std::fs::write(&file, format!("{figures:#}\n")).with_context(|| format!("write {}", file.display()))?;
+    }
+    Ok(())
+}

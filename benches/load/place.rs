@@ -1,0 +1,244 @@
+//! One run: nodes, pods, the watch that sees them placed, CPU seconds meanwhile, and what the audit log proves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use muster::testbed::nodes::TestNode;
+use muster::testbed::workloads::TestPod;
+use muster::testbed::{Component, Identity, TestCluster, audit, eventually};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{GANG, Row};
+
+const CREATORS: usize = 32;
+const LEAF: usize = 8;
+pub(crate) const NAMESPACE: &str = "load";
+pub(crate) const DEADLINE: Duration = Duration::from_secs(900);
+
+/// What is to be placed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) nodes: usize,
+    pub(crate) pods: usize,
+    pub(crate) row: Row,
+}
+
+/// CPU time of API server, etcd, kube-scheduler and Muster, in hundredths of a second.
+pub(crate) type Cpu = [u64; 4];
+
+/// One run.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) pods: usize,
+    pub(crate) took: Duration,
+    pub(crate) cpu: Cpu,
+    /// Leaves that the gangs of a run use, all together, and how many gangs there are.
+    pub(crate) leaves: usize,
+    pub(crate) gangs: usize,
+    /// Of the gang that uses the most.
+    pub(crate) most_leaves: usize,
+    /// Bindings of the audit log.
+    pub(crate) bindings: usize,
+    /// Peak memory of Muster, in MiB.
+    pub(crate) memory: u64,
+}
+
+pub(crate) async fn run(cluster: &TestCluster, load: &Load) -> anyhow::Result<Outcome> {
+    let client = cluster.client(Identity::Admin)?;
+    cluster.create_namespace(NAMESPACE).await?;
+    create_nodes(&client, load.nodes).await?;
+    let bodies: Vec<(String, Vec<u8>)> = bodies(load)?;
+    let before = cpu(cluster);
+    let started = Instant::now();
+    let watching = tokio::spawn(all_placed(client.clone(), load.pods));
+    let profiled =
+        std::env::var_os("PROFILE").map(|folder| tokio::spawn(profile(client.clone(), folder.into(), load.row)));
+    futures::stream::iter(bodies)
+        .map(Ok)
+        .try_for_each_concurrent(CREATORS, |(path, body)| post(client.clone(), path, body))
+        .await?;
+    tokio::time::timeout(DEADLINE, watching).await.context("not all pods got a node")???;
+    let took = started.elapsed();
+    let after = cpu(cluster);
+    if let Some(profiled) = profiled {
+        profiled.await??;
+    }
+    let memory = memory(cluster);
+    let used = leaves_of_gangs(&client, load).await?;
+    let entries = audit::read(&cluster.audit_log())?;
+    if load.row == Row::Muster {
+        let torn = audit::torn_bindings(&entries, |_, pod| number_of(pod).map(|number| format!("g{}", number / GANG)));
+        anyhow::ensure!(torn.is_empty(), "gangs were bound in part:\n{}", torn.join("\n"));
+    }
+    Ok(Outcome {
+        pods: load.pods,
+        took,
+        cpu: [0, 1, 2, 3].map(|at| after[at].saturating_sub(before[at])),
+        leaves: used.values().map(BTreeSet::len).sum(),
+        gangs: used.len(),
+        most_leaves: used.values().map(BTreeSet::len).max().unwrap_or_default(),
+        bindings: entries.iter().filter(|entry| entry.is_binding()).count(),
+        memory,
+    })
+}
+
+impl Outcome {
+    pub(crate) fn per_second(&self) -> u64 {
+        let pods = u128::try_from(self.pods).unwrap_or(u128::MAX) * 1_000;
+        u64::try_from(pods / self.took.as_millis().max(1)).unwrap_or(u64::MAX)
+    }
+
+    /// Mean leaves per gang, in hundredths.
+    pub(crate) fn mean_leaves(&self) -> u64 {
+        u64::try_from(self.leaves * 100 / self.gangs.max(1)).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "milliseconds": u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX),
+            "podsPerSecond": self.per_second(),
+            "cpuHundredths": {"apiserver": self.cpu[0], "etcd": self.cpu[1], "scheduler": self.cpu[2], "muster": self.cpu[3]},
+            "leavesPerGangHundredths": self.mean_leaves(),
+            "mostLeaves": self.most_leaves,
+            "bindings": self.bindings,
+            "musterMemoryMiB": self.memory,
+        })
+    }
+}
+
+fn number_of(pod: &str) -> Option<usize> {
+    pod.strip_prefix('p')?.parse().ok()
+}
+
+/// Requests in the order they are sent: path and body.
+fn bodies(load: &Load) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+    // All pods fit, and no more.
+    let gpus = u32::try_from((load.nodes * 8 / load.pods.max(1)).clamp(1, 8)).unwrap_or(8);
+    let mut bodies = Vec::with_capacity(load.pods + load.pods / GANG);
+    for number in 0..load.pods {
+        let gang = number / GANG;
+        if load.row == Row::Native && number % GANG == 0 {
+            let group = json!({
+                "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": {"name": format!("g{gang}")},
+                "spec": {
+                    "schedulingPolicy": {"gang": {"minCount": GANG.min(load.pods - number)}},
+                    "schedulingConstraints": {"topology": [{"key": "topology.k8s.aws/network-node-layer-3"}]},
+                },
+            });
+            let path = format!("/apis/scheduling.k8s.io/v1beta1/namespaces/{NAMESPACE}/podgroups");
+            bodies.push((path, serde_json::to_vec(&group)?));
+        }
+        let scheduler = if load.row == Row::Muster { "muster" } else { "default-scheduler" };
+        let mut pod = TestPod::new(format!("p{number}")).gpus(gpus).scheduler(scheduler);
+        if load.row == Row::Muster {
+            pod = pod
+                .annotation("muster.dev/gang", &format!("g{gang}"))
+                .annotation("muster.dev/gang-size", &GANG.min(load.pods - gang * GANG).to_string())
+                .annotation("muster.dev/rank", &(number % GANG).to_string());
+        }
+        let mut pod = serde_json::to_value(pod.build())?;
+        if load.row == Row::Native {
+            pod["spec"]["schedulingGroup"] = json!({"podGroupName": format!("g{gang}")});
+        }
+        bodies.push((format!("/api/v1/namespaces/{NAMESPACE}/pods"), serde_json::to_vec(&pod)?));
+    }
+    Ok(bodies)
+}
+
+/// Sends a body; the answer is not looked at beyond its status.
+pub(crate) async fn post(client: Client, path: String, body: Vec<u8>) -> anyhow::Result<()> {
+    let request = http::Request::post(&path).header("content-type", "application/json").body(body)?;
+    client.request_text(request).await.with_context(|| format!("POST {path}"))?;
+    Ok(())
+}
+
+pub(crate) async fn create(client: &Client, path: &str, objects: Vec<impl Serialize>) -> anyhow::Result<()> {
+    let bodies: Vec<Vec<u8>> = objects.iter().map(serde_json::to_vec).collect::<Result<_, _>>()?;
+    futures::stream::iter(bodies)
+        .map(Ok)
+        .try_for_each_concurrent(CREATORS, |body| post(client.clone(), path.to_owned(), body))
+        .await
+}
+
+/// Nodes of eight GPUs, eight to a leaf, ready to be used.
+pub(crate) async fn create_nodes(client: &Client, count: usize) -> anyhow::Result<()> {
+    let nodes = (0..count).map(|number| {
+        let leaf = format!("nn-{}", number / LEAF);
+        let spine = format!("nn-spine-{}", number / LEAF / 8);
+        TestNode::new(format!("n{number}")).layers(["nn-core", &spine, &leaf]).build()
+    });
+    create(client, "/api/v1/nodes", nodes.collect()).await?;
+    eventually(DEADLINE, "all nodes to be untainted", || async move {
+        let request = http::Request::get("/api/v1/nodes").body(Vec::new()).expect("a constant path is a valid URI");
+        let text = client.request_text(request).await?;
+        Ok::<_, kube::Error>((!text.contains("node.kubernetes.io/not-ready")).then_some(()))
+    })
+    .await?;
+    Ok(())
+}
+
+/// What kube-apiserver does in the first seconds of a run.
+async fn profile(client: Client, folder: PathBuf, row: Row) -> anyhow::Result<()> {
+    let request = http::Request::get("/debug/pprof/profile?seconds=15").body(kube::client::Body::empty())?;
+    let answer = client.send(request).await?.into_body().collect_bytes().await?;
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join(format!("{}.pprof", row.key())), answer)?;
+    Ok(())
+}
+
+/// Waits until so many pods have a node.
+pub(crate) async fn all_placed(client: Client, count: usize) -> anyhow::Result<()> {
+    let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(client, NAMESPACE);
+    let bound = watcher::Config::default().fields("spec.nodeName!=");
+    let mut placed: BTreeSet<String> = BTreeSet::new();
+    let mut stream = watcher(pods, bound).applied_objects().boxed();
+    while placed.len() < count {
+        let Some(pod) = stream.try_next().await? else { anyhow::bail!("the watch ended") };
+        placed.insert(pod.name_any());
+    }
+    Ok(())
+}
+
+/// Leaves by gang, or by what would be one.
+async fn leaves_of_gangs(client: &Client, load: &Load) -> anyhow::Result<BTreeMap<usize, BTreeSet<usize>>> {
+    let request = http::Request::get(format!("/api/v1/namespaces/{NAMESPACE}/pods")).body(Vec::new())?;
+    let pods: Value = serde_json::from_str(&client.request_text(request).await?)?;
+    let mut used: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+    for pod in pods["items"].as_array().into_iter().flatten() {
+        let number = pod["metadata"]["name"].as_str().and_then(number_of).context("a pod of another name")?;
+        let node = pod["spec"]["nodeName"].as_str().and_then(|node| node.strip_prefix('n'));
+        let node: usize = node.and_then(|node| node.parse().ok()).context("a node of another name")?;
+        used.entry(number / GANG).or_default().insert(node / LEAF);
+    }
+    anyhow::ensure!(used.len() == load.pods.div_ceil(GANG), "{} gangs have nodes", used.len());
+    Ok(used)
+}
+
+pub(crate) fn cpu(cluster: &TestCluster) -> Cpu {
+    [Component::ApiServer, Component::Etcd, Component::Scheduler(0), Component::Muster(0)].map(|component| {
+        let stat = cluster.pid(component).and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok());
+        // After the name, which may hold anything, user and system time are the 12th and 13th field.
+        let stat = stat.unwrap_or_default();
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+        ticks(11) + ticks(12)
+    })
+}
+
+/// Peak resident memory of Muster in MiB; 0 where it does not run.
+pub(crate) fn memory(cluster: &TestCluster) -> u64 {
+    let status = cluster
+        .pid(Component::Muster(0))
+        .and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/status")).ok())
+        .unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    peak.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) / 1024
+}

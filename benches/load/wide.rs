@@ -1,0 +1,71 @@
+//! One wide gang, a node each, and where its time goes: told from the audit log.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use muster::testbed::audit::{self, Entry};
+use muster::testbed::workloads::TestPod;
+use muster::testbed::{Component, Stack, StackOptions};
+use serde_json::{Value, json};
+
+use crate::Bench;
+use crate::place::{DEADLINE, NAMESPACE, all_placed, create, create_nodes};
+
+/// `members` on as many nodes.
+pub(crate) async fn run(bench: &Bench, members: usize) -> anyhow::Result<Value> {
+    let options: StackOptions = bench.options();
+    let stack = Stack::start(options).await?;
+    let client = stack.admin()?;
+    stack.cluster.create_namespace(NAMESPACE).await?;
+    create_nodes(&client, members).await?;
+    let watching = tokio::spawn(all_placed(client.clone(), members));
+    let pods: Vec<Pod> = (0..members)
+        .map(|number| {
+            TestPod::new(format!("p{number}"))
+                .gpus(8)
+                .annotation("muster.dev/gang", "wide")
+                .annotation("muster.dev/gang-size", &members.to_string())
+                .annotation("muster.dev/rank", &number.to_string())
+                .build()
+        })
+        .collect();
+    create(&client, &format!("/api/v1/namespaces/{NAMESPACE}/pods"), pods).await?;
+    tokio::time::timeout(DEADLINE, watching).await???;
+    let entries = audit::read(&stack.cluster.audit_log())?;
+    let torn = audit::torn_bindings(&entries, |_, _| Some("wide".to_owned()));
+    anyhow::ensure!(torn.is_empty(), "bound in part:\n{}", torn.join("\n"));
+    let of_pods = |entry: &&Entry| entry.namespace == NAMESPACE && entry.resource == "pods" && entry.succeeded();
+    let last = |what: &dyn Fn(&&Entry) -> bool| entries.iter().filter(what).map(|entry| entry.answered).max();
+    let first = |what: &dyn Fn(&&Entry) -> bool| entries.iter().filter(what).map(|entry| entry.received).min();
+    let created = last(&|entry| of_pods(entry) && entry.verb == "create" && entry.subresource.is_empty());
+    let release =
+        |entry: &&Entry| of_pods(entry) && entry.verb == "patch" && entry.subresource.is_empty() && entry.by_muster();
+    let writes = |entry: &&Entry| entry.resource == "gangs" && entry.subresource == "status" && entry.succeeded();
+    let commit = |entry: &&Entry| entry.is_commit();
+    // The last two writes of the executor before the first release: the plan, and that it is being carried out.
+    let first_release = entries.iter().filter(release).map(|entry| entry.received).min();
+    let before = |entry: &&Entry| writes(entry) && entry.verb == "update" && Some(entry.answered) <= first_release;
+    let mut plans: Vec<Timestamp> = entries.iter().filter(before).map(|entry| entry.answered).collect();
+    plans.sort_unstable();
+    let marks = [
+        ("created", created),
+        ("planned", plans.len().checked_sub(2).and_then(|at| plans.get(at).copied())),
+        ("released, the first", first_release),
+        ("released, the last", last(&release)),
+        ("at the barrier", first(&commit)),
+        ("committed", last(&commit)),
+        ("bound", last(&|entry| entry.is_binding())),
+    ];
+    let zero = created.unwrap_or_default();
+    let mut told = Vec::new();
+    let mut figures = json!({"members": members});
+    for (what, at) in marks {
+        let millis = at.map(|at| at.duration_since(zero).as_millis());
+        told.push(format!("{what} {}", millis.map_or_else(|| "?".to_owned(), |millis| format!("{millis} ms"))));
+        figures[what] = json!(millis.and_then(|millis| i64::try_from(millis).ok()));
+    }
+    let log = std::fs::read_to_string(stack.cluster.log(Component::Muster(0))).unwrap_or_default();
+    let planned =
+        log.lines().filter(|line| line.contains("phase=\"Planned\"") || line.contains("phase=Planned")).count();
+    println!("a gang of {members}, from the last pod created: {}; planned {planned} times", told.join(", "));
+    Ok(figures)
+}

@@ -1,0 +1,120 @@
+//! Topology wishes as Volcano, KAI and Koordinator write them. What Muster cannot keep makes the gang invalid: a wish is
+//! never dropped silently.
+
+use muster_core::gang::{Invalid, RankClaim, RawSlice};
+use muster_core::ranks;
+use muster_core::reason::Code;
+use serde_json::Value;
+
+use super::chain::Chain;
+use super::claim::{Claim, wish};
+use super::objects::{Object, number};
+use crate::keys;
+
+fn bad(claim: &mut Claim, message: String) {
+    claim.invalid.get_or_insert(Invalid { reason: Code::BadValue, message });
+}
+
+/// The level that Volcano's tiers name: by the name of the tier, else counted from the host.
+fn tier(topology: &Value) -> Option<String> {
+    let name = topology.get("highestTierName").and_then(Value::as_str).filter(|name| !name.is_empty());
+    name.map(str::to_owned).or_else(|| Some(format!("tier-{}", number(topology, "/highestTierAllowed")?)))
+}
+
+/// `networkTopology`, and the sub-groups of a PodGroup or the partitions of a Job.
+pub(super) fn volcano(spec: &Value, claim: &mut Claim) {
+    if let Some(topology) = spec.get("networkTopology").filter(|topology| topology.is_object()) {
+        let hard = topology.get("mode").and_then(Value::as_str).is_none_or(|mode| mode == "hard");
+        // Volcano's default.
+        let level = tier(topology).or_else(|| hard.then(|| "tier-1".to_owned()));
+        let level = level.map(|level| wish(keys::VOLCANO_TOPOLOGY, &level));
+        // The soft mode without a tier asks for as close as can be, which is what every gang gets.
+        if hard {
+            claim.wishes.required = level;
+        } else {
+            claim.wishes.preferred = level;
+        }
+    }
+    let groups = spec.get("subGroupPolicy").and_then(Value::as_array).into_iter().flatten();
+    let groups = groups.map(|group| (keys::VOLCANO_SUBGROUPS, group, "/subGroupSize"));
+    let tasks = spec.get("tasks").and_then(Value::as_array).into_iter().flatten();
+    let tasks: Vec<&Value> = tasks.collect();
+    let partitions = tasks.iter().filter_map(|task| task.get("partitionPolicy"));
+    let partitions = partitions.map(|partition| (keys::VOLCANO_PARTITIONS, partition, "/partitionSize"));
+    let wished: Vec<_> = groups
+        .chain(partitions)
+        .filter(|(_, policy, _)| policy.get("networkTopology").is_some_and(Value::is_object))
+        .collect();
+    match wished.as_slice() {
+        [] => {}
+        [(key, policy, size)] if tasks.len() < 2 => slices(key, policy, size, claim),
+        [(key, ..), ..] => {
+            bad(claim, format!("{key}: Muster cuts the whole gang into slices of one size, not each of its roles"));
+        }
+    }
+}
+
+fn slices(key: &'static str, policy: &Value, size: &str, claim: &mut Claim) {
+    let topology = &policy["networkTopology"];
+    let hard = topology.get("mode").and_then(Value::as_str).is_none_or(|mode| mode == "hard");
+    match (number(policy, size).filter(|size| *size > 0), hard) {
+        (Some(size), true) => {
+            let level = tier(topology).unwrap_or_else(|| "tier-1".to_owned());
+            claim.wishes.slices.push(RawSlice { size, level: wish(key, &level) });
+        }
+        (None, true) => bad(claim, format!("{key}: its size is missing")),
+        // As close as can be is what every slice of consecutive ranks gets.
+        (_, false) => {}
+    }
+}
+
+/// `topologyConstraint` of a PodGroup, else the annotations of the pod and its owners.
+pub(super) fn kai(group: Option<&Object>, chain: &Chain<'_>, claim: &mut Claim) {
+    let of_group = |pointer| {
+        let level = group?.text(pointer).filter(|level| !level.is_empty())?;
+        Some(wish(keys::KAI_TOPOLOGY, level))
+    };
+    claim.wishes.required =
+        of_group("/topologyConstraint/requiredTopologyLevel").or_else(|| chain.annotation(keys::KAI_REQUIRED_TOPOLOGY));
+    claim.wishes.preferred = of_group("/topologyConstraint/preferredTopologyLevel")
+        .or_else(|| chain.annotation(keys::KAI_PREFERRED_TOPOLOGY));
+    match (chain.annotation(keys::KAI_SEGMENT_SIZE), chain.annotation(keys::KAI_SEGMENT_TOPOLOGY)) {
+        (Some(size), Some(level)) => match ranks::parse(&size.value) {
+            RankClaim::Rank(size @ 1..) => claim.wishes.slices.push(RawSlice { size, level }),
+            RankClaim::Rank(_) | RankClaim::Missing | RankClaim::NotInteger(_) => {
+                bad(claim, format!("{}: \"{}\" is not an integer of at least 1", size.key, size.value));
+            }
+        },
+        (None, Some(level)) => bad(claim, format!("{} needs {} beside it", level.key, keys::KAI_SEGMENT_SIZE)),
+        // Segments without a required level are as close as can be, like all neighbours.
+        (Some(_) | None, None) => {}
+    }
+    let groups = group.and_then(|group| group.spec.pointer("/subGroups")).and_then(Value::as_array);
+    let constrained = |group: &&Value| group.get("topologyConstraint").is_some_and(Value::is_object);
+    if groups.into_iter().flatten().any(|group| constrained(&group)) {
+        let message = "podgroups.scheduling.run.ai spec.subGroups[].topologyConstraint: Muster keeps one level for the whole \
+                       gang, not one for each of its roles";
+        bad(claim, message.to_owned());
+    }
+}
+
+/// `{gatherStrategy: [{layer, strategy}]}`: of each strategy the lowest layer counts.
+pub(super) fn koordinator(text: &str, claim: &mut Claim) {
+    let key = keys::KOORDINATOR_TOPOLOGY;
+    let spec: Value = match serde_json::from_str(text) {
+        Ok(spec) => spec,
+        Err(error) => return bad(claim, format!("{key}: {error}")),
+    };
+    let (mut must, mut prefer) = (Vec::new(), Vec::new());
+    for layer in spec.get("gatherStrategy").and_then(Value::as_array).into_iter().flatten() {
+        let name = layer.get("layer").and_then(Value::as_str).unwrap_or_default();
+        match layer.get("strategy").and_then(Value::as_str).unwrap_or_default() {
+            "MustGather" => must.push(name),
+            "PreferGather" => prefer.push(name),
+            other => return bad(claim, format!("{key}: \"{other}\" is not one of MustGather, PreferGather")),
+        }
+    }
+    let lowest = |layers: Vec<&str>| (!layers.is_empty()).then(|| wish(key, &layers.join(",")));
+    claim.wishes.required = lowest(must);
+    claim.wishes.preferred = lowest(prefer);
+}

@@ -1,0 +1,246 @@
+//! What goes wrong: with one gang's pods and nodes, or with a process; and how all of it is mended.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use muster::testbed::nodes::{DEMO_NOT_READY, GPU};
+use muster::testbed::workloads::{DEMO_REFUSE, TestPod};
+use muster::testbed::{Component, Stack, eventually};
+use nix::sys::signal::Signal;
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+
+use super::view::View;
+use crate::support::DEADLINE;
+
+/// What a fault waits for may not come: the gang waits for room that another fault took.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Label of pods that somebody else places.
+const STRANGER: &str = "stranger";
+
+/// Something that happens to one gang.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fault {
+    kind: Kind,
+    /// How far the gang is by then.
+    at: Moment,
+    /// Which of its members or nodes.
+    which: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    DeleteMember,
+    Cordon,
+    NotReady,
+    DeleteNode,
+    KubeletRefuses,
+    LoseDevice,
+    /// A pod that another scheduler binds to a planned node.
+    Stranger,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Moment {
+    Planned,
+    Released,
+    FirstBound,
+    Bound,
+}
+
+/// Something that happens to a process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shock {
+    kind: ShockKind,
+    /// Once so many members are bound.
+    at: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum ShockKind {
+    KillMuster,
+    KillScheduler,
+    KillApiServer,
+    /// It sleeps until its lease is over.
+    PauseMuster,
+    PauseScheduler,
+}
+
+impl Fault {
+    pub(super) fn draw(rng: &mut ChaCha8Rng, size: u16) -> Self {
+        let kind = match rng.random_range(0..7) {
+            0 => Kind::Cordon,
+            1 => Kind::NotReady,
+            2 => Kind::DeleteNode,
+            3 => Kind::KubeletRefuses,
+            4 => Kind::LoseDevice,
+            5 => Kind::Stranger,
+            _ => Kind::DeleteMember,
+        };
+        let at = match rng.random_range(0..4) {
+            0 => Moment::Planned,
+            1 => Moment::Released,
+            2 => Moment::FirstBound,
+            _ => Moment::Bound,
+        };
+        Self { kind, at, which: usize::from(rng.random_range(0..size)) }
+    }
+}
+
+impl Shock {
+    pub(super) fn draw(rng: &mut ChaCha8Rng) -> Self {
+        let kind = match rng.random_range(0..5) {
+            0 => ShockKind::KillMuster,
+            1 => ShockKind::KillScheduler,
+            2 => ShockKind::KillApiServer,
+            3 => ShockKind::PauseMuster,
+            _ => ShockKind::PauseScheduler,
+        };
+        Self { kind, at: rng.random_range(0..16) }
+    }
+}
+
+fn reached(view: &View, job: &str, moment: Moment) -> Option<Vec<String>> {
+    let (phase, nodes) = view.gang(job)?;
+    let bound = view.members(job).iter().filter(|member| member.node.is_some()).count();
+    let there = match moment {
+        Moment::Planned => matches!(phase.as_str(), "Planned" | "Released" | "Committing" | "Bound"),
+        Moment::Released => matches!(phase.as_str(), "Released" | "Committing" | "Bound"),
+        Moment::FirstBound => bound > 0,
+        Moment::Bound => phase == "Bound",
+    };
+    (there && !nodes.is_empty()).then_some(nodes)
+}
+
+/// Tries until the API server is there again; an object that is gone is nothing to be changed.
+async fn again<T, Call, Made>(what: &str, call: Call) -> Result<(), String>
+where
+    Call: Fn() -> Made,
+    Made: Future<Output = Result<T, kube::Error>>,
+{
+    let call = &call;
+    eventually(DEADLINE, what, || async move {
+        match call().await {
+            Ok(_) => Ok(Some(())),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Some(())),
+            Err(error) => Err(error.to_string()),
+        }
+    })
+    .await
+    .map_err(|error| error.to_string())
+}
+
+/// Waits for the moment and strikes.
+pub(super) async fn strike(stack: &Stack, view: &View, job: &str, fault: &Fault) -> Result<(), String> {
+    let client = stack.admin().map_err(|error| error.to_string())?;
+    if matches!(fault.kind, Kind::KubeletRefuses) {
+        return refuse(&client, view, job, fault.which).await;
+    }
+    let Some(nodes) = view.when(PATIENCE, |view| reached(view, job, fault.at)).await else {
+        eprintln!("{job}: {fault:?} never got its moment");
+        return Ok(());
+    };
+    let node = &nodes[fault.which % nodes.len()];
+    let nodes: Api<Node> = Api::all(client.clone());
+    let change = |patch: Value| {
+        let nodes = nodes.clone();
+        async move {
+            let (nodes, patch) = (&nodes, &patch);
+            let call = || async move { nodes.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await };
+            again("change a node", call).await
+        }
+    };
+    let (delete, create) = (DeleteParams::default(), PostParams::default());
+    match fault.kind {
+        Kind::DeleteMember => {
+            let members = view.members(job);
+            let Some(member) = members.get(fault.which % members.len().max(1)) else { return Ok(()) };
+            let pods: Api<Pod> = Api::namespaced(client, "ml");
+            again("delete a member", || pods.delete(&member.name, &delete)).await
+        }
+        Kind::Cordon => change(json!({"spec": {"unschedulable": true}})).await,
+        Kind::NotReady => change(json!({"metadata": {"annotations": {DEMO_NOT_READY: "yes"}}})).await,
+        Kind::DeleteNode => again("delete a node", || nodes.delete(node, &delete)).await,
+        Kind::LoseDevice => devices(&nodes, node, "7").await,
+        Kind::Stranger => {
+            let pods: Api<Pod> = Api::namespaced(client, "ml");
+            let name = format!("{STRANGER}-{job}-{}", fault.which);
+            let mut pod = TestPod::new(name).gpus(8).label(STRANGER, "yes").scheduler("another").build();
+            pod.spec.as_mut().unwrap().node_name = Some(node.clone());
+            again("place a stranger", || pods.create(&create, &pod)).await
+        }
+        Kind::KubeletRefuses => Ok(()),
+    }
+}
+
+/// The kubelet will refuse one member, which says so before it is bound.
+async fn refuse(client: &Client, view: &View, job: &str, which: usize) -> Result<(), String> {
+    let waits = |view: &View| view.members(job).into_iter().filter(|member| member.node.is_none()).nth(which);
+    let Some(member) = view.when(PATIENCE, waits).await else { return Ok(()) };
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "ml");
+    let patch = json!({"metadata": {"annotations": {DEMO_REFUSE: format!("OutOf{GPU}")}}});
+    let (pods, patch) = (&pods, Patch::Merge(&patch));
+    let (name, patch) = (&member.name, &patch);
+    again("mark a member", || async move { pods.patch(name, &PatchParams::default(), patch).await }).await
+}
+
+async fn devices(nodes: &Api<Node>, node: &str, count: &str) -> Result<(), String> {
+    let patch = json!({"status": {"allocatable": {GPU: count}, "capacity": {GPU: count}}});
+    let patch = &Patch::Merge(&patch);
+    again("change a node's devices", || async move { nodes.patch_status(node, &PatchParams::default(), patch).await })
+        .await
+}
+
+/// Waits for the moment and strikes a process, which is there again afterwards.
+pub(super) async fn shake(stack: &Stack, view: &View, shock: Shock) -> Result<(), String> {
+    let _ = view.when(PATIENCE, |view| (view.bound() >= shock.at).then_some(())).await;
+    let text = |error: muster::testbed::TestbedError| error.to_string();
+    match shock.kind {
+        ShockKind::KillMuster => {
+            stack.kill_muster().map_err(text)?;
+            stack.start_muster(&[]).await.map_err(text)
+        }
+        ShockKind::KillScheduler => {
+            stack.cluster.kill(Component::Scheduler(0)).map_err(text)?;
+            stack.start_scheduler(0).await.map_err(text)
+        }
+        ShockKind::KillApiServer => stack.cluster.restart(Component::ApiServer).await.map_err(text),
+        ShockKind::PauseMuster => pause(stack, view, Component::Muster(0)).await,
+        ShockKind::PauseScheduler => pause(stack, view, Component::Scheduler(0)).await,
+    }
+}
+
+/// Sleeps for longer than a lease lasts; the world goes on meanwhile.
+async fn pause(stack: &Stack, view: &View, component: Component) -> Result<(), String> {
+    stack.cluster.signal(component, Signal::SIGSTOP).map_err(|error| error.to_string())?;
+    let _ = view.when(Duration::from_secs(4), |_| None::<()>).await;
+    stack.cluster.signal(component, Signal::SIGCONT).map_err(|error| error.to_string())
+}
+
+/// Every node is there and sound again, and the strangers are gone.
+pub(super) async fn heal(stack: &Stack, all: &[Node]) -> Result<(), String> {
+    let client = stack.admin().map_err(|error| error.to_string())?;
+    let (delete, create) = (DeleteParams::default(), PostParams::default());
+    let nodes: Api<Node> = Api::all(client.clone());
+    let (seen, params) = (&nodes, &ListParams::default());
+    let there = eventually(DEADLINE, "the nodes", || async move { seen.list(params).await.map(Some) }).await;
+    let there: BTreeSet<String> = there.map_err(|error| error.to_string())?.iter().map(ResourceExt::name_any).collect();
+    for node in all {
+        let name = node.name_any();
+        if there.contains(&name) {
+            let patch = json!({"spec": {"unschedulable": null}, "metadata": {"annotations": {DEMO_NOT_READY: null}}});
+            let (nodes, name, patch) = (&nodes, &name, &Patch::Merge(&patch));
+            again("mend a node", || async move { nodes.patch(name, &PatchParams::default(), patch).await }).await?;
+            devices(nodes, name, "8").await?;
+        } else {
+            again("bring a node back", || nodes.create(&create, node)).await?;
+        }
+    }
+    let pods: Api<Pod> = Api::namespaced(client, "ml");
+    let strangers = ListParams::default().labels(STRANGER);
+    again("remove the strangers", || pods.delete_collection(&delete, &strangers)).await
+}

@@ -1,0 +1,48 @@
+//! What must hold after a wave: told by the audit log, the samples of the watches, the Jobs and the metrics.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::batch::v1::Job;
+use kube::Api;
+use muster::testbed::stack::request;
+use muster::testbed::{Stack, audit};
+
+use super::view::View;
+
+/// Nothing was bound in part, no node bears more than it has, no pod was ended because of a plan, and no Job failed.
+pub(super) async fn holds(stack: &Stack, view: &View, jobs: &[String]) -> Result<(), String> {
+    let mut wrong = view.wrong();
+    let entries = audit::read(&stack.cluster.audit_log()).map_err(|error| error.to_string())?;
+    // A pod is named after its Job: `<job>-<index>-<random>`.
+    let gang_of = |_: &str, pod: &str| jobs.iter().find(|job| pod.starts_with(&format!("{job}-"))).cloned();
+    wrong.extend(audit::torn_bindings(&entries, gang_of));
+    let mut bound: BTreeSet<&str> = BTreeSet::new();
+    for entry in &entries {
+        if entry.is_binding() {
+            bound.insert(&entry.name);
+        }
+        let ends = entry.resource == "pods"
+            && (entry.verb == "delete" && entry.subresource.is_empty() || entry.subresource == "eviction");
+        if ends && entry.by_muster() && entry.succeeded() && !bound.contains(&*entry.name) {
+            wrong.push(format!("{} was ended by Muster and had never been bound", entry.name));
+        }
+    }
+    let api: Api<Job> = Api::namespaced(stack.admin().map_err(|error| error.to_string())?, "ml");
+    for name in jobs {
+        let job = api.get(name).await.map_err(|error| error.to_string())?;
+        let conditions = job.status.and_then(|status| status.conditions).unwrap_or_default();
+        if conditions.iter().any(|condition| condition.type_ == "Failed" && condition.status == "True") {
+            wrong.push(format!("the Job {name} failed"));
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+}
+
+/// The counters of what can only be a bug stand at zero.
+pub(super) async fn no_bug_was_counted(stack: &Stack) {
+    let metrics = request(stack.http(), "GET", "/metrics", "").await.unwrap();
+    for name in ["muster_lost_bindings_total", "muster_refused_plans_total"] {
+        let line = metrics.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name}"));
+        assert_eq!(line, format!("{name} 0"));
+    }
+}

@@ -1,0 +1,165 @@
+//! `muster serve` replaced by the next version while gangs are on their way: nothing stays behind its gate, nothing is
+//! bound twice, nothing is left. `make test-upgrade` builds the previous commit and names it in `MUSTER_BEFORE`.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking, its helpers too")]
+
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
+use muster::step::Step;
+use muster::testbed::workloads::TestJob;
+use muster::testbed::{Component, Identity, Stack, audit, eventually};
+use muster_api::crd::Gang;
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::support::{
+    DEADLINE, all_run, bare, create, gangs, leaves, no_errors, options, phase, runs_on, stack, submit,
+};
+
+/// The binary of the commit before this one.
+fn before() -> Option<PathBuf> {
+    let before = std::env::var_os("MUSTER_BEFORE").map(PathBuf::from);
+    if before.is_none() {
+        eprintln!("left out: MUSTER_BEFORE names no older binary; `make test-upgrade` builds one");
+    }
+    before
+}
+
+fn now() -> PathBuf {
+    env!("CARGO_BIN_EXE_muster").into()
+}
+
+/// A stack of the version before with room for every gang of a test.
+async fn older(replicas: u8) -> Option<Stack> {
+    let before = before()?;
+    let mut options = options().await?;
+    options.muster = before;
+    options.replicas = replicas;
+    options.config = json!({"lease": {"duration": "3s", "grace": "1s"}});
+    let stack = stack(options, "ml").await;
+    stack.create_nodes(leaves(&["a", "b", "c", "d"], 4)).await.unwrap();
+    Some(stack)
+}
+
+async fn replace(stack: &Stack, number: u8) {
+    stack.cluster.kill(Component::Muster(number)).unwrap();
+    stack.runs(number, now());
+    stack.start_replica(number, &[]).await.unwrap();
+}
+
+/// Every member runs without a gate, and the audit log shows one Binding each, behind its gang's commit.
+async fn whole(stack: &Stack, names: &[&str]) {
+    for name in names {
+        for number in 0..2 {
+            runs_on(stack, "ml", &format!("{name}-{number}"), DEADLINE).await;
+        }
+        phase(stack, "ml", name, "Bound").await;
+    }
+    let gang_of = |_: &str, pod: &str| {
+        let (gang, _) = pod.rsplit_once('-')?;
+        names.contains(&gang).then(|| gang.to_owned())
+    };
+    let entries = audit::read(&stack.cluster.audit_log()).unwrap();
+    assert_eq!(audit::torn_bindings(&entries, gang_of), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gangs_in_every_phase_are_taken_over_by_the_next_version() {
+    let Some(stack) = older(1).await else { return };
+    let client = stack.admin().unwrap();
+    // Bound, with a Job.
+    submit(&client, "ml", TestJob::new("runs", 2).gpus(8).pod_annotation("muster.dev/gang", "runs").build()).await;
+    all_run(&stack, "ml", "runs", 2).await;
+    // Waiting: more members in one leaf than it has nodes; collecting: one member is missing.
+    for number in 0..5 {
+        let mut pod = bare("large", number, 5);
+        pod.annotations_mut().insert("muster.dev/topology-required".to_owned(), "layer-3".to_owned());
+        create(&stack, "ml", pod).await;
+    }
+    create(&stack, "ml", bare("half", 0, 2)).await;
+    phase(&stack, "ml", "half", "Collecting").await;
+    // Committing: the version before dies behind its commit point.
+    stack.kill_muster().unwrap();
+    let armed = format!("{}:after", Step::CommitGang.as_str());
+    stack.spawn_muster(&[("MUSTER_CRASH", &armed)]).unwrap();
+    for number in 0..2 {
+        create(&stack, "ml", bare("commits", number, 2)).await;
+    }
+    let cluster = &stack.cluster;
+    let died = || async move { Ok::<_, String>(cluster.exit_status(Component::Muster(0))) };
+    eventually(DEADLINE, "the version before to die", died).await.unwrap();
+    phase(&stack, "ml", "commits", "Committing").await;
+    // Released: kube-scheduler sleeps, and the version before is started once more.
+    stack.cluster.signal(Component::Scheduler(0), Signal::SIGSTOP).unwrap();
+    stack.start_muster(&[]).await.unwrap();
+    for number in 0..2 {
+        create(&stack, "ml", bare("sent", number, 2)).await;
+    }
+    phase(&stack, "ml", "sent", "Released").await;
+
+    replace(&stack, 0).await;
+    stack.cluster.signal(Component::Scheduler(0), Signal::SIGCONT).unwrap();
+    create(&stack, "ml", bare("half", 1, 2)).await;
+    whole(&stack, &["commits", "sent", "half"]).await;
+    all_run(&stack, "ml", "runs", 2).await;
+    // What could not run before runs as soon as it can: nothing of it was forgotten.
+    let wide = ["e"];
+    stack.create_nodes(leaves(&wide, 5)).await.unwrap();
+    for number in 0..5 {
+        assert!(runs_on(&stack, "ml", &format!("large-{number}"), DEADLINE).await.starts_with("e-"));
+    }
+    everything_goes(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_versions_side_by_side_bind_no_gang_in_part() {
+    let Some(stack) = older(2).await else { return };
+    // One of two Pods is new, as in the middle of a rollout; either may lead, and either kube-scheduler.
+    for (number, name) in [(0, "one"), (1, "two")] {
+        replace(&stack, number).await;
+        for member in 0..2 {
+            create(&stack, "ml", bare(name, member, 2)).await;
+        }
+        whole(&stack, &[name]).await;
+    }
+    // Back again: a status that the newer version wrote is understood by the older one, or left alone.
+    stack.cluster.kill(Component::Muster(0)).unwrap();
+    stack.runs(0, before().unwrap());
+    stack.start_replica(0, &[]).await.unwrap();
+    for member in 0..2 {
+        create(&stack, "ml", bare("three", member, 2)).await;
+    }
+    whole(&stack, &["one", "two", "three"]).await;
+    everything_goes(&stack).await;
+}
+
+/// Pods and Jobs go, then Muster: no plan, no gate and no policy is left. A Gang of pods that nobody owns waits a while for
+/// them to come again, and holds nothing.
+async fn everything_goes(stack: &Stack) {
+    let client = stack.admin().unwrap();
+    let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(client.clone(), "ml");
+    jobs.delete_collection(&DeleteParams::background(), &ListParams::default()).await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "ml");
+    pods.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    let (client, pods) = (&client, &pods);
+    eventually(DEADLINE, "no plan and no pod to be left", || async move {
+        let planned = |gang: &Gang| gang.status.as_ref().is_some_and(|status| status.plan.is_some());
+        let left: Vec<String> =
+            gangs(client, "ml").await.iter().filter(|gang| planned(gang)).map(Gang::name_any).collect();
+        let pods = pods.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
+        if left.is_empty() && pods == 0 { Ok(Some(())) } else { Err(format!("{left:?}, {pods} pods")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    let output = std::process::Command::new(now())
+        .args(["uninstall", "--confirm"])
+        .env("KUBECONFIG", stack.cluster.kubeconfig(Identity::Admin))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+}
