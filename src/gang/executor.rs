@@ -481,7 +481,7 @@ impl Hands {
             "metadata": {"resourceVersion": object.resource_version()},
             "spec": {"schedulingGates": left},
         });
-        step(Step::UngatePod, patch(&self.client, &pod.key, false, &Patch::Merge(&ungated))).await?;
+        patch(Step::UngatePod, &self.client, &pod.key, &Patch::Merge(&ungated)).await?;
         warn!(pod = %pod.key, "carries our gate but belongs to no gang: ungated");
         Ok(())
     }
@@ -625,7 +625,7 @@ impl Hands {
         });
         // Conditions are merged by type.
         let condition = Patch::Strategic(&condition);
-        step(Step::ReportPod, patch(&self.client, &report.pod.key, true, &condition))
+        patch(Step::ReportPod, &self.client, &report.pod.key, &condition)
             .await
             .map_err(|error| anyhow::Error::new(error).context("report"))?;
         Ok(())
@@ -638,7 +638,7 @@ impl Hands {
             "metadata": {"uid": pod.uid.as_str()},
             "status": {"nominatedNodeName": release.node.as_str()},
         });
-        let hinted = step(Step::HintPod, patch(&self.client, &pod.key, true, &Patch::Merge(&hint)))
+        let hinted = patch(Step::HintPod, &self.client, &pod.key, &Patch::Merge(&hint))
             .await
             .map_err(|error| anyhow::Error::new(error).context("hint"))?;
         let wake = self.cluster.load().snapshot.version;
@@ -659,7 +659,7 @@ impl Hands {
             let known = state.tolerations.get(&pod.uid).map(|all| Vec::clone(all)).unwrap_or_default();
             dropped["spec"]["tolerations"] = json!(tolerations(known, &release.tolerate));
         }
-        step(Step::ReleasePod, patch(&self.client, &pod.key, false, &Patch::Merge(&dropped)))
+        patch(Step::ReleasePod, &self.client, &pod.key, &Patch::Merge(&dropped))
             .await
             .map_err(|error| anyhow::Error::new(error).context("release"))?;
         Ok(())

@@ -7,6 +7,8 @@ use kube::{Client, Resource};
 use muster_core::names::ObjectKey;
 use serde::{Deserialize, Serialize};
 
+use crate::step::{Step, step};
+
 const METADATA: HeaderValue =
     HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json");
 
@@ -29,23 +31,27 @@ impl Patched {
     }
 }
 
-/// Patches a pod, or its status.
+/// Patches a pod, or its status where the step is about that.
 ///
 /// Errors: the API server's.
 pub(super) async fn patch(
+    which: Step,
     client: &Client,
     pod: &ObjectKey,
-    status: bool,
     patch: &Patch<impl Serialize>,
 ) -> Result<Patched, kube::Error> {
     let requests = kube::core::Request::new(Pod::url_path(&(), Some(&pod.namespace)));
     let params = PatchParams::default();
-    let request = if status {
-        requests.patch_subresource("status", &pod.name, &params, patch)
-    } else {
-        requests.patch(&pod.name, &params, patch)
-    };
-    let mut request = request.map_err(kube::Error::BuildRequest)?;
-    request.headers_mut().insert(ACCEPT, METADATA);
-    client.request(request).await
+    let status = matches!(which, Step::HintPod | Step::ReportPod);
+    step(which, async {
+        let request = if status {
+            requests.patch_subresource("status", &pod.name, &params, patch)
+        } else {
+            requests.patch(&pod.name, &params, patch)
+        };
+        let mut request = request.map_err(kube::Error::BuildRequest)?;
+        request.headers_mut().insert(ACCEPT, METADATA);
+        client.request(request).await
+    })
+    .await
 }

@@ -17,7 +17,6 @@ pub(super) const KINDS: &[&str] = &[
     "change: widen",
     "change: share",
     "change: unslice",
-    "change: unbalance",
     "change: widen slices",
     "change: room",
     "change: room in several domains",
