@@ -228,10 +228,9 @@ async fn a_hundred_gangs_that_wait_for_one_pool_hold_up_no_gang_of_another() {
     eprintln!("most calls that change something in one minute of EC2's time, {WAITING} gangs waiting: {worst}");
     // EC2's bucket: 50 at once and 5 a second.
     assert!(worst <= 50 + 5 * 60, "{worst} calls in a minute");
-    assert!(
-        all.iter().all(|entry| entry["code"] != "RequestLimitExceeded" || !ours(&entry)),
-        "EC2 never had to throttle us"
-    );
+    // The one topology reading a second is shared with the cloud controller, and may be refused.
+    let throttled = |entry: &&Value| entry["code"] == "RequestLimitExceeded" && changes(entry);
+    assert_eq!(all.iter().find(throttled), None, "EC2 never had to throttle a launch");
     invariants_hold(&stack).await;
     no_errors(&stack);
 }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use nix::time::{ClockId, clock_gettime};
+
 /// Time that went by.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Time {
@@ -37,8 +39,7 @@ impl Stopwatch {
     }
 }
 
-/// What the kernel has accounted to this thread so far.
+/// What the kernel has accounted to this thread so far: to the nanosecond, where `schedstat` moves by a tick at a time.
 fn on_core() -> Option<Duration> {
-    let account = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    Some(Duration::from_nanos(account.split_whitespace().next()?.parse().ok()?))
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
 }
