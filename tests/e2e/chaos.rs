@@ -21,7 +21,9 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-use crate::cloud::{buying_stack, delete_job, everything_is_given_back, goes_wrong, journal, launched_fleets};
+use crate::cloud::{
+    buying_stack, delete_job, everything_is_given_back, goes_wrong, journal, launched_fleets, nothing_is_stranded,
+};
 use crate::support::{gangs, members, no_errors, options, runs, stack, submit};
 
 /// EC2's minutes pass in a second.
@@ -115,6 +117,9 @@ async fn wave(stack: &Stack, seed: u64) -> Result<(), String> {
         stack.sim_post("/_sim/terminate", &kill).await.map_err(|error| error.to_string())?;
     }
     all_whole(stack, &left).await?;
+    if soaking() {
+        nothing_is_stranded(stack).await;
+    }
     let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(client, "ml");
     for name in &left {
         jobs.delete(name, &DeleteParams::background()).await.map_err(|error| error.to_string())?;
