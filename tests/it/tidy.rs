@@ -33,7 +33,7 @@ const ALLOWED: [Allowed; 5] = [
         package: "muster-core",
         why: "core is pure: no runtime, no client, no clock, no log",
         normal: &["croner", "indexmap", "jiff", "rustc-hash", "serde", "sha2", "smallvec", "thiserror", "toml"],
-        dev: &["good_lp", "insta", "proptest", "rand", "rand_chacha", "serde_json"],
+        dev: &["good_lp", "insta", "nix", "proptest", "rand", "rand_chacha", "serde_json"],
     },
     Allowed {
         package: "muster-api",
