@@ -61,34 +61,10 @@ impl Cloud {
 
     /// What a call that failed says about our rights.
     fn learn(&self, error: &CallError, dry: bool) {
-        let answered = error.http_status.is_some();
-        match error.kind {
-            ErrorClass::Permission => {
-                self.denied("ec2", &error.operation, error.code.as_deref(), &error.message, dry);
-            }
-            // Nobody looked at the rights, or who did is not known.
-            ErrorClass::Throttle | ErrorClass::Server | ErrorClass::NotSent | ErrorClass::Unknown => {}
-            ErrorClass::Capacity
-            | ErrorClass::Quota
-            | ErrorClass::SpotQuota
-            | ErrorClass::FleetLimit
-            | ErrorClass::GroupLimit
-            | ErrorClass::ReservationFull
-            | ErrorClass::ReservationNotStarted
-            | ErrorClass::NotOffered
-            | ErrorClass::SubnetFull
-            | ErrorClass::Configuration
-            | ErrorClass::SpotForbidden
-            | ErrorClass::NotVisibleYet
-            | ErrorClass::AlreadyExists
-            | ErrorClass::InUse
-            | ErrorClass::TokenMismatch
-            | ErrorClass::TokenSpent
-            | ErrorClass::DryRunPassed => {
-                if answered {
-                    self.allowed(&error.operation, dry);
-                }
-            }
+        match error.kind.permitted() {
+            Some(false) => self.denied("ec2", &error.operation, error.code.as_deref(), &error.message, dry),
+            Some(true) if error.http_status.is_some() => self.allowed(&error.operation, dry),
+            Some(true) | None => {}
         }
     }
 

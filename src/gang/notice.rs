@@ -25,10 +25,7 @@ pub(super) async fn grace_of(pods: &Api<PodObject>, clock: &Clock, state: &State
     // What the cache does not keep is read: notices are rare.
     let own = pods.get_opt(&pod.key.name).await?.and_then(|pod| pod.spec?.termination_grace_period_seconds);
     let ends = batch.iter().any(|one| on_it(one) && one.loss.is_some());
-    Ok(match grace(own, deadline.duration_since(clock.now())) {
-        Grace::None if !ends => Grace::Cut(1),
-        allowed => allowed,
-    })
+    Ok(grace(own, deadline.duration_since(clock.now()), ends))
 }
 
 /// Seconds of EC2's time as a kubelet counts them; at least one.

@@ -533,6 +533,20 @@ impl Refusal {
             Self::Undecided(_) => &[],
         }
     }
+
+    /// The same, to be written; `None` where nothing can be named.
+    pub fn changes_mut(&mut self) -> Option<&mut Vec<Change>> {
+        match self {
+            Self::Unsupported { changes, .. }
+            | Self::MixedShapes { changes, .. }
+            | Self::MinimumAboveCount { changes, .. }
+            | Self::Slices { changes, .. }
+            | Self::UnknownLevel { changes, .. }
+            | Self::BoundOutside { changes, .. } => Some(changes),
+            Self::DoesNotFit(shortfall) => Some(&mut shortfall.changes),
+            Self::Undecided(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for Change {

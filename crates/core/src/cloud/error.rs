@@ -111,6 +111,33 @@ pub enum Next {
 }
 
 impl ErrorClass {
+    /// Whether EC2 let us make the call, as far as the rights go; `None` where nobody looked at them, or who did is not
+    /// known.
+    #[must_use]
+    pub fn permitted(self) -> Option<bool> {
+        match self {
+            Self::Permission => Some(false),
+            Self::Throttle | Self::Server | Self::NotSent | Self::Unknown => None,
+            Self::Capacity
+            | Self::Quota
+            | Self::SpotQuota
+            | Self::FleetLimit
+            | Self::GroupLimit
+            | Self::ReservationFull
+            | Self::ReservationNotStarted
+            | Self::NotOffered
+            | Self::SubnetFull
+            | Self::Configuration
+            | Self::SpotForbidden
+            | Self::NotVisibleYet
+            | Self::AlreadyExists
+            | Self::InUse
+            | Self::TokenMismatch
+            | Self::TokenSpent
+            | Self::DryRunPassed => Some(true),
+        }
+    }
+
     /// What is worth trying after an attempt lost for this reason.
     #[must_use]
     pub fn next(self) -> Next {
@@ -372,6 +399,16 @@ mod tests {
         assert_eq!(classify(Some("Novelty"), Some(503)), ErrorClass::Server);
         assert_eq!(classify(Some("Novelty"), Some(400)), ErrorClass::Configuration);
         assert_eq!(classify(Some("Novelty"), None), ErrorClass::Unknown);
+    }
+
+    #[test]
+    fn only_an_answer_of_ec2_tells_whether_a_call_is_permitted() {
+        assert_eq!(ErrorClass::Permission.permitted(), Some(false));
+        assert_eq!(ErrorClass::Capacity.permitted(), Some(true));
+        assert_eq!(ErrorClass::DryRunPassed.permitted(), Some(true));
+        for nobody in [ErrorClass::Throttle, ErrorClass::Server, ErrorClass::NotSent, ErrorClass::Unknown] {
+            assert_eq!(nobody.permitted(), None, "{nobody:?}");
+        }
     }
 
     #[test]

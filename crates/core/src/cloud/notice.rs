@@ -164,11 +164,12 @@ pub enum Grace {
     None,
 }
 
-/// The grace of a pod whose machine EC2 ends after `left`. `own`: its `terminationGracePeriodSeconds`.
+/// The grace of a pod of a batch of which EC2 ends a machine after `left`. `own`: its `terminationGracePeriodSeconds`;
+/// `ends`: its own machine is one that ends. Only such a pod is deleted at once: a kubelet that stays reports the end.
 #[must_use]
-pub fn grace(own: Option<i64>, left: SignedDuration) -> Grace {
+pub fn grace(own: Option<i64>, left: SignedDuration, ends: bool) -> Grace {
     if left <= FORCED {
-        return Grace::None;
+        return if ends { Grace::None } else { Grace::Cut(1) };
     }
     let most = left.saturating_sub(SPARE).as_secs();
     if own.unwrap_or(DEFAULT_GRACE) <= most { Grace::Own } else { Grace::Cut(most) }
@@ -204,13 +205,14 @@ mod tests {
     #[test]
     fn a_pod_keeps_its_grace_if_the_notice_leaves_it_and_has_ended_ten_seconds_before() {
         let left = SignedDuration::from_secs;
-        assert_eq!(grace(Some(60), left(120)), Grace::Own);
-        assert_eq!(grace(Some(600), left(120)), Grace::Cut(115));
-        assert_eq!(grace(Some(115), left(120)), Grace::Own);
-        assert_eq!(grace(None, left(120)), Grace::Own, "thirty seconds");
-        assert_eq!(grace(None, left(20)), Grace::Cut(15));
-        assert_eq!(grace(Some(0), left(10)), Grace::None);
-        assert_eq!(grace(Some(600), left(-5)), Grace::None);
+        assert_eq!(grace(Some(60), left(120), true), Grace::Own);
+        assert_eq!(grace(Some(600), left(120), true), Grace::Cut(115));
+        assert_eq!(grace(Some(115), left(120), true), Grace::Own);
+        assert_eq!(grace(None, left(120), true), Grace::Own, "thirty seconds");
+        assert_eq!(grace(None, left(20), true), Grace::Cut(15));
+        assert_eq!(grace(Some(0), left(10), true), Grace::None);
+        assert_eq!(grace(Some(600), left(-5), true), Grace::None);
+        assert_eq!(grace(Some(600), left(-5), false), Grace::Cut(1), "its own machine stays");
     }
 
     #[test]

@@ -65,14 +65,8 @@ pub(super) fn completed(problem: &Problem, ground: &Ground, mut refusal: Refusal
         }
         Refusal::Slices { size, fault, .. } => slice_changes(problem, *size, *fault, fits),
     };
-    match &mut refusal {
-        Refusal::Unsupported { changes, .. }
-        | Refusal::MixedShapes { changes, .. }
-        | Refusal::MinimumAboveCount { changes, .. }
-        | Refusal::Slices { changes, .. }
-        | Refusal::UnknownLevel { changes, .. }
-        | Refusal::BoundOutside { changes, .. } => *changes = found,
-        Refusal::DoesNotFit(_) | Refusal::Undecided(_) => {}
+    if let Some(changes) = refusal.changes_mut() {
+        *changes = found;
     }
     refusal
 }

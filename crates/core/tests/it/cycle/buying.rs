@@ -2,31 +2,12 @@
 
 use std::sync::Arc;
 
-use muster_core::cycle::{BatchStage, PoolView, TypeView};
+use muster_core::cycle::{BatchStage, PoolView};
 use muster_core::gang::{Phase, RankClaim};
-use muster_core::node::{Node, Taint, TaintEffect};
+use muster_core::node::{Taint, TaintEffect};
 
-use super::sim::{PENDING, Sim};
+use super::sim::{PENDING, Sim, join, pool};
 use crate::world::{self, key};
-
-/// One pool that sells nodes with four accelerators, at most eight at once.
-fn pool() -> PoolView {
-    let node = Node { labels: std::collections::BTreeMap::new(), ..world::node("", 4) };
-    PoolView {
-        name: Arc::from("gpu"),
-        weight: 0,
-        max_nodes: 8,
-        placement_group: Arc::from("preferred"),
-        zones: Vec::new(),
-        types: vec![TypeView {
-            name: Arc::from("p5.48xlarge"),
-            node: Arc::new(node),
-            overhead: Arc::default(),
-            price: Some(1),
-        }],
-        left: Vec::new(),
-    }
-}
 
 fn shop() -> Sim {
     let mut sim = Sim::new(&[]);
@@ -34,18 +15,6 @@ fn shop() -> Sim {
     sim.gang("train", 8, 8);
     sim.settle();
     sim
-}
-
-/// The batch's nodes join, tainted for the gang.
-fn join(sim: &mut Sim, nodes: &[&str]) {
-    let value = Arc::clone(&sim.state("train").uid);
-    for name in nodes {
-        let mut node = world::node(name, 4);
-        node.taints.push(Taint { key: Arc::from(PENDING), value: Arc::clone(&value), effect: TaintEffect::NoSchedule });
-        sim.nodes.insert((*name).to_owned(), node);
-    }
-    let name = sim.bought.last().unwrap().clone();
-    sim.stage(&name, BatchStage::Ready);
 }
 
 #[test]

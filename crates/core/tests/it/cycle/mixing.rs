@@ -1,32 +1,17 @@
 //! Now, soon or new: running nodes, nodes that are joining, nodes to be bought, and running beside new ones.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::cycle::{BatchStage, PoolView, TypeView};
+use muster_core::cycle::{BatchStage, PoolView};
 use muster_core::gang::{Phase, RawWish};
-use muster_core::node::{Node, Taint, TaintEffect};
+use muster_core::node::Node;
 
-use super::sim::{PENDING, Sim, levels};
+use super::sim::{self, Sim, join, levels};
 use crate::world::{self, at, key};
 
 /// One pool that sells nodes with four accelerators in zones a and b.
 fn pool() -> PoolView {
-    let node = Node { labels: BTreeMap::new(), ..world::node("", 4) };
-    PoolView {
-        name: Arc::from("gpu"),
-        weight: 0,
-        max_nodes: 8,
-        placement_group: Arc::from("preferred"),
-        zones: vec![Arc::from("a"), Arc::from("b")],
-        types: vec![TypeView {
-            name: Arc::from("p5.48xlarge"),
-            node: Arc::new(node),
-            overhead: Arc::default(),
-            price: Some(1),
-        }],
-        left: Vec::new(),
-    }
+    PoolView { zones: vec![Arc::from("a"), Arc::from("b")], ..sim::pool() }
 }
 
 /// A gang of eight, and one node that holds four of it.
@@ -39,18 +24,6 @@ fn half() -> Sim {
 
 fn count(sim: &Sim) -> Vec<u32> {
     sim.asked.iter().map(|wish| wish.offers[0].count).collect()
-}
-
-/// The newest batch's nodes join, tainted for the gang.
-fn join(sim: &mut Sim, nodes: &[&str]) {
-    let value = Arc::clone(&sim.state("train").uid);
-    for name in nodes {
-        let mut node = world::node(name, 4);
-        node.taints.push(Taint { key: Arc::from(PENDING), value: Arc::clone(&value), effect: TaintEffect::NoSchedule });
-        sim.nodes.insert((*name).to_owned(), node);
-    }
-    let name = sim.bought.last().unwrap().clone();
-    sim.stage(&name, BatchStage::Ready);
 }
 
 fn not_ready(sim: &mut Sim, name: &str, gpus: i64, registered: i64) {

@@ -1,18 +1,16 @@
 //! Why a gang waits: what ends by itself is told apart from what somebody must change, and a change is the smallest.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_core::cloud::Exclusion;
-use muster_core::cycle::{Left, PoolView, TypeView, offers_for};
+use muster_core::cycle::{Left, PoolView, offers_for};
 use muster_core::gang::Phase;
 use muster_core::names::ObjectKey;
-use muster_core::node::Node;
 use muster_core::plan::{GangRequest, Role, RolePlace, Wishes};
 use muster_core::reason::{Code, Help, PoolChange, Wait, Why};
 use muster_core::topology::Levels;
 
-use super::sim::Sim;
+use super::sim::{Sim, pool};
 use crate::world;
 
 const GPU: &str = "nvidia.com/gpu";
@@ -67,19 +65,6 @@ fn request() -> GangRequest {
     GangRequest { key: ObjectKey::new("ns", "train"), roles: vec![role], wishes: Wishes::default() }
 }
 
-fn pool() -> PoolView {
-    let node = Node { labels: BTreeMap::new(), ..world::node("", 4) };
-    PoolView {
-        name: Arc::from("gpu"),
-        weight: 0,
-        max_nodes: 8,
-        placement_group: Arc::from("preferred"),
-        zones: Vec::new(),
-        types: vec![TypeView { name: Arc::from("p5"), node: Arc::new(node), overhead: Arc::default(), price: Some(1) }],
-        left: Vec::new(),
-    }
-}
-
 /// Makes the changes, all of them; `less`: one unit too little of the one at an index.
 fn made(pool: &PoolView, changes: &[PoolChange], less: Option<usize>) -> PoolView {
     let mut pool = pool.clone();
@@ -110,22 +95,22 @@ fn the_change_of_a_pool_is_the_smallest_that_makes_an_offer() {
         (
             &|pool| pool.left.push(limit(GPU, 7, 64)),
             Code::LimitReached,
-            "limit nvidia.com/gpu 64 → 65 for p5 in NodePool gpu",
+            "limit nvidia.com/gpu 64 → 65 for p5.48xlarge in NodePool gpu",
         ),
         (
             &|pool| pool.left.push(limit("cpu", 4_000, 100_000)),
             Code::LimitReached,
-            "limit cpu 100 → 116 for p5 in NodePool gpu",
+            "limit cpu 100 → 116 for p5.48xlarge in NodePool gpu",
         ),
-        (&|pool| pool.max_nodes = 1, Code::BatchTooLarge, "maxNodesPerBatch 1 → 2 for p5 in NodePool gpu"),
-        (&|pool| pool.types[0].price = None, Code::PriceUnknown, "a price for p5 in NodePool gpu"),
+        (&|pool| pool.max_nodes = 1, Code::BatchTooLarge, "maxNodesPerBatch 1 → 2 for p5.48xlarge in NodePool gpu"),
+        (&|pool| pool.types[0].price = None, Code::PriceUnknown, "a price for p5.48xlarge in NodePool gpu"),
         (
             &|pool| {
                 pool.left.push(limit("nodes", 0, 16));
                 pool.max_nodes = 1;
             },
             Code::BatchTooLarge,
-            "maxNodesPerBatch 1 → 2 and limit nodes 16 → 18 for p5 in NodePool gpu",
+            "maxNodesPerBatch 1 → 2 and limit nodes 16 → 18 for p5.48xlarge in NodePool gpu",
         ),
     ];
     for (spoil, code, text) in cases {
@@ -152,8 +137,7 @@ fn the_change_of_a_pool_reaches_the_status() {
     sim.gang("train", 8, 8);
     sim.settle();
     let said = sim.message("train");
-    let expected =
-        "p5 of pool gpu: limit on nvidia.com/gpu: 8 needed, 7 left, would do with limit nvidia.com/gpu 64 → 65";
+    let expected = "p5.48xlarge of pool gpu: limit on nvidia.com/gpu: 8 needed, 7 left, would do with limit nvidia.com/gpu 64 → 65";
     assert!(said.contains(expected), "{said}");
 }
 

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::cycle::{
-    self, Action, BatchStage, BatchView, BatchWish, Ledger, Memory, Pass, PoolView, Settings, World, batch_name,
+    self, Action, BatchStage, BatchView, BatchWish, Ledger, Memory, Pass, PoolView, Settings, TypeView, World,
+    batch_name,
 };
 use muster_core::extender::{self, BindStep, Filtered};
 use muster_core::gang::{Gang, Phase, Pod, RankClaim, Recognised};
 use muster_core::names::{NodeName, ObjectKey, PodUid};
-use muster_core::node::Node;
+use muster_core::node::{Node, Taint, TaintEffect};
 use muster_core::snapshot::{Promise, PromisedRoom, Snapshot};
 use muster_core::topology::{Level, Levels};
 
@@ -316,4 +317,35 @@ impl Sim {
         }
         !post.is_empty()
     }
+}
+
+/// One pool that sells nodes with four accelerators, at most eight at once.
+pub(super) fn pool() -> PoolView {
+    let node = Node { labels: BTreeMap::new(), ..world::node("", 4) };
+    PoolView {
+        name: Arc::from("gpu"),
+        weight: 0,
+        max_nodes: 8,
+        placement_group: Arc::from("preferred"),
+        zones: Vec::new(),
+        types: vec![TypeView {
+            name: Arc::from("p5.48xlarge"),
+            node: Arc::new(node),
+            overhead: Arc::default(),
+            price: Some(1),
+        }],
+        left: Vec::new(),
+    }
+}
+
+/// The batch's nodes join, tainted for the gang.
+pub(super) fn join(sim: &mut Sim, nodes: &[&str]) {
+    let value = Arc::clone(&sim.state("train").uid);
+    for name in nodes {
+        let mut node = world::node(name, 4);
+        node.taints.push(Taint { key: Arc::from(PENDING), value: Arc::clone(&value), effect: TaintEffect::NoSchedule });
+        sim.nodes.insert((*name).to_owned(), node);
+    }
+    let name = sim.bought.last().unwrap().clone();
+    sim.stage(&name, BatchStage::Ready);
 }

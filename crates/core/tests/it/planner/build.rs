@@ -155,15 +155,8 @@ pub(super) fn applied(problem: &Problem, plan: &Plan) -> Problem {
 /// A refusal without what would help.
 pub(super) fn bare(refusal: Option<Refusal>) -> Option<Refusal> {
     let mut refusal = refusal?;
-    match &mut refusal {
-        Refusal::Unsupported { changes, .. }
-        | Refusal::MixedShapes { changes, .. }
-        | Refusal::MinimumAboveCount { changes, .. }
-        | Refusal::Slices { changes, .. }
-        | Refusal::UnknownLevel { changes, .. }
-        | Refusal::BoundOutside { changes, .. } => changes.clear(),
-        Refusal::DoesNotFit(shortfall) => shortfall.changes.clear(),
-        Refusal::Undecided(_) => {}
+    if let Some(changes) = refusal.changes_mut() {
+        changes.clear();
     }
     Some(refusal)
 }
