@@ -130,6 +130,7 @@ async fn main() -> anyhow::Result<()> {
     for (row, outcomes) in asked.into_iter().zip(outcomes) {
         let Some(summary) = Summary::of(outcomes) else { continue };
         println!("{}", summary.line(&row.title()));
+        println!("  writes: {}", summary.writes());
         figures[row.key()] = summary.json();
         summaries.push((row, summary));
     }

@@ -49,6 +49,8 @@ pub(crate) struct Outcome {
     pub(crate) bindings: usize,
     /// Peak memory of Muster, in MiB.
     pub(crate) memory: u64,
+    /// Changes that the API server made meanwhile: who asked for what, how often.
+    pub(crate) writes: BTreeMap<String, usize>,
 }
 
 pub(crate) async fn run(cluster: &TestCluster, load: &Load) -> anyhow::Result<Outcome> {
@@ -57,6 +59,7 @@ pub(crate) async fn run(cluster: &TestCluster, load: &Load) -> anyhow::Result<Ou
     create_nodes(&client, load.nodes).await?;
     let bodies: Vec<(String, Vec<u8>)> = bodies(load)?;
     let before = cpu(cluster);
+    let since = jiff::Timestamp::now();
     let started = Instant::now();
     let watching = tokio::spawn(all_placed(client.clone(), load.pods));
     let profiled =
@@ -87,7 +90,19 @@ pub(crate) async fn run(cluster: &TestCluster, load: &Load) -> anyhow::Result<Ou
         most_leaves: used.values().map(BTreeSet::len).max().unwrap_or_default(),
         bindings: entries.iter().filter(|entry| entry.is_binding()).count(),
         memory,
+        writes: writes(&entries, since),
     })
+}
+
+fn writes(entries: &[audit::Entry], since: jiff::Timestamp) -> BTreeMap<String, usize> {
+    let mut writes = BTreeMap::new();
+    for entry in entries.iter().filter(|entry| entry.received >= since && entry.namespace == NAMESPACE) {
+        let slash = if entry.subresource.is_empty() { "" } else { "/" };
+        let user = entry.user.rsplit(':').next().unwrap_or_default();
+        let what = format!("{user} {} {}{slash}{} {}", entry.verb, entry.resource, entry.subresource, entry.code);
+        *writes.entry(what).or_default() += 1;
+    }
+    writes
 }
 
 impl Outcome {
@@ -110,6 +125,7 @@ impl Outcome {
             "mostLeaves": self.most_leaves,
             "bindings": self.bindings,
             "musterMemoryMiB": self.memory,
+            "writes": self.writes,
         })
     }
 }

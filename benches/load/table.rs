@@ -72,6 +72,12 @@ impl Summary {
         line(name, self.median(), &spread, self.cpu())
     }
 
+    /// Of the median run.
+    pub(crate) fn writes(&self) -> String {
+        let told: Vec<String> = self.median().writes.iter().map(|(what, count)| format!("{what} × {count}")).collect();
+        told.join(", ")
+    }
+
     pub(crate) fn json(&self) -> Value {
         json!({
             "median": self.median().json(),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -24,6 +25,9 @@ use super::{Context, canary, launch, located, pool, repair};
 use crate::clock::now_real;
 use crate::cluster::State;
 use crate::step::{Step, step};
+
+/// Nodes edited at once.
+const EDITS: usize = 16;
 
 /// Booked nodes nobody uses become idle after this. Source: `BookingExpired` of the upstream ProvisioningRequest.
 const BOOKED_SECONDS: i64 = 600;
@@ -380,14 +384,14 @@ fn late_labels(held: &Held) -> BTreeMap<&'static str, String> {
 
 /// Failing to write one delays nothing here: it is tried again with the next look.
 async fn label(context: &Context, nodes: &[String], labels: &BTreeMap<&'static str, String>) {
-    let api: Api<NodeObject> = Api::all(context.client.clone());
-    let patch = json!({"metadata": {"labels": labels}});
-    for node in nodes {
-        let written = step(Step::EditNode, api.patch(node, &PatchParams::default(), &Patch::Merge(&patch))).await;
-        if let Err(error) = written {
+    let api: &Api<NodeObject> = &Api::all(context.client.clone());
+    let patch = &Patch::Merge(json!({"metadata": {"labels": labels}}));
+    let write = |node: String| async move {
+        if let Err(error) = step(Step::EditNode, api.patch(&node, &PatchParams::default(), patch)).await {
             debug!(node, %error, "label not written");
         }
-    }
+    };
+    futures::stream::iter(nodes.to_vec()).for_each_concurrent(EDITS, write).await;
 }
 
 /// Waits for the gang to be bound on the nodes; then their taint goes.
@@ -443,17 +447,14 @@ pub(super) fn used_by_gang(held: &Held, state: &State, status: &NodeBatchStatus)
 
 /// Takes the pending taint off the nodes of the batch.
 async fn untaint(context: &Context, state: &State, status: &NodeBatchStatus) -> anyhow::Result<()> {
-    let api: Api<NodeObject> = Api::all(context.client.clone());
-    for name in status.instances.iter().filter_map(|instance| instance.node.as_deref()) {
-        let tainted = state
-            .snapshot
-            .nodes
-            .get(name)
-            .is_some_and(|entry| entry.node.taints.iter().any(|taint| *taint.key == *keys::GANG_PENDING));
-        if !tainted {
-            continue;
-        }
-        let Some(node) = api.get_opt(name).await? else { continue };
+    let api: &Api<NodeObject> = &Api::all(context.client.clone());
+    let nodes = status.instances.iter().filter_map(|instance| instance.node.as_deref());
+    let tainted = nodes.filter(|name| {
+        let entry = state.snapshot.nodes.get(*name);
+        entry.is_some_and(|entry| entry.node.taints.iter().any(|taint| *taint.key == *keys::GANG_PENDING))
+    });
+    let edit = |name: String| async move {
+        let Some(node) = api.get_opt(&name).await? else { return Ok(()) };
         let taints: Vec<_> = node
             .spec
             .and_then(|spec| spec.taints)
@@ -463,11 +464,12 @@ async fn untaint(context: &Context, state: &State, status: &NodeBatchStatus) -> 
             .collect();
         let patch =
             json!({"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": taints}});
-        let written = step(Step::EditNode, api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))).await;
-        if let Err(error) = written {
+        let written = step(Step::EditNode, api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch))).await;
+        if let Err(error) = &written {
             warn!(node = name, %error, "taint not removed, tried again");
-            return Err(error.into());
         }
-    }
+        written.map(drop)
+    };
+    futures::stream::iter(tainted.map(|name| Ok(name.to_owned()))).try_for_each_concurrent(EDITS, edit).await?;
     Ok(())
 }

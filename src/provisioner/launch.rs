@@ -244,8 +244,13 @@ pub(super) async fn launching(context: &Context, held: &mut Held, state: &State)
     // A group that a reservation was made in is there, and not ours to make.
     if attempt.group && attempt.reservation_group.is_none() {
         match ensure_group(context, held).await? {
-            Group::Available => {}
-            Group::NotYet => return Ok(Next::Pause(later(context.clock.now(), 1))),
+            Group::Available => held.group_looks = 0,
+            Group::NotYet => {
+                // Mostly it is there at the first look.
+                let pause = SignedDuration::from_millis(100_i64 << held.group_looks.min(4));
+                held.group_looks = held.group_looks.saturating_add(1);
+                return Ok(Next::Pause(context.clock.now().saturating_add(pause).unwrap_or(Timestamp::MAX)));
+            }
             Group::Foreign => {
                 let mut status = held.status();
                 status.generation = status.generation.saturating_add(1);

@@ -29,11 +29,14 @@ pub(super) struct Held {
     pub(super) looked: Option<Timestamp>,
     /// When lost instances were last looked after.
     pub(super) cleared: Option<Timestamp>,
+    /// How often the placement group was not available yet.
+    pub(super) group_looks: u32,
 }
 
 impl Held {
     pub(super) fn new(object: NodeBatch) -> Self {
-        Self { published: object.status.clone().unwrap_or_default(), object, logged: None, looked: None, cleared: None }
+        let published = object.status.clone().unwrap_or_default();
+        Self { object, logged: None, published, looked: None, cleared: None, group_looks: 0 }
     }
 
     pub(super) fn name(&self) -> String {

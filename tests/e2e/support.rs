@@ -18,7 +18,7 @@ use muster_ec2_sim::choices::Choices;
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Options of a stack, or `None` where there is no Go to build the control plane with: then the suite is left out,
-/// which `make test` says in one line, and refuses in CI.
+/// which `make test` says in one line, and refuses in CI. `MUSTER` names another binary, such as an optimised one.
 pub(crate) async fn options() -> Option<StackOptions> {
     if std::env::var_os("MUSTER_WITHOUT_CONTROL_PLANE").is_some() {
         // `make test` has said in one line what is left out and why.
@@ -34,14 +34,15 @@ pub(crate) async fn options() -> Option<StackOptions> {
         Err(error) => panic!("{error}"),
     };
     let _ = rustls::crypto::ring::default_provider().install_default();
-    Some(StackOptions::new(repository.to_owned(), binaries, env!("CARGO_BIN_EXE_muster").into()))
+    let muster = std::env::var_os("MUSTER").unwrap_or_else(|| env!("CARGO_BIN_EXE_muster").into());
+    Some(StackOptions::new(repository.to_owned(), binaries, muster.into()))
 }
 
-/// A started stack with a namespace of its own. `MUSTER_SIM_CHOICE` names an undocumented answer of EC2 that is the other
+/// A started stack with a namespace of its own. `MUSTER_SIM_CHOICE` names undocumented answers of EC2 that are the other
 /// one in this run: `make test-choices`.
 pub(crate) async fn stack(mut options: StackOptions, namespace: &str) -> Stack {
     if let (Ok(name), Some(scenario)) = (std::env::var("MUSTER_SIM_CHOICE"), options.scenario.as_mut()) {
-        let flipped = Choices::flipped();
+        let flipped: Vec<_> = Choices::all_flipped().into_iter().chain(Choices::flipped()).collect();
         let known: Vec<&str> = flipped.iter().map(|(name, _)| *name).collect();
         let (_, choices) = flipped
             .iter()

@@ -40,34 +40,46 @@ pub struct Choices {
     pub dry_run: DryRun,
 }
 
+/// A name for the command line, and what it changes.
+type Flip = (&'static str, fn(&mut Choices));
+
+const FLIPS: [Flip; 17] = [
+    ("replay-without-ids", |choices| choices.replay = Replay::WithoutIds),
+    ("replay-error", |choices| choices.replay = Replay::Error),
+    ("shortfall-unfulfillable", |choices| choices.shortfall = Shortfall::Unfulfillable),
+    ("shortfall-empty", |choices| choices.shortfall = Shortfall::Empty),
+    ("block-minimum-acts", |choices| choices.block_minimum = BlockMinimum::Acts),
+    ("quota-live-alone-counts", |choices| choices.quota = Quota::LiveAloneCounts),
+    ("fleet-bucket-shared", |choices| choices.fleet_bucket = FleetBucket::Shared),
+    ("fleet-count-counted", |choices| choices.fleet_count = FleetCount::Counted),
+    ("event-shape-odd", |choices| choices.event_shape = EventShape::Odd),
+    ("zonal-mismatch-old-answer", |choices| choices.zonal_mismatch = ZonalMismatch::OldAnswer),
+    ("refusal-invalid-parameter-value", |choices| choices.refusal = Refusal::InvalidParameterValue),
+    ("empty-group-stays-pinned", |choices| choices.empty_group = EmptyGroup::StaysPinned),
+    ("fourth-layer-above-leaf", |choices| choices.fourth_layer = FourthLayer::AboveLeaf),
+    ("topology-delay-seconds", |choices| choices.topology_delay_seconds = 5),
+    ("token-life-seconds", |choices| choices.token_life_seconds = Some(60)),
+    ("dry-run-rights-alone", |choices| choices.dry_run = DryRun::RightsAlone),
+    ("leaf-spread-packed", |choices| choices.leaf_spread = LeafSpread::Packed),
+];
+
 impl Choices {
     /// Every answer other than the default's, one at a time, under a name for the command line.
     #[must_use]
     pub fn flipped() -> Vec<(&'static str, Self)> {
-        let flip = |name, change: fn(&mut Self)| {
-            let mut choices = Self::default();
-            change(&mut choices);
-            (name, choices)
-        };
-        vec![
-            flip("replay-without-ids", |choices| choices.replay = Replay::WithoutIds),
-            flip("replay-error", |choices| choices.replay = Replay::Error),
-            flip("shortfall-unfulfillable", |choices| choices.shortfall = Shortfall::Unfulfillable),
-            flip("shortfall-empty", |choices| choices.shortfall = Shortfall::Empty),
-            flip("block-minimum-acts", |choices| choices.block_minimum = BlockMinimum::Acts),
-            flip("quota-live-alone-counts", |choices| choices.quota = Quota::LiveAloneCounts),
-            flip("fleet-bucket-shared", |choices| choices.fleet_bucket = FleetBucket::Shared),
-            flip("fleet-count-counted", |choices| choices.fleet_count = FleetCount::Counted),
-            flip("event-shape-odd", |choices| choices.event_shape = EventShape::Odd),
-            flip("zonal-mismatch-old-answer", |choices| choices.zonal_mismatch = ZonalMismatch::OldAnswer),
-            flip("refusal-invalid-parameter-value", |choices| choices.refusal = Refusal::InvalidParameterValue),
-            flip("empty-group-stays-pinned", |choices| choices.empty_group = EmptyGroup::StaysPinned),
-            flip("fourth-layer-above-leaf", |choices| choices.fourth_layer = FourthLayer::AboveLeaf),
-            flip("topology-delay-seconds", |choices| choices.topology_delay_seconds = 5),
-            flip("token-life-seconds", |choices| choices.token_life_seconds = Some(60)),
-            flip("dry-run-rights-alone", |choices| choices.dry_run = DryRun::RightsAlone),
-            flip("leaf-spread-packed", |choices| choices.leaf_spread = LeafSpread::Packed),
-        ]
+        FLIPS.into_iter().map(|flip| (flip.0, Self::with(std::iter::once(flip)))).collect()
+    }
+
+    /// Every choice flipped at once, twice: where a choice has several other answers, the first and the last.
+    #[must_use]
+    pub fn all_flipped() -> [(&'static str, Self); 2] {
+        [("all-first", Self::with(FLIPS.into_iter().rev())), ("all-last", Self::with(FLIPS.into_iter()))]
+    }
+
+    fn with(flips: impl Iterator<Item = Flip>) -> Self {
+        let mut choices = Self::default();
+        flips.for_each(|(_, change)| change(&mut choices));
+        choices
     }
 }
 

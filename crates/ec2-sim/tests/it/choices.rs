@@ -37,6 +37,24 @@ fn every_choice_is_flipped_by_itself() {
     assert_eq!(flipped, default.keys().cloned().collect(), "fields of the choices, and those that are flipped");
 }
 
+#[test]
+fn the_two_runs_with_all_choices_flipped_hold_every_other_answer() {
+    let value = |choices: &Choices| serde_json::to_value(choices).unwrap();
+    let together = Choices::all_flipped().map(|(_, choices)| value(&choices));
+    let default = value(&Choices::default());
+    for field in default.as_object().unwrap().keys() {
+        let others: Vec<_> = Choices::flipped()
+            .iter()
+            .map(|(_, choices)| value(choices)[field].clone())
+            .filter(|other| *other != default[field])
+            .collect();
+        for other in others {
+            assert!(together.iter().any(|choices| choices[field] == other), "{field}: {other}");
+        }
+        assert!(together.iter().all(|choices| choices[field] != default[field]), "{field} is not flipped");
+    }
+}
+
 #[tokio::test]
 async fn the_minimum_of_a_block_is_ignored_or_acts() {
     for (choice, launched) in [(BlockMinimum::Ignored, 2), (BlockMinimum::Acts, 0)] {
