@@ -55,7 +55,7 @@ fn row(name: &str, extender: &Extender, cluster: &Cluster, body: &[u8], verb: Ve
         let args: ExtenderArgs<'_> = serde_json::from_slice(body)?;
         let state = cluster.load();
         let answer = match verb {
-            Verb::Filter => answer_filter(extender, &state, &args, body),
+            Verb::Filter => answer_filter(extender, &state, &args, body).map(|answer| answer.response),
             Verb::Prioritize => answer_prioritize(extender, &state, &args, body),
         };
         answer.map_err(|error| anyhow::anyhow!(error))?;

@@ -97,6 +97,8 @@ pub struct Metrics {
 pub struct ExtenderMetrics {
     seconds: Family<VerbLabel, Histogram, fn() -> Histogram>,
     errors: Family<VerbLabel, Counter>,
+    /// Answers to members that wait, held back for a moment.
+    pub paused: Counter,
     /// Certificates read again and taken.
     pub tls_reloads: Counter,
     /// Certificates that could not be used.
@@ -144,6 +146,7 @@ impl Default for Metrics {
         let extender = ExtenderMetrics {
             seconds: Family::new_with_constructor(latency as fn() -> Histogram),
             errors: Family::default(),
+            paused: Counter::default(),
             tls_reloads: Counter::default(),
             tls_reload_errors: Counter::default(),
         };
@@ -155,6 +158,11 @@ impl Default for Metrics {
         );
         registry.register("extender_request_seconds", "Time to answer an extender call", extender.seconds.clone());
         registry.register("extender_errors", "Extender calls answered with an error", extender.errors.clone());
+        registry.register(
+            "extender_paused",
+            "Answers to members that wait, held back for a moment",
+            extender.paused.clone(),
+        );
         let gangs = GangMetrics {
             plan_seconds: latency(),
             commit_seconds: latency(),

@@ -3,12 +3,14 @@
 //! Overload is shed with an answer, never by queueing: kube-scheduler's loop waits for every pod's `filter`. A bind is
 //! never shed, since the barrier needs every member; its body is small and its number is that of the members.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use futures::StreamExt;
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -27,7 +29,18 @@ pub struct Limits {
     pub answering: usize,
     /// Bytes of bodies held at once, bind's aside.
     pub bytes: usize,
+    /// Members without a gate that are told to wait at once, without a pause.
+    pub waiting_burst: NonZeroU32,
+    /// One more of them each.
+    pub waiting_every: Duration,
 }
+
+/// How long the answer to a member that waits is held back while such calls come faster than the limits say.
+///
+/// kube-scheduler asks about a rejected pod again as soon as anything changes on any bound pod, and pays no heed to the
+/// back-off while it has nothing else to do (`SchedulerPopFromBackoffQ`): it would spend a whole core on asking. The pause
+/// is what a pod that comes meanwhile waits at most. Decision 0013.
+const PAUSE: Duration = Duration::from_millis(10);
 
 impl Default for Limits {
     fn default() -> Self {
@@ -38,6 +51,8 @@ impl Default for Limits {
             reading: 4096,
             answering: 64,
             bytes: 256 << 20,
+            waiting_burst: NonZeroU32::new(1_000).unwrap_or(NonZeroU32::MIN),
+            waiting_every: Duration::from_millis(10),
         }
     }
 }
@@ -78,6 +93,7 @@ pub struct Admission {
     reading: Semaphore,
     answering: Arc<Semaphore>,
     bytes: Arc<AtomicUsize>,
+    waiting: DefaultDirectRateLimiter,
 }
 
 /// Bytes of one body among those held at once.
@@ -97,7 +113,9 @@ impl Admission {
     /// Nothing under way.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
+        let quota = Quota::with_period(limits.waiting_every).unwrap_or_else(|| Quota::per_second(NonZeroU32::MAX));
         Self {
+            waiting: RateLimiter::direct(quota.allow_burst(limits.waiting_burst)),
             limits,
             reading: Semaphore::new(limits.reading),
             answering: Arc::new(Semaphore::new(limits.answering)),
@@ -121,6 +139,12 @@ impl Admission {
     pub async fn enter_bind(&self, body: Body) -> Result<Admitted, Shed> {
         let (body, held) = self.collect(body, self.limits.bind_body, usize::MAX).await?;
         Ok(Admitted { body, _answering: None, _held: held })
+    }
+
+    /// How long the answer to a member that only waits is to be held back.
+    #[must_use]
+    pub fn pause(&self) -> Option<Duration> {
+        self.waiting.check().is_err().then_some(PAUSE)
     }
 
     async fn collect(&self, body: Body, limit: usize, held: usize) -> Result<(Vec<u8>, Held), Shed> {
@@ -200,6 +224,15 @@ mod tests {
         assert_eq!(slow.unwrap_err(), Shed::TooSlow);
         assert_eq!(other.unwrap_err(), Shed::Overloaded);
         assert!(admission.enter(Body::from("{}")).await.is_ok());
+    }
+
+    #[test]
+    fn members_that_wait_are_held_back_beyond_the_burst() {
+        let burst = NonZeroU32::new(3).unwrap();
+        let admission =
+            admission(Limits { waiting_burst: burst, waiting_every: Duration::from_secs(3600), ..Limits::default() });
+        let paused: Vec<bool> = (0..5).map(|_| admission.pause().is_some()).collect();
+        assert_eq!(paused, [false, false, false, true, true]);
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use muster_api::{conventions, pod_state};
-use muster_core::extender::{self, Filtered, Victims};
+use muster_core::extender::{self, Filtered, Rejection, Victims};
 use muster_core::gang::Pod as CorePod;
 use muster_core::names::PodUid;
 use serde::Deserialize;
@@ -82,9 +82,25 @@ async fn filter(Shared(extender): Shared<Arc<Extender>>, body: Body) -> Response
     let answer = parse::<ExtenderArgs<'_>>("filter", &admitted)
         .and_then(|(args, body)| answer_filter(&extender, &state, &args, body));
     extender.metrics.observe(Verb::Filter, started.elapsed(), answer.is_err());
-    answer.unwrap_or_else(|error| {
-        Json(ExtenderFilterResult { error: safe(&error), ..ExtenderFilterResult::default() }).into_response()
-    })
+    match answer {
+        Ok(answer) => {
+            if let Some(pause) = answer.waits.then(|| extender.admission.pause()).flatten() {
+                extender.metrics.paused.inc();
+                tokio::time::sleep(pause).await;
+            }
+            answer.response
+        }
+        Err(error) => Json(ExtenderFilterResult { error: safe(&error), ..Default::default() }).into_response(),
+    }
+}
+
+/// An answer of `filter`.
+#[derive(Debug)]
+pub struct FilterAnswer {
+    /// For kube-scheduler.
+    pub response: Response,
+    /// Whether every node was refused since the pod's gang waits.
+    pub waits: bool,
 }
 
 /// Answers one call of `filter`: from the state alone.
@@ -95,7 +111,7 @@ pub fn answer_filter(
     state: &State,
     args: &ExtenderArgs<'_>,
     body: &[u8],
-) -> Result<Response, String> {
+) -> Result<FilterAnswer, String> {
     if args.nodes.is_some() {
         return Err("set nodeCacheCapable: true".to_owned());
     }
@@ -111,12 +127,13 @@ pub fn answer_filter(
                 extender.wake.notify_one();
             }
             debug!(pod = %pod.key, offered = offered.len(), kept = kept.len(), "filter");
-            Ok(Json(ExtenderFilterResult {
+            let waits = kept.is_empty() && rejected.first().is_some_and(|(_, why)| *why != Rejection::PromisedToGang);
+            let answer = ExtenderFilterResult {
                 node_names: kept,
                 failed_and_unresolvable_nodes: Rejected(rejected),
                 ..ExtenderFilterResult::default()
-            })
-            .into_response())
+            };
+            Ok(FilterAnswer { response: Json(answer).into_response(), waits })
         }
     }
 }

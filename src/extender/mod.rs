@@ -8,4 +8,4 @@ pub mod wire;
 
 pub use admission::Limits;
 pub use barrier::{Barrier, BarrierOptions};
-pub use handlers::{Extender, answer_filter, answer_prioritize, router};
+pub use handlers::{Extender, FilterAnswer, answer_filter, answer_prioritize, router};

@@ -1,6 +1,7 @@
 //! The extender's port under callers that are wrong, slow, many or large, and while its certificates change.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,6 +30,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 struct Served {
     address: SocketAddr,
     cancel: CancellationToken,
+    metrics: Arc<Metrics>,
 }
 
 impl Drop for Served {
@@ -38,6 +40,10 @@ impl Drop for Served {
 }
 
 async fn served(tls: Option<TlsFiles>) -> Served {
+    served_within(tls, Limits::default()).await
+}
+
+async fn served_within(tls: Option<TlsFiles>, limits: Limits) -> Served {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let (mut store, cluster) = Store::new(
         StoreOptions {
@@ -64,7 +70,7 @@ async fn served(tls: Option<TlsFiles>) -> Served {
         Arc::default(),
         metrics.extender.clone(),
         vec!["muster".to_owned()],
-        Limits::default(),
+        limits,
     ));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -77,7 +83,7 @@ async fn served(tls: Option<TlsFiles>) -> Served {
     if let Some(tls) = tls {
         tokio::spawn(tls.follow(metrics.extender.clone(), cancel.clone()));
     }
-    Served { address, cancel }
+    Served { address, cancel, metrics }
 }
 
 /// One request on a connection that stays open; the body of the answer.
@@ -136,6 +142,25 @@ async fn a_body_of_fifty_mebibytes_is_answered_with_an_error_and_harms_nobody() 
     filters(&mut stream).await.unwrap();
     let answer = call(&mut stream, "/v1/bind/bind", &vec![b' '; 65 << 10]).await.unwrap();
     assert_eq!(answer["Error"], "the body is larger than 65536 bytes");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_wait_are_answered_at_a_pace_and_single_pods_at_once() {
+    let burst = NonZeroU32::new(2).unwrap();
+    let limits = Limits { waiting_burst: burst, waiting_every: Duration::from_secs(3600), ..Limits::default() };
+    let served = served_within(None, limits).await;
+    let metadata = json!({"name": "m", "namespace": "ns", "uid": "m", "annotations": {"muster.dev/gang": "g"}});
+    let member = json!({"metadata": metadata, "spec": {"containers": [], "schedulerName": "muster"}});
+    let body = json!({"Pod": member, "Nodes": null, "NodeNames": ["n1"]}).to_string().into_bytes();
+    let mut stream = TcpStream::connect(served.address).await.unwrap();
+    let mut paused = Vec::new();
+    for _ in 0..4 {
+        let answer = call(&mut stream, "/v1/sync/filter", &body).await.unwrap();
+        assert_eq!(answer["FailedAndUnresolvableNodes"], json!({"n1": "waiting for gang"}));
+        filters(&mut stream).await.unwrap();
+        paused.push(served.metrics.extender.paused.get());
+    }
+    assert_eq!(paused, [0, 0, 1, 2]);
 }
 
 /// Callers that never finish.

@@ -102,9 +102,11 @@ pub fn filter<'a, N: AsRef<str>>(snapshot: &Snapshot, pod: &Pod, offered: &'a [N
                 Some(_) => reject_all(offered, Rejection::BeingReplanned, true),
             }
         }
-        Some(Phase::Collecting | Phase::Waiting | Phase::Provisioning | Phase::Planned | Phase::Finished) | None => {
-            reject_all(offered, Rejection::WaitingForGang, true)
+        // The planner knows of it, and looks again when anything changes.
+        Some(Phase::Collecting | Phase::Waiting | Phase::Provisioning | Phase::Planned) => {
+            reject_all(offered, Rejection::WaitingForGang, false)
         }
+        Some(Phase::Finished) | None => reject_all(offered, Rejection::WaitingForGang, true),
     }
 }
 
