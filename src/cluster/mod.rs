@@ -35,7 +35,7 @@ pub struct State {
     /// Owners and groups that conventions read.
     pub objects: Known,
     /// Gang objects, for conditional writes.
-    pub gangs: Arc<BTreeMap<ObjectKey, Arc<Gang>>>,
+    pub gangs: imbl::OrdMap<ObjectKey, Arc<Gang>>,
     /// NodeBatches by name.
     pub batches: Arc<BTreeMap<String, Arc<NodeBatch>>>,
     /// NodePools by name.

@@ -159,18 +159,20 @@ impl Store {
             }
         };
         let usage = self.usage(&node.name);
-        Arc::make_mut(&mut self.state.snapshot.nodes)
-            .insert(node.name.clone(), Arc::new(NodeEntry { node, usage: Arc::new(usage) }));
+        self.state.snapshot.nodes.insert(node.name.clone(), Arc::new(NodeEntry { node, usage: Arc::new(usage) }));
     }
 
     /// A node is gone.
     pub fn delete_node(&mut self, name: &str) {
-        Arc::make_mut(&mut self.state.snapshot.nodes).remove(name);
+        self.state.snapshot.nodes.remove(name);
     }
 
     /// Nodes that are not among `names` are gone.
     pub fn retain_nodes(&mut self, names: &BTreeSet<String>) {
-        Arc::make_mut(&mut self.state.snapshot.nodes).retain(|name, _| names.contains(name.as_str()));
+        let gone = |name: &&NodeName| !names.contains(name.as_str());
+        for name in self.state.snapshot.nodes.clone().keys().filter(gone) {
+            self.state.snapshot.nodes.remove(name);
+        }
     }
 
     /// A pod was seen.
@@ -208,7 +210,7 @@ impl Store {
                 self.said.remove(&uid);
             }
         }
-        let before = Arc::make_mut(&mut self.state.snapshot.pods).insert(uid.clone(), Arc::clone(pod));
+        let before = self.state.snapshot.pods.insert(uid.clone(), Arc::clone(pod));
         let mut touched = BTreeSet::new();
         let mut gangs = BTreeSet::new();
         if let Some(before) = &before {
@@ -228,10 +230,7 @@ impl Store {
             }
         }
         if let Some(gang) = pod.membership.gang() {
-            Arc::make_mut(&mut self.state.snapshot.members)
-                .entry(gang.clone())
-                .or_default()
-                .insert(member_key(pod), uid);
+            self.state.snapshot.members.entry(gang.clone()).or_default().insert(member_key(pod), uid);
             gangs.insert(gang.clone());
         }
         for node in &touched {
@@ -270,7 +269,7 @@ impl Store {
         Arc::make_mut(&mut self.state.tolerations).remove(&uid);
         self.read_by(&uid, BTreeSet::new());
         self.reads.remove(&uid);
-        let Some(pod) = Arc::make_mut(&mut self.state.snapshot.pods).remove(&uid) else { return };
+        let Some(pod) = self.state.snapshot.pods.remove(&uid) else { return };
         for node in rooms(&pod) {
             if let Some(on) = self.pods_on.get_mut(&node) {
                 on.remove(&uid);
@@ -334,8 +333,8 @@ impl Store {
         {
             return;
         }
-        Arc::make_mut(&mut self.state.snapshot.gangs).insert(key.clone(), Arc::new(state));
-        Arc::make_mut(&mut self.state.gangs).insert(key, Arc::new(gang));
+        self.state.snapshot.gangs.insert(key.clone(), Arc::new(state));
+        self.state.gangs.insert(key, Arc::new(gang));
     }
 
     /// A Gang is gone.
@@ -345,14 +344,16 @@ impl Store {
             let surplus = self.deleted.len().saturating_sub(DELETED);
             self.deleted.drain(..surplus);
         }
-        Arc::make_mut(&mut self.state.snapshot.gangs).remove(key);
-        Arc::make_mut(&mut self.state.gangs).remove(key);
+        self.state.snapshot.gangs.remove(key);
+        self.state.gangs.remove(key);
     }
 
     /// Gangs that are not among `keys` are gone.
     pub fn retain_gangs(&mut self, keys: &BTreeSet<ObjectKey>) {
-        Arc::make_mut(&mut self.state.snapshot.gangs).retain(|key, _| keys.contains(key));
-        Arc::make_mut(&mut self.state.gangs).retain(|key, _| keys.contains(key));
+        for key in self.state.snapshot.gangs.clone().keys().filter(|key| !keys.contains(key)) {
+            self.state.snapshot.gangs.remove(key);
+            self.state.gangs.remove(key);
+        }
     }
 
     /// A NodeBatch was seen.
@@ -428,7 +429,7 @@ impl Store {
 
     fn leave_gang(&mut self, pod: &CorePod, uid: &PodUid) {
         let Some(gang) = pod.membership.gang() else { return };
-        let members = Arc::make_mut(&mut self.state.snapshot.members);
+        let members = &mut self.state.snapshot.members;
         if let Some(of_gang) = members.get_mut(gang) {
             let key = member_key(pod);
             if of_gang.get(&key) == Some(uid) {
@@ -453,7 +454,7 @@ impl Store {
             Membership::Unknown | Membership::Single => None,
         });
         let said = conventions::merge(said);
-        let recognised = Arc::make_mut(&mut self.state.snapshot.recognised);
+        let recognised = &mut self.state.snapshot.recognised;
         match said {
             Some(said) => {
                 recognised.insert(gang.clone(), said);
@@ -471,7 +472,7 @@ impl Store {
 
     fn sum_up(&mut self, node: &NodeName) {
         let usage = self.usage(node);
-        if let Some(entry) = Arc::make_mut(&mut self.state.snapshot.nodes).get_mut(node) {
+        if let Some(entry) = self.state.snapshot.nodes.get_mut(node) {
             *entry = Arc::new(NodeEntry { node: Arc::clone(&entry.node), usage: Arc::new(usage) });
         }
     }

@@ -52,7 +52,7 @@ impl Default for Limits {
             answering: 64,
             bytes: 256 << 20,
             waiting_burst: NonZeroU32::new(1_000).unwrap_or(NonZeroU32::MIN),
-            waiting_every: Duration::from_millis(10),
+            waiting_every: Duration::from_millis(20),
         }
     }
 }

@@ -140,8 +140,8 @@ impl Executor {
         }
         let mut state = State::clone(state);
         for (key, (gang, object)) in &self.written {
-            Arc::make_mut(&mut state.snapshot.gangs).insert(key.clone(), Arc::clone(gang));
-            Arc::make_mut(&mut state.gangs).insert(key.clone(), Arc::clone(object));
+            state.snapshot.gangs.insert(key.clone(), Arc::clone(gang));
+            state.gangs.insert(key.clone(), Arc::clone(object));
         }
         // Promises of plans that only we know of yet, beside those the store computed.
         let whole: Vec<_> = state

@@ -32,7 +32,7 @@ const ALLOWED: [Allowed; 5] = [
     Allowed {
         package: "muster-core",
         why: "core is pure: no runtime, no client, no clock, no log",
-        normal: &["croner", "indexmap", "jiff", "rustc-hash", "serde", "sha2", "smallvec", "thiserror", "toml"],
+        normal: &["croner", "imbl", "indexmap", "jiff", "rustc-hash", "serde", "sha2", "smallvec", "thiserror", "toml"],
         dev: &["good_lp", "insta", "nix", "proptest", "rand", "rand_chacha", "serde_json"],
     },
     Allowed {

@@ -3,15 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use imbl::shared_ptr::DefaultSharedPtr;
+use imbl::{GenericHashMap, OrdMap};
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::gang::{Gang, Membership, Pod, Recognised};
 use crate::names::{NodeName, ObjectKey, PodUid};
 use crate::node::{Node, Usage};
 use crate::resources::Resources;
 
-/// One consistent view of the cluster. Immutable; a newer one replaces it. The maps are shared, so that publishing
-/// costs what changed.
+/// Pods by UID.
+pub type Pods = GenericHashMap<PodUid, Arc<Pod>, FxBuildHasher, DefaultSharedPtr>;
+
+/// One consistent view of the cluster. Immutable; a newer one replaces it. The maps are persistent, so that publishing
+/// costs what changed (decision 0003).
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// Rises with every published snapshot.
@@ -19,15 +24,15 @@ pub struct Snapshot {
     /// Whether every watch has delivered its first list.
     pub synced: bool,
     /// Nodes with what holds room on them.
-    pub nodes: Arc<BTreeMap<NodeName, Arc<NodeEntry>>>,
+    pub nodes: OrdMap<NodeName, Arc<NodeEntry>>,
     /// Pods.
-    pub pods: Arc<FxHashMap<PodUid, Arc<Pod>>>,
+    pub pods: Pods,
     /// Live and ended members per gang, in order of pod name.
-    pub members: Arc<BTreeMap<ObjectKey, BTreeMap<Arc<str>, PodUid>>>,
+    pub members: OrdMap<ObjectKey, OrdMap<Arc<str>, PodUid>>,
     /// What pods and owners say of each gang.
-    pub recognised: Arc<BTreeMap<ObjectKey, Arc<Recognised>>>,
+    pub recognised: OrdMap<ObjectKey, Arc<Recognised>>,
     /// Gang objects.
-    pub gangs: Arc<BTreeMap<ObjectKey, Arc<Gang>>>,
+    pub gangs: OrdMap<ObjectKey, Arc<Gang>>,
     /// Promised room per node.
     pub promises: FxHashMap<NodeName, Vec<Promise>>,
     /// Extended resources the pools sell or the nodes have that count as accelerators.

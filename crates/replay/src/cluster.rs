@@ -112,7 +112,7 @@ impl Cluster {
             Arc::new(NodeEntry { node: Arc::clone(&standing.node), usage: Arc::clone(&standing.usage) })
         };
         let nodes = self.nodes.iter().map(|(name, standing)| (name.clone(), entry(standing))).collect();
-        Snapshot { synced: true, nodes: Arc::new(nodes), accelerators: accelerators.to_vec(), ..Snapshot::default() }
+        Snapshot { synced: true, nodes, accelerators: accelerators.to_vec(), ..Snapshot::default() }
     }
 }
 

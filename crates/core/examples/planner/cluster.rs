@@ -57,7 +57,7 @@ impl Cluster {
             nodes.insert(name.clone(), Arc::new(NodeEntry { node, usage: usage(used) }));
             names.push(name);
         }
-        let snapshot = Snapshot { nodes: Arc::new(nodes), synced: true, ..Snapshot::default() };
+        let snapshot = Snapshot { nodes: nodes.into(), synced: true, ..Snapshot::default() };
         Self { snapshot, levels: Levels::new(levels).expect("known names and keys, the host last"), rng, names }
     }
 
@@ -81,7 +81,7 @@ impl Cluster {
     }
 
     fn change(&mut self, name: &NodeName, more: i64) -> bool {
-        let nodes = Arc::make_mut(&mut self.snapshot.nodes);
+        let nodes = &mut self.snapshot.nodes;
         let entry = nodes.get_mut(name).expect("a node of the cluster");
         let used = entry.usage.requested.get(GPU) + more;
         let possible = (0..=SLOTS).contains(&used);

@@ -1,6 +1,5 @@
 //! What kube-scheduler is answered: each row of the tables of the protocol.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_core::extender::{
@@ -96,7 +95,7 @@ fn members_wait_for_their_gang_until_it_is_released() {
     let (mut snapshot, mut pod) = planned(Phase::Released);
     let stranger = member("stranger", "g", RankClaim::Rank(0));
     assert_eq!(asked(&snapshot, &stranger, &["n1"]), (vec![], Some(Rejection::WaitingForGang)), "no place");
-    snapshot.gangs = Arc::default();
+    snapshot.gangs = imbl::OrdMap::new();
     assert_eq!(asked(&snapshot, &pod, &["n1"]), (vec![], Some(Rejection::WaitingForGang)), "gang unknown here");
     pod.membership = Membership::Unknown;
     assert_eq!(asked(&snapshot, &pod, &["n1"]), (vec![], Some(Rejection::WaitingForGang)), "pod unknown");
@@ -106,7 +105,7 @@ fn members_wait_for_their_gang_until_it_is_released() {
 fn a_phase_of_a_newer_version_lets_nobody_through() {
     let (mut snapshot, pod) = planned(Phase::Released);
     let unknown = Gang { phase: None, ..Gang::clone(&snapshot.gangs[&key("g")]) };
-    snapshot.gangs = Arc::new(BTreeMap::from([(key("g"), Arc::new(unknown))]));
+    snapshot.gangs = imbl::OrdMap::unit(key("g"), Arc::new(unknown));
     assert_eq!(asked(&snapshot, &pod, &["n1"]), (vec![], Some(Rejection::WaitingForGang)));
 }
 
@@ -184,7 +183,7 @@ fn daemonset_pods_reach_every_node() {
     let mut daemon = pod("d", &shape(1));
     daemon.daemon = true;
     assert_eq!(asked(&snapshot, &daemon, &["n1", "n2"]).0, ["n1", "n2"]);
-    Arc::make_mut(&mut snapshot.pods).insert(daemon.uid.clone(), Arc::new(daemon.clone()));
+    snapshot.pods.insert(daemon.uid.clone(), Arc::new(daemon.clone()));
     assert_eq!(bind(&snapshot, &daemon.uid, "n1"), BindStep::Post { place: None });
 }
 
@@ -218,7 +217,7 @@ fn the_second_look_refuses_what_would_eat_a_later_promise() {
     large.requests.set("cpu", 1);
     let (mut snapshot, _) = beside(|_| {});
     let single = pod("s", &large);
-    Arc::make_mut(&mut snapshot.pods).insert(single.uid.clone(), Arc::new(single.clone()));
+    snapshot.pods.insert(single.uid.clone(), Arc::new(single.clone()));
     assert_eq!(bind(&snapshot, &single.uid, "n1"), BindStep::Refuse(Rejection::PromisedToGang));
 }
 
@@ -295,10 +294,10 @@ fn bind_waits_for_what_is_not_seen_here_yet() {
     let (mut snapshot, mut pod) = planned(Phase::Released);
     assert_eq!(bind(&snapshot, &"never-seen".into(), "n1"), BindStep::Behind);
     pod.plan_epoch = Some(2);
-    Arc::make_mut(&mut snapshot.pods).insert(pod.uid.clone(), Arc::new(pod.clone()));
+    snapshot.pods.insert(pod.uid.clone(), Arc::new(pod.clone()));
     assert_eq!(bind(&snapshot, &pod.uid, "n1"), BindStep::Behind);
     (pod.plan_epoch, pod.membership) = (None, Membership::Unknown);
-    Arc::make_mut(&mut snapshot.pods).insert(pod.uid.clone(), Arc::new(pod.clone()));
+    snapshot.pods.insert(pod.uid.clone(), Arc::new(pod.clone()));
     assert_eq!(bind(&snapshot, &pod.uid, "n1"), BindStep::Behind);
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use imbl::OrdMap;
 use jiff::{SignedDuration, Timestamp};
 use muster_core::gang::{Gang, GangPlace, Membership, Phase, Pod, RankClaim, RawWishes, Recognised, Source};
 use muster_core::names::{NodeName, ObjectKey, PodUid};
@@ -127,7 +128,7 @@ pub(crate) fn recognised(name: &str, size: Option<u32>, min: Option<u32>) -> Rec
 
 /// A synced snapshot with everything that follows from its objects: members, usage, promises.
 pub(crate) fn snapshot(nodes: &[Node], pods: &[Pod], gangs: &[Gang], recognised: &[Recognised]) -> Snapshot {
-    let mut members: BTreeMap<ObjectKey, BTreeMap<Arc<str>, PodUid>> = BTreeMap::new();
+    let mut members: OrdMap<ObjectKey, OrdMap<Arc<str>, PodUid>> = OrdMap::new();
     for pod in pods {
         if let Some(gang) = pod.membership.gang() {
             let name = Arc::from(format!("{}/{}", pod.key.name, pod.uid));
@@ -150,11 +151,11 @@ pub(crate) fn snapshot(nodes: &[Node], pods: &[Pod], gangs: &[Gang], recognised:
     let mut snapshot = Snapshot {
         version: 1,
         synced: true,
-        nodes: Arc::new(nodes.iter().map(entry).collect()),
-        pods: Arc::new(pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect()),
-        members: Arc::new(members),
-        recognised: Arc::new(recognised),
-        gangs: Arc::new(gangs.iter().map(|gang| (gang.key.clone(), Arc::new(gang.clone()))).collect()),
+        nodes: nodes.iter().map(entry).collect(),
+        pods: pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect(),
+        members,
+        recognised,
+        gangs: gangs.iter().map(|gang| (gang.key.clone(), Arc::new(gang.clone()))).collect(),
         accelerators: vec![Arc::from(GPU)],
         ..Snapshot::default()
     };
