@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use muster_api::conventions::{self, Kind, Object, Recognition, Ref};
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
 use muster_api::{convert, gang_state, keys, pod_state};
-use muster_core::gang::{Membership, Pod as CorePod, Recognised};
+use muster_core::gang::{Gang as CoreGang, Membership, Pod as CorePod, Recognised};
 use muster_core::names::{NodeName, ObjectKey, PodUid};
 use muster_core::node::Usage;
 use muster_core::snapshot::{NodeEntry, Promise, PromisedRoom, Snapshot};
@@ -52,6 +52,10 @@ pub struct Store {
     reads: FxHashMap<PodUid, BTreeSet<Ref>>,
     /// Gangs of which something changed since the last publication.
     changed: BTreeSet<ObjectKey>,
+    /// Gangs whose plan has a place for a pod, mostly that of which it is a member.
+    planned: FxHashMap<PodUid, BTreeSet<ObjectKey>>,
+    /// What the plan of each gang promises it, where that is anything.
+    promised: BTreeMap<ObjectKey, Vec<(NodeName, Promise)>>,
     published: Arc<ArcSwap<State>>,
     version: channel::Sender<u64>,
     changes: Option<(mpsc::Sender<Change>, mpsc::Receiver<Change>)>,
@@ -79,6 +83,8 @@ impl Store {
             readers: FxHashMap::default(),
             reads: FxHashMap::default(),
             changed: BTreeSet::new(),
+            planned: FxHashMap::default(),
+            promised: BTreeMap::new(),
             published: Arc::clone(&published),
             version,
             changes: Some((feed.clone(), changes)),
@@ -102,6 +108,13 @@ impl Store {
     pub fn publish(&mut self) {
         for gang in std::mem::take(&mut self.changed) {
             self.describe(&gang);
+            let snapshot = &self.state.snapshot;
+            let promised = snapshot.gangs.get(&gang).map(|gang| snapshot.promises_of(gang)).unwrap_or_default();
+            if promised.is_empty() {
+                self.promised.remove(&gang);
+            } else {
+                self.promised.insert(gang, promised);
+            }
         }
         self.state.snapshot.version = self.state.snapshot.version.saturating_add(1);
         self.state.snapshot.synced = self.unsynced.is_empty();
@@ -111,7 +124,10 @@ impl Store {
     }
 
     fn promises(&self) -> FxHashMap<NodeName, Vec<Promise>> {
-        let mut promises = self.state.snapshot.plan_promises();
+        let mut promises: FxHashMap<NodeName, Vec<Promise>> = FxHashMap::default();
+        for (node, promise) in self.promised.values().flatten() {
+            promises.entry(node.clone()).or_default().push(promise.clone());
+        }
         for (node, gang) in self.reserved_nodes() {
             promises.entry(node).or_default().push(Promise { gang, room: PromisedRoom::WholeNode });
         }
@@ -212,7 +228,7 @@ impl Store {
         }
         let before = self.state.snapshot.pods.insert(uid.clone(), Arc::clone(pod));
         let mut touched = BTreeSet::new();
-        let mut gangs = BTreeSet::new();
+        let mut gangs = self.planned.get(&uid).cloned().unwrap_or_default();
         if let Some(before) = &before {
             touched.extend(rooms(before));
             if before.membership != pod.membership {
@@ -278,6 +294,7 @@ impl Store {
         }
         self.leave_gang(&pod, &uid);
         self.changed.extend(pod.membership.gang().cloned());
+        self.changed.extend(self.planned.get(&uid).into_iter().flatten().cloned());
     }
 
     /// Pods that are not among `uids` are gone.
@@ -333,7 +350,9 @@ impl Store {
         {
             return;
         }
-        self.state.snapshot.gangs.insert(key.clone(), Arc::new(state));
+        let state = Arc::new(state);
+        self.note_plan(&key, Some(&state));
+        self.state.snapshot.gangs.insert(key.clone(), state);
         self.state.gangs.insert(key, Arc::new(gang));
     }
 
@@ -344,13 +363,35 @@ impl Store {
             let surplus = self.deleted.len().saturating_sub(DELETED);
             self.deleted.drain(..surplus);
         }
+        self.note_plan(key, None);
         self.state.snapshot.gangs.remove(key);
         self.state.gangs.remove(key);
+    }
+
+    /// A gang has another plan now.
+    fn note_plan(&mut self, key: &ObjectKey, now: Option<&CoreGang>) {
+        fn pods(gang: &CoreGang) -> impl Iterator<Item = &PodUid> {
+            gang.places.iter().filter_map(|place| place.uid.as_ref())
+        }
+        let before = self.state.snapshot.gangs.get(key);
+        for uid in before.into_iter().flat_map(|gang| pods(gang)) {
+            if let Some(gangs) = self.planned.get_mut(uid) {
+                gangs.remove(key);
+                if gangs.is_empty() {
+                    self.planned.remove(uid);
+                }
+            }
+        }
+        for uid in now.into_iter().flat_map(pods) {
+            self.planned.entry(uid.clone()).or_default().insert(key.clone());
+        }
+        self.changed.insert(key.clone());
     }
 
     /// Gangs that are not among `keys` are gone.
     pub fn retain_gangs(&mut self, keys: &BTreeSet<ObjectKey>) {
         for key in self.state.snapshot.gangs.clone().keys().filter(|key| !keys.contains(key)) {
+            self.note_plan(key, None);
             self.state.snapshot.gangs.remove(key);
             self.state.gangs.remove(key);
         }

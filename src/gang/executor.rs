@@ -21,6 +21,7 @@ use muster_core::cycle::{
 };
 use muster_core::gang::{Gang, NoteKind, Phase, Recognised};
 use muster_core::names::{NodeName, ObjectKey, PodUid};
+use muster_core::snapshot::{Promise, PromisedRoom};
 use serde_json::json;
 use tokio::sync::watch as channel;
 use tracing::{debug, info, warn};
@@ -139,21 +140,19 @@ impl Executor {
             return Arc::clone(state);
         }
         let mut state = State::clone(state);
+        // Promises of plans that only we know of yet, in place of those the store computed.
+        let ours =
+            |promise: &Promise| promise.room != PromisedRoom::WholeNode && self.written.contains_key(&promise.gang);
+        state.snapshot.promises.retain(|_, promises| {
+            promises.retain(|promise| !ours(promise));
+            !promises.is_empty()
+        });
         for (key, (gang, object)) in &self.written {
             state.snapshot.gangs.insert(key.clone(), Arc::clone(gang));
             state.gangs.insert(key.clone(), Arc::clone(object));
-        }
-        // Promises of plans that only we know of yet, beside those the store computed.
-        let whole: Vec<_> = state
-            .snapshot
-            .promises
-            .iter()
-            .flat_map(|(node, promises)| promises.iter().map(move |promise| (node.clone(), promise.clone())))
-            .filter(|(_, promise)| promise.room == muster_core::snapshot::PromisedRoom::WholeNode)
-            .collect();
-        state.snapshot.promises = state.snapshot.plan_promises();
-        for (node, promise) in whole {
-            state.snapshot.promises.entry(node).or_default().push(promise);
+            for (node, promise) in state.snapshot.promises_of(gang) {
+                state.snapshot.promises.entry(node).or_default().push(promise);
+            }
         }
         Arc::new(state)
     }

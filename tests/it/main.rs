@@ -9,6 +9,8 @@ mod deployment;
 mod documents;
 mod fuzz;
 #[cfg(test)]
+mod published;
+#[cfg(test)]
 mod serving;
 #[cfg(test)]
 mod tidy;

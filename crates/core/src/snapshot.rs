@@ -101,31 +101,38 @@ impl Snapshot {
     #[must_use]
     pub fn plan_promises(&self) -> FxHashMap<NodeName, Vec<Promise>> {
         let mut promises: FxHashMap<NodeName, Vec<Promise>> = FxHashMap::default();
-        for gang in self.gangs.values() {
-            if !gang.phase.is_some_and(crate::gang::Phase::promises) || gang.deleting {
-                continue;
-            }
-            let asks = |pod: &Arc<Pod>| pod.shape.as_ref().ok().map(|shape| shape.requests.clone());
-            let plays = |pod: &Pod, role: &Arc<str>| matches!(&pod.membership, Membership::Member { role: own, .. } if own == role);
-            let sample = |role: &Arc<str>| {
-                let same = self.all_members(&gang.key).filter(|pod| plays(pod, role)).find_map(asks);
-                same.or_else(|| self.all_members(&gang.key).find_map(asks))
+        for (node, promise) in self.gangs.values().flat_map(|gang| self.promises_of(gang)) {
+            promises.entry(node).or_default().push(promise);
+        }
+        promises
+    }
+
+    /// What the plan of one gang promises it, in the order of its places.
+    #[must_use]
+    pub fn promises_of(&self, gang: &Gang) -> Vec<(NodeName, Promise)> {
+        if !gang.phase.is_some_and(crate::gang::Phase::promises) || gang.deleting {
+            return Vec::new();
+        }
+        let asks = |pod: &Arc<Pod>| pod.shape.as_ref().ok().map(|shape| shape.requests.clone());
+        let plays =
+            |pod: &Pod, role: &Arc<str>| matches!(&pod.membership, Membership::Member { role: own, .. } if own == role);
+        let sample = |role: &Arc<str>| {
+            let same = self.all_members(&gang.key).filter(|pod| plays(pod, role)).find_map(asks);
+            same.or_else(|| self.all_members(&gang.key).find_map(asks))
+        };
+        let mut samples: BTreeMap<&Arc<str>, Option<Resources>> = BTreeMap::new();
+        let mut promises = Vec::new();
+        for place in &gang.places {
+            let pod = place.uid.as_ref().and_then(|uid| self.pods.get(uid));
+            let requests = match pod {
+                Some(pod) if pod.node.is_some() || pod.ended => continue,
+                Some(pod) => asks(pod),
+                // A place without a pod stays promised to the one that is still to come.
+                None => samples.entry(&place.role).or_insert_with(|| sample(&place.role)).clone(),
             };
-            let mut samples: BTreeMap<&Arc<str>, Option<Resources>> = BTreeMap::new();
-            for place in &gang.places {
-                let pod = place.uid.as_ref().and_then(|uid| self.pods.get(uid));
-                let requests = match pod {
-                    Some(pod) if pod.node.is_some() || pod.ended => continue,
-                    Some(pod) => asks(pod),
-                    // A place without a pod stays promised to the one that is still to come.
-                    None => samples.entry(&place.role).or_insert_with(|| sample(&place.role)).clone(),
-                };
-                if let Some(requests) = requests {
-                    promises
-                        .entry(place.node.clone())
-                        .or_default()
-                        .push(Promise { gang: gang.key.clone(), room: PromisedRoom::Member(requests) });
-                }
+            if let Some(requests) = requests {
+                let promise = Promise { gang: gang.key.clone(), room: PromisedRoom::Member(requests) };
+                promises.push((place.node.clone(), promise));
             }
         }
         promises

@@ -65,16 +65,9 @@ pub fn with_joined(mut problem: Problem, joined: &BTreeMap<NodeName, Timestamp>)
 impl Working<'_> {
     /// The joining nodes with which the gang fits, if it does: nodes that nobody was promised, each for a while from its
     /// registration. After that it is no longer counted on, and nodes are bought.
-    pub(super) fn awaited(&self, gang: &Gang, request: &GangRequest, refusal: &Refusal) -> Option<Joining> {
+    pub(super) fn awaited(&mut self, gang: &Gang, request: &GangRequest, refusal: &Refusal) -> Option<Joining> {
         let Refusal::DoesNotFit(_) = refusal else { return None };
-        let within = self.world.settings.join_within;
-        let joining: BTreeMap<NodeName, Timestamp> = self
-            .snapshot
-            .nodes
-            .iter()
-            .filter(|(name, _)| !self.world.lost.contains(*name))
-            .filter_map(|(name, entry)| Some((name.clone(), joins_until(&entry.node, self.world.now, within)?)))
-            .collect();
+        let joining = self.joining();
         if joining.is_empty() {
             return None;
         }
@@ -94,5 +87,15 @@ impl Working<'_> {
         nodes.dedup();
         let until = nodes.iter().filter_map(|node| joining.get(node)).min().copied();
         (!nodes.is_empty()).then_some(Joining { nodes, batches: Vec::new(), until })
+    }
+
+    fn joining(&mut self) -> Arc<BTreeMap<NodeName, Timestamp>> {
+        let (world, nodes) = (self.world, &self.snapshot.nodes);
+        let until = |node: &Node| joins_until(node, world.now, world.settings.join_within);
+        let found = self.joining.get_or_insert_with(|| {
+            let nodes = nodes.iter().filter(|(name, _)| !world.lost.contains(*name));
+            Arc::new(nodes.filter_map(|(name, entry)| Some((name.clone(), until(&entry.node)?))).collect())
+        });
+        Arc::clone(found)
     }
 }

@@ -63,6 +63,9 @@ impl Working<'_> {
         whole: Option<&Offer>,
     ) -> Option<Mixed> {
         let [role] = request.roles.as_slice() else { return None };
+        if self.world.pools.is_empty() {
+            return None;
+        }
         let group = recognised.wishes.placement_group.as_ref().map(|wish| &*wish.value);
         if !may_mix(&request.wishes, self.world.levels) || group == Some("required") {
             return None;

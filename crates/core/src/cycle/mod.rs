@@ -3,6 +3,7 @@
 //! **Architecture invariant**: this is the only place that decides about gangs. The shell executes the actions and
 //! has no choices left; an action that no longer fits the newest snapshot is dropped there, never patched up.
 
+mod alike;
 mod joining;
 mod ledger;
 mod loss;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use alike::Alike;
 use working::Working;
 
 use crate::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
@@ -327,7 +329,17 @@ pub fn pass_with(world: &World<'_>, ledger: &mut Ledger) -> Pass {
     let sent = world.snapshot.gangs.values().filter(|gang| gang.phase == Some(Phase::Released));
     let on_their_way = sent.map(|gang| gang.places.len()).sum();
     let memory = world.memory.clone();
-    let mut working = Working { snapshot, memory, world, ledger, seen: false, on_their_way, terminating: None };
+    let mut working = Working {
+        snapshot,
+        memory,
+        world,
+        ledger,
+        seen: false,
+        on_their_way,
+        terminating: None,
+        joining: None,
+        alike: Alike::default(),
+    };
     let mut keys: Vec<(Option<Timestamp>, ObjectKey)> = world
         .snapshot
         .recognised

@@ -18,8 +18,8 @@ impl Working<'_> {
         Why::Refused { refusal: refusal.clone(), passing: self.passing(gang, request, refusal) }
     }
 
-    /// What keeps room from a gang that does not fit, and ends by itself.
-    pub(super) fn passing(&mut self, gang: &Gang, request: &GangRequest, refusal: &Refusal) -> Vec<Passing> {
+    /// See [`Self::passing`].
+    pub(super) fn find_passing(&mut self, gang: &Gang, request: &GangRequest, refusal: &Refusal) -> Vec<Passing> {
         let Refusal::DoesNotFit(shortfall) = refusal else { return Vec::new() };
         let own = self.own_keys(&gang.key);
         let mut leaving = BTreeMap::new();

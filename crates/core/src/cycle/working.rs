@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::alike::Alike;
 use super::memory::{Memory, Note};
 use super::request::{RequestError, Wanted};
 use super::watchdog::digest;
@@ -32,6 +33,10 @@ pub(super) struct Working<'a> {
     pub(super) on_their_way: usize,
     /// Pods that are being deleted and hold room, by node; found out once, where it is asked.
     pub(super) terminating: Option<Arc<BTreeMap<NodeName, Vec<Arc<Pod>>>>>,
+    /// Nodes that are on their way into the cluster, and until when they are counted on; found out once, where it is asked.
+    pub(super) joining: Option<Arc<BTreeMap<NodeName, Timestamp>>>,
+    /// What was found out for gangs that ask for the same.
+    pub(super) alike: Alike,
 }
 
 impl Working<'_> {
@@ -337,7 +342,7 @@ impl Working<'_> {
         };
         if offers.possible.is_empty() && mixed.is_none() {
             let pools = !self.world.pools.is_empty();
-            let one_day = self.fits_on_empty_cluster(request, pass);
+            let one_day = self.one_day(request, pass);
             let passing = self.passing(gang, request, refusal);
             let (refusal, unsold) = (refusal.clone(), offers.unsold);
             let why = Why::NothingOnSale { refusal, passing, pools, unsold, one_day };
@@ -379,6 +384,7 @@ impl Working<'_> {
 
     /// Promises room in the working snapshot.
     fn promise(&mut self, gang: &Gang, request: &GangRequest, places: &[Place]) {
+        self.alike.promised();
         for place in places.iter().filter(|place| !place.bound) {
             let requests = request.roles.get(place.role).map(|role| role.shape.requests.clone()).unwrap_or_default();
             if self.seen {

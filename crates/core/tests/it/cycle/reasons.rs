@@ -175,3 +175,20 @@ fn every_code_is_read_back_from_its_word() {
     }
     assert_eq!(Code::parse("Perhaps"), None);
 }
+
+#[test]
+fn a_queue_of_gangs_that_ask_for_the_same_is_asked_about_once() {
+    let mut sim = Sim::new(&[("n1", 4)]);
+    let names: Vec<String> = (0..12).map(|number| format!("train{number}")).collect();
+    for name in &names {
+        sim.gang(name, 8, 8);
+    }
+    sim.settle();
+    let said: std::collections::BTreeSet<String> = names.iter().map(|name| sim.message(name)).collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    // Each is tried on the nodes as they are; whether it would fit on an empty cluster is the same for all.
+    assert_eq!(sim.pass().plans, 13);
+    sim.gang("other", 16, 16);
+    sim.settle();
+    assert_eq!(sim.pass().plans, 15, "another question");
+}

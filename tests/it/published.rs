@@ -1,0 +1,109 @@
+//! What the store publishes follows from what it was told, whatever the order.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use muster::cluster::{Store, StoreOptions};
+use muster_api::crd::Gang;
+use muster_core::names::ObjectKey;
+use muster_core::snapshot::Promise;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::json;
+
+const PHASES: [&str; 6] = ["Collecting", "Planned", "Released", "Committing", "Bound", "Finished"];
+const GANGS: u32 = 4;
+const MEMBERS: u32 = 3;
+
+fn pod(gang: u32, rank: u32, rng: &mut ChaCha8Rng) -> Pod {
+    let uid = format!("u{gang}-{rank}");
+    // Now and then a pod changes over to another gang.
+    let of = if rng.random_bool(0.1) { (gang + 1) % GANGS } else { gang };
+    let node = rng.random_bool(0.4).then(|| format!("n{rank}"));
+    let requests = json!({"nvidia.com/gpu": rng.random_range(1..=8).to_string()});
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": uid, "namespace": "ns", "uid": uid,
+            "annotations": {"muster.dev/gang": format!("g{of}"), "muster.dev/gang-size": MEMBERS.to_string()},
+        },
+        "spec": {
+            "schedulerName": "muster", "nodeName": node,
+            "containers": [{"name": "main", "resources": {"requests": requests, "limits": requests}}],
+        },
+        "status": {"phase": if rng.random_bool(0.1) { "Succeeded" } else { "Pending" }},
+    }))
+    .unwrap()
+}
+
+fn gang(number: u32, version: u64, rng: &mut ChaCha8Rng) -> Gang {
+    let places: Vec<_> = (0..MEMBERS)
+        .map(|rank| json!({"rank": rank, "node": rank, "uid": rng.random_bool(0.8).then(|| format!("u{number}-{rank}"))}))
+        .collect();
+    serde_json::from_value(json!({
+        "apiVersion": "muster.dev/v1alpha1", "kind": "Gang",
+        "metadata": {
+            "name": format!("g{number}"), "namespace": "ns", "uid": format!("gang{number}"),
+            "resourceVersion": version.to_string(),
+        },
+        "spec": {
+            "size": MEMBERS, "min": MEMBERS, "roles": [], "wishes": {},
+            "source": {"convention": "annotations", "identity": format!("g{number}")},
+        },
+        "status": {
+            "phase": PHASES[rng.random_range(0..PHASES.len())], "epoch": 1,
+            "plan": {"minimum": MEMBERS, "nodes": ["n0", "n1", "n2"], "places": places},
+        },
+    }))
+    .unwrap()
+}
+
+/// In an order of its own, since gangs and nodes are walked in several.
+fn sorted(promises: impl IntoIterator<Item = (String, Vec<Promise>)>) -> BTreeMap<String, Vec<String>> {
+    promises
+        .into_iter()
+        .map(|(node, promises)| {
+            let mut promises: Vec<String> = promises.iter().map(|promise| format!("{promise:?}")).collect();
+            promises.sort();
+            (node, promises)
+        })
+        .collect()
+}
+
+#[test]
+fn the_promises_that_are_published_are_those_of_all_plans_whatever_changed_before() {
+    let options = StoreOptions {
+        scheduler_names: vec!["muster".to_owned()],
+        accelerators: Vec::new(),
+        max_age: Duration::from_secs(3600),
+    };
+    let (mut store, cluster) = Store::new(options, &[]);
+    let mut rng = ChaCha8Rng::seed_from_u64(7);
+    let (mut promised, mut version) = (0, 0);
+    for step in 0..3_000 {
+        let (number, rank) = (rng.random_range(0..GANGS), rng.random_range(0..MEMBERS));
+        version += 1;
+        match rng.random_range(0..10) {
+            0..5 => store.apply_pod(pod(number, rank, &mut rng)),
+            5 => store.delete_pod(&format!("u{number}-{rank}")),
+            6..9 => store.apply_gang(gang(number, version, &mut rng)),
+            _ => {
+                // A Gang that is gone does not come again under its UID.
+                let keys =
+                    (0..GANGS).filter(|_| rng.random_bool(0.9)).map(|gang| ObjectKey::new("ns", format!("g{gang}")));
+                store.retain_gangs(&keys.collect());
+            }
+        }
+        if rng.random_bool(0.5) {
+            continue;
+        }
+        store.publish();
+        let state = cluster.load();
+        let named =
+            |(node, promises): (&muster_core::names::NodeName, &Vec<Promise>)| (node.to_string(), promises.clone());
+        let published = sorted(state.snapshot.promises.iter().map(named));
+        assert_eq!(published, sorted(state.snapshot.plan_promises().iter().map(named)), "step {step}");
+        promised += published.len();
+    }
+    assert!(promised > 1_000, "only {promised} nodes had promises");
+}
