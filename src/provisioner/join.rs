@@ -51,32 +51,48 @@ pub(super) async fn launched(context: &Context, held: &mut Held, state: &State) 
         held.write(context, status).await?;
         return Ok(Next::Pause(later(now, 2).min(wait)));
     }
-    // Once per launch: DescribeInstanceTopology has the tightest budget of all calls.
-    let group = held.group();
-    let topology = match context.cloud.topology(group.as_deref(), &ids).await {
-        Ok(topology) => topology,
-        Err(error) => {
-            // Labels of the nodes tell the same later.
-            debug!(error = %error, "topology not read; the nodes' labels will tell");
-            BTreeMap::new()
-        }
-    };
     status.message = Some(format!("all {} instances running; waiting for their nodes", ids.len()));
-    if let Some(next) = located::judge(context, held, state, &mut status, &ids, &topology).await? {
+    if let Some(next) = locate(context, held, state, &mut status, &ids).await? {
         return Ok(next);
     }
     for instance in &mut status.instances {
         if instance.state == "Launched" {
             "Running".clone_into(&mut instance.state);
         }
-        if let Some(nodes) = topology.get(&InstanceId::from(instance.id.as_str())) {
-            instance.network_nodes.clone_from(nodes);
-        }
     }
     "Joining".clone_into(&mut status.phase);
     status.deadline = Some(clocks(context, &status).deadline);
     held.write(context, status).await?;
     Ok(Next::Now)
+}
+
+/// Reads where the instances lie, and judges it. Once per launch, and once more before its nodes are used if EC2 could not
+/// tell: DescribeInstanceTopology has the tightest budget of all calls.
+async fn locate(
+    context: &Context,
+    held: &mut Held,
+    state: &State,
+    status: &mut NodeBatchStatus,
+    ids: &[InstanceId],
+) -> anyhow::Result<Option<Next>> {
+    let group = held.group();
+    let topology = match context.cloud.topology(group.as_deref(), ids).await {
+        Ok(topology) => topology,
+        Err(error) => {
+            // Labels of the nodes tell the same later.
+            debug!(error = %error, "topology not read; the nodes' labels will tell");
+            return Ok(None);
+        }
+    };
+    if let Some(next) = located::judge(context, held, state, status, ids, &topology).await? {
+        return Ok(Some(next));
+    }
+    for instance in &mut status.instances {
+        if let Some(nodes) = topology.get(&InstanceId::from(instance.id.as_str())) {
+            instance.network_nodes.clone_from(nodes);
+        }
+    }
+    Ok(None)
 }
 
 /// The clocks of the batch's pool, for the launch under way.
@@ -295,6 +311,14 @@ pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -
         Judged::Acted(next) => return Ok(next),
         Judged::Wait(until) => until,
         Judged::Ready => {
+            // Where EC2 could not tell before, a launch that misses the level its gang requires is found out now.
+            if located::matters(context, held, state) && status.instances.iter().any(|one| one.network_nodes.is_empty())
+            {
+                let ids = ids(&status);
+                if let Some(next) = locate(context, held, state, &mut status, &ids).await? {
+                    return Ok(next);
+                }
+            }
             if alone(&status) {
                 if let Some(next) = canary::joined(context, held, state, status, now).await? {
                     return Ok(next);

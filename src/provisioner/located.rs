@@ -40,6 +40,11 @@ pub(super) async fn judge(
     Ok(None)
 }
 
+/// Whether the gang or request requires a level.
+pub(super) fn matters(context: &Context, held: &Held, state: &State) -> bool {
+    wishes(context, held, state).0.is_some()
+}
+
 fn missed<'a>(found: &Located, level: Option<&'a Level>) -> Option<&'a Level> {
     level.filter(|level| found.domains(&level.key).is_some_and(|domains| domains > 1))
 }

@@ -11,7 +11,7 @@ use muster::testbed::workloads::TestJob;
 use muster::testbed::{eventually, pools};
 use muster_api::crd::{EC2NodeClass, NodeBatch, NodePool, ProvisioningRequest, is_true};
 use muster_api::keys;
-use muster_ec2_sim::choices::Replay;
+use muster_ec2_sim::choices::{Replay, Shortfall};
 use muster_ec2_sim::{Fault, FaultKind, Scenario};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ use crate::cloud::{
     batch_that, buying_stack, delete_job, everything_is_given_back, gang_job, goes_wrong, instances, invariants_hold,
     journal, launched_fleets, node_names, phase_of, zone_of, zones,
 };
-use crate::support::{DEADLINE, all_run, leaves, no_errors, node_of, options, phase, says, stack, submit};
+use crate::support::{DEADLINE, all_run, choices, leaves, no_errors, node_of, options, phase, says, stack, submit};
 
 /// EC2's minutes pass in seconds.
 const FACTOR: u32 = 20;
@@ -49,10 +49,15 @@ async fn a_zone_with_room_for_five_of_eight_is_left_untouched_and_the_next_zone_
 
     let journal = journal(&stack, 0).await;
     let fleets: Vec<_> = journal.iter().filter(|entry| entry["operation"] == "CreateFleet").collect();
-    let asked: Vec<Option<char>> = fleets.iter().map(|fleet| zone_of(fleet)).collect();
+    let mut asked: Vec<Option<char>> = fleets.iter().map(|fleet| zone_of(fleet)).collect();
+    if choices().shortfall == Shortfall::Empty {
+        // An answer without a reason proves nothing: it is asked for again under its token.
+        asked.dedup();
+    }
     assert_eq!(asked, [Some('a'), Some('b')], "zone by zone");
-    assert!(instances(fleets[0]).is_empty(), "nothing was launched where only five fit");
-    assert_eq!(instances(fleets[1]).len(), 8);
+    let (last, before) = fleets.split_last().unwrap();
+    assert!(before.iter().all(|fleet| instances(fleet).is_empty()), "nothing was launched where only five fit");
+    assert_eq!(instances(last).len(), 8);
     delete_job(&stack, "train").await;
     everything_is_given_back(&stack).await;
     no_errors(&stack);
@@ -125,7 +130,8 @@ async fn a_gang_waits_out_a_drought_with_a_reason_and_runs_when_capacity_appears
     let Some(stack) = buying_stack(&zones([1, 2, 3]), 60, "1s").await else { return };
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
 
-    says(&stack, "ml", "train", "no capacity for this size").await;
+    let named = choices().shortfall != Shortfall::Empty;
+    says(&stack, "ml", "train", if named { "no capacity for this size" } else { "no candidate has capacity" }).await;
     says(&stack, "ml", "train", "next try in").await;
     let asked = journal(&stack, 0).await;
     assert!(launched_fleets(&asked).is_empty());

@@ -252,11 +252,16 @@ async fn life(stack: &Stack, name: &str, step: Step, when: &str, weather: Weathe
         let _ = pods.delete(&other.name_any(), &DeleteParams::default().grace_period(0)).await;
     }
     delete_job(stack, name).await;
-    let began = Instant::now();
-    while !died && began.elapsed() < Duration::from_secs(3) {
-        died |= crashed(stack).await;
+    let given_back = everything_is_given_back(stack);
+    tokio::pin!(given_back);
+    // The crash may come at the last step of all.
+    tokio::select! {
+        () = &mut given_back => {}
+        () = async { while !crashed(stack).await {} }, if !died => {
+            died = true;
+            given_back.await;
+        }
     }
-    everything_is_given_back(stack).await;
     stack.sim_calm().await.unwrap();
     if died { "healed" } else { "not reached" }
 }

@@ -9,11 +9,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use muster::testbed::{Stack, eventually, pools, repository};
 use muster_api::crd::{EC2NodeClass, NodePool};
+use muster_ec2_sim::choices::DryRun;
 use muster_ec2_sim::{Market, Scenario};
 use serde_json::{Value, json};
 
 use crate::cloud::{batch_that, delete_job, everything_is_given_back, gang_job, instances, journal, launched_fleets};
-use crate::support::{DEADLINE, all_run, no_errors, options, says, stack, submit};
+use crate::support::{DEADLINE, all_run, choices, no_errors, options, says, stack, submit};
 use crate::ways::{markets, reservation, stack_with};
 
 /// EC2's minutes pass in a second: classes are looked at anew every five.
@@ -309,6 +310,11 @@ async fn a_role_that_does_not_exist_is_named_before_the_first_gang_needs_it() {
     scenario.instance_profiles = vec!["other".to_owned()];
     let Some(stack) = stack_with(&scenario, &json!({}), &json!({})).await else { return };
     let classes = &Api::<EC2NodeClass>::all(stack.admin().unwrap());
+    // Where a dry run looks at rights alone, the first launch finds it out.
+    let early = choices().dry_run == DryRun::Parameters;
+    if !early {
+        submit(&stack.admin().unwrap(), "ml", gang_job("train", 2)).await;
+    }
     eventually(DEADLINE, "the class to name its role", || async move {
         let status = classes.get("gpu").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
         let profile = of(&status.conditions, "InstanceProfileReady");
@@ -319,14 +325,16 @@ async fn a_role_that_does_not_exist_is_named_before_the_first_gang_needs_it() {
     })
     .await
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
-    submit(&stack.admin().unwrap(), "ml", gang_job("train", 2)).await;
-    says(&stack, "ml", "train", "no NodePool is ready to buy nodes").await;
+    if early {
+        submit(&stack.admin().unwrap(), "ml", gang_job("train", 2)).await;
+        says(&stack, "ml", "train", "no NodePool is ready to buy nodes").await;
+    }
     let patch = kube::api::Patch::Merge(json!({"spec": {"role": "other"}}));
     classes.patch("gpu", &kube::api::PatchParams::default(), &patch).await.unwrap();
     all_run(&stack, "ml", "train", 2).await;
     let entries = journal(&stack, 0).await;
     let launches = entries.iter().filter(|entry| entry["operation"] == "CreateFleet").count();
-    assert_eq!(launches, 1, "nothing was launched in vain");
+    assert_eq!(launches, if early { 1 } else { 2 }, "nothing was launched in vain");
     delete_job(&stack, "train").await;
     everything_is_given_back(&stack).await;
     no_errors(&stack);

@@ -38,16 +38,24 @@ pub(crate) async fn options() -> Option<StackOptions> {
     Some(StackOptions::new(repository.to_owned(), binaries, muster.into()))
 }
 
+/// What `MUSTER_SIM_CHOICE` asks for.
+fn flipped() -> Option<Choices> {
+    let name = std::env::var("MUSTER_SIM_CHOICE").ok()?;
+    let all: Vec<_> = Choices::all_flipped().into_iter().chain(Choices::flipped()).collect();
+    let known: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+    let found = all.iter().find(|(known, _)| *known == name);
+    Some(found.unwrap_or_else(|| panic!("MUSTER_SIM_CHOICE={name}: not one of {}", known.join(", "))).1.clone())
+}
+
+/// The answers of EC2 in this run that it does not document.
+pub(crate) fn choices() -> Choices {
+    flipped().unwrap_or_default()
+}
+
 /// A started stack with a namespace of its own. `MUSTER_SIM_CHOICE` names undocumented answers of EC2 that are the other
 /// one in this run: `make test-choices`.
 pub(crate) async fn stack(mut options: StackOptions, namespace: &str) -> Stack {
-    if let (Ok(name), Some(scenario)) = (std::env::var("MUSTER_SIM_CHOICE"), options.scenario.as_mut()) {
-        let flipped: Vec<_> = Choices::all_flipped().into_iter().chain(Choices::flipped()).collect();
-        let known: Vec<&str> = flipped.iter().map(|(name, _)| *name).collect();
-        let (_, choices) = flipped
-            .iter()
-            .find(|(known, _)| *known == name)
-            .unwrap_or_else(|| panic!("MUSTER_SIM_CHOICE={name}: not one of {}", known.join(", ")));
+    if let (Some(choices), Some(scenario)) = (flipped(), options.scenario.as_mut()) {
         scenario["choices"] = serde_json::to_value(choices).unwrap();
     }
     let stack = Stack::start(options).await.unwrap_or_else(|error| panic!("{error}"));
