@@ -81,9 +81,7 @@ pub(super) fn run(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError>
         let used = TokenUse { parameters: form.identity(), made: reservation.clone(), at: call.now };
         world.tokens.store(OPERATION, &zone, token, used);
     }
-    let mut reply = answer(world, call, &reservation);
-    reply.resources = ids;
-    Ok(reply)
+    Ok(answer(world, call, &reservation))
 }
 
 /// What is wrong with the parameters of a launch.
@@ -125,11 +123,11 @@ fn answer(world: &World, call: &Call<'_>, reservation: &str) -> Reply {
     let mut xml = Xml::new();
     xml.text("reservationId", reservation);
     xml.text("ownerId", &world.scenario.account);
-    let launched = world.instances.values().filter(|i| i.reservation == reservation);
-    xml.list("instancesSet", launched, |xml, instance| {
+    let launched = || world.instances.values().filter(|i| i.reservation == reservation);
+    xml.list("instancesSet", launched(), |xml, instance| {
         instances::write(xml, world, instance, call.now);
     });
-    Reply::of(xml)
+    Reply { resources: launched().map(|i| i.id.clone()).collect(), ..Reply::of(xml) }
 }
 
 /// The launch template's data with the members that the call itself gives in their place.

@@ -241,6 +241,16 @@ async fn eight_is_broken_by_going_on_without_looking() {
 }
 
 #[tokio::test]
+async fn eight_holds_where_the_same_launch_sent_again_told_what_the_first_made() {
+    let sim = Sim::small();
+    sim.simulator.add_fault(Fault::of(FaultKind::LostResponse).on("RunInstances").times(1));
+    for parameters in [run("1", "t1", &[]), run("1", "t1", &[]), run("1", "t2", &[])] {
+        sim.send_launch("RunInstances", &parameters).await;
+    }
+    assert!(!sim.broken_always().contains(&8), "{:?}", sim.broken_always());
+}
+
+#[tokio::test]
 async fn nine_is_broken_by_a_launch_that_the_sdk_repeats() {
     let sim = Sim::small();
     let template = sim.template().await;
