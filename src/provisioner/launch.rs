@@ -447,12 +447,16 @@ async fn wait_and_replay(context: &Context, held: &mut Held, why: Option<Why>, c
     Ok(Next::Pause(later(context.clock.now(), 1_i64 << turn.min(4))))
 }
 
-/// Looks for what the attempt made, by fleet id and by tags. The next step if anything was found.
-async fn found(context: &Context, held: &mut Held, parameters: &LaunchParameters) -> anyhow::Result<Option<Next>> {
+/// What a launch made, whatever was answered: by the id of its fleet, if an answer named one, and by tags.
+pub(super) async fn made(
+    context: &Context,
+    fleet: Option<&str>,
+    parameters: &LaunchParameters,
+) -> anyhow::Result<Vec<LaunchedInstance>> {
     let mut launched: BTreeMap<InstanceId, LaunchedInstance> = BTreeMap::new();
     // An instant fleet is found by its id alone, and knows of instances that no tag finds yet.
-    if let Some(fleet) = held.attempt().and_then(|attempt| attempt.fleet)
-        && let Some(answer) = context.cloud.fleet(&fleet).await?
+    if let Some(fleet) = fleet
+        && let Some(answer) = context.cloud.fleet(fleet).await?
     {
         launched.extend(answer.instances.into_iter().map(|instance| (instance.id.clone(), instance)));
     }
@@ -464,11 +468,18 @@ async fn found(context: &Context, held: &mut Held, parameters: &LaunchParameters
             );
         }
     }
-    if launched.is_empty() {
+    Ok(launched.into_values().collect())
+}
+
+/// Looks for what the attempt made, by fleet id and by tags. The next step if anything was found.
+async fn found(context: &Context, held: &mut Held, parameters: &LaunchParameters) -> anyhow::Result<Option<Next>> {
+    let fleet = held.attempt().and_then(|attempt| attempt.fleet);
+    let instances = made(context, fleet.as_deref(), parameters).await?;
+    if instances.is_empty() {
         return Ok(None);
     }
-    info!(instances = launched.len(), "found what an unanswered launch made");
-    let answer = LaunchAnswer { fleet_id: None, instances: launched.into_values().collect(), errors: Vec::new() };
+    info!(instances = instances.len(), "found what an unanswered launch made");
+    let answer = LaunchAnswer { fleet_id: None, instances, errors: Vec::new() };
     let verdict = judge(parameters, false, &Ok(answer));
     let next = match verdict {
         Verdict::Won(ids) => won(context, held, ids).await?,

@@ -241,15 +241,9 @@ pub(super) async fn replacing(context: &Context, held: &mut Held, state: &State)
             (why, true)
         }
     };
-    // By tags: whatever was answered, what exists decides.
-    let found: Vec<InstanceId> = context
-        .cloud
-        .instances_by_tags(&parameters.tags.sweep())
-        .await?
-        .into_iter()
-        .filter(|instance| instance.state.live())
-        .map(|instance| instance.id)
-        .collect();
+    let fleet = status.attempts.last().and_then(|last| last.fleet.clone());
+    let made = launch::made(context, fleet.as_deref(), &parameters).await?;
+    let found: Vec<InstanceId> = made.into_iter().map(|instance| instance.id).collect();
     if u32::try_from(found.len()) == Ok(parameters.count) {
         return won(context, held, status, found).await;
     }

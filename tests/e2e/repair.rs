@@ -155,6 +155,31 @@ async fn one_node_of_eight_that_never_comes_is_replaced_in_its_group_and_the_gan
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replacement_that_got_nothing_is_looked_for_by_its_fleet_before_the_next_zone_is_asked() {
+    // No ninth host in the zone: the one that is given back is not free at once.
+    let Some(stack) = buying_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
+    let absent = FaultKind::SlowRegistration { instances: Some(1), seconds: None };
+    goes_wrong(&stack, &Fault::of(absent).on("CreateFleet").times(1)).await;
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
+
+    all_run(&stack, "ml", "train", 8).await;
+
+    let journal = journal(&stack, 0).await;
+    let is_of = |entry: &&Value, operation: &str| entry["operation"] == operation;
+    let fleets: Vec<&Value> = journal.iter().filter(|entry| is_of(entry, "CreateFleet")).collect();
+    let empty = fleets.iter().find(|fleet| instances(fleet).is_empty()).expect("the replacement found no host");
+    let id = empty["resources"][0].as_str().unwrap();
+    let later = journal.iter().filter(|entry| entry["number"].as_u64() > empty["number"].as_u64());
+    let next = later.map(|entry| (entry["operation"].as_str().unwrap(), entry["parameters"].to_string()));
+    let asked: Vec<(&str, String)> = next.take_while(|(operation, _)| *operation != "CreateFleet").collect();
+    assert!(asked.iter().any(|(operation, what)| *operation == "DescribeFleets" && what.contains(id)), "{asked:?}");
+    invariants_hold(&stack).await;
+    delete_job(&stack, "train").await;
+    everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_dead_nodes_of_eight_are_too_many_and_the_next_zone_serves() {
     let Some(stack) = buying_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
     let dies = FaultKind::Dies { instances: 2, after_seconds: 5.0, reason: "Server.InternalError".to_owned() };
