@@ -1,7 +1,7 @@
 //! The store: plain maps with apply and delete, and the state they add up to.
 //!
 //! Work per change is that of what changed: a pod's node is summed up anew, nothing else. Publishing clones only the
-//! maps that changed since the last time.
+//! maps that changed since the last time; what changes nothing that anybody reads, as a heartbeat does, publishes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -38,11 +38,33 @@ pub struct StoreOptions {
     pub max_age: Duration,
 }
 
+/// A state, and whether it differs from the one published: nothing of it can be changed without saying so.
+#[derive(Debug, Default)]
+struct Draft {
+    state: State,
+    changed: bool,
+}
+
+impl Draft {
+    fn change(&mut self) -> &mut State {
+        self.changed = true;
+        &mut self.state
+    }
+}
+
+impl std::ops::Deref for Draft {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
 /// The index. One task owns it.
 #[derive(Debug)]
 pub struct Store {
     options: StoreOptions,
-    state: State,
+    state: Draft,
     /// Metadata of pods, for recognising them again when an owner changes.
     metadata: FxHashMap<PodUid, Arc<Pod>>,
     said: FxHashMap<PodUid, Arc<Recognised>>,
@@ -71,8 +93,9 @@ impl Store {
         let published = Arc::new(ArcSwap::from_pointee(State::default()));
         let (version, receiver) = channel::channel(0);
         let (feed, changes) = mpsc::channel(QUEUE);
-        let mut state = State::default();
-        state.snapshot.accelerators.clone_from(&options.accelerators);
+        let mut state = Draft::default();
+        state.change().snapshot.accelerators.clone_from(&options.accelerators);
+        state.change().snapshot.synced = kinds.is_empty();
         let contacts = Arc::new(Contacts::new(kinds, options.max_age));
         let store = Self {
             options,
@@ -102,10 +125,14 @@ impl Store {
     /// A kind has delivered its first list.
     pub fn synced(&mut self, kind: &'static str) {
         self.unsynced.remove(kind);
+        self.state.change().snapshot.synced = self.unsynced.is_empty();
     }
 
-    /// Publishes what is known now.
+    /// Publishes what is known now, unless that is what was published last.
     pub fn publish(&mut self) {
+        if !self.state.changed && self.changed.is_empty() {
+            return;
+        }
         for gang in std::mem::take(&mut self.changed) {
             self.describe(&gang);
             let snapshot = &self.state.snapshot;
@@ -116,11 +143,13 @@ impl Store {
                 self.promised.insert(gang, promised);
             }
         }
-        self.state.snapshot.version = self.state.snapshot.version.saturating_add(1);
-        self.state.snapshot.synced = self.unsynced.is_empty();
-        self.state.snapshot.promises = self.promises();
-        self.published.store(Arc::new(self.state.clone()));
-        self.version.send_replace(self.state.snapshot.version);
+        let promises = self.promises();
+        let state = self.state.change();
+        state.snapshot.version = state.snapshot.version.saturating_add(1);
+        state.snapshot.promises = promises;
+        self.published.store(Arc::new(state.clone()));
+        self.version.send_replace(state.snapshot.version);
+        self.state.changed = false;
     }
 
     fn promises(&self) -> FxHashMap<NodeName, Vec<Promise>> {
@@ -174,20 +203,27 @@ impl Store {
                 return self.delete_node(&node.name_any());
             }
         };
+        if self.state.snapshot.nodes.get(&node.name).is_some_and(|known| known.node == node) {
+            return;
+        }
         let usage = self.usage(&node.name);
-        self.state.snapshot.nodes.insert(node.name.clone(), Arc::new(NodeEntry { node, usage: Arc::new(usage) }));
+        self.state
+            .change()
+            .snapshot
+            .nodes
+            .insert(node.name.clone(), Arc::new(NodeEntry { node, usage: Arc::new(usage) }));
     }
 
     /// A node is gone.
     pub fn delete_node(&mut self, name: &str) {
-        self.state.snapshot.nodes.remove(name);
+        self.state.change().snapshot.nodes.remove(name);
     }
 
     /// Nodes that are not among `names` are gone.
     pub fn retain_nodes(&mut self, names: &BTreeSet<String>) {
         let gone = |name: &&NodeName| !names.contains(name.as_str());
         for name in self.state.snapshot.nodes.clone().keys().filter(gone) {
-            self.state.snapshot.nodes.remove(name);
+            self.state.change().snapshot.nodes.remove(name);
         }
     }
 
@@ -198,16 +234,23 @@ impl Store {
         let core = pod_state::read(&pod, recognition.membership.clone(), &self.options.scheduler_names);
         if let Some(tolerations) = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone())
             && core.membership.gang().is_some()
+            && self.state.tolerations.get(&uid).is_none_or(|known| **known != tolerations)
         {
-            Arc::make_mut(&mut self.state.tolerations).insert(uid.clone(), Arc::new(tolerations));
+            Arc::make_mut(&mut self.state.change().tolerations).insert(uid.clone(), Arc::new(tolerations));
         }
         self.metadata.insert(uid.clone(), Arc::new(slim(pod)));
         self.index(uid, &Arc::new(core), recognition);
     }
 
     fn index(&mut self, uid: PodUid, pod: &Arc<CorePod>, recognition: Recognition) {
+        let same = self.state.snapshot.pods.get(&uid).is_some_and(|known| known == pod)
+            && self.said.get(&uid) == recognition.gang.as_ref()
+            && self.state.missing_owners.get(&uid) == recognition.missing.as_ref();
         self.read_by(&uid, recognition.reads);
-        let missing = Arc::make_mut(&mut self.state.missing_owners);
+        if same {
+            return;
+        }
+        let missing = Arc::make_mut(&mut self.state.change().missing_owners);
         match recognition.missing {
             Some(owner) => {
                 missing.insert(uid.clone(), owner);
@@ -226,7 +269,7 @@ impl Store {
                 self.said.remove(&uid);
             }
         }
-        let before = self.state.snapshot.pods.insert(uid.clone(), Arc::clone(pod));
+        let before = self.state.change().snapshot.pods.insert(uid.clone(), Arc::clone(pod));
         let mut touched = BTreeSet::new();
         let mut gangs = self.planned.get(&uid).cloned().unwrap_or_default();
         if let Some(before) = &before {
@@ -246,7 +289,7 @@ impl Store {
             }
         }
         if let Some(gang) = pod.membership.gang() {
-            self.state.snapshot.members.entry(gang.clone()).or_default().insert(member_key(pod), uid);
+            self.state.change().snapshot.members.entry(gang.clone()).or_default().insert(member_key(pod), uid);
             gangs.insert(gang.clone());
         }
         for node in &touched {
@@ -281,11 +324,11 @@ impl Store {
         let uid = PodUid::from(uid);
         self.metadata.remove(&uid);
         self.said.remove(&uid);
-        Arc::make_mut(&mut self.state.missing_owners).remove(&uid);
-        Arc::make_mut(&mut self.state.tolerations).remove(&uid);
+        Arc::make_mut(&mut self.state.change().missing_owners).remove(&uid);
+        Arc::make_mut(&mut self.state.change().tolerations).remove(&uid);
         self.read_by(&uid, BTreeSet::new());
         self.reads.remove(&uid);
-        let Some(pod) = self.state.snapshot.pods.remove(&uid) else { return };
+        let Some(pod) = self.state.change().snapshot.pods.remove(&uid) else { return };
         for node in rooms(&pod) {
             if let Some(on) = self.pods_on.get_mut(&node) {
                 on.remove(&uid);
@@ -309,7 +352,7 @@ impl Store {
     /// An owner or group was seen: the pods that look at it are recognised anew.
     pub fn apply_object(&mut self, object: Object) {
         let refs = Known::refs(&object);
-        self.state.objects.insert(object);
+        self.state.change().objects.insert(object);
         let pods: BTreeSet<PodUid> = refs.iter().filter_map(|one| self.readers.get(one)).flatten().cloned().collect();
         for pod_uid in pods {
             let (Some(metadata), Some(pod)) =
@@ -326,15 +369,15 @@ impl Store {
 
     /// An owner or group is gone. Its pods keep what was recognised.
     pub fn delete_object(&mut self, uid: &str) {
-        self.state.objects.remove(uid);
+        self.state.change().objects.remove(uid);
     }
 
     /// Objects of a kind that are not among `uids` are gone.
     pub fn retain_objects(&mut self, kind: Kind, uids: &BTreeSet<String>) {
         for uid in self.state.objects.uids(kind).into_iter().filter(|uid| !uids.contains(uid)) {
-            self.state.objects.remove(&uid);
+            self.state.change().objects.remove(&uid);
         }
-        self.state.objects.listed(kind);
+        self.state.change().objects.listed(kind);
     }
 
     /// A Gang was seen, by the watch or in the answer to an own write: an older version than the one known, and one
@@ -352,8 +395,8 @@ impl Store {
         }
         let state = Arc::new(state);
         self.note_plan(&key, Some(&state));
-        self.state.snapshot.gangs.insert(key.clone(), state);
-        self.state.gangs.insert(key, Arc::new(gang));
+        self.state.change().snapshot.gangs.insert(key.clone(), state);
+        self.state.change().gangs.insert(key, Arc::new(gang));
     }
 
     /// A Gang is gone.
@@ -364,8 +407,8 @@ impl Store {
             self.deleted.drain(..surplus);
         }
         self.note_plan(key, None);
-        self.state.snapshot.gangs.remove(key);
-        self.state.gangs.remove(key);
+        self.state.change().snapshot.gangs.remove(key);
+        self.state.change().gangs.remove(key);
     }
 
     /// A gang has another plan now.
@@ -392,71 +435,71 @@ impl Store {
     pub fn retain_gangs(&mut self, keys: &BTreeSet<ObjectKey>) {
         for key in self.state.snapshot.gangs.clone().keys().filter(|key| !keys.contains(key)) {
             self.note_plan(key, None);
-            self.state.snapshot.gangs.remove(key);
-            self.state.gangs.remove(key);
+            self.state.change().snapshot.gangs.remove(key);
+            self.state.change().gangs.remove(key);
         }
     }
 
     /// A NodeBatch was seen.
     pub fn apply_batch(&mut self, batch: NodeBatch) {
-        Arc::make_mut(&mut self.state.batches).insert(batch.name_any(), Arc::new(batch));
+        Arc::make_mut(&mut self.state.change().batches).insert(batch.name_any(), Arc::new(batch));
     }
 
     /// A NodeBatch is gone.
     pub fn delete_batch(&mut self, name: &str) {
-        Arc::make_mut(&mut self.state.batches).remove(name);
+        Arc::make_mut(&mut self.state.change().batches).remove(name);
     }
 
     /// NodeBatches that are not among `names` are gone.
     pub fn retain_batches(&mut self, names: &BTreeSet<String>) {
-        Arc::make_mut(&mut self.state.batches).retain(|name, _| names.contains(name));
+        Arc::make_mut(&mut self.state.change().batches).retain(|name, _| names.contains(name));
     }
 
     /// A NodePool was seen.
     pub fn apply_pool(&mut self, pool: NodePool) {
-        Arc::make_mut(&mut self.state.pools).insert(pool.name_any(), Arc::new(pool));
+        Arc::make_mut(&mut self.state.change().pools).insert(pool.name_any(), Arc::new(pool));
     }
 
     /// A NodePool is gone.
     pub fn delete_pool(&mut self, name: &str) {
-        Arc::make_mut(&mut self.state.pools).remove(name);
+        Arc::make_mut(&mut self.state.change().pools).remove(name);
     }
 
     /// NodePools that are not among `names` are gone.
     pub fn retain_pools(&mut self, names: &BTreeSet<String>) {
-        Arc::make_mut(&mut self.state.pools).retain(|name, _| names.contains(name));
+        Arc::make_mut(&mut self.state.change().pools).retain(|name, _| names.contains(name));
     }
 
     /// An EC2NodeClass was seen.
     pub fn apply_class(&mut self, class: EC2NodeClass) {
-        Arc::make_mut(&mut self.state.classes).insert(class.name_any(), Arc::new(class));
+        Arc::make_mut(&mut self.state.change().classes).insert(class.name_any(), Arc::new(class));
     }
 
     /// An EC2NodeClass is gone.
     pub fn delete_class(&mut self, name: &str) {
-        Arc::make_mut(&mut self.state.classes).remove(name);
+        Arc::make_mut(&mut self.state.change().classes).remove(name);
     }
 
     /// EC2NodeClasses that are not among `names` are gone.
     pub fn retain_classes(&mut self, names: &BTreeSet<String>) {
-        Arc::make_mut(&mut self.state.classes).retain(|name, _| names.contains(name));
+        Arc::make_mut(&mut self.state.change().classes).retain(|name, _| names.contains(name));
     }
 
     /// A ProvisioningRequest was seen; those of other classes are not kept.
     pub fn apply_request(&mut self, request: ProvisioningRequest) {
         if request.spec.provisioning_class_name == keys::PROVISIONING_CLASS {
-            Arc::make_mut(&mut self.state.requests).insert(object_key(&request), Arc::new(request));
+            Arc::make_mut(&mut self.state.change().requests).insert(object_key(&request), Arc::new(request));
         }
     }
 
     /// A ProvisioningRequest is gone.
     pub fn delete_request(&mut self, key: &ObjectKey) {
-        Arc::make_mut(&mut self.state.requests).remove(key);
+        Arc::make_mut(&mut self.state.change().requests).remove(key);
     }
 
     /// ProvisioningRequests that are not among `keys` are gone.
     pub fn retain_requests(&mut self, keys: &BTreeSet<ObjectKey>) {
-        Arc::make_mut(&mut self.state.requests).retain(|key, _| keys.contains(key));
+        Arc::make_mut(&mut self.state.change().requests).retain(|key, _| keys.contains(key));
     }
 
     fn recognise(&self, pod: &Pod) -> Recognition {
@@ -470,7 +513,7 @@ impl Store {
 
     fn leave_gang(&mut self, pod: &CorePod, uid: &PodUid) {
         let Some(gang) = pod.membership.gang() else { return };
-        let members = &mut self.state.snapshot.members;
+        let members = &mut self.state.change().snapshot.members;
         if let Some(of_gang) = members.get_mut(gang) {
             let key = member_key(pod);
             if of_gang.get(&key) == Some(uid) {
@@ -495,7 +538,7 @@ impl Store {
             Membership::Unknown | Membership::Single => None,
         });
         let said = conventions::merge(said);
-        let recognised = &mut self.state.snapshot.recognised;
+        let recognised = &mut self.state.change().snapshot.recognised;
         match said {
             Some(said) => {
                 recognised.insert(gang.clone(), said);
@@ -513,7 +556,7 @@ impl Store {
 
     fn sum_up(&mut self, node: &NodeName) {
         let usage = self.usage(node);
-        if let Some(entry) = self.state.snapshot.nodes.get_mut(node) {
+        if let Some(entry) = self.state.change().snapshot.nodes.get_mut(node) {
             *entry = Arc::new(NodeEntry { node: Arc::clone(&entry.node), usage: Arc::new(usage) });
         }
     }

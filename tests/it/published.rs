@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
-use muster::cluster::{Store, StoreOptions};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use muster::cluster::{Cluster, Store, StoreOptions};
 use muster_api::crd::Gang;
 use muster_core::names::ObjectKey;
 use muster_core::snapshot::Promise;
@@ -70,14 +70,18 @@ fn sorted(promises: impl IntoIterator<Item = (String, Vec<Promise>)>) -> BTreeMa
         .collect()
 }
 
-#[test]
-fn the_promises_that_are_published_are_those_of_all_plans_whatever_changed_before() {
+fn store(kinds: &[&'static str]) -> (Store, Cluster) {
     let options = StoreOptions {
         scheduler_names: vec!["muster".to_owned()],
         accelerators: Vec::new(),
         max_age: Duration::from_secs(3600),
     };
-    let (mut store, cluster) = Store::new(options, &[]);
+    Store::new(options, kinds)
+}
+
+#[test]
+fn the_promises_that_are_published_are_those_of_all_plans_whatever_changed_before() {
+    let (mut store, cluster) = store(&[]);
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let (mut promised, mut version) = (0, 0);
     for step in 0..3_000 {
@@ -106,4 +110,61 @@ fn the_promises_that_are_published_are_those_of_all_plans_whatever_changed_befor
         promised += published.len();
     }
     assert!(promised > 1_000, "only {promised} nodes had promises");
+}
+
+#[test]
+fn a_heartbeat_or_a_status_that_nobody_reads_publishes_nothing() {
+    let (mut store, cluster) = store(&["pods"]);
+    let node = |beat: &str, gpus: &str| -> Node {
+        serde_json::from_value(json!({
+            "metadata": {"name": "n0", "resourceVersion": beat},
+            "status": {
+                "allocatable": {"nvidia.com/gpu": gpus},
+                "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": format!("2026-01-01T00:00:0{beat}Z")}],
+            },
+        }))
+        .unwrap()
+    };
+    let pod = |message: &str, node: Option<&str>| -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": "a", "namespace": "ns", "uid": "a", "resourceVersion": message,
+                "annotations": {"muster.dev/gang": "g", "muster.dev/gang-size": "2"},
+            },
+            "spec": {
+                "schedulerName": "muster", "nodeName": node, "tolerations": [{"operator": "Exists"}],
+                "containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "8"}, "requests": {"nvidia.com/gpu": "8"}}}],
+            },
+            "status": {"phase": "Pending", "message": message},
+        }))
+        .unwrap()
+    };
+    store.apply_node(&node("1", "8"));
+    store.apply_pod(pod("1", None));
+    store.publish();
+    let first = cluster.load().snapshot.version;
+
+    store.apply_node(&node("2", "8"));
+    store.apply_pod(pod("2", None));
+    store.publish();
+    assert_eq!(cluster.load().snapshot.version, first, "nothing that anybody reads has changed");
+
+    // What is read is published, each by itself.
+    store.apply_node(&node("3", "7"));
+    store.publish();
+    assert_eq!(cluster.load().snapshot.version, first + 1);
+    store.apply_pod(pod("4", Some("n0")));
+    store.publish();
+    assert_eq!(cluster.load().snapshot.version, first + 2);
+    assert_ne!(
+        *cluster.load().snapshot.nodes[&muster_core::names::NodeName::from("n0")].usage,
+        muster_core::node::Usage::default()
+    );
+    store.synced("pods");
+    store.publish();
+    assert!(cluster.load().snapshot.synced);
+    assert_eq!(cluster.load().snapshot.version, first + 3);
+    store.delete_pod("a");
+    store.publish();
+    assert_eq!(cluster.load().snapshot.version, first + 4);
 }

@@ -35,7 +35,6 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
             metadata.namespace.as_deref().unwrap_or_default(),
             metadata.name.as_deref().unwrap_or_default(),
         ),
-        resource_version: Arc::from(metadata.resource_version.as_deref().unwrap_or_default()),
         shape: convert::shape_of_pod(pod).map(Arc::new).map_err(|error| Arc::from(describe(&error))),
         held: Arc::new(convert::usage(pod).unwrap_or_default()),
         node: convert::assigned_node(pod).map(NodeName::from),

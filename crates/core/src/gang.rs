@@ -343,8 +343,6 @@ pub struct Pod {
     pub uid: PodUid,
     /// Namespace and name.
     pub key: ObjectKey,
-    /// The version patches are conditional on.
-    pub resource_version: Arc<str>,
     /// What it needs. An error text if the object cannot be read.
     pub shape: Result<Arc<Shape>, Arc<str>>,
     /// What it holds on its node once it is there.

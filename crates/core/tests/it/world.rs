@@ -48,7 +48,6 @@ pub(crate) fn pod(name: &str, shape: &Shape) -> Pod {
     Pod {
         uid: PodUid::from(format!("uid-{name}")),
         key: key(name),
-        resource_version: Arc::from("1"),
         held: Arc::new(Usage { requested: shape.requests.clone(), ports: shape.ports.clone(), ..Usage::default() }),
         shape: Ok(Arc::new(shape.clone())),
         node: None,
