@@ -85,7 +85,7 @@ test-choices: ## Run the EC2 suites with every undocumented answer of EC2 flippe
 	@$(call control-plane,make test-choices: not possible without the real Kubernetes control plane: )
 	@set -e; for choice in $(if $(filter each,$(CHOICES)),$(CHOICE_NAMES),$(CHOICES)); do \
 		echo "choice $$choice"; \
-		MUSTER_SIM_CHOICE=$$choice cargo test --quiet --workspace --test e2e -- buying:: ways:: repair:: denied:: bad_input::; \
+		MUSTER_SIM_CHOICE=$$choice cargo test --quiet --workspace --test e2e -- buying:: ways:: repair:: denied:: bad_input:: scenarios::; \
 	done
 
 test-compat: ## Run the protocol's assumptions on every other supported version of Kubernetes; each is built once

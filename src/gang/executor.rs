@@ -365,10 +365,11 @@ impl Hands {
         let written = step(Step::WriteGang, gangs.replace_status(&key.name, &PostParams::default(), &object)).await;
         let written = match written {
             Ok(written) => written,
-            // Somebody else wrote: what was decided is void, the watch brings the news.
+            // Somebody else wrote: what was decided is void. The watch brings the news, but it may be a while behind.
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 debug!(gang = %key, "status changed meanwhile");
-                return Ok(Some(Effect::Overtaken(key.clone())));
+                let newest = gangs.get_opt(&key.name).await?;
+                return Ok(Some(newest.map_or_else(|| Effect::Overtaken(key.clone()), |gang| self.believe(gang))));
             }
             Err(error) => return Err(anyhow::Error::new(error).context(format!("write the status of gang {key}"))),
         };

@@ -61,6 +61,7 @@ pub(super) async fn drive(context: &Context, name: &str, term: &CancellationToke
                 denied(context, &mut held, &error).await;
                 if failures == 3 {
                     warn!(error = text, "a step keeps failing and is tried again");
+                    keeps_failing(context, &mut held, &text).await;
                 } else {
                     debug!(error = text, "a step failed and is decided anew");
                 }
@@ -89,6 +90,15 @@ pub(super) async fn drive(context: &Context, name: &str, term: &CancellationToke
                 }
             }
         }
+    }
+}
+
+/// Says on the batch what it cannot get past, whatever it waited for before.
+async fn keeps_failing(context: &Context, held: &mut Held, text: &str) {
+    let mut status = held.status();
+    status.message = Some(format!("a step keeps failing and is tried again: {text}"));
+    if let Err(error) = held.write(context, status).await {
+        debug!(error = crate::telemetry::chain(&error), "what keeps failing is not told yet");
     }
 }
 

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use muster_api::crd::{NodeBatchStatus, is_true, set_condition};
+use muster_api::crd::{NodeBatchStatus, NodePoolJoin, is_true, set_condition};
 use muster_api::{keys, pool as rules};
 use muster_core::cloud::{
     Efa, Instance, InstanceState, JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, Purpose, describe_failures,
@@ -95,23 +96,35 @@ async fn locate(
     Ok(None)
 }
 
+fn of_pool(context: &Context, status: &NodeBatchStatus) -> NodePoolJoin {
+    let state = context.cluster.load();
+    let pool = status.node_pool.as_ref().and_then(|name| state.pools.get(name));
+    pool.map(|pool| pool.spec.join.clone()).unwrap_or_default()
+}
+
+fn minutes(text: &str, otherwise: i64) -> SignedDuration {
+    pool::duration(text).unwrap_or(SignedDuration::from_mins(otherwise))
+}
+
+/// How long the nodes of one launch have, from the launch until they are ready.
+pub(super) fn budget(context: &Context, status: &NodeBatchStatus) -> SignedDuration {
+    let join = of_pool(context, status);
+    minutes(&join.register_within, 15).saturating_add(minutes(&join.ready_within, 10))
+}
+
 /// The clocks of the batch's pool, for the launch under way.
 fn clocks(context: &Context, status: &NodeBatchStatus) -> JoinRules {
-    let state = context.cluster.load();
-    let join = status.node_pool.as_ref().and_then(|name| state.pools.get(name)).map(|pool| pool.spec.join.clone());
-    let join = join.unwrap_or_default();
-    let read = |text: &str, minutes| pool::duration(text).unwrap_or(jiff::SignedDuration::from_mins(minutes));
-    let (register_within, ready_within) = (read(&join.register_within, 15), read(&join.ready_within, 10));
+    let join = of_pool(context, status);
     let whole = status.attempts.iter().rposition(|attempt| attempt.outcome == "Won" && attempt.replaces.is_empty());
     let since = whole.map_or(0, |position| position + 1);
     let replaced: usize = status.attempts.iter().skip(since).map(|attempt| attempt.replaces.len()).sum();
     let allowed = replacements(&join.max_replacements.0, status.count).unwrap_or(0);
     let launched = status.attempts.iter().rev().find(|attempt| attempt.outcome == "Won").and_then(|won| won.ended);
-    let all = register_within.saturating_add(ready_within);
+    let all = budget(context, status);
     JoinRules {
-        replace_after: read(&join.replace_after, 5),
-        register_within,
-        ready_within,
+        replace_after: minutes(&join.replace_after, 5),
+        register_within: minutes(&join.register_within, 15),
+        ready_within: minutes(&join.ready_within, 10),
         // Of a node that is tried alone the first answer counts.
         replacements_left: if alone(status) {
             0

@@ -32,7 +32,8 @@ pub(super) async fn reconcile(context: &Context, state: &State) -> anyhow::Resul
     context.allowed.keep(|name| state.pools.contains_key(name));
     for pool in state.pools.values() {
         let problem = problem(context, state, pool);
-        if problem.is_none() {
+        // A blocked pool is not Ready, and yet gangs ask it: who waits for it is who tries whether its nodes join again.
+        if problem.is_none() || only_blocked(context, state, pool) {
             views.extend(view(context, state, pool));
         }
         write_status(context, state, pool, problem).await?;
@@ -355,6 +356,7 @@ fn view(context: &Context, state: &State, pool: &NodePool) -> Option<PoolView> {
     let limits = rules::limits(pool).unwrap_or_default();
     Some(PoolView {
         name: pool.name_any().into(),
+        blocked: blocked(state, pool).is_some(),
         weight: pool.spec.weight.unwrap_or(0),
         max_nodes: pool.spec.placement.max_nodes_per_batch.unwrap_or(1000),
         placement_group: match pool.spec.placement.placement_group {

@@ -14,8 +14,8 @@ use kube::{Api, ResourceExt};
 use muster_api::crd::{BatchAttempt, BatchInstance, BatchLoss, JoinBlocked, NodeBatchStatus, NodePool};
 use muster_api::keys;
 use muster_core::cloud::{
-    CapacityType, InstanceState, JoinCause, LaunchParameters, Verdict, cost_between, describe_failures, dollars, judge,
-    micros,
+    CapacityType, ErrorClass, InstanceState, JoinCause, LaunchParameters, Verdict, cost_between, describe_failures,
+    dollars, judge, micros,
 };
 use muster_core::cycle::GangEvent;
 use muster_core::gang::Phase;
@@ -25,7 +25,7 @@ use tracing::{debug, info, warn};
 
 use super::batch::{Next, later};
 use super::store::{Held, close_attempt};
-use super::{Context, launch, pool, teardown};
+use super::{Context, join, launch, pool, teardown};
 use crate::cluster::State;
 use crate::step::{Step, step};
 
@@ -145,7 +145,7 @@ async fn begin(
     let now = context.clock.now();
     let whole = |attempt: &&BatchAttempt| attempt.outcome == "Won" && attempt.replaces.is_empty();
     let Some(won) = status.attempts.iter().rev().find(whole).cloned() else {
-        let ids = super::join::ids(&status);
+        let ids = join::ids(&status);
         return launch::violated(context, held, &ids, why).await;
     };
     // No member is planned here any more, nor anything else on what stays until the gang uses it again.
@@ -212,10 +212,17 @@ pub(super) async fn replacing(context: &Context, held: &mut Held, state: &State)
         // Nothing came in their stead: all of it goes, once the gang has left the survivors.
         _ => return give_up(context, held, state, attempt.message.as_deref().unwrap_or("no replacement")).await,
     }
-    // A crash between the intent and the termination: what serves nobody is not paid for any longer.
+    // A crash between the intent and the termination: what serves nobody is not paid for any longer. In a reservation that
+    // has a free host it goes last.
     let reserved = attempt.capacity_type == CapacityType::Reserved.as_str();
-    if !reserved {
-        terminate_replaced(context, state, &status, now).await?;
+    let budget = attempt.started.and_then(|at| at.saturating_add(join::budget(context, &status)).ok());
+    let in_time = budget.is_some_and(|until| now < until);
+    let full = attempt.code.is_some();
+    if !reserved || full {
+        let left = terminate_replaced(context, state, &status, now).await?;
+        if full && in_time && !left.is_empty() {
+            return Ok(Next::Pause(later(now, 5)));
+        }
     }
     let parameters: LaunchParameters = serde_json::from_str(attempt.parameters.as_deref().unwrap_or_default())?;
     let answer = context.cloud.launch(&parameters).await;
@@ -246,6 +253,19 @@ pub(super) async fn replacing(context: &Context, held: &mut Held, state: &State)
     let found: Vec<InstanceId> = made.into_iter().map(|instance| instance.id).collect();
     if u32::try_from(found.len()) == Ok(parameters.count) {
         return won(context, held, status, found).await;
+    }
+    let no_host = why.as_ref().is_some_and(|why| why.kind == ErrorClass::ReservationFull);
+    if reserved && no_host && in_time && found.is_empty() {
+        // The hosts of the lost nodes are what there is to wait for.
+        if let Some(last) = status.attempts.last_mut() {
+            last.code = why.and_then(|why| why.code);
+        }
+        status.deadline = budget;
+        status.message = Some(
+            "the reservation has no free host: waiting for the hosts of the lost nodes, which go first".to_owned(),
+        );
+        held.write(context, status).await?;
+        return Ok(Next::Pause(later(now, 15)));
     }
     let said =
         why.as_ref().map_or_else(|| "no answer".to_owned(), |why| why.code.clone().unwrap_or(why.message.clone()));
@@ -323,7 +343,7 @@ async fn give_up(context: &Context, held: &mut Held, state: &State, why: &str) -
         held.write(context, status).await?;
         return Ok(Next::At(later(now, 5)));
     }
-    let ids = super::join::ids(&status);
+    let ids = join::ids(&status);
     launch::violated(context, held, &ids, why).await
 }
 

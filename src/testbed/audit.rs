@@ -43,16 +43,38 @@ impl Entry {
         self.subresource == "binding" && self.succeeded()
     }
 
-    /// The commit point of a gang: the only status of Muster's that is written as a patch.
+    /// A Binding that was made, or whose outcome the API server did not live to tell: it gives up on an answer, not on the
+    /// work.
+    #[must_use]
+    pub fn may_have_bound(&self) -> bool {
+        self.subresource == "binding" && self.may_have_happened()
+    }
+
+    /// The commit point of a gang: the only status of Muster's that is written as a patch. One without an answer may be
+    /// it too.
     #[must_use]
     pub fn is_commit(&self) -> bool {
-        self.resource == "gangs" && self.subresource == "status" && self.verb == "patch" && self.succeeded()
+        self.asks_to_commit() && self.may_have_happened()
+    }
+
+    fn asks_to_commit(&self) -> bool {
+        self.resource == "gangs" && self.subresource == "status" && self.verb == "patch"
+    }
+
+    /// A write of a Gang that somebody else's came before.
+    #[must_use]
+    pub fn is_overtaken(&self) -> bool {
+        self.resource == "gangs" && self.by_muster() && self.code == 409
     }
 
     /// Whether Muster asked.
     #[must_use]
     pub fn by_muster(&self) -> bool {
         self.user == Identity::Muster.user()
+    }
+
+    fn may_have_happened(&self) -> bool {
+        self.succeeded() || self.code >= 500
     }
 
     /// Whether it took effect.
@@ -95,13 +117,24 @@ pub fn read(path: &Path) -> Result<Vec<Entry>, TestbedError> {
     Ok(lines.map_while(Result::ok).filter_map(|line| Entry::read(&line)).collect())
 }
 
+/// How much a log can be relied on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Log {
+    /// Every answer is in it.
+    Whole,
+    /// The API server was killed, and took with it what it had done and not written down. A commit that is refused as
+    /// overtaken then tells of one that stands already.
+    Torn,
+}
+
 /// Bindings that are not as promised, as sentences: a member bound before the commit point of its gang, one bound
 /// twice, one bound by somebody else than Muster. `gang_of` names the gang of a pod: namespace and name, `None` for a pod
 /// of no gang. A gang is told by the name of its object up to the digest at its end.
 #[must_use]
-pub fn torn_bindings(entries: &[Entry], gang_of: impl Fn(&str, &str) -> Option<String>) -> Vec<String> {
+pub fn torn_bindings(entries: &[Entry], log: Log, gang_of: impl Fn(&str, &str) -> Option<String>) -> Vec<String> {
     let mut committed: BTreeMap<(&str, &str), Timestamp> = BTreeMap::new();
-    for entry in entries.iter().filter(|entry| entry.is_commit()) {
+    let stands = |entry: &Entry| log == Log::Torn && entry.code == 409;
+    for entry in entries.iter().filter(|entry| entry.asks_to_commit() && (entry.may_have_happened() || stands(entry))) {
         let gang = entry.name.rsplit_once('-').map_or(&*entry.name, |(head, _)| head);
         let first = committed.entry((&entry.namespace, gang)).or_insert(entry.received);
         *first = entry.received.min(*first);
@@ -171,9 +204,15 @@ mod tests {
         let early = entry("create", "pods", "binding", "train-0", 9);
         let late = entry("create", "pods", "binding", "train-1", 11);
         let other = entry("create", "pods", "binding", "eval-0", 11);
-        assert_eq!(torn_bindings(&[commit.clone(), late.clone()], gang_of), Vec::<String>::new());
-        assert_eq!(torn_bindings(&[early, commit.clone()], gang_of).len(), 1);
-        assert_eq!(torn_bindings(&[commit.clone(), other], gang_of).len(), 1);
-        assert_eq!(torn_bindings(&[commit, late.clone(), late], gang_of).len(), 1);
+        assert_eq!(torn_bindings(&[commit.clone(), late.clone()], Log::Whole, gang_of), Vec::<String>::new());
+        assert_eq!(torn_bindings(&[early, commit.clone()], Log::Whole, gang_of).len(), 1);
+        assert_eq!(torn_bindings(&[commit.clone(), other], Log::Whole, gang_of).len(), 1);
+        assert_eq!(torn_bindings(&[commit.clone(), late.clone(), late.clone()], Log::Whole, gang_of).len(), 1);
+        let unanswered = Entry { code: 504, ..commit.clone() };
+        assert_eq!(torn_bindings(&[unanswered, late.clone()], Log::Whole, gang_of), Vec::<String>::new());
+        let refused = Entry { code: 409, ..commit };
+        assert_eq!(torn_bindings(&[refused.clone(), late.clone()], Log::Whole, gang_of).len(), 1);
+        assert_eq!(torn_bindings(&[refused, late.clone()], Log::Torn, gang_of), Vec::<String>::new());
+        assert!(Entry { code: 504, ..late.clone() }.may_have_bound() && !Entry { code: 409, ..late }.may_have_bound());
     }
 }

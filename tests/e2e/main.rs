@@ -23,6 +23,7 @@ mod recording;
 mod repair;
 mod rights;
 mod scale;
+mod scenarios;
 mod secure;
 mod support;
 mod uninstall;

@@ -242,6 +242,23 @@ async fn after_a_batch_that_did_not_join_one_node_is_tried_alone_before_a_whole_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_blocked_by_a_gang_that_is_gone_opens_again_for_the_next_one() {
+    let Some(stack) = nodes_that_do_not_register(Some(2)).await else { return };
+    pool_is_blocked(&stack).await;
+    delete_job(&stack, "train").await;
+    everything_is_given_back(&stack).await;
+    pool_is_blocked(&stack).await;
+
+    submit(&stack.admin().unwrap(), "ml", gang_job("next", 8)).await;
+
+    all_run(&stack, "ml", "next", 8).await;
+    assert_eq!(launches(&stack).await, [8, 1, 1, 8], "one node is tried alone first, and again");
+    delete_job(&stack, "next").await;
+    everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pool_whose_nodes_never_register_buys_no_batch_until_it_is_changed() {
     let Some(stack) = nodes_that_do_not_register(None).await else { return };
     pool_is_blocked(&stack).await;

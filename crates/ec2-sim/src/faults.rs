@@ -184,8 +184,8 @@ pub enum FaultKind {
         /// Virtual seconds.
         seconds: f64,
     },
-    /// The connection is cut and the call is carried out later: when a newer launch of the same batch has been
-    /// carried out, or after a time.
+    /// The connection is cut and the call is carried out later: when a newer launch of the same batch, under another
+    /// token, has been carried out, or after a time.
     HeldBack {
         /// Virtual seconds; absent: until a newer launch of the batch.
         #[serde(default)]

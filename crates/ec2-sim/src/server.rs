@@ -166,7 +166,11 @@ impl Simulator {
         }
         let exchange = carry_out(&mut world, request, &drawn, None, now);
         if matches!(request.operation.as_str(), "CreateFleet" | "RunInstances") {
-            let older = |held: &Held| held.due.is_none() && held.batch == scope.batch;
+            // The same call again, under its token, is no newer launch.
+            let token = request.form.get("ClientToken");
+            let older = |held: &Held| {
+                held.due.is_none() && held.batch == scope.batch && held.request.form.get("ClientToken") != token
+            };
             carry_out_held(&mut world, now, older);
         }
         exchange

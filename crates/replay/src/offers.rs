@@ -158,6 +158,7 @@ fn look(
     };
     let view = PoolView {
         name: pool.name.as_str().into(),
+        blocked: false,
         weight: pool.weight,
         max_nodes: pool.max_nodes,
         placement_group: "preferred".into(),

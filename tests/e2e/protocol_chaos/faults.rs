@@ -102,6 +102,11 @@ impl Shock {
         };
         Self { kind, at: rng.random_range(0..16) }
     }
+
+    /// Whether the audit log may lack what the API server did last.
+    pub(super) fn tears_the_log(&self) -> bool {
+        matches!(self.kind, ShockKind::KillApiServer)
+    }
 }
 
 fn reached(view: &View, job: &str, moment: Moment) -> Option<Vec<String>> {

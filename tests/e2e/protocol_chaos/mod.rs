@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
 use kube::api::DeleteParams;
+use muster::testbed::audit::Log;
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Stack, eventually};
 use muster_api::crd::Gang;
@@ -78,6 +79,7 @@ async fn wave(stack: &Arc<Stack>, view: &View, seed: u64) -> Result<(), String> 
     for run in &runs {
         submit(&client, "ml", job(run)).await;
     }
+    let log = if shocks.iter().any(Shock::tears_the_log) { Log::Torn } else { Log::Whole };
     let mut storm = tokio::task::JoinSet::new();
     for run in &runs {
         for fault in run.faults.clone() {
@@ -98,7 +100,7 @@ async fn wave(stack: &Arc<Stack>, view: &View, seed: u64) -> Result<(), String> 
     }
     faults::heal(stack, &leaves(&LEAVES, LEAF)).await?;
     all_settled(stack, view, &runs).await?;
-    proof::holds(stack, view, &runs.iter().map(|run| run.name.clone()).collect::<Vec<_>>()).await?;
+    proof::holds(stack, view, log, &runs.iter().map(|run| run.name.clone()).collect::<Vec<_>>()).await?;
     let jobs: Api<Job> = Api::namespaced(client, "ml");
     for run in &runs {
         jobs.delete(&run.name, &DeleteParams::background()).await.map_err(|error| error.to_string())?;

@@ -149,8 +149,11 @@ fn less(request: &GangRequest, members: u32) -> GangRequest {
     request
 }
 
-/// The pool as it sells in a zone; `None` if it does not.
+/// The pool as it sells in a zone; `None` if it does not. A blocked one sells nothing that running nodes could be held for.
 fn of_zone(pool: &PoolView, zone: Option<&Arc<str>>) -> Option<PoolView> {
+    if pool.blocked {
+        return None;
+    }
     let Some(zone) = zone else { return Some(pool.clone()) };
     if !pool.zones.is_empty() && !pool.zones.contains(zone) {
         return None;

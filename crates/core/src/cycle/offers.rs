@@ -17,6 +17,9 @@ use crate::topology::Levels;
 pub struct PoolView {
     /// Name.
     pub name: Arc<str>,
+    /// Most nodes of a batch did not join: it buys one node now and then, and whole batches again once that has joined. Its
+    /// offers come behind all others.
+    pub blocked: bool,
     /// Higher first.
     pub weight: u32,
     /// Largest batch.
@@ -75,7 +78,7 @@ pub struct Offers {
     pub unsold: Vec<Unsold>,
 }
 
-/// Offers for the whole gang: pool weight first, then dollars per hour of the whole gang, then nodes, then names.
+/// Offers for the whole gang: pools that are not blocked, then pool weight, then dollars per hour of the whole gang, then nodes, then names.
 ///
 /// Source: `lifecycle.md` 3.1.
 #[must_use]
@@ -100,14 +103,15 @@ pub fn offers_for(request: &GangRequest, levels: &Levels, pools: &[PoolView]) ->
                 continue;
             };
             let total = price.saturating_mul(u64::from(*count));
-            ranked.push(((u32::MAX - pool.weight, total, *count, pool.name.clone(), kind.name.clone()), *count));
+            ranked.push((
+                (pool.blocked, u32::MAX - pool.weight, total, *count, pool.name.clone(), kind.name.clone()),
+                *count,
+            ));
         }
     }
     ranked.sort();
-    offers.possible = ranked
-        .into_iter()
-        .map(|((_, _, _, pool, instance_type), count)| Offer { pool, instance_type, count })
-        .collect();
+    offers.possible =
+        ranked.into_iter().map(|((.., pool, instance_type), count)| Offer { pool, instance_type, count }).collect();
     offers
 }
 

@@ -39,6 +39,20 @@ fn a_gang_that_no_pool_could_hold_is_unsatisfiable_until_one_can() {
 }
 
 #[test]
+fn a_blocked_pool_is_asked_behind_all_others_whatever_its_weight_and_alone_if_there_is_no_other() {
+    let blocked = PoolView { name: Arc::from("blocked"), blocked: true, weight: 9, ..pool() };
+    for (others, asked) in [(vec![pool()], vec!["gpu", "blocked"]), (Vec::new(), vec!["blocked"])] {
+        let mut sim = Sim::new(&[]);
+        sim.pools.push(blocked.clone());
+        sim.pools.extend(others);
+        sim.gang("train", 8, 8);
+        sim.settle();
+        assert_eq!(sim.phase("train"), Phase::Provisioning);
+        assert_eq!(sim.asked[0].offers.iter().map(|offer| &*offer.pool).collect::<Vec<_>>(), asked);
+    }
+}
+
+#[test]
 fn nodes_are_bought_once_and_used_when_they_are_ready() {
     let mut sim = shop();
     assert_eq!(sim.phase("train"), Phase::Provisioning);

@@ -46,6 +46,15 @@ fn only_what_running_nodes_do_not_hold_is_bought_in_their_zone() {
 }
 
 #[test]
+fn running_nodes_are_not_held_for_a_purchase_from_a_blocked_pool() {
+    let mut sim = half();
+    sim.pools[0].blocked = true;
+    sim.settle();
+    assert_eq!((sim.phase("train"), count(&sim)), (Phase::Provisioning, vec![2]), "all of it, once the pool is open");
+    assert!(sim.state("train").places.is_empty());
+}
+
+#[test]
 fn running_nodes_counted_on_beside_a_purchase_are_nobody_elses() {
     let mut sim = half();
     sim.settle();

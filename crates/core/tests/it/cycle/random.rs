@@ -88,6 +88,7 @@ fn run(seed: u64) {
     let mut sim = Sim::new(&[("n0", 3), ("n1", 3), ("n2", 3)]);
     if seed.is_multiple_of(2) {
         sim.pools.push(PoolView {
+            blocked: false,
             name: Arc::from("gpu"),
             weight: 0,
             max_nodes: 8,

@@ -168,6 +168,7 @@ fn pool(max_nodes: u32) -> PoolView {
     let kind = TypeView { name: Arc::from("p5"), node: Arc::new(node), overhead: Arc::default(), price: Some(1) };
     PoolView {
         name: Arc::from("gpu"),
+        blocked: false,
         weight: 0,
         max_nodes,
         placement_group: Arc::from("preferred"),

@@ -324,6 +324,7 @@ pub(super) fn pool() -> PoolView {
     let node = Node { labels: BTreeMap::new(), ..world::node("", 4) };
     PoolView {
         name: Arc::from("gpu"),
+        blocked: false,
         weight: 0,
         max_nodes: 8,
         placement_group: Arc::from("preferred"),
