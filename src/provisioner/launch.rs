@@ -582,7 +582,7 @@ fn instances(ids: &[InstanceId], attempt: u32, state: &str) -> Vec<BatchInstance
         .collect()
 }
 
-/// Terminates everything of the attempt and waits until nothing is left; then the next candidate.
+/// Terminates everything of the attempt, waits until nothing is left and gives its group up; then the next candidate.
 async fn roll_back(context: &Context, held: &mut Held) -> anyhow::Result<Next> {
     let status = held.status();
     let tags = tags(context, held, status.attempt);
@@ -590,6 +590,14 @@ async fn roll_back(context: &Context, held: &mut Held) -> anyhow::Result<Next> {
         return Ok(Next::Pause(later(context.clock.now(), 2)));
     }
     let mut status = status;
+    if let Some(group) = status.placement_group.take() {
+        // EC2 does not say when an empty group is free of the zone it was used in: the next launch has one of its own.
+        match context.cloud.delete_placement_group(&group).await {
+            Ok(()) => status.generation = status.generation.saturating_add(1),
+            Err(error) if error.kind == ErrorClass::InUse => return Ok(Next::Pause(later(context.clock.now(), 5))),
+            Err(error) => return Err(error.into()),
+        }
+    }
     status.instances.clear();
     "Pending".clone_into(&mut status.phase);
     status.message = Some(match &status.held {

@@ -238,7 +238,9 @@ pub(super) async fn replacing(context: &Context, held: &mut Held, state: &State)
             return lost_again(context, held, None, "another number of instances than asked for").await;
         }
         Verdict::Lost { why, ice, .. } | Verdict::Quota { why, ice, .. } | Verdict::Configuration { why, ice, .. } => {
-            launch::remember(context, &ice, parameters.count);
+            if !reserved {
+                launch::remember(context, &ice, parameters.count);
+            }
             (Some(why), false)
         }
         Verdict::Throttled { why, .. } | Verdict::NotDecided { why } => (Some(why), true),
@@ -254,8 +256,9 @@ pub(super) async fn replacing(context: &Context, held: &mut Held, state: &State)
     if u32::try_from(found.len()) == Ok(parameters.count) {
         return won(context, held, status, found).await;
     }
-    let no_host = why.as_ref().is_some_and(|why| why.kind == ErrorClass::ReservationFull);
-    if reserved && no_host && in_time && found.is_empty() {
+    // In a reservation either says that it has no free host.
+    let full = |kind| matches!(kind, ErrorClass::ReservationFull | ErrorClass::Capacity);
+    if reserved && why.as_ref().is_some_and(|why| full(why.kind)) && in_time && found.is_empty() {
         // The hosts of the lost nodes are what there is to wait for.
         if let Some(last) = status.attempts.last_mut() {
             last.code = why.and_then(|why| why.code);

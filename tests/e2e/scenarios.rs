@@ -11,6 +11,7 @@ use kube::{Api, ResourceExt};
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Stack, eventually, pools};
 use muster_api::crd::{NodeBatch, NodePool};
+use muster_ec2_sim::choices::Choices;
 use muster_ec2_sim::scenario::{GroupSpec, Strategy};
 use muster_ec2_sim::{Fault, FaultKind, Scenario};
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ use crate::cloud::{
     batch_that, batches, buying_stack, delete_job, everything_is_given_back, gang_job, goes_wrong, instances,
     invariants_hold, journal, launched_fleets, nothing_is_stranded, phase_of, zone_of, zones,
 };
-use crate::support::{DEADLINE, all_run, no_errors, options, says, stack, submit};
+use crate::support::{DEADLINE, all_run, choices, no_errors, options, runs, says, stack, submit};
 use crate::ways::{markets, reservation, stack_with};
 
 /// EC2's minutes pass in a second.
@@ -143,7 +144,13 @@ async fn a_throttle_inside_a_good_answer_is_no_lack_of_capacity() {
     let journal = journal(&stack, 0).await;
     let asked: Vec<(Option<char>, usize)> =
         of(&journal, "CreateFleet").into_iter().map(|fleet| (zone_of(fleet), instances(fleet).len())).collect();
-    assert_eq!(asked, [(Some('a'), 0), (Some('a'), 0), (Some('a'), 8)], "the same zone, and no other");
+    if choices() == Choices::default() {
+        assert_eq!(asked, [(Some('a'), 0), (Some('a'), 0), (Some('a'), 8)], "the same zone, and no other");
+    } else {
+        // Where a token answers for good what it answered once, that zone is lost after all.
+        assert_eq!(asked[..2], [(Some('a'), 0), (Some('a'), 0)], "the same zone once more");
+        assert_eq!(launched_fleets(&journal).len(), 1);
+    }
     ends_well(&stack, "train").await;
 }
 
@@ -361,7 +368,7 @@ async fn messages_that_come_twice_and_in_the_wrong_order_replace_a_node_once() {
     let (seen, old, victim) = (&stack, &before, &victim);
     eventually(DEADLINE, "eight new pods to run and every message to be read", || async move {
         let pods = all_run(seen, "ml", "train", 8).await;
-        let fresh = pods.iter().filter(|pod| !old.contains(&pod.uid())).count();
+        let fresh = pods.iter().filter(|pod| runs(pod) && !old.contains(&pod.uid())).count();
         let queue: Value = seen.sim("/_sim/queue").await.map_err(|error| error.to_string())?;
         let left = queue["messages"].as_array().or(queue.as_array()).map_or(0, Vec::len);
         let gone = !live(seen).await.contains(victim);
@@ -369,8 +376,7 @@ async fn messages_that_come_twice_and_in_the_wrong_order_replace_a_node_once() {
     })
     .await
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
-    let settled: BTreeSet<Option<String>> =
-        all_run(&stack, "ml", "train", 8).await.iter().map(ResourceExt::uid).collect();
+    let settled = running(&stack).await;
     let start = clock(&stack).await;
     eventually(DEADLINE, "the late warning to have come and gone", || async move {
         let over = clock(seen).await.duration_since(start) > SignedDuration::from_secs(300);
@@ -383,10 +389,14 @@ async fn messages_that_come_twice_and_in_the_wrong_order_replace_a_node_once() {
     let sizes: Vec<usize> =
         launched_fleets(&journal(&stack, 0).await).iter().map(|fleet| instances(fleet).len()).collect();
     assert_eq!(sizes, [8, 1], "one replacement, whatever came how often and when");
-    let now: BTreeSet<Option<String>> = all_run(&stack, "ml", "train", 8).await.iter().map(ResourceExt::uid).collect();
-    assert_eq!(now, settled, "nobody was stopped for a warning about what is gone");
+    assert_eq!(running(&stack).await, settled, "nobody was stopped for a warning about what is gone");
     batch_that(&stack, "the batch not to be interrupted", |batch| !interrupted(batch)).await;
     ends_well(&stack, "train").await;
+}
+
+/// The eight pods that run; those that were stopped may still be there.
+async fn running(stack: &Stack) -> BTreeSet<Option<String>> {
+    all_run(stack, "ml", "train", 8).await.iter().filter(|pod| runs(pod)).map(ResourceExt::uid).collect()
 }
 
 async fn clock(stack: &Stack) -> jiff::Timestamp {
