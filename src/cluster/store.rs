@@ -399,12 +399,13 @@ impl Store {
         self.state.change().gangs.insert(key, Arc::new(gang));
     }
 
-    /// A Gang is gone.
-    pub fn delete_gang(&mut self, key: &ObjectKey) {
-        if let Some(gang) = self.state.snapshot.gangs.get(key) {
-            self.deleted.push_back(gang.uid.to_string());
-            let surplus = self.deleted.len().saturating_sub(DELETED);
-            self.deleted.drain(..surplus);
+    /// The Gang of this UID is gone; another of its name may be known already.
+    pub fn delete_gang(&mut self, key: &ObjectKey, uid: &str) {
+        self.deleted.push_back(uid.to_owned());
+        let surplus = self.deleted.len().saturating_sub(DELETED);
+        self.deleted.drain(..surplus);
+        if self.state.snapshot.gangs.get(key).is_some_and(|known| *known.uid != *uid) {
+            return;
         }
         self.note_plan(key, None);
         self.state.change().snapshot.gangs.remove(key);

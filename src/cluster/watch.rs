@@ -311,7 +311,9 @@ impl Relists {
                     store.synced("gangs");
                 }
                 Event::Apply(gang) => store.apply_gang(gang),
-                Event::Delete(gang) => store.delete_gang(&object_key(&gang)),
+                Event::Delete(gang) => {
+                    store.delete_gang(&object_key(&gang), gang.metadata.uid.as_deref().unwrap_or_default())
+                }
             },
             Change::Batch(event) => match event {
                 Event::Init => self.batches.clear(),

@@ -366,7 +366,7 @@ impl Hands {
         let written = match written {
             Ok(written) => written,
             // Somebody else wrote: what was decided is void. The watch brings the news, but it may be a while behind.
-            Err(kube::Error::Api(status)) if status.code == 409 => {
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
                 debug!(gang = %key, "status changed meanwhile");
                 let newest = gangs.get_opt(&key.name).await?;
                 return Ok(Some(newest.map_or_else(|| Effect::Overtaken(key.clone()), |gang| self.believe(gang))));
@@ -641,7 +641,8 @@ impl Hands {
         let hinted = patch(Step::HintPod, &self.client, &pod.key, &Patch::Merge(&hint))
             .await
             .map_err(|error| anyhow::Error::new(error).context("hint"))?;
-        let wake = self.cluster.load().snapshot.version;
+        // Another value each time: a patch that changes nothing wakes nobody.
+        let wake = now_real().as_microsecond();
         let mut dropped = json!({
             "metadata": {
                 "uid": pod.uid.as_str(),

@@ -168,7 +168,12 @@ pub(super) fn view(batch: &NodeBatch) -> BatchView {
         "Ready" => BatchStage::Ready,
         "InUse" => BatchStage::InUse,
         "Idle" | "Draining" | "Terminating" => BatchStage::Ending,
-        "Pending" if status.next_attempt_after.is_some() => BatchStage::BackingOff,
+        // One that is held buys nothing until something changes, or buys one node to see whether it joins: its gang takes what
+        // becomes free meanwhile.
+        "Pending" if status.next_attempt_after.is_some() || status.held.is_some() => BatchStage::BackingOff,
+        "Launching" | "Launched" | "Joining" if status.attempts.last().is_some_and(|last| last.canary) => {
+            BatchStage::BackingOff
+        }
         _ => BatchStage::Buying,
     };
     BatchView {

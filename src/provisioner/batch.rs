@@ -53,6 +53,7 @@ pub(super) async fn drive(context: &Context, name: &str, term: &CancellationToke
             Ok(next) => {
                 failures = 0;
                 allowed(context, &mut held).await;
+                succeeds_again(context, &mut held).await;
                 next
             }
             Err(error) => {
@@ -93,10 +94,24 @@ pub(super) async fn drive(context: &Context, name: &str, term: &CancellationToke
     }
 }
 
+/// What [`keeps_failing`] says begins so.
+const KEEPS_FAILING: &str = "a step keeps failing and is tried again";
+
+/// Takes back what [`keeps_failing`] said.
+async fn succeeds_again(context: &Context, held: &mut Held) {
+    let mut status = held.status();
+    if status.message.as_deref().is_some_and(|said| said.starts_with(KEEPS_FAILING)) {
+        status.message = None;
+        if let Err(error) = held.write(context, status).await {
+            debug!(error = crate::telemetry::chain(&error), "what failed before is not taken back yet");
+        }
+    }
+}
+
 /// Says on the batch what it cannot get past, whatever it waited for before.
 async fn keeps_failing(context: &Context, held: &mut Held, text: &str) {
     let mut status = held.status();
-    status.message = Some(format!("a step keeps failing and is tried again: {text}"));
+    status.message = Some(format!("{KEEPS_FAILING}: {text}"));
     if let Err(error) = held.write(context, status).await {
         debug!(error = crate::telemetry::chain(&error), "what keeps failing is not told yet");
     }
@@ -178,7 +193,7 @@ async fn advance(context: &Context, held: &mut Held, state: &State) -> anyhow::R
 ///
 /// The cache may show a NodeBatch before the Gang it was created for, since each kind has a watch of its own: an owner
 /// that is missing there is looked up before its batch is given up.
-async fn unwanted(context: &Context, held: &Held, state: &State) -> anyhow::Result<bool> {
+pub(super) async fn unwanted(context: &Context, held: &Held, state: &State) -> anyhow::Result<bool> {
     if held.object.metadata.deletion_timestamp.is_some() {
         return Ok(true);
     }

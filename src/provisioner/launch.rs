@@ -594,7 +594,12 @@ async fn roll_back(context: &Context, held: &mut Held) -> anyhow::Result<Next> {
         // EC2 does not say when an empty group is free of the zone it was used in: the next launch has one of its own.
         match context.cloud.delete_placement_group(&group).await {
             Ok(()) => status.generation = status.generation.saturating_add(1),
-            Err(error) if error.kind == ErrorClass::InUse => return Ok(Next::Pause(later(context.clock.now(), 5))),
+            Err(error) if error.kind == ErrorClass::InUse => {
+                let mut status = held.status();
+                status.message = Some(format!("rolled back; placement group {group} is still in use and goes first"));
+                held.write(context, status).await?;
+                return Ok(Next::Pause(later(context.clock.now(), 5)));
+            }
             Err(error) => return Err(error.into()),
         }
     }

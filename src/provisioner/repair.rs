@@ -23,7 +23,7 @@ use muster_core::names::{InstanceId, ObjectKey};
 use serde_json::json;
 use tracing::{debug, info, warn};
 
-use super::batch::{Next, later};
+use super::batch::{Next, later, unwanted};
 use super::store::{Held, close_attempt};
 use super::{Context, join, launch, pool, teardown};
 use crate::cluster::State;
@@ -246,7 +246,9 @@ pub(super) async fn replacing(context: &Context, held: &mut Held, state: &State)
         Verdict::Throttled { why, .. } | Verdict::NotDecided { why } => (Some(why), true),
         Verdict::TokenRefused { why } => (Some(why), false),
         Verdict::Unknown { why, ice } => {
-            launch::remember(context, &ice, parameters.count);
+            if !reserved {
+                launch::remember(context, &ice, parameters.count);
+            }
             (why, true)
         }
     };
@@ -258,7 +260,9 @@ pub(super) async fn replacing(context: &Context, held: &mut Held, state: &State)
     }
     // In a reservation either says that it has no free host.
     let full = |kind| matches!(kind, ErrorClass::ReservationFull | ErrorClass::Capacity);
-    if reserved && why.as_ref().is_some_and(|why| full(why.kind)) && in_time && found.is_empty() {
+    let no_host = reserved && why.as_ref().is_some_and(|why| full(why.kind)) && found.is_empty();
+    // Whoever is not there any more waits for no host.
+    if no_host && in_time && !unwanted(context, held, state).await? {
         // The hosts of the lost nodes are what there is to wait for.
         if let Some(last) = status.attempts.last_mut() {
             last.code = why.and_then(|why| why.code);
@@ -277,7 +281,7 @@ pub(super) async fn replacing(context: &Context, held: &mut Held, state: &State)
         held.object.status = Some(status);
         return lost_again(context, held, None, "fewer instances than asked for were found").await;
     }
-    if open && attempt.sweeps < SWEEPS {
+    if open && !no_host && attempt.sweeps < SWEEPS {
         let mut turn = 0;
         if let Some(last) = status.attempts.last_mut() {
             last.replayed = true;

@@ -87,7 +87,7 @@ async fn answer(
     };
     match booking::answer(&seen, now) {
         Answer::Nothing => return Ok(()),
-        Answer::Book { round, revoke } => match plan(context, key, request).await? {
+        Answer::Book { round, revoke } => match plan(context, key, request, revoke).await? {
             Ok(spec) => {
                 let name = batch_name(uid, round);
                 book(context, key, &name, spec).await?;
@@ -226,11 +226,13 @@ fn details(status: &mut ProvisioningRequestStatus, request: &ProvisioningRequest
 
 type Refused = (&'static str, String);
 
-/// The batch that would hold the whole request, or why none does.
+/// The batch that would hold the whole request, or why none does. `again`: nodes were provisioned and lost, and whoever asked
+/// believes in them: a pool that is blocked is no answer then.
 async fn plan(
     context: &Context,
     key: &ObjectKey,
     request: &ProvisioningRequest,
+    again: bool,
 ) -> anyhow::Result<Result<NodeBatchSpec, Refused>> {
     let [set] = request.spec.pod_sets.as_slice() else {
         let message = format!("spec.podSets: {} sets; exactly one is supported", request.spec.pod_sets.len());
@@ -272,7 +274,8 @@ async fn plan(
         }],
         wishes: Wishes::default(),
     };
-    let pools = context.pools.load();
+    let mut pools = context.pools.load().to_vec();
+    pools.retain(|pool| !(again && pool.blocked));
     // Where nodes to come stand plays no part in how many there must be.
     let host = Level { name: "host".into(), key: HOST_KEY.into() };
     let levels = Levels::new(vec![host]).expect("one level with a name and a key");

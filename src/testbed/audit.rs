@@ -70,7 +70,7 @@ impl Entry {
     }
 
     fn may_have_happened(&self) -> bool {
-        self.succeeded() || self.code >= 500
+        self.succeeded() || self.code == 504
     }
 
     /// Whether it took effect.

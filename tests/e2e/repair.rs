@@ -20,7 +20,7 @@ use crate::cloud::{
     batch_that, buying_stack, delete_job, everything_is_given_back, gang_job, goes_wrong, instances, invariants_hold,
     journal, launched_fleets, phase_of, zones,
 };
-use crate::support::{DEADLINE, all_run, no_errors, node_of, options, phase, stack, submit};
+use crate::support::{DEADLINE, all_run, leaves, no_errors, node_of, options, phase, stack, submit};
 
 /// EC2's minutes pass in a second or two.
 const FACTOR: u32 = 60;
@@ -255,6 +255,29 @@ async fn a_pool_blocked_by_a_gang_that_is_gone_opens_again_for_the_next_one() {
     assert_eq!(launches(&stack).await, [8, 1, 1, 8], "one node is tried alone first, and again");
     delete_job(&stack, "next").await;
     everything_is_given_back(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gang_that_waits_for_a_blocked_pool_takes_what_becomes_free_meanwhile() {
+    let Some(stack) = nodes_that_do_not_register(None).await else { return };
+    pool_is_blocked(&stack).await;
+
+    stack.create_nodes(leaves(&["a", "b"], 4)).await.unwrap();
+
+    let pods = all_run(&stack, "ml", "train", 8).await;
+    assert!(
+        pods.iter().filter_map(node_of).all(|node| node.starts_with("a-") || node.starts_with("b-")),
+        "on those nodes"
+    );
+    let seen = &stack;
+    eventually(DEADLINE, "the batch to be given back", || async move {
+        let (left, live) = (crate::cloud::batches(seen).await.len(), live(seen).await.len());
+        if left == 0 && live == 0 { Ok(Some(())) } else { Err(format!("{left} batches, {live} live")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    invariants_hold(&stack).await;
     no_errors(&stack);
 }
 

@@ -413,6 +413,9 @@ async fn instances_that_end_slowly_keep_their_batch_and_group_until_they_are_gon
 
     delete_job(&stack, "train").await;
 
+    batch_that(&stack, "the batch to be terminating", |batch| phase_of(batch) == "Terminating").await;
+    let state: Value = stack.sim("/_sim/state").await.unwrap();
+    assert_eq!(state["placementGroups"].as_array().map(Vec::len), Some(1), "its instances are still in it");
     everything_is_given_back(&stack).await;
     let journal = journal(&stack, 0).await;
     let deleted = |call: &&&Value| call["status"] == 200;

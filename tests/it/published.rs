@@ -168,3 +168,26 @@ fn a_heartbeat_or_a_status_that_nobody_reads_publishes_nothing() {
     store.publish();
     assert_eq!(cluster.load().snapshot.version, first + 4);
 }
+
+#[test]
+fn a_gang_made_again_under_its_name_outlives_the_news_of_the_first_one_s_end() {
+    let (mut store, cluster) = store(&[]);
+    let of = |uid: &str, version: u64| {
+        let mut gang = gang(0, version, &mut ChaCha8Rng::seed_from_u64(1));
+        gang.metadata.uid = Some(uid.to_owned());
+        gang
+    };
+    let key = ObjectKey::new("ns", "g0");
+    store.apply_gang(of("first", 1));
+    // An answer to an own write overtakes the watch.
+    store.apply_gang(of("second", 5));
+    store.delete_gang(&key, "first");
+    store.apply_gang(of("second", 6));
+    store.apply_gang(of("first", 2));
+    store.publish();
+    assert_eq!(&*cluster.load().snapshot.gangs[&key].uid, "second");
+    assert_eq!(&*cluster.load().snapshot.gangs[&key].resource_version, "6");
+    store.delete_gang(&key, "second");
+    store.publish();
+    assert!(!cluster.load().snapshot.gangs.contains_key(&key));
+}

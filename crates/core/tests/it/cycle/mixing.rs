@@ -46,6 +46,16 @@ fn only_what_running_nodes_do_not_hold_is_bought_in_their_zone() {
 }
 
 #[test]
+fn what_only_a_blocked_pool_sells_whole_is_bought_beside_running_nodes_elsewhere() {
+    let mut sim = half();
+    sim.pools[0].max_nodes = 1;
+    sim.pools.push(PoolView { name: Arc::from("blocked"), blocked: true, ..pool() });
+    sim.settle();
+    assert_eq!((sim.phase("train"), count(&sim)), (Phase::Provisioning, vec![1]));
+    assert_eq!(sim.asked[0].offers[0].pool, Arc::from("gpu"));
+}
+
+#[test]
 fn running_nodes_are_not_held_for_a_purchase_from_a_blocked_pool() {
     let mut sim = half();
     sim.pools[0].blocked = true;
