@@ -31,7 +31,7 @@ pub(crate) async fn run(bench: &Bench, members: usize) -> anyhow::Result<Value> 
     create(&client, &format!("/api/v1/namespaces/{NAMESPACE}/pods"), pods).await?;
     tokio::time::timeout(DEADLINE, watching).await???;
     let entries = audit::read(&stack.cluster.audit_log())?;
-    let torn = audit::torn_bindings(&entries, audit::Log::Whole, |_, _| Some("wide".to_owned()));
+    let torn = audit::torn_bindings(&entries, &[], |_, _| Some("wide".to_owned()));
     anyhow::ensure!(torn.is_empty(), "bound in part:\n{}", torn.join("\n"));
     let of_pods = |entry: &&Entry| entry.namespace == NAMESPACE && entry.resource == "pods" && entry.succeeded();
     let last = |what: &dyn Fn(&&Entry) -> bool| entries.iter().filter(what).map(|entry| entry.answered).max();

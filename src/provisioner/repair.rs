@@ -14,8 +14,8 @@ use kube::{Api, ResourceExt};
 use muster_api::crd::{BatchAttempt, BatchInstance, BatchLoss, JoinBlocked, NodeBatchStatus, NodePool};
 use muster_api::keys;
 use muster_core::cloud::{
-    CapacityType, ErrorClass, InstanceState, JoinCause, LaunchParameters, Verdict, cost_between, describe_failures,
-    dollars, judge, micros,
+    CapacityType, InstanceState, JoinCause, LaunchParameters, Pool, Verdict, cost_between, describe_failures, dollars,
+    judge, micros,
 };
 use muster_core::cycle::GangEvent;
 use muster_core::gang::Phase;
@@ -230,6 +230,12 @@ pub(super) async fn replacing(context: &Context, held: &mut Held, state: &State)
     if let (Ok(answer), Some(last)) = (&answer, status.attempts.last_mut()) {
         last.fleet.clone_from(&answer.fleet_id);
     }
+    // What a reservation lacks says nothing about the pool.
+    let remember = |ice: &[Pool]| {
+        if !reserved {
+            launch::remember(context, ice, parameters.count);
+        }
+    };
     let (why, open) = match judge(&parameters, first, &answer) {
         Verdict::Won(ids) => return won(context, held, status, ids).await,
         Verdict::Violated(ids) => {
@@ -238,17 +244,13 @@ pub(super) async fn replacing(context: &Context, held: &mut Held, state: &State)
             return lost_again(context, held, None, "another number of instances than asked for").await;
         }
         Verdict::Lost { why, ice, .. } | Verdict::Quota { why, ice, .. } | Verdict::Configuration { why, ice, .. } => {
-            if !reserved {
-                launch::remember(context, &ice, parameters.count);
-            }
+            remember(&ice);
             (Some(why), false)
         }
         Verdict::Throttled { why, .. } | Verdict::NotDecided { why } => (Some(why), true),
         Verdict::TokenRefused { why } => (Some(why), false),
         Verdict::Unknown { why, ice } => {
-            if !reserved {
-                launch::remember(context, &ice, parameters.count);
-            }
+            remember(&ice);
             (why, true)
         }
     };
@@ -258,9 +260,7 @@ pub(super) async fn replacing(context: &Context, held: &mut Held, state: &State)
     if u32::try_from(found.len()) == Ok(parameters.count) {
         return won(context, held, status, found).await;
     }
-    // In a reservation either says that it has no free host.
-    let full = |kind| matches!(kind, ErrorClass::ReservationFull | ErrorClass::Capacity);
-    let no_host = reserved && why.as_ref().is_some_and(|why| full(why.kind)) && found.is_empty();
+    let no_host = reserved && why.as_ref().is_some_and(|why| why.kind.says_full()) && found.is_empty();
     // Whoever is not there any more waits for no host.
     if no_host && in_time && !unwanted(context, held, state).await? {
         // The hosts of the lost nodes are what there is to wait for.

@@ -57,6 +57,15 @@ impl Entry {
         self.resource == "gangs" && self.subresource == "status" && self.verb == "patch" && self.may_have_happened()
     }
 
+    /// The patch that lets a member go to kube-scheduler.
+    fn is_release(&self) -> bool {
+        self.resource == "pods"
+            && self.subresource.is_empty()
+            && self.verb == "patch"
+            && self.by_muster()
+            && self.succeeded()
+    }
+
     /// A write of a Gang that somebody else's came before.
     #[must_use]
     pub fn is_overtaken(&self) -> bool {
@@ -113,20 +122,27 @@ pub fn read(path: &Path) -> Result<Vec<Entry>, TestbedError> {
     Ok(lines.map_while(Result::ok).filter_map(|line| Entry::read(&line)).collect())
 }
 
-/// How much a log can be relied on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Log {
-    /// Every answer is in it.
-    Whole,
-    /// The API server was killed, and took with it what it had done and not written down: a commit may be missing.
-    Torn,
+/// Whether a member's commit or Binding may have been made and not be in the log, although there is an `entry` that follows
+/// from it: the API server was killed at one of `kills` and took with it what it was doing. Only what was under way then
+/// counts, so the member was released before, and not again since.
+#[must_use]
+pub fn may_be_lost(entries: &[Entry], kills: &[Timestamp], entry: &Entry) -> bool {
+    let again = |kill: Timestamp| {
+        entries.iter().any(|other| other.is_release() && other.name == entry.name && other.received >= kill)
+    };
+    kills.iter().any(|kill| entry.received > *kill && !again(*kill))
 }
 
 /// Bindings that are not as promised, as sentences: a member bound before the commit point of its gang, one bound
 /// twice, one bound by somebody else than Muster. `gang_of` names the gang of a pod: namespace and name, `None` for a pod
-/// of no gang. A gang is told by the name of its object up to the digest at its end.
+/// of no gang. A gang is told by the name of its object up to the digest at its end. `kills`: when the API server was killed;
+/// see [`may_be_lost`].
 #[must_use]
-pub fn torn_bindings(entries: &[Entry], log: Log, gang_of: impl Fn(&str, &str) -> Option<String>) -> Vec<String> {
+pub fn torn_bindings(
+    entries: &[Entry],
+    kills: &[Timestamp],
+    gang_of: impl Fn(&str, &str) -> Option<String>,
+) -> Vec<String> {
     let mut committed: BTreeMap<(&str, &str), Timestamp> = BTreeMap::new();
     for entry in entries.iter().filter(|entry| entry.is_commit()) {
         let gang = entry.name.rsplit_once('-').map_or(&*entry.name, |(head, _)| head);
@@ -142,7 +158,8 @@ pub fn torn_bindings(entries: &[Entry], log: Log, gang_of: impl Fn(&str, &str) -
             wrong.push(format!("{pod} of gang {gang} was bound by {}", entry.user));
         }
         match committed.get(&(&*entry.namespace, &*gang)) {
-            _ if log == Log::Torn => {}
+            None if may_be_lost(entries, kills, entry) => {}
+            Some(commit) if *commit > entry.received && may_be_lost(entries, kills, entry) => {}
             None => wrong.push(format!("{pod} was bound and its gang {gang} never committed")),
             Some(commit) if *commit > entry.received => {
                 wrong.push(format!("{pod} was bound at {} and its gang {gang} committed at {commit}", entry.received));
@@ -199,15 +216,21 @@ mod tests {
         let early = entry("create", "pods", "binding", "train-0", 9);
         let late = entry("create", "pods", "binding", "train-1", 11);
         let other = entry("create", "pods", "binding", "eval-0", 11);
-        assert_eq!(torn_bindings(&[commit.clone(), late.clone()], Log::Whole, gang_of), Vec::<String>::new());
-        assert_eq!(torn_bindings(&[early, commit.clone()], Log::Whole, gang_of).len(), 1);
-        assert_eq!(torn_bindings(&[commit.clone(), other], Log::Whole, gang_of).len(), 1);
-        assert_eq!(torn_bindings(&[commit.clone(), late.clone(), late.clone()], Log::Whole, gang_of).len(), 1);
+        assert_eq!(torn_bindings(&[commit.clone(), late.clone()], &[], gang_of), Vec::<String>::new());
+        assert_eq!(torn_bindings(&[early, commit.clone()], &[], gang_of).len(), 1);
+        assert_eq!(torn_bindings(&[commit.clone(), other], &[], gang_of).len(), 1);
+        assert_eq!(torn_bindings(&[commit.clone(), late.clone(), late.clone()], &[], gang_of).len(), 1);
         let unanswered = Entry { code: 504, ..commit.clone() };
-        assert_eq!(torn_bindings(&[unanswered, late.clone()], Log::Whole, gang_of), Vec::<String>::new());
+        assert_eq!(torn_bindings(&[unanswered, late.clone()], &[], gang_of), Vec::<String>::new());
         let refused = Entry { code: 409, ..commit };
-        assert_eq!(torn_bindings(&[refused.clone(), late.clone()], Log::Whole, gang_of).len(), 1);
-        assert_eq!(torn_bindings(&[refused, late.clone()], Log::Torn, gang_of), Vec::<String>::new());
+        assert_eq!(torn_bindings(&[refused.clone(), late.clone()], &[], gang_of).len(), 1);
+        // The commit of one that was released before a kill may be missing, and of nobody else.
+        let kill = |second| [Timestamp::from_second(second).unwrap()];
+        let release = |second| entry("patch", "pods", "", "train-1", second);
+        let torn = |released: i64, killed: i64| {
+            torn_bindings(&[release(released), refused.clone(), late.clone()], &kill(killed), gang_of).len()
+        };
+        assert_eq!((torn(8, 9), torn(10, 9), torn(8, 12)), (0, 1, 1));
         assert!(Entry { code: 504, ..late.clone() }.may_have_bound() && !Entry { code: 409, ..late }.may_have_bound());
     }
 }

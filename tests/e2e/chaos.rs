@@ -22,7 +22,8 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    buying_stack, delete_job, everything_is_given_back, goes_wrong, journal, launched_fleets, nothing_is_stranded,
+    buying_stack, clock, delete_job, everything_is_given_back, goes_wrong, journal, launched_fleets,
+    nothing_is_stranded,
 };
 use crate::support::{gangs, members, no_errors, options, runs, stack, submit};
 
@@ -423,9 +424,4 @@ async fn a_drought_costs_few_calls_and_the_first_gang_runs_within_one_back_off_a
     }
     everything_is_given_back(&stack).await;
     no_errors(&stack);
-}
-
-async fn clock(stack: &Stack) -> jiff::Timestamp {
-    let clock: Value = stack.sim("/_sim/clock").await.unwrap();
-    clock["now"].as_str().unwrap().parse().unwrap()
 }

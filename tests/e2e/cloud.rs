@@ -47,6 +47,23 @@ pub(crate) fn gang_job(name: &str, members: u16) -> Job {
     TestJob::new(name, members).gpus(8).pod_annotation("muster.dev/gang", name).build()
 }
 
+/// A gang whose stop is no failure of its Job.
+pub(crate) fn lasting_job(name: &str, members: u16) -> Job {
+    TestJob::new(name, members).gpus(8).ignores_disruptions().pod_annotation("muster.dev/gang", name).build()
+}
+
+/// Ids of the instances that EC2 bills.
+pub(crate) async fn live(stack: &Stack) -> BTreeSet<String> {
+    let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
+    live.iter().filter_map(|instance| instance["instanceId"].as_str().map(str::to_owned)).collect()
+}
+
+/// EC2's time.
+pub(crate) async fn clock(stack: &Stack) -> Timestamp {
+    let clock: Value = stack.sim("/_sim/clock").await.unwrap();
+    clock["now"].as_str().unwrap().parse().unwrap()
+}
+
 /// From now on something goes wrong.
 pub(crate) async fn goes_wrong(stack: &Stack, fault: &Fault) {
     stack.sim_post("/_sim/faults", &serde_json::to_value(fault).unwrap()).await.unwrap();
@@ -146,6 +163,18 @@ pub(crate) async fn everything_is_given_back(stack: &Stack) {
     invariants_hold(stack).await;
 }
 
+/// Waits until neither batches nor instances are left; nodes that were there before may be.
+pub(crate) async fn no_instance_is_left(stack: &Stack) {
+    let batches = &Api::<NodeBatch>::all(stack.admin().unwrap());
+    eventually(DEADLINE, "no batch and no instance to be left", || async move {
+        let left = batches.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
+        let live: Vec<Value> = stack.sim("/_sim/instances").await.map_err(|error| error.to_string())?;
+        if left == 0 && live.is_empty() { Ok(Some(())) } else { Err(format!("{left} batches, {} live", live.len())) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+}
+
 /// Nothing that EC2 was asked breaks an invariant, and those meant for rest come to hold: call it at rest. A class that
 /// is being resolved has a template for a moment.
 pub(crate) async fn invariants_hold(stack: &Stack) {
@@ -213,17 +242,13 @@ async fn stranded(stack: &Stack) -> BTreeSet<String> {
 /// Instances that stay stranded for longer than one reconcile; returns as soon as none is. Atomic batches that bill with
 /// neither 0 nor N instances beyond one reconcile must be none, whatever the weather was.
 pub(crate) async fn stranded_beyond_one_reconcile(stack: &Stack) -> BTreeSet<String> {
-    let time = || async {
-        let clock: Value = stack.sim("/_sim/clock").await.unwrap();
-        clock["now"].as_str().unwrap().parse::<Timestamp>().unwrap()
-    };
-    let start = time().await;
+    let start = clock(stack).await;
     let first = stranded(stack).await;
-    let (first, time) = (&first, &time);
+    let first = &first;
     eventually(LONG, "a reconcile to pass", || async move {
         let now = stranded(stack).await;
         let stayed: BTreeSet<String> = first.intersection(&now).cloned().collect();
-        let over = time().await.duration_since(start) > RECONCILE;
+        let over = clock(stack).await.duration_since(start) > RECONCILE;
         Ok::<_, String>((over || stayed.is_empty()).then_some(stayed))
     })
     .await

@@ -4,12 +4,10 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use muster::testbed::workloads::TestJob;
 use muster::testbed::{Stack, eventually};
 use muster_api::crd::{NodeBatch, NodePool};
 use muster_api::keys;
@@ -18,17 +16,12 @@ use serde_json::{Value, json};
 
 use crate::cloud::{
     batch_that, buying_stack, delete_job, everything_is_given_back, gang_job, goes_wrong, instances, invariants_hold,
-    journal, launched_fleets, phase_of, zones,
+    journal, lasting_job, launched_fleets, live, no_instance_is_left, phase_of, zones,
 };
 use crate::support::{DEADLINE, all_run, leaves, no_errors, node_of, options, phase, stack, submit};
 
 /// EC2's minutes pass in a second or two.
 const FACTOR: u32 = 60;
-
-/// A gang whose stop is no failure of its Job.
-fn lasting_job(name: &str, members: u16) -> Job {
-    TestJob::new(name, members).gpus(8).ignores_disruptions().pod_annotation("muster.dev/gang", name).build()
-}
 
 /// How many instances each launch made, in order.
 async fn launches(stack: &Stack) -> Vec<usize> {
@@ -40,11 +33,6 @@ async fn reasons(stack: &Stack) -> BTreeSet<String> {
     let events: Api<k8s_openapi::api::events::v1::Event> = Api::all(stack.admin().unwrap());
     let events = events.list(&ListParams::default()).await.unwrap();
     events.into_iter().filter_map(|event| event.reason).collect()
-}
-
-async fn live(stack: &Stack) -> BTreeSet<String> {
-    let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
-    live.iter().filter_map(|instance| instance["instanceId"].as_str().map(str::to_owned)).collect()
 }
 
 /// As if somebody took finalizer and object away by force.
@@ -270,13 +258,7 @@ async fn a_gang_that_waits_for_a_blocked_pool_takes_what_becomes_free_meanwhile(
         pods.iter().filter_map(node_of).all(|node| node.starts_with("a-") || node.starts_with("b-")),
         "on those nodes"
     );
-    let seen = &stack;
-    eventually(DEADLINE, "the batch to be given back", || async move {
-        let (left, live) = (crate::cloud::batches(seen).await.len(), live(seen).await.len());
-        if left == 0 && live == 0 { Ok(Some(())) } else { Err(format!("{left} batches, {live} live")) }
-    })
-    .await
-    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    no_instance_is_left(&stack).await;
     invariants_hold(&stack).await;
     no_errors(&stack);
 }

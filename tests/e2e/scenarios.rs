@@ -6,9 +6,7 @@
 use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
-use k8s_openapi::api::batch::v1::Job;
 use kube::{Api, ResourceExt};
-use muster::testbed::workloads::TestJob;
 use muster::testbed::{Stack, eventually, pools};
 use muster_api::crd::{NodeBatch, NodePool};
 use muster_ec2_sim::choices::Choices;
@@ -17,8 +15,9 @@ use muster_ec2_sim::{Fault, FaultKind, Scenario};
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    batch_that, batches, buying_stack, delete_job, everything_is_given_back, gang_job, goes_wrong, instances,
-    invariants_hold, journal, launched_fleets, nothing_is_stranded, phase_of, zone_of, zones,
+    batch_that, batches, buying_stack, clock, delete_job, everything_is_given_back, gang_job, goes_wrong, instances,
+    invariants_hold, journal, lasting_job, launched_fleets, live, no_instance_is_left, nothing_is_stranded, phase_of,
+    zone_of, zones,
 };
 use crate::support::{DEADLINE, all_run, choices, no_errors, options, runs, says, stack, submit};
 use crate::ways::{markets, reservation, stack_with};
@@ -33,11 +32,6 @@ fn no_capacity_in_a(skip: u32) -> Fault {
 
 fn of<'a>(journal: &'a [Value], operation: &str) -> Vec<&'a Value> {
     journal.iter().filter(|entry| entry["operation"] == operation).collect()
-}
-
-async fn live(stack: &Stack) -> BTreeSet<String> {
-    let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
-    live.iter().filter_map(|instance| instance["instanceId"].as_str().map(str::to_owned)).collect()
 }
 
 /// The pool may buy: what resolving its class needs is over.
@@ -262,12 +256,7 @@ async fn of_two_batches_in_one_group_the_first_to_go_leaves_the_other_its_group(
     assert_eq!(deleted, 0, "it is not ours to delete");
     invariants_hold(&stack).await;
     delete_job(&stack, "second").await;
-    eventually(DEADLINE, "no batch and no instance to be left", || async move {
-        let (left, live) = (batches(seen).await.len(), live(seen).await.len());
-        if left == 0 && live == 0 { Ok(Some(())) } else { Err(format!("{left} batches, {live} live")) }
-    })
-    .await
-    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    no_instance_is_left(&stack).await;
     let state: Value = stack.sim("/_sim/state").await.unwrap();
     assert_eq!(state["placementGroups"].as_array().map(Vec::len), Some(1), "the group of others stays");
     invariants_hold(&stack).await;
@@ -328,11 +317,6 @@ async fn at_the_limit_of_groups_a_gang_that_would_like_one_starts_without() {
     let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
     assert!(live.len() == 8 && live.iter().all(|instance| instance["placementGroup"].is_null()), "{live:?}");
     ends_well(&stack, "train").await;
-}
-
-/// A gang whose stop is no failure of its Job.
-fn lasting_job(name: &str, members: u16) -> Job {
-    TestJob::new(name, members).gpus(8).ignores_disruptions().pod_annotation("muster.dev/gang", name).build()
 }
 
 fn interrupted(batch: &NodeBatch) -> bool {
@@ -397,11 +381,6 @@ async fn messages_that_come_twice_and_in_the_wrong_order_replace_a_node_once() {
 /// The eight pods that run; those that were stopped may still be there.
 async fn running(stack: &Stack) -> BTreeSet<Option<String>> {
     all_run(stack, "ml", "train", 8).await.iter().filter(|pod| runs(pod)).map(ResourceExt::uid).collect()
-}
-
-async fn clock(stack: &Stack) -> jiff::Timestamp {
-    let clock: Value = stack.sim("/_sim/clock").await.unwrap();
-    clock["now"].as_str().unwrap().parse().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

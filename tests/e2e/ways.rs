@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Stack, eventually, pools};
-use muster_api::crd::{EC2NodeClass, NodeBatch, NodePool, is_true};
+use muster_api::crd::{EC2NodeClass, NodePool, is_true};
 use muster_api::keys;
 use muster_ec2_sim::choices::Shortfall;
 use muster_ec2_sim::scenario::{GroupSpec, Matching, ReservationKind, ReservationSpec, SpineSpec, Strategy};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::cloud::{
     batch_that, delete_job, everything_is_given_back, gang_job, goes_wrong, instances, invariants_hold, journal,
-    launched_fleets,
+    launched_fleets, no_instance_is_left,
 };
 use crate::support::{DEADLINE, all_run, choices, no_errors, options, phase, stack, submit};
 
@@ -166,17 +166,6 @@ async fn spot_prices_are_known(stack: &Stack) {
         let after = prices
             .and_then(|at| seen.iter().skip(at).find(|entry| entry["operation"] == "DescribeInstanceTypeOfferings"));
         Ok::<_, String>(after.map(|_| ()))
-    })
-    .await
-    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
-}
-
-async fn no_instance_is_left(stack: &Stack) {
-    let batches = &Api::<NodeBatch>::all(stack.admin().unwrap());
-    eventually(DEADLINE, "no batch and no instance to be left", || async move {
-        let left = batches.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
-        let live: Vec<Value> = stack.sim("/_sim/instances").await.map_err(|error| error.to_string())?;
-        if left == 0 && live.is_empty() { Ok(Some(())) } else { Err(format!("{left} batches, {} live", live.len())) }
     })
     .await
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));

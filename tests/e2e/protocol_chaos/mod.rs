@@ -10,13 +10,13 @@ mod faults;
 mod proof;
 mod view;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
 use kube::api::DeleteParams;
-use muster::testbed::audit::Log;
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Stack, eventually};
 use muster_api::crd::Gang;
@@ -79,7 +79,7 @@ async fn wave(stack: &Arc<Stack>, view: &View, seed: u64) -> Result<(), String> 
     for run in &runs {
         submit(&client, "ml", job(run)).await;
     }
-    let log = if shocks.iter().any(Shock::tears_the_log) { Log::Torn } else { Log::Whole };
+    let kills: Arc<Mutex<Vec<Timestamp>>> = Arc::default();
     let mut storm = tokio::task::JoinSet::new();
     for run in &runs {
         for fault in run.faults.clone() {
@@ -88,10 +88,11 @@ async fn wave(stack: &Arc<Stack>, view: &View, seed: u64) -> Result<(), String> 
         }
     }
     // One after the other: they share the processes.
-    let (struck, watched) = (Arc::clone(stack), view.clone());
+    let (struck, watched, noted) = (Arc::clone(stack), view.clone(), Arc::clone(&kills));
     storm.spawn(async move {
         for shock in shocks {
-            faults::shake(&struck, &watched, shock).await?;
+            let killed = faults::shake(&struck, &watched, shock).await?;
+            noted.lock().unwrap().extend(killed);
         }
         Ok(())
     });
@@ -100,7 +101,8 @@ async fn wave(stack: &Arc<Stack>, view: &View, seed: u64) -> Result<(), String> 
     }
     faults::heal(stack, &leaves(&LEAVES, LEAF)).await?;
     all_settled(stack, view, &runs).await?;
-    proof::holds(stack, view, log, &runs.iter().map(|run| run.name.clone()).collect::<Vec<_>>()).await?;
+    let kills = kills.lock().unwrap().clone();
+    proof::holds(stack, view, &kills, &runs.iter().map(|run| run.name.clone()).collect::<Vec<_>>()).await?;
     let jobs: Api<Job> = Api::namespaced(client, "ml");
     for run in &runs {
         jobs.delete(&run.name, &DeleteParams::background()).await.map_err(|error| error.to_string())?;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
-use muster::testbed::audit::Log;
 use muster::testbed::stack::request;
 use muster::testbed::{Stack, audit};
 
@@ -14,12 +14,12 @@ use super::view::View;
 const OVERTAKEN: u32 = 20;
 
 /// Nothing was bound in part, no node bears more than it has, no pod was ended because of a plan, and no Job failed.
-pub(super) async fn holds(stack: &Stack, view: &View, log: Log, jobs: &[String]) -> Result<(), String> {
+pub(super) async fn holds(stack: &Stack, view: &View, kills: &[Timestamp], jobs: &[String]) -> Result<(), String> {
     let mut wrong = view.wrong();
     let entries = audit::read(&stack.cluster.audit_log()).map_err(|error| error.to_string())?;
     // A pod is named after its Job: `<job>-<index>-<random>`.
     let gang_of = |_: &str, pod: &str| jobs.iter().find(|job| pod.starts_with(&format!("{job}-"))).cloned();
-    wrong.extend(audit::torn_bindings(&entries, log, gang_of));
+    wrong.extend(audit::torn_bindings(&entries, kills, gang_of));
     let mut overtaken: BTreeMap<&str, u32> = BTreeMap::new();
     for entry in entries.iter().filter(|entry| entry.is_overtaken()) {
         *overtaken.entry(&entry.name).or_default() += 1;
@@ -33,7 +33,8 @@ pub(super) async fn holds(stack: &Stack, view: &View, log: Log, jobs: &[String])
         }
         let ends = entry.resource == "pods"
             && (entry.verb == "delete" && entry.subresource.is_empty() || entry.subresource == "eviction");
-        if ends && entry.by_muster() && entry.succeeded() && log == Log::Whole && !bound.contains(&*entry.name) {
+        let never = ends && entry.by_muster() && entry.succeeded() && !bound.contains(&*entry.name);
+        if never && !audit::may_be_lost(&entries, kills, entry) {
             wrong.push(format!("{} was ended by Muster and had never been bound", entry.name));
         }
     }

@@ -111,6 +111,12 @@ pub enum Next {
 }
 
 impl ErrorClass {
+    /// Whether it says, of a launch into a reservation, that there is no free host: EC2 has two words for it.
+    #[must_use]
+    pub fn says_full(self) -> bool {
+        matches!(self, Self::ReservationFull | Self::Capacity)
+    }
+
     /// Whether EC2 let us make the call, as far as the rights go; `None` where nobody looked at them, or who did is not
     /// known.
     #[must_use]
