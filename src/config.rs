@@ -6,7 +6,8 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use jiff::SignedDuration;
-use muster_core::cloud::{CapacityType, Change, ClusterAccess, Override, PriceBook, micro_dollars};
+use muster_core::ec2::{CapacityType, ClusterAccess};
+use muster_core::offering::{Change, Override, PriceBook, micro_dollars};
 use muster_core::topology::{Level, Levels};
 use serde::Deserialize;
 use thiserror::Error;

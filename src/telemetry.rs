@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use muster_core::cloud::{CallError, ErrorClass};
-use muster_core::gang::Phase;
-use muster_core::snapshot::Snapshot;
+use muster_core::ec2::{CallError, ErrorClass};
+use muster_core::model::gang::Phase;
+use muster_core::model::snapshot::Snapshot;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use muster_api::conventions::{self, Kind, Object, Objects};
 use muster_api::{convert, keys, pod_state};
-use muster_core::cloud::{Leads, Subject, reaction};
-use muster_core::units::Quantity;
+use muster_core::ec2::{Leads, Subject, reaction};
+use muster_core::model::units::Quantity;
 use muster_ec2_sim::{Scenario, Simulator};
 use muster_replay::command::{self, Arguments, Format};
 use muster_replay::dump::Input;
@@ -181,7 +181,7 @@ fn read(pod: &Pod, owners: &dyn Objects) {
     let Some(said) = recognition.gang else { return };
     assert!(!said.key.name.is_empty());
     assert!(said.key.name.len() <= 253, "{}", said.key.name);
-    let gang = muster_core::gang::Gang {
+    let gang = muster_core::model::gang::Gang {
         key: said.key.clone(),
         uid: "uid-gang".into(),
         resource_version: "1".into(),
@@ -201,13 +201,13 @@ fn read(pod: &Pod, owners: &dyn Objects) {
         created: None,
         deleting: false,
     };
-    let pending = muster_core::cycle::Pending { taint: keys::GANG_PENDING, values: &[] };
+    let pending = muster_core::gang::Pending { taint: keys::GANG_PENDING, values: &[] };
     let members = [std::sync::Arc::new(core)];
     let levels = muster_core::topology::Levels::default();
-    let wanted = muster_core::cycle::build_request(&said, &gang, (&members, &[]), &BTreeSet::new(), &levels, &pending);
+    let wanted = muster_core::gang::build_request(&said, &gang, (&members, &[]), &BTreeSet::new(), &levels, &pending);
     if let Ok(wanted) = wanted {
         let places: usize = wanted.request.roles.iter().map(|role| role.places.len()).sum();
-        assert!(places <= muster_core::ranks::MAX_PLACES, "{places}");
+        assert!(places <= muster_core::model::ranks::MAX_PLACES, "{places}");
     }
 }
 

@@ -10,12 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use jiff::Timestamp;
-use muster_core::cloud::{
-    BatchTags, CallError, Denials, ErrorClass, Image, Instance, InstanceTypeInfo, LaunchAnswer, LaunchParameters,
-    LaunchTemplate, LaunchWay, Offering, PlacementGroup, Reservation, ResourceKind, SecurityGroup, Subnet, TAG_BATCH,
-    TAG_CLUSTER_UID, Tags, TemplateSpec,
+use muster_core::ec2::{
+    BatchTags, CallError, Denials, ErrorClass, Image, Instance, LaunchAnswer, LaunchParameters, LaunchTemplate,
+    LaunchWay, Offering, PlacementGroup, Reservation, ResourceKind, SecurityGroup, Subnet, TAG_BATCH, TAG_CLUSTER_UID,
+    Tags, TemplateSpec,
 };
-use muster_core::names::InstanceId;
+use muster_core::model::names::InstanceId;
+use muster_core::offering::InstanceTypeInfo;
 use muster_ec2::{
     Client, GroupQuery, ImageQuery, ImageSource, InstanceHealth, InstanceQuery, NetworkQuery, ReservationQuery,
     SpotPrices, TopologyQuery,
@@ -223,7 +224,7 @@ impl Cloud {
     /// Deletes every launch template of a batch.
     pub async fn delete_launch_templates(&self, tags: &BatchTags) -> Result<(), CallError> {
         let mut of_batch = tags.sweep();
-        of_batch.retain(|key, _| key != muster_core::cloud::TAG_ATTEMPT);
+        of_batch.retain(|key, _| key != muster_core::ec2::TAG_ATTEMPT);
         let templates = self.client.describe_launch_templates(&of_batch).await;
         for template in self.done("describe-launch-templates", templates)? {
             let result = step(Step::DeleteLaunchTemplate, self.client.delete_launch_template(&template.id)).await;

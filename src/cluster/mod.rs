@@ -17,8 +17,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::runtime::watcher::Event;
 use muster_api::conventions::{Kind, MissingOwner, Object, Objects, Ref};
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
-use muster_core::names::{ObjectKey, PodUid};
-use muster_core::snapshot::Snapshot;
+use muster_core::model::names::{ObjectKey, PodUid};
+use muster_core::model::snapshot::Snapshot;
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch as channel};
 

@@ -249,11 +249,11 @@ struct Relists {
     nodes: BTreeSet<String>,
     pods: BTreeSet<String>,
     objects: BTreeMap<Kind, BTreeSet<String>>,
-    gangs: BTreeSet<muster_core::names::ObjectKey>,
+    gangs: BTreeSet<muster_core::model::names::ObjectKey>,
     batches: BTreeSet<String>,
     pools: BTreeSet<String>,
     classes: BTreeSet<String>,
-    requests: BTreeSet<muster_core::names::ObjectKey>,
+    requests: BTreeSet<muster_core::model::names::ObjectKey>,
 }
 
 impl Relists {

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::ApiResource;
 use kube::{Client, Error};
-use muster_core::cycle::Settings;
+use muster_core::gang::Settings;
 use muster_replay::kinds::{self, Kind};
 use muster_replay::record::{self, Record};
 use serde_json::Value;

@@ -13,7 +13,7 @@ use clap::Args;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use muster_api::keys;
-use muster_core::cycle::Settings;
+use muster_core::gang::Settings;
 use muster_ec2::{ClientOptions, Credentials};
 use muster_ec2_sim::{Scenario, Simulator};
 use tokio::net::TcpListener;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::extender::{self, BindStep};
-use muster_core::names::PodUid;
+use muster_core::model::names::PodUid;
 use tokio::time::{Instant, timeout_at};
 
 use super::handlers::{Extender, UNREADY, stale};

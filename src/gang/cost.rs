@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use muster_api::crd::{GangBatchCost, GangCost, NodeBatch, NodeBatchStatus};
-use muster_core::cloud::{dollars, micros};
+use muster_core::batch::{dollars, micros};
 
 /// The sums now. A batch that is gone keeps the last figures it had; `None` if nothing was ever bought.
 pub(super) fn of<'a>(

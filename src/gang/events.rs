@@ -5,7 +5,7 @@ use std::hash::{Hash as _, Hasher as _};
 use kube::Resource;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, api::ObjectMeta};
-use muster_core::cycle::GangEvent;
+use muster_core::gang::GangEvent;
 use tracing::debug;
 
 /// Longest note the API server takes is 1,024 bytes; a longer one is cut.

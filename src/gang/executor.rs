@@ -15,13 +15,13 @@ use kube::{Api, Client, ResourceExt};
 use muster_api::crd::{BatchOffer, set_condition};
 use muster_api::crd::{Fill, Gang as GangObject, GangRef, NodeBatch, NodeBatchSpec};
 use muster_api::{gang_state, keys};
-use muster_core::cloud::Grace;
-use muster_core::cycle::{
+use muster_core::ec2::Grace;
+use muster_core::gang::{
     Action, BatchStage, BatchView, BatchWish, GangEvent, MemberReport, Release, StatusWrite, Stop, batch_name,
 };
-use muster_core::gang::{Gang, NoteKind, Phase, Recognised};
-use muster_core::names::{NodeName, ObjectKey, PodUid};
-use muster_core::snapshot::{Promise, PromisedRoom};
+use muster_core::model::gang::{Gang, NoteKind, Phase, Recognised};
+use muster_core::model::names::{NodeName, ObjectKey, PodUid};
+use muster_core::model::snapshot::{Promise, PromisedRoom};
 use serde_json::json;
 use tokio::sync::watch as channel;
 use tracing::{debug, info, warn};
@@ -566,7 +566,7 @@ impl Hands {
     }
 
     /// Says once per epoch that a PodDisruptionBudget does not keep a gang from being stopped.
-    async fn budget_is_told(&self, state: &State, pod: &muster_core::gang::Pod) {
+    async fn budget_is_told(&self, state: &State, pod: &muster_core::model::gang::Pod) {
         let of_pod = |gang: &&Arc<Gang>| gang.places.iter().any(|place| place.uid.as_ref() == Some(&pod.uid));
         let Some(gang) = state.snapshot.gangs.values().find(of_pod) else { return };
         if !self.told().insert((gang.key.clone(), gang.epoch)) {

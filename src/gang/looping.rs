@@ -8,8 +8,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use kube::ResourceExt;
 use muster_api::crd::{NodeBatch, ProvisioningRequest};
-use muster_core::cycle::{self, BatchStage, BatchView, Ledger, Memory, PoolView, Settings, World};
-use muster_core::names::{NodeName, ObjectKey};
+use muster_core::gang::{self, BatchStage, BatchView, Ledger, Memory, PoolView, Settings, World};
+use muster_core::model::names::{NodeName, ObjectKey};
 use muster_core::topology::Levels;
 use tokio::sync::Notify;
 use tokio::sync::watch as channel;
@@ -127,7 +127,7 @@ impl GangLoop {
                 settings: &inputs.settings,
                 now: now_real(),
             };
-            let pass = cycle::pass_with(&world, &mut ledger);
+            let pass = gang::pass_with(&world, &mut ledger);
             (pass, ledger)
         })
         .await?;

@@ -4,8 +4,8 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod as PodObject;
 use kube::Api;
 use muster_api::crd::{BatchInstance, NodeBatchStatus};
-use muster_core::cloud::{Grace, grace};
-use muster_core::gang::Pod;
+use muster_core::ec2::{Grace, grace};
+use muster_core::model::gang::Pod;
 
 use crate::clock::Clock;
 use crate::cluster::State;

@@ -4,7 +4,7 @@ use http::header::{ACCEPT, HeaderValue};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Client, Resource};
-use muster_core::names::ObjectKey;
+use muster_core::model::names::ObjectKey;
 use serde::{Deserialize, Serialize};
 
 use crate::step::{Step, step};

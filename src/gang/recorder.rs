@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use muster_core::cycle::Decision;
+use muster_core::gang::Decision;
 use muster_replay::decision::{Decisions, VERSION};
 
 /// A bounded ring of decisions, shared with the debug endpoint.

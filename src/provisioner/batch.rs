@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use kube::{Api, ResourceExt};
 use muster_api::crd::{Gang, NodeBatch, ProvisioningRequest, set_condition};
-use muster_core::cloud::{CallError, ErrorClass};
-use muster_core::gang::Phase;
-use muster_core::names::ObjectKey;
+use muster_core::ec2::{CallError, ErrorClass};
+use muster_core::model::gang::Phase;
+use muster_core::model::names::ObjectKey;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use muster_api::crd::{BatchHold, NodeBatch, NodeBatchStatus, NodePool};
-use muster_core::cycle::GangEvent;
+use muster_core::gang::GangEvent;
 use serde_json::json;
 use tracing::info;
 

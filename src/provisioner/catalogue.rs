@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::cloud::{CallError, CapacityType, InstanceTypeInfo, Offering, PriceBook};
+use muster_core::ec2::{CallError, CapacityType, Offering};
+use muster_core::offering::{InstanceTypeInfo, PriceBook};
 use muster_ec2::SpotPrices;
 
 use crate::cloud::Cloud;

@@ -13,11 +13,12 @@ use muster_api::crd::{
 };
 use muster_api::node_class::{self, Problem};
 use muster_api::pool as rules;
-use muster_core::cloud::{
-    Alias, BatchTags, Blame, CallError, CapacityType, Efa, ErrorClass, ImageKind, InstanceTypeInfo, LaunchParameters,
-    LaunchWay, Offering, Reservation, ReservationState, Variant, kubernetes_version, placement_group_name,
+use muster_core::ec2::{
+    Alias, BatchTags, Blame, CallError, CapacityType, Efa, ErrorClass, ImageKind, LaunchParameters, LaunchWay,
+    Offering, Reservation, ReservationState, Variant, kubernetes_version, placement_group_name,
 };
-use muster_core::cycle::GangEvent;
+use muster_core::gang::GangEvent;
+use muster_core::offering::InstanceTypeInfo;
 use muster_ec2::{ImageQuery, ImageSource, NetworkQuery, ReservationQuery};
 use serde_json::json;
 

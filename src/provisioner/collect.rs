@@ -1,4 +1,4 @@
-//! Orphans, both ways, over the whole account. What is one is decided in [`muster_core::cloud::collect`].
+//! Orphans, both ways, over the whole account. What is one is decided in [`muster_core::batch::collect`].
 //!
 //! The account is read first, then the objects: every intent is written down before its call, so what nobody intends
 //! after it was seen is left over. Findings in the cache are looked for again in what the API server has, and
@@ -14,12 +14,10 @@ use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use muster_api::crd::{BatchLoss, NodeBatch};
 use muster_api::keys;
-use muster_core::cloud::{
-    Account, Collection, ErrorClass, Findings, KnownBatch, KnownInstance, KnownNode, TAG_BATCH, TAG_CLUSTER_UID, Tags,
-    collect, next_round,
-};
-use muster_core::cycle::GangEvent;
-use muster_core::names::InstanceId;
+use muster_core::batch::{Account, Collection, Findings, KnownBatch, KnownInstance, KnownNode, collect, next_round};
+use muster_core::ec2::{ErrorClass, TAG_BATCH, TAG_CLUSTER_UID, Tags};
+use muster_core::gang::GangEvent;
+use muster_core::model::names::InstanceId;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 

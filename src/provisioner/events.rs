@@ -1,8 +1,9 @@
 //! What people see with `kubectl describe nodebatch`: events, read off two statuses that follow each other.
 
 use muster_api::crd::{BatchAttempt, NodeBatchStatus};
-use muster_core::cloud::{CapacityType, Rung};
-use muster_core::cycle::GangEvent;
+use muster_core::ec2::CapacityType;
+use muster_core::gang::GangEvent;
+use muster_core::offering::Rung;
 
 use super::canary;
 use super::launch::of_quota;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use muster_api::crd::NodeBatchStatus;
-use muster_core::names::InstanceId;
+use muster_core::model::names::InstanceId;
 use muster_ec2::FLEETS_AT_ONCE;
 use tracing::{info, warn};
 

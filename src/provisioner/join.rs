@@ -10,13 +10,13 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use muster_api::crd::{NodeBatchStatus, NodePoolJoin, is_true, set_condition};
 use muster_api::{keys, pool as rules};
-use muster_core::cloud::{
-    Efa, Instance, InstanceState, JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, Purpose, describe_failures,
-    efa_count, efa_layout, judge_join, replacements,
+use muster_core::batch::{
+    JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements,
 };
-use muster_core::gang::Phase;
-use muster_core::names::{InstanceId, ObjectKey};
-use muster_core::node::{Node, Taint};
+use muster_core::ec2::{Efa, Instance, InstanceState, Purpose, efa_count, efa_layout};
+use muster_core::model::gang::Phase;
+use muster_core::model::names::{InstanceId, ObjectKey};
+use muster_core::model::node::{Node, Taint};
 use serde_json::json;
 use tracing::{debug, warn};
 
@@ -258,7 +258,7 @@ async fn judge(
             );
         }
     }
-    let event = muster_core::cycle::GangEvent { reason, message, warning: true };
+    let event = muster_core::gang::GangEvent { reason, message, warning: true };
     context.events.publish(&held.object, &event).await;
     if let Some(cause) = blocked.filter(|_| !alone(status)) {
         repair::block_pool(context, held, state, status, &cause).await?;
@@ -466,7 +466,7 @@ pub(super) async fn ready(context: &Context, held: &mut Held, state: &State) -> 
 /// Whether a gang has reached its commit point on nodes of the batch.
 pub(super) fn used_by_gang(held: &Held, state: &State, status: &NodeBatchStatus) -> bool {
     let nodes: BTreeSet<&str> = status.instances.iter().filter_map(|instance| instance.node.as_deref()).collect();
-    let uses = |gang: &muster_core::gang::Gang| {
+    let uses = |gang: &muster_core::model::gang::Gang| {
         matches!(gang.phase, Some(Phase::Committing | Phase::Bound | Phase::Degraded))
             && gang.places.iter().any(|place| nodes.contains(place.node.as_str()))
     };

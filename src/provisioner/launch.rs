@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_api::crd::{BatchAttempt, BatchHold, BatchInstance, Fill, NodeBatchStatus};
-use muster_core::cloud::{
-    Asked, BatchTags, CallError, CapacityType, Confirm, ErrorClass, GroupState, InstanceState, LaunchAnswer,
-    LaunchParameters, LaunchWay, LaunchedInstance, Located, Next as Try, Ranked, Ranking, ResourceKind,
-    TAG_CLUSTER_UID, Tags, Target, Verdict, Why, classify, judge, pause, placement_group_name,
+use muster_core::batch::{Confirm, Located, Verdict, Why, judge, pause};
+use muster_core::ec2::{
+    BatchTags, CallError, CapacityType, ErrorClass, GroupState, InstanceState, LaunchAnswer, LaunchParameters,
+    LaunchWay, LaunchedInstance, Next as Try, ResourceKind, TAG_CLUSTER_UID, Tags, Target, classify,
+    placement_group_name,
 };
-use muster_core::names::InstanceId;
+use muster_core::model::names::InstanceId;
+use muster_core::offering::{Asked, Ranked, Ranking};
 use rand::RngExt;
 use tracing::{info, warn};
 
@@ -74,7 +76,7 @@ pub(super) async fn pending(context: &Context, held: &mut Held, state: &State) -
         back_off(&mut status, now, context.options.back_off, &nothing_left(&ranking, &unusable(context, held, state)));
         // A Capacity Block that begins is no drought: its gang is there when it does.
         let begins = ranking.left_out.iter().filter_map(|left| match &left.reason {
-            muster_core::cloud::Exclusion::ReservationNotStarted { start, .. } => *start,
+            muster_core::offering::Exclusion::ReservationNotStarted { start, .. } => *start,
             _ => None,
         });
         if let Some(begins) = begins.filter(|start| *start > now).min() {
@@ -509,7 +511,7 @@ async fn won(context: &Context, held: &mut Held, ids: Vec<InstanceId>) -> anyhow
     status.deadline = Some(later(now, 15 * 60));
     let said = if got < wanted {
         // Where part will do: what is missing is recorded as a shrink and asked for by somebody else.
-        if let Some(price) = status.price_per_hour.as_deref().and_then(muster_core::cloud::micros) {
+        if let Some(price) = status.price_per_hour.as_deref().and_then(muster_core::batch::micros) {
             let left = u128::from(price) * u128::from(got) / u128::from(wanted.max(1));
             status.price_per_hour = Some(pool::dollars(u64::try_from(left).unwrap_or(u64::MAX)));
         }
@@ -617,7 +619,7 @@ async fn roll_back(context: &Context, held: &mut Held) -> anyhow::Result<Next> {
     Ok(Next::Now)
 }
 
-pub(super) fn remember(context: &Context, ice: &[muster_core::cloud::Pool], count: u32) {
+pub(super) fn remember(context: &Context, ice: &[muster_core::offering::Pool], count: u32) {
     let now = context.clock.now();
     let mut memory = context.ice.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     for pool in ice {
@@ -635,11 +637,11 @@ struct Loss {
     operation: Option<String>,
     code: Option<String>,
     message: String,
-    ice: Vec<muster_core::cloud::Pool>,
+    ice: Vec<muster_core::offering::Pool>,
 }
 
 impl Loss {
-    fn new(why: &Why, ice: &[muster_core::cloud::Pool]) -> Self {
+    fn new(why: &Why, ice: &[muster_core::offering::Pool]) -> Self {
         Self {
             kind: Some(why.kind),
             next: why.kind.next(),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use muster_api::crd::NodeBatchStatus;
 use muster_api::keys;
-use muster_core::cloud::{Located, located};
-use muster_core::names::{InstanceId, ObjectKey};
+use muster_core::batch::{Located, located};
+use muster_core::model::names::{InstanceId, ObjectKey};
 use muster_core::topology::Level;
 
 use super::batch::Next;
@@ -57,7 +57,7 @@ fn wishes(context: &Context, held: &Held, state: &State) -> (Option<Level>, Opti
     if let Some(gang) = &spec.gang_ref {
         let key = ObjectKey::new(gang.namespace.as_str(), gang.name.as_str());
         let Some(recognised) = state.snapshot.recognised.get(&key) else { return (None, None) };
-        let wish = |wish: &Option<muster_core::gang::RawWish>| wish.as_ref().and_then(|wish| level(&wish.value));
+        let wish = |wish: &Option<muster_core::model::gang::RawWish>| wish.as_ref().and_then(|wish| level(&wish.value));
         return (wish(&recognised.wishes.required), wish(&recognised.wishes.preferred));
     }
     let Some(request) = &spec.provisioning_request_ref else { return (None, None) };

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use kube::Api;
 use kube::api::PostParams;
 use muster_api::crd::{BatchLoss, NodeBatch, NodeBatchStatus, set_condition};
-use muster_core::cycle::GangEvent;
+use muster_core::gang::GangEvent;
 
 use super::Context;
 use super::store::STATUS_VERSION;

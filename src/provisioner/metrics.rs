@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use muster_api::crd::NodeBatchStatus;
-use muster_core::cloud::{CapacityType, NoticeKind, StrandedCause, strands};
+use muster_core::batch::{StrandedCause, strands};
+use muster_core::ec2::{CapacityType, NoticeKind};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

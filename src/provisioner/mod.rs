@@ -31,9 +31,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use kube::{Client, ResourceExt};
-use muster_core::cloud::{
-    Asked, CapacityType, ClusterAccess, ErrorClass, IceMemory, Pool, PriceBook, Refusals, Reservation, classify,
-};
+use muster_core::ec2::{CapacityType, ClusterAccess, ErrorClass, Reservation, classify};
+use muster_core::offering::{Asked, IceMemory, Pool, PriceBook, Refusals};
 use muster_core::topology::Levels;
 use muster_ec2::{ClientOptions, SpotPrices};
 use tokio::sync::Notify;

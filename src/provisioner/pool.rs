@@ -10,13 +10,13 @@ use muster_api::crd::{
     EC2NodeClass, JoinBlocked, NodePool, NodePoolStatus, PlacementGroupPolicy, is_true, set_condition,
 };
 use muster_api::{keys, node_class, pool as rules};
-use muster_core::cloud::{
-    CapacityType, ImageKind, InstanceTypeInfo, PoolOffer, Purpose, Subnet, UsageClass, efa_layout, replacements,
-};
-use muster_core::cycle::{Left, PoolView, TypeView};
-use muster_core::names::{NodeName, ResourceName};
-use muster_core::node::{Node, Usage};
-use muster_core::resources::PODS;
+use muster_core::batch::replacements;
+use muster_core::ec2::{CapacityType, ImageKind, Purpose, Subnet, efa_layout};
+use muster_core::gang::{Left, PoolView, TypeView};
+use muster_core::model::names::{NodeName, ResourceName};
+use muster_core::model::node::{Node, Usage};
+use muster_core::model::resources::PODS;
+use muster_core::offering::{InstanceTypeInfo, PoolOffer, UsageClass};
 use serde_json::json;
 
 use super::allowed::Seen;
@@ -289,7 +289,7 @@ fn left(context: &Context, state: &State, pool: &NodePool, but: Option<&str>) ->
             continue;
         }
         let info = status.instance_type.as_ref().and_then(|name| catalogue.types.get(name));
-        let layout = info.map(|info| efa_layout(info, muster_core::cloud::Efa::Auto, Purpose::Gang, &[]));
+        let layout = info.map(|info| efa_layout(info, muster_core::ec2::Efa::Auto, Purpose::Gang, &[]));
         let allocatable = info.zip(layout.as_ref()).map(|(info, layout)| info.allocatable(layout)).unwrap_or_default();
         rules::take(&mut left, &allocatable, status.count);
     }

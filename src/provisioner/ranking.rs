@@ -6,10 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use muster_api::crd::{BatchCandidate, BatchLeftOut, EC2NodeClass, NodeBatchStatus};
 use muster_api::{node_class, pool as rules};
-use muster_core::cloud::{
-    CapacityType, GroupPolicy, LeftOut, Need, PoolOffer, Purpose, RankInput, Ranking, Reservation, addresses_per_node,
-    dollars, rank_candidates,
-};
+use muster_core::batch::dollars;
+use muster_core::ec2::{CapacityType, Purpose, Reservation, addresses_per_node};
+use muster_core::offering::{GroupPolicy, LeftOut, Need, PoolOffer, RankInput, Ranking, rank_candidates};
 use muster_core::reason::{Help, Unsold};
 use tracing::debug;
 

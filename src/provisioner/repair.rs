@@ -13,13 +13,12 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use muster_api::crd::{BatchAttempt, BatchInstance, BatchLoss, JoinBlocked, NodeBatchStatus, NodePool};
 use muster_api::keys;
-use muster_core::cloud::{
-    CapacityType, InstanceState, JoinCause, LaunchParameters, Pool, Verdict, cost_between, describe_failures, dollars,
-    judge, micros,
-};
-use muster_core::cycle::GangEvent;
-use muster_core::gang::Phase;
-use muster_core::names::{InstanceId, ObjectKey};
+use muster_core::batch::{JoinCause, Verdict, cost_between, describe_failures, dollars, judge, micros};
+use muster_core::ec2::{CapacityType, InstanceState, LaunchParameters};
+use muster_core::gang::GangEvent;
+use muster_core::model::gang::Phase;
+use muster_core::model::names::{InstanceId, ObjectKey};
+use muster_core::offering::Pool;
 use serde_json::json;
 use tracing::{debug, info, warn};
 

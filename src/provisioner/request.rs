@@ -12,11 +12,11 @@ use muster_api::crd::{
     set_condition,
 };
 use muster_api::{convert, keys};
-use muster_core::booking::{self, Answer, BatchSeen, Parameters};
-use muster_core::cycle::{Offers, batch_name, offers_for};
-use muster_core::names::ObjectKey;
-use muster_core::plan::{GangRequest, Role, RolePlace, Wishes};
-use muster_core::pod::Toleration;
+use muster_core::gang::{Offers, batch_name, offers_for};
+use muster_core::model::booking::{self, Answer, BatchSeen, Parameters};
+use muster_core::model::names::ObjectKey;
+use muster_core::model::pod::Toleration;
+use muster_core::planner::plan::{GangRequest, Role, RolePlace, Wishes};
 use muster_core::topology::{HOST_KEY, Level, Levels};
 use serde_json::json;
 use tracing::info;
@@ -241,8 +241,8 @@ async fn plan(
     let Ok(count) = usize::try_from(set.count) else {
         return Ok(Err((BAD_REQUEST, format!("spec.podSets[0].count: {} is negative", set.count))));
     };
-    if count == 0 || count > muster_core::ranks::MAX_PLACES {
-        let message = format!("spec.podSets[0].count: {count} is not 1 to {}", muster_core::ranks::MAX_PLACES);
+    if count == 0 || count > muster_core::model::ranks::MAX_PLACES {
+        let message = format!("spec.podSets[0].count: {count} is not 1 to {}", muster_core::model::ranks::MAX_PLACES);
         return Ok(Err((BAD_REQUEST, message)));
     }
     let templates: Api<PodTemplate> = Api::namespaced(context.client.clone(), &key.namespace);

@@ -5,7 +5,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster_api::crd::{BatchAttempt, BatchBilling, NodeBatch, NodeBatchStatus, is_true};
 use muster_api::keys;
-use muster_core::cloud::{cost_between, strands};
+use muster_core::batch::{cost_between, strands};
 use serde_json::json;
 use tracing::info;
 

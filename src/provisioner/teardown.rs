@@ -8,9 +8,9 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use muster_api::crd::NodeBatchStatus;
 use muster_api::keys;
-use muster_core::cloud::{ErrorClass, InstanceState, TAG_ATTEMPT, Tags};
-use muster_core::names::InstanceId;
-use muster_core::snapshot::PromisedRoom;
+use muster_core::ec2::{ErrorClass, InstanceState, TAG_ATTEMPT, Tags};
+use muster_core::model::names::InstanceId;
+use muster_core::model::snapshot::PromisedRoom;
 use serde_json::json;
 use tracing::info;
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use muster_api::crd::{BatchAttempt, EC2NodeClass, EC2NodeClassStatus, NodePool};
 use muster_api::{keys, node_class, pool as rules};
-use muster_core::cloud::{
-    BatchTags, Bootstrap, InstanceTypeInfo, LaunchWay, Purpose, ResourceKind, TAG_CLUSTER_UID, Tags, TemplateSpec,
-    user_data,
+use muster_core::ec2::{
+    BatchTags, Bootstrap, LaunchWay, Purpose, ResourceKind, TAG_CLUSTER_UID, Tags, TemplateSpec, user_data,
 };
-use muster_core::node::{Taint, TaintEffect};
+use muster_core::model::node::{Taint, TaintEffect};
+use muster_core::offering::InstanceTypeInfo;
 
 use super::store::Held;
 use super::{Context, class, launch, pool};

@@ -7,7 +7,7 @@ use muster::config::Config;
 use muster_api::conventions::{self, Kind, Object, Objects};
 use muster_api::convert;
 use muster_api::crd::{EC2NodeClass, NodePool, ProvisioningRequest};
-use muster_core::gang::Membership;
+use muster_core::model::gang::Membership;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use muster::cluster::{Cluster, Store, StoreOptions};
 use muster_api::crd::Gang;
-use muster_core::names::ObjectKey;
-use muster_core::snapshot::Promise;
+use muster_core::model::names::ObjectKey;
+use muster_core::model::snapshot::Promise;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
@@ -103,8 +103,9 @@ fn the_promises_that_are_published_are_those_of_all_plans_whatever_changed_befor
         }
         store.publish();
         let state = cluster.load();
-        let named =
-            |(node, promises): (&muster_core::names::NodeName, &Vec<Promise>)| (node.to_string(), promises.clone());
+        let named = |(node, promises): (&muster_core::model::names::NodeName, &Vec<Promise>)| {
+            (node.to_string(), promises.clone())
+        };
         let published = sorted(state.snapshot.promises.iter().map(named));
         assert_eq!(published, sorted(state.snapshot.plan_promises().iter().map(named)), "step {step}");
         promised += published.len();
@@ -157,8 +158,8 @@ fn a_heartbeat_or_a_status_that_nobody_reads_publishes_nothing() {
     store.publish();
     assert_eq!(cluster.load().snapshot.version, first + 2);
     assert_ne!(
-        *cluster.load().snapshot.nodes[&muster_core::names::NodeName::from("n0")].usage,
-        muster_core::node::Usage::default()
+        *cluster.load().snapshot.nodes[&muster_core::model::names::NodeName::from("n0")].usage,
+        muster_core::model::node::Usage::default()
     );
     store.synced("pods");
     store.publish();

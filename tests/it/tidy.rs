@@ -333,7 +333,7 @@ fn a_metric_is_seen_however_its_registration_is_broken_into_lines() {
 #[test]
 fn every_reason_of_an_event_is_documented() {
     let files = files();
-    let folders = ["src/", "crates/core/src/cycle/", "crates/api/src/conventions/"];
+    let folders = ["src/", "crates/core/src/gang/", "crates/api/src/conventions/"];
     let mut reasons: BTreeMap<String, String> = BTreeMap::new();
     for (path, text) in rust(&files).filter(|(path, _)| folders.iter().any(|folder| path.starts_with(folder))) {
         reasons.extend(reasons_of(text).into_iter().map(|reason| (reason, path.to_owned())));
@@ -432,7 +432,7 @@ fn links_between_the_documents_lead_somewhere() {
 fn label_keys_are_spelt_out_in_one_file() {
     let files = files();
     let reached = reached(&files, &packages());
-    let own_constants = ["crates/api/src/keys.rs", "crates/core/src/cloud/tags.rs"];
+    let own_constants = ["crates/api/src/keys.rs", "crates/core/src/ec2/tags.rs"];
     let own_folders = ["src/testbed/", "crates/ec2-sim/"];
     let mut found = Vec::new();
     for (path, text) in rust(&files) {
@@ -451,14 +451,14 @@ fn label_keys_are_spelt_out_in_one_file() {
 
 #[test]
 fn constants_that_crates_below_the_api_have_of_their_own_agree_with_it() {
-    use muster_core::{cloud, topology};
-    assert_eq!(cloud::TAG_CLUSTER_UID, keys::CLUSTER_UID);
-    assert_eq!(cloud::TAG_BATCH, keys::BATCH);
-    assert_eq!(cloud::TAG_GANG_UID, keys::GANG_UID);
-    assert_eq!(cloud::TAG_ATTEMPT, keys::ATTEMPT);
-    assert_eq!(cloud::TAG_CLUSTER_PREFIX, keys::CLUSTER_TAG_PREFIX);
-    assert_eq!(cloud::NVIDIA_GPU, keys::NVIDIA_GPU);
-    assert_eq!(cloud::EFA, keys::EFA);
+    use muster_core::{ec2, offering, topology};
+    assert_eq!(ec2::TAG_CLUSTER_UID, keys::CLUSTER_UID);
+    assert_eq!(ec2::TAG_BATCH, keys::BATCH);
+    assert_eq!(ec2::TAG_GANG_UID, keys::GANG_UID);
+    assert_eq!(ec2::TAG_ATTEMPT, keys::ATTEMPT);
+    assert_eq!(ec2::TAG_CLUSTER_PREFIX, keys::CLUSTER_TAG_PREFIX);
+    assert_eq!(offering::NVIDIA_GPU, keys::NVIDIA_GPU);
+    assert_eq!(offering::EFA, keys::EFA);
     assert_eq!(topology::ZONE_KEY, keys::ZONE);
     assert_eq!(topology::ZONE_ID_KEY, keys::ZONE_ID);
     assert_eq!(topology::HOST_KEY, keys::HOSTNAME);

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use muster_core::cycle::level_summary;
-use muster_core::gang::{self, Gang as State, GangPlace as StatePlace, Note, NoteKind, Phase, Recognised};
-use muster_core::names::{NodeName, ObjectKey, PodUid};
-use muster_core::plan::LevelUse;
+use muster_core::gang::level_summary;
+use muster_core::model::gang::{self, Gang as State, GangPlace as StatePlace, Note, NoteKind, Phase, Recognised};
+use muster_core::model::names::{NodeName, ObjectKey, PodUid};
+use muster_core::planner::plan::LevelUse;
 
 use crate::crd::{
     Gang, GangLevel, GangPlace, GangPlacement, GangPlan, GangRole, GangSlice, GangSource, GangSpec, GangStatus,

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_core::cloud::{
-    Alias, BlockDevice, Bootstrap, ClusterAccess, Efa, Family, InstanceTypeInfo, InterfaceKind, Kubelet,
-    MetadataOptions, NetworkInterface, Purpose, UserDataError, efa_layout, user_data,
+use muster_core::ec2::{
+    Alias, BlockDevice, Bootstrap, ClusterAccess, Efa, Family, InterfaceKind, Kubelet, MetadataOptions,
+    NetworkInterface, Purpose, UserDataError, efa_layout, user_data,
 };
-use muster_core::node::{Taint, TaintEffect};
+use muster_core::model::node::{Taint, TaintEffect};
+use muster_core::offering::InstanceTypeInfo;
 
 use crate::crd::{AmiFamily, EC2NodeClass, HttpTokens, InstanceStorePolicy, InterfaceTypeSpec, Switch};
 use crate::{keys, pool};
@@ -128,7 +129,7 @@ pub fn interfaces_fit(class: &EC2NodeClass, info: &InstanceTypeInfo) -> Result<(
 /// Whether nodes of the type carry EFA devices in a gang.
 #[must_use]
 pub fn has_efa(class: &EC2NodeClass, info: &InstanceTypeInfo) -> bool {
-    muster_core::cloud::efa_count(&interfaces(class, info, Purpose::Gang, &[])) > 0
+    muster_core::ec2::efa_count(&interfaces(class, info, Purpose::Gang, &[])) > 0
 }
 
 /// The disks.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use muster_core::gang::{Membership, Pod as State};
-use muster_core::names::{NodeName, ObjectKey, PodUid};
-use muster_core::node::Usage;
+use muster_core::model::gang::{Membership, Pod as State};
+use muster_core::model::names::{NodeName, ObjectKey, PodUid};
+use muster_core::model::node::Usage;
 
 use crate::{conventions, convert, keys};
 

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_core::cloud::{CapacityType, Efa, GroupPolicy, InstanceTypeInfo};
-use muster_core::names::ResourceName;
-use muster_core::node::{Taint, TaintEffect};
-use muster_core::resources::{CPU, Resources};
-use muster_core::units::Quantity;
+use muster_core::ec2::{CapacityType, Efa};
+use muster_core::model::names::ResourceName;
+use muster_core::model::node::{Taint, TaintEffect};
+use muster_core::model::resources::{CPU, Resources};
+use muster_core::model::units::Quantity;
+use muster_core::offering::{GroupPolicy, InstanceTypeInfo};
 
 use crate::crd::{
     CapacityTypeName, EC2NodeClass, EfaPolicy, NodePool, NodeRequirement, NodeRequirementOperator, PlacementGroupPolicy,

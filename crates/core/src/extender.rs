@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::gang::{Gang, GangPlace, Membership, Phase, Pod};
-use crate::names::{NodeName, PodUid};
-use crate::resources::Resources;
-use crate::snapshot::{PromisedRoom, Snapshot};
+use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod};
+use crate::model::names::{NodeName, PodUid};
+use crate::model::resources::Resources;
+use crate::model::snapshot::{PromisedRoom, Snapshot};
 
 /// Why a node is rejected. A closed list without names or numbers: an equal message makes kube-scheduler write no
 /// status patch, so it causes no event and no retry.

@@ -22,10 +22,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::names::ResourceName;
-use crate::node::{Node, Taint, TaintEffect, Usage};
-use crate::pod::{HostPort, Operator, Requirement, SelectorTerm, Shape, Toleration};
-use crate::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
+use crate::model::names::ResourceName;
+use crate::model::node::{Node, Taint, TaintEffect, Usage};
+use crate::model::pod::{HostPort, Operator, Requirement, SelectorTerm, Shape, Toleration};
+use crate::model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 
 /// The taint that a pod must tolerate to land on a cordoned node (`core/v1` `TaintNodeUnschedulable`).
 const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";

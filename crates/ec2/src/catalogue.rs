@@ -7,7 +7,8 @@ use aws_sdk_ec2::operation::describe_instance_types::builders::DescribeInstanceT
 use aws_sdk_ec2::types::{
     InstanceType, InstanceTypeInfo as SdkType, LocationType, NetworkCardInfo, PlacementGroupStrategy, UsageClassType,
 };
-use muster_core::cloud::{CallError, Gpu, InstanceTypeInfo, InterfaceKind, NetworkCard, Offering, UsageClass};
+use muster_core::ec2::{CallError, InterfaceKind, Offering};
+use muster_core::offering::{Gpu, InstanceTypeInfo, NetworkCard, UsageClass};
 
 use crate::Client;
 use crate::convert::{filter, present, text, unsigned, unsigned_long};

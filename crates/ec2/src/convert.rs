@@ -1,7 +1,7 @@
 //! Pieces that many requests and answers share.
 
 use aws_sdk_ec2::types::{Filter, ResourceType, Tag, TagSpecification};
-use muster_core::cloud::{CallError, ResourceKind, Tags};
+use muster_core::ec2::{CallError, ResourceKind, Tags};
 
 /// One filter per tag, all of which must match; `*` and `?` in a value are wildcards.
 pub(crate) fn tag_filters(tags: &Tags) -> Vec<Filter> {

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_ec2::operation::RequestId;
-use muster_core::cloud::{CallError, ErrorClass, classify};
+use muster_core::ec2::{CallError, ErrorClass, classify};
 
 use crate::Client;
 

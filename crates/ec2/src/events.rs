@@ -4,8 +4,8 @@
 //! notice, a message that is none of ours, or unreadable, and never a panic.
 
 use jiff::Timestamp;
-use muster_core::cloud::{InstanceState, Notice, NoticeKind, Subject};
-use muster_core::names::InstanceId;
+use muster_core::ec2::{InstanceState, Notice, NoticeKind, Subject};
+use muster_core::model::names::InstanceId;
 use serde_json::Value;
 use thiserror::Error;
 

@@ -1,7 +1,7 @@
 //! Fleets that are finished, and deleted.
 
 use aws_sdk_ec2::operation::delete_fleets::builders::DeleteFleetsInputBuilder;
-use muster_core::cloud::CallError;
+use muster_core::ec2::CallError;
 
 use crate::Client;
 use crate::convert::text;

@@ -4,7 +4,7 @@ use aws_sdk_ec2::operation::create_placement_group::builders::CreatePlacementGro
 use aws_sdk_ec2::operation::delete_placement_group::builders::DeletePlacementGroupInputBuilder;
 use aws_sdk_ec2::operation::describe_placement_groups::builders::DescribePlacementGroupsInputBuilder;
 use aws_sdk_ec2::types::PlacementStrategy;
-use muster_core::cloud::{CallError, ErrorClass, GroupState, PlacementGroup, ResourceKind, Tags};
+use muster_core::ec2::{CallError, ErrorClass, GroupState, PlacementGroup, ResourceKind, Tags};
 
 use crate::Client;
 use crate::convert::{from_tags, tag_filters, tag_specification, text};

@@ -3,8 +3,8 @@
 use aws_sdk_ec2::operation::describe_instance_status::builders::DescribeInstanceStatusInputBuilder;
 use aws_sdk_ec2::types::SummaryStatus;
 use jiff::Timestamp;
-use muster_core::cloud::{CallError, InstanceState};
-use muster_core::names::InstanceId;
+use muster_core::ec2::{CallError, InstanceState};
+use muster_core::model::names::InstanceId;
 
 use crate::Client;
 use crate::instances::drop_unknown;

@@ -2,7 +2,7 @@
 
 use aws_sdk_ec2::operation::describe_images::builders::DescribeImagesInputBuilder;
 use aws_sdk_ec2::operation::describe_launch_template_versions::builders::DescribeLaunchTemplateVersionsInputBuilder;
-use muster_core::cloud::{CallError, Image, MetadataOptions, Tags, TemplateSpec};
+use muster_core::ec2::{CallError, Image, MetadataOptions, Tags, TemplateSpec};
 
 use crate::Client;
 use crate::convert::{filter, some, tag_filters, text};

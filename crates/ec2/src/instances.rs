@@ -7,8 +7,8 @@ use aws_sdk_ec2::operation::describe_instances::DescribeInstancesOutput;
 use aws_sdk_ec2::operation::describe_instances::builders::DescribeInstancesInputBuilder;
 use aws_sdk_ec2::operation::terminate_instances::builders::TerminateInstancesInputBuilder;
 use jiff::Timestamp;
-use muster_core::cloud::{CallError, Instance, InstanceState, StateReason, Tags};
-use muster_core::names::InstanceId;
+use muster_core::ec2::{CallError, Instance, InstanceState, StateReason, Tags};
+use muster_core::model::names::InstanceId;
 
 use crate::Client;
 use crate::convert::{from_tags, present, tag_filters, text};

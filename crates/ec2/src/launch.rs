@@ -9,7 +9,7 @@ use aws_sdk_ec2::types::{
     LaunchTemplateAndOverridesResponse, OnDemandOptionsRequest, Placement, SpotAllocationStrategy, SpotOptionsRequest,
     TargetCapacitySpecificationRequest,
 };
-use muster_core::cloud::{
+use muster_core::ec2::{
     CallError, CapacityType, FleetError, LaunchAnswer, LaunchParameters, LaunchedInstance, ResourceKind,
 };
 
@@ -25,7 +25,7 @@ impl Client {
     /// Sends one instant fleet: N instances of one type in one zone, or none (where part will do: as many as there
     /// are). Sent exactly once.
     ///
-    /// An `Ok` says nothing about success: give the result to [`muster_core::cloud::judge`]. Reserved capacity is
+    /// An `Ok` says nothing about success: give the result to [`muster_core::batch::judge`]. Reserved capacity is
     /// refused here, since a fleet has no minimum for it and could end in open capacity.
     pub async fn create_fleet(&self, parameters: &LaunchParameters) -> Result<LaunchAnswer, CallError> {
         let request = fleet(parameters)?;
@@ -198,7 +198,7 @@ impl Override {
 #[cfg(test)]
 mod tests {
     use aws_sdk_ec2::types::{CreateFleetError, CreateFleetInstance, FleetLaunchTemplateOverrides};
-    use muster_core::cloud::{BatchTags, LaunchWay};
+    use muster_core::ec2::{BatchTags, LaunchWay};
 
     use super::*;
 

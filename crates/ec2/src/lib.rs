@@ -1,6 +1,6 @@
 //! The one crate that talks to AWS.
 //!
-//! Requests are built from, and answers read into, the types of [`muster_core::cloud`]; no type of the SDK is public
+//! Requests are built from, and answers read into, the types of [`muster_core::ec2`]; no type of the SDK is public
 //! here. A call does exactly what its name says: deciding, repeating after an unknown outcome and waiting for
 //! visibility belong to the caller, which is why launches are sent once and never retried by the SDK.
 //!

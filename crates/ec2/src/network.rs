@@ -3,7 +3,7 @@
 use aws_sdk_ec2::operation::describe_security_groups::builders::DescribeSecurityGroupsInputBuilder;
 use aws_sdk_ec2::operation::describe_subnets::builders::DescribeSubnetsInputBuilder;
 use aws_sdk_ec2::types::IpPermission;
-use muster_core::cloud::{CallError, SecurityGroup, Subnet, Tags};
+use muster_core::ec2::{CallError, SecurityGroup, Subnet, Tags};
 
 use crate::Client;
 use crate::convert::{filter, from_tags, present, tag_filters, text, unsigned};

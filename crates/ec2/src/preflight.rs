@@ -1,6 +1,6 @@
 //! Dry runs: whether a call would be carried out, as far as rights and parameters tell. Capacity is never looked at.
 
-use muster_core::cloud::{CallError, ErrorClass, LaunchParameters, LaunchWay, Tags};
+use muster_core::ec2::{CallError, ErrorClass, LaunchParameters, LaunchWay, Tags};
 
 use crate::Client;
 use crate::groups::creation;

@@ -6,7 +6,8 @@ use aws_sdk_ec2::operation::describe_spot_price_history::builders::DescribeSpotP
 use aws_sdk_ec2::primitives::DateTime;
 use aws_sdk_ec2::types::{InstanceType, SpotPrice};
 use jiff::Timestamp;
-use muster_core::cloud::{CallError, micro_dollars};
+use muster_core::ec2::CallError;
+use muster_core::offering::micro_dollars;
 
 use crate::Client;
 use crate::convert::{present, text};

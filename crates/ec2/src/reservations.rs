@@ -4,7 +4,7 @@ use aws_sdk_ec2::operation::describe_capacity_reservations::builders::DescribeCa
 use aws_sdk_ec2::primitives::DateTime;
 use aws_sdk_ec2::types::{CapacityReservation, CapacityReservationType, InstanceMatchCriteria};
 use jiff::Timestamp;
-use muster_core::cloud::{CallError, Reservation, ReservationState, Tags};
+use muster_core::ec2::{CallError, Reservation, ReservationState, Tags};
 
 use crate::Client;
 use crate::convert::{filter, from_tags, present, some, tag_filters, text, unsigned};

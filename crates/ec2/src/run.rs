@@ -7,10 +7,10 @@ use aws_sdk_ec2::types::{
     CapacityReservationPreference, CapacityReservationSpecification, CapacityReservationTarget,
     InstanceMarketOptionsRequest, InstanceType, LaunchTemplateSpecification, MarketType, Placement,
 };
-use muster_core::cloud::{
+use muster_core::ec2::{
     CallError, CapacityType, LaunchAnswer, LaunchParameters, LaunchedInstance, ResourceKind, Target,
 };
-use muster_core::names::InstanceId;
+use muster_core::model::names::InstanceId;
 
 use crate::Client;
 use crate::convert::{signed, tag_specification, text};
@@ -24,7 +24,7 @@ impl Client {
     ///
     /// The subnet is in the template's interfaces. A launch into a reservation names it and allows nothing else, so it
     /// fails rather than end in open capacity. Missing capacity is an error with HTTP status 500; an `Ok` goes to
-    /// [`muster_core::cloud::judge`] like that of a fleet.
+    /// [`muster_core::batch::judge`] like that of a fleet.
     pub async fn run_instances(&self, parameters: &LaunchParameters) -> Result<LaunchAnswer, CallError> {
         let call = run(parameters)?.send_with(&self.launches);
         let output = Box::pin(call).await.map_err(|error| self.failed(RUN, error))?;
@@ -106,7 +106,7 @@ fn launched(output: &RunInstancesOutput) -> LaunchAnswer {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::cloud::{BatchTags, LaunchWay};
+    use muster_core::ec2::{BatchTags, LaunchWay};
 
     use super::*;
 

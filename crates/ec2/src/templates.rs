@@ -12,7 +12,7 @@ use aws_sdk_ec2::types::{
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use muster_core::cloud::{
+use muster_core::ec2::{
     BlockDevice, CallError, ErrorClass, LaunchTemplate, NetworkInterface, ResourceKind, Tags, TemplateSpec,
 };
 
@@ -181,7 +181,7 @@ fn template(template: &aws_sdk_ec2::types::LaunchTemplate) -> LaunchTemplate {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::cloud::{InterfaceKind, MetadataOptions};
+    use muster_core::ec2::{InterfaceKind, MetadataOptions};
 
     use super::*;
 

@@ -5,9 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::cloud::{
-    CapacityType, Gpu, InstanceTypeInfo, InterfaceKind, NetworkCard, PRICES_AS_OF, PriceBook, UsageClass,
-};
+use muster_core::ec2::{CapacityType, InterfaceKind};
+use muster_core::offering::{Gpu, InstanceTypeInfo, NetworkCard, PRICES_AS_OF, PriceBook, UsageClass};
 use serde::Deserialize;
 use thiserror::Error;
 

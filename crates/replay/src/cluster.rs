@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as k8s;
 use muster_api::convert;
-use muster_core::names::NodeName;
-use muster_core::node::{Node, Usage};
-use muster_core::plan::Host;
-use muster_core::snapshot::{NodeEntry, Snapshot};
+use muster_core::model::names::NodeName;
+use muster_core::model::node::{Node, Usage};
+use muster_core::model::snapshot::{NodeEntry, Snapshot};
+use muster_core::planner::plan::Host;
 
 /// The nodes.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Cluster {
                 name: name.clone(),
                 labels: BTreeMap::new(),
                 taints: Vec::new(),
-                allocatable: muster_core::resources::Resources::default(),
+                allocatable: muster_core::model::resources::Resources::default(),
                 unschedulable: true,
                 ready: false,
                 deleting: false,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use muster_core::plan::Policy;
+use muster_core::planner::plan::Policy;
 use muster_core::topology::Levels;
 use thiserror::Error;
 
@@ -167,8 +167,8 @@ pub fn schema() -> String {
 #[derive(serde::Deserialize, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawPolicy {
-    placement: muster_core::plan::Placement,
-    elastic: muster_core::plan::Elastic,
+    placement: muster_core::planner::plan::Placement,
+    elastic: muster_core::planner::plan::Elastic,
 }
 
 fn read_policy(input: &Input<'_>) -> Result<Policy, CommandError> {

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use muster_core::cycle::Decision;
-use muster_core::plan::{Place, Plan, Report, SearchBudget, Seed};
+use muster_core::gang::Decision;
 use muster_core::planner;
+use muster_core::planner::plan::{Place, Plan, Report, SearchBudget, Seed};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

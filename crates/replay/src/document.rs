@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use jiff::Timestamp;
-use muster_core::cloud::CapacityType;
+use muster_core::ec2::CapacityType;
 pub use muster_core::reason::Code;
 use muster_core::reason::Help;
 use schemars::generate::SchemaSettings;

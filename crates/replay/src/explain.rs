@@ -7,7 +7,7 @@ mod node;
 mod pod;
 mod text;
 
-use muster_core::names::NodeName;
+use muster_core::model::names::NodeName;
 use serde::Serialize;
 use thiserror::Error;
 

@@ -15,8 +15,8 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use muster_api::conventions::{self, Kind, Object, Objects, Recognition};
 use muster_api::{keys, pod_state};
-use muster_core::gang::{Invalid, Membership, Pod as CorePod, RankClaim, Recognised};
-use muster_core::names::{ObjectKey, PodUid};
+use muster_core::model::gang::{Invalid, Membership, Pod as CorePod, RankClaim, Recognised};
+use muster_core::model::names::{ObjectKey, PodUid};
 use muster_core::reason::Code;
 
 use crate::document::Ignored;

@@ -4,11 +4,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_core::cloud::{CapacityType, Exclusion, GroupPolicy, UsageClass};
-use muster_core::cycle::{Left, PoolView, offers_for};
-use muster_core::names::{NodeName, ResourceName};
-use muster_core::node::{Node, Usage};
-use muster_core::plan::{GangRequest, Host};
+use muster_core::ec2::CapacityType;
+use muster_core::gang::{Left, PoolView, offers_for};
+use muster_core::model::names::{NodeName, ResourceName};
+use muster_core::model::node::{Node, Usage};
+use muster_core::offering::{Exclusion, GroupPolicy, UsageClass};
+use muster_core::planner::plan::{GangRequest, Host};
 use muster_core::reason::{Code, Help, Reason, Unsold};
 use muster_core::topology::Levels;
 

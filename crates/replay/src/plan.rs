@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use muster_api::convert;
-use muster_core::gang::Membership;
-use muster_core::names::{NodeName, ObjectKey};
-use muster_core::node::{Node, Usage};
-use muster_core::plan::Policy;
+use muster_core::model::gang::Membership;
+use muster_core::model::names::{NodeName, ObjectKey};
+use muster_core::model::node::{Node, Usage};
+use muster_core::planner::plan::Policy;
 use muster_core::topology::{Levels, LevelsError};
 use thiserror::Error;
 

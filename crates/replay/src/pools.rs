@@ -6,12 +6,13 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use muster_api::crd::{EC2NodeClass, NodePool, NodeRequirementOperator};
 use muster_api::{convert, keys, pool as rules};
-use muster_core::cloud::{CapacityType, Efa, GroupPolicy, InstanceTypeInfo, Purpose, efa_layout};
-use muster_core::cycle::TypeView;
+use muster_core::ec2::{CapacityType, Efa, Purpose, efa_layout};
 use muster_core::fit;
-use muster_core::names::{NodeName, ResourceName};
-use muster_core::node::{Node, Taint, Usage};
-use muster_core::pod::Shape;
+use muster_core::gang::TypeView;
+use muster_core::model::names::{NodeName, ResourceName};
+use muster_core::model::node::{Node, Taint, Usage};
+use muster_core::model::pod::Shape;
+use muster_core::offering::{GroupPolicy, InstanceTypeInfo};
 
 use crate::catalogue::Catalogue;
 use crate::dump::Dump;

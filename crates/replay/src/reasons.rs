@@ -1,7 +1,7 @@
 //! Why a gang is not placed, as the document lists it. The reasons, their codes and their text are the server's.
 
 use muster_core::fit::Misfit;
-use muster_core::plan::{Change, Policy, Problem, Refusal, Shortfall};
+use muster_core::planner::plan::{Change, Policy, Problem, Refusal, Shortfall};
 use muster_core::reason::{self, Code, Help, Unsold, Why};
 
 use crate::document::Reason;
@@ -49,7 +49,7 @@ pub(crate) fn of_why(why: &Why) -> Vec<Reason> {
 
 /// An offer that is none.
 pub(crate) fn of_unsold(unsold: &Unsold) -> Reason {
-    let short = unsold.why.first().and_then(muster_core::cloud::Exclusion::short);
+    let short = unsold.why.first().and_then(muster_core::offering::Exclusion::short);
     reason::Reason { short, ..reason::Reason::new(unsold.code(), unsold.help()) }.into()
 }
 

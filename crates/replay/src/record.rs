@@ -6,7 +6,7 @@
 
 use jiff::Timestamp;
 use muster_api::keys;
-use muster_core::plan::{Elastic, Placement, Policy};
+use muster_core::planner::plan::{Elastic, Placement, Policy};
 use muster_core::topology::Level;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use muster_core::cycle;
 use muster_core::fit::{self, Misfit};
-use muster_core::names::NodeName;
-use muster_core::node::{Node, Usage};
-use muster_core::plan::{Host, LevelIndex, Policy, Problem, Role, Shortfall};
+use muster_core::gang;
+use muster_core::model::names::NodeName;
+use muster_core::model::node::{Node, Usage};
+use muster_core::model::pod::Shape;
+use muster_core::planner::plan::{Host, LevelIndex, Policy, Problem, Role, Shortfall};
 use muster_core::planner::{self, Ground, Pruning};
-use muster_core::pod::Shape;
 use muster_core::topology::{Tree, natural_cmp};
 
 /// The taint kube-scheduler's node controller puts on a cordoned node.
@@ -152,7 +152,7 @@ fn without(host: &Host, misfit: &Misfit) -> Option<Host> {
             node.taints.retain(|taint| &*taint.key != CORDON);
         }
         Misfit::NotReady if node.deleting => return None,
-        Misfit::NotReady => node = cycle::ready(&node),
+        Misfit::NotReady => node = gang::ready(&node),
         Misfit::Taint { taint } => node.taints.retain(|entry| *entry.to_string() != **taint),
         Misfit::Port => usage.ports.clear(),
         Misfit::Insufficient { resource } => usage.requested.set(resource.clone(), 0),

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use muster_core::fit::Misfit;
-use muster_core::names::ObjectKey;
-use muster_core::node::{Node, Usage};
-use muster_core::plan::Refusal;
+use muster_core::model::names::ObjectKey;
+use muster_core::model::node::{Node, Usage};
+use muster_core::planner::plan::Refusal;
 use muster_core::reason::Why;
 use muster_core::topology::Levels;
 

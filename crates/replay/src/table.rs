@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use muster_core::plan::Refusal;
+use muster_core::planner::plan::Refusal;
 
 use crate::document::{BuyEntry, GangEntry, Market, Outcome, Reason};
 use crate::study::{Candidate, Detail, Study};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_api::keys;
-use muster_core::node::Node;
+use muster_core::model::node::Node;
 use muster_core::topology::{HOST_KEY, Level, Levels, LevelsError, Tree};
 
 /// Topology label keys that are known, top to bottom. Of one fabric only one vocabulary is in use; where a cluster has

@@ -23,9 +23,9 @@ use kube::{Client, ResourceExt};
 use muster::testbed::{Binaries, ClusterOptions, Identity, SchedulerOptions, TestCluster, binaries, eventually};
 use muster_api::convert;
 use muster_core::fit::{self, Misfit};
-use muster_core::names::ResourceName;
-use muster_core::pod::Shape;
-use muster_core::resources::PODS;
+use muster_core::model::names::ResourceName;
+use muster_core::model::pod::Shape;
+use muster_core::model::resources::PODS;
 use serde_json::json;
 
 use self::generator::{CANDIDATE, CASE, Case, NAMESPACE, Present};

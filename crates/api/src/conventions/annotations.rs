@@ -1,6 +1,6 @@
 //! `muster.dev/gang` on the pod or its owners: the first convention in order of precedence.
 
-use muster_core::gang::Owner;
+use muster_core::model::gang::Owner;
 
 use super::chain::Chain;
 use super::claim::Claim;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use muster_core::gang::{Owner, RawWish};
+use muster_core::model::gang::{Owner, RawWish};
 
 use super::MissingOwner;
 use super::objects::{Kind, Object, Objects, Ref};

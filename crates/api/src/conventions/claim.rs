@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use muster_core::gang::{Invalid, Owner, RankClaim, RawWish, RawWishes, RoleSaid};
-use muster_core::ranks;
+use muster_core::model::gang::{Invalid, Owner, RankClaim, RawWish, RawWishes, RoleSaid};
+use muster_core::model::ranks;
 use muster_core::reason::Code;
 use serde_json::Value;
 

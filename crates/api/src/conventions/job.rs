@@ -32,7 +32,7 @@ pub(super) fn claim(chain: &Chain<'_>) -> Option<Claim> {
 }
 
 /// The completion index, as annotation or label.
-pub(super) fn index(chain: &Chain<'_>) -> Option<muster_core::gang::RankClaim> {
+pub(super) fn index(chain: &Chain<'_>) -> Option<muster_core::model::gang::RankClaim> {
     index_text(chain).map(|text| claim::rank(text, 0))
 }
 

@@ -1,6 +1,6 @@
 //! JobSet, also as Kubeflow Trainer v2 uses it: all Jobs of all replicated jobs are one gang.
 
-use muster_core::gang::{Invalid, RawSlice};
+use muster_core::model::gang::{Invalid, RawSlice};
 use muster_core::reason::Code;
 use serde_json::Value;
 

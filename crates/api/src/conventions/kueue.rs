@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::gang::{Invalid, RawSlice, RawWishes};
+use muster_core::model::gang::{Invalid, RawSlice, RawWishes};
 use muster_core::reason::Code;
 use serde_json::Value;
 

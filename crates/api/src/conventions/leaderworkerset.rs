@@ -1,6 +1,6 @@
 //! LeaderWorkerSet: every group is a gang.
 
-use muster_core::gang::{Invalid, RawSlice};
+use muster_core::model::gang::{Invalid, RawSlice};
 use muster_core::reason::Code;
 
 use super::chain::Chain;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_core::gang::{Invalid, RawWish, RawWishes, Recognised, RoleSaid};
+use muster_core::model::gang::{Invalid, RawWish, RawWishes, Recognised, RoleSaid};
 use muster_core::reason::Code;
 
 /// One gang from what its members say, each beside the member's role, the first one's word counting where two of one role

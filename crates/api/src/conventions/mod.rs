@@ -27,9 +27,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use muster_core::gang::{Invalid, Membership, Owner, RankClaim, RawWishes, Recognised, RoleSaid, Source};
-use muster_core::names::ObjectKey;
-use muster_core::ranks;
+use muster_core::model::gang::{Invalid, Membership, Owner, RankClaim, RawWishes, Recognised, RoleSaid, Source};
+use muster_core::model::names::ObjectKey;
+use muster_core::model::ranks;
 use muster_core::reason::Code;
 
 use crate::keys;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use muster_core::gang::Owner;
+use muster_core::model::gang::Owner;
 use serde_json::Value;
 
 /// A kind that some convention reads. Muster watches those that the cluster serves.

@@ -1,8 +1,8 @@
 //! Topology wishes as Volcano, KAI and Koordinator write them. What Muster cannot keep makes the gang invalid: a wish is
 //! never dropped silently.
 
-use muster_core::gang::{Invalid, RankClaim, RawSlice};
-use muster_core::ranks;
+use muster_core::model::gang::{Invalid, RankClaim, RawSlice};
+use muster_core::model::ranks;
 use muster_core::reason::Code;
 use serde_json::Value;
 

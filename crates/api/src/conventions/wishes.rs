@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use muster_core::gang::{Invalid, RankClaim, RawSlice, RawWish, RawWishes};
-use muster_core::ranks;
+use muster_core::model::gang::{Invalid, RankClaim, RawSlice, RawWish, RawWishes};
+use muster_core::model::ranks;
 use muster_core::reason::Code;
 
 use super::chain::Chain;

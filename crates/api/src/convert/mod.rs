@@ -15,10 +15,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as k8s;
-use muster_core::names::NodeName;
-use muster_core::node::{Node, Taint, TaintEffect, Usage};
-use muster_core::pod::{HostPort, Shape};
-use muster_core::units::QuantityError;
+use muster_core::model::names::NodeName;
+use muster_core::model::node::{Node, Taint, TaintEffect, Usage};
+use muster_core::model::pod::{HostPort, Shape};
+use muster_core::model::units::QuantityError;
 use thiserror::Error;
 
 pub use self::constraints::keeps_apart;

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as k8s;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
-use muster_core::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources};
-use muster_core::units::Quantity;
+use muster_core::model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources};
+use muster_core::model::units::Quantity;
 
 use super::ConvertError;
 

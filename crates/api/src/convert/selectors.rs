@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as k8s;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use muster_core::pod::{Operator, Requirement, SelectorTerm, Toleration};
+use muster_core::model::pod::{Operator, Requirement, SelectorTerm, Toleration};
 
 /// Required node affinity; `None` without any.
 pub(super) fn required_terms(spec: &k8s::PodSpec) -> Option<Vec<SelectorTerm>> {

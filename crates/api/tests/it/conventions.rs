@@ -8,7 +8,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use muster_api::conventions::{Kind, Object, Objects, Recognition, merge, recognise};
 use muster_api::keys;
-use muster_core::gang::{Membership, RankClaim, Recognised};
+use muster_core::model::gang::{Membership, RankClaim, Recognised};
 use serde_json::{Value, json};
 
 #[derive(Debug, Default)]

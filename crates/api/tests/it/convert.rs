@@ -4,8 +4,8 @@
 
 use k8s_openapi::api::core::v1::{Node, Pod, PodTemplateSpec};
 use muster_api::convert;
-use muster_core::node::TaintEffect;
-use muster_core::pod::{HostPort, Operator, Shape};
+use muster_core::model::node::TaintEffect;
+use muster_core::model::pod::{HostPort, Operator, Shape};
 use serde_json::{Value, json};
 
 fn pod(spec: &Value) -> Pod {

@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 use muster_api::crd::{self, IntOrQuantity, is_true, set_condition};
 use muster_api::keys;
-use muster_core::cloud;
+use muster_core::ec2;
 use serde_json::{Value, json};
 
 /// The schema at a printer column's path.
@@ -74,11 +74,11 @@ fn the_rules_are_in_the_definitions() {
 
 #[test]
 fn the_tags_of_the_core_are_the_keys_of_this_crate() {
-    assert_eq!(cloud::TAG_CLUSTER_UID, keys::CLUSTER_UID);
-    assert_eq!(cloud::TAG_BATCH, keys::BATCH);
-    assert_eq!(cloud::TAG_GANG_UID, keys::GANG_UID);
-    assert_eq!(cloud::TAG_ATTEMPT, keys::ATTEMPT);
-    assert_eq!(cloud::TAG_CLUSTER_PREFIX, keys::CLUSTER_TAG_PREFIX);
+    assert_eq!(ec2::TAG_CLUSTER_UID, keys::CLUSTER_UID);
+    assert_eq!(ec2::TAG_BATCH, keys::BATCH);
+    assert_eq!(ec2::TAG_GANG_UID, keys::GANG_UID);
+    assert_eq!(ec2::TAG_ATTEMPT, keys::ATTEMPT);
+    assert_eq!(ec2::TAG_CLUSTER_PREFIX, keys::CLUSTER_TAG_PREFIX);
 }
 
 #[test]

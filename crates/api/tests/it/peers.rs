@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use k8s_openapi::api::core::v1::Pod;
 use muster_api::conventions::{Kind, NAMES, Object, Objects, Recognition, recognise};
 use muster_api::{convert, gang_state};
-use muster_core::gang::{Membership, RankClaim, Recognised};
+use muster_core::model::gang::{Membership, RankClaim, Recognised};
 use serde_json::{Value, json};
 
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use muster_api::crd::Gang;
 use muster_api::{gang_state, pod_state};
-use muster_core::gang::{Membership, Phase};
+use muster_core::model::gang::{Membership, Phase};
 use serde_json::{Value, json};
 
 fn gang(status: &Value) -> Gang {
@@ -101,7 +101,7 @@ fn the_time_of_waiting_stays_while_its_reason_does() {
     assert_eq!(waiting(&state).since, state.since);
 }
 
-fn pod(value: &Value) -> muster_core::gang::Pod {
+fn pod(value: &Value) -> muster_core::model::gang::Pod {
     let pod: Pod = serde_json::from_value(value.clone()).unwrap();
     pod_state::read(&pod, Membership::Single, &["muster".to_owned()])
 }

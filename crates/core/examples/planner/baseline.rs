@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::plan::{Host, Plan, Problem};
+use muster_core::planner::plan::{Host, Plan, Problem};
 
 use crate::cluster::{GPU, SLOTS};
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::names::{NodeName, ObjectKey};
-use muster_core::node::{Node, Usage};
-use muster_core::plan::{GangRequest, Host, Plan, Problem, Role, RolePlace, Wishes};
-use muster_core::pod::Shape;
-use muster_core::resources::Resources;
-use muster_core::snapshot::{NodeEntry, Snapshot};
+use muster_core::model::names::{NodeName, ObjectKey};
+use muster_core::model::node::{Node, Usage};
+use muster_core::model::pod::Shape;
+use muster_core::model::resources::Resources;
+use muster_core::model::snapshot::{NodeEntry, Snapshot};
+use muster_core::planner::plan::{GangRequest, Host, Plan, Problem, Role, RolePlace, Wishes};
 use muster_core::topology::{Level, Levels, ZONE_KEY};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -32,9 +32,9 @@ use std::time::Duration;
 
 use baseline::Used;
 use cluster::{Cluster, Fabric};
-use muster_core::check;
-use muster_core::cycle::Ledger;
-use muster_core::plan::{Plan, Policy, Problem, SearchBudget, Seed, Work};
+use muster_core::gang::Ledger;
+use muster_core::planner::check;
+use muster_core::planner::plan::{Plan, Policy, Problem, SearchBudget, Seed, Work};
 use muster_core::planner::{self, Pruning};
 use serde_json::{Value, json};
 use stopwatch::{Stopwatch, Time};

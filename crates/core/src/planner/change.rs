@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::search::Domains;
 use super::{Asked, Facts, Ground, Pruning, remedy};
 use crate::fit::Misfit;
-use crate::plan::{
+use crate::planner::plan::{
     Change, LevelIndex, Policy, Problem, Refusal, Room, SearchBudget, SliceFault, SliceWish, Wishes, Work,
 };
 use crate::topology::Tree;

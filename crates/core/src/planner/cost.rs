@@ -7,7 +7,7 @@
 use std::fmt::Debug;
 
 use super::room::Room;
-use crate::plan::{LevelIndex, Placement};
+use crate::planner::plan::{LevelIndex, Placement};
 
 /// A packed vector of costs.
 pub(super) trait Cost: Copy + Ord + Debug {

@@ -7,9 +7,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::mix;
 use super::pair::Pair;
 use super::room::accelerators;
-use crate::names::NodeName;
-use crate::plan::{GangRequest, Problem, Refusal, Role, SliceFault, SliceWish, Wishes};
-use crate::pod::Shape;
+use crate::model::names::NodeName;
+use crate::model::pod::Shape;
+use crate::planner::plan::{GangRequest, Problem, Refusal, Role, SliceFault, SliceWish, Wishes};
 use crate::topology::Tree;
 
 /// The demand of a gang whose roles share one shape, or of several shapes together.

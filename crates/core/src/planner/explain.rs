@@ -4,8 +4,8 @@ use std::fmt::{self, Write};
 
 use super::mix::MOST_SHAPES;
 use crate::fit::Misfit;
-use crate::names::NodeName;
-use crate::plan::{BestDomain, Change, Refusal, Room, Shortfall, SliceFault, Undecided};
+use crate::model::names::NodeName;
+use crate::planner::plan::{BestDomain, Change, Refusal, Room, Shortfall, SliceFault, Undecided};
 
 /// Reasons named one by one; the nodes of all others are counted together, so that an event stays readable.
 const REASONS_SHOWN: usize = 5;

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::cost::{Cost, Layout};
-use crate::plan::{LevelIndex, Placement, Work};
+use crate::planner::plan::{LevelIndex, Placement, Work};
 use crate::topology::Tree;
 
 /// Members of the largest gang: sets of numbers are bits of one integer.

@@ -18,7 +18,7 @@ use super::cost::{Cost, Layout};
 use super::narrow::{self, Limits};
 use super::room::Room;
 use super::rules::{Allowed, Rules};
-use crate::plan::{LevelIndex, Placement, Work};
+use crate::planner::plan::{LevelIndex, Placement, Work};
 use crate::topology::Tree;
 
 /// Whether choices that cannot be optimal are skipped.

@@ -10,10 +10,10 @@ use super::forest::{self, Forest, Sums};
 use super::search::{self, Domains};
 use super::{Asked, Ground, Pruning, answered, place, ranks};
 use crate::fit::{self, Misfit};
-use crate::names::{NodeName, ObjectKey, ResourceName};
-use crate::node::Usage;
-use crate::plan::{GangRequest, Host, LevelIndex, Placement, Plan, Policy, Problem, Report, Wishes, Work};
-use crate::pod::Shape;
+use crate::model::names::{NodeName, ObjectKey, ResourceName};
+use crate::model::node::Usage;
+use crate::model::pod::Shape;
+use crate::planner::plan::{GangRequest, Host, LevelIndex, Placement, Plan, Policy, Problem, Report, Wishes, Work};
 use crate::topology::{Levels, Tree};
 
 /// Shapes of which slots are kept; of more, the one that was not asked about for longest is forgotten.

@@ -8,8 +8,8 @@
 //! 1. Members missing below a role's minimum. More than 0: no plan.
 //! 2. Domains that hold a member, new or bound: one number per level, from the top down.
 //!    With a balance level, the most minus the fewest members of its used domains stands directly after its count.
-//! 3. Unbound members not placed (they are elastic). With [`Spread`](crate::plan::Elastic::Spread) this field stands before field 2, so that
-//!    as many as possible are placed; with [`Inside`](crate::plan::Elastic::Inside) it stands here, so that no domain is used for them alone.
+//! 3. Unbound members not placed (they are elastic). With [`Spread`](crate::planner::plan::Elastic::Spread) this field stands before field 2, so that
+//!    as many as possible are placed; with [`Inside`](crate::planner::plan::Elastic::Inside) it stands here, so that no domain is used for them alone.
 //! 4. Domains *broken*: one number per level, from the top down. Then slots left over: per level from the top down, the
 //!    sum of slots minus new members over the domains that hold a member, new or bound.
 //!    - A domain is *whole* if before the plan no accelerator is in use on any of its nodes, fit or not. Accelerators are
@@ -17,7 +17,7 @@
 //!    - It is *broken* if it was whole and takes some new members, but fewer than its slots.
 //! 5. The member counts of the hosts in depth-first natural order ([`Tree`]), lexicographically largest.
 //!
-//! [`Packing`](crate::plan::Placement::Packing) puts field 4 before field 2 (and before field 3 where that stands after field 2).
+//! [`Packing`](crate::planner::plan::Placement::Packing) puts field 4 before field 2 (and before field 3 where that stands after field 2).
 //!
 //! # What is exact
 //!
@@ -30,6 +30,7 @@
 //! small, and else searched in bounded work: the report then says how far from a proven bound the plan may be (`mix`).
 
 mod change;
+pub mod check;
 mod cost;
 mod demand;
 pub mod explain;
@@ -39,6 +40,7 @@ mod memory;
 mod mix;
 mod narrow;
 mod pair;
+pub mod plan;
 mod ranks;
 mod remedy;
 mod room;
@@ -51,9 +53,11 @@ mod window;
 use rustc_hash::FxHashMap;
 
 use crate::fit::{self, Misfit};
-use crate::names::NodeName;
-use crate::plan::{Gap, LevelIndex, LevelUse, Place, Plan, Policy, Problem, Refusal, Report, SearchBudget, Seed, Work};
-use crate::pod::Shape;
+use crate::model::names::NodeName;
+use crate::model::pod::Shape;
+use crate::planner::plan::{
+    Gap, LevelIndex, LevelUse, Place, Plan, Policy, Problem, Refusal, Report, SearchBudget, Seed, Work,
+};
 use crate::topology::Tree;
 use demand::Demand;
 use pair::{Pair, Sight};

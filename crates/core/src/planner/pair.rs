@@ -21,9 +21,11 @@ use super::rules::Rules;
 use super::search::{Domains, MOST_LIMBS};
 use super::shortfall;
 use crate::fit::{self, Misfit};
-use crate::node::Usage;
-use crate::plan::{Change, Elastic, GangRequest, LevelIndex, Place, Placement, Policy, Problem, Refusal, Role, Work};
-use crate::pod::Shape;
+use crate::model::node::Usage;
+use crate::model::pod::Shape;
+use crate::planner::plan::{
+    Change, Elastic, GangRequest, LevelIndex, Place, Placement, Policy, Problem, Refusal, Role, Work,
+};
 use crate::topology::Tree;
 
 /// Leaders that are planned exactly; with more the tables grow by their square.
@@ -205,7 +207,7 @@ impl Short {
 }
 
 /// Workers a host takes beside 0, 1, … leaders, as far as leaders fit; at least one entry.
-fn profile(pair: Pair<'_>, host: &crate::plan::Host, leaders: usize) -> Vec<u32> {
+fn profile(pair: Pair<'_>, host: &crate::planner::plan::Host, leaders: usize) -> Vec<u32> {
     let mut usage = Usage::clone(&host.usage);
     let mut profile = vec![fit::slots(pair.worker, &host.node, &usage).unwrap_or(0)];
     for _ in 0..leaders {

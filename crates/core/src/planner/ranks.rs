@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use crate::names::NodeName;
-use crate::plan::{GangRequest, Place, Problem, Role, SliceWish};
+use crate::model::names::NodeName;
+use crate::planner::plan::{GangRequest, Place, Problem, Role, SliceWish};
 use crate::topology::Tree;
 
 /// Fills the free places in rank order with hosts in depth-first order; bound places stay.

@@ -12,9 +12,9 @@ use rustc_hash::FxHashMap;
 use super::search::Domains;
 use super::{Facts, Ground};
 use crate::fit::{self, Misfit};
-use crate::node::{Node, Taint, TaintEffect, Usage};
-use crate::plan::{Change, Host, Problem, Work};
-use crate::pod::{Shape, Toleration};
+use crate::model::node::{Node, Taint, TaintEffect, Usage};
+use crate::model::pod::{Shape, Toleration};
+use crate::planner::plan::{Change, Host, Problem, Work};
 
 /// Different taints that are tried: more are no small change.
 const MOST_TAINTS: usize = 6;

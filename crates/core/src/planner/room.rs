@@ -2,8 +2,8 @@
 
 use super::demand::Demand;
 use crate::fit::Misfit;
-use crate::plan::{Host, LevelIndex, Problem, Refusal};
-use crate::pod::Shape;
+use crate::model::pod::Shape;
+use crate::planner::plan::{Host, LevelIndex, Problem, Refusal};
 use crate::topology::Tree;
 
 /// Roll-ups per domain. Shapes: `[level][domain]`, as [`Tree::level`].

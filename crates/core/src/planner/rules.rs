@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 
 use super::demand::Demand;
 use super::room::Room;
-use crate::plan::{LevelIndex, Problem, Refusal};
+use crate::planner::plan::{LevelIndex, Problem, Refusal};
 use crate::topology::Tree;
 
 /// The rules of one problem.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{Pruning, plan_with};
-use crate::node::Usage;
-use crate::plan::{Plan, Policy, Problem, Report};
+use crate::model::node::Usage;
+use crate::planner::plan::{Plan, Policy, Problem, Report};
 
 /// Domains used at one level beside the fewest possible. A share is fewest over used, at most 1; 1 = none better.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

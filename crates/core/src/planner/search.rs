@@ -7,7 +7,7 @@ use super::knapsack::{Pruning, Solver};
 use super::room::Room;
 use super::rules::Rules;
 use super::window::Windows;
-use crate::plan::{Elastic, LevelIndex, Placement, Policy, Work};
+use crate::planner::plan::{Elastic, LevelIndex, Placement, Policy, Work};
 use crate::topology::{MAX_LEVELS, Tree};
 
 /// Limbs that hold any vector: three fields per level, each in a limb of its own at worst.

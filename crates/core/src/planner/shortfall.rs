@@ -8,7 +8,7 @@ use super::demand::Demand;
 use super::rules::Rules;
 use super::search::Domains;
 use crate::fit::Misfit;
-use crate::plan::{BestDomain, Blocked, LevelIndex, Problem, Shortfall};
+use crate::planner::plan::{BestDomain, Blocked, LevelIndex, Problem, Shortfall};
 use crate::topology::Tree;
 
 /// Measures how far the best domain is.

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use super::room::Room;
 use super::rules::Rules;
-use crate::plan::LevelIndex;
+use crate::planner::plan::LevelIndex;
 
 /// The domains of one level, as far as a window is concerned.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Why a gang is where it is, and the smallest change that would help: one closed set, and one place for the text.
 //!
 //! Status, events, `muster explain` and `muster plan` all say what these types say. Text of the planner's refusals and
-//! changes is made in [`crate::planner::explain`], of offers that are none in [`crate::cloud::Exclusion`]; the rest is
+//! changes is made in [`crate::planner::explain`], of offers that are none in [`crate::offering::Exclusion`]; the rest is
 //! here.
 
 mod code;
@@ -13,9 +13,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::fit::Misfit;
-use crate::gang::{Invalid, Waiting};
-use crate::names::{NodeName, ObjectKey};
-use crate::plan::{Change, Refusal};
+use crate::model::gang::{Invalid, Waiting};
+use crate::model::names::{NodeName, ObjectKey};
+use crate::planner::plan::{Change, Refusal};
 
 pub use code::Code;
 pub use pool::{PoolChange, Unsold, amount};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::{Code, Help, Wait};
-use crate::cloud::Exclusion;
-use crate::names::ResourceName;
-use crate::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
+use crate::model::names::ResourceName;
+use crate::model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
+use crate::offering::Exclusion;
 
 /// One type of a pool that is no offer for a gang, with all that stands in the way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -211,7 +211,7 @@ impl fmt::Display for PoolChange {
     }
 }
 
-/// An amount of a resource as a person writes it, in the units of [`crate::resources::Resources`].
+/// An amount of a resource as a person writes it, in the units of [`crate::model::resources::Resources`].
 #[must_use]
 pub fn amount(resource: &str, amount: i64) -> String {
     const KI: i64 = 1 << 10;

@@ -12,7 +12,7 @@ use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::plan::LevelIndex;
+use crate::planner::plan::LevelIndex;
 
 pub use natural::natural_cmp;
 pub use tree::{Domain, SplitLabel, Step, Tree};

@@ -9,9 +9,9 @@ use smallvec::SmallVec;
 
 use super::natural::natural_key;
 use super::{Levels, natural_cmp};
-use crate::names::NodeName;
-use crate::node::Node;
-use crate::plan::LevelIndex;
+use crate::model::names::NodeName;
+use crate::model::node::Node;
+use crate::planner::plan::LevelIndex;
 
 /// Nodes in depth-first natural order, and the domains they form at every level.
 ///

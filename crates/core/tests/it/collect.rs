@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use muster_core::cloud::{
-    Account, Collection, Findings, GroupState, Instance, InstanceState, KnownBatch, KnownInstance, KnownNode,
-    LaunchTemplate, PlacementGroup, TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_UID, Tags, collect,
+use muster_core::batch::{Account, Collection, Findings, KnownBatch, KnownInstance, KnownNode, collect};
+use muster_core::ec2::{
+    GroupState, Instance, InstanceState, LaunchTemplate, PlacementGroup, TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_UID, Tags,
 };
-use muster_core::names::{InstanceId, NodeName};
+use muster_core::model::names::{InstanceId, NodeName};
 use proptest::prelude::*;
 
 const NOW: i64 = 1_800_000_000;

@@ -6,9 +6,9 @@ use muster_core::extender::{
     BindStep, CommitObstacle, Filtered, Rejection, Victims, barrier_complete, bind, commit_obstacle, filter, preempt,
     prioritize,
 };
-use muster_core::gang::{Gang, Membership, Phase, Pod, RankClaim};
-use muster_core::names::{NodeName, PodUid};
-use muster_core::snapshot::{Promise, PromisedRoom, Snapshot};
+use muster_core::model::gang::{Gang, Membership, Phase, Pod, RankClaim};
+use muster_core::model::names::{NodeName, PodUid};
+use muster_core::model::snapshot::{Promise, PromisedRoom, Snapshot};
 
 use crate::world::{gang, key, member, node, place, pod, shape, snapshot};
 
@@ -333,7 +333,7 @@ fn the_barrier_closes_at_the_minimum_and_counts_who_is_bound_or_done() {
 fn the_last_check_before_the_commit_names_what_is_in_the_way() {
     let (snapshot, pod) = planned(Phase::Released);
     let gang = Gang::clone(&snapshot.gangs[&key("g")]);
-    let check = |change: &dyn Fn(&mut Pod), node_change: &dyn Fn(&mut muster_core::node::Node)| {
+    let check = |change: &dyn Fn(&mut Pod), node_change: &dyn Fn(&mut muster_core::model::node::Node)| {
         let mut pod = pod.clone();
         change(&mut pod);
         let mut n1 = node("n1", 1);
@@ -348,10 +348,10 @@ fn the_last_check_before_the_commit_names_what_is_in_the_way() {
     let elsewhere = |pod: &mut Pod| pod.node = Some(NodeName::from("n2"));
     assert_eq!(check(&elsewhere, &|_| {}), Err(CommitObstacle::BoundElsewhere));
     for unfit in [
-        |node: &mut muster_core::node::Node| node.ready = false,
-        |node: &mut muster_core::node::Node| node.unschedulable = true,
-        |node: &mut muster_core::node::Node| node.deleting = true,
-        |node: &mut muster_core::node::Node| node.name = NodeName::from("other"),
+        |node: &mut muster_core::model::node::Node| node.ready = false,
+        |node: &mut muster_core::model::node::Node| node.unschedulable = true,
+        |node: &mut muster_core::model::node::Node| node.deleting = true,
+        |node: &mut muster_core::model::node::Node| node.name = NodeName::from("other"),
     ] {
         assert_eq!(check(&|_| {}, &unfit), Err(CommitObstacle::NodeUnfit));
     }

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use muster_core::fit::{Misfit, accepts, fits, insufficient, slots};
-use muster_core::node::{Node, Taint, TaintEffect, Usage};
-use muster_core::pod::{HostPort, Operator, Requirement, SelectorTerm, Shape, Toleration};
-use muster_core::resources::Resources;
+use muster_core::model::node::{Node, Taint, TaintEffect, Usage};
+use muster_core::model::pod::{HostPort, Operator, Requirement, SelectorTerm, Shape, Toleration};
+use muster_core::model::resources::Resources;
 use proptest::prelude::*;
 
 const GPU: &str = "nvidia.com/gpu";

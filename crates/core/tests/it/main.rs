@@ -4,10 +4,10 @@
 #[cfg(test)]
 mod collect;
 #[cfg(test)]
-mod cycle;
-#[cfg(test)]
 mod extender;
 mod fit;
+#[cfg(test)]
+mod gang;
 #[cfg(test)]
 mod planner;
 mod units;

@@ -1,6 +1,6 @@
 //! Quantities: the Kubernetes grammar as a table. The expected values are those that apimachinery v0.37 gives.
 
-use muster_core::units::{Quantity, QuantityError};
+use muster_core::model::units::{Quantity, QuantityError};
 use proptest::prelude::*;
 
 /// Text, nano units, milli units, units.

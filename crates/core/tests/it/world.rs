@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use jiff::{SignedDuration, Timestamp};
-use muster_core::gang::{Gang, GangPlace, Membership, Phase, Pod, RankClaim, RawWishes, Recognised, Source};
-use muster_core::names::{NodeName, ObjectKey, PodUid};
-use muster_core::node::{Node, Usage};
-use muster_core::pod::Shape;
-use muster_core::resources::Resources;
-use muster_core::snapshot::{NodeEntry, Snapshot};
+use muster_core::model::gang::{Gang, GangPlace, Membership, Phase, Pod, RankClaim, RawWishes, Recognised, Source};
+use muster_core::model::names::{NodeName, ObjectKey, PodUid};
+use muster_core::model::node::{Node, Usage};
+use muster_core::model::pod::Shape;
+use muster_core::model::resources::Resources;
+use muster_core::model::snapshot::{NodeEntry, Snapshot};
 
 pub(crate) const GPU: &str = "nvidia.com/gpu";
 

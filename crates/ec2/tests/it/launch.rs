@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use muster_core::cloud::{ErrorClass, GroupState, InstanceState, ResourceKind, Verdict, judge};
-use muster_core::names::InstanceId;
+use muster_core::batch::{Verdict, judge};
+use muster_core::ec2::{ErrorClass, GroupState, InstanceState, ResourceKind};
+use muster_core::model::names::InstanceId;
 use muster_ec2::{GroupQuery, InstanceQuery, TopologyQuery};
 use muster_ec2_sim::{Fault, FaultKind};
 

@@ -1,6 +1,7 @@
 //! What the Region has: types, offerings, subnets, groups, images.
 
-use muster_core::cloud::{ErrorClass, NVIDIA_GPU, Offering, ResourceKind, Tags};
+use muster_core::ec2::{ErrorClass, Offering, ResourceKind, Tags};
+use muster_core::offering::NVIDIA_GPU;
 use muster_ec2::{
     Client, ClientOptions, ConnectError, Credentials, ImageQuery, ImageSource, InstanceQuery, NetworkQuery,
 };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use muster_core::cloud::{
+use muster_core::ec2::{
     BatchTags, CapacityType, Efa, LaunchParameters, LaunchTemplate, LaunchWay, MetadataOptions, Purpose, ResourceKind,
     TemplateSpec, efa_layout, placement_group_name,
 };

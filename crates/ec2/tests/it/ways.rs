@@ -4,9 +4,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use jiff::SignedDuration;
-use muster_core::cloud::{
-    CapacityType, ErrorClass, LaunchParameters, LaunchWay, ReservationState, ResourceKind, Target, Verdict, judge,
-};
+use muster_core::batch::{Verdict, judge};
+use muster_core::ec2::{CapacityType, ErrorClass, LaunchParameters, LaunchWay, ReservationState, ResourceKind, Target};
 use muster_ec2::ReservationQuery;
 use muster_ec2_sim::scenario::{GroupSpec, Matching, ReservationKind, ReservationSpec, SpineSpec, Strategy};
 use muster_ec2_sim::{Market, Scenario};

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, PodTemplate, PodTemplateSpe
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use muster_api::conventions::{Kind, Object};
 use muster_api::{convert, keys};
-use muster_core::units::Quantity;
+use muster_core::model::units::Quantity;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

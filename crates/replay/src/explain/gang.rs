@@ -1,7 +1,7 @@
 //! One gang: where it goes or why it waits, level by level, node group by node group, candidate by candidate.
 
 use jiff::Timestamp;
-use muster_core::plan::Refusal;
+use muster_core::planner::plan::Refusal;
 use serde::Serialize;
 
 use super::{ExplainError, hint};
@@ -163,7 +163,7 @@ pub(super) fn of(study: &Study, entry: &GangEntry, detail: &Detail, ahead: usize
         }
     };
     let blocked = shortfall.map(|shortfall| shortfall.blocked.as_slice()).unwrap_or_default();
-    let blocking = |blocked: &muster_core::plan::Blocked| Blocking {
+    let blocking = |blocked: &muster_core::planner::plan::Blocked| Blocking {
         code: Code::of_misfit(&blocked.reason),
         what: blocked.reason.to_string(),
         nodes: blocked.nodes,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use muster_core::resources::{CPU, Resources};
+use muster_core::model::resources::{CPU, Resources};
 use serde::Serialize;
 
 use super::{ExplainError, hint};

@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use muster_api::conventions::Recognition;
 use muster_api::{keys, pod_state};
-use muster_core::gang::{Membership, RankClaim};
-use muster_core::ranks::MAX_PLACES;
+use muster_core::model::gang::{Membership, RankClaim};
+use muster_core::model::ranks::MAX_PLACES;
 
 use super::{Finder, Known, created, dump_name, is_ours};
 use crate::document::Ignored;

@@ -12,9 +12,9 @@ use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use muster_api::conventions::{Kind, Object};
 use muster_api::{keys, pod_state};
-use muster_core::gang::{Membership, RankClaim};
-use muster_core::names::ObjectKey;
-use muster_core::ranks::MAX_PLACES;
+use muster_core::model::gang::{Membership, RankClaim};
+use muster_core::model::names::ObjectKey;
+use muster_core::model::ranks::MAX_PLACES;
 use serde_json::Value;
 
 use super::{Finder, Known, created, is_ours};

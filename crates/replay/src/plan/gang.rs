@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use muster_api::keys;
-use muster_core::check::{self, Severity};
-use muster_core::cloud::GroupPolicy;
-use muster_core::cycle::{Pending, Wanted, build_request};
 use muster_core::fit::{self, Misfit};
-use muster_core::gang::RoleSaid;
-use muster_core::names::{NodeName, PodUid};
-use muster_core::node::Usage;
-use muster_core::plan::{
+use muster_core::gang::{Pending, Wanted, build_request};
+use muster_core::model::gang::RoleSaid;
+use muster_core::model::names::{NodeName, PodUid};
+use muster_core::model::node::Usage;
+use muster_core::offering::GroupPolicy;
+use muster_core::planner;
+use muster_core::planner::check::{self, Severity};
+use muster_core::planner::plan::{
     GangRequest, Host, LevelIndex, Place, Plan, Policy, Problem, Refusal, Report, Role, RolePlace, SearchBudget, Seed,
 };
-use muster_core::planner;
 use muster_core::reason::Why;
 
 use super::requests::Request;

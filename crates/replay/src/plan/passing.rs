@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::cycle::{passing, take_away};
-use muster_core::names::{NodeName, ObjectKey};
-use muster_core::node::Usage;
-use muster_core::plan::{Host, Problem, Shortfall};
+use muster_core::gang::{passing, take_away};
+use muster_core::model::names::{NodeName, ObjectKey};
+use muster_core::model::node::Usage;
+use muster_core::planner::plan::{Host, Problem, Shortfall};
 use muster_core::reason::Passing;
 
 use super::Planning;

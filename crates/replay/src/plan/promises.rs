@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use muster_api::gang_state;
-use muster_core::check::{self, Severity};
-use muster_core::gang::Phase;
-use muster_core::names::{NodeName, ObjectKey, PodUid};
-use muster_core::node::Usage;
-use muster_core::plan::{Plan, Problem};
+use muster_core::model::gang::Phase;
+use muster_core::model::names::{NodeName, ObjectKey, PodUid};
+use muster_core::model::node::Usage;
+use muster_core::planner::check::{self, Severity};
+use muster_core::planner::plan::{Plan, Problem};
 
 use super::Planning;
 use crate::dump::Dump;

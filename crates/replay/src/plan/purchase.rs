@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use muster_api::keys;
-use muster_core::cloud::{Exclusion, GroupPolicy};
-use muster_core::cycle;
 use muster_core::fit;
-use muster_core::names::NodeName;
-use muster_core::node::{Node, Usage};
-use muster_core::plan::{GangRequest, Host, Problem, Wishes};
+use muster_core::gang;
+use muster_core::model::names::NodeName;
+use muster_core::model::node::{Node, Usage};
+use muster_core::offering::{Exclusion, GroupPolicy};
+use muster_core::planner::plan::{GangRequest, Host, Problem, Wishes};
 use muster_core::reason::{Help, Joining, Reason, Unsold, Why};
 
 use super::Planning;
@@ -36,7 +36,7 @@ impl Planning<'_> {
         if joining.is_empty() {
             return false;
         }
-        let joined = cycle::with_joined(problem.clone(), &joining);
+        let joined = gang::with_joined(problem.clone(), &joining);
         let (plan, report, faults) = solve(&joined, &self.policy);
         if report.refusal.is_some() || !faults.is_empty() {
             return false;
@@ -63,7 +63,7 @@ impl Planning<'_> {
         }
         let bound: BTreeSet<NodeName> = demand.places().filter_map(|place| place.bound.clone()).collect();
         let wishes = &demand.request.wishes;
-        let mixes = cycle::may_mix(wishes, &self.levels);
+        let mixes = gang::may_mix(wishes, &self.levels);
         if !bound.is_empty() && !mixes {
             entry.reasons.push(Reason::new(Code::MixedWithRunning, Help::NoNetworkLevel).into());
             return;

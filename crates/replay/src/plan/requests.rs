@@ -6,10 +6,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use muster_api::crd::{ProvisioningRequest, is_true};
 use muster_api::{conventions, convert, keys};
-use muster_core::gang::{Invalid, RawWish, RawWishes};
-use muster_core::names::ObjectKey;
-use muster_core::pod::Shape;
-use muster_core::ranks::MAX_PLACES;
+use muster_core::model::gang::{Invalid, RawWish, RawWishes};
+use muster_core::model::names::ObjectKey;
+use muster_core::model::pod::Shape;
+use muster_core::model::ranks::MAX_PLACES;
 
 use crate::document::{Code, Reason};
 use crate::dump::Dump;
@@ -33,7 +33,7 @@ pub(super) struct Request {
 
 /// The open requests; those of other classes are reported.
 pub(super) fn find(dump: &mut Dump, members: &Members) -> Vec<Request> {
-    let booking = |said: &muster_core::gang::Recognised| {
+    let booking = |said: &muster_core::model::gang::Recognised| {
         Some(ObjectKey::new(Arc::clone(&said.key.namespace), Arc::clone(said.booking.as_ref()?)))
     };
     let used: BTreeSet<ObjectKey> = members.gangs.iter().filter_map(|gang| booking(&gang.said)).collect();

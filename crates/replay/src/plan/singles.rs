@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use muster_core::extender;
 use muster_core::fit;
-use muster_core::gang::Membership;
-use muster_core::names::NodeName;
-use muster_core::plan::Host;
+use muster_core::model::gang::Membership;
+use muster_core::model::names::NodeName;
+use muster_core::planner::plan::Host;
 use muster_core::topology::natural_cmp;
 
 use super::{ACCELERATORS, Planning};

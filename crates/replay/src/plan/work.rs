@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use muster_core::cloud::GroupPolicy;
-use muster_core::cycle::RequestError;
-use muster_core::gang::{Gang, Invalid, Phase, RawWishes, Recognised, Source};
-use muster_core::names::{ObjectKey, PodUid};
+use muster_core::gang::RequestError;
+use muster_core::model::gang::{Gang, Invalid, Phase, RawWishes, Recognised, Source};
+use muster_core::model::names::{ObjectKey, PodUid};
+use muster_core::offering::GroupPolicy;
 use muster_core::reason::Why;
 
 use super::requests::Request;

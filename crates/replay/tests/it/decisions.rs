@@ -1,12 +1,12 @@
 //! Recorded decisions come out the same, or the difference has a name.
 
 use jiff::Timestamp;
-use muster_core::cycle::Decision;
-use muster_core::names::ObjectKey;
-use muster_core::node::{Node, Usage};
-use muster_core::plan::{GangRequest, Host, Policy, Problem, Role, RolePlace, SearchBudget, Seed, Wishes};
+use muster_core::gang::Decision;
+use muster_core::model::names::ObjectKey;
+use muster_core::model::node::{Node, Usage};
+use muster_core::model::pod::Shape;
 use muster_core::planner;
-use muster_core::pod::Shape;
+use muster_core::planner::plan::{GangRequest, Host, Policy, Problem, Role, RolePlace, SearchBudget, Seed, Wishes};
 use muster_core::topology::Levels;
 use muster_replay::command;
 use muster_replay::decision::{Decisions, VERSION};

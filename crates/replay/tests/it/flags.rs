@@ -82,6 +82,6 @@ fn the_built_in_table_agrees_with_the_list_prices() {
     assert!(catalogue.types.len() >= 12);
     let p6 = &catalogue.types["p6-b300.48xlarge"];
     assert_eq!((p6.network_cards.len(), p6.efa_max), (17, 16));
-    let priced = catalogue.types.keys().filter(|name| muster_core::cloud::on_demand_price(name).is_some()).count();
+    let priced = catalogue.types.keys().filter(|name| muster_core::offering::on_demand_price(name).is_some()).count();
     assert_eq!(priced, 15);
 }

@@ -12,7 +12,7 @@ use super::super::room::Room;
 use super::super::rules::Rules;
 use super::super::search::MOST_LIMBS;
 use super::field::{Field, Weight};
-use crate::plan::{Elastic, LevelIndex, Placement, Work};
+use crate::planner::plan::{Elastic, LevelIndex, Placement, Work};
 
 /// Squares of the needed weights that may be merged: a knapsack costs about as much.
 const MOST_SQUARES: u64 = 40_000_000;

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::super::cost::{Cost, Layout};
 use super::super::search::MOST_LIMBS;
 use super::field::{Counts, Field};
-use crate::plan::{Elastic, LevelIndex, Placement, Work};
+use crate::planner::plan::{Elastic, LevelIndex, Placement, Work};
 
 /// Cells of one table at most.
 const MOST_CELLS: usize = 1 << 13;

@@ -7,9 +7,9 @@ use super::super::demand::Demand;
 use super::super::room::{Room, accelerators};
 use super::super::{Ground, slots};
 use crate::fit::{self, Misfit};
-use crate::node::Usage;
-use crate::plan::{Elastic, Host, LevelIndex, Placement, Policy, Problem};
-use crate::pod::Shape;
+use crate::model::node::Usage;
+use crate::model::pod::Shape;
+use crate::planner::plan::{Elastic, Host, LevelIndex, Placement, Policy, Problem};
 use crate::topology::Tree;
 
 /// Members, one number per group.
@@ -170,7 +170,7 @@ impl<'p> Field<'p> {
     /// Members of every group that a host takes alone, and the slots of the main shape or why there are none at all.
     fn tops(
         &self,
-        index: &FxHashMap<crate::names::NodeName, usize>,
+        index: &FxHashMap<crate::model::names::NodeName, usize>,
         host: usize,
         apart: Option<&Apart>,
     ) -> (Counts, Result<u32, Misfit>) {
@@ -479,7 +479,7 @@ struct Apart {
 
 /// By index into the hosts.
 fn kept_apart(problem: &Problem, groups: &[Group<'_>]) -> FxHashMap<usize, Apart> {
-    let mut by_name: FxHashMap<&crate::names::NodeName, Apart> = FxHashMap::default();
+    let mut by_name: FxHashMap<&crate::model::names::NodeName, Apart> = FxHashMap::default();
     for role in problem.gang.roles.iter().filter(|role| role.shape.one_per_node) {
         let group = groups.iter().position(|group| *group.shape == role.shape);
         for node in role.places.iter().filter_map(|place| place.bound.as_ref()) {

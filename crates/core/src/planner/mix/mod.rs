@@ -28,7 +28,7 @@ use super::demand::Demand;
 use super::rules::Rules;
 use super::search::Domains;
 use super::{Ground, change, ranks, shortfall};
-use crate::plan::{
+use crate::planner::plan::{
     Change, GangRequest, Gap, GapField, Place, Policy, Problem, Refusal, Role, SearchBudget, Seed, Undecided, Work,
 };
 

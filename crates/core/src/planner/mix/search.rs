@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::bound::Candidate;
 use super::exact::Placed;
 use super::field::{Counts, Field};
-use crate::plan::{Elastic, LevelIndex, Placement};
+use crate::planner::plan::{Elastic, LevelIndex, Placement};
 
 /// Children that are tried for all that is left before it is divided.
 const TRIES: usize = 3;

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use muster_core::names::{NodeName, ObjectKey};
-use muster_core::node::{Node, Usage};
-use muster_core::plan::{
+use muster_core::model::names::{NodeName, ObjectKey};
+use muster_core::model::node::{Node, Usage};
+use muster_core::model::pod::Shape;
+use muster_core::model::resources::Resources;
+use muster_core::planner::plan::{
     Elastic, GangRequest, Host, Placement, Plan, Policy, Problem, Refusal, Report, Role, RolePlace, SearchBudget, Seed,
     Wishes,
 };
-use muster_core::pod::Shape;
-use muster_core::resources::Resources;
+use muster_core::planner::{self, check};
 use muster_core::topology::{Level, Levels};
-use muster_core::{check, planner};
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use muster_core::fit::{self, Misfit};
-use muster_core::node::TaintEffect;
-use muster_core::plan::{Change, Host, Policy, Problem, Room};
+use muster_core::model::node::TaintEffect;
+use muster_core::model::pod::Toleration;
 use muster_core::planner;
-use muster_core::pod::Toleration;
+use muster_core::planner::plan::{Change, Host, Policy, Problem, Room};
 use muster_core::topology::Tree;
 
 use super::build::{self, host, levels, plan, problem};
@@ -311,7 +311,7 @@ fn text(kind: u8) -> String {
         2 => {
             gang.gang.wishes.required = Some(0);
             gang.hosts = vec![host("n1", "zone=a rack=1", 3, 0), host("n2", "zone=a rack=2", 1, 0)];
-            gang.gang.wishes.slices = vec![muster_core::plan::SliceWish { size: 2, level: 1 }];
+            gang.gang.wishes.slices = vec![muster_core::planner::plan::SliceWish { size: 2, level: 1 }];
         }
         _ => {
             gang = problem(gang.levels, gang.hosts, 7, Some(0));

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use muster_core::check;
-use muster_core::names::NodeName;
-use muster_core::plan::{Elastic, Host, Placement, Policy, Problem, Refusal, SliceFault, SliceWish, Wishes};
+use muster_core::model::names::NodeName;
+use muster_core::model::resources::Resources;
 use muster_core::planner;
-use muster_core::resources::Resources;
+use muster_core::planner::check;
+use muster_core::planner::plan::{Elastic, Host, Placement, Policy, Problem, Refusal, SliceFault, SliceWish, Wishes};
 use muster_core::topology::{Level, Levels, LevelsError};
 
 use super::build::{GPU, bare, host, levels, nodes, plan, plan_with_policy, problem, role};
@@ -172,10 +172,10 @@ fn as_many_reasons_as_nodes_make_a_short_text() {
     let mut gang = problem(levels(&["zone"]), cluster(20, 100, |_| 1), 5, Some(0));
     for (index, host) in gang.hosts.iter_mut().enumerate() {
         let node = Arc::make_mut(&mut host.node);
-        node.taints.push(muster_core::node::Taint {
+        node.taints.push(muster_core::model::node::Taint {
             key: format!("key-{index}").into(),
             value: "%".repeat(63).into(),
-            effect: muster_core::node::TaintEffect::NoExecute,
+            effect: muster_core::model::node::TaintEffect::NoExecute,
         });
     }
     let text = plan(&gang).1.refusal.unwrap().to_string();

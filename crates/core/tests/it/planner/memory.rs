@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use muster_core::node::Usage;
-use muster_core::plan::{Host, Policy, Problem, RolePlace, SearchBudget, Seed, Work};
+use muster_core::model::node::Usage;
+use muster_core::planner::plan::{Host, Policy, Problem, RolePlace, SearchBudget, Seed, Work};
 use muster_core::planner::{self, Memory};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -67,7 +67,7 @@ fn a_gang_beside_one_change_costs_little_of_what_the_first_one_cost() {
 }
 
 /// A gang for the hosts of a problem: with wishes and bound members now and then, or as small and plain as most.
-fn gang(rng: &mut ChaCha8Rng, problem: &Problem) -> muster_core::plan::GangRequest {
+fn gang(rng: &mut ChaCha8Rng, problem: &Problem) -> muster_core::planner::plan::GangRequest {
     if rng.random_bool(0.4) {
         let mut gang = problem.gang.clone();
         for place in gang.roles.iter_mut().flat_map(|role| &mut role.places) {
@@ -128,7 +128,9 @@ fn change(rng: &mut ChaCha8Rng, hosts: &mut [Host]) -> bool {
     false
 }
 
-fn without_work<P>((plan, mut report): (P, muster_core::plan::Report)) -> (P, muster_core::plan::Report) {
+fn without_work<P>(
+    (plan, mut report): (P, muster_core::planner::plan::Report),
+) -> (P, muster_core::planner::plan::Report) {
     report.work = Work::default();
     (plan, report)
 }

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use muster_core::names::NodeName;
-use muster_core::plan::{Elastic, Placement, Plan, Policy, Problem, Refusal, Wishes};
-use muster_core::pod::Shape;
-use muster_core::resources::Resources;
+use muster_core::model::names::NodeName;
+use muster_core::model::pod::Shape;
+use muster_core::model::resources::Resources;
+use muster_core::planner::plan::{Elastic, Placement, Plan, Policy, Problem, Refusal, Wishes};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::names::NodeName;
-use muster_core::node::{Node, Taint, TaintEffect, Usage};
-use muster_core::plan::{
+use muster_core::model::names::NodeName;
+use muster_core::model::node::{Node, Taint, TaintEffect, Usage};
+use muster_core::model::pod::{HostPort, Toleration};
+use muster_core::model::resources::Resources;
+use muster_core::planner::plan::{
     Elastic, GapField, Host, Placement, Plan, Policy, Problem, Refusal, Report, Role, SearchBudget, Seed, Wishes,
 };
-use muster_core::pod::{HostPort, Toleration};
-use muster_core::resources::Resources;
-use muster_core::{check, planner};
+use muster_core::planner::{self, check};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use muster_core::check::{self, Finding, Severity};
-use muster_core::names::PodUid;
-use muster_core::node::{Taint, TaintEffect};
-use muster_core::plan::{Elastic, Host, Placement, Plan, Policy, Problem, SliceWish};
-use muster_core::pod::HostPort;
+use muster_core::model::names::PodUid;
+use muster_core::model::node::{Taint, TaintEffect};
+use muster_core::model::pod::HostPort;
+use muster_core::planner::check::{self, Finding, Severity};
+use muster_core::planner::plan::{Elastic, Host, Placement, Plan, Policy, Problem, SliceWish};
 
 use super::build::{GPU, host, levels, plan_with_policy, problem, role};
 
@@ -133,12 +133,12 @@ fn port() -> HostPort {
     HostPort { ip: "0.0.0.0".into(), protocol: "TCP".into(), port: 29500 }
 }
 
-fn node(problem: &mut Problem, name: &str, change: impl FnOnce(&mut muster_core::node::Node)) {
+fn node(problem: &mut Problem, name: &str, change: impl FnOnce(&mut muster_core::model::node::Node)) {
     let host = problem.hosts.iter_mut().find(|host| host.node.name.as_str() == name).unwrap();
     change(Arc::make_mut(&mut host.node));
 }
 
-fn usage(problem: &mut Problem, name: &str, change: impl FnOnce(&mut muster_core::node::Usage)) {
+fn usage(problem: &mut Problem, name: &str, change: impl FnOnce(&mut muster_core::model::node::Usage)) {
     let host = problem.hosts.iter_mut().find(|host| host.node.name.as_str() == name).unwrap();
     change(Arc::make_mut(&mut host.usage));
 }

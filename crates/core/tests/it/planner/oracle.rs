@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::plan::{Elastic, Placement, Policy, Problem};
+use muster_core::planner::plan::{Elastic, Placement, Policy, Problem};
 
 use super::build::GPU;
 
@@ -363,7 +363,7 @@ pub(super) fn leaves(problem: &Problem) -> Vec<Leaf> {
     let levels = problem.levels.as_slice();
     let hostname = levels.len() - 1;
     let first_network = levels[..hostname].iter().position(|level| &*level.name == "zone").map_or(0, |zone| zone + 1);
-    let leaf = |host: &muster_core::plan::Host| {
+    let leaf = |host: &muster_core::planner::plan::Host| {
         let name = host.node.name.as_str().to_owned();
         let label = |level: usize| host.node.labels.get(&levels[level].key).map(|value| value.to_string());
         let lonely = (first_network..hostname).all(|level| label(level).is_none());

@@ -4,10 +4,10 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::names::NodeName;
-use muster_core::node::{Node, Usage};
-use muster_core::plan::{Elastic, Host, Placement, Policy, Problem, Refusal, Wishes};
-use muster_core::resources::Resources;
+use muster_core::model::names::NodeName;
+use muster_core::model::node::{Node, Usage};
+use muster_core::model::resources::Resources;
+use muster_core::planner::plan::{Elastic, Host, Placement, Policy, Problem, Refusal, Wishes};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -118,7 +118,7 @@ fn solve(problem: &Problem, policy: &Policy) -> Option<Counts> {
     let mut leaves = oracle::leaves(problem);
     leaves.sort_by(|a, b| oracle::order(&a.path, &b.path));
     let [leader, worker] = problem.gang.roles.as_slice() else { panic!("two roles") };
-    let free = |role: &muster_core::plan::Role| {
+    let free = |role: &muster_core::planner::plan::Role| {
         u32::try_from(role.places.iter().filter(|place| place.bound.is_none()).count()).unwrap()
     };
     let (leaders, may) = (free(leader), free(worker));

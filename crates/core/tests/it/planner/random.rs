@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::names::NodeName;
-use muster_core::node::{Node, Taint, TaintEffect};
-use muster_core::plan::{Elastic, Host, Placement, Plan, Policy, Problem, Refusal, Report, SliceWish, Wishes};
+use muster_core::model::names::NodeName;
+use muster_core::model::node::{Node, Taint, TaintEffect};
+use muster_core::planner::plan::{Elastic, Host, Placement, Plan, Policy, Problem, Refusal, Report, SliceWish, Wishes};
 use muster_core::planner::{self, Ground, Pruning};
 use muster_core::topology::{Level, Levels};
 use rand::seq::SliceRandom;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use muster_core::node::{Taint, TaintEffect};
-use muster_core::plan::{Change, Host, Policy, Problem, SliceWish};
-use muster_core::pod::{HostPort, Operator, Requirement, SelectorTerm, Shape};
-use muster_core::resources::Resources;
+use muster_core::model::node::{Taint, TaintEffect};
+use muster_core::model::pod::{HostPort, Operator, Requirement, SelectorTerm, Shape};
+use muster_core::model::resources::Resources;
+use muster_core::planner::plan::{Change, Host, Policy, Problem, SliceWish};
 
 use super::build::{GPU, host, levels, plan, problem, role};
 use super::change;
@@ -464,7 +464,7 @@ const KINDS: &[Kind] = &[
             gang.gang.roles.extend((0..15).map(|index| role(&format!("other{index}"), 1, 1)));
             for (index, role) in gang.gang.roles[2..].iter_mut().enumerate() {
                 let (key, value) = (format!("taint-{index}").into(), "".into());
-                let tolerations = vec![muster_core::pod::Toleration { key, exists: true, value, effect: None }];
+                let tolerations = vec![muster_core::model::pod::Toleration { key, exists: true, value, effect: None }];
                 role.shape = Shape { tolerations, ..Shape::default() };
             }
             gang

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use muster_core::node::{Taint, TaintEffect};
-use muster_core::plan::{Elastic, GangRequest, Host, Placement, Policy, Problem, Refusal, SliceWish, Wishes};
+use muster_core::model::node::{Taint, TaintEffect};
+use muster_core::model::resources::Resources;
+use muster_core::planner::plan::{Elastic, GangRequest, Host, Placement, Policy, Problem, Refusal, SliceWish, Wishes};
 use muster_core::planner::{self, Pruning};
-use muster_core::resources::Resources;
 use muster_core::topology::Levels;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

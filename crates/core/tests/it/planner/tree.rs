@@ -1,6 +1,6 @@
 //! The topology tree.
 
-use muster_core::plan::Host;
+use muster_core::planner::plan::Host;
 use muster_core::topology::{Levels, Step, Tree};
 
 use super::build::{host, levels};

@@ -1,9 +1,9 @@
 //! What a plan costs, counted: the benchmark's problems in small, with fixed seeds. The counts depend on no machine, so
 //! these bounds gate: each is a third above what it costs today, so twice the work fails.
 
-use muster_core::cycle::Ledger;
-use muster_core::plan::{Policy, SearchBudget, Seed, Work};
+use muster_core::gang::Ledger;
 use muster_core::planner;
+use muster_core::planner::plan::{Policy, SearchBudget, Seed, Work};
 
 use super::cluster::{self, Cluster, Fabric};
 

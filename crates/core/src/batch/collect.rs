@@ -1,0 +1,236 @@
+//! Orphans, both ways: what EC2 has and no NodeBatch knows, and what a NodeBatch knows and EC2 has no more.
+//!
+//! The account must have been read **before** the NodeBatches: every intent is written down before its call, so what
+//! was seen in EC2 and is still in no batch afterwards has none. Ours is only what carries the tags of this cluster
+//! **and** of a batch; the tag `kubernetes.io/cluster/<name>` decides nothing, since node groups of others carry it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::ec2::hash::Fields;
+use crate::ec2::seen::{Instance, InstanceState, LaunchTemplate, PlacementGroup};
+use crate::ec2::tags::{TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_UID, Tags};
+use crate::model::names::{InstanceId, NodeName};
+
+/// Everything with this cluster's tag, as EC2 described it at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Instances, terminated ones included for as long as EC2 shows them.
+    pub instances: Vec<Instance>,
+    /// Placement groups.
+    pub groups: Vec<PlacementGroup>,
+    /// Launch templates.
+    pub templates: Vec<LaunchTemplate>,
+}
+
+/// A NodeBatch as the collection sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownBatch {
+    /// Name.
+    pub name: String,
+    /// UID: the value of the tag.
+    pub uid: String,
+    /// Number of the attempt whose outcome is open.
+    pub in_flight: Option<u32>,
+    /// What `instances[]` names.
+    pub instances: Vec<KnownInstance>,
+    /// Its placement group.
+    pub group: Option<String>,
+    /// Names of its launch templates.
+    pub templates: BTreeSet<String>,
+    /// It is being given back or rolled back: its own sweep finds everything, and a missing instance is no loss.
+    pub ending: bool,
+}
+
+/// An entry of `instances[]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownInstance {
+    /// Id.
+    pub id: InstanceId,
+    /// When its launch was decided: EC2 may not show it for a minute or two.
+    pub since: Option<Timestamp>,
+    /// Already known to be lost, or on its way out.
+    pub settled: bool,
+}
+
+/// A Node with the label of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownNode {
+    /// Name.
+    pub name: NodeName,
+    /// Its instance, from the provider id.
+    pub instance: InstanceId,
+}
+
+/// What one round looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Collection<'a> {
+    /// UID of the namespace kube-system.
+    pub cluster_uid: &'a str,
+    /// The account, read first.
+    pub account: &'a Account,
+    /// All NodeBatches, read after the account.
+    pub batches: &'a [KnownBatch],
+    /// Nodes with the label of a batch.
+    pub nodes: &'a [KnownNode],
+    /// What is younger than this is left alone.
+    pub grace: SignedDuration,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// What to do about it. Every finding is confirmed by a second look before it is acted on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "findings that nobody acts on cost money"]
+pub struct Findings {
+    /// Instances of ours that no batch knows: terminate.
+    pub instances: BTreeSet<InstanceId>,
+    /// Entries without an instance, by name of the batch: the node is lost.
+    pub lost: BTreeMap<String, BTreeSet<InstanceId>>,
+    /// Nodes of ours without an instance: delete.
+    pub nodes: BTreeSet<NodeName>,
+    /// Groups of ours that are empty and that no batch wants: delete, by name.
+    pub groups: BTreeSet<String>,
+    /// Templates of ours that no batch wants: delete, by id.
+    pub templates: BTreeSet<String>,
+    /// Live instances of ours, the base of the brake.
+    pub live: usize,
+}
+
+impl Findings {
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let Self { instances, lost, nodes, groups, templates, live: _ } = self;
+        instances.is_empty() && lost.is_empty() && nodes.is_empty() && groups.is_empty() && templates.is_empty()
+    }
+
+    /// What both looks found.
+    pub fn confirmed_by(&self, second: &Self) -> Self {
+        let both = |one: &BTreeSet<String>, other: &BTreeSet<String>| one.intersection(other).cloned().collect();
+        let lost = self.lost.iter().filter_map(|(batch, ids)| {
+            let ids: BTreeSet<_> = ids.intersection(second.lost.get(batch)?).cloned().collect();
+            (!ids.is_empty()).then(|| (batch.clone(), ids))
+        });
+        Self {
+            instances: self.instances.intersection(&second.instances).cloned().collect(),
+            lost: lost.collect(),
+            nodes: self.nodes.intersection(&second.nodes).cloned().collect(),
+            groups: both(&self.groups, &second.groups),
+            templates: both(&self.templates, &second.templates),
+            live: second.live,
+        }
+    }
+
+    /// Orphans that are allowed at once: a tenth of what lives, five in small clusters.
+    #[must_use]
+    pub fn allowed(&self) -> usize {
+        (self.live / 10).max(5)
+    }
+
+    /// Whether so much is orphaned that it is more likely the API server that lost its memory: then nothing is
+    /// deleted before a person says so.
+    #[must_use]
+    pub fn braked(&self) -> bool {
+        self.instances.len() > self.allowed()
+    }
+
+    /// Names exactly this set of orphaned instances: what a person confirms is what they saw.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let fields = Fields::new("muster orphans 1");
+        let text = self.instances.iter().fold(fields, |fields, id| fields.text(id.as_str())).finish();
+        text.chars().take(12).collect()
+    }
+}
+
+/// Finds orphans both ways. Pure: the same account and objects give the same findings.
+pub fn collect(input: &Collection<'_>) -> Findings {
+    let Collection { cluster_uid, account, batches, nodes, grace, now } = *input;
+    let by_uid: BTreeMap<&str, &KnownBatch> = batches.iter().map(|batch| (batch.uid.as_str(), batch)).collect();
+    let listed: BTreeSet<&InstanceId> =
+        batches.iter().flat_map(|batch| batch.instances.iter().map(|instance| &instance.id)).collect();
+    let ours = |tags: &Tags| tags.get(TAG_CLUSTER_UID).map(String::as_str) == Some(cluster_uid);
+    let batch_of = |tags: &Tags| tags.get(TAG_BATCH).filter(|_| ours(tags)).cloned();
+    let old = |at: Option<Timestamp>| at.is_some_and(|at| now.duration_since(at) >= grace);
+
+    let mut findings = Findings::default();
+    for instance in &account.instances {
+        let Some(uid) = batch_of(&instance.tags) else { continue };
+        if ended(instance.state) {
+            continue;
+        }
+        findings.live += 1;
+        let attempt = instance.tags.get(TAG_ATTEMPT).and_then(|number| number.parse::<u32>().ok());
+        let in_flight =
+            by_uid.get(uid.as_str()).is_some_and(|batch| batch.in_flight.is_some() && batch.in_flight == attempt);
+        if !listed.contains(&instance.id) && !in_flight && old(instance.launch_time) {
+            findings.instances.insert(instance.id.clone());
+        }
+    }
+    // An instance whose tags are not visible yet is found by its id alone, so absence is judged by ids of all.
+    let there: BTreeSet<&InstanceId> =
+        account.instances.iter().filter(|instance| !ended(instance.state)).map(|instance| &instance.id).collect();
+    for batch in batches.iter().filter(|batch| !batch.ending) {
+        let lost: BTreeSet<InstanceId> = batch
+            .instances
+            .iter()
+            .filter(|instance| !instance.settled && old(instance.since) && !there.contains(&instance.id))
+            .map(|instance| instance.id.clone())
+            .collect();
+        if !lost.is_empty() {
+            findings.lost.insert(batch.name.clone(), lost);
+        }
+    }
+    // A Node whose instance a batch still waits for may be ahead of what EC2 shows.
+    let young: BTreeSet<&InstanceId> = batches
+        .iter()
+        .flat_map(|batch| &batch.instances)
+        .filter(|instance| !old(instance.since))
+        .map(|instance| &instance.id)
+        .collect();
+    findings.nodes = nodes
+        .iter()
+        .filter(|node| !there.contains(&node.instance) && !young.contains(&node.instance))
+        .map(|node| node.name.clone())
+        .collect();
+    let occupied: BTreeSet<&str> = account
+        .instances
+        .iter()
+        .filter(|instance| instance.state != InstanceState::Terminated)
+        .filter_map(|instance| instance.placement_group.as_deref())
+        .collect();
+    for group in &account.groups {
+        let Some(uid) = batch_of(&group.tags) else { continue };
+        let wanted = by_uid.get(uid.as_str()).is_some_and(|batch| batch.group.as_ref() == Some(&group.name));
+        if !wanted && !occupied.contains(group.name.as_str()) {
+            findings.groups.insert(group.name.clone());
+        }
+    }
+    for template in &account.templates {
+        let Some(uid) = batch_of(&template.tags) else { continue };
+        if !by_uid.get(uid.as_str()).is_some_and(|batch| batch.templates.contains(&template.name)) {
+            findings.templates.insert(template.id.clone());
+        }
+    }
+    findings
+}
+
+/// Whether the instance is gone or on its way out by itself.
+fn ended(state: InstanceState) -> bool {
+    match state {
+        InstanceState::ShuttingDown | InstanceState::Terminated => true,
+        InstanceState::Pending
+        | InstanceState::Running
+        | InstanceState::Stopping
+        | InstanceState::Stopped
+        | InstanceState::Unknown => false,
+    }
+}
+
+/// When the next round is due: often after a change of the leader, whose predecessor may have left things behind.
+#[must_use]
+pub fn next_round(rounds: u32, often: SignedDuration, seldom: SignedDuration) -> SignedDuration {
+    if rounds < 10 { often } else { seldom }
+}

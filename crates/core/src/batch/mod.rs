@@ -1,0 +1,15 @@
+//! NodeBatches: what an answer of EC2 means, when nodes count as joined, what is left over and what it cost.
+
+pub(crate) mod backoff;
+pub(crate) mod collect;
+pub(crate) mod join;
+pub(crate) mod judge;
+pub(crate) mod located;
+pub(crate) mod money;
+
+pub use backoff::pause;
+pub use collect::{Account, Collection, Findings, KnownBatch, KnownInstance, KnownNode, collect, next_round};
+pub use join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements};
+pub use judge::{Confirm, Verdict, Why, judge};
+pub use located::{Located, located};
+pub use money::{StrandedCause, cost, cost_between, dollars, micros, strands};

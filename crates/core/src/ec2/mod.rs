@@ -1,0 +1,40 @@
+//! EC2 as data: what it is told and what it says. The calls themselves are in `muster-ec2`.
+//!
+//! Sources of the rules are named where they are applied; facts about EC2 are from its API reference and user guide
+//! unless the text says otherwise.
+
+pub(crate) mod blame;
+pub(crate) mod bootstrap;
+pub(crate) mod bottlerocket;
+pub(crate) mod denials;
+pub(crate) mod error;
+pub(crate) mod hash;
+pub(crate) mod image;
+pub(crate) mod kubelet;
+pub(crate) mod launch;
+pub(crate) mod network;
+pub(crate) mod notice;
+pub(crate) mod seen;
+pub(crate) mod tags;
+pub(crate) mod template;
+
+pub use blame::Blame;
+pub use bootstrap::{Bootstrap, ClusterAccess, USER_DATA_LIMIT, UserDataError, user_data, user_data_al2023};
+pub use denials::{Denials, Without, without};
+pub use error::{CallError, ErrorClass, Next, classify};
+pub use image::{Alias, AliasError, Family, ImageKind, Variant, kubernetes_version};
+pub use kubelet::Kubelet;
+pub use launch::{
+    CapacityType, FleetError, LaunchAnswer, LaunchParameters, LaunchWay, LaunchedInstance, Target,
+    placement_group_name, token,
+};
+pub use network::{Efa, InterfaceKind, NetworkInterface, Purpose, addresses_per_node, efa_count, efa_layout};
+pub use notice::{Grace, Leads, Notice, NoticeKind, Reaction, Subject, grace, reaction};
+pub use seen::{
+    GroupState, Image, Instance, InstanceState, LaunchTemplate, Offering, PlacementGroup, Reservation,
+    ReservationState, SecurityGroup, StateReason, Subnet,
+};
+pub use tags::{
+    BatchTags, ResourceKind, TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_PREFIX, TAG_CLUSTER_UID, TAG_GANG_UID, Tags,
+};
+pub use template::{BlockDevice, MetadataOptions, TemplateSpec};

@@ -1,0 +1,131 @@
+//! A gang that lost a member after its commit point: seen, stopped, and collected again for a new epoch.
+//!
+//! A strict gang below its minimum is no collective any more: whoever is left only waits, at the price of all nodes.
+//! So the rest is stopped, in an order that lets the leader see the others go. A gang that keeps its minimum goes on,
+//! and only members on lost nodes leave. Where members have succeeded already the others do not wait for each other,
+//! and a lost one is placed anew alone.
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+
+use super::working::Working;
+use super::{Action, GangEvent, Pass, Stop, request, withdraw};
+use crate::extender;
+use crate::model::gang::{Gang, GangPlace, Phase, Pod};
+use crate::model::names::NodeName;
+use crate::reason::{Code, Why};
+
+/// Between the loss and the stop: a Job that is deleted takes its pods one by one, which is no loss.
+const BREATH: SignedDuration = SignedDuration::from_secs(2);
+/// A pod that is still there is stopped again after this.
+const AGAIN: SignedDuration = SignedDuration::from_secs(10);
+
+/// All are stopped: a new epoch, once the owner has made the pods again.
+pub(super) fn restart(gang: &Gang, next: &mut Gang) -> GangEvent {
+    withdraw(gang, next);
+    next.phase = Some(Phase::Collecting);
+    next.waiting = Some(Why::Restarting.waiting(None));
+    GangEvent { reason: "GangStopped", message: Why::Restarting.to_string(), warning: true }
+}
+
+impl Working<'_> {
+    /// Deals with lost members of a gang past its commit point. `None`: nothing was lost that the gang cannot spare.
+    pub(super) fn lost(
+        &self,
+        gang: &Arc<Gang>,
+        members: &[Arc<Pod>],
+        next: &mut Gang,
+        pass: &mut Pass,
+    ) -> Option<Option<GangEvent>> {
+        let (standing, lost) = self.standing(gang);
+        let left = standing.len();
+        let unbound_yet = gang.phase == Some(Phase::Committing) && !members.iter().any(|pod| self.on_lost_node(pod));
+        // Once begun, a stop is finished: the machine that replaces a lost one may register under its name.
+        let stopping = gang.phase == Some(Phase::Degraded)
+            && gang.waiting.as_ref().is_some_and(|waiting| waiting.is(Code::Stopping));
+        if !stopping && (lost == 0 || unbound_yet || !self.done(gang).is_empty()) {
+            return None;
+        }
+        let here: Vec<&Arc<Pod>> = members.iter().filter(|pod| pod.node.is_some()).collect();
+        if !stopping && extender::reaches_minimum(gang, &standing) {
+            for pod in here.iter().filter(|pod| self.on_lost_node(pod)) {
+                pass.actions.push(self.stop(pod, "its node is lost"));
+            }
+            return None;
+        }
+        let left = request::count(left);
+        let why = Why::MemberLost { left, needed: gang.minimum, role: None };
+        let why = self.below_minimum(gang, members).unwrap_or(why);
+        let message = why.to_string();
+        let stopping_why = |left: usize| Why::Stopping { lost: Box::new(why.clone()), left: request::count(left) };
+        if !stopping {
+            next.phase = Some(Phase::Degraded);
+            next.waiting = Some(stopping_why(0).waiting(None));
+            self.wake(pass, Some(self.world.now), BREATH);
+            return Some(Some(GangEvent { reason: "MemberLost", message, warning: true }));
+        }
+        self.bury(gang, pass);
+        if here.is_empty() {
+            return Some(Some(restart(gang, next)));
+        }
+        next.waiting = Some(stopping_why(here.len()).waiting(None));
+        let age = gang.since.map_or(BREATH, |since| self.world.now.duration_since(since));
+        if age < BREATH {
+            self.wake(pass, gang.since, BREATH);
+            return Some(None);
+        }
+        // Roles in their order, ranks upwards, and all of it backwards: whoever leads goes last.
+        let order = |pod: &Arc<Pod>| gang.places.iter().position(|place| place.uid.as_ref() == Some(&pod.uid));
+        let mut stopped = here;
+        stopped.sort_by_key(|pod| std::cmp::Reverse(order(pod)));
+        for pod in stopped {
+            pass.actions.push(self.stop(pod, &message));
+        }
+        self.wake(pass, Some(self.world.now), AGAIN);
+        Some(None)
+    }
+
+    /// Whether a gang that was stopped, and whose pods are not back yet, still counts on its nodes. Looks again in time.
+    pub(super) fn holds_for_restart(&self, gang: &Gang, pass: &mut Pass) -> bool {
+        let hold = self.world.settings.restart_hold;
+        let held = gang.waiting.as_ref().is_some_and(|waiting| waiting.is(Code::Restarting))
+            && gang.since.is_some_and(|since| self.world.now.duration_since(since) < hold);
+        if held {
+            self.wake(pass, gang.since, hold);
+        }
+        held
+    }
+
+    /// Places whose pod stands, or is on its way to a node that stands; and places whose pod is lost.
+    fn standing<'g>(&self, gang: &'g Gang) -> (Vec<&'g GangPlace>, usize) {
+        let stands = |place: &&GangPlace| {
+            let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
+            pod.is_some_and(|pod| pod.is_done() || pod.is_live() && !self.on_lost_node(pod))
+        };
+        let (left, lost): (Vec<_>, Vec<_>) = gang.places.iter().filter(|place| place.uid.is_some()).partition(stands);
+        (left, lost.len())
+    }
+
+    fn on_lost_node(&self, pod: &Pod) -> bool {
+        pod.node.as_ref().is_some_and(|node| self.is_lost(node))
+    }
+
+    /// Whether a node is gone, or will be before it could be used again.
+    pub(super) fn is_lost(&self, node: &NodeName) -> bool {
+        self.world.lost.contains(node) || !self.snapshot.nodes.contains_key(node)
+    }
+
+    /// No pod object hangs on a node that is gone: nobody else would end it before long.
+    pub(super) fn bury(&self, gang: &Gang, pass: &mut Pass) {
+        let hanging = self.snapshot.all_members(&gang.key).filter(|pod| {
+            pod.deleting && !pod.ended && pod.node.as_ref().is_some_and(|node| !self.snapshot.nodes.contains_key(node))
+        });
+        pass.actions.extend(hanging.map(|pod| self.stop(pod, "its node is gone")));
+    }
+
+    fn stop(&self, pod: &Arc<Pod>, why: &str) -> Action {
+        let gone = pod.node.as_ref().is_some_and(|node| !self.snapshot.nodes.contains_key(node));
+        Action::Stop(Box::new(Stop { pod: Arc::clone(pod), why: why.to_owned(), at_once: gone }))
+    }
+}

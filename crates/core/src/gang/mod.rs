@@ -1,0 +1,392 @@
+//! What to do next for every gang: one pass over a snapshot yields actions, and nothing else.
+//!
+//! **Architecture invariant**: this is the only place that decides about gangs. The shell executes the actions and
+//! has no choices left; an action that no longer fits the newest snapshot is dropped there, never patched up.
+
+mod alike;
+mod joining;
+mod ledger;
+mod loss;
+mod memory;
+mod mixing;
+mod notes;
+mod offers;
+mod passing;
+mod placed;
+mod refused;
+mod request;
+mod roles;
+mod stock;
+mod waiting;
+mod watchdog;
+mod working;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use alike::Alike;
+use working::Working;
+
+use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
+use crate::model::names::{NodeName, ObjectKey, PodUid};
+use crate::model::snapshot::{Promise, PromisedRoom, Snapshot};
+use crate::planner::plan::{Elastic, LevelUse, Plan, Policy, Problem, Report};
+use crate::topology::Levels;
+
+pub use joining::{NOT_READY, joins_until, ready, with_joined};
+pub use ledger::Ledger;
+pub use memory::{Memory, Note};
+pub use mixing::may_mix;
+pub use offers::{Left, Offer, Offers, PoolView, TooSmall, TypeView, nodes_needed, offers_for};
+pub use passing::{passing, take_away};
+pub use request::{Pending, RequestError, Wanted, build_request};
+
+/// Timers and choices of the gang loop. Source of the defaults: `scheduling.md` 3.7.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Between a plan persisted and its release: every replica protects the promise by then.
+    pub settle: SignedDuration,
+    /// A released, unbound plan is withdrawn after this.
+    pub expiry: SignedDuration,
+    /// A hint is repeated after this.
+    pub rehint: SignedDuration,
+    /// A released member that kube-scheduler refuses for reasons that say its view lags is replanned after this, and
+    /// 10 ms more for each member.
+    pub released: SignedDuration,
+    /// A committed member that kube-scheduler refuses is lost after this.
+    pub committing: SignedDuration,
+    /// A node that kube-scheduler refused for a shape is left out for this long.
+    pub exclude_ttl: SignedDuration,
+    /// Nodes that were bought for a gang and do not hold it are given back after this: the scheduler's view of a fresh
+    /// node settles within seconds, and buying again costs money.
+    pub ready_grace: SignedDuration,
+    /// A node that registered and is not Ready yet is waited for this long, instead of buying others.
+    pub join_within: SignedDuration,
+    /// First pause before another round is bought after one did not hold the gang; doubles with every round.
+    pub round_pause: SignedDuration,
+    /// A gang that was stopped keeps its nodes this long for its pods to come back.
+    pub restart_hold: SignedDuration,
+    /// Key of the taint on nodes bought for a gang until it uses them.
+    pub pending_taint: &'static str,
+    /// What is best.
+    pub policy: Policy,
+    /// Hand out every decision with what it was made on.
+    pub record: bool,
+}
+
+impl Settings {
+    /// The defaults, with the taint's key.
+    #[must_use]
+    pub fn new(pending_taint: &'static str) -> Self {
+        Self {
+            pending_taint,
+            settle: SignedDuration::from_millis(200),
+            expiry: SignedDuration::from_secs(300),
+            rehint: SignedDuration::from_secs(10),
+            released: SignedDuration::from_secs(30),
+            committing: SignedDuration::from_secs(30),
+            exclude_ttl: SignedDuration::from_mins(10),
+            ready_grace: SignedDuration::from_secs(60),
+            join_within: SignedDuration::from_mins(10),
+            round_pause: SignedDuration::from_secs(30),
+            restart_hold: SignedDuration::from_secs(300),
+            // Members beyond the minimum take whatever room there is: of members that fill a node each, none would ever
+            // stand inside the hosts chosen for the minimum.
+            policy: Policy { elastic: Elastic::Spread, ..Policy::default() },
+            record: false,
+        }
+    }
+}
+
+/// Everything one pass may look at.
+#[derive(Debug)]
+pub struct World<'a> {
+    /// The cluster.
+    pub snapshot: &'a Snapshot,
+    /// Topology levels.
+    pub levels: &'a Levels,
+    /// Pools that may buy, best first.
+    pub pools: &'a [PoolView],
+    /// NodeBatches by name.
+    pub batches: &'a BTreeMap<Arc<str>, BatchView>,
+    /// Nodes that are lost, although they may still run for a moment.
+    pub lost: &'a BTreeSet<NodeName>,
+    /// Gangs whose owner is being deleted: members that go are no loss.
+    pub ending: &'a BTreeSet<ObjectKey>,
+    /// UID of each booked ProvisioningRequest by namespace and name.
+    pub bookings: &'a BTreeMap<ObjectKey, Arc<str>>,
+    /// What earlier passes noted.
+    pub memory: &'a Memory,
+    /// Timers.
+    pub settings: &'a Settings,
+    /// Now, in real time.
+    pub now: Timestamp,
+}
+
+/// A NodeBatch as the gang loop sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchView {
+    /// Name.
+    pub name: Arc<str>,
+    /// Where it stands.
+    pub stage: BatchStage,
+    /// One sentence.
+    pub message: Option<Arc<str>>,
+    /// When it is tried again.
+    pub next_try: Option<Timestamp>,
+    /// Since when it stands there.
+    pub since: Option<Timestamp>,
+}
+
+/// What the gang loop needs to know of a NodeBatch's phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchStage {
+    /// All candidates failed; nothing is held.
+    BackingOff,
+    /// On its way.
+    Buying,
+    /// Its nodes are ready for the gang.
+    Ready,
+    /// The gang uses it.
+    InUse,
+    /// It is being given back.
+    Ending,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Create the Gang object.
+    CreateGang(Arc<Recognised>),
+    /// Write the Gang's status, conditional on the version it was computed from.
+    WriteStatus(Box<StatusWrite>),
+    /// Create the NodeBatch of this round, before the status that names it is written.
+    CreateBatch(Box<BatchWish>),
+    /// Give up a NodeBatch that is no longer needed.
+    AbandonBatch {
+        /// Name.
+        name: Arc<str>,
+    },
+    /// Hint and ungate one member.
+    Release(Box<Release>),
+    /// Stop one member of a gang that lost another, or its node.
+    Stop(Box<Stop>),
+    /// Write the condition `muster.dev/Gang` of one member.
+    Report(Box<MemberReport>),
+    /// Drop our gate from a pod of no gang.
+    Ungate {
+        /// The pod.
+        uid: PodUid,
+    },
+    /// Delete a Gang object whose pods are gone and that nobody owns.
+    DeleteGang {
+        /// The gang.
+        gang: Arc<Gang>,
+    },
+}
+
+/// The next status of a gang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusWrite {
+    /// The gang as it was seen; its resource version makes the write conditional.
+    pub gang: Arc<Gang>,
+    /// What pods and owners say, for the spec.
+    pub recognised: Option<Arc<Recognised>>,
+    /// The new state.
+    pub next: Gang,
+    /// What to tell a person.
+    pub event: Option<GangEvent>,
+    /// What else there is to tell.
+    pub also: Vec<GangEvent>,
+}
+
+/// An event on a gang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GangEvent {
+    /// One word.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+    /// Something is wrong.
+    pub warning: bool,
+}
+
+/// A purchase for a gang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchWish {
+    /// The gang.
+    pub gang: Arc<Gang>,
+    /// Round: names the batch.
+    pub round: u32,
+    /// What may be bought, best first.
+    pub offers: Vec<Offer>,
+    /// `required`, `preferred` or `none`, as the gang wishes.
+    pub placement_group: Option<Arc<str>>,
+    /// Zones it may be bought in; empty: any.
+    pub zones: Vec<Arc<str>>,
+}
+
+/// The two patches of one member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// The pod as it was seen.
+    pub pod: Arc<Pod>,
+    /// Epoch.
+    pub epoch: u64,
+    /// Planned node.
+    pub node: NodeName,
+    /// Values of the taint `muster.dev/gang-pending` the pod has to tolerate.
+    pub tolerate: Vec<Arc<str>>,
+}
+
+/// The end of one member, which must not count against its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// The pod as it was seen.
+    pub pod: Arc<Pod>,
+    /// For the pod's condition.
+    pub why: String,
+    /// Its node is gone: nobody would see to a graceful end.
+    pub at_once: bool,
+}
+
+/// How far a gang is, for one of its members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberReport {
+    /// The pod as it was seen.
+    pub pod: Arc<Pod>,
+    /// `Planned`, `Released` or `Refused`.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+}
+
+/// Actions, and when to look again if nothing happens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pass {
+    /// In the order they should be carried out.
+    pub actions: Vec<Action>,
+    /// Look again at this time at the latest.
+    pub wake_at: Option<Timestamp>,
+    /// Plans the checker refused: bugs of ours.
+    pub refused_plans: Vec<(ObjectKey, Vec<String>)>,
+    /// Planning runs made.
+    pub plans: u32,
+    /// What was decided and on what, if [`Settings::record`] asks for it.
+    pub decisions: Vec<Decision>,
+    /// What the next passes must know.
+    pub notes: Vec<Note>,
+}
+
+/// One planning run for a gang with everything it looked at: planned again, it must come out the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// The gang.
+    pub gang: ObjectKey,
+    /// When.
+    pub at: Timestamp,
+    /// What was best.
+    pub policy: Policy,
+    /// Everything that was looked at.
+    pub problem: Problem,
+    /// What was decided.
+    pub plan: Plan,
+    /// Why.
+    pub report: Report,
+}
+
+/// Name of the NodeBatch of a gang's round: deterministic, so that a repeated creation finds the first.
+#[must_use]
+pub fn batch_name(uid: &str, round: u32) -> String {
+    let head: String = uid.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
+    format!("{head}-{round}")
+}
+
+/// Decides for every gang, older gangs first. Plans made in one pass are disjoint: each is promised in the working
+/// snapshot before the next gang is looked at.
+#[must_use]
+pub fn pass(world: &World<'_>) -> Pass {
+    pass_with(world, &mut Ledger::default())
+}
+
+/// [`pass`] with what earlier passes found out about the nodes: the same answer, sooner.
+#[must_use]
+pub fn pass_with(world: &World<'_>, ledger: &mut Ledger) -> Pass {
+    let mut pass = Pass::default();
+    if !world.snapshot.synced {
+        return pass;
+    }
+    // The working snapshot takes the promises of this pass; the published one stays as it is.
+    let mut snapshot = world.snapshot.clone();
+    for node in world.lost {
+        // To nobody: nothing is planned there again.
+        let promise = Promise { gang: ObjectKey::new("", "lost"), room: PromisedRoom::WholeNode };
+        snapshot.promises.entry(node.clone()).or_default().push(promise);
+    }
+    let sent = world.snapshot.gangs.values().filter(|gang| gang.phase == Some(Phase::Released));
+    let on_their_way = sent.map(|gang| gang.places.len()).sum();
+    let memory = world.memory.clone();
+    let mut working = Working {
+        snapshot,
+        memory,
+        world,
+        ledger,
+        seen: false,
+        on_their_way,
+        terminating: None,
+        joining: None,
+        alike: Alike::default(),
+    };
+    let mut keys: Vec<(Option<Timestamp>, ObjectKey)> = world
+        .snapshot
+        .recognised
+        .keys()
+        .chain(world.snapshot.gangs.keys())
+        .map(|key| (world.snapshot.gangs.get(key).and_then(|gang| gang.created), key.clone()))
+        .collect();
+    keys.sort_by(|a, b| (a.0.is_none(), &a.0, &a.1).cmp(&(b.0.is_none(), &b.0, &b.1)));
+    keys.dedup();
+    for (_, key) in keys {
+        working.gang(&key, &mut pass);
+    }
+    let freed = |pod: &&Arc<Pod>| pod.membership == Membership::Single && pod.gated && pod.ours && pod.is_live();
+    let mut freed: Vec<&Arc<Pod>> = world.snapshot.pods.values().filter(freed).collect();
+    // The map of pods has no order of its own.
+    freed.sort_by(|a, b| (&a.key, &a.uid).cmp(&(&b.key, &b.uid)));
+    pass.actions.extend(freed.into_iter().map(|pod| Action::Ungate { uid: pod.uid.clone() }));
+    pass
+}
+
+/// A new epoch without places.
+fn withdraw(gang: &Gang, next: &mut Gang) {
+    if !gang.places.is_empty() {
+        next.places.clear();
+        next.epoch = gang.epoch.saturating_add(1);
+    }
+    next.minimum = 0;
+    next.minimums.clear();
+    next.shape = None;
+    next.levels.clear();
+}
+
+fn distinct_nodes(places: &[GangPlace]) -> usize {
+    places.iter().map(|place| &place.node).collect::<BTreeSet<_>>().len()
+}
+
+/// Domains used per level for people: `1 zone, 2 layer-3, 8 host`. It is a column beside others, so names are short.
+#[must_use]
+pub fn level_summary(levels: &[LevelUse]) -> String {
+    levels
+        .iter()
+        .filter(|level| level.used > 0)
+        .map(|level| {
+            let name = level.key.rsplit('/').next().unwrap_or_default();
+            let name = name.strip_prefix("network-node-").unwrap_or(name);
+            format!("{} {}", level.used, if name == "hostname" { "host" } else { name })
+        })
+        .collect::<Vec<_>>()
+        .join(", ")
+}

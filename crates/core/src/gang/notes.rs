@@ -1,0 +1,66 @@
+//! What people should know of a gang whatever its phase: ranks out of order, surplus members, two identities, an owner
+//! that would not survive a stop. Each is a condition, and an event when it turns bad.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::{GangEvent, roles};
+use crate::model::gang::{Gang, Note, NoteKind, Pod, Recognised};
+use crate::model::names::PodUid;
+
+/// Fills the notes of the next state and says what turned bad.
+pub(super) fn note(gang: &Gang, recognised: &Recognised, members: &[Arc<Pod>], next: &mut Gang) -> Vec<GangEvent> {
+    let mut notes = gang.notes.clone();
+    let mut set = |kind: NoteKind, said: Option<String>| {
+        let (_, bad_if_true) = kind.event();
+        match said {
+            Some(message) => {
+                notes.insert(kind, Note { holds: bad_if_true, message: message.into() });
+            }
+            // What was never true needs no word that it is not; that ranks are in order does.
+            None if bad_if_true => {
+                notes.remove(&kind);
+            }
+            None => {
+                notes.insert(kind, Note { holds: true, message: Arc::from("") });
+            }
+        }
+    };
+    set(NoteKind::IdentityConflict, recognised.conflict.as_ref().map(ToString::to_string));
+    set(NoteKind::RestartWouldFail, recognised.restart_would_fail.as_ref().map(ToString::to_string));
+    let ready: Vec<&Arc<Pod>> = members.iter().filter(|member| !member.foreign_gates).collect();
+    if let Some(sizes) = roles::sizes(recognised, &ready).filter(|_| !ready.is_empty()) {
+        let names: BTreeMap<&PodUid, &Arc<str>> = ready.iter().map(|pod| (&pod.uid, &pod.key.name)).collect();
+        let (mut faults, mut surplus) = (String::new(), String::new());
+        for role in &sizes.roles {
+            let of: Vec<&Arc<Pod>> = ready.iter().copied().filter(|pod| sizes.role_of(pod) == role.name).collect();
+            let named = if role.name.is_empty() { String::new() } else { format!(" of role {}", role.name) };
+            for (fault, uid) in roles::faults(role, &of) {
+                let pod = names.get(&uid).map_or("", |name| name);
+                let separator = if faults.is_empty() { "" } else { "; " };
+                let _ = write!(faults, "{separator}{} rank{named}: pod {pod}", fault.as_str());
+            }
+            let over = of.len().saturating_sub(usize::try_from(role.count).unwrap_or(usize::MAX));
+            if over > 0 {
+                let (_, left) = roles::holders(role, gang, &of, &[]);
+                let pod = left.first().and_then(|uid| names.get(uid)).map_or("", |name| name);
+                let separator = if surplus.is_empty() { "" } else { "; " };
+                let _ = write!(
+                    surplus,
+                    "{separator}{} live members{named}, {} expected: {over} beyond them have no place, pod {pod} is one",
+                    of.len(),
+                    role.count
+                );
+            }
+        }
+        set(NoteKind::RanksOrdered, (!faults.is_empty()).then_some(faults));
+        set(NoteKind::SurplusMembers, (!surplus.is_empty()).then_some(surplus));
+    }
+    let told = notes.iter().filter(|(kind, note)| note.holds == kind.event().1 && gang.notes.get(kind) != Some(note));
+    let events =
+        told.map(|(kind, note)| GangEvent { reason: kind.event().0, message: note.message.to_string(), warning: true });
+    let events = events.collect();
+    next.notes = notes;
+    events
+}

@@ -1,0 +1,226 @@
+//! What could be bought for a gang: per pool and type, how many nodes hold it.
+
+use std::sync::Arc;
+
+use crate::fit::{self, Misfit};
+use crate::model::names::{NodeName, ResourceName};
+use crate::model::node::{Node, Usage};
+use crate::model::pod::Shape;
+use crate::offering::Exclusion;
+use crate::planner;
+use crate::planner::plan::{GangRequest, Host, Policy, Problem, SearchBudget, Seed, Wishes};
+use crate::reason::Unsold;
+use crate::topology::Levels;
+
+/// A pool that may buy, as the gang loop sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolView {
+    /// Name.
+    pub name: Arc<str>,
+    /// Most nodes of a batch did not join: it buys one node now and then, and whole batches again once that has joined. Its
+    /// offers come behind all others.
+    pub blocked: bool,
+    /// Higher first.
+    pub weight: u32,
+    /// Largest batch.
+    pub max_nodes: u32,
+    /// `required`, `preferred` or `none`.
+    pub placement_group: Arc<str>,
+    /// Zones it may buy in; empty: not known.
+    pub zones: Vec<Arc<str>>,
+    /// What the pool may buy.
+    pub types: Vec<TypeView>,
+    /// What is left of the pool's limits, per resource and `nodes`.
+    pub left: Vec<Left>,
+}
+
+/// What is left of one limit, in the units of [`crate::model::resources::Resources`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Resource, or `nodes`.
+    pub resource: ResourceName,
+    /// What is left.
+    pub left: i64,
+    /// The limit.
+    pub limit: i64,
+}
+
+/// One instance type of a pool, as the node it would become.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypeView {
+    /// Instance type.
+    pub name: Arc<str>,
+    /// The node to come: labels, taints, allocatable. Without a zone, since that is chosen with the candidate.
+    pub node: Arc<Node>,
+    /// What DaemonSets will take there.
+    pub overhead: Arc<Usage>,
+    /// Micro-dollars per hour and node, cheapest market; `None` if there is no price.
+    pub price: Option<u64>,
+}
+
+/// N nodes of one type of one pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Pool.
+    pub pool: Arc<str>,
+    /// Instance type.
+    pub instance_type: Arc<str>,
+    /// Nodes.
+    pub count: u32,
+}
+
+/// What can be bought, best first, and what cannot, with the reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offers {
+    /// Best first.
+    pub possible: Vec<Offer>,
+    /// Every type of every pool that is no offer, with all that stands in the way.
+    pub unsold: Vec<Unsold>,
+}
+
+/// Offers for the whole gang: pools that are not blocked, then pool weight, then dollars per hour of the whole gang, then nodes, then names.
+///
+/// Source: `lifecycle.md` 3.1.
+#[must_use]
+pub fn offers_for(request: &GangRequest, levels: &Levels, pools: &[PoolView]) -> Offers {
+    let mut offers = Offers::default();
+    let mut ranked = Vec::new();
+    for pool in pools {
+        if pool.types.is_empty() {
+            offers.unsold.push(Unsold {
+                pool: Arc::clone(&pool.name),
+                instance_type: None,
+                count: None,
+                why: vec![Exclusion::NoTypes],
+            });
+        }
+        for kind in &pool.types {
+            let needed = nodes_needed(request, levels, kind);
+            let why = obstacles(pool, kind, &needed);
+            let (Ok(count), Some(price), true) = (&needed, kind.price, why.is_empty()) else {
+                let (pool, instance_type) = (Arc::clone(&pool.name), Some(Arc::clone(&kind.name)));
+                offers.unsold.push(Unsold { pool, instance_type, count: needed.ok(), why });
+                continue;
+            };
+            let total = price.saturating_mul(u64::from(*count));
+            ranked.push((
+                (pool.blocked, u32::MAX - pool.weight, total, *count, pool.name.clone(), kind.name.clone()),
+                *count,
+            ));
+        }
+    }
+    ranked.sort();
+    offers.possible =
+        ranked.into_iter().map(|((.., pool, instance_type), count)| Offer { pool, instance_type, count }).collect();
+    offers
+}
+
+/// All that stands in the way of a purchase, so that what is said is enough.
+fn obstacles(pool: &PoolView, kind: &TypeView, needed: &Result<u32, TooSmall>) -> Vec<Exclusion> {
+    let count = match needed {
+        Ok(count) => *count,
+        Err(TooSmall::Never) => return vec![Exclusion::DoesNotFit],
+        Err(TooSmall::Misfit(misfit)) => return vec![Exclusion::Misfit { misfit: misfit.clone() }],
+        Err(TooSmall::Wishes) => return vec![Exclusion::Wishes],
+    };
+    let mut obstacles = Vec::new();
+    if count > pool.max_nodes {
+        obstacles.push(Exclusion::TooManyNodes { needed: count, most: pool.max_nodes });
+    }
+    for Left { resource, left, limit } in &pool.left {
+        let each = if resource.as_str() == "nodes" { 1 } else { kind.node.allocatable.get(resource.as_str()) };
+        let needed = each.saturating_mul(i64::from(count));
+        if needed > *left {
+            let (resource, left, limit) = (resource.clone(), *left, *limit);
+            obstacles.push(Exclusion::Limit { resource, needed, left, limit });
+        }
+    }
+    if kind.price.is_none() {
+        obstacles.push(Exclusion::PriceUnknown);
+    }
+    obstacles
+}
+
+/// Why no number of nodes of a type holds a gang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TooSmall {
+    /// A node holds no member.
+    Never,
+    /// A node can never hold a member.
+    Misfit(Misfit),
+    /// Slices or exclusive hosts that a node cannot give.
+    Wishes,
+}
+
+/// Nodes of one type that hold all members of a gang which are not bound.
+///
+/// Members of one shape, g to a node: ⌈W/g⌉. With several shapes, or wishes about hosts, the smallest number on which the
+/// planner places them; wishes about levels above the host play no part, since where new nodes stand is known only once
+/// they run.
+pub fn nodes_needed(request: &GangRequest, levels: &Levels, kind: &TypeView) -> Result<u32, TooSmall> {
+    let host = levels.len().saturating_sub(1);
+    let mut asked = request.clone();
+    let bound = asked.roles.iter().any(|role| role.places.iter().any(|place| place.bound.is_some()));
+    for role in &mut asked.roles {
+        role.places.retain(|place| place.bound.is_none());
+        role.min = u32::try_from(role.places.len()).unwrap_or(u32::MAX);
+    }
+    asked.roles.retain(|role| !role.places.is_empty());
+    // Slices that lost members are completed where they stand, so what is left is not cut evenly.
+    let slices = asked.wishes.slices.iter().copied().filter(|slice| slice.level == host && !bound);
+    asked.wishes = Wishes {
+        slices: slices.collect(),
+        exclusive: asked.wishes.exclusive.filter(|level| *level == host && !bound),
+        ..Wishes::default()
+    };
+    let mut members: Vec<(&Shape, u32)> = Vec::new();
+    for role in &asked.roles {
+        match members.iter_mut().find(|(shape, _)| **shape == role.shape) {
+            Some((_, count)) => *count = count.saturating_add(role.min),
+            None => members.push((&role.shape, role.min)),
+        }
+    }
+    let (mut least, mut most) = (1_u32, 0_u32);
+    for (shape, count) in &members {
+        let slots = fit::slots(shape, &kind.node, &kind.overhead).map_err(TooSmall::Misfit)?;
+        if slots == 0 {
+            return Err(TooSmall::Never);
+        }
+        least = least.max(count.div_ceil(slots));
+        most = most.saturating_add(count.div_ceil(slots));
+    }
+    if members.len() < 2 && asked.wishes == Wishes::default() {
+        return Ok(most);
+    }
+    if asked.wishes != Wishes::default() {
+        // At worst every slice has a host of its own.
+        most = members.iter().fold(0_u32, |sum, (_, count)| sum.saturating_add(*count));
+    }
+    if !holds(&asked, levels, kind, most) {
+        return Err(TooSmall::Wishes);
+    }
+    while least < most {
+        let middle = least + (most - least) / 2;
+        if holds(&asked, levels, kind, middle) {
+            most = middle;
+        } else {
+            least = middle + 1;
+        }
+    }
+    Ok(most)
+}
+
+/// Steps of the search for a mix of many shapes on so many empty nodes: it is asked for every type that is sold.
+const STEPS: u64 = 10_000;
+
+/// Whether that many empty nodes hold the gang.
+fn holds(request: &GangRequest, levels: &Levels, kind: &TypeView, count: u32) -> bool {
+    let host = |number| {
+        let name = NodeName::from(format!("new/{number}"));
+        Host { node: Arc::new(Node { name, ..Node::clone(&kind.node) }), usage: Arc::clone(&kind.overhead) }
+    };
+    let problem = Problem { levels: levels.clone(), hosts: (0..count).map(host).collect(), gang: request.clone() };
+    let budget = SearchBudget { iterations: STEPS };
+    let (plan, report) = planner::plan(&problem, &Policy::default(), budget, Seed::default());
+    report.refusal.is_none() && !plan.places.is_empty()
+}

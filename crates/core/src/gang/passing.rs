@@ -1,0 +1,137 @@
+//! What keeps room from a gang and ends by itself: pods that are being deleted, and promises to other gangs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::request::count;
+use super::working::Working;
+use crate::model::gang::{Gang, Pod};
+use crate::model::names::{NodeName, ObjectKey};
+use crate::model::node::Usage;
+use crate::planner::plan::{GangRequest, Host, Policy, Problem, Refusal, SearchBudget, Seed, Shortfall};
+use crate::reason::{Passing, Why};
+use crate::{fit, planner};
+
+impl Working<'_> {
+    /// A refusal with what ends by itself.
+    pub(super) fn refused(&mut self, gang: &Gang, request: &GangRequest, refusal: &Refusal) -> Why {
+        Why::Refused { refusal: refusal.clone(), passing: self.passing(gang, request, refusal) }
+    }
+
+    /// See [`Self::passing`].
+    pub(super) fn find_passing(&mut self, gang: &Gang, request: &GangRequest, refusal: &Refusal) -> Vec<Passing> {
+        let Refusal::DoesNotFit(shortfall) = refusal else { return Vec::new() };
+        let own = self.own_keys(&gang.key);
+        let mut leaving = BTreeMap::new();
+        for (node, pods) in self.terminating().iter() {
+            let Some(mut host) = self.host(node, &own) else { continue };
+            let usage = Arc::make_mut(&mut host.usage);
+            pods.iter().for_each(|pod| take_away(usage, &pod.held));
+            leaving.insert(node.clone(), (host, count(pods.len())));
+        }
+        let mut promised = BTreeMap::new();
+        for (node, promises) in &self.snapshot.promises {
+            let others = promises.iter().map(|promise| promise.gang.clone()).filter(|gang| !own.contains(gang));
+            let others: Vec<ObjectKey> = others.collect();
+            let entry = self.snapshot.nodes.get(node).filter(|_| !others.is_empty() && !self.world.lost.contains(node));
+            let Some(entry) = entry else { continue };
+            let host = Host { node: Arc::clone(&entry.node), usage: Arc::clone(&entry.usage) };
+            promised.insert(node.clone(), (host, others));
+        }
+        if leaving.is_empty() && promised.is_empty() {
+            return Vec::new();
+        }
+        let hosts = self.snapshot.nodes.keys().filter_map(|node| self.host(node, &own)).collect();
+        let problem = Problem { levels: self.world.levels.clone(), hosts, gang: request.clone() };
+        passing(&problem, &self.world.settings.policy, shortfall, leaving, promised)
+    }
+
+    /// Pods that are being deleted and hold room, by node.
+    fn terminating(&mut self) -> Arc<BTreeMap<NodeName, Vec<Arc<Pod>>>> {
+        let pods = &self.snapshot.pods;
+        let found = self.terminating.get_or_insert_with(|| {
+            let mut found: BTreeMap<NodeName, Vec<Arc<Pod>>> = BTreeMap::new();
+            for pod in pods.values().filter(|pod| pod.deleting && pod.holds_room()) {
+                if let Some(node) = &pod.node {
+                    found.entry(node.clone()).or_default().push(Arc::clone(pod));
+                }
+            }
+            Arc::new(found)
+        });
+        Arc::clone(found)
+    }
+}
+
+/// What keeps room from a gang that does not fit, and ends by itself. `leaving` are hosts without their terminating pods,
+/// with the number of those; `promised` are hosts without what is promised to others, with those gangs.
+#[must_use]
+pub fn passing(
+    problem: &Problem,
+    policy: &Policy,
+    shortfall: &Shortfall,
+    leaving: BTreeMap<NodeName, (Host, u32)>,
+    promised: BTreeMap<NodeName, (Host, Vec<ObjectKey>)>,
+) -> Vec<Passing> {
+    let request = &problem.gang;
+    let before: BTreeMap<&NodeName, &Host> = problem.hosts.iter().map(|host| (&host.node.name, host)).collect();
+    let gain = |name: &NodeName, after: &Host| {
+        slots(request, after).saturating_sub(before.get(name).map_or(0, |host| slots(request, host)))
+    };
+    // Whether it fits if these hosts looked otherwise; asked only where they hold as many members more as are missing.
+    let enough = |gained: u64, other: BTreeMap<NodeName, Host>| {
+        let mut problem = problem.clone();
+        problem.hosts.retain(|host| !other.contains_key(&host.node.name));
+        problem.hosts.extend(other.into_values());
+        let fits = || planner::plan(&problem, policy, SearchBudget::default(), Seed::default()).1.refusal.is_none();
+        gained >= missing(shortfall) && fits()
+    };
+    let mut found = Vec::new();
+    let (mut pods, mut gained, mut other) = (0_u32, 0, BTreeMap::new());
+    for (node, (host, leaving)) in leaving {
+        let gain = gain(&node, &host);
+        if gain > 0 {
+            gained += gain;
+            pods = pods.saturating_add(leaving);
+            other.insert(node, host);
+        }
+    }
+    if !other.is_empty() {
+        let nodes = count(other.len());
+        found.push(Passing::Terminating { pods, nodes, enough: enough(gained, other) });
+    }
+    let (mut gangs, mut gained, mut other) = (BTreeSet::new(), 0, BTreeMap::new());
+    for (node, (host, others)) in promised {
+        let gain = gain(&node, &host);
+        if gain > 0 {
+            gained += gain;
+            gangs.extend(others);
+            other.insert(node, host);
+        }
+    }
+    if !other.is_empty() {
+        let nodes = count(other.len());
+        found.push(Passing::Promised { gangs: gangs.into_iter().collect(), nodes, enough: enough(gained, other) });
+    }
+    found
+}
+
+/// Takes what a pod holds off what a node holds.
+pub fn take_away(usage: &mut Usage, held: &Usage) {
+    usage.requested.subtract(&held.requested);
+    for port in &held.ports {
+        if let Some(index) = usage.ports.iter().position(|other| other == port) {
+            usage.ports.swap_remove(index);
+        }
+    }
+}
+
+/// Members that the best domain lacks.
+fn missing(shortfall: &Shortfall) -> u64 {
+    let best = shortfall.required.and_then(|level| shortfall.best.get(level));
+    u64::from(shortfall.needed.saturating_sub(best.map_or(shortfall.total, |best| best.holds)))
+}
+
+fn slots(request: &GangRequest, host: &Host) -> u64 {
+    let slots = |shape| fit::slots(shape, &host.node, &host.usage).map_or(0, u64::from);
+    request.roles.iter().map(|role| slots(&role.shape)).sum()
+}

@@ -1,0 +1,335 @@
+//! One gang that has a plan: settling, released, committed, repaired.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+
+use super::request::{self, RequestError};
+use super::watchdog::{self, Refusal};
+use super::working::Working;
+use super::{Action, GangEvent, Pass, Release, distinct_nodes, loss, roles, waiting, withdraw};
+use crate::extender;
+use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
+use crate::model::names::PodUid;
+use crate::reason::Why;
+
+impl Working<'_> {
+    pub(super) fn planned(
+        &mut self,
+        gang: &Arc<Gang>,
+        recognised: &Arc<Recognised>,
+        members: &[Arc<Pod>],
+        next: &mut Gang,
+        pass: &mut Pass,
+    ) -> Option<GangEvent> {
+        let age = self.age(gang);
+        let expired = age >= self.world.settings.expiry;
+        if members.is_empty() {
+            return self.nothing_to_place(gang, recognised, next);
+        }
+        let wanted = match self.request(recognised, gang, members) {
+            Ok(wanted) => wanted,
+            Err(RequestError::Invalid(invalid)) => return waiting::invalid(gang, next, &invalid),
+            Err(_) if expired => return Some(self.expire(gang, next, pass)),
+            // A member was deleted: its place stays promised to the pod that comes in its stead, until the plan
+            // expires.
+            Err(error) => {
+                let refilled = self.refill(gang, recognised, members, next);
+                next.waiting = waiting::missing(&error, true).map(|why| why.waiting(None));
+                if refilled {
+                    return None;
+                }
+                // The others go on: they stand at the barrier, which cannot close without the missing ones.
+                if gang.phase == Some(Phase::Planned) {
+                    return self.settle(gang, members, age, next, pass);
+                }
+                self.release(gang, recognised, members, pass);
+                self.wake(pass, gang.since, self.world.settings.expiry);
+                return None;
+            }
+        };
+        next.waiting = None;
+        if self.refill(gang, recognised, members, next) {
+            return Some(GangEvent {
+                reason: "Refilled",
+                message: "a new pod takes the place of a lost one".to_owned(),
+                warning: false,
+            });
+        }
+        if self.stands(gang) {
+            // Nobody is left to come to the barrier, so nothing would ever close it.
+            return Some(self.bound(gang, next));
+        }
+        if expired && gang.phase == Some(Phase::Released) {
+            return Some(self.expire(gang, next, pass));
+        }
+        let refused = match gang.phase {
+            Some(Phase::Released) => self.refusal(gang, members, age, next, pass),
+            _ => None,
+        };
+        let refused = match refused {
+            Some(Refusal::Wait(event)) => return Some(event),
+            Some(Refusal::Replan(why)) => Some(why.to_string()),
+            None => None,
+        };
+        if let Some(reason) = refused.or_else(|| self.stale(gang, &wanted).map(|stale| stale.to_string())) {
+            let (plan, report) = self.plan(&wanted.request, gang, pass);
+            if report.refusal.is_none() && !plan.places.is_empty() {
+                let mut event = self.adopt(gang, &wanted, &plan, &report, next);
+                event.reason = "Replanned";
+                event.message = format!("{reason}; {}", event.message);
+                return Some(event);
+            }
+            withdraw(gang, next);
+            next.phase = Some(Phase::Waiting);
+            return waiting::does_not_fit(gang, next, &waiting::refused(report.refusal.as_ref()));
+        }
+        if gang.phase == Some(Phase::Planned) {
+            return self.settle(gang, members, age, next, pass);
+        }
+        self.release(gang, recognised, members, pass);
+        self.wake(pass, gang.since, self.world.settings.expiry);
+        if age >= self.world.settings.rehint {
+            next.waiting = watchdog::said(members);
+            if next.waiting.is_some() {
+                self.wake(pass, Some(self.world.now), self.world.settings.rehint);
+            }
+        }
+        self.wake(pass, gang.since, self.world.settings.rehint);
+        None
+    }
+
+    fn age(&self, gang: &Gang) -> SignedDuration {
+        gang.since.map_or(SignedDuration::ZERO, |since| self.world.now.duration_since(since))
+    }
+
+    /// Waits until every replica protects the promise, then lets the members go.
+    fn settle(
+        &self,
+        gang: &Gang,
+        members: &[Arc<Pod>],
+        age: SignedDuration,
+        next: &mut Gang,
+        pass: &mut Pass,
+    ) -> Option<GangEvent> {
+        if age < self.world.settings.settle {
+            self.wake(pass, gang.since, self.world.settings.settle);
+            return None;
+        }
+        next.phase = Some(Phase::Released);
+        Some(GangEvent {
+            reason: "Released",
+            message: format!("{} members sent to the scheduler (epoch {})", members.len(), gang.epoch),
+            warning: false,
+        })
+    }
+
+    pub(super) fn committed(
+        &mut self,
+        gang: &Arc<Gang>,
+        recognised: &Arc<Recognised>,
+        members: &[Arc<Pod>],
+        next: &mut Gang,
+        pass: &mut Pass,
+    ) -> Option<GangEvent> {
+        if members.is_empty() && gang.phase == Some(Phase::Degraded) {
+            self.bury(gang, pass);
+            let leaving = self.snapshot.all_members(&gang.key).any(|pod| !pod.ended);
+            return (!leaving).then(|| loss::restart(gang, next));
+        }
+        if members.is_empty() {
+            if self.snapshot.all_members(&gang.key).any(|pod| pod.ended) {
+                withdraw(gang, next);
+                next.levels.clone_from(&gang.levels);
+                next.phase = Some(Phase::Finished);
+                next.waiting = None;
+                return Some(GangEvent { reason: "Finished", message: "all members ended".to_owned(), warning: false });
+            }
+            // All are being deleted: whoever does that to the whole gang has lost no member.
+            return None;
+        }
+        if self.world.ending.contains(&gang.key) {
+            return None;
+        }
+        if let Some(event) = self.lost(gang, members, next, pass) {
+            return event;
+        }
+        let lost = self.lost_in_tree(gang);
+        self.note_lost(gang, &lost, pass);
+        if gang.phase == Some(Phase::Committing) {
+            self.wake(pass, gang.since, self.world.settings.committing);
+        }
+        let homeless = |pod: &&Arc<Pod>| {
+            pod.node.is_none()
+                && !pod.foreign_gates
+                && (lost.contains(&pod.uid)
+                    || gang.place_of(&pod.uid).is_none_or(|place| !self.snapshot.nodes.contains_key(&place.node)))
+        };
+        let homeless: Vec<PodUid> = members.iter().filter(homeless).map(|pod| pod.uid.clone()).collect();
+        if !homeless.is_empty()
+            && let Some(event) = self.replace(gang, recognised, (members, &homeless), next, pass)
+        {
+            return event;
+        }
+        // A released member that lost its bind call before the commit reached it still needs its patches.
+        self.release(gang, recognised, members, pass);
+        if let Some(why) = self.below_minimum(gang, members) {
+            next.phase = Some(Phase::Degraded);
+            next.waiting = Some(why.waiting(None));
+            let message = why.to_string();
+            return (gang.phase != next.phase).then_some(GangEvent { reason: "MemberLost", message, warning: true });
+        }
+        if self.stands(gang) {
+            next.waiting = None;
+            return (gang.phase != Some(Phase::Bound)).then(|| self.bound(gang, next));
+        }
+        None
+    }
+
+    /// What is missing of the minimum of the gang or of one of its roles, if anything.
+    pub(super) fn below_minimum(&self, gang: &Gang, members: &[Arc<Pod>]) -> Option<Why> {
+        let done = self.done(gang);
+        let left = request::count(members.len() + done.len());
+        if left < gang.minimum {
+            return Some(Why::MemberLost { left, needed: gang.minimum, role: None });
+        }
+        gang.minimums.iter().find_map(|(role, min)| {
+            let plays =
+                |pod: &&Arc<Pod>| matches!(&pod.membership, Membership::Member { role: own, .. } if own == role);
+            let left = request::count(members.iter().chain(&done).filter(plays).count());
+            (left < *min).then(|| Why::MemberLost { left, needed: *min, role: Some(Arc::clone(role)) })
+        })
+    }
+
+    /// Whether the minimum is bound or done, and no live pod with a place is on its way.
+    fn stands(&self, gang: &Gang) -> bool {
+        let pod = |place: &GangPlace| self.snapshot.pods.get(place.uid.as_ref()?);
+        let standing = gang
+            .places
+            .iter()
+            .filter(|place| pod(place).is_some_and(|pod| pod.is_done() || pod.is_live() && pod.node.is_some()));
+        extender::reaches_minimum(gang, &standing.collect::<Vec<_>>())
+            && !gang.places.iter().filter_map(pod).any(|pod| pod.is_live() && pod.node.is_none())
+    }
+
+    /// The gang runs. A member that somebody else bound to another node is adopted there, in a new epoch.
+    fn bound(&self, gang: &Gang, next: &mut Gang) -> GangEvent {
+        for place in &mut next.places {
+            let node = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid)).and_then(|pod| pod.node.clone());
+            if let Some(node) = node.filter(|node| *node != place.node) {
+                place.node = node;
+                next.epoch = gang.epoch.saturating_add(1);
+            }
+        }
+        next.phase = Some(Phase::Bound);
+        next.waiting = None;
+        GangEvent {
+            reason: "Bound",
+            message: format!("all {} members bound on {} nodes", next.places.len(), distinct_nodes(&next.places)),
+            warning: false,
+        }
+    }
+
+    /// Plans members that came after the commit point: bound ones are fixed and count as arrived. `None` if nobody
+    /// `homeless` gets a place, for want of a rank or of room that the gang could do without.
+    fn replace(
+        &mut self,
+        gang: &Arc<Gang>,
+        recognised: &Arc<Recognised>,
+        (members, homeless): (&[Arc<Pod>], &[PodUid]),
+        next: &mut Gang,
+        pass: &mut Pass,
+    ) -> Option<Option<GangEvent>> {
+        let wanted = match self.request(recognised, gang, members) {
+            Ok(wanted) => wanted,
+            Err(RequestError::Invalid(invalid)) => {
+                next.waiting = Some(Why::Invalid(invalid).waiting(None));
+                return Some(None);
+            }
+            Err(error) => {
+                next.waiting = waiting::missing(&error, true).map(|why| why.waiting(None));
+                return Some(None);
+            }
+        };
+        let asks = |uid: &Option<PodUid>| uid.as_ref().is_some_and(|uid| homeless.contains(uid));
+        if !wanted.request.roles.iter().any(|role| role.places.iter().any(|place| asks(&place.uid))) {
+            return None;
+        }
+        let (plan, report) = self.plan(&wanted.request, gang, pass);
+        if report.refusal.is_some() || plan.places.is_empty() {
+            next.phase = Some(Phase::Degraded);
+            next.waiting = Some(Why::NoRoomForNew { refusal: report.refusal }.waiting(None));
+            return Some(None);
+        }
+        if !plan.places.iter().any(|place| asks(&place.uid)) {
+            return None;
+        }
+        let mut event = self.adopt(gang, &wanted, &plan, &report, next);
+        event.reason = "Replanned";
+        Some(Some(event))
+    }
+
+    /// Gives the places of pods that are gone to pods of the same role and rank, nodes unchanged. Whether anything
+    /// changed; then the epoch rises.
+    fn refill(&self, gang: &Arc<Gang>, recognised: &Recognised, members: &[Arc<Pod>], next: &mut Gang) -> bool {
+        let done = self.done(gang);
+        let ready: Vec<&Arc<Pod>> = members.iter().filter(|member| !member.foreign_gates).collect();
+        let there: Vec<&Arc<Pod>> = ready.iter().copied().chain(&done).collect();
+        let Some(sizes) = roles::sizes(recognised, &there) else { return false };
+        let of = |pods: &mut dyn Iterator<Item = &'_ Arc<Pod>>, role: &Arc<str>| {
+            pods.filter(|pod| sizes.role_of(pod) == *role).cloned().collect::<Vec<Arc<Pod>>>()
+        };
+        let holders: BTreeMap<Arc<str>, Vec<Option<PodUid>>> = sizes
+            .roles
+            .iter()
+            .map(|role| {
+                let live = of(&mut ready.iter().copied(), &role.name);
+                let over = of(&mut done.iter(), &role.name);
+                let (live, over): (Vec<_>, Vec<_>) = (live.iter().collect(), over.iter().collect());
+                (Arc::clone(&role.name), roles::holders(role, gang, &live, &over).0)
+            })
+            .collect();
+        let mut changed = false;
+        for place in &mut next.places {
+            let holders = holders.get(&place.role);
+            let Some(holder) = holders.and_then(|holders| holders.get(usize::try_from(place.rank).ok()?)) else {
+                continue;
+            };
+            if place.uid != *holder {
+                place.uid.clone_from(holder);
+                let pod = holder.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
+                place.pod = pod.map(|pod| Arc::clone(&pod.key.name));
+                changed = true;
+            }
+        }
+        if changed {
+            next.epoch = gang.epoch.saturating_add(1);
+            next.phase = Some(Phase::Planned);
+        }
+        changed
+    }
+
+    pub(super) fn release(&self, gang: &Arc<Gang>, recognised: &Recognised, members: &[Arc<Pod>], pass: &mut Pass) {
+        let tolerate = self.tolerated(gang, recognised);
+        for pod in members {
+            let Some(place) = gang.place_of(&pod.uid) else { continue };
+            if pod.node.is_some() || pod.foreign_gates {
+                continue;
+            }
+            let patched =
+                pod.plan_epoch == Some(gang.epoch) && pod.planned_node.as_ref() == Some(&place.node) && !pod.gated;
+            // A hint that was lost, or a refusal that no longer holds: hint and wake again, now and then. The executor
+            // spaces the patches; a member that stands at the barrier is not disturbed by one.
+            let stuck = watchdog::needs_hint(pod) && self.age(gang) >= self.world.settings.rehint;
+            if !patched || stuck {
+                pass.actions.push(Action::Release(Box::new(Release {
+                    pod: Arc::clone(pod),
+                    epoch: gang.epoch,
+                    node: place.node.clone(),
+                    tolerate: tolerate.clone(),
+                })));
+            }
+        }
+    }
+}

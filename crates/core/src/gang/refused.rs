@@ -1,0 +1,112 @@
+//! What kube-scheduler says against a member, and what that means.
+//!
+//! The text is a histogram over nodes: `0/40 nodes are available: 32 waiting for gang, 8 Insufficient nvidia.com/gpu.`,
+//! then a sentence about preemption. It does not say which reason is the planned node's.
+
+use std::sync::Arc;
+
+use crate::extender::Rejection;
+use crate::model::gang::Pod;
+
+/// A refusal of kube-scheduler's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    /// As it was said.
+    pub(super) message: Arc<str>,
+    /// Counts and our own reasons aside: equal texts are equal causes.
+    pub(super) text: Arc<str>,
+    /// Every reason is one that the planner models: where our view says that the node fits, kube-scheduler's lags.
+    pub(super) modelled: bool,
+}
+
+/// Beginnings of the reasons that `fit` gives too.
+const MODELLED: [&str; 7] = [
+    "Insufficient ",
+    "Too many pods",
+    "node(s) had untolerated taint",
+    "node(s) were unschedulable",
+    "node(s) didn't match Pod's node affinity/selector",
+    "node(s) didn't have free ports for the requested pod ports",
+    "node(s) didn't match pod anti-affinity rules",
+];
+
+/// What kube-scheduler says against a member for reasons of its own; `None` if it says nothing or speaks of our
+/// answers alone.
+pub(super) fn refused(pod: &Pod) -> Option<Refused> {
+    let (reason, message) = pod.unscheduled.as_ref()?;
+    if &**reason != "Unschedulable" {
+        return None;
+    }
+    let own: Vec<&str> = reasons(message).into_iter().filter(|reason| !is_ours(reason)).collect();
+    if own.is_empty() {
+        return None;
+    }
+    let modelled = own.iter().all(|reason| MODELLED.iter().any(|known| reason.starts_with(known)));
+    let mut texts: Vec<String> = own.iter().map(|reason| without_counts(reason)).collect();
+    texts.sort_unstable();
+    texts.dedup();
+    Some(Refused { message: Arc::clone(message), text: Arc::from(texts.join(", ")), modelled })
+}
+
+/// Whether the planned node was not among those that kube-scheduler offered to `filter`.
+pub(super) fn not_offered(pod: &Pod) -> bool {
+    pod.unscheduled.as_ref().is_some_and(|(reason, message)| {
+        &**reason == "Unschedulable" && message.contains(Rejection::BeingReplanned.as_str())
+    })
+}
+
+/// What a call of kube-scheduler failed with.
+pub(super) fn scheduler_error(pod: &Pod) -> Option<&Arc<str>> {
+    pod.unscheduled.as_ref().filter(|(reason, _)| &**reason == "SchedulerError").map(|(_, message)| message)
+}
+
+/// The reasons without their counts.
+fn reasons(message: &str) -> Vec<&str> {
+    let said = message.split_once(" nodes are available: ").map_or(message, |(_, said)| said);
+    let said = said.split(" preemption: ").next().unwrap_or(said).trim().trim_end_matches('.');
+    // Taints and messages may contain commas: a reason begins with its count.
+    let mut starts = vec![0];
+    for (at, _) in said.match_indices(", ") {
+        if said[at + 2..].starts_with(|c: char| c.is_ascii_digit()) {
+            starts.push(at + 2);
+        }
+    }
+    let ends = starts.iter().skip(1).map(|start| start - 2).chain([said.len()]);
+    starts
+        .iter()
+        .zip(ends)
+        .map(|(start, end)| said[*start..end].trim_start_matches(|c: char| c.is_ascii_digit()).trim())
+        .filter(|reason| !reason.is_empty())
+        .collect()
+}
+
+fn is_ours(reason: &str) -> bool {
+    Rejection::ALL.iter().any(|ours| reason.contains(ours.as_str()))
+}
+
+fn without_counts(reason: &str) -> String {
+    reason.chars().filter(|c| !c.is_ascii_digit()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_is_taken_apart() {
+        assert_eq!(
+            reasons(
+                "0/40 nodes are available: 32 waiting for gang, 8 Insufficient nvidia.com/gpu, 1 node(s) had untolerated \
+                 taint {a: b, c}. preemption: 0/40 nodes are available: 40 No preemption victims found."
+            ),
+            ["waiting for gang", "Insufficient nvidia.com/gpu", "node(s) had untolerated taint {a: b, c}"]
+        );
+        assert_eq!(reasons("running PreBind plugin"), ["running PreBind plugin"]);
+        assert_eq!(reasons(""), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn counts_do_not_make_another_text() {
+        assert_eq!(without_counts("node(s) had 3 volumes"), without_counts("node(s) had 14 volumes"));
+    }
+}

@@ -1,0 +1,230 @@
+//! From recognised members to the planner's request.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::roles::{self, Group, RoleSize};
+use crate::model::gang::{Gang, GangPlace, Invalid, Phase, Pod, RawSlice, RawWish, RawWishes, Recognised};
+use crate::model::names::PodUid;
+use crate::model::ranks;
+use crate::planner::plan::{GangRequest, LevelIndex, Role, RolePlace, SliceWish, Wishes};
+use crate::reason::Code;
+use crate::topology::Levels;
+
+/// Why there is nothing to plan yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestError {
+    /// A wish cannot be read.
+    Invalid(Invalid),
+    /// Too few members.
+    Collecting {
+        /// Members there.
+        seen: u32,
+        /// Members needed.
+        needed: u32,
+        /// Members expected.
+        size: u32,
+    },
+    /// Neither the size nor the minimum is known.
+    SizeUnknown {
+        /// Members there.
+        seen: u32,
+    },
+    /// A member is still held by a gate that is not ours.
+    ForeignGate {
+        /// The pod.
+        pod: Arc<str>,
+    },
+}
+
+/// The taint on nodes bought for a gang until it uses them, and its values that are this gang's.
+#[derive(Clone, Copy, Debug)]
+pub struct Pending<'a> {
+    /// Key.
+    pub taint: &'a str,
+    /// Values.
+    pub values: &'a [Arc<str>],
+}
+
+/// What the planner is asked for a gang, and how its answer is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Roles with the places that are still to be held: a member that succeeded needs no room any more. Members of one
+    /// role that ask for different things are several roles of this request, with one name.
+    pub request: GangRequest,
+    /// The rank of each place. Shapes: as the roles of the request and their places.
+    pub ranks: Vec<Vec<u32>>,
+    /// Places of members that succeeded. They stay in the plan, where they count towards the minimum.
+    pub done: Vec<GangPlace>,
+    /// Members needed, those that succeeded included.
+    pub needed: u32,
+    /// Members needed per role, those that succeeded included; empty for a gang of one role.
+    pub minimums: BTreeMap<Arc<str>, u32>,
+    /// Live members beyond the places.
+    pub surplus: Vec<PodUid>,
+}
+
+impl Wanted {
+    /// The rank of a place of the request, of which members that succeeded are no part.
+    #[must_use]
+    pub fn rank(&self, role: usize, place: u32) -> u32 {
+        let ranks = self.ranks.get(role);
+        ranks.and_then(|ranks| ranks.get(usize::try_from(place).ok()?)).copied().unwrap_or(place)
+    }
+}
+
+/// Builds the planner's request.
+///
+/// A member counts once our gate is its only gate. The shapes are those of the members, plus the toleration of the taint
+/// on nodes bought for this gang, which the release patch adds. `members` are the live ones, `done` those that
+/// succeeded in this run, `fixed` those without a node that must not be moved: their bindings are under way.
+///
+/// Errors: what is missing or cannot be read, with the remedy.
+pub fn build_request(
+    recognised: &Recognised,
+    gang: &Gang,
+    (members, done): (&[Arc<Pod>], &[Arc<Pod>]),
+    fixed: &BTreeSet<PodUid>,
+    levels: &Levels,
+    pending: &Pending<'_>,
+) -> Result<Wanted, RequestError> {
+    if let Some(invalid) = &recognised.invalid {
+        return Err(RequestError::Invalid(invalid.clone()));
+    }
+    let wishes = resolve_wishes(recognised, levels).map_err(RequestError::Invalid)?;
+    let ready: Vec<&Arc<Pod>> = members.iter().filter(|member| !member.foreign_gates).collect();
+    let there: Vec<&Arc<Pod>> = ready.iter().copied().chain(done).collect();
+    let seen = count(there.len());
+    let Some(sizes) = roles::sizes(recognised, &there) else { return Err(RequestError::SizeUnknown { seen }) };
+    if usize::try_from(sizes.size).unwrap_or(usize::MAX) > ranks::MAX_PLACES {
+        return Err(RequestError::Invalid(too_many(sizes.size)));
+    }
+    let of = |pods: &[&Arc<Pod>], role: &RoleSize| {
+        let pods = pods.iter().filter(|pod| sizes.role_of(pod) == role.name);
+        pods.copied().cloned().collect::<Vec<Arc<Pod>>>()
+    };
+    let started = matches!(gang.phase, Some(Phase::Committing | Phase::Bound | Phase::Degraded));
+    let short = |role: &RoleSize| role.min.saturating_sub(count(of(&there, role).len()));
+    let needed = sizes.needed.max(seen.saturating_add(sizes.roles.iter().map(short).sum()).min(sizes.size));
+    if (seen < sizes.needed || sizes.roles.iter().any(|role| short(role) > 0)) && !started {
+        if let Some(pod) = members.iter().find(|member| member.foreign_gates) {
+            return Err(RequestError::ForeignGate { pod: Arc::clone(&pod.key.name) });
+        }
+        return Err(RequestError::Collecting { seen, needed, size: sizes.size });
+    }
+    let pods: BTreeMap<&PodUid, &Arc<Pod>> = ready.iter().map(|pod| (&pod.uid, *pod)).collect();
+    let ended: BTreeMap<&PodUid, &Arc<Pod>> = done.iter().map(|pod| (&pod.uid, pod)).collect();
+    let mut wanted = Wanted {
+        request: GangRequest { key: gang.key.clone(), roles: Vec::new(), wishes },
+        ranks: Vec::new(),
+        done: Vec::new(),
+        needed: sizes.needed,
+        minimums: sizes.minimums(),
+        surplus: Vec::new(),
+    };
+    for role in &sizes.roles {
+        let (live, over) = (of(&ready, role), done.iter().collect::<Vec<_>>());
+        let over: Vec<&Arc<Pod>> = over.into_iter().filter(|pod| sizes.role_of(pod) == role.name).collect();
+        let (mut holders, surplus) = roles::holders(role, gang, &live.iter().collect::<Vec<_>>(), &over);
+        wanted.surplus.extend(surplus);
+        let mut held = BTreeSet::new();
+        for (rank, holder) in (0..).zip(&mut holders) {
+            if let Some(pod) = holder.as_ref().and_then(|uid| ended.get(uid))
+                && let Some(node) = &pod.node
+            {
+                let (name, pod_name) = (Arc::clone(&role.name), Some(Arc::clone(&pod.key.name)));
+                held.insert(rank);
+                wanted.done.push(GangPlace { role: name, rank, uid: holder.take(), pod: pod_name, node: node.clone() });
+            }
+        }
+        let groups = roles::groups(&holders, &pods, pending)?;
+        let bound_of = |uid: &PodUid| match pods.get(uid).and_then(|pod| pod.node.clone()) {
+            None if fixed.contains(uid) => gang.place_of(uid).map(|place| place.node.clone()),
+            node => node,
+        };
+        let required = required(role, &holders, &held, |uid| bound_of(uid).is_some());
+        for Group { shape, ranks } in groups {
+            let mut ranks: Vec<u32> = ranks.into_iter().filter(|rank| !held.contains(rank)).collect();
+            let holder = |rank: u32| usize::try_from(rank).ok().and_then(|rank| holders.get(rank)?.clone());
+            if wanted.request.wishes.slices.is_empty() && role.min < role.count {
+                // Of elastic places those that wait for a pod are filled last: nobody would come for them.
+                ranks.sort_by_key(|rank| (holder(*rank).is_none(), *rank));
+            }
+            let places = ranks.iter().map(|rank| {
+                let uid = holder(*rank);
+                RolePlace { bound: uid.as_ref().and_then(bound_of), uid }
+            });
+            let places = places.collect();
+            let min = count(ranks.iter().filter(|rank| required.contains(rank)).count());
+            wanted.request.roles.push(Role { name: Arc::clone(&role.name), shape, min, places });
+            wanted.ranks.push(ranks);
+        }
+    }
+    Ok(wanted)
+}
+
+/// The ranks that must be placed: as many as the role needs, members that succeeded first, then bound ones, then those
+/// whose pod exists, then the lowest.
+fn required(
+    role: &RoleSize,
+    holders: &[Option<PodUid>],
+    held: &BTreeSet<u32>,
+    bound: impl Fn(&PodUid) -> bool,
+) -> BTreeSet<u32> {
+    let mut order: Vec<(u8, u32)> = (0..)
+        .zip(holders)
+        .map(|(rank, holder)| match holder {
+            _ if held.contains(&rank) => (0, rank),
+            Some(uid) if bound(uid) => (1, rank),
+            Some(_) => (2, rank),
+            None => (3, rank),
+        })
+        .collect();
+    order.sort_unstable();
+    order.truncate(usize::try_from(role.min).unwrap_or(usize::MAX));
+    order.into_iter().map(|(_, rank)| rank).collect()
+}
+
+fn too_many(size: u32) -> Invalid {
+    Invalid {
+        reason: Code::TooManyMembers,
+        message: format!("the gang has {size} members, the limit is {}", ranks::MAX_PLACES),
+    }
+}
+
+/// Saturates: no cluster has more pods than `u32` can count.
+pub(super) fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+fn resolve_wishes(recognised: &Recognised, levels: &Levels) -> Result<Wishes, Invalid> {
+    let resolve = |wish: &Option<RawWish>| -> Result<Option<LevelIndex>, Invalid> {
+        let Some(wish) = wish else { return Ok(None) };
+        levels.resolve(&wish.value).map(Some).ok_or_else(|| {
+            let known: Vec<&str> = levels.as_slice().iter().map(|level| &*level.name).collect();
+            Invalid {
+                reason: Code::UnknownLevel,
+                message: format!(
+                    "{}: \"{}\" is no topology level; use one of {} or its node label key",
+                    wish.key,
+                    wish.value,
+                    known.join(", ")
+                ),
+            }
+        })
+    };
+    let RawWishes { required, preferred, slices, exclusive, balance, placement_group: _ } = &recognised.wishes;
+    let slice = |slice: &RawSlice| {
+        let level = resolve(&Some(slice.level.clone()))?;
+        Ok(level.map(|level| SliceWish { size: slice.size, level }))
+    };
+    let slices: Result<Vec<Option<SliceWish>>, Invalid> = slices.iter().map(slice).collect();
+    Ok(Wishes {
+        // The default cap: a gang spans zones only if it says so.
+        required: resolve(required)?.or_else(|| levels.zone()),
+        preferred: resolve(preferred)?,
+        slices: slices?.into_iter().flatten().collect(),
+        exclusive: resolve(exclusive)?,
+        balance: resolve(balance)?,
+    })
+}

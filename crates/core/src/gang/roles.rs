@@ -1,0 +1,240 @@
+//! The roles of a gang: how many members each has and needs, which pod holds which rank, and what each place asks for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::request::{Pending, RequestError, count};
+use crate::model::gang::{Gang, Invalid, Membership, Pod, RankClaim, Recognised, RoleSaid};
+use crate::model::names::PodUid;
+use crate::model::pod::{Shape, Toleration};
+use crate::model::ranks::{self, Claimant, RankFault};
+use crate::reason::Code;
+
+/// How many members a gang and each of its roles has and needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sizes {
+    /// Members expected.
+    pub(super) size: u32,
+    /// Members needed to start.
+    pub(super) needed: u32,
+    /// Roles in rank order; at least one.
+    pub(super) roles: Vec<RoleSize>,
+}
+
+/// One role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RoleSize {
+    pub(super) name: Arc<str>,
+    pub(super) count: u32,
+    pub(super) min: u32,
+}
+
+impl Sizes {
+    /// Members needed per role; empty for one role, whose minimum is the gang's.
+    pub(super) fn minimums(&self) -> BTreeMap<Arc<str>, u32> {
+        if self.roles.len() < 2 {
+            return BTreeMap::new();
+        }
+        self.roles.iter().map(|role| (Arc::clone(&role.name), role.min)).collect()
+    }
+
+    /// The role a pod plays.
+    pub(super) fn role_of(&self, pod: &Pod) -> Arc<str> {
+        role_of(pod, self.roles.iter().map(|role| &role.name))
+    }
+}
+
+/// The role a pod names, if the gang has it; else the first.
+fn role_of<'a>(pod: &Pod, mut roles: impl Iterator<Item = &'a Arc<str>> + Clone) -> Arc<str> {
+    let named = match &pod.membership {
+        Membership::Member { role, .. } => roles.clone().find(|name| *name == role),
+        Membership::Unknown | Membership::Single => None,
+    };
+    named.or_else(|| roles.next()).map_or_else(|| Arc::from(""), Arc::clone)
+}
+
+/// Sizes of a gang of which these pods are there; `None` while neither size nor minimum is known.
+///
+/// Where only a minimum is known, members beyond it are elastic. What a role does not say is what the others leave of the
+/// size. A minimum of the gang below the sum of its roles' is taken from the last role, then the one before it; one above
+/// is added in the same order: leaders come first and are needed. Source: `gangs.md` 5.
+pub(super) fn sizes(recognised: &Recognised, pods: &[&Arc<Pod>]) -> Option<Sizes> {
+    let Recognised { size, min, roles, .. } = recognised;
+    let seen = count(pods.len());
+    if roles.is_empty() {
+        let size = size.or_else(|| min.map(|min| min.max(seen)))?;
+        let needed = min.unwrap_or(size).min(size).max(1);
+        return Some(Sizes { size, needed, roles: vec![RoleSize { name: Arc::from(""), count: size, min: needed }] });
+    }
+    let mut seen_of: BTreeMap<Arc<str>, u32> = BTreeMap::new();
+    for pod in pods {
+        *seen_of.entry(role_of(pod, roles.iter().map(|role| &role.name))).or_default() += 1;
+    }
+    let there = |role: &RoleSaid| seen_of.get(&role.name).copied().unwrap_or(0).max(role.min.unwrap_or(0));
+    if size.is_none() && min.is_none() && roles.iter().any(|role| role.count.is_none() && role.min.is_none()) {
+        return None;
+    }
+    let open = roles.iter().rposition(|role| role.count.is_none());
+    let mut counts: Vec<u32> = roles.iter().map(|role| role.count.unwrap_or_else(|| there(role))).collect();
+    if let (Some(open), Some(size)) = (open, size) {
+        let others: u32 = counts.iter().enumerate().filter(|(index, _)| *index != open).map(|(_, count)| *count).sum();
+        counts[open] = size.saturating_sub(others);
+    }
+    let of = |(role, count): (&RoleSaid, u32)| {
+        // Of a role of which only a minimum is known the rest is elastic.
+        RoleSize { name: Arc::clone(&role.name), count, min: role.min.unwrap_or(count).min(count) }
+    };
+    let mut sized: Vec<RoleSize> = roles.iter().zip(counts).map(of).collect();
+    let all = sized.iter().map(|role| role.count).sum::<u32>();
+    // Roles that nobody has been seen of yet are not among these: a minimum may be above what is known.
+    let size = size.map_or_else(|| all.max(min.unwrap_or(0)), |size| size.max(all));
+    let least = sized.iter().map(|role| role.min).sum::<u32>();
+    // Without a size the minimum is all that is known of the whole.
+    let needed = min.unwrap_or(if recognised.size.is_some() && least == all { size } else { least }).min(size).max(1);
+    let (mut less, mut more) = (least.saturating_sub(needed), needed.saturating_sub(least));
+    for role in sized.iter_mut().rev() {
+        let taken = less.min(role.min);
+        let added = more.min(role.count - role.min);
+        role.min = role.min - taken + added;
+        (less, more) = (less - taken, more - added);
+    }
+    Some(Sizes { size, needed, roles: sized })
+}
+
+/// Which pod holds which rank of a role, indexed by rank; `None` = none yet.
+///
+/// A bound member keeps the rank it was bound with, whoever comes. Then every valid, unique rank keeps its place, and a
+/// member without one keeps the place the plan gave it. Members that succeeded keep their rank until a live member
+/// needs it: Jobs that work off a queue make pods beyond their ranks.
+pub(super) fn holders(
+    role: &RoleSize,
+    gang: &Gang,
+    members: &[&Arc<Pod>],
+    done: &[&Arc<Pod>],
+) -> (Vec<Option<PodUid>>, Vec<PodUid>) {
+    let size = role.count;
+    let planned = |pod: &Pod| {
+        let place = gang.place_of(&pod.uid).filter(|place| place.role == role.name);
+        place.map(|place| place.rank).filter(|rank| *rank < size)
+    };
+    let claimed = |pod: &Pod| match &pod.membership {
+        Membership::Member { rank: RankClaim::Rank(rank), .. } if *rank < size => Some(*rank),
+        Membership::Member { .. } | Membership::Unknown | Membership::Single => None,
+    };
+    let mut taken: BTreeSet<u32> =
+        members.iter().filter(|pod| pod.node.is_some()).filter_map(|pod| planned(pod)).collect();
+    let free_claims: BTreeSet<u32> = members
+        .iter()
+        .filter(|pod| pod.node.is_none() || planned(pod).is_none())
+        .filter_map(|pod| claimed(pod))
+        .filter(|rank| !taken.contains(rank))
+        .collect();
+    let claim = |pod: &Arc<Pod>| {
+        let kept = planned(pod).filter(|_| pod.node.is_some());
+        let own = || claimed(pod).filter(|rank| !taken.contains(rank));
+        let given = || planned(pod).filter(|rank| !taken.contains(rank) && !free_claims.contains(rank));
+        kept.or_else(own).or_else(given).map_or(RankClaim::Missing, RankClaim::Rank)
+    };
+    let mut claimants: Vec<Claimant> =
+        members.iter().map(|pod| Claimant { uid: pod.uid.clone(), created: pod.created, claim: claim(pod) }).collect();
+    for claimant in &claimants {
+        if let RankClaim::Rank(rank) = claimant.claim {
+            taken.insert(rank);
+        }
+    }
+    for pod in done {
+        if let Some(rank) = planned(pod).or_else(|| claimed(pod)).filter(|rank| taken.insert(*rank)) {
+            claimants.push(Claimant { uid: pod.uid.clone(), created: pod.created, claim: RankClaim::Rank(rank) });
+        }
+    }
+    let mut assigned = ranks::assign(size, &claimants);
+    let mut surplus = assigned.surplus.into_iter();
+    for holder in &mut assigned.holders {
+        if holder.as_ref().is_some_and(|uid| done.iter().any(|pod| pod.uid == *uid)) {
+            let Some(live) = surplus.next() else { break };
+            *holder = Some(live);
+        }
+    }
+    (assigned.holders, surplus.collect())
+}
+
+/// What is wrong with the ranks that the live members of a role claim, one pod per kind.
+pub(super) fn faults(role: &RoleSize, members: &[&Arc<Pod>]) -> BTreeMap<RankFault, PodUid> {
+    let claimants = members.iter().filter_map(|pod| match &pod.membership {
+        Membership::Member { rank, .. } => {
+            Some(Claimant { uid: pod.uid.clone(), created: pod.created, claim: rank.clone() })
+        }
+        Membership::Unknown | Membership::Single => None,
+    });
+    ranks::assign(role.count, &claimants.collect::<Vec<_>>()).faults
+}
+
+/// Ranks of a role whose places ask for the same, in rank order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Group {
+    pub(super) shape: Shape,
+    pub(super) ranks: Vec<u32>,
+}
+
+/// Cuts the places of a role by what they ask for. A place whose pod does not exist yet asks for what most pods of the
+/// role ask for; while there is none, nothing is known and the place is left out.
+///
+/// Errors: a pod that cannot be read.
+pub(super) fn groups(
+    holders: &[Option<PodUid>],
+    pods: &BTreeMap<&PodUid, &Arc<Pod>>,
+    pending: &Pending<'_>,
+) -> Result<Vec<Group>, RequestError> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut open = Vec::new();
+    // Pods of one template come one after the other: the last group is tried first.
+    let mut last = 0;
+    for (rank, holder) in (0..).zip(holders) {
+        let Some(pod) = holder.as_ref().and_then(|uid| pods.get(uid)) else {
+            open.push(rank);
+            continue;
+        };
+        let shape = pod.shape.as_ref().map_err(|message| {
+            RequestError::Invalid(Invalid { reason: Code::BadPod, message: format!("pod {}: {message}", pod.key.name) })
+        })?;
+        let same = |group: &Group| equal_but_pending(&group.shape, shape, pending);
+        let found = groups.get(last).is_some_and(same).then_some(last).or_else(|| groups.iter().position(same));
+        last = found.unwrap_or(groups.len());
+        match groups.get_mut(last) {
+            Some(group) => group.ranks.push(rank),
+            None => groups.push(Group { shape: Shape::clone(shape), ranks: vec![rank] }),
+        }
+    }
+    let most = groups.iter().enumerate().rev().max_by_key(|(_, group)| group.ranks.len()).map(|(index, _)| index);
+    if let Some(group) = most.and_then(|most| groups.get_mut(most)) {
+        group.ranks.extend(open);
+        group.ranks.sort_unstable();
+    }
+    for group in &mut groups {
+        // The toleration of our own taint comes with the release; members released earlier carry it already.
+        group.shape.tolerations.retain(|toleration| *toleration.key != *pending.taint);
+        group.shape.tolerations.extend(pending.values.iter().map(|value| Toleration {
+            key: Arc::from(pending.taint),
+            exists: false,
+            value: Arc::clone(value),
+            effect: None,
+        }));
+    }
+    groups.sort_by_key(|group| group.ranks.first().copied());
+    Ok(groups)
+}
+
+/// Whether two shapes differ by nothing but tolerations of our own taint.
+fn equal_but_pending(one: &Shape, other: &Shape, pending: &Pending<'_>) -> bool {
+    fn own<'a>(shape: &'a Shape, taint: &'a str) -> impl Iterator<Item = &'a Toleration> {
+        shape.tolerations.iter().filter(move |toleration| *toleration.key != *taint)
+    }
+    let Shape { requests, node_selector, node_affinity, tolerations: _, ports, one_per_node, unsupported } = one;
+    *requests == other.requests
+        && *node_selector == other.node_selector
+        && *node_affinity == other.node_affinity
+        && *ports == other.ports
+        && *one_per_node == other.one_per_node
+        && *unsupported == other.unsupported
+        && own(one, pending.taint).eq(own(other, pending.taint))
+}

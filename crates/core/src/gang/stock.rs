@@ -1,0 +1,302 @@
+//! What a gang may use: nodes with everybody else's promises counted, and whether a plan still holds on them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::request::{self, Pending, RequestError, Wanted, build_request};
+use super::watchdog::digest;
+use super::working::Working;
+use super::{Decision, Pass};
+use crate::model::gang::{Gang, Phase, Pod, Recognised};
+use crate::model::names::{NodeName, ObjectKey, PodUid};
+use crate::model::node::Usage;
+use crate::model::pod::Shape;
+use crate::model::snapshot::Snapshot;
+use crate::planner::check;
+use crate::planner::plan::{GangRequest, Host, Plan, Problem, Report, RolePlace, SearchBudget, Seed};
+use crate::reason::Stale;
+use crate::{fit, planner};
+
+impl Working<'_> {
+    /// Why the plan no longer holds on this snapshot, if so.
+    pub(super) fn stale(&self, gang: &Gang, wanted: &Wanted) -> Option<Stale> {
+        if gang.minimum != wanted.needed {
+            return Some(Stale::Needs { now: wanted.needed, then: gang.minimum });
+        }
+        if gang.minimums != wanted.minimums {
+            return Some(Stale::Roles);
+        }
+        if gang.shape.as_ref().is_some_and(|shape| *shape != digest(wanted, self.world.settings.pending_taint)) {
+            return Some(Stale::Shape);
+        }
+        for place in &gang.places {
+            let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
+            if let Some(pod) = pod
+                && let Some(node) = pod.node.as_ref().filter(|node| **node != place.node && pod.is_live())
+            {
+                // Adopted where it is: a binding is final.
+                return Some(Stale::Moved { pod: Arc::clone(&pod.key.name), node: node.clone() });
+            }
+            if pod.is_some_and(|pod| pod.node.is_some() || pod.ended) {
+                continue;
+            }
+            let Some(entry) = self.snapshot.nodes.get(&place.node) else {
+                return Some(Stale::Gone(place.node.clone()));
+            };
+            if !entry.node.ready || entry.node.deleting || entry.node.unschedulable {
+                return Some(Stale::NotReady(place.node.clone()));
+            }
+        }
+        let refused = wanted.request.roles.iter().find_map(|role| {
+            gang.places
+                .iter()
+                .filter(|place| place.role == role.name)
+                .filter(|place| {
+                    let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
+                    pod.is_none_or(|pod| pod.node.is_none() && !pod.ended)
+                })
+                .find(|place| self.is_excluded(&place.node, &role.shape))
+        });
+        if let Some(place) = refused {
+            return Some(Stale::Refused(place.node.clone()));
+        }
+        // Members of the same gang on one node must fit there together, beside everybody else.
+        let own = self.own_keys(&gang.key);
+        let shapes = shapes(wanted);
+        let mut per_node: BTreeMap<&NodeName, Vec<&Shape>> = BTreeMap::new();
+        for place in &gang.places {
+            let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
+            if pod.is_none_or(|pod| pod.node.is_none() && !pod.ended) {
+                let shape = shapes.get(&(&*place.role, place.rank)).copied();
+                per_node.entry(&place.node).or_default().extend(shape);
+            }
+        }
+        for (node, members) in per_node {
+            let Some(host) = self.host(node, &own) else {
+                return Some(Stale::Promised(node.clone()));
+            };
+            if let Some(why) = does_not_hold(&host, &members) {
+                return Some(why);
+            }
+        }
+        None
+    }
+
+    pub(super) fn request(
+        &self,
+        recognised: &Recognised,
+        gang: &Gang,
+        members: &[Arc<Pod>],
+    ) -> Result<Wanted, RequestError> {
+        let values = self.tolerated(gang, recognised);
+        let pending = Pending { taint: self.world.settings.pending_taint, values: &values };
+        let done = self.done(gang);
+        // After the commit point members that wait for their binding are not moved, unless their node is gone.
+        let started = matches!(gang.phase, Some(Phase::Committing | Phase::Bound | Phase::Degraded));
+        let lost = self.lost_in_tree(gang);
+        let fixed: BTreeSet<PodUid> = gang
+            .places
+            .iter()
+            .filter(|place| started && self.snapshot.nodes.contains_key(&place.node))
+            .filter_map(|place| place.uid.clone())
+            .filter(|uid| !lost.contains(uid))
+            .collect();
+        build_request(recognised, gang, (members, &done), &fixed, self.world.levels, &pending)
+    }
+
+    /// Members that succeeded in this run: those of the plan, or, while there is none, beside members still bound. What
+    /// succeeded in an earlier run of the same name is history.
+    pub(super) fn done(&self, gang: &Gang) -> Vec<Arc<Pod>> {
+        let running = || self.snapshot.live_members(&gang.key).any(|pod| pod.node.is_some());
+        let none = gang.places.is_empty() || gang.phase == Some(Phase::Provisioning);
+        let beside_bound = none && running();
+        self.snapshot
+            .all_members(&gang.key)
+            .filter(|pod| pod.is_done() && (beside_bound || gang.place_of(&pod.uid).is_some()))
+            .cloned()
+            .collect()
+    }
+
+    /// Until when no further round is bought: a round that was bought and did not hold the gang must not be followed
+    /// by another at once.
+    pub(super) fn round_pause(&self, gang: &Gang) -> Option<Timestamp> {
+        if gang.round == 0 || gang.phase != Some(Phase::Waiting) {
+            return None;
+        }
+        let doublings = gang.round.saturating_sub(1).min(5);
+        let pause = self.world.settings.round_pause.saturating_mul(1 << doublings);
+        gang.since?.saturating_add(pause).ok()
+    }
+
+    /// Values of the pending taint that belong to the gang: its own UID, or that of its booking.
+    pub(super) fn tolerated(&self, gang: &Gang, recognised: &Recognised) -> Vec<Arc<str>> {
+        let booking = recognised.booking.as_ref().and_then(|name| {
+            self.world.bookings.get(&ObjectKey::new(Arc::clone(&gang.key.namespace), Arc::clone(name)))
+        });
+        std::iter::once(Arc::clone(&gang.uid)).chain(booking.cloned()).collect()
+    }
+
+    pub(super) fn plan(&mut self, request: &GangRequest, gang: &Gang, pass: &mut Pass) -> (Plan, Report) {
+        pass.plans = pass.plans.saturating_add(1);
+        if !self.seen {
+            self.ledger.see(&self.snapshot, self.world.levels);
+            self.seen = true;
+        }
+        let own = self.own_keys(&gang.key);
+        let hosts = self.own_hosts(request, &own);
+        let policy = &self.world.settings.policy;
+        // The ledger knows nothing of nodes that are left out for a shape, which is rare and passes.
+        let left_out = !self.memory.nothing_excluded();
+        let answer = if left_out { None } else { self.ledger.plan(request, policy, hosts, judged) };
+        let problem = || {
+            let usable = |node: &&NodeName| !left_out || !self.is_left_out(node, request);
+            let hosts = self.snapshot.nodes.keys().filter(usable).filter_map(|node| self.host(node, &own));
+            let hosts = hosts.map(|host| self.with_fixed(host, request)).collect();
+            Problem { levels: self.world.levels.clone(), hosts, gang: request.clone() }
+        };
+        let (plan, report, fatal) = answer.unwrap_or_else(|| {
+            let problem = problem();
+            let (plan, report) = planner::plan(&problem, policy, SearchBudget::default(), Seed::default());
+            judged(&problem, plan, report)
+        });
+        let recorded = self.world.settings.record.then(problem);
+        if !fatal.is_empty() {
+            // A plan with a fatal note is never executed; the gang waits, and the bug is reported.
+            pass.refused_plans.push((gang.key.clone(), fatal));
+        }
+        pass.decisions.extend(recorded.map(|problem| Decision {
+            gang: gang.key.clone(),
+            at: self.world.now,
+            policy: self.world.settings.policy,
+            problem,
+            plan: plan.clone(),
+            report: report.clone(),
+        }));
+        (plan, report)
+    }
+
+    /// Whether kube-scheduler refused a shape of the gang there lately. A node that holds a member stays: the plan is made
+    /// around it.
+    fn is_left_out(&self, node: &NodeName, request: &GangRequest) -> bool {
+        let holds = || {
+            let places = request.roles.iter().flat_map(|role| &role.places);
+            places.into_iter().any(|place| place.bound.as_ref() == Some(node))
+        };
+        request.roles.iter().any(|role| self.is_excluded(node, &role.shape)) && !holds()
+    }
+
+    /// Hosts that look otherwise to the gang than to one without promises of its own: what it was promised there is its
+    /// own, and members on their way to them count.
+    fn own_hosts(&self, request: &GangRequest, own: &[ObjectKey]) -> Vec<Host> {
+        let places = request.roles.iter().flat_map(|role| &role.places);
+        let coming = places.filter_map(|place| {
+            let pod = self.snapshot.pods.get(place.uid.as_ref()?)?;
+            place.bound.clone().filter(|_| pod.node.is_none())
+        });
+        let nodes: BTreeSet<NodeName> = self.ledger.held(own).into_iter().chain(coming).collect();
+        let hosts = nodes.iter().filter_map(|node| self.host(node, own));
+        hosts.map(|host| self.with_fixed(host, request)).collect()
+    }
+
+    /// Keys under which the gang holds promises: its own, and that of its booking.
+    pub(super) fn own_keys(&self, gang: &ObjectKey) -> Vec<ObjectKey> {
+        let booking = self.snapshot.recognised.get(gang).and_then(|recognised| recognised.booking.clone());
+        let booking = booking.map(|name| Snapshot::booking_key(&gang.namespace, &name));
+        std::iter::once(gang.clone()).chain(booking).collect()
+    }
+
+    /// A node as the gang may use it: what is promised to others counts as used. `None` if it is theirs alone.
+    pub(super) fn host(&self, node: &NodeName, own: &[ObjectKey]) -> Option<Host> {
+        let entry = self.snapshot.nodes.get(node)?;
+        let promised = self.snapshot.promised_to_others(node, own)?;
+        let usage = if promised.is_empty() {
+            Arc::clone(&entry.usage)
+        } else {
+            let mut usage = Usage::clone(&entry.usage);
+            usage.requested.add(&promised);
+            Arc::new(usage)
+        };
+        Some(Host { node: Arc::clone(&entry.node), usage })
+    }
+
+    /// A host with what the gang's fixed members will hold there: they are not in its usage before their bindings are
+    /// seen, and the gang's own promises are not counted.
+    fn with_fixed(&self, host: Host, request: &GangRequest) -> Host {
+        let coming = |place: &&RolePlace| {
+            let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
+            place.bound.as_ref() == Some(&host.node.name) && pod.is_some_and(|pod| pod.node.is_none())
+        };
+        let coming: Vec<(&Shape, usize)> = request
+            .roles
+            .iter()
+            .map(|role| (&role.shape, role.places.iter().filter(coming).count()))
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        if coming.is_empty() {
+            return host;
+        }
+        let mut usage = Usage::clone(&host.usage);
+        for (shape, count) in coming {
+            for _ in 0..count {
+                usage.add(shape);
+            }
+        }
+        Host { node: host.node, usage: Arc::new(usage) }
+    }
+
+    pub(super) fn fits_on_empty_cluster(&self, request: &GangRequest, pass: &mut Pass) -> bool {
+        let problem = Problem {
+            levels: self.world.levels.clone(),
+            hosts: self
+                .snapshot
+                .nodes
+                .values()
+                .map(|entry| Host { node: Arc::clone(&entry.node), usage: Arc::default() })
+                .collect(),
+            gang: request.clone(),
+        };
+        pass.plans = pass.plans.saturating_add(1);
+        let (plan, report) =
+            planner::plan(&problem, &self.world.settings.policy, SearchBudget::default(), Seed::default());
+        report.refusal.is_none() && !plan.places.is_empty()
+    }
+}
+
+/// A plan as the checker leaves it, and its fatal notes.
+fn judged(problem: &Problem, mut plan: Plan, report: Report) -> (Plan, Report, Vec<String>) {
+    let notes = if plan.places.is_empty() { Vec::new() } else { check::check(problem, &plan) };
+    let fatal = notes.into_iter().filter(|note| note.severity == check::Severity::Fatal);
+    let fatal: Vec<String> = fatal.map(|note| note.to_string()).collect();
+    if !fatal.is_empty() {
+        plan.places.clear();
+    }
+    (plan, report, fatal)
+}
+
+/// What each place that is still to be held asks for, by role and rank.
+fn shapes(wanted: &Wanted) -> BTreeMap<(&str, u32), &Shape> {
+    let roles = wanted.request.roles.iter().zip(&wanted.ranks);
+    roles.flat_map(|(role, ranks)| ranks.iter().map(|rank| ((&*role.name, *rank), &role.shape))).collect()
+}
+
+/// Why a host does not hold these members together, if so.
+fn does_not_hold(host: &Host, members: &[&Shape]) -> Option<Stale> {
+    let first = *members.first()?;
+    let node = || host.node.name.clone();
+    if members.iter().all(|shape| *shape == first) {
+        let wanted = request::count(members.len());
+        return match fit::slots(first, &host.node, &host.usage) {
+            Ok(slots) if slots >= wanted => None,
+            Ok(slots) => Some(Stale::Holds { node: node(), slots, planned: wanted }),
+            Err(misfit) => Some(Stale::Misfit { node: node(), misfit }),
+        };
+    }
+    let mut usage = Usage::clone(&host.usage);
+    members.iter().find_map(|shape| {
+        let misfit = fit::fits(shape, &host.node, &usage).err();
+        usage.add(shape);
+        misfit.map(|misfit| Stale::Misfit { node: node(), misfit })
+    })
+}

@@ -1,0 +1,256 @@
+//! Released and committed members that do not arrive: what kube-scheduler says against them, and what follows.
+//!
+//! Source: the watchdog table of `scheduling.md` 3.7.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::memory::{ALIKE, IN_ALL, Note};
+use super::refused::{Refused, not_offered, refused, scheduler_error};
+use super::request::Wanted;
+use super::working::Working;
+use super::{Action, GangEvent, MemberReport, Pass, withdraw};
+use crate::model::gang::{Gang, Phase, Pod, Waiting};
+use crate::model::names::{NodeName, PodUid};
+use crate::model::pod::Shape;
+use crate::planner::plan::GangRequest;
+use crate::reason::{Code, Why};
+
+/// A gang that stays `Released` for longer is reported on its members: until then `kubectl get pods` has not lied for
+/// long enough to be noticed, and each report is a write that may wake a pod.
+const REPORT: SignedDuration = SignedDuration::from_secs(2);
+/// … and this much later for each member of any gang that is on its way.
+const REPORT_EACH: SignedDuration = SignedDuration::from_millis(10);
+
+impl Working<'_> {
+    /// A released gang some of whose members kube-scheduler refuses: the node is left out for their shape and the gang
+    /// is planned again, or waits after too many refusals. `None` = nothing is wrong yet.
+    ///
+    /// A hint may have been lost and a list sampled, so a member is hinted and woken once before it is believed. Where
+    /// every reason is one that the planner models and our view says that the node fits, kube-scheduler's view lags:
+    /// its queueing hints wake the pod, and more time passes.
+    pub(super) fn refusal(
+        &mut self,
+        gang: &Arc<Gang>,
+        members: &[Arc<Pod>],
+        age: SignedDuration,
+        next: &mut Gang,
+        pass: &mut Pass,
+    ) -> Option<Refusal> {
+        let settings = self.world.settings;
+        let believed = settings.rehint.saturating_mul(2);
+        let per_member =
+            SignedDuration::from_millis(10).saturating_mul(i32::try_from(members.len()).unwrap_or(i32::MAX));
+        let lagging = settings.released.saturating_add(per_member).max(believed);
+        let mut first: Option<Refused> = None;
+        for pod in members.iter().filter(|pod| pod.node.is_none() && !pod.foreign_gates) {
+            let Some(place) = gang.place_of(&pod.uid) else { continue };
+            let Some(refused) = refused(pod) else { continue };
+            // The condition of a member that stands at the barrier is that of its last refusal: said before, it may be
+            // old.
+            let said_before = self.memory.refusals(&gang.key, &refused.text).0 > 0;
+            let due = if refused.modelled || said_before { lagging } else { believed };
+            if age < due {
+                self.wake(pass, gang.since, due);
+                continue;
+            }
+            if let Some(shape) = self.bare_shape(pod) {
+                self.note(
+                    Note::Refused {
+                        gang: gang.key.clone(),
+                        epoch: gang.epoch,
+                        text: Arc::clone(&refused.text),
+                        shape,
+                        node: place.node.clone(),
+                    },
+                    pass,
+                );
+            }
+            first.get_or_insert(refused);
+        }
+        let refused = first?;
+        let (alike, in_all) = self.memory.refusals(&gang.key, &refused.text);
+        if alike < ALIKE && in_all < IN_ALL {
+            let said = Arc::clone(&refused.message);
+            return Some(Refusal::Replan(Why::SchedulerRefused { plans: None, pod: None, said }));
+        }
+        withdraw(gang, next);
+        next.phase = Some(Phase::Waiting);
+        let until = self.world.now.saturating_add(settings.exclude_ttl).unwrap_or(Timestamp::MAX);
+        let why = Why::SchedulerRefused { plans: Some(in_all), pod: None, said: Arc::clone(&refused.message) };
+        next.waiting = Some(why.waiting(Some(until)));
+        let message = why.to_string();
+        self.note(Note::Settled { gang: gang.key.clone() }, pass);
+        self.wake(pass, Some(until), SignedDuration::ZERO);
+        Some(Refusal::Wait(GangEvent { reason: "SchedulerRefused", message, warning: true }))
+    }
+
+    /// Withdraws a plan that came to nothing; the next is made after a pause that doubles.
+    pub(super) fn expire(&mut self, gang: &Gang, next: &mut Gang, pass: &mut Pass) -> GangEvent {
+        self.note(Note::Expired { gang: gang.key.clone(), epoch: gang.epoch }, pass);
+        let doublings = self.memory.expired(&gang.key).saturating_sub(1).min(5);
+        let pause = self.world.settings.round_pause.saturating_mul(1 << doublings);
+        let until = self.world.now.saturating_add(pause).unwrap_or(Timestamp::MAX);
+        withdraw(gang, next);
+        next.phase = Some(Phase::Waiting);
+        next.waiting = Some(Why::PlanExpired.waiting(Some(until)));
+        self.wake(pass, Some(until), SignedDuration::ZERO);
+        GangEvent { reason: "PlanExpired", message: Why::PlanExpired.to_string(), warning: true }
+    }
+
+    /// Until when nothing is planned for a gang whose last plan expired or was refused too often.
+    pub(super) fn rests(&self, gang: &Gang) -> Option<Timestamp> {
+        let waiting = gang.waiting.as_ref().filter(|_| gang.phase == Some(Phase::Waiting))?;
+        let rests = waiting.is(Code::PlanExpired) || waiting.is(Code::SchedulerRefused);
+        waiting.next_try.filter(|until| rests && *until > self.world.now)
+    }
+
+    /// Members that were committed and that kube-scheduler refuses for too long: they are lost for good.
+    pub(super) fn lost_in_tree(&self, gang: &Gang) -> BTreeSet<PodUid> {
+        let age = gang.since.map_or(SignedDuration::ZERO, |since| self.world.now.duration_since(since));
+        if gang.phase != Some(Phase::Committing) || age < self.world.settings.committing {
+            return BTreeSet::new();
+        }
+        let lost = |pod: &&Arc<Pod>| pod.is_live() && pod.node.is_none() && refused(pod).is_some();
+        gang.places
+            .iter()
+            .filter_map(|place| self.snapshot.pods.get(place.uid.as_ref()?))
+            .filter(lost)
+            .map(|pod| pod.uid.clone())
+            .collect()
+    }
+
+    /// The nodes of members lost in this way are left out for their shape.
+    pub(super) fn note_lost(&mut self, gang: &Gang, lost: &BTreeSet<PodUid>, pass: &mut Pass) {
+        for uid in lost {
+            let (Some(place), Some(pod)) = (gang.place_of(uid), self.snapshot.pods.get(uid).cloned()) else { continue };
+            let (Some(refused), Some(shape)) = (refused(&pod), self.bare_shape(&pod)) else { continue };
+            let note = Note::Refused {
+                gang: gang.key.clone(),
+                epoch: gang.epoch,
+                text: refused.text,
+                shape,
+                node: place.node.clone(),
+            };
+            self.note(note, pass);
+        }
+    }
+
+    /// Whether kube-scheduler refused the shape on the node lately.
+    pub(super) fn is_excluded(&self, node: &NodeName, shape: &Shape) -> bool {
+        !self.memory.nothing_excluded()
+            && self.memory.excluded(node, &self.without_pending(shape), self.world.now).is_some()
+    }
+
+    /// Until when some node is left out for the shape of a role.
+    pub(super) fn excluded_until(&self, request: &GangRequest) -> Option<Timestamp> {
+        if self.memory.nothing_excluded() {
+            return None;
+        }
+        let shapes: Vec<Shape> = request.roles.iter().map(|role| self.without_pending(&role.shape)).collect();
+        let until =
+            |node: &NodeName| shapes.iter().filter_map(|shape| self.memory.excluded(node, shape, self.world.now)).max();
+        self.snapshot.nodes.keys().filter_map(until).min()
+    }
+
+    pub(super) fn note(&mut self, note: Note, pass: &mut Pass) {
+        self.memory.record(&note, self.world.now, self.world.settings.exclude_ttl);
+        pass.notes.push(note);
+    }
+
+    fn bare_shape(&self, pod: &Pod) -> Option<Arc<Shape>> {
+        pod.shape.as_ref().ok().map(|shape| Arc::new(self.without_pending(shape)))
+    }
+
+    /// The shape without the toleration that a release adds: its value is the gang's.
+    fn without_pending(&self, shape: &Shape) -> Shape {
+        let mut shape = shape.clone();
+        shape.tolerations.retain(|toleration| *toleration.key != *self.world.settings.pending_taint);
+        shape
+    }
+
+    /// Tells members how far their gang is, where `kubectl get pods` shows a gate that is gone.
+    pub(super) fn report(&self, gang: &Gang, next: &Gang, members: &[Arc<Pod>], pass: &mut Pass) {
+        let unchanged = gang.phase == next.phase && gang.epoch == next.epoch;
+        let age = gang.since.map_or(SignedDuration::ZERO, |since| self.world.now.duration_since(since));
+        // With many members before kube-scheduler, waiting is no news, and a patch for each would only add to it.
+        let due = REPORT + REPORT_EACH * i32::try_from(self.on_their_way).unwrap_or(i32::MAX);
+        if unchanged && gang.phase == Some(Phase::Released) {
+            self.wake(pass, gang.since, due);
+        }
+        for pod in members.iter().filter(|pod| pod.node.is_none()) {
+            let place = next.place_of(&pod.uid);
+            let report = match (next.phase, place) {
+                (Some(Phase::Released), Some(_)) if pod.reported.is_none() && (!unchanged || age < due) => None,
+                (Some(Phase::Released), Some(place)) => Some(match refused(pod).filter(|_| !pod.gated) {
+                    None => (
+                        "Released",
+                        format!(
+                            "sent to kube-scheduler for node {}; bound once {} members stand at the barrier",
+                            place.node, next.minimum
+                        ),
+                    ),
+                    Some(refused) => ("Refused", refused.message.to_string()),
+                }),
+                (Some(Phase::Planned), Some(place)) if pod.reported.is_some() => {
+                    Some(("Planned", format!("planned on node {}", place.node)))
+                }
+                (Some(Phase::Collecting | Phase::Waiting | Phase::Provisioning), _) if pod.reported.is_some() => {
+                    let why = next.waiting.as_ref().map_or("", |waiting| &*waiting.message);
+                    Some(("Refused", format!("the plan was withdrawn: {why}")))
+                }
+                _ => None,
+            };
+            let Some((reason, message)) = report else { continue };
+            if pod.reported.as_deref() != Some(reason) {
+                pass.actions.push(Action::Report(Box::new(MemberReport { pod: Arc::clone(pod), reason, message })));
+            }
+        }
+    }
+}
+
+/// What follows from a refusal.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// Plan again without the nodes; why.
+    Replan(Why),
+    /// Too many: the gang waits.
+    Wait(GangEvent),
+}
+
+/// What a person reads while members are refused.
+pub(super) fn said(members: &[Arc<Pod>]) -> Option<Waiting> {
+    let unbound = || members.iter().filter(|pod| pod.node.is_none());
+    let name = |pod: &Pod| Arc::clone(&pod.key.name);
+    let refuses = |pod: &Arc<Pod>| {
+        let said = refused(pod)?.message;
+        Some(Why::SchedulerRefused { plans: None, pod: Some(name(pod)), said })
+    };
+    let fails = |pod: &Arc<Pod>| {
+        let said = Arc::clone(scheduler_error(pod)?);
+        Some(Why::SchedulerError { pod: name(pod), said })
+    };
+    let why = unbound().find_map(refuses).or_else(|| unbound().find_map(fails))?;
+    Some(why.waiting(None))
+}
+
+/// Whether a hint may have been lost, or the planned node was not offered.
+pub(super) fn needs_hint(pod: &Pod) -> bool {
+    refused(pod).is_some() || not_offered(pod)
+}
+
+/// The digest of what decides where the members fit: another digest, another plan. Not a promise across versions; a
+/// change costs one plan.
+pub(super) fn digest(wanted: &Wanted, pending_taint: &str) -> Arc<str> {
+    use std::hash::{Hash as _, Hasher as _};
+    let mut hasher = rustc_hash::FxHasher::default();
+    for role in &wanted.request.roles {
+        role.name.hash(&mut hasher);
+        let mut shape = role.shape.clone();
+        shape.tolerations.retain(|toleration| *toleration.key != *pending_taint);
+        shape.hash(&mut hasher);
+    }
+    Arc::from(format!("{:016x}", hasher.finish()))
+}

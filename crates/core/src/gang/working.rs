@@ -1,0 +1,468 @@
+//! One gang before it is placed: collecting, waiting, buying, planning.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::alike::Alike;
+use super::memory::{Memory, Note};
+use super::request::{RequestError, Wanted};
+use super::watchdog::digest;
+use super::{
+    Action, BatchStage, BatchView, BatchWish, GangEvent, Ledger, Pass, StatusWrite, World, batch_name, distinct_nodes,
+    level_summary, loss, notes, offers, roles, waiting, withdraw,
+};
+use crate::model::gang::{Gang, GangPlace, Phase, Pod, Recognised};
+use crate::model::names::{NodeName, ObjectKey, PodUid};
+use crate::model::snapshot::{Promise, PromisedRoom, Snapshot};
+use crate::planner::plan::{GangRequest, Place, Plan, Refusal, Report};
+use crate::reason::Why;
+
+/// The working view of one pass: a snapshot that takes the promises made in the pass; the published one stays as it
+/// is.
+pub(super) struct Working<'a> {
+    pub(super) snapshot: Snapshot,
+    /// With what this pass noted.
+    pub(super) memory: Memory,
+    pub(super) world: &'a World<'a>,
+    pub(super) ledger: &'a mut Ledger,
+    /// Whether the ledger has seen the snapshot. A pass that plans nothing does not look at the nodes.
+    pub(super) seen: bool,
+    /// Members of all gangs that were sent to kube-scheduler.
+    pub(super) on_their_way: usize,
+    /// Pods that are being deleted and hold room, by node; found out once, where it is asked.
+    pub(super) terminating: Option<Arc<BTreeMap<NodeName, Vec<Arc<Pod>>>>>,
+    /// Nodes that are on their way into the cluster, and until when they are counted on; found out once, where it is asked.
+    pub(super) joining: Option<Arc<BTreeMap<NodeName, Timestamp>>>,
+    /// What was found out for gangs that ask for the same.
+    pub(super) alike: Alike,
+}
+
+impl Working<'_> {
+    pub(super) fn gang(&mut self, key: &ObjectKey, pass: &mut Pass) {
+        let recognised = self.snapshot.recognised.get(key).cloned();
+        let Some(gang) = self.snapshot.gangs.get(key).cloned() else {
+            // What has only ended is history.
+            if let Some(recognised) = recognised.filter(|_| self.snapshot.live_members(key).next().is_some()) {
+                pass.actions.push(Action::CreateGang(recognised));
+            }
+            return;
+        };
+        if gang.deleting {
+            return;
+        }
+        // An unknown phase was written by a newer version: leave the object alone.
+        let Some(phase) = gang.phase else { return };
+        let Some(recognised) = recognised else {
+            if self.snapshot.all_members(key).next().is_none() {
+                self.without_pods(&gang, phase, pass);
+            }
+            return;
+        };
+        let members: Vec<Arc<Pod>> = self.snapshot.live_members(key).cloned().collect();
+        let mut next = Gang::clone(&gang);
+        next.members = waiting::members(&recognised, members.len());
+        let also = notes::note(&gang, &recognised, &members, &mut next);
+        let event = match phase {
+            Phase::Collecting
+            | Phase::Waiting
+            | Phase::Invalid
+            | Phase::Unsatisfiable
+            | Phase::Finished
+            | Phase::Provisioning => self.before_plan(&gang, &recognised, &members, &mut next, pass),
+            Phase::Planned | Phase::Released => self.planned(&gang, &recognised, &members, &mut next, pass),
+            Phase::Committing | Phase::Bound | Phase::Degraded => {
+                self.committed(&gang, &recognised, &members, &mut next, pass)
+            }
+        };
+        if gang.phase == Some(Phase::Provisioning)
+            && next.phase.is_some_and(|phase| !phase.promises())
+            && !next.places.is_empty()
+        {
+            // What was promised beside a purchase is given back with it.
+            withdraw(&gang, &mut next);
+        }
+        if matches!(next.phase, Some(Phase::Bound | Phase::Finished)) && self.memory.knows(key) {
+            self.note(Note::Settled { gang: key.clone() }, pass);
+        }
+        self.report(&gang, &next, &members, pass);
+        self.write(&gang, Some(&recognised), next, (event, also), pass);
+    }
+
+    /// All pods are gone: what nobody owns is deleted, what has an owner dies with it.
+    pub(super) fn without_pods(&mut self, gang: &Arc<Gang>, phase: Phase, pass: &mut Pass) {
+        if phase == Phase::Finished {
+            pass.actions.push(Action::DeleteGang { gang: Arc::clone(gang) });
+            return;
+        }
+        if self.holds_for_restart(gang, pass) {
+            return;
+        }
+        let mut next = Gang::clone(gang);
+        next.members = Arc::from("0/0");
+        if phase == Phase::Degraded {
+            let event = loss::restart(gang, &mut next);
+            return self.write(gang, None, next, (Some(event), Vec::new()), pass);
+        }
+        withdraw(gang, &mut next);
+        next.phase = Some(Phase::Finished);
+        next.waiting = None;
+        let event = (next.phase != gang.phase).then(|| GangEvent {
+            reason: "Finished",
+            message: "all members are gone".to_owned(),
+            warning: false,
+        });
+        self.write(gang, None, next, (event, Vec::new()), pass);
+    }
+
+    pub(super) fn before_plan(
+        &mut self,
+        gang: &Arc<Gang>,
+        recognised: &Arc<Recognised>,
+        members: &[Arc<Pod>],
+        next: &mut Gang,
+        pass: &mut Pass,
+    ) -> Option<GangEvent> {
+        if members.is_empty() {
+            // The job ended while it waited, or between two restarts of its pods.
+            if self.holds_for_restart(gang, pass) {
+                return None;
+            }
+            return self.nothing_to_place(gang, recognised, next);
+        }
+        let wanted = match self.request(recognised, gang, members) {
+            Ok(wanted) => wanted,
+            Err(RequestError::Invalid(invalid)) => return waiting::invalid(gang, next, &invalid),
+            Err(error) => {
+                let why = waiting::missing(&error, false);
+                return why.and_then(|why| waiting::collecting(gang, next, &why));
+            }
+        };
+        if let Some(until) = self.rests(gang) {
+            self.wake(pass, Some(until), SignedDuration::ZERO);
+            return None;
+        }
+        let batch = gang.batch.as_ref().and_then(|name| self.world.batches.get(name));
+        if self.is_buying(gang, batch, pass) {
+            return waiting::buying(next, batch);
+        }
+        let (plan, report) = self.plan(&wanted.request, gang, pass);
+        if report.refusal.is_none() && !plan.places.is_empty() {
+            if let Some(batch) = batch.filter(|batch| batch.stage == BatchStage::BackingOff) {
+                pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name) });
+            }
+            return Some(self.adopt(gang, &wanted, &plan, &report, next));
+        }
+        let Some(refusal) = report.refusal else {
+            // The checker refused the plan, which is a bug of ours: money does not mend it.
+            return waiting::does_not_fit(gang, next, &Why::PlanRejected);
+        };
+        if let Some(until) = self.excluded_until(&wanted.request) {
+            // Nodes that could be bought are refused for the same reason, until it is known better.
+            self.wake(pass, Some(until), SignedDuration::ZERO);
+            return waiting::excluded(gang, next, &refusal, until);
+        }
+        match batch.map(|batch| (batch, batch.stage)) {
+            Some((batch, BatchStage::BackingOff)) if gang.phase == Some(Phase::Provisioning) && is_mixed(gang) => {
+                // What was to stand beside running nodes cannot be had: all of it, wherever it can.
+                pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name) });
+                withdraw(gang, next);
+                self.buy(gang, recognised, (&wanted, &refusal), Mix::Never, next, pass)
+            }
+            Some((batch, BatchStage::BackingOff)) => waiting::backing_off(next, batch, &refusal),
+            // Nodes that were bought for the gang and do not hold it: the batch gives them back, then the next round.
+            Some((batch, BatchStage::Ready)) => self.does_not_fit_bought(gang, batch, &refusal, next, pass),
+            Some((batch, BatchStage::InUse)) if gang.phase == Some(Phase::Provisioning) => {
+                self.does_not_fit_bought(gang, batch, &refusal, next, pass)
+            }
+            Some((_, BatchStage::Buying | BatchStage::InUse | BatchStage::Ending)) | None => {
+                let joining = match recognised.booking {
+                    None => self.awaited(gang, &wanted.request, &refusal),
+                    Some(_) => None,
+                };
+                if let Some(joining) = joining {
+                    self.wake(pass, joining.until, SignedDuration::ZERO);
+                    return waiting::joining(next, joining);
+                }
+                self.buy(gang, recognised, (&wanted, &refusal), Mix::Allowed, next, pass)
+            }
+        }
+    }
+
+    /// Whether nodes are on their way for the gang, whatever phase it is in: a member that was made again while they
+    /// are bought must not lead to a second purchase.
+    fn is_buying(&self, gang: &Gang, batch: Option<&BatchView>, pass: &mut Pass) -> bool {
+        match batch {
+            Some(batch) => batch.stage == BatchStage::Buying,
+            // Named and not seen: the batch was created before the status was written, so this view may lag.
+            None if gang.phase == Some(Phase::Provisioning) && gang.batch.is_some() => {
+                let grace = self.world.settings.ready_grace;
+                let young = gang.since.is_some_and(|since| self.world.now.duration_since(since) < grace);
+                if young {
+                    self.wake(pass, gang.since, grace);
+                }
+                young
+            }
+            None => false,
+        }
+    }
+
+    fn does_not_fit_bought(
+        &self,
+        gang: &Gang,
+        batch: &BatchView,
+        refusal: &Refusal,
+        next: &mut Gang,
+        pass: &mut Pass,
+    ) -> Option<GangEvent> {
+        if gang.phase == Some(Phase::Waiting) {
+            // Given up already; said again after the pause, in case it was lost. Nothing is bought beside it.
+            match self.round_pause(gang).filter(|until| *until > self.world.now) {
+                Some(until) => self.wake(pass, Some(until), SignedDuration::ZERO),
+                None => pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name) }),
+            }
+            return waiting::does_not_fit(gang, next, &Why::refused(refusal));
+        }
+        let grace = self.world.settings.ready_grace;
+        if batch.since.is_none_or(|since| self.world.now.duration_since(since) < grace) {
+            self.wake(pass, batch.since, grace);
+            return waiting::bought_but_not_fitting(next, refusal);
+        }
+        pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name) });
+        waiting::does_not_fit(gang, next, &Why::refused(refusal))
+    }
+
+    pub(super) fn nothing_to_place(
+        &self,
+        gang: &Arc<Gang>,
+        recognised: &Recognised,
+        next: &mut Gang,
+    ) -> Option<GangEvent> {
+        let ended = self.snapshot.all_members(&gang.key).any(|pod| pod.ended);
+        match gang.phase {
+            Some(Phase::Finished) => None,
+            _ if ended => {
+                withdraw(gang, next);
+                next.phase = Some(Phase::Finished);
+                next.waiting = None;
+                None
+            }
+            // Its pods are being deleted; what was said of them stays true.
+            Some(Phase::Invalid | Phase::Unsatisfiable) => None,
+            Some(
+                Phase::Collecting
+                | Phase::Waiting
+                | Phase::Provisioning
+                | Phase::Planned
+                | Phase::Released
+                | Phase::Committing
+                | Phase::Bound
+                | Phase::Degraded,
+            )
+            | None => {
+                let why = match roles::sizes(recognised, &[]) {
+                    Some(sizes) => Why::Collecting { seen: 0, needed: sizes.needed, size: sizes.size, kept: false },
+                    None => Why::SizeUnknown { seen: 0, kept: false },
+                };
+                waiting::collecting(gang, next, &why)
+            }
+        }
+    }
+
+    /// Promises the places in the working snapshot and fills the next status.
+    pub(super) fn adopt(
+        &mut self,
+        gang: &Arc<Gang>,
+        wanted: &Wanted,
+        plan: &Plan,
+        report: &Report,
+        next: &mut Gang,
+    ) -> GangEvent {
+        let request = &wanted.request;
+        next.phase = Some(Phase::Planned);
+        next.epoch = gang.epoch.saturating_add(1);
+        next.minimum = wanted.needed;
+        next.minimums.clone_from(&wanted.minimums);
+        next.shape = Some(digest(wanted, self.world.settings.pending_taint));
+        next.places =
+            self.promised_places(wanted, &plan.places).into_iter().chain(wanted.done.iter().cloned()).collect();
+        // Role order, then rank: of members of one role that ask for different things, too.
+        let order = |role: &Arc<str>| recognised_order(request, role);
+        next.places.sort_by_key(|place| (order(&place.role), place.rank));
+        next.levels.clone_from(&report.levels);
+        next.waiting = None;
+        self.promise(gang, request, &plan.places);
+        GangEvent {
+            reason: "Planned",
+            message: format!(
+                "placed {} members on {} nodes: {}",
+                plan.places.len(),
+                distinct_nodes(&next.places),
+                level_summary(&report.levels)
+            ),
+            warning: false,
+        }
+    }
+
+    pub(super) fn buy(
+        &mut self,
+        gang: &Arc<Gang>,
+        recognised: &Arc<Recognised>,
+        (wanted, refusal): (&Wanted, &Refusal),
+        mix: Mix,
+        next: &mut Gang,
+        pass: &mut Pass,
+    ) -> Option<GangEvent> {
+        let request = &wanted.request;
+        match refusal {
+            Refusal::DoesNotFit(_) => {}
+            // Its node may come back, or the member goes: nothing that could be bought would help meanwhile.
+            Refusal::BoundOutside { .. } => return waiting::does_not_fit(gang, next, &Why::refused(refusal)),
+            // It may fit as it is: nothing is bought before that is ruled out.
+            Refusal::Undecided(_) => return waiting::does_not_fit(gang, next, &Why::refused(refusal)),
+            // No node that could be bought changes a constraint that is not modelled.
+            Refusal::Unsupported { .. }
+            | Refusal::MixedShapes { .. }
+            | Refusal::MinimumAboveCount { .. }
+            | Refusal::Slices { .. }
+            | Refusal::UnknownLevel { .. } => return waiting::unsatisfiable(gang, next, refusal),
+        }
+        if recognised.booking.is_some() {
+            return waiting::booking(next, recognised);
+        }
+        if let Some(until) = self.round_pause(gang).filter(|until| *until > self.world.now) {
+            self.wake(pass, Some(until), SignedDuration::ZERO);
+            return waiting::does_not_fit(gang, next, &self.refused(gang, request, refusal));
+        }
+        let offers = offers::offers_for(request, self.world.levels, self.world.pools);
+        let mixed = match mix {
+            Mix::Allowed => self.mixed(gang, recognised, request, offers.possible.first()),
+            Mix::Never => None,
+        };
+        if offers.possible.is_empty() && mixed.is_none() {
+            let pools = !self.world.pools.is_empty();
+            let one_day = self.one_day(request, pass);
+            let passing = self.passing(gang, request, refusal);
+            let (refusal, unsold) = (refusal.clone(), offers.unsold);
+            let why = Why::NothingOnSale { refusal, passing, pools, unsold, one_day };
+            return waiting::nothing_to_buy(gang, next, &why, one_day || !pools);
+        }
+        let (offers, zones) = match &mixed {
+            Some(mixed) => (mixed.offers.clone(), mixed.zone.iter().cloned().collect()),
+            None => (offers.possible, self.zones_of_bound(request)),
+        };
+        let round = gang.round.saturating_add(1);
+        let name: Arc<str> = Arc::from(batch_name(&gang.uid, round));
+        let count = offers.first().map_or(0, |offer| offer.count);
+        pass.actions.push(Action::CreateBatch(Box::new(BatchWish {
+            gang: Arc::clone(gang),
+            round,
+            offers,
+            placement_group: recognised.wishes.placement_group.as_ref().map(|wish| Arc::clone(&wish.value)),
+            zones,
+        })));
+        next.phase = Some(Phase::Provisioning);
+        next.round = round;
+        next.batch = Some(Arc::clone(&name));
+        let why = Why::Buying { batch: Some((Arc::clone(&name), None)), count: Some(count) };
+        next.waiting = Some(why.waiting(None));
+        let mut beside = String::new();
+        if let Some(mixed) = mixed {
+            // Promised in the write that names the purchase: nobody else takes this room meanwhile.
+            beside = format!(" beside {} members on running nodes", mixed.beside.len());
+            next.epoch = gang.epoch.max(next.epoch).saturating_add(1);
+            next.places = self.promised_places(wanted, &mixed.beside);
+            self.promise(gang, request, &mixed.beside);
+        }
+        Some(GangEvent {
+            reason: "Provisioning",
+            message: format!("buying {count} nodes in one batch ({name}){beside}: {refusal}"),
+            warning: false,
+        })
+    }
+
+    /// Promises room in the working snapshot.
+    fn promise(&mut self, gang: &Gang, request: &GangRequest, places: &[Place]) {
+        self.alike.promised();
+        for place in places.iter().filter(|place| !place.bound) {
+            let requests = request.roles.get(place.role).map(|role| role.shape.requests.clone()).unwrap_or_default();
+            if self.seen {
+                self.ledger.promise(&gang.key, &place.node, &requests);
+            }
+            self.snapshot
+                .promises
+                .entry(place.node.clone())
+                .or_default()
+                .push(Promise { gang: gang.key.clone(), room: PromisedRoom::Member(requests) });
+        }
+    }
+
+    /// Places as the status has them.
+    fn promised_places(&self, wanted: &Wanted, places: &[Place]) -> Vec<GangPlace> {
+        let request = &wanted.request;
+        let name = |uid: &PodUid| self.snapshot.pods.get(uid).map(|pod| Arc::clone(&pod.key.name));
+        let place = |place: &Place| GangPlace {
+            role: request.roles.get(place.role).map_or_else(|| Arc::from(""), |role| Arc::clone(&role.name)),
+            rank: wanted.rank(place.role, place.rank),
+            uid: place.uid.clone(),
+            pod: place.uid.as_ref().and_then(name),
+            node: place.node.clone(),
+        };
+        places.iter().map(place).collect()
+    }
+
+    pub(super) fn write(
+        &mut self,
+        gang: &Arc<Gang>,
+        recognised: Option<&Arc<Recognised>>,
+        mut next: Gang,
+        (event, also): (Option<GangEvent>, Vec<GangEvent>),
+        pass: &mut Pass,
+    ) {
+        if next.phase != gang.phase || next.epoch != gang.epoch {
+            next.since = Some(self.world.now);
+        }
+        if next == **gang {
+            return;
+        }
+        if next.phase == Some(Phase::Planned) {
+            self.wake(pass, Some(self.world.now), self.world.settings.settle);
+        }
+        pass.actions.push(Action::WriteStatus(Box::new(StatusWrite {
+            gang: Arc::clone(gang),
+            recognised: recognised.cloned(),
+            next,
+            event,
+            also,
+        })));
+    }
+
+    pub(super) fn wake(&self, pass: &mut Pass, since: Option<Timestamp>, after: SignedDuration) {
+        let at = since.unwrap_or(self.world.now).saturating_add(after).unwrap_or(Timestamp::MAX);
+        if at <= self.world.now {
+            // What was due has been looked at in this very pass.
+            return;
+        }
+        pass.wake_at = Some(pass.wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+}
+
+/// Whether new nodes may stand beside running ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mix {
+    /// Where the wishes allow it.
+    Allowed,
+    /// It was tried and could not be had.
+    Never,
+}
+
+/// Whether a purchase is under way beside places on running nodes.
+fn is_mixed(gang: &Gang) -> bool {
+    !gang.places.is_empty()
+}
+
+/// Where a role stands among those of the request; one whose members have all succeeded comes last.
+fn recognised_order(request: &GangRequest, role: &Arc<str>) -> usize {
+    request.roles.iter().position(|one| one.name == *role).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,444 @@
+//! A gang's state: what was recognised, and where its durable plan stands.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::model::names::{NodeName, ObjectKey, PodUid};
+use crate::model::node::Usage;
+use crate::model::pod::Shape;
+use crate::planner::plan::LevelUse;
+use crate::reason::Code;
+
+/// Phase of a gang. Every arrow between two phases is one conditional write of the Gang's status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Phase {
+    /// Not all members needed are there yet.
+    Collecting,
+    /// Complete, but there is no room and none can be bought now.
+    Waiting,
+    /// Nodes are being bought.
+    Provisioning,
+    /// A plan is persisted; its capacity is promised.
+    Planned,
+    /// The members were sent to kube-scheduler.
+    Released,
+    /// The minimum stood at the barrier; bindings are being written. From here only forward.
+    Committing,
+    /// Every place with a live pod is bound.
+    Bound,
+    /// All members ended.
+    Finished,
+    /// A member or node was lost after the commit point.
+    Degraded,
+    /// A wish cannot be read.
+    Invalid,
+    /// No pool could ever hold it.
+    Unsatisfiable,
+}
+
+impl Phase {
+    /// All phases, in the order of a gang's life.
+    pub const ALL: [Self; 11] = [
+        Self::Collecting,
+        Self::Waiting,
+        Self::Provisioning,
+        Self::Planned,
+        Self::Released,
+        Self::Committing,
+        Self::Bound,
+        Self::Finished,
+        Self::Degraded,
+        Self::Invalid,
+        Self::Unsatisfiable,
+    ];
+
+    /// The word in the status.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Collecting => "Collecting",
+            Self::Waiting => "Waiting",
+            Self::Provisioning => "Provisioning",
+            Self::Planned => "Planned",
+            Self::Released => "Released",
+            Self::Committing => "Committing",
+            Self::Bound => "Bound",
+            Self::Finished => "Finished",
+            Self::Degraded => "Degraded",
+            Self::Invalid => "Invalid",
+            Self::Unsatisfiable => "Unsatisfiable",
+        }
+    }
+
+    /// Reads the word; `None` for a word of a version this code does not know.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|phase| phase.as_str() == word)
+    }
+
+    /// Whether places of the plan promise capacity.
+    #[must_use]
+    pub fn promises(self) -> bool {
+        match self {
+            // Beside nodes that are being bought, places on running ones.
+            Self::Provisioning | Self::Planned | Self::Released | Self::Committing | Self::Bound | Self::Degraded => {
+                true
+            }
+            Self::Collecting | Self::Waiting | Self::Finished | Self::Invalid | Self::Unsatisfiable => false,
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What the pods and their owners say about a gang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recognised {
+    /// Namespace and name of the Gang object.
+    pub key: ObjectKey,
+    /// The convention, the identity as written, and the outermost known owner.
+    pub source: Source,
+    /// Members expected; `None` while it is not known.
+    pub size: Option<u32>,
+    /// Members needed to start.
+    pub min: Option<u32>,
+    /// Roles in rank order; empty: one role without a name.
+    pub roles: Vec<RoleSaid>,
+    /// Wishes, as written.
+    pub wishes: RawWishes,
+    /// A wish that cannot be read: the gang is invalid.
+    pub invalid: Option<Invalid>,
+    /// Name of the ProvisioningRequest whose booked nodes the gang uses.
+    pub booking: Option<Arc<str>>,
+    /// Why a stop of its pods would end the job for good: names the field of the owner.
+    pub restart_would_fail: Option<Arc<str>>,
+    /// Another identity that a pod of it carries and that was not followed.
+    pub conflict: Option<Arc<str>>,
+}
+
+/// What is said of one role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleSaid {
+    /// Name.
+    pub name: Arc<str>,
+    /// Members; `None`: what the other roles leave of the size, else as many as there are.
+    pub count: Option<u32>,
+    /// Members needed to start; `None`: all.
+    pub min: Option<u32>,
+}
+
+/// Where a gang was recognised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Name of the convention.
+    pub convention: &'static str,
+    /// The gang's name as written.
+    pub identity: Arc<str>,
+    /// The outermost known owner.
+    pub owner: Option<Owner>,
+}
+
+/// An owner reference.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner {
+    /// API version.
+    pub api_version: Arc<str>,
+    /// Kind.
+    pub kind: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+    /// UID.
+    pub uid: Arc<str>,
+}
+
+/// Wishes as the user wrote them, each with the key it came from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawWishes {
+    /// Required level.
+    pub required: Option<RawWish>,
+    /// Preferred level.
+    pub preferred: Option<RawWish>,
+    /// Slices, coarse to fine.
+    pub slices: Vec<RawSlice>,
+    /// Level whose domains are used alone.
+    pub exclusive: Option<RawWish>,
+    /// Level over whose domains the members are spread evenly.
+    pub balance: Option<RawWish>,
+    /// Placement group.
+    pub placement_group: Option<RawWish>,
+}
+
+/// Consecutive ranks that share a domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawSlice {
+    /// Members of one slice.
+    pub size: u32,
+    /// The level, and the key it came from.
+    pub level: RawWish,
+}
+
+/// One wish and the key it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawWish {
+    /// The value.
+    pub value: Arc<str>,
+    /// The annotation.
+    pub key: &'static str,
+}
+
+/// Why a gang is invalid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    /// The word for it.
+    pub reason: Code,
+    /// Names key, value and remedy.
+    pub message: String,
+}
+
+/// The durable state of a gang: its Gang object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gang {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// UID.
+    pub uid: Arc<str>,
+    /// The version every write is conditional on.
+    pub resource_version: Arc<str>,
+    /// Phase; `None` for one of a version this code does not know: the object is left alone.
+    pub phase: Option<Phase>,
+    /// Counter of plans.
+    pub epoch: u64,
+    /// Counter of purchases.
+    pub round: u32,
+    /// When the phase was entered.
+    pub since: Option<Timestamp>,
+    /// Members that must stand at the barrier.
+    pub minimum: u32,
+    /// Members of each role that must stand there; empty for a gang of one role.
+    pub minimums: BTreeMap<Arc<str>, u32>,
+    /// Digest of what the members needed when the plan was made.
+    pub shape: Option<Arc<str>>,
+    /// The plan; empty if there is none.
+    pub places: Vec<GangPlace>,
+    /// Domains used per level.
+    pub levels: Vec<LevelUse>,
+    /// Name of the NodeBatch bought for it.
+    pub batch: Option<Arc<str>>,
+    /// Why it waits.
+    pub waiting: Option<Waiting>,
+    /// What people should know of it whatever its phase.
+    pub notes: BTreeMap<NoteKind, Note>,
+    /// `members` as it stands in the status.
+    pub members: Arc<str>,
+    /// Creation time: gangs are planned in this order.
+    pub created: Option<Timestamp>,
+    /// Has a deletion timestamp.
+    pub deleting: bool,
+}
+
+/// Conditions of a Gang that do not follow from its phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NoteKind {
+    /// Every member has a rank of its own below its role's count.
+    RanksOrdered,
+    /// A pod carries the identities of two gangs.
+    IdentityConflict,
+    /// More live members than places.
+    SurplusMembers,
+    /// A stop of its pods would end the job for good.
+    RestartWouldFail,
+}
+
+impl NoteKind {
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::RanksOrdered, Self::IdentityConflict, Self::SurplusMembers, Self::RestartWouldFail];
+
+    /// The condition's type.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RanksOrdered => "RanksOrdered",
+            Self::IdentityConflict => "IdentityConflict",
+            Self::SurplusMembers => "SurplusMembers",
+            Self::RestartWouldFail => "RestartWouldFail",
+        }
+    }
+
+    /// The event that tells of it, and whether the condition is bad when it is true.
+    #[must_use]
+    pub fn event(self) -> (&'static str, bool) {
+        match self {
+            Self::RanksOrdered => ("RankFault", false),
+            Self::IdentityConflict => ("GangIdentityConflict", true),
+            Self::SurplusMembers => ("SurplusMembers", true),
+            Self::RestartWouldFail => ("RestartWouldFail", true),
+        }
+    }
+}
+
+/// One condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Whether it holds.
+    pub holds: bool,
+    /// A sentence; empty if there is nothing to say.
+    pub message: Arc<str>,
+}
+
+/// One place of the durable plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GangPlace {
+    /// Role name.
+    pub role: Arc<str>,
+    /// Rank within the role.
+    pub rank: u32,
+    /// The pod; `None` while it does not exist.
+    pub uid: Option<PodUid>,
+    /// Pod name, for people.
+    pub pod: Option<Arc<str>>,
+    /// The node.
+    pub node: NodeName,
+}
+
+/// Why a gang does not run yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// One word.
+    pub reason: Arc<str>,
+    /// A sentence a person can act on.
+    pub message: Arc<str>,
+    /// When it is tried again at the latest.
+    pub next_try: Option<Timestamp>,
+}
+
+impl Waiting {
+    /// Whether it waits for this.
+    #[must_use]
+    pub fn is(&self, code: Code) -> bool {
+        *self.reason == *code.as_str()
+    }
+}
+
+impl Gang {
+    /// The place of a pod in the plan.
+    #[must_use]
+    pub fn place_of(&self, uid: &PodUid) -> Option<&GangPlace> {
+        self.places.iter().find(|place| place.uid.as_ref() == Some(uid))
+    }
+}
+
+/// A pod of the cluster, gang member or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// UID.
+    pub uid: PodUid,
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// What it needs. An error text if the object cannot be read.
+    pub shape: Result<Arc<Shape>, Arc<str>>,
+    /// What it holds on its node once it is there.
+    pub held: Arc<Usage>,
+    /// `spec.nodeName`.
+    pub node: Option<NodeName>,
+    /// `status.nominatedNodeName`.
+    pub nominated: Option<NodeName>,
+    /// `status.phase` is Succeeded or Failed.
+    pub ended: bool,
+    /// `status.phase` is Succeeded: the member's work is done and nobody comes in its stead.
+    pub succeeded: bool,
+    /// `status.phase` is Running.
+    pub running: bool,
+    /// Has a deletion timestamp.
+    pub deleting: bool,
+    /// Carries our gate.
+    pub gated: bool,
+    /// Carries gates of others.
+    pub foreign_gates: bool,
+    /// `muster.dev/plan-epoch`, if it is a number.
+    pub plan_epoch: Option<u64>,
+    /// `muster.dev/planned-node`.
+    pub planned_node: Option<NodeName>,
+    /// One of our profiles schedules it.
+    pub ours: bool,
+    /// Owned by a DaemonSet or Node.
+    pub daemon: bool,
+    /// Has a priority that only the system's own pods have.
+    pub critical: bool,
+    /// Creation time.
+    pub created: Option<Timestamp>,
+    /// Reason of the condition `muster.dev/Gang`.
+    pub reported: Option<Arc<str>>,
+    /// Reason and message of `PodScheduled=False`.
+    pub unscheduled: Option<(Arc<str>, Arc<str>)>,
+    /// Of which gang it is.
+    pub membership: Membership,
+}
+
+impl Pod {
+    /// Whether the pod holds room on its node.
+    #[must_use]
+    pub fn holds_room(&self) -> bool {
+        self.node.is_some() && !self.ended
+    }
+
+    /// Whether the pod counts as a member of its gang.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        !self.deleting && !self.ended
+    }
+
+    /// Whether the pod ran to its end: its place stays filled. A failed pod is a lost one.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.succeeded && self.node.is_some()
+    }
+}
+
+/// Of which gang a pod is. *Unknown is not "no gang".*
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Membership {
+    /// Its controller chain is not known up to the root.
+    Unknown,
+    /// A fully resolved chain without a gang.
+    Single,
+    /// A member.
+    Member {
+        /// The Gang object.
+        gang: ObjectKey,
+        /// Role name; empty for the only role.
+        role: Arc<str>,
+        /// The rank it claims.
+        rank: RankClaim,
+    },
+}
+
+impl Membership {
+    /// The gang, if it is a member.
+    #[must_use]
+    pub fn gang(&self) -> Option<&ObjectKey> {
+        match self {
+            Self::Member { gang, .. } => Some(gang),
+            Self::Unknown | Self::Single => None,
+        }
+    }
+}
+
+/// The rank a member claims.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RankClaim {
+    /// An integer.
+    Rank(u32),
+    /// None.
+    Missing,
+    /// Not an integer.
+    NotInteger(Arc<str>),
+}

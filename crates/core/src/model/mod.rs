@@ -1,0 +1,11 @@
+//! What there is: pods, nodes, gangs and the snapshot that holds them, with the units and names they are told in.
+
+pub mod booking;
+pub mod gang;
+pub mod names;
+pub mod node;
+pub mod pod;
+pub mod ranks;
+pub mod resources;
+pub mod snapshot;
+pub mod units;

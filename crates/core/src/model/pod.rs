@@ -1,0 +1,93 @@
+//! A pod as the planner and the extender see it: its scheduling shape, and where it stands.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::node::TaintEffect;
+use crate::model::resources::Resources;
+
+/// Everything about a pod that decides which nodes it fits. Pods with equal shapes are interchangeable.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Shape {
+    /// Effective requests as kube-scheduler counts them (init containers, sidecars, overhead), `pods: 1` included.
+    pub requests: Resources,
+    /// `spec.nodeSelector`.
+    pub node_selector: BTreeMap<Arc<str>, Arc<str>>,
+    /// `requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms`: ORed. `None` = no constraint; `Some` of an
+    /// empty list matches no node.
+    pub node_affinity: Option<Vec<SelectorTerm>>,
+    /// `spec.tolerations`.
+    pub tolerations: Vec<Toleration>,
+    /// Host ports.
+    pub ports: Vec<HostPort>,
+    /// Required anti-affinity of the shape with itself by hostname: at most one such pod on a node.
+    pub one_per_node: bool,
+    /// Constraints of kube-scheduler that Muster does not model, each a short text such as
+    /// `topologySpreadConstraints`; a gang with any is refused before anything is released.
+    pub unsupported: Vec<Arc<str>>,
+}
+
+/// One nodeSelectorTerm: all its requirements must hold. A term without any matches no node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SelectorTerm {
+    /// Requirements on labels.
+    pub expressions: Vec<Requirement>,
+    /// Requirements on fields; kube-scheduler knows `metadata.name` alone.
+    pub fields: Vec<Requirement>,
+}
+
+/// One requirement on a label or field, with kube-scheduler's operators.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Requirement {
+    /// Label key, or `metadata.name`.
+    pub key: Arc<str>,
+    /// Operator.
+    pub operator: Operator,
+    /// Values.
+    pub values: Vec<Arc<str>>,
+}
+
+/// `NodeSelectorOperator`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Operator {
+    /// The value is among the values.
+    In,
+    /// The value is absent or not among the values.
+    NotIn,
+    /// The key is present.
+    Exists,
+    /// The key is absent.
+    DoesNotExist,
+    /// Both are integers and the label's is greater.
+    Gt,
+    /// Both are integers and the label's is less.
+    Lt,
+    /// An operator unknown to Muster: the requirement matches no node.
+    Unknown,
+}
+
+/// `core/v1` Toleration.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Toleration {
+    /// Key; empty with `Exists` tolerates everything.
+    pub key: Arc<str>,
+    /// `Exists`; otherwise `Equal`.
+    pub exists: bool,
+    /// Value for `Equal`.
+    pub value: Arc<str>,
+    /// Effect; `None` = every effect.
+    pub effect: Option<TaintEffect>,
+}
+
+/// A host port as kube-scheduler compares them: same protocol and port, and equal or wildcard addresses, conflict.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct HostPort {
+    /// Address; `0.0.0.0` where absent.
+    pub ip: Arc<str>,
+    /// `TCP`, `UDP` or `SCTP`; `TCP` where absent.
+    pub protocol: Arc<str>,
+    /// Port, never 0.
+    pub port: i32,
+}

@@ -1,0 +1,96 @@
+//! Amounts of resources, exact.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use crate::model::names::ResourceName;
+
+/// The pod-count resource of a node, `pods`: every pod requests one.
+pub const PODS: &str = "pods";
+/// `cpu`, counted in millicpu.
+pub const CPU: &str = "cpu";
+/// `memory`, counted in bytes.
+pub const MEMORY: &str = "memory";
+/// `ephemeral-storage`, counted in bytes.
+pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+
+/// Amounts per resource, sorted by name, without zero entries.
+///
+/// Units: `cpu` in millicpu, everything else in whole units (bytes, devices, pods). Amounts may be negative where a
+/// difference is meant (an over-committed node has negative free resources). Arithmetic saturates: no input can make
+/// it wrap.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Resources(SmallVec<[(ResourceName, i64); 6]>);
+
+impl Resources {
+    /// Amount of one resource; 0 if absent.
+    #[must_use]
+    pub fn get(&self, name: &str) -> i64 {
+        // Lengths differ more often than not, so that looking at each of the few entries is cheaper than bisecting.
+        self.0.iter().find(|(entry, _)| entry.as_str() == name).map_or(0, |(_, amount)| *amount)
+    }
+
+    /// Sets one amount; 0 removes the entry.
+    pub fn set(&mut self, name: impl Into<ResourceName>, amount: i64) {
+        let name = name.into();
+        match (self.position(name.as_str()), amount) {
+            (Ok(index), 0) => {
+                self.0.remove(index);
+            }
+            (Ok(index), amount) => self.0[index].1 = amount,
+            (Err(_), 0) => {}
+            (Err(index), amount) => self.0.insert(index, (name, amount)),
+        }
+    }
+
+    /// Adds `other` to `self`, resource by resource.
+    pub fn add(&mut self, other: &Self) {
+        for (name, amount) in other.iter() {
+            let sum = self.get(name.as_str()).saturating_add(amount);
+            self.set(name.clone(), sum);
+        }
+    }
+
+    /// Subtracts `other` from `self`, resource by resource; results may be negative.
+    pub fn subtract(&mut self, other: &Self) {
+        for (name, amount) in other.iter() {
+            let difference = self.get(name.as_str()).saturating_sub(amount);
+            self.set(name.clone(), difference);
+        }
+    }
+
+    /// Keeps the larger amount of each resource.
+    pub fn max(&mut self, other: &Self) {
+        for (name, amount) in other.iter() {
+            if amount > self.get(name.as_str()) {
+                self.set(name.clone(), amount);
+            }
+        }
+    }
+
+    /// Entries in order of resource name.
+    pub fn iter(&self) -> impl Iterator<Item = (&ResourceName, i64)> {
+        self.0.iter().map(|(name, amount)| (name, *amount))
+    }
+
+    /// Whether every amount is 0.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn position(&self, name: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|(entry, _)| entry.as_str().cmp(name))
+    }
+}
+
+impl<N: Into<ResourceName>> FromIterator<(N, i64)> for Resources {
+    fn from_iter<T: IntoIterator<Item = (N, i64)>>(entries: T) -> Self {
+        let mut resources = Self::default();
+        for (name, amount) in entries {
+            resources.set(name, amount);
+        }
+        resources
+    }
+}

@@ -1,0 +1,163 @@
+//! What Muster knows of the cluster at one moment, with everything the extender looks up.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use imbl::shared_ptr::DefaultSharedPtr;
+use imbl::{GenericHashMap, OrdMap};
+use rustc_hash::{FxBuildHasher, FxHashMap};
+
+use crate::model::gang::{Gang, Membership, Pod, Recognised};
+use crate::model::names::{NodeName, ObjectKey, PodUid};
+use crate::model::node::{Node, Usage};
+use crate::model::resources::Resources;
+
+/// Pods by UID.
+pub type Pods = GenericHashMap<PodUid, Arc<Pod>, FxBuildHasher, DefaultSharedPtr>;
+
+/// One consistent view of the cluster. Immutable; a newer one replaces it. The maps are persistent, so that publishing
+/// costs what changed (decision 0003).
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Rises with every published snapshot.
+    pub version: u64,
+    /// Whether every watch has delivered its first list.
+    pub synced: bool,
+    /// Nodes with what holds room on them.
+    pub nodes: OrdMap<NodeName, Arc<NodeEntry>>,
+    /// Pods.
+    pub pods: Pods,
+    /// Live and ended members per gang, in order of pod name.
+    pub members: OrdMap<ObjectKey, OrdMap<Arc<str>, PodUid>>,
+    /// What pods and owners say of each gang.
+    pub recognised: OrdMap<ObjectKey, Arc<Recognised>>,
+    /// Gang objects.
+    pub gangs: OrdMap<ObjectKey, Arc<Gang>>,
+    /// Promised room per node.
+    pub promises: FxHashMap<NodeName, Vec<Promise>>,
+    /// Extended resources the pools sell or the nodes have that count as accelerators.
+    pub accelerators: Vec<Arc<str>>,
+}
+
+/// A node and what holds room on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeEntry {
+    /// The node.
+    pub node: Arc<Node>,
+    /// Pods on it until they are gone, and unbound pods of no gang nominated to it.
+    pub usage: Arc<Usage>,
+}
+
+/// Room on a node that is promised to a gang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// To whom.
+    pub gang: ObjectKey,
+    /// What.
+    pub room: PromisedRoom,
+}
+
+/// What is promised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PromisedRoom {
+    /// The requests of one member.
+    Member(Resources),
+    /// The whole node: it was bought for the gang, which does not use it yet.
+    WholeNode,
+}
+
+impl Snapshot {
+    /// The key under which nodes booked by a ProvisioningRequest are promised. A slash cannot occur in a name, so it
+    /// is never that of a Gang.
+    #[must_use]
+    pub fn booking_key(namespace: &str, request: &str) -> ObjectKey {
+        ObjectKey::new(namespace, format!("provisioningrequests/{request}"))
+    }
+
+    /// Live members of a gang, in order of pod name.
+    pub fn live_members<'a>(&'a self, gang: &ObjectKey) -> impl Iterator<Item = &'a Arc<Pod>> {
+        self.members
+            .get(gang)
+            .into_iter()
+            .flat_map(|members| members.values())
+            .filter_map(|uid| self.pods.get(uid))
+            .filter(|pod| pod.is_live())
+    }
+
+    /// All members of a gang that still exist, ended ones included.
+    pub fn all_members<'a>(&'a self, gang: &ObjectKey) -> impl Iterator<Item = &'a Arc<Pod>> {
+        self.members.get(gang).into_iter().flat_map(|members| members.values()).filter_map(|uid| self.pods.get(uid))
+    }
+
+    /// The gang object of a pod, if the pod is a member and the object is known.
+    #[must_use]
+    pub fn gang_of(&self, pod: &Pod) -> Option<&Arc<Gang>> {
+        self.gangs.get(pod.membership.gang()?)
+    }
+
+    /// Computes the promises from plans: places of plans from `Planned` on whose pod is not seen bound.
+    ///
+    /// Capacity promised by an action in flight is subtracted at once; capacity freed is credited only when observed.
+    #[must_use]
+    pub fn plan_promises(&self) -> FxHashMap<NodeName, Vec<Promise>> {
+        let mut promises: FxHashMap<NodeName, Vec<Promise>> = FxHashMap::default();
+        for (node, promise) in self.gangs.values().flat_map(|gang| self.promises_of(gang)) {
+            promises.entry(node).or_default().push(promise);
+        }
+        promises
+    }
+
+    /// What the plan of one gang promises it, in the order of its places.
+    #[must_use]
+    pub fn promises_of(&self, gang: &Gang) -> Vec<(NodeName, Promise)> {
+        if !gang.phase.is_some_and(crate::model::gang::Phase::promises) || gang.deleting {
+            return Vec::new();
+        }
+        let asks = |pod: &Arc<Pod>| pod.shape.as_ref().ok().map(|shape| shape.requests.clone());
+        let plays =
+            |pod: &Pod, role: &Arc<str>| matches!(&pod.membership, Membership::Member { role: own, .. } if own == role);
+        let sample = |role: &Arc<str>| {
+            let same = self.all_members(&gang.key).filter(|pod| plays(pod, role)).find_map(asks);
+            same.or_else(|| self.all_members(&gang.key).find_map(asks))
+        };
+        let mut samples: BTreeMap<&Arc<str>, Option<Resources>> = BTreeMap::new();
+        let mut promises = Vec::new();
+        for place in &gang.places {
+            let pod = place.uid.as_ref().and_then(|uid| self.pods.get(uid));
+            let requests = match pod {
+                Some(pod) if pod.node.is_some() || pod.ended => continue,
+                Some(pod) => asks(pod),
+                // A place without a pod stays promised to the one that is still to come.
+                None => samples.entry(&place.role).or_insert_with(|| sample(&place.role)).clone(),
+            };
+            if let Some(requests) = requests {
+                let promise = Promise { gang: gang.key.clone(), room: PromisedRoom::Member(requests) };
+                promises.push((place.node.clone(), promise));
+            }
+        }
+        promises
+    }
+
+    /// What others were promised on a node; `None` if the whole node is promised to somebody else. `own` are the keys
+    /// under which the asking gang holds promises: its own, and that of its booking.
+    #[must_use]
+    pub fn promised_to_others(&self, node: &NodeName, own: &[ObjectKey]) -> Option<Resources> {
+        let mut sum = Resources::default();
+        for promise in self.promises.get(node).into_iter().flatten() {
+            if own.contains(&promise.gang) {
+                continue;
+            }
+            match &promise.room {
+                PromisedRoom::WholeNode => return None,
+                PromisedRoom::Member(requests) => sum.add(requests),
+            }
+        }
+        Some(sum)
+    }
+
+    /// Whether a pod's membership is settled as "no gang".
+    #[must_use]
+    pub fn is_single(pod: &Pod) -> bool {
+        pod.membership == Membership::Single
+    }
+}

@@ -1,0 +1,285 @@
+//! Instance types as DescribeInstanceTypes reports them, and what a node of one will offer to pods.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ec2::network::{InterfaceKind, NetworkInterface, efa_count};
+use crate::model::resources::{CPU, MEMORY, PODS, Resources};
+
+/// Extended resource of NVIDIA's device plugin.
+pub const NVIDIA_GPU: &str = "nvidia.com/gpu";
+/// Extended resource of AMD's device plugin.
+pub const AMD_GPU: &str = "amd.com/gpu";
+/// Extended resource of Habana's device plugin.
+const GAUDI: &str = "habana.ai/gaudi";
+/// Extended resource of the Neuron device plugin, in devices.
+pub const NEURON: &str = "aws.amazon.com/neuron";
+/// Extended resource of the EFA device plugin.
+pub const EFA: &str = "vpc.amazonaws.com/efa";
+
+const MIB: i64 = 1024 * 1024;
+
+/// One instance type. Nothing about a type is hard-coded but its list price.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceTypeInfo {
+    /// Name, `p5.48xlarge`.
+    pub name: String,
+    /// vCPUs.
+    pub vcpu: u32,
+    /// Memory in MiB, as advertised.
+    pub memory_mib: u64,
+    /// GPUs, one entry per model.
+    #[serde(default)]
+    pub gpus: Vec<Gpu>,
+    /// Neuron devices.
+    #[serde(default)]
+    pub neuron_devices: u32,
+    /// Most EFA interfaces the type takes; 0 without EFA.
+    #[serde(default)]
+    pub efa_max: u32,
+    /// Network cards in order of index.
+    pub network_cards: Vec<NetworkCard>,
+    /// IPv4 addresses per interface.
+    pub ipv4_per_interface: u32,
+    /// Whether it may be launched into a cluster placement group.
+    pub supports_cluster_group: bool,
+    /// Ways it can be bought.
+    pub usage_classes: Vec<UsageClass>,
+    /// CPU architectures, `x86_64` or `arm64`.
+    #[serde(default)]
+    pub architectures: Vec<String>,
+}
+
+/// GPUs of one model.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Gpu {
+    /// Model, `H100`.
+    pub name: String,
+    /// Manufacturer, `NVIDIA`.
+    pub manufacturer: String,
+    /// How many.
+    pub count: u32,
+    /// Memory of each, in MiB.
+    pub memory_mib: u64,
+}
+
+/// A network card.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkCard {
+    /// Index; not always dense from 0.
+    pub index: u32,
+    /// Interface types the card takes.
+    pub kinds: Vec<InterfaceKind>,
+    /// Most interfaces on the card.
+    pub max_interfaces: u32,
+}
+
+impl NetworkCard {
+    /// Whether the card takes an interface of this kind.
+    #[must_use]
+    pub fn takes(&self, kind: InterfaceKind) -> bool {
+        self.kinds.contains(&kind)
+    }
+}
+
+/// Ways an instance type can be bought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UsageClass {
+    /// On demand, and in capacity reservations.
+    OnDemand,
+    /// Spot.
+    Spot,
+    /// Capacity Blocks.
+    CapacityBlock,
+}
+
+impl InstanceTypeInfo {
+    /// What the hardware has: the amounts that count against a pool's limits.
+    #[must_use]
+    pub fn capacity(&self) -> Resources {
+        let mut resources = self.devices();
+        resources.set(CPU, i64::from(self.vcpu) * 1000);
+        resources.set(MEMORY, mib(self.memory_mib));
+        resources
+    }
+
+    /// Estimate of a node's allocatable amounts before such a node has registered.
+    ///
+    /// CPU reserve: 6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the rest. Memory: 7.5 %
+    /// VM overhead, 11 MiB per pod + 255 MiB reserve, 100 MiB eviction threshold. `layout` decides how many EFA devices
+    /// and pods there are. Ephemeral storage is not estimated: it is a matter of the node class's disks.
+    #[must_use]
+    pub fn allocatable(&self, layout: &[NetworkInterface]) -> Resources {
+        let pods = self.max_pods(layout);
+        let mut resources = self.devices();
+        resources.set(CPU, (i64::from(self.vcpu) * 1000 - reserved_millicpu(self.vcpu)).max(0));
+        let reserved_mib = 11 * i64::from(pods) + 255 + 100;
+        let usable = mib(self.memory_mib) - scaled(mib(self.memory_mib), 75, 1000);
+        resources.set(MEMORY, (usable - reserved_mib * MIB).max(0));
+        resources.set(PODS, i64::from(pods));
+        resources.set(EFA, i64::from(efa_count(layout)));
+        resources
+    }
+
+    /// Pods the VPC network gives addresses to: interfaces of card 0, less one if it holds an `efa-only`, times the
+    /// addresses of each but its own, plus two on the host network. Source: the EKS `max-pods` formula.
+    #[must_use]
+    pub fn max_pods(&self, layout: &[NetworkInterface]) -> u32 {
+        let first_card = self.network_cards.iter().min_by_key(|card| card.index);
+        let interfaces = first_card.map_or(1, |card| card.max_interfaces);
+        let efa_only = layout.iter().any(|entry| entry.card == 0 && entry.kind == InterfaceKind::EfaOnly);
+        let usable = interfaces.saturating_sub(u32::from(efa_only)).max(1);
+        usable.saturating_mul(self.ipv4_per_interface.saturating_sub(1)).saturating_add(2)
+    }
+
+    /// Extended resources of accelerators.
+    fn devices(&self) -> Resources {
+        let mut resources = Resources::default();
+        resources.set(NEURON, i64::from(self.neuron_devices));
+        for gpu in &self.gpus {
+            let name = match gpu.manufacturer.to_ascii_lowercase().as_str() {
+                "nvidia" => NVIDIA_GPU,
+                "amd" => AMD_GPU,
+                "habana" => GAUDI,
+                // A maker nobody has a device plugin for offers nothing to pods.
+                _ => continue,
+            };
+            let sum = resources.get(name).saturating_add(i64::from(gpu.count));
+            resources.set(name, sum);
+        }
+        resources
+    }
+}
+
+fn mib(amount: u64) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX).saturating_mul(MIB)
+}
+
+/// `amount * numerator / denominator`, rounded up, without overflow.
+fn scaled(amount: i64, numerator: i64, denominator: i64) -> i64 {
+    let product = i128::from(amount) * i128::from(numerator);
+    let rounded = (product + i128::from(denominator) - 1) / i128::from(denominator);
+    i64::try_from(rounded).unwrap_or(i64::MAX)
+}
+
+/// Millicpu kept back, rounded up.
+fn reserved_millicpu(vcpu: u32) -> i64 {
+    // In quarters of a percent of a core, which are 2.5 millicpu each.
+    const QUARTERS: [i64; 4] = [24, 4, 2, 2];
+    let first: i64 = QUARTERS.iter().take(vcpu as usize).sum();
+    let rest = i64::from(vcpu.saturating_sub(4));
+    scaled(first + rest, 25, 10)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::ec2::network::{Efa, Purpose, efa_layout};
+
+    pub(crate) fn card(index: u32, kinds: &[InterfaceKind], max_interfaces: u32) -> NetworkCard {
+        NetworkCard { index, kinds: kinds.to_vec(), max_interfaces }
+    }
+
+    pub(crate) fn p5() -> InstanceTypeInfo {
+        use InterfaceKind::{Efa, EfaOnly, Interface};
+        InstanceTypeInfo {
+            name: "p5.48xlarge".to_owned(),
+            vcpu: 192,
+            memory_mib: 2048 * 1024,
+            gpus: vec![Gpu {
+                name: "H100".to_owned(),
+                manufacturer: "NVIDIA".to_owned(),
+                count: 8,
+                memory_mib: 81_920,
+            }],
+            neuron_devices: 0,
+            efa_max: 32,
+            network_cards: (0..32).map(|index| card(index, &[Interface, Efa, EfaOnly], 2)).collect(),
+            ipv4_per_interface: 50,
+            supports_cluster_group: true,
+            usage_classes: vec![UsageClass::OnDemand, UsageClass::Spot, UsageClass::CapacityBlock],
+            architectures: vec!["x86_64".to_owned()],
+        }
+    }
+
+    fn plain(name: &str, vcpu: u32, gib: u64, interfaces: u32, ipv4: u32) -> InstanceTypeInfo {
+        InstanceTypeInfo {
+            name: name.to_owned(),
+            vcpu,
+            memory_mib: gib * 1024,
+            gpus: Vec::new(),
+            efa_max: 0,
+            network_cards: vec![card(0, &[InterfaceKind::Interface], interfaces)],
+            ipv4_per_interface: ipv4,
+            ..p5()
+        }
+    }
+
+    #[test]
+    fn cpu_reserve_follows_the_steps_exactly() {
+        let rows = [(1, 60), (2, 70), (3, 75), (4, 80), (5, 83), (6, 85), (8, 90), (48, 190), (192, 550)];
+        for (vcpu, reserved) in rows {
+            assert_eq!(reserved_millicpu(vcpu), reserved, "{vcpu} vCPU");
+        }
+        assert_eq!(reserved_millicpu(0), 0);
+    }
+
+    #[test]
+    fn an_ordinary_type_offers_cpu_memory_and_pods() {
+        // m5.2xlarge: 4 interfaces of 15 addresses, 58 pods in AWS's published list.
+        let m5 = plain("m5.2xlarge", 8, 32, 4, 15);
+        let layout = efa_layout(&m5, Efa::Auto, Purpose::Ordinary, &[]);
+        let allocatable = m5.allocatable(&layout);
+        assert_eq!(allocatable.get(CPU), 7910);
+        assert_eq!(allocatable.get(PODS), 58);
+        // 34,359,738,368 bytes less 7.5 % (2,576,980,378, rounded up) less 11 * 58 + 255 + 100 MiB.
+        assert_eq!(allocatable.get(MEMORY), 30_741_522_022);
+        assert_eq!(allocatable.get(EFA), 0);
+        assert_eq!(allocatable.get(NVIDIA_GPU), 0);
+    }
+
+    #[test]
+    fn a_gpu_type_offers_gpus_and_as_many_efa_devices_as_its_layout_has() {
+        let layout = efa_layout(&p5(), Efa::Auto, Purpose::Gang, &[]);
+        let allocatable = p5().allocatable(&layout);
+        assert_eq!(allocatable.get(NVIDIA_GPU), 8);
+        assert_eq!(allocatable.get(EFA), 32);
+        // 100 in AWS's published list; one of card 0's two interfaces is efa-only here.
+        assert_eq!(allocatable.get(PODS), 51);
+        assert_eq!(p5().max_pods(&[]), 100);
+        let without = efa_layout(&p5(), Efa::Never, Purpose::Gang, &[]);
+        assert_eq!(p5().allocatable(&without).get(EFA), 0);
+    }
+
+    #[test]
+    fn capacity_is_what_the_hardware_has() {
+        let capacity = p5().capacity();
+        assert_eq!(capacity.get(CPU), 192_000);
+        assert_eq!(capacity.get(MEMORY), 2048 * 1024 * MIB);
+        assert_eq!(capacity.get(NVIDIA_GPU), 8);
+    }
+
+    #[test]
+    fn models_of_one_maker_add_up_and_unknown_makers_offer_nothing() {
+        let gpu = |maker: &str| Gpu { name: String::new(), manufacturer: maker.to_owned(), count: 2, memory_mib: 1 };
+        let mixed = InstanceTypeInfo { gpus: vec![gpu("NVIDIA"), gpu("NVIDIA"), gpu("Acme")], ..p5() };
+        assert_eq!(mixed.capacity().get(NVIDIA_GPU), 4);
+    }
+
+    #[test]
+    fn absurd_sizes_saturate_instead_of_wrapping() {
+        let absurd = InstanceTypeInfo {
+            vcpu: u32::MAX,
+            memory_mib: u64::MAX,
+            ipv4_per_interface: u32::MAX,
+            network_cards: vec![card(0, &[], u32::MAX)],
+            ..p5()
+        };
+        assert!(absurd.allocatable(&[]).get(CPU) > 0);
+        let tiny = plain("tiny", 0, 0, 0, 0);
+        assert_eq!(tiny.allocatable(&[]).get(MEMORY), 0);
+    }
+}

@@ -1,0 +1,16 @@
+//! What can be had: instance types, prices, what is unavailable, and the order in which candidates are tried.
+
+pub(crate) mod ice;
+pub(crate) mod machine;
+pub(crate) mod price;
+pub(crate) mod rank;
+pub(crate) mod refusals;
+
+pub use ice::{ICE_AGAIN_SECONDS, ICE_FIRST_SECONDS, IceMemory, Pool};
+pub use machine::{AMD_GPU, EFA, Gpu, InstanceTypeInfo, NEURON, NVIDIA_GPU, NetworkCard, UsageClass};
+pub use price::{Change, Override, PRICES_AS_OF, PriceBook, micro_dollars, on_demand_price};
+pub use rank::{
+    Candidate, Exclusion, GroupPolicy, LeftOut, MAX_CANDIDATES, Need, PoolOffer, RankInput, Ranked, Ranking, Rung,
+    rank_candidates,
+};
+pub use refusals::{Asked, QUOTA_SECONDS, Quota, Refusal, Refusals};

@@ -1,0 +1,227 @@
+//! Prices in micro-dollars per hour.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ec2::launch::CapacityType;
+
+/// Day of the table below.
+pub const PRICES_AS_OF: &str = "2026-07-20";
+
+/// List prices on demand, us-east-1, Linux. Types without a list price there (p5e, trn2, p6e-gb200) are missing on
+/// purpose: they are bought only as reserved or with a price from the configuration.
+const ON_DEMAND: &[(&str, u64)] = &[
+    ("g5.12xlarge", 5_672_000),
+    ("g5.48xlarge", 16_288_000),
+    ("g6.48xlarge", 13_350_000),
+    ("g6e.12xlarge", 10_490_000),
+    ("g6e.24xlarge", 15_070_000),
+    ("g6e.48xlarge", 30_131_190),
+    ("g7e.48xlarge", 33_140_000),
+    ("m5.2xlarge", 384_000),
+    ("m5.8xlarge", 1_536_000),
+    ("p4d.24xlarge", 21_957_642),
+    ("p4de.24xlarge", 27_450_000),
+    ("p5.48xlarge", 55_040_000),
+    ("p5.4xlarge", 6_880_000),
+    ("p5en.48xlarge", 63_296_000),
+    ("p6-b200.48xlarge", 113_932_800),
+    ("p6-b300.48xlarge", 142_416_000),
+    ("trn1.32xlarge", 21_500_000),
+    ("trn1n.32xlarge", 24_780_000),
+];
+
+/// List price on demand of [`PRICES_AS_OF`], in micro-dollars per hour. Most entries are exact to the cent.
+#[must_use]
+pub fn on_demand_price(instance_type: &str) -> Option<u64> {
+    ON_DEMAND.iter().find(|(name, _)| *name == instance_type).map(|(_, price)| *price)
+}
+
+/// How a price differs from what it would be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Change {
+    /// It is this, in micro-dollars per hour: a private offer.
+    Absolute(u64),
+    /// It is so many hundredths of a percent of it: 8000 is a fifth off, a savings plan.
+    Share(u32),
+}
+
+/// A price from the configuration. What is absent holds for all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Override {
+    /// Type.
+    #[serde(default)]
+    pub instance_type: Option<String>,
+    /// Zone by name.
+    #[serde(default)]
+    pub zone: Option<String>,
+    /// Market.
+    #[serde(default)]
+    pub market: Option<CapacityType>,
+    /// The change.
+    pub change: Change,
+}
+
+impl Override {
+    /// How exactly it names what it is for, if it holds for it: type before zone before market.
+    fn fits(&self, instance_type: &str, zone: &str, market: CapacityType) -> Option<u8> {
+        let one = |given: Option<bool>, weight: u8| match given {
+            None => Some(0),
+            Some(true) => Some(weight),
+            Some(false) => None,
+        };
+        let named = one(self.instance_type.as_deref().map(|name| name == instance_type), 4)?;
+        let zoned = one(self.zone.as_deref().map(|name| name == zone), 2)?;
+        let sold = one(self.market.map(|one| one == market), 1)?;
+        Some(named + zoned + sold)
+    }
+}
+
+/// Prices: overrides of the configuration, over spot history, over the static table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PriceBook {
+    known: BTreeMap<String, Vec<Entry>>,
+    #[serde(default)]
+    overrides: Vec<Override>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    zone: Option<String>,
+    market: CapacityType,
+    micro_usd_per_hour: u64,
+}
+
+impl PriceBook {
+    /// Sets a price, for one zone or (`None`) for all that have none of their own.
+    pub fn set(&mut self, instance_type: &str, zone: Option<&str>, market: CapacityType, micro_usd_per_hour: u64) {
+        let entries = self.known.entry(instance_type.to_owned()).or_default();
+        entries.retain(|entry| entry.zone.as_deref() != zone || entry.market != market);
+        entries.push(Entry { zone: zone.map(str::to_owned), market, micro_usd_per_hour });
+    }
+
+    /// Adds an override. Of several that hold for a price the most exact one counts, of equally exact ones the last.
+    pub fn change(&mut self, change: Override) {
+        self.overrides.push(change);
+    }
+
+    /// Micro-dollars per hour: the zone's price, the type's price, or on demand the static table; changed by the
+    /// overrides. Reserved capacity is paid for anyway; its price is the on-demand price, which only breaks ties.
+    /// `None` is never guessed: such an offer is not bought, and its reason is that no price is known.
+    #[must_use]
+    pub fn price(&self, instance_type: &str, zone: &str, market: CapacityType) -> Option<u64> {
+        let best = self
+            .overrides
+            .iter()
+            .filter_map(|one| Some((one.fits(instance_type, zone, market)?, one.change)))
+            .max_by_key(|(exactness, _)| *exactness);
+        let found = || self.found(instance_type, zone, market);
+        match best {
+            None => found(),
+            Some((_, Change::Absolute(micros))) => Some(micros),
+            Some((_, Change::Share(share))) => {
+                let changed = u128::from(found()?) * u128::from(share) / 10_000;
+                Some(u64::try_from(changed).unwrap_or(u64::MAX))
+            }
+        }
+    }
+
+    fn found(&self, instance_type: &str, zone: &str, market: CapacityType) -> Option<u64> {
+        let entries = self.known.get(instance_type).map_or(&[][..], Vec::as_slice);
+        let of = |place: Option<&str>| {
+            let entry = entries.iter().find(|entry| entry.zone.as_deref() == place && entry.market == market);
+            entry.map(|entry| entry.micro_usd_per_hour)
+        };
+        of(Some(zone)).or_else(|| of(None)).or_else(|| match market {
+            CapacityType::OnDemand => on_demand_price(instance_type),
+            CapacityType::Reserved => self.price(instance_type, zone, CapacityType::OnDemand),
+            CapacityType::Spot => None,
+        })
+    }
+}
+
+/// Reads an amount of dollars, `0.8421` or `55.04`, as micro-dollars; places beyond the sixth are cut.
+#[must_use]
+pub fn micro_dollars(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    if whole.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') || fraction.contains('.') {
+        return None;
+    }
+    let fraction: u64 = format!("{fraction:0<6}").get(..6)?.parse().ok()?;
+    whole.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(fraction)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_zone_beats_the_type_beats_the_table() {
+        let mut book = PriceBook::default();
+        let price = |book: &PriceBook, zone| book.price("p5.48xlarge", zone, CapacityType::OnDemand);
+        assert_eq!(price(&book, "a"), Some(55_040_000));
+        book.set("p5.48xlarge", None, CapacityType::OnDemand, 50);
+        book.set("p5.48xlarge", Some("a"), CapacityType::OnDemand, 40);
+        book.set("p5.48xlarge", Some("a"), CapacityType::OnDemand, 41);
+        assert_eq!((price(&book, "a"), price(&book, "b")), (Some(41), Some(50)));
+    }
+
+    #[test]
+    fn spot_and_unlisted_types_have_no_price_of_their_own() {
+        let book = PriceBook::default();
+        assert_eq!(book.price("p5.48xlarge", "a", CapacityType::Spot), None);
+        assert_eq!(book.price("p5e.48xlarge", "a", CapacityType::OnDemand), None);
+        assert_eq!(book.price("p4d.24xlarge", "a", CapacityType::Reserved), Some(21_957_642));
+    }
+
+    fn over(name: Option<&str>, zone: Option<&str>, market: Option<CapacityType>, change: Change) -> Override {
+        Override { instance_type: name.map(str::to_owned), zone: zone.map(str::to_owned), market, change }
+    }
+
+    #[test]
+    fn an_override_by_share_or_amount_holds_for_what_it_names() {
+        let mut book = PriceBook::default();
+        book.set("p5.48xlarge", Some("a"), CapacityType::Spot, 20_000_000);
+        book.change(over(None, None, Some(CapacityType::OnDemand), Change::Share(8_000)));
+        book.change(over(Some("p5e.48xlarge"), None, None, Change::Absolute(40_000_000)));
+        let price = |name: &str, zone: &str, market| book.price(name, zone, market);
+        assert_eq!(price("p5.48xlarge", "a", CapacityType::OnDemand), Some(44_032_000));
+        assert_eq!(price("p5.48xlarge", "a", CapacityType::Spot), Some(20_000_000));
+        assert_eq!(price("p5e.48xlarge", "a", CapacityType::OnDemand), Some(40_000_000), "type before market");
+        assert_eq!(price("trn2.48xlarge", "a", CapacityType::OnDemand), None, "a share of nothing is nothing");
+    }
+
+    #[test]
+    fn the_most_exact_override_counts_and_of_equals_the_last() {
+        let mut book = PriceBook::default();
+        let p5 = Some("p5.48xlarge");
+        book.change(over(p5, Some("a"), None, Change::Absolute(1)));
+        book.change(over(p5, None, Some(CapacityType::OnDemand), Change::Absolute(2)));
+        book.change(over(None, Some("b"), Some(CapacityType::OnDemand), Change::Absolute(3)));
+        book.change(over(None, Some("b"), Some(CapacityType::OnDemand), Change::Absolute(4)));
+        let on_demand = |name, zone| book.price(name, zone, CapacityType::OnDemand);
+        assert_eq!(on_demand("p5.48xlarge", "a"), Some(1));
+        assert_eq!(on_demand("p5.48xlarge", "b"), Some(2));
+        assert_eq!(on_demand("g6.48xlarge", "b"), Some(4));
+    }
+
+    #[test]
+    fn amounts_are_exact_to_the_micro_dollar() {
+        for (text, micros) in [("55.04", 55_040_000), ("0.842100", 842_100), ("3", 3_000_000), ("0.00000199", 1)] {
+            assert_eq!(micro_dollars(text), Some(micros), "{text}");
+        }
+        for wrong in ["", ".5", "1.2.3", "-1", "1e3", "much", "99999999999999999999"] {
+            assert_eq!(micro_dollars(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_table_is_sorted_without_duplicates() {
+        assert!(ON_DEMAND.iter().all(|(name, price)| name.contains('.') && *price > 0));
+        let names: std::collections::BTreeSet<_> = ON_DEMAND.iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), ON_DEMAND.len());
+    }
+}

@@ -1,0 +1,710 @@
+//! Which offer is tried first, and why the others are not tried at all.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::ice::{IceMemory, Pool};
+use super::machine::{InstanceTypeInfo, UsageClass};
+use super::price::PriceBook;
+use super::refusals::{Refusal, Refusals};
+use crate::ec2::launch::{CapacityType, Target};
+use crate::ec2::seen::{Offering, Reservation, ReservationState, Subnet};
+use crate::fit::Misfit;
+use crate::model::names::ResourceName;
+
+/// Most candidates of one round: what a NodeBatch's status holds.
+pub const MAX_CANDIDATES: usize = 64;
+
+/// Limit key that counts nodes.
+const NODES: &str = "nodes";
+
+/// One way to buy the nodes of a gang.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Candidate {
+    /// Type.
+    pub instance_type: String,
+    /// Zone by name.
+    pub zone: String,
+    /// Zone by id.
+    pub zone_id: String,
+    /// Subnet: the one of the zone with most free addresses.
+    pub subnet_id: String,
+    /// Market.
+    pub capacity_type: CapacityType,
+    /// In a placement group: one of its own, or the one its reservation was made in.
+    pub placement_group: bool,
+    /// The reservation it goes into.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<Target>,
+    /// Name of the group the reservation was made in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation_group: Option<String>,
+    /// Price of one node in micro-dollars per hour.
+    pub price_micro_usd_per_hour: Option<u64>,
+}
+
+impl Candidate {
+    /// The pool it draws on.
+    #[must_use]
+    pub fn pool(&self) -> Pool {
+        Pool {
+            instance_type: self.instance_type.clone(),
+            zone: self.zone.clone(),
+            market: self.capacity_type,
+            group: self.placement_group,
+        }
+    }
+}
+
+/// A step of the fallback ladder, by market and group. The order of trying is the pool's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rung {
+    /// Market.
+    pub capacity_type: CapacityType,
+    /// With a placement group.
+    pub placement_group: bool,
+}
+
+impl fmt::Display for Rung {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let group = if self.placement_group { "in a placement group" } else { "without a placement group" };
+        write!(f, "{} {group}", self.capacity_type)
+    }
+}
+
+impl Candidate {
+    /// Its step of the ladder.
+    #[must_use]
+    pub fn rung(&self) -> Rung {
+        Rung { capacity_type: self.capacity_type, placement_group: self.placement_group }
+    }
+}
+
+/// `placement.placementGroup` of a NodePool, and the gang's annotation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum GroupPolicy {
+    /// Only in a group.
+    Required,
+    /// In a group first, then without.
+    #[default]
+    Preferred,
+    /// Without a group.
+    None,
+}
+
+impl GroupPolicy {
+    /// The pool's policy against the gang's: `Preferred` yields to the other side, `Required` against `None` rules the
+    /// pool out for that gang.
+    #[must_use]
+    pub fn with(self, gang: Self) -> Option<Self> {
+        match (self, gang) {
+            (Self::Preferred, other) | (other, Self::Preferred) => Some(other),
+            (Self::Required, Self::Required) => Some(Self::Required),
+            (Self::None, Self::None) => Some(Self::None),
+            (Self::Required, Self::None) | (Self::None, Self::Required) => None,
+        }
+    }
+
+    /// Group kept before group dropped.
+    fn choices(self) -> &'static [bool] {
+        match self {
+            Self::Required => &[true],
+            Self::Preferred => &[true, false],
+            Self::None => &[false],
+        }
+    }
+}
+
+/// A NodePool as far as purchase goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolOffer {
+    /// Name.
+    pub name: String,
+    /// Weight; higher is tried first.
+    pub weight: u32,
+    /// Types its requirements and the gang's allow.
+    pub instance_types: BTreeSet<String>,
+    /// Zones its requirements and the gang's allow.
+    pub zones: BTreeSet<String>,
+    /// Allowed markets in the order of `capacityTypeOrder`.
+    pub capacity_types: Vec<CapacityType>,
+    /// Its group policy.
+    pub group: GroupPolicy,
+    /// What is left under its limits: running, in flight and promised nodes are already subtracted. A resource that is
+    /// not named has no limit; `nodes` counts nodes, the rest in the units of [`crate::model::resources::Resources`].
+    pub left: BTreeMap<ResourceName, i64>,
+    /// The limits, in the same units.
+    #[serde(default)]
+    pub limits: BTreeMap<ResourceName, i64>,
+    /// `placement.maxNodesPerBatch`.
+    pub max_nodes_per_batch: u32,
+    /// Subnets of its node class.
+    pub subnets: Vec<Subnet>,
+    /// Reservations of its node class; hosts promised to other batches are already taken off the free ones.
+    #[serde(default)]
+    pub reservations: Vec<Reservation>,
+}
+
+/// What the gang needs of one type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Need {
+    /// Nodes, from 1.
+    pub nodes: u32,
+    /// Addresses each node takes at launch.
+    pub addresses_per_node: u32,
+}
+
+/// Everything a ranking may look at.
+#[derive(Clone, Copy, Debug)]
+pub struct RankInput<'a> {
+    /// Pools that are Ready and whose taints the gang tolerates.
+    pub pools: &'a [PoolOffer],
+    /// Known types by name.
+    pub types: &'a BTreeMap<String, InstanceTypeInfo>,
+    /// Nodes needed by type; a type on which no member fits is absent.
+    pub needs: &'a BTreeMap<String, Need>,
+    /// The gang's own group policy; `Preferred` if it says nothing.
+    pub group: GroupPolicy,
+    /// Zones the gang's volumes allow; `None` for any.
+    pub volume_zones: Option<&'a BTreeSet<String>>,
+    /// Types offered, by zone.
+    pub offerings: &'a BTreeSet<Offering>,
+    /// Prices.
+    pub prices: &'a PriceBook,
+    /// Missing capacity.
+    pub ice: &'a IceMemory,
+    /// Quotas and other refusals.
+    pub refusals: &'a Refusals,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// The offers in order of trying, and what was left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[must_use = "what was left out is the reason a gang waits"]
+pub struct Ranking {
+    /// At most [`MAX_CANDIDATES`], first is tried first.
+    pub candidates: Vec<Ranked>,
+    /// Everything else, in order of pool, type, zone, market, group.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A candidate and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ranked {
+    /// NodePool.
+    pub pool: String,
+    /// Nodes.
+    pub count: u32,
+    /// The offer.
+    pub candidate: Candidate,
+    /// Micro-dollars per hour of all nodes; saturates.
+    pub total_micro_usd_per_hour: u64,
+    /// Largest launch not known to fail; `None` if nothing is known against the pool.
+    pub headroom: Option<u32>,
+}
+
+impl Ranked {
+    /// Why it stands where it stands, for a person.
+    #[must_use]
+    pub fn why(&self) -> String {
+        let mut why = self.candidate.rung().to_string();
+        if let Some(Target { id, block }) = &self.candidate.reservation {
+            why = format!("{why}: {} {id}, paid for anyway", if *block { "Capacity Block" } else { "reservation" });
+        }
+        if let Some(headroom) = self.headroom {
+            why = format!("{why}; larger launches than {headroom} failed here lately");
+        }
+        why
+    }
+}
+
+/// Something that is not a candidate.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeftOut {
+    /// NodePool.
+    pub pool: String,
+    /// Type; `None`: all of the pool's.
+    pub instance_type: Option<String>,
+    /// Zone; `None`: all.
+    pub zone: Option<String>,
+    /// Market; `None`: all.
+    pub capacity_type: Option<CapacityType>,
+    /// With or without a group; `None`: both.
+    pub placement_group: Option<bool>,
+    /// Why.
+    pub reason: Exclusion,
+}
+
+/// Why something is not a candidate.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Exclusion {
+    /// The pool requires a group and the gang forbids it, or the other way round.
+    GroupPolicyConflict,
+    /// EC2 does not report the type in this Region.
+    UnknownType,
+    /// No member fits on a node of the type.
+    DoesNotFit,
+    /// A node of the type can never hold a member.
+    Misfit {
+        /// Why.
+        misfit: Misfit,
+    },
+    /// No number of nodes of the type holds the members as slices and exclusive hosts ask.
+    Wishes,
+    /// The pool allows no known type.
+    NoTypes,
+    /// More nodes than one batch may have.
+    TooManyNodes {
+        /// Needed.
+        needed: u32,
+        /// Allowed.
+        most: u32,
+    },
+    /// The pool's limit would be passed.
+    Limit {
+        /// Resource.
+        resource: ResourceName,
+        /// Needed.
+        needed: i64,
+        /// Left.
+        left: i64,
+        /// The limit.
+        limit: i64,
+    },
+    /// The market is not one the type is sold on.
+    NotSold,
+    /// The class chooses no reservation of the type in the zone.
+    NoReservation,
+    /// The reservation has too few free hosts.
+    ReservationTooSmall {
+        /// The reservation.
+        id: String,
+        /// Needed.
+        needed: u32,
+        /// Free.
+        free: u32,
+    },
+    /// The reservation has not begun.
+    ReservationNotStarted {
+        /// The reservation.
+        id: String,
+        /// When it begins.
+        start: Option<Timestamp>,
+    },
+    /// The reservation has ended, or ends too soon to be worth a launch.
+    ReservationEnds {
+        /// The reservation.
+        id: String,
+        /// When it ends.
+        end: Option<Timestamp>,
+    },
+    /// The reservation was made in a placement group and the gang forbids one, or the other way round.
+    ReservationGroup {
+        /// The reservation.
+        id: String,
+        /// Whether it was made in a group.
+        in_group: bool,
+    },
+    /// The type does not go into a cluster placement group.
+    NoGroupForType,
+    /// The zone does not offer the type.
+    NotOffered,
+    /// A volume of the gang is in another zone.
+    VolumeElsewhere,
+    /// Running members of the gang are in another zone.
+    MembersElsewhere,
+    /// The node class has no subnet in the zone.
+    NoSubnet,
+    /// No subnet of the zone has enough free addresses.
+    TooFewAddresses {
+        /// Needed.
+        needed: u64,
+        /// Free in the best subnet.
+        free: u32,
+    },
+    /// No price is known.
+    PriceUnknown,
+    /// This size failed here lately.
+    NoCapacity {
+        /// When it may be tried again.
+        until: Timestamp,
+    },
+    /// EC2 refused it lately, not for want of capacity.
+    Refused {
+        /// The refusal.
+        refusal: Refusal,
+        /// Until when it is believed.
+        until: Timestamp,
+    },
+    /// Behind the first [`MAX_CANDIDATES`].
+    TooManyCandidates,
+}
+
+impl Exclusion {
+    /// When it ends by itself, if that is known.
+    #[must_use]
+    pub fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::NoCapacity { until } | Self::Refused { until, .. } => Some(*until),
+            Self::ReservationNotStarted { start, .. } => *start,
+            Self::GroupPolicyConflict
+            | Self::UnknownType
+            | Self::DoesNotFit
+            | Self::Misfit { .. }
+            | Self::Wishes
+            | Self::NoTypes
+            | Self::TooManyNodes { .. }
+            | Self::Limit { .. }
+            | Self::NotSold
+            | Self::NoReservation
+            | Self::ReservationTooSmall { .. }
+            | Self::ReservationEnds { .. }
+            | Self::ReservationGroup { .. }
+            | Self::NoGroupForType
+            | Self::NotOffered
+            | Self::VolumeElsewhere
+            | Self::MembersElsewhere
+            | Self::NoSubnet
+            | Self::TooFewAddresses { .. }
+            | Self::PriceUnknown
+            | Self::TooManyCandidates => None,
+        }
+    }
+}
+
+impl fmt::Display for Exclusion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::GroupPolicyConflict => f.write_str("pool and gang disagree about the placement group"),
+            Self::UnknownType => f.write_str("type is not known in this Region"),
+            Self::DoesNotFit => f.write_str("no member fits on one node"),
+            Self::Misfit { misfit } => write!(f, "holds no member: {misfit}"),
+            Self::Wishes => f.write_str("no number of its nodes holds the members as slices and exclusive hosts ask"),
+            Self::NoTypes => f.write_str("allows no known instance type"),
+            Self::TooManyNodes { needed, most } => write!(f, "{needed} nodes needed, a batch has at most {most}"),
+            Self::Limit { resource, needed, left, limit: _ } => {
+                let amount = |amount| crate::reason::amount(resource.as_str(), amount);
+                write!(f, "limit on {resource}: {} needed, {} left", amount(*needed), amount(*left))
+            }
+            Self::NotSold => f.write_str("type is not sold on this market"),
+            Self::NoReservation => f.write_str("no reservation of the type in the zone"),
+            Self::ReservationTooSmall { id, needed, free } => {
+                write!(f, "reservation {id}: {needed} hosts needed, {free} free")
+            }
+            Self::ReservationNotStarted { id, start: Some(start) } => write!(f, "reservation {id} begins {start}"),
+            Self::ReservationNotStarted { id, start: None } => write!(f, "reservation {id} has not begun"),
+            Self::ReservationEnds { id, end: Some(end) } => write!(f, "reservation {id} ends {end}"),
+            Self::ReservationEnds { id, end: None } => write!(f, "reservation {id} has ended"),
+            Self::ReservationGroup { id, in_group: true } => {
+                write!(f, "reservation {id} was made in a placement group, which gang or pool forbids")
+            }
+            Self::ReservationGroup { id, in_group: false } => {
+                write!(f, "reservation {id} was made outside a placement group, which gang or pool requires")
+            }
+            Self::NoGroupForType => f.write_str("type does not go into a cluster placement group"),
+            Self::NotOffered => f.write_str("type is not offered in the zone"),
+            Self::VolumeElsewhere => f.write_str("a volume of the gang is in another zone"),
+            Self::MembersElsewhere => f.write_str("running members of the gang are in another zone"),
+            Self::NoSubnet => f.write_str("no subnet in the zone"),
+            Self::TooFewAddresses { needed, free } => write!(f, "{needed} addresses needed, {free} free"),
+            Self::PriceUnknown => f.write_str("no price is known"),
+            Self::NoCapacity { until } => write!(f, "no capacity for this size until {until}"),
+            Self::Refused { refusal, until } => write!(f, "{refusal}; tried again after {until}"),
+            Self::TooManyCandidates => write!(f, "behind the first {MAX_CANDIDATES} candidates"),
+        }
+    }
+}
+
+/// Orders all ways to buy one gang's nodes: pool weight, the pool's order of markets, group kept before dropped, zone
+/// with most headroom by ICE memory, dollars per hour of the whole gang, then type, zone and pool name.
+///
+/// Every combination that is not a candidate is in `left_out` with its first reason, told as coarsely as it holds.
+/// Within the market `reserved`, reservations made in a group come first, then the smallest that holds the gang.
+/// Source: sections 3.1 and 3.2 of the lifecycle design.
+pub fn rank_candidates(input: &RankInput<'_>) -> Ranking {
+    let mut ranking = Ranking::default();
+    let mut keyed = Vec::new();
+    for pool in input.pools {
+        rank_pool(input, pool, &mut keyed, &mut ranking.left_out);
+    }
+    keyed.sort_by(|(one, _), (other, _)| one.cmp(other));
+    ranking.candidates = keyed.into_iter().map(|(_, ranked)| ranked).collect();
+    for behind in ranking.candidates.split_off(ranking.candidates.len().min(MAX_CANDIDATES)) {
+        ranking.left_out.push(LeftOut {
+            pool: behind.pool,
+            instance_type: Some(behind.candidate.instance_type),
+            zone: Some(behind.candidate.zone),
+            capacity_type: Some(behind.candidate.capacity_type),
+            placement_group: Some(behind.candidate.placement_group),
+            reason: Exclusion::TooManyCandidates,
+        });
+    }
+    ranking.left_out.sort();
+    ranking
+}
+
+/// Order of trying; fields as in [`rank_candidates`]. Headroom is inverted, and unknown comes first, as do prices that
+/// are known.
+type Key = (Reverse<u32>, usize, bool, (bool, Reverse<u32>), (bool, u64), (String, String), (u32, String), String);
+
+fn rank_pool(input: &RankInput<'_>, pool: &PoolOffer, keyed: &mut Vec<(Key, Ranked)>, left_out: &mut Vec<LeftOut>) {
+    let whole_pool = LeftOut {
+        pool: pool.name.clone(),
+        instance_type: None,
+        zone: None,
+        capacity_type: None,
+        placement_group: None,
+        reason: Exclusion::GroupPolicyConflict,
+    };
+    let Some(group_policy) = pool.group.with(input.group) else {
+        left_out.push(whole_pool);
+        return;
+    };
+    for type_name in &pool.instance_types {
+        let of_type = LeftOut { instance_type: Some(type_name.clone()), ..whole_pool.clone() };
+        let (info, need) = match usable_type(input, pool, type_name) {
+            Ok(usable) => usable,
+            Err(reason) => {
+                left_out.push(LeftOut { reason, ..of_type });
+                continue;
+            }
+        };
+        for (order, market) in pool.capacity_types.iter().enumerate() {
+            let of_market = LeftOut { capacity_type: Some(*market), ..of_type.clone() };
+            if let Err(reason) = usable_market(pool, info, *market) {
+                left_out.push(LeftOut { reason, ..of_market });
+                continue;
+            }
+            for zone in &pool.zones {
+                let of_zone = LeftOut { zone: Some(zone.clone()), ..of_market.clone() };
+                let place = Place { input, pool, info, need, market: *market, zone };
+                let (subnet, price) = match place.usable() {
+                    Ok(usable) => usable,
+                    Err(reason) => {
+                        left_out.push(LeftOut { reason, ..of_zone });
+                        continue;
+                    }
+                };
+                for (candidate, free) in place.candidates(subnet, price, group_policy, &of_zone, left_out) {
+                    let headroom = input.ice.headroom(&candidate.pool(), input.now);
+                    let total = price.unwrap_or(0).saturating_mul(u64::from(need.nodes));
+                    let reservation = candidate.reservation.as_ref().map(|target| target.id.clone());
+                    let key = (
+                        Reverse(pool.weight),
+                        order,
+                        !candidate.placement_group,
+                        (headroom.is_some(), Reverse(headroom.unwrap_or(0))),
+                        (price.is_none(), total),
+                        (type_name.clone(), zone.clone()),
+                        (free, reservation.unwrap_or_default()),
+                        pool.name.clone(),
+                    );
+                    let ranked = Ranked {
+                        pool: pool.name.clone(),
+                        count: need.nodes,
+                        candidate,
+                        total_micro_usd_per_hour: total,
+                        headroom,
+                    };
+                    keyed.push((key, ranked));
+                }
+            }
+        }
+    }
+}
+
+fn usable_type<'a>(
+    input: &RankInput<'a>,
+    pool: &PoolOffer,
+    name: &str,
+) -> Result<(&'a InstanceTypeInfo, Need), Exclusion> {
+    let info = input.types.get(name).ok_or(Exclusion::UnknownType)?;
+    let need = *input.needs.get(name).filter(|need| need.nodes > 0).ok_or(Exclusion::DoesNotFit)?;
+    if need.nodes > pool.max_nodes_per_batch {
+        return Err(Exclusion::TooManyNodes { needed: need.nodes, most: pool.max_nodes_per_batch });
+    }
+    let capacity = info.capacity();
+    for (resource, left) in &pool.left {
+        let each = if resource.as_str() == NODES { 1 } else { capacity.get(resource.as_str()) };
+        let needed = each.saturating_mul(i64::from(need.nodes));
+        if needed > *left && needed > 0 {
+            let limit = pool.limits.get(resource).copied().unwrap_or(*left);
+            return Err(Exclusion::Limit { resource: resource.clone(), needed, left: *left, limit });
+        }
+    }
+    Ok((info, need))
+}
+
+fn usable_market(pool: &PoolOffer, info: &InstanceTypeInfo, market: CapacityType) -> Result<(), Exclusion> {
+    let class = match market {
+        CapacityType::Reserved => {
+            let any = pool.reservations.iter().any(|reservation| reservation.instance_type == info.name);
+            return if any { Ok(()) } else { Err(Exclusion::NoReservation) };
+        }
+        CapacityType::Spot => UsageClass::Spot,
+        CapacityType::OnDemand => UsageClass::OnDemand,
+    };
+    if info.usage_classes.contains(&class) { Ok(()) } else { Err(Exclusion::NotSold) }
+}
+
+/// One type on one market in one zone.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    input: &'a RankInput<'a>,
+    pool: &'a PoolOffer,
+    info: &'a InstanceTypeInfo,
+    need: Need,
+    market: CapacityType,
+    zone: &'a str,
+}
+
+impl<'a> Place<'a> {
+    /// Subnet and price, if there is a price.
+    fn usable(&self) -> Result<(&'a Subnet, Option<u64>), Exclusion> {
+        let Self { input, pool, info, need, market, zone } = *self;
+        let name = info.name.as_str();
+        // A reservation exists where it exists; EC2 need not offer the type there to others.
+        let offering = Offering { instance_type: name.to_owned(), zone: zone.to_owned() };
+        if market != CapacityType::Reserved && !input.offerings.contains(&offering) {
+            return Err(Exclusion::NotOffered);
+        }
+        if input.volume_zones.is_some_and(|zones| !zones.contains(zone)) {
+            return Err(Exclusion::VolumeElsewhere);
+        }
+        let in_zone: Vec<_> = pool.subnets.iter().filter(|subnet| subnet.zone == zone).collect();
+        let roomy = |subnet: &&&Subnet| !input.refusals.subnet_full(&subnet.id, need.nodes, input.now);
+        let most = |subnet: &&&Subnet| (subnet.free_addresses, Reverse(subnet.id.clone()));
+        let needed = u64::from(need.nodes) * u64::from(need.addresses_per_node);
+        let Some(subnet) = in_zone.iter().filter(roomy).max_by_key(most) else {
+            // All of them were full a moment ago, whatever their last reading says.
+            return Err(match in_zone.iter().max_by_key(most) {
+                Some(subnet) => Exclusion::TooFewAddresses { needed, free: subnet.free_addresses },
+                None => Exclusion::NoSubnet,
+            });
+        };
+        if needed > u64::from(subnet.free_addresses) {
+            return Err(Exclusion::TooFewAddresses { needed, free: subnet.free_addresses });
+        }
+        let price = input.prices.price(name, zone, market);
+        // What is reserved is paid for anyway; everything else is bought only at a known price.
+        if price.is_none() && market != CapacityType::Reserved {
+            return Err(Exclusion::PriceUnknown);
+        }
+        Ok((subnet, price))
+    }
+
+    /// The candidates of this place with the free hosts of their reservations, and what is left out.
+    fn candidates(
+        &self,
+        subnet: &Subnet,
+        price: Option<u64>,
+        policy: GroupPolicy,
+        of_zone: &LeftOut,
+        left_out: &mut Vec<LeftOut>,
+    ) -> Vec<(Candidate, u32)> {
+        let plain = Candidate {
+            instance_type: self.info.name.clone(),
+            zone: self.zone.to_owned(),
+            zone_id: subnet.zone_id.clone(),
+            subnet_id: subnet.id.clone(),
+            capacity_type: self.market,
+            placement_group: false,
+            reservation: None,
+            reservation_group: None,
+            price_micro_usd_per_hour: price,
+        };
+        let mut found = Vec::new();
+        let mut judge = |candidate: Candidate, free: u32, reason: Option<Exclusion>| match reason
+            .or_else(|| self.blocked(&candidate))
+        {
+            Some(reason) => {
+                let placement_group = Some(candidate.placement_group);
+                left_out.push(LeftOut { placement_group, reason, ..of_zone.clone() });
+            }
+            None => found.push((candidate, free)),
+        };
+        match self.market {
+            CapacityType::OnDemand | CapacityType::Spot => {
+                for group in policy.choices() {
+                    judge(Candidate { placement_group: *group, ..plain.clone() }, 0, None);
+                }
+            }
+            CapacityType::Reserved => {
+                let here = |reservation: &&Reservation| {
+                    reservation.instance_type == self.info.name && reservation.zone == self.zone
+                };
+                for reservation in self.pool.reservations.iter().filter(here) {
+                    // A Capacity Block goes into no group.
+                    let group = reservation.placement_group.clone().filter(|_| !reservation.block);
+                    let candidate = Candidate {
+                        placement_group: group.is_some(),
+                        reservation: Some(Target { id: reservation.id.clone(), block: reservation.block }),
+                        reservation_group: group,
+                        ..plain.clone()
+                    };
+                    let reason = self.unusable(reservation, candidate.placement_group, policy);
+                    judge(candidate, reservation.free, reason);
+                }
+            }
+        }
+        found
+    }
+
+    fn unusable(&self, reservation: &Reservation, in_group: bool, policy: GroupPolicy) -> Option<Exclusion> {
+        let id = || reservation.id.clone();
+        let Reservation { start, end, free, block, .. } = *reservation;
+        let now = self.input.now;
+        if !policy.choices().contains(&in_group) {
+            return Some(Exclusion::ReservationGroup { id: id(), in_group });
+        }
+        // EC2 begins to take a block back half an hour before its end; it is drained ten minutes earlier.
+        let margin = if block { BLOCK_MARGIN_SECONDS } else { 0 };
+        let ending = end.is_some_and(|end| end.as_second().saturating_sub(margin) <= now.as_second());
+        match reservation.state {
+            ReservationState::Ended | ReservationState::Unknown => {
+                return Some(Exclusion::ReservationEnds { id: id(), end });
+            }
+            ReservationState::Scheduled => return Some(Exclusion::ReservationNotStarted { id: id(), start }),
+            ReservationState::Active if ending => return Some(Exclusion::ReservationEnds { id: id(), end }),
+            ReservationState::Active if start.is_some_and(|start| start > now) => {
+                return Some(Exclusion::ReservationNotStarted { id: id(), start });
+            }
+            ReservationState::Active => {}
+        }
+        (free < self.need.nodes).then(|| Exclusion::ReservationTooSmall { id: id(), needed: self.need.nodes, free })
+    }
+
+    fn blocked(&self, candidate: &Candidate) -> Option<Exclusion> {
+        let Self { input, info, need, market, zone, .. } = *self;
+        if candidate.placement_group && !info.supports_cluster_group {
+            return Some(Exclusion::NoGroupForType);
+        }
+        let own_group = candidate.placement_group && candidate.reservation_group.is_none();
+        if let Some((refusal, until)) = input.refusals.against(&info.name, zone, market, own_group, input.now) {
+            return Some(Exclusion::Refused { refusal, until });
+        }
+        let until = input.ice.blocks(&candidate.pool(), need.nodes, input.now)?;
+        Some(Exclusion::NoCapacity { until })
+    }
+}
+
+/// A Capacity Block that ends sooner than this is not launched into.
+const BLOCK_MARGIN_SECONDS: i64 = 40 * 60;
+
+#[cfg(test)]
+#[path = "rank_tests.rs"]
+mod tests;

@@ -1,0 +1,183 @@
+//! A gang that needs nodes which are not there.
+
+use std::sync::Arc;
+
+use muster_core::gang::{BatchStage, PoolView};
+use muster_core::model::gang::{Phase, RankClaim};
+use muster_core::model::node::{Taint, TaintEffect};
+
+use super::sim::{PENDING, Sim, join, pool};
+use crate::world::{self, key};
+
+fn shop() -> Sim {
+    let mut sim = Sim::new(&[]);
+    sim.pools.push(pool());
+    sim.gang("train", 8, 8);
+    sim.settle();
+    sim
+}
+
+#[test]
+fn without_a_pool_a_gang_waits_and_says_so() {
+    let mut sim = Sim::new(&[]);
+    sim.gang("train", 8, 8);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Waiting, "NoPool"));
+}
+
+#[test]
+fn a_gang_that_no_pool_could_hold_is_unsatisfiable_until_one_can() {
+    let mut sim = Sim::new(&[]);
+    sim.pools.push(PoolView { max_nodes: 1, ..pool() });
+    sim.gang("train", 8, 8);
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Unsatisfiable);
+    assert!(sim.bought.is_empty());
+    sim.pools = vec![pool()];
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.bought.len()), (Phase::Provisioning, 1));
+}
+
+#[test]
+fn a_blocked_pool_is_asked_behind_all_others_whatever_its_weight_and_alone_if_there_is_no_other() {
+    let blocked = PoolView { name: Arc::from("blocked"), blocked: true, weight: 9, ..pool() };
+    for (others, asked) in [(vec![pool()], vec!["gpu", "blocked"]), (Vec::new(), vec!["blocked"])] {
+        let mut sim = Sim::new(&[]);
+        sim.pools.push(blocked.clone());
+        sim.pools.extend(others);
+        sim.gang("train", 8, 8);
+        sim.settle();
+        assert_eq!(sim.phase("train"), Phase::Provisioning);
+        assert_eq!(sim.asked[0].offers.iter().map(|offer| &*offer.pool).collect::<Vec<_>>(), asked);
+    }
+}
+
+#[test]
+fn nodes_are_bought_once_and_used_when_they_are_ready() {
+    let mut sim = shop();
+    assert_eq!(sim.phase("train"), Phase::Provisioning);
+    assert_eq!(sim.bought, [muster_core::gang::batch_name(&sim.state("train").uid, 1)]);
+    join(&mut sim, &["n1", "n2"]);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.bought.len(), sim.bound().len()), (Phase::Bound, 1, 8));
+}
+
+#[test]
+fn a_batch_that_this_view_does_not_show_yet_is_not_bought_again() {
+    let mut sim = shop();
+    sim.batches.clear();
+    sim.settle();
+    assert_eq!(sim.bought.len(), 1);
+    // Gone for good: the next round.
+    sim.wait(60);
+    sim.settle();
+    assert_eq!(sim.bought.len(), 2);
+}
+
+#[test]
+fn a_member_made_again_during_the_purchase_buys_nothing_more() {
+    let mut sim = shop();
+    sim.pods.remove("train-3");
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Collecting);
+    sim.member("train", "train-3", RankClaim::Rank(3));
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.bought.len()), (Phase::Provisioning, 1));
+    join(&mut sim, &["n1", "n2"]);
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Bound);
+}
+
+#[test]
+fn nodes_that_free_up_during_a_back_off_are_used_and_the_batch_is_given_up() {
+    let mut sim = shop();
+    let batch = sim.bought[0].clone();
+    sim.stage(&batch, BatchStage::BackingOff);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Provisioning, "InsufficientCapacity"));
+    sim.nodes.insert("old".to_owned(), world::node("old", 8));
+    sim.settle();
+    assert_eq!((sim.phase("train"), &sim.abandoned), (Phase::Bound, &vec![batch]));
+    assert_eq!(sim.bought.len(), 1);
+}
+
+#[test]
+fn bought_nodes_that_do_not_hold_the_gang_are_given_back_after_a_grace_and_the_next_round_pauses() {
+    let mut sim = shop();
+    join(&mut sim, &["n1"]);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Provisioning, "DoesNotFit"));
+    assert!(sim.abandoned.is_empty(), "a fresh node may need a moment");
+    sim.wait(60);
+    sim.step();
+    assert_eq!((sim.phase("train"), &sim.abandoned), (Phase::Waiting, &sim.bought.clone()));
+    sim.nodes.clear();
+    sim.settle();
+    assert_eq!(sim.bought.len(), 1, "a pause comes before the next round");
+    sim.wait(30);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.bought.len()), (Phase::Provisioning, 2));
+}
+
+#[test]
+fn nothing_is_bought_beside_a_ready_batch_whose_abandoning_was_lost() {
+    let mut sim = shop();
+    join(&mut sim, &["n1"]);
+    sim.wait(61);
+    sim.step();
+    let batch = sim.bought[0].clone();
+    sim.stage(&batch, BatchStage::Ready);
+    sim.wait(31);
+    sim.step();
+    assert_eq!((sim.bought.len(), sim.abandoned.len()), (1, 2));
+}
+
+#[test]
+fn a_gang_with_a_booking_buys_nothing_and_uses_the_booked_nodes() {
+    let mut sim = Sim::new(&[("n1", 4)]);
+    sim.pools.push(pool());
+    sim.gang("train", 4, 4);
+    let mut booked = world::recognised("train", Some(4), None);
+    booked.booking = Some(Arc::from("request"));
+    sim.recognised.insert(key("train"), booked);
+    let booking = muster_core::model::snapshot::Snapshot::booking_key("ns", "request");
+    sim.bookings.insert(key("request"), Arc::from("request-uid"));
+    sim.whole.push(("n1".into(), booking));
+    let taint = Taint { key: Arc::from(PENDING), value: Arc::from("request-uid"), effect: TaintEffect::NoSchedule };
+    sim.nodes.get_mut("n1").unwrap().taints.push(taint);
+    sim.gang("other", 4, 4);
+    sim.nodes.get_mut("n1").unwrap().ready = false;
+    sim.step();
+    sim.step();
+    assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Waiting, "Booking"));
+    sim.nodes.get_mut("n1").unwrap().ready = true;
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Bound);
+    assert_eq!((sim.phase("other"), sim.bought.len()), (Phase::Provisioning, 1));
+}
+
+#[test]
+fn a_constraint_that_is_not_modelled_buys_nothing() {
+    let mut sim = Sim::new(&[]);
+    sim.pools.push(pool());
+    sim.gang("train", 2, 2);
+    for pod in sim.pods.values_mut() {
+        let mut shape = world::shape(1);
+        shape.unsupported.push(Arc::from("resourceClaims"));
+        pod.shape = Ok(Arc::new(shape));
+    }
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.bought.len()), (Phase::Unsatisfiable, 0));
+}
+
+#[test]
+fn a_running_gang_buys_only_for_the_members_that_are_missing() {
+    let mut sim = Sim::new(&[("n1", 4)]);
+    sim.pools.push(PoolView { max_nodes: 1, ..pool() });
+    sim.gang("train", 8, 8);
+    for rank in 0..4 {
+        sim.pods.get_mut(&format!("train-{rank}")).unwrap().node = Some("n1".into());
+    }
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.bought.len()), (Phase::Provisioning, 1));
+}

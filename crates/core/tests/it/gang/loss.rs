@@ -1,0 +1,155 @@
+//! Gangs that lose members after their commit point: stopped whole, or going on without them.
+
+use muster_core::gang::{Action, BatchStage};
+use muster_core::model::gang::{Phase, RankClaim};
+use muster_core::model::names::NodeName;
+
+use super::sim::Sim;
+use crate::world::{self, key};
+
+fn running(size: u32) -> Sim {
+    let mut sim = Sim::new(&[("n1", 1), ("n2", 1), ("n3", 1), ("n4", 1), ("n5", 1)]);
+    sim.gang("train", size, size);
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Bound);
+    sim
+}
+
+fn again(sim: &mut Sim, ranks: std::ops::Range<u32>) {
+    for rank in ranks {
+        sim.member("train", &format!("again-{rank}"), RankClaim::Rank(rank));
+    }
+}
+
+#[test]
+fn a_strict_gang_that_lost_a_member_is_stopped_from_the_highest_rank_down_and_starts_anew() {
+    let mut sim = running(4);
+    let epoch = sim.state("train").epoch;
+    sim.pods.remove("train-2");
+    sim.settle();
+    assert_eq!(sim.stopped, ["train-3", "train-1", "train-0"], "whoever leads goes last");
+    assert!(sim.events.contains(&"MemberLost".to_owned()) && sim.events.contains(&"GangStopped".to_owned()));
+    again(&mut sim, 0..4);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.bound().len(), sim.commits.len()), (Phase::Bound, 4, 2));
+    assert!(sim.state("train").epoch > epoch, "a new epoch");
+}
+
+#[test]
+fn a_member_whose_node_is_lost_is_a_lost_member_although_it_still_runs() {
+    let mut sim = running(4);
+    let lost = sim.state("train").places[3].node.clone();
+    sim.lost.insert(lost.clone());
+    sim.settle();
+    assert_eq!(sim.stopped, ["train-3", "train-2", "train-1", "train-0"]);
+    again(&mut sim, 0..4);
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Bound);
+    assert!(!sim.bound().iter().any(|(_, node)| *node == lost.as_str()), "nobody is planned there again");
+}
+
+#[test]
+fn a_node_that_vanished_takes_its_member_without_grace() {
+    let mut sim = running(4);
+    let gone = sim.state("train").places[0].node.clone();
+    sim.nodes.remove(gone.as_str());
+    sim.step();
+    sim.wait(3);
+    let actions = sim.pass().actions;
+    let at_once: Vec<(String, bool)> = actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::Stop(stop) => Some((stop.pod.key.name.to_string(), stop.at_once)),
+            _ => None,
+        })
+        .collect();
+    let expected = [("train-3", false), ("train-2", false), ("train-1", false), ("train-0", true)];
+    assert_eq!(at_once, expected.map(|(name, at_once)| (name.to_owned(), at_once)));
+}
+
+#[test]
+fn the_stop_begins_within_seconds_and_never_while_the_whole_gang_is_being_deleted() {
+    let mut sim = running(4);
+    sim.pods.get_mut("train-3").unwrap().deleting = true;
+    sim.step();
+    assert_eq!(sim.phase("train"), Phase::Degraded);
+    let wake = sim.pass().wake_at.unwrap();
+    assert!(wake.duration_since(sim.now).as_secs() <= 10, "looked at again in time");
+    // Its owner deletes the others meanwhile.
+    for pod in sim.pods.values_mut() {
+        pod.deleting = true;
+    }
+    sim.wait(3);
+    assert!(!sim.pass().actions.iter().any(|action| matches!(action, Action::Stop(_))));
+}
+
+#[test]
+fn an_elastic_gang_that_keeps_its_minimum_loses_only_who_was_on_the_lost_node() {
+    let mut sim = Sim::new(&[("n1", 1), ("n2", 1), ("n3", 1), ("n4", 1)]);
+    sim.gang("train", 4, 4);
+    sim.recognised.insert(key("train"), world::recognised("train", Some(4), Some(3)));
+    sim.settle();
+    let lost = sim.state("train").places[3].node.clone();
+    sim.lost.insert(lost);
+    sim.settle();
+    assert_eq!((sim.stopped.as_slice(), sim.phase("train")), (["train-3".to_owned()].as_slice(), Phase::Bound));
+}
+
+#[test]
+fn a_stopped_gang_waits_for_its_batch_to_be_repaired_and_buys_no_second_one() {
+    let mut sim = running(4);
+    let name = "guid-1";
+    sim.gangs.get_mut(&key("train")).unwrap().batch = Some(name.into());
+    sim.stage(name, BatchStage::Buying);
+    let lost = sim.state("train").places[0].node.clone();
+    sim.lost.insert(lost.clone());
+    for node in ["n1", "n2", "n3", "n4", "n5"] {
+        if node != lost.as_str() {
+            sim.whole.push((NodeName::from(node), key("train")));
+        }
+    }
+    sim.settle();
+    again(&mut sim, 0..4);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.bought.len()), (Phase::Provisioning, 0), "its nodes are on their way");
+    sim.stage(name, BatchStage::Ready);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.bought.len()), (Phase::Bound, 0));
+}
+
+#[test]
+fn members_that_failed_one_after_the_other_stop_the_gang_once() {
+    let mut sim = running(3);
+    sim.end("train-0", false);
+    sim.step();
+    sim.end("train-1", false);
+    sim.settle();
+    assert_eq!(sim.stopped, ["train-2"]);
+    assert_eq!(sim.events.iter().filter(|event| *event == "GangStopped").count(), 1);
+}
+
+#[test]
+fn a_stop_that_began_is_finished_although_the_new_machine_has_the_lost_ones_name() {
+    let mut sim = running(4);
+    let gone = sim.state("train").places[1].node.clone();
+    let node = sim.nodes.remove(gone.as_str()).unwrap();
+    sim.step();
+    assert_eq!(sim.phase("train"), Phase::Degraded);
+    sim.nodes.insert(gone.to_string(), node);
+    sim.settle();
+    assert_eq!(sim.stopped.len(), 4, "nobody goes on beside a pod of the machine before");
+}
+
+#[test]
+fn members_that_go_with_their_owner_are_no_loss_and_their_nodes_are_not_kept() {
+    let mut sim = running(4);
+    let gang = sim.state("train").key.clone();
+    sim.ending.insert(gang);
+    for left in (0..4).rev() {
+        sim.pods.remove(&format!("train-{left}"));
+        sim.step();
+    }
+    assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
+    assert!(!sim.events.iter().any(|event| event == "MemberLost" || event == "GangStopped"), "{:?}", sim.events);
+    assert!(!sim.gangs.values().any(|gang| gang.phase == Some(Phase::Collecting)), "nobody is awaited");
+}

@@ -1,0 +1,352 @@
+//! A model of the shell, of kube-scheduler and of the provisioner: carries actions out at once.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use muster_core::extender::{self, BindStep, Filtered};
+use muster_core::gang::{
+    self, Action, BatchStage, BatchView, BatchWish, Ledger, Memory, Pass, PoolView, Settings, TypeView, World,
+    batch_name,
+};
+use muster_core::model::gang::{Gang, Phase, Pod, RankClaim, Recognised};
+use muster_core::model::names::{NodeName, ObjectKey, PodUid};
+use muster_core::model::node::{Node, Taint, TaintEffect};
+use muster_core::model::snapshot::{Promise, PromisedRoom, Snapshot};
+use muster_core::topology::{Level, Levels};
+
+use crate::world::{self, at, key};
+
+/// Key of the taint on bought nodes.
+pub(super) const PENDING: &str = "muster.dev/gang-pending";
+
+/// Levels by name and label key, top to bottom.
+pub(super) fn levels(all: &[(&str, &str)]) -> Levels {
+    let level = |(name, key): &(&str, &str)| Level { name: Arc::from(*name), key: Arc::from(*key) };
+    Levels::new(all.iter().map(level).collect()).unwrap()
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Sim {
+    pub(super) nodes: BTreeMap<String, Node>,
+    pub(super) pods: BTreeMap<String, Pod>,
+    pub(super) gangs: BTreeMap<ObjectKey, Gang>,
+    pub(super) recognised: BTreeMap<ObjectKey, Recognised>,
+    pub(super) pools: Vec<PoolView>,
+    pub(super) batches: BTreeMap<Arc<str>, BatchView>,
+    pub(super) bookings: BTreeMap<ObjectKey, Arc<str>>,
+    /// Nodes promised whole, by gang.
+    pub(super) whole: Vec<(NodeName, ObjectKey)>,
+    pub(super) now: Timestamp,
+    /// Whether kube-scheduler runs.
+    pub(super) scheduler: bool,
+    /// Topology levels.
+    pub(super) levels: Levels,
+    /// What was asked for with each batch, in order of creation.
+    pub(super) asked: Vec<BatchWish>,
+    /// Names of batches in order of creation.
+    pub(super) bought: Vec<String>,
+    /// Batches given up, in order.
+    pub(super) abandoned: Vec<String>,
+    /// Members stopped, in order.
+    pub(super) stopped: Vec<String>,
+    /// Nodes that are lost.
+    pub(super) lost: BTreeSet<NodeName>,
+    /// Gangs whose owner is being deleted.
+    pub(super) ending: BTreeSet<ObjectKey>,
+    /// Gangs whose commit point was passed, in order.
+    pub(super) commits: Vec<String>,
+    /// Reasons of events, in order.
+    pub(super) events: Vec<String>,
+    /// What earlier passes found out.
+    ledger: RefCell<Ledger>,
+    /// What the lease holder remembers.
+    pub(super) memory: Memory,
+    version: u64,
+    pods_made: u32,
+}
+
+impl Sim {
+    pub(super) fn new(nodes: &[(&str, i64)]) -> Self {
+        Self {
+            nodes: nodes.iter().map(|(name, gpus)| ((*name).to_owned(), world::node(name, *gpus))).collect(),
+            pods: BTreeMap::new(),
+            gangs: BTreeMap::new(),
+            recognised: BTreeMap::new(),
+            pools: Vec::new(),
+            batches: BTreeMap::new(),
+            bookings: BTreeMap::new(),
+            whole: Vec::new(),
+            now: at(0),
+            scheduler: true,
+            levels: levels(&[("zone", "topology.kubernetes.io/zone")]),
+            asked: Vec::new(),
+            bought: Vec::new(),
+            abandoned: Vec::new(),
+            stopped: Vec::new(),
+            lost: BTreeSet::new(),
+            ending: BTreeSet::new(),
+            commits: Vec::new(),
+            events: Vec::new(),
+            ledger: RefCell::default(),
+            memory: Memory::default(),
+            version: 1,
+            pods_made: 0,
+        }
+    }
+
+    /// Declares a gang and makes its first `count` pods, named `<gang>-<rank>`.
+    pub(super) fn gang(&mut self, name: &str, size: u32, count: u32) -> &mut Self {
+        self.recognised.insert(key(name), world::recognised(name, Some(size), None));
+        for rank in 0..count {
+            self.member(name, &format!("{name}-{rank}"), RankClaim::Rank(rank));
+        }
+        self
+    }
+
+    pub(super) fn member(&mut self, gang: &str, name: &str, rank: RankClaim) {
+        self.pods_made += 1;
+        let mut pod = world::member(name, gang, rank);
+        pod.uid = PodUid::from(format!("uid-{name}-{}", self.pods_made));
+        pod.created = Some(self.now + SignedDuration::from_millis(i64::from(self.pods_made)));
+        self.pods.insert(name.to_owned(), pod);
+    }
+
+    pub(super) fn end(&mut self, pod: &str, succeeded: bool) {
+        let pod = self.pods.get_mut(pod).unwrap();
+        (pod.ended, pod.succeeded) = (true, succeeded);
+    }
+
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let all = |pods: &BTreeMap<String, Pod>| pods.values().cloned().collect::<Vec<_>>();
+        let mut snapshot = world::snapshot(
+            &self.nodes.values().cloned().collect::<Vec<_>>(),
+            &all(&self.pods),
+            &self.gangs.values().cloned().collect::<Vec<_>>(),
+            &self.recognised.values().cloned().collect::<Vec<_>>(),
+        );
+        for (node, gang) in &self.whole {
+            let promise = Promise { gang: gang.clone(), room: PromisedRoom::WholeNode };
+            snapshot.promises.entry(node.clone()).or_default().push(promise);
+        }
+        snapshot
+    }
+
+    /// One pass, without carrying anything out.
+    pub(super) fn pass(&self) -> Pass {
+        let (snapshot, settings) = (self.snapshot(), Settings::new(PENDING));
+        let world = World {
+            snapshot: &snapshot,
+            levels: &self.levels,
+            pools: &self.pools,
+            batches: &self.batches,
+            lost: &self.lost,
+            ending: &self.ending,
+            bookings: &self.bookings,
+            memory: &self.memory,
+            settings: &settings,
+            now: self.now,
+        };
+        let pass = gang::pass(&world);
+        let remembered = gang::pass_with(&world, &mut self.ledger.borrow_mut());
+        assert_eq!(remembered, pass, "what earlier passes found out changes nothing");
+        pass
+    }
+
+    /// One pass carried out, then whatever kube-scheduler makes of it. Whether anything was done.
+    pub(super) fn step(&mut self) -> bool {
+        let pass = self.pass();
+        assert_eq!(pass.refused_plans, Vec::new(), "the checker accepts every plan");
+        let acted = !pass.actions.is_empty();
+        for note in &pass.notes {
+            self.memory.record(note, self.now, Settings::new(PENDING).exclude_ttl);
+        }
+        for action in pass.actions {
+            self.apply(action);
+        }
+        let scheduled = self.scheduler && self.schedule();
+        acted || scheduled
+    }
+
+    /// Steps until nothing happens any more; a second passes after every step.
+    #[track_caller]
+    pub(super) fn settle(&mut self) {
+        for _ in 0..60 {
+            let acted = self.step();
+            self.now += SignedDuration::from_secs(1);
+            if !acted && !self.step() {
+                return;
+            }
+        }
+        panic!("does not settle: {:?}, gangs {:#?}", self.pass().actions, self.gangs);
+    }
+
+    pub(super) fn wait(&mut self, seconds: i64) {
+        self.now += SignedDuration::from_secs(seconds);
+    }
+
+    #[track_caller]
+    pub(super) fn state(&self, name: &str) -> &Gang {
+        &self.gangs[&key(name)]
+    }
+
+    #[track_caller]
+    pub(super) fn phase(&self, name: &str) -> Phase {
+        self.state(name).phase.unwrap()
+    }
+
+    #[track_caller]
+    pub(super) fn reason(&self, name: &str) -> String {
+        self.state(name).waiting.as_ref().map(|waiting| waiting.reason.to_string()).unwrap_or_default()
+    }
+
+    #[track_caller]
+    pub(super) fn message(&self, name: &str) -> String {
+        self.state(name).waiting.as_ref().map(|waiting| waiting.message.to_string()).unwrap_or_default()
+    }
+
+    /// Nodes of the pods, in order of name; empty where unbound.
+    pub(super) fn bound(&self) -> Vec<(&str, &str)> {
+        let node = |pod: &'_ Pod| pod.node.clone();
+        self.pods
+            .iter()
+            .filter(|(_, pod)| node(pod).is_some())
+            .map(|(name, pod)| (name.as_str(), pod.node.as_ref().unwrap().as_str()))
+            .collect()
+    }
+
+    pub(super) fn apply(&mut self, action: Action) {
+        self.version += 1;
+        match action {
+            Action::CreateGang(recognised) => {
+                let mut gang = world::gang(&recognised.key.name, Phase::Collecting, Vec::new());
+                gang.uid = Arc::from(format!("{}u{}", recognised.key.name, self.version));
+                gang.created = Some(self.now);
+                gang.since = None;
+                assert!(self.gangs.insert(gang.key.clone(), gang).is_none(), "a gang is created once");
+            }
+            Action::WriteStatus(write) => {
+                let gang = self.gangs.get_mut(&write.gang.key).unwrap();
+                assert_eq!(gang.resource_version, write.gang.resource_version, "one write per pass and gang");
+                assert!(write.next != *gang, "a write changes something");
+                assert!(write.next.epoch >= gang.epoch, "epochs only rise");
+                *gang = write.next;
+                gang.resource_version = Arc::from(self.version.to_string());
+                let told = write.event.into_iter().chain(write.also);
+                self.events.extend(told.map(|event| event.reason.to_owned()));
+            }
+            Action::CreateBatch(wish) => {
+                let name = batch_name(&wish.gang.uid, wish.round);
+                assert!(!self.bought.contains(&name), "a round is bought once: {name}");
+                self.stage(&name, BatchStage::Buying);
+                self.bought.push(name);
+                self.asked.push(*wish);
+            }
+            Action::AbandonBatch { name } => {
+                self.batches.remove(&name);
+                self.abandoned.push(name.to_string());
+            }
+            Action::Release(release) => {
+                let pod = self.pods.values_mut().find(|pod| pod.uid == release.pod.uid).unwrap();
+                pod.gated = false;
+                pod.plan_epoch = Some(release.epoch);
+                pod.planned_node = Some(release.node.clone());
+            }
+            Action::Stop(stop) => {
+                self.stopped.push(stop.pod.key.name.to_string());
+                self.pods.retain(|_, pod| pod.uid != stop.pod.uid);
+            }
+            Action::Report(report) => {
+                let pod = self.pods.values_mut().find(|pod| pod.uid == report.pod.uid).unwrap();
+                assert!(pod.reported.as_deref() != Some(report.reason), "a report says something new");
+                pod.reported = Some(Arc::from(report.reason));
+            }
+            Action::Ungate { uid } => self.pods.values_mut().find(|pod| pod.uid == uid).unwrap().gated = false,
+            Action::DeleteGang { gang } => assert!(self.gangs.remove(&gang.key).is_some()),
+        }
+    }
+
+    pub(super) fn stage(&mut self, name: &str, stage: BatchStage) {
+        let name: Arc<str> = Arc::from(name);
+        let view = BatchView { name: Arc::clone(&name), stage, message: None, next_try: None, since: Some(self.now) };
+        self.batches.insert(name, view);
+    }
+
+    /// kube-scheduler's part: asks filter, stands at the barrier, binds when it closes. Whether anything was bound.
+    fn schedule(&mut self) -> bool {
+        let snapshot = self.snapshot();
+        let offered: Vec<String> = self.nodes.keys().cloned().collect();
+        let mut arrived: BTreeMap<PodUid, NodeName> = BTreeMap::new();
+        let mut post: Vec<(PodUid, NodeName)> = Vec::new();
+        for pod in self.pods.values().filter(|pod| pod.is_live() && pod.node.is_none()) {
+            if pod.gated || pod.foreign_gates || !pod.ours {
+                continue;
+            }
+            let Filtered::Split { kept, .. } = extender::filter(&snapshot, pod, &offered) else { continue };
+            let Some(node) = kept.first() else { continue };
+            match extender::bind(&snapshot, &pod.uid, node) {
+                BindStep::Post { .. } => post.push((pod.uid.clone(), NodeName::from(*node))),
+                BindStep::Arrive { .. } => {
+                    arrived.insert(pod.uid.clone(), NodeName::from(*node));
+                }
+                BindStep::Behind | BindStep::Refuse(_) | BindStep::Unready => {}
+            }
+        }
+        for gang in self.gangs.values_mut().filter(|gang| gang.phase == Some(Phase::Released)) {
+            let waiting: Vec<PodUid> = gang
+                .places
+                .iter()
+                .filter_map(|place| place.uid.clone())
+                .filter(|uid| arrived.contains_key(uid))
+                .collect();
+            let complete = extender::barrier_complete(&snapshot, gang, |uid, node| arrived.get(uid) == Some(node));
+            if waiting.is_empty() || !complete || extender::commit_obstacle(&snapshot, gang, &waiting).is_err() {
+                continue;
+            }
+            self.version += 1;
+            gang.phase = Some(Phase::Committing);
+            gang.resource_version = Arc::from(self.version.to_string());
+            self.commits.push(gang.key.name.to_string());
+            post.extend(waiting.into_iter().map(|uid| (uid.clone(), arrived[&uid].clone())));
+        }
+        for (uid, node) in &post {
+            let pod = self.pods.values_mut().find(|pod| pod.uid == *uid).unwrap();
+            pod.node = Some(node.clone());
+            pod.running = true;
+        }
+        !post.is_empty()
+    }
+}
+
+/// One pool that sells nodes with four accelerators, at most eight at once.
+pub(super) fn pool() -> PoolView {
+    let node = Node { labels: BTreeMap::new(), ..world::node("", 4) };
+    PoolView {
+        name: Arc::from("gpu"),
+        blocked: false,
+        weight: 0,
+        max_nodes: 8,
+        placement_group: Arc::from("preferred"),
+        zones: Vec::new(),
+        types: vec![TypeView {
+            name: Arc::from("p5.48xlarge"),
+            node: Arc::new(node),
+            overhead: Arc::default(),
+            price: Some(1),
+        }],
+        left: Vec::new(),
+    }
+}
+
+/// The batch's nodes join, tainted for the gang.
+pub(super) fn join(sim: &mut Sim, nodes: &[&str]) {
+    let value = Arc::clone(&sim.state("train").uid);
+    for name in nodes {
+        let mut node = world::node(name, 4);
+        node.taints.push(Taint { key: Arc::from(PENDING), value: Arc::clone(&value), effect: TaintEffect::NoSchedule });
+        sim.nodes.insert((*name).to_owned(), node);
+    }
+    let name = sim.bought.last().unwrap().clone();
+    sim.stage(&name, BatchStage::Ready);
+}

@@ -1,0 +1,232 @@
+//! Released members that do not arrive: refusals, expiry, bindings by others, changed needs, and what members are told.
+
+use std::sync::Arc;
+
+use muster_core::gang::Action;
+use muster_core::model::gang::Phase;
+use muster_core::model::names::NodeName;
+use muster_core::model::resources::Resources;
+
+use super::sim::Sim;
+use crate::world;
+
+const DISK: &str = "0/3 nodes are available: 1 node(s) had no available disk, 2 gang is being replanned.";
+
+/// A released gang of two on two of three nodes, with a scheduler that sleeps.
+fn released() -> Sim {
+    let mut sim = Sim::new(&[("n1", 1), ("n2", 1), ("n3", 1)]);
+    sim.gang("train", 2, 2);
+    sim.scheduler = false;
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Released);
+    sim
+}
+
+fn refuse(sim: &mut Sim, pod: &str, message: &str) {
+    sim.pods.get_mut(pod).unwrap().unscheduled = Some((Arc::from("Unschedulable"), Arc::from(message)));
+}
+
+fn nodes(sim: &Sim) -> Vec<String> {
+    let mut nodes: Vec<String> = sim.state("train").places.iter().map(|place| place.node.to_string()).collect();
+    nodes.sort();
+    nodes
+}
+
+fn node_of(sim: &Sim, pod: &str) -> String {
+    let uid = &sim.pods[pod].uid;
+    sim.state("train").place_of(uid).unwrap().node.to_string()
+}
+
+#[test]
+fn a_node_that_the_scheduler_refuses_is_left_out_and_the_gang_is_planned_elsewhere() {
+    let mut sim = released();
+    let refused = node_of(&sim, "train-0");
+    refuse(&mut sim, "train-0", DISK);
+    sim.wait(11);
+    sim.step();
+    assert_eq!((sim.phase("train"), sim.state("train").epoch), (Phase::Released, 1), "hinted and woken once before");
+    sim.wait(10);
+    sim.step();
+    assert_eq!(sim.state("train").epoch, 2);
+    assert!(!nodes(&sim).contains(&refused), "{refused} is left out: {:?}", nodes(&sim));
+    // The refusal is of the node, not of the pods: what runs elsewhere is as good.
+    sim.scheduler = true;
+    sim.pods.get_mut("train-0").unwrap().unscheduled = None;
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Bound);
+}
+
+#[test]
+fn a_refusal_that_says_that_the_scheduler_lags_is_given_more_time() {
+    let mut sim = released();
+    refuse(&mut sim, "train-0", "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 gang is being replanned.");
+    sim.wait(25);
+    sim.step();
+    assert_eq!(sim.state("train").epoch, 1, "watch.released has not passed");
+    sim.wait(6);
+    sim.step();
+    assert_eq!(sim.state("train").epoch, 2);
+}
+
+#[test]
+fn three_refusals_with_one_text_make_the_gang_wait_with_that_text_and_nothing_is_held_or_bought() {
+    let mut sim = Sim::new(&[("n1", 1), ("n2", 1), ("n3", 1), ("n4", 1), ("n5", 1)]);
+    sim.gang("train", 2, 2);
+    sim.scheduler = false;
+    let mut epochs = 1;
+    for round in 0..3 {
+        sim.settle();
+        assert_eq!(sim.phase("train"), Phase::Released, "round {round}");
+        refuse(&mut sim, "train-0", &DISK.replace('2', &round.to_string()));
+        sim.wait(21);
+        sim.step();
+        // What was said before may be old, and is given more time.
+        assert_eq!(sim.state("train").epoch, epochs + u64::from(round == 0), "round {round}");
+        sim.wait(10);
+        sim.step();
+        epochs = sim.state("train").epoch;
+        sim.pods.get_mut("train-0").unwrap().unscheduled = None;
+    }
+    assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Waiting, "SchedulerRefused"));
+    assert!(sim.state("train").waiting.as_ref().unwrap().message.contains("no available disk"));
+    assert!(sim.state("train").places.is_empty(), "nothing is held");
+    let epoch = sim.state("train").epoch;
+    sim.wait(300);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.state("train").epoch), (Phase::Waiting, epoch), "it rests");
+    sim.wait(301);
+    sim.scheduler = true;
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Bound, "watch.excludeTtl has passed");
+}
+
+#[test]
+fn a_gang_that_fits_only_on_nodes_left_out_waits_for_them_and_buys_nothing() {
+    let mut sim = Sim::new(&[("n1", 1), ("n2", 1)]);
+    sim.gang("train", 2, 2);
+    sim.scheduler = false;
+    sim.settle();
+    refuse(&mut sim, "train-0", DISK);
+    sim.wait(21);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Waiting, "NodesExcluded"));
+    sim.pods.get_mut("train-0").unwrap().unscheduled = None;
+    sim.wait(600);
+    sim.scheduler = true;
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Bound);
+}
+
+#[test]
+fn plans_that_expire_are_made_anew_after_a_pause_that_doubles() {
+    let mut sim = released();
+    let mut pauses = Vec::new();
+    for _ in 0..3 {
+        sim.wait(300);
+        sim.step();
+        assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Waiting, "PlanExpired"));
+        assert!(sim.state("train").places.is_empty(), "capacity is given back");
+        let until = sim.state("train").waiting.as_ref().unwrap().next_try.unwrap();
+        pauses.push(until.duration_since(sim.now).as_secs());
+        sim.wait(pauses.last().copied().unwrap());
+        sim.settle();
+        assert_eq!(sim.phase("train"), Phase::Released);
+    }
+    assert_eq!(pauses, [30, 60, 120]);
+    sim.scheduler = true;
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Bound);
+    assert!(!sim.memory.knows(&world::key("train")), "a gang that runs has a clean record");
+}
+
+#[test]
+fn a_member_bound_elsewhere_by_somebody_else_is_adopted_there_in_a_new_epoch() {
+    let mut sim = released();
+    let free = ["n1", "n2", "n3"].into_iter().find(|node| !nodes(&sim).contains(&(*node).to_owned())).unwrap();
+    sim.pods.get_mut("train-0").unwrap().node = Some(NodeName::from(free));
+    sim.scheduler = true;
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.state("train").epoch), (Phase::Bound, 2));
+    assert_eq!(node_of(&sim, "train-0"), free);
+}
+
+#[test]
+fn members_whose_needs_change_after_the_plan_are_planned_anew() {
+    let mut sim = Sim::new(&[("n1", 4)]);
+    sim.gang("train", 2, 2);
+    sim.scheduler = false;
+    sim.settle();
+    assert_eq!(sim.state("train").epoch, 1);
+    for pod in ["train-0", "train-1"] {
+        let mut shape = world::shape(1);
+        shape.requests.add(&Resources::from_iter([("memory", 1_i64)]));
+        sim.pods.get_mut(pod).unwrap().shape = Ok(Arc::new(shape));
+    }
+    sim.nodes.get_mut("n1").unwrap().allocatable.add(&Resources::from_iter([("memory", 8_i64)]));
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.state("train").epoch), (Phase::Released, 2));
+}
+
+#[test]
+fn a_committed_member_that_the_scheduler_refuses_for_too_long_is_planned_elsewhere() {
+    let mut sim = released();
+    sim.scheduler = true;
+    sim.settle();
+    // As if the process died between the commit point and one of the bindings, and the room is gone for kube-scheduler.
+    let lost = node_of(&sim, "train-0");
+    let gang = sim.gangs.get_mut(&world::key("train")).unwrap();
+    gang.phase = Some(Phase::Committing);
+    gang.since = Some(sim.now);
+    sim.pods.get_mut("train-0").unwrap().node = None;
+    sim.scheduler = false;
+    refuse(&mut sim, "train-0", DISK);
+    sim.wait(29);
+    sim.step();
+    assert_eq!(node_of(&sim, "train-0"), lost, "only forward, for now");
+    sim.wait(2);
+    sim.settle();
+    assert_ne!(node_of(&sim, "train-0"), lost);
+    sim.scheduler = true;
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Bound);
+}
+
+#[test]
+fn members_are_told_how_far_their_gang_is_once_it_takes_longer() {
+    let mut sim = Sim::new(&[("n1", 1), ("n2", 1), ("n3", 1)]);
+    sim.gang("train", 2, 2);
+    sim.scheduler = false;
+    for _ in 0..3 {
+        sim.step();
+        sim.wait(1);
+    }
+    sim.now = sim.state("train").since.unwrap();
+    sim.step();
+    assert_eq!(sim.phase("train"), Phase::Released);
+    assert!(sim.pods.values().all(|pod| pod.reported.is_none()), "not at once");
+    sim.wait(3);
+    sim.settle();
+    assert!(sim.pods.values().all(|pod| pod.reported.as_deref() == Some("Released")));
+    refuse(&mut sim, "train-0", DISK);
+    sim.step();
+    assert_eq!(sim.pods["train-0"].reported.as_deref(), Some("Refused"));
+    sim.pods.get_mut("train-0").unwrap().unscheduled = None;
+    sim.settle();
+    assert!(sim.pods.values().all(|pod| pod.reported.as_deref() == Some("Released")));
+    // Nothing is written twice.
+    assert!(!sim.pass().actions.iter().any(|action| matches!(action, Action::Report(_))));
+    sim.wait(300);
+    sim.step();
+    assert!(sim.pods.values().all(|pod| pod.reported.as_deref() == Some("Refused")), "the plan was withdrawn");
+}
+
+#[test]
+fn a_failed_call_of_the_scheduler_is_shown() {
+    let mut sim = released();
+    let message = "gang barrier: 1 of 2 members after 55 s";
+    sim.pods.get_mut("train-1").unwrap().unscheduled = Some((Arc::from("SchedulerError"), Arc::from(message)));
+    sim.wait(10);
+    sim.step();
+    assert_eq!(sim.reason("train"), "SchedulerError");
+    assert!(sim.state("train").waiting.as_ref().unwrap().message.contains(message));
+}
