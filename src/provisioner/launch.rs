@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_api::crd::{BatchAttempt, BatchHold, BatchInstance, Fill, NodeBatchStatus};
-use muster_core::batch::{Confirm, Located, Verdict, Why, judge, pause};
+use muster_core::batch::{
+    AttemptKind, Confirm, Located, PastAttempt, Verdict, Why, dollars, judge, micros, pause, untried,
+};
 use muster_core::ec2::{
     BatchTags, CallError, CapacityType, ErrorClass, GroupState, InstanceState, LaunchAnswer, LaunchParameters,
     LaunchWay, LaunchedInstance, Next as Try, ResourceKind, TAG_CLUSTER_UID, Tags, Target, classify,
@@ -72,7 +74,7 @@ pub(super) async fn pending(context: &Context, held: &mut Held, state: &State) -
     ranking::refresh_reservations(context, held, state).await;
     let ranking = ranking::rank(context, held, state, now);
     ranking::show(&mut status, &ranking);
-    let Some(ranked) = untried(&status, &ranking) else {
+    let Some(ranked) = untried(&past(&status.attempts), status.round_from, &ranking) else {
         back_off(&mut status, now, context.options.back_off, &nothing_left(&ranking, &unusable(context, held, state)));
         // A Capacity Block that begins is no drought: its gang is there when it does.
         let begins = ranking.left_out.iter().filter_map(|left| match &left.reason {
@@ -89,24 +91,27 @@ pub(super) async fn pending(context: &Context, held: &mut Held, state: &State) -
     begin(context, held, state, status, &ranked.clone(), false).await
 }
 
-/// The first candidate that this round has not tried.
-fn untried<'a>(status: &NodeBatchStatus, ranking: &'a Ranking) -> Option<&'a Ranked> {
-    let tried = |ranked: &Ranked| {
-        let candidate = &ranked.candidate;
-        let reservation = candidate.reservation.as_ref().map(|target| target.id.as_str());
-        status.attempts.iter().any(|attempt| {
-            attempt.number > status.round_from
-                && attempt.outcome != "Retry"
-                && attempt.replaces.is_empty()
-                && attempt.instance_type == candidate.instance_type
-                && attempt.zone == candidate.zone
-                && attempt.subnet == candidate.subnet_id
-                && attempt.capacity_type == candidate.capacity_type.as_str()
-                && attempt.group == candidate.placement_group
-                && attempt.reservation.as_deref() == reservation
-        })
+/// The attempts of a status, as far as the choice of the next candidate depends on them.
+pub(super) fn past(attempts: &[BatchAttempt]) -> Vec<PastAttempt<'_>> {
+    let kind = |attempt: &BatchAttempt| match attempt.outcome.as_str() {
+        _ if !attempt.replaces.is_empty() => AttemptKind::Replacement,
+        "Retry" => AttemptKind::Retry,
+        "Won" => AttemptKind::LaunchedWhole,
+        _ => AttemptKind::Tried,
     };
-    ranking.candidates.iter().find(|ranked| !tried(ranked))
+    attempts
+        .iter()
+        .map(|attempt| PastAttempt {
+            number: attempt.number,
+            kind: kind(attempt),
+            instance_type: &attempt.instance_type,
+            zone: &attempt.zone,
+            subnet: &attempt.subnet,
+            capacity_type: &attempt.capacity_type,
+            group: attempt.group,
+            reservation: attempt.reservation.as_deref(),
+        })
+        .collect()
 }
 
 /// What keeps pools of the batch from being bought from, whatever EC2 has.
@@ -163,7 +168,7 @@ pub(super) async fn begin(
     status.instance_type = Some(candidate.instance_type.clone());
     status.zone = Some(candidate.zone.clone());
     status.capacity_type = Some(candidate.capacity_type.as_str().to_owned());
-    status.price_per_hour = Some(pool::dollars(ranked.total_micro_usd_per_hour));
+    status.price_per_hour = Some(dollars(ranked.total_micro_usd_per_hour));
     status.next_attempt_after = None;
     status.located.clear();
     status.generation = status.generation.max(1);
@@ -511,9 +516,9 @@ async fn won(context: &Context, held: &mut Held, ids: Vec<InstanceId>) -> anyhow
     status.deadline = Some(later(now, 15 * 60));
     let said = if got < wanted {
         // Where part will do: what is missing is recorded as a shrink and asked for by somebody else.
-        if let Some(price) = status.price_per_hour.as_deref().and_then(muster_core::batch::micros) {
+        if let Some(price) = status.price_per_hour.as_deref().and_then(micros) {
             let left = u128::from(price) * u128::from(got) / u128::from(wanted.max(1));
-            status.price_per_hour = Some(pool::dollars(u64::try_from(left).unwrap_or(u64::MAX)));
+            status.price_per_hour = Some(dollars(u64::try_from(left).unwrap_or(u64::MAX)));
         }
         format!("{got} of {wanted} instances launched, as many as there were")
     } else {

@@ -5,7 +5,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster_api::crd::{BatchAttempt, BatchBilling, NodeBatch, NodeBatchStatus, is_true};
 use muster_api::keys;
-use muster_core::batch::{cost_between, strands};
+use muster_core::batch::{cost_between, kept, strands};
 use serde_json::json;
 use tracing::info;
 
@@ -14,8 +14,6 @@ use crate::step::{Step, step};
 
 /// Version of `NodeBatch.status` this code writes.
 pub(super) const STATUS_VERSION: u32 = 1;
-/// Attempts kept in the status.
-const ATTEMPTS: usize = 20;
 
 /// One NodeBatch under way.
 #[derive(Debug)]
@@ -72,8 +70,8 @@ impl Held {
     /// Writes the status. A conflict is an error; the caller reads again and decides again.
     pub(super) async fn write(&mut self, context: &Context, mut status: NodeBatchStatus) -> anyhow::Result<()> {
         status.version = STATUS_VERSION;
-        let surplus = status.attempts.len().saturating_sub(ATTEMPTS);
-        status.attempts.drain(..surplus);
+        let mut kept = kept(&super::launch::past(&status.attempts), status.round_from).into_iter();
+        status.attempts.retain(|_| kept.next().unwrap_or(true));
         status.nodes = format!("{}/{}", status.ready_count, status.instances.len());
         if self.object.status.as_ref() == Some(&status) {
             return Ok(());

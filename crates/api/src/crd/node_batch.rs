@@ -177,7 +177,8 @@ pub struct NodeBatchStatus {
     /// Why nothing more is tried until pool, class or wish change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<BatchHold>,
-    /// The last attempts, oldest first, at most 20.
+    /// Attempts, oldest first: the last 20, and before them the last launch of the whole batch and what the current
+    /// round over the candidates tried, at most 64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<BatchAttempt>,
     /// Instances of the batch.

@@ -1,5 +1,6 @@
 //! NodeBatches: what an answer of EC2 means, when nodes count as joined, what is left over and what it cost.
 
+pub(crate) mod attempts;
 pub(crate) mod backoff;
 pub(crate) mod collect;
 pub(crate) mod join;
@@ -7,6 +8,7 @@ pub(crate) mod judge;
 pub(crate) mod located;
 pub(crate) mod money;
 
+pub use attempts::{AttemptKind, PastAttempt, kept, untried};
 pub use backoff::pause;
 pub use collect::{Account, Collection, Findings, KnownBatch, KnownInstance, KnownNode, collect, next_round};
 pub use join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements};
