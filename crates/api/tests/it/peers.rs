@@ -107,6 +107,33 @@ fn a_pytorchjob_has_a_master_workers_and_a_minimum() {
 }
 
 #[test]
+fn a_tfjob_has_a_chief_parameter_servers_workers_and_a_minimum() {
+    check(
+        include_str!("fixtures/tfjob.yaml"),
+        "kubeflow dist-mnist-7f100000 6/7 role=worker rank=2 [chief:1 ps:2 worker:4]",
+    );
+}
+
+#[test]
+fn the_master_of_an_xgboostjob_is_a_member_like_its_workers() {
+    let fixture = include_str!("fixtures/xgboostjob.yaml");
+    check(fixture, "kubeflow iris-86b00000 ?/3 role=master rank=0 [master:1 worker:2]");
+    let gang = recognised(&documents(fixture)).gang.unwrap();
+    let why = gang.restart_would_fail.as_deref();
+    assert_eq!(why, Some("XGBoostJob iris: spec.xgbReplicaSpecs.Master.restartPolicy is Never"));
+}
+
+#[test]
+fn worker_0_of_a_paddlejob_without_a_master_is_a_worker() {
+    check(include_str!("fixtures/paddlejob.yaml"), "kubeflow resnet-9add0000 ?/2 role=worker rank=0 [worker:2]");
+}
+
+#[test]
+fn a_jaxjob_is_a_gang_of_its_workers() {
+    check(include_str!("fixtures/jaxjob.yaml"), "kubeflow spmd-1a100000 ?/3 role=worker rank=1 [worker:3]");
+}
+
+#[test]
 fn workers_of_an_mpijob_whose_launcher_works_too_count_from_one() {
     check(include_str!("fixtures/mpijob.yaml"), "kubeflow hpl-3b100000 ?/4 role=worker rank=0 [launcher:1 worker:3]");
 }
