@@ -168,29 +168,14 @@ fn sentence(kind: NoticeKind) -> &'static str {
 
 /// Batches that have instances of the subject, with these.
 fn concerned(state: &State, subject: &Subject) -> Vec<(Arc<NodeBatch>, BTreeSet<InstanceId>)> {
-    let mut found = Vec::new();
-    for batch in state.batches.values() {
-        let Some(status) = batch.status.as_ref() else { continue };
-        let all = || status.instances.iter().map(|instance| InstanceId::from(instance.id.as_str()));
-        let ids: BTreeSet<InstanceId> = match subject {
-            Subject::Instances(ids) => all().filter(|id| ids.contains(id)).collect(),
-            Subject::Reservation(reservation) => {
-                // The launch call that is written down names the reservation.
-                let named = format!("\"{reservation}\"");
-                let into = status.attempts.iter().filter(|attempt| attempt.outcome == "Won");
-                let into = into.filter_map(|attempt| attempt.parameters.as_deref());
-                if into.into_iter().any(|parameters| parameters.contains(&named)) {
-                    all().collect()
-                } else {
-                    BTreeSet::new()
-                }
-            }
-        };
-        if !ids.is_empty() {
-            found.push((Arc::clone(batch), ids));
-        }
-    }
-    found
+    let of = |batch: &Arc<NodeBatch>| {
+        let status = batch.status.as_ref()?;
+        let instances = status.instances.iter().map(|instance| InstanceId::from(instance.id.as_str()));
+        let won = status.attempts.iter().filter(|attempt| attempt.outcome == "Won");
+        let ids = subject.concerns(instances, won.filter_map(|attempt| attempt.reservation.as_deref()));
+        (!ids.is_empty()).then(|| (Arc::clone(batch), ids))
+    };
+    state.batches.values().filter_map(of).collect()
 }
 
 /// Looks at the status of all instances now and then, which needs no queue.

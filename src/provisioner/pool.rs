@@ -10,7 +10,7 @@ use muster_api::crd::{
     EC2NodeClass, JoinBlocked, NodePool, NodePoolStatus, PlacementGroupPolicy, is_true, set_condition,
 };
 use muster_api::{keys, node_class, pool as rules};
-use muster_core::batch::replacements;
+use muster_core::batch::{dollars, micros, replacements};
 use muster_core::ec2::{CapacityType, ImageKind, Purpose, Subnet, efa_layout};
 use muster_core::gang::{Left, PoolView, TypeView};
 use muster_core::model::names::{NodeName, ResourceName};
@@ -462,33 +462,9 @@ async fn write_status(
     Ok(())
 }
 
-/// Micro-dollars as dollars with two to six places: nothing is rounded, and nobody reads zeros.
-pub(super) fn dollars(micros: u64) -> String {
-    let mut fraction = format!("{:06}", micros % 1_000_000);
-    while fraction.len() > 2 && fraction.ends_with('0') {
-        fraction.pop();
-    }
-    format!("{}.{fraction}", micros / 1_000_000)
-}
-
-fn micros(dollars: &str) -> Option<u64> {
-    let (whole, fraction) = dollars.split_once('.')?;
-    let fraction: u64 = format!("{fraction:0<6}").get(..6)?.parse().ok()?;
-    whole.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(fraction)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dollars_have_two_to_six_places_and_are_read_back_exactly() {
-        assert_eq!(dollars(440_320_000), "440.32");
-        assert_eq!(dollars(1), "0.000001");
-        assert_eq!(micros("440.32"), Some(440_320_000));
-        assert_eq!(micros("440.320000"), Some(440_320_000));
-        assert_eq!(micros("0.000001"), Some(1));
-    }
 
     #[test]
     fn go_durations_are_read_and_nonsense_is_not() {

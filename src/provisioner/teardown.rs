@@ -91,18 +91,9 @@ fn node_names(status: &NodeBatchStatus) -> BTreeSet<&str> {
     status.instances.iter().chain(&status.replaced).filter_map(|instance| instance.node.as_deref()).collect()
 }
 
-/// Pods on the nodes of the batch that are neither of a DaemonSet nor ended.
+/// Pods on the nodes of the batch that are neither of a DaemonSet nor ended, of its gang or not.
 pub(super) fn pods_on(state: &State, status: &NodeBatchStatus) -> usize {
-    // A pod on a node that is gone runs no more, however long its object stays.
-    let nodes: BTreeSet<&str> =
-        node_names(status).into_iter().filter(|node| state.snapshot.nodes.contains_key(*node)).collect();
-    state
-        .snapshot
-        .pods
-        .values()
-        .filter(|pod| pod.holds_room() && !pod.daemon)
-        .filter(|pod| pod.node.as_ref().is_some_and(|node| nodes.contains(node.as_str())))
-        .count()
+    state.snapshot.occupants(&node_names(status)).count()
 }
 
 fn promised(state: &State, status: &NodeBatchStatus) -> bool {

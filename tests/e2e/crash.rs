@@ -11,10 +11,12 @@ use kube::{Api, ResourceExt};
 use muster::step::Step;
 use muster::testbed::workloads::{TestJob, TestPod};
 use muster::testbed::{Component, Stack, eventually};
-use muster_ec2_sim::Scenario;
+use muster_ec2_sim::{Fault, FaultKind, Scenario};
 use serde_json::json;
 
-use crate::cloud::{buying_stack, delete_job, everything_is_given_back, gang_job, instances, journal, launched_fleets};
+use crate::cloud::{
+    buying_stack, delete_job, everything_is_given_back, gang_job, goes_wrong, instances, journal, launched_fleets,
+};
 use crate::support::{
     DEADLINE, all_run, gangs, leaves, members, no_errors, node_of, options, phase, runs, stack, submit,
 };
@@ -189,6 +191,30 @@ async fn a_batch_is_launched_once_and_given_back_whole_wherever_the_process_was_
         everything_is_given_back(&stack).await;
         no_gang_is_left(&stack).await;
     }
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_in_answer_to_a_launch_that_may_have_been_sent_before_proves_nothing() {
+    let Some(stack) = buying_stack(&Scenario::demo(), 40, "1s").await else { return };
+    let client = stack.admin().unwrap();
+    // What the first call launches is found by nobody for a while, and its answer dies with the process.
+    goes_wrong(&stack, &Fault::of(FaultKind::Invisible { seconds: 60.0 }).on("CreateFleet").times(1)).await;
+    let sent = after(Step::CreateFleet, 1);
+    restart(&stack, Some(sent)).await;
+    submit(&client, "ml", gang_job("train", 8)).await;
+    dies(&stack, sent).await;
+    let code = "InsufficientInstanceCapacity".to_owned();
+    let refused = FaultKind::Error { code, status: 400, message: "no capacity".to_owned() };
+    goes_wrong(&stack, &Fault::of(refused).on("CreateFleet").times(1)).await;
+
+    restart(&stack, None).await;
+
+    all_run(&stack, "ml", "train", 8).await;
+    let entries = journal(&stack, 0).await;
+    assert_eq!(launched_fleets(&entries).len(), 1, "the refusal was taken for the answer to the first call");
+    delete_job(&stack, "train").await;
+    everything_is_given_back(&stack).await;
     no_errors(&stack);
 }
 

@@ -9,6 +9,10 @@ mod deployment;
 mod documents;
 mod fuzz;
 #[cfg(test)]
+mod lease;
+#[cfg(test)]
+mod prices;
+#[cfg(test)]
 mod published;
 #[cfg(test)]
 mod serving;

@@ -102,10 +102,24 @@ mod tests {
     }
 
     #[test]
-    fn dollars_are_read_back_exactly() {
-        for micro in [0, 1, 440_320_000, 440_320_001, 999_999] {
-            assert_eq!(micros(&dollars(micro)), Some(micro));
+    fn dollars_have_two_to_six_places_and_every_digit() {
+        for (micro, text) in [
+            (0, "0.00"),
+            (1, "0.000001"),
+            (20, "0.00002"),
+            (999_999, "0.999999"),
+            (1_000_000, "1.00"),
+            (55_040_000, "55.04"),
+            (113_932_800, "113.9328"),
+            (440_320_001, "440.320001"),
+            (1_234_567_890_123, "1234567.890123"),
+            (u64::MAX, "18446744073709.551615"),
+        ] {
+            assert_eq!(dollars(micro), text);
+            assert_eq!(micros(text), Some(micro), "{text}");
         }
+        assert_eq!(micros("440.320000"), Some(440_320_000), "zeros that nobody needs");
+        assert_eq!(micros("440"), None, "nothing that is not written so");
         assert_eq!(micros("1.0000001"), None);
     }
 

@@ -1,5 +1,7 @@
 //! Notices that an instance will be or is lost, and what each asks for.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::names::InstanceId;
@@ -70,6 +72,22 @@ pub enum Subject {
     Instances(Vec<InstanceId>),
     /// A capacity reservation, `cr-…`, with all that runs in it.
     Reservation(String),
+}
+
+impl Subject {
+    /// Those of a batch's instances that it is about. `reservations` are those that launches of the batch went into:
+    /// all that it has runs in the same one.
+    pub fn concerns<'a>(
+        &self,
+        instances: impl Iterator<Item = InstanceId>,
+        mut reservations: impl Iterator<Item = &'a str>,
+    ) -> BTreeSet<InstanceId> {
+        match self {
+            Self::Instances(ids) => instances.filter(|id| ids.contains(id)).collect(),
+            Self::Reservation(named) if reservations.any(|reservation| reservation == named) => instances.collect(),
+            Self::Reservation(_) => BTreeSet::new(),
+        }
+    }
 }
 
 /// One notice, whatever way it came.
@@ -232,6 +250,22 @@ mod tests {
         for kind in [NoticeKind::StateChange, NoticeKind::Impaired] {
             assert_eq!(acts(&notice(kind, None, None)), Some((at(0), None)));
         }
+    }
+
+    #[test]
+    fn a_notice_concerns_the_instances_it_names_or_all_that_run_in_its_reservation() {
+        let concerned = |subject: &Subject, reservations: &[&str]| {
+            let of_batch = ["i-1", "i-2"].into_iter().map(InstanceId::from);
+            subject.concerns(of_batch, reservations.iter().copied()).len()
+        };
+        let instances = Subject::Instances(vec![InstanceId::from("i-2"), InstanceId::from("i-3")]);
+        assert_eq!(concerned(&instances, &[]), 1);
+        assert_eq!(concerned(&instances, &["cr-1"]), 1, "whatever they run in");
+        let reservation = Subject::Reservation("cr-1".to_owned());
+        assert_eq!(concerned(&reservation, &["cr-1"]), 2);
+        assert_eq!(concerned(&reservation, &["cr-2", "cr-1"]), 2, "a replacement went into another");
+        assert_eq!(concerned(&reservation, &["cr-12"]), 0);
+        assert_eq!(concerned(&reservation, &[]), 0, "bought on demand");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What Muster knows of the cluster at one moment, with everything the extender looks up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use imbl::shared_ptr::DefaultSharedPtr;
@@ -87,6 +87,14 @@ impl Snapshot {
     /// All members of a gang that still exist, ended ones included.
     pub fn all_members<'a>(&'a self, gang: &ObjectKey) -> impl Iterator<Item = &'a Arc<Pod>> {
         self.members.get(gang).into_iter().flat_map(|members| members.values()).filter_map(|uid| self.pods.get(uid))
+    }
+
+    /// Pods that hold room on any of these nodes, whoever they belong to; pods of DaemonSets go with their node and do
+    /// not count. A pod on a node that is gone runs no more, however long its object stays.
+    pub fn occupants<'a>(&'a self, nodes: &'a BTreeSet<&str>) -> impl Iterator<Item = &'a Arc<Pod>> {
+        let here = |node: &NodeName| nodes.contains(node.as_str()) && self.nodes.contains_key(node);
+        let occupies = move |pod: &&Arc<Pod>| pod.holds_room() && !pod.daemon && pod.node.as_ref().is_some_and(here);
+        self.pods.values().filter(occupies)
     }
 
     /// The gang object of a pod, if the pod is a member and the object is known.

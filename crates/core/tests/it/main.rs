@@ -10,6 +10,8 @@ mod fit;
 mod gang;
 #[cfg(test)]
 mod planner;
+#[cfg(test)]
+mod snapshot;
 mod units;
 #[cfg(test)]
 mod world;
