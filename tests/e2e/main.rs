@@ -19,6 +19,7 @@ mod native;
 mod now_or_new;
 mod protocol_chaos;
 mod races;
+mod recorder;
 mod recording;
 mod repair;
 mod rights;

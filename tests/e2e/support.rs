@@ -14,6 +14,8 @@ use muster::testbed::{Binaries, Component, Stack, StackOptions, binaries, eventu
 use muster_api::crd::Gang;
 use muster_ec2_sim::choices::Choices;
 
+use crate::recorder;
+
 /// Longest wait for anything that should come.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -60,6 +62,7 @@ pub(crate) async fn stack(mut options: StackOptions, namespace: &str) -> Stack {
     }
     let stack = Stack::start(options).await.unwrap_or_else(|error| panic!("{error}"));
     stack.cluster.create_namespace(namespace).await.unwrap();
+    recorder::record(stack.admin().unwrap());
     stack
 }
 

@@ -9,6 +9,8 @@ mod deployment;
 mod documents;
 mod fuzz;
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod lease;
 #[cfg(test)]
 mod prices;
