@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::SignedDuration;
 use muster_core::ec2::{CapacityType, ClusterAccess};
-use muster_core::offering::{Change, Override, PriceBook, micro_dollars};
+use muster_core::offering::{Ceiling, Change, Override, PriceBook, micro_dollars};
 use muster_core::topology::{Level, Levels};
 use serde::Deserialize;
 use thiserror::Error;
@@ -260,11 +260,12 @@ struct RawEc2 {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawProvisioner {
     back_off: String,
+    max_usd_per_hour: Option<String>,
 }
 
 impl Default for RawProvisioner {
     fn default() -> Self {
-        Self { back_off: "30s".to_owned() }
+        Self { back_off: "30s".to_owned(), max_usd_per_hour: None }
     }
 }
 
@@ -389,6 +390,8 @@ pub struct Config {
     pub ec2: Ec2,
     /// First back-off of a batch.
     pub back_off: SignedDuration,
+    /// Most dollars per hour of everything that is bought; nothing is bought without.
+    pub ceiling: Option<Ceiling>,
     /// Prices.
     pub prices: PriceBook,
     /// Clock of everything EC2's time rules.
@@ -543,6 +546,7 @@ impl Config {
                 disabled: raw.ec2.disabled,
             },
             back_off: duration("provisioner.backOff", &raw.provisioner.back_off)?,
+            ceiling: raw.provisioner.max_usd_per_hour.as_deref().map(ceiling).transpose()?,
             prices,
             clock: match (raw.clock.origin, raw.clock.factor) {
                 (None, None | Some(1)) => crate::clock::Clock::real(),
@@ -596,6 +600,17 @@ fn limits(raw: &BTreeMap<String, RawLimit>) -> Result<LimitSettings, ConfigError
         limits.set(class, Limit { burst: limit.burst, per_second: limit.per_second });
     }
     Ok(limits)
+}
+
+/// Dollars per hour, or `unlimited`.
+fn ceiling(text: &str) -> Result<Ceiling, ConfigError> {
+    if text == "unlimited" {
+        return Ok(Ceiling::Unlimited);
+    }
+    micro_dollars(text).map(Ceiling::At).ok_or_else(|| {
+        let message = format!("\"{text}\" is neither an amount of dollars per hour such as \"440.32\" nor unlimited");
+        value("provisioner.maxUsdPerHour", message)
+    })
 }
 
 fn price_override(index: usize, raw: RawPriceOverride) -> Result<Override, ConfigError> {
@@ -685,6 +700,16 @@ mod tests {
         refused("priceOverrides: [{instanceType: x}]", &["priceOverrides[0]", "usdPerHour", "percent"]);
         refused("priceOverrides: [{percent: x}]", &["priceOverrides[0].percent", "72.5"]);
         refused("priceOverrides: [{percent: '5', capacityType: cheap}]", &["capacityType", "cheap", "spot"]);
+    }
+
+    #[test]
+    fn the_ceiling_on_dollars_is_an_amount_or_unlimited_and_there_is_none_by_default() {
+        let ceiling = |text: &str| Config::parse(text, "muster.yaml").unwrap().ceiling;
+        assert_eq!(ceiling(""), None);
+        assert_eq!(ceiling("provisioner: {maxUsdPerHour: unlimited}"), Some(Ceiling::Unlimited));
+        assert_eq!(ceiling("provisioner: {maxUsdPerHour: '440.32'}"), Some(Ceiling::At(440_320_000)));
+        assert_eq!(ceiling("provisioner: {maxUsdPerHour: 500}"), Some(Ceiling::At(500_000_000)));
+        refused("provisioner: {maxUsdPerHour: much}", &["provisioner.maxUsdPerHour", "much", "unlimited"]);
     }
 
     #[test]

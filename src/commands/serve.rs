@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use muster_api::keys;
 use muster_core::gang::Settings;
+use muster_core::offering::Ceiling;
 use muster_ec2::{ClientOptions, Credentials};
 use muster_ec2_sim::{Scenario, Simulator};
 use tokio::net::TcpListener;
@@ -266,6 +267,9 @@ fn gang_loop(
     tasks.spawn("gangs", GangLoop::new(inputs, executor).run(cancel));
 }
 
+/// Dollars per hour that may be spent with `--dev` where the configuration says nothing: a few large gangs.
+const DEV_CEILING: Ceiling = Ceiling::At(5_000_000_000);
+
 #[expect(clippy::too_many_arguments, reason = "wiring: each is one part of the process")]
 async fn provisioner(
     client: &Client,
@@ -320,6 +324,7 @@ async fn provisioner(
             access: config.access.clone(),
             prices: config.prices.clone(),
             back_off: config.back_off,
+            ceiling: config.ceiling.or(dev.then_some(DEV_CEILING)),
             levels: config.levels.clone(),
             interruptions: config.ec2.interruption_queue.clone().map(|queue| (ec2_options, queue)),
         },

@@ -67,6 +67,8 @@ pub(super) async fn wait(
             Ok(Next::At(at.min(later(now, 15))))
         }
         Some(_) => {
+            let _turn = context.purchase.lock().await;
+            let state = &*context.cluster.load();
             let ranking = ranking::rank_one(context, held, state, &pool, now);
             ranking::show(&mut status, &ranking);
             let Some(ranked) = ranking.candidates.first() else {

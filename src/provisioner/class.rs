@@ -85,6 +85,13 @@ pub(super) fn fault(context: &Context, class: &EC2NodeClass) -> Option<Problem> 
     (fault.generation == class.metadata.generation && context.clock.now() < fault.until).then(|| fault.problem.clone())
 }
 
+/// When the free addresses of the class's subnets were read. What a former process read was at most a refresh ago.
+pub(super) fn subnets_read(context: &Context, class: &EC2NodeClass) -> Timestamp {
+    let subnets = context.subnets.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let long_ago = || context.clock.now().saturating_sub(REFRESH).unwrap_or(Timestamp::MIN);
+    subnets.get(&class.name_any()).copied().unwrap_or_else(long_ago)
+}
+
 /// Resolves classes whose spec changed, and all of them now and then.
 pub(super) async fn reconcile(
     context: &Context,
@@ -220,8 +227,12 @@ async fn resolve(context: &Context, state: &State, class: &EC2NodeClass) -> EC2N
         ..EC2NodeClassStatus::default()
     };
     let mut problems = node_class::problems(class, &context.options.access);
+    let read = context.clock.now();
     match subnets(context, class).await {
         Ok(subnets) => {
+            let mut known = context.subnets.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            known.insert(class.name_any(), read);
+            drop(known);
             if subnets.is_empty() {
                 problems.push(problem(
                     "SubnetsReady",

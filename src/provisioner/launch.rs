@@ -18,6 +18,7 @@ use rand::RngExt;
 use tracing::{info, warn};
 
 use super::batch::{Next, later};
+use super::ranking::Before;
 use super::store::{Held, close_attempt};
 use super::{Context, canary, class, pool, ranking, teardown, template};
 use crate::cluster::State;
@@ -72,9 +73,20 @@ pub(super) async fn pending(context: &Context, held: &mut Held, state: &State) -
         return Ok(Next::At(at));
     }
     ranking::refresh_reservations(context, held, state).await;
-    let ranking = ranking::rank(context, held, state, now);
+    // What is left is looked at and taken by one batch after the other.
+    let _turn = context.purchase.lock().await;
+    let state = &*context.cluster.load();
+    let ranking = ranking::rank(context, held, state, Before::Older, now);
     ranking::show(&mut status, &ranking);
-    let Some(ranked) = untried(&past(&status.attempts), status.round_from, &ranking) else {
+    let past = past(&status.attempts);
+    let Some(ranked) = untried(&past, status.round_from, &ranking) else {
+        let alone = ranking::rank(context, held, state, Before::Nobody, now);
+        if ranking.candidates.is_empty() && untried(&past, status.round_from, &alone).is_some() {
+            // No verdict: the older batch may take less than it might, or another pool.
+            status.message = Some(format!("waits for an older NodeBatch to begin: {}", nothing_left(&ranking, &[])));
+            held.write(context, status).await?;
+            return Ok(Next::At(later(now, 5)));
+        }
         back_off(&mut status, now, context.options.back_off, &nothing_left(&ranking, &unusable(context, held, state)));
         // A Capacity Block that begins is no drought: its gang is there when it does.
         let begins = ranking.left_out.iter().filter_map(|left| match &left.reason {

@@ -13,6 +13,7 @@ mod fleets;
 mod interruption;
 mod join;
 mod launch;
+mod ledger;
 mod located;
 mod losses;
 mod metrics;
@@ -32,7 +33,7 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use kube::{Client, ResourceExt};
 use muster_core::ec2::{CapacityType, ClusterAccess, ErrorClass, Reservation, classify};
-use muster_core::offering::{Asked, IceMemory, Pool, PriceBook, Refusals};
+use muster_core::offering::{Asked, Ceiling, IceMemory, Pool, PriceBook, Refusals};
 use muster_core::topology::Levels;
 use muster_ec2::{ClientOptions, SpotPrices};
 use tokio::sync::Notify;
@@ -60,6 +61,8 @@ pub struct ProvisionerOptions {
     pub prices: PriceBook,
     /// Topology levels: a launch that misses the level a gang requires is given back.
     pub levels: Levels,
+    /// Most dollars per hour of everything that is bought; nothing is bought without.
+    pub ceiling: Option<Ceiling>,
     /// First back-off after a round without capacity; doubles up to twenty times this.
     pub back_off: jiff::SignedDuration,
     /// The queue that EventBridge fills with notices about instances: how to connect, and its URL or name.
@@ -83,6 +86,12 @@ pub struct Context {
     reservations: Mutex<BTreeMap<String, (Timestamp, Vec<Reservation>)>>,
     /// What EC2 refused launches for, by class.
     faults: Mutex<BTreeMap<String, class::Fault>>,
+    /// NodeBatches as they were written last.
+    written: ledger::Written,
+    /// Held from the look at what is left until what is taken of it is written down.
+    purchase: tokio::sync::Mutex<()>,
+    /// When the subnets of each class were read.
+    subnets: Mutex<BTreeMap<String, Timestamp>>,
     /// Finished fleets.
     fleets: Mutex<fleets::Fleets>,
     /// Classes that were tried out, with their generation.
@@ -143,6 +152,9 @@ impl Provisioner {
             refusals: Mutex::default(),
             reservations: Mutex::default(),
             faults: Mutex::default(),
+            written: ledger::Written::default(),
+            purchase: tokio::sync::Mutex::default(),
+            subnets: Mutex::default(),
             fleets: Mutex::default(),
             tried: Mutex::default(),
             catalogue: ArcSwap::from_pointee(Catalogue::default()),

@@ -11,17 +11,17 @@ use muster_api::crd::{
 };
 use muster_api::{keys, node_class, pool as rules};
 use muster_core::batch::{dollars, micros, replacements};
-use muster_core::ec2::{CapacityType, ImageKind, Purpose, Subnet, efa_layout};
+use muster_core::ec2::{CapacityType, ImageKind, Purpose, Subnet};
 use muster_core::gang::{Left, PoolView, TypeView};
-use muster_core::model::names::{NodeName, ResourceName};
+use muster_core::model::names::NodeName;
 use muster_core::model::node::{Node, Usage};
 use muster_core::model::resources::PODS;
-use muster_core::offering::{InstanceTypeInfo, PoolOffer, UsageClass};
+use muster_core::offering::{InstanceTypeInfo, Ledger, PoolOffer, UsageClass};
 use serde_json::json;
 
 use super::allowed::Seen;
 use super::catalogue::Catalogue;
-use super::{Context, class, ranking};
+use super::{Context, class, ledger, ranking};
 use crate::clock::now_real;
 use crate::cluster::State;
 use crate::step::{Step, step};
@@ -30,11 +30,12 @@ use crate::step::{Step, step};
 pub(super) async fn reconcile(context: &Context, state: &State) -> anyhow::Result<()> {
     let mut views = Vec::new();
     context.allowed.keep(|name| state.pools.contains_key(name));
+    let left = Ledger::beside_all(&ledger::inputs(context, state, &ledger::usable(context, state)));
     for pool in state.pools.values() {
         let problem = problem(context, state, pool);
         // A blocked pool is not Ready, and yet gangs ask it: who waits for it is who tries whether its nodes join again.
         if problem.is_none() || only_blocked(context, state, pool) {
-            views.extend(view(context, state, pool));
+            views.extend(view(context, state, pool, &left));
         }
         write_status(context, state, pool, problem).await?;
     }
@@ -77,6 +78,9 @@ fn problem_but_block(context: &Context, state: &State, pool: &NodePool) -> Optio
     if let Err((reason, message)) = validate(pool) {
         return Some((reason, message));
     }
+    if context.options.ceiling.is_none() {
+        return Some(("MaxUsdPerHourNotSet", NO_CEILING.to_owned()));
+    }
     let Some(class) = class_of(state, pool) else {
         return Some((
             "NodeClassNotFound",
@@ -116,6 +120,9 @@ fn problem_but_block(context: &Context, state: &State, pool: &NodePool) -> Optio
     if let Some(why) = no_type(context, pool, class, &catalogue) {
         return Some(("RequirementInvalid", why));
     }
+    if let Some(why) = rules::unknown_limit_of(pool, allowed(context, pool, &catalogue)) {
+        return Some(("LimitInvalid", why));
+    }
     let efa = instance_types(context, pool, class, &catalogue).any(|info| node_class::has_efa(class, info));
     if efa && !class.status.as_ref().is_some_and(|status| status.self_reference) {
         return Some((
@@ -135,6 +142,10 @@ fn problem_but_block(context: &Context, state: &State, pool: &NodePool) -> Optio
     }
     None
 }
+
+/// Why nothing is bought without a ceiling on dollars per hour.
+const NO_CEILING: &str = "provisioner.maxUsdPerHour of the configuration is not set, and nothing is bought without it: set the \
+     dollars per hour that everything together may cost, or unlimited";
 
 /// Why none of these pools can be used now; `None` if one can.
 pub(super) fn unready(context: &Context, state: &State, names: &[String]) -> Option<String> {
@@ -163,6 +174,7 @@ fn validate(pool: &NodePool) -> Result<(), (&'static str, String)> {
         }
     }
     rules::limits(pool).map_err(|message| ("LimitInvalid", message))?;
+    rules::max_usd_per_hour(pool).map_err(|message| ("LimitInvalid", message))?;
     rules::taints(pool).map_err(|message| ("TaintInvalid", message))?;
     if replacements(&pool.spec.join.max_replacements.0, 1).is_none() {
         let text = &pool.spec.join.max_replacements.0;
@@ -263,7 +275,7 @@ pub(super) fn spot_types(context: &Context, state: &State) -> Vec<String> {
     types.into_iter().collect()
 }
 
-fn zones(state: &State, pool: &NodePool) -> BTreeSet<String> {
+pub(super) fn zones(state: &State, pool: &NodePool) -> BTreeSet<String> {
     let subnets = class_of(state, pool).and_then(|class| class.status.as_ref()).map(|status| status.subnets.clone());
     subnets
         .unwrap_or_default()
@@ -273,31 +285,8 @@ fn zones(state: &State, pool: &NodePool) -> BTreeSet<String> {
         .collect()
 }
 
-/// What is left of the pool's limits beside its live batches; `but` is not counted.
-fn left(context: &Context, state: &State, pool: &NodePool, but: Option<&str>) -> BTreeMap<ResourceName, i64> {
-    let catalogue = context.catalogue.load();
-    // A pool whose limits cannot be read is not Ready and buys nothing.
-    let mut left = rules::limits(pool).unwrap_or_default();
-    if left.is_empty() {
-        return left;
-    }
-    for batch in state.batches.values().filter(|batch| Some(batch.name_any().as_str()) != but) {
-        let Some(status) = batch.status.as_ref() else { continue };
-        if status.node_pool.as_deref() != Some(pool.name_any().as_str())
-            || matches!(status.phase.as_str(), "" | "Pending")
-        {
-            continue;
-        }
-        let info = status.instance_type.as_ref().and_then(|name| catalogue.types.get(name));
-        let layout = info.map(|info| efa_layout(info, muster_core::ec2::Efa::Auto, Purpose::Gang, &[]));
-        let allocatable = info.zip(layout.as_ref()).map(|(info, layout)| info.allocatable(layout)).unwrap_or_default();
-        rules::take(&mut left, &allocatable, status.count);
-    }
-    left
-}
-
 /// The pool as the gang loop sees it.
-fn view(context: &Context, state: &State, pool: &NodePool) -> Option<PoolView> {
+fn view(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> Option<PoolView> {
     let catalogue = context.catalogue.load();
     let class = class_of(state, pool)?;
     let zones = zones(state, pool);
@@ -353,7 +342,7 @@ fn view(context: &Context, state: &State, pool: &NodePool) -> Option<PoolView> {
             }
         })
         .collect();
-    let limits = rules::limits(pool).unwrap_or_default();
+    let limits = ledger.limits(&pool.name_any());
     Some(PoolView {
         name: pool.name_any().into(),
         blocked: blocked(state, pool).is_some(),
@@ -366,37 +355,43 @@ fn view(context: &Context, state: &State, pool: &NodePool) -> Option<PoolView> {
         },
         zones: zones.iter().map(|zone| Arc::from(zone.as_str())).collect(),
         types,
-        left: left(context, state, pool, None)
+        left: ledger
+            .left(&pool.name_any())
             .into_iter()
             .map(|(resource, left)| Left { limit: limits.get(&resource).copied().unwrap_or(left), resource, left })
             .collect(),
+        ceilings: ledger.ceilings(&pool.name_any()),
     })
 }
 
-/// The pool as the ranking sees it, beside the batch that asks.
-pub(super) fn offer(context: &Context, state: &State, pool: &NodePool, batch: Option<&str>) -> Option<PoolOffer> {
-    if problem(context, state, pool).is_some() { None } else { describe(context, state, pool, batch) }
+/// The pool as the ranking sees it, with what is left for the batch that asks.
+pub(super) fn offer(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> Option<PoolOffer> {
+    if problem(context, state, pool).is_some() { None } else { describe(context, state, pool, ledger) }
 }
 
 /// As [`offer`], for a pool that is blocked.
-pub(super) fn blocked_offer(context: &Context, state: &State, pool: &NodePool, batch: &str) -> Option<PoolOffer> {
-    if only_blocked(context, state, pool) { describe(context, state, pool, Some(batch)) } else { None }
+pub(super) fn blocked_offer(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> Option<PoolOffer> {
+    if only_blocked(context, state, pool) { describe(context, state, pool, ledger) } else { None }
 }
 
-fn describe(context: &Context, state: &State, pool: &NodePool, batch: Option<&str>) -> Option<PoolOffer> {
+fn describe(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> Option<PoolOffer> {
     let of_pool = class_of(state, pool)?;
     let class = of_pool.status.as_ref()?;
     let catalogue = context.catalogue.load();
+    let name = pool.name_any();
+    let read = class::subnets_read(context, of_pool);
+    let free = |subnet: Subnet| Subnet { free_addresses: ledger.addresses(&subnet, read), ..subnet };
     Some(PoolOffer {
-        reservations: ranking::reservations(context, state, of_pool, batch),
-        name: pool.name_any(),
+        reservations: ranking::reservations(context, of_pool, ledger),
+        ceilings: ledger.ceilings(&name),
+        left: ledger.left(&name),
+        limits: ledger.limits(&name),
+        name,
         weight: pool.spec.weight.unwrap_or(0),
         instance_types: instance_types(context, pool, of_pool, &catalogue).map(|info| info.name.clone()).collect(),
         zones: zones(state, pool),
         capacity_types: rules::markets(pool),
         group: rules::group_policy(pool),
-        left: left(context, state, pool, batch),
-        limits: rules::limits(pool).unwrap_or_default(),
         max_nodes_per_batch: pool.spec.placement.max_nodes_per_batch.unwrap_or(1000),
         subnets: class
             .subnets
@@ -409,6 +404,7 @@ fn describe(context: &Context, state: &State, pool: &NodePool, batch: Option<&st
                 vpc_id: String::new(),
                 tags: BTreeMap::new(),
             })
+            .map(free)
             .collect(),
     })
 }

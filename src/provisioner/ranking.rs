@@ -8,12 +8,12 @@ use muster_api::crd::{BatchCandidate, BatchLeftOut, EC2NodeClass, NodeBatchStatu
 use muster_api::{node_class, pool as rules};
 use muster_core::batch::dollars;
 use muster_core::ec2::{CapacityType, Purpose, Reservation, addresses_per_node};
-use muster_core::offering::{GroupPolicy, LeftOut, Need, PoolOffer, RankInput, Ranking, rank_candidates};
+use muster_core::offering::{GroupPolicy, Ledger, LeftOut, Need, PoolOffer, RankInput, Ranking, rank_candidates};
 use muster_core::reason::{Help, Unsold};
 use tracing::debug;
 
 use super::store::Held;
-use super::{Context, class, pool};
+use super::{Context, class, ledger, pool};
 use crate::cluster::State;
 
 /// Left-out entries kept in the status.
@@ -21,12 +21,26 @@ const LEFT_OUT: usize = 32;
 /// Free hosts of reservations are read anew after this, in the provisioner's time.
 const FRESH: SignedDuration = SignedDuration::from_secs(20);
 
+/// Which batches that have not begun go before the one that asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// Those that are older.
+    Older,
+    /// None.
+    Nobody,
+}
+
 /// Ranks all ways to buy the batch now.
-pub(super) fn rank(context: &Context, held: &Held, state: &State, now: Timestamp) -> Ranking {
+pub(super) fn rank(context: &Context, held: &Held, state: &State, before: Before, now: Timestamp) -> Ranking {
     let spec = &held.object.spec;
+    let inputs = ledger::inputs(context, state, &ledger::usable(context, state));
+    let left = match before {
+        Before::Older => Ledger::before(&inputs, &held.name()),
+        Before::Nobody => Ledger::new(&inputs, Some(&held.name())),
+    };
     let names = spec.node_pools.iter();
     let pools: Vec<_> = names
-        .filter_map(|name| pool::offer(context, state, state.pools.get(name)?, Some(&held.name())))
+        .filter_map(|name| pool::offer(context, state, state.pools.get(name)?, &left))
         .map(|pool| in_zones(pool, &spec.zones))
         .collect();
     rank_in(context, held, state, &pools, None, now)
@@ -34,7 +48,9 @@ pub(super) fn rank(context: &Context, held: &Held, state: &State, now: Timestamp
 
 /// Ranks all ways to buy one node of a blocked pool now.
 pub(super) fn rank_one(context: &Context, held: &Held, state: &State, pool: &str, now: Timestamp) -> Ranking {
-    let offer = state.pools.get(pool).and_then(|pool| pool::blocked_offer(context, state, pool, &held.name()));
+    let inputs = ledger::inputs(context, state, &ledger::usable(context, state));
+    let left = Ledger::before(&inputs, &held.name());
+    let offer = state.pools.get(pool).and_then(|pool| pool::blocked_offer(context, state, pool, &left));
     let offer = offer.map(|pool| in_zones(pool, &held.object.spec.zones));
     rank_in(context, held, state, offer.as_slice(), Some(1), now)
 }
@@ -160,30 +176,11 @@ fn lock(context: &Context) -> std::sync::MutexGuard<'_, BTreeMap<String, (Timest
     context.reservations.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Reservations of a class, hosts promised to other batches taken off the free ones: those of launches that are under
-/// way, or were won after the reading.
-pub(super) fn reservations(
-    context: &Context,
-    state: &State,
-    class: &EC2NodeClass,
-    but: Option<&str>,
-) -> Vec<Reservation> {
+/// Reservations of a class, hosts that other batches take off the free ones.
+pub(super) fn reservations(context: &Context, class: &EC2NodeClass, ledger: &Ledger) -> Vec<Reservation> {
     let Some((read, mut found)) = lock(context).get(&class.name_any()).cloned() else { return Vec::new() };
     for reservation in &mut found {
-        let promised: u32 = state
-            .batches
-            .values()
-            .filter(|batch| Some(batch.name_any().as_str()) != but)
-            .filter_map(|batch| batch.status.as_ref()?.attempts.last())
-            .filter(|attempt| attempt.reservation.as_deref() == Some(reservation.id.as_str()))
-            .filter(|attempt| match attempt.outcome.as_str() {
-                "Launching" => true,
-                "Won" => attempt.ended.is_some_and(|ended| ended >= read),
-                _ => false,
-            })
-            .map(|attempt| attempt.count)
-            .sum();
-        reservation.free = reservation.free.saturating_sub(promised);
+        reservation.free = ledger.hosts(reservation, read);
     }
     found
 }

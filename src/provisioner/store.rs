@@ -103,6 +103,7 @@ impl Held {
         match written {
             Ok(written) => {
                 self.object = written;
+                context.written.remember(&self.object);
                 self.published = self.status();
                 context.metrics.stranded(&before, &self.published);
                 for event in super::events::between(&before, &self.published) {

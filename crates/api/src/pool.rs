@@ -9,15 +9,13 @@ use muster_core::model::names::ResourceName;
 use muster_core::model::node::{Taint, TaintEffect};
 use muster_core::model::resources::{CPU, Resources};
 use muster_core::model::units::Quantity;
-use muster_core::offering::{GroupPolicy, InstanceTypeInfo};
+use muster_core::offering::{GroupPolicy, InstanceTypeInfo, NODES, micro_dollars, unknown_limit};
 
 use crate::crd::{
     CapacityTypeName, EC2NodeClass, EfaPolicy, NodePool, NodeRequirement, NodeRequirementOperator, PlacementGroupPolicy,
 };
 use crate::keys;
 
-/// The limit that counts nodes.
-const NODES: &str = "nodes";
 /// The architecture a pool means that names none: a training image rarely exists for two.
 const DEFAULT_ARCH: &str = "amd64";
 
@@ -160,6 +158,24 @@ pub fn limits(pool: &NodePool) -> Result<BTreeMap<ResourceName, i64>, String> {
         Ok((ResourceName::from(name.as_str()), amount))
     };
     pool.spec.limits.iter().map(read).collect()
+}
+
+/// The pool's ceiling on dollars per hour, in micro-dollars; `None` if it has none.
+///
+/// Errors: field and value, if it is no amount.
+pub fn max_usd_per_hour(pool: &NodePool) -> Result<Option<u64>, String> {
+    let Some(text) = pool.spec.max_usd_per_hour.as_ref().map(|amount| amount.0.as_str()) else { return Ok(None) };
+    let amount = micro_dollars(text);
+    amount
+        .map(Some)
+        .ok_or_else(|| format!("spec.maxUsdPerHour: \"{text}\" is not an amount of dollars such as \"440.32\""))
+}
+
+/// Why a limit of the pool limits nothing, if one does; `types` are those that its requirements allow.
+#[must_use]
+pub fn unknown_limit_of<'a>(pool: &NodePool, types: impl Iterator<Item = &'a InstanceTypeInfo>) -> Option<String> {
+    let limits = pool.spec.limits.iter().map(|(key, value)| (key.clone(), value.0.clone())).collect();
+    unknown_limit(&limits, types).map(|unknown| unknown.to_string())
 }
 
 /// Takes `count` nodes of `allocatable` each off what is left of the limits.

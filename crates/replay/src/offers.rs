@@ -166,6 +166,7 @@ fn look(
         zones: Vec::new(),
         types: views.values().map(|(view, _)| view.clone()).collect(),
         left: pool.left.iter().map(left).collect(),
+        ceilings: pool.ceiling.into_iter().collect(),
     };
     let offers = offers_for(request, levels, &[view]);
     for offer in &offers.possible {

@@ -12,7 +12,7 @@ use muster_core::gang::TypeView;
 use muster_core::model::names::{NodeName, ResourceName};
 use muster_core::model::node::{Node, Taint, Usage};
 use muster_core::model::pod::Shape;
-use muster_core::offering::{GroupPolicy, InstanceTypeInfo};
+use muster_core::offering::{CeilingLeft, CeilingScope, GroupPolicy, InstanceTypeInfo};
 
 use crate::catalogue::Catalogue;
 use crate::dump::Dump;
@@ -35,6 +35,8 @@ pub(crate) struct Pool {
     pub(crate) left: BTreeMap<ResourceName, i64>,
     /// The limits, in the same units.
     pub(crate) limits: BTreeMap<ResourceName, i64>,
+    /// What is left under its ceiling on dollars per hour. A dump tells nothing of the ceiling of the cluster.
+    pub(crate) ceiling: Option<CeilingLeft>,
     /// Markets in order.
     pub(crate) markets: Vec<CapacityType>,
     /// Zones; one `None` if none is known.
@@ -80,9 +82,12 @@ impl Pool {
         TypeView { name: info.name.as_str().into(), node: Arc::new(node), overhead: Arc::new(overhead), price }
     }
 
-    /// Nodes bought count against the limits.
-    pub(crate) fn bought(&mut self, node: &Node, count: u32) {
+    /// Nodes bought count against the limits, and what they cost against the ceiling.
+    pub(crate) fn bought(&mut self, node: &Node, price: u64, count: u32) {
         rules::take(&mut self.left, &node.allocatable, count);
+        if let Some(ceiling) = &mut self.ceiling {
+            ceiling.left = ceiling.left.saturating_sub(price.saturating_mul(u64::from(count)));
+        }
     }
 }
 
@@ -136,12 +141,16 @@ fn one(
             catalogue.name
         ));
     }
+    if let Some(why) = rules::unknown_limit_of(pool, types.iter()) {
+        return Err(why);
+    }
     Ok(Pool {
         name: name(pool).to_owned(),
         weight: pool.spec.weight.unwrap_or(0),
         max_nodes: pool.spec.placement.max_nodes_per_batch.unwrap_or(MOST_NODES).min(MOST_NODES),
         group: rules::group_policy(pool),
         left: left(pool, nodes)?,
+        ceiling: ceiling(pool, catalogue, nodes)?,
         limits: rules::limits(pool)?,
         markets: rules::markets(pool),
         zones: zones(pool, class, known_zones),
@@ -161,6 +170,19 @@ fn left(pool: &NodePool, nodes: &[Node]) -> Result<BTreeMap<ResourceName, i64>, 
         rules::take(&mut left, &node.allocatable, 1);
     }
     Ok(left)
+}
+
+/// What is left under the pool's ceiling beside the nodes of the dump that carry its label, at the catalogue's prices.
+fn ceiling(pool: &NodePool, catalogue: &Catalogue, nodes: &[Node]) -> Result<Option<CeilingLeft>, String> {
+    let Some(ceiling) = rules::max_usd_per_hour(pool)? else { return Ok(None) };
+    let own = nodes.iter().filter(|node| node.labels.get(keys::NODEPOOL).is_some_and(|of| **of == *name(pool)));
+    let price = |node: &Node| {
+        let label = |key: &str| node.labels.get(key).map(|value| &**value).unwrap_or_default();
+        let market = CapacityType::parse(label(keys::CAPACITY_TYPE)).unwrap_or(CapacityType::OnDemand);
+        catalogue.prices.price(label(keys::INSTANCE_TYPE), label(keys::ZONE), market).unwrap_or(0)
+    };
+    let spent = own.map(price).fold(0, u64::saturating_add);
+    Ok(Some(CeilingLeft { scope: CeilingScope::Pool, left: ceiling.saturating_sub(spent), ceiling }))
 }
 
 /// Zones of the class's subnets, else those the requirements name, else those of the nodes, else one unknown.

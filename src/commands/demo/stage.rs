@@ -55,6 +55,8 @@ impl Stage {
         let mut options = StackOptions::new(repository, binaries, muster);
         options.scenario = Some(serde_json::to_value(&scenario)?);
         options.factor = speed;
+        // Four times what the gang costs.
+        options.config = serde_json::json!({"provisioner": {"maxUsdPerHour": "2000"}});
         let stack = Stack::start(options).await?;
         let client = stack.admin()?;
         stack.cluster.create_namespace(NAMESPACE).await?;

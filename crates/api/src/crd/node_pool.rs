@@ -35,10 +35,14 @@ use serde::{Deserialize, Serialize};
 pub struct NodePoolSpec {
     /// What every node of the pool is like.
     pub template: NodePoolTemplate,
-    /// Ceilings over all nodes of the pool: `nodes`, `cpu`, `memory` or an extended resource. Never passed, not even
-    /// by part of a gang.
+    /// Ceilings over all nodes of the pool: `nodes`, `cpu`, `memory`, `ephemeral-storage` or an extended resource that one
+    /// of its types has. Never passed, not even by part of a gang. A key that limits nothing is refused.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, IntOrQuantity>,
+    /// Ceiling on dollars per hour over all nodes of the pool, at the prices their launches were decided at: `440.32`.
+    /// Never passed, not even by part of a gang. Absent = none but that of the configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_usd_per_hour: Option<IntOrQuantity>,
     /// The pool with the higher weight is tried first. Absent = 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]

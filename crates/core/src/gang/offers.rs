@@ -6,7 +6,7 @@ use crate::fit::{self, Misfit};
 use crate::model::names::{NodeName, ResourceName};
 use crate::model::node::{Node, Usage};
 use crate::model::pod::Shape;
-use crate::offering::Exclusion;
+use crate::offering::{CeilingLeft, Exclusion};
 use crate::planner;
 use crate::planner::plan::{GangRequest, Host, Policy, Problem, SearchBudget, Seed, Wishes};
 use crate::reason::Unsold;
@@ -32,6 +32,8 @@ pub struct PoolView {
     pub types: Vec<TypeView>,
     /// What is left of the pool's limits, per resource and `nodes`.
     pub left: Vec<Left>,
+    /// What is left under the ceilings on dollars per hour that hold for it: its own, and that of the cluster.
+    pub ceilings: Vec<CeilingLeft>,
 }
 
 /// What is left of one limit, in the units of [`crate::model::resources::Resources`].
@@ -135,8 +137,16 @@ fn obstacles(pool: &PoolView, kind: &TypeView, needed: &Result<u32, TooSmall>) -
             obstacles.push(Exclusion::Limit { resource, needed, left, limit });
         }
     }
-    if kind.price.is_none() {
+    let Some(price) = kind.price else {
         obstacles.push(Exclusion::PriceUnknown);
+        return obstacles;
+    };
+    let needed = price.saturating_mul(u64::from(count));
+    for CeilingLeft { scope, left, ceiling } in &pool.ceilings {
+        if needed > *left {
+            let (scope, left, ceiling) = (*scope, *left, *ceiling);
+            obstacles.push(Exclusion::CostCeiling { scope, needed, left, ceiling });
+        }
     }
     obstacles
 }

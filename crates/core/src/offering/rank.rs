@@ -8,9 +8,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::ice::{IceMemory, Pool};
+use super::ledger::{CeilingLeft, CeilingScope};
+use super::limits::counted;
 use super::machine::{InstanceTypeInfo, UsageClass};
 use super::price::PriceBook;
 use super::refusals::{Refusal, Refusals};
+use crate::batch::dollars;
 use crate::ec2::launch::{CapacityType, Target};
 use crate::ec2::seen::{Offering, Reservation, ReservationState, Subnet};
 use crate::fit::Misfit;
@@ -18,9 +21,6 @@ use crate::model::names::ResourceName;
 
 /// Most candidates of one round: what a NodeBatch's status holds.
 pub const MAX_CANDIDATES: usize = 64;
-
-/// Limit key that counts nodes.
-const NODES: &str = "nodes";
 
 /// One way to buy the nodes of a gang.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -144,6 +144,9 @@ pub struct PoolOffer {
     /// The limits, in the same units.
     #[serde(default)]
     pub limits: BTreeMap<ResourceName, i64>,
+    /// What is left under the ceilings on dollars per hour that hold for it: its own, and that of the cluster.
+    #[serde(default)]
+    pub ceilings: Vec<CeilingLeft>,
     /// `placement.maxNodesPerBatch`.
     pub max_nodes_per_batch: u32,
     /// Subnets of its node class.
@@ -285,6 +288,17 @@ pub enum Exclusion {
         /// The limit.
         limit: i64,
     },
+    /// A ceiling on dollars per hour would be passed. In micro-dollars.
+    CostCeiling {
+        /// Whose.
+        scope: CeilingScope,
+        /// Needed.
+        needed: u64,
+        /// Left.
+        left: u64,
+        /// The ceiling.
+        ceiling: u64,
+    },
     /// The market is not one the type is sold on.
     NotSold,
     /// The class chooses no reservation of the type in the zone.
@@ -369,6 +383,7 @@ impl Exclusion {
             | Self::NoTypes
             | Self::TooManyNodes { .. }
             | Self::Limit { .. }
+            | Self::CostCeiling { .. }
             | Self::NotSold
             | Self::NoReservation
             | Self::ReservationTooSmall { .. }
@@ -399,6 +414,9 @@ impl fmt::Display for Exclusion {
             Self::Limit { resource, needed, left, limit: _ } => {
                 let amount = |amount| crate::reason::amount(resource.as_str(), amount);
                 write!(f, "limit on {resource}: {} needed, {} left", amount(*needed), amount(*left))
+            }
+            Self::CostCeiling { scope, needed, left, ceiling } => {
+                write!(f, "{scope} is {}: {} $/h needed, {} left", dollars(*ceiling), dollars(*needed), dollars(*left))
             }
             Self::NotSold => f.write_str("type is not sold on this market"),
             Self::NoReservation => f.write_str("no reservation of the type in the zone"),
@@ -492,7 +510,9 @@ fn rank_pool(input: &RankInput<'_>, pool: &PoolOffer, keyed: &mut Vec<(Key, Rank
             for zone in &pool.zones {
                 let of_zone = LeftOut { zone: Some(zone.clone()), ..of_market.clone() };
                 let place = Place { input, pool, info, need, market: *market, zone };
-                let (subnet, price) = match place.usable() {
+                let usable =
+                    place.usable().and_then(|(subnet, price)| place.affordable(price).map(|()| (subnet, price)));
+                let (subnet, price) = match usable {
                     Ok(usable) => usable,
                     Err(reason) => {
                         left_out.push(LeftOut { reason, ..of_zone });
@@ -537,10 +557,9 @@ fn usable_type<'a>(
     if need.nodes > pool.max_nodes_per_batch {
         return Err(Exclusion::TooManyNodes { needed: need.nodes, most: pool.max_nodes_per_batch });
     }
-    let capacity = info.capacity();
+    let each = counted(info);
     for (resource, left) in &pool.left {
-        let each = if resource.as_str() == NODES { 1 } else { capacity.get(resource.as_str()) };
-        let needed = each.saturating_mul(i64::from(need.nodes));
+        let needed = each.get(resource.as_str()).saturating_mul(i64::from(need.nodes));
         if needed > *left && needed > 0 {
             let limit = pool.limits.get(resource).copied().unwrap_or(*left);
             return Err(Exclusion::Limit { resource: resource.clone(), needed, left: *left, limit });
@@ -605,6 +624,16 @@ impl<'a> Place<'a> {
             return Err(Exclusion::PriceUnknown);
         }
         Ok((subnet, price))
+    }
+
+    /// Whether all nodes together stay under the ceilings on dollars per hour.
+    fn affordable(&self, price: Option<u64>) -> Result<(), Exclusion> {
+        let needed = price.unwrap_or(0).saturating_mul(u64::from(self.need.nodes));
+        let passed = self.pool.ceilings.iter().find(|ceiling| needed > ceiling.left);
+        passed.map_or(Ok(()), |passed| {
+            let CeilingLeft { scope, left, ceiling } = *passed;
+            Err(Exclusion::CostCeiling { scope, needed, left, ceiling })
+        })
     }
 
     /// The candidates of this place with the free hosts of their reservations, and what is left out.

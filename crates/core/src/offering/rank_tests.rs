@@ -48,6 +48,7 @@ fn pool(name: &str, weight: u32) -> PoolOffer {
         group: GroupPolicy::Preferred,
         left: BTreeMap::new(),
         limits: BTreeMap::new(),
+        ceilings: Vec::new(),
         max_nodes_per_batch: 1000,
         subnets: vec![subnet("s-a", "a", 100), subnet("s-b", "b", 100), subnet("s-b2", "b", 200)],
         reservations: Vec::new(),

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::{Code, Help, Wait};
+use crate::batch::dollars;
 use crate::model::names::ResourceName;
 use crate::model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
-use crate::offering::Exclusion;
+use crate::offering::{CeilingScope, Exclusion};
 
 /// One type of a pool that is no offer for a gang, with all that stands in the way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,15 @@ pub enum PoolChange {
         from: i64,
         /// The least that does.
         to: i64,
+    },
+    /// A higher ceiling on dollars per hour. In micro-dollars.
+    Ceiling {
+        /// Whose.
+        scope: CeilingScope,
+        /// As it is.
+        from: u64,
+        /// The least that does.
+        to: u64,
     },
     /// More nodes in one batch.
     MaxNodes {
@@ -75,7 +85,7 @@ impl Exclusion {
             Self::GroupPolicyConflict | Self::NoGroupForType | Self::ReservationGroup { .. } => Code::PlacementGroup,
             Self::UnknownType | Self::DoesNotFit | Self::Misfit { .. } | Self::Wishes | Self::NoTypes => Code::NoType,
             Self::TooManyNodes { .. } => Code::BatchTooLarge,
-            Self::Limit { .. } => Code::LimitReached,
+            Self::Limit { .. } | Self::CostCeiling { .. } => Code::LimitReached,
             Self::NotSold | Self::NotOffered | Self::VolumeElsewhere => Code::NotSold,
             Self::MembersElsewhere => Code::MixedWithRunning,
             Self::NoReservation
@@ -95,6 +105,8 @@ impl Exclusion {
     pub fn short(&self) -> Option<u64> {
         match self {
             Self::TooManyNodes { needed, most } => Some(u64::from(needed.saturating_sub(*most))),
+            // Whole dollars, so that it can be read beside nodes and hosts.
+            Self::CostCeiling { needed, left, .. } => Some(needed.saturating_sub(*left).div_ceil(1_000_000)),
             Self::Limit { needed, left, .. } => u64::try_from(needed.saturating_sub(*left)).ok(),
             Self::ReservationTooSmall { needed, free, .. } => Some(u64::from(needed.saturating_sub(*free))),
             Self::TooFewAddresses { needed, free } => Some(needed.saturating_sub(u64::from(*free))),
@@ -138,6 +150,11 @@ impl Exclusion {
                 resource: resource.clone(),
                 from: *limit,
                 to: limit.saturating_add(needed.saturating_sub(*left)),
+            },
+            Self::CostCeiling { scope, needed, left, ceiling } => PoolChange::Ceiling {
+                scope: *scope,
+                from: *ceiling,
+                to: ceiling.saturating_add(needed.saturating_sub(*left)),
             },
             Self::NotSold => PoolChange::OtherMarket,
             Self::NotOffered | Self::VolumeElsewhere | Self::MembersElsewhere => PoolChange::OtherZone,
@@ -197,6 +214,7 @@ impl fmt::Display for PoolChange {
             Self::Limit { resource, from, to } => {
                 write!(f, "limit {resource} {} → {}", amount(resource.as_str(), *from), amount(resource.as_str(), *to))
             }
+            Self::Ceiling { scope, from, to } => write!(f, "{scope} {} → {}", dollars(*from), dollars(*to)),
             Self::MaxNodes { from, to } => write!(f, "maxNodesPerBatch {from} → {to}"),
             Self::Price => f.write_str("a price"),
             Self::OtherType { why: _ } => f.write_str("another type"),

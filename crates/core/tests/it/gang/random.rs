@@ -101,6 +101,7 @@ fn run(seed: u64) {
                 price: Some(1),
             }],
             left: Vec::new(),
+            ceilings: Vec::new(),
         });
     }
     for gang in GANGS {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use muster_core::gang::{Left, PoolView, offers_for};
 use muster_core::model::gang::Phase;
 use muster_core::model::names::ObjectKey;
-use muster_core::offering::Exclusion;
+use muster_core::offering::{CeilingLeft, CeilingScope, Exclusion};
 use muster_core::planner::plan::{GangRequest, Role, RolePlace, Wishes};
 use muster_core::reason::{Code, Help, PoolChange, Wait, Why};
 use muster_core::topology::Levels;
@@ -80,6 +80,11 @@ fn made(pool: &PoolView, changes: &[PoolChange], less: Option<usize>) -> PoolVie
                 assert_eq!(pool.max_nodes, *from);
                 pool.max_nodes = to - u32::from(short > 0);
             }
+            PoolChange::Ceiling { scope, from, to } => {
+                let entry = pool.ceilings.iter_mut().find(|left| left.scope == *scope).unwrap();
+                assert_eq!(entry.ceiling, *from);
+                entry.left += to - from - u64::from(short > 0);
+            }
             PoolChange::Price => pool.types[0].price = (short == 0).then_some(1),
             other => panic!("{other:?}"),
         }
@@ -90,8 +95,9 @@ fn made(pool: &PoolView, changes: &[PoolChange], less: Option<usize>) -> PoolVie
 #[test]
 fn the_change_of_a_pool_is_the_smallest_that_makes_an_offer() {
     let limit = |resource: &str, left: i64, limit: i64| Left { resource: resource.into(), left, limit };
+    let ceiling = |scope| CeilingLeft { scope, left: 0, ceiling: 9 };
     type Case<'a> = (&'a dyn Fn(&mut PoolView), Code, &'a str);
-    let cases: [Case<'_>; 5] = [
+    let cases: [Case<'_>; 7] = [
         (
             &|pool| pool.left.push(limit(GPU, 7, 64)),
             Code::LimitReached,
@@ -101,6 +107,16 @@ fn the_change_of_a_pool_is_the_smallest_that_makes_an_offer() {
             &|pool| pool.left.push(limit("cpu", 4_000, 100_000)),
             Code::LimitReached,
             "limit cpu 100 → 116 for p5.48xlarge in NodePool gpu",
+        ),
+        (
+            &|pool| pool.ceilings.push(ceiling(CeilingScope::Pool)),
+            Code::LimitReached,
+            "spec.maxUsdPerHour 0.000009 → 0.000011 for p5.48xlarge in NodePool gpu",
+        ),
+        (
+            &|pool| pool.ceilings.push(ceiling(CeilingScope::Cluster)),
+            Code::LimitReached,
+            "provisioner.maxUsdPerHour 0.000009 → 0.000011 for p5.48xlarge in NodePool gpu",
         ),
         (&|pool| pool.max_nodes = 1, Code::BatchTooLarge, "maxNodesPerBatch 1 → 2 for p5.48xlarge in NodePool gpu"),
         (&|pool| pool.types[0].price = None, Code::PriceUnknown, "a price for p5.48xlarge in NodePool gpu"),

@@ -175,6 +175,7 @@ fn pool(max_nodes: u32) -> PoolView {
         zones: Vec::new(),
         types: vec![kind],
         left: Vec::new(),
+        ceilings: Vec::new(),
     }
 }
 

@@ -336,6 +336,7 @@ pub(super) fn pool() -> PoolView {
             price: Some(1),
         }],
         left: Vec::new(),
+        ceilings: Vec::new(),
     }
 }
 
