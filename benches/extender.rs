@@ -113,6 +113,7 @@ fn extender(promised: usize) -> anyhow::Result<(Extender, Cluster)> {
             max_age: Duration::from_secs(3600),
         },
         &[],
+        &[],
     );
     for node in 0..NODES {
         store.apply_node(&TestNode::new(name(node)).build());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use muster_api::conventions::{Kind, Served};
 use muster_core::ec2::{CallError, ErrorClass};
 use muster_core::model::gang::Phase;
 use muster_core::model::snapshot::Snapshot;
@@ -68,6 +69,12 @@ struct PhaseLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    group: &'static str,
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct BucketLabel {
     bucket: &'static str,
 }
@@ -123,6 +130,7 @@ pub struct GangMetrics {
     /// Seconds since the watch that was silent longest was heard from.
     pub watch_age: Gauge<f64, AtomicU64>,
     phases: Family<PhaseLabel, Gauge>,
+    unlisted: Family<KindLabel, Gauge>,
     snapshot: Gauge<u64, AtomicU64>,
 }
 
@@ -172,6 +180,7 @@ impl Default for Metrics {
             lost_bindings: Counter::default(),
             watch_age: Gauge::default(),
             phases: Family::default(),
+            unlisted: Family::default(),
             snapshot: Gauge::default(),
         };
         registry.register("plan_seconds", "Time of a pass of the gang loop that planned", gangs.plan_seconds.clone());
@@ -194,6 +203,7 @@ impl Default for Metrics {
             gangs.watch_age.clone(),
         );
         registry.register("gangs", "Gangs by phase", gangs.phases.clone());
+        registry.register("unlisted_kinds", "Kinds of owners and groups that cannot be listed", gangs.unlisted.clone());
         registry.register("snapshot_version", "Version of the newest published snapshot", gangs.snapshot.clone());
         let cloud = CloudMetrics {
             calls: Family::default(),
@@ -247,6 +257,15 @@ impl GangMetrics {
                 .set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         self.snapshot.set(snapshot.version);
+    }
+
+    /// Kinds of owners and groups that cannot be listed.
+    pub fn unlisted(&self, kinds: impl Iterator<Item = Kind>) {
+        self.unlisted.clear();
+        for kind in kinds {
+            let Served { group, kind, .. } = kind.served();
+            self.unlisted.get_or_create(&KindLabel { group, kind }).set(1);
+        }
     }
 }
 

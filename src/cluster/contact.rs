@@ -23,12 +23,16 @@ pub struct Contacts {
     kinds: Vec<(&'static str, AtomicU64)>,
 }
 
+/// Of a kind that nobody waits for, until it is heard from.
+const NEVER: u64 = u64::MAX;
+
 impl Contacts {
-    /// All kinds count as heard from now.
+    /// All `kinds` count as heard from now, and `others` from when they are.
     #[must_use]
-    pub fn new(kinds: &[&'static str], max_age: Duration) -> Self {
-        let kinds = kinds.iter().map(|kind| (*kind, AtomicU64::new(0))).collect();
-        Self { started: Instant::now(), max_age, kinds }
+    pub fn new(kinds: &[&'static str], others: &[&'static str], max_age: Duration) -> Self {
+        let kinds = kinds.iter().map(|kind| (*kind, AtomicU64::new(0)));
+        let others = others.iter().map(|kind| (*kind, AtomicU64::new(NEVER)));
+        Self { started: Instant::now(), max_age, kinds: kinds.chain(others).collect() }
     }
 
     /// A kind whose watch was last heard from longer ago than `state.maxAge`.
@@ -163,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_kind_is_stale_when_nothing_was_heard_of_it_for_too_long() {
-        let mut contacts = Contacts::new(&["pods", "nodes"], Duration::from_secs(150));
+        let mut contacts = Contacts::new(&["pods", "nodes"], &["jobs"], Duration::from_secs(150));
         assert_eq!(contacts.stale(), None);
         let Some(earlier) = Instant::now().checked_sub(Duration::from_secs(200)) else { return };
         contacts.started = earlier;
@@ -177,7 +181,7 @@ mod tests {
 
     #[test]
     fn lists_and_watches_are_told_apart_by_their_path() {
-        let contacts = Contacts::new(&["pods", "gangs"], Duration::from_secs(1));
+        let contacts = Contacts::new(&["pods", "gangs"], &[], Duration::from_secs(1));
         assert_eq!(contacts.kind_of("/api/v1/pods"), Some(0));
         assert_eq!(contacts.kind_of("/apis/muster.dev/v1alpha1/gangs"), Some(1));
         assert_eq!(contacts.kind_of("/api/v1/namespaces/ml/pods/train-0"), None);

@@ -48,6 +48,8 @@ pub struct State {
     pub tolerations: Arc<FxHashMap<PodUid, Arc<Vec<Toleration>>>>,
     /// Owners that pods wait for to be settled.
     pub missing_owners: Arc<BTreeMap<PodUid, MissingOwner>>,
+    /// Kinds of owners and groups that could not be listed so far, and why.
+    pub unlisted: Arc<BTreeMap<Kind, Arc<str>>>,
 }
 
 /// Owners by UID, groups by name.
@@ -94,13 +96,19 @@ impl Known {
         }
     }
 
+    /// Whether all objects of a kind were seen once.
+    #[must_use]
+    pub fn is_listed(&self, kind: Kind) -> bool {
+        self.listed.contains(&kind)
+    }
+
     /// Whether an owner is being deleted, or is gone already. `false` as long as that cannot be told.
     #[must_use]
     pub fn is_going(&self, owner: &OwnerReference) -> bool {
         if let Some(object) = self.by_uid(&owner.uid) {
             return object.metadata.deletion_timestamp.is_some();
         }
-        Kind::of(&owner.api_version, &owner.kind).is_some_and(|kind| self.listed.contains(&kind))
+        Kind::of(&owner.api_version, &owner.kind).is_some_and(|kind| self.is_listed(kind))
     }
 
     pub(super) fn uids(&self, kind: Kind) -> Vec<String> {

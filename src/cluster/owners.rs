@@ -1,7 +1,7 @@
 //! Watches of owners and groups: kinds are probed at the start and again and again, so that one whose definition is
 //! installed later is picked up, and one that is removed is let go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{debug, info};
 
-use super::watch::{Change, follow};
+use super::watch::{Change, News, follow};
 
 /// Between two looks at what the cluster serves.
 const PROBE: Duration = Duration::from_secs(15);
@@ -21,11 +21,14 @@ const PROBE: Duration = Duration::from_secs(15);
 pub(super) async fn run(client: Client, reopen: u32, sender: mpsc::Sender<Change>) {
     let mut tasks = JoinSet::new();
     let mut watched = BTreeMap::new();
+    // Kinds of which it was said that they are not served.
+    let mut absent = BTreeSet::new();
     while !sender.is_closed() {
         let mut answers = BTreeMap::new();
         for kind in Kind::ALL {
             match probe(&client, kind, &mut answers).await {
                 Ok(Some(version)) => {
+                    absent.remove(&kind);
                     watched.entry(kind).or_insert_with(|| {
                         let served = kind.served();
                         let gvk = GroupVersionKind::gvk(served.group, version, served.kind);
@@ -33,18 +36,33 @@ pub(super) async fn run(client: Client, reopen: u32, sender: mpsc::Sender<Change
                         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
                         info!(kind = served.kind, group = served.group, version, "watched for gangs");
                         let sender = sender.clone();
-                        tasks
-                            .spawn(follow(api, served.plural, reopen, sender, move |event| Change::Object(kind, event)))
+                        let wrap = move |news| {
+                            Some(match news {
+                                News::Event(event) => Change::Object(kind, event),
+                                News::Unlisted(why) => Change::Unlisted(kind, why),
+                            })
+                        };
+                        tasks.spawn(follow(api, served.plural, reopen, sender, wrap))
                     });
                 }
                 Ok(None) => {
+                    if absent.insert(kind) && sender.send(Change::Unserved(kind)).await.is_err() {
+                        return;
+                    }
                     if let Some(task) = watched.remove(&kind) {
                         let served = kind.served();
                         info!(kind = served.kind, group = served.group, "no longer served");
                         task.abort();
                     }
                 }
-                Err(error) => debug!(kind = kind.served().kind, %error, "not probed, tried again"),
+                Err(error) => {
+                    debug!(kind = kind.served().kind, %error, "not probed, tried again");
+                    let asked = watched.contains_key(&kind) || absent.contains(&kind);
+                    let why = format!("the cluster does not tell whether it serves it: {error}");
+                    if !asked && sender.send(Change::Unlisted(kind, why)).await.is_err() {
+                        return;
+                    }
+                }
             }
         }
         // Ended tasks are those that were let go, and all of them once nobody listens.

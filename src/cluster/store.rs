@@ -84,19 +84,22 @@ pub struct Store {
     /// UIDs of Gangs seen deleted lately: an own write that comes behind the deletion must not bring one back.
     deleted: VecDeque<String>,
     unsynced: BTreeSet<&'static str>,
+    /// Kinds of owners and groups of which it is not known yet whether they can be listed.
+    unsettled: BTreeSet<Kind>,
 }
 
 impl Store {
-    /// An empty store that waits for the first list of each of `kinds`, and the handle on what it publishes.
+    /// An empty store and the handle on what it publishes. It waits for the first list of each of `kinds`, and until it is
+    /// known of each of `owners` whether it can be listed.
     #[must_use]
-    pub fn new(options: StoreOptions, kinds: &[&'static str]) -> (Self, Cluster) {
+    pub fn new(options: StoreOptions, kinds: &[&'static str], owners: &[Kind]) -> (Self, Cluster) {
         let published = Arc::new(ArcSwap::from_pointee(State::default()));
         let (version, receiver) = channel::channel(0);
         let (feed, changes) = mpsc::channel(QUEUE);
         let mut state = Draft::default();
         state.change().snapshot.accelerators.clone_from(&options.accelerators);
-        state.change().snapshot.synced = kinds.is_empty();
-        let contacts = Arc::new(Contacts::new(kinds, options.max_age));
+        state.change().snapshot.synced = kinds.is_empty() && owners.is_empty();
+        let contacts = Arc::new(Contacts::new(kinds, &["jobs"], options.max_age));
         let store = Self {
             options,
             state,
@@ -113,6 +116,7 @@ impl Store {
             changes: Some((feed.clone(), changes)),
             deleted: VecDeque::new(),
             unsynced: kinds.iter().copied().collect(),
+            unsettled: owners.iter().copied().collect(),
         };
         (store, Cluster { state: published, version: receiver, feed, contacts })
     }
@@ -125,7 +129,36 @@ impl Store {
     /// A kind has delivered its first list.
     pub fn synced(&mut self, kind: &'static str) {
         self.unsynced.remove(kind);
-        self.state.change().snapshot.synced = self.unsynced.is_empty();
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        self.state.change().snapshot.synced = self.unsynced.is_empty() && self.unsettled.is_empty();
+    }
+
+    /// The cluster does not serve a kind of owners or groups: nobody waits for it.
+    pub fn unserved(&mut self, kind: Kind) {
+        self.unsettled.remove(&kind);
+        Arc::make_mut(&mut self.state.change().unlisted).remove(&kind);
+        self.settle();
+    }
+
+    /// A kind of owners or groups cannot be listed: its pods stay unknown until it can, and nobody else waits for it. A kind
+    /// that was listed before is as it was then.
+    pub fn unlisted(&mut self, kind: Kind, why: &str) {
+        if self.state.objects.is_listed(kind) || self.state.unlisted.get(&kind).is_some_and(|known| **known == *why) {
+            return;
+        }
+        let served = kind.served();
+        warn!(
+            kind = served.kind,
+            group = served.group,
+            why,
+            "cannot be listed: its pods, and gangs that may be theirs, are left as they are until it can"
+        );
+        Arc::make_mut(&mut self.state.change().unlisted).insert(kind, Arc::from(why));
+        self.unsettled.remove(&kind);
+        self.settle();
     }
 
     /// Publishes what is known now, unless that is what was published last.
@@ -378,6 +411,7 @@ impl Store {
             self.state.change().objects.remove(&uid);
         }
         self.state.change().objects.listed(kind);
+        self.unserved(kind);
     }
 
     /// A Gang was seen, by the watch or in the answer to an own write: an older version than the one known, and one

@@ -36,10 +36,11 @@ pub struct WatchOptions {
 }
 
 impl WatchOptions {
-    /// Names of the kinds whose first list must have arrived before anything is decided.
+    /// Names of the kinds whose first list must have arrived before anything is decided. Those of owners and groups are
+    /// awaited beside them, each until it is listed, or turns out not to be served, or not to be listed.
     #[must_use]
     pub fn kinds(&self) -> Vec<&'static str> {
-        let mut kinds = vec!["nodes", "pods", "jobs", "gangs", "nodebatches", "nodepools", "ec2nodeclasses"];
+        let mut kinds = vec!["nodes", "pods", "gangs", "nodebatches", "nodepools", "ec2nodeclasses"];
         if self.provisioning_requests {
             kinds.push("provisioningrequests");
         }
@@ -57,6 +58,10 @@ pub enum Change {
     Pod(Event<Pod>),
     /// An event of an owner or group.
     Object(Kind, Event<DynamicObject>),
+    /// The cluster does not serve a kind of owners or groups.
+    Unserved(Kind),
+    /// A kind of owners or groups cannot be listed; why.
+    Unlisted(Kind, String),
     /// A Gang event.
     Gang(Event<Gang>),
     /// A NodeBatch event.
@@ -71,6 +76,8 @@ pub enum Change {
 
 /// Events waiting to be applied; more make the watches wait.
 pub(super) const QUEUE: usize = 4096;
+/// A first list that has not come after this is one that cannot be had: nobody else waits for it.
+const FIRST_LIST: Duration = Duration::from_secs(30);
 /// Changes applied before a state is published.
 const BURST: usize = 512;
 /// A state is published at most this often: a burst of changes costs one.
@@ -204,7 +211,20 @@ async fn watch<K>(
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     K::DynamicType: Eq + Hash,
 {
+    let wrap = |news| match news {
+        News::Event(event) => Some(wrap(event)),
+        // Nothing is decided before it has come.
+        News::Unlisted(_) => None,
+    };
     follow(Api::<K>::all(client), kind, reopen, sender, wrap).await;
+}
+
+/// What a watch tells.
+pub(super) enum News<K> {
+    /// An event.
+    Event(Event<K>),
+    /// The first list could not be had so far; why.
+    Unlisted(String),
 }
 
 /// Feeds one watch into the queue, until nobody listens any more.
@@ -213,10 +233,18 @@ pub(super) async fn follow<K>(
     kind: &'static str,
     reopen: u32,
     sender: mpsc::Sender<Change>,
-    wrap: impl Fn(Event<K>) -> Change,
+    wrap: impl Fn(News<K>) -> Option<Change>,
 ) where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
+    let tell = async |news| match wrap(news) {
+        Some(change) => sender.send(change).await.is_ok(),
+        None => !sender.is_closed(),
+    };
+    let late = tokio::time::sleep(FIRST_LIST);
+    tokio::pin!(late);
+    // Whether the first list has come, or it has been said that it has not.
+    let (mut listed, mut said) = (false, false);
     let mut stream = start(api, watcher::Config::default().timeout(reopen))
         .default_backoff()
         .modify(|object| {
@@ -224,12 +252,23 @@ pub(super) async fn follow<K>(
         })
         .boxed();
     loop {
-        match stream.try_next().await {
+        let next = tokio::select! {
+            next = stream.try_next() => next,
+            () = &mut late, if !listed && !said => {
+                said = true;
+                if !tell(News::Unlisted(format!("no list within {} s", FIRST_LIST.as_secs()))).await {
+                    return;
+                }
+                continue;
+            }
+        };
+        match next {
             Ok(Some(event)) => {
                 if let Event::InitDone = event {
                     info!(kind, "watch has delivered its list");
+                    listed = true;
                 }
-                if sender.send(wrap(event)).await.is_err() {
+                if !tell(News::Event(event)).await {
                     return;
                 }
             }
@@ -238,6 +277,12 @@ pub(super) async fn follow<K>(
                 // The watcher backs off and starts again by itself; the state stays as it was.
                 warn!(kind, error = %error, "watch failed and is started again");
                 debug!(kind, ?error, "watch failed");
+                if !listed {
+                    said = true;
+                    if !tell(News::Unlisted(error.to_string())).await {
+                        return;
+                    }
+                }
             }
         }
     }
@@ -293,13 +338,12 @@ impl Relists {
                 }
                 Event::InitDone => {
                     store.retain_objects(kind, self.objects.entry(kind).or_default());
-                    if kind == Kind::Job {
-                        store.synced("jobs");
-                    }
                 }
                 Event::Apply(object) => store.apply_object(owners::read(kind, object)),
                 Event::Delete(object) => store.delete_object(&object.uid().unwrap_or_default()),
             },
+            Change::Unserved(kind) => store.unserved(kind),
+            Change::Unlisted(kind, why) => store.unlisted(kind, &why),
             Change::Gang(event) => match event {
                 Event::Init => self.gangs.clear(),
                 Event::InitApply(gang) => {

@@ -12,6 +12,7 @@ use arc_swap::ArcSwap;
 use clap::Args;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
+use muster_api::conventions::Kind;
 use muster_api::keys;
 use muster_core::gang::Settings;
 use muster_core::offering::Ceiling;
@@ -81,6 +82,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
             max_age: std(config.max_age),
         },
         &watches.kinds(),
+        &Kind::ALL,
     );
     // Listening comes before everything that takes time: probes and kube-scheduler get an answer, not a refusal.
     let health =

@@ -1,5 +1,6 @@
 //! Health, metrics and, where it is enabled, debugging, on a port of their own: probes must not share a queue with kube-scheduler.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -62,17 +63,26 @@ async fn ready(Shared(health): Shared<Arc<Health>>) -> Response {
     if health.stopping.load(Ordering::Relaxed) {
         return (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response();
     }
-    if !health.cluster.load().snapshot.synced {
+    let state = health.cluster.load();
+    if !state.snapshot.synced {
         return (StatusCode::SERVICE_UNAVAILABLE, "the cluster has not been read yet\n").into_response();
     }
     if let Some(kind) = health.cluster.stale() {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("the watch of {kind} is too old\n")).into_response();
     }
-    "ok\n".into_response()
+    let mut text = "ok\n".to_owned();
+    for (kind, why) in &*state.unlisted {
+        let served = kind.served();
+        // Writing to a String cannot fail.
+        let _ =
+            writeln!(text, "{} ({}) cannot be listed, so its pods are left alone: {why}", served.kind, served.group);
+    }
+    text.into_response()
 }
 
 async fn metrics(Shared(health): Shared<Arc<Health>>) -> Response {
     health.metrics.gangs.watch_age.set(health.cluster.contacts().age().as_secs_f64());
+    health.metrics.gangs.unlisted(health.cluster.load().unlisted.keys().copied());
     match health.metrics.encode() {
         Ok(text) => ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
             .into_response(),

@@ -25,7 +25,7 @@ use crate::support::{
 const PROBED: Duration = Duration::from_secs(120);
 
 /// Installs the definition of a kind with any fields.
-async fn install(stack: &Stack, kind: Kind) {
+pub(crate) async fn install(stack: &Stack, kind: Kind) {
     let served = kind.served();
     let (group, plural, version) = (served.group, served.plural, served.versions[0]);
     let definition = json!({
@@ -51,7 +51,7 @@ async fn install(stack: &Stack, kind: Kind) {
 }
 
 /// Creates an object of such a kind in `ml`; the answer is its UID.
-async fn make(stack: &Stack, kind: Kind, name: &str, spec: &Value) -> String {
+pub(crate) async fn make(stack: &Stack, kind: Kind, name: &str, spec: &Value) -> String {
     let served = kind.served();
     let gvk = GroupVersionKind::gvk(served.group, served.versions[0], served.kind);
     let resource = ApiResource::from_gvk_with_plural(&gvk, served.plural);
@@ -119,7 +119,14 @@ async fn slices_of_an_indexed_job_stay_inside_their_leaf() {
 }
 
 /// A Job of a JobSet, as JobSet's controller makes it.
-fn job_of(set: &str, uid: &str, role: &str, index: u16, pods: u16, gpus: u32) -> k8s_openapi::api::batch::v1::Job {
+pub(crate) fn job_of(
+    set: &str,
+    uid: &str,
+    role: &str,
+    index: u16,
+    pods: u16,
+    gpus: u32,
+) -> k8s_openapi::api::batch::v1::Job {
     let mut job = TestJob::new(format!("{set}-{role}-{index}"), pods)
         .gpus(gpus)
         .label("jobset.sigs.k8s.io/jobset-name", set)

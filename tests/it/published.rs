@@ -1,10 +1,11 @@
 //! What the store publishes follows from what it was told, whatever the order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use muster::cluster::{Cluster, Store, StoreOptions};
+use muster_api::conventions::Kind;
 use muster_api::crd::Gang;
 use muster_core::model::names::ObjectKey;
 use muster_core::model::snapshot::Promise;
@@ -70,18 +71,18 @@ fn sorted(promises: impl IntoIterator<Item = (String, Vec<Promise>)>) -> BTreeMa
         .collect()
 }
 
-fn store(kinds: &[&'static str]) -> (Store, Cluster) {
+fn store(kinds: &[&'static str], owners: &[Kind]) -> (Store, Cluster) {
     let options = StoreOptions {
         scheduler_names: vec!["muster".to_owned()],
         accelerators: Vec::new(),
         max_age: Duration::from_secs(3600),
     };
-    Store::new(options, kinds)
+    Store::new(options, kinds, owners)
 }
 
 #[test]
 fn the_promises_that_are_published_are_those_of_all_plans_whatever_changed_before() {
-    let (mut store, cluster) = store(&[]);
+    let (mut store, cluster) = store(&[], &[]);
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let (mut promised, mut version) = (0, 0);
     for step in 0..3_000 {
@@ -115,7 +116,7 @@ fn the_promises_that_are_published_are_those_of_all_plans_whatever_changed_befor
 
 #[test]
 fn a_heartbeat_or_a_status_that_nobody_reads_publishes_nothing() {
-    let (mut store, cluster) = store(&["pods"]);
+    let (mut store, cluster) = store(&["pods"], &[]);
     let node = |beat: &str, gpus: &str| -> Node {
         serde_json::from_value(json!({
             "metadata": {"name": "n0", "resourceVersion": beat},
@@ -172,7 +173,7 @@ fn a_heartbeat_or_a_status_that_nobody_reads_publishes_nothing() {
 
 #[test]
 fn a_gang_made_again_under_its_name_outlives_the_news_of_the_first_one_s_end() {
-    let (mut store, cluster) = store(&[]);
+    let (mut store, cluster) = store(&[], &[]);
     let of = |uid: &str, version: u64| {
         let mut gang = gang(0, version, &mut ChaCha8Rng::seed_from_u64(1));
         gang.metadata.uid = Some(uid.to_owned());
@@ -191,4 +192,26 @@ fn a_gang_made_again_under_its_name_outlives_the_news_of_the_first_one_s_end() {
     store.delete_gang(&key, "second");
     store.publish();
     assert!(!cluster.load().snapshot.gangs.contains_key(&key));
+}
+
+#[test]
+fn nothing_is_decided_before_it_is_known_of_every_kind_of_owner_whether_it_can_be_listed() {
+    let owners = [Kind::Job, Kind::JobSet, Kind::LeaderWorkerSet];
+    let (mut store, cluster) = store(&["pods"], &owners);
+    let mut synced = |change: &dyn Fn(&mut Store)| {
+        change(&mut store);
+        store.publish();
+        cluster.load().snapshot.synced
+    };
+    assert!(!synced(&|store| store.synced("pods")));
+    assert!(!synced(&|store| store.retain_objects(Kind::Job, &BTreeSet::new())));
+    assert!(!synced(&|store| store.unserved(Kind::LeaderWorkerSet)));
+    assert!(synced(&|store| store.unlisted(Kind::JobSet, "500: no")), "nobody waits for what cannot be listed");
+    let named: Vec<(Kind, String)> =
+        cluster.load().unlisted.iter().map(|(kind, why)| (*kind, why.to_string())).collect();
+    assert_eq!(named, [(Kind::JobSet, "500: no".to_owned())]);
+    assert!(synced(&|store| store.retain_objects(Kind::JobSet, &BTreeSet::new())));
+    assert!(cluster.load().unlisted.is_empty(), "it was listed after all");
+    assert!(synced(&|store| store.unlisted(Kind::JobSet, "500: again")));
+    assert!(cluster.load().unlisted.is_empty(), "what was listed once is known");
 }

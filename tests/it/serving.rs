@@ -52,6 +52,7 @@ async fn served_within(tls: Option<TlsFiles>, limits: Limits) -> Served {
             max_age: Duration::from_secs(3600),
         },
         &[],
+        &[],
     );
     store.publish();
     // Nobody answers there: nothing in these tests writes.

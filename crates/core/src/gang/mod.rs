@@ -339,6 +339,7 @@ pub fn pass_with(world: &World<'_>, ledger: &mut Ledger) -> Pass {
         terminating: None,
         joining: None,
         alike: Alike::default(),
+        unknown: None,
     };
     let mut keys: Vec<(Option<Timestamp>, ObjectKey)> = world
         .snapshot

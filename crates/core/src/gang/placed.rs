@@ -139,7 +139,7 @@ impl Working<'_> {
             return (!leaving).then(|| loss::restart(gang, next));
         }
         if members.is_empty() {
-            if self.snapshot.all_members(&gang.key).any(|pod| pod.ended) {
+            if self.snapshot.all_members(&gang.key).any(|pod| pod.ended) && !self.may_have_others(gang) {
                 withdraw(gang, next);
                 next.levels.clone_from(&gang.levels);
                 next.phase = Some(Phase::Finished);

@@ -1,6 +1,6 @@
 //! One gang before it is placed: collecting, waiting, buying, planning.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -13,7 +13,7 @@ use super::{
     Action, BatchStage, BatchView, BatchWish, GangEvent, Ledger, Pass, StatusWrite, World, batch_name, distinct_nodes,
     level_summary, loss, notes, offers, roles, waiting, withdraw,
 };
-use crate::model::gang::{Gang, GangPlace, Phase, Pod, Recognised};
+use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::snapshot::{Promise, PromisedRoom, Snapshot};
 use crate::planner::plan::{GangRequest, Place, Plan, Refusal, Report};
@@ -37,6 +37,8 @@ pub(super) struct Working<'a> {
     pub(super) joining: Option<Arc<BTreeMap<NodeName, Timestamp>>>,
     /// What was found out for gangs that ask for the same.
     pub(super) alike: Alike,
+    /// Namespaces with pods of which nobody can say whose they are; found out once, where it is asked.
+    pub(super) unknown: Option<BTreeSet<Arc<str>>>,
 }
 
 impl Working<'_> {
@@ -55,11 +57,14 @@ impl Working<'_> {
         // An unknown phase was written by a newer version: leave the object alone.
         let Some(phase) = gang.phase else { return };
         let Some(recognised) = recognised else {
-            if self.snapshot.all_members(key).next().is_none() {
+            if self.snapshot.all_members(key).next().is_none() && !self.may_have_pods(&gang) {
                 self.without_pods(&gang, phase, pass);
             }
             return;
         };
+        if self.is_unread(&gang) {
+            return;
+        }
         let members: Vec<Arc<Pod>> = self.snapshot.live_members(key).cloned().collect();
         let mut next = Gang::clone(&gang);
         next.members = waiting::members(&recognised, members.len());
@@ -88,6 +93,32 @@ impl Working<'_> {
         }
         self.report(&gang, &next, &members, pass);
         self.write(&gang, Some(&recognised), next, (event, also), pass);
+    }
+
+    /// Whether a pod with a place exists of which nobody can say whose it is, as while its owner cannot be read: the gang is
+    /// left as it is until somebody can.
+    fn is_unread(&self, gang: &Gang) -> bool {
+        placed(&self.snapshot, gang).any(|pod| pod.membership == Membership::Unknown)
+    }
+
+    /// Whether pods may be the gang's although none is recognised as a member: one with a place exists, or one of its
+    /// namespace is unknown.
+    fn may_have_pods(&mut self, gang: &Gang) -> bool {
+        placed(&self.snapshot, gang).next().is_some() || self.has_unknown(&gang.key.namespace)
+    }
+
+    /// Whether a gang all of whose known members ended may have others. Where every place has a pod that ended, it has none.
+    pub(super) fn may_have_others(&mut self, gang: &Gang) -> bool {
+        let over = placed(&self.snapshot, gang).filter(|pod| pod.ended).count();
+        (over == 0 || over < gang.places.len()) && self.has_unknown(&gang.key.namespace)
+    }
+
+    fn has_unknown(&mut self, namespace: &str) -> bool {
+        let unknown = self.unknown.get_or_insert_with(|| {
+            let unknown = |pod: &&Arc<Pod>| pod.membership == Membership::Unknown && !pod.ended;
+            self.snapshot.pods.values().filter(unknown).map(|pod| Arc::clone(&pod.key.namespace)).collect()
+        });
+        unknown.contains(namespace)
     }
 
     /// All pods are gone: what nobody owns is deleted, what has an owner dies with it.
@@ -234,11 +265,14 @@ impl Working<'_> {
     }
 
     pub(super) fn nothing_to_place(
-        &self,
+        &mut self,
         gang: &Arc<Gang>,
         recognised: &Recognised,
         next: &mut Gang,
     ) -> Option<GangEvent> {
+        if self.may_have_others(gang) {
+            return None;
+        }
         let ended = self.snapshot.all_members(&gang.key).any(|pod| pod.ended);
         match gang.phase {
             Some(Phase::Finished) => None,
@@ -446,6 +480,11 @@ impl Working<'_> {
         }
         pass.wake_at = Some(pass.wake_at.map_or(at, |earlier| earlier.min(at)));
     }
+}
+
+/// Pods that exist and have a place in the gang's plan, whoever they are said to belong to.
+fn placed<'a>(snapshot: &'a Snapshot, gang: &'a Gang) -> impl Iterator<Item = &'a Arc<Pod>> {
+    gang.places.iter().filter_map(|place| snapshot.pods.get(place.uid.as_ref()?))
 }
 
 /// Whether new nodes may stand beside running ones.

@@ -9,4 +9,6 @@ mod random;
 mod reasons;
 mod roles;
 mod sim;
+#[cfg(test)]
+mod unread;
 mod watchdog;

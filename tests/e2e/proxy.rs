@@ -1,0 +1,97 @@
+//! A proxy between `muster serve` and the API server, which can be told to fail.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, HOST};
+use axum::http::{Response, StatusCode, header};
+use kube::Client;
+use muster::testbed::{Identity, Stack};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// Answers as the API server does to Muster, except where it is told otherwise.
+pub(crate) struct Proxy {
+    /// A kubeconfig that leads here.
+    pub(crate) kubeconfig: PathBuf,
+    broken: Arc<Mutex<Option<String>>>,
+    served: JoinHandle<()>,
+}
+
+#[derive(Clone)]
+struct Forward {
+    client: Client,
+    broken: Arc<Mutex<Option<String>>>,
+}
+
+impl Proxy {
+    /// Listens on loopback, with Muster's own rights.
+    pub(crate) async fn start(stack: &Stack) -> Self {
+        let broken: Arc<Mutex<Option<String>>> = Arc::default();
+        let forward = Forward { client: stack.cluster.client(Identity::Muster).unwrap(), broken: Arc::clone(&broken) };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let kubeconfig = stack.cluster.folder().join("proxied.kubeconfig");
+        std::fs::write(&kubeconfig, config_of(listener.local_addr().unwrap())).unwrap();
+        let router = Router::new().fallback(forwarded).with_state(forward);
+        let served = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { kubeconfig, broken, served }
+    }
+
+    /// From now on every request whose path ends so is answered with status 500.
+    pub(crate) fn breaks(&self, path: &str) {
+        *self.broken.lock().unwrap() = Some(path.to_owned());
+    }
+
+    /// From now on everything is forwarded.
+    pub(crate) fn heals(&self) {
+        *self.broken.lock().unwrap() = None;
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.served.abort();
+    }
+}
+
+fn config_of(address: SocketAddr) -> String {
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "proxied",
+        "clusters": [{"name": "proxied", "cluster": {"server": format!("http://{address}")}}],
+        "users": [{"name": "proxied", "user": {}}],
+        "contexts": [{"name": "proxied", "context": {"cluster": "proxied", "user": "proxied"}}],
+    })
+    .to_string()
+}
+
+async fn forwarded(State(forward): State<Forward>, request: Request) -> Response<Body> {
+    let broken = forward.broken.lock().unwrap().clone();
+    if broken.is_some_and(|path| request.uri().path().ends_with(&path)) {
+        return failed(StatusCode::INTERNAL_SERVER_ERROR, "broken on purpose");
+    }
+    let (mut parts, body) = request.into_parts();
+    let body = to_bytes(body, usize::MAX).await.unwrap();
+    parts.headers.remove(HOST);
+    parts.headers.remove(AUTHORIZATION);
+    let request = http::Request::from_parts(parts, kube::client::Body::from(body.to_vec()));
+    match forward.client.send(request).await {
+        Ok(answer) => answer.map(Body::new),
+        Err(error) => failed(StatusCode::BAD_GATEWAY, &error.to_string()),
+    }
+}
+
+fn failed(code: StatusCode, message: &str) -> Response<Body> {
+    let status = json!({
+        "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code.as_u16(), "reason": "InternalError",
+        "message": message,
+    });
+    let answer = Response::builder().status(code).header(header::CONTENT_TYPE, "application/json");
+    answer.body(Body::from(status.to_string())).unwrap()
+}

@@ -1,0 +1,94 @@
+//! `muster serve` starts anew while a kind of owners cannot be read.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use muster::testbed::stack::request;
+use muster::testbed::workloads::TestJob;
+use muster::testbed::{Component, Stack, eventually};
+use muster_api::conventions::Kind;
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::cloud::{batches, buying_stack, journal, launched_fleets, live, zones};
+use crate::conventions::{install, job_of, make};
+use crate::proxy::Proxy;
+use crate::support::{DEADLINE, gangs, leaves, phase, submit};
+
+/// A JobSet of one replicated Job with `pods` members, of which the first `jobs` Jobs exist.
+async fn jobset(stack: &Stack, name: &str, (jobs, pods, gpus): (u16, u16, u32), made: u16) {
+    let template = json!({"parallelism": pods, "completions": pods, "completionMode": "Indexed"});
+    let spec = json!({"replicatedJobs": [{"name": "w", "replicas": jobs, "template": {"spec": template}}]});
+    let uid = make(stack, Kind::JobSet, name, &spec).await;
+    for index in 0..made {
+        submit(&stack.admin().unwrap(), "ml", job_of(name, &uid, "w", index, pods, gpus)).await;
+    }
+}
+
+/// What must not change: each gang's UID, phase and epoch; each batch's phase; what EC2 bills.
+async fn standing(stack: &Stack) -> (BTreeMap<String, String>, BTreeMap<String, String>, usize) {
+    let client = stack.admin().unwrap();
+    let sets = gangs(&client, "ml").await.into_iter().filter(|gang| gang.spec.source.convention == "jobset");
+    let gangs = sets.map(|gang| {
+        let status = gang.status.clone().unwrap_or_default();
+        (gang.name_any(), format!("{:?} {} {}", gang.metadata.uid, status.phase, status.epoch))
+    });
+    let owned = batches(stack).await;
+    let owned = owned.iter().map(|(name, batch)| {
+        // One that waits for capacity says so in two phases by turns.
+        let bought = batch.status.as_ref().is_some_and(|status| !status.instances.is_empty());
+        (name.clone(), format!("{bought} {:?}", batch.metadata.deletion_timestamp))
+    });
+    (gangs.collect(), owned.collect(), live(stack).await.len())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_while_jobsets_cannot_be_listed_ends_no_gang_and_gives_nothing_back() {
+    let Some(stack) = buying_stack(&zones([2, 0, 0]), 20, "1s").await else { return };
+    install(&stack, Kind::JobSet).await;
+    jobset(&stack, "runs", (1, 2, 8), 1).await;
+    phase(&stack, "ml", "runs", "Bound").await;
+    jobset(&stack, "waits", (1, 3, 8), 1).await;
+    phase(&stack, "ml", "waits", "Provisioning").await;
+    jobset(&stack, "collects", (2, 1, 0), 1).await;
+    phase(&stack, "ml", "collects", "Collecting").await;
+    stack.create_nodes(leaves(&["a"], 1)).await.unwrap();
+    stack.cluster.signal(Component::Scheduler(0), Signal::SIGSTOP).unwrap();
+    jobset(&stack, "sent", (1, 2, 0), 1).await;
+    phase(&stack, "ml", "sent", "Released").await;
+    let before = standing(&stack).await;
+    assert_eq!((before.0.len(), before.2), (4, 2), "{before:?}");
+
+    stack.kill_muster().unwrap();
+    let proxy = Proxy::start(&stack).await;
+    proxy.breaks("/jobsets");
+    let env = [("KUBECONFIG", proxy.kubeconfig.to_str().unwrap())];
+    stack.start_muster(&env).await.unwrap();
+
+    let ready = request(stack.http(), "GET", "/readyz", "").await.unwrap();
+    assert!(ready.contains("JobSet (jobset.x-k8s.io) cannot be listed"), "{ready}");
+    let metrics = request(stack.http(), "GET", "/metrics", "").await.unwrap();
+    assert!(metrics.contains("muster_unlisted_kinds{group=\"jobset.x-k8s.io\",kind=\"JobSet\"} 1"), "{metrics}");
+    stack.cluster.signal(Component::Scheduler(0), Signal::SIGCONT).unwrap();
+    // Nobody else waits: gangs of other owners are planned and run, several passes long.
+    for name in ["other", "another"] {
+        let job = TestJob::new(name, 2).pod_annotation("muster.dev/gang", name).build();
+        submit(&stack.admin().unwrap(), "ml", job).await;
+        phase(&stack, "ml", name, "Bound").await;
+    }
+    assert_eq!(standing(&stack).await, before);
+    assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1, "nothing was bought");
+
+    proxy.heals();
+    phase(&stack, "ml", "sent", "Bound").await;
+    phase(&stack, "ml", "runs", "Bound").await;
+    let http = stack.http();
+    eventually(DEADLINE, "JobSets to be listed", || async move {
+        let ready = request(http, "GET", "/readyz", "").await.map_err(|error| error.to_string())?;
+        if ready == "ok\n" { Ok(Some(())) } else { Err(ready) }
+    })
+    .await
+    .unwrap();
+}
