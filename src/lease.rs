@@ -19,6 +19,7 @@ use tracing::{debug, info, warn};
 
 use crate::clock::now_real;
 use crate::config::Lease;
+use crate::progress::Beat;
 
 /// The lease is looked at this often.
 const LOOK: Duration = Duration::from_secs(1);
@@ -34,6 +35,8 @@ pub struct Election {
     identity: String,
     manager: Arc<LeaseManager>,
     leader: watch::Sender<bool>,
+    hold: fn(Option<Timestamp>),
+    beat: Option<Beat>,
 }
 
 impl std::fmt::Debug for Election {
@@ -53,7 +56,27 @@ impl Election {
             .await
             .with_context(|| format!("read lease {}/{}", lease.namespace, lease.name))?;
         let (leader, receiver) = watch::channel(false);
-        Ok((Self { client, lease: lease.clone(), identity, manager: Arc::new(manager), leader }, receiver))
+        Ok((
+            Self {
+                client,
+                lease: lease.clone(),
+                identity,
+                manager: Arc::new(manager),
+                leader,
+                hold: |_| {},
+                beat: None,
+            },
+            receiver,
+        ))
+    }
+
+    /// Who is told until when this replica may act as the holder, and, each time the loop goes round, that it does.
+    #[must_use]
+    pub fn telling(mut self, hold: fn(Option<Timestamp>), beat: Beat) -> Self {
+        hold(None);
+        self.hold = hold;
+        self.beat = Some(beat);
+        self
     }
 
     /// Takes part until cancelled; then the lease is given up, if it is ours.
@@ -62,6 +85,9 @@ impl Election {
         let mut look = tokio::time::interval(LOOK);
         let mut valid_until: Option<Timestamp> = None;
         loop {
+            if let Some(beat) = &self.beat {
+                beat.beat();
+            }
             tokio::select! {
                 () = cancel.cancelled() => break,
                 changed = &mut change => {
@@ -69,6 +95,7 @@ impl Election {
                         Ok(true) => {
                             // Until the object has been read: it was written a moment ago.
                             valid_until = Some(self.validity(now_real()));
+                            (self.hold)(valid_until);
                             self.tell(true);
                         }
                         Ok(false) => self.tell(false),
@@ -88,19 +115,18 @@ impl Election {
                     match seen {
                         Some(Seen::Ours(until)) => {
                             valid_until = Some(until);
+                            (self.hold)(valid_until);
                             // The manager renewed it again after this replica had stepped down, and has no news of it.
                             if until > now_real() {
                                 self.tell(true);
                             }
                         }
                         // Given up by its holder: the manager would sleep to the end of the old validity.
-                        Some(Seen::Free) if !leads => match manager(&self.client, &self.lease, &self.identity).await {
-                            Ok(fresh) => {
-                                self.manager = Arc::new(fresh);
+                        Some(Seen::Free) if !leads => {
+                            if self.renew_manager().await {
                                 change = self.change();
                             }
-                            Err(error) => debug!(%error, "the lease cannot be read"),
-                        },
+                        }
                         // Whoever took it plans already.
                         Some(Seen::Theirs) => valid_until = None,
                         Some(Seen::Free) | None => {}
@@ -108,8 +134,7 @@ impl Election {
                     if *self.leader.borrow() && valid_until.is_none_or(|until| now_real() >= until) {
                         warn!("the lease could not be renewed in time");
                         self.tell(false);
-                        if let Ok(fresh) = manager(&self.client, &self.lease, &self.identity).await {
-                            self.manager = Arc::new(fresh);
+                        if self.renew_manager().await {
                             change = self.change();
                         }
                     }
@@ -120,6 +145,7 @@ impl Election {
         drop(change);
         let led = *self.leader.borrow();
         self.leader.send_replace(false);
+        (self.hold)(None);
         if led {
             match tokio::time::timeout(PATIENCE, self.manager.release()).await {
                 Ok(Ok(())) => info!("the lease is given up"),
@@ -130,12 +156,33 @@ impl Election {
         Ok(())
     }
 
+    /// Whether the manager could be made anew.
+    async fn renew_manager(&mut self) -> bool {
+        match tokio::time::timeout(PATIENCE, manager(&self.client, &self.lease, &self.identity)).await {
+            Ok(Ok(fresh)) => {
+                self.manager = Arc::new(fresh);
+                true
+            }
+            Ok(Err(error)) => {
+                debug!(%error, "the lease cannot be read");
+                false
+            }
+            Err(_) => {
+                debug!("the lease cannot be read: no answer");
+                false
+            }
+        }
+    }
+
     fn change(&self) -> Change {
         let manager = Arc::clone(&self.manager);
         Box::pin(async move { manager.changed().await })
     }
 
     fn tell(&self, leads: bool) {
+        if !leads {
+            (self.hold)(None);
+        }
         let changed = self.leader.send_if_modified(|now| std::mem::replace(now, leads) != leads);
         match (changed, leads) {
             (true, true) => info!(identity = self.identity, "holds the lease: plans, releases and buys"),

@@ -2,6 +2,7 @@
 //! into `muster-core`.
 
 pub mod cli;
+pub mod client;
 pub mod clock;
 pub mod cloud;
 pub mod cluster;
@@ -11,6 +12,7 @@ pub mod extender;
 pub mod gang;
 pub mod http;
 pub mod lease;
+pub mod progress;
 pub mod provisioner;
 pub mod rights;
 pub mod server;

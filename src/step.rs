@@ -2,9 +2,24 @@
 //!
 //! `MUSTER_CRASH=<name>:before|after` ends the process there; it is read with `--dev` only. `before` = the other side
 //! saw nothing; `after` = it has done the work and Muster has written nothing down.
+//!
+//! No step waits for ever: one without an answer ends as an error when its deadline has passed, and whether it was carried
+//! out is open then. A step of the lease holder is not sent once the lease has run out, as after a process was stopped
+//! for a while and went on.
 
 use std::future::Future;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::{LazyLock, OnceLock};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use muster_core::ec2::{CallError, ErrorClass};
+use muster_ec2::QueueError;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+
+use crate::clock::now_real;
 
 /// The registered calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,12 +147,139 @@ impl Step {
     }
 }
 
+/// Where a step goes, and who may take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    /// To the API server, for the lease holder.
+    Held,
+    /// To the API server, for any process.
+    Free,
+    /// To EC2 or SQS, for the lease holder.
+    Cloud,
+}
+
+/// Longest wait for the API server: it gives up on a request itself after a minute, and nobody here can wait that long.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Longest wait for EC2: above everything that the SDK waits for by itself, whose deadlines depend on the call.
+const CLOUD_ANSWER: Duration = Duration::from_mins(10);
+
+impl Step {
+    fn scope(self) -> Scope {
+        match self {
+            // The commit of a barrier and its Bindings belong to the replica beside the kube-scheduler that leads, and the
+            // admission policy to whoever uninstalls.
+            Self::CommitGang | Self::BindPod | Self::DeletePolicy => Scope::Free,
+            Self::CreateGang
+            | Self::WriteGang
+            | Self::DeleteGang
+            | Self::HintPod
+            | Self::ReleasePod
+            | Self::ReportPod
+            | Self::UngatePod
+            | Self::CreateBatch
+            | Self::WriteBatch
+            | Self::EditBatch
+            | Self::EditNode
+            | Self::WriteStatus
+            | Self::MarkPod
+            | Self::StopPod => Scope::Held,
+            Self::CreatePlacementGroup
+            | Self::CreateLaunchTemplate
+            | Self::ResolveImage
+            | Self::CreateFleet
+            | Self::RunInstances
+            | Self::TerminateInstances
+            | Self::DeleteFleets
+            | Self::DeletePlacementGroup
+            | Self::DeleteLaunchTemplate
+            | Self::DeleteMessage => Scope::Cloud,
+        }
+    }
+
+    fn deadline(self) -> Duration {
+        match self.scope() {
+            Scope::Held | Scope::Free => ANSWER,
+            Scope::Cloud => CLOUD_ANSWER,
+        }
+    }
+}
+
+/// Why a step has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// None came in time.
+    #[error("{} was not answered within {} s: whether it was carried out is open", .0.as_str(), .1.as_secs())]
+    Late(Step, Duration),
+    /// It was not sent.
+    #[error("{} was not sent: the lease has run out", .0.as_str())]
+    NotHeld(Step),
+}
+
+/// An error that a step without an answer can end with.
+pub trait Unanswered {
+    /// The error of the caller's kind.
+    fn unanswered(why: NoAnswer) -> Self;
+}
+
+impl Unanswered for kube::Error {
+    fn unanswered(why: NoAnswer) -> Self {
+        Self::Service(Box::new(why))
+    }
+}
+
+impl Unanswered for CallError {
+    fn unanswered(why: NoAnswer) -> Self {
+        let (NoAnswer::Late(step, _) | NoAnswer::NotHeld(step)) = why;
+        let kind = match why {
+            NoAnswer::Late(..) => ErrorClass::Unknown,
+            NoAnswer::NotHeld(_) => ErrorClass::NotSent,
+        };
+        let operation = step.as_str().to_owned();
+        Self { operation, kind, code: None, message: why.to_string(), http_status: None, request_id: None }
+    }
+}
+
+impl Unanswered for QueueError {
+    fn unanswered(why: NoAnswer) -> Self {
+        let (NoAnswer::Late(step, _) | NoAnswer::NotHeld(step)) = why;
+        Self { operation: step.as_str(), code: None, message: why.to_string() }
+    }
+}
+
+/// Until when this process may act as the holder of the lease, in milliseconds; the end of time where it takes no part in
+/// an election, as a command does that a person runs.
+static HELD_UNTIL: AtomicI64 = AtomicI64::new(i64::MAX);
+
+/// Until when steps of the lease holder are sent; `None`: none is.
+pub fn hold_until(until: Option<Timestamp>) {
+    HELD_UNTIL.store(until.map_or(i64::MIN, Timestamp::as_millisecond), Ordering::SeqCst);
+}
+
+fn may_be_sent(step: Step, held_until: i64, now: Timestamp) -> bool {
+    step.scope() == Scope::Free || now.as_millisecond() < held_until
+}
+
+/// How steps came out.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct StepLabel {
+    step: &'static str,
+    outcome: &'static str,
+}
+
+static COUNTS: LazyLock<Family<StepLabel, Counter>> = LazyLock::new(Family::default);
+
+/// Steps by name and outcome, for the registry.
+#[must_use]
+pub fn counts() -> Family<StepLabel, Counter> {
+    COUNTS.clone()
+}
+
 /// Where to end the process: the n-th time the step is reached, before or after its call.
 #[derive(Debug)]
 pub struct CrashPoint {
     step: Step,
     after: bool,
-    left: std::sync::atomic::AtomicU32,
+    left: AtomicU32,
 }
 
 static CRASH: OnceLock<CrashPoint> = OnceLock::new();
@@ -164,18 +306,38 @@ pub fn arm(text: &str) -> Result<(), String> {
 }
 
 /// Makes one external call.
-pub async fn step<T>(name: Step, call: impl Future<Output = T>) -> T {
-    let fires = CRASH
-        .get()
-        .is_some_and(|point| point.step == name && point.left.fetch_sub(1, std::sync::atomic::Ordering::SeqCst) == 1);
+///
+/// Errors: the call's, and [`NoAnswer`] in its words.
+pub async fn step<T, E: Unanswered>(name: Step, call: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    within(name, name.deadline(), call).await
+}
+
+async fn within<T, E: Unanswered>(
+    name: Step,
+    deadline: Duration,
+    call: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let count = |outcome| {
+        COUNTS.get_or_create(&StepLabel { step: name.as_str(), outcome }).inc();
+    };
+    if !may_be_sent(name, HELD_UNTIL.load(Ordering::SeqCst), now_real()) {
+        count("not-held");
+        return Err(E::unanswered(NoAnswer::NotHeld(name)));
+    }
+    let fires = CRASH.get().is_some_and(|point| point.step == name && point.left.fetch_sub(1, Ordering::SeqCst) == 1);
     if fires && CRASH.get().is_some_and(|point| !point.after) {
         crash(name);
     }
-    let result = call.await;
+    let result = tokio::time::timeout(deadline, call).await;
     if fires {
         crash(name);
     }
-    result
+    count(match &result {
+        Ok(Ok(_)) => "ok",
+        Ok(Err(_)) => "error",
+        Err(_) => "late",
+    });
+    result.unwrap_or_else(|_| Err(E::unanswered(NoAnswer::Late(name, deadline))))
 }
 
 fn crash(name: Step) -> ! {
@@ -192,6 +354,29 @@ mod tests {
     fn every_step_has_a_name_of_its_own() {
         let names: std::collections::BTreeSet<&str> = Step::ALL.into_iter().map(Step::as_str).collect();
         assert_eq!(names.len(), Step::ALL.len());
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_never_answered_ends_as_an_error_whose_outcome_is_open() {
+        let never = std::future::pending::<Result<(), CallError>>();
+        let error = within(Step::CreateFleet, Duration::ZERO, never).await.unwrap_err();
+        assert_eq!((error.operation.as_str(), error.kind), ("create-fleet", ErrorClass::Unknown));
+        let never = std::future::pending::<Result<(), kube::Error>>();
+        let error = within(Step::HintPod, Duration::ZERO, never).await.unwrap_err();
+        assert!(error.to_string().contains("hint-pod was not answered"), "{error}");
+        let late = counts().get_or_create(&StepLabel { step: "hint-pod", outcome: "late" }).get();
+        assert_eq!(late, 1, "counted");
+    }
+
+    #[test]
+    fn once_the_lease_has_run_out_only_commits_and_bindings_are_sent() {
+        let until = Timestamp::from_second(1_000).unwrap();
+        let sent = |seconds: i64| {
+            let now = Timestamp::from_second(seconds).unwrap();
+            Step::ALL.into_iter().filter(|step| may_be_sent(*step, until.as_millisecond(), now)).collect::<Vec<_>>()
+        };
+        assert_eq!(sent(999), Step::ALL);
+        assert_eq!(sent(1_000), [Step::CommitGang, Step::BindPod, Step::DeletePolicy]);
     }
 
     #[test]

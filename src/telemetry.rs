@@ -205,6 +205,7 @@ impl Default for Metrics {
         registry.register("gangs", "Gangs by phase", gangs.phases.clone());
         registry.register("unlisted_kinds", "Kinds of owners and groups that cannot be listed", gangs.unlisted.clone());
         registry.register("snapshot_version", "Version of the newest published snapshot", gangs.snapshot.clone());
+        registry.register("steps", "Calls that change something, by step and outcome", crate::step::counts());
         let cloud = CloudMetrics {
             calls: Family::default(),
             waits: Family::new_with_constructor(latency as fn() -> Histogram),

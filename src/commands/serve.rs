@@ -26,6 +26,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{Instrument, error, info, info_span, warn};
 
 use crate::cli::Unusable;
+use crate::client::{self, Patience};
 use crate::cloud::{Cloud, Limits};
 use crate::cluster::{self, Cluster, Store, StoreOptions, WatchOptions};
 use crate::config::Config;
@@ -33,6 +34,7 @@ use crate::extender::{Barrier, BarrierOptions, Extender, Limits as ExtenderLimit
 use crate::gang::{Events, Executor, ExecutorOptions, GangLoop, Inputs, PoolSource, Recorder};
 use crate::http::Health;
 use crate::lease::Election;
+use crate::progress::{Beat, Progress};
 use crate::provisioner::{Provisioner, ProvisionerOptions};
 use crate::server::{self, Tls};
 use crate::telemetry::Metrics;
@@ -68,7 +70,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     refuse_exposure(&config, args.dev)?;
     warn_of_few_descriptors();
     let reach = kube::Config::infer().await.context("connect to the cluster (kubeconfig or service account)")?;
-    let client = Client::try_from(reach.clone()).context("connect to the cluster")?;
+    let client = client::bounded(reach.clone(), Patience::default()).context("connect to the cluster")?;
     rights::check(&client, &config.lease).await?;
     let cancel = CancellationToken::new();
     let mut tasks = Tasks { set: JoinSet::new(), cancel: cancel.clone() };
@@ -85,8 +87,13 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         &Kind::ALL,
     );
     // Listening comes before everything that takes time: probes and kube-scheduler get an answer, not a refusal.
-    let health =
-        Arc::new(Health { cluster: cluster.clone(), metrics: Arc::clone(&metrics), stopping: AtomicBool::new(false) });
+    let progress = Arc::new(Progress::default());
+    let health = Arc::new(Health {
+        cluster: cluster.clone(),
+        metrics: Arc::clone(&metrics),
+        progress: Arc::clone(&progress),
+        stopping: AtomicBool::new(false),
+    });
     let recorder = config.decisions.map(Recorder::new);
     tasks.serve("http", config.http, http::router(Arc::clone(&health), recorder.clone()), None).await?;
     let commits = TaskTracker::new();
@@ -117,10 +124,11 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     tasks.spawn("watches", cluster::run(reach, Arc::clone(cluster.contacts()), store, watches, cancel.clone()));
     tasks.spawn("barrier", Arc::clone(&barrier).run(cancel.clone()));
 
-    let leader = elect(&client, &config, args.identity.as_deref(), &mut tasks).await?;
+    let leader = elect(&client, &config, args.identity.as_deref(), progress.of("lease"), &mut tasks).await?;
     let pools: PoolSource = Arc::new(ArcSwap::from_pointee(Vec::new()));
     provisioner(&client, &cluster, &config, args.dev, &metrics, &pools, &wake, &leader, &mut tasks).await?;
-    gang_loop(&client, &cluster, &config, &metrics, &pools, &wake, &leader, recorder.as_ref(), &mut tasks);
+    let beat = progress.of("gangs");
+    gang_loop(&client, &cluster, &config, &metrics, &pools, &wake, &leader, beat, recorder.as_ref(), &mut tasks);
     drop(leader);
     info!(extender = %config.extender, http = %config.http, "muster serves");
 
@@ -214,6 +222,7 @@ async fn elect(
     client: &Client,
     config: &Config,
     identity: Option<&str>,
+    beat: Beat,
     tasks: &mut Tasks,
 ) -> anyhow::Result<watch::Receiver<bool>> {
     let identity = identity.map_or_else(
@@ -222,7 +231,7 @@ async fn elect(
     );
     let (election, leader) = Election::new(client.clone(), &config.lease, identity).await?;
     let cancel = tasks.cancel.clone();
-    tasks.spawn("lease", election.run(cancel));
+    tasks.spawn("lease", election.telling(step::hold_until, beat).run(cancel));
     Ok(leader)
 }
 
@@ -235,6 +244,7 @@ fn gang_loop(
     pools: &PoolSource,
     wake: &Arc<Notify>,
     leader: &watch::Receiver<bool>,
+    beat: Beat,
     recorder: Option<&Recorder>,
     tasks: &mut Tasks,
 ) {
@@ -263,6 +273,7 @@ fn gang_loop(
         leader: leader.clone(),
         wake: Arc::clone(wake),
         metrics: metrics.gangs.clone(),
+        beat,
         recorder: recorder.cloned(),
     };
     let cancel = tasks.cancel.clone();

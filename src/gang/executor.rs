@@ -3,38 +3,25 @@
 //! What this replica wrote is believed at once, until the watch shows it or something newer: capacity promised by an
 //! action in flight is subtracted before it is observed.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
-use k8s_openapi::api::core::v1::{Pod, Toleration};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::{Api, Client, ResourceExt};
-use muster_api::crd::{BatchOffer, set_condition};
-use muster_api::crd::{Fill, Gang as GangObject, GangRef, NodeBatch, NodeBatchSpec};
-use muster_api::{gang_state, keys};
-use muster_core::ec2::Grace;
-use muster_core::gang::{
-    Action, BatchStage, BatchView, BatchWish, GangEvent, MemberReport, Release, StatusWrite, Stop, batch_name,
-};
-use muster_core::model::gang::{Gang, NoteKind, Phase, Recognised};
+use kube::Client;
+use muster_api::crd::Gang as GangObject;
+use muster_api::gang_state;
+use muster_core::gang::{Action, BatchStage, BatchView, MemberReport, Release};
+use muster_core::model::gang::Gang;
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::snapshot::{Promise, PromisedRoom};
-use serde_json::json;
-use tokio::sync::watch as channel;
-use tracing::{debug, info, warn};
+use tokio::sync::{Semaphore, watch as channel};
+use tokio::task::JoinSet;
+use tracing::{debug, error};
 
 use super::events::Events;
-use super::patch::patch;
-use super::{cost, notice};
-use crate::clock::{Clock, now_real};
+use super::hands::{Effect, Hands};
+use crate::clock::Clock;
 use crate::cluster::{Cluster, State};
-use crate::step::{Step, step};
-
-/// Real time after which an eviction counts as refused.
-const EVICTION: Duration = Duration::from_secs(1);
 
 /// How actions are carried out.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +34,11 @@ pub struct ExecutorOptions {
 
 /// The executor of one replica.
 pub struct Executor {
-    hands: Hands,
+    hands: Arc<Hands>,
+    /// Calls under way: those of one gang in their order, gangs and members side by side.
+    lanes: JoinSet<Done>,
+    /// Gangs whose actions are under way, with the status that is being written.
+    busy: BTreeMap<ObjectKey, Option<Box<Gang>>>,
     /// Gangs as the API server answered our writes.
     written: BTreeMap<ObjectKey, (Arc<Gang>, Arc<GangObject>)>,
     /// NodeBatches created and not observed yet.
@@ -66,39 +57,39 @@ impl std::fmt::Debug for Executor {
     }
 }
 
-/// What makes the calls, and remembers none of them: several gangs are dealt with at once.
-struct Hands {
-    client: Client,
-    cluster: Cluster,
-    events: Events,
-    options: ExecutorOptions,
-    /// EC2's time, in which notices run out.
-    clock: Clock,
-    /// Gangs of whose PodDisruptionBudget was told, with the epoch.
-    budgets: Mutex<BTreeSet<(ObjectKey, u64)>>,
-}
-
-/// What a call changed that the watch does not show yet.
-enum Effect {
-    /// A Gang as the API server answered.
-    Wrote(Box<GangObject>),
-    /// Somebody else wrote the Gang meanwhile.
-    Overtaken(ObjectKey),
-    /// A NodeBatch was created.
-    Batch(Arc<str>),
-    /// It failed, and is decided anew.
-    Failed,
+/// What came of one lane.
+struct Done {
+    /// The gang it was about, if it was its actions.
+    gang: Option<ObjectKey>,
+    effects: Vec<Effect>,
 }
 
 /// Gangs dealt with at once.
 const LANES: usize = 32;
+/// The next decision waits so long for calls under way: nearly all of them end in it, and it is then made on what they did.
+/// A call that takes longer keeps nobody but its own gang.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// A patch that was not written is tried again after this.
+const AGAIN: Duration = Duration::from_millis(100);
 
 impl Executor {
     /// An executor without any writes.
     #[must_use]
     pub fn new(client: Client, cluster: Cluster, events: Events, options: ExecutorOptions, clock: Clock) -> Self {
+        let (gangs, members) = (Semaphore::new(LANES), Semaphore::new(options.parallel));
         Self {
-            hands: Hands { client, cluster, events, options, clock, budgets: Mutex::default() },
+            hands: Arc::new(Hands {
+                client,
+                cluster,
+                events,
+                options,
+                clock,
+                gangs,
+                members,
+                budgets: Mutex::default(),
+            }),
+            lanes: JoinSet::new(),
+            busy: BTreeMap::new(),
             written: BTreeMap::new(),
             created: BTreeMap::new(),
             sent: BTreeMap::new(),
@@ -108,8 +99,10 @@ impl Executor {
         }
     }
 
-    /// Drops everything believed of own writes.
+    /// Drops everything believed of own writes, and calls under way: somebody else may hold the lease.
     pub fn forget(&mut self) {
+        self.lanes = JoinSet::new();
+        self.busy.clear();
         self.written.clear();
         self.created.clear();
         self.sent.clear();
@@ -119,7 +112,7 @@ impl Executor {
         self.hands.told().clear();
     }
 
-    /// The state with own writes that are not observed yet.
+    /// The state with own writes that are not observed yet, and with what is promised by those that are not answered yet.
     pub fn overlay(&mut self, state: &Arc<State>) -> Arc<State> {
         self.written.retain(|key, (gang, _)| {
             state
@@ -136,7 +129,8 @@ impl Executor {
         self.ungated.retain(|_, since| since.elapsed() < rehint);
         self.stopped.retain(|_, since| since.elapsed() < rehint);
         self.reported.retain(|_, (_, since)| since.elapsed() < rehint);
-        if self.written.is_empty() {
+        self.hands.told().retain(|gang, _| state.snapshot.gangs.contains_key(gang));
+        if self.written.is_empty() && self.busy.is_empty() {
             return Arc::clone(state);
         }
         let mut state = State::clone(state);
@@ -152,6 +146,18 @@ impl Executor {
             state.gangs.insert(key.clone(), Arc::clone(object));
             for (node, promise) in state.snapshot.promises_of(gang) {
                 state.snapshot.promises.entry(node).or_default().push(promise);
+            }
+        }
+        // Whether a write that is not answered was carried out is open: the room of both plans counts.
+        for (key, next) in &self.busy {
+            let Some(next) = next else { continue };
+            let before = state.snapshot.gangs.get(key).map(|gang| state.snapshot.promises_of(gang));
+            let mut before = before.unwrap_or_default();
+            for (node, promise) in state.snapshot.promises_of(next) {
+                match before.iter().position(|known| known.0 == node && known.1 == promise) {
+                    Some(same) => drop(before.swap_remove(same)),
+                    None => state.snapshot.promises.entry(node).or_default().push(promise),
+                }
             }
         }
         Arc::new(state)
@@ -172,567 +178,205 @@ impl Executor {
         seen
     }
 
-    /// Carries out actions, those of one gang in their order, gangs and releases side by side. A failed action is
-    /// dropped: the next pass decides anew. The answer is when to look again, if sooner than a change would say.
+    /// Carries out actions, those of one gang in their order, gangs and members side by side. A failed action is dropped: the
+    /// next pass decides anew. A gang whose actions are still under way gets no others, and nobody else waits for them.
+    /// The answer is when to look again, if sooner than a change would say.
     pub async fn execute(
         &mut self,
         state: &Arc<State>,
         actions: Vec<Action>,
         leader: &channel::Receiver<bool>,
     ) -> Option<Duration> {
-        let mut releases = Vec::new();
-        let mut reports = Vec::new();
-        let mut lanes: Vec<Vec<Action>> = Vec::new();
-        let mut last: Option<ObjectKey> = None;
+        let mut lanes: Vec<(Option<ObjectKey>, Vec<Action>)> = Vec::new();
         for action in actions {
+            let gang = gang_of(state, &action);
+            if gang.as_ref().is_some_and(|gang| self.busy.contains_key(gang)) || !self.is_news(&action) {
+                continue;
+            }
             match action {
-                Action::Release(release) => {
-                    let known = self.sent.get(&release.pod.uid);
-                    if known.is_none_or(|(epoch, node, _)| *epoch != release.epoch || *node != release.node) {
-                        self.sent
-                            .insert(release.pod.uid.clone(), (release.epoch, release.node.clone(), Instant::now()));
-                        releases.push(*release);
-                    }
-                    continue;
-                }
-                Action::Report(report) => {
-                    let known = self.reported.get(&report.pod.uid);
-                    if known.is_none_or(|(reason, _)| *reason != report.reason) {
-                        self.reported.insert(report.pod.uid.clone(), (report.reason, Instant::now()));
-                        reports.push(*report);
-                    }
-                    continue;
-                }
-                Action::Stop(ref stop) => {
-                    if self.stopped.contains_key(&stop.pod.uid) {
-                        continue;
-                    }
-                    self.stopped.insert(stop.pod.uid.clone(), Instant::now());
-                }
-                Action::Ungate { ref uid } => {
-                    if self.ungated.contains_key(uid) {
-                        continue;
-                    }
-                    self.ungated.insert(uid.clone(), Instant::now());
-                }
+                Action::Release(release) => self.release(state, *release, leader),
+                Action::Report(report) => self.report(*report, leader),
                 Action::CreateGang(_)
                 | Action::WriteStatus(_)
                 | Action::CreateBatch(_)
                 | Action::AbandonBatch { .. }
-                | Action::DeleteGang { .. } => {}
+                | Action::Stop(_)
+                | Action::Ungate { .. }
+                | Action::DeleteGang { .. } => match lanes.last_mut().filter(|(last, _)| *last == gang) {
+                    Some((_, lane)) => lane.push(action),
+                    None => lanes.push((gang, vec![action])),
+                },
             }
-            // The actions of one gang follow each other; what names no gang belongs to the one before it.
-            let gang = gang_of(&action);
-            match lanes.last_mut().filter(|_| gang.is_none() || gang == last) {
-                Some(lane) => lane.push(action),
-                None => lanes.push(vec![action]),
-            }
-            last = gang.or(last);
         }
-        let hands = &self.hands;
-        let mut again = None;
-        let effects = async {
-            let mut done =
-                futures::stream::iter(lanes).map(|lane| hands.carry_out(state, lane, leader)).buffer_unordered(LANES);
-            while let Some(effects) = done.next().await {
-                for effect in effects {
-                    match effect {
-                        Effect::Wrote(object) => {
-                            let gang = Arc::new(gang_state::read(&object));
-                            self.written.insert(gang.key.clone(), (gang, Arc::from(object)));
-                            again.get_or_insert(Duration::from_millis(1));
-                        }
-                        Effect::Overtaken(gang) => {
-                            self.written.remove(&gang);
-                            again.get_or_insert(Duration::from_millis(1));
-                        }
-                        Effect::Batch(name) => {
-                            self.created.insert(name, Instant::now());
-                        }
-                        Effect::Failed => again = Some(Duration::from_millis(500)),
-                    }
+        for (gang, lane) in lanes {
+            if let Some(gang) = &gang {
+                let next = lane.iter().find_map(|action| match action {
+                    Action::WriteStatus(write) => Some(Box::new(write.next.clone())),
+                    Action::CreateGang(_)
+                    | Action::CreateBatch(_)
+                    | Action::AbandonBatch { .. }
+                    | Action::Release(_)
+                    | Action::Stop(_)
+                    | Action::Report(_)
+                    | Action::Ungate { .. }
+                    | Action::DeleteGang { .. } => None,
+                });
+                self.busy.insert(gang.clone(), next);
+            }
+            let (hands, state, leader) = (Arc::clone(&self.hands), Arc::clone(state), leader.clone());
+            self.lanes.spawn(async move {
+                let permit = hands.gangs.acquire().await;
+                let effects = hands.carry_out(&state, lane, &leader).await;
+                drop(permit);
+                Done { gang, effects }
+            });
+        }
+        let mut again: Option<Duration> = None;
+        let patience = tokio::time::sleep(PATIENCE);
+        tokio::pin!(patience);
+        while !self.lanes.is_empty() {
+            tokio::select! {
+                sooner = self.progress() => again = again.into_iter().chain(sooner).min(),
+                () = &mut patience => break,
+            }
+        }
+        again
+    }
+
+    /// Whether an action is not one that was carried out a moment ago; then it counts as carried out.
+    fn is_news(&mut self, action: &Action) -> bool {
+        let now = Instant::now();
+        match action {
+            Action::Release(release) => {
+                let known = self.sent.get(&release.pod.uid);
+                let news = known.is_none_or(|(epoch, node, _)| *epoch != release.epoch || *node != release.node);
+                if news {
+                    self.sent.insert(release.pod.uid.clone(), (release.epoch, release.node.clone(), now));
                 }
+                news
+            }
+            Action::Report(report) => {
+                let news = self.reported.get(&report.pod.uid).is_none_or(|(reason, _)| *reason != report.reason);
+                if news {
+                    self.reported.insert(report.pod.uid.clone(), (report.reason, now));
+                }
+                news
+            }
+            Action::Stop(stop) => self.stopped.insert(stop.pod.uid.clone(), now).is_none(),
+            Action::Ungate { uid } => self.ungated.insert(uid.clone(), now).is_none(),
+            Action::CreateGang(_)
+            | Action::WriteStatus(_)
+            | Action::CreateBatch(_)
+            | Action::AbandonBatch { .. }
+            | Action::DeleteGang { .. } => true,
+        }
+    }
+
+    fn release(&mut self, state: &Arc<State>, release: Release, leader: &channel::Receiver<bool>) {
+        let (hands, state, leader) = (Arc::clone(&self.hands), Arc::clone(state), leader.clone());
+        self.lanes.spawn(async move {
+            let _permit = hands.members.acquire().await;
+            let mut effects = Vec::new();
+            // A paused former holder of the lease must not go on releasing.
+            if *leader.borrow()
+                && let Err(error) = hands.release(&state, &release).await
+            {
+                debug!(pod = %release.pod.key, error = %crate::telemetry::chain(&error), "release not written, tried again");
+                effects.push(Effect::Unsent(release.pod.uid.clone()));
+            }
+            Done { gang: None, effects }
+        });
+    }
+
+    fn report(&mut self, report: MemberReport, leader: &channel::Receiver<bool>) {
+        let (hands, leader) = (Arc::clone(&self.hands), leader.clone());
+        self.lanes.spawn(async move {
+            let _permit = hands.members.acquire().await;
+            let mut effects = Vec::new();
+            if *leader.borrow()
+                && let Err(error) = hands.report(&report).await
+            {
+                debug!(pod = %report.pod.key, error = %format!("{error:#}"), "condition not written, tried again");
+                effects.push(Effect::Unreported(report.pod.uid.clone()));
+            }
+            Done { gang: None, effects }
+        });
+    }
+
+    /// Waits until calls of a lane end, for ever if none is under way. The answer is when to look again, if they say so.
+    pub async fn progress(&mut self) -> Option<Duration> {
+        let Some(done) = self.lanes.join_next().await else { return std::future::pending().await };
+        let Done { gang, effects } = match done {
+            Ok(done) => done,
+            Err(error) => {
+                // A panic is a bug; whose lane it was is not known, so nothing is believed any more.
+                error!(%error, "calls of the gang loop ended early: this is a bug, please report it");
+                self.forget();
+                return Some(AGAIN);
             }
         };
-        tokio::join!(effects, hands.release_all(state, releases, leader), hands.report_all(reports, leader));
+        if let Some(gang) = gang {
+            self.busy.remove(&gang);
+        }
+        let mut again: Option<Duration> = None;
+        for effect in effects {
+            let sooner = match effect {
+                Effect::Wrote(object) => {
+                    let gang = Arc::new(gang_state::read(&object));
+                    self.written.insert(gang.key.clone(), (gang, Arc::from(object)));
+                    Some(Duration::from_millis(1))
+                }
+                Effect::Overtaken(gang) => {
+                    self.written.remove(&gang);
+                    Some(Duration::from_millis(1))
+                }
+                Effect::Batch(name) => {
+                    self.created.insert(name, Instant::now());
+                    None
+                }
+                Effect::Unsent(uid) => {
+                    self.sent.remove(&uid);
+                    Some(AGAIN)
+                }
+                Effect::Unreported(uid) => {
+                    self.reported.remove(&uid);
+                    None
+                }
+                Effect::Failed => Some(Duration::from_millis(500)),
+            };
+            again = again.into_iter().chain(sooner).min();
+        }
         again
+    }
+
+    /// Waits for all calls under way.
+    pub async fn finish(&mut self) {
+        while !self.lanes.is_empty() {
+            self.progress().await;
+        }
     }
 }
 
 /// The gang an action is about, where it says so.
-fn gang_of(action: &Action) -> Option<ObjectKey> {
+fn gang_of(state: &State, action: &Action) -> Option<ObjectKey> {
     match action {
         Action::CreateGang(recognised) => Some(recognised.key.clone()),
         Action::WriteStatus(write) => Some(write.gang.key.clone()),
         Action::CreateBatch(wish) => Some(wish.gang.key.clone()),
         Action::DeleteGang { gang } => Some(gang.key.clone()),
-        Action::AbandonBatch { .. }
-        | Action::Release(_)
-        | Action::Stop(_)
-        | Action::Report(_)
-        | Action::Ungate { .. } => None,
-    }
-}
-
-impl Hands {
-    fn told(&self) -> MutexGuard<'_, BTreeSet<(ObjectKey, u64)>> {
-        self.budgets.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The actions of one gang, in order.
-    async fn carry_out(&self, state: &State, actions: Vec<Action>, leader: &channel::Receiver<bool>) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        let mut refused = false;
-        for action in actions {
-            if !*leader.borrow() {
-                warn!("the lease is lost: the remaining actions are dropped");
-                return effects;
-            }
-            let effect = match action {
-                Action::CreateGang(recognised) => self.create_gang(&recognised).await.map(Some),
-                Action::CreateBatch(wish) => {
-                    let created = self.create_batch(&wish).await.map(Some);
-                    // The status that names the batch must not be written.
-                    refused |= created.is_err();
-                    created
-                }
-                Action::WriteStatus(_) if refused => Ok(None),
-                Action::WriteStatus(write) => self.write_status(state, &write).await,
-                Action::AbandonBatch { name } => self.abandon_batch(&name).await.map(|()| None),
-                Action::Stop(stop) => self.stop(state, &stop).await.map(|()| None),
-                Action::Ungate { uid } => self.ungate(state, &uid).await.map(|()| None),
-                Action::DeleteGang { gang } => self.delete_gang(&gang).await.map(|()| None),
-                // These run side by side with all gangs.
-                Action::Release(_) | Action::Report(_) => Ok(None),
-            };
-            match effect {
-                Ok(effect) => effects.extend(effect),
-                Err(error) => {
-                    warn!(error = %crate::telemetry::chain(&error), "an action failed and is decided anew");
-                    effects.push(Effect::Failed);
-                }
-            }
+        Action::Release(release) => release.pod.membership.gang().cloned(),
+        Action::Stop(stop) => stop.pod.membership.gang().cloned(),
+        Action::Report(report) => report.pod.membership.gang().cloned(),
+        Action::AbandonBatch { name } => {
+            let gang = state.batches.get(&**name)?.spec.gang_ref.as_ref()?;
+            Some(ObjectKey::new(gang.namespace.as_str(), gang.name.as_str()))
         }
-        effects
+        Action::Ungate { .. } => None,
     }
-
-    async fn create_gang(&self, recognised: &Arc<Recognised>) -> anyhow::Result<Effect> {
-        let key = &recognised.key;
-        let gangs: Api<GangObject> = Api::namespaced(self.client.clone(), &key.namespace);
-        let mut object = GangObject::new(&key.name, gang_state::spec(recognised));
-        object.metadata.owner_references = recognised.source.owner.as_ref().map(|owner| {
-            vec![OwnerReference {
-                api_version: owner.api_version.to_string(),
-                kind: owner.kind.to_string(),
-                name: owner.name.to_string(),
-                uid: owner.uid.to_string(),
-                controller: Some(false),
-                block_owner_deletion: Some(false),
-            }]
-        });
-        let created = match step(Step::CreateGang, gangs.create(&PostParams::default(), &object)).await {
-            Ok(created) => created,
-            Err(kube::Error::Api(status)) if status.code == 409 => gangs.get(&key.name).await?,
-            Err(error) => return Err(anyhow::Error::new(error).context(format!("create gang {key}"))),
-        };
-        info!(gang = %key, size = created.spec.size, "recognised");
-        Ok(self.believe(created))
-    }
-
-    fn believe(&self, object: GangObject) -> Effect {
-        self.cluster.believe(&object);
-        Effect::Wrote(Box::new(object))
-    }
-
-    async fn write_status(&self, state: &State, write: &StatusWrite) -> anyhow::Result<Option<Effect>> {
-        let key = &write.gang.key;
-        let gangs: Api<GangObject> = Api::namespaced(self.client.clone(), &key.namespace);
-        let Some(before) = state.gangs.get(key) else { return Ok(None) };
-        let mut object = GangObject::clone(before);
-        if let Some(recognised) = &write.recognised {
-            let spec = gang_state::spec(recognised);
-            if object.spec != spec {
-                object.spec = spec;
-                object = step(Step::WriteGang, gangs.replace(&key.name, &PostParams::default(), &object))
-                    .await
-                    .map_err(|error| anyhow::Error::new(error).context(format!("write the spec of gang {key}")))?;
-            }
-        }
-        let mut status = gang_state::write(&write.next, before.status.as_ref());
-        conditions(&mut status, write);
-        status.cost = cost::of(status.cost.as_ref(), &write.gang.uid, state.batches.values());
-        object.status = Some(status);
-        let written = step(Step::WriteGang, gangs.replace_status(&key.name, &PostParams::default(), &object)).await;
-        let written = match written {
-            Ok(written) => written,
-            // Somebody else wrote: what was decided is void. The watch brings the news, but it may be a while behind.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
-                debug!(gang = %key, "status changed meanwhile");
-                let newest = gangs.get_opt(&key.name).await?;
-                return Ok(Some(newest.map_or_else(|| Effect::Overtaken(key.clone()), |gang| self.believe(gang))));
-            }
-            Err(error) => return Err(anyhow::Error::new(error).context(format!("write the status of gang {key}"))),
-        };
-        if write.gang.phase != write.next.phase || write.gang.epoch != write.next.epoch {
-            info!(
-                gang = %key,
-                phase = write.next.phase.map_or("?", Phase::as_str),
-                epoch = write.next.epoch,
-                waiting = write.next.waiting.as_ref().map_or("", |waiting| &*waiting.message),
-                "gang"
-            );
-        }
-        let told: Vec<GangEvent> = write.event.iter().chain(&write.also).cloned().collect();
-        if !told.is_empty() {
-            // For people: nothing that follows from the write waits for it.
-            let (events, about) = (self.events.clone(), written.clone());
-            tokio::spawn(async move {
-                for event in &told {
-                    events.publish(&about, event).await;
-                }
-            });
-        }
-        Ok(Some(self.believe(written)))
-    }
-
-    async fn delete_gang(&self, gang: &Gang) -> anyhow::Result<()> {
-        let gangs: Api<GangObject> = Api::namespaced(self.client.clone(), &gang.key.namespace);
-        let params = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(gang.uid.to_string()),
-                resource_version: Some(gang.resource_version.to_string()),
-            }),
-            ..DeleteParams::default()
-        };
-        match step(Step::DeleteGang, gangs.delete(&gang.key.name, &params)).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-            Err(error) => Err(anyhow::Error::new(error).context(format!("delete gang {}", gang.key))),
-        }
-    }
-
-    async fn create_batch(&self, wish: &BatchWish) -> anyhow::Result<Effect> {
-        let name = batch_name(&wish.gang.uid, wish.round);
-        let batches: Api<NodeBatch> = Api::all(self.client.clone());
-        let mut pools: Vec<String> = Vec::new();
-        for offer in &wish.offers {
-            if !pools.iter().any(|pool| **pool == *offer.pool) {
-                pools.push(offer.pool.to_string());
-            }
-        }
-        let mut object = NodeBatch::new(
-            &name,
-            NodeBatchSpec {
-                node_pools: pools,
-                count: wish.offers.first().map_or(0, |offer| offer.count),
-                fill: Fill::Atomic,
-                gang_ref: Some(GangRef {
-                    namespace: wish.gang.key.namespace.to_string(),
-                    name: wish.gang.key.name.to_string(),
-                    uid: wish.gang.uid.to_string(),
-                }),
-                provisioning_request_ref: None,
-                offers: wish
-                    .offers
-                    .iter()
-                    .map(|offer| BatchOffer {
-                        node_pool: offer.pool.to_string(),
-                        instance_type: offer.instance_type.to_string(),
-                        count: offer.count,
-                    })
-                    .collect(),
-                placement_group: wish.placement_group.as_ref().map(ToString::to_string),
-                zones: wish.zones.iter().map(ToString::to_string).collect(),
-            },
-        );
-        object.metadata.finalizers = Some(vec![keys::TERMINATION.to_owned()]);
-        match step(Step::CreateBatch, batches.create(&PostParams::default(), &object)).await {
-            Ok(_) => info!(batch = name, gang = %wish.gang.key, "batch created"),
-            Err(kube::Error::Api(status)) if status.code == 409 => {
-                let existing = batches.get(&name).await?;
-                let ours = existing.spec.gang_ref.as_ref().is_some_and(|gang| gang.uid == *wish.gang.uid);
-                anyhow::ensure!(ours, "NodeBatch {name} exists and belongs to another gang");
-            }
-            Err(error) => return Err(anyhow::Error::new(error).context(format!("create NodeBatch {name}"))),
-        }
-        Ok(Effect::Batch(Arc::from(name)))
-    }
-
-    async fn abandon_batch(&self, name: &str) -> anyhow::Result<()> {
-        let batches: Api<NodeBatch> = Api::all(self.client.clone());
-        match step(Step::EditBatch, batches.delete(name, &DeleteParams::default())).await {
-            Ok(_) => {
-                info!(batch = name, "batch given up");
-                Ok(())
-            }
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(anyhow::Error::new(error).context(format!("delete NodeBatch {name}"))),
-        }
-    }
-
-    async fn ungate(&self, state: &State, uid: &PodUid) -> anyhow::Result<()> {
-        let Some(pod) = state.snapshot.pods.get(uid) else { return Ok(()) };
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
-        let mut object = pods.get(&pod.key.name).await?;
-        anyhow::ensure!(object.uid().as_deref() == Some(uid.as_str()), "pod {} was made again", pod.key);
-        let gates = object.spec.as_mut().and_then(|spec| spec.scheduling_gates.take()).unwrap_or_default();
-        let left: Vec<_> = gates.into_iter().filter(|gate| gate.name != keys::GATE).collect();
-        let ungated = json!({
-            "metadata": {"resourceVersion": object.resource_version()},
-            "spec": {"schedulingGates": left},
-        });
-        patch(Step::UngatePod, &self.client, &pod.key, &Patch::Merge(&ungated)).await?;
-        warn!(pod = %pod.key, "carries our gate but belongs to no gang: ungated");
-        Ok(())
-    }
-
-    /// Ends a member so that its owner does not count a failure: by eviction, which marks it, or marked by us and deleted.
-    ///
-    /// A PodDisruptionBudget that forbids the eviction protects what is lost already: the gang cannot run with one
-    /// member less, so its pods are deleted all the same.
-    /// Where EC2 has given notice, the pod has ended before its machine does: its grace is cut to what is left.
-    async fn stop(&self, state: &State, stop: &Stop) -> anyhow::Result<()> {
-        let pod = &stop.pod;
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
-        let allowed = notice::grace_of(&pods, &self.clock, state, pod).await?;
-        let at_once = stop.at_once || allowed == Grace::None;
-        let seconds = match allowed {
-            Grace::Own | Grace::None => None,
-            Grace::Cut(seconds) => Some(notice::real_seconds(&self.clock, seconds)),
-        };
-        let preconditions = Preconditions { uid: Some(pod.uid.to_string()), resource_version: None };
-        let gone = |error: &kube::Error| matches!(error, kube::Error::Api(answer) if matches!(answer.code, 404 | 409));
-        if !at_once && !pod.deleting {
-            let params = EvictParams {
-                delete_options: Some(DeleteParams {
-                    preconditions: Some(preconditions.clone()),
-                    grace_period_seconds: seconds,
-                    ..DeleteParams::default()
-                }),
-                ..EvictParams::default()
-            };
-            // The client repeats what is answered 429, as an eviction is that a budget forbids: a collective with a hole does
-            // not wait for that.
-            let evicted = tokio::time::timeout(EVICTION, step(Step::StopPod, pods.evict(&pod.key.name, &params))).await;
-            match evicted {
-                Ok(Ok(_)) => {
-                    info!(pod = %pod.key, why = stop.why, "member stopped");
-                    return Ok(());
-                }
-                Ok(Err(error)) if gone(&error) => return Ok(()),
-                Ok(Err(kube::Error::Api(answer))) if answer.code == 429 => {
-                    self.budget_is_told(state, pod).await;
-                }
-                Err(_) => self.budget_is_told(state, pod).await,
-                Ok(Err(error)) => return Err(anyhow::Error::new(error).context(format!("evict pod {}", pod.key))),
-            }
-        }
-        let mut condition = json!({
-            "metadata": {"uid": pod.uid.as_str()},
-            "status": {"conditions": [{
-                "type": "DisruptionTarget",
-                "status": "True",
-                "reason": "GangStopped",
-                "message": stop.why,
-                "lastTransitionTime": now_real().to_string(),
-            }]},
-        });
-        if at_once {
-            // No kubelet is left to report the end, and a Job waits for it before it makes another pod.
-            condition["status"]["phase"] = json!("Failed");
-        }
-        let params = PatchParams::default();
-        match step(Step::MarkPod, pods.patch_status(&pod.key.name, &params, &Patch::Strategic(&condition))).await {
-            Ok(_) => {}
-            Err(error) if gone(&error) => return Ok(()),
-            Err(error) => return Err(anyhow::Error::new(error).context(format!("mark pod {}", pod.key))),
-        }
-        let mut params = DeleteParams {
-            preconditions: Some(preconditions),
-            grace_period_seconds: seconds,
-            ..DeleteParams::default()
-        };
-        if at_once {
-            params.grace_period_seconds = Some(0);
-        }
-        match step(Step::StopPod, pods.delete(&pod.key.name, &params)).await {
-            Ok(_) => {
-                info!(pod = %pod.key, why = stop.why, "member stopped");
-                Ok(())
-            }
-            Err(error) if gone(&error) => Ok(()),
-            Err(error) => Err(anyhow::Error::new(error).context(format!("delete pod {}", pod.key))),
-        }
-    }
-
-    /// Says once per epoch that a PodDisruptionBudget does not keep a gang from being stopped.
-    async fn budget_is_told(&self, state: &State, pod: &muster_core::model::gang::Pod) {
-        let of_pod = |gang: &&Arc<Gang>| gang.places.iter().any(|place| place.uid.as_ref() == Some(&pod.uid));
-        let Some(gang) = state.snapshot.gangs.values().find(of_pod) else { return };
-        if !self.told().insert((gang.key.clone(), gang.epoch)) {
-            return;
-        }
-        if let Some(object) = state.gangs.get(&gang.key) {
-            let message = format!(
-                "the eviction of {} is not granted, most likely by a PodDisruptionBudget: the gang cannot run with a member \
-                 less, so its members are marked with DisruptionTarget and deleted",
-                pod.key.name
-            );
-            self.events.publish(&**object, &GangEvent { reason: "EvictionForbidden", message, warning: true }).await;
-        }
-    }
-
-    async fn release_all(&self, state: &Arc<State>, releases: Vec<Release>, leader: &channel::Receiver<bool>) {
-        let this = self;
-        futures::stream::iter(releases)
-            .for_each_concurrent(self.options.parallel, |release| async move {
-                // A paused former holder of the lease must not go on releasing.
-                if !*leader.borrow() {
-                    return;
-                }
-                if let Err(error) = this.release(state, &release).await {
-                    debug!(pod = %release.pod.key, error = %crate::telemetry::chain(&error), "release not written, tried again");
-                }
-            })
-            .await;
-    }
-
-    async fn report_all(&self, reports: Vec<MemberReport>, leader: &channel::Receiver<bool>) {
-        let this = self;
-        futures::stream::iter(reports)
-            .for_each_concurrent(self.options.parallel, |report| async move {
-                if !*leader.borrow() {
-                    return;
-                }
-                if let Err(error) = this.report(&report).await {
-                    debug!(pod = %report.pod.key, error = %format!("{error:#}"), "condition not written, tried again");
-                }
-            })
-            .await;
-    }
-
-    /// The condition `muster.dev/Gang` of one member: `PodScheduled` says nothing true between the release and the bind.
-    async fn report(&self, report: &MemberReport) -> anyhow::Result<()> {
-        let condition = json!({
-            "metadata": {"uid": report.pod.uid.as_str()},
-            "status": {"conditions": [{
-                "type": keys::POD_CONDITION,
-                "status": if report.reason == "Refused" { "False" } else { "True" },
-                "reason": report.reason,
-                "message": report.message,
-                "lastTransitionTime": now_real(),
-            }]},
-        });
-        // Conditions are merged by type.
-        let condition = Patch::Strategic(&condition);
-        patch(Step::ReportPod, &self.client, &report.pod.key, &condition)
-            .await
-            .map_err(|error| anyhow::Error::new(error).context("report"))?;
-        Ok(())
-    }
-
-    /// The two patches of one member: the hint, then gate, annotations and toleration.
-    async fn release(&self, state: &State, release: &Release) -> anyhow::Result<()> {
-        let pod = &release.pod;
-        let hint = json!({
-            "metadata": {"uid": pod.uid.as_str()},
-            "status": {"nominatedNodeName": release.node.as_str()},
-        });
-        let hinted = patch(Step::HintPod, &self.client, &pod.key, &Patch::Merge(&hint))
-            .await
-            .map_err(|error| anyhow::Error::new(error).context("hint"))?;
-        // Another value each time: a patch that changes nothing wakes nobody.
-        let wake = now_real().as_microsecond();
-        let mut dropped = json!({
-            "metadata": {
-                "uid": pod.uid.as_str(),
-                "resourceVersion": hinted.resource_version(),
-                "annotations": {
-                    keys::PLAN_EPOCH: release.epoch.to_string(),
-                    keys::PLANNED_NODE: release.node.as_str(),
-                    keys::WAKE: wake.to_string(),
-                },
-            },
-            "spec": {"schedulingGates": []},
-        });
-        if !release.tolerate.is_empty() {
-            // The list is replaced: what the pod has is repeated. One that has more by now refuses to lose it.
-            let known = state.tolerations.get(&pod.uid).map(|all| Vec::clone(all)).unwrap_or_default();
-            dropped["spec"]["tolerations"] = json!(tolerations(known, &release.tolerate));
-        }
-        patch(Step::ReleasePod, &self.client, &pod.key, &Patch::Merge(&dropped))
-            .await
-            .map_err(|error| anyhow::Error::new(error).context("release"))?;
-        Ok(())
-    }
-}
-
-/// With those that the nodes bought for the gang ask for.
-fn tolerations(mut known: Vec<Toleration>, tolerate: &[Arc<str>]) -> Vec<Toleration> {
-    for value in tolerate {
-        let ours = Toleration {
-            key: Some(keys::GANG_PENDING.to_owned()),
-            operator: Some("Equal".to_owned()),
-            value: Some(value.to_string()),
-            effect: Some("NoSchedule".to_owned()),
-            toleration_seconds: None,
-        };
-        if !known.contains(&ours) {
-            known.push(ours);
-        }
-    }
-    known
 }
 
 fn version(text: &str) -> u64 {
     // Resource versions are comparable integers since Kubernetes 1.35 (KEP-5504); one that is not counts as newest,
     // so that the watch is believed.
     text.parse().unwrap_or(u64::MAX)
-}
-
-fn conditions(status: &mut muster_api::crd::GangStatus, write: &StatusWrite) {
-    let now = now_real();
-    let (reason, message) = write.next.waiting.as_ref().map_or_else(
-        || (String::new(), String::new()),
-        |waiting| (waiting.reason.to_string(), waiting.message.to_string()),
-    );
-    let mut set = |kind: &str, is: bool, reason: &str, message: &str| {
-        set_condition(&mut status.conditions, kind, is, if reason.is_empty() { kind } else { reason }, message, now);
-    };
-    for kind in NoteKind::ALL {
-        let (event, bad_if_true) = kind.event();
-        match write.next.notes.get(&kind) {
-            Some(note) => {
-                let reason = if note.holds == bad_if_true { event } else { kind.as_str() };
-                set(kind.as_str(), note.holds, reason, &note.message);
-            }
-            None if write.gang.notes.contains_key(&kind) => set(kind.as_str(), !bad_if_true, "Settled", ""),
-            None => {}
-        }
-    }
-    match write.next.phase {
-        Some(Phase::Invalid) => set("Recognised", false, &reason, &message),
-        Some(_) => set("Recognised", true, "Recognised", ""),
-        None => {}
-    }
-    match write.next.phase {
-        Some(Phase::Planned | Phase::Released | Phase::Committing) => {
-            set("Planned", true, "Planned", "");
-            set("Bound", false, "NotYet", "");
-        }
-        Some(Phase::Bound) => {
-            set("Planned", true, "Planned", "");
-            set("Bound", true, "Bound", "");
-        }
-        Some(Phase::Finished) => set("Bound", false, "Finished", ""),
-        Some(
-            Phase::Collecting
-            | Phase::Waiting
-            | Phase::Provisioning
-            | Phase::Degraded
-            | Phase::Invalid
-            | Phase::Unsatisfiable,
-        ) => set("Planned", false, &reason, &message),
-        None => {}
-    }
 }

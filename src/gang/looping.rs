@@ -20,6 +20,7 @@ use super::executor::Executor;
 use crate::clock::now_real;
 use crate::cluster::{Cluster, State};
 use crate::gang::Recorder;
+use crate::progress::Beat;
 use crate::telemetry::GangMetrics;
 
 /// Pools as the provisioner last described them.
@@ -42,6 +43,8 @@ pub struct Inputs {
     pub wake: Arc<Notify>,
     /// Metrics.
     pub metrics: GangMetrics,
+    /// Told each time the loop goes round.
+    pub beat: Beat,
     /// Where decisions are kept, if somebody wants them.
     pub recorder: Option<Recorder>,
 }
@@ -76,12 +79,17 @@ impl GangLoop {
         let mut next = IDLE;
         loop {
             tokio::select! {
-                () = cancel.cancelled() => return Ok(()),
+                () = cancel.cancelled() => {
+                    self.executor.finish().await;
+                    return Ok(());
+                }
                 changed = changes.changed() => changed?,
                 changed = leader.changed() => changed?,
                 () = self.inputs.wake.notified() => {}
+                _ = self.executor.progress() => {}
                 () = tokio::time::sleep(next) => {}
             }
+            self.inputs.beat.beat();
             changes.borrow_and_update();
             next = if *leader.borrow_and_update() {
                 self.pass().await?

@@ -3,6 +3,7 @@
 mod cost;
 mod events;
 mod executor;
+mod hands;
 mod looping;
 mod notice;
 mod patch;

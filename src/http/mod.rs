@@ -14,6 +14,7 @@ use serde::Deserialize;
 
 use crate::cluster::Cluster;
 use crate::gang::Recorder;
+use crate::progress::Progress;
 use crate::telemetry::Metrics;
 
 /// What the health endpoints look at.
@@ -23,6 +24,8 @@ pub struct Health {
     pub cluster: Cluster,
     /// Metrics.
     pub metrics: Arc<Metrics>,
+    /// Whether the loops go round.
+    pub progress: Arc<Progress>,
     /// Set once the process is on its way out.
     pub stopping: AtomicBool,
 }
@@ -30,7 +33,7 @@ pub struct Health {
 /// `/healthz`, `/readyz`, `/metrics`, and with a recorder `/debug/record`.
 pub fn router(health: Arc<Health>, recorder: Option<Recorder>) -> Router {
     let router = Router::new()
-        .route("/healthz", get(|| async { "ok" }))
+        .route("/healthz", get(alive))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(health);
@@ -56,6 +59,13 @@ async fn decisions(Shared(recorder): Shared<Recorder>, Query(asked): Query<Asked
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+async fn alive(Shared(health): Shared<Arc<Health>>) -> Response {
+    match health.progress.stalled() {
+        None => "ok".into_response(),
+        Some(name) => (StatusCode::SERVICE_UNAVAILABLE, format!("the loop {name} stands still\n")).into_response(),
     }
 }
 

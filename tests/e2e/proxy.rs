@@ -21,20 +21,32 @@ use tokio::task::JoinHandle;
 pub(crate) struct Proxy {
     /// A kubeconfig that leads here.
     pub(crate) kubeconfig: PathBuf,
-    broken: Arc<Mutex<Option<String>>>,
+    broken: Broken,
     served: JoinHandle<()>,
 }
+
+/// What becomes of requests.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// They are answered with status 500.
+    Fails,
+    /// They are never answered.
+    Hangs,
+}
+
+/// Requests whose path contains this, and what becomes of them.
+type Broken = Arc<Mutex<Option<(String, Fault)>>>;
 
 #[derive(Clone)]
 struct Forward {
     client: Client,
-    broken: Arc<Mutex<Option<String>>>,
+    broken: Broken,
 }
 
 impl Proxy {
     /// Listens on loopback, with Muster's own rights.
     pub(crate) async fn start(stack: &Stack) -> Self {
-        let broken: Arc<Mutex<Option<String>>> = Arc::default();
+        let broken = Broken::default();
         let forward = Forward { client: stack.cluster.client(Identity::Muster).unwrap(), broken: Arc::clone(&broken) };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let kubeconfig = stack.cluster.folder().join("proxied.kubeconfig");
@@ -44,9 +56,9 @@ impl Proxy {
         Self { kubeconfig, broken, served }
     }
 
-    /// From now on every request whose path ends so is answered with status 500.
-    pub(crate) fn breaks(&self, path: &str) {
-        *self.broken.lock().unwrap() = Some(path.to_owned());
+    /// From now on this becomes of every request whose path contains this.
+    pub(crate) fn breaks(&self, part: &str, fault: Fault) {
+        *self.broken.lock().unwrap() = Some((part.to_owned(), fault));
     }
 
     /// From now on everything is forwarded.
@@ -73,8 +85,11 @@ fn config_of(address: SocketAddr) -> String {
 
 async fn forwarded(State(forward): State<Forward>, request: Request) -> Response<Body> {
     let broken = forward.broken.lock().unwrap().clone();
-    if broken.is_some_and(|path| request.uri().path().ends_with(&path)) {
-        return failed(StatusCode::INTERNAL_SERVER_ERROR, "broken on purpose");
+    let broken = broken.filter(|(part, _)| request.uri().path().contains(part));
+    match broken {
+        Some((_, Fault::Fails)) => return failed(StatusCode::INTERNAL_SERVER_ERROR, "broken on purpose"),
+        Some((_, Fault::Hangs)) => std::future::pending().await,
+        None => {}
     }
     let (mut parts, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();

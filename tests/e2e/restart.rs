@@ -1,4 +1,4 @@
-//! `muster serve` starts anew while a kind of owners cannot be read.
+//! `muster serve` and an API server that fails in part: a kind of owners cannot be read, a write is never answered.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -14,8 +14,8 @@ use serde_json::json;
 
 use crate::cloud::{batches, buying_stack, journal, launched_fleets, live, zones};
 use crate::conventions::{install, job_of, make};
-use crate::proxy::Proxy;
-use crate::support::{DEADLINE, gangs, leaves, phase, submit};
+use crate::proxy::{Fault, Proxy};
+use crate::support::{DEADLINE, gangs, leaves, options, phase, stack, submit};
 
 /// A JobSet of one replicated Job with `pods` members, of which the first `jobs` Jobs exist.
 async fn jobset(stack: &Stack, name: &str, (jobs, pods, gpus): (u16, u16, u32), made: u16) {
@@ -63,7 +63,7 @@ async fn a_restart_while_jobsets_cannot_be_listed_ends_no_gang_and_gives_nothing
 
     stack.kill_muster().unwrap();
     let proxy = Proxy::start(&stack).await;
-    proxy.breaks("/jobsets");
+    proxy.breaks("/jobsets", Fault::Fails);
     let env = [("KUBECONFIG", proxy.kubeconfig.to_str().unwrap())];
     stack.start_muster(&env).await.unwrap();
 
@@ -91,4 +91,39 @@ async fn a_restart_while_jobsets_cannot_be_listed_ends_no_gang_and_gives_nothing
     })
     .await
     .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_is_never_answered_stops_no_other_gang() {
+    let Some(options) = options().await else { return };
+    let stack = stack(options, "ml").await;
+    stack.create_nodes(leaves(&["a"], 2)).await.unwrap();
+    stack.kill_muster().unwrap();
+    let proxy = Proxy::start(&stack).await;
+    proxy.breaks("/gangs/stuck", Fault::Hangs);
+    stack.start_muster(&[("KUBECONFIG", proxy.kubeconfig.to_str().unwrap())]).await.unwrap();
+    let job = |name: &str| TestJob::new(name, 2).pod_annotation("muster.dev/gang", name).build();
+    submit(&stack.admin().unwrap(), "ml", job("stuck")).await;
+    let http = stack.http();
+    let counts = |what: &'static str| async move {
+        eventually(DEADLINE, what, || async move {
+            let metrics = request(http, "GET", "/metrics", "").await.map_err(|error| error.to_string())?;
+            Ok::<_, String>(metrics.contains(what).then_some(()))
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{error}"));
+    };
+    // The write is under way, or has been: others are planned, released and bound meanwhile.
+    eventually(DEADLINE, "the Gang to be there", || async {
+        let gangs = gangs(&stack.admin().unwrap(), "ml").await;
+        Ok::<_, String>(gangs.iter().any(|gang| gang.name_any().starts_with("stuck")).then_some(()))
+    })
+    .await
+    .unwrap();
+    submit(&stack.admin().unwrap(), "ml", job("other")).await;
+    phase(&stack, "ml", "other", "Bound").await;
+    counts("muster_steps_total{step=\"write-gang\",outcome=\"late\"}").await;
+    assert_eq!(request(http, "GET", "/healthz", "").await.unwrap(), "ok", "late answers are no reason to end");
+    proxy.heals();
+    phase(&stack, "ml", "stuck", "Bound").await;
 }

@@ -11,6 +11,8 @@ mod fuzz;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
+mod lanes;
+#[cfg(test)]
 mod lease;
 #[cfg(test)]
 mod prices;

@@ -1,0 +1,496 @@
+//! The calls of the gang loop: what each action writes, and what is made of the answer.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Pod, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client, ResourceExt};
+use muster_api::crd::{BatchOffer, set_condition};
+use muster_api::crd::{Fill, Gang as GangObject, GangRef, NodeBatch, NodeBatchSpec};
+use muster_api::{gang_state, keys};
+use muster_core::ec2::Grace;
+use muster_core::gang::{Action, BatchWish, GangEvent, MemberReport, Release, StatusWrite, Stop, batch_name};
+use muster_core::model::gang::{Gang, NoteKind, Phase, Recognised};
+use muster_core::model::names::{ObjectKey, PodUid};
+use serde_json::json;
+use tokio::sync::{Semaphore, watch as channel};
+use tracing::{debug, info, warn};
+
+use super::events::Events;
+use super::executor::ExecutorOptions;
+use super::patch::patch;
+use super::{cost, notice};
+use crate::clock::{Clock, now_real};
+use crate::cluster::{Cluster, State};
+use crate::step::{Step, step};
+
+/// Real time after which an eviction counts as refused.
+const EVICTION: Duration = Duration::from_secs(1);
+
+/// What makes the calls, and remembers none of them: several gangs are dealt with at once.
+pub(super) struct Hands {
+    pub(super) client: Client,
+    pub(super) cluster: Cluster,
+    pub(super) events: Events,
+    pub(super) options: ExecutorOptions,
+    /// EC2's time, in which notices run out.
+    pub(super) clock: Clock,
+    /// Gangs dealt with at once.
+    pub(super) gangs: Semaphore,
+    /// Members patched at once.
+    pub(super) members: Semaphore,
+    /// Gangs of whose PodDisruptionBudget was told, with the epoch.
+    pub(super) budgets: Mutex<BTreeMap<ObjectKey, u64>>,
+}
+
+/// What a call changed that the watch does not show yet.
+pub(super) enum Effect {
+    /// A Gang as the API server answered.
+    Wrote(Box<GangObject>),
+    /// Somebody else wrote the Gang meanwhile.
+    Overtaken(ObjectKey),
+    /// A NodeBatch was created.
+    Batch(Arc<str>),
+    /// A member's patches were not written.
+    Unsent(PodUid),
+    /// A member's condition was not written.
+    Unreported(PodUid),
+    /// It failed, and is decided anew.
+    Failed,
+}
+
+impl Hands {
+    pub(super) fn told(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, u64>> {
+        self.budgets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The actions of one gang, in order.
+    pub(super) async fn carry_out(
+        &self,
+        state: &State,
+        actions: Vec<Action>,
+        leader: &channel::Receiver<bool>,
+    ) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let mut refused = false;
+        for action in actions {
+            if !*leader.borrow() {
+                warn!("the lease is lost: the remaining actions are dropped");
+                return effects;
+            }
+            let effect = match action {
+                Action::CreateGang(recognised) => self.create_gang(&recognised).await.map(Some),
+                Action::CreateBatch(wish) => {
+                    let created = self.create_batch(&wish).await.map(Some);
+                    // The status that names the batch must not be written.
+                    refused |= created.is_err();
+                    created
+                }
+                Action::WriteStatus(_) if refused => Ok(None),
+                Action::WriteStatus(write) => self.write_status(state, &write).await,
+                Action::AbandonBatch { name } => self.abandon_batch(&name).await.map(|()| None),
+                Action::Stop(stop) => self.stop(state, &stop).await.map(|()| None),
+                Action::Ungate { uid } => self.ungate(state, &uid).await.map(|()| None),
+                Action::DeleteGang { gang } => self.delete_gang(&gang).await.map(|()| None),
+                // These run side by side with all gangs.
+                Action::Release(_) | Action::Report(_) => Ok(None),
+            };
+            match effect {
+                Ok(effect) => effects.extend(effect),
+                Err(error) => {
+                    warn!(error = %crate::telemetry::chain(&error), "an action failed and is decided anew");
+                    effects.push(Effect::Failed);
+                }
+            }
+        }
+        effects
+    }
+
+    async fn create_gang(&self, recognised: &Arc<Recognised>) -> anyhow::Result<Effect> {
+        let key = &recognised.key;
+        let gangs: Api<GangObject> = Api::namespaced(self.client.clone(), &key.namespace);
+        let mut object = GangObject::new(&key.name, gang_state::spec(recognised));
+        object.metadata.owner_references = recognised.source.owner.as_ref().map(|owner| {
+            vec![OwnerReference {
+                api_version: owner.api_version.to_string(),
+                kind: owner.kind.to_string(),
+                name: owner.name.to_string(),
+                uid: owner.uid.to_string(),
+                controller: Some(false),
+                block_owner_deletion: Some(false),
+            }]
+        });
+        let created = match step(Step::CreateGang, gangs.create(&PostParams::default(), &object)).await {
+            Ok(created) => created,
+            Err(kube::Error::Api(status)) if status.code == 409 => gangs.get(&key.name).await?,
+            Err(error) => return Err(anyhow::Error::new(error).context(format!("create gang {key}"))),
+        };
+        info!(gang = %key, size = created.spec.size, "recognised");
+        Ok(self.believe(created))
+    }
+
+    fn believe(&self, object: GangObject) -> Effect {
+        self.cluster.believe(&object);
+        Effect::Wrote(Box::new(object))
+    }
+
+    async fn write_status(&self, state: &State, write: &StatusWrite) -> anyhow::Result<Option<Effect>> {
+        let key = &write.gang.key;
+        let gangs: Api<GangObject> = Api::namespaced(self.client.clone(), &key.namespace);
+        let Some(before) = state.gangs.get(key) else { return Ok(None) };
+        let mut object = GangObject::clone(before);
+        if let Some(recognised) = &write.recognised {
+            let spec = gang_state::spec(recognised);
+            if object.spec != spec {
+                object.spec = spec;
+                object = step(Step::WriteGang, gangs.replace(&key.name, &PostParams::default(), &object))
+                    .await
+                    .map_err(|error| anyhow::Error::new(error).context(format!("write the spec of gang {key}")))?;
+            }
+        }
+        let mut status = gang_state::write(&write.next, before.status.as_ref());
+        conditions(&mut status, write);
+        status.cost = cost::of(status.cost.as_ref(), &write.gang.uid, state.batches.values());
+        object.status = Some(status);
+        let written = step(Step::WriteGang, gangs.replace_status(&key.name, &PostParams::default(), &object)).await;
+        let written = match written {
+            Ok(written) => written,
+            // Somebody else wrote: what was decided is void. The watch brings the news, but it may be a while behind.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+                debug!(gang = %key, "status changed meanwhile");
+                let newest = gangs.get_opt(&key.name).await?;
+                return Ok(Some(newest.map_or_else(|| Effect::Overtaken(key.clone()), |gang| self.believe(gang))));
+            }
+            Err(error) => return Err(anyhow::Error::new(error).context(format!("write the status of gang {key}"))),
+        };
+        if write.gang.phase != write.next.phase || write.gang.epoch != write.next.epoch {
+            info!(
+                gang = %key,
+                phase = write.next.phase.map_or("?", Phase::as_str),
+                epoch = write.next.epoch,
+                waiting = write.next.waiting.as_ref().map_or("", |waiting| &*waiting.message),
+                "gang"
+            );
+        }
+        let told: Vec<GangEvent> = write.event.iter().chain(&write.also).cloned().collect();
+        if !told.is_empty() {
+            // For people: nothing that follows from the write waits for it.
+            let (events, about) = (self.events.clone(), written.clone());
+            tokio::spawn(async move {
+                for event in &told {
+                    events.publish(&about, event).await;
+                }
+            });
+        }
+        Ok(Some(self.believe(written)))
+    }
+
+    async fn delete_gang(&self, gang: &Gang) -> anyhow::Result<()> {
+        let gangs: Api<GangObject> = Api::namespaced(self.client.clone(), &gang.key.namespace);
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(gang.uid.to_string()),
+                resource_version: Some(gang.resource_version.to_string()),
+            }),
+            ..DeleteParams::default()
+        };
+        match step(Step::DeleteGang, gangs.delete(&gang.key.name, &params)).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(error) => Err(anyhow::Error::new(error).context(format!("delete gang {}", gang.key))),
+        }
+    }
+
+    async fn create_batch(&self, wish: &BatchWish) -> anyhow::Result<Effect> {
+        let name = batch_name(&wish.gang.uid, wish.round);
+        let batches: Api<NodeBatch> = Api::all(self.client.clone());
+        let mut pools: Vec<String> = Vec::new();
+        for offer in &wish.offers {
+            if !pools.iter().any(|pool| **pool == *offer.pool) {
+                pools.push(offer.pool.to_string());
+            }
+        }
+        let mut object = NodeBatch::new(
+            &name,
+            NodeBatchSpec {
+                node_pools: pools,
+                count: wish.offers.first().map_or(0, |offer| offer.count),
+                fill: Fill::Atomic,
+                gang_ref: Some(GangRef {
+                    namespace: wish.gang.key.namespace.to_string(),
+                    name: wish.gang.key.name.to_string(),
+                    uid: wish.gang.uid.to_string(),
+                }),
+                provisioning_request_ref: None,
+                offers: wish
+                    .offers
+                    .iter()
+                    .map(|offer| BatchOffer {
+                        node_pool: offer.pool.to_string(),
+                        instance_type: offer.instance_type.to_string(),
+                        count: offer.count,
+                    })
+                    .collect(),
+                placement_group: wish.placement_group.as_ref().map(ToString::to_string),
+                zones: wish.zones.iter().map(ToString::to_string).collect(),
+            },
+        );
+        object.metadata.finalizers = Some(vec![keys::TERMINATION.to_owned()]);
+        match step(Step::CreateBatch, batches.create(&PostParams::default(), &object)).await {
+            Ok(_) => info!(batch = name, gang = %wish.gang.key, "batch created"),
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let existing = batches.get(&name).await?;
+                let ours = existing.spec.gang_ref.as_ref().is_some_and(|gang| gang.uid == *wish.gang.uid);
+                anyhow::ensure!(ours, "NodeBatch {name} exists and belongs to another gang");
+            }
+            Err(error) => return Err(anyhow::Error::new(error).context(format!("create NodeBatch {name}"))),
+        }
+        Ok(Effect::Batch(Arc::from(name)))
+    }
+
+    async fn abandon_batch(&self, name: &str) -> anyhow::Result<()> {
+        let batches: Api<NodeBatch> = Api::all(self.client.clone());
+        match step(Step::EditBatch, batches.delete(name, &DeleteParams::default())).await {
+            Ok(_) => {
+                info!(batch = name, "batch given up");
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(anyhow::Error::new(error).context(format!("delete NodeBatch {name}"))),
+        }
+    }
+
+    async fn ungate(&self, state: &State, uid: &PodUid) -> anyhow::Result<()> {
+        let Some(pod) = state.snapshot.pods.get(uid) else { return Ok(()) };
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
+        let mut object = pods.get(&pod.key.name).await?;
+        anyhow::ensure!(object.uid().as_deref() == Some(uid.as_str()), "pod {} was made again", pod.key);
+        let gates = object.spec.as_mut().and_then(|spec| spec.scheduling_gates.take()).unwrap_or_default();
+        let left: Vec<_> = gates.into_iter().filter(|gate| gate.name != keys::GATE).collect();
+        let ungated = json!({
+            "metadata": {"resourceVersion": object.resource_version()},
+            "spec": {"schedulingGates": left},
+        });
+        patch(Step::UngatePod, &self.client, &pod.key, &Patch::Merge(&ungated)).await?;
+        warn!(pod = %pod.key, "carries our gate but belongs to no gang: ungated");
+        Ok(())
+    }
+
+    /// Ends a member so that its owner does not count a failure: by eviction, which marks it, or marked by us and deleted.
+    ///
+    /// A PodDisruptionBudget that forbids the eviction protects what is lost already: the gang cannot run with one
+    /// member less, so its pods are deleted all the same.
+    /// Where EC2 has given notice, the pod has ended before its machine does: its grace is cut to what is left.
+    async fn stop(&self, state: &State, stop: &Stop) -> anyhow::Result<()> {
+        let pod = &stop.pod;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
+        let allowed = notice::grace_of(&pods, &self.clock, state, pod).await?;
+        let at_once = stop.at_once || allowed == Grace::None;
+        let seconds = match allowed {
+            Grace::Own | Grace::None => None,
+            Grace::Cut(seconds) => Some(notice::real_seconds(&self.clock, seconds)),
+        };
+        let preconditions = Preconditions { uid: Some(pod.uid.to_string()), resource_version: None };
+        let gone = |error: &kube::Error| matches!(error, kube::Error::Api(answer) if matches!(answer.code, 404 | 409));
+        if !at_once && !pod.deleting {
+            let params = EvictParams {
+                delete_options: Some(DeleteParams {
+                    preconditions: Some(preconditions.clone()),
+                    grace_period_seconds: seconds,
+                    ..DeleteParams::default()
+                }),
+                ..EvictParams::default()
+            };
+            // The client repeats what is answered 429, as an eviction is that a budget forbids: a collective with a hole does
+            // not wait for that.
+            let evicted = tokio::time::timeout(EVICTION, step(Step::StopPod, pods.evict(&pod.key.name, &params))).await;
+            match evicted {
+                Ok(Ok(_)) => {
+                    info!(pod = %pod.key, why = stop.why, "member stopped");
+                    return Ok(());
+                }
+                Ok(Err(error)) if gone(&error) => return Ok(()),
+                Ok(Err(kube::Error::Api(answer))) if answer.code == 429 => {
+                    self.budget_is_told(state, pod).await;
+                }
+                Err(_) => self.budget_is_told(state, pod).await,
+                Ok(Err(error)) => return Err(anyhow::Error::new(error).context(format!("evict pod {}", pod.key))),
+            }
+        }
+        let mut condition = json!({
+            "metadata": {"uid": pod.uid.as_str()},
+            "status": {"conditions": [{
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "GangStopped",
+                "message": stop.why,
+                "lastTransitionTime": now_real().to_string(),
+            }]},
+        });
+        if at_once {
+            // No kubelet is left to report the end, and a Job waits for it before it makes another pod.
+            condition["status"]["phase"] = json!("Failed");
+        }
+        let params = PatchParams::default();
+        match step(Step::MarkPod, pods.patch_status(&pod.key.name, &params, &Patch::Strategic(&condition))).await {
+            Ok(_) => {}
+            Err(error) if gone(&error) => return Ok(()),
+            Err(error) => return Err(anyhow::Error::new(error).context(format!("mark pod {}", pod.key))),
+        }
+        let mut params = DeleteParams {
+            preconditions: Some(preconditions),
+            grace_period_seconds: seconds,
+            ..DeleteParams::default()
+        };
+        if at_once {
+            params.grace_period_seconds = Some(0);
+        }
+        match step(Step::StopPod, pods.delete(&pod.key.name, &params)).await {
+            Ok(_) => {
+                info!(pod = %pod.key, why = stop.why, "member stopped");
+                Ok(())
+            }
+            Err(error) if gone(&error) => Ok(()),
+            Err(error) => Err(anyhow::Error::new(error).context(format!("delete pod {}", pod.key))),
+        }
+    }
+
+    /// Says once per epoch that a PodDisruptionBudget does not keep a gang from being stopped.
+    async fn budget_is_told(&self, state: &State, pod: &muster_core::model::gang::Pod) {
+        let of_pod = |gang: &&Arc<Gang>| gang.places.iter().any(|place| place.uid.as_ref() == Some(&pod.uid));
+        let Some(gang) = state.snapshot.gangs.values().find(of_pod) else { return };
+        if self.told().insert(gang.key.clone(), gang.epoch) == Some(gang.epoch) {
+            return;
+        }
+        if let Some(object) = state.gangs.get(&gang.key) {
+            let message = format!(
+                "the eviction of {} is not granted, most likely by a PodDisruptionBudget: the gang cannot run with a member \
+                 less, so its members are marked with DisruptionTarget and deleted",
+                pod.key.name
+            );
+            self.events.publish(&**object, &GangEvent { reason: "EvictionForbidden", message, warning: true }).await;
+        }
+    }
+
+    /// The condition `muster.dev/Gang` of one member: `PodScheduled` says nothing true between the release and the bind.
+    pub(super) async fn report(&self, report: &MemberReport) -> anyhow::Result<()> {
+        let condition = json!({
+            "metadata": {"uid": report.pod.uid.as_str()},
+            "status": {"conditions": [{
+                "type": keys::POD_CONDITION,
+                "status": if report.reason == "Refused" { "False" } else { "True" },
+                "reason": report.reason,
+                "message": report.message,
+                "lastTransitionTime": now_real(),
+            }]},
+        });
+        // Conditions are merged by type.
+        let condition = Patch::Strategic(&condition);
+        patch(Step::ReportPod, &self.client, &report.pod.key, &condition)
+            .await
+            .map_err(|error| anyhow::Error::new(error).context("report"))?;
+        Ok(())
+    }
+
+    /// The two patches of one member: the hint, then gate, annotations and toleration.
+    pub(super) async fn release(&self, state: &State, release: &Release) -> anyhow::Result<()> {
+        let pod = &release.pod;
+        let hint = json!({
+            "metadata": {"uid": pod.uid.as_str()},
+            "status": {"nominatedNodeName": release.node.as_str()},
+        });
+        let hinted = patch(Step::HintPod, &self.client, &pod.key, &Patch::Merge(&hint))
+            .await
+            .map_err(|error| anyhow::Error::new(error).context("hint"))?;
+        // Another value each time: a patch that changes nothing wakes nobody.
+        let wake = now_real().as_microsecond();
+        let mut dropped = json!({
+            "metadata": {
+                "uid": pod.uid.as_str(),
+                "resourceVersion": hinted.resource_version(),
+                "annotations": {
+                    keys::PLAN_EPOCH: release.epoch.to_string(),
+                    keys::PLANNED_NODE: release.node.as_str(),
+                    keys::WAKE: wake.to_string(),
+                },
+            },
+            "spec": {"schedulingGates": []},
+        });
+        if !release.tolerate.is_empty() {
+            // The list is replaced: what the pod has is repeated. One that has more by now refuses to lose it.
+            let known = state.tolerations.get(&pod.uid).map(|all| Vec::clone(all)).unwrap_or_default();
+            dropped["spec"]["tolerations"] = json!(tolerations(known, &release.tolerate));
+        }
+        patch(Step::ReleasePod, &self.client, &pod.key, &Patch::Merge(&dropped))
+            .await
+            .map_err(|error| anyhow::Error::new(error).context("release"))?;
+        Ok(())
+    }
+}
+
+/// With those that the nodes bought for the gang ask for.
+fn tolerations(mut known: Vec<Toleration>, tolerate: &[Arc<str>]) -> Vec<Toleration> {
+    for value in tolerate {
+        let ours = Toleration {
+            key: Some(keys::GANG_PENDING.to_owned()),
+            operator: Some("Equal".to_owned()),
+            value: Some(value.to_string()),
+            effect: Some("NoSchedule".to_owned()),
+            toleration_seconds: None,
+        };
+        if !known.contains(&ours) {
+            known.push(ours);
+        }
+    }
+    known
+}
+
+fn conditions(status: &mut muster_api::crd::GangStatus, write: &StatusWrite) {
+    let now = now_real();
+    let (reason, message) = write.next.waiting.as_ref().map_or_else(
+        || (String::new(), String::new()),
+        |waiting| (waiting.reason.to_string(), waiting.message.to_string()),
+    );
+    let mut set = |kind: &str, is: bool, reason: &str, message: &str| {
+        set_condition(&mut status.conditions, kind, is, if reason.is_empty() { kind } else { reason }, message, now);
+    };
+    for kind in NoteKind::ALL {
+        let (event, bad_if_true) = kind.event();
+        match write.next.notes.get(&kind) {
+            Some(note) => {
+                let reason = if note.holds == bad_if_true { event } else { kind.as_str() };
+                set(kind.as_str(), note.holds, reason, &note.message);
+            }
+            None if write.gang.notes.contains_key(&kind) => set(kind.as_str(), !bad_if_true, "Settled", ""),
+            None => {}
+        }
+    }
+    match write.next.phase {
+        Some(Phase::Invalid) => set("Recognised", false, &reason, &message),
+        Some(_) => set("Recognised", true, "Recognised", ""),
+        None => {}
+    }
+    match write.next.phase {
+        Some(Phase::Planned | Phase::Released | Phase::Committing) => {
+            set("Planned", true, "Planned", "");
+            set("Bound", false, "NotYet", "");
+        }
+        Some(Phase::Bound) => {
+            set("Planned", true, "Planned", "");
+            set("Bound", true, "Bound", "");
+        }
+        Some(Phase::Finished) => set("Bound", false, "Finished", ""),
+        Some(
+            Phase::Collecting
+            | Phase::Waiting
+            | Phase::Provisioning
+            | Phase::Degraded
+            | Phase::Invalid
+            | Phase::Unsatisfiable,
+        ) => set("Planned", false, &reason, &message),
+        None => {}
+    }
+}

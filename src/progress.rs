@@ -1,0 +1,78 @@
+//! Whether the loops of the process still go round: a process that listens and decides nothing is worse than none.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A loop that did not go round for longer hangs: the longest it rightly takes for one turn are a few seconds of planning.
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// When each loop last went round.
+#[derive(Debug)]
+pub struct Progress {
+    started: Instant,
+    limit: Duration,
+    loops: Mutex<Vec<(&'static str, Arc<AtomicU64>)>>,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self { started: Instant::now(), limit: LIMIT, loops: Mutex::default() }
+    }
+}
+
+impl Progress {
+    /// A loop that begins now.
+    #[must_use]
+    pub fn of(&self, name: &'static str) -> Beat {
+        let beat = Beat { started: self.started, last: Arc::default() };
+        beat.beat();
+        self.loops.lock().unwrap_or_else(PoisonError::into_inner).push((name, Arc::clone(&beat.last)));
+        beat
+    }
+
+    /// A loop that hangs.
+    #[must_use]
+    pub fn stalled(&self) -> Option<&'static str> {
+        let (now, limit) = (millis(self.started.elapsed()), millis(self.limit));
+        let loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
+        let hangs = |last: &AtomicU64| now.saturating_sub(last.load(Ordering::Relaxed)) > limit;
+        loops.iter().find(|(_, last)| hangs(last)).map(|(name, _)| *name)
+    }
+}
+
+/// What one loop calls each time it goes round.
+#[derive(Clone, Debug)]
+pub struct Beat {
+    started: Instant,
+    last: Arc<AtomicU64>,
+}
+
+impl Beat {
+    /// It goes round.
+    pub fn beat(&self) {
+        self.last.store(millis(self.started.elapsed()), Ordering::Relaxed);
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_that_stands_still_is_named_until_it_goes_round_again() {
+        let Some(started) = Instant::now().checked_sub(Duration::from_secs(300)) else { return };
+        let progress = Progress { started, ..Progress::default() };
+        let (gangs, lease) = (progress.of("gangs"), progress.of("lease"));
+        assert_eq!(progress.stalled(), None);
+        lease.last.store(1_000, Ordering::Relaxed);
+        assert_eq!(progress.stalled(), Some("lease"));
+        gangs.beat();
+        lease.beat();
+        assert_eq!(progress.stalled(), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! Calls of the gang loop: one that is not answered keeps nobody but its own gang, and one that failed is made again.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::client::Body;
+use muster::clock::Clock;
+use muster::cluster::{Cluster, State, Store, StoreOptions};
+use muster::gang::{Events, Executor, ExecutorOptions};
+use muster_api::crd::Gang;
+use muster_core::gang::{Action, Release, StatusWrite};
+use muster_core::model::gang::Phase;
+use muster_core::model::names::{NodeName, ObjectKey, PodUid};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+
+const NAMES: [&str; 2] = ["stuck", "other"];
+
+/// An API server that takes every write as it is, says which, never answers those of the gang `stuck` about its status, and
+/// answers the first patches with the statuses in `failing`.
+fn api(asked: mpsc::UnboundedSender<String>, failing: &[StatusCode]) -> Client {
+    let failing: Arc<Mutex<VecDeque<StatusCode>>> = Arc::new(Mutex::new(failing.iter().copied().collect()));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let path = request.uri().path().to_owned();
+        let failure = if request.method() == "PATCH" { failing.lock().unwrap().pop_front() } else { None };
+        let _ = asked.send(path.clone());
+        async move {
+            if path.ends_with("/gangs/stuck/status") {
+                std::future::pending::<()>().await;
+            }
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let body = match failure {
+                Some(code) => json!({"status": "Failure", "code": code.as_u16(), "reason": "", "message": ""})
+                    .to_string()
+                    .into_bytes(),
+                None if path.contains("/pods/") => {
+                    json!({"metadata": {"resourceVersion": "9"}}).to_string().into_bytes()
+                }
+                None => {
+                    let mut object: Value = serde_json::from_slice(&body).unwrap();
+                    object["metadata"]["resourceVersion"] = json!("2");
+                    object.to_string().into_bytes()
+                }
+            };
+            let answer = Response::builder().status(failure.unwrap_or(StatusCode::OK)).body(Body::from(body));
+            Ok::<_, Infallible>(answer.unwrap())
+        }
+    });
+    Client::new(service, "ns")
+}
+
+fn pod(name: &str) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": name, "namespace": "ns", "uid": name,
+            "annotations": {"muster.dev/gang": name, "muster.dev/gang-size": "1"},
+        },
+        "spec": {
+            "schedulerName": "muster",
+            "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}],
+        },
+    }))
+    .unwrap()
+}
+
+fn gang(name: &str) -> Gang {
+    serde_json::from_value(json!({
+        "apiVersion": "muster.dev/v1alpha1", "kind": "Gang",
+        "metadata": {"name": name, "namespace": "ns", "uid": format!("gang-{name}"), "resourceVersion": "1"},
+        "spec": {
+            "size": 1, "min": 1, "roles": [], "wishes": {}, "source": {"convention": "annotations", "identity": name},
+        },
+        "status": {"phase": "Collecting"},
+    }))
+    .unwrap()
+}
+
+fn known() -> (Store, Cluster) {
+    let options = StoreOptions {
+        scheduler_names: vec!["muster".to_owned()],
+        accelerators: Vec::new(),
+        max_age: Duration::from_secs(3600),
+    };
+    let (mut store, cluster) = Store::new(options, &[], &[]);
+    for name in NAMES {
+        store.apply_pod(pod(name));
+        store.apply_gang(gang(name));
+    }
+    store.publish();
+    (store, cluster)
+}
+
+fn executor(client: &Client, cluster: &Cluster) -> Executor {
+    let options = ExecutorOptions { parallel: 4, rehint: Duration::from_secs(3600) };
+    let events = Events::new(client.clone());
+    Executor::new(client.clone(), cluster.clone(), events, options, Clock::real())
+}
+
+/// The gang is planned onto a node.
+fn plan(state: &State, name: &str, node: &str) -> Action {
+    let gang = &state.snapshot.gangs[&ObjectKey::new("ns", name)];
+    let mut next = muster_core::model::gang::Gang::clone(gang);
+    next.phase = Some(Phase::Planned);
+    next.epoch += 1;
+    next.places = vec![muster_core::model::gang::GangPlace {
+        role: "".into(),
+        rank: 0,
+        uid: Some(name.into()),
+        pod: Some(name.into()),
+        node: NodeName::from(node),
+    }];
+    let (gang, recognised) = (Arc::clone(gang), None);
+    Action::WriteStatus(Box::new(StatusWrite { gang, recognised, next, event: None, also: Vec::new() }))
+}
+
+#[tokio::test]
+async fn a_write_that_is_not_answered_keeps_no_other_gang_and_its_room_stays_promised() {
+    let (asked, mut writes) = mpsc::unbounded_channel();
+    let client = api(asked, &[]);
+    let (_store, cluster) = known();
+    let (_leads, leader) = watch::channel(true);
+    let mut executor = executor(&client, &cluster);
+    let state = cluster.load();
+    executor.execute(&state, vec![plan(&state, "stuck", "n1")], &leader).await;
+    let stuck = "/apis/muster.dev/v1alpha1/namespaces/ns/gangs/stuck/status";
+    assert_eq!(writes.recv().await.as_deref(), Some(stuck));
+
+    let state = executor.overlay(&cluster.load());
+    let promised: Vec<&str> = state.snapshot.promises.keys().map(NodeName::as_str).collect();
+    assert_eq!(promised, ["n1"], "whether it was written is open");
+    let again = vec![plan(&state, "stuck", "n2"), plan(&state, "other", "n2")];
+    executor.execute(&state, again, &leader).await;
+    let other = "/apis/muster.dev/v1alpha1/namespaces/ns/gangs/other/status";
+    assert_eq!(writes.recv().await.as_deref(), Some(other), "nothing more of the gang whose write is under way");
+    let state = executor.overlay(&cluster.load());
+    let mut promised: Vec<&str> = state.snapshot.promises.keys().map(NodeName::as_str).collect();
+    promised.sort_unstable();
+    assert_eq!(promised, ["n1", "n2"]);
+}
+
+#[tokio::test]
+async fn a_release_that_failed_is_made_again_at_once() {
+    let (asked, mut writes) = mpsc::unbounded_channel();
+    let client = api(asked, &[StatusCode::CONFLICT]);
+    let (_store, cluster) = known();
+    let (_leads, leader) = watch::channel(true);
+    let mut executor = executor(&client, &cluster);
+    let state = cluster.load();
+    let release = || {
+        let pod = Arc::clone(&state.snapshot.pods[&PodUid::from("other")]);
+        vec![Action::Release(Box::new(Release { pod, epoch: 1, node: NodeName::from("n1"), tolerate: Vec::new() }))]
+    };
+    let again = executor.execute(&state, release(), &leader).await;
+    assert!(again.is_some_and(|again| again < Duration::from_secs(1)), "the loop looks again: {again:?}");
+    assert_eq!(writes.recv().await.as_deref(), Some("/api/v1/namespaces/ns/pods/other/status"), "refused");
+    executor.execute(&state, release(), &leader).await;
+    let hint = writes.recv().await;
+    assert_eq!(hint.as_deref(), Some("/api/v1/namespaces/ns/pods/other/status"));
+    assert_eq!(writes.recv().await.as_deref(), Some("/api/v1/namespaces/ns/pods/other"), "hinted, then released");
+    executor.execute(&state, release(), &leader).await;
+    assert!(writes.try_recv().is_err(), "what was written is not written again before it is due");
+}
