@@ -194,6 +194,7 @@ fn read(pod: &Pod, owners: &dyn Objects) {
         minimums: BTreeMap::new(),
         places: Vec::new(),
         levels: Vec::new(),
+        held: None,
         batch: None,
         waiting: None,
         notes: BTreeMap::new(),

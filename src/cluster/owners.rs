@@ -119,5 +119,5 @@ pub(super) fn read(kind: Kind, object: DynamicObject) -> Object {
     let served = kind.served();
     let version = || format!("{}/{}", served.group, served.versions.first().copied().unwrap_or_default());
     let api_version = types.map(|types| types.api_version).filter(|version| !version.is_empty());
-    Object { kind, api_version: Arc::from(api_version.unwrap_or_else(version)), metadata, spec }
+    Object { kind, api_version: Arc::from(api_version.unwrap_or_else(version)), metadata, spec }.slim()
 }

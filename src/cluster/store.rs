@@ -10,7 +10,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use kube::ResourceExt;
-use muster_api::conventions::{self, Kind, Object, Recognition, Ref};
+use muster_api::conventions::{self, Kind, Object, Objects as _, Recognition, Ref};
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
 use muster_api::{convert, gang_state, keys, pod_state};
 use muster_core::model::gang::{Gang as CoreGang, Membership, Pod as CorePod, Recognised};
@@ -384,6 +384,11 @@ impl Store {
 
     /// An owner or group was seen: the pods that look at it are recognised anew.
     pub fn apply_object(&mut self, object: Object) {
+        let uid = object.metadata.uid.as_deref().unwrap_or_default();
+        if self.state.objects.by_uid(uid) == Some(&object) {
+            // Only its status is another, which nobody reads.
+            return;
+        }
         let refs = Known::refs(&object);
         self.state.change().objects.insert(object);
         let pods: BTreeSet<PodUid> = refs.iter().filter_map(|one| self.readers.get(one)).flatten().cloned().collect();

@@ -146,7 +146,7 @@ impl GangLoop {
         for note in &pass.notes {
             self.memory.record(note, now_real(), self.inputs.settings.exclude_ttl);
         }
-        self.memory.prune(now_real());
+        self.memory.prune(now_real(), &state.snapshot);
         if pass.plans > 0 {
             self.inputs.metrics.plan_seconds.observe(started.elapsed().as_secs_f64());
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use muster::cluster::{Cluster, Store, StoreOptions};
-use muster_api::conventions::Kind;
+use muster_api::conventions::{Kind, Object, Objects as _};
 use muster_api::crd::Gang;
 use muster_core::model::names::ObjectKey;
 use muster_core::model::snapshot::Promise;
@@ -214,4 +214,27 @@ fn nothing_is_decided_before_it_is_known_of_every_kind_of_owner_whether_it_can_b
     assert!(cluster.load().unlisted.is_empty(), "it was listed after all");
     assert!(synced(&|store| store.unlisted(Kind::JobSet, "500: again")));
     assert!(cluster.load().unlisted.is_empty(), "what was listed once is known");
+}
+
+#[test]
+fn a_job_of_which_only_the_status_changed_publishes_nothing_and_its_template_is_not_kept() {
+    let (mut store, cluster) = store(&[], &[]);
+    let job = |version: &str, parallelism: u32| {
+        let object = json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": "j", "namespace": "ns", "uid": "j", "resourceVersion": version, "generation": 1},
+            "spec": {"parallelism": parallelism, "template": {"spec": {"containers": [{"name": "main"}]}}},
+        });
+        Object::read(&object).unwrap().slim()
+    };
+    store.apply_object(job("1", 2));
+    store.publish();
+    let first = cluster.load().snapshot.version;
+    assert_eq!(cluster.load().objects.by_uid("j").unwrap().spec, json!({"parallelism": 2}));
+    store.apply_object(job("2", 2));
+    store.publish();
+    assert_eq!(cluster.load().snapshot.version, first);
+    store.apply_object(job("3", 4));
+    store.publish();
+    assert_eq!(cluster.load().snapshot.version, first + 1, "who reads it may be another gang now");
 }

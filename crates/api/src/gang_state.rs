@@ -7,11 +7,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use muster_core::gang::level_summary;
 use muster_core::model::gang::{self, Gang as State, GangPlace as StatePlace, Note, NoteKind, Phase, Recognised};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
+use muster_core::model::resources::Resources;
 use muster_core::planner::plan::LevelUse;
 
 use crate::crd::{
-    Gang, GangLevel, GangPlace, GangPlacement, GangPlan, GangRole, GangSlice, GangSource, GangSpec, GangStatus,
-    GangWaiting, GangWish, GangWishes,
+    Gang, GangHeld, GangLevel, GangPlace, GangPlacement, GangPlan, GangRole, GangRoom, GangSlice, GangSource, GangSpec,
+    GangStatus, GangWaiting, GangWish, GangWishes,
 };
 
 /// Version of `Gang.status` this code writes. A higher one is left alone.
@@ -68,6 +69,9 @@ pub fn read(object: &Gang) -> State {
                     .collect()
             })
             .unwrap_or_default(),
+        held: status
+            .held
+            .map(|held| gang::Held { until: held.until, rooms: held.rooms.iter().flat_map(rooms).collect() }),
         batch: status.batch.map(Arc::from),
         waiting: status.waiting.map(|waiting| gang::Waiting {
             reason: Arc::from(waiting.reason),
@@ -79,6 +83,25 @@ pub fn read(object: &Gang) -> State {
         created: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
         deleting: object.metadata.deletion_timestamp.is_some(),
     }
+}
+
+/// One room for each member.
+fn rooms(room: &GangRoom) -> impl Iterator<Item = (NodeName, Resources)> {
+    let requests: Resources = room.requests.iter().map(|(name, amount)| (name.as_str(), *amount)).collect();
+    room.nodes.iter().map(move |node| (NodeName::from(node.as_str()), requests.clone()))
+}
+
+/// Members that ask for the same stand together: most gangs have one such entry.
+fn held(held: &gang::Held) -> GangHeld {
+    let mut rooms: Vec<GangRoom> = Vec::new();
+    for (node, requests) in &held.rooms {
+        let requests = requests.iter().map(|(name, amount)| (name.to_string(), amount)).collect();
+        match rooms.iter_mut().find(|room| room.requests == requests) {
+            Some(room) => room.nodes.push(node.to_string()),
+            None => rooms.push(GangRoom { requests, nodes: vec![node.to_string()] }),
+        }
+    }
+    GangHeld { until: held.until, rooms }
 }
 
 /// The conditions that core decides about.
@@ -143,6 +166,7 @@ pub fn write(state: &State, before: Option<&GangStatus>) -> GangStatus {
                 .map(|level| GangLevel { key: level.key.to_string(), used: level.used, optimum: level.optimum })
                 .collect(),
         }),
+        held: state.held.as_ref().map(held),
         batch: state.batch.as_ref().map(ToString::to_string),
         // What core does not know is kept.
         cost: before.and_then(|before| before.cost.clone()),

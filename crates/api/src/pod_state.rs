@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use muster_core::model::gang::{Membership, Pod as State};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::Usage;
@@ -62,6 +62,7 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
             let class = spec.priority_class_name.as_deref().unwrap_or_default();
             SYSTEM_CLASSES.contains(&class) || spec.priority.is_some_and(|priority| priority >= SYSTEM_PRIORITY)
         }),
+        not_admitted: status.filter(|_| phase == "Failed").and_then(not_admitted),
         reported: status
             .and_then(|status| status.conditions.as_ref())
             .and_then(|conditions| conditions.iter().find(|c| c.type_ == keys::POD_CONDITION))
@@ -70,6 +71,19 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
         unscheduled,
         membership,
     }
+}
+
+/// What a kubelet says that takes a pod no sooner on this node than before: devices that do not lie together, devices that
+/// are broken or gone, room that something else takes. A pod that another refuses, as for a node selector, says nothing
+/// of the node's devices.
+fn not_admitted(status: &PodStatus) -> Option<Arc<str>> {
+    let reason = status.reason.as_deref()?;
+    let of_the_node =
+        matches!(reason, "TopologyAffinityError" | "UnexpectedAdmissionError") || reason.starts_with("OutOf");
+    of_the_node.then(|| match status.message.as_deref().filter(|message| !message.is_empty()) {
+        Some(message) => Arc::from(format!("{reason}: {message}")),
+        None => Arc::from(reason),
+    })
 }
 
 fn describe(error: &convert::ConvertError) -> String {

@@ -53,6 +53,12 @@ pub enum Kind {
     GrovePodGang,
 }
 
+/// What kubectl writes down of an object it applied.
+const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// The fields of a Job that conventions read.
+const JOB_FIELDS: [&str; 6] =
+    ["backoffLimit", "backoffLimitPerIndex", "completionMode", "completions", "parallelism", "podFailurePolicy"];
+
 /// How a kind is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
@@ -151,6 +157,24 @@ impl Object {
         let metadata = serde_json::from_value(object.get("metadata").cloned().unwrap_or_default()).ok()?;
         let spec = object.get("spec").cloned().unwrap_or_default();
         Some(Self { kind, api_version: Arc::from(text("apiVersion")), metadata, spec })
+    }
+
+    /// Without what no convention reads: a cluster may have tens of thousands of Jobs that are no gangs, each with a whole pod
+    /// template, and a status that changes with every pod.
+    #[must_use]
+    pub fn slim(mut self) -> Self {
+        self.metadata.managed_fields = None;
+        self.metadata.resource_version = None;
+        self.metadata.generation = None;
+        if let Some(annotations) = &mut self.metadata.annotations {
+            annotations.remove(APPLIED);
+        }
+        if self.kind == Kind::Job
+            && let Value::Object(spec) = &mut self.spec
+        {
+            spec.retain(|field, _| JOB_FIELDS.contains(&field.as_str()));
+        }
+        self
     }
 
     /// Its name.

@@ -152,6 +152,9 @@ pub struct GangStatus {
     /// How good the placement is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<GangPlacement>,
+    /// Room kept for a gang that was stopped, until its pods are back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<GangHeld>,
     /// Name of the NodeBatch bought for the gang.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<String>,
@@ -167,6 +170,27 @@ pub struct GangStatus {
     /// Conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+}
+
+/// Room kept for a gang that was stopped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangHeld {
+    /// Until then; absent while its pods are being stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// What its members ask for, and on which nodes.
+    pub rooms: Vec<GangRoom>,
+}
+
+/// Room for members that ask for the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangRoom {
+    /// What each of them asks for, in units: bytes, millicores, whole devices.
+    pub requests: BTreeMap<String, i64>,
+    /// The node of each.
+    pub nodes: Vec<String>,
 }
 
 /// What the nodes bought for a gang cost, in dollars with two to six places. Written with the rest of the status: sums

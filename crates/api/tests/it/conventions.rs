@@ -41,7 +41,7 @@ fn job(annotations: &Value, spec: &Value) -> Jobs {
     let mut spec = json!({"template": {"spec": {"containers": []}}});
     spec.as_object_mut().unwrap().extend(job["spec"].as_object().unwrap().clone());
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": job["metadata"], "spec": spec});
-    Jobs(BTreeMap::from([("12345678-9".to_owned(), Object::read(&job).unwrap())]))
+    Jobs(BTreeMap::from([("12345678-9".to_owned(), Object::read(&job).unwrap().slim())]))
 }
 
 const OWNER: Option<(&str, &str, &str)> = Some(("Job", "train", "12345678-9"));

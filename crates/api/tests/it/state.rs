@@ -154,3 +154,23 @@ fn a_pod_whose_quantities_cannot_be_read_says_where() {
     assert!(pod.shape.unwrap_err().contains("spec.containers[0]"));
     assert_eq!(pod.plan_epoch, None);
 }
+
+#[test]
+fn room_kept_for_a_stopped_gang_is_read_as_it_was_written() {
+    let mut object: Gang = serde_json::from_value(serde_json::json!({
+        "apiVersion": "muster.dev/v1alpha1", "kind": "Gang", "metadata": {"name": "g", "namespace": "ns"},
+        "spec": {"size": 3, "min": 3, "roles": [], "wishes": {}, "source": {"convention": "annotations", "identity": "g"}},
+        "status": {"version": 1, "phase": "Collecting", "held": {"until": "2026-01-01T00:00:00Z", "rooms": [
+            {"requests": {"cpu": 1000, "nvidia.com/gpu": 8}, "nodes": ["n1", "n2"]},
+            {"requests": {"cpu": 500}, "nodes": ["n1"]},
+        ]}},
+    }))
+    .unwrap();
+    let state = gang_state::read(&object);
+    let held = state.held.clone().unwrap();
+    assert_eq!(held.rooms.len(), 3);
+    assert_eq!((held.rooms[1].0.as_str(), held.rooms[1].1.get("nvidia.com/gpu")), ("n2", 8));
+    let before = object.status.clone();
+    object.status = Some(gang_state::write(&state, None));
+    assert_eq!(object.status.unwrap().held, before.unwrap().held);
+}

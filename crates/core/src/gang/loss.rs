@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::working::Working;
 use super::{Action, GangEvent, Pass, Stop, request, withdraw};
 use crate::extender;
-use crate::model::gang::{Gang, GangPlace, Phase, Pod};
+use crate::model::gang::{Gang, GangPlace, Held, Membership, Phase, Pod};
 use crate::model::names::NodeName;
 use crate::reason::{Code, Why};
 
@@ -21,9 +21,12 @@ const BREATH: SignedDuration = SignedDuration::from_secs(2);
 /// A pod that is still there is stopped again after this.
 const AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
-/// All are stopped: a new epoch, once the owner has made the pods again.
-pub(super) fn restart(gang: &Gang, next: &mut Gang) -> GangEvent {
+/// All are stopped: a new epoch, once the owner has made the pods again. Until then the room they had is kept.
+pub(super) fn restart(gang: &Gang, next: &mut Gang, until: Timestamp) -> GangEvent {
     withdraw(gang, next);
+    if let Some(held) = &mut next.held {
+        held.until = Some(until);
+    }
     next.phase = Some(Phase::Collecting);
     next.waiting = Some(Why::Restarting.waiting(None));
     GangEvent { reason: "GangStopped", message: Why::Restarting.to_string(), warning: true }
@@ -67,7 +70,7 @@ impl Working<'_> {
         }
         self.bury(gang, pass);
         if here.is_empty() {
-            return Some(Some(restart(gang, next)));
+            return Some(Some(restart(gang, next, self.held_until())));
         }
         next.waiting = Some(stopping_why(here.len()).waiting(None));
         let age = gang.since.map_or(BREATH, |since| self.world.now.duration_since(since));
@@ -84,6 +87,58 @@ impl Working<'_> {
         }
         self.wake(pass, Some(self.world.now), AGAIN);
         Some(None)
+    }
+
+    /// Until when a gang that is stopped now keeps its room.
+    pub(super) fn held_until(&self) -> Timestamp {
+        self.world.now.saturating_add(self.world.settings.restart_hold).unwrap_or(Timestamp::MAX)
+    }
+
+    /// What is kept for a gang: noted while a pod is left that tells what its members ask for, and given back when its time
+    /// is over, or a plan promises anew what the gang needs.
+    pub(super) fn hold(&self, gang: &Gang, next: &mut Gang, pass: &mut Pass) {
+        match next.phase {
+            Some(Phase::Degraded) if next.held.is_none() && !self.world.ending.contains(&gang.key) => {
+                let asks = |pod: &Arc<Pod>| pod.shape.as_ref().ok().map(|shape| shape.requests.clone());
+                let role = |pod: &Pod| match &pod.membership {
+                    Membership::Member { role, .. } => Some(Arc::clone(role)),
+                    Membership::Unknown | Membership::Single => None,
+                };
+                let sample = |wanted: &Arc<str>| {
+                    let all = || self.snapshot.all_members(&gang.key);
+                    all()
+                        .filter(|pod| role(pod).as_ref() == Some(wanted))
+                        .find_map(asks)
+                        .or_else(|| all().find_map(asks))
+                };
+                let room = |place: &GangPlace| {
+                    let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
+                    Some((place.node.clone(), pod.and_then(asks).or_else(|| sample(&place.role))?))
+                };
+                let rooms: Vec<_> = gang.places.iter().filter_map(room).collect();
+                next.held = (!rooms.is_empty()).then_some(Held { until: None, rooms });
+            }
+            Some(Phase::Degraded) | None => {}
+            Some(Phase::Collecting | Phase::Waiting | Phase::Provisioning) => {
+                let until = next.held.as_ref().map(|held| held.until);
+                match until {
+                    // Places beside nodes that are bought are promised by themselves.
+                    Some(_) if !next.places.is_empty() => next.held = None,
+                    Some(Some(until)) if until > self.world.now => self.wake(pass, Some(until), SignedDuration::ZERO),
+                    Some(_) => next.held = None,
+                    None => {}
+                }
+            }
+            Some(
+                Phase::Planned
+                | Phase::Released
+                | Phase::Committing
+                | Phase::Bound
+                | Phase::Finished
+                | Phase::Invalid
+                | Phase::Unsatisfiable,
+            ) => next.held = None,
+        }
     }
 
     /// Whether a gang that was stopped, and whose pods are not back yet, still counts on its nodes. Looks again in time.
@@ -105,6 +160,12 @@ impl Working<'_> {
         };
         let (left, lost): (Vec<_>, Vec<_>) = gang.places.iter().filter(|place| place.uid.is_some()).partition(stands);
         (left, lost.len())
+    }
+
+    /// Whether a member that was bound is lost.
+    pub(super) fn lost_bound(&self, gang: &Gang) -> bool {
+        let pods = gang.places.iter().filter_map(|place| self.snapshot.pods.get(place.uid.as_ref()?));
+        pods.filter(|pod| pod.node.is_some()).any(|pod| !pod.is_done() && (!pod.is_live() || self.on_lost_node(pod)))
     }
 
     fn on_lost_node(&self, pod: &Pod) -> bool {

@@ -1,15 +1,17 @@
-//! What the lease holder remembers between passes: what kube-scheduler refused, and plans that came to nothing.
+//! What the lease holder remembers between passes: what kube-scheduler and kubelets refused, and plans that came to
+//! nothing.
 //!
 //! Memory only: a new lease holder starts to count anew. A pass reads it and answers with notes; the shell writes them
 //! down. A note names the epoch it is about, so that one written twice counts once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::names::{NodeName, ObjectKey};
+use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::pod::Shape;
+use crate::model::snapshot::Snapshot;
 
 /// Refusals with the same text before a gang waits.
 pub(super) const ALIKE: usize = 3;
@@ -19,10 +21,33 @@ pub(super) const IN_ALL: usize = 9;
 /// What is remembered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Until when a node is left out for a shape. Keyed by shape: it outlives the pod, not its cause.
-    excluded: BTreeMap<NodeName, Vec<(Arc<Shape>, Timestamp)>>,
+    /// Nodes left out for a shape. Keyed by shape: it outlives the pod, not its cause.
+    excluded: BTreeMap<NodeName, Vec<Excluded>>,
     gangs: BTreeMap<ObjectKey, Trouble>,
+    /// Pods that a kubelet did not take and that still exist: each counts once.
+    not_admitted: BTreeSet<PodUid>,
 }
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Excluded {
+    shape: Arc<Shape>,
+    by: By,
+    /// Until when the node is left out.
+    until: Timestamp,
+    /// Until when it is remembered that it was.
+    remembered: Timestamp,
+}
+
+/// Who refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Scheduler,
+    /// So many times, one after the other.
+    Kubelet(u32),
+}
+
+/// A node is left out at most so many times as long as at first.
+const LONGEST: u32 = 32;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Trouble {
@@ -53,6 +78,15 @@ pub enum Note {
         /// The planned node.
         node: NodeName,
     },
+    /// A kubelet did not take a member.
+    NotAdmitted {
+        /// The member.
+        pod: PodUid,
+        /// Its shape.
+        shape: Arc<Shape>,
+        /// Its node.
+        node: NodeName,
+    },
     /// The plan expired.
     Expired {
         /// The gang.
@@ -74,13 +108,31 @@ impl Memory {
             Note::Refused { gang, epoch, text, shape, node } => {
                 let until = now.saturating_add(ttl).unwrap_or(Timestamp::MAX);
                 let shapes = self.excluded.entry(node.clone()).or_default();
-                shapes.retain(|(known, end)| *end > now && known != shape);
-                shapes.push((Arc::clone(shape), until));
+                shapes.retain(|known| known.by != By::Scheduler || known.shape != *shape);
+                shapes.push(Excluded { shape: Arc::clone(shape), by: By::Scheduler, until, remembered: until });
                 let trouble = self.gangs.entry(gang.clone()).or_default();
                 trouble.refusals.retain(|refusal| refusal.at.saturating_add(ttl).is_ok_and(|end| end > now));
                 if !trouble.refusals.iter().any(|refusal| refusal.epoch == *epoch) {
                     trouble.refusals.push(Refusal { epoch: *epoch, text: Arc::clone(text), at: now });
                 }
+            }
+            Note::NotAdmitted { pod, shape, node } => {
+                if !self.not_admitted.insert(pod.clone()) {
+                    return;
+                }
+                let shapes = self.excluded.entry(node.clone()).or_default();
+                let before = shapes.iter().position(|known| known.shape == *shape && known.by != By::Scheduler);
+                let before = before.map(|at| shapes.swap_remove(at)).filter(|before| before.remembered > now);
+                let times = match before.map(|before| before.by) {
+                    Some(By::Kubelet(times)) => times.saturating_add(1),
+                    Some(By::Scheduler) | None => 1,
+                };
+                // Twice as long each time; and as long again it is remembered that it was so.
+                let factor = 1_u32.checked_shl(times - 1).map_or(LONGEST, |factor| factor.min(LONGEST));
+                let length = ttl.saturating_mul(i32::try_from(factor).unwrap_or(i32::MAX));
+                let until = now.saturating_add(length).unwrap_or(Timestamp::MAX);
+                let remembered = until.saturating_add(length).unwrap_or(Timestamp::MAX);
+                shapes.push(Excluded { shape: Arc::clone(shape), by: By::Kubelet(times), until, remembered });
             }
             Note::Expired { gang, epoch } => {
                 let trouble = self.gangs.entry(gang.clone()).or_default();
@@ -94,19 +146,41 @@ impl Memory {
         }
     }
 
-    /// Drops what no longer counts.
-    pub fn prune(&mut self, now: Timestamp) {
+    /// Drops what no longer counts: refusals that are too old, and what is about gangs and pods that are gone.
+    pub fn prune(&mut self, now: Timestamp, snapshot: &Snapshot) {
         for shapes in self.excluded.values_mut() {
-            shapes.retain(|(_, until)| *until > now);
+            shapes.retain(|known| known.remembered > now);
         }
         self.excluded.retain(|_, shapes| !shapes.is_empty());
+        self.gangs.retain(|gang, _| snapshot.gangs.contains_key(gang));
+        self.not_admitted.retain(|pod| snapshot.pods.contains_key(pod));
     }
 
     /// Until when the node is left out for the shape.
     #[must_use]
     pub fn excluded(&self, node: &NodeName, shape: &Shape, now: Timestamp) -> Option<Timestamp> {
-        let shapes = self.excluded.get(node)?;
-        shapes.iter().find(|(known, until)| **known == *shape && *until > now).map(|(_, until)| *until)
+        self.until(node, shape, now, |_| true)
+    }
+
+    /// Until when the node is left out for the shape because of what kube-scheduler said: a node that is bought would be
+    /// refused like it. What a kubelet says is of its node alone.
+    #[must_use]
+    pub fn refused(&self, node: &NodeName, shape: &Shape, now: Timestamp) -> Option<Timestamp> {
+        self.until(node, shape, now, |by| by == By::Scheduler)
+    }
+
+    fn until(&self, node: &NodeName, shape: &Shape, now: Timestamp, by: impl Fn(By) -> bool) -> Option<Timestamp> {
+        let shapes = self.excluded.get(node)?.iter();
+        shapes
+            .filter(|known| by(known.by) && *known.shape == *shape && known.until > now)
+            .map(|known| known.until)
+            .max()
+    }
+
+    /// Whether it was noted that a kubelet did not take this pod.
+    #[must_use]
+    pub fn knows_pod(&self, pod: &PodUid) -> bool {
+        self.not_admitted.contains(pod)
     }
 
     /// Nodes left out, for any shape.

@@ -50,6 +50,12 @@ impl Working<'_> {
             }
         };
         next.waiting = None;
+        // While some are planned anew, others that run may be lost.
+        if self.lost_bound(gang)
+            && let Some(event) = self.lost(gang, members, next, pass)
+        {
+            return event;
+        }
         if self.refill(gang, recognised, members, next) {
             return Some(GangEvent {
                 reason: "Refilled",
@@ -136,7 +142,7 @@ impl Working<'_> {
         if members.is_empty() && gang.phase == Some(Phase::Degraded) {
             self.bury(gang, pass);
             let leaving = self.snapshot.all_members(&gang.key).any(|pod| !pod.ended);
-            return (!leaving).then(|| loss::restart(gang, next));
+            return (!leaving).then(|| loss::restart(gang, next, self.held_until()));
         }
         if members.is_empty() {
             if self.snapshot.all_members(&gang.key).any(|pod| pod.ended) && !self.may_have_others(gang) {

@@ -151,8 +151,28 @@ impl Working<'_> {
         }
         let shapes: Vec<Shape> = request.roles.iter().map(|role| self.without_pending(&role.shape)).collect();
         let until =
-            |node: &NodeName| shapes.iter().filter_map(|shape| self.memory.excluded(node, shape, self.world.now)).max();
+            |node: &NodeName| shapes.iter().filter_map(|shape| self.memory.refused(node, shape, self.world.now)).max();
         self.snapshot.nodes.keys().filter_map(until).min()
+    }
+
+    /// Members that their kubelets did not take: the node is left out for their shape, longer each time.
+    pub(super) fn not_admitted(&mut self, gang: &Gang, pass: &mut Pass) -> Vec<GangEvent> {
+        let news = |pod: &&Arc<Pod>| pod.not_admitted.is_some() && !self.memory.knows_pod(&pod.uid);
+        let news: Vec<Arc<Pod>> = self.snapshot.all_members(&gang.key).filter(news).cloned().collect();
+        let mut events = Vec::new();
+        for pod in news {
+            let (Some(node), Some(said)) = (pod.node.clone(), pod.not_admitted.clone()) else { continue };
+            let Some(shape) = self.bare_shape(&pod) else { continue };
+            self.note(Note::NotAdmitted { pod: pod.uid.clone(), shape: Arc::clone(&shape), node: node.clone() }, pass);
+            let until = self.memory.excluded(&node, &shape, self.world.now).unwrap_or(self.world.now);
+            let message = format!(
+                "the kubelet of {node} did not take {} ({said}): the node is left out for pods that ask for the same until \
+                 {until:.0}",
+                pod.key.name
+            );
+            events.push(GangEvent { reason: "NotAdmitted", message, warning: true });
+        }
+        events
     }
 
     pub(super) fn note(&mut self, note: Note, pass: &mut Pass) {

@@ -68,7 +68,8 @@ impl Working<'_> {
         let members: Vec<Arc<Pod>> = self.snapshot.live_members(key).cloned().collect();
         let mut next = Gang::clone(&gang);
         next.members = waiting::members(&recognised, members.len());
-        let also = notes::note(&gang, &recognised, &members, &mut next);
+        let mut also = notes::note(&gang, &recognised, &members, &mut next);
+        also.extend(self.not_admitted(&gang, pass));
         let event = match phase {
             Phase::Collecting
             | Phase::Waiting
@@ -88,6 +89,7 @@ impl Working<'_> {
             // What was promised beside a purchase is given back with it.
             withdraw(&gang, &mut next);
         }
+        self.hold(&gang, &mut next, pass);
         if matches!(next.phase, Some(Phase::Bound | Phase::Finished)) && self.memory.knows(key) {
             self.note(Note::Settled { gang: key.clone() }, pass);
         }
@@ -133,12 +135,13 @@ impl Working<'_> {
         let mut next = Gang::clone(gang);
         next.members = Arc::from("0/0");
         if phase == Phase::Degraded {
-            let event = loss::restart(gang, &mut next);
+            let event = loss::restart(gang, &mut next, self.held_until());
             return self.write(gang, None, next, (Some(event), Vec::new()), pass);
         }
         withdraw(gang, &mut next);
         next.phase = Some(Phase::Finished);
         next.waiting = None;
+        next.held = None;
         let event = (next.phase != gang.phase).then(|| GangEvent {
             reason: "Finished",
             message: "all members are gone".to_owned(),

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::node::Usage;
 use crate::model::pod::Shape;
+use crate::model::resources::Resources;
 use crate::planner::plan::LevelUse;
 use crate::reason::Code;
 
@@ -230,6 +231,8 @@ pub struct Gang {
     pub places: Vec<GangPlace>,
     /// Domains used per level.
     pub levels: Vec<LevelUse>,
+    /// Room that is kept for it beside its plan: it was stopped, and its pods are to come back.
+    pub held: Option<Held>,
     /// Name of the NodeBatch bought for it.
     pub batch: Option<Arc<str>>,
     /// Why it waits.
@@ -309,6 +312,15 @@ pub struct GangPlace {
     pub node: NodeName,
 }
 
+/// Room that is kept for a gang that was stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Until then; `None` while its pods are being stopped.
+    pub until: Option<Timestamp>,
+    /// One entry for each member: its node, and what it asks for.
+    pub rooms: Vec<(NodeName, Resources)>,
+}
+
 /// Why a gang does not run yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
@@ -375,6 +387,8 @@ pub struct Pod {
     pub critical: bool,
     /// Creation time.
     pub created: Option<Timestamp>,
+    /// Why its kubelet did not take it, in the kubelet's word and sentence.
+    pub not_admitted: Option<Arc<str>>,
     /// Reason of the condition `muster.dev/Gang`.
     pub reported: Option<Arc<str>>,
     /// Reason and message of `PodScheduled=False`.

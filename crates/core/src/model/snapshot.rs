@@ -118,8 +118,19 @@ impl Snapshot {
     /// What the plan of one gang promises it, in the order of its places.
     #[must_use]
     pub fn promises_of(&self, gang: &Gang) -> Vec<(NodeName, Promise)> {
-        if !gang.phase.is_some_and(crate::model::gang::Phase::promises) || gang.deleting {
+        if gang.deleting {
             return Vec::new();
+        }
+        // Once its pods are gone nothing else tells what they asked for. Before that they hold their room themselves.
+        let held = gang.held.iter().filter(|held| held.until.is_some()).flat_map(|held| &held.rooms);
+        let mut promises: Vec<(NodeName, Promise)> = held
+            .map(|(node, requests)| {
+                let room = PromisedRoom::Member(requests.clone());
+                (node.clone(), Promise { gang: gang.key.clone(), room })
+            })
+            .collect();
+        if !gang.phase.is_some_and(crate::model::gang::Phase::promises) {
+            return promises;
         }
         let asks = |pod: &Arc<Pod>| pod.shape.as_ref().ok().map(|shape| shape.requests.clone());
         let plays =
@@ -129,14 +140,15 @@ impl Snapshot {
             same.or_else(|| self.all_members(&gang.key).find_map(asks))
         };
         let mut samples: BTreeMap<&Arc<str>, Option<Resources>> = BTreeMap::new();
-        let mut promises = Vec::new();
         for place in &gang.places {
             let pod = place.uid.as_ref().and_then(|uid| self.pods.get(uid));
             let requests = match pod {
                 Some(pod) if pod.node.is_some() || pod.ended => continue,
                 Some(pod) => asks(pod),
                 // A place without a pod stays promised to the one that is still to come.
-                None => samples.entry(&place.role).or_insert_with(|| sample(&place.role)).clone(),
+                None => samples.entry(&place.role).or_insert_with(|| sample(&place.role)).clone().or_else(|| {
+                    gang.held.as_ref()?.rooms.iter().find(|room| room.0 == place.node).map(|room| room.1.clone())
+                }),
             };
             if let Some(requests) = requests {
                 let promise = Promise { gang: gang.key.clone(), room: PromisedRoom::Member(requests) };

@@ -163,6 +163,7 @@ pub(super) fn pseudo(said: &Recognised, started: bool) -> Gang {
         places: Vec::new(),
         shape: None,
         levels: Vec::new(),
+        held: None,
         batch: None,
         waiting: None,
         members: "".into(),

@@ -1,5 +1,7 @@
 //! Gangs that lose members after their commit point: stopped whole, or going on without them.
 
+use std::collections::BTreeSet;
+
 use muster_core::gang::{Action, BatchStage};
 use muster_core::model::gang::{Phase, RankClaim};
 use muster_core::model::names::NodeName;
@@ -152,4 +154,72 @@ fn members_that_go_with_their_owner_are_no_loss_and_their_nodes_are_not_kept() {
     assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
     assert!(!sim.events.iter().any(|event| event == "MemberLost" || event == "GangStopped"), "{:?}", sim.events);
     assert!(!sim.gangs.values().any(|gang| gang.phase == Some(Phase::Collecting)), "nobody is awaited");
+}
+
+#[test]
+fn a_stopped_gang_keeps_the_room_it_had_and_nobody_else_takes_it() {
+    let mut sim = running(4);
+    let nodes = |sim: &Sim| sim.state("train").places.iter().map(|place| place.node.clone()).collect::<BTreeSet<_>>();
+    let had = nodes(&sim);
+    sim.pods.remove("train-2");
+    sim.settle();
+    assert_eq!(sim.reason("train"), "Restarting");
+    sim.gang("other", 2, 2);
+    sim.settle();
+    assert_eq!((sim.phase("other"), sim.bound().len()), (Phase::Waiting, 0), "one node is free");
+    // Some of its pods are back: the rest is kept for the others all the same.
+    again(&mut sim, 0..2);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.phase("other")), (Phase::Collecting, Phase::Waiting));
+    again(&mut sim, 2..4);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.phase("other")), (Phase::Bound, Phase::Waiting));
+    assert_eq!(nodes(&sim), had);
+    assert_eq!(sim.state("train").held, None, "the plan promises the room by itself");
+}
+
+#[test]
+fn the_room_of_a_stopped_gang_is_promised_while_its_last_pods_go() {
+    let mut sim = running(4);
+    sim.pods.remove("train-2");
+    sim.step();
+    sim.pods.clear();
+    let snapshot = sim.snapshot();
+    assert_eq!(sim.phase("train"), Phase::Degraded);
+    assert_eq!(snapshot.promises.len(), 4, "although no pod tells any more what its members ask for");
+}
+
+#[test]
+fn the_room_of_a_gang_whose_pods_do_not_come_back_in_time_is_given_back() {
+    let mut sim = running(4);
+    sim.pods.remove("train-2");
+    sim.settle();
+    sim.gang("other", 2, 2);
+    sim.settle();
+    assert_eq!(sim.phase("other"), Phase::Waiting);
+    sim.wait(301);
+    sim.settle();
+    assert_eq!(sim.phase("other"), Phase::Bound);
+}
+
+#[test]
+fn members_lost_while_others_are_planned_anew_are_lost() {
+    let mut sim = Sim::new(&[("n1", 1), ("n2", 1), ("n3", 1), ("n4", 1)]);
+    sim.gang("train", 4, 4);
+    sim.recognised.insert(key("train"), world::recognised("train", Some(4), Some(3)));
+    sim.settle();
+    let lost = sim.state("train").places[0].node.clone();
+    sim.pods.remove("train-3");
+    sim.member("train", "again-3", RankClaim::Rank(3));
+    sim.scheduler = false;
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Released, "a replacement is on its way");
+    sim.lost.insert(lost);
+    sim.settle();
+    assert_eq!(sim.stopped, ["train-0"], "the minimum stands without it");
+    let lost =
+        sim.state("train").places.iter().find(|place| place.pod.as_deref() == Some("train-1")).unwrap().node.clone();
+    sim.lost.insert(lost);
+    sim.settle();
+    assert!(sim.events.contains(&"GangStopped".to_owned()), "{:?}", sim.events);
 }

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use muster_core::gang::Action;
-use muster_core::model::gang::Phase;
+use jiff::{SignedDuration, Timestamp};
+use muster_core::gang::{Action, Memory, Note};
+use muster_core::model::gang::{Phase, RankClaim};
 use muster_core::model::names::NodeName;
 use muster_core::model::resources::Resources;
+use muster_core::model::snapshot::Snapshot;
 
 use super::sim::Sim;
 use crate::world;
@@ -229,4 +231,48 @@ fn a_failed_call_of_the_scheduler_is_shown() {
     sim.step();
     assert_eq!(sim.reason("train"), "SchedulerError");
     assert!(sim.state("train").waiting.as_ref().unwrap().message.contains(message));
+}
+
+#[test]
+fn a_node_whose_kubelet_did_not_take_a_member_is_left_out_and_people_are_told() {
+    let mut sim = Sim::new(&[("n1", 1), ("n2", 1)]);
+    sim.gang("train", 1, 1);
+    sim.settle();
+    let refused = node_of(&sim, "train-0");
+    sim.end("train-0", false);
+    sim.pods.get_mut("train-0").unwrap().not_admitted = Some(Arc::from("TopologyAffinityError: cannot be aligned"));
+    sim.settle();
+    sim.member("train", "again-0", RankClaim::Rank(0));
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Bound);
+    assert_ne!(node_of(&sim, "again-0"), refused);
+    assert_eq!(sim.events.iter().filter(|event| *event == "NotAdmitted").count(), 1, "{:?}", sim.events);
+}
+
+#[test]
+fn a_node_is_left_out_longer_each_time_its_kubelet_refuses_and_that_is_forgotten_in_the_end() {
+    let (mut memory, ttl) = (Memory::default(), SignedDuration::from_mins(10));
+    let (shape, node) = (Arc::new(world::shape(1)), NodeName::from("n1"));
+    let mut refused = |pod: &str, at: Timestamp| {
+        memory.record(&Note::NotAdmitted { pod: pod.into(), shape: Arc::clone(&shape), node: node.clone() }, at, ttl);
+        let until = memory.excluded(&node, &shape, at);
+        assert_eq!(memory.refused(&node, &shape, at), None, "another node may be bought");
+        memory.prune(at, &Snapshot::default());
+        until.map(|until| until.duration_since(at).as_mins())
+    };
+    assert_eq!(refused("a", world::at(0)), Some(10));
+    assert_eq!(refused("b", world::at(700)), Some(20), "remembered after it was used again");
+    assert_eq!(refused("c", world::at(800)), Some(40));
+    assert_eq!(refused("d", world::at(100_000)), Some(10));
+}
+
+#[test]
+fn nothing_is_remembered_of_gangs_that_are_gone() {
+    let mut memory = Memory::default();
+    memory.record(&Note::Expired { gang: world::key("train"), epoch: 1 }, world::at(0), SignedDuration::from_mins(10));
+    let gang = world::gang("train", Phase::Waiting, Vec::new());
+    memory.prune(world::at(1), &world::snapshot(&[], &[], &[gang], &[]));
+    assert!(memory.knows(&world::key("train")));
+    memory.prune(world::at(2), &world::snapshot(&[], &[], &[], &[]));
+    assert!(!memory.knows(&world::key("train")));
 }
