@@ -18,6 +18,7 @@ mod request;
 mod roles;
 mod stock;
 mod waiting;
+mod wanted;
 mod watchdog;
 mod working;
 

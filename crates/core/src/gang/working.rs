@@ -11,7 +11,7 @@ use super::request::{RequestError, Wanted};
 use super::watchdog::digest;
 use super::{
     Action, BatchStage, BatchView, BatchWish, GangEvent, Ledger, Pass, StatusWrite, World, batch_name, distinct_nodes,
-    level_summary, loss, notes, offers, roles, waiting, withdraw,
+    level_summary, loss, notes, offers, roles, waiting, wanted, withdraw,
 };
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
@@ -372,6 +372,16 @@ impl Working<'_> {
             self.wake(pass, Some(until), SignedDuration::ZERO);
             return waiting::does_not_fit(gang, next, &self.refused(gang, request, refusal));
         }
+        let existing = wanted::existing(request);
+        if existing.is_some() {
+            let members: Vec<Arc<Pod>> = self.snapshot.live_members(&gang.key).cloned().collect();
+            let until = wanted::awaited_until(&members, self.world.settings.settle);
+            if let Some(until) = until.filter(|until| *until > self.world.now) {
+                self.wake(pass, Some(until), SignedDuration::ZERO);
+                return None;
+            }
+        }
+        let request = existing.as_ref().unwrap_or(request);
         let offers = offers::offers_for(request, self.world.levels, self.world.pools);
         let mixed = match mix {
             Mix::Allowed => self.mixed(gang, recognised, request, offers.possible.first()),

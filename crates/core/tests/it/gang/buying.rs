@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_core::gang::{BatchStage, PoolView};
+use muster_core::gang::{BatchStage, Left, PoolView};
 use muster_core::model::gang::{Phase, RankClaim};
 use muster_core::model::node::{Taint, TaintEffect};
 
@@ -36,6 +36,33 @@ fn a_gang_that_no_pool_could_hold_is_unsatisfiable_until_one_can() {
     sim.pools = vec![pool()];
     sim.settle();
     assert_eq!((sim.phase("train"), sim.bought.len()), (Phase::Provisioning, 1));
+}
+
+#[test]
+fn nodes_are_bought_for_the_minimum_and_the_members_that_exist_and_for_no_others() {
+    let mut sim = Sim::new(&[]);
+    sim.pools.push(PoolView { left: vec![Left { resource: "nodes".into(), left: 64, limit: 64 }], ..pool() });
+    sim.gang("train", 1000, 1);
+    sim.recognised.get_mut(&key("train")).unwrap().min = Some(1);
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Provisioning, "{}", sim.message("train"));
+    assert_eq!(sim.asked[0].offers[0].count, 1, "one member exists, and one is enough");
+}
+
+#[test]
+fn members_that_are_still_being_created_are_waited_for_before_nodes_are_bought() {
+    let mut sim = Sim::new(&[]);
+    sim.pools.push(pool());
+    sim.gang("train", 8, 5);
+    sim.recognised.get_mut(&key("train")).unwrap().min = Some(4);
+    sim.pass();
+    sim.pass();
+    assert!(sim.bought.is_empty(), "the newest member has just come");
+    for rank in 5..8 {
+        sim.member("train", &format!("train-{rank}"), RankClaim::Rank(rank));
+    }
+    sim.settle();
+    assert_eq!(sim.asked[0].offers[0].count, 2, "all eight exist by now");
 }
 
 #[test]
