@@ -12,7 +12,7 @@ use muster_core::topology::{Level, Levels};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::cloud::{CallClass, Limit, LimitSettings};
+use crate::cloud::{CallClass, Changes, Limit, LimitSettings};
 use crate::server::TlsFiles;
 
 /// What can be wrong with a configuration.
@@ -261,11 +261,12 @@ struct RawEc2 {
 struct RawProvisioner {
     back_off: String,
     max_usd_per_hour: Option<String>,
+    dry_run: bool,
 }
 
 impl Default for RawProvisioner {
     fn default() -> Self {
-        Self { back_off: "30s".to_owned(), max_usd_per_hour: None }
+        Self { back_off: "30s".to_owned(), max_usd_per_hour: None, dry_run: false }
     }
 }
 
@@ -392,6 +393,8 @@ pub struct Config {
     pub back_off: SignedDuration,
     /// Most dollars per hour of everything that is bought; nothing is bought without.
     pub ceiling: Option<Ceiling>,
+    /// Whether calls that change something in EC2 are sent.
+    pub changes: Changes,
     /// Prices.
     pub prices: PriceBook,
     /// Clock of everything EC2's time rules.
@@ -546,6 +549,7 @@ impl Config {
                 disabled: raw.ec2.disabled,
             },
             back_off: duration("provisioner.backOff", &raw.provisioner.back_off)?,
+            changes: if raw.provisioner.dry_run { Changes::Withheld } else { Changes::Sent },
             ceiling: raw.provisioner.max_usd_per_hour.as_deref().map(ceiling).transpose()?,
             prices,
             clock: match (raw.clock.origin, raw.clock.factor) {
@@ -710,6 +714,13 @@ mod tests {
         assert_eq!(ceiling("provisioner: {maxUsdPerHour: '440.32'}"), Some(Ceiling::At(440_320_000)));
         assert_eq!(ceiling("provisioner: {maxUsdPerHour: 500}"), Some(Ceiling::At(500_000_000)));
         refused("provisioner: {maxUsdPerHour: much}", &["provisioner.maxUsdPerHour", "much", "unlimited"]);
+    }
+
+    #[test]
+    fn a_dry_run_must_be_asked_for() {
+        assert_eq!(Config::parse("", "muster.yaml").unwrap().changes, Changes::Sent);
+        let dry = Config::parse("provisioner: {dryRun: true}", "muster.yaml").unwrap();
+        assert_eq!(dry.changes, Changes::Withheld);
     }
 
     #[test]

@@ -8,6 +8,17 @@ use tokio::sync::oneshot;
 
 tokio::task_local! {
     static LANE: Arc<str>;
+    static CLASS: Arc<str>;
+}
+
+/// Runs `work`, whose calls are made for this EC2NodeClass: what they are denied says nothing of others.
+pub async fn for_class<T>(class: Arc<str>, work: impl Future<Output = T>) -> T {
+    CLASS.scope(class, work).await
+}
+
+/// The class that calls of this task are made for, if there is one.
+pub(super) fn class() -> Option<Arc<str>> {
+    CLASS.try_with(Arc::clone).ok()
 }
 
 /// Runs `work`, whose calls queue in the lane of this name.

@@ -12,8 +12,8 @@ use std::sync::Mutex;
 use jiff::Timestamp;
 use muster_core::ec2::{
     BatchTags, CallError, Denials, ErrorClass, Image, Instance, LaunchAnswer, LaunchParameters, LaunchTemplate,
-    LaunchWay, Offering, PlacementGroup, Reservation, ResourceKind, SecurityGroup, Subnet, TAG_BATCH, TAG_CLUSTER_UID,
-    Tags, TemplateSpec,
+    LaunchWay, Offering, PlacementGroup, Refused, Reservation, ResourceKind, SecurityGroup, Subnet, TAG_BATCH,
+    TAG_CLUSTER_UID, Tags, TemplateSpec,
 };
 use muster_core::model::names::InstanceId;
 use muster_core::offering::InstanceTypeInfo;
@@ -22,7 +22,7 @@ use muster_ec2::{
     SpotPrices, TopologyQuery,
 };
 
-pub use lanes::in_lane;
+pub use lanes::{for_class, in_lane};
 pub use limits::{CallClass, Limit, LimitSettings, Limits};
 
 use crate::clock::Clock;
@@ -40,14 +40,55 @@ pub struct Cloud {
     limits: Limits,
     cluster_uid: String,
     clock: Clock,
+    changes: Changes,
     denials: Mutex<Denials>,
+}
+
+/// Whether calls that change something are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changes {
+    /// They are.
+    Sent,
+    /// A dry run: none of them leaves the process.
+    Withheld,
 }
 
 impl Cloud {
     /// Wraps a client.
     #[must_use]
-    pub fn new(client: Client, metrics: CloudMetrics, limits: Limits, cluster_uid: String, clock: Clock) -> Self {
-        Self { client, metrics, limits, cluster_uid, clock, denials: Mutex::default() }
+    pub fn new(
+        client: Client,
+        metrics: CloudMetrics,
+        limits: Limits,
+        cluster_uid: String,
+        clock: Clock,
+        changes: Changes,
+    ) -> Self {
+        Self { client, metrics, limits, cluster_uid, clock, changes, denials: Mutex::default() }
+    }
+
+    /// Whether calls that change something are sent.
+    pub fn changes(&self) -> Changes {
+        self.changes
+    }
+
+    /// Sends a call that changes something, unless this is a dry run.
+    async fn change<T>(
+        &self,
+        operation: &str,
+        call: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        match self.changes {
+            Changes::Sent => call.await,
+            Changes::Withheld => Err(CallError {
+                operation: operation.to_owned(),
+                kind: ErrorClass::NotSent,
+                code: None,
+                message: "provisioner.dryRun is set: nothing that changes EC2 is sent".to_owned(),
+                http_status: None,
+                request_id: None,
+            }),
+        }
     }
 
     /// Counts an answer, remembers what it says about our rights, and hands it on.
@@ -73,28 +114,29 @@ impl Cloud {
     pub fn denied(&self, service: &str, operation: &str, code: Option<&str>, message: &str, dry: bool) {
         let now = self.clock.now();
         let mut denials = self.denials();
-        let news = denials.live(now).count();
-        denials.record(service, operation, code, message, dry, now);
-        if denials.live(now).count() != news {
+        let news = denials.count(now);
+        let call = Refused { service, operation, code, message };
+        denials.record(&call, lanes::class().as_deref(), dry, now);
+        if denials.count(now) != news {
             tracing::warn!(operation, code, message, "a right is missing");
         }
     }
 
     /// Remembers that a call was carried out, or would have been.
     pub fn allowed(&self, operation: &str, dry: bool) {
-        if self.denials().succeeded(operation, dry) {
+        if self.denials().succeeded(operation, lanes::class().as_deref(), dry) {
             tracing::info!(operation, "is allowed again");
         }
     }
 
-    /// What must be allowed before anything is bought, in a sentence.
-    pub fn blocked(&self) -> Option<String> {
-        self.denials().blocks(self.clock.now())
+    /// What must be allowed before anything is bought with a class, in a sentence.
+    pub fn blocked(&self, class: &str) -> Option<String> {
+        self.denials().blocks(Some(class), self.clock.now())
     }
 
-    /// Everything that is not allowed, in a sentence.
-    pub fn lacks(&self) -> Option<String> {
-        self.denials().sentence(self.clock.now())
+    /// Everything that is not allowed to everybody or for a class, in a sentence.
+    pub fn lacks(&self, class: Option<&str>) -> Option<String> {
+        self.denials().sentence(class, self.clock.now())
     }
 
     fn denials(&self) -> std::sync::MutexGuard<'_, Denials> {
@@ -111,8 +153,14 @@ impl Cloud {
         parameters: LaunchParameters,
         group: &str,
     ) -> Result<(), CallError> {
+        if self.changes == Changes::Withheld {
+            // The template it takes would be a change.
+            return Ok(());
+        }
         self.limits.turn(CallClass::Launch).await;
-        let template = step(Step::ResolveImage, self.client.create_launch_template(spec)).await;
+        let template =
+            step(Step::ResolveImage, self.change("CreateLaunchTemplate", self.client.create_launch_template(spec)))
+                .await;
         let template = self.done("create-launch-template", template)?;
         let parameters = LaunchParameters {
             template_id: template.id.clone(),
@@ -138,7 +186,11 @@ impl Cloud {
         self.limits.turn(CallClass::Launch).await;
         let tags = parameters.tags.of(ResourceKind::PlacementGroup);
         self.tried("CreatePlacementGroup", &self.client.dry_run_placement_group(group, &tags).await);
-        let deleted = step(Step::ResolveImage, self.client.delete_launch_template(&template.id)).await;
+        let deleted = step(
+            Step::ResolveImage,
+            self.change("DeleteLaunchTemplate", self.client.delete_launch_template(&template.id)),
+        )
+        .await;
         self.done("delete-launch-template", deleted)?;
         found
     }
@@ -203,21 +255,33 @@ impl Cloud {
     /// Creates a cluster placement group.
     pub async fn create_placement_group(&self, name: &str, tags: &Tags) -> Result<(), CallError> {
         self.limits.turn(CallClass::Launch).await;
-        let result = step(Step::CreatePlacementGroup, self.client.create_placement_group(name, tags)).await;
+        let result = step(
+            Step::CreatePlacementGroup,
+            self.change("CreatePlacementGroup", self.client.create_placement_group(name, tags)),
+        )
+        .await;
         self.done("create-placement-group", result).map(|_| ())
     }
 
     /// Deletes a placement group; success if it is gone already.
     pub async fn delete_placement_group(&self, name: &str) -> Result<(), CallError> {
         self.limits.turn(CallClass::CleanUp).await;
-        let result = step(Step::DeletePlacementGroup, self.client.delete_placement_group(name)).await;
+        let result = step(
+            Step::DeletePlacementGroup,
+            self.change("DeletePlacementGroup", self.client.delete_placement_group(name)),
+        )
+        .await;
         self.done("delete-placement-group", result)
     }
 
     /// Creates a launch template, or finds the one with the same content.
     pub async fn create_launch_template(&self, spec: &TemplateSpec) -> Result<LaunchTemplate, CallError> {
         self.limits.turn(CallClass::Launch).await;
-        let result = step(Step::CreateLaunchTemplate, self.client.create_launch_template(spec)).await;
+        let result = step(
+            Step::CreateLaunchTemplate,
+            self.change("CreateLaunchTemplate", self.client.create_launch_template(spec)),
+        )
+        .await;
         self.done("create-launch-template", result)
     }
 
@@ -227,7 +291,11 @@ impl Cloud {
         of_batch.retain(|key, _| key != muster_core::ec2::TAG_ATTEMPT);
         let templates = self.client.describe_launch_templates(&of_batch).await;
         for template in self.done("describe-launch-templates", templates)? {
-            let result = step(Step::DeleteLaunchTemplate, self.client.delete_launch_template(&template.id)).await;
+            let result = step(
+                Step::DeleteLaunchTemplate,
+                self.change("DeleteLaunchTemplate", self.client.delete_launch_template(&template.id)),
+            )
+            .await;
             self.done("delete-launch-template", result)?;
         }
         Ok(())
@@ -238,13 +306,15 @@ impl Cloud {
         match parameters.way {
             LaunchWay::Fleet => {
                 self.limits.turn(CallClass::Launch).await;
-                let result = step(Step::CreateFleet, self.client.create_fleet(parameters)).await;
+                let result =
+                    step(Step::CreateFleet, self.change("CreateFleet", self.client.create_fleet(parameters))).await;
                 self.done("create-fleet", result)
             }
             LaunchWay::Run => {
                 self.limits.turns(CallClass::RunInstances, parameters.count).await;
                 self.limits.turn(CallClass::Run).await;
-                let result = step(Step::RunInstances, self.client.run_instances(parameters)).await;
+                let result =
+                    step(Step::RunInstances, self.change("RunInstances", self.client.run_instances(parameters))).await;
                 self.done("run-instances", result)
             }
         }
@@ -260,14 +330,16 @@ impl Cloud {
     /// Deletes instant fleets with whatever they still have. The ids that were deleted.
     pub async fn delete_fleets(&self, ids: &[String]) -> Result<Vec<String>, CallError> {
         self.limits.turn(CallClass::CleanUp).await;
-        let result = step(Step::DeleteFleets, self.client.delete_fleets(ids)).await;
+        let result = step(Step::DeleteFleets, self.change("DeleteFleets", self.client.delete_fleets(ids))).await;
         self.done("delete-fleets", result)
     }
 
     /// Terminates instances; ids EC2 does not know are left out.
     pub async fn terminate_instances(&self, ids: &[InstanceId]) -> Result<(), CallError> {
         self.limits.turn(CallClass::Terminate).await;
-        let result = step(Step::TerminateInstances, self.client.terminate_instances(ids)).await;
+        let result =
+            step(Step::TerminateInstances, self.change("TerminateInstances", self.client.terminate_instances(ids)))
+                .await;
         self.done("terminate-instances", result).map(|_| ())
     }
 
@@ -305,7 +377,11 @@ impl Cloud {
     /// Deletes a launch template by its id.
     pub async fn delete_launch_template(&self, id: &str) -> Result<(), CallError> {
         self.limits.turn(CallClass::CleanUp).await;
-        let result = step(Step::DeleteLaunchTemplate, self.client.delete_launch_template(id)).await;
+        let result = step(
+            Step::DeleteLaunchTemplate,
+            self.change("DeleteLaunchTemplate", self.client.delete_launch_template(id)),
+        )
+        .await;
         self.done("delete-launch-template", result)
     }
 
@@ -340,6 +416,10 @@ impl Cloud {
 
     /// Resolves an image to its id; an SSM path goes through a launch template of ours, which is deleted again.
     pub async fn resolve_image(&self, image: &ImageSource) -> Result<String, CallError> {
+        if let (ImageSource::SsmParameter(path), Changes::Withheld) = (image, self.changes) {
+            // What EC2 would resolve itself at a launch; the template that finds the id out would be a change.
+            return Ok(format!("resolve:ssm:{path}"));
+        }
         let tags = Tags::from([(TAG_CLUSTER_UID.to_owned(), self.cluster_uid.clone())]);
         self.limits.turn(CallClass::Launch).await;
         let result = step(Step::ResolveImage, self.client.resolve_image(image, &tags)).await;
@@ -349,7 +429,11 @@ impl Cloud {
             let templates = self.client.describe_launch_templates(&tags).await;
             let templates = self.done("describe-launch-templates", templates)?;
             for template in templates.iter().filter(|template| !template.tags.contains_key(TAG_BATCH)) {
-                let deleted = step(Step::ResolveImage, self.client.delete_launch_template(&template.id)).await;
+                let deleted = step(
+                    Step::ResolveImage,
+                    self.change("DeleteLaunchTemplate", self.client.delete_launch_template(&template.id)),
+                )
+                .await;
                 self.done("delete-launch-template", deleted)?;
             }
         }

@@ -330,6 +330,7 @@ async fn provisioner(
             Limits::new(&config.ec2.limits, &config.clock, metrics.cloud.clone()),
             cluster_uid.clone(),
             config.clock.clone(),
+            config.changes,
         ),
         config.clock.clone(),
         ProvisionerOptions {

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::store::{Held, STATUS_VERSION};
-use super::{Context, join, launch, repair, teardown};
+use super::{Context, class, join, launch, repair, teardown};
 use crate::clock::now_real;
 use crate::cluster::State;
 
@@ -124,7 +124,10 @@ async fn denied(context: &Context, held: &mut Held, error: &anyhow::Error) {
         return;
     }
     let mut status = held.status();
-    let message = context.cloud.lacks().unwrap_or_else(|| call.to_string());
+    let message = context
+        .cloud
+        .lacks(class::of_batch(held, &context.cluster.load()).as_deref())
+        .unwrap_or_else(|| call.to_string());
     set_condition(&mut status.conditions, "Authorized", false, "NotAuthorized", &message, now_real());
     if let Err(error) = held.write(context, status).await {
         debug!(error = crate::telemetry::chain(&error), "a missing right is not told yet");

@@ -23,8 +23,10 @@ use muster_ec2::{ImageQuery, ImageSource, NetworkQuery, ReservationQuery};
 use serde_json::json;
 
 use super::catalogue::Catalogue;
+use super::store::Held;
 use super::{Context, REFRESH, RETRY, pool, template};
 use crate::clock::now_real;
+use crate::cloud::for_class;
 use crate::cluster::State;
 use crate::step::{Step, step};
 
@@ -83,6 +85,12 @@ pub(super) fn fault(context: &Context, class: &EC2NodeClass) -> Option<Problem> 
     let faults = context.faults.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let fault = faults.get(&class.name_any())?;
     (fault.generation == class.metadata.generation && context.clock.now() < fault.until).then(|| fault.problem.clone())
+}
+
+/// The class of the pool that the batch is bought from.
+pub(super) fn of_batch(held: &Held, state: &State) -> Option<String> {
+    let pool = held.object.status.as_ref()?.node_pool.as_ref()?;
+    pool::class_of(state, state.pools.get(pool)?).map(ResourceExt::name_any)
 }
 
 /// When the free addresses of the class's subnets were read. What a former process read was at most a refresh ago.
@@ -160,7 +168,7 @@ pub(super) fn due<'a>(
             status.is_some_and(|status| ready && kinds(context, state, class).iter().any(|kind| !has(status, kind)));
         let pause = if ready && !lacks { REFRESH } else { RETRY };
         let fresh = fault(context, class).is_some() && ready;
-        let lacks_right = context.cloud.lacks().unwrap_or_default();
+        let lacks_right = context.cloud.lacks(Some(&class.name_any())).unwrap_or_default();
         let told = status.and_then(|status| status.conditions.iter().find(|one| one.type_ == "Authorized"));
         let told = told.is_some_and(|one| one.message == lacks_right);
         fresh
@@ -247,7 +255,7 @@ async fn resolve(context: &Context, state: &State, class: &EC2NodeClass) -> EC2N
             problems.push(problem("SubnetsReady", "Unreachable", &error));
             let conditions = status.conditions;
             status = EC2NodeClassStatus { conditions, observed_generation: class.metadata.generation, ..before };
-            return conclude(status, problems, &context.rights());
+            return conclude(status, problems, &context.rights(class));
         }
     }
     match security_groups(context, class).await {
@@ -291,7 +299,7 @@ async fn resolve(context: &Context, state: &State, class: &EC2NodeClass) -> EC2N
         problems.extend(try_out(context, state, class, &status).await);
     }
     problems.extend(fault(context, class));
-    conclude(status, problems, &context.rights())
+    conclude(status, problems, &context.rights(class))
 }
 
 /// Whether the class was tried out as it is now.
@@ -363,7 +371,7 @@ async fn try_out(
         token: String::new(),
     };
     let group = placement_group_name(&context.options.access.name, "dry-run", 1);
-    let answer = context.cloud.try_out(&spec, parameters, &group).await;
+    let answer = for_class(class.name_any().into(), context.cloud.try_out(&spec, parameters, &group)).await;
     let mut tried = context.tried.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     tried.insert(class.name_any(), class.metadata.generation);
     let error = answer.err()?;
@@ -403,8 +411,9 @@ struct Rights {
 }
 
 impl Context {
-    fn rights(&self) -> Rights {
-        Rights { lacks: self.cloud.lacks(), blocks: self.cloud.blocked() }
+    fn rights(&self, class: &EC2NodeClass) -> Rights {
+        let name = class.name_any();
+        Rights { lacks: self.cloud.lacks(Some(&name)), blocks: self.cloud.blocked(&name) }
     }
 }
 

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{Context, losses};
+use crate::cloud::Changes;
 use crate::cluster::State;
 use crate::step::{Step, step};
 
@@ -169,6 +170,10 @@ async fn brake(context: &Context, state: &State, findings: &Findings) {
 }
 
 async fn act(context: &Context, findings: Findings) -> anyhow::Result<()> {
+    if context.cloud.changes() == Changes::Withheld {
+        warn!(?findings, "dry run: what is left over is not collected");
+        return Ok(());
+    }
     let Findings { instances, lost, nodes, groups, templates, live: _ } = findings;
     let ids: Vec<InstanceId> = instances.iter().chain(lost.values().flatten()).cloned().collect();
     // The last look, by id: a description by tags may leave out what is there.

@@ -8,12 +8,12 @@ use muster_core::batch::{
     AttemptKind, Confirm, Located, PastAttempt, Verdict, Why, dollars, judge, micros, pause, untried,
 };
 use muster_core::ec2::{
-    BatchTags, CallError, CapacityType, ErrorClass, GroupState, InstanceState, LaunchAnswer, LaunchParameters,
+    BatchTags, Blame, CallError, CapacityType, ErrorClass, GroupState, InstanceState, LaunchAnswer, LaunchParameters,
     LaunchWay, LaunchedInstance, Next as Try, ResourceKind, TAG_CLUSTER_UID, Tags, Target, classify,
     placement_group_name,
 };
 use muster_core::model::names::InstanceId;
-use muster_core::offering::{Asked, Ranked, Ranking};
+use muster_core::offering::{Asked, Ranked};
 use rand::RngExt;
 use tracing::{info, warn};
 
@@ -21,6 +21,7 @@ use super::batch::{Next, later};
 use super::ranking::Before;
 use super::store::{Held, close_attempt};
 use super::{Context, canary, class, pool, ranking, teardown, template};
+use crate::cloud::{Changes, for_class};
 use crate::cluster::State;
 
 /// An unknown outcome is looked for this often before the attempt counts as lost.
@@ -83,11 +84,17 @@ pub(super) async fn pending(context: &Context, held: &mut Held, state: &State) -
         let alone = ranking::rank(context, held, state, Before::Nobody, now);
         if ranking.candidates.is_empty() && untried(&past, status.round_from, &alone).is_some() {
             // No verdict: the older batch may take less than it might, or another pool.
-            status.message = Some(format!("waits for an older NodeBatch to begin: {}", nothing_left(&ranking, &[])));
+            status.message =
+                Some(format!("waits for an older NodeBatch to begin: {}", ranking::nothing_left(&ranking, &[])));
             held.write(context, status).await?;
             return Ok(Next::At(later(now, 5)));
         }
-        back_off(&mut status, now, context.options.back_off, &nothing_left(&ranking, &unusable(context, held, state)));
+        back_off(
+            &mut status,
+            now,
+            context.options.back_off,
+            &ranking::nothing_left(&ranking, &ranking::unusable(context, held, state)),
+        );
         // A Capacity Block that begins is no drought: its gang is there when it does.
         let begins = ranking.left_out.iter().filter_map(|left| match &left.reason {
             muster_core::offering::Exclusion::ReservationNotStarted { start, .. } => *start,
@@ -100,6 +107,11 @@ pub(super) async fn pending(context: &Context, held: &mut Held, state: &State) -
         held.write(context, status).await?;
         return Ok(Next::At(at));
     };
+    if context.cloud.changes() == Changes::Withheld {
+        status.message = Some(ranking::would_launch(ranked));
+        held.write(context, status).await?;
+        return Ok(Next::At(later(now, 60)));
+    }
     begin(context, held, state, status, &ranked.clone(), false).await
 }
 
@@ -124,31 +136,6 @@ pub(super) fn past(attempts: &[BatchAttempt]) -> Vec<PastAttempt<'_>> {
             reservation: attempt.reservation.as_deref(),
         })
         .collect()
-}
-
-/// What keeps pools of the batch from being bought from, whatever EC2 has.
-fn unusable(context: &Context, held: &Held, state: &State) -> Vec<String> {
-    let of = |name: &String| {
-        let Some(pool) = state.pools.get(name) else { return Some(format!("NodePool {name} is gone")) };
-        pool::problem(context, state, pool).map(|(reason, message)| format!("NodePool {name}: {reason}: {message}"))
-    };
-    held.object.spec.node_pools.iter().filter_map(of).collect()
-}
-
-/// Why there is no candidate, in a sentence.
-fn nothing_left(ranking: &Ranking, unusable: &[String]) -> String {
-    let mut reasons: Vec<String> = unusable.to_vec();
-    for left in &ranking.left_out {
-        let reason = left.reason.to_string();
-        if !reasons.contains(&reason) {
-            reasons.push(reason);
-        }
-    }
-    reasons.truncate(3);
-    if !ranking.candidates.is_empty() || reasons.is_empty() {
-        return "no candidate has capacity".to_owned();
-    }
-    format!("no candidate is left: {}", reasons.join("; "))
 }
 
 /// Generations of the pools and classes of a batch: with others it is worth another try.
@@ -251,6 +238,13 @@ pub(super) fn back_off(status: &mut NodeBatchStatus, now: Timestamp, first: Sign
 
 /// Group, template, launch, judgement.
 pub(super) async fn launching(context: &Context, held: &mut Held, state: &State) -> anyhow::Result<Next> {
+    match class::of_batch(held, state) {
+        Some(class) => for_class(class.into(), Box::pin(attempt(context, held, state))).await,
+        None => attempt(context, held, state).await,
+    }
+}
+
+async fn attempt(context: &Context, held: &mut Held, state: &State) -> anyhow::Result<Next> {
     let Some(attempt) = held.attempt() else {
         let mut status = held.status();
         "Pending".clone_into(&mut status.phase);
@@ -743,6 +737,12 @@ async fn lose(context: &Context, held: &mut Held, state: &State, loss: &Loss) ->
         };
         let mut refusals = context.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         refusals.record(kind, loss.code.as_deref(), &asked, now);
+    }
+    if let Some(kind) = loss.kind
+        && ranking::reservation_gone(context, held, Blame::of(kind, loss.code.as_deref(), &loss.message), now)
+    {
+        // The class may choose others, and the pool another market.
+        next = Try::OtherCandidate;
     }
     if let (Some(kind), Try::Stop) = (loss.kind, next) {
         let class = status.node_pool.as_ref().and_then(|pool| state.pools.get(pool));

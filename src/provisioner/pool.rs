@@ -91,7 +91,7 @@ fn problem_but_block(context: &Context, state: &State, pool: &NodePool) -> Optio
         ));
     };
     // Known before the class's own status shows it.
-    if let Some(denied) = context.cloud.blocked() {
+    if let Some(denied) = context.cloud.blocked(&reference.name) {
         return Some(("NotAuthorized", denied));
     }
     let conditions = class.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();

@@ -7,8 +7,10 @@ use kube::ResourceExt;
 use muster_api::crd::{BatchCandidate, BatchLeftOut, EC2NodeClass, NodeBatchStatus};
 use muster_api::{node_class, pool as rules};
 use muster_core::batch::dollars;
-use muster_core::ec2::{CapacityType, Purpose, Reservation, addresses_per_node};
-use muster_core::offering::{GroupPolicy, Ledger, LeftOut, Need, PoolOffer, RankInput, Ranking, rank_candidates};
+use muster_core::ec2::{Blame, CapacityType, Purpose, Reservation, addresses_per_node};
+use muster_core::offering::{
+    GroupPolicy, Ledger, LeftOut, Need, PoolOffer, RankInput, Ranked, Ranking, rank_candidates,
+};
 use muster_core::reason::{Help, Unsold};
 use tracing::debug;
 
@@ -183,4 +185,53 @@ pub(super) fn reservations(context: &Context, class: &EC2NodeClass, ledger: &Led
         reservation.free = ledger.hosts(reservation, read);
     }
     found
+}
+
+/// What keeps pools of the batch from being bought from, whatever EC2 has.
+pub(super) fn unusable(context: &Context, held: &Held, state: &State) -> Vec<String> {
+    let of = |name: &String| {
+        let Some(pool) = state.pools.get(name) else { return Some(format!("NodePool {name} is gone")) };
+        pool::problem(context, state, pool).map(|(reason, message)| format!("NodePool {name}: {reason}: {message}"))
+    };
+    held.object.spec.node_pools.iter().filter_map(of).collect()
+}
+
+/// Why there is no candidate, in a sentence.
+pub(super) fn nothing_left(ranking: &Ranking, unusable: &[String]) -> String {
+    let mut reasons: Vec<String> = unusable.to_vec();
+    for left in &ranking.left_out {
+        let reason = left.reason.to_string();
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    reasons.truncate(3);
+    if !ranking.candidates.is_empty() || reasons.is_empty() {
+        return "no candidate has capacity".to_owned();
+    }
+    format!("no candidate is left: {}", reasons.join("; "))
+}
+
+/// What a dry run tells instead of a launch.
+pub(super) fn would_launch(ranked: &Ranked) -> String {
+    let candidate = &ranked.candidate;
+    format!(
+        "dry run: would launch {} × {} {} in {}{} for {} $/h; nothing is sent",
+        ranked.count,
+        candidate.instance_type,
+        candidate.capacity_type,
+        candidate.zone,
+        if candidate.placement_group { ", one placement group," } else { "" },
+        dollars(ranked.total_micro_usd_per_hour),
+    )
+}
+
+/// Whether the last attempt went into a reservation that EC2 does not launch into any more. It is left alone then, and the
+/// class that chose it is not to blame.
+pub(super) fn reservation_gone(context: &Context, held: &Held, blame: Option<Blame>, now: Timestamp) -> bool {
+    let reservation = held.attempt().and_then(|attempt| attempt.reservation);
+    let Some(id) = reservation.filter(|_| blame == Some(Blame::Reservations)) else { return false };
+    forget_reservations(context);
+    context.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner).refuse_reservation(&id, now);
+    true
 }

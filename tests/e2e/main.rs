@@ -4,6 +4,7 @@
 mod assumptions;
 mod bad_input;
 mod buying;
+mod ceilings;
 mod chaos;
 mod cloud;
 mod conventions;

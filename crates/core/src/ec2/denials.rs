@@ -32,6 +32,19 @@ pub fn without(action: &str) -> Without {
     }
 }
 
+/// Whether a denial of the action says something of one class alone: it names the role that the class passes, or what an
+/// identity may launch by its conditions on types, subnets and tags.
+fn of_its_class(action: &str) -> bool {
+    matches!(action, "iam:PassRole" | "ec2:RunInstances" | "ec2:CreateFleet")
+}
+
+/// What was denied: the action, and the class it was denied for where it says nothing of others.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Denied {
+    action: String,
+    class: Option<String>,
+}
+
 /// One denied action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Denial {
@@ -46,64 +59,91 @@ struct Denial {
     at: Timestamp,
 }
 
+impl Denial {
+    fn believed(&self, now: Timestamp) -> bool {
+        now.duration_since(self.at) < BELIEVED
+    }
+}
+
+/// A call that was refused for want of a right.
+#[derive(Clone, Copy, Debug)]
+pub struct Refused<'a> {
+    /// `ec2`, `sqs`.
+    pub service: &'a str,
+    /// `CreateFleet`.
+    pub operation: &'a str,
+    /// EC2's code.
+    pub code: Option<&'a str>,
+    /// EC2's text.
+    pub message: &'a str,
+}
+
 /// Actions denied lately. Time is an argument of every method.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Denials {
-    actions: BTreeMap<String, Denial>,
+    actions: BTreeMap<Denied, Denial>,
 }
 
 impl Denials {
-    /// Remembers that a call was refused for want of a right. `dry`: by a dry run.
-    pub fn record(
-        &mut self,
-        service: &str,
-        operation: &str,
-        code: Option<&str>,
-        message: &str,
-        dry: bool,
-        at: Timestamp,
-    ) {
+    /// Remembers that a call was refused for want of a right. `dry`: by a dry run. `class`: the class the call was made for,
+    /// if it was made for one.
+    pub fn record(&mut self, call: &Refused<'_>, class: Option<&str>, dry: bool, at: Timestamp) {
+        let Refused { service, operation, code, message } = *call;
         let named = action(message);
         let of_action = matches!(code, None | Some("UnauthorizedOperation"));
         let whole = named.is_none() && !of_action && code.is_some_and(|code| !code.starts_with("AccessDenied"));
         let action = named.unwrap_or_else(|| format!("{service}:{operation}"));
+        let class = class.filter(|_| of_its_class(&action) && !whole).map(str::to_owned);
+        let denied = Denied { action, class };
         let message = short(message);
         let said = code.map_or_else(|| message.clone(), |code| format!("{code}: {message}"));
-        let dry = dry || self.actions.get(&action).is_some_and(|known| known.dry && known.operation == operation);
-        self.actions.insert(action, Denial { operation: operation.to_owned(), said, whole, dry, at });
+        let dry = dry || self.actions.get(&denied).is_some_and(|known| known.dry && known.operation == operation);
+        self.actions.insert(denied, Denial { operation: operation.to_owned(), said, whole, dry, at });
     }
 
-    /// The call was carried out, or would have been: what it was refused for is allowed by now. Whether that is news.
-    pub fn succeeded(&mut self, operation: &str, dry: bool) -> bool {
+    /// The call was carried out, or would have been: what it was refused for is allowed by now. Whether that is news. A
+    /// denial for one class ends only by a call for that class.
+    pub fn succeeded(&mut self, operation: &str, class: Option<&str>, dry: bool) -> bool {
         let before = self.actions.len();
-        let over = |known: &Denial| known.whole || (known.operation == operation && (known.dry || !dry));
-        self.actions.retain(|_, known| !over(known));
+        let over = |denied: &Denied, known: &Denial| {
+            let same = denied.class.is_none() || denied.class.as_deref() == class;
+            known.whole || (same && known.operation == operation && (known.dry || !dry))
+        };
+        self.actions.retain(|denied, known| !over(denied, known));
         self.actions.len() < before
     }
 
-    /// Denied actions with EC2's words, in order of name.
-    pub fn live(&self, now: Timestamp) -> impl Iterator<Item = (&str, &str)> {
-        let believed = move |denial: &Denial| now.duration_since(denial.at) < BELIEVED;
+    /// How many denials are believed, of whatever class.
+    #[must_use]
+    pub fn count(&self, now: Timestamp) -> usize {
+        self.actions.values().filter(|denial| denial.believed(now)).count()
+    }
+
+    /// Actions that are denied to everybody or for this class, with EC2's words, in order of name.
+    pub fn live<'a>(&'a self, class: Option<&'a str>, now: Timestamp) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.actions
             .iter()
-            .filter(move |(_, denial)| believed(denial))
-            .map(|(action, denial)| (action.as_str(), denial.said.as_str()))
+            .filter(move |(denied, denial)| {
+                denial.believed(now) && (denied.class.is_none() || denied.class.as_deref() == class)
+            })
+            .map(|(denied, denial)| (denied.action.as_str(), denial.said.as_str()))
     }
 
-    /// One sentence about everything that is denied; `None` if nothing is.
+    /// One sentence about everything that is denied to everybody or for this class; `None` if nothing is.
     #[must_use]
-    pub fn sentence(&self, now: Timestamp) -> Option<String> {
-        self.tell(now, |_| true)
+    pub fn sentence(&self, class: Option<&str>, now: Timestamp) -> Option<String> {
+        self.tell(class, now, |_| true)
     }
 
-    /// One sentence about what must be allowed before anything is bought; `None` if nothing stands in the way.
+    /// One sentence about what must be allowed before anything is bought with this class; `None` if nothing stands in the
+    /// way.
     #[must_use]
-    pub fn blocks(&self, now: Timestamp) -> Option<String> {
-        self.tell(now, |action| without(action) == Without::NothingIsBought)
+    pub fn blocks(&self, class: Option<&str>, now: Timestamp) -> Option<String> {
+        self.tell(class, now, |action| without(action) == Without::NothingIsBought)
     }
 
-    fn tell(&self, now: Timestamp, wanted: impl Fn(&str) -> bool) -> Option<String> {
-        let found: Vec<(&str, &str)> = self.live(now).filter(|(action, _)| wanted(action)).collect();
+    fn tell(&self, class: Option<&str>, now: Timestamp, wanted: impl Fn(&str) -> bool) -> Option<String> {
+        let found: Vec<(&str, &str)> = self.live(class, now).filter(|(action, _)| wanted(action)).collect();
         let (_, first) = found.first()?;
         let names: Vec<&str> = found.iter().map(|(action, _)| *action).collect();
         Some(format!(
@@ -138,55 +178,94 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + seconds).unwrap()
     }
 
+    fn refused<'a>(service: &'a str, operation: &'a str, code: Option<&'a str>, message: &'a str) -> Refused<'a> {
+        Refused { service, operation, code, message }
+    }
+
+    const PASS_ROLE: &str = "User: arn:aws:iam::1:user/m is not authorized to perform: iam:PassRole on resource: \
+         arn:aws:iam::1:role/gpu because no identity-based policy allows the iam:PassRole action";
+
+    #[test]
+    fn a_denied_role_or_launch_blocks_the_class_it_was_denied_for_and_no_other() {
+        for (code, text, action) in [
+            (Some("UnauthorizedOperation"), PASS_ROLE, "iam:PassRole"),
+            (Some("UnauthorizedOperation"), "You are not authorized to perform this operation.", "ec2:RunInstances"),
+        ] {
+            let mut denials = Denials::default();
+            denials.record(&refused("ec2", "RunInstances", code, text), Some("gpu"), false, at(0));
+            let said = denials.blocks(Some("gpu"), at(1)).unwrap();
+            assert!(said.contains(action), "{said}");
+            assert_eq!(denials.blocks(Some("cpu"), at(1)), None, "{action}");
+            assert_eq!(denials.blocks(None, at(1)), None, "{action}");
+            assert!(!denials.succeeded("RunInstances", Some("cpu"), false), "a launch of another class says nothing");
+            assert!(denials.succeeded("RunInstances", Some("gpu"), false));
+        }
+    }
+
+    #[test]
+    fn what_every_launch_needs_and_a_refused_identity_block_every_class() {
+        let mut denials = Denials::default();
+        denials.record(&refused("ec2", "CreateFleet", None, TEXT), Some("gpu"), false, at(0));
+        assert!(denials.blocks(Some("cpu"), at(1)).unwrap().contains("ec2:CreateTags"));
+        let mut denials = Denials::default();
+        denials.record(&refused("ec2", "RunInstances", Some("ExpiredToken"), "expired"), Some("gpu"), false, at(0));
+        assert!(denials.blocks(Some("cpu"), at(1)).is_some());
+    }
+
     fn names(denials: &Denials, now: i64) -> Vec<&str> {
-        denials.live(at(now)).map(|(action, _)| action).collect()
+        denials.live(None, at(now)).map(|(action, _)| action).collect()
     }
 
     #[test]
     fn the_action_is_the_one_ec2_names_and_else_that_of_the_call() {
         let mut denials = Denials::default();
-        denials.record("ec2", "CreateFleet", Some("UnauthorizedOperation"), TEXT, false, at(0));
-        denials.record("ec2", "DescribeFleets", Some("AuthFailure"), "no", false, at(0));
-        denials.record("sqs", "ReceiveMessage", Some("AccessDenied"), "no", false, at(0));
+        denials.record(&refused("ec2", "CreateFleet", Some("UnauthorizedOperation"), TEXT), None, false, at(0));
+        denials.record(&refused("ec2", "DescribeFleets", Some("AuthFailure"), "no"), None, false, at(0));
+        denials.record(&refused("sqs", "ReceiveMessage", Some("AccessDenied"), "no"), None, false, at(0));
         assert_eq!(names(&denials, 1), ["ec2:CreateTags", "ec2:DescribeFleets", "sqs:ReceiveMessage"]);
-        let said = denials.blocks(at(1)).unwrap();
+        let said = denials.blocks(None, at(1)).unwrap();
         assert!(
             said.starts_with("Muster's AWS identity may not ec2:CreateTags, ec2:DescribeFleets; allow it"),
             "{said}"
         );
         assert!(!said.contains("AbCdEf") && !said.contains("sqs:"), "{said}");
-        assert!(denials.sentence(at(1)).unwrap().contains("sqs:ReceiveMessage"));
+        assert!(denials.sentence(None, at(1)).unwrap().contains("sqs:ReceiveMessage"));
     }
 
     #[test]
     fn a_denial_ends_when_its_own_call_succeeds_or_after_a_quarter_of_an_hour() {
         let mut denials = Denials::default();
-        denials.record("ec2", "CreateFleet", None, TEXT, false, at(0));
-        assert!(!denials.succeeded("RunInstances", false), "another call says nothing about it");
+        denials.record(&refused("ec2", "CreateFleet", None, TEXT), None, false, at(0));
+        assert!(!denials.succeeded("RunInstances", None, false), "another call says nothing about it");
         assert_eq!(names(&denials, 899), ["ec2:CreateTags"]);
         assert_eq!(names(&denials, 900), [""; 0]);
-        assert!(denials.succeeded("CreateFleet", false));
+        assert!(denials.succeeded("CreateFleet", None, false));
         assert_eq!(denials, Denials::default());
     }
 
     #[test]
     fn an_identity_that_was_refused_as_a_whole_is_believed_until_any_call_succeeds() {
         let mut denials = Denials::default();
-        denials.record("ec2", "TerminateInstances", Some("ExpiredToken"), "the token has expired", false, at(0));
-        denials.record("ec2", "CreateFleet", Some("UnauthorizedOperation"), TEXT, false, at(0));
-        assert!(denials.blocks(at(1)).unwrap().contains("ec2:TerminateInstances"));
-        assert!(denials.succeeded("DescribeInstances", false));
+        denials.record(
+            &refused("ec2", "TerminateInstances", Some("ExpiredToken"), "the token has expired"),
+            None,
+            false,
+            at(0),
+        );
+        denials.record(&refused("ec2", "CreateFleet", Some("UnauthorizedOperation"), TEXT), None, false, at(0));
+        assert!(denials.blocks(None, at(1)).unwrap().contains("ec2:TerminateInstances"));
+        assert!(denials.succeeded("DescribeInstances", None, false));
         assert_eq!(names(&denials, 1), ["ec2:CreateTags"], "a right that is missing is missing still");
     }
 
     #[test]
     fn a_dry_run_that_passes_ends_only_what_a_dry_run_has_found() {
         let mut denials = Denials::default();
-        denials.record("ec2", "CreateFleet", None, TEXT, false, at(0));
-        assert!(!denials.succeeded("CreateFleet", true), "the dry run does not see what the call runs into");
-        denials.record("ec2", "CreateFleet", None, TEXT, true, at(1));
-        denials.record("ec2", "CreateFleet", None, TEXT, false, at(2));
-        assert!(denials.succeeded("CreateFleet", true));
+        denials.record(&refused("ec2", "CreateFleet", None, TEXT), None, false, at(0));
+        assert!(!denials.succeeded("CreateFleet", None, true), "the dry run does not see what the call runs into");
+        denials.record(&refused("ec2", "CreateFleet", None, TEXT), None, true, at(1));
+        denials.record(&refused("ec2", "CreateFleet", None, TEXT), None, false, at(2));
+        assert!(denials.succeeded("CreateFleet", None, true));
     }
 
     #[test]

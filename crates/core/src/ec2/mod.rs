@@ -20,7 +20,7 @@ pub(crate) mod template;
 
 pub use blame::Blame;
 pub use bootstrap::{Bootstrap, ClusterAccess, USER_DATA_LIMIT, UserDataError, user_data, user_data_al2023};
-pub use denials::{Denials, Without, without};
+pub use denials::{Denials, Refused, Without, without};
 pub use error::{CallError, ErrorClass, Next, classify};
 pub use image::{Alias, AliasError, Family, ImageKind, Variant, kubernetes_version};
 pub use kubelet::Kubelet;

@@ -722,6 +722,11 @@ impl<'a> Place<'a> {
         if candidate.placement_group && !info.supports_cluster_group {
             return Some(Exclusion::NoGroupForType);
         }
+        let reservation = candidate.reservation.as_ref();
+        let gone = reservation.and_then(|target| input.refusals.against_reservation(&target.id, input.now));
+        if let Some((refusal, until)) = gone {
+            return Some(Exclusion::Refused { refusal, until });
+        }
         let own_group = candidate.placement_group && candidate.reservation_group.is_none();
         if let Some((refusal, until)) = input.refusals.against(&info.name, zone, market, own_group, input.now) {
             return Some(Exclusion::Refused { refusal, until });

@@ -324,6 +324,18 @@ fn the_ladder_goes_from_reservations_over_on_demand_to_spot_each_in_a_group_firs
 }
 
 #[test]
+fn a_reservation_that_ec2_refuses_is_left_out_and_the_others_of_its_class_are_tried() {
+    let mut world = ladder();
+    world.pools[0].reservations = vec![reservation("cr-1", "a", 8), reservation("cr-2", "a", 8)];
+    world.refusals.refuse_reservation("cr-1", now());
+    let ranking = rank(&world);
+    let first = ranking.candidates[0].candidate.reservation.as_ref().unwrap();
+    assert_eq!(first.id, "cr-2");
+    let refused = ranking.left_out.iter().find(|left| left.reason.to_string().contains("reservation cr-1"));
+    assert!(matches!(refused.unwrap().reason, Exclusion::Refused { .. }));
+}
+
+#[test]
 fn the_pool_may_turn_the_order_of_markets_around() {
     let mut world = ladder();
     world.pools[0].capacity_types = vec![CapacityType::Spot, CapacityType::Reserved];

@@ -16,6 +16,8 @@ pub const QUOTA_SECONDS: i64 = 15 * 60;
 const NOT_OFFERED_SECONDS: i64 = 24 * 3600;
 /// How long a full subnet is left alone; the next reading of its free addresses comes sooner.
 const SUBNET_SECONDS: i64 = 5 * 60;
+/// How long a reservation is left alone that EC2 does not launch into any more; the next reading leaves it out.
+const RESERVATION_SECONDS: i64 = 15 * 60;
 /// How long no placement group, or no fleet, is asked for after the Region had too many.
 const REGION_LIMIT_SECONDS: i64 = 15 * 60;
 
@@ -98,6 +100,11 @@ pub enum Refusal {
     SpotForbidden,
     /// The Region has too many placement groups.
     TooManyGroups,
+    /// The reservation is gone, or has ended.
+    ReservationGone {
+        /// The reservation.
+        id: String,
+    },
 }
 
 impl fmt::Display for Refusal {
@@ -109,6 +116,9 @@ impl fmt::Display for Refusal {
                 f.write_str("the account has no service-linked role for spot; create AWSServiceRoleForEC2Spot")
             }
             Self::TooManyGroups => f.write_str("the Region has too many placement groups"),
+            Self::ReservationGone { id } => {
+                write!(f, "EC2 refuses launches into reservation {id}: it is gone or has ended")
+            }
         }
     }
 }
@@ -120,6 +130,7 @@ pub struct Refusals {
     unsold: BTreeMap<Offering, Timestamp>,
     /// By subnet, with the smallest launch that found too few addresses.
     subnets: BTreeMap<String, (u32, Timestamp)>,
+    reservations: BTreeMap<String, Timestamp>,
     spot: Option<Timestamp>,
     groups: Option<Timestamp>,
     fleets: Option<Timestamp>,
@@ -197,6 +208,18 @@ impl Refusals {
             return Some((Refusal::TooManyGroups, *until));
         }
         None
+    }
+
+    /// Remembers that EC2 does not launch into a reservation any more.
+    pub fn refuse_reservation(&mut self, id: &str, now: Timestamp) {
+        self.reservations.insert(id.to_owned(), after(now, RESERVATION_SECONDS));
+    }
+
+    /// What is known against a reservation, and until when.
+    #[must_use]
+    pub fn against_reservation(&self, id: &str, now: Timestamp) -> Option<(Refusal, Timestamp)> {
+        let until = self.reservations.get(id).filter(|until| now < **until)?;
+        Some((Refusal::ReservationGone { id: id.to_owned() }, *until))
     }
 
     /// Whether EC2 said that the subnet has too few addresses for a launch of this size.
@@ -289,6 +312,16 @@ mod tests {
         assert!(!refusals.subnet_full("subnet-a", 7, at(1)) && !refusals.subnet_full("subnet-a", 8, at(300)));
         assert!(!refusals.subnet_full("subnet-b", 8, at(1)));
         assert_eq!(known(&refusals, P5, "us-east-1a", CapacityType::OnDemand, 1), None, "the pool is not blamed");
+    }
+
+    #[test]
+    fn a_reservation_that_is_gone_is_left_alone_and_no_other_and_no_type() {
+        let mut refusals = Refusals::default();
+        refusals.refuse_reservation("cr-1", at(0));
+        let known = |id: &str, now| refusals.against_reservation(id, at(now)).map(|(refusal, _)| refusal.to_string());
+        assert!(known("cr-1", 899).unwrap().contains("cr-1"));
+        assert_eq!((known("cr-1", 900), known("cr-2", 1)), (None, None));
+        assert_eq!(refusals.against(P5, "us-east-1a", CapacityType::Reserved, false, at(1)), None);
     }
 
     #[test]
