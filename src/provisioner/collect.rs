@@ -14,7 +14,10 @@ use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use muster_api::crd::{BatchLoss, NodeBatch};
 use muster_api::keys;
-use muster_core::batch::{Account, Collection, Findings, KnownBatch, KnownInstance, KnownNode, collect, next_round};
+use muster_core::batch::{
+    Account, Collection, Findings, HeldCost, KnownBatch, KnownInstance, KnownNode, collect, dollars, held_cost,
+    next_round, sweep_round,
+};
 use muster_core::ec2::{ErrorClass, TAG_BATCH, TAG_CLUSTER_UID, Tags};
 use muster_core::gang::GangEvent;
 use muster_core::model::names::InstanceId;
@@ -75,16 +78,19 @@ async fn round(context: &Context, state: &State, term: &CancellationToken) -> an
     let api: Api<NodeBatch> = Api::all(context.client.clone());
     let batches = api.list(&ListParams::default()).await.context("list NodeBatches")?;
     let batches: Vec<KnownBatch> = batches.iter().map(known).collect();
-    let findings = cached.confirmed_by(&find(context, &account, &batches, &nodes));
-    if term.is_cancelled() || findings.is_empty() {
+    let confirmed = state.pools.values().filter_map(|pool| pool.annotations().get(keys::CONFIRM_ORPHANS));
+    let confirmed: BTreeSet<&str> = confirmed.map(String::as_str).collect();
+    let round = sweep_round(&cached, &find(context, &account, &batches, &nodes), &confirmed);
+    if term.is_cancelled() {
         return Ok(());
     }
-    if findings.braked() && !confirmed(state, &findings.digest()) {
-        brake(context, state, &findings).await;
-        return Ok(());
+    match &round.held {
+        Some(findings) => hold(context, state, &account, findings).await,
+        None => {
+            context.hold(None);
+        }
     }
-    context.hold(None);
-    act(context, findings).await
+    if round.act.is_empty() { Ok(()) } else { act(context, round.act).await }
 }
 
 async fn read(context: &Context) -> anyhow::Result<Account> {
@@ -123,7 +129,10 @@ fn known(batch: &NodeBatch) -> KnownBatch {
             settled: settled || matches!(instance.state.as_str(), "Lost" | "Terminating" | "Gone"),
         }
     };
+    // Whether an attempt whose call has not been written down was sent is not known: it counts as open.
+    let unfinished = status.attempts.last().is_some_and(|last| last.outcome == "Launching");
     KnownBatch {
+        closed: status.attempt.saturating_sub(u32::from(unfinished)),
         name: batch.name_any(),
         uid: batch.uid().unwrap_or_default(),
         in_flight: open.map(|open| open.number),
@@ -143,21 +152,18 @@ fn nodes(state: &State) -> Vec<KnownNode> {
     .collect()
 }
 
-/// Whether a person has confirmed exactly this set, on any NodePool.
-fn confirmed(state: &State, digest: &str) -> bool {
-    let annotation = |pool: &muster_api::crd::NodePool| {
-        pool.annotations().get(keys::CONFIRM_ORPHANS).is_some_and(|said| said == digest)
-    };
-    state.pools.values().any(|pool| annotation(pool))
-}
-
-async fn brake(context: &Context, state: &State, findings: &Findings) {
+/// Tells what is held, and what it costs.
+async fn hold(context: &Context, state: &State, account: &Account, findings: &Findings) {
     let digest = findings.digest();
+    let held = findings.unexplained();
+    let cost = held_cost(&held, account, &context.catalogue.load().prices, context.clock.now());
+    context.metrics.held_orphans(cost);
     let message = format!(
-        "{} of {} instances of this cluster belong to no NodeBatch, more than the {} that are collected at once: nothing \
-         is deleted before \"muster gc --confirm\" (set {digest})",
-        findings.instances.len(),
+        "{} of {} instances of this cluster, {} $/h, belong to no NodeBatch, more than the {} that are collected at once: \
+         none of them is deleted before \"muster gc --confirm\" (set {digest})",
+        held.len(),
         findings.live,
+        dollars(cost.micro_usd_per_hour),
         findings.allowed(),
     );
     if context.hold(Some(Held { digest, message: message.clone() })) {
@@ -174,7 +180,7 @@ async fn act(context: &Context, findings: Findings) -> anyhow::Result<()> {
         warn!(?findings, "dry run: what is left over is not collected");
         return Ok(());
     }
-    let Findings { instances, lost, nodes, groups, templates, live: _ } = findings;
+    let Findings { instances, explained: _, lost, nodes, groups, templates, live: _ } = findings;
     let ids: Vec<InstanceId> = instances.iter().chain(lost.values().flatten()).cloned().collect();
     // The last look, by id: a description by tags may leave out what is there.
     let seen = context.cloud.instances(&ids).await?;
@@ -237,6 +243,9 @@ async fn act(context: &Context, findings: Findings) -> anyhow::Result<()> {
 impl Context {
     /// Remembers what the brake holds, for the pools' status. Whether it is another set than before.
     fn hold(&self, held: Option<Held>) -> bool {
+        if held.is_none() {
+            self.metrics.held_orphans(HeldCost::default());
+        }
         let mut known = self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let news = *known != held;
         *known = held;
@@ -259,14 +268,14 @@ mod tests {
             "apiVersion": "muster.dev/v1alpha1", "kind": "NodeBatch",
             "metadata": {"name": "b-1", "uid": "u"},
             "spec": {"nodePools": [], "count": 2, "offers": []},
-            "status": {"phase": "Launching", "attempts": [
+            "status": {"phase": "Launching", "attempt": 3, "attempts": [
                 {"number": 3, "nodePool": "p", "instanceType": "t", "zone": "z", "capacityType": "on-demand",
                  "count": 2, "outcome": "Launching", "parameters": "{}"}]},
         }))
         .unwrap();
-        assert_eq!(known(&batch).in_flight, Some(3));
+        assert_eq!((known(&batch).in_flight, known(&batch).closed), (Some(3), 2), "it is open");
         assert!(known(&batch).ending, "nothing can be missing that was not launched");
         batch.status.as_mut().unwrap().attempts[0].outcome = "Won".to_owned();
-        assert_eq!(known(&batch).in_flight, None);
+        assert_eq!((known(&batch).in_flight, known(&batch).closed), (None, 3));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use muster_api::crd::NodeBatchStatus;
-use muster_core::batch::{StrandedCause, strands};
+use muster_core::batch::{HeldCost, StrandedCause, strands};
 use muster_core::ec2::{CapacityType, NoticeKind};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -59,6 +59,8 @@ pub struct ProvisionerMetrics {
     usd_per_hour: Family<PoolLabel, Dollars>,
     idle_usd_per_hour: Family<IdleLabel, Dollars>,
     stranded_usd: Family<CauseLabel, Counter<f64, AtomicU64>>,
+    held_orphans_usd_per_hour: Dollars,
+    held_orphans_age_seconds: Gauge,
 }
 
 impl ProvisionerMetrics {
@@ -72,7 +74,19 @@ impl ProvisionerMetrics {
             usd_per_hour: Family::default(),
             idle_usd_per_hour: Family::default(),
             stranded_usd: Family::default(),
+            held_orphans_usd_per_hour: Gauge::default(),
+            held_orphans_age_seconds: Gauge::default(),
         };
+        registry.register(
+            "held_orphans_usd_per_hour",
+            "Dollars per hour of instances without a NodeBatch that wait for a person",
+            metrics.held_orphans_usd_per_hour.clone(),
+        );
+        registry.register(
+            "held_orphans_age_seconds",
+            "Age of the oldest instance without a NodeBatch that waits for a person",
+            metrics.held_orphans_age_seconds.clone(),
+        );
         registry.register("orphans", "Things without their other half that were collected", metrics.orphans.clone());
         registry.register("interruptions", "Notices about instances", metrics.interruptions.clone());
         registry.register(
@@ -100,6 +114,12 @@ impl ProvisionerMetrics {
     /// Something was collected.
     pub(super) fn orphans(&self, resource: &'static str, count: usize) {
         self.orphans.get_or_create(&ResourceLabel { resource }).inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
+    /// What the orphan sweep holds.
+    pub(super) fn held_orphans(&self, cost: HeldCost) {
+        self.held_orphans_usd_per_hour.set(dollars(cost.micro_usd_per_hour));
+        self.held_orphans_age_seconds.set(cost.oldest.as_secs());
     }
 
     /// A notice was handled.

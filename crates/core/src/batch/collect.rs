@@ -9,9 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::ec2::hash::Fields;
+use crate::ec2::launch::CapacityType;
 use crate::ec2::seen::{Instance, InstanceState, LaunchTemplate, PlacementGroup};
 use crate::ec2::tags::{TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_UID, Tags};
 use crate::model::names::{InstanceId, NodeName};
+use crate::offering::PriceBook;
 
 /// Everything with this cluster's tag, as EC2 described it at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub struct KnownBatch {
     pub uid: String,
     /// Number of the attempt whose outcome is open.
     pub in_flight: Option<u32>,
+    /// Attempts up to this number are closed: what they launched is named in `instances[]`, or was not kept. 0: none.
+    pub closed: u32,
     /// What `instances[]` names.
     pub instances: Vec<KnownInstance>,
     /// Its placement group.
@@ -86,6 +90,9 @@ pub struct Collection<'a> {
 pub struct Findings {
     /// Instances of ours that no batch knows: terminate.
     pub instances: BTreeSet<InstanceId>,
+    /// Those among them that a batch which is there has closed the attempt of without keeping them. Nobody's memory was lost,
+    /// so they are never held.
+    pub explained: BTreeSet<InstanceId>,
     /// Entries without an instance, by name of the batch: the node is lost.
     pub lost: BTreeMap<String, BTreeSet<InstanceId>>,
     /// Nodes of ours without an instance: delete.
@@ -102,7 +109,7 @@ impl Findings {
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Self { instances, lost, nodes, groups, templates, live: _ } = self;
+        let Self { instances, explained: _, lost, nodes, groups, templates, live: _ } = self;
         instances.is_empty() && lost.is_empty() && nodes.is_empty() && groups.is_empty() && templates.is_empty()
     }
 
@@ -115,6 +122,7 @@ impl Findings {
         });
         Self {
             instances: self.instances.intersection(&second.instances).cloned().collect(),
+            explained: self.explained.intersection(&second.explained).cloned().collect(),
             lost: lost.collect(),
             nodes: self.nodes.intersection(&second.nodes).cloned().collect(),
             groups: both(&self.groups, &second.groups),
@@ -129,20 +137,75 @@ impl Findings {
         (self.live / 10).max(5)
     }
 
-    /// Whether so much is orphaned that it is more likely the API server that lost its memory: then nothing is
-    /// deleted before a person says so.
+    /// Instances that only lost memory explains: no batch knows them, or a batch has not come to their attempt yet.
     #[must_use]
-    pub fn braked(&self) -> bool {
-        self.instances.len() > self.allowed()
+    pub fn unexplained(&self) -> BTreeSet<InstanceId> {
+        self.instances.difference(&self.explained).cloned().collect()
     }
 
-    /// Names exactly this set of orphaned instances: what a person confirms is what they saw.
+    /// Whether so much is orphaned without an explanation that it is more likely the API server that lost its memory: then
+    /// nothing but what is explained is deleted before a person says so.
+    #[must_use]
+    pub fn braked(&self) -> bool {
+        self.unexplained().len() > self.allowed()
+    }
+
+    /// What is done about while the rest is held: what is explained, and nothing else.
+    pub fn explained_alone(&self) -> Self {
+        let explained = self.explained.clone();
+        Self { instances: explained.clone(), explained, live: self.live, ..Self::default() }
+    }
+
+    /// Names exactly this set of instances without an explanation: what a person confirms is what they saw.
     #[must_use]
     pub fn digest(&self) -> String {
         let fields = Fields::new("muster orphans 1");
-        let text = self.instances.iter().fold(fields, |fields, id| fields.text(id.as_str())).finish();
+        let text = self.unexplained().iter().fold(fields, |fields, id| fields.text(id.as_str())).finish();
         text.chars().take(12).collect()
     }
+}
+
+/// What a round does, and what it holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "findings that nobody acts on cost money"]
+pub struct SweepRound {
+    /// To be done now.
+    pub act: Findings,
+    /// What waits for a person, if anything does.
+    pub held: Option<Findings>,
+}
+
+/// What follows from two looks: only what both found is acted on, and what exceeds the threshold only if a person has
+/// confirmed exactly that set. `confirmed` are the sets that people have named.
+pub fn sweep_round(first: &Findings, second: &Findings, confirmed: &BTreeSet<&str>) -> SweepRound {
+    let found = first.confirmed_by(second);
+    if found.braked() && !confirmed.contains(found.digest().as_str()) {
+        SweepRound { act: found.explained_alone(), held: Some(found) }
+    } else {
+        SweepRound { act: found, held: None }
+    }
+}
+
+/// What is held costs meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldCost {
+    /// Micro-dollars per hour, as far as prices are known.
+    pub micro_usd_per_hour: u64,
+    /// Age of the oldest instance.
+    pub oldest: SignedDuration,
+}
+
+/// What held instances cost, at the price on demand.
+#[must_use]
+pub fn held_cost(held: &BTreeSet<InstanceId>, account: &Account, prices: &PriceBook, now: Timestamp) -> HeldCost {
+    let mut cost = HeldCost::default();
+    for instance in account.instances.iter().filter(|instance| held.contains(&instance.id)) {
+        let price = prices.price(&instance.instance_type, &instance.zone, CapacityType::OnDemand).unwrap_or(0);
+        cost.micro_usd_per_hour = cost.micro_usd_per_hour.saturating_add(price);
+        let age = instance.launch_time.map_or(SignedDuration::ZERO, |launched| now.duration_since(launched));
+        cost.oldest = cost.oldest.max(age);
+    }
+    cost
 }
 
 /// Finds orphans both ways. Pure: the same account and objects give the same findings.
@@ -167,6 +230,10 @@ pub fn collect(input: &Collection<'_>) -> Findings {
             by_uid.get(uid.as_str()).is_some_and(|batch| batch.in_flight.is_some() && batch.in_flight == attempt);
         if !listed.contains(&instance.id) && !in_flight && old(instance.launch_time) {
             findings.instances.insert(instance.id.clone());
+            let closed = by_uid.get(uid.as_str()).map_or(0, |batch| batch.closed);
+            if attempt.is_some_and(|attempt| attempt <= closed) {
+                findings.explained.insert(instance.id.clone());
+            }
         }
     }
     // An instance whose tags are not visible yet is found by its id alone, so absence is judged by ids of all.

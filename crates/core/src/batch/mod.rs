@@ -10,7 +10,10 @@ pub(crate) mod money;
 
 pub use attempts::{AttemptKind, PastAttempt, kept, untried};
 pub use backoff::pause;
-pub use collect::{Account, Collection, Findings, KnownBatch, KnownInstance, KnownNode, collect, next_round};
+pub use collect::{
+    Account, Collection, Findings, HeldCost, KnownBatch, KnownInstance, KnownNode, SweepRound, collect, held_cost,
+    next_round, sweep_round,
+};
 pub use join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements};
 pub use judge::{Confirm, Verdict, Why, judge};
 pub use located::{Located, located};

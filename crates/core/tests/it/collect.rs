@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use muster_core::batch::{Account, Collection, Findings, KnownBatch, KnownInstance, KnownNode, collect};
+use muster_core::batch::{
+    Account, Collection, Findings, KnownBatch, KnownInstance, KnownNode, collect, held_cost, sweep_round,
+};
 use muster_core::ec2::{
     GroupState, Instance, InstanceState, LaunchTemplate, PlacementGroup, TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_UID, Tags,
 };
 use muster_core::model::names::{InstanceId, NodeName};
+use muster_core::offering::PriceBook;
 use proptest::prelude::*;
 
 const NOW: i64 = 1_800_000_000;
@@ -190,6 +193,69 @@ fn only_what_both_looks_found_is_acted_on() {
     let both = first.confirmed_by(&second);
     assert_eq!(both.instances, ids(&["i-1"]));
     assert!(both.lost.is_empty());
+}
+
+/// So many instances of an attempt of batch `b`, which has closed its attempts up to the second.
+fn of_attempt(attempt: u32, count: usize) -> Findings {
+    let instances = (0..count).map(|n| running(&format!("i-{n}"), "b", attempt)).collect();
+    look(&account(instances), &[KnownBatch { closed: 2, ..batch("b", &[]) }], &[])
+}
+
+#[test]
+fn what_a_known_batch_did_not_keep_of_a_closed_attempt_is_collected_at_once_however_much_it_is() {
+    for attempt in [1, 2] {
+        let found = of_attempt(attempt, 6);
+        let round = sweep_round(&found, &found, &BTreeSet::new());
+        assert_eq!((round.act.instances.len(), round.held), (6, None), "attempt {attempt}");
+    }
+}
+
+#[test]
+fn an_attempt_that_its_batch_has_not_come_to_means_a_restored_backup_and_is_held() {
+    let found = of_attempt(3, 6);
+    let round = sweep_round(&found, &found, &BTreeSet::new());
+    assert!(round.act.is_empty());
+    assert_eq!(round.held, Some(found));
+}
+
+#[test]
+fn while_the_rest_is_held_what_is_explained_goes_and_nothing_else() {
+    let mut instances: Vec<Instance> = (0..6).map(|n| running(&format!("i-lost{n}"), "gone", 1)).collect();
+    instances.push(running("i-old", "b", 1));
+    let mut account = account(instances);
+    account.templates = vec![template("orphan", "gone")];
+    let found = look(&account, &[KnownBatch { closed: 1, ..batch("b", &[]) }], &[]);
+    let round = sweep_round(&found, &found, &BTreeSet::new());
+    assert_eq!(round.act.instances, ids(&["i-old"]));
+    assert!(round.act.templates.is_empty() && !found.templates.is_empty());
+    assert_eq!(round.held.unwrap().unexplained().len(), 6);
+}
+
+#[test]
+fn only_the_set_that_a_person_named_is_released() {
+    let found = of_attempt(3, 6);
+    let (digest, other) = (found.digest(), of_attempt(3, 7).digest());
+    let held = |confirmed: &[&str]| sweep_round(&found, &found, &confirmed.iter().copied().collect()).held.is_some();
+    assert!(held(&[&other]), "the confirmation of another set is none");
+    assert!(!held(&[&digest]) && !held(&[&other, &digest]));
+}
+
+#[test]
+fn what_the_second_look_did_not_find_is_left_alone() {
+    let first = look(&account(vec![running("i-1", "gone", 1), running("i-2", "gone", 1)]), &[], &[]);
+    let second = look(&account(vec![running("i-1", "gone", 1)]), &[], &[]);
+    assert_eq!(sweep_round(&first, &second, &BTreeSet::new()).act.instances, ids(&["i-1"]));
+    assert_eq!(sweep_round(&second, &first, &BTreeSet::new()).act.instances, ids(&["i-1"]));
+}
+
+#[test]
+fn what_is_held_has_a_price_and_an_age() {
+    let mut instances: Vec<Instance> = (0..7).map(|n| running(&format!("i-{n}"), "gone", 1)).collect();
+    instances[3].launch_time = Some(ago(7200));
+    let account = account(instances);
+    let held = look(&account, &[], &[]).unexplained();
+    let cost = held_cost(&held, &account, &PriceBook::default(), ago(0));
+    assert_eq!((cost.micro_usd_per_hour, cost.oldest), (7 * 55_040_000, SignedDuration::from_hours(2)));
 }
 
 fn anything() -> impl Strategy<Value = (Account, Vec<KnownBatch>)> {
