@@ -12,10 +12,11 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use kube::ResourceExt;
 use muster_api::conventions::{self, Kind, Object, Objects as _, Recognition, Ref};
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
+use muster_api::volumes::{Touched, Used, Volumes};
 use muster_api::{convert, gang_state, keys, pod_state};
 use muster_core::model::gang::{Gang as CoreGang, Membership, Pod as CorePod, Recognised};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
-use muster_core::model::node::Usage;
+use muster_core::model::node::{Node as CoreNode, Usage};
 use muster_core::model::snapshot::{NodeEntry, Promise, PromisedRoom, Snapshot};
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch as channel};
@@ -69,6 +70,15 @@ pub struct Store {
     metadata: FxHashMap<PodUid, Arc<Pod>>,
     said: FxHashMap<PodUid, Arc<Recognised>>,
     pods_on: FxHashMap<NodeName, BTreeSet<PodUid>>,
+    volumes: Volumes,
+    /// Pods with claims, as they were read, and which.
+    with_claims: FxHashMap<PodUid, (Arc<CorePod>, Used)>,
+    /// Pods by the claims that they use.
+    users: FxHashMap<ObjectKey, BTreeSet<PodUid>>,
+    /// Nodes without what they have of volumes.
+    bare_nodes: FxHashMap<NodeName, Arc<CoreNode>>,
+    /// Nodes by hostname, where the label says so.
+    hostnames: FxHashMap<Arc<str>, BTreeSet<NodeName>>,
     /// Pods by what their recognition looked at, and the other way round.
     readers: FxHashMap<Ref, BTreeSet<PodUid>>,
     reads: FxHashMap<PodUid, BTreeSet<Ref>>,
@@ -106,6 +116,11 @@ impl Store {
             metadata: FxHashMap::default(),
             said: FxHashMap::default(),
             pods_on: FxHashMap::default(),
+            volumes: Volumes::default(),
+            with_claims: FxHashMap::default(),
+            users: FxHashMap::default(),
+            bare_nodes: FxHashMap::default(),
+            hostnames: FxHashMap::default(),
             readers: FxHashMap::default(),
             reads: FxHashMap::default(),
             changed: BTreeSet::new(),
@@ -161,8 +176,42 @@ impl Store {
         self.settle();
     }
 
+    /// What is known of volumes. What depends on a change is looked at again with the next publication.
+    pub(super) fn volumes(&mut self) -> &mut Volumes {
+        &mut self.volumes
+    }
+
+    /// Looks again at the pods and nodes that a change of claims, volumes, classes or limits is about.
+    fn look_at_volumes(&mut self) {
+        let Touched { claims, hostnames, nodes } = self.volumes.take_touched();
+        let pods: BTreeSet<PodUid> =
+            claims.iter().filter_map(|claim| self.users.get(claim)).flatten().cloned().collect();
+        for uid in pods {
+            let Some(known) = self.state.snapshot.pods.get(&uid).cloned() else { continue };
+            let Some((bare, used)) = self.with_claims.get(&uid) else { continue };
+            let mut pod = CorePod { membership: known.membership.clone(), ..CorePod::clone(bare) };
+            self.volumes.complete(&mut pod, used);
+            if pod == *known {
+                continue;
+            }
+            if let Some(metadata) = self.metadata.get(&uid).cloned() {
+                let recognition = self.recognise(&metadata);
+                self.index(uid, &Arc::new(pod), recognition);
+            }
+        }
+        let on_host = hostnames.iter().filter_map(|hostname| self.hostnames.get(hostname.as_str())).flatten().cloned();
+        let named = nodes.iter().map(|node| NodeName::from(node.as_str()));
+        let nodes: BTreeSet<NodeName> = on_host.chain(named).collect();
+        for node in nodes {
+            if let Some(bare) = self.bare_nodes.get(&node).cloned() {
+                self.put_node(&bare);
+            }
+        }
+    }
+
     /// Publishes what is known now, unless that is what was published last.
     pub fn publish(&mut self) {
+        self.look_at_volumes();
         if !self.state.changed && self.changed.is_empty() {
             return;
         }
@@ -236,6 +285,22 @@ impl Store {
                 return self.delete_node(&node.name_any());
             }
         };
+        self.leave_host(&node.name);
+        if let Some(hostname) = node.labels.get(keys::HOSTNAME) {
+            self.hostnames.entry(Arc::clone(hostname)).or_default().insert(node.name.clone());
+        }
+        self.bare_nodes.insert(node.name.clone(), Arc::clone(&node));
+        self.put_node(&node);
+    }
+
+    /// Puts a node into the state, with what it has of volumes.
+    fn put_node(&mut self, bare: &Arc<CoreNode>) {
+        let hostname = bare.labels.get(keys::HOSTNAME).map(AsRef::as_ref);
+        let has = self.volumes.on_node(bare.name.as_str(), hostname);
+        let mut node = Arc::clone(bare);
+        if has.iter().next().is_some() {
+            Arc::make_mut(&mut node).allocatable.add(&has);
+        }
         if self.state.snapshot.nodes.get(&node.name).is_some_and(|known| known.node == node) {
             return;
         }
@@ -247,8 +312,19 @@ impl Store {
             .insert(node.name.clone(), Arc::new(NodeEntry { node, usage: Arc::new(usage) }));
     }
 
+    /// The node's label names another host, or nothing any more.
+    fn leave_host(&mut self, node: &NodeName) {
+        let hostname = self.bare_nodes.get(node).and_then(|node| node.labels.get(keys::HOSTNAME));
+        if let Some(nodes) = hostname.and_then(|hostname| self.hostnames.get_mut(hostname)) {
+            nodes.remove(node);
+        }
+    }
+
     /// A node is gone.
     pub fn delete_node(&mut self, name: &str) {
+        let node = NodeName::from(name);
+        self.leave_host(&node);
+        self.bare_nodes.remove(&node);
         self.state.change().snapshot.nodes.remove(name);
     }
 
@@ -256,7 +332,7 @@ impl Store {
     pub fn retain_nodes(&mut self, names: &BTreeSet<String>) {
         let gone = |name: &&NodeName| !names.contains(name.as_str());
         for name in self.state.snapshot.nodes.clone().keys().filter(gone) {
-            self.state.change().snapshot.nodes.remove(name);
+            self.delete_node(name.as_str());
         }
     }
 
@@ -264,7 +340,16 @@ impl Store {
     pub fn apply_pod(&mut self, pod: Pod) {
         let Some(uid) = pod.metadata.uid.as_deref().map(PodUid::from) else { return };
         let recognition = self.recognise(&pod);
-        let core = pod_state::read(&pod, recognition.membership.clone(), &self.options.scheduler_names);
+        let mut core = pod_state::read(&pod, recognition.membership.clone(), &self.options.scheduler_names);
+        self.leave_claims(&uid);
+        if let Some(used) = Used::read(&pod) {
+            for claim in used.claims() {
+                self.users.entry(claim.clone()).or_default().insert(uid.clone());
+            }
+            let bare = Arc::new(core.clone());
+            self.volumes.complete(&mut core, &used);
+            self.with_claims.insert(uid.clone(), (bare, used));
+        }
         if let Some(tolerations) = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone())
             && core.membership.gang().is_some()
             && self.state.tolerations.get(&uid).is_none_or(|known| **known != tolerations)
@@ -273,6 +358,19 @@ impl Store {
         }
         self.metadata.insert(uid.clone(), Arc::new(slim(pod)));
         self.index(uid, &Arc::new(core), recognition);
+    }
+
+    /// The pod uses no claim any more.
+    fn leave_claims(&mut self, uid: &PodUid) {
+        let Some((_, used)) = self.with_claims.remove(uid) else { return };
+        for claim in used.claims() {
+            if let Some(users) = self.users.get_mut(claim) {
+                users.remove(uid);
+                if users.is_empty() {
+                    self.users.remove(claim);
+                }
+            }
+        }
     }
 
     fn index(&mut self, uid: PodUid, pod: &Arc<CorePod>, recognition: Recognition) {
@@ -356,6 +454,7 @@ impl Store {
     pub fn delete_pod(&mut self, uid: &str) {
         let uid = PodUid::from(uid);
         self.metadata.remove(&uid);
+        self.leave_claims(&uid);
         self.said.remove(&uid);
         Arc::make_mut(&mut self.state.change().missing_owners).remove(&uid);
         Arc::make_mut(&mut self.state.change().tolerations).remove(&uid);

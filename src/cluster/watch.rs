@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::api::{DynamicObject, ObjectMeta};
 use kube::client::ClientBuilder;
 use kube::runtime::watcher::{self, Event};
@@ -28,6 +29,9 @@ use super::contact::{ContactLayer, Contacts};
 use super::owners;
 use super::store::{Store, object_key};
 
+/// What decides where the volumes of pods can be reached.
+const VOLUME_KINDS: [&str; 4] = ["persistentvolumeclaims", "persistentvolumes", "storageclasses", "csinodes"];
+
 /// Kinds watched. `requests` is left out where its definition is not installed.
 #[derive(Clone, Debug, Default)]
 pub struct WatchOptions {
@@ -41,6 +45,7 @@ impl WatchOptions {
     #[must_use]
     pub fn kinds(&self) -> Vec<&'static str> {
         let mut kinds = vec!["nodes", "pods", "gangs", "nodebatches", "nodepools", "ec2nodeclasses"];
+        kinds.extend(VOLUME_KINDS);
         if self.provisioning_requests {
             kinds.push("provisioningrequests");
         }
@@ -56,6 +61,14 @@ pub enum Change {
     Node(Event<Node>),
     /// A pod event.
     Pod(Event<Pod>),
+    /// A PersistentVolumeClaim event.
+    Claim(Event<PersistentVolumeClaim>),
+    /// A PersistentVolume event.
+    Volume(Event<PersistentVolume>),
+    /// A StorageClass event.
+    StorageClass(Event<StorageClass>),
+    /// A CSINode event.
+    CsiNode(Event<CSINode>),
     /// An event of an owner or group.
     Object(Kind, Event<DynamicObject>),
     /// The cluster does not serve a kind of owners or groups.
@@ -105,6 +118,11 @@ pub async fn run(
     let mut watches = tokio::task::JoinSet::new();
     watches.spawn(watch::<Node>(client.clone(), "nodes", reopen, sender.clone(), Change::Node));
     watches.spawn(pods(client.clone(), reopen, sender.clone()));
+    let [claims, volumes, storage_classes, csi_nodes] = VOLUME_KINDS;
+    watches.spawn(watch::<PersistentVolumeClaim>(client.clone(), claims, reopen, sender.clone(), Change::Claim));
+    watches.spawn(watch::<PersistentVolume>(client.clone(), volumes, reopen, sender.clone(), Change::Volume));
+    watches.spawn(watch::<StorageClass>(client.clone(), storage_classes, reopen, sender.clone(), Change::StorageClass));
+    watches.spawn(watch::<CSINode>(client.clone(), csi_nodes, reopen, sender.clone(), Change::CsiNode));
     watches.spawn(owners::run(client.clone(), reopen, sender.clone()));
     watches.spawn(watch::<Gang>(client.clone(), "gangs", reopen, sender.clone(), Change::Gang));
     watches.spawn(watch::<NodeBatch>(client.clone(), "nodebatches", reopen, sender.clone(), Change::Batch));
@@ -293,6 +311,10 @@ pub(super) async fn follow<K>(
 struct Relists {
     nodes: BTreeSet<String>,
     pods: BTreeSet<String>,
+    claims: BTreeSet<muster_core::model::names::ObjectKey>,
+    volumes: BTreeSet<String>,
+    storage_classes: BTreeSet<String>,
+    csi_nodes: BTreeSet<String>,
     objects: BTreeMap<Kind, BTreeSet<String>>,
     gangs: BTreeSet<muster_core::model::names::ObjectKey>,
     batches: BTreeSet<String>,
@@ -329,6 +351,58 @@ impl Relists {
                 }
                 Event::Apply(pod) => store.apply_pod(pod),
                 Event::Delete(pod) => store.delete_pod(&pod.uid().unwrap_or_default()),
+            },
+            Change::Claim(event) => match event {
+                Event::Init => self.claims.clear(),
+                Event::InitApply(claim) => {
+                    self.claims.insert(object_key(&claim));
+                    store.volumes().apply_claim(&claim);
+                }
+                Event::InitDone => {
+                    store.volumes().retain_claims(&self.claims);
+                    store.synced("persistentvolumeclaims");
+                }
+                Event::Apply(claim) => store.volumes().apply_claim(&claim),
+                Event::Delete(claim) => store.volumes().delete_claim(&object_key(&claim)),
+            },
+            Change::Volume(event) => match event {
+                Event::Init => self.volumes.clear(),
+                Event::InitApply(volume) => {
+                    self.volumes.insert(volume.name_any());
+                    store.volumes().apply_volume(&volume);
+                }
+                Event::InitDone => {
+                    store.volumes().retain_volumes(&self.volumes);
+                    store.synced("persistentvolumes");
+                }
+                Event::Apply(volume) => store.volumes().apply_volume(&volume),
+                Event::Delete(volume) => store.volumes().delete_volume(&volume.name_any()),
+            },
+            Change::StorageClass(event) => match event {
+                Event::Init => self.storage_classes.clear(),
+                Event::InitApply(class) => {
+                    self.storage_classes.insert(class.name_any());
+                    store.volumes().apply_class(&class);
+                }
+                Event::InitDone => {
+                    store.volumes().retain_classes(&self.storage_classes);
+                    store.synced("storageclasses");
+                }
+                Event::Apply(class) => store.volumes().apply_class(&class),
+                Event::Delete(class) => store.volumes().delete_class(&class.name_any()),
+            },
+            Change::CsiNode(event) => match event {
+                Event::Init => self.csi_nodes.clear(),
+                Event::InitApply(node) => {
+                    self.csi_nodes.insert(node.name_any());
+                    store.volumes().apply_limits(&node);
+                }
+                Event::InitDone => {
+                    store.volumes().retain_limits(&self.csi_nodes);
+                    store.synced("csinodes");
+                }
+                Event::Apply(node) => store.volumes().apply_limits(&node),
+                Event::Delete(node) => store.volumes().delete_limits(&node.name_any()),
             },
             Change::Object(kind, event) => match event {
                 Event::Init => self.objects.entry(kind).or_default().clear(),

@@ -33,7 +33,7 @@ const ATTEMPTS: u32 = 3;
 
 /// Controllers that Jobs, StatefulSets, DaemonSets and nodes need, and no more: each idle one
 /// still lists and watches. No taint eviction: a test that wants it names it.
-const CONTROLLERS: &str = "--controllers=job-controller,garbage-collector-controller,\
+pub(super) const CONTROLLERS: &str = "--controllers=job-controller,garbage-collector-controller,\
     namespace-controller,node-lifecycle-controller,pod-garbage-collector-controller,\
     replicaset-controller,statefulset-controller,daemonset-controller,disruption-controller,\
     ttl-after-finished-controller";

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::cluster::free_address;
+use super::cluster::{CONTROLLERS, free_address};
 use super::{Binaries, ClusterOptions, Command, Component, Identity, SchedulerOptions, TestCluster, TestbedError};
 use super::{eventually, settings};
 
@@ -49,6 +49,8 @@ pub struct StackOptions {
     pub scheduler: &'static str,
     /// Further arguments of kube-apiserver, e.g. `--feature-gates=GenericWorkload=true`.
     pub api_server_args: Vec<String>,
+    /// Further controllers of kube-controller-manager, e.g. `persistentvolume-binder-controller`.
+    pub controllers: &'static [&'static str],
     /// Further arguments of each kube-scheduler.
     pub scheduler_args: Vec<String>,
     /// `tlsConfig` of the extenders; the other end is `extender.tls` in `config`.
@@ -71,6 +73,7 @@ impl StackOptions {
             replicas: 1,
             scheduler: "own-scheduler.yaml",
             api_server_args: Vec::new(),
+            controllers: &[],
             scheduler_args: Vec::new(),
             scheduler_tls: None,
         }
@@ -98,6 +101,10 @@ impl Stack {
         let mut cluster_options = ClusterOptions::new(&options.repository, options.binaries.clone());
         cluster_options.keep = options.keep;
         cluster_options.api_server_args.clone_from(&options.api_server_args);
+        if !options.controllers.is_empty() {
+            let more = options.controllers.join(",");
+            cluster_options.controller_manager_args.push(format!("{CONTROLLERS},{more}"));
+        }
         let cluster = TestCluster::start(cluster_options).await?;
         cluster.apply_manifests(&options.without).await?;
         let replicas = (0..options.replicas.max(1))

@@ -32,4 +32,5 @@ mod secure;
 mod support;
 mod uninstall;
 mod upgrade;
+mod volumes;
 mod ways;

@@ -12,3 +12,4 @@ pub mod keys;
 pub mod node_class;
 pub mod pod_state;
 pub mod pool;
+pub mod volumes;

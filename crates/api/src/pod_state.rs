@@ -14,7 +14,7 @@ const SYSTEM_CLASSES: [&str; 2] = ["system-cluster-critical", "system-node-criti
 /// Priorities from here on belong to the system: users may not define classes above 1,000,000,000.
 const SYSTEM_PRIORITY: i32 = 2_000_000_000;
 
-/// Reads a Pod object. What it needs is an error text where a quantity cannot be read.
+/// Reads a Pod object, without its volumes. What it needs is an error text where a quantity cannot be read.
 #[must_use]
 pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> State {
     let metadata = &pod.metadata;
@@ -37,6 +37,7 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
         ),
         shape: convert::shape_of_pod(pod).map(Arc::new).map_err(|error| Arc::from(describe(&error))),
         held: Arc::new(convert::usage(pod).unwrap_or_default()),
+        claims: Arc::default(),
         node: convert::assigned_node(pod).map(NodeName::from),
         nominated: status
             .and_then(|status| status.nominated_node_name.as_deref())

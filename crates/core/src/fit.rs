@@ -12,7 +12,9 @@
 //! | `NodePorts` | [`Misfit::Port`] |
 //! | `NodeResourcesFit` | [`Misfit::Insufficient`]; kube-scheduler names all, [`insufficient`] does too |
 //! | `InterPodAffinity` | [`Misfit::Occupied`]: anti-affinity by hostname, of a shape with itself or of pods there |
-//! | volumes, topology spread, resource claims | not here: such shapes carry `unsupported` |
+//! | `VolumeBinding`, `VolumeZone` | [`Misfit::Volume`]: what the claims of the pod say was made terms of selectors before |
+//! | `NodeVolumeLimits` | [`Misfit::Insufficient`]: volumes of a driver are a resource, see [`ATTACHABLE_VOLUMES`] |
+//! | topology spread, resource claims | not here: such shapes carry `unsupported` |
 //!
 //! One verdict is Muster's own: [`Misfit::NotReady`]. kube-scheduler looks at taints alone, and a node may be NotReady for
 //! seconds before the node controller taints it; a gang should not be promised room there.
@@ -25,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::names::ResourceName;
 use crate::model::node::{Node, Taint, TaintEffect, Usage};
 use crate::model::pod::{HostPort, Operator, Requirement, SelectorTerm, Shape, Toleration};
-use crate::model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
+use crate::model::resources::{ATTACHABLE_VOLUMES, CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources};
 
 /// The taint that a pod must tolerate to land on a cordoned node (`core/v1` `TaintNodeUnschedulable`).
 const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
@@ -51,6 +53,8 @@ pub enum Misfit {
     },
     /// Node selector or required node affinity does not match.
     Selector,
+    /// A volume of the pod cannot be reached from the node.
+    Volume,
     /// A host port is taken.
     Port,
     /// Too little of a resource is free.
@@ -120,7 +124,10 @@ pub fn accepts(shape: &Shape, node: &Node) -> Result<(), Misfit> {
     if let Some(taint) = node.taints.iter().find(|taint| !tolerated(taint, &shape.tolerations)) {
         return Err(Misfit::Taint { taint: Arc::from(taint.to_string()) });
     }
-    if selected(shape, node) { Ok(()) } else { Err(Misfit::Selector) }
+    if !selected(shape, node) {
+        return Err(Misfit::Selector);
+    }
+    if reaches_volumes(shape, node) { Ok(()) } else { Err(Misfit::Volume) }
 }
 
 /// Every resource of which too little is free for one more pod, `pods`, `cpu`, `memory` and `ephemeral-storage` first as
@@ -144,8 +151,16 @@ fn short<'a>(shape: &'a Shape, node: &'a Node, usage: &'a Usage) -> impl Iterato
 }
 
 fn free(node: &Node, usage: &Usage, resource: &ResourceName) -> i64 {
-    let name = resource.as_str();
-    node.allocatable.get(name).saturating_sub(usage.requested.get(name))
+    free_of(&node.allocatable, &usage.requested, resource.as_str())
+}
+
+/// What is left of a resource. Volumes of a driver for which the node names no limit are not limited.
+pub(crate) fn free_of(allocatable: &Resources, requested: &Resources, name: &str) -> i64 {
+    let most = allocatable.get(name);
+    if most == 0 && name.starts_with(ATTACHABLE_VOLUMES) {
+        return i64::MAX;
+    }
+    most.saturating_sub(requested.get(name))
 }
 
 fn tolerates_cordon(tolerations: &[Toleration]) -> bool {
@@ -173,6 +188,12 @@ fn tolerates(toleration: &Toleration, key: &str, value: &str, effect: TaintEffec
 fn selected(shape: &Shape, node: &Node) -> bool {
     shape.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
         && shape.node_affinity.as_ref().is_none_or(|terms| terms.iter().any(|term| term_matches(term, node)))
+}
+
+/// Whether every volume of the pod can be reached from the node.
+#[must_use]
+pub fn reaches_volumes(shape: &Shape, node: &Node) -> bool {
+    shape.volumes.iter().all(|terms| terms.iter().any(|term| term_matches(term, node)))
 }
 
 /// A term without requirements matches nothing, and so does one with a single malformed requirement: kube-scheduler
@@ -270,6 +291,7 @@ impl fmt::Display for Misfit {
             Self::NotReady => f.write_str("not ready"),
             Self::Taint { taint } => write!(f, "untolerated taint {taint}"),
             Self::Selector => f.write_str("node selector or affinity does not match"),
+            Self::Volume => f.write_str("a volume of the pod cannot be reached from there"),
             Self::Port => f.write_str("host port taken"),
             Self::Insufficient { resource } => write!(f, "insufficient {resource}"),
             Self::Occupied => f.write_str("a pod of the same kind stands there"),

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodTemplate};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use muster_api::conventions::Object;
 use muster_api::crd::{EC2NodeClass, Gang, NodePool, ProvisioningRequest};
+use muster_api::volumes::Volumes;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -67,6 +68,8 @@ pub struct Dump {
     pub pods: Vec<Pod>,
     /// Pods whose requests cannot be read, with the reason: they are ignored too.
     pub unreadable: Vec<(Pod, String)>,
+    /// Claims, volumes, classes and limits.
+    pub volumes: Volumes,
     /// Jobs.
     pub jobs: Vec<Job>,
     /// Other owners and groups that say which pods are a gang.

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use muster_api::conventions::{self, Kind, Object, Objects, Recognition};
+use muster_api::volumes::{Used, Volumes};
 use muster_api::{keys, pod_state};
 use muster_core::model::gang::{Invalid, Membership, Pod as CorePod, RankClaim, Recognised};
 use muster_core::model::names::{ObjectKey, PodUid};
@@ -109,6 +110,7 @@ pub(crate) fn find(dump: &Dump, scheduler_names: &[String]) -> Members {
     let mut finder = Finder {
         scheduler_names,
         priorities: &dump.priorities,
+        volumes: &dump.volumes,
         owners: Owners::default(),
         gangs: BTreeMap::new(),
         ignored: Vec::new(),
@@ -195,6 +197,7 @@ fn object_of(job: &Job) -> Option<Object> {
 struct Finder<'a> {
     scheduler_names: &'a [String],
     priorities: &'a [PriorityClass],
+    volumes: &'a Volumes,
     owners: Owners,
     gangs: BTreeMap<ObjectKey, Found>,
     ignored: Vec<Ignored>,
@@ -209,13 +212,22 @@ impl Finder<'_> {
             object.metadata.uid = Some(format!("pod/{}", dump_name(&object.metadata)));
         }
         let Recognition { membership, gang, missing: _, reads: _ } = self.recognise(&object);
-        let core = Arc::new(pod_state::read(&object, membership, self.scheduler_names));
+        let core = Arc::new(self.read(&object, membership, Used::read(&object)));
         let priority = self.priority(object.spec.as_ref());
         let known = Known { core, object: Arc::new(object), exists: true, uid, priority };
         if let Some(said) = gang {
             self.join(said, &known);
         }
         known
+    }
+
+    /// A pod as core sees it, with what the claims that it uses ask for.
+    fn read(&self, object: &Pod, membership: Membership, used: Option<Used>) -> CorePod {
+        let mut core = pod_state::read(object, membership, self.scheduler_names);
+        if let Some(used) = used {
+            self.volumes.complete(&mut core, &used);
+        }
+        core
     }
 
     fn join(&mut self, said: Arc<Recognised>, known: &Known) {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use muster_api::convert;
+use muster_api::{convert, keys};
 use muster_core::model::gang::Membership;
 use muster_core::model::names::{NodeName, ObjectKey};
 use muster_core::model::node::{Node, Usage};
@@ -72,7 +72,11 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     let mut nodes: Vec<Node> = Vec::with_capacity(dump.nodes.len());
     for node in std::mem::take(&mut dump.nodes) {
         // What cannot be converted was reported when the dump was read.
-        nodes.extend(convert::node(&node));
+        nodes.extend(convert::node(&node).map(|mut node| {
+            let hostname = node.labels.get(keys::HOSTNAME).cloned();
+            node.allocatable.add(&dump.volumes.on_node(node.name.as_str(), hostname.as_deref()));
+            node
+        }));
     }
     let pools = pools::read(&mut dump, &options.catalogue, &nodes);
     let catalogue = (!dump.pools.is_empty()).then(|| options.catalogue.name.clone());

@@ -21,6 +21,7 @@ pub(crate) fn of_why(why: &Why) -> Vec<Reason> {
         Why::Collecting { seen, needed, .. } => Some(u64::from(needed.saturating_sub(*seen))),
         Why::SizeUnknown { .. }
         | Why::ForeignGate { .. }
+        | Why::Volumes { .. }
         | Why::Suspended { .. }
         | Why::Invalid(_)
         | Why::Refused { .. }

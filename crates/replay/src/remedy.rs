@@ -157,7 +157,7 @@ fn without(host: &Host, misfit: &Misfit) -> Option<Host> {
         Misfit::Port => usage.ports.clear(),
         Misfit::Insufficient { resource } => usage.requested.set(resource.clone(), 0),
         Misfit::Occupied => usage.own_shape_pods = 0,
-        Misfit::Selector | Misfit::Shared => return None,
+        Misfit::Selector | Misfit::Volume | Misfit::Shared => return None,
     }
     Some(Host { node: Arc::new(node), usage: Arc::new(usage) })
 }

@@ -219,8 +219,8 @@ fn judge(
     let (kind, expected) = match &ours {
         Ok(()) => ("fits", vec![]),
         Err(Misfit::Unschedulable) => ("cordon", vec![CORDONED.to_owned()]),
-        // Rules of Muster alone; the cases do not draw them.
-        Err(Misfit::NotReady | Misfit::Shared) => ("ours", vec![]),
+        // Rules of Muster alone, and volumes; the cases do not draw them.
+        Err(Misfit::NotReady | Misfit::Shared | Misfit::Volume) => ("ours", vec![]),
         Err(Misfit::Taint { .. }) => ("taint", vec![TAINTED.to_owned()]),
         Err(Misfit::Selector) => ("selector", vec![NOT_SELECTED.to_owned()]),
         Err(Misfit::Port) => ("port", vec!["node(s) didn't have free ports for the requested pod ports".to_owned()]),

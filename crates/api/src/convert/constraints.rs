@@ -25,8 +25,6 @@ pub enum Unmodelled {
     TopologySpread,
     /// `DynamicResources`: claims, and requests that stand for one.
     ResourceClaims,
-    /// `VolumeBinding`, `VolumeZone`, `NodeVolumeLimits`: a claim may be bound to a volume that not every node reaches.
-    VolumeClaims,
     /// `VolumeRestrictions`, `NodeVolumeLimits`: disks named in the pod itself.
     Disks,
     /// `NodeDeclaredFeatures`: something that only some kubelets can do.
@@ -42,7 +40,6 @@ impl Unmodelled {
             Self::PodAntiAffinity => "required podAntiAffinity other than with itself by hostname",
             Self::TopologySpread => "topologySpreadConstraints with DoNotSchedule",
             Self::ResourceClaims => "resourceClaims",
-            Self::VolumeClaims => "persistentVolumeClaim volumes",
             Self::Disks => "disk volumes",
             Self::NodeFeatures => "features that only some kubelets have",
         }
@@ -130,12 +127,7 @@ pub(super) fn unmodelled(spec: &k8s::PodSpec, anti_affinity: AntiAffinity) -> Ve
             || containers(spec).any(requests_device_class),
         Unmodelled::ResourceClaims,
     );
-    let volumes = || spec.volumes.iter().flatten();
-    note(
-        volumes().any(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()),
-        Unmodelled::VolumeClaims,
-    );
-    note(volumes().any(is_disk), Unmodelled::Disks);
+    note(spec.volumes.iter().flatten().any(is_disk), Unmodelled::Disks);
     let own_users = spec.host_users == Some(false) && spec.host_network == Some(true);
     note(own_users || containers(spec).any(restarts_all), Unmodelled::NodeFeatures);
     found

@@ -5,11 +5,11 @@
 //!
 //! Three things decide where a pod fits but stand in no Pod: what admission adds to a template that is no pod yet (a
 //! RuntimeClass's overhead, a LimitRange's defaults), extended resources that a DeviceClass provides, and volumes. The
-//! first two are not seen (kube-scheduler may then differ), the last makes a shape `unsupported`, see [`constraints`].
+//! first two are not seen (kube-scheduler may then differ), the last are added by [`crate::volumes`].
 
 pub mod constraints;
 mod requests;
-mod selectors;
+pub(crate) mod selectors;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -97,6 +97,7 @@ pub fn shape(namespace: &str, labels: &BTreeMap<String, String>, spec: &k8s::Pod
         tolerations: selectors::tolerations(spec),
         ports,
         one_per_node: apart == constraints::AntiAffinity::SelfByHostname,
+        volumes: Vec::new(),
         unsupported,
     })
 }

@@ -11,7 +11,12 @@ use muster_core::model::pod::{Operator, Requirement, SelectorTerm, Toleration};
 pub(super) fn required_terms(spec: &k8s::PodSpec) -> Option<Vec<SelectorTerm>> {
     let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
     let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
-    let mut terms: Vec<SelectorTerm> = required
+    Some(terms(required))
+}
+
+/// The ORed terms of a node selector.
+pub(crate) fn terms(selector: &k8s::NodeSelector) -> Vec<SelectorTerm> {
+    let mut terms: Vec<SelectorTerm> = selector
         .node_selector_terms
         .iter()
         .map(|term| SelectorTerm {
@@ -21,7 +26,7 @@ pub(super) fn required_terms(spec: &k8s::PodSpec) -> Option<Vec<SelectorTerm>> {
         .collect();
     terms.sort();
     terms.dedup();
-    Some(terms)
+    terms
 }
 
 fn requirements(list: Option<&[k8s::NodeSelectorRequirement]>) -> Vec<Requirement> {
@@ -78,7 +83,7 @@ fn toleration(toleration: &k8s::Toleration) -> Option<Toleration> {
 }
 
 /// Whether a label selector selects an object with `labels`. None selects nothing, an empty one everything.
-pub(super) fn selects(selector: Option<&LabelSelector>, labels: &BTreeMap<String, String>) -> bool {
+pub(crate) fn selects(selector: Option<&LabelSelector>, labels: &BTreeMap<String, String>) -> bool {
     let Some(selector) = selector else { return false };
     let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     equal

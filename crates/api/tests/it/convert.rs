@@ -234,11 +234,6 @@ fn everything_not_modelled_is_named() {
         ),
         (json!({"resourceClaims": [{"name": "gpu"}]}), "resourceClaims"),
         (json!({"containers": [container(&json!({"deviceclass.resource.kubernetes.io/gpu": "1"}))]}), "resourceClaims"),
-        (
-            json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]}),
-            "persistentVolumeClaim volumes",
-        ),
-        (json!({"volumes": [{"name": "data", "ephemeral": {}}]}), "persistentVolumeClaim volumes"),
         (json!({"volumes": [{"name": "data", "awsElasticBlockStore": {"volumeID": "vol-1"}}]}), "disk volumes"),
         (json!({"hostUsers": false, "hostNetwork": true}), "features that only some kubelets have"),
     ] {
@@ -249,7 +244,11 @@ fn everything_not_modelled_is_named() {
         assert_eq!(unsupported.iter().map(|text| &**text).collect::<Vec<_>>(), [named], "{spec}");
     }
     let plain = json!({
-        "volumes": [{"name": "tmp", "emptyDir": {}}],
+        "volumes": [
+            {"name": "tmp", "emptyDir": {}},
+            {"name": "data", "persistentVolumeClaim": {"claimName": "c"}},
+            {"name": "scratch", "ephemeral": {}},
+        ],
         "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "ScheduleAnyway"}],
         "containers": [],
     });

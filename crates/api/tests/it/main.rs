@@ -5,3 +5,4 @@ mod convert;
 mod crd;
 mod peers;
 mod state;
+mod volumes;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::offers::{Offer, PoolView, offers_for};
 use super::request::count;
+use super::volumes::in_zone;
 use super::working::Working;
 use crate::fit;
 use crate::model::gang::{Gang, Recognised};
@@ -108,9 +109,10 @@ impl Working<'_> {
             if best.as_ref().is_some_and(|(least, _)| *least <= total) {
                 continue;
             }
+            let new_node = zone.as_ref().map_or_else(|| Node::clone(&kind.node), |zone| in_zone(&kind.node, zone));
             let new = (0..first.count).map(|number| {
                 let name = NodeName::from(format!("new/{number}"));
-                Host { node: Arc::new(Node { name, ..Node::clone(&kind.node) }), usage: Arc::clone(&kind.overhead) }
+                Host { node: Arc::new(Node { name, ..new_node.clone() }), usage: Arc::clone(&kind.overhead) }
             });
             let hosts: Vec<Host> = hosts.into_iter().chain(new).collect();
             if let Some(beside) = self.beside(request, hosts) {

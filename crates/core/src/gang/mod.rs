@@ -4,6 +4,7 @@
 //! has no choices left; an action that no longer fits the newest snapshot is dropped there, never patched up.
 
 mod alike;
+mod claims;
 mod joining;
 mod ledger;
 mod loss;
@@ -17,6 +18,7 @@ mod refused;
 mod request;
 mod roles;
 mod stock;
+mod volumes;
 mod waiting;
 mod wanted;
 mod watchdog;

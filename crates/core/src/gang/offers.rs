@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::volumes;
 use crate::fit::{self, Misfit};
 use crate::model::names::{NodeName, ResourceName};
 use crate::model::node::{Node, Usage};
@@ -10,7 +11,7 @@ use crate::offering::{CeilingLeft, Exclusion};
 use crate::planner;
 use crate::planner::plan::{GangRequest, Host, Policy, Problem, SearchBudget, Seed, Wishes};
 use crate::reason::Unsold;
-use crate::topology::Levels;
+use crate::topology::{Levels, ZONE_KEY};
 
 /// A pool that may buy, as the gang loop sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +98,7 @@ pub fn offers_for(request: &GangRequest, levels: &Levels, pools: &[PoolView]) ->
             });
         }
         for kind in &pool.types {
-            let needed = nodes_needed(request, levels, kind);
+            let needed = nodes_in_reach(request, levels, pool, kind);
             let why = obstacles(pool, kind, &needed);
             let (Ok(count), Some(price), true) = (&needed, kind.price, why.is_empty()) else {
                 let (pool, instance_type) = (Arc::clone(&pool.name), Some(Arc::clone(&kind.name)));
@@ -115,6 +116,23 @@ pub fn offers_for(request: &GangRequest, levels: &Levels, pools: &[PoolView]) ->
     offers.possible =
         ranked.into_iter().map(|((.., pool, instance_type), count)| Offer { pool, instance_type, count }).collect();
     offers
+}
+
+/// [`nodes_needed`] in a zone from which the volumes of the gang can be reached, if they ask for one: what is bought has a
+/// zone only once it is chosen.
+fn nodes_in_reach(request: &GangRequest, levels: &Levels, pool: &PoolView, kind: &TypeView) -> Result<u32, TooSmall> {
+    let mut zones = volumes::zones(request);
+    zones.retain(|zone| pool.zones.is_empty() || pool.zones.contains(zone));
+    if zones.is_empty() || kind.node.labels.contains_key(ZONE_KEY) {
+        return nodes_needed(request, levels, kind);
+    }
+    let in_zone = |zone: &Arc<str>| {
+        let node = Arc::new(volumes::in_zone(&kind.node, zone));
+        nodes_needed(request, levels, &TypeView { node, ..kind.clone() })
+    };
+    let found: Vec<Result<u32, TooSmall>> = zones.iter().map(in_zone).collect();
+    let best = found.iter().filter_map(|needed| needed.as_ref().ok()).min().copied();
+    best.map_or_else(|| found.into_iter().next().unwrap_or(Err(TooSmall::Never)), Ok)
 }
 
 /// All that stands in the way of a purchase, so that what is said is enough.

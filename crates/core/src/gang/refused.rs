@@ -20,7 +20,7 @@ pub(super) struct Refused {
 }
 
 /// Beginnings of the reasons that `fit` gives too.
-const MODELLED: [&str; 7] = [
+const MODELLED: [&str; 9] = [
     "Insufficient ",
     "Too many pods",
     "node(s) had untolerated taint",
@@ -28,6 +28,8 @@ const MODELLED: [&str; 7] = [
     "node(s) didn't match Pod's node affinity/selector",
     "node(s) didn't have free ports for the requested pod ports",
     "node(s) didn't match pod anti-affinity rules",
+    "node(s) didn't match PersistentVolume's node affinity",
+    "node(s) had no available volume zone",
 ];
 
 /// What kube-scheduler says against a member for reasons of its own; `None` if it says nothing or speaks of our

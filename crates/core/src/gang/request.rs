@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::claims;
 use super::roles::{self, Group, RoleSize};
 use crate::model::gang::{Gang, GangPlace, Invalid, Phase, Pod, RawSlice, RawWish, RawWishes, Recognised};
 use crate::model::names::PodUid;
@@ -34,6 +35,13 @@ pub enum RequestError {
     ForeignGate {
         /// The pod.
         pod: Arc<str>,
+    },
+    /// A claim of a member is not there, or not bound, and kube-scheduler waits for it too.
+    Volumes {
+        /// The pod.
+        pod: Arc<str>,
+        /// What is waited for, as a sentence.
+        awaits: Arc<str>,
     },
 }
 
@@ -75,7 +83,7 @@ impl Wanted {
 
 /// Builds the planner's request.
 ///
-/// A member counts once our gate is its only gate. The shapes are those of the members, plus the toleration of the taint
+/// A member counts once our gate is its only gate and kube-scheduler would not wait for its volumes. The shapes are those of the members, plus the toleration of the taint
 /// on nodes bought for this gang, which the release patch adds. `members` are the live ones, `done` those that
 /// succeeded in this run, `fixed` those without a node that must not be moved: their bindings are under way.
 ///
@@ -92,7 +100,8 @@ pub fn build_request(
         return Err(RequestError::Invalid(invalid.clone()));
     }
     let wishes = resolve_wishes(recognised, levels).map_err(RequestError::Invalid)?;
-    let ready: Vec<&Arc<Pod>> = members.iter().filter(|member| !member.foreign_gates).collect();
+    let ready: Vec<&Arc<Pod>> =
+        members.iter().filter(|pod| !pod.foreign_gates && claims::awaited(pod).is_none()).collect();
     let there: Vec<&Arc<Pod>> = ready.iter().copied().chain(done).collect();
     let seen = count(there.len());
     let Some(sizes) = roles::sizes(recognised, &there) else { return Err(RequestError::SizeUnknown { seen }) };
@@ -109,6 +118,9 @@ pub fn build_request(
     if (seen < sizes.needed || sizes.roles.iter().any(|role| short(role) > 0)) && !started {
         if let Some(pod) = members.iter().find(|member| member.foreign_gates) {
             return Err(RequestError::ForeignGate { pod: Arc::clone(&pod.key.name) });
+        }
+        if let Some((pod, awaits)) = members.iter().find_map(|pod| Some((pod, claims::awaited(pod)?))) {
+            return Err(RequestError::Volumes { pod: Arc::clone(&pod.key.name), awaits: Arc::clone(awaits) });
         }
         return Err(RequestError::Collecting { seen, needed, size: sizes.size });
     }
@@ -160,6 +172,7 @@ pub fn build_request(
             wanted.ranks.push(ranks);
         }
     }
+    claims::keep(&mut wanted.request, &ready, levels)?;
     Ok(wanted)
 }
 

@@ -46,6 +46,9 @@ pub(super) fn missing(error: &RequestError, kept: bool) -> Option<Why> {
         }
         RequestError::SizeUnknown { seen } => Some(Why::SizeUnknown { seen: *seen, kept }),
         RequestError::ForeignGate { pod } => Some(Why::ForeignGate { pod: Arc::clone(pod), kept }),
+        RequestError::Volumes { pod, awaits } => {
+            Some(Why::Volumes { pod: Arc::clone(pod), awaits: Arc::clone(awaits), kept })
+        }
     }
 }
 

@@ -13,9 +13,10 @@ use super::request::Wanted;
 use super::working::Working;
 use super::{Action, GangEvent, MemberReport, Pass, withdraw};
 use crate::model::gang::{Gang, Phase, Pod, Waiting};
-use crate::model::names::{NodeName, PodUid};
+use crate::model::names::{NodeName, PodUid, ResourceName};
 use crate::model::pod::Shape;
-use crate::planner::plan::GangRequest;
+use crate::model::resources::{ATTACHABLE_VOLUMES, LOCAL_VOLUMES};
+use crate::planner::plan::{GangRequest, Role};
 use crate::reason::{Code, Why};
 
 /// A gang that stays `Released` for longer is reported on its members: until then `kubectl get pods` has not lied for
@@ -265,12 +266,19 @@ pub(super) fn needs_hint(pod: &Pod) -> bool {
 /// change costs one plan.
 pub(super) fn digest(wanted: &Wanted, pending_taint: &str) -> Arc<str> {
     use std::hash::{Hash as _, Hasher as _};
-    let mut hasher = rustc_hash::FxHasher::default();
-    for role in &wanted.request.roles {
-        role.name.hash(&mut hasher);
+    let asked = |role: &Role| {
         let mut shape = role.shape.clone();
         shape.tolerations.retain(|toleration| *toleration.key != *pending_taint);
-        shape.hash(&mut hasher);
-    }
+        // Volumes are bound one by one while members stand before the barrier: whether a planned node still reaches them
+        // is asked of the node.
+        shape.volumes.clear();
+        let volumes = |name: &str| name.starts_with(ATTACHABLE_VOLUMES) || name.starts_with(LOCAL_VOLUMES);
+        let names: Vec<ResourceName> = shape.requests.iter().map(|(name, _)| name.clone()).collect();
+        names.into_iter().filter(|name| volumes(name.as_str())).for_each(|name| shape.requests.set(name, 0));
+        (Arc::clone(&role.name), shape)
+    };
+    let asked: BTreeSet<(Arc<str>, Shape)> = wanted.request.roles.iter().map(asked).collect();
+    let mut hasher = rustc_hash::FxHasher::default();
+    asked.hash(&mut hasher);
     Arc::from(format!("{:016x}", hasher.finish()))
 }

@@ -11,7 +11,7 @@ use super::request::{RequestError, Wanted};
 use super::watchdog::digest;
 use super::{
     Action, BatchStage, BatchView, BatchWish, GangEvent, Ledger, Pass, StatusWrite, World, batch_name, distinct_nodes,
-    level_summary, loss, notes, offers, roles, waiting, wanted, withdraw,
+    level_summary, loss, notes, offers, roles, volumes, waiting, wanted, withdraw,
 };
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
@@ -397,7 +397,10 @@ impl Working<'_> {
         }
         let (offers, zones) = match &mixed {
             Some(mixed) => (mixed.offers.clone(), mixed.zone.iter().cloned().collect()),
-            None => (offers.possible, self.zones_of_bound(request)),
+            None => match self.zones_of_bound(request) {
+                zones if zones.is_empty() => (offers.possible, volumes::reached(request, self.world.pools)),
+                zones => (offers.possible, zones),
+            },
         };
         let round = gang.round.saturating_add(1);
         let name: Arc<str> = Arc::from(batch_name(&gang.uid, round));

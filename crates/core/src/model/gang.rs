@@ -359,6 +359,8 @@ pub struct Pod {
     pub shape: Result<Arc<Shape>, Arc<str>>,
     /// What it holds on its node once it is there.
     pub held: Arc<Usage>,
+    /// What its volumes ask for that no shape can say.
+    pub claims: Arc<Claims>,
     /// `spec.nodeName`.
     pub node: Option<NodeName>,
     /// `status.nominatedNodeName`.
@@ -395,6 +397,30 @@ pub struct Pod {
     pub unscheduled: Option<(Arc<str>, Arc<str>)>,
     /// Of which gang it is.
     pub membership: Membership,
+}
+
+/// What the claims of a pod ask for beside where it may stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claims {
+    /// What kube-scheduler waits for too before it lets the pod anywhere, as a sentence.
+    pub awaits: Option<Arc<str>>,
+    /// Claims that the pods of one node alone may use at a time.
+    pub one_node: Vec<Arc<str>>,
+    /// Claims that one pod alone may use at a time.
+    pub one_pod: Vec<Arc<str>>,
+    /// Claims that take one of so many volumes that are there already.
+    pub taken: Vec<Taken>,
+}
+
+/// A claim that is met by one of the volumes of a class that are there already: nobody makes new ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// The class.
+    pub class: Arc<str>,
+    /// The claim.
+    pub claim: Arc<str>,
+    /// Volumes of the class that would do for it.
+    pub volumes: u32,
 }
 
 impl Pod {

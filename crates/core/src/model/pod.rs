@@ -22,6 +22,10 @@ pub struct Shape {
     pub tolerations: Vec<Toleration>,
     /// Host ports.
     pub ports: Vec<HostPort>,
+    /// Where the pod's volumes can be reached: one entry per claim that is not reached from everywhere, of which all must
+    /// hold; the terms of an entry are ORed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<Vec<SelectorTerm>>,
     /// Required anti-affinity of the shape with itself by hostname: at most one such pod on a node.
     pub one_per_node: bool,
     /// Constraints of kube-scheduler that Muster does not model, each a short text such as

@@ -13,6 +13,12 @@ pub const CPU: &str = "cpu";
 pub const MEMORY: &str = "memory";
 /// `ephemeral-storage`, counted in bytes.
 pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+/// Beginning of the resource that stands for the volumes of one CSI driver, as Kubernetes once named it: the driver's name
+/// follows. A node without an amount of it takes any number.
+pub const ATTACHABLE_VOLUMES: &str = "attachable-volumes-csi-";
+/// Beginning of the resource that stands for the PersistentVolumes of one class that only one node reaches and nobody has
+/// claimed: the class follows.
+pub const LOCAL_VOLUMES: &str = "local-persistentvolumes-";
 
 /// Amounts per resource, sorted by name, without zero entries.
 ///

@@ -15,6 +15,7 @@ use crate::fit::{self, Misfit};
 use crate::model::names::{NodeName, ObjectKey, PodUid, ResourceName};
 use crate::model::node::{Node, Usage};
 use crate::model::pod::Shape;
+use crate::model::resources::ATTACHABLE_VOLUMES;
 use crate::planner::plan::{Host, LevelIndex, Place, Plan, Problem, Wishes};
 use crate::topology::{Level, Levels};
 
@@ -386,7 +387,10 @@ fn check_room(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, notes: &mut Vec
         let new = members.iter().filter(|(_, bound)| !bound).flat_map(|(shape, _)| shape.requests.iter());
         let asked: BTreeSet<&ResourceName> = new.filter(|(_, amount)| *amount > 0).map(|(name, _)| name).collect();
         for resource in asked {
-            if usage.requested.get(resource.as_str()) > node.allocatable.get(resource.as_str()) {
+            let (most, held) = (node.allocatable.get(resource.as_str()), usage.requested.get(resource.as_str()));
+            // Volumes of a driver without a limit on this node are not limited.
+            let limited = most > 0 || !resource.as_str().starts_with(ATTACHABLE_VOLUMES);
+            if limited && held > most {
                 notes.push(note(Finding::Overcommitted { node: name.clone(), resource: resource.clone() }));
             }
         }

@@ -169,7 +169,12 @@ fn one_change(change: &Change, out: &mut Plain<'_, '_>) -> fmt::Result {
             write!(out, "{} free of pods that keep the members away", nodes(*count))
         }
         Change::Nodes {
-            reason: reason @ (Misfit::Taint { .. } | Misfit::Selector | Misfit::Insufficient { .. } | Misfit::Shared),
+            reason:
+                reason @ (Misfit::Taint { .. }
+                | Misfit::Selector
+                | Misfit::Volume
+                | Misfit::Insufficient { .. }
+                | Misfit::Shared),
             nodes: count,
         } => write!(out, "{} without: {reason}", nodes(*count)),
         Change::Free { reason, nodes } => free(reason, nodes, out),
@@ -199,6 +204,7 @@ fn free(reason: &Misfit, names: &[NodeName], out: &mut Plain<'_, '_>) -> fmt::Re
         Misfit::Port => write!(out, "the host ports free of {nodes}"),
         Misfit::Insufficient { resource } => write!(out, "all {resource} free of {nodes}"),
         Misfit::Occupied => write!(out, "no pod that keeps members away on {nodes}"),
+        Misfit::Volume => write!(out, "its volumes within reach of {nodes}"),
         Misfit::Selector | Misfit::Shared => write!(out, "{nodes} allowed"),
     }
 }

@@ -149,6 +149,7 @@ impl Try<'_> {
                 Misfit::Occupied
                 | Misfit::Taint { .. }
                 | Misfit::Selector
+                | Misfit::Volume
                 | Misfit::Insufficient { .. }
                 | Misfit::Shared => return None,
             }

@@ -20,6 +20,8 @@ pub enum Code {
     Taint,
     /// Nodes do not match selector or required affinity.
     Selector,
+    /// A volume of a member cannot be reached from the nodes.
+    Volume,
     /// A host port is taken.
     Port,
     /// Nodes have too little of a resource.
@@ -50,6 +52,8 @@ pub enum Code {
     Suspended,
     /// A scheduling gate of somebody else holds a member.
     ForeignGate,
+    /// A claim of a member is not there, or not bound.
+    VolumesNotReady,
     /// It fits once nodes that were bought have joined and are Ready.
     Joining,
     /// Nodes are being bought for it.
@@ -122,13 +126,14 @@ pub enum Code {
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 55] = [
+    pub const ALL: [Self; 57] = [
         Self::DoesNotFit,
         Self::Unlabelled,
         Self::Cordoned,
         Self::NotReady,
         Self::Taint,
         Self::Selector,
+        Self::Volume,
         Self::Port,
         Self::Insufficient,
         Self::Occupied,
@@ -144,6 +149,7 @@ impl Code {
         Self::SizeUnknown,
         Self::Suspended,
         Self::ForeignGate,
+        Self::VolumesNotReady,
         Self::Joining,
         Self::Provisioning,
         Self::InsufficientCapacity,
@@ -190,6 +196,7 @@ impl Code {
             Self::NotReady => "NotReady",
             Self::Taint => "Taint",
             Self::Selector => "Selector",
+            Self::Volume => "Volume",
             Self::Port => "Port",
             Self::Insufficient => "Insufficient",
             Self::Occupied => "Occupied",
@@ -205,6 +212,7 @@ impl Code {
             Self::SizeUnknown => "SizeUnknown",
             Self::Suspended => "Suspended",
             Self::ForeignGate => "ForeignGate",
+            Self::VolumesNotReady => "VolumesNotReady",
             Self::Joining => "Joining",
             Self::Provisioning => "Provisioning",
             Self::InsufficientCapacity => "InsufficientCapacity",

@@ -48,6 +48,15 @@ pub enum Why {
         /// A plan is kept for it.
         kept: bool,
     },
+    /// A claim of a member is not there, or not bound.
+    Volumes {
+        /// The pod.
+        pod: Arc<str>,
+        /// What is waited for, as a sentence.
+        awaits: Arc<str>,
+        /// A plan is kept for it.
+        kept: bool,
+    },
     /// The owner is suspended.
     Suspended {
         /// Kind of the owner.
@@ -319,6 +328,7 @@ impl Code {
             Misfit::NotReady => Self::NotReady,
             Misfit::Taint { taint: _ } => Self::Taint,
             Misfit::Selector => Self::Selector,
+            Misfit::Volume => Self::Volume,
             Misfit::Port => Self::Port,
             Misfit::Insufficient { resource: _ } => Self::Insufficient,
             Misfit::Shared | Misfit::Occupied => Self::Occupied,
@@ -355,6 +365,7 @@ impl Why {
             Self::Collecting { .. } => Code::Collecting,
             Self::SizeUnknown { .. } => Code::SizeUnknown,
             Self::ForeignGate { .. } => Code::ForeignGate,
+            Self::Volumes { .. } => Code::VolumesNotReady,
             Self::Suspended { .. } => Code::Suspended,
             Self::Invalid(invalid) => invalid.reason,
             Self::Refused { refusal, passing: _ } => Code::of_refusal(refusal),
@@ -403,7 +414,7 @@ impl Why {
         match self {
             Self::Collecting { seen, needed, .. } => wait(Wait::Members(needed.saturating_sub(*seen))),
             Self::ForeignGate { pod, .. } => wait(Wait::Gate(Arc::clone(pod))),
-            Self::SizeUnknown { .. } | Self::Suspended { .. } | Self::PlanRejected => {
+            Self::SizeUnknown { .. } | Self::Volumes { .. } | Self::Suspended { .. } | Self::PlanRejected => {
                 vec![Help::Describe(Arc::from(self.to_string()))]
             }
             Self::Invalid(invalid) => vec![Help::Describe(Arc::from(invalid.message.as_str()))],

@@ -31,6 +31,10 @@ impl fmt::Display for Why {
             Self::ForeignGate { pod, kept: true } => {
                 write!(f, "pod {pod} is held by a scheduling gate of somebody else; the plan is kept for it")
             }
+            Self::Volumes { pod, awaits, kept: false } => write!(f, "pod {pod} waits for a volume: {awaits}"),
+            Self::Volumes { pod, awaits, kept: true } => {
+                write!(f, "pod {pod} waits for a volume: {awaits}; the plan is kept for it")
+            }
             Self::Suspended { kind, name } => write!(f, "{kind} {name} is suspended: set spec.suspend to false"),
             Self::Invalid(invalid) => f.write_str(&invalid.message),
             Self::Refused { refusal, passing } => {

@@ -50,6 +50,7 @@ pub(crate) fn pod(name: &str, shape: &Shape) -> Pod {
         key: key(name),
         held: Arc::new(Usage { requested: shape.requests.clone(), ports: shape.ports.clone(), ..Usage::default() }),
         shape: Ok(Arc::new(shape.clone())),
+        claims: Arc::default(),
         node: None,
         nominated: None,
         ended: false,

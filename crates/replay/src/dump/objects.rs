@@ -112,6 +112,10 @@ impl Dump {
                     }
                 }
             }
+            "PersistentVolumeClaim" => self.volumes.apply_claim(&from(object)?),
+            "PersistentVolume" => self.volumes.apply_volume(&from(object)?),
+            "StorageClass" => self.volumes.apply_class(&from(object)?),
+            "CSINode" => self.volumes.apply_limits(&from(object)?),
             "Job" => {
                 let job: Job = from(object)?;
                 if let Some(spec) = &job.spec {

@@ -11,7 +11,8 @@ use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use muster_api::conventions::{Kind, Object};
-use muster_api::{keys, pod_state};
+use muster_api::keys;
+use muster_api::volumes::Used;
 use muster_core::model::gang::{Membership, RankClaim};
 use muster_core::model::names::ObjectKey;
 use muster_core::model::ranks::MAX_PLACES;
@@ -111,7 +112,7 @@ impl Finder<'_> {
         if self.is_taken(&key, &recognition.membership, unusable) {
             return true;
         }
-        let mut core = pod_state::read(&pod, recognition.membership, self.scheduler_names);
+        let mut core = self.read(&pod, recognition.membership, Used::before_pod(&pod));
         // Whoever exists already comes first where places are filled by age.
         core.created = Some(Timestamp::MAX);
         let known = Known { core: Arc::new(core), object: Arc::new(pod), exists: false, uid: None, priority };

@@ -54,6 +54,9 @@ impl Planning<'_> {
             let names: Vec<&str> = gates.into_iter().flatten().map(|gate| gate.name.as_str()).collect();
             return Err(format!("held by scheduling gates: {}", names.join(", ")));
         }
+        if let Some(awaits) = &core.claims.awaits {
+            return Err(format!("waits for a volume: {awaits}"));
+        }
         let shape = core.shape.as_ref().map_err(ToString::to_string)?;
         if let Some(constraint) = shape.unsupported.first() {
             return Err(format!("carries a constraint that is not modelled: {constraint}"));

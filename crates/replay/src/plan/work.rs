@@ -119,6 +119,7 @@ pub(super) fn refused(error: RequestError) -> Why {
         RequestError::Collecting { seen, needed, size } => Why::Collecting { seen, needed, size, kept: false },
         RequestError::SizeUnknown { seen } => Why::SizeUnknown { seen, kept: false },
         RequestError::ForeignGate { pod } => Why::ForeignGate { pod, kept: false },
+        RequestError::Volumes { pod, awaits } => Why::Volumes { pod, awaits, kept: false },
     }
 }
 

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::super::demand::Demand;
 use super::super::room::{Room, accelerators};
 use super::super::{Ground, slots};
-use crate::fit::{self, Misfit};
+use crate::fit::{self, Misfit, free_of};
 use crate::model::node::Usage;
 use crate::model::pod::Shape;
 use crate::planner::plan::{Elastic, Host, LevelIndex, Placement, Policy, Problem};
@@ -146,7 +146,7 @@ impl<'p> Field<'p> {
         let mut by_host = vec![0; problem.hosts.len()];
         for (host, entry) in problem.hosts.iter().enumerate() {
             let (top, main) = field.tops(index, host, apart.get(&host));
-            let amount = |name: &&str| entry.node.allocatable.get(name).saturating_sub(entry.usage.requested.get(name));
+            let amount = |name: &&str| free_of(&entry.node.allocatable, &entry.usage.requested, name);
             let mut free: Vec<i64> = names.iter().map(amount).collect();
             field.clip(&mut free, &top);
             field.slots.push(main);

@@ -11,4 +11,6 @@ mod roles;
 mod sim;
 #[cfg(test)]
 mod unread;
+#[cfg(test)]
+mod volumes;
 mod watchdog;

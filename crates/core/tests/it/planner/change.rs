@@ -96,7 +96,11 @@ pub(super) fn check(problem: &Problem, policy: &Policy, changes: &[Change]) -> V
                     Misfit::NotReady => "change: nodes ready",
                     Misfit::Port => "change: nodes with a free port",
                     Misfit::Occupied => "change: nodes free of the kind",
-                    Misfit::Taint { .. } | Misfit::Selector | Misfit::Insufficient { .. } | Misfit::Shared => {
+                    Misfit::Taint { .. }
+                    | Misfit::Selector
+                    | Misfit::Volume
+                    | Misfit::Insufficient { .. }
+                    | Misfit::Shared => {
                         panic!("no change of the planner's")
                     }
                 }
@@ -214,7 +218,7 @@ fn cure(host: &mut Host, reason: &Misfit) {
         Misfit::NotReady => node.ready = true,
         Misfit::Port => usage.ports.clear(),
         Misfit::Occupied => usage.own_shape_pods = 0,
-        Misfit::Taint { .. } | Misfit::Selector | Misfit::Insufficient { .. } | Misfit::Shared => {
+        Misfit::Taint { .. } | Misfit::Selector | Misfit::Volume | Misfit::Insufficient { .. } | Misfit::Shared => {
             panic!("{reason} is not taken away from a node")
         }
     }

@@ -1,0 +1,72 @@
+//! What the volumes of members ask of the gang as a whole: to wait, to share a node, or not to be shared at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::request::{RequestError, count};
+use crate::model::gang::{Pod, Taken};
+use crate::planner::plan::GangRequest;
+use crate::topology::Levels;
+
+/// What a member's volumes wait for; nothing once it has a node.
+pub(super) fn awaited(pod: &Pod) -> Option<&Arc<str>> {
+    pod.claims.awaits.as_ref().filter(|_| pod.node.is_none())
+}
+
+/// Keeps members that share a claim together, and takes care that there are volumes for all.
+///
+/// A claim that one node may use at a time keeps all members on one node if all use it. One that only some of them share,
+/// and one that a single pod may use, make the gang unsupported.
+///
+/// Errors: fewer volumes of a class than claims that must be met by one of them.
+pub(super) fn keep(request: &mut GangRequest, members: &[&Arc<Pod>], levels: &Levels) -> Result<(), RequestError> {
+    let mut unsupported: Vec<Arc<str>> = Vec::new();
+    for claim in shared(members, |pod| &pod.claims.one_pod).into_keys() {
+        unsupported.push(Arc::from(format!("ReadWriteOncePod claim {claim} used by several members")));
+    }
+    for (claim, users) in shared(members, |pod| &pod.claims.one_node) {
+        if users == members.len() {
+            // The last level is that of the single node.
+            request.wishes.required = levels.len().checked_sub(1);
+        } else {
+            unsupported.push(Arc::from(format!("ReadWriteOnce claim {claim} shared by a part of the members")));
+        }
+    }
+    for role in &mut request.roles {
+        role.shape.unsupported.extend(unsupported.iter().cloned());
+    }
+    enough(members)
+}
+
+/// Claims of one namespace that several members use, with how many do.
+fn shared<'a>(members: &[&'a Arc<Pod>], claims: fn(&Pod) -> &[Arc<str>]) -> BTreeMap<&'a Arc<str>, usize> {
+    let mut users: BTreeMap<&Arc<str>, usize> = BTreeMap::new();
+    for pod in members {
+        for claim in claims(pod) {
+            *users.entry(claim).or_default() += 1;
+        }
+    }
+    users.retain(|_, users| *users > 1);
+    users
+}
+
+fn enough(members: &[&Arc<Pod>]) -> Result<(), RequestError> {
+    let unbound = members.iter().filter(|pod| pod.node.is_none());
+    let taken: Vec<(&Taken, &Arc<str>)> =
+        unbound.flat_map(|pod| pod.claims.taken.iter().map(|taken| (taken, &pod.key.name))).collect();
+    let classes: BTreeSet<&Arc<str>> = taken.iter().map(|(taken, _)| &taken.class).collect();
+    for class in classes {
+        let of_class = || taken.iter().filter(|(taken, _)| taken.class == *class);
+        let claims: BTreeMap<&Arc<str>, &Arc<str>> = of_class().map(|(taken, pod)| (&taken.claim, *pod)).collect();
+        let volumes = of_class().map(|(taken, _)| taken.volumes).max().unwrap_or(0);
+        if let Some(pod) = claims.values().nth(usize::try_from(volumes).unwrap_or(usize::MAX)) {
+            let needed = count(claims.len());
+            let awaits = Arc::from(format!(
+                "{needed} claims of StorageClass {class} need a PersistentVolume each, and {volumes} that would do \
+                 are available; nobody makes new ones"
+            ));
+            return Err(RequestError::Volumes { pod: Arc::clone(pod), awaits });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! The zones that the volumes of a gang ask for: nodes that are bought for it must stand there.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::PoolView;
+use crate::fit;
+use crate::model::node::Node;
+use crate::model::pod::Operator;
+use crate::planner::plan::GangRequest;
+use crate::topology::ZONE_KEY;
+
+/// The zone as the EBS driver wrote it into volumes before Kubernetes had a label for it.
+const EBS_ZONE_KEY: &str = "topology.ebs.csi.aws.com/zone";
+const REGION_KEY: &str = "topology.kubernetes.io/region";
+
+/// Zones that volumes of members name.
+pub(super) fn zones(request: &GangRequest) -> BTreeSet<Arc<str>> {
+    let terms = request.roles.iter().flat_map(|role| role.shape.volumes.iter().flatten());
+    let named = terms.flat_map(|term| &term.expressions).filter(|requirement| {
+        requirement.operator == Operator::In && [ZONE_KEY, EBS_ZONE_KEY].contains(&&*requirement.key)
+    });
+    named.flat_map(|requirement| requirement.values.iter().cloned()).collect()
+}
+
+/// Those of them in which a node that some pool sells reaches the volumes of every member; empty if they ask for none.
+pub(super) fn reached(request: &GangRequest, pools: &[PoolView]) -> Vec<Arc<str>> {
+    let mut zones = zones(request);
+    let nodes = || pools.iter().flat_map(|pool| &pool.types).map(|kind| &kind.node);
+    zones.retain(|zone| {
+        let reaches =
+            |node: &Node| request.roles.iter().all(|role| fit::reaches_volumes(&role.shape, &in_zone(node, zone)));
+        nodes().any(|node| reaches(node))
+    });
+    zones.into_iter().collect()
+}
+
+/// A node to come as it will be in a zone.
+pub(super) fn in_zone(node: &Node, zone: &Arc<str>) -> Node {
+    let mut node = node.clone();
+    for key in [ZONE_KEY, EBS_ZONE_KEY] {
+        node.labels.insert(Arc::from(key), Arc::clone(zone));
+    }
+    node.labels.entry(Arc::from(REGION_KEY)).or_insert_with(|| Arc::from(region(zone)));
+    node
+}
+
+/// `us-east-1` of `us-east-1a` and of the local zone `us-east-1-bos-1a`.
+fn region(zone: &str) -> &str {
+    let end = zone.match_indices('-').nth(2).map_or(zone.len(), |(at, _)| at);
+    zone[..end].trim_end_matches(|c: char| c.is_ascii_lowercase())
+}

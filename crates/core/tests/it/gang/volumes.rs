@@ -1,0 +1,155 @@
+//! Gangs whose members have volumes.
+
+use std::sync::Arc;
+
+use muster_core::gang::PoolView;
+use muster_core::model::gang::{Claims, Phase, Taken};
+use muster_core::model::pod::{Operator, Requirement, SelectorTerm, Shape};
+use muster_core::model::resources::Resources;
+
+use super::sim::{Sim, pool};
+
+fn on(label: &str, value: &str) -> Vec<SelectorTerm> {
+    let requirement = Requirement { key: Arc::from(label), operator: Operator::In, values: vec![Arc::from(value)] };
+    vec![SelectorTerm { expressions: vec![requirement], fields: Vec::new() }]
+}
+
+/// Changes what each of the gang's pods asks for.
+fn each(sim: &mut Sim, change: impl Fn(usize, &mut Shape, &mut Claims)) {
+    for (number, pod) in sim.pods.values_mut().enumerate() {
+        let (mut shape, mut claims) = (Shape::clone(pod.shape.as_ref().unwrap()), Claims::clone(&pod.claims));
+        change(number, &mut shape, &mut claims);
+        pod.shape = Ok(Arc::new(shape));
+        pod.claims = Arc::new(claims);
+    }
+}
+
+fn claim(name: &str) -> Vec<Arc<str>> {
+    vec![Arc::from(name)]
+}
+
+#[test]
+fn a_gang_whose_claim_is_not_bound_waits_by_name_and_is_placed_once_it_is() {
+    let mut sim = Sim::new(&[("n1", 4)]);
+    sim.gang("train", 4, 4);
+    each(&mut sim, |number, _, claims| {
+        claims.awaits = (number == 2).then(|| Arc::from("PersistentVolumeClaim data is not bound yet"));
+    });
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Collecting, "VolumesNotReady"));
+    assert_eq!(sim.message("train"), "pod train-2 waits for a volume: PersistentVolumeClaim data is not bound yet");
+    each(&mut sim, |_, _, claims| claims.awaits = None);
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Bound);
+}
+
+#[test]
+fn members_that_one_by_one_get_their_volumes_bound_before_the_barrier_keep_their_plan() {
+    let mut sim = Sim::new(&[("n1", 2), ("n2", 2)]);
+    sim.gang("train", 4, 4);
+    sim.scheduler = false;
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.state("train").epoch), (Phase::Released, 1));
+    // kube-scheduler has bound those of two members, where the plan has them.
+    let node = sim.state("train").places[0].node.clone();
+    each(&mut sim, |number, shape, _| {
+        if number < 2 {
+            shape.volumes = vec![on("topology.kubernetes.io/zone", "a")];
+        }
+        shape.requests.set("attachable-volumes-csi-d", 1);
+    });
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.state("train").epoch), (Phase::Released, 1));
+    // A volume somewhere else is another matter: the gang follows it.
+    sim.nodes.values_mut().find(|other| other.name != node).unwrap().labels.insert("disk".into(), "here".into());
+    each(&mut sim, |number, shape, _| {
+        if number == 0 {
+            shape.volumes = vec![on("disk", "here")];
+        }
+    });
+    sim.settle();
+    let gang = sim.state("train");
+    let first = gang.places.iter().find(|place| place.pod.as_deref() == Some("train-0")).unwrap();
+    assert!(gang.epoch > 1 && first.node != node, "{:?}", gang.places);
+}
+
+#[test]
+fn a_claim_of_one_node_that_all_members_share_keeps_them_on_one_node() {
+    for (free, placed) in [(4, true), (3, false)] {
+        let mut sim = Sim::new(&[("n1", 3), ("n2", free)]);
+        sim.gang("train", 4, 4);
+        each(&mut sim, |_, _, claims| claims.one_node = claim("data"));
+        sim.settle();
+        assert_eq!(sim.phase("train") == Phase::Bound, placed, "{}", sim.message("train"));
+        assert!(sim.bound().iter().all(|(_, node)| *node == "n2"), "{:?}", sim.bound());
+    }
+}
+
+#[test]
+fn claims_that_cannot_be_shared_as_they_are_make_the_gang_unsatisfiable_by_name() {
+    let refused = |change: fn(usize, &mut Shape, &mut Claims)| {
+        let mut sim = Sim::new(&[("n1", 8)]);
+        sim.gang("train", 4, 4);
+        each(&mut sim, change);
+        sim.settle();
+        assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Unsatisfiable, "Unsupported"));
+        sim.message("train")
+    };
+    let message = refused(|_, _, claims| claims.one_pod = claim("data"));
+    assert!(message.contains("ReadWriteOncePod claim data used by several members"), "{message}");
+    let message = refused(|number, _, claims| claims.one_node = if number < 2 { claim("data") } else { Vec::new() });
+    assert!(message.contains("ReadWriteOnce claim data shared by a part of the members"), "{message}");
+}
+
+#[test]
+fn a_gang_waits_until_there_are_volumes_for_all_of_its_claims() {
+    let mut sim = Sim::new(&[("n1", 4)]);
+    sim.gang("train", 4, 4);
+    let with = |volumes: u32| {
+        move |number: usize, _: &mut Shape, claims: &mut Claims| {
+            let claim = Arc::from(format!("data-{number}"));
+            claims.taken = vec![Taken { class: Arc::from("local"), claim, volumes }];
+        }
+    };
+    each(&mut sim, with(3));
+    sim.settle();
+    assert_eq!(sim.reason("train"), "VolumesNotReady");
+    assert!(sim.message("train").contains("4 claims of StorageClass local"), "{}", sim.message("train"));
+    each(&mut sim, with(4));
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Bound);
+}
+
+#[test]
+fn a_node_takes_no_more_members_than_it_attaches_volumes_and_any_number_where_it_names_no_limit() {
+    let mut sim = Sim::new(&[("n1", 8), ("n2", 8)]);
+    sim.gang("train", 5, 5);
+    each(&mut sim, |_, shape, _| shape.requests.set("attachable-volumes-csi-d", 1));
+    for (name, most) in [("n1", 2), ("n2", 2)] {
+        sim.nodes.get_mut(name).unwrap().allocatable.add(&Resources::from_iter([("attachable-volumes-csi-d", most)]));
+    }
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Waiting);
+    assert!(sim.message("train").contains("holds 4"), "{}", sim.message("train"));
+    sim.nodes.get_mut("n2").unwrap().allocatable.set("attachable-volumes-csi-d", 0);
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Bound);
+}
+
+#[test]
+fn nodes_are_bought_in_the_zone_of_the_volume_and_nowhere_else() {
+    let zones = |names: &[&str]| names.iter().map(|name| Arc::from(*name)).collect::<Vec<Arc<str>>>();
+    for (sold, bought) in [(["us-east-1a", "us-east-1b"], true), (["us-east-1a", "us-east-1c"], false)] {
+        let mut sim = Sim::new(&[]);
+        sim.pools.push(PoolView { zones: zones(&sold), ..pool() });
+        sim.gang("train", 8, 8);
+        each(&mut sim, |_, shape, _| shape.volumes = vec![on("topology.kubernetes.io/zone", "us-east-1b")]);
+        sim.settle();
+        assert_eq!(!sim.asked.is_empty(), bought, "{sold:?}: {}", sim.message("train"));
+        if bought {
+            assert_eq!(sim.asked[0].zones, zones(&["us-east-1b"]));
+        } else {
+            assert!(sim.message("train").contains("a volume of the pod cannot be reached"), "{}", sim.message("train"));
+        }
+    }
+}
