@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{check_config, crds, demo, ec2_sim, explain, gc, plan, record, serve, uninstall};
+use crate::commands::{Unusable, check_config, crds, demo, ec2_sim, explain, gc, plan, record, serve, uninstall};
 
 /// Whole gangs or nothing, side by side: an extender for a stock kube-scheduler and a provisioner of EC2 nodes.
 #[derive(Debug, Parser)]
@@ -13,11 +13,6 @@ pub struct Cli {
     #[command(subcommand)]
     command: Command,
 }
-
-/// An argument, or a file that an argument names, that cannot be used: exit code 2.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Unusable(pub String);
 
 #[derive(Debug, Subcommand)]
 enum Command {

@@ -14,6 +14,7 @@ use thiserror::Error;
 
 use crate::cloud::{CallClass, Changes, Limit, LimitSettings};
 use crate::server::TlsFiles;
+use crate::telemetry::{LogConfig, LogFormat};
 
 /// What can be wrong with a configuration.
 #[derive(Debug, Error)]
@@ -311,26 +312,6 @@ impl Default for RawLog {
     fn default() -> Self {
         Self { filter: "info,kube=warn".to_owned(), format: LogFormat::Text }
     }
-}
-
-/// Form of log lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
-/// Logging.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogConfig {
-    /// `tracing` filter.
-    pub filter: String,
-    /// Form.
-    pub format: LogFormat,
 }
 
 #[derive(Clone, Debug, Deserialize)]

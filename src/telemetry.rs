@@ -14,10 +14,30 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{LogConfig, LogFormat};
 use crate::provisioner::ProvisionerMetrics;
+
+/// Form of log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Logging.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// `tracing` filter.
+    pub filter: String,
+    /// Form.
+    pub format: LogFormat,
+}
 
 /// Starts logging to standard error. A second call keeps the first subscriber: tests share a process.
 pub fn init(config: &LogConfig) {

@@ -11,9 +11,9 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::cli::Unusable;
+use crate::commands::Unusable;
 use crate::commands::serve::stopped;
-use crate::config::{LogConfig, LogFormat};
+use crate::telemetry::{LogConfig, LogFormat};
 use crate::{standin, telemetry};
 
 /// Arguments of `muster ec2-sim`.

@@ -12,3 +12,8 @@ pub mod plan;
 pub mod record;
 pub mod serve;
 pub mod uninstall;
+
+/// An argument, or a file that an argument names, that cannot be used: exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unusable(pub String);

@@ -25,10 +25,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, error, info, info_span, warn};
 
-use crate::cli::Unusable;
 use crate::client::{self, Patience};
 use crate::cloud::{Cloud, Limits};
 use crate::cluster::{self, Cluster, Store, StoreOptions, WatchOptions};
+use crate::commands::Unusable;
 use crate::config::Config;
 use crate::extender::{Barrier, BarrierOptions, Extender, Limits as ExtenderLimits};
 use crate::gang::{Events, Executor, ExecutorOptions, GangLoop, Inputs, PoolSource, Recorder};

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_api::crd::{BatchAttempt, BatchHold, BatchInstance, Fill, NodeBatchStatus};
-use muster_core::batch::{
-    AttemptKind, Confirm, Located, PastAttempt, Verdict, Why, dollars, judge, micros, pause, untried,
-};
+use muster_core::batch::{Confirm, Located, Verdict, Why, dollars, judge, micros, pause, untried};
 use muster_core::ec2::{
     BatchTags, Blame, CallError, CapacityType, ErrorClass, GroupState, InstanceState, LaunchAnswer, LaunchParameters,
     LaunchWay, LaunchedInstance, Next as Try, ResourceKind, TAG_CLUSTER_UID, Tags, Target, classify,
@@ -19,7 +17,7 @@ use tracing::{info, warn};
 
 use super::batch::{Next, later};
 use super::ranking::Before;
-use super::store::{Held, close_attempt};
+use super::store::{Held, close_attempt, past};
 use super::{Context, canary, class, pool, ranking, teardown, template};
 use crate::cloud::{Changes, for_class};
 use crate::cluster::State;
@@ -113,29 +111,6 @@ pub(super) async fn pending(context: &Context, held: &mut Held, state: &State) -
         return Ok(Next::At(later(now, 60)));
     }
     begin(context, held, state, status, &ranked.clone(), false).await
-}
-
-/// The attempts of a status, as far as the choice of the next candidate depends on them.
-pub(super) fn past(attempts: &[BatchAttempt]) -> Vec<PastAttempt<'_>> {
-    let kind = |attempt: &BatchAttempt| match attempt.outcome.as_str() {
-        _ if !attempt.replaces.is_empty() => AttemptKind::Replacement,
-        "Retry" => AttemptKind::Retry,
-        "Won" => AttemptKind::LaunchedWhole,
-        _ => AttemptKind::Tried,
-    };
-    attempts
-        .iter()
-        .map(|attempt| PastAttempt {
-            number: attempt.number,
-            kind: kind(attempt),
-            instance_type: &attempt.instance_type,
-            zone: &attempt.zone,
-            subnet: &attempt.subnet,
-            capacity_type: &attempt.capacity_type,
-            group: attempt.group,
-            reservation: attempt.reservation.as_deref(),
-        })
-        .collect()
 }
 
 /// Generations of the pools and classes of a batch: with others it is worth another try.

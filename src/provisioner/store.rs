@@ -5,7 +5,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster_api::crd::{BatchAttempt, BatchBilling, NodeBatch, NodeBatchStatus, is_true};
 use muster_api::keys;
-use muster_core::batch::{cost_between, kept, strands};
+use muster_core::batch::{AttemptKind, PastAttempt, cost_between, kept, strands};
 use serde_json::json;
 use tracing::info;
 
@@ -70,7 +70,7 @@ impl Held {
     /// Writes the status. A conflict is an error; the caller reads again and decides again.
     pub(super) async fn write(&mut self, context: &Context, mut status: NodeBatchStatus) -> anyhow::Result<()> {
         status.version = STATUS_VERSION;
-        let mut kept = kept(&super::launch::past(&status.attempts), status.round_from).into_iter();
+        let mut kept = kept(&past(&status.attempts), status.round_from).into_iter();
         status.attempts.retain(|_| kept.next().unwrap_or(true));
         status.nodes = format!("{}/{}", status.ready_count, status.instances.len());
         if self.object.status.as_ref() == Some(&status) {
@@ -163,6 +163,29 @@ fn bill(before: &NodeBatchStatus, after: &mut NodeBatchStatus, now: Timestamp) {
             *sum = sum.saturating_add(spent);
         }
     }
+}
+
+/// The attempts of a status, as far as the choice of the next candidate depends on them.
+pub(super) fn past(attempts: &[BatchAttempt]) -> Vec<PastAttempt<'_>> {
+    let kind = |attempt: &BatchAttempt| match attempt.outcome.as_str() {
+        _ if !attempt.replaces.is_empty() => AttemptKind::Replacement,
+        "Retry" => AttemptKind::Retry,
+        "Won" => AttemptKind::LaunchedWhole,
+        _ => AttemptKind::Tried,
+    };
+    attempts
+        .iter()
+        .map(|attempt| PastAttempt {
+            number: attempt.number,
+            kind: kind(attempt),
+            instance_type: &attempt.instance_type,
+            zone: &attempt.zone,
+            subnet: &attempt.subnet,
+            capacity_type: &attempt.capacity_type,
+            group: attempt.group,
+            reservation: attempt.reservation.as_deref(),
+        })
+        .collect()
 }
 
 /// Closes the current attempt.

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
-use crate::testbed::process::Component;
+use crate::testbed::component::Component;
 
 /// Exit code of `hack/control-plane/build.sh` when Go is missing or too old.
 const NO_GO: i32 = 3;

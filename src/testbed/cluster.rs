@@ -18,9 +18,10 @@ use serde_json::Value;
 
 use crate::testbed::apply;
 use crate::testbed::binaries::Binaries;
+use crate::testbed::component::Component;
 use crate::testbed::error::TestbedError;
 use crate::testbed::identity::{Credentials, Identity, write_private};
-use crate::testbed::process::{Command, Component, Processes, tail};
+use crate::testbed::process::{Command, Processes, tail};
 use crate::testbed::settings::{AUDIT_POLICY, STAGES, SchedulerSettings, read_yaml, scheduler_configuration};
 use crate::testbed::wait::eventually;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::testbed::binaries::BinariesError;
-use crate::testbed::process::Component;
+use crate::testbed::component::Component;
 use crate::testbed::wait::WaitError;
 
 /// Errors of the testbed. The demo prints the whole chain; tests unwrap it.

@@ -20,6 +20,7 @@ pub mod apply;
 pub mod audit;
 pub mod binaries;
 pub mod cluster;
+pub mod component;
 pub mod error;
 pub mod identity;
 pub mod kueue;
@@ -33,10 +34,11 @@ pub mod workloads;
 
 pub use binaries::Binaries;
 pub use cluster::{ClusterOptions, SchedulerOptions, TestCluster};
+pub use component::Component;
 pub use error::TestbedError;
 pub use identity::Identity;
 pub use kueue::Kueue;
-pub use process::{Command, Component};
+pub use process::Command;
 pub use stack::{Stack, StackOptions};
 pub use wait::eventually;
 

@@ -19,7 +19,6 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::document::Ignored;
-use crate::gangs::Runtime;
 use crate::record::Record;
 
 /// Most nodes of a dump.
@@ -57,6 +56,19 @@ pub enum ReadError {
         /// The limit.
         limit: usize,
     },
+}
+
+/// A runtime: what a TrainJob names, and the JobSet it stands for.
+#[derive(Clone, Debug)]
+pub(crate) struct Runtime {
+    /// `ClusterTrainingRuntime` or `TrainingRuntime`.
+    pub(crate) kind: String,
+    /// Empty for a cluster's.
+    pub(crate) namespace: String,
+    /// Name.
+    pub(crate) name: String,
+    /// `spec`.
+    pub(crate) spec: Value,
 }
 
 /// Everything that was read, each kind in the order of the dump. Namespaced objects have a namespace.

@@ -24,7 +24,7 @@ use crate::document::Ignored;
 use crate::dump::Dump;
 
 pub(crate) use owners::has_ended;
-pub(crate) use trainjobs::{Runtime, expand};
+pub(crate) use trainjobs::expand;
 
 /// A pod that exists, or one that its controller will create.
 #[derive(Clone, Debug)]

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::json::time;
 use super::stories::Story;
-use crate::cli::Unusable;
+use crate::commands::Unusable;
 use crate::testbed::Stack;
 
 /// File and path of every list that is kept.

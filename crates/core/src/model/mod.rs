@@ -8,4 +8,5 @@ pub mod pod;
 pub mod ranks;
 pub mod resources;
 pub mod snapshot;
+pub mod taint;
 pub mod units;

@@ -1,7 +1,6 @@
 //! A node as the planner and the extender see it.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -10,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::model::names::NodeName;
 use crate::model::pod::{HostPort, Shape};
 use crate::model::resources::Resources;
+
+pub use crate::model::taint::{Taint, TaintEffect};
 
 /// What a Node object says, apart from the pods on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,28 +49,6 @@ pub struct Usage {
     pub own_shape_pods: u32,
 }
 
-/// `core/v1` Taint.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Taint {
-    /// Key.
-    pub key: Arc<str>,
-    /// Value; empty if absent.
-    pub value: Arc<str>,
-    /// Effect.
-    pub effect: TaintEffect,
-}
-
-/// Effect of a taint. `PreferNoSchedule` never makes a node unfit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum TaintEffect {
-    /// New pods stay away.
-    NoSchedule,
-    /// New pods prefer to stay away.
-    PreferNoSchedule,
-    /// New pods stay away and running ones are evicted.
-    NoExecute,
-}
-
 impl Usage {
     /// Adds one pod of `shape` for the next question about the same shape.
     pub fn add(&mut self, shape: &Shape) {
@@ -78,26 +57,5 @@ impl Usage {
         if shape.one_per_node {
             self.own_shape_pods = self.own_shape_pods.saturating_add(1);
         }
-    }
-}
-
-/// `key=value:effect`, without `=` where the value is empty, as kubectl writes it.
-impl fmt::Display for Taint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.key)?;
-        if !self.value.is_empty() {
-            write!(f, "={}", self.value)?;
-        }
-        write!(f, ":{}", self.effect)
-    }
-}
-
-impl fmt::Display for TaintEffect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoSchedule => "NoSchedule",
-            Self::PreferNoSchedule => "PreferNoSchedule",
-            Self::NoExecute => "NoExecute",
-        })
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::node::TaintEffect;
 use crate::model::resources::Resources;
+use crate::model::taint::TaintEffect;
 
 /// Everything about a pod that decides which nodes it fits. Pods with equal shapes are interchangeable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

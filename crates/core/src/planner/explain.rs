@@ -16,11 +16,23 @@ const NODES_SHOWN: usize = 8;
 /// Before the first change.
 const WOULD_FIT: &str = "; would fit with ";
 
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        change(self, f)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        refusal(self, f)
+    }
+}
+
 /// Writes a refusal as a lower-case fragment without the character `%`, which kube-scheduler and event sinks would read
 /// as a formatting verb.
 ///
 /// Errors: those of the formatter.
-pub fn refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let out = &mut Plain(f);
     match refusal {
         Refusal::Unsupported { role, constraint, changes } => {
@@ -143,7 +155,7 @@ fn would_fit<'c>(
 /// Writes a change so that it ends "would fit with …".
 ///
 /// Errors: those of the formatter.
-pub fn change(change: &Change, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn change(change: &Change, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     one_change(change, &mut Plain(f))
 }
 

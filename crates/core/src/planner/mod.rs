@@ -33,7 +33,7 @@ mod change;
 pub mod check;
 mod cost;
 mod demand;
-pub mod explain;
+mod explain;
 mod forest;
 mod knapsack;
 mod memory;

@@ -10,6 +10,8 @@ use crate::model::node::{Node, Usage};
 use crate::model::pod::Shape;
 use crate::topology::{Levels, SplitLabel};
 
+pub use crate::topology::LevelIndex;
+
 /// Everything one planning run may look at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
@@ -93,9 +95,6 @@ pub struct SliceWish {
     /// The level whose domain they share.
     pub level: LevelIndex,
 }
-
-/// Index into the configured levels; 0 is the top.
-pub type LevelIndex = usize;
 
 /// Choices of the operator that change what is best.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -546,17 +545,5 @@ impl Refusal {
             Self::DoesNotFit(shortfall) => Some(&mut shortfall.changes),
             Self::Undecided(_) => None,
         }
-    }
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        crate::planner::explain::change(self, f)
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        crate::planner::explain::refusal(self, f)
     }
 }

@@ -12,10 +12,11 @@ use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::planner::plan::LevelIndex;
-
 pub use natural::natural_cmp;
 pub use tree::{Domain, SplitLabel, Step, Tree};
+
+/// Index into the configured levels; 0 is the top.
+pub type LevelIndex = usize;
 
 /// Label key of the last level.
 pub const HOST_KEY: &str = "kubernetes.io/hostname";

@@ -8,10 +8,9 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::natural::natural_key;
-use super::{Levels, natural_cmp};
+use super::{LevelIndex, Levels, natural_cmp};
 use crate::model::names::NodeName;
 use crate::model::node::Node;
-use crate::planner::plan::LevelIndex;
 
 /// Nodes in depth-first natural order, and the domains they form at every level.
 ///

@@ -12,8 +12,7 @@ use muster_core::model::units::Quantity;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Dump, MAX_NODES, MAX_OBJECTS, ReadError};
-use crate::gangs::Runtime;
+use super::{Dump, MAX_NODES, MAX_OBJECTS, ReadError, Runtime};
 use crate::record::{self, Record};
 use crate::{gangs, kinds};
 

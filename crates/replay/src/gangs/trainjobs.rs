@@ -7,25 +7,12 @@ use muster_api::conventions::{Kind, Object};
 use serde_json::{Map, Value, json};
 
 use super::owners::{flag, is_open, text};
-use crate::dump::Dump;
+use crate::dump::{Dump, Runtime};
 
 /// Label of the replicated job that is the training step.
 const STEP: &str = "/template/metadata/labels/trainer.kubeflow.org~1trainjob-ancestor-step";
 /// Name of the job and of the container that hold the training nodes.
 const NODE: &str = "node";
-
-/// A runtime: what a TrainJob names, and the JobSet it stands for.
-#[derive(Clone, Debug)]
-pub(crate) struct Runtime {
-    /// `ClusterTrainingRuntime` or `TrainingRuntime`.
-    pub(crate) kind: String,
-    /// Empty for a cluster's.
-    pub(crate) namespace: String,
-    /// Name.
-    pub(crate) name: String,
-    /// `spec`.
-    pub(crate) spec: Value,
-}
 
 /// Adds the JobSets that open TrainJobs of the dump lack; a TrainJob whose runtime is not in the dump is reported.
 pub(crate) fn expand(dump: &mut Dump) {
