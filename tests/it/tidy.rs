@@ -3,6 +3,8 @@
 //! Sources are read as text (`source`), manifests through `cargo metadata`, so that what is judged is what cargo builds.
 //! Where a rule could go blind without anybody noticing, a test beside it shows that it still finds what it should.
 
+mod directions;
+mod imports;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
