@@ -1,20 +1,47 @@
-//! NodeBatches: what an answer of EC2 means, when nodes count as joined, what is left over and what it cost.
+//! NodeBatches: one pure pass decides about all of them, from the wish to launch until the last node is gone.
+//!
+//! [`pass`] reads a [`World`] and answers with one [`Decision`] per batch; the worker in `src/batch` carries them out and
+//! has no choices left. What an answer of EC2 means is judged in `judge`, when nodes count as joined in `join`, what is
+//! left over in `collect`.
 
 pub(crate) mod attempts;
 pub(crate) mod backoff;
+pub(crate) mod bill;
+mod case;
 pub(crate) mod collect;
+pub(crate) mod decision;
+mod events;
+#[cfg(test)]
+pub(crate) mod fixtures;
 pub(crate) mod join;
+mod joining;
 pub(crate) mod judge;
+mod launch;
 pub(crate) mod located;
+mod losses;
 pub(crate) mod money;
+mod owner;
+mod pass;
+mod probe;
+mod repair;
+mod rollback;
+mod teardown;
 
 pub use attempts::{AttemptKind, PastAttempt, kept, untried};
 pub use backoff::pause;
+pub use bill::strands;
 pub use collect::{
     Account, Collection, Findings, HeldCost, KnownBatch, KnownInstance, KnownNode, SweepRound, collect, held_cost,
     next_round, sweep_round,
 };
+pub use decision::{
+    BatchEvent, Change, Converge, Decision, Done, Failure, JoinClocks, Keys, Look, Made, Memory, Note, OwnerLook,
+    Refused, Report, Scratch, Settings, Sight, Supply, Wake, WantedLevels, Working, World,
+};
+pub use events::gone;
 pub use join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements};
 pub use judge::{Confirm, Verdict, Why, judge};
 pub use located::{Located, located};
-pub use money::{StrandedCause, cost, cost_between, dollars, micros, strands};
+pub use losses::heeds_notices;
+pub use money::{StrandedCause, cost, cost_between, dollars, micros};
+pub use pass::{pass, waits_for_probe};

@@ -49,22 +49,6 @@ pub fn cost_between(micro_usd_per_hour: u64, from: Timestamp, until: Timestamp) 
     cost(micro_usd_per_hour, until.duration_since(from))
 }
 
-/// What the money of a batch does in a phase: `None` while nothing is billed or the gang runs.
-///
-/// `replacing` = a node is being replaced; `running` = its gang ran before.
-#[must_use]
-pub fn strands(phase: &str, replacing: bool, running: bool) -> Option<StrandedCause> {
-    match phase {
-        "Launching" => Some(StrandedCause::Rollback),
-        "Replacing" | "Launched" | "Joining" | "Ready" if running => Some(StrandedCause::Interrupted),
-        "Replacing" => Some(StrandedCause::Replacement),
-        "Launched" | "Joining" | "Ready" if replacing => Some(StrandedCause::Replacement),
-        "Launched" | "Joining" | "Ready" => Some(StrandedCause::Join),
-        "Idle" | "Draining" | "Terminating" => Some(StrandedCause::Warm),
-        _ => None,
-    }
-}
-
 /// Micro-dollars as dollars with two to six places: nothing is rounded, and nobody reads zeros.
 #[must_use]
 pub fn dollars(micros: u64) -> String {
@@ -121,15 +105,5 @@ mod tests {
         assert_eq!(micros("440.320000"), Some(440_320_000), "zeros that nobody needs");
         assert_eq!(micros("440"), None, "nothing that is not written so");
         assert_eq!(micros("1.0000001"), None);
-    }
-
-    #[test]
-    fn only_a_running_gang_and_an_empty_batch_strand_nothing() {
-        assert_eq!(strands("InUse", false, true), None);
-        assert_eq!(strands("Pending", false, false), None);
-        assert_eq!(strands("Joining", false, false), Some(StrandedCause::Join));
-        assert_eq!(strands("Joining", true, false), Some(StrandedCause::Replacement));
-        assert_eq!(strands("Joining", true, true), Some(StrandedCause::Interrupted));
-        assert_eq!(strands("Idle", false, true), Some(StrandedCause::Warm));
     }
 }

@@ -1,5 +1,6 @@
 //! What there is: pods, nodes, gangs and the snapshot that holds them, with the units and names they are told in.
 
+pub mod batch;
 pub mod booking;
 pub mod gang;
 pub mod names;

@@ -1,0 +1,311 @@
+//! One batch while it is decided about: what is known of it, and the ways a decision ends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::decision::{BatchEvent, Change, Converge, Decision, Failure, Look, Made, Memory, Note, Scratch, Sight};
+use super::decision::{Wake, Working, World};
+use crate::ec2::error::{CallError, ErrorClass};
+use crate::ec2::launch::LaunchAnswer;
+use crate::ec2::seen::{Instance, PlacementGroup};
+use crate::ec2::tags::{BatchTags, Tags};
+use crate::gang::GangEvent;
+use crate::model::batch::{Batch, BatchStatus, ConditionKind};
+use crate::model::names::{InstanceId, NodeName};
+use crate::model::node::Node;
+
+/// One batch and everything that may be looked at for it.
+#[derive(Clone, Copy)]
+pub(super) struct Case<'a> {
+    pub(super) batch: &'a Batch,
+    pub(super) memory: &'a Memory,
+    pub(super) world: &'a World<'a>,
+    pub(super) others: &'a Working,
+}
+
+/// Why a decision is not complete.
+pub(super) enum Stop {
+    /// Something has to be read first.
+    Look(Look),
+    /// Something has to be changed first.
+    Change(Box<Turn>),
+    /// What was read or carried out failed. `done`: it was the change itself, which is carried out again.
+    Failed {
+        /// What.
+        failure: Failure,
+        /// Whether the outcome of the last change is used up.
+        done: bool,
+    },
+}
+
+/// What a decision consists of.
+#[derive(Default)]
+pub(super) struct Turn {
+    pub(super) next: Option<BatchStatus>,
+    pub(super) change: Option<Change>,
+    pub(super) converge: Vec<Converge>,
+    pub(super) notes: Vec<Note>,
+    pub(super) events: Vec<BatchEvent>,
+    pub(super) wake: Option<Wake>,
+    pub(super) scratch: Option<Scratch>,
+}
+
+/// The answer of a step of a decision.
+pub(super) type Step<T> = Result<T, Stop>;
+
+impl Turn {
+    /// A status, and on at once.
+    pub(super) fn write(next: BatchStatus) -> Self {
+        Self { next: Some(next), wake: Some(Wake::Now), ..Self::default() }
+    }
+
+    /// Nothing but waiting.
+    pub(super) fn wait(wake: Wake) -> Self {
+        Self { wake: Some(wake), ..Self::default() }
+    }
+
+    pub(super) fn wake(mut self, wake: Wake) -> Self {
+        self.wake = Some(wake);
+        self
+    }
+
+    pub(super) fn note(mut self, note: Note) -> Self {
+        self.notes.push(note);
+        self
+    }
+
+    pub(super) fn converge(mut self, edits: impl IntoIterator<Item = Converge>) -> Self {
+        self.converge.extend(edits);
+        self
+    }
+
+    pub(super) fn scratch(mut self, scratch: Scratch) -> Self {
+        self.scratch = Some(scratch);
+        self
+    }
+
+    /// An event on the batch.
+    pub(super) fn event(mut self, reason: &'static str, message: String, warning: bool) -> Self {
+        self.events.push(BatchEvent { pool: None, event: GangEvent { reason, message, warning } });
+        self
+    }
+
+    /// An event on a pool.
+    pub(super) fn pool_event(mut self, pool: &str, reason: &'static str, message: String, warning: bool) -> Self {
+        self.events.push(BatchEvent { pool: Some(pool.to_owned()), event: GangEvent { reason, message, warning } });
+        self
+    }
+}
+
+impl<'a> Case<'a> {
+    pub(super) fn now(&self) -> Timestamp {
+        self.world.now
+    }
+
+    pub(super) fn status(&self) -> BatchStatus {
+        self.batch.status.clone()
+    }
+
+    pub(super) fn tags(&self, attempt: u32) -> BatchTags {
+        BatchTags {
+            cluster_uid: self.world.settings.cluster_uid.clone(),
+            cluster_name: self.world.settings.cluster_name.clone(),
+            batch_uid: self.batch.uid.clone(),
+            gang_uid: self.batch.spec.owner.gang_uid().map(str::to_owned),
+            attempt,
+        }
+    }
+
+    /// Tags of everything the batch ever launched.
+    pub(super) fn tags_of_all(&self) -> Tags {
+        let mut tags = self.tags(0).sweep();
+        tags.remove(crate::ec2::tags::TAG_ATTEMPT);
+        tags
+    }
+
+    // ---- Looks -----------------------------------------------------------------------------------------------------
+
+    /// The answer to a look, or the wish for it.
+    fn look(&self, look: Look) -> Step<Result<&'a Sight, &'a CallError>> {
+        match self.memory.seen.get(&look) {
+            Some(answer) => Ok(answer.as_ref()),
+            None => Err(Stop::Look(look)),
+        }
+    }
+
+    fn sight(&self, look: Look) -> Step<&'a Sight> {
+        self.look(look)?.map_err(|error| failed(error, false))
+    }
+
+    /// Instances by id; those EC2 does not know are missing.
+    pub(super) fn instances(&self, ids: &[InstanceId]) -> Step<Vec<Instance>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(match self.sight(Look::Instances(ids.to_vec()))? {
+            Sight::Instances(instances) => instances.clone(),
+            _other => Vec::new(),
+        })
+    }
+
+    /// Instances by tags.
+    pub(super) fn tagged(&self, tags: Tags) -> Step<Vec<Instance>> {
+        Ok(match self.sight(Look::Tagged(tags))? {
+            Sight::Instances(instances) => instances.clone(),
+            _other => Vec::new(),
+        })
+    }
+
+    /// What a fleet launched.
+    pub(super) fn fleet(&self, id: &str) -> Step<Option<LaunchAnswer>> {
+        Ok(match self.sight(Look::Fleet(id.to_owned()))? {
+            Sight::Fleet(answer) => answer.clone(),
+            _other => None,
+        })
+    }
+
+    /// A placement group.
+    pub(super) fn group(&self, name: &str) -> Step<Option<PlacementGroup>> {
+        Ok(match self.sight(Look::Group(name.to_owned()))? {
+            Sight::Group(group) => group.clone(),
+            _other => None,
+        })
+    }
+
+    /// Where instances lie; `None` if EC2 does not answer: labels of the nodes tell the same later.
+    pub(super) fn topology(
+        &self,
+        group: Option<String>,
+        ids: &[InstanceId],
+    ) -> Step<Option<&'a BTreeMap<InstanceId, Vec<String>>>> {
+        Ok(match self.look(Look::Topology { group, ids: ids.to_vec() })? {
+            Ok(Sight::Topology(places)) => Some(places),
+            Ok(_) | Err(_) => None,
+        })
+    }
+
+    /// Names of DaemonSets that do not tolerate the pending taint; none if they cannot be read.
+    pub(super) fn intolerant_daemon_sets(&self, nodes: Vec<String>) -> Step<Vec<String>> {
+        Ok(match self.look(Look::IntolerantDaemonSets(nodes))? {
+            Ok(Sight::Names(names)) => names.clone(),
+            Ok(_) | Err(_) => Vec::new(),
+        })
+    }
+
+    /// Something that is read into where everybody finds it; a failure leaves what was read last.
+    pub(super) fn refresh(&self, look: Look) -> Step<()> {
+        self.look(look).map(drop)
+    }
+
+    /// Whether the owner exists and has not ended, as the API server says.
+    pub(super) fn owner_lives(&self, look: super::decision::OwnerLook) -> Step<bool> {
+        Ok(match self.sight(Look::Owner(look))? {
+            Sight::Owner(lives) => *lives,
+            _other => true,
+        })
+    }
+
+    // ---- Changes ---------------------------------------------------------------------------------------------------
+
+    /// The change that was carried out last, if it is this one.
+    pub(super) fn outcome(&self, change: &Change) -> Option<&'a Result<Made, CallError>> {
+        self.memory.done.as_ref().filter(|done| done.change == *change).map(|done| &done.result)
+    }
+
+    /// The outcome of a change, or the wish for it, after `next` is written.
+    pub(super) fn change(&self, change: Change, next: Option<BatchStatus>) -> Step<&'a Result<Made, CallError>> {
+        match self.outcome(&change) {
+            Some(result) => Ok(result),
+            None => Err(Stop::Change(Box::new(Turn { next, change: Some(change), ..Turn::default() }))),
+        }
+    }
+
+    /// Whether the last change was a termination.
+    pub(super) fn has_terminated(&self) -> Option<usize> {
+        match &self.memory.done.as_ref()?.change {
+            Change::Terminate(ids) => Some(ids.len()),
+            Change::CreateGroup { .. }
+            | Change::DeleteGroup(_)
+            | Change::CreateTemplate(_)
+            | Change::DeleteTemplates(_)
+            | Change::Launch { .. }
+            | Change::DeleteFinishedFleets => None,
+        }
+    }
+
+    // ---- Nodes -----------------------------------------------------------------------------------------------------
+
+    /// A Node of the cluster.
+    pub(super) fn node(&self, name: &str) -> Option<&'a Arc<Node>> {
+        self.world.snapshot.nodes.get(&NodeName::from(name)).map(|entry| &entry.node)
+    }
+
+    /// The edit that keeps new pods off a node, if it is needed.
+    pub(super) fn taint(&self, node: &str) -> Option<Converge> {
+        let key = self.world.settings.keys.disrupted;
+        let lacks = self.node(node)?.taints.iter().all(|taint| *taint.key != *key);
+        lacks.then(|| Converge::Taint { node: node.to_owned(), key })
+    }
+}
+
+/// A failed call as the end of a decision.
+pub(super) fn failed(error: &CallError, done: bool) -> Stop {
+    Stop::Failed { failure: Failure { text: error.to_string(), denied: error.kind == ErrorClass::Permission }, done }
+}
+
+/// `seconds` later.
+pub(super) fn later(now: Timestamp, seconds: i64) -> Timestamp {
+    now.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX)
+}
+
+/// What is said on a batch that cannot get past something begins so.
+const KEEPS_FAILING: &str = "a step keeps failing and is tried again";
+/// Failures in a row after which it is said.
+const FAILURES: u32 = 3;
+
+/// The decision after something failed: the same again, after a pause that grows.
+pub(super) fn failing(case: &Case<'_>, failure: &Failure, done: bool) -> Decision {
+    let failures = case.memory.failures.saturating_add(1);
+    let mut next = case.status();
+    if failure.denied {
+        let message = case.world.supply.lacks().unwrap_or_else(|| failure.text.clone());
+        next.set(ConditionKind::Authorized, false, "NotAuthorized", &message, case.world.now_real);
+    }
+    if failures == FAILURES {
+        next.message = Some(format!("{KEEPS_FAILING}: {}", failure.text));
+    }
+    let pause = Duration::from_millis(200_u64.saturating_mul(1 << failures.min(6)));
+    Decision {
+        batch: case.batch.name.clone(),
+        next: (next != case.batch.status).then_some(next),
+        change: None,
+        converge: Vec::new(),
+        looks: Vec::new(),
+        notes: Vec::new(),
+        events: Vec::new(),
+        wake: Wake::Retry(pause),
+        scratch: case.memory.scratch,
+        used: done,
+        succeeded: false,
+    }
+}
+
+/// Takes back what [`failing`] said, now that a decision was possible.
+pub(super) fn recovered(case: &Case<'_>, turn: &mut Turn) {
+    let status = turn.next.as_ref().unwrap_or(&case.batch.status);
+    let said = status.message.as_deref().is_some_and(|said| said.starts_with(KEEPS_FAILING));
+    let denied = status.conditions.iter().any(|one| one.kind == ConditionKind::Authorized && one.status == Some(false));
+    if !said && !denied {
+        return;
+    }
+    let next = turn.next.get_or_insert_with(|| case.status());
+    if said {
+        next.message = None;
+    }
+    if denied {
+        next.set(ConditionKind::Authorized, true, "Authorized", "", case.world.now_real);
+    }
+}

@@ -1,0 +1,502 @@
+//! What the pass over NodeBatches reads and what it answers: data on both sides.
+//!
+//! Three kinds of effects. A [`Change`] alters something in EC2: one at a time per batch, begun only after the status
+//! that names it is acknowledged, and its outcome is kept until a status has used it; one that is open when a process
+//! ends is carried out again with the same bytes. A [`Converge`] brings an object of the API server where it should be:
+//! idempotent, repeated until it is seen. A [`Look`] reads; its answer serves one decision.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::ec2::error::{CallError, ErrorClass};
+use crate::ec2::launch::{CapacityType, LaunchAnswer, LaunchParameters};
+use crate::ec2::seen::{Instance, PlacementGroup};
+use crate::ec2::tags::{BatchTags, Tags};
+use crate::ec2::template::TemplateSpec;
+use crate::gang::GangEvent;
+use crate::model::batch::{Attempt, Batch, BatchStatus, Loss, OwnerRef};
+use crate::model::names::InstanceId;
+use crate::model::node::Taint;
+use crate::model::snapshot::Snapshot;
+use crate::offering::ice::Pool;
+use crate::offering::rank::Ranking;
+use crate::topology::Level;
+
+/// Everything a pass may look at.
+#[derive(Clone, Copy)]
+pub struct World<'a> {
+    /// All batches by name, what was written and not yet seen included.
+    pub batches: &'a BTreeMap<String, Arc<Batch>>,
+    /// What came back for each batch since its last write.
+    pub memory: &'a BTreeMap<String, Memory>,
+    /// Batches whose decision is being carried out: nothing is decided about them, and they count as they are.
+    pub busy: &'a BTreeSet<String>,
+    /// The cluster.
+    pub snapshot: &'a Snapshot,
+    /// What pools and classes offer.
+    pub supply: &'a dyn Supply,
+    /// What holds for all batches.
+    pub settings: &'a Settings,
+    /// Now, by the provisioner's clock.
+    pub now: Timestamp,
+    /// Now, by the wall clock.
+    pub now_real: Timestamp,
+}
+
+impl std::fmt::Debug for World<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World").field("batches", &self.batches.len()).field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+/// What holds for all batches.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// UID of the namespace `kube-system`.
+    pub cluster_uid: String,
+    /// Name of the cluster.
+    pub cluster_name: String,
+    /// First back-off after a round without capacity.
+    pub back_off: SignedDuration,
+    /// Label of the capacity type and the like: keys are constants of `muster-api`, handed in.
+    pub keys: Keys,
+}
+
+/// Label and taint keys the decisions need; spelt out in `muster_api::keys` alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Keys {
+    /// Taint of a node that waits for its gang.
+    pub gang_pending: &'static str,
+    /// Taint of a node that is given back.
+    pub disrupted: &'static str,
+    /// Label of a booking.
+    pub booking: &'static str,
+    /// Label of the placement group.
+    pub placement_group: &'static str,
+    /// Label of the zone.
+    pub zone: &'static str,
+    /// Prefix of the labels of network layers.
+    pub network_layer_prefix: &'static str,
+}
+
+/// Batches as this pass leaves them: what was decided earlier in it counts for what is decided later.
+pub type Working = BTreeMap<String, Arc<Batch>>;
+
+/// What NodePools and EC2NodeClasses say. Every answer is a function of the published state and of what launches have
+/// taught so far; nothing is asked of anybody.
+pub trait Supply {
+    /// Why none of the batch's pools can be launched from now; `None` if one can.
+    fn unready(&self, batch: &Batch) -> Option<String>;
+    /// The first of its pools that nothing but a join block stands against.
+    fn blocked_pool(&self, batch: &Batch) -> Option<String>;
+    /// Whether a pool carries the block that this batch found.
+    fn is_blocked_by(&self, pool: &str, batch: &str) -> bool;
+    /// Whether a pool carries any join block.
+    fn is_blocked(&self, pool: &str) -> bool;
+    /// What keeps pools of the batch from being launched from, whatever EC2 has.
+    fn problems(&self, batch: &Batch) -> Vec<String>;
+    /// Generations of the pools and classes of a batch, as one text.
+    fn generations(&self, batch: &Batch) -> String;
+    /// All ways to launch the batch now, beside the others.
+    fn rank(&self, batch: &Batch, others: &Working, now: Timestamp) -> Ranking;
+    /// All ways to launch one node of a blocked pool now.
+    fn rank_one(&self, batch: &Batch, pool: &str, others: &Working, now: Timestamp) -> Ranking;
+    /// Whether what is known of the reservations of the batch's pools is too old to rank by.
+    fn reservations_are_stale(&self, batch: &Batch, now: Timestamp) -> bool;
+    /// The image nodes of a type boot, if it is resolved.
+    fn image(&self, pool: &str, instance_type: &str) -> Option<String>;
+    /// The launch template of an attempt. Errors: why the class cannot be used, for a person.
+    fn template(&self, batch: &Batch, attempt: &Attempt) -> Result<TemplateSpec, String>;
+    /// Whether the Region has too many fleets at the moment.
+    fn without_fleets(&self, now: Timestamp) -> bool;
+    /// The clocks of a join.
+    fn join(&self, pool: Option<&str>) -> JoinClocks;
+    /// Extended resources every node of the batch must offer.
+    fn devices(&self, status: &BatchStatus) -> Vec<(String, i64)>;
+    /// Taints nodes of a pool keep.
+    fn taints(&self, pool: Option<&str>) -> Vec<Taint>;
+    /// How long nodes of a pool stay idle; `None`: for ever.
+    fn consolidate_after(&self, pool: Option<&str>) -> Option<SignedDuration>;
+    /// How long pods of no gang may stay on nodes whose gang has ended; `None`: for ever.
+    fn foreign_pods_after(&self, pool: Option<&str>) -> Option<SignedDuration>;
+    /// The levels of the topology that the owner of the batch requires and prefers.
+    fn levels(&self, batch: &Batch) -> WantedLevels;
+    /// Whether a ProvisioningRequest exists.
+    fn has_request(&self, owner: &OwnerRef) -> bool;
+    /// What EC2's refusal says about the class of a pool, for a person; `None` if it says nothing about it.
+    fn blame(&self, pool: &str, kind: ErrorClass, code: Option<&str>, message: &str) -> Option<String>;
+    /// Everything that is not permitted, in a sentence.
+    fn lacks(&self) -> Option<String>;
+}
+
+/// Levels an owner wants, as far as the cluster has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WantedLevels {
+    /// All nodes in one domain of it, or none are used.
+    pub required: Option<Level>,
+    /// All nodes in one domain of it, where that can be had.
+    pub preferred: Option<Level>,
+}
+
+/// The clocks of a join, from `join.*` of the NodePool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinClocks {
+    /// From the launch: who has no Node by then has failed.
+    pub register_within: SignedDuration,
+    /// From the last registration: who is not ready by then has failed.
+    pub ready_within: SignedDuration,
+    /// From the registration of the median node: who is still missing is replaced.
+    pub replace_after: SignedDuration,
+    /// A number, or a share of the batch in percent.
+    pub max_replacements: String,
+}
+
+impl Default for JoinClocks {
+    fn default() -> Self {
+        Self {
+            register_within: SignedDuration::from_mins(15),
+            ready_within: SignedDuration::from_mins(10),
+            replace_after: SignedDuration::from_mins(5),
+            max_replacements: "10%".to_owned(),
+        }
+    }
+}
+
+/// What came back for one batch. Lost with the process: everything in it is asked for, or carried out, again.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// The change that was carried out last, until a decision has used it.
+    pub done: Option<Done>,
+    /// Answers to looks, until a decision has used them.
+    pub seen: BTreeMap<Look, Result<Sight, CallError>>,
+    /// What went wrong, until it is decided what follows.
+    pub failed: Option<Failure>,
+    /// Failures in a row.
+    pub failures: u32,
+    /// Losses that others found, until they are written down.
+    pub reports: Vec<Report>,
+    /// Clocks of its own.
+    pub scratch: Scratch,
+}
+
+/// Clocks of one batch that need not outlive the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scratch {
+    /// When EC2 was last asked whether joining instances still live.
+    pub looked: Option<Timestamp>,
+    /// When lost instances were last looked after.
+    pub cleared: Option<Timestamp>,
+    /// How often the placement group was not available yet.
+    pub group_looks: u32,
+    /// The attempt whose parameters this process wrote, until its call is sent: its answer is no replay's.
+    pub first: Option<u32>,
+}
+
+/// A change with what EC2 said.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// The change.
+    pub change: Change,
+    /// The answer.
+    pub result: Result<Made, CallError>,
+}
+
+/// Something that went wrong in an effect that is not a launch.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// For people.
+    pub text: String,
+    /// Whether it was for want of a permission.
+    pub denied: bool,
+}
+
+/// Losses that somebody else found out: a notice, the state of instances, or the collector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// By instance.
+    pub losses: BTreeMap<InstanceId, Loss>,
+    /// Reason of the event.
+    pub reason: &'static str,
+}
+
+/// Something that alters EC2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Create a cluster placement group.
+    CreateGroup {
+        /// Name.
+        name: String,
+        /// Tags.
+        tags: Tags,
+    },
+    /// Delete a placement group.
+    DeleteGroup(String),
+    /// Create a launch template.
+    CreateTemplate(Box<TemplateSpec>),
+    /// Delete every launch template of a batch.
+    DeleteTemplates(BatchTags),
+    /// Launch.
+    Launch {
+        /// The call.
+        parameters: Box<LaunchParameters>,
+        /// Whether nobody has sent it before.
+        first: bool,
+    },
+    /// Terminate instances.
+    Terminate(Vec<InstanceId>),
+    /// Delete finished fleets of ours, since the Region has too many.
+    DeleteFinishedFleets,
+}
+
+/// What a change made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// Nothing to tell.
+    Nothing,
+    /// A launch template.
+    Template {
+        /// Id.
+        id: String,
+        /// Version.
+        version: u64,
+    },
+    /// The answer to a launch.
+    Launched(LaunchAnswer),
+    /// So many fleets are gone.
+    Fleets(usize),
+}
+
+/// Something that brings an object of the API server where it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Converge {
+    /// Put a taint with effect `NoSchedule` on a Node.
+    Taint {
+        /// Node.
+        node: String,
+        /// Key.
+        key: &'static str,
+    },
+    /// Take a taint off a Node.
+    Untaint {
+        /// Node.
+        node: String,
+        /// Key.
+        key: &'static str,
+    },
+    /// Write labels of a Node.
+    Label {
+        /// Node.
+        node: String,
+        /// Labels.
+        labels: BTreeMap<&'static str, String>,
+    },
+    /// Delete a Node whose machine has ended.
+    DeleteNode(String),
+    /// Evict a pod.
+    Evict {
+        /// Namespace and name.
+        pod: crate::model::names::ObjectKey,
+        /// UID.
+        uid: crate::model::names::PodUid,
+        /// Delete it where the eviction is refused.
+        force: bool,
+    },
+    /// The pool launches no batch before it or its class changes, or a probe joins.
+    BlockPool {
+        /// NodePool.
+        pool: String,
+        /// Why.
+        cause: String,
+    },
+    /// The pool launches again.
+    UnblockPool(String),
+    /// Take the finalizer off and delete the object: nothing of the batch is left in EC2.
+    Remove,
+}
+
+/// Something to read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Look {
+    /// Instances by id.
+    Instances(Vec<InstanceId>),
+    /// Instances by tags.
+    Tagged(Tags),
+    /// What a fleet launched.
+    Fleet(String),
+    /// A placement group by name.
+    Group(String),
+    /// Where instances lie in the network.
+    Topology {
+        /// Placement group, if they are in one.
+        group: Option<String>,
+        /// Instances.
+        ids: Vec<InstanceId>,
+    },
+    /// The owner as the API server has it.
+    Owner(OwnerLook),
+    /// Free hosts of the reservations of these pools.
+    Reservations(Vec<String>),
+    /// DaemonSets that would run on these nodes and do not tolerate the pending taint.
+    IntolerantDaemonSets(Vec<String>),
+}
+
+/// Which owner to read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OwnerLook {
+    /// A Gang.
+    Gang {
+        /// Namespace and name.
+        key: crate::model::names::ObjectKey,
+        /// UID.
+        uid: String,
+    },
+    /// A ProvisioningRequest.
+    Request {
+        /// Namespace and name.
+        key: crate::model::names::ObjectKey,
+        /// UID.
+        uid: String,
+    },
+}
+
+/// What was seen.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Sight {
+    /// Instances.
+    Instances(Vec<Instance>),
+    /// What a fleet launched; `None` if EC2 does not know it.
+    Fleet(Option<LaunchAnswer>),
+    /// A placement group; `None` if there is none.
+    Group(Option<PlacementGroup>),
+    /// Network nodes from the top, by instance.
+    Topology(BTreeMap<InstanceId, Vec<String>>),
+    /// Whether the owner exists and has not ended.
+    Owner(bool),
+    /// Names.
+    Names(Vec<String>),
+    /// It was read into where everybody finds it.
+    Read,
+}
+
+/// What a batch learned for the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// These offerings lack capacity for so many nodes.
+    NoCapacity {
+        /// Offerings.
+        pools: Vec<Pool>,
+        /// Nodes.
+        count: u32,
+    },
+    /// So many nodes were launched.
+    Launched {
+        /// The offering.
+        pool: Pool,
+        /// Nodes.
+        count: u32,
+    },
+    /// EC2 refused for another reason than capacity.
+    Refused {
+        /// Kind.
+        kind: ErrorClass,
+        /// Code.
+        code: Option<String>,
+        /// What was asked.
+        asked: Refused,
+    },
+    /// A call was not permitted.
+    Denied {
+        /// EC2's name of the call.
+        operation: String,
+        /// Code.
+        code: Option<String>,
+        /// Message.
+        message: String,
+    },
+    /// The class of the pool is at fault.
+    Blame {
+        /// NodePool.
+        pool: String,
+        /// Kind.
+        kind: ErrorClass,
+        /// Code.
+        code: Option<String>,
+        /// Message.
+        message: String,
+    },
+    /// What is known of free hosts is wrong.
+    ForgetReservations,
+    /// The batch is gone, and so is everything these fleets launched.
+    FleetsEnded(Vec<String>),
+}
+
+/// What was asked when it was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Instance type.
+    pub instance_type: String,
+    /// Zone.
+    pub zone: String,
+    /// Capacity type.
+    pub capacity_type: CapacityType,
+    /// Subnet.
+    pub subnet: String,
+    /// Nodes.
+    pub count: u32,
+}
+
+/// An event, on the batch or on a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchEvent {
+    /// The pool it is about; `None`: the batch.
+    pub pool: Option<String>,
+    /// What happened.
+    pub event: GangEvent,
+}
+
+/// When to look again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// At once.
+    Now,
+    /// On a change of the cluster, or at this time of the provisioner's clock.
+    At(Timestamp),
+    /// At this time of the provisioner's clock and no sooner, whatever changes meanwhile: what EC2 is asked again must be
+    /// given time, and the batch's own writes are changes too.
+    Pause(Timestamp),
+    /// After this much real time and no sooner.
+    Retry(Duration),
+    /// When an effect of this decision has an outcome.
+    Outcome,
+}
+
+/// What follows for one batch.
+#[derive(Clone, Debug)]
+#[must_use = "a decision that is not carried out is lost"]
+pub struct Decision {
+    /// Name of the batch.
+    pub batch: String,
+    /// Written first, conditional on the version it was decided on; nothing else happens before it is acknowledged.
+    pub next: Option<BatchStatus>,
+    /// At most one change.
+    pub change: Option<Change>,
+    /// Idempotent edits.
+    pub converge: Vec<Converge>,
+    /// What has to be known before anything can be decided.
+    pub looks: Vec<Look>,
+    /// What others learn.
+    pub notes: Vec<Note>,
+    /// What people see.
+    pub events: Vec<BatchEvent>,
+    /// When to look again.
+    pub wake: Wake,
+    /// Clocks to keep.
+    pub scratch: Scratch,
+    /// Whether what came back is used up: dropped once `next` is acknowledged.
+    pub used: bool,
+    /// Whether failures start from zero again.
+    pub succeeded: bool,
+}

@@ -1,0 +1,419 @@
+//! From instances to nodes a gang can use: running, registered, devices present, topology known.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::case::{Case, Step, Turn, later};
+use super::decision::{Converge, Scratch, Wake};
+use super::join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements};
+use super::located::{Located, located};
+use super::probe::{self, Joined};
+use super::{owner, repair, rollback};
+use crate::ec2::seen::{Instance, InstanceState};
+use crate::model::batch::{
+    AttemptOutcome, BatchMember, BatchPhase, BatchStatus, ConditionKind, LossCause, MemberState, Owner,
+};
+use crate::model::names::InstanceId;
+use crate::model::node::{Node, Taint};
+use crate::model::snapshot::Snapshot;
+use crate::topology::Level;
+
+/// Booked nodes nobody uses become idle after this. Source: `BookingExpired` of the upstream ProvisioningRequest.
+const BOOKED_SECONDS: i64 = 600;
+/// Between two looks at instances that join: every change of the cluster wakes the batch, and EC2 is asked now and then.
+const LOOK_SECONDS: i64 = 15;
+
+/// Waits until all instances run, then reads their place in the network once.
+pub(super) fn launched(case: &Case<'_>) -> Step<Turn> {
+    let mut status = case.status();
+    let now = case.now();
+    let ids = status.ids();
+    let seen = case.instances(&ids)?;
+    let (joiners, _) = joiners(case, &mut status, Some(&seen));
+    let wait = match judge(case, &status, &joiners)? {
+        Judged::Acted(turn) => return Ok(*turn),
+        Judged::Wait(until) => until,
+        Judged::Ready => now,
+    };
+    let running = seen.iter().filter(|instance| instance.state == InstanceState::Running).count();
+    if running < ids.len() {
+        status.message = Some(format!("{running} of {} instances running", ids.len()));
+        return Ok(Turn::write(status).wake(Wake::Pause(later(now, 2).min(wait))));
+    }
+    status.message = Some(format!("all {} instances running; waiting for their nodes", ids.len()));
+    if let Some(turn) = locate(case, &mut status)? {
+        return Ok(turn);
+    }
+    for instance in &mut status.instances {
+        if instance.state == MemberState::Launched {
+            instance.state = MemberState::Running;
+        }
+    }
+    status.phase = BatchPhase::Joining;
+    status.deadline = Some(clocks(case, &status).deadline);
+    Ok(Turn::write(status))
+}
+
+/// Reads where the instances lie, and judges it: a launch that misses the level its gang requires is rolled back, a missed
+/// preferred level is used and named. Once per launch, and once more before its nodes are used if EC2 could not tell:
+/// DescribeInstanceTopology has the tightest budget of all calls.
+fn locate(case: &Case<'_>, status: &mut BatchStatus) -> Step<Option<Turn>> {
+    let ids = status.ids();
+    // Labels of the nodes tell the same later.
+    let Some(topology) = case.topology(status.group(), &ids)? else { return Ok(None) };
+    // Types that EC2 does not report, or half an answer: the labels of the nodes will tell.
+    if let Some(found) = located(&ids, topology) {
+        status.located.clone_from(&found.layers);
+        let replacing = status.last().is_some_and(|attempt| !attempt.replaces.is_empty());
+        let wanted = case.world.supply.levels(case.batch);
+        if let Some(level) = missed(&found, wanted.required.as_ref())
+            && !replacing
+        {
+            let why = format!("required level {} missed: {found}", level.name);
+            return Ok(Some(rollback::misplaced(case, status.clone(), &why, &found)));
+        }
+        if let Some(level) = missed(&found, wanted.preferred.as_ref()) {
+            status.message = Some(format!("preferred level {} missed: {found}", level.name));
+        }
+    }
+    for instance in &mut status.instances {
+        if let Some(nodes) = topology.get(&instance.id) {
+            instance.network_nodes.clone_from(nodes);
+        }
+    }
+    Ok(None)
+}
+
+fn missed<'l>(found: &Located, level: Option<&'l Level>) -> Option<&'l Level> {
+    level.filter(|level| found.domains(&level.key).is_some_and(|domains| domains > 1))
+}
+
+/// How long the nodes of one launch have, from the launch until they are ready.
+pub(super) fn budget(case: &Case<'_>, status: &BatchStatus) -> SignedDuration {
+    let join = case.world.supply.join(status.node_pool.as_deref());
+    join.register_within.saturating_add(join.ready_within)
+}
+
+/// The clocks of the batch's pool, for the launch under way.
+fn clocks(case: &Case<'_>, status: &BatchStatus) -> JoinRules {
+    let join = case.world.supply.join(status.node_pool.as_deref());
+    let whole = status.attempts.iter().rposition(crate::model::batch::Attempt::won_whole);
+    let since = whole.map_or(0, |position| position + 1);
+    let replaced: usize = status.attempts.iter().skip(since).map(|attempt| attempt.replaces.len()).sum();
+    let allowed = replacements(&join.max_replacements, status.count).unwrap_or(0);
+    let won = status.attempts.iter().rev().find(|attempt| attempt.outcome == AttemptOutcome::Won);
+    let launched = won.and_then(|won| won.ended);
+    let all = join.register_within.saturating_add(join.ready_within);
+    // Of a node that is tried alone the first answer counts.
+    let left = allowed.saturating_sub(u32::try_from(replaced).unwrap_or(u32::MAX));
+    JoinRules {
+        replace_after: join.replace_after,
+        register_within: join.register_within,
+        ready_within: join.ready_within,
+        replacements_left: if probe::is_alone(status) { 0 } else { left },
+        // Each replacement has the clocks once more; `maxReplacements` bounds how often.
+        deadline: launched.and_then(|at| at.saturating_add(all).ok()).unwrap_or(Timestamp::MAX),
+    }
+}
+
+/// How far each instance is, and how often what is missing. Writes down what was seen for the first time. Without
+/// `seen` EC2 was not asked: whoever was running still is, unless a loss is known.
+fn joiners(
+    case: &Case<'_>,
+    status: &mut BatchStatus,
+    seen: Option<&[Instance]>,
+) -> (Vec<Joiner>, BTreeMap<String, u32>) {
+    let now = case.now();
+    let late = late_labels(case, status);
+    let booking = late.get(case.world.settings.keys.booking);
+    let nodes = nodes_by_instance(case.world.snapshot, status);
+    let expected = case.world.supply.devices(status);
+    let permanent = case.world.supply.taints(status.node_pool.as_deref());
+    let launches: BTreeMap<u32, Timestamp> = status
+        .attempts
+        .iter()
+        .filter_map(|attempt| Some((attempt.number, attempt.ended.or(attempt.started)?)))
+        .collect();
+    let mut missing: BTreeMap<String, u32> = BTreeMap::new();
+    let mut joiners = Vec::new();
+    for instance in &mut status.instances {
+        let launched = launches.get(&instance.attempt).copied().unwrap_or(now);
+        let in_ec2 = seen.and_then(|seen| seen.iter().find(|seen| seen.id == instance.id));
+        let stage = if let Some(loss) = instance.loss.as_ref().filter(|loss| loss.act_at <= now) {
+            JoinStage::Gone { code: Some(code(loss.cause).to_owned()) }
+        } else if let Some(gone) = in_ec2.filter(|seen| has_ended(seen.state)) {
+            JoinStage::Gone { code: gone.state_reason.as_ref().map(|reason| reason.code.clone()) }
+        } else if let Some(node) = nodes.get(&instance.id) {
+            let registered = *instance.registered.get_or_insert(now);
+            instance.node = Some(node.name.to_string());
+            let mut lacks = lacks(case, node, &expected, &permanent, !instance.network_nodes.is_empty());
+            // Pods of a booking select this label; the other late ones only inform.
+            let key = case.world.settings.keys.booking;
+            if booking.is_some_and(|uid| !carries(node, key, uid)) {
+                lacks.push(format!("label {key}"));
+            }
+            for what in &lacks {
+                *missing.entry(what.clone()).or_default() += 1;
+            }
+            if lacks.is_empty() {
+                instance.state = MemberState::Ready;
+                JoinStage::Ready { registered }
+            } else {
+                instance.state = MemberState::Registered;
+                JoinStage::Registered { at: registered, lacks: lacks.into_iter().collect() }
+            }
+        } else {
+            *missing.entry("nodes".to_owned()).or_default() += 1;
+            let running =
+                in_ec2.map_or(instance.state != MemberState::Launched, |seen| seen.state == InstanceState::Running);
+            if running { JoinStage::Running } else { JoinStage::Pending }
+        };
+        joiners.push(Joiner { id: instance.id.clone(), launched, stage });
+    }
+    (joiners, missing)
+}
+
+fn code(cause: LossCause) -> &'static str {
+    match cause {
+        LossCause::Notice(kind) => kind.as_str(),
+        LossCause::Missing => "missing",
+        LossCause::Join => "join",
+    }
+}
+
+enum Judged {
+    /// All can be used.
+    Ready,
+    /// Look again by then.
+    Wait(Timestamp),
+    /// The batch goes another way.
+    Acted(Box<Turn>),
+}
+
+fn judge(case: &Case<'_>, status: &BatchStatus, joiners: &[Joiner]) -> Step<Judged> {
+    let now = case.now();
+    let rules = clocks(case, status);
+    let (failed, blocked) = match judge_join(joiners, &rules, now) {
+        JoinVerdict::Ready => return Ok(Judged::Ready),
+        JoinVerdict::Wait(until) => return Ok(Judged::Wait(until)),
+        JoinVerdict::Replace(failed) => {
+            let causes = failed.iter().map(|(id, cause)| (id.clone(), cause.to_string())).collect();
+            let turn = repair::begin(case, status.clone(), &causes, &describe_failures(&failed));
+            return Ok(Judged::Acted(Box::new(turn)));
+        }
+        JoinVerdict::RollBack(failed) => (failed, None),
+        JoinVerdict::Block { cause, failed } => (failed, Some(cause)),
+    };
+    if let (Some(cause), Some(pool)) = (blocked.filter(|_| !probe::is_alone(status)), &status.node_pool)
+        && !case.world.supply.is_blocked_by(pool, &case.batch.name)
+    {
+        // The pool is closed first: nobody else launches into the same fault meanwhile.
+        let message = format!(
+            "most nodes of NodeBatch {} {cause}: no batch is bought from this pool until it or its EC2NodeClass changes, \
+             or a node that is tried alone joins",
+            case.batch.name
+        );
+        let block = Converge::BlockPool { pool: pool.clone(), cause: cause.to_string() };
+        let turn = Turn::wait(Wake::At(later(now, 2))).converge([block]);
+        return Ok(Judged::Acted(Box::new(turn.pool_event(pool, "JoinBlocked", message, true))));
+    }
+    let lacking = failed.values().find_map(|cause| match cause {
+        JoinCause::Lacks(what) => Some(what.clone()),
+        JoinCause::Died(_) | JoinCause::NeverRan | JoinCause::NeverRegistered => None,
+    });
+    let why = if failed.is_empty() {
+        format!("the batch has not joined by {}", rules.deadline)
+    } else {
+        describe_failures(&failed)
+    };
+    let cost = repair::cost_since_launch(status, now);
+    let said = format!("{why}; {} instances cost ${cost} for nothing", status.instances.len());
+    let dead = failed.values().any(|cause| matches!(cause, JoinCause::Died(_)));
+    let reason = if lacking.is_some() {
+        "DevicesMissing"
+    } else if dead {
+        "InstancesLost"
+    } else {
+        "JoinTimeout"
+    };
+    let mut message = said.clone();
+    if let Some(resource) = &lacking {
+        let nodes = status.instances.iter().filter_map(|instance| instance.node.clone()).collect();
+        let intolerant = case.intolerant_daemon_sets(nodes)?;
+        if !intolerant.is_empty() {
+            message = format!(
+                "{said}; {resource} may be missing because these DaemonSets do not tolerate the taint {}: {}",
+                case.world.settings.keys.gang_pending,
+                intolerant.join(", ")
+            );
+        }
+    }
+    let turn = rollback::violated(case, status.clone(), &status.ids(), &said);
+    Ok(Judged::Acted(Box::new(turn.event(reason, message, true))))
+}
+
+/// Whether EC2 has ended an instance, or is about to.
+fn has_ended(state: InstanceState) -> bool {
+    match state {
+        InstanceState::ShuttingDown | InstanceState::Terminated | InstanceState::Stopping | InstanceState::Stopped => {
+            true
+        }
+        InstanceState::Pending | InstanceState::Running | InstanceState::Unknown => false,
+    }
+}
+
+/// Nodes of the batch's instances: the last part of the provider id.
+fn nodes_by_instance<'a>(snapshot: &'a Snapshot, status: &BatchStatus) -> BTreeMap<InstanceId, &'a Arc<Node>> {
+    let ours: BTreeSet<&str> = status.instances.iter().map(|instance| instance.id.as_str()).collect();
+    let of = |node: &'a Arc<Node>| {
+        let id = node.provider_id.as_deref()?.rsplit('/').next()?;
+        ours.contains(id).then(|| (InstanceId::from(id), node))
+    };
+    snapshot.nodes.values().filter_map(|entry| of(&entry.node)).collect()
+}
+
+/// Matches nodes to instances and waits for devices and labels.
+pub(super) fn joining(case: &Case<'_>) -> Step<Turn> {
+    let mut status = case.status();
+    let now = case.now();
+    let mut scratch = case.memory.scratch;
+    let due = scratch.looked.is_none_or(|looked| now >= later(looked, LOOK_SECONDS));
+    let seen = if due { Some(case.instances(&status.ids())?) } else { None };
+    if due {
+        scratch = Scratch { looked: Some(now), ..scratch };
+    }
+    let (joiners, missing) = joiners(case, &mut status, seen.as_deref());
+    let ready = status.instances.iter().filter(|instance| instance.state == MemberState::Ready).count();
+    status.ready_count = u32::try_from(ready).unwrap_or(u32::MAX);
+    let labels = labels(case, &status);
+    let until = match judge(case, &status, &joiners)? {
+        Judged::Acted(turn) => return Ok(turn.scratch(scratch)),
+        Judged::Wait(until) => until,
+        Judged::Ready => return Ok(all_ready(case, status)?.converge(labels).scratch(scratch)),
+    };
+    let lacking: Vec<String> = missing.iter().map(|(what, count)| format!("{count} × {what}")).collect();
+    status.message = Some(format!("{ready} of {} nodes ready, missing {}", status.instances.len(), lacking.join(", ")));
+    Ok(Turn::write(status).wake(Wake::At(later(now, LOOK_SECONDS).min(until))).converge(labels).scratch(scratch))
+}
+
+fn all_ready(case: &Case<'_>, mut status: BatchStatus) -> Step<Turn> {
+    // Where EC2 could not tell before, a launch that misses the level its gang requires is found out now.
+    let unknown = status.instances.iter().any(|one| one.network_nodes.is_empty());
+    if unknown
+        && case.world.supply.levels(case.batch).required.is_some()
+        && let Some(turn) = locate(case, &mut status)?
+    {
+        return Ok(turn);
+    }
+    if probe::is_alone(&status) {
+        match probe::joined(case, status) {
+            Joined::Turn(turn) => return Ok(*turn),
+            Joined::Kept(kept) => status = *kept,
+        }
+    }
+    status.phase = BatchPhase::Ready;
+    if status.is(&ConditionKind::Interrupted) {
+        status.set(ConditionKind::Interrupted, false, "Repaired", "", case.world.now_real);
+    }
+    let booked = !matches!(case.batch.spec.owner, Owner::Gang(_));
+    status.deadline = booked.then(|| later(case.now(), BOOKED_SECONDS));
+    status.message = Some("all nodes ready; waiting for the gang".to_owned());
+    Ok(Turn::write(status))
+}
+
+/// What a node lacks before a member can use it.
+fn lacks(case: &Case<'_>, node: &Node, expected: &[(String, i64)], permanent: &[Taint], topology: bool) -> Vec<String> {
+    let keys = &case.world.settings.keys;
+    let mut lacks = Vec::new();
+    // Taints of the node lifecycle and of initialisation go by themselves; before that no member fits.
+    for taint in &node.taints {
+        if *taint.key != *keys.gang_pending && !permanent.contains(taint) {
+            lacks.push(format!("removal of taint {}", taint.key));
+        }
+    }
+    if !node.ready {
+        lacks.push("Ready".to_owned());
+    }
+    for (resource, amount) in expected {
+        if node.allocatable.get(resource) < *amount {
+            lacks.push(resource.clone());
+        }
+    }
+    if !node.labels.contains_key(keys.zone) {
+        lacks.push(keys.zone.to_owned());
+    }
+    let layer = format!("{}1", keys.network_layer_prefix);
+    if topology && !node.labels.contains_key(layer.as_str()) {
+        lacks.push(layer);
+    }
+    lacks
+}
+
+fn carries(node: &Node, key: &str, value: &str) -> bool {
+    node.labels.get(key).is_some_and(|known| **known == *value)
+}
+
+/// Labels that are known only after the launch, or that outlive it: a booking goes on with the batch that replaces one.
+fn late_labels(case: &Case<'_>, status: &BatchStatus) -> BTreeMap<&'static str, String> {
+    let keys = &case.world.settings.keys;
+    let mut labels = BTreeMap::new();
+    if let Some(group) = status.group() {
+        labels.insert(keys.placement_group, group);
+    }
+    if let Owner::Request(request) = &case.batch.spec.owner {
+        labels.insert(keys.booking, request.uid.clone());
+    }
+    labels
+}
+
+/// Late labels that nodes of the batch lack.
+fn labels(case: &Case<'_>, status: &BatchStatus) -> Vec<Converge> {
+    let late = late_labels(case, status);
+    let lacking = |instance: &BatchMember| {
+        let name = instance.node.as_deref()?;
+        let node = case.node(name)?;
+        let lacks = late.iter().any(|(key, value)| !carries(node, key, value));
+        lacks.then(|| Converge::Label { node: name.to_owned(), labels: late.clone() })
+    };
+    status.instances.iter().filter_map(lacking).collect()
+}
+
+/// Waits for the gang to be bound on the nodes; then their taint goes.
+pub(super) fn ready(case: &Case<'_>) -> Step<Turn> {
+    let mut status = case.status();
+    let now = case.now();
+    if owner::is_used(case, &status) {
+        let key = case.world.settings.keys.gang_pending;
+        let tainted = |name: &&str| case.node(name).is_some_and(|node| node.taints.iter().any(|one| *one.key == *key));
+        let nodes = status.instances.iter().filter_map(|instance| instance.node.as_deref());
+        let edits: Vec<Converge> =
+            nodes.filter(tainted).map(|node| Converge::Untaint { node: node.to_owned(), key }).collect();
+        if !edits.is_empty() {
+            return Ok(Turn::wait(Wake::At(later(now, 2))).converge(edits));
+        }
+        status.phase = BatchPhase::InUse;
+        status.deadline = None;
+        status.idle_since = None;
+        status.message = None;
+        return Ok(Turn::write(status));
+    }
+    let of_gang = matches!(case.batch.spec.owner, Owner::Gang(_));
+    if of_gang && owner::is_gone(case) {
+        status.phase = BatchPhase::Idle;
+        status.idle_since = Some(now);
+        return Ok(Turn::write(status));
+    }
+    if let Some(deadline) = status.deadline.filter(|_| !of_gang) {
+        if deadline > now {
+            return Ok(Turn::wait(Wake::At(deadline)));
+        }
+        status.phase = BatchPhase::Idle;
+        status.idle_since = Some(now);
+        status.deadline = None;
+        status.message = Some("the booking expired: nobody used the nodes in time".to_owned());
+        return Ok(Turn::write(status));
+    }
+    Ok(Turn::wait(Wake::At(later(now, 30))))
+}

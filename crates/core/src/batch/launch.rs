@@ -1,0 +1,708 @@
+//! Candidates and attempts: the atomic recipe, step by step, each with its intent persisted before the call.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::backoff::pause;
+use super::case::{Case, Step, Stop, Turn, failed, later};
+use super::decision::{Change, Look, Made, Note, Refused, Scratch, Wake};
+use super::judge::{Confirm, Verdict, Why, judge};
+use super::{probe, rollback};
+use crate::ec2::error::{CallError, ErrorClass, Next as Try};
+use crate::ec2::launch::{LaunchAnswer, LaunchParameters, LaunchWay, LaunchedInstance, Target, placement_group_name};
+use crate::ec2::seen::{GroupState, InstanceState};
+use crate::ec2::tags::{ResourceKind, TAG_CLUSTER_UID, Tags};
+use crate::model::batch::{
+    Attempt, AttemptOutcome, BatchMember, BatchPhase, BatchStatus, CandidateRow, ExcludedRow, HoldReason, MemberState,
+};
+use crate::model::names::InstanceId;
+use crate::offering::ice::Pool;
+use crate::offering::rank::{Exclusion, LeftOut, Ranked, Ranking};
+use crate::reason::{Help, Unsold};
+
+/// An unknown outcome is looked for this often before the attempt counts as lost.
+pub(super) const SWEEPS: u32 = 4;
+/// Excluded entries kept in the status.
+const EXCLUDED: usize = 32;
+
+/// Picks the next candidate, or waits.
+pub(super) fn pending(case: &Case<'_>) -> Step<Turn> {
+    let mut status = case.status();
+    let (now, supply) = (case.now(), case.world.supply);
+    if let Some(turn) = without_fleets(case, case.status()) {
+        return Ok(turn);
+    }
+    if !status.launch_templates.is_empty() {
+        // Each attempt has a template of its own; between two attempts none is needed, and a drought has many.
+        done(case.change(Change::DeleteTemplates(case.tags(status.attempt)), None)?)?;
+        status.launch_templates.clear();
+        return Ok(Turn::write(status));
+    }
+    let unready = supply.unready(case.batch);
+    if probe::held(&status) && unready.is_none() {
+        probe::over(&mut status);
+        return Ok(Turn::write(status));
+    }
+    if let Some(hold) = status.held.as_ref().filter(|hold| hold.reason != HoldReason::JoinBlocked) {
+        if hold.seen == supply.generations(case.batch) {
+            return Ok(Turn::wait(Wake::At(later(now, 600))));
+        }
+        status.held = None;
+        status.misses = 0;
+        status.round_from = status.attempt;
+        status.message = Some("pool or class changed: tried again".to_owned());
+        return Ok(Turn::write(status));
+    }
+    if let Some(why) = unready {
+        // No verdict on capacity: it goes on as soon as one of them is ready again.
+        return Ok(probe::wait(case, status, &why));
+    }
+    if let Some(at) = status.next_attempt_after.filter(|at| *at > now) {
+        return Ok(Turn::wait(Wake::At(at)));
+    }
+    if supply.reservations_are_stale(case.batch, now) {
+        case.refresh(Look::Reservations(case.batch.spec.node_pools.clone()))?;
+    }
+    let ranking = supply.rank(case.batch, case.others, now);
+    show(&mut status, &ranking);
+    if let Some(ranked) = untried(&status, &ranking) {
+        let ranked = ranked.clone();
+        return Ok(begin(case, status, &ranked, Size::Whole));
+    }
+    back_off(case, &mut status, &nothing_left(&ranking, &supply.problems(case.batch)));
+    // A Capacity Block that begins is no drought: its gang is there when it does.
+    let begins = ranking.left_out.iter().filter_map(|left| match &left.reason {
+        Exclusion::ReservationNotStarted { start, .. } => *start,
+        _other => None,
+    });
+    if let Some(begins) = begins.filter(|start| *start > now).min() {
+        status.next_attempt_after = status.next_attempt_after.map(|at| at.min(begins));
+    }
+    let at = status.next_attempt_after.unwrap_or(now);
+    Ok(Turn::write(status).wake(Wake::At(at)))
+}
+
+/// Writes the ranking into the status.
+pub(super) fn show(status: &mut BatchStatus, ranking: &Ranking) {
+    let row = |ranked: &Ranked| {
+        let candidate = &ranked.candidate;
+        let known = candidate.price_micro_usd_per_hour.is_some();
+        CandidateRow {
+            node_pool: ranked.pool.clone(),
+            instance_type: candidate.instance_type.clone(),
+            zone: candidate.zone.clone(),
+            subnet: candidate.subnet_id.clone(),
+            capacity_type: candidate.capacity_type,
+            count: ranked.count,
+            group: candidate.placement_group,
+            reservation: candidate.reservation.as_ref().map(|target| target.id.clone()),
+            price: known.then_some(ranked.total_micro_usd_per_hour),
+            why: ranked.why(),
+        }
+    };
+    status.candidates = ranking.candidates.iter().map(row).collect();
+    status.excluded = ranking.left_out.iter().take(EXCLUDED).map(excluded).collect();
+}
+
+fn excluded(left: &LeftOut) -> ExcludedRow {
+    let group = left.placement_group.map(|group| if group { "in a group" } else { "without a group" });
+    let parts = [
+        Some(left.pool.as_str()),
+        left.instance_type.as_deref(),
+        left.capacity_type.map(crate::ec2::launch::CapacityType::as_str),
+        left.zone.as_deref(),
+        group,
+    ];
+    let what: Vec<&str> = parts.into_iter().flatten().collect();
+    let unsold = Unsold {
+        pool: left.pool.as_str().into(),
+        instance_type: left.instance_type.as_deref().map(Into::into),
+        count: None,
+        why: vec![left.reason.clone()],
+    };
+    let help = unsold.help();
+    let change = (help != Help::Nothing).then(|| help.to_string());
+    ExcludedRow { what: what.join(" "), why: left.reason.to_string(), change }
+}
+
+/// The first candidate that this round has not tried.
+fn untried<'r>(status: &BatchStatus, ranking: &'r Ranking) -> Option<&'r Ranked> {
+    let tried = |ranked: &Ranked| {
+        let candidate = &ranked.candidate;
+        let into = |attempt: &Attempt| attempt.reservation.as_ref().map(|target| target.id.clone());
+        status.attempts.iter().any(|attempt| {
+            attempt.number > status.round_from
+                && attempt.outcome != AttemptOutcome::Retry
+                && attempt.replaces.is_empty()
+                && attempt.instance_type == candidate.instance_type
+                && attempt.zone == candidate.zone
+                && attempt.subnet == candidate.subnet_id
+                && attempt.capacity_type == candidate.capacity_type
+                && attempt.group == candidate.placement_group
+                && into(attempt) == candidate.reservation.as_ref().map(|target| target.id.clone())
+        })
+    };
+    ranking.candidates.iter().find(|ranked| !tried(ranked))
+}
+
+/// Why there is no candidate, in a sentence.
+fn nothing_left(ranking: &Ranking, problems: &[String]) -> String {
+    let mut reasons: Vec<String> = problems.to_vec();
+    for left in &ranking.left_out {
+        let reason = left.reason.to_string();
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    reasons.truncate(3);
+    if !ranking.candidates.is_empty() || reasons.is_empty() {
+        return "no candidate has capacity".to_owned();
+    }
+    format!("no candidate is left: {}", reasons.join("; "))
+}
+
+/// How much an attempt is to launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Size {
+    /// All nodes of the batch.
+    Whole,
+    /// One node, to see whether it joins.
+    Probe,
+}
+
+/// Writes down the intent of an attempt on a candidate.
+pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, ranked: &Ranked, size: Size) -> Turn {
+    let (now, supply) = (case.now(), case.world.supply);
+    let candidate = &ranked.candidate;
+    let number = status.attempt.saturating_add(1);
+    status.phase = BatchPhase::Launching;
+    status.attempt = number;
+    status.count = ranked.count;
+    status.node_pool = Some(ranked.pool.clone());
+    status.instance_type = Some(candidate.instance_type.clone());
+    status.zone = Some(candidate.zone.clone());
+    status.capacity_type = Some(candidate.capacity_type);
+    status.price = Some(ranked.total_micro_usd_per_hour);
+    status.next_attempt_after = None;
+    status.located.clear();
+    status.generation = status.generation.max(1);
+    let own_group = candidate.placement_group && candidate.reservation_group.is_none();
+    if own_group && status.placement_group.is_none() {
+        status.placement_group = Some(group_name(case, status.generation));
+    }
+    let into = match &candidate.reservation {
+        Some(Target { id, block: true }) => format!(", Capacity Block {id}"),
+        Some(Target { id, block: false }) => format!(", reservation {id}"),
+        None => String::new(),
+    };
+    status.message = Some(format!(
+        "attempt {number}: {} × {} {} in {}{into}{}",
+        ranked.count,
+        candidate.instance_type,
+        candidate.capacity_type,
+        candidate.zone,
+        if candidate.placement_group { ", one placement group" } else { "" },
+    ));
+    let by_run = candidate.reservation.is_some() || supply.without_fleets(now);
+    status.attempts.push(Attempt {
+        number,
+        node_pool: ranked.pool.clone(),
+        instance_type: candidate.instance_type.clone(),
+        zone: candidate.zone.clone(),
+        subnet: candidate.subnet_id.clone(),
+        capacity_type: candidate.capacity_type,
+        count: ranked.count,
+        group: candidate.placement_group,
+        reservation_group: candidate.reservation_group.clone(),
+        reservation: candidate.reservation.clone(),
+        way: if by_run { LaunchWay::Run } else { LaunchWay::Fleet },
+        // Without an image the template says why.
+        image: supply.image(&ranked.pool, &candidate.instance_type),
+        template: None,
+        parameters: None,
+        token: None,
+        replayed: false,
+        sweeps: 0,
+        fleet: None,
+        replaces: Vec::new(),
+        probe: size == Size::Probe,
+        outcome: AttemptOutcome::Launching,
+        code: None,
+        message: None,
+        started: Some(now),
+        ended: None,
+    });
+    Turn::write(status)
+}
+
+fn group_name(case: &Case<'_>, generation: u32) -> String {
+    placement_group_name(&case.world.settings.cluster_name, &case.batch.uid, generation)
+}
+
+/// Waits longer after each round without success: 30 s doubling to 10 min, ±20 percent, so that a drought costs few
+/// calls and several batches do not ask at once.
+pub(super) fn back_off(case: &Case<'_>, status: &mut BatchStatus, why: &str) {
+    status.failed_rounds = status.failed_rounds.saturating_add(1);
+    let pause =
+        pause(case.world.settings.back_off, status.failed_rounds, percent(&case.batch.uid, status.failed_rounds));
+    status.phase = BatchPhase::Pending;
+    status.next_attempt_after = Some(case.now().saturating_add(pause).unwrap_or(Timestamp::MAX));
+    let last = status.attempts.iter().rev().take(3);
+    let said: Vec<String> = last
+        .filter_map(|attempt| {
+            Some(format!("{} in {}: {}", attempt.instance_type, attempt.zone, attempt.code.as_deref()?))
+        })
+        .collect();
+    let said = if said.is_empty() { String::new() } else { format!(" ({})", said.join("; ")) };
+    status.round_from = status.attempt;
+    status.message = Some(format!("{why}{said}; next try in {} s", pause.as_secs()));
+}
+
+/// 80 to 120, from the batch and the round: the same decision twice is the same, and two batches differ.
+fn percent(uid: &str, round: u32) -> u8 {
+    // FNV-1a, 64 bits.
+    let hash = uid
+        .bytes()
+        .chain(round.to_le_bytes())
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    80 + u8::try_from((hash >> 32) % 41).unwrap_or(20)
+}
+
+/// Group, template, launch, judgement.
+pub(super) fn launching(case: &Case<'_>) -> Step<Turn> {
+    let Some(attempt) = case.batch.status.last() else {
+        let mut status = case.status();
+        status.phase = BatchPhase::Pending;
+        return Ok(Turn::write(status));
+    };
+    // The answer comes first: what was launched must be known whatever else cannot be read.
+    if let Some(parameters) = attempt.parameters.as_ref().map(|stored| &stored.value) {
+        for first in [true, false] {
+            let change = Change::Launch { parameters: Box::new(parameters.clone()), first };
+            if let Some(answer) = case.outcome(&change) {
+                let answer = answered(answer);
+                return settle(case, parameters, judge(parameters, first, &answer), answer.ok().and_then(fleet_of));
+            }
+        }
+    }
+    // A group that a reservation was made in is there, and not ours to make.
+    if attempt.group && attempt.reservation_group.is_none() {
+        if let Some(turn) = ensure_group(case)? {
+            return Ok(turn);
+        }
+    }
+    let Some(parameters) = &attempt.parameters else { return prepare(case, attempt) };
+    // A former process may have sent the call: its answer is that of a replay, unless this one has just written it down.
+    let first = case.memory.scratch.first == Some(attempt.number);
+    let change = Change::Launch { parameters: Box::new(parameters.value.clone()), first };
+    let scratch = Scratch { first: None, ..case.memory.scratch };
+    Err(Stop::Change(Box::new(Turn { change: Some(change), scratch: Some(scratch), ..Turn::default() })))
+}
+
+/// The answer to a launch.
+pub(super) fn answered(result: &Result<Made, CallError>) -> Result<LaunchAnswer, CallError> {
+    match result {
+        Ok(Made::Launched(answer)) => Ok(answer.clone()),
+        // No other answer belongs to a launch.
+        Ok(Made::Nothing | Made::Template { .. } | Made::Fleets(_)) => Ok(LaunchAnswer::default()),
+        Err(error) => Err(error.clone()),
+    }
+}
+
+fn fleet_of(answer: LaunchAnswer) -> Option<String> {
+    answer.fleet_id
+}
+
+/// An outcome that can only have succeeded, or is tried again.
+pub(super) fn done(result: &Result<Made, CallError>) -> Step<()> {
+    result.as_ref().map(drop).map_err(|error| failed(error, true))
+}
+
+/// `None` once the placement group can be used.
+fn ensure_group(case: &Case<'_>) -> Step<Option<Turn>> {
+    let Some(name) = &case.batch.status.placement_group else { return Ok(None) };
+    let tags = case.tags(case.batch.status.attempt);
+    let create = Change::CreateGroup { name: name.clone(), tags: tags.of(ResourceKind::PlacementGroup) };
+    match case.outcome(&create) {
+        Some(Ok(_)) => return Ok(Some(look_again(case))),
+        // Created by an answer that was lost: the next look finds it.
+        Some(Err(error)) if error.kind == ErrorClass::AlreadyExists => return Ok(Some(look_again(case))),
+        Some(Err(error))
+            if matches!(error.kind, ErrorClass::GroupLimit | ErrorClass::Permission | ErrorClass::Configuration) =>
+        {
+            return lose(case, case.status(), &Loss::of_call(error)).map(Some);
+        }
+        Some(Err(error)) => return Err(failed(error, true)),
+        None => {}
+    }
+    if matches!(case.memory.done.as_ref().map(|done| &done.change), Some(Change::CreateTemplate(_))) {
+        return Ok(None);
+    }
+    match case.group(name)? {
+        Some(group) if !tags.own(&group.tags) => {
+            // The name is taken by somebody else: a group of the next generation has another.
+            let mut status = case.status();
+            status.generation = status.generation.saturating_add(1);
+            status.placement_group = Some(group_name(case, status.generation));
+            Ok(Some(Turn::write(status)))
+        }
+        Some(group) if group.state == GroupState::Available => Ok(None),
+        Some(_) => Ok(Some(look_again(case))),
+        None => Err(Stop::Change(Box::new(Turn { change: Some(create), ..Turn::default() }))),
+    }
+}
+
+/// Mostly the group is there at the first look.
+fn look_again(case: &Case<'_>) -> Turn {
+    let looks = case.memory.scratch.group_looks;
+    let pause = SignedDuration::from_millis(100_i64 << looks.min(4));
+    let scratch = Scratch { group_looks: looks.saturating_add(1), ..case.memory.scratch };
+    Turn::wait(Wake::Pause(case.now().saturating_add(pause).unwrap_or(Timestamp::MAX))).scratch(scratch)
+}
+
+/// The launch template, then the parameters of the call; written down before anything is sent.
+fn prepare(case: &Case<'_>, attempt: &Attempt) -> Step<Turn> {
+    let spec = match case.world.supply.template(case.batch, attempt) {
+        Ok(spec) => spec,
+        Err(message) => return lose(case, case.status(), &Loss::stop(message)),
+    };
+    let mut status = case.status();
+    let name = spec.name();
+    if !status.launch_templates.contains(&name) {
+        status.launch_templates.push(name);
+    }
+    let (id, version) = match case.change(Change::CreateTemplate(Box::new(spec)), Some(status.clone()))? {
+        Ok(Made::Template { id, version }) => (id.clone(), *version),
+        Ok(Made::Nothing | Made::Launched(_) | Made::Fleets(_)) => return Ok(Turn::wait(Wake::Now)),
+        Err(error) if matches!(error.kind, ErrorClass::Configuration | ErrorClass::Permission) => {
+            return lose(case, status, &Loss::of_call(error));
+        }
+        Err(error) => return Err(failed(error, true)),
+    };
+    let own_group = status.placement_group.clone().filter(|_| attempt.group);
+    let parameters = LaunchParameters {
+        count: attempt.count,
+        instance_type: attempt.instance_type.clone(),
+        zone: attempt.zone.clone(),
+        subnet_id: attempt.subnet.clone(),
+        market: attempt.capacity_type,
+        template_id: id.clone(),
+        template_version: version,
+        placement_group: attempt.reservation_group.clone().or(own_group),
+        way: attempt.way,
+        reservation: attempt.reservation.clone(),
+        partial: case.batch.spec.partial,
+        tags: case.tags(attempt.number),
+        token: String::new(),
+    }
+    .with_token(status.generation);
+    if let Some(last) = status.attempts.last_mut() {
+        last.template = Some(id);
+        last.token = Some(parameters.token.clone());
+        last.parameters = Some(parameters.into());
+    }
+    // From here on the call may have been sent: whoever finds these parameters replays it.
+    let scratch = Scratch { first: Some(attempt.number), group_looks: 0, ..case.memory.scratch };
+    Ok(Turn::write(status).scratch(scratch))
+}
+
+fn settle(case: &Case<'_>, parameters: &LaunchParameters, verdict: Verdict, fleet: Option<String>) -> Step<Turn> {
+    let mut status = case.status();
+    if let (Some(fleet), Some(last)) = (fleet, status.attempts.last_mut()) {
+        // Written with the outcome: the fleet is found by its id alone.
+        last.fleet = Some(fleet);
+    }
+    match verdict {
+        Verdict::Won(ids) => Ok(won(case, status, parameters, ids)),
+        Verdict::Violated(ids) => Ok(rollback::violated(case, status, &ids, "the answer was not what was asked for")),
+        Verdict::Lost { why, ice, confirm }
+        | Verdict::Quota { why, ice, confirm }
+        | Verdict::Configuration { why, ice, confirm } => {
+            if confirm == Confirm::FleetAndSweep
+                && let Some(turn) = found(case, &status, parameters)?
+            {
+                return Ok(turn);
+            }
+            lose(case, status, &Loss::new(&why, &ice))
+        }
+        Verdict::Throttled { why, ice } => {
+            if let Some(turn) = found(case, &status, parameters)? {
+                return Ok(turn);
+            }
+            lose(case, status, &Loss { next: Try::SameCandidate, ..Loss::new(&why, &ice) })
+        }
+        Verdict::TokenRefused { why } => {
+            if let Some(turn) = found(case, &status, parameters)? {
+                return Ok(turn);
+            }
+            lose(case, status, &Loss { next: Try::SameCandidate, ..Loss::new(&why, &[]) })
+        }
+        Verdict::NotDecided { why } => Ok(replay(case, status, Some(why), Sweep::Not)),
+        Verdict::Unknown { why, ice } => {
+            if let Some(turn) = found(case, &status, parameters)? {
+                return Ok(turn.note(lacking(&ice, parameters.count)));
+            }
+            if status.last().map_or(0, |attempt| attempt.sweeps) >= SWEEPS {
+                // What appears after this is collected: its attempt is no longer in flight.
+                let code = why.and_then(|why| why.code);
+                let message = "the outcome stayed unknown and nothing was found".to_owned();
+                return lose(
+                    case,
+                    status,
+                    &Loss { kind: None, next: Try::OtherCandidate, operation: None, code, message, ice },
+                );
+            }
+            Ok(replay(case, status, why, Sweep::Counted).note(lacking(&ice, parameters.count)))
+        }
+    }
+}
+
+/// Offerings that lacked capacity.
+pub(super) fn lacking(ice: &[Pool], count: u32) -> Note {
+    Note::NoCapacity { pools: ice.to_vec(), count }
+}
+
+/// Whether what a launch made was looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sweep {
+    Counted,
+    Not,
+}
+
+fn replay(case: &Case<'_>, mut status: BatchStatus, why: Option<Why>, sweep: Sweep) -> Turn {
+    let mut turn = 0;
+    if let Some(last) = status.attempts.last_mut() {
+        last.replayed = true;
+        last.sweeps = last.sweeps.saturating_add(u32::from(sweep == Sweep::Counted));
+        turn = last.sweeps;
+    }
+    let said = why.map_or_else(|| "no answer".to_owned(), |why| why.code.unwrap_or(why.message));
+    status.message = Some(format!("the outcome of the launch is open ({said}): the same call is sent again"));
+    Turn::write(status).wake(Wake::Pause(later(case.now(), 1_i64 << turn.min(4))))
+}
+
+/// What a launch made, whatever was answered: by the id of its fleet, if an answer named one, and by tags.
+pub(super) fn made(case: &Case<'_>, fleet: Option<&str>, parameters: &LaunchParameters) -> Step<Vec<LaunchedInstance>> {
+    let mut launched = std::collections::BTreeMap::new();
+    // An instant fleet is found by its id alone, and knows of instances that no tag finds yet.
+    if let Some(fleet) = fleet
+        && let Some(answer) = case.fleet(fleet)?
+    {
+        launched.extend(answer.instances.into_iter().map(|instance| (instance.id.clone(), instance)));
+    }
+    for instance in case.tagged(parameters.tags.sweep())? {
+        if instance.state.live() {
+            let (instance_type, zone) = (instance.instance_type, instance.zone);
+            launched.insert(instance.id.clone(), LaunchedInstance { id: instance.id, instance_type, zone });
+        }
+    }
+    Ok(launched.into_values().collect())
+}
+
+/// Looks for what the attempt made, by fleet id and by tags. The next step if anything was found.
+fn found(case: &Case<'_>, status: &BatchStatus, parameters: &LaunchParameters) -> Step<Option<Turn>> {
+    let fleet = status.last().and_then(|attempt| attempt.fleet.clone());
+    let instances = made(case, fleet.as_deref(), parameters)?;
+    if instances.is_empty() {
+        return Ok(None);
+    }
+    let answer = LaunchAnswer { fleet_id: None, instances, errors: Vec::new() };
+    let status = status.clone();
+    Ok(Some(match judge(parameters, false, &Ok(answer)) {
+        Verdict::Won(ids) => won(case, status, parameters, ids),
+        Verdict::Violated(ids) => rollback::violated(case, status, &ids, "fewer instances than asked for were found"),
+        Verdict::Lost { .. }
+        | Verdict::Quota { .. }
+        | Verdict::Configuration { .. }
+        | Verdict::Throttled { .. }
+        | Verdict::NotDecided { .. }
+        | Verdict::TokenRefused { .. }
+        | Verdict::Unknown { .. } => return Ok(None),
+    }))
+}
+
+fn won(case: &Case<'_>, mut status: BatchStatus, parameters: &LaunchParameters, ids: Vec<InstanceId>) -> Turn {
+    let now = case.now();
+    let got = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+    let wanted = status.count;
+    let attempt = status.attempt;
+    status.instances = ids.into_iter().map(|id| BatchMember::new(id, attempt, MemberState::Launched)).collect();
+    if !status.last().is_some_and(|attempt| attempt.probe) {
+        status.failed_rounds = 0;
+    }
+    status.count = got;
+    status.phase = BatchPhase::Launched;
+    status.deadline = Some(later(now, 15 * 60));
+    let said = if got < wanted {
+        // Where part will do: what is missing is recorded as a shrink and asked for by somebody else.
+        let left = u128::from(status.price.unwrap_or(0)) * u128::from(got) / u128::from(wanted.max(1));
+        status.price = status.price.map(|_| u64::try_from(left).unwrap_or(u64::MAX));
+        format!("{got} of {wanted} instances launched, as many as there were")
+    } else {
+        format!("{got} instances launched in one call")
+    };
+    status.message = Some(said.clone());
+    status.close(AttemptOutcome::Won, None, (got < wanted).then_some(said), now);
+    Turn::write(status).note(Note::Launched { pool: parameters.pool(), count: got })
+}
+
+/// An attempt that launched nothing.
+#[derive(Clone, Debug)]
+pub(super) struct Loss {
+    /// What the reason means; `None` if the outcome stayed unknown.
+    kind: Option<ErrorClass>,
+    next: Try,
+    /// The call that was refused, if it is not the launch itself.
+    operation: Option<String>,
+    code: Option<String>,
+    message: String,
+    ice: Vec<Pool>,
+}
+
+impl Loss {
+    fn new(why: &Why, ice: &[Pool]) -> Self {
+        Self {
+            kind: Some(why.kind),
+            next: why.kind.next(),
+            operation: None,
+            code: why.code.clone(),
+            message: why.message.clone(),
+            ice: ice.to_vec(),
+        }
+    }
+
+    fn of_call(error: &CallError) -> Self {
+        Self {
+            kind: Some(error.kind),
+            next: error.kind.next(),
+            operation: Some(error.operation.clone()),
+            code: error.code.clone(),
+            message: error.message.clone(),
+            ice: Vec::new(),
+        }
+    }
+
+    /// Found before anything was asked.
+    fn stop(message: String) -> Self {
+        Self { kind: None, next: Try::Stop, operation: None, code: None, message, ice: Vec::new() }
+    }
+}
+
+/// Instances of ours that EC2 is ending: they may still count towards quotas.
+fn ending(case: &Case<'_>) -> Step<usize> {
+    let ours = Tags::from([(TAG_CLUSTER_UID.to_owned(), case.world.settings.cluster_uid.clone())]);
+    Ok(case.tagged(ours)?.iter().filter(|instance| instance.state == InstanceState::ShuttingDown).count())
+}
+
+/// Closes the attempt as lost, with zero instances.
+fn lose(case: &Case<'_>, mut status: BatchStatus, loss: &Loss) -> Step<Turn> {
+    let now = case.now();
+    let mut next = loss.next;
+    let mut wait = 5;
+    let mut why = loss.message.clone();
+    let mut notes = vec![lacking(&loss.ice, status.count)];
+    match loss.kind {
+        Some(ErrorClass::Quota | ErrorClass::SpotQuota) => {
+            let ending = ending(case)?;
+            if ending > 0 {
+                // No verdict on the quota: the same candidate again once they are gone.
+                next = Try::SameCandidate;
+                wait = 15;
+                why = format!("{why}; {ending} instances are still shutting down and may count");
+            }
+        }
+        // Finished fleets of ours go first; where there are none, RunInstances is another way.
+        Some(ErrorClass::FleetLimit) => {
+            next = Try::SameCandidate;
+            why = format!("{why}; finished fleets of ours are deleted");
+        }
+        Some(ErrorClass::ReservationFull) => notes.push(Note::ForgetReservations),
+        Some(ErrorClass::Permission) => {
+            // In an item of a fleet's errors nobody has noticed it yet.
+            let by_run = status.last().is_some_and(|attempt| attempt.way == LaunchWay::Run);
+            let operation = if by_run { "RunInstances" } else { "CreateFleet" };
+            notes.push(Note::Denied {
+                operation: loss.operation.clone().unwrap_or_else(|| operation.to_owned()),
+                code: loss.code.clone(),
+                message: loss.message.clone(),
+            });
+        }
+        _other => {}
+    }
+    if let (Some(kind), Some(attempt)) = (loss.kind, status.last())
+        && next == loss.next
+    {
+        notes.push(Note::Refused { kind, code: loss.code.clone(), asked: asked(attempt) });
+    }
+    if let (Some(kind), Try::Stop, Some(pool)) = (loss.kind, next, &status.node_pool)
+        && let Some(blamed) = case.world.supply.blame(pool, kind, loss.code.as_deref(), &loss.message)
+    {
+        notes.push(Note::Blame { pool: pool.clone(), kind, code: loss.code.clone(), message: loss.message.clone() });
+        why = blamed;
+    }
+    let outcome = match next {
+        Try::SameCandidate | Try::WithoutFleet => AttemptOutcome::Retry,
+        Try::OtherCandidate | Try::OtherMarket | Try::OtherQuota | Try::WithoutGroup | Try::Stop => {
+            AttemptOutcome::Lost
+        }
+    };
+    let said = loss.code.clone().unwrap_or_else(|| why.clone());
+    status.close(outcome, loss.code.clone(), Some(why.clone()), now);
+    status.phase = BatchPhase::Pending;
+    let number = status.attempt;
+    let lost = |what: &str| Some(format!("attempt {number} lost ({said}): {what}"));
+    match next {
+        Try::OtherCandidate | Try::OtherMarket | Try::WithoutGroup => status.message = lost("next candidate"),
+        Try::OtherQuota => status.message = lost("next candidate of another quota"),
+        Try::WithoutFleet => status.message = lost("the same candidate by RunInstances"),
+        Try::SameCandidate => {
+            status.message = lost("the same candidate again");
+            status.next_attempt_after = Some(later(now, wait));
+        }
+        Try::Stop => back_off(case, &mut status, &why),
+    }
+    let mut turn = Turn::write(status);
+    if loss.kind == Some(ErrorClass::FleetLimit) {
+        turn.change = Some(Change::DeleteFinishedFleets);
+        turn.wake = Some(Wake::Outcome);
+    }
+    Ok(notes.into_iter().fold(turn, Turn::note))
+}
+
+/// Where no fleet of ours could be deleted, the same candidate is launched by RunInstances.
+fn without_fleets(case: &Case<'_>, mut status: BatchStatus) -> Option<Turn> {
+    match case.outcome(&Change::DeleteFinishedFleets)? {
+        Ok(Made::Fleets(deleted)) if *deleted > 0 => return None,
+        Ok(_) | Err(_) => {}
+    }
+    let attempt = status.last()?;
+    let code = attempt.code.clone();
+    let number = attempt.number;
+    let note = Note::Refused { kind: ErrorClass::FleetLimit, code, asked: asked(attempt) };
+    status.next_attempt_after = None;
+    status.message = Some(format!("attempt {number} lost (too many fleets): the same candidate by RunInstances"));
+    Some(Turn::write(status).note(note))
+}
+
+fn asked(attempt: &Attempt) -> Refused {
+    Refused {
+        instance_type: attempt.instance_type.clone(),
+        zone: attempt.zone.clone(),
+        capacity_type: attempt.capacity_type,
+        subnet: attempt.subnet.clone(),
+        count: attempt.count,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_jitter_of_a_back_off_follows_from_the_batch_and_the_round() {
+        let all: Vec<u8> = (0..500).map(|round| percent("0c6a4f7e-uid", round)).collect();
+        assert!(all.iter().all(|percent| (80..=120).contains(percent)));
+        assert!(all.iter().any(|percent| *percent < 90) && all.iter().any(|percent| *percent > 110));
+        assert_eq!(percent("a", 1), percent("a", 1));
+        assert_ne!(percent("batch-a", 1), percent("batch-b", 1));
+    }
+}

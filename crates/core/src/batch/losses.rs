@@ -1,0 +1,90 @@
+//! Writing down that instances of a batch are lost, or will be: whoever finds out reports it, and it is written here.
+//!
+//! A loss that is known already changes nothing, so the same message may come twice and two sources may tell the same.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::case::{Case, Turn};
+use crate::model::batch::{BatchPhase, BatchStatus, ConditionKind, Loss, MemberState};
+use crate::model::names::InstanceId;
+
+/// The status with every reported loss; `None` if nothing was reported or all of it is known.
+pub(super) fn reported(case: &Case<'_>) -> Option<Turn> {
+    let mut next = case.status();
+    let mut turn = Turn::default();
+    for report in &case.memory.reports {
+        // What we end ourselves is no loss.
+        if !next.phase.expects_instances() {
+            continue;
+        }
+        let news = note(&mut next, &report.losses, case.now());
+        let Some(first) = news.first() else { continue };
+        let message = format!("{} of {} nodes: {first}", news.len(), next.count);
+        next.set(ConditionKind::Interrupted, true, report.reason, &message, case.world.now_real);
+        turn = turn.event(report.reason, message, true);
+    }
+    if next == case.batch.status {
+        return None;
+    }
+    turn.next = Some(next);
+    Some(turn)
+}
+
+/// Whether a notice about instances of a batch in this phase concerns anybody.
+#[must_use]
+pub fn heeds_notices(phase: BatchPhase) -> bool {
+    phase.expects_instances()
+}
+
+/// Fills in what is news, and says it.
+fn note(status: &mut BatchStatus, losses: &BTreeMap<InstanceId, Loss>, now: Timestamp) -> Vec<String> {
+    let mut news = Vec::new();
+    for instance in &mut status.instances {
+        let Some(loss) = losses.get(&instance.id) else { continue };
+        // What is to be acted on sooner replaces what is to be acted on later; nothing else is news.
+        let known = instance.loss.as_ref().is_some_and(|known| known.act_at <= loss.act_at);
+        if known || instance.state == MemberState::Terminating {
+            continue;
+        }
+        if loss.act_at <= now {
+            instance.state = MemberState::Lost;
+        }
+        news.push(format!("{}: {}", instance.id, loss.message));
+        instance.loss = Some(loss.clone());
+    }
+    news
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+    use crate::ec2::notice::NoticeKind;
+    use crate::model::batch::{BatchMember, LossCause};
+
+    fn loss(cause: LossCause, act_at: Timestamp) -> BTreeMap<InstanceId, Loss> {
+        let loss = Loss { cause, message: "gone".to_owned(), noticed: act_at, act_at, deadline: None };
+        BTreeMap::from([(InstanceId::from("i-1"), loss)])
+    }
+
+    #[test]
+    fn the_same_loss_is_news_once_and_a_sooner_one_is_news_again() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let later = now + SignedDuration::from_mins(10);
+        let member = |id: &str| BatchMember::new(InstanceId::from(id), 1, MemberState::Ready);
+        let mut status = BatchStatus { instances: vec![member("i-1"), member("i-2")], ..BatchStatus::default() };
+        let maintenance = loss(LossCause::Notice(NoticeKind::ScheduledChange), later);
+        assert_eq!(note(&mut status, &maintenance, now).len(), 1);
+        assert_eq!(status.instances[0].state, MemberState::Ready, "its time has not come");
+        assert!(note(&mut status, &maintenance, now).is_empty());
+        let spot = loss(LossCause::Notice(NoticeKind::SpotInterruption), now);
+        assert_eq!(note(&mut status, &spot, now).len(), 1);
+        assert_eq!(status.instances[0].state, MemberState::Lost);
+        let missing = loss(LossCause::Missing, now);
+        assert!(note(&mut status, &missing, now).is_empty(), "duplicates and reordering change nothing");
+        assert_eq!(status.instances[1], member("i-2"));
+    }
+}

@@ -1,0 +1,80 @@
+//! Whose batch it is, and whether that one still wants it.
+
+use super::case::{Case, Step};
+use super::decision::OwnerLook;
+use crate::model::batch::{Batch, BatchMember, BatchStatus, Owner};
+use crate::model::gang::{Gang, Phase};
+use crate::model::snapshot::Snapshot;
+
+/// Whether nobody waits for the batch any more.
+///
+/// The cache may show a NodeBatch before the Gang it was created for, since each kind has a watch of its own: an owner
+/// that is missing there is looked up before its batch is given up.
+pub(super) fn unwanted(case: &Case<'_>) -> Step<bool> {
+    if case.batch.deleting {
+        return Ok(true);
+    }
+    if !is_gone(case) {
+        return Ok(is_elsewhere(case));
+    }
+    let look = match &case.batch.spec.owner {
+        Owner::Gang(gang) => OwnerLook::Gang { key: gang.key.clone(), uid: gang.uid.clone() },
+        Owner::Request(request) => OwnerLook::Request { key: request.key.clone(), uid: request.uid.clone() },
+        Owner::Pods => return Ok(false),
+    };
+    Ok(!case.owner_lives(look)?)
+}
+
+/// Whether the gang got its nodes elsewhere: it has passed its commit point on other nodes, or goes on with a later
+/// round. Happens when a process ended between the creation of the batch and the status that names it.
+pub(super) fn is_elsewhere(case: &Case<'_>) -> bool {
+    let Some(seen) = gang(case.batch, case.world.snapshot) else { return false };
+    let round = |name: &str| name.rsplit_once('-').and_then(|(_, round)| round.parse::<u32>().ok());
+    if seen.batch.as_deref().and_then(round) > round(&case.batch.name) {
+        return true;
+    }
+    has_committed(seen) && !uses(seen, &case.batch.status)
+}
+
+/// Whether the gang or request the batch is for is gone or has ended, as far as the cache knows.
+pub(super) fn is_gone(case: &Case<'_>) -> bool {
+    match &case.batch.spec.owner {
+        Owner::Gang(owner) => {
+            let seen = case.world.snapshot.gangs.get(&owner.key);
+            seen.is_none_or(|seen| *seen.uid != *owner.uid || seen.deleting || seen.phase == Some(Phase::Finished))
+        }
+        Owner::Request(owner) => !case.world.supply.has_request(owner),
+        Owner::Pods => false,
+    }
+}
+
+/// Whether a gang has reached its commit point on nodes of the batch.
+pub(super) fn is_used(case: &Case<'_>, status: &BatchStatus) -> bool {
+    let snapshot = case.world.snapshot;
+    match &case.batch.spec.owner {
+        Owner::Gang(_) => gang(case.batch, snapshot).is_some_and(|seen| has_committed(seen) && uses(seen, status)),
+        Owner::Request(request) => snapshot.recognised.iter().any(|(key, recognised)| {
+            key.namespace == request.key.namespace
+                && recognised.booking.as_deref() == Some(&*request.key.name)
+                && snapshot.gangs.get(key).is_some_and(|seen| has_committed(seen) && uses(seen, status))
+        }),
+        Owner::Pods => false,
+    }
+}
+
+/// The gang a batch is for, as the cache has it.
+pub(super) fn gang<'a>(batch: &Batch, snapshot: &'a Snapshot) -> Option<&'a Gang> {
+    match &batch.spec.owner {
+        Owner::Gang(owner) => snapshot.gangs.get(&owner.key).map(AsRef::as_ref),
+        Owner::Request(_) | Owner::Pods => None,
+    }
+}
+
+fn has_committed(gang: &Gang) -> bool {
+    matches!(gang.phase, Some(Phase::Committing | Phase::Bound | Phase::Degraded))
+}
+
+fn uses(gang: &Gang, status: &BatchStatus) -> bool {
+    let on = |instance: &BatchMember, node: &str| instance.node.as_deref() == Some(node);
+    gang.places.iter().any(|place| status.instances.iter().any(|instance| on(instance, place.node.as_str())))
+}

@@ -1,0 +1,199 @@
+//! The pass over all NodeBatches: each from `Pending` to gone, one decision at a time.
+//!
+//! Order: batches whose purchase has begun come first, then the older ones, so that what is left under a limit goes to
+//! whoever holds a part of it already. What is decided for one counts at once for those after it.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::case::{Case, Step, Stop, Turn, failing, later, recovered};
+use super::decision::{Decision, Memory, Wake, Working, World};
+use super::{bill, events, joining, launch, losses, owner, probe, repair, rollback, teardown};
+use crate::model::batch::{Batch, BatchPhase, BatchStatus};
+
+/// Attempts kept besides those of the current round.
+const ATTEMPTS: usize = 20;
+
+/// Decides about every batch that is not busy.
+#[must_use]
+pub fn pass(world: &World<'_>) -> Vec<Decision> {
+    let mut working: Working = world.batches.clone();
+    let mut order: Vec<&Arc<Batch>> = world.batches.values().collect();
+    order.sort_by(|one, other| rank(one).cmp(&rank(other)));
+    let nothing = Memory::default();
+    let mut decisions = Vec::new();
+    for batch in order {
+        if world.busy.contains(&batch.name) {
+            continue;
+        }
+        let memory = world.memory.get(&batch.name).unwrap_or(&nothing);
+        let case = Case { batch, memory, world, others: &working };
+        let decision = decide(&case);
+        if let Some(next) = &decision.next {
+            let decided = Batch { status: next.clone(), ..Batch::clone(batch) };
+            working.insert(batch.name.clone(), Arc::new(decided));
+        }
+        decisions.push(decision);
+    }
+    decisions
+}
+
+fn rank(batch: &Batch) -> (bool, Option<Timestamp>, &str) {
+    (batch.status.phase == BatchPhase::Pending, batch.created, &batch.name)
+}
+
+fn decide(case: &Case<'_>) -> Decision {
+    if let Some(failure) = &case.memory.failed {
+        return failing(case, failure, false);
+    }
+    match advance(case) {
+        Ok(turn) => complete(case, turn),
+        Err(Stop::Change(turn)) => complete(case, Turn { wake: Some(Wake::Outcome), ..*turn }),
+        Err(Stop::Look(look)) => Decision {
+            batch: case.batch.name.clone(),
+            next: None,
+            change: None,
+            converge: Vec::new(),
+            looks: vec![look],
+            notes: Vec::new(),
+            events: Vec::new(),
+            wake: Wake::Outcome,
+            scratch: case.memory.scratch,
+            used: false,
+            succeeded: false,
+        },
+        Err(Stop::Failed { failure, done }) => failing(case, &failure, done),
+    }
+}
+
+/// Makes a decision of a turn: what is written gets its time, its sums and its events.
+fn complete(case: &Case<'_>, mut turn: Turn) -> Decision {
+    // A change that is still to be carried out proves nothing yet.
+    let succeeded = turn.change.is_none();
+    if succeeded {
+        recovered(case, &mut turn);
+    }
+    let before = &case.batch.status;
+    let next = turn.next.and_then(|next| finish(before, next, case.world.now, case.world.now_real));
+    let told = next.as_ref().map(|next| events::between(before, next)).unwrap_or_default();
+    Decision {
+        batch: case.batch.name.clone(),
+        change: turn.change,
+        converge: turn.converge,
+        looks: Vec::new(),
+        notes: turn.notes,
+        events: told.into_iter().chain(turn.events).collect(),
+        wake: turn.wake.unwrap_or(Wake::Now),
+        scratch: turn.scratch.unwrap_or(case.memory.scratch),
+        used: true,
+        succeeded,
+        next,
+    }
+}
+
+/// The status as it is written; `None` if nothing would change.
+fn finish(before: &BatchStatus, mut next: BatchStatus, now: Timestamp, now_real: Timestamp) -> Option<BatchStatus> {
+    forget_attempts(&mut next);
+    if *before == next {
+        return None;
+    }
+    if before.phase != next.phase || next.since.is_none() {
+        next.since = Some(now_real);
+    }
+    bill::bill(before, &mut next, now);
+    Some(next)
+}
+
+/// Keeps the last attempts, all of the current round (each names a candidate that was tried), and the launch that won.
+fn forget_attempts(status: &mut BatchStatus) {
+    let mut surplus = status.attempts.len().saturating_sub(ATTEMPTS);
+    if surplus == 0 {
+        return;
+    }
+    let won = status.attempts.iter().rev().find(|attempt| attempt.won_whole()).map(|attempt| attempt.number);
+    let round = status.round_from;
+    status.attempts.retain(|attempt| {
+        let needed = attempt.number > round || Some(attempt.number) == won;
+        let goes = surplus > 0 && !needed;
+        surplus -= usize::from(goes);
+        !goes
+    });
+}
+
+fn advance(case: &Case<'_>) -> Step<Turn> {
+    let now = case.now();
+    if case.batch.newer.is_some() {
+        return Ok(Turn::wait(Wake::At(later(now, 60))));
+    }
+    if let Some(turn) = losses::reported(case) {
+        return Ok(turn);
+    }
+    let status = &case.batch.status;
+    // A launch whose outcome is open must be settled first: what it made has to be found.
+    let open = status.last().is_some_and(crate::model::batch::Attempt::is_open);
+    if !status.phase.is_settled() && status.phase != BatchPhase::Replacing && !open && owner::unwanted(case)? {
+        let mut next = case.status();
+        next.phase = BatchPhase::Draining;
+        next.message = Some("no longer needed: being given back".to_owned());
+        return Ok(Turn::write(next));
+    }
+    if let Some(turn) = repair::give_back(case)? {
+        return Ok(turn);
+    }
+    if let Some(next) = repair::notice_absent(case) {
+        return Ok(Turn::write(next));
+    }
+    let lost = status.instances.iter().any(|instance| instance.is_lost(now));
+    let turn = match status.phase {
+        BatchPhase::Pending => launch::pending(case)?,
+        BatchPhase::Launching if status.last().is_some_and(|last| last.outcome.rolls_back()) => rollback::go(case)?,
+        BatchPhase::Launching => launch::launching(case)?,
+        BatchPhase::Launched => joining::launched(case)?,
+        BatchPhase::Joining => joining::joining(case)?,
+        BatchPhase::Replacing => repair::replacing(case)?,
+        BatchPhase::Ready | BatchPhase::InUse if lost && !owner::is_gone(case) => repair::lost_in_use(case)?,
+        BatchPhase::Ready => joining::ready(case)?,
+        BatchPhase::InUse => teardown::in_use(case),
+        BatchPhase::Idle => teardown::idle(case),
+        BatchPhase::Draining => teardown::draining(case),
+        BatchPhase::Terminating => teardown::terminating(case)?,
+    };
+    Ok(turn.converge(repair::taints_of_lost(case)))
+}
+
+/// Whether the batch waits for a blocked pool.
+#[must_use]
+pub fn waits_for_probe(status: &BatchStatus) -> bool {
+    probe::held(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::batch::{Attempt, AttemptOutcome};
+
+    fn attempt(number: u32, outcome: AttemptOutcome) -> Attempt {
+        Attempt { number, outcome, ..super::super::fixtures::attempt() }
+    }
+
+    #[test]
+    fn candidates_that_were_tried_in_this_round_are_never_forgotten() {
+        let mut status = BatchStatus { round_from: 10, ..BatchStatus::default() };
+        status.attempts = (1..=64).map(|number| attempt(number, AttemptOutcome::Lost)).collect();
+        status.attempts[2].outcome = AttemptOutcome::Won;
+        forget_attempts(&mut status);
+        let numbers: Vec<u32> = status.attempts.iter().map(|attempt| attempt.number).collect();
+        assert_eq!(numbers[0], 3, "the launch that won stays");
+        assert_eq!(numbers[1..], (11..=64).collect::<Vec<u32>>()[..], "and so does the whole round");
+    }
+
+    #[test]
+    fn of_earlier_rounds_the_last_twenty_attempts_are_kept() {
+        let mut status = BatchStatus { round_from: 30, ..BatchStatus::default() };
+        status.attempts = (1..=30).map(|number| attempt(number, AttemptOutcome::Lost)).collect();
+        forget_attempts(&mut status);
+        assert_eq!(status.attempts.first().unwrap().number, 11);
+        assert_eq!(status.attempts.len(), 20);
+    }
+}

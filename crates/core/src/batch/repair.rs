@@ -1,0 +1,406 @@
+//! Lost nodes of a batch: replaced in place, each replacement an attempt of its own, or all of it given back.
+//!
+//! The intent is written down first: the lost instances leave `instances` for `replaced`, and the attempt names them.
+//! While pods are still on a lost node (it was given notice) the replacement is launched first; an instance that serves
+//! nobody is terminated first. In a reservation the free host is taken before the lost one is given back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::case::{Case, Step, Stop, Turn, later};
+use super::decision::{Change, Converge, Scratch, Wake};
+use super::judge::{Verdict, judge};
+use super::launch::{self, SWEEPS, answered, done, lacking};
+use super::money::{cost_between, dollars};
+use super::{joining, owner, rollback, teardown};
+use crate::ec2::launch::{CapacityType, LaunchParameters};
+use crate::ec2::seen::InstanceState;
+use crate::model::batch::{
+    Attempt, AttemptOutcome, BatchMember, BatchPhase, BatchStatus, Loss, LossCause, MemberState, Owner,
+};
+use crate::model::gang::Phase;
+use crate::model::names::{InstanceId, NodeName};
+
+/// Between two looks after lost instances.
+const CLEAR_SECONDS: i64 = 5;
+
+/// Instances that are lost by now.
+fn lost(status: &BatchStatus, now: Timestamp) -> Vec<&BatchMember> {
+    status.instances.iter().filter(|instance| instance.is_lost(now)).collect()
+}
+
+/// A Node that vanished is a lost node, whoever deleted it: its machine ended, or somebody wants it gone.
+pub(super) fn notice_absent(case: &Case<'_>) -> Option<BatchStatus> {
+    let mut status = case.status();
+    match status.phase {
+        BatchPhase::Ready | BatchPhase::InUse => {}
+        BatchPhase::Pending
+        | BatchPhase::Launching
+        | BatchPhase::Launched
+        | BatchPhase::Joining
+        | BatchPhase::Replacing
+        | BatchPhase::Idle
+        | BatchPhase::Draining
+        | BatchPhase::Terminating => return None,
+    }
+    let now = case.now();
+    let mut any = false;
+    for instance in status.instances.iter_mut().filter(|instance| instance.loss.is_none()) {
+        if instance.node.as_deref().is_some_and(|node| case.node(node).is_none()) {
+            instance.state = MemberState::Lost;
+            let message = "its Node is gone".to_owned();
+            instance.loss =
+                Some(Loss { cause: LossCause::Missing, message, noticed: now, act_at: now, deadline: None });
+            any = true;
+        }
+    }
+    any.then_some(status)
+}
+
+/// A batch in use, or ready for its gang, has lost nodes. An elastic gang that keeps its minimum goes on without them:
+/// the batch shrinks. Else they are replaced at once, while the gang loop stops the gang.
+pub(super) fn lost_in_use(case: &Case<'_>) -> Step<Turn> {
+    let status = case.status();
+    let now = case.now();
+    let gone: BTreeSet<InstanceId> = lost(&status, now).into_iter().map(|instance| instance.id.clone()).collect();
+    if status.phase == BatchPhase::InUse && gone.len() < status.instances.len() && survives(case, &status, &gone) {
+        return Ok(shrink(status, &gone));
+    }
+    let causes: BTreeMap<InstanceId, String> = lost(&status, now)
+        .into_iter()
+        .map(|instance| {
+            (instance.id.clone(), instance.loss.as_ref().map_or_else(String::new, |loss| loss.message.clone()))
+        })
+        .collect();
+    let mut told: BTreeMap<&str, usize> = BTreeMap::new();
+    for text in causes.values() {
+        *told.entry(text).or_default() += 1;
+    }
+    let why: Vec<String> = told.into_iter().map(|(text, count)| format!("{count} × {text}")).collect();
+    Ok(begin(case, status.clone(), &causes, &why.join("; ")))
+}
+
+/// Whether the gang of the batch keeps its minimum without these instances.
+fn survives(case: &Case<'_>, status: &BatchStatus, gone: &BTreeSet<InstanceId>) -> bool {
+    let Owner::Gang(reference) = &case.batch.spec.owner else { return false };
+    let snapshot = case.world.snapshot;
+    let Some(gang) = owner::gang(case.batch, snapshot) else { return false };
+    let of_lost = |instance: &&BatchMember| gone.contains(&instance.id);
+    let lost: BTreeSet<&str> =
+        status.instances.iter().filter(of_lost).filter_map(|instance| instance.node.as_deref()).collect();
+    let stays = |node: &NodeName| !lost.contains(node.as_str()) && snapshot.nodes.contains_key(node);
+    let stay = snapshot.live_members(&reference.key).filter(|pod| pod.node.as_ref().is_some_and(stays));
+    gang.phase == Some(Phase::Bound) && u32::try_from(stay.count()).is_ok_and(|stay| stay >= gang.minimum.max(1))
+}
+
+/// The recorded count goes down before any instance does.
+fn shrink(mut status: BatchStatus, gone: &BTreeSet<InstanceId>) -> Turn {
+    let (lost, kept): (Vec<_>, Vec<_>) = status.instances.into_iter().partition(|one| gone.contains(&one.id));
+    let left = u32::try_from(kept.len()).unwrap_or(u32::MAX);
+    let price = status.price.unwrap_or(0);
+    status.price = Some(price.saturating_mul(u64::from(left)) / u64::from(status.count.max(1)));
+    status.count = left;
+    status.ready_count = status.ready_count.min(left);
+    status.instances = kept;
+    status.replaced.extend(lost);
+    status.message = Some(format!("{} nodes lost; its gang goes on with {left}", gone.len()));
+    let ids: Vec<&str> = gone.iter().map(InstanceId::as_str).collect();
+    let message = format!("the gang keeps its minimum without {}", ids.join(", "));
+    Turn::write(status).event("Shrunk", message, false)
+}
+
+/// No member is planned on lost nodes any more, nor anything else on what stays until the gang uses it again: the taint
+/// stands as long as the instance is listed.
+pub(super) fn taints_of_lost(case: &Case<'_>) -> Vec<Converge> {
+    let listed = case.batch.status.replaced.iter();
+    listed.filter_map(|instance| case.taint(instance.node.as_deref()?)).collect()
+}
+
+/// Writes down the intent to replace instances. `lost`: why, by instance.
+pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, lost: &BTreeMap<InstanceId, String>, why: &str) -> Turn {
+    let now = case.now();
+    let won = status.attempts.iter().rev().find(|attempt| attempt.won_whole()).cloned();
+    let Some((won, stored)) = won.and_then(|won| won.parameters.clone().map(|stored| (won, stored))) else {
+        let ids = status.ids();
+        return rollback::violated(case, status, &ids, why);
+    };
+    let number = status.attempt.saturating_add(1);
+    let mut parameters: LaunchParameters = stored.value;
+    parameters.count = u32::try_from(lost.len()).unwrap_or(u32::MAX);
+    parameters.tags.attempt = number;
+    let parameters = parameters.with_token(status.generation);
+    let (gone, kept): (Vec<_>, Vec<_>) = status.instances.into_iter().partition(|one| lost.contains_key(&one.id));
+    status.instances = kept;
+    let ready = status.instances.iter().filter(|instance| instance.state == MemberState::Ready).count();
+    status.ready_count = u32::try_from(ready).unwrap_or(u32::MAX);
+    for mut instance in gone {
+        instance.state = MemberState::Lost;
+        if instance.loss.is_none() {
+            let message = lost.get(&instance.id).cloned().unwrap_or_default();
+            instance.loss = Some(Loss { cause: LossCause::Join, message, noticed: now, act_at: now, deadline: None });
+        }
+        status.replaced.push(instance);
+    }
+    status.phase = BatchPhase::Replacing;
+    status.attempt = number;
+    status.deadline = None;
+    status.message = Some(format!("replacing {} of {} nodes in place: {why}", lost.len(), status.count));
+    status.attempts.push(Attempt {
+        number,
+        count: parameters.count,
+        token: Some(parameters.token.clone()),
+        parameters: Some(parameters.into()),
+        replaces: lost.keys().cloned().collect(),
+        outcome: AttemptOutcome::Launching,
+        started: Some(now),
+        ended: None,
+        replayed: false,
+        sweeps: 0,
+        fleet: None,
+        code: None,
+        message: None,
+        ..won
+    });
+    let scratch = Scratch { first: Some(number), cleared: None, ..case.memory.scratch };
+    Turn::write(status).scratch(scratch)
+}
+
+/// Launches what replaces the lost instances. Sent again with the same token until there is an answer.
+pub(super) fn replacing(case: &Case<'_>) -> Step<Turn> {
+    let now = case.now();
+    let Some(attempt) = case.batch.status.last() else { return Ok(Turn::wait(Wake::At(later(now, 60)))) };
+    match attempt.outcome {
+        AttemptOutcome::Launching => {}
+        // Nothing came in their stead: all of it goes, once the gang has left the survivors.
+        AttemptOutcome::Won
+        | AttemptOutcome::Lost
+        | AttemptOutcome::Retry
+        | AttemptOutcome::Violated
+        | AttemptOutcome::Misplaced
+        | AttemptOutcome::ProbeJoined => {
+            return Ok(give_up(case, attempt.message.as_deref().unwrap_or("no replacement")));
+        }
+    }
+    let Some(parameters) = attempt.parameters.as_ref().map(|stored| &stored.value) else {
+        return Ok(give_up(case, "the replacement has no parameters"));
+    };
+    for first in [true, false] {
+        let change = Change::Launch { parameters: Box::new(parameters.clone()), first };
+        if let Some(answer) = case.outcome(&change) {
+            return settle(case, attempt, parameters, first, &answered(answer));
+        }
+    }
+    // A crash between the intent and the termination: what serves nobody is not paid for any longer. In a reservation that
+    // has a free host it goes last.
+    let full = attempt.code.is_some();
+    if attempt.capacity_type != CapacityType::Reserved || full {
+        let left = terminate_replaced(case)?;
+        if full && in_time(case, attempt) && !left.instances.is_empty() {
+            return Ok(Turn::wait(Wake::Pause(later(now, 5))).converge(left.nodes));
+        }
+    }
+    let first = case.memory.scratch.first == Some(attempt.number);
+    let change = Change::Launch { parameters: Box::new(parameters.clone()), first };
+    let scratch = Scratch { first: None, ..case.memory.scratch };
+    Err(Stop::Change(Box::new(Turn { change: Some(change), scratch: Some(scratch), ..Turn::default() })))
+}
+
+fn until(case: &Case<'_>, attempt: &Attempt) -> Option<Timestamp> {
+    attempt.started?.saturating_add(joining::budget(case, &case.batch.status)).ok()
+}
+
+fn in_time(case: &Case<'_>, attempt: &Attempt) -> bool {
+    until(case, attempt).is_some_and(|until| case.now() < until)
+}
+
+fn settle(
+    case: &Case<'_>,
+    attempt: &Attempt,
+    parameters: &LaunchParameters,
+    first: bool,
+    answer: &Result<crate::ec2::launch::LaunchAnswer, crate::ec2::error::CallError>,
+) -> Step<Turn> {
+    let now = case.now();
+    let mut status = case.status();
+    let reserved = attempt.capacity_type == CapacityType::Reserved;
+    if let (Ok(answer), Some(last)) = (answer, status.attempts.last_mut()) {
+        last.fleet.clone_from(&answer.fleet_id);
+    }
+    let mut notes = Vec::new();
+    // What a reservation lacks says nothing about the offering.
+    let mut remember = |ice: &[crate::offering::ice::Pool]| {
+        if !reserved {
+            notes.push(lacking(ice, parameters.count));
+        }
+    };
+    let (why, open) = match judge(parameters, first && !attempt.replayed, answer) {
+        Verdict::Won(ids) => return Ok(won(case, status, &ids)),
+        Verdict::Violated(ids) => {
+            status.instances.extend(fresh(&ids, status.attempt));
+            return Ok(lost_again(case, status, None, "another number of instances than asked for"));
+        }
+        Verdict::Lost { why, ice, .. } | Verdict::Quota { why, ice, .. } | Verdict::Configuration { why, ice, .. } => {
+            remember(&ice);
+            (Some(why), false)
+        }
+        Verdict::Throttled { why, .. } | Verdict::NotDecided { why } => (Some(why), true),
+        Verdict::TokenRefused { why } => (Some(why), false),
+        Verdict::Unknown { why, ice } => {
+            remember(&ice);
+            (why, true)
+        }
+    };
+    let told = |turn: Turn| notes.iter().cloned().fold(turn, Turn::note);
+    let fleet = status.last().and_then(|last| last.fleet.clone());
+    let made = launch::made(case, fleet.as_deref(), parameters)?;
+    let found: Vec<InstanceId> = made.into_iter().map(|instance| instance.id).collect();
+    if u32::try_from(found.len()) == Ok(parameters.count) {
+        return Ok(told(won(case, status, &found)));
+    }
+    let no_host = reserved && why.as_ref().is_some_and(|why| why.kind.says_full()) && found.is_empty();
+    // Whoever is not there any more waits for no host.
+    if no_host && in_time(case, attempt) && !owner::unwanted(case)? {
+        // The hosts of the lost nodes are what there is to wait for.
+        if let Some(last) = status.attempts.last_mut() {
+            last.code = why.and_then(|why| why.code);
+        }
+        status.deadline = until(case, attempt);
+        status.message = Some(
+            "the reservation has no free host: waiting for the hosts of the lost nodes, which go first".to_owned(),
+        );
+        return Ok(told(Turn::write(status).wake(Wake::Pause(later(now, 15)))));
+    }
+    let said =
+        why.as_ref().map_or_else(|| "no answer".to_owned(), |why| why.code.clone().unwrap_or(why.message.clone()));
+    if !found.is_empty() {
+        status.instances.extend(fresh(&found, status.attempt));
+        return Ok(told(lost_again(case, status, None, "fewer instances than asked for were found")));
+    }
+    if open && !no_host && attempt.sweeps < SWEEPS {
+        let mut turn = 0;
+        if let Some(last) = status.attempts.last_mut() {
+            last.replayed = true;
+            last.sweeps = last.sweeps.saturating_add(1);
+            turn = last.sweeps;
+        }
+        status.message = Some(format!("the outcome of the replacement is open ({said}): the same call is sent again"));
+        return Ok(told(Turn::write(status).wake(Wake::Pause(later(now, 1_i64 << turn.min(4))))));
+    }
+    Ok(told(lost_again(case, status, why.and_then(|why| why.code), &said)))
+}
+
+fn fresh(ids: &[InstanceId], attempt: u32) -> impl Iterator<Item = BatchMember> {
+    ids.iter().map(move |id| BatchMember::new(id.clone(), attempt, MemberState::Launched))
+}
+
+fn won(case: &Case<'_>, mut status: BatchStatus, ids: &[InstanceId]) -> Turn {
+    status.instances.extend(fresh(ids, status.attempt));
+    status.phase = BatchPhase::Launched;
+    status.message = Some(format!("{} instances launched in the place of lost ones", ids.len()));
+    status.close(AttemptOutcome::Won, None, None, case.now());
+    let names = |ids: &[InstanceId]| ids.iter().map(InstanceId::as_str).collect::<Vec<_>>().join(", ");
+    let replaced = status.last().map(|attempt| attempt.replaces.clone()).unwrap_or_default();
+    let message = format!("{} in the place of {}: same zone, type, group and image", names(ids), names(&replaced));
+    Turn::write(status).event("NodeReplaced", message, false)
+}
+
+/// The replacement is lost: all n go.
+fn lost_again(case: &Case<'_>, mut status: BatchStatus, code: Option<String>, why: &str) -> Turn {
+    let cost = cost_since_launch(&status, case.now());
+    let message =
+        format!("no replacement ({why}); {} instances cost ${cost} since their launch", status.instances.len());
+    status.close(AttemptOutcome::Lost, code, Some(message), case.now());
+    status.message = Some(format!("no replacement ({why}): all {} nodes go once their pods have left", status.count));
+    Turn::write(status)
+}
+
+fn give_up(case: &Case<'_>, why: &str) -> Turn {
+    let mut status = case.status();
+    let busy = teardown::pods_on(case.world.snapshot, &status).len();
+    if busy > 0 {
+        status.message = Some(format!("{why}; waiting for {busy} pods to leave before all nodes go"));
+        return Turn::write(status).wake(Wake::At(later(case.now(), 5)));
+    }
+    let ids = status.ids();
+    rollback::violated(case, status, &ids, why)
+}
+
+/// Ends lost instances that serve nobody and forgets those that are gone.
+pub(super) fn give_back(case: &Case<'_>) -> Step<Option<Turn>> {
+    let mut status = case.status();
+    let now = case.now();
+    let reserved = status.capacity_type == Some(CapacityType::Reserved);
+    let early = case.memory.scratch.cleared.is_some_and(|at| now < later(at, CLEAR_SECONDS));
+    // Whatever else was changed is settled first.
+    let other = case.memory.done.is_some() && case.has_terminated().is_none();
+    if status.replaced.is_empty() || early || other || status.phase == BatchPhase::Replacing && reserved {
+        return Ok(None);
+    }
+    if status.phase == BatchPhase::Terminating {
+        // All of it goes: what was replaced goes with the rest.
+        return Ok(None);
+    }
+    let left = terminate_replaced(case)?;
+    let scratch = Scratch { cleared: Some(now), ..case.memory.scratch };
+    status.replaced.retain(|instance| left.instances.contains(&instance.id));
+    Ok(Some(Turn::write(status).converge(left.nodes).scratch(scratch)))
+}
+
+/// What is left of lost instances.
+struct Left {
+    /// Those that EC2 still has.
+    instances: BTreeSet<InstanceId>,
+    /// Nodes whose machine has ended: elsewhere the cloud controller removes them too.
+    nodes: Vec<Converge>,
+}
+
+/// Terminates lost instances without pods, or whose time is over.
+fn terminate_replaced(case: &Case<'_>) -> Step<Left> {
+    let now = case.now();
+    let replaced = &case.batch.status.replaced;
+    let ids: Vec<InstanceId> = replaced.iter().map(|instance| instance.id.clone()).collect();
+    let seen = case.instances(&ids)?;
+    let there: BTreeMap<&InstanceId, InstanceState> =
+        seen.iter().map(|instance| (&instance.id, instance.state)).collect();
+    let mut left = Left { instances: BTreeSet::new(), nodes: Vec::new() };
+    let mut due = Vec::new();
+    for instance in replaced {
+        if matches!(there.get(&instance.id), None | Some(InstanceState::Terminated)) {
+            let node = instance.node.as_deref().filter(|node| case.node(node).is_some());
+            left.nodes.extend(node.map(|node| Converge::DeleteNode(node.to_owned())));
+            continue;
+        }
+        left.instances.insert(instance.id.clone());
+        let live = there.get(&instance.id).is_some_and(|state| *state != InstanceState::ShuttingDown);
+        let on = |node: &str| {
+            let pods = case.world.snapshot.pods.values();
+            pods.into_iter().any(|pod| {
+                pod.holds_room() && !pod.daemon && pod.node.as_ref().is_some_and(|name| name.as_str() == node)
+            })
+        };
+        let busy = instance.node.as_deref().is_some_and(on);
+        let over = instance.loss.as_ref().is_some_and(|loss| loss.deadline.is_some_and(|deadline| deadline <= now));
+        if live && (!busy || over) {
+            due.push(instance.id.clone());
+        }
+    }
+    if !due.is_empty() {
+        match case.memory.done.as_ref().filter(|_| case.has_terminated().is_some()) {
+            // EC2 shows the end with a delay.
+            Some(last) => done(&last.result)?,
+            None => {
+                let change = Change::Terminate(due);
+                return Err(Stop::Change(Box::new(Turn { change: Some(change), ..Turn::default() })));
+            }
+        }
+    }
+    Ok(left)
+}
+
+/// Dollars since the launch of the whole batch.
+pub(super) fn cost_since_launch(status: &BatchStatus, now: Timestamp) -> String {
+    let whole = status.attempts.iter().rev().find(|attempt| attempt.won_whole());
+    let launched = whole.and_then(|attempt| attempt.started);
+    dollars(launched.map_or(0, |launched| cost_between(status.price.unwrap_or(0), launched, now)))
+}

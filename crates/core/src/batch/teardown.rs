@@ -1,0 +1,184 @@
+//! The end of a batch: idle, drained, terminated in one call, group and templates deleted, object gone.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::case::{Case, Step, Turn, failed, later};
+use super::decision::{Change, Converge, Note, Wake};
+use super::launch::done;
+use super::owner;
+use super::rollback::terminate_all;
+use crate::ec2::error::ErrorClass;
+use crate::model::batch::{BatchPhase, BatchStatus, MemberState, Owner};
+use crate::model::gang::{Membership, Pod};
+use crate::model::names::NodeName;
+use crate::model::snapshot::{PromisedRoom, Snapshot};
+
+/// The gang runs. When it is gone or has ended, the batch is idle.
+pub(super) fn in_use(case: &Case<'_>) -> Turn {
+    let mut status = case.status();
+    let now = case.now();
+    let ended = match &case.batch.spec.owner {
+        // A gang that was stopped may have found its nodes elsewhere.
+        Owner::Gang(_) => owner::is_gone(case) || owner::is_elsewhere(case),
+        // A booking is used by whichever gang consumes it; what it was bought for may be gone without anybody minding.
+        Owner::Request(_) | Owner::Pods => !owner::is_used(case, &status),
+    };
+    if !ended {
+        status.idle_since = None;
+        status.message = case.batch.deleting.then(|| "deleted: given back when its gang ends".to_owned());
+        return Turn { next: Some(status), wake: Some(Wake::At(later(now, 30))), ..Turn::default() };
+    }
+    let there = pods_on(case.world.snapshot, &status);
+    if members(&there) > 0 {
+        status.message = Some(format!("its gang ended; waiting for {} pods to leave", there.len()));
+        return Turn { next: Some(status), wake: Some(Wake::At(later(now, 30))), ..Turn::default() };
+    }
+    // The last member has ended: from here on the nodes cost idle dollars, whoever else is on them.
+    let since = *status.idle_since.get_or_insert(now);
+    if !there.is_empty() {
+        status.message = Some(format!("its gang ended; waiting for {} pods to leave", there.len()));
+        let (edits, wake) = end_foreign(case, &status, &there, since);
+        return Turn { next: Some(status), converge: edits, wake: Some(wake), ..Turn::default() };
+    }
+    status.phase = BatchPhase::Idle;
+    status.idle_since = Some(now);
+    status.message = Some("its gang ended; nodes idle".to_owned());
+    Turn::write(status)
+}
+
+/// Given back whole after `consolidateAfter` without pods and promises.
+pub(super) fn idle(case: &Case<'_>) -> Turn {
+    let mut status = case.status();
+    let now = case.now();
+    let there = pods_on(case.world.snapshot, &status);
+    if members(&there) > 0 || promised(case.world.snapshot, &status) {
+        // Quiet begins when they have left.
+        status.idle_since = None;
+        status.message = Some("used by pods that came after its gang".to_owned());
+        return Turn { next: Some(status), wake: Some(Wake::At(later(now, 30))), ..Turn::default() };
+    }
+    let since = *status.idle_since.get_or_insert(now);
+    if !there.is_empty() {
+        status.message = Some(format!("idle; waiting for {} pods of no gang to leave", there.len()));
+        let (edits, wake) = end_foreign(case, &status, &there, since);
+        return Turn { next: Some(status), converge: edits, wake: Some(wake), ..Turn::default() };
+    }
+    let after = case.world.supply.consolidate_after(status.node_pool.as_deref());
+    let due = after.map(|after| since.saturating_add(after).unwrap_or(Timestamp::MAX));
+    if !case.batch.deleting && due.is_none_or(|due| due > now) {
+        let wake = Wake::At(due.unwrap_or_else(|| later(now, 300)));
+        return Turn { next: Some(status), wake: Some(wake), ..Turn::default() };
+    }
+    status.phase = BatchPhase::Draining;
+    status.message = Some("idle: being given back whole".to_owned());
+    Turn::write(status)
+}
+
+/// Pods on the nodes of the batch that are neither of a DaemonSet nor ended. A pod on a node that is gone runs no more,
+/// however long its object stays.
+pub(super) fn pods_on<'a>(snapshot: &'a Snapshot, status: &BatchStatus) -> Vec<&'a Pod> {
+    let nodes: BTreeSet<&str> =
+        status.node_names().filter(|node| snapshot.nodes.contains_key(&NodeName::from(*node))).collect();
+    let on = |pod: &&Pod| pod.node.as_ref().is_some_and(|node| nodes.contains(node.as_str()));
+    let mut pods: Vec<&Pod> =
+        snapshot.pods.values().map(AsRef::as_ref).filter(|pod| pod.holds_room() && !pod.daemon).filter(on).collect();
+    pods.sort_by(|one, other| one.key.cmp(&other.key));
+    pods
+}
+
+/// Members of gangs, whichever: nobody ends them for the sake of a node.
+fn members(pods: &[&Pod]) -> usize {
+    pods.iter().filter(|pod| pod.membership != Membership::Single).count()
+}
+
+/// Pods of no gang keep nodes that were launched for one: after `foreignPodsAfter` they are evicted, after twice that
+/// deleted, so that the batch ends by then.
+fn end_foreign(case: &Case<'_>, status: &BatchStatus, pods: &[&Pod], since: Timestamp) -> (Vec<Converge>, Wake) {
+    let now = case.now();
+    let after = case.world.supply.foreign_pods_after(status.node_pool.as_deref());
+    let due = |times: i32| {
+        let after = after.unwrap_or(SignedDuration::MAX);
+        since.saturating_add(after.saturating_mul(times)).unwrap_or(Timestamp::MAX)
+    };
+    if now < due(1) {
+        return (Vec::new(), Wake::At(due(1).min(later(now, 30))));
+    }
+    let force = now >= due(2);
+    let edits = pods.iter().filter(|pod| !pod.deleting);
+    let edits = edits.map(|pod| Converge::Evict { pod: pod.key.clone(), uid: pod.uid.clone(), force }).collect();
+    (edits, Wake::At(later(now, 10)))
+}
+
+fn promised(snapshot: &Snapshot, status: &BatchStatus) -> bool {
+    status
+        .node_names()
+        .flat_map(|node| snapshot.promises.get(&NodeName::from(node)).into_iter().flatten())
+        // Whole nodes are promised to the owner of the batch, which no longer wants them.
+        .any(|promise| matches!(promise.room, PromisedRoom::Member(_)))
+}
+
+/// Keeps new pods away, waits for those there, terminates.
+pub(super) fn draining(case: &Case<'_>) -> Turn {
+    let mut status = case.status();
+    let now = case.now();
+    let taints: Vec<Converge> = status.node_names().filter_map(|node| case.taint(node)).collect();
+    if !taints.is_empty() {
+        // What was planned or bound here before the taint was seen must be seen as well.
+        return Turn::wait(Wake::At(later(now, 10))).converge(taints);
+    }
+    if promised(case.world.snapshot, &status) {
+        status.message = Some("draining: waiting for a gang planned here to be planned elsewhere".to_owned());
+        return Turn::write(status).wake(Wake::At(later(now, 10)));
+    }
+    let there = pods_on(case.world.snapshot, &status);
+    if !there.is_empty() {
+        status.message = Some(format!("draining: waiting for {} pods to leave", there.len()));
+        let (mut edits, mut wake) = (Vec::new(), Wake::At(later(now, 10)));
+        if members(&there) == 0 {
+            let since = *status.idle_since.get_or_insert(now);
+            (edits, wake) = end_foreign(case, &status, &there, since);
+        }
+        return Turn { next: Some(status), converge: edits, wake: Some(wake), ..Turn::default() };
+    }
+    status.phase = BatchPhase::Terminating;
+    for instance in &mut status.instances {
+        instance.state = MemberState::Terminating;
+    }
+    status.message = Some(format!("terminating {} instances in one call", status.instances.len()));
+    Turn::write(status)
+}
+
+/// Waits for the end of the instances, then deletes group, templates and object, in this order.
+pub(super) fn terminating(case: &Case<'_>) -> Step<Turn> {
+    let mut status = case.status();
+    let now = case.now();
+    let templates = Change::DeleteTemplates(case.tags(status.attempt));
+    let deleted = status.placement_group.as_ref().and_then(|group| case.outcome(&Change::DeleteGroup(group.clone())));
+    if deleted.is_none() && case.outcome(&templates).is_none() {
+        // By tags as well: what an attempt that counted as lost made after all goes with the batch.
+        let left = terminate_all(case, &status, case.tags_of_all())?;
+        if left > 0 {
+            status.message = Some(format!("{left} instances still terminating"));
+            return Ok(Turn::write(status).wake(Wake::Pause(later(now, 5))));
+        }
+    }
+    if let Some(group) = status.placement_group.clone() {
+        match case.change(Change::DeleteGroup(group), None)? {
+            Ok(_) => {}
+            Err(error) if error.kind == ErrorClass::InUse => return Ok(Turn::wait(Wake::Pause(later(now, 5)))),
+            Err(error) => return Err(failed(error, true)),
+        }
+        status.placement_group = None;
+        return Ok(Turn::write(status));
+    }
+    done(case.change(templates, None)?)?;
+    // Nodes of ours without an instance: elsewhere the cloud controller removes them too.
+    let there = status.node_names().filter(|node| case.node(node).is_some());
+    let mut edits: Vec<Converge> = there.map(|node| Converge::DeleteNode(node.to_owned())).collect();
+    edits.push(Converge::Remove);
+    let fleets = status.attempts.iter().filter_map(|attempt| attempt.fleet.clone()).collect();
+    let turn = Turn::wait(Wake::Pause(later(now, 5))).converge(edits).note(Note::FleetsEnded(fleets));
+    Ok(turn)
+}
