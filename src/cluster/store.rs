@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use muster_api::conventions::{self, Kind, Object, Objects as _, Recognition, Ref};
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
 use muster_api::volumes::{Touched, Used, Volumes};
-use muster_api::{convert, gang_state, keys, pod_state};
+use muster_api::{batch_state, convert, gang_state, keys, pod_state};
 use muster_core::model::gang::{Gang as CoreGang, Membership, Pod as CorePod, Recognised};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::{Node as CoreNode, Usage};
@@ -253,8 +253,8 @@ impl Store {
             .batches
             .values()
             .filter_map(|batch| {
-                let status = batch.status.as_ref()?;
-                let pending = !matches!(status.phase.as_str(), "InUse" | "Idle");
+                batch.status.as_ref()?;
+                let pending = batch_state::read(batch).status.phase.reserves_nodes();
                 let key = if let Some(gang) = &batch.spec.gang_ref {
                     ObjectKey::new(gang.namespace.as_str(), gang.name.as_str())
                 } else {

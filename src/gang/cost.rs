@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::ResourceExt;
-use muster_api::crd::{GangBatchCost, GangCost, NodeBatch, NodeBatchStatus};
-use muster_core::batch::{dollars, micros};
+use muster_api::batch_state;
+use muster_api::crd::{GangBatchCost, GangCost, NodeBatch};
+use muster_core::batch::dollars;
 
 /// The sums now. A batch that is gone keeps the last figures it had; `None` if nothing was ever bought.
 pub(super) fn of<'a>(
@@ -17,7 +18,7 @@ pub(super) fn of<'a>(
     let mut per_hour: u64 = 0;
     for batch in batches.filter(|batch| batch.spec.gang_ref.as_ref().is_some_and(|owner| owner.uid == gang)) {
         let Some(status) = batch.status.as_ref() else { continue };
-        per_hour = per_hour.saturating_add(price_now(status));
+        per_hour = per_hour.saturating_add(batch_state::read(batch).status.price_now());
         let Some(billing) = &status.billing else { continue };
         let cost = GangBatchCost {
             spent_micro_usd: billing.spent_micro_usd,
@@ -36,13 +37,6 @@ pub(super) fn of<'a>(
         stranded: sum(|one| one.stranded_micro_usd),
         batches: known,
     })
-}
-
-/// Micro-dollars per hour of the instances a batch has now, of which the lost ones are billed until they are gone.
-pub(crate) fn price_now(status: &NodeBatchStatus) -> u64 {
-    let whole = status.price_per_hour.as_deref().and_then(micros).unwrap_or(0);
-    let instances = u64::try_from(status.instances.len() + status.replaced.len()).unwrap_or(0);
-    whole.saturating_mul(instances) / u64::from(status.count.max(1))
 }
 
 #[cfg(test)]

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use kube::ResourceExt;
+use muster_api::batch_state;
 use muster_api::crd::{NodeBatch, ProvisioningRequest};
-use muster_core::gang::{self, BatchStage, BatchView, Ledger, Memory, PoolView, Settings, World};
+use muster_core::gang::{self, BatchView, Ledger, Memory, PoolView, Settings, World};
+use muster_core::model::batch::MemberState;
 use muster_core::model::names::{NodeName, ObjectKey};
 use muster_core::topology::Levels;
 use tokio::sync::Notify;
@@ -169,40 +171,18 @@ fn batches(state: &State) -> BTreeMap<Arc<str>, BatchView> {
 
 /// A NodeBatch as the gang loop sees it.
 pub(super) fn view(batch: &NodeBatch) -> BatchView {
-    let status = batch.status.clone().unwrap_or_default();
-    let ending = batch.metadata.deletion_timestamp.is_some();
-    let stage = match status.phase.as_str() {
-        _ if ending => BatchStage::Ending,
-        "Ready" => BatchStage::Ready,
-        "InUse" => BatchStage::InUse,
-        "Idle" | "Draining" | "Terminating" => BatchStage::Ending,
-        // One that is held buys nothing until something changes, or buys one node to see whether it joins: its gang takes what
-        // becomes free meanwhile.
-        "Pending" if status.next_attempt_after.is_some() || status.held.is_some() => BatchStage::BackingOff,
-        "Launching" | "Launched" | "Joining" if status.attempts.last().is_some_and(|last| last.canary) => {
-            BatchStage::BackingOff
-        }
-        _ => BatchStage::Buying,
-    };
-    BatchView {
-        name: Arc::from(batch.name_any()),
-        stage,
-        message: status.message.map(Arc::from),
-        next_try: status.next_attempt_after,
-        since: status.since,
-    }
+    BatchView::of(&batch_state::read(batch))
 }
 
 /// Nodes that their batch has written off, although they may still run for a moment.
 fn lost(state: &State) -> BTreeSet<NodeName> {
-    let statuses = state.batches.values().filter_map(|batch| batch.status.as_ref());
-    statuses
-        .flat_map(|status| {
-            let lost = status.instances.iter().filter(|instance| instance.state == "Lost");
-            lost.chain(&status.replaced)
-        })
-        .filter_map(|instance| instance.node.as_deref().map(NodeName::from))
-        .collect()
+    let mut lost = BTreeSet::new();
+    for status in state.batches.values().map(|batch| batch_state::read(batch).status) {
+        let listed = status.instances.iter().filter(|instance| instance.state == MemberState::Lost);
+        let nodes = listed.chain(&status.replaced).filter_map(|instance| instance.node.as_deref());
+        lost.extend(nodes.map(NodeName::from));
+    }
+    lost
 }
 
 /// Gangs whose owner is being deleted or is gone: their members follow.

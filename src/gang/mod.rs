@@ -9,7 +9,6 @@ mod notice;
 mod patch;
 mod recorder;
 
-pub(crate) use cost::price_now;
 pub use events::Events;
 pub use executor::{Executor, ExecutorOptions};
 pub use looping::{GangLoop, Inputs, PoolSource};

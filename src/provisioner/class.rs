@@ -23,7 +23,6 @@ use muster_ec2::{ImageQuery, ImageSource, NetworkQuery, ReservationQuery};
 use serde_json::json;
 
 use super::catalogue::Catalogue;
-use super::store::Held;
 use super::{Context, REFRESH, RETRY, pool, template};
 use crate::clock::now_real;
 use crate::cloud::for_class;
@@ -60,12 +59,21 @@ pub(super) fn blame(
     code: Option<&str>,
     message: &str,
 ) -> Option<Problem> {
-    let problem = refused(class, Blame::of(kind, code, message)?, "EC2 refused a launch", code, message);
+    let problem = problem_of(class, kind, code, message)?;
     let until = context.clock.now().saturating_add(FAULT).unwrap_or(Timestamp::MAX);
     let fault = Fault { generation: class.metadata.generation, until, problem: problem.clone() };
     let mut faults = context.faults.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     faults.insert(class.name_any(), fault);
     Some(problem)
+}
+
+/// What a refusal of EC2 says about the class, for a person; `None` if it says nothing about it.
+pub(super) fn blamed(class: &EC2NodeClass, kind: ErrorClass, code: Option<&str>, message: &str) -> Option<String> {
+    problem_of(class, kind, code, message).map(|problem| problem.message)
+}
+
+fn problem_of(class: &EC2NodeClass, kind: ErrorClass, code: Option<&str>, message: &str) -> Option<Problem> {
+    Some(refused(class, Blame::of(kind, code, message)?, "EC2 refused a launch", code, message))
 }
 
 fn refused(class: &EC2NodeClass, blame: Blame, what: &str, code: Option<&str>, message: &str) -> Problem {
@@ -87,10 +95,9 @@ pub(super) fn fault(context: &Context, class: &EC2NodeClass) -> Option<Problem> 
     (fault.generation == class.metadata.generation && context.clock.now() < fault.until).then(|| fault.problem.clone())
 }
 
-/// The class of the pool that the batch is bought from.
-pub(super) fn of_batch(held: &Held, state: &State) -> Option<String> {
-    let pool = held.object.status.as_ref()?.node_pool.as_ref()?;
-    pool::class_of(state, state.pools.get(pool)?).map(ResourceExt::name_any)
+/// The name of the class of a pool.
+pub(super) fn name_of(state: &State, pool: Option<&str>) -> Option<String> {
+    pool::class_of(state, state.pools.get(pool?)?).map(ResourceExt::name_any)
 }
 
 /// When the free addresses of the class's subnets were read. What a former process read was at most a refresh ago.

@@ -12,19 +12,20 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
-use muster_api::crd::{BatchLoss, NodeBatch};
-use muster_api::keys;
+use muster_api::crd::NodeBatch;
+use muster_api::{batch_state, keys};
 use muster_core::batch::{
-    Account, Collection, Findings, HeldCost, KnownBatch, KnownInstance, KnownNode, collect, dollars, held_cost,
-    next_round, sweep_round,
+    Account, Collection, Findings, HeldCost, KnownBatch, KnownNode, Report, collect, dollars, held_cost, next_round,
+    sweep_round,
 };
 use muster_core::ec2::{ErrorClass, TAG_BATCH, TAG_CLUSTER_UID, Tags};
 use muster_core::gang::GangEvent;
+use muster_core::model::batch::{Loss, LossCause};
 use muster_core::model::names::InstanceId;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::{Context, losses};
+use super::Context;
 use crate::cloud::Changes;
 use crate::cluster::State;
 use crate::step::{Step, step};
@@ -114,33 +115,7 @@ fn find(context: &Context, account: &Account, batches: &[KnownBatch], nodes: &[K
 }
 
 fn known(batch: &NodeBatch) -> KnownBatch {
-    let status = batch.status.clone().unwrap_or_default();
-    let open = status.attempts.last().filter(|last| last.outcome == "Launching" && last.parameters.is_some());
-    let since = |attempt: u32| {
-        let attempt = status.attempts.iter().find(|known| known.number == attempt);
-        attempt.and_then(|attempt| attempt.ended.or(attempt.started))
-    };
-    let listed = |settled: bool| {
-        let status = &status;
-        move |instance: &muster_api::crd::BatchInstance| KnownInstance {
-            id: InstanceId::from(instance.id.as_str()),
-            // An attempt that is no longer in the list was long ago.
-            since: since(instance.attempt).or(status.since),
-            settled: settled || matches!(instance.state.as_str(), "Lost" | "Terminating" | "Gone"),
-        }
-    };
-    // Whether an attempt whose call has not been written down was sent is not known: it counts as open.
-    let unfinished = status.attempts.last().is_some_and(|last| last.outcome == "Launching");
-    KnownBatch {
-        closed: status.attempt.saturating_sub(u32::from(unfinished)),
-        name: batch.name_any(),
-        uid: batch.uid().unwrap_or_default(),
-        in_flight: open.map(|open| open.number),
-        instances: status.instances.iter().map(listed(false)).chain(status.replaced.iter().map(listed(true))).collect(),
-        group: status.placement_group.clone(),
-        templates: status.launch_templates.iter().cloned().collect(),
-        ending: !matches!(status.phase.as_str(), "Launched" | "Joining" | "Replacing" | "Ready" | "InUse" | "Idle"),
-    }
+    KnownBatch::of(&batch_state::read(batch))
 }
 
 fn nodes(state: &State) -> Vec<KnownNode> {
@@ -201,18 +176,13 @@ async fn act(context: &Context, findings: Findings) -> anyhow::Result<()> {
     }
     let now = context.clock.now();
     for (batch, ids) in lost {
-        let losses: BTreeMap<String, BatchLoss> = ids
-            .iter()
-            .filter(|id| !live.contains(id))
-            .map(|id| {
-                let message = "its instance is gone from EC2".to_owned();
-                let loss =
-                    BatchLoss { cause: "missing".to_owned(), message, noticed: now, act_at: now, deadline: None };
-                (id.to_string(), loss)
-            })
-            .collect();
-        if !losses.is_empty() && losses::mark(context, &batch, &losses, "InstanceLost").await? {
-            context.metrics.orphans("entry", losses.len());
+        let message = "its instance is gone from EC2".to_owned();
+        let loss = Loss { cause: LossCause::Missing, message, noticed: now, act_at: now, deadline: None };
+        let losses: BTreeMap<InstanceId, Loss> =
+            ids.into_iter().filter(|id| !live.contains(id)).map(|id| (id, loss.clone())).collect();
+        let found = losses.len();
+        if found > 0 && context.report(&batch, Report { losses, reason: "InstanceLost" }).await? {
+            context.metrics.orphans("entry", found);
         }
     }
     let api: Api<NodeObject> = Api::all(context.client.clone());
@@ -255,27 +225,5 @@ impl Context {
     /// What the brake holds.
     pub(super) fn held(&self) -> Option<Held> {
         self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_attempt_in_flight_is_the_last_one_with_parameters() {
-        let mut batch: NodeBatch = serde_json::from_value(serde_json::json!({
-            "apiVersion": "muster.dev/v1alpha1", "kind": "NodeBatch",
-            "metadata": {"name": "b-1", "uid": "u"},
-            "spec": {"nodePools": [], "count": 2, "offers": []},
-            "status": {"phase": "Launching", "attempt": 3, "attempts": [
-                {"number": 3, "nodePool": "p", "instanceType": "t", "zone": "z", "capacityType": "on-demand",
-                 "count": 2, "outcome": "Launching", "parameters": "{}"}]},
-        }))
-        .unwrap();
-        assert_eq!((known(&batch).in_flight, known(&batch).closed), (Some(3), 2), "it is open");
-        assert!(known(&batch).ending, "nothing can be missing that was not launched");
-        batch.status.as_mut().unwrap().attempts[0].outcome = "Won".to_owned();
-        assert_eq!((known(&batch).in_flight, known(&batch).closed), (None, 3));
     }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use muster_api::crd::NodeBatchStatus;
+use muster_api::batch_state;
+use muster_core::ec2::CallError;
+use muster_core::model::batch::{AttemptOutcome, BatchStatus};
 use muster_core::model::names::InstanceId;
 use muster_ec2::FLEETS_AT_ONCE;
 use tracing::{info, warn};
@@ -23,18 +25,19 @@ pub(super) struct Fleets {
 
 impl Fleets {
     /// A batch is gone: so is all that its attempts launched.
-    pub(super) fn ended(&mut self, status: &NodeBatchStatus) {
-        self.finished.extend(status.attempts.iter().filter_map(|attempt| attempt.fleet.clone()));
+    pub(super) fn ended(&mut self, fleets: Vec<String>) {
+        self.finished.extend(fleets);
         while self.finished.len() > REMEMBERED {
             self.finished.pop_first();
         }
     }
 
     /// Up to one call's worth that were never looked at: of batches that are gone, and of attempts that came to nothing.
-    fn candidates<'a>(&self, batches: impl Iterator<Item = &'a NodeBatchStatus>) -> Vec<String> {
-        let lost = batches
-            .flat_map(|status| &status.attempts)
-            .filter(|attempt| matches!(attempt.outcome.as_str(), "Lost" | "Retry" | "Violated" | "Misplaced"));
+    fn candidates<'a>(&self, batches: impl Iterator<Item = &'a BatchStatus>) -> Vec<String> {
+        let lost = batches.flat_map(|status| &status.attempts).filter(|attempt| match attempt.outcome {
+            AttemptOutcome::Lost | AttemptOutcome::Retry | AttemptOutcome::Violated | AttemptOutcome::Misplaced => true,
+            AttemptOutcome::Launching | AttemptOutcome::Won | AttemptOutcome::ProbeJoined => false,
+        });
         let lost = lost.filter_map(|attempt| attempt.fleet.clone());
         let all: BTreeSet<String> = self.finished.iter().cloned().chain(lost).collect();
         all.difference(&self.settled).take(FLEETS_AT_ONCE).cloned().collect()
@@ -44,9 +47,9 @@ impl Fleets {
 /// Deletes finished fleets, one call's worth. How many went.
 ///
 /// A deletion ends whatever the fleet still has, so each is looked at first: only what has no live instance goes.
-pub(super) async fn delete_finished(context: &Context, state: &State) -> anyhow::Result<usize> {
-    let batches = || state.batches.values().filter_map(|batch| batch.status.as_ref());
-    let candidates = lock(context).candidates(batches());
+pub(super) async fn delete_finished(context: &Context, state: &State) -> Result<usize, CallError> {
+    let batches: Vec<BatchStatus> = state.batches.values().map(|batch| batch_state::read(batch).status).collect();
+    let candidates = lock(context).candidates(batches.iter());
     let mut dead = Vec::new();
     for id in candidates {
         let launched: Vec<InstanceId> = match context.cloud.fleet(&id).await? {
@@ -54,8 +57,8 @@ pub(super) async fn delete_finished(context: &Context, state: &State) -> anyhow:
             None => Vec::new(),
         };
         let live = context.cloud.instances(&launched).await?.iter().any(|instance| instance.state.live());
-        let listed = batches().flat_map(|status| &status.instances);
-        let used = listed.into_iter().any(|instance| launched.iter().any(|id| id.as_str() == instance.id));
+        let mut listed = batches.iter().flat_map(|status| &status.instances);
+        let used = listed.any(|instance| launched.contains(&instance.id));
         lock(context).settled.insert(id.clone());
         if live || used {
             warn!(fleet = id, "a fleet that should be finished has instances: kept");
@@ -81,23 +84,27 @@ fn lock(context: &Context) -> std::sync::MutexGuard<'_, Fleets> {
 
 #[cfg(test)]
 mod tests {
-    use muster_api::crd::BatchAttempt;
+    use serde_json::{Value, json};
 
     use super::*;
 
-    fn status(attempts: &[(&str, &str)]) -> NodeBatchStatus {
-        let attempt = |(fleet, outcome): &(&str, &str)| BatchAttempt {
-            fleet: Some((*fleet).to_owned()),
-            outcome: (*outcome).to_owned(),
-            ..BatchAttempt::default()
-        };
-        NodeBatchStatus { attempts: attempts.iter().map(attempt).collect(), ..NodeBatchStatus::default() }
+    fn status(attempts: &[(&str, &str)]) -> BatchStatus {
+        let attempts: Vec<Value> = attempts
+            .iter()
+            .map(|(fleet, outcome)| {
+                json!({"number": 1, "nodePool": "p", "instanceType": "t", "zone": "z", "capacityType": "on-demand",
+                    "count": 1, "fleet": fleet, "outcome": outcome})
+            })
+            .collect();
+        let batch = json!({"apiVersion": "muster.dev/v1alpha1", "kind": "NodeBatch", "metadata": {"name": "b"},
+            "spec": {"nodePools": [], "count": 1, "offers": []}, "status": {"phase": "Pending", "attempts": attempts}});
+        batch_state::read(&serde_json::from_value(batch).unwrap()).status
     }
 
     #[test]
     fn fleets_of_lost_attempts_and_of_batches_that_are_gone_may_go_and_no_others() {
         let mut fleets = Fleets::default();
-        fleets.ended(&status(&[("fleet-1", "Lost"), ("fleet-2", "Won")]));
+        fleets.ended(vec!["fleet-1".to_owned(), "fleet-2".to_owned()]);
         let live = [status(&[("fleet-3", "Violated"), ("fleet-4", "Won")]), status(&[("fleet-5", "Launching")])];
         assert_eq!(fleets.candidates(live.iter()), ["fleet-1", "fleet-2", "fleet-3"]);
         fleets.settled.insert("fleet-2".to_owned());

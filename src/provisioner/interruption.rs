@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use kube::ResourceExt;
-use muster_api::crd::{BatchLoss, NodeBatch};
+use muster_api::batch_state;
+use muster_core::batch::{Report, heeds_notices, of_subject};
 use muster_core::ec2::{InstanceState, Leads, Notice, NoticeKind, Reaction, Subject, reaction};
 use muster_core::gang::GangEvent;
+use muster_core::model::batch::{Loss, LossCause};
 use muster_core::model::names::InstanceId;
 use muster_ec2::{ClientOptions, Message, Queue, QueueError, Received, read_message};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::{Context, losses};
+use super::Context;
 use crate::cluster::State;
 use crate::step::{Step, step};
 
@@ -127,12 +128,7 @@ async fn notify(context: &Context, notice: &Notice) -> anyhow::Result<bool> {
     let state = context.cluster.load();
     let now = context.clock.now();
     let mut news = false;
-    for (batch, ids) in concerned(&state, &notice.subject) {
-        let status = batch.status.clone().unwrap_or_default();
-        // What we end ourselves is no loss.
-        if matches!(status.phase.as_str(), "Draining" | "Terminating" | "Launching" | "Pending") {
-            continue;
-        }
+    for (name, ids) in concerned(&state, &notice.subject) {
         let said = match notice.at {
             Some(at) => format!("{} at {at}", sentence(notice.kind)),
             None => sentence(notice.kind).to_owned(),
@@ -141,13 +137,15 @@ async fn notify(context: &Context, notice: &Notice) -> anyhow::Result<bool> {
             Reaction::Tell => {
                 let message = format!("{}: {said}", ids.iter().map(InstanceId::as_str).collect::<Vec<_>>().join(", "));
                 let event = GangEvent { reason: notice.kind.reason(), message, warning: true };
-                context.events.publish(&*batch, &event).await;
+                if let Some(batch) = state.batches.get(&name) {
+                    context.events.publish(&**batch, &event).await;
+                }
             }
             Reaction::Lose { act_at, deadline } => {
-                let loss =
-                    BatchLoss { cause: notice.kind.as_str().to_owned(), message: said, noticed: now, act_at, deadline };
-                let losses = ids.iter().map(|id| (id.to_string(), loss.clone())).collect();
-                news |= losses::mark(context, &batch.name_any(), &losses, notice.kind.reason()).await?;
+                let cause = LossCause::Notice(notice.kind);
+                let loss = Loss { cause, message: said, noticed: now, act_at, deadline };
+                let losses = ids.into_iter().map(|id| (id, loss.clone())).collect();
+                news |= context.report(&name, Report { losses, reason: notice.kind.reason() }).await?;
             }
         }
     }
@@ -166,16 +164,10 @@ fn sentence(kind: NoticeKind) -> &'static str {
     }
 }
 
-/// Batches that have instances of the subject, with these.
-fn concerned(state: &State, subject: &Subject) -> Vec<(Arc<NodeBatch>, BTreeSet<InstanceId>)> {
-    let of = |batch: &Arc<NodeBatch>| {
-        let status = batch.status.as_ref()?;
-        let instances = status.instances.iter().map(|instance| InstanceId::from(instance.id.as_str()));
-        let won = status.attempts.iter().filter(|attempt| attempt.outcome == "Won");
-        let ids = subject.concerns(instances, won.filter_map(|attempt| attempt.reservation.as_deref()));
-        (!ids.is_empty()).then(|| (Arc::clone(batch), ids))
-    };
-    state.batches.values().filter_map(of).collect()
+/// Batches that have instances of the subject, with these. What we end ourselves is no loss.
+fn concerned(state: &State, subject: &Subject) -> Vec<(String, BTreeSet<InstanceId>)> {
+    let batches = state.batches.values().map(|batch| batch_state::read(batch));
+    batches.filter_map(|batch| Some((batch.name.clone(), of_subject(&batch, subject)?))).collect()
 }
 
 /// Looks at the status of all instances now and then, which needs no queue.
@@ -187,14 +179,12 @@ pub(super) async fn sweep(context: Arc<Context>, term: CancellationToken) {
             () = tokio::time::sleep(next.map_or(Duration::MAX, |next| context.clock.real_until(next))) => {}
         }
         let state = context.cluster.load();
-        let ids: Vec<InstanceId> = state
-            .batches
-            .values()
-            .filter_map(|batch| batch.status.as_ref())
-            .filter(|status| matches!(status.phase.as_str(), "Joining" | "Replacing" | "Ready" | "InUse" | "Idle"))
-            .flat_map(|status| &status.instances)
+        let batches = state.batches.values().map(|batch| batch_state::read(batch).status);
+        let ids: Vec<InstanceId> = batches
+            .filter(|status| heeds_notices(status.phase))
+            .flat_map(|status| status.instances)
             .filter(|instance| instance.loss.is_none())
-            .map(|instance| InstanceId::from(instance.id.as_str()))
+            .map(|instance| instance.id)
             .collect();
         if ids.is_empty() {
             continue;

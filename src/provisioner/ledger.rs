@@ -1,7 +1,7 @@
-//! The ledger over all NodeBatches, opened from the published state and from what this process has written since.
+//! The ledger over all NodeBatches, opened from one state of them.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use kube::ResourceExt;
 use muster_api::claim::{PerNode, claim};
@@ -12,30 +12,6 @@ use muster_core::offering::{Amounts, Ceiling, LedgerInputs, PoolLimits, counted}
 
 use super::{Context, pool};
 use crate::cluster::State;
-
-/// NodeBatches as this process wrote them last. The watch shows a write a moment later, and whoever looks meanwhile must not
-/// find room that has just been taken.
-#[derive(Debug, Default)]
-pub(super) struct Written(Mutex<BTreeMap<String, Arc<NodeBatch>>>);
-
-impl Written {
-    /// Remembers what the API server answered to a write.
-    pub(super) fn remember(&self, batch: &NodeBatch) {
-        let mut known = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        known.insert(batch.name_any(), Arc::new(batch.clone()));
-    }
-
-    /// The newest of each batch that exists. Forgets what the watch has caught up with.
-    fn newest(&self, state: &State) -> Vec<Arc<NodeBatch>> {
-        let version = |batch: &NodeBatch| batch.resource_version().and_then(|version| version.parse::<u64>().ok());
-        let mut known = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        known.retain(|name, written| {
-            state.batches.get(name).is_some_and(|seen| seen.uid() == written.uid() && version(seen) < version(written))
-        });
-        let newest = |(name, seen): (&String, &Arc<NodeBatch>)| Arc::clone(known.get(name).unwrap_or(seen));
-        state.batches.iter().map(newest).collect()
-    }
-}
 
 /// Everything the ledger is opened from. `usable` names the pools that can be bought from.
 pub(super) fn inputs(context: &Context, state: &State, usable: &BTreeSet<String>) -> LedgerInputs {
@@ -60,7 +36,7 @@ pub(super) fn inputs(context: &Context, state: &State, usable: &BTreeSet<String>
         pools: state.pools.values().map(limits).collect(),
         // Without a ceiling no pool is Ready, so this one is never asked for a purchase.
         cluster: context.options.ceiling.unwrap_or(Ceiling::At(0)),
-        claims: context.written.newest(state).iter().map(of).collect(),
+        claims: state.batches.values().map(of).collect(),
     }
 }
 

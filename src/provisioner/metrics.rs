@@ -7,14 +7,13 @@ use std::time::Duration;
 use muster_api::crd::NodeBatchStatus;
 use muster_core::batch::{HeldCost, StrandedCause, strands};
 use muster_core::ec2::{CapacityType, NoticeKind};
+use muster_core::model::batch::{BatchPhase, BatchStatus};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-
-use crate::gang::price_now;
 
 /// Pools named in metrics; the rest are summed up as `other`.
 const POOLS: usize = 50;
@@ -147,7 +146,7 @@ impl ProvisionerMetrics {
     }
 
     /// What runs and what idles, from the statuses of all batches.
-    pub(super) fn measure<'a>(&self, statuses: impl Iterator<Item = &'a NodeBatchStatus>) {
+    pub(super) fn measure<'a>(&self, statuses: impl Iterator<Item = &'a BatchStatus>) {
         let mut runs: BTreeMap<PoolLabel, u64> = BTreeMap::new();
         let mut idles: BTreeMap<IdleLabel, u64> = BTreeMap::new();
         let mut pools: Vec<String> = Vec::new();
@@ -158,9 +157,8 @@ impl ProvisionerMetrics {
             }
             let position = pools.iter().position(|known| *known == pool).unwrap_or(POOLS);
             let nodepool = if position < POOLS { pool } else { "other".to_owned() };
-            let market = status.capacity_type.as_deref().and_then(CapacityType::parse);
-            let market = market.map_or("unknown", CapacityType::as_str);
-            let price = price_now(status);
+            let market = status.capacity_type.map_or("unknown", CapacityType::as_str);
+            let price = status.price_now();
             *runs.entry(PoolLabel { nodepool: nodepool.clone(), market }).or_default() += price;
             if let Some(cause) = idle_cause(status) {
                 *idles.entry(IdleLabel { nodepool, market, cause }).or_default() += price;
@@ -177,11 +175,16 @@ impl ProvisionerMetrics {
     }
 }
 
-fn idle_cause(status: &NodeBatchStatus) -> Option<&'static str> {
-    strands(&status.phase, false, false).map(|_| match status.phase.as_str() {
-        "Idle" => "idle",
-        "Draining" | "Terminating" => "draining",
-        _ => "joining",
+fn idle_cause(status: &BatchStatus) -> Option<&'static str> {
+    strands(status).map(|_| match status.phase {
+        BatchPhase::Idle | BatchPhase::InUse => "idle",
+        BatchPhase::Draining | BatchPhase::Terminating => "draining",
+        BatchPhase::Pending
+        | BatchPhase::Launching
+        | BatchPhase::Launched
+        | BatchPhase::Joining
+        | BatchPhase::Replacing
+        | BatchPhase::Ready => "joining",
     })
 }
 

@@ -1,29 +1,22 @@
 //! The provisioner: turns NodeBatches into EC2 launches and back, and serves ProvisioningRequests.
 //!
-//! One task per NodeBatch, so that a slow answer for one never holds up another; only the lease holder acts.
+//! What happens to NodeBatches is decided in [`muster_core::batch`]; only the lease holder acts on it.
 
 mod allowed;
-mod batch;
-mod canary;
 mod catalogue;
 mod class;
 mod collect;
-mod events;
+mod effects;
 mod fleets;
 mod interruption;
-mod join;
-mod launch;
 mod ledger;
-mod located;
-mod losses;
 mod metrics;
 mod pool;
 mod ranking;
-mod repair;
 mod request;
-mod store;
-mod teardown;
+mod supply;
 mod template;
+mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -31,8 +24,11 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
-use kube::{Client, ResourceExt};
-use muster_core::ec2::{CapacityType, ClusterAccess, ErrorClass, Reservation, classify};
+use kube::Client;
+use muster_api::{batch_state, keys};
+use muster_core::batch::Report;
+use muster_core::ec2::{ClusterAccess, ErrorClass, Reservation, classify};
+use muster_core::model::batch::{AttemptOutcome, BatchStatus};
 use muster_core::offering::{Asked, Ceiling, IceMemory, Pool, PriceBook, Refusals};
 use muster_core::topology::Levels;
 use muster_ec2::{ClientOptions, SpotPrices};
@@ -43,10 +39,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info_span, warn};
 
 use crate::clock::Clock;
-use crate::cloud::{Cloud, in_lane};
+use crate::cloud::Cloud;
 use crate::cluster::Cluster;
 use crate::gang::{Events, PoolSource};
 use catalogue::Catalogue;
+use worker::Worker;
 
 pub use metrics::ProvisionerMetrics;
 
@@ -86,10 +83,6 @@ pub struct Context {
     reservations: Mutex<BTreeMap<String, (Timestamp, Vec<Reservation>)>>,
     /// What EC2 refused launches for, by class.
     faults: Mutex<BTreeMap<String, class::Fault>>,
-    /// NodeBatches as they were written last.
-    written: ledger::Written,
-    /// Held from the look at what is left until what is taken of it is written down.
-    purchase: tokio::sync::Mutex<()>,
     /// When the subnets of each class were read.
     subnets: Mutex<BTreeMap<String, Timestamp>>,
     /// Finished fleets.
@@ -102,6 +95,10 @@ pub struct Context {
     metrics: ProvisionerMetrics,
     /// Orphans that wait for a person.
     held: Mutex<Option<collect::Held>>,
+    /// What holds for all decisions about batches.
+    batch_settings: muster_core::batch::Settings,
+    /// Where losses are reported.
+    reports: worker::Reports,
 }
 
 impl std::fmt::Debug for Context {
@@ -115,6 +112,7 @@ impl std::fmt::Debug for Context {
 pub struct Provisioner {
     context: Arc<Context>,
     leader: channel::Receiver<bool>,
+    reports: tokio::sync::mpsc::Receiver<worker::Reported>,
 }
 
 /// Pools, classes and requests are looked at anew after this, in the provisioner's time.
@@ -139,7 +137,24 @@ impl Provisioner {
         metrics: ProvisionerMetrics,
         leader: channel::Receiver<bool>,
     ) -> Self {
+        let (reports, found) = worker::reports();
+        let batch_settings = muster_core::batch::Settings {
+            cluster_uid: options.cluster_uid.clone(),
+            cluster_name: options.access.name.clone(),
+            back_off: options.back_off,
+            dry_run: cloud.changes() == crate::cloud::Changes::Withheld,
+            keys: muster_core::batch::Keys {
+                gang_pending: keys::GANG_PENDING,
+                disrupted: keys::DISRUPTED,
+                booking: keys::BOOKING,
+                placement_group: keys::PLACEMENT_GROUP_ID,
+                zone: keys::ZONE,
+                network_layer_prefix: keys::NETWORK_LAYER_PREFIX,
+            },
+        };
         let context = Context {
+            batch_settings,
+            reports,
             events: Events::new(client.clone()),
             client,
             cluster,
@@ -152,8 +167,6 @@ impl Provisioner {
             refusals: Mutex::default(),
             reservations: Mutex::default(),
             faults: Mutex::default(),
-            written: ledger::Written::default(),
-            purchase: tokio::sync::Mutex::default(),
             subnets: Mutex::default(),
             fleets: Mutex::default(),
             tried: Mutex::default(),
@@ -162,34 +175,31 @@ impl Provisioner {
             metrics,
             held: Mutex::default(),
         };
-        Self { context: Arc::new(context), leader }
+        Self { context: Arc::new(context), leader, reports: found }
     }
 
-    /// Runs until cancelled. Losing the lease ends every batch's task between two of its steps.
+    /// Runs until cancelled. Losing the lease ends every batch's work between two of its steps.
     pub async fn run(mut self, cancel: CancellationToken) -> anyhow::Result<()> {
-        let mut changes = self.context.cluster.changes();
-        let mut tasks: JoinSet<String> = JoinSet::new();
-        let mut driven: BTreeMap<String, tokio::task::AbortHandle> = BTreeMap::new();
+        let context = Arc::clone(&self.context);
+        let mut changes = context.cluster.changes();
         let mut refreshed = Arc::new(tokio::sync::Mutex::new(Refreshed::default()));
         let mut readers: JoinSet<()> = JoinSet::new();
         let mut term: Option<CancellationToken> = None;
+        let mut worker = Worker::default();
         let mut watchers: JoinSet<()> = JoinSet::new();
+        let mut refresh_at = tokio::time::Instant::now();
         loop {
+            let mut changed = false;
+            let next = worker.next().unwrap_or(refresh_at).min(refresh_at);
             tokio::select! {
                 () = cancel.cancelled() => break,
-                changed = changes.changed() => changed?,
-                changed = self.leader.changed() => changed?,
-                Some(ended) = tasks.join_next() => {
-                    // A batch's task handles its errors; one that dies did so by a bug of ours.
-                    match ended {
-                        Ok(name) => { driven.remove(&name); }
-                        Err(error) if error.is_cancelled() => {}
-                        Err(error) => anyhow::bail!("a NodeBatch's task died: {error}"),
-                    }
-                }
-                Some(read) = readers.join_next() => read?,
+                seen = changes.changed() => { seen?; changed = true; }
+                seen = self.leader.changed() => seen?,
+                carried = worker.carried(&context) => carried?,
+                Some(reported) = self.reports.recv() => worker.report(&context.cluster.load(), reported),
+                Some(read) = readers.join_next() => { read?; changed = true; }
                 Some(ended) = watchers.join_next() => ended?,
-                () = tokio::time::sleep(TICK) => {}
+                () = tokio::time::sleep_until(next) => {}
             }
             changes.borrow_and_update();
             if !*self.leader.borrow_and_update() {
@@ -197,49 +207,38 @@ impl Provisioner {
                     term.cancel();
                     refreshed = Arc::default();
                 }
+                // What this replica knew of outcomes is void; whoever leads next carries out again what is open.
+                worker.finish().await;
+                worker = Worker::default();
+                refresh_at = tokio::time::Instant::now() + TICK;
                 continue;
             }
-            let state = self.context.cluster.load();
+            let state = context.cluster.load();
             if !state.snapshot.synced {
+                refresh_at = tokio::time::Instant::now() + TICK;
                 continue;
             }
             let term = term.get_or_insert_with(|| {
-                self.context.remember_ice(&state);
+                context.remember_ice(&state);
                 let term = cancel.child_token();
                 self.watch(&mut watchers, &term);
                 term
             });
-            self.refresh().await;
-            if readers.is_empty() && refreshed.try_lock().is_ok_and(|refreshed| refreshed.due(&self.context, &state)) {
-                let (context, refreshed) = (Arc::clone(&self.context), Arc::clone(&refreshed));
+            if changed || refresh_at <= tokio::time::Instant::now() {
+                self.refresh().await;
+                refresh_at = tokio::time::Instant::now() + TICK;
+            }
+            if readers.is_empty() && refreshed.try_lock().is_ok_and(|refreshed| refreshed.due(&context, &state)) {
+                let (context, refreshed) = (Arc::clone(&context), Arc::clone(&refreshed));
                 readers.spawn(async move { context.read_cloud(&mut *refreshed.lock().await).await });
             }
-            for batch in state.batches.values() {
-                let name = batch.name_any();
-                if driven.contains_key(&name) {
-                    continue;
-                }
-                let context = Arc::clone(&self.context);
-                let term = term.clone();
-                let span = info_span!("batch", name);
-                let task = name.clone();
-                // A drought of one pool must not hold up the launches of another.
-                let lane = Arc::from(batch.spec.node_pools.join(","));
-                let handle = tasks.spawn(
-                    async move {
-                        in_lane(lane, Box::pin(batch::drive(&context, &task, &term))).await;
-                        task
-                    }
-                    .instrument(span),
-                );
-                driven.insert(name, handle);
-            }
+            worker.pass(&context, &state, changed, term);
         }
         // A step that was sent is finished; the next is not begun.
         if let Some(term) = term {
             term.cancel();
         }
-        while tasks.join_next().await.is_some() {}
+        worker.finish().await;
         while watchers.join_next().await.is_some() {}
         Ok(())
     }
@@ -263,7 +262,8 @@ impl Provisioner {
     async fn refresh(&self) {
         let context = &self.context;
         let state = context.cluster.load();
-        context.metrics.measure(state.batches.values().filter_map(|batch| batch.status.as_ref()));
+        let statuses: Vec<BatchStatus> = state.batches.values().map(|batch| batch_state::read(batch).status).collect();
+        context.metrics.measure(statuses.iter());
         if let Err(error) = pool::reconcile(context, &state).await {
             debug!(error = %crate::telemetry::chain(&error), "pools");
         }
@@ -274,6 +274,16 @@ impl Provisioner {
 }
 
 impl Context {
+    /// Hands a loss to the pass over batches and waits until it is written down. Whether it was news.
+    async fn report(&self, batch: &str, report: Report) -> anyhow::Result<bool> {
+        let (written, answer) = tokio::sync::oneshot::channel();
+        let reported = worker::Reported { batch: batch.to_owned(), report, written };
+        if self.reports.send(reported).await.is_err() {
+            anyhow::bail!("the provisioner has ended");
+        }
+        answer.await.map_err(|_| anyhow::anyhow!("the loss was not written down: the lease is gone"))
+    }
+
     /// Reads the catalogue and what classes select, where it is time. Takes as long as EC2 does, so nothing waits for
     /// it.
     async fn read_cloud(&self, refreshed: &mut Refreshed) {
@@ -363,15 +373,13 @@ impl Context {
     fn remember_ice(&self, state: &crate::cluster::State) {
         let mut ice = self.ice.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut refusals = self.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for attempt in state.batches.values().filter_map(|batch| batch.status.as_ref()).flat_map(|s| &s.attempts) {
-            let (Some(code), Some(ended), Some(market)) =
-                (attempt.code.as_deref(), attempt.ended, CapacityType::parse(&attempt.capacity_type))
-            else {
-                continue;
-            };
-            if attempt.outcome != "Lost" {
+        let statuses = state.batches.values().map(|batch| batch_state::read(batch).status);
+        for attempt in statuses.flat_map(|status| status.attempts) {
+            let (Some(code), Some(ended)) = (attempt.code.as_deref(), attempt.ended) else { continue };
+            if attempt.outcome != AttemptOutcome::Lost {
                 continue;
             }
+            let market = attempt.capacity_type;
             let class = classify(Some(code), None);
             if class == ErrorClass::Capacity {
                 let pool = Pool {

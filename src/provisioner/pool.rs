@@ -11,8 +11,9 @@ use muster_api::crd::{
 };
 use muster_api::{keys, node_class, pool as rules};
 use muster_core::batch::{dollars, micros, replacements};
-use muster_core::ec2::{CapacityType, ImageKind, Purpose, Subnet};
+use muster_core::ec2::{CapacityType, Efa, ImageKind, Purpose, Subnet, efa_count, efa_layout};
 use muster_core::gang::{Left, PoolView, TypeView};
+use muster_core::model::batch::BatchStatus;
 use muster_core::model::names::NodeName;
 use muster_core::model::node::{Node, Usage};
 use muster_core::model::resources::PODS;
@@ -159,7 +160,7 @@ pub(super) fn unready(context: &Context, state: &State, names: &[String]) -> Opt
 }
 
 /// The block of a pool whose nodes do not join, as long as neither it nor its class has changed since.
-fn blocked<'a>(state: &State, pool: &'a NodePool) -> Option<&'a JoinBlocked> {
+pub(super) fn blocked<'a>(state: &State, pool: &'a NodePool) -> Option<&'a JoinBlocked> {
     let blocked = pool.status.as_ref()?.join_blocked.as_ref()?;
     let class = class_of(state, pool).and_then(|class| class.metadata.generation).unwrap_or_default();
     let same =
@@ -188,6 +189,7 @@ fn validate(pool: &NodePool) -> Result<(), (&'static str, String)> {
         ("join.readyWithin", &pool.spec.join.ready_within),
         ("join.replaceAfter", &pool.spec.join.replace_after),
         ("disruption.consolidateAfter", &pool.spec.disruption.consolidate_after),
+        ("disruption.foreignPodsAfter", &pool.spec.disruption.foreign_pods_after),
     ] {
         if text != "Never" && duration(text).is_none() {
             return Err((
@@ -282,6 +284,28 @@ pub(super) fn zones(state: &State, pool: &NodePool) -> BTreeSet<String> {
         .into_iter()
         .filter(|subnet| rules::allows_zone(pool, &subnet.zone))
         .map(|subnet| subnet.zone)
+        .collect()
+}
+
+/// Extended resources every node of a batch must offer before a member can use it.
+pub(super) fn devices(context: &Context, state: &State, status: &BatchStatus) -> Vec<(String, i64)> {
+    let catalogue = context.catalogue.load();
+    let Some(info) = status.instance_type.as_ref().and_then(|name| catalogue.types.get(name)) else {
+        return Vec::new();
+    };
+    let efa = status
+        .node_pool
+        .as_ref()
+        .and_then(|name| state.pools.get(name))
+        .and_then(|pool| class_of(state, pool))
+        .map_or(Efa::Auto, rules::efa);
+    let layout = efa_layout(info, efa, Purpose::Gang, &[]);
+    let efas = i64::from(efa_count(&layout));
+    let allocatable = info.allocatable(&layout);
+    [(keys::NVIDIA_GPU, allocatable.get(keys::NVIDIA_GPU)), (keys::EFA, efas)]
+        .into_iter()
+        .filter(|(_, amount)| *amount > 0)
+        .map(|(name, amount)| (name.to_owned(), amount))
         .collect()
 }
 

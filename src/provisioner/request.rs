@@ -11,7 +11,7 @@ use muster_api::crd::{
     BatchOffer, Fill, GangRef, NodeBatch, NodeBatchSpec, ProvisioningRequest, ProvisioningRequestStatus, is_true,
     set_condition,
 };
-use muster_api::{convert, keys};
+use muster_api::{batch_state, convert, keys};
 use muster_core::gang::{Offers, batch_name, offers_for};
 use muster_core::model::booking::{self, Answer, BatchSeen, Parameters};
 use muster_core::model::names::ObjectKey;
@@ -166,16 +166,7 @@ fn since(conditions: &[Condition], kind: &str) -> Option<Timestamp> {
 }
 
 fn seen(batch: &NodeBatch) -> BatchSeen {
-    let status = batch.status.clone().unwrap_or_default();
-    if batch.metadata.deletion_timestamp.is_some() {
-        return if status.phase == "InUse" { BatchSeen::InUse } else { BatchSeen::Ending };
-    }
-    match status.phase.as_str() {
-        "Ready" => BatchSeen::Ready,
-        "InUse" => BatchSeen::InUse,
-        "Idle" | "Draining" | "Terminating" => BatchSeen::Ending,
-        _ => BatchSeen::Coming { message: status.message.unwrap_or_default().into() },
-    }
+    BatchSeen::of(&batch_state::read(batch))
 }
 
 async fn book(context: &Context, key: &ObjectKey, name: &str, spec: NodeBatchSpec) -> anyhow::Result<()> {

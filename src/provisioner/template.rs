@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_api::crd::{BatchAttempt, EC2NodeClass, EC2NodeClassStatus, NodePool};
+use muster_api::crd::{EC2NodeClass, EC2NodeClassStatus, NodePool};
 use muster_api::{keys, node_class, pool as rules};
 use muster_core::ec2::{
     BatchTags, Bootstrap, LaunchWay, Purpose, ResourceKind, TAG_CLUSTER_UID, Tags, TemplateSpec, user_data,
 };
+use muster_core::model::batch::{Attempt, Batch};
 use muster_core::model::node::{Taint, TaintEffect};
 use muster_core::offering::InstanceTypeInfo;
 
-use super::store::Held;
-use super::{Context, class, launch, pool};
+use super::{Context, class, pool};
 use crate::cluster::State;
 
 /// The image of an attempt: that of the class now. It is fixed with the attempt, so that later replacements boot it too.
@@ -31,9 +31,9 @@ pub(super) fn image(context: &Context, state: &State, node_pool: &str, instance_
 /// The launch template of an attempt. Errors: why the class cannot be used, for a person.
 pub(super) fn template(
     context: &Context,
-    held: &Held,
+    batch: &Batch,
     state: &State,
-    attempt: &BatchAttempt,
+    attempt: &Attempt,
 ) -> Result<TemplateSpec, String> {
     let pool: &NodePool =
         state.pools.get(&attempt.node_pool).ok_or_else(|| format!("NodePool {} is gone", attempt.node_pool))?;
@@ -53,15 +53,8 @@ pub(super) fn template(
         .types
         .get(&attempt.instance_type)
         .ok_or_else(|| format!("instance type {} is not known", attempt.instance_type))?;
-    let tags = launch::tags(context, held, attempt.number);
-    let pending = held
-        .object
-        .spec
-        .gang_ref
-        .as_ref()
-        .or(held.object.spec.provisioning_request_ref.as_ref())
-        .map(|owner| owner.uid.clone())
-        .unwrap_or_default();
+    let tags = tags(context, batch, attempt.number);
+    let pending = batch.spec.owner.object().map(|owner| owner.uid.clone()).unwrap_or_default();
     let mut taints: Vec<Taint> = rules::taints(pool)?;
     taints.push(Taint { key: keys::GANG_PENDING.into(), value: pending.into(), effect: TaintEffect::NoSchedule });
     let mut labels = pool::labels(pool, info);
@@ -69,8 +62,11 @@ pub(super) fn template(
         (keys::BATCH, tags.batch_uid.clone()),
         (keys::GANG_UID, tags.gang_uid.clone().unwrap_or_default()),
         (keys::ATTEMPT, attempt.number.to_string()),
-        (keys::CAPACITY_TYPE, attempt.capacity_type.clone()),
-        (keys::CAPACITY_RESERVATION_ID, attempt.reservation.clone().unwrap_or_default()),
+        (keys::CAPACITY_TYPE, attempt.capacity_type.as_str().to_owned()),
+        (
+            keys::CAPACITY_RESERVATION_ID,
+            attempt.reservation.as_ref().map(|target| target.id.clone()).unwrap_or_default(),
+        ),
     ] {
         if !value.is_empty() {
             labels.insert(key.into(), value.into());
@@ -81,7 +77,7 @@ pub(super) fn template(
     let mut spec = assemble(context, &common, &tags)?;
     spec.template_tags = tags.of(ResourceKind::LaunchTemplate);
     // A fleet takes the subnet in its override, RunInstances in the interfaces alone.
-    spec.subnet_id = (attempt.way == launch::way(LaunchWay::Run)).then(|| attempt.subnet.clone());
+    spec.subnet_id = (attempt.way == LaunchWay::Run).then(|| attempt.subnet.clone());
     Ok(spec)
 }
 
@@ -106,6 +102,17 @@ pub(super) fn trial(
     spec.template_tags = Tags::from([(TAG_CLUSTER_UID.to_owned(), context.options.cluster_uid.clone())]);
     spec.subnet_id = Some(subnet.to_owned());
     Ok(spec)
+}
+
+/// The tags of everything an attempt makes.
+fn tags(context: &Context, batch: &Batch, attempt: u32) -> BatchTags {
+    BatchTags {
+        cluster_uid: context.options.cluster_uid.clone(),
+        cluster_name: context.options.access.name.clone(),
+        batch_uid: batch.uid.clone(),
+        gang_uid: batch.spec.owner.gang_uid().map(str::to_owned),
+        attempt,
+    }
 }
 
 /// What a template is made of.

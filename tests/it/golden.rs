@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use muster_api::batch_state;
 use muster_api::crd::NodeBatch;
 use serde_json::Value;
 
@@ -25,6 +26,17 @@ fn every_batch_that_was_written_once_is_read_and_written_back_without_a_loss() {
     for (name, object) in objects() {
         let batch: NodeBatch = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(serde_json::to_value(&batch).unwrap(), object, "{name}");
+    }
+}
+
+#[test]
+fn every_batch_that_was_written_once_is_understood_in_full_and_told_again_as_it_was() {
+    for (name, object) in objects() {
+        let batch: NodeBatch = serde_json::from_value(object).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let read = batch_state::read(&batch);
+        assert_eq!(read.newer, None, "{name}");
+        let Some(status) = batch.status else { continue };
+        assert_eq!(batch_state::write(&read.status).unwrap(), status, "{name}");
     }
 }
 

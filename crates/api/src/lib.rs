@@ -3,6 +3,7 @@
 //! **Architecture invariant**: no client and no async here. Everything that is known of a Kubernetes object is turned
 //! into a core type at this edge, so that nothing behind it reads a label by name.
 
+pub mod batch_state;
 pub mod claim;
 pub mod conventions;
 pub mod convert;

@@ -272,11 +272,14 @@ impl Default for NodePoolJoin {
 pub struct NodePoolDisruption {
     /// Quiet time after the gang finished before its batch is terminated whole: a Go duration or `Never`.
     pub consolidate_after: String,
+    /// How long pods of no gang may stay on nodes whose gang has ended: then they are evicted, after twice that deleted, and
+    /// the batch is terminated whole. A Go duration or `Never`.
+    pub foreign_pods_after: String,
 }
 
 impl Default for NodePoolDisruption {
     fn default() -> Self {
-        Self { consolidate_after: "30s".to_owned() }
+        Self { consolidate_after: "30s".to_owned(), foreign_pods_after: "15m".to_owned() }
     }
 }
 

@@ -1,68 +1,26 @@
 //! The attempts of a batch: which candidate comes next, and which attempts its status keeps.
 
-use crate::offering::{MAX_CANDIDATES, Ranked, Ranking};
+use crate::ec2::launch::Target;
+use crate::model::batch::{Attempt, AttemptOutcome};
+use crate::offering::rank::{MAX_CANDIDATES, Ranked, Ranking};
 
 /// Attempts kept for people to read, whatever they came to.
 const RECENT: usize = 20;
 
-/// What an attempt means for those after it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AttemptKind {
-    /// Its candidate was tried: the round does not try it again.
-    Tried,
-    /// It launched the whole batch: replacements repeat its parameters.
-    LaunchedWhole,
-    /// The same candidate is to be asked again: no verdict on it.
-    Retry,
-    /// It replaced lost nodes in place.
-    Replacement,
+/// Whether its candidate was tried in the round that began after attempt `round_from`.
+fn is_of_round(attempt: &Attempt, round_from: u32) -> bool {
+    attempt.number > round_from && attempt.outcome != AttemptOutcome::Retry && attempt.replaces.is_empty()
 }
 
-impl AttemptKind {
-    /// Whether a round counts the candidate as tried.
-    fn counts(self) -> bool {
-        match self {
-            Self::Tried | Self::LaunchedWhole => true,
-            Self::Retry | Self::Replacement => false,
-        }
-    }
-}
-
-/// An attempt, as far as others depend on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PastAttempt<'a> {
-    /// Number, from 1, rising.
-    pub number: u32,
-    /// What it means.
-    pub kind: AttemptKind,
-    /// Instance type.
-    pub instance_type: &'a str,
-    /// Zone.
-    pub zone: &'a str,
-    /// Subnet.
-    pub subnet: &'a str,
-    /// Capacity type, in the words of [`crate::ec2::CapacityType::as_str`].
-    pub capacity_type: &'a str,
-    /// In a placement group.
-    pub group: bool,
-    /// Id of the reservation it went into.
-    pub reservation: Option<&'a str>,
-}
-
-impl PastAttempt<'_> {
-    fn of(&self, ranked: &Ranked) -> bool {
-        let candidate = &ranked.candidate;
-        self.instance_type == candidate.instance_type
-            && self.zone == candidate.zone
-            && self.subnet == candidate.subnet_id
-            && self.capacity_type == candidate.capacity_type.as_str()
-            && self.group == candidate.placement_group
-            && self.reservation == candidate.reservation.as_ref().map(|target| target.id.as_str())
-    }
-
-    fn of_round(&self, round_from: u32) -> bool {
-        self.number > round_from && self.kind.counts()
-    }
+fn is_of(attempt: &Attempt, ranked: &Ranked) -> bool {
+    let candidate = &ranked.candidate;
+    let into = |target: &Option<Target>| target.as_ref().map(|target| target.id.clone());
+    attempt.instance_type == candidate.instance_type
+        && attempt.zone == candidate.zone
+        && attempt.subnet == candidate.subnet_id
+        && attempt.capacity_type == candidate.capacity_type
+        && attempt.group == candidate.placement_group
+        && into(&attempt.reservation) == into(&candidate.reservation)
 }
 
 /// The first candidate that the round has not tried. `None` ends the round: nothing is left, or as many were tried as
@@ -70,12 +28,12 @@ impl PastAttempt<'_> {
 ///
 /// The round are the attempts after number `round_from`.
 #[must_use]
-pub fn untried<'a>(attempts: &[PastAttempt<'_>], round_from: u32, ranking: &'a Ranking) -> Option<&'a Ranked> {
-    let round: Vec<&PastAttempt<'_>> = attempts.iter().filter(|attempt| attempt.of_round(round_from)).collect();
+pub(super) fn untried<'a>(attempts: &[Attempt], round_from: u32, ranking: &'a Ranking) -> Option<&'a Ranked> {
+    let round: Vec<&Attempt> = attempts.iter().filter(|attempt| is_of_round(attempt, round_from)).collect();
     if round.len() >= MAX_CANDIDATES {
         return None;
     }
-    ranking.candidates.iter().find(|ranked| !round.iter().any(|attempt| attempt.of(ranked)))
+    ranking.candidates.iter().find(|ranked| !round.iter().any(|attempt| is_of(attempt, ranked)))
 }
 
 /// Which attempts the status keeps, one answer per attempt in the order given (oldest first).
@@ -84,17 +42,18 @@ pub fn untried<'a>(attempts: &[PastAttempt<'_>], round_from: u32, ranking: &'a R
 /// batch, whose parameters replacements repeat; and the most recent ones. A status stays bounded by [`MAX_CANDIDATES`]
 /// and a few more.
 #[must_use]
-pub fn kept(attempts: &[PastAttempt<'_>], round_from: u32) -> Vec<bool> {
-    let launched = attempts.iter().rposition(|attempt| attempt.kind == AttemptKind::LaunchedWhole);
+pub(super) fn kept(attempts: &[Attempt], round_from: u32) -> Vec<bool> {
+    let launched = attempts.iter().rposition(Attempt::won_whole);
     let recent = attempts.len().saturating_sub(RECENT);
-    let keep = |(index, attempt): (usize, &PastAttempt<'_>)| {
-        index >= recent || Some(index) == launched || attempt.of_round(round_from)
+    let keep = |(index, attempt): (usize, &Attempt)| {
+        index >= recent || Some(index) == launched || is_of_round(attempt, round_from)
     };
     attempts.iter().enumerate().map(keep).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixtures;
     use super::*;
     use crate::ec2::CapacityType;
     use crate::offering::Candidate;
@@ -124,34 +83,41 @@ mod tests {
         Ranking { candidates, left_out: Vec::new() }
     }
 
-    fn attempt(number: u32, kind: AttemptKind, ranked: &Ranked) -> PastAttempt<'_> {
-        PastAttempt {
+    const TRIED: AttemptOutcome = AttemptOutcome::Lost;
+
+    fn attempt(number: u32, outcome: AttemptOutcome, ranked: &Ranked) -> Attempt {
+        let candidate = &ranked.candidate;
+        Attempt {
             number,
-            kind,
-            instance_type: &ranked.candidate.instance_type,
-            zone: &ranked.candidate.zone,
-            subnet: &ranked.candidate.subnet_id,
-            capacity_type: ranked.candidate.capacity_type.as_str(),
-            group: ranked.candidate.placement_group,
-            reservation: None,
+            outcome,
+            instance_type: candidate.instance_type.clone(),
+            zone: candidate.zone.clone(),
+            subnet: candidate.subnet_id.clone(),
+            capacity_type: candidate.capacity_type,
+            group: candidate.placement_group,
+            ..fixtures::attempt()
         }
     }
 
+    fn replacement(number: u32, ranked: &Ranked) -> Attempt {
+        Attempt { replaces: vec!["i-1".into()], ..attempt(number, AttemptOutcome::Won, ranked) }
+    }
+
     /// Appends an attempt and forgets what need not be kept.
-    fn record<'a>(attempts: &mut Vec<PastAttempt<'a>>, attempt: PastAttempt<'a>, round_from: u32) {
+    fn record(attempts: &mut Vec<Attempt>, attempt: Attempt, round_from: u32) {
         attempts.push(attempt);
         let mut kept = kept(attempts, round_from).into_iter();
         attempts.retain(|_| kept.next().unwrap());
     }
 
     /// Tries what is untried until nothing is, or 200 times: the zones, in order.
-    fn round<'a>(ranking: &'a Ranking, attempts: &mut Vec<PastAttempt<'a>>, round_from: u32) -> Vec<&'a str> {
+    fn round<'a>(ranking: &'a Ranking, attempts: &mut Vec<Attempt>, round_from: u32) -> Vec<&'a str> {
         let mut zones = Vec::new();
         let mut number = round_from;
         while let Some(next) = untried(attempts, round_from, ranking).filter(|_| zones.len() < 200) {
             number += 1;
             zones.push(next.candidate.zone.as_str());
-            record(attempts, attempt(number, AttemptKind::Tried, next), round_from);
+            record(attempts, attempt(number, TRIED, next), round_from);
         }
         zones
     }
@@ -180,10 +146,10 @@ mod tests {
     fn a_retry_and_a_replacement_try_no_candidate() {
         let ranking = ranking(2);
         let first = &ranking.candidates[0];
-        for kind in [AttemptKind::Retry, AttemptKind::Replacement] {
-            assert_eq!(untried(&[attempt(1, kind, first)], 0, &ranking), Some(first), "{kind:?}");
+        for past in [attempt(1, AttemptOutcome::Retry, first), replacement(1, first)] {
+            assert_eq!(untried(std::slice::from_ref(&past), 0, &ranking), Some(first), "{past:?}");
         }
-        for kind in [AttemptKind::Tried, AttemptKind::LaunchedWhole] {
+        for kind in [TRIED, AttemptOutcome::Won, AttemptOutcome::Violated] {
             assert_eq!(untried(&[attempt(1, kind, first)], 0, &ranking), Some(&ranking.candidates[1]), "{kind:?}");
             assert_eq!(untried(&[attempt(1, kind, first)], 1, &ranking), Some(first), "{kind:?} of an earlier round");
         }
@@ -193,17 +159,17 @@ mod tests {
     fn a_candidate_that_differs_in_anything_is_another_one() {
         let ranking = ranking(1);
         let first = &ranking.candidates[0];
-        let same = attempt(1, AttemptKind::Tried, first);
-        assert_eq!(untried(&[same], 0, &ranking), None);
+        let same = attempt(1, TRIED, first);
+        assert_eq!(untried(std::slice::from_ref(&same), 0, &ranking), None);
         for other in [
-            PastAttempt { instance_type: "p5e.48xlarge", ..same },
-            PastAttempt { zone: "z", ..same },
-            PastAttempt { subnet: "subnet-z", ..same },
-            PastAttempt { capacity_type: "spot", ..same },
-            PastAttempt { group: false, ..same },
-            PastAttempt { reservation: Some("cr-1"), ..same },
+            Attempt { instance_type: "p5e.48xlarge".to_owned(), ..same.clone() },
+            Attempt { zone: "z".to_owned(), ..same.clone() },
+            Attempt { subnet: "subnet-z".to_owned(), ..same.clone() },
+            Attempt { capacity_type: CapacityType::Spot, ..same.clone() },
+            Attempt { group: false, ..same.clone() },
+            Attempt { reservation: Some(Target { id: "cr-1".to_owned(), block: false }), ..same.clone() },
         ] {
-            assert_eq!(untried(&[other], 0, &ranking), Some(first), "{other:?}");
+            assert_eq!(untried(std::slice::from_ref(&other), 0, &ranking), Some(first), "{other:?}");
         }
     }
 
@@ -211,10 +177,10 @@ mod tests {
     fn the_launch_of_the_whole_batch_outlives_any_number_of_replacements() {
         let ranked = ranked("a");
         let mut attempts = Vec::new();
-        record(&mut attempts, attempt(1, AttemptKind::LaunchedWhole, &ranked), 0);
-        record(&mut attempts, attempt(2, AttemptKind::LaunchedWhole, &ranked), 2);
+        record(&mut attempts, attempt(1, AttemptOutcome::Won, &ranked), 0);
+        record(&mut attempts, attempt(2, AttemptOutcome::Won, &ranked), 2);
         for number in 3..100 {
-            record(&mut attempts, attempt(number, AttemptKind::Replacement, &ranked), 2);
+            record(&mut attempts, replacement(number, &ranked), 2);
         }
         let numbers: Vec<u32> = attempts.iter().map(|attempt| attempt.number).collect();
         let recent: Vec<u32> = std::iter::once(2).chain(80..100).collect();
@@ -226,10 +192,10 @@ mod tests {
         let ranked = ranked("a");
         let mut attempts = Vec::new();
         for number in 1..=30 {
-            record(&mut attempts, attempt(number, AttemptKind::Tried, &ranked), number - 1);
+            record(&mut attempts, attempt(number, TRIED, &ranked), number - 1);
         }
         for number in 31..=90 {
-            record(&mut attempts, attempt(number, AttemptKind::Retry, &ranked), 30);
+            record(&mut attempts, attempt(number, AttemptOutcome::Retry, &ranked), 30);
         }
         let numbers: Vec<u32> = attempts.iter().map(|attempt| attempt.number).collect();
         assert_eq!(numbers, (71..=90).collect::<Vec<u32>>());

@@ -271,7 +271,7 @@ pub(super) fn failing(case: &Case<'_>, failure: &Failure, done: bool) -> Decisio
     let failures = case.memory.failures.saturating_add(1);
     let mut next = case.status();
     if failure.denied {
-        let message = case.world.supply.lacks().unwrap_or_else(|| failure.text.clone());
+        let message = case.world.supply.lacks(next.node_pool.as_deref()).unwrap_or_else(|| failure.text.clone());
         next.set(ConditionKind::Authorized, false, "NotAuthorized", &message, case.world.now_real);
     }
     if failures == FAILURES {

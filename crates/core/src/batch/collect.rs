@@ -12,6 +12,7 @@ use crate::ec2::hash::Fields;
 use crate::ec2::launch::CapacityType;
 use crate::ec2::seen::{Instance, InstanceState, LaunchTemplate, PlacementGroup};
 use crate::ec2::tags::{TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_UID, Tags};
+use crate::model::batch::{AttemptOutcome, Batch, BatchMember};
 use crate::model::names::{InstanceId, NodeName};
 use crate::offering::PriceBook;
 
@@ -45,6 +46,40 @@ pub struct KnownBatch {
     pub templates: BTreeSet<String>,
     /// It is being given back or rolled back: its own sweep finds everything, and a missing instance is no loss.
     pub ending: bool,
+}
+
+impl KnownBatch {
+    /// A NodeBatch as the collection sees it.
+    #[must_use]
+    pub fn of(batch: &Batch) -> Self {
+        let status = &batch.status;
+        let open = status.last().filter(|last| last.is_open());
+        let unfinished = status.last().is_some_and(|last| last.outcome == AttemptOutcome::Launching);
+        let since = |attempt: u32| {
+            let attempt = status.attempts.iter().find(|known| known.number == attempt);
+            attempt.and_then(|attempt| attempt.ended.or(attempt.started))
+        };
+        let listed = |instance: &BatchMember, settled: bool| KnownInstance {
+            id: instance.id.clone(),
+            // An attempt that is no longer in the list was long ago.
+            since: since(instance.attempt).or(status.since),
+            settled: settled || instance.state.is_written_off(),
+        };
+        let instances = status.instances.iter().map(|instance| listed(instance, false));
+        let replaced = status.replaced.iter().map(|instance| listed(instance, true));
+        Self {
+            name: batch.name.clone(),
+            uid: batch.uid.clone(),
+            in_flight: open.map(|open| open.number),
+            // Whether an attempt whose call has not been written down was sent is not known: it counts as open.
+            closed: status.attempt.saturating_sub(u32::from(unfinished)),
+            instances: instances.chain(replaced).collect(),
+            group: status.placement_group.clone(),
+            templates: status.launch_templates.iter().cloned().collect(),
+            // Of what a newer version wrote nothing is concluded.
+            ending: !status.phase.expects_instances() || batch.newer.is_some(),
+        }
+    }
 }
 
 /// An entry of `instances[]`.
@@ -300,4 +335,40 @@ fn ended(state: InstanceState) -> bool {
 #[must_use]
 pub fn next_round(rounds: u32, often: SignedDuration, seldom: SignedDuration) -> SignedDuration {
     if rounds < 10 { often } else { seldom }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::batch::fixtures::attempt;
+    use crate::ec2::launch::tests::parameters;
+    use crate::model::batch::{Attempt, BatchPhase, BatchSpec, BatchStatus};
+
+    #[test]
+    fn an_attempt_in_flight_is_the_last_one_with_parameters() {
+        let open = Attempt { number: 3, parameters: Some(parameters().into()), ..attempt() };
+        let mut batch = Batch {
+            name: "b-1".to_owned(),
+            uid: "u".to_owned(),
+            created: None,
+            deleting: false,
+            spec: Arc::new(BatchSpec::default()),
+            status: BatchStatus {
+                phase: BatchPhase::Launching,
+                attempt: 3,
+                attempts: vec![open],
+                ..BatchStatus::default()
+            },
+            newer: None,
+        };
+        assert_eq!((KnownBatch::of(&batch).in_flight, KnownBatch::of(&batch).closed), (Some(3), 2), "it is open");
+        assert!(KnownBatch::of(&batch).ending, "nothing can be missing that was not launched");
+        batch.status.attempts[0].outcome = AttemptOutcome::Won;
+        assert_eq!((KnownBatch::of(&batch).in_flight, KnownBatch::of(&batch).closed), (None, 3));
+        batch.status.attempts[0].outcome = AttemptOutcome::Launching;
+        batch.status.attempts[0].parameters = None;
+        assert_eq!(KnownBatch::of(&batch).in_flight, None, "no call was sent");
+    }
 }

@@ -61,6 +61,8 @@ pub struct Settings {
     pub cluster_name: String,
     /// First back-off after a round without capacity.
     pub back_off: SignedDuration,
+    /// Everything is decided and told, and nothing is launched.
+    pub dry_run: bool,
     /// Label of the capacity type and the like: keys are constants of `muster-api`, handed in.
     pub keys: Keys,
 }
@@ -85,6 +87,15 @@ pub struct Keys {
 /// Batches as this pass leaves them: what was decided earlier in it counts for what is decided later.
 pub type Working = BTreeMap<String, Arc<Batch>>;
 
+/// Which batches that have not begun go before the one that asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Those that are older.
+    Older,
+    /// None.
+    Nobody,
+}
+
 /// What NodePools and EC2NodeClasses say. Every answer is a function of the published state and of what launches have
 /// taught so far; nothing is asked of anybody.
 pub trait Supply {
@@ -101,7 +112,7 @@ pub trait Supply {
     /// Generations of the pools and classes of a batch, as one text.
     fn generations(&self, batch: &Batch) -> String;
     /// All ways to launch the batch now, beside the others.
-    fn rank(&self, batch: &Batch, others: &Working, now: Timestamp) -> Ranking;
+    fn rank(&self, batch: &Batch, others: &Working, before: Before, now: Timestamp) -> Ranking;
     /// All ways to launch one node of a blocked pool now.
     fn rank_one(&self, batch: &Batch, pool: &str, others: &Working, now: Timestamp) -> Ranking;
     /// Whether what is known of the reservations of the batch's pools is too old to rank by.
@@ -128,8 +139,8 @@ pub trait Supply {
     fn has_request(&self, owner: &OwnerRef) -> bool;
     /// What EC2's refusal says about the class of a pool, for a person; `None` if it says nothing about it.
     fn blame(&self, pool: &str, kind: ErrorClass, code: Option<&str>, message: &str) -> Option<String>;
-    /// Everything that is not permitted, in a sentence.
-    fn lacks(&self) -> Option<String>;
+    /// Everything that is not permitted with the class of a pool, in a sentence.
+    fn lacks(&self, pool: Option<&str>) -> Option<String>;
 }
 
 /// Levels an owner wants, as far as the cluster has them.
@@ -429,6 +440,8 @@ pub enum Note {
     },
     /// What is known of free hosts is wrong.
     ForgetReservations,
+    /// EC2 does not launch into this reservation any more.
+    ReservationGone(String),
     /// The batch is gone, and so is everything these fleets launched.
     FleetsEnded(Vec<String>),
 }
@@ -499,4 +512,17 @@ pub struct Decision {
     pub used: bool,
     /// Whether failures start from zero again.
     pub succeeded: bool,
+}
+
+impl Decision {
+    /// Whether nothing is to be carried out.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.next.is_none()
+            && self.change.is_none()
+            && self.converge.is_empty()
+            && self.looks.is_empty()
+            && self.notes.is_empty()
+            && self.events.is_empty()
+    }
 }

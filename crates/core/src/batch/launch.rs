@@ -2,11 +2,14 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::attempts::untried;
 use super::backoff::pause;
 use super::case::{Case, Step, Stop, Turn, failed, later};
-use super::decision::{Change, Look, Made, Note, Refused, Scratch, Wake};
+use super::decision::{Before, Change, Look, Made, Note, Refused, Scratch, Wake};
 use super::judge::{Confirm, Verdict, Why, judge};
+use super::money::dollars;
 use super::{probe, rollback};
+use crate::ec2::blame::Blame;
 use crate::ec2::error::{CallError, ErrorClass, Next as Try};
 use crate::ec2::launch::{LaunchAnswer, LaunchParameters, LaunchWay, LaunchedInstance, Target, placement_group_name};
 use crate::ec2::seen::{GroupState, InstanceState};
@@ -62,11 +65,19 @@ pub(super) fn pending(case: &Case<'_>) -> Step<Turn> {
     if supply.reservations_are_stale(case.batch, now) {
         case.refresh(Look::Reservations(case.batch.spec.node_pools.clone()))?;
     }
-    let ranking = supply.rank(case.batch, case.others, now);
+    let ranking = supply.rank(case.batch, case.others, Before::Older, now);
     show(&mut status, &ranking);
-    if let Some(ranked) = untried(&status, &ranking) {
+    if let Some(ranked) = untried(&status.attempts, status.round_from, &ranking) {
         let ranked = ranked.clone();
         return Ok(begin(case, status, &ranked, Size::Whole));
+    }
+    if ranking.candidates.is_empty() {
+        let alone = supply.rank(case.batch, case.others, Before::Nobody, now);
+        if untried(&status.attempts, status.round_from, &alone).is_some() {
+            // No verdict: the older batch may take less than it might, or another pool.
+            status.message = Some(format!("waits for an older NodeBatch to begin: {}", nothing_left(&ranking, &[])));
+            return Ok(Turn::write(status).wake(Wake::At(later(now, 5))));
+        }
     }
     back_off(case, &mut status, &nothing_left(&ranking, &supply.problems(case.batch)));
     // A Capacity Block that begins is no drought: its gang is there when it does.
@@ -124,26 +135,6 @@ fn excluded(left: &LeftOut) -> ExcludedRow {
     ExcludedRow { what: what.join(" "), why: left.reason.to_string(), change }
 }
 
-/// The first candidate that this round has not tried.
-fn untried<'r>(status: &BatchStatus, ranking: &'r Ranking) -> Option<&'r Ranked> {
-    let tried = |ranked: &Ranked| {
-        let candidate = &ranked.candidate;
-        let into = |attempt: &Attempt| attempt.reservation.as_ref().map(|target| target.id.clone());
-        status.attempts.iter().any(|attempt| {
-            attempt.number > status.round_from
-                && attempt.outcome != AttemptOutcome::Retry
-                && attempt.replaces.is_empty()
-                && attempt.instance_type == candidate.instance_type
-                && attempt.zone == candidate.zone
-                && attempt.subnet == candidate.subnet_id
-                && attempt.capacity_type == candidate.capacity_type
-                && attempt.group == candidate.placement_group
-                && into(attempt) == candidate.reservation.as_ref().map(|target| target.id.clone())
-        })
-    };
-    ranking.candidates.iter().find(|ranked| !tried(ranked))
-}
-
 /// Why there is no candidate, in a sentence.
 fn nothing_left(ranking: &Ranking, problems: &[String]) -> String {
     let mut reasons: Vec<String> = problems.to_vec();
@@ -173,6 +164,10 @@ pub(super) enum Size {
 pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, ranked: &Ranked, size: Size) -> Turn {
     let (now, supply) = (case.now(), case.world.supply);
     let candidate = &ranked.candidate;
+    if case.world.settings.dry_run {
+        status.message = Some(would_launch(ranked));
+        return Turn::write(status).wake(Wake::At(later(now, 60)));
+    }
     let number = status.attempt.saturating_add(1);
     status.phase = BatchPhase::Launching;
     status.attempt = number;
@@ -234,6 +229,20 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, ranked: &Ranked, s
     Turn::write(status)
 }
 
+/// What a dry run tells instead of a launch.
+fn would_launch(ranked: &Ranked) -> String {
+    let candidate = &ranked.candidate;
+    format!(
+        "dry run: would launch {} × {} {} in {}{} for {} $/h; nothing is sent",
+        ranked.count,
+        candidate.instance_type,
+        candidate.capacity_type,
+        candidate.zone,
+        if candidate.placement_group { ", one placement group," } else { "" },
+        dollars(ranked.total_micro_usd_per_hour),
+    )
+}
+
 fn group_name(case: &Case<'_>, generation: u32) -> String {
     placement_group_name(&case.world.settings.cluster_name, &case.batch.uid, generation)
 }
@@ -285,10 +294,11 @@ pub(super) fn launching(case: &Case<'_>) -> Step<Turn> {
         }
     }
     // A group that a reservation was made in is there, and not ours to make.
-    if attempt.group && attempt.reservation_group.is_none() {
-        if let Some(turn) = ensure_group(case)? {
-            return Ok(turn);
-        }
+    if attempt.group
+        && attempt.reservation_group.is_none()
+        && let Some(turn) = ensure_group(case)?
+    {
+        return Ok(turn);
     }
     let Some(parameters) = &attempt.parameters else { return prepare(case, attempt) };
     // A former process may have sent the call: its answer is that of a replay, unless this one has just written it down.
@@ -627,6 +637,14 @@ fn lose(case: &Case<'_>, mut status: BatchStatus, loss: &Loss) -> Step<Turn> {
             });
         }
         _other => {}
+    }
+    let reservation = status.last().and_then(|attempt| attempt.reservation.as_ref()).map(|target| target.id.clone());
+    if let (Some(kind), Some(id)) = (loss.kind, reservation)
+        && Blame::of(kind, loss.code.as_deref(), &loss.message) == Some(Blame::Reservations)
+    {
+        // It is left alone, and the class that chose it is not to blame: it may choose others, and the pool another market.
+        notes.extend([Note::ForgetReservations, Note::ReservationGone(id)]);
+        next = Try::OtherCandidate;
     }
     if let (Some(kind), Some(attempt)) = (loss.kind, status.last())
         && next == loss.next

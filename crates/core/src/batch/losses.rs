@@ -2,12 +2,13 @@
 //!
 //! A loss that is known already changes nothing, so the same message may come twice and two sources may tell the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
 use super::case::{Case, Turn};
-use crate::model::batch::{BatchPhase, BatchStatus, ConditionKind, Loss, MemberState};
+use crate::ec2::notice::Subject;
+use crate::model::batch::{AttemptOutcome, Batch, BatchPhase, BatchStatus, ConditionKind, Loss, MemberState};
 use crate::model::names::InstanceId;
 
 /// The status with every reported loss; `None` if nothing was reported or all of it is known.
@@ -36,6 +37,19 @@ pub(super) fn reported(case: &Case<'_>) -> Option<Turn> {
 #[must_use]
 pub fn heeds_notices(phase: BatchPhase) -> bool {
     phase.expects_instances()
+}
+
+/// Instances of the batch that a notice is about; `None` if it is about none, or the batch ends them itself.
+#[must_use]
+pub fn of_subject(batch: &Batch, subject: &Subject) -> Option<BTreeSet<InstanceId>> {
+    let status = &batch.status;
+    if !heeds_notices(status.phase) {
+        return None;
+    }
+    let instances = status.instances.iter().map(|instance| instance.id.clone());
+    let won = status.attempts.iter().filter(|attempt| attempt.outcome == AttemptOutcome::Won);
+    let ids = subject.concerns(instances, won.filter_map(|attempt| Some(attempt.reservation.as_ref()?.id.as_str())));
+    (!ids.is_empty()).then_some(ids)
 }
 
 /// Fills in what is news, and says it.

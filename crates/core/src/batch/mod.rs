@@ -4,7 +4,7 @@
 //! has no choices left. What an answer of EC2 means is judged in `judge`, when nodes count as joined in `join`, what is
 //! left over in `collect`.
 
-pub(crate) mod attempts;
+mod attempts;
 pub(crate) mod backoff;
 pub(crate) mod bill;
 mod case;
@@ -27,7 +27,6 @@ mod repair;
 mod rollback;
 mod teardown;
 
-pub use attempts::{AttemptKind, PastAttempt, kept, untried};
 pub use backoff::pause;
 pub use bill::strands;
 pub use collect::{
@@ -35,13 +34,13 @@ pub use collect::{
     next_round, sweep_round,
 };
 pub use decision::{
-    BatchEvent, Change, Converge, Decision, Done, Failure, JoinClocks, Keys, Look, Made, Memory, Note, OwnerLook,
-    Refused, Report, Scratch, Settings, Sight, Supply, Wake, WantedLevels, Working, World,
+    BatchEvent, Before, Change, Converge, Decision, Done, Failure, JoinClocks, Keys, Look, Made, Memory, Note,
+    OwnerLook, Refused, Report, Scratch, Settings, Sight, Supply, Wake, WantedLevels, Working, World,
 };
 pub use events::gone;
 pub use join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements};
 pub use judge::{Confirm, Verdict, Why, judge};
 pub use located::{Located, located};
-pub use losses::heeds_notices;
+pub use losses::{heeds_notices, of_subject};
 pub use money::{StrandedCause, cost, cost_between, dollars, micros};
 pub use pass::{pass, waits_for_probe};

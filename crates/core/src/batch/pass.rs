@@ -9,11 +9,8 @@ use jiff::Timestamp;
 
 use super::case::{Case, Step, Stop, Turn, failing, later, recovered};
 use super::decision::{Decision, Memory, Wake, Working, World};
-use super::{bill, events, joining, launch, losses, owner, probe, repair, rollback, teardown};
+use super::{attempts, bill, events, joining, launch, losses, owner, probe, repair, rollback, teardown};
 use crate::model::batch::{Batch, BatchPhase, BatchStatus};
-
-/// Attempts kept besides those of the current round.
-const ATTEMPTS: usize = 20;
 
 /// Decides about every batch that is not busy.
 #[must_use]
@@ -94,7 +91,8 @@ fn complete(case: &Case<'_>, mut turn: Turn) -> Decision {
 
 /// The status as it is written; `None` if nothing would change.
 fn finish(before: &BatchStatus, mut next: BatchStatus, now: Timestamp, now_real: Timestamp) -> Option<BatchStatus> {
-    forget_attempts(&mut next);
+    let mut kept = attempts::kept(&next.attempts, next.round_from).into_iter();
+    next.attempts.retain(|_| kept.next().unwrap_or(true));
     if *before == next {
         return None;
     }
@@ -103,22 +101,6 @@ fn finish(before: &BatchStatus, mut next: BatchStatus, now: Timestamp, now_real:
     }
     bill::bill(before, &mut next, now);
     Some(next)
-}
-
-/// Keeps the last attempts, all of the current round (each names a candidate that was tried), and the launch that won.
-fn forget_attempts(status: &mut BatchStatus) {
-    let mut surplus = status.attempts.len().saturating_sub(ATTEMPTS);
-    if surplus == 0 {
-        return;
-    }
-    let won = status.attempts.iter().rev().find(|attempt| attempt.won_whole()).map(|attempt| attempt.number);
-    let round = status.round_from;
-    status.attempts.retain(|attempt| {
-        let needed = attempt.number > round || Some(attempt.number) == won;
-        let goes = surplus > 0 && !needed;
-        surplus -= usize::from(goes);
-        !goes
-    });
 }
 
 fn advance(case: &Case<'_>) -> Step<Turn> {
@@ -166,34 +148,4 @@ fn advance(case: &Case<'_>) -> Step<Turn> {
 #[must_use]
 pub fn waits_for_probe(status: &BatchStatus) -> bool {
     probe::held(status)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::batch::{Attempt, AttemptOutcome};
-
-    fn attempt(number: u32, outcome: AttemptOutcome) -> Attempt {
-        Attempt { number, outcome, ..super::super::fixtures::attempt() }
-    }
-
-    #[test]
-    fn candidates_that_were_tried_in_this_round_are_never_forgotten() {
-        let mut status = BatchStatus { round_from: 10, ..BatchStatus::default() };
-        status.attempts = (1..=64).map(|number| attempt(number, AttemptOutcome::Lost)).collect();
-        status.attempts[2].outcome = AttemptOutcome::Won;
-        forget_attempts(&mut status);
-        let numbers: Vec<u32> = status.attempts.iter().map(|attempt| attempt.number).collect();
-        assert_eq!(numbers[0], 3, "the launch that won stays");
-        assert_eq!(numbers[1..], (11..=64).collect::<Vec<u32>>()[..], "and so does the whole round");
-    }
-
-    #[test]
-    fn of_earlier_rounds_the_last_twenty_attempts_are_kept() {
-        let mut status = BatchStatus { round_from: 30, ..BatchStatus::default() };
-        status.attempts = (1..=30).map(|number| attempt(number, AttemptOutcome::Lost)).collect();
-        forget_attempts(&mut status);
-        assert_eq!(status.attempts.first().unwrap().number, 11);
-        assert_eq!(status.attempts.len(), 20);
-    }
 }

@@ -78,7 +78,7 @@ pub(super) fn lost_in_use(case: &Case<'_>) -> Step<Turn> {
         *told.entry(text).or_default() += 1;
     }
     let why: Vec<String> = told.into_iter().map(|(text, count)| format!("{count} × {text}")).collect();
-    Ok(begin(case, status.clone(), &causes, &why.join("; ")))
+    Ok(begin(case, status, &causes, &why.join("; ")))
 }
 
 /// Whether the gang of the batch keeps its minimum without these instances.

@@ -76,14 +76,10 @@ pub(super) fn idle(case: &Case<'_>) -> Turn {
     Turn::write(status)
 }
 
-/// Pods on the nodes of the batch that are neither of a DaemonSet nor ended. A pod on a node that is gone runs no more,
-/// however long its object stays.
+/// Pods on the nodes of the batch that are neither of a DaemonSet nor ended, in order of name.
 pub(super) fn pods_on<'a>(snapshot: &'a Snapshot, status: &BatchStatus) -> Vec<&'a Pod> {
-    let nodes: BTreeSet<&str> =
-        status.node_names().filter(|node| snapshot.nodes.contains_key(&NodeName::from(*node))).collect();
-    let on = |pod: &&Pod| pod.node.as_ref().is_some_and(|node| nodes.contains(node.as_str()));
-    let mut pods: Vec<&Pod> =
-        snapshot.pods.values().map(AsRef::as_ref).filter(|pod| pod.holds_room() && !pod.daemon).filter(on).collect();
+    let nodes: BTreeSet<&str> = status.node_names().collect();
+    let mut pods: Vec<&Pod> = snapshot.occupants(&nodes).map(AsRef::as_ref).collect();
     pods.sort_by(|one, other| one.key.cmp(&other.key));
     pods
 }

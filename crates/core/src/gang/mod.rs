@@ -33,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use alike::Alike;
 use working::Working;
 
+use crate::model::batch::{Batch, BatchPhase};
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::snapshot::{Promise, PromisedRoom, Snapshot};
@@ -142,6 +143,39 @@ pub struct BatchView {
     pub next_try: Option<Timestamp>,
     /// Since when it stands there.
     pub since: Option<Timestamp>,
+}
+
+impl BatchView {
+    /// A NodeBatch as the gang loop sees it.
+    #[must_use]
+    pub fn of(batch: &Batch) -> Self {
+        let status = &batch.status;
+        let probes = status.last().is_some_and(|last| last.probe);
+        let stage = match status.phase {
+            _ if batch.deleting => BatchStage::Ending,
+            BatchPhase::Ready => BatchStage::Ready,
+            BatchPhase::InUse => BatchStage::InUse,
+            BatchPhase::Idle | BatchPhase::Draining | BatchPhase::Terminating => BatchStage::Ending,
+            // One that is held launches nothing until something changes, or one node to see whether it joins: its gang takes
+            // what becomes free meanwhile.
+            BatchPhase::Pending if status.next_attempt_after.is_some() || status.held.is_some() => {
+                BatchStage::BackingOff
+            }
+            BatchPhase::Launching | BatchPhase::Launched | BatchPhase::Joining if probes => BatchStage::BackingOff,
+            BatchPhase::Pending
+            | BatchPhase::Launching
+            | BatchPhase::Launched
+            | BatchPhase::Joining
+            | BatchPhase::Replacing => BatchStage::Buying,
+        };
+        Self {
+            name: Arc::from(batch.name.as_str()),
+            stage,
+            message: status.message.as_deref().map(Arc::from),
+            next_try: status.next_attempt_after,
+            since: status.since,
+        }
+    }
 }
 
 /// What the gang loop needs to know of a NodeBatch's phase.

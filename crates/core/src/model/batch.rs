@@ -154,6 +154,22 @@ impl BatchPhase {
         }
     }
 
+    /// Whether the nodes are kept for the owner of the batch alone.
+    #[must_use]
+    pub fn reserves_nodes(self) -> bool {
+        match self {
+            Self::InUse | Self::Idle => false,
+            Self::Pending
+            | Self::Launching
+            | Self::Launched
+            | Self::Joining
+            | Self::Replacing
+            | Self::Ready
+            | Self::Draining
+            | Self::Terminating => true,
+        }
+    }
+
     /// Whether instances that EC2 does not know are a loss: before the launch is won none need exist, and at the end none
     /// may.
     #[must_use]

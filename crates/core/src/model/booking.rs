@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::model::batch::{Batch, BatchPhase};
+
 /// Upstream's parameter: how long the request is tried.
 pub const VALID_UNTIL_SECONDS: &str = "ValidUntilSeconds";
 /// How long it is tried without the parameter.
@@ -54,6 +56,26 @@ pub enum BatchSeen {
     InUse,
     /// On its way out.
     Ending,
+}
+
+impl BatchSeen {
+    /// A NodeBatch as its request sees it.
+    #[must_use]
+    pub fn of(batch: &Batch) -> Self {
+        match batch.status.phase {
+            BatchPhase::InUse => Self::InUse,
+            _ if batch.deleting => Self::Ending,
+            BatchPhase::Ready => Self::Ready,
+            BatchPhase::Idle | BatchPhase::Draining | BatchPhase::Terminating => Self::Ending,
+            BatchPhase::Pending
+            | BatchPhase::Launching
+            | BatchPhase::Launched
+            | BatchPhase::Joining
+            | BatchPhase::Replacing => {
+                Self::Coming { message: batch.status.message.clone().unwrap_or_default().into() }
+            }
+        }
+    }
 }
 
 /// Where a request stands.

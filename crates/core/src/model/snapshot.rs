@@ -91,8 +91,8 @@ impl Snapshot {
 
     /// Pods that hold room on any of these nodes, whoever they belong to; pods of DaemonSets go with their node and do
     /// not count. A pod on a node that is gone runs no more, however long its object stays.
-    pub fn occupants<'a>(&'a self, nodes: &'a BTreeSet<&str>) -> impl Iterator<Item = &'a Arc<Pod>> {
-        let here = |node: &NodeName| nodes.contains(node.as_str()) && self.nodes.contains_key(node);
+    pub fn occupants<'a>(&'a self, nodes: &BTreeSet<&str>) -> impl Iterator<Item = &'a Arc<Pod>> {
+        let here = move |node: &NodeName| nodes.contains(node.as_str()) && self.nodes.contains_key(node);
         let occupies = move |pod: &&Arc<Pod>| pod.holds_room() && !pod.daemon && pod.node.as_ref().is_some_and(here);
         self.pods.values().filter(occupies)
     }

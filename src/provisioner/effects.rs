@@ -1,0 +1,334 @@
+//! The effects of decisions about NodeBatches, one function for each kind: changes of EC2, edits of the API server, looks.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context as _;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Node as NodeObject, Pod as PodObject, Taint};
+use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::{Api, ResourceExt};
+use muster_api::crd::{Gang, JoinBlocked, NodeBatch, NodePool, ProvisioningRequest};
+use muster_api::keys;
+use muster_core::batch::{BatchEvent, Change, Converge, Look, Made, Note, OwnerLook, Sight, gone};
+use muster_core::ec2::{CallError, ErrorClass};
+use muster_core::model::gang::Phase;
+use muster_core::offering::Asked;
+use serde_json::json;
+use tracing::{debug, info, warn};
+
+use super::{Context, class, fleets, pool, ranking};
+use crate::cluster::State;
+use crate::step::{Step, step};
+
+/// Carries out a change. Its outcome is never dropped.
+pub(super) async fn change(context: &Context, state: &State, change: &Change) -> Result<Made, CallError> {
+    let cloud = &context.cloud;
+    match change {
+        Change::CreateGroup { name, tags } => cloud.create_placement_group(name, tags).await.map(|()| Made::Nothing),
+        Change::DeleteGroup(name) => cloud.delete_placement_group(name).await.map(|()| Made::Nothing),
+        Change::CreateTemplate(spec) => {
+            let created = cloud.create_launch_template(spec).await?;
+            Ok(Made::Template { id: created.id, version: created.latest_version })
+        }
+        Change::DeleteTemplates(tags) => cloud.delete_launch_templates(tags).await.map(|()| Made::Nothing),
+        Change::Launch { parameters, .. } => cloud.launch(parameters).await.map(Made::Launched),
+        Change::Terminate(ids) => {
+            info!(instances = ids.len(), "terminating");
+            cloud.terminate_instances(ids).await.map(|()| Made::Nothing)
+        }
+        Change::DeleteFinishedFleets => fleets::delete_finished(context, state).await.map(Made::Fleets),
+    }
+}
+
+/// Reads what a decision needs.
+pub(super) async fn look(context: &Context, state: &State, look: &Look) -> Result<Sight, CallError> {
+    let cloud = &context.cloud;
+    match look {
+        Look::Instances(ids) => cloud.instances(ids).await.map(Sight::Instances),
+        Look::Tagged(tags) => cloud.instances_by_tags(tags).await.map(Sight::Instances),
+        Look::Fleet(id) => cloud.fleet(id).await.map(Sight::Fleet),
+        Look::Group(name) => cloud.placement_group(name).await.map(Sight::Group),
+        Look::Topology { group, ids } => cloud.topology(group.as_deref(), ids).await.map(Sight::Topology),
+        Look::Reservations(pools) => {
+            ranking::refresh_reservations(context, pools, state).await;
+            Ok(Sight::Read)
+        }
+        Look::Owner(owner) => lives(context, owner).await.map(Sight::Owner).map_err(|error| of_kube("get", &error)),
+        Look::IntolerantDaemonSets(nodes) => Ok(Sight::Names(intolerant_daemon_sets(context, state, nodes).await)),
+    }
+}
+
+/// An error of the API server as one of a call: what a look fails with.
+fn of_kube(operation: &str, error: &anyhow::Error) -> CallError {
+    CallError {
+        operation: operation.to_owned(),
+        kind: ErrorClass::Unknown,
+        code: None,
+        message: crate::telemetry::chain(error),
+        http_status: None,
+        request_id: None,
+    }
+}
+
+/// Whether an owner exists and has not ended.
+async fn lives(context: &Context, owner: &OwnerLook) -> anyhow::Result<bool> {
+    match owner {
+        OwnerLook::Gang { key, uid } => {
+            let api: Api<Gang> = Api::namespaced(context.client.clone(), &key.namespace);
+            let seen = api.get_opt(&key.name).await.context("look up the gang of the NodeBatch")?;
+            Ok(seen.is_some_and(|seen| {
+                let ended = seen.status.as_ref().is_some_and(|status| status.phase == Phase::Finished.as_str());
+                seen.uid().as_deref() == Some(uid) && seen.metadata.deletion_timestamp.is_none() && !ended
+            }))
+        }
+        OwnerLook::Request { key, uid } => {
+            let api: Api<ProvisioningRequest> = Api::namespaced(context.client.clone(), &key.namespace);
+            let seen = api.get_opt(&key.name).await.context("look up the ProvisioningRequest of the NodeBatch")?;
+            Ok(seen.is_some_and(|seen| seen.uid().as_deref() == Some(uid)))
+        }
+    }
+}
+
+/// What became of an edit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Edited {
+    Done,
+    /// The batch itself is gone.
+    Removed,
+}
+
+/// Brings one object where it should be.
+pub(super) async fn converge(
+    context: &Context,
+    state: &State,
+    batch: &NodeBatch,
+    edit: &Converge,
+) -> anyhow::Result<Edited> {
+    match edit {
+        Converge::Taint { node, key } => taints(context, node, |taints| add(taints, key)).await?,
+        Converge::Untaint { node, key } => taints(context, node, |taints| remove(taints, key)).await?,
+        Converge::Label { node, labels } => {
+            let api: Api<NodeObject> = Api::all(context.client.clone());
+            let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
+            // Failing to write one delays nothing: it is tried again with the next look.
+            if let Err(error) = step(Step::EditNode, api.patch(node, &PatchParams::default(), &patch)).await {
+                debug!(node, %error, "label not written");
+            }
+        }
+        Converge::DeleteNode(node) => {
+            let api: Api<NodeObject> = Api::all(context.client.clone());
+            absent(step(Step::EditNode, api.delete(node, &DeleteParams::default())).await)
+                .with_context(|| format!("delete the Node {node}"))?;
+        }
+        Converge::Evict { pod, uid, force } => evict(context, pod, uid.as_str(), *force).await?,
+        Converge::BlockPool { pool, cause } => block(context, state, batch, pool, cause).await?,
+        Converge::UnblockPool(pool) => {
+            let api: Api<NodePool> = Api::all(context.client.clone());
+            let patch = Patch::Merge(json!({"status": {"joinBlocked": null}}));
+            info!(pool, "open again");
+            absent(step(Step::WriteStatus, api.patch_status(pool, &PatchParams::default(), &patch)).await)
+                .with_context(|| format!("open the NodePool {pool}"))?;
+        }
+        Converge::Remove => {
+            remove_batch(context, batch).await?;
+            return Ok(Edited::Removed);
+        }
+    }
+    Ok(Edited::Done)
+}
+
+/// What is gone already is as good as edited.
+fn absent<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
+    match result {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn add(mut taints: Vec<Taint>, key: &str) -> Vec<Taint> {
+    if taints.iter().all(|taint| taint.key != key) {
+        taints.push(Taint { key: key.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() });
+    }
+    taints
+}
+
+fn remove(mut taints: Vec<Taint>, key: &str) -> Vec<Taint> {
+    taints.retain(|taint| taint.key != key);
+    taints
+}
+
+/// Edits the taints of a Node as the API server has them.
+async fn taints(context: &Context, name: &str, edit: impl FnOnce(Vec<Taint>) -> Vec<Taint>) -> anyhow::Result<()> {
+    let api: Api<NodeObject> = Api::all(context.client.clone());
+    let Some(node) = api.get_opt(name).await.with_context(|| format!("read the Node {name}"))? else { return Ok(()) };
+    let before = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+    let after = edit(before.clone());
+    if before == after {
+        return Ok(());
+    }
+    let patch = json!({"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": after}});
+    let written = step(Step::EditNode, api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))).await;
+    absent(written).with_context(|| format!("edit the taints of the Node {name}"))
+}
+
+/// Evicts a pod; with `force` it is deleted, whatever its disruption budget says.
+async fn evict(
+    context: &Context,
+    pod: &muster_core::model::names::ObjectKey,
+    uid: &str,
+    force: bool,
+) -> anyhow::Result<()> {
+    let api: Api<PodObject> = Api::namespaced(context.client.clone(), &pod.namespace);
+    let preconditions = Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
+    let delete = DeleteParams { preconditions, ..DeleteParams::default() };
+    let what = || format!("end the pod {}/{}", pod.namespace, pod.name);
+    if force {
+        return match step(Step::StopPod, api.delete(&pod.name, &delete)).await {
+            // Another pod of that name.
+            Err(kube::Error::Api(answer)) if answer.code == 409 => Ok(()),
+            result => absent(result).with_context(what),
+        };
+    }
+    let params = EvictParams { delete_options: Some(delete), ..EvictParams::default() };
+    match step(Step::StopPod, api.evict(&pod.name, &params)).await {
+        // A disruption budget says no, or it is another pod of that name: asked again later.
+        Err(kube::Error::Api(answer)) if matches!(answer.code, 409 | 429) => {
+            debug!(pod = %pod.name, "an eviction is refused");
+            Ok(())
+        }
+        result => absent(result).with_context(what),
+    }
+}
+
+/// The pool launches no batch before it or its class changes, or a node that is tried alone joins.
+async fn block(context: &Context, state: &State, batch: &NodeBatch, pool: &str, cause: &str) -> anyhow::Result<()> {
+    let Some(object) = state.pools.get(pool) else { return Ok(()) };
+    let class = pool::class_of(state, object);
+    let blocked = JoinBlocked {
+        cause: cause.to_owned(),
+        batch: batch.name_any(),
+        pool_generation: object.metadata.generation.unwrap_or_default(),
+        class_generation: class.and_then(|class| class.metadata.generation).unwrap_or_default(),
+    };
+    let api: Api<NodePool> = Api::all(context.client.clone());
+    let patch = Patch::Merge(json!({"status": {"joinBlocked": blocked}}));
+    absent(step(Step::WriteStatus, api.patch_status(pool, &PatchParams::default(), &patch)).await)
+        .with_context(|| format!("block the NodePool {pool}"))
+}
+
+/// Removes the finalizer and the object: nothing of the batch is left in EC2.
+async fn remove_batch(context: &Context, batch: &NodeBatch) -> anyhow::Result<()> {
+    let batches: Api<NodeBatch> = Api::all(context.client.clone());
+    let name = batch.name_any();
+    match step(Step::EditBatch, batches.delete(&name, &DeleteParams::default())).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(answer)) if answer.code == 404 => return Ok(()),
+        Err(error) => return Err(anyhow::Error::new(error).context("delete the NodeBatch")),
+    }
+    let others: Vec<&String> = batch.finalizers().iter().filter(|one| *one != keys::TERMINATION).collect();
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": others}}));
+    match step(Step::EditBatch, batches.patch(&name, &PatchParams::default(), &patch)).await {
+        Ok(_) => {
+            context.events.publish(batch, &gone()).await;
+            info!("batch is gone: zero instances, no group, no template");
+            Ok(())
+        }
+        Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(()),
+        Err(error) => Err(anyhow::Error::new(error).context("remove the finalizer of the NodeBatch")),
+    }
+}
+
+/// Publishes events.
+pub(super) async fn publish(context: &Context, state: &State, batch: &NodeBatch, events: &[BatchEvent]) {
+    for BatchEvent { pool, event } in events {
+        match pool {
+            None => context.events.publish(batch, event).await,
+            Some(pool) => {
+                if let Some(pool) = state.pools.get(pool) {
+                    context.events.publish(&**pool, event).await;
+                }
+            }
+        }
+    }
+}
+
+/// Remembers for all batches what one learned.
+pub(super) fn learn(context: &Context, state: &State, notes: Vec<Note>) {
+    let now = context.clock.now();
+    for note in notes {
+        match note {
+            Note::NoCapacity { pools, count } => {
+                let mut ice = context.ice.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                pools.iter().for_each(|pool| ice.record(pool, count, now));
+            }
+            Note::Launched { pool, count } => {
+                let mut ice = context.ice.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                ice.succeeded(&pool, count);
+            }
+            Note::Refused { kind, code, asked } => {
+                let asked = Asked {
+                    instance_type: &asked.instance_type,
+                    zone: &asked.zone,
+                    market: asked.capacity_type,
+                    subnet: &asked.subnet,
+                    count: asked.count,
+                };
+                let mut refusals = context.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                refusals.record(kind, code.as_deref(), &asked, now);
+            }
+            Note::Denied { operation, code, message } => {
+                context.cloud.denied("ec2", &operation, code.as_deref(), &message, false);
+            }
+            Note::Blame { pool, kind, code, message } => {
+                let class = state.pools.get(&pool).and_then(|pool| pool::class_of(state, pool));
+                if let Some(class) = class {
+                    class::blame(context, class, kind, code.as_deref(), &message);
+                }
+            }
+            Note::ForgetReservations => ranking::forget_reservations(context),
+            Note::ReservationGone(id) => {
+                let mut refusals = context.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                refusals.refuse_reservation(&id, now);
+            }
+            Note::FleetsEnded(fleets) => {
+                context.fleets.lock().unwrap_or_else(std::sync::PoisonError::into_inner).ended(fleets);
+            }
+        }
+    }
+}
+
+/// DaemonSets that would run on these nodes and do not tolerate our taint, at most five names.
+async fn intolerant_daemon_sets(context: &Context, state: &State, nodes: &[String]) -> Vec<String> {
+    let sets: Api<DaemonSet> = Api::all(context.client.clone());
+    let all = match sets.list(&ListParams::default()).await {
+        Ok(all) => all.items,
+        Err(error) => {
+            warn!(%error, "DaemonSets not read; the event names none");
+            return Vec::new();
+        }
+    };
+    let node = nodes.iter().find_map(|node| state.snapshot.nodes.get(node.as_str()));
+    let concerned = |set: &&DaemonSet| {
+        let pod = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+        let selects = pod.and_then(|pod| pod.node_selector.as_ref()).is_none_or(|selector| {
+            node.is_some_and(|entry| {
+                let carries = |key: &String, value: &String| {
+                    entry.node.labels.get(key.as_str()).is_some_and(|has| **has == **value)
+                };
+                selector.iter().all(|(key, value)| carries(key, value))
+            })
+        });
+        let tolerations = pod.and_then(|pod| pod.tolerations.as_deref()).unwrap_or_default();
+        let tolerates = tolerations.iter().any(|toleration| {
+            let key = toleration.key.as_deref();
+            let exists = toleration.operator.as_deref() == Some("Exists");
+            let effect = toleration.effect.as_deref().is_none_or(|effect| effect == "NoSchedule");
+            effect && exists && (key.is_none() || key == Some(keys::GANG_PENDING))
+        });
+        selects && !tolerates
+    };
+    let named = |set: &DaemonSet| format!("{}/{}", set.namespace().unwrap_or_default(), set.name_any());
+    let names: BTreeSet<String> = all.iter().filter(concerned).map(named).collect();
+    names.into_iter().take(5).collect()
+}

@@ -1,0 +1,433 @@
+//! Carries out what [`muster_core::batch::pass`] decides about NodeBatches. It has no choices left.
+//!
+//! For each decision: the status is written first, conditional on the version it was decided on; once that is
+//! acknowledged, edits of the API server, the one change of EC2 and the looks follow, and what comes back goes into the
+//! next pass. Decisions of several batches are carried out side by side, so that a slow answer for one never holds up
+//! another.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
+use muster_api::batch_state;
+use muster_api::crd::NodeBatch;
+use muster_core::batch::{Decision, Done, Failure, Look, Memory, Report, Sight, Wake, World, pass};
+use muster_core::ec2::CallError;
+use muster_core::model::batch::Batch;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, debug, info, info_span, warn};
+
+use super::supply::Shelves;
+use super::{Context, class, effects};
+use crate::clock::now_real;
+use crate::cloud::{for_class, in_lane};
+use crate::cluster::State;
+use crate::step::{Step, step};
+
+/// Losses that wait to be written down; more make who found them wait.
+const REPORTS: usize = 256;
+
+/// A loss that somebody found, and where it is answered once it is written down, or known already.
+#[derive(Debug)]
+pub(super) struct Reported {
+    /// Name of the batch.
+    pub(super) batch: String,
+    /// What was found.
+    pub(super) report: Report,
+    /// Whether it was news.
+    pub(super) written: oneshot::Sender<bool>,
+}
+
+/// Where losses are reported.
+pub(super) type Reports = mpsc::Sender<Reported>;
+
+/// The channel of losses.
+pub(super) fn reports() -> (Reports, mpsc::Receiver<Reported>) {
+    mpsc::channel(REPORTS)
+}
+
+/// When a batch is looked at again.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    at: Instant,
+    /// Whether a change of the cluster is no reason to look sooner.
+    ignores_changes: bool,
+}
+
+/// Everything the worker of one term knows.
+#[derive(Debug, Default)]
+pub(super) struct Worker {
+    memory: BTreeMap<String, Memory>,
+    /// Objects as the API server answered to writes, until the watch shows them or something newer.
+    written: BTreeMap<String, Arc<NodeBatch>>,
+    /// Objects as core reads them, by version.
+    read: BTreeMap<String, (Option<String>, Arc<Batch>)>,
+    due: BTreeMap<String, Due>,
+    busy: BTreeSet<String>,
+    /// Who waits for a loss to be written down, by batch, in the order of `Memory::reports`.
+    waiting: BTreeMap<String, Vec<oneshot::Sender<bool>>>,
+    tasks: JoinSet<Carried>,
+}
+
+/// What came of a decision.
+#[derive(Debug)]
+struct Carried {
+    batch: String,
+    write: Write,
+    /// Reports the decision was made with.
+    reports: usize,
+    news: bool,
+    used: bool,
+    looked: bool,
+    succeeded: bool,
+    scratch: muster_core::batch::Scratch,
+    wake: Wake,
+    effects: Effects,
+}
+
+impl Carried {
+    /// Of a decision of which nothing is carried out yet.
+    fn of(decision: &Decision, reports: usize) -> Self {
+        Self {
+            batch: decision.batch.clone(),
+            write: Write::Nothing,
+            reports,
+            news: decision.next.is_some(),
+            used: decision.used,
+            looked: !decision.looks.is_empty(),
+            succeeded: decision.succeeded,
+            scratch: decision.scratch,
+            wake: decision.wake,
+            effects: Effects::default(),
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Write {
+    /// Nothing was to be written.
+    Nothing,
+    Acknowledged(Box<NodeBatch>),
+    /// Somebody else was faster: decided anew on what there is now, if there is anything.
+    Conflict(Option<Box<NodeBatch>>),
+    Failed(String),
+}
+
+/// Outcomes of effects.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    pub(super) done: Option<Done>,
+    pub(super) seen: Vec<(Look, Result<Sight, CallError>)>,
+    pub(super) failed: Option<Failure>,
+    pub(super) removed: bool,
+}
+
+impl Worker {
+    /// Decides about every batch that is due, and begins to carry that out. `changed`: the cluster is another than at the
+    /// last pass.
+    pub(super) fn pass(&mut self, context: &Arc<Context>, state: &Arc<State>, changed: bool, term: &CancellationToken) {
+        let batches = self.batches(state);
+        let now = Instant::now();
+        let sleeps = |name: &String| {
+            let due = self.due.get(name);
+            due.is_some_and(|due| due.at > now && (due.ignores_changes || !changed))
+        };
+        let asleep: BTreeSet<String> =
+            batches.keys().filter(|name| self.busy.contains(*name) || sleeps(name)).cloned().collect();
+        if asleep.len() == batches.len() {
+            return;
+        }
+        let shelves = Shelves { context, state };
+        let decisions = pass(&World {
+            batches: &batches,
+            memory: &self.memory,
+            busy: &asleep,
+            snapshot: &state.snapshot,
+            supply: &shelves,
+            settings: &context.batch_settings,
+            now: context.clock.now(),
+            now_real: now_real(),
+        });
+        for decision in decisions {
+            self.begin(context, state, decision, term);
+        }
+    }
+
+    /// When the next batch is due.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.due.iter().filter(|(name, _)| !self.busy.contains(*name)).map(|(_, due)| due.at).min()
+    }
+
+    /// Waits until a decision is carried out, for ever if none is under way. Errors: a task that died, which is a bug.
+    pub(super) async fn carried(&mut self, context: &Context) -> anyhow::Result<()> {
+        match self.tasks.join_next().await {
+            None => std::future::pending().await,
+            Some(Ok(carried)) => {
+                self.end(context, carried);
+                Ok(())
+            }
+            Some(Err(error)) if error.is_cancelled() => Ok(()),
+            Some(Err(error)) => anyhow::bail!("what carries out a NodeBatch's decision died: {error}"),
+        }
+    }
+
+    /// Finishes what was begun: a call that was sent is awaited, and nothing new is sent.
+    pub(super) async fn finish(&mut self) {
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    /// Takes a loss into the next pass.
+    pub(super) fn report(&mut self, state: &State, reported: Reported) {
+        let Reported { batch, report, written } = reported;
+        if !state.batches.contains_key(&batch) && !self.written.contains_key(&batch) {
+            let _ = written.send(false);
+            return;
+        }
+        self.memory.entry(batch.clone()).or_default().reports.push(report);
+        self.waiting.entry(batch.clone()).or_default().push(written);
+        self.due.remove(&batch);
+    }
+
+    /// Batches as the watch shows them, own writes assumed until it does.
+    fn batches(&mut self, state: &State) -> BTreeMap<String, Arc<Batch>> {
+        self.written
+            .retain(|name, written| state.batches.get(name).is_some_and(|seen| version(seen) < version(written)));
+        let gone = |name: &String| !state.batches.contains_key(name);
+        self.memory.retain(|name, _| !gone(name));
+        self.due.retain(|name, _| !gone(name));
+        self.read.retain(|name, _| !gone(name));
+        self.waiting.retain(|name, _| !gone(name));
+        let mut batches = BTreeMap::new();
+        for (name, seen) in state.batches.iter() {
+            let object = self.written.get(name).unwrap_or(seen);
+            let known = self.read.get(name).filter(|(version, _)| *version == object.resource_version());
+            let batch = match known {
+                Some((_, batch)) => Arc::clone(batch),
+                None => {
+                    let batch = Arc::new(batch_state::read(object));
+                    self.read.insert(name.clone(), (object.resource_version(), Arc::clone(&batch)));
+                    batch
+                }
+            };
+            batches.insert(name.clone(), batch);
+        }
+        batches
+    }
+
+    fn begin(&mut self, context: &Arc<Context>, state: &Arc<State>, decision: Decision, term: &CancellationToken) {
+        let name = decision.batch.clone();
+        let Some(object) = self.written.get(&name).or_else(|| state.batches.get(&name)).cloned() else { return };
+        let reports = self.memory.get(&name).map_or(0, |memory| memory.reports.len());
+        if decision.is_waiting() {
+            self.end(context, Carried::of(&decision, reports));
+            return;
+        }
+        self.busy.insert(name.clone());
+        let (context, state, term) = (Arc::clone(context), Arc::clone(state), term.clone());
+        let span = info_span!("batch", name);
+        // A drought of one pool must not hold up the launches of another.
+        let lane = Arc::from(object.spec.node_pools.join(","));
+        self.tasks.spawn(
+            async move { in_lane(lane, Box::pin(carry_out(&context, &state, &object, decision, reports, &term))).await }
+                .instrument(span),
+        );
+    }
+
+    fn end(&mut self, context: &Context, carried: Carried) {
+        let Carried { batch, write, reports, news, used, looked, succeeded, scratch, wake, effects } = carried;
+        self.busy.remove(&batch);
+        if effects.removed {
+            self.memory.remove(&batch);
+            self.written.remove(&batch);
+            // The watch shows it for a moment longer.
+            self.due.insert(batch, Due { at: Instant::now() + Duration::from_secs(2), ignores_changes: true });
+            return;
+        }
+        let memory = self.memory.entry(batch.clone()).or_default();
+        let mut wake = wake;
+        match write {
+            Write::Conflict(newer) => {
+                memory.seen.clear();
+                if let Some(newer) = newer {
+                    self.written.insert(batch.clone(), Arc::from(newer));
+                }
+                self.due.remove(&batch);
+                return;
+            }
+            Write::Failed(text) => {
+                memory.seen.clear();
+                memory.failed = Some(Failure { text, denied: false });
+                self.due.remove(&batch);
+                return;
+            }
+            Write::Acknowledged(written) => {
+                self.written.insert(batch.clone(), Arc::from(written));
+            }
+            Write::Nothing => {}
+        }
+        for told in memory.reports.drain(..reports.min(memory.reports.len())) {
+            debug!(reason = told.reason, "a loss is written down, or was known");
+        }
+        if let Some(waiting) = self.waiting.get_mut(&batch) {
+            for written in waiting.drain(..reports.min(waiting.len())) {
+                let _ = written.send(news);
+            }
+        }
+        if used {
+            memory.done = None;
+        }
+        if !looked || effects.done.is_some() {
+            memory.seen.clear();
+        }
+        if let Wake::Retry(_) = wake {
+            memory.failed = None;
+            memory.failures = memory.failures.saturating_add(1);
+            if memory.failures == 3 {
+                warn!(batch, "a step keeps failing and is tried again");
+            }
+        }
+        if succeeded {
+            memory.failures = 0;
+        }
+        memory.scratch = scratch;
+        memory.seen.extend(effects.seen);
+        if effects.done.is_some() {
+            memory.done = effects.done;
+            wake = Wake::Now;
+        }
+        if effects.failed.is_some() {
+            memory.failed = effects.failed;
+            wake = Wake::Now;
+        }
+        let now = Instant::now();
+        let clock = |at| now + context.clock.real_until(at);
+        let due = match wake {
+            Wake::Now | Wake::Outcome => None,
+            Wake::At(at) => Some(Due { at: clock(at), ignores_changes: false }),
+            Wake::Pause(at) => Some(Due { at: clock(at), ignores_changes: true }),
+            Wake::Retry(pause) => Some(Due { at: now + pause, ignores_changes: true }),
+        };
+        match due {
+            Some(due) => self.due.insert(batch, due),
+            None => self.due.remove(&batch),
+        };
+    }
+}
+
+fn version(object: &NodeBatch) -> Option<u64> {
+    object.resource_version().and_then(|version| version.parse().ok())
+}
+
+async fn carry_out(
+    context: &Context,
+    state: &State,
+    object: &NodeBatch,
+    decision: Decision,
+    reports: usize,
+    term: &CancellationToken,
+) -> Carried {
+    let mut carried = Carried::of(&decision, reports);
+    if term.is_cancelled() {
+        return carried;
+    }
+    if let Some(next) = &decision.next {
+        carried.write = write(context, object, next).await;
+        match &carried.write {
+            Write::Acknowledged(_) | Write::Nothing => {}
+            Write::Conflict(_) | Write::Failed(_) => return carried,
+        }
+    }
+    let now = match &carried.write {
+        Write::Acknowledged(written) => Box::clone(written),
+        Write::Nothing | Write::Conflict(_) | Write::Failed(_) => Box::new(object.clone()),
+    };
+    let pool = now.status.as_ref().and_then(|status| status.node_pool.as_deref());
+    let follow = Box::pin(follow(context, state, &now, decision, term));
+    // A permission that a launch lacks is then one that its class lacks.
+    carried.effects = match class::name_of(state, pool) {
+        Some(class) => for_class(class.into(), follow).await,
+        None => follow.await,
+    };
+    carried
+}
+
+/// What follows once the status is acknowledged.
+async fn follow(
+    context: &Context,
+    state: &State,
+    object: &NodeBatch,
+    decision: Decision,
+    term: &CancellationToken,
+) -> Effects {
+    let Decision { change, converge, looks, notes, events, .. } = decision;
+    let mut outcome = Effects::default();
+    effects::learn(context, state, notes);
+    effects::publish(context, state, object, &events).await;
+    for edit in converge {
+        if term.is_cancelled() {
+            return outcome;
+        }
+        match effects::converge(context, state, object, &edit).await {
+            Ok(effects::Edited::Done) => {}
+            Ok(effects::Edited::Removed) => outcome.removed = true,
+            Err(error) => {
+                outcome.failed = Some(Failure { text: crate::telemetry::chain(&error), denied: false });
+                return outcome;
+            }
+        }
+    }
+    // Without the lease nothing is sent; the successor replays it.
+    if let Some(change) = change.filter(|_| !term.is_cancelled()) {
+        let result = effects::change(context, state, &change).await;
+        outcome.done = Some(Done { change, result });
+    }
+    for look in looks {
+        if term.is_cancelled() {
+            return outcome;
+        }
+        let result = effects::look(context, state, &look).await;
+        outcome.seen.push((look, result));
+    }
+    outcome
+}
+
+/// Writes a status. Everything else waits for the answer.
+async fn write(context: &Context, object: &NodeBatch, next: &muster_core::model::batch::BatchStatus) -> Write {
+    let status = match batch_state::write(next) {
+        Ok(status) => status,
+        Err(error) => return Write::Failed(format!("the status cannot be told as JSON: {error}")),
+    };
+    let before = object.status.as_ref();
+    let moved = before.is_none_or(|before| before.phase != status.phase);
+    if moved || before.is_some_and(|before| before.message != status.message) {
+        info!(
+            phase = status.phase,
+            attempt = status.attempt,
+            instance_type = status.instance_type,
+            zone = status.zone,
+            message = status.message,
+            "batch"
+        );
+    }
+    let batches: Api<NodeBatch> = Api::all(context.client.clone());
+    let name = object.name_any();
+    let mut object = object.clone();
+    let before = object.status.replace(status).unwrap_or_default();
+    match step(Step::WriteBatch, batches.replace_status(&name, &PostParams::default(), &object)).await {
+        Ok(written) => {
+            context.metrics.stranded(&before, &written.status.clone().unwrap_or_default());
+            context.wake.notify_one();
+            Write::Acknowledged(Box::new(written))
+        }
+        Err(kube::Error::Api(answer)) if answer.code == 409 || answer.code == 404 => {
+            let newer = batches.get_opt(&name).await.ok().flatten();
+            Write::Conflict(newer.map(Box::new))
+        }
+        Err(error) => Write::Failed(format!("write the status of the NodeBatch: {error}")),
+    }
+}
