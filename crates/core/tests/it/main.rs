@@ -2,6 +2,8 @@
 
 // Marked as test code, so that clippy allows `unwrap` in helper functions too.
 #[cfg(test)]
+mod batch;
+#[cfg(test)]
 mod collect;
 #[cfg(test)]
 mod extender;

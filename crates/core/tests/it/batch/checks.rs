@@ -1,0 +1,125 @@
+//! What must hold at every moment of a history.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_core::batch::Change;
+use muster_core::ec2::TAG_BATCH;
+use muster_core::model::batch::{Batch, BatchPhase};
+use muster_core::model::names::InstanceId;
+
+use super::ec2::Vm;
+use super::history::History;
+
+fn of_uid<'a>(sim: &'a History, uid: &str) -> Option<&'a Batch> {
+    sim.cluster.batches.values().map(|(_, batch)| batch.as_ref()).find(|batch| batch.uid == uid)
+}
+
+/// Whether the attempt of a launch is written down, with these parameters, and its outcome is open.
+pub(super) fn is_open(sim: &History, change: &Change) -> bool {
+    let Change::Launch { parameters, .. } = change else { return true };
+    let last = of_uid(sim, &parameters.tags.batch_uid).and_then(|batch| batch.status.last());
+    last.is_some_and(|last| last.is_open() && last.parameters.as_ref().is_some_and(|one| one.value == **parameters))
+}
+
+/// Before a change is carried out.
+pub(super) fn before_change(sim: &mut History, change: &Change) {
+    if !is_open(sim, change) {
+        sim.fail(format!("sent without an open attempt in the status: {change:?}"));
+    }
+    let Change::Terminate(ids) = change else { return };
+    for id in ids {
+        let node = format!("n-{id}");
+        let loses = |batch: &Batch| {
+            let known = batch.status.instances.iter().chain(&batch.status.replaced).find(|one| one.id == *id);
+            known.is_some_and(|one| one.loss.is_some())
+        };
+        let lost = sim.cluster.batches.values().any(|(_, batch)| loses(batch));
+        if sim.ec2.vms.get(id).is_some_and(Vm::live) && sim.cluster.occupied(&node) && !lost {
+            sim.fail(format!("{id} is terminated under a gang that runs"));
+        }
+    }
+}
+
+/// What EC2 has, beside what the statuses say.
+pub(super) fn account(sim: &mut History) {
+    if let Some(wrong) = wrong_in_account(sim) {
+        sim.fail(wrong);
+    }
+}
+
+fn wrong_in_account(sim: &History) -> Option<String> {
+    let mut by_attempt: BTreeMap<(&str, u32), BTreeSet<u32>> = BTreeMap::new();
+    let mut by_launch: BTreeMap<u32, Vec<&Vm>> = BTreeMap::new();
+    let replaced: BTreeSet<&InstanceId> =
+        sim.cluster.batches.values().flat_map(|(_, batch)| batch.status.replaced.iter().map(|one| &one.id)).collect();
+    for vm in sim.ec2.vms.values().filter(|vm| vm.live()) {
+        let launch = &sim.ec2.launches[usize::try_from(vm.launch).unwrap()];
+        by_attempt.entry((&launch.batch, launch.attempt)).or_default().insert(vm.launch);
+        if launch.late || replaced.contains(&vm.instance.id) {
+            continue;
+        }
+        if of_uid(sim, &launch.batch).is_none() {
+            return Some(format!("{} lives and its batch {} is gone", vm.instance.id, launch.batch));
+        }
+        by_launch.entry(vm.launch).or_default().push(vm);
+    }
+    for ((batch, attempt), launches) in &by_attempt {
+        if launches.len() > 1 {
+            return Some(format!("{} launches for attempt {attempt} of {batch}", launches.len()));
+        }
+    }
+    let mut of_batch: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut of_type: BTreeMap<&str, i64> = BTreeMap::new();
+    for (number, vms) in &by_launch {
+        let launch = &sim.ec2.launches[usize::try_from(*number).unwrap()];
+        // What EC2 launched beyond what was asked for is its own fault.
+        let asked = u32::try_from(vms.len()).unwrap().min(launch.count);
+        *of_batch.entry(&launch.batch).or_default() += asked;
+        *of_type.entry(&vms[0].instance.instance_type).or_default() += i64::from(asked);
+    }
+    for (uid, live) in of_batch {
+        let batch = of_uid(sim, uid)?;
+        if live > batch.spec.count {
+            return Some(format!("{live} live instances of {uid}, which wants {}", batch.spec.count));
+        }
+    }
+    for pool in &sim.catalogue.pools {
+        let live = of_type.get(pool.instance_type.as_str()).copied().unwrap_or(0);
+        if live > pool.limit {
+            return Some(format!("{live} nodes of {}, whose limit is {}", pool.name, pool.limit));
+        }
+    }
+    None
+}
+
+/// A status was written: at rest there are none or all.
+pub(super) fn at_rest(sim: &mut History, name: &str) {
+    let status = &sim.cluster.batches[name].1.status;
+    let uid = &sim.cluster.batches[name].1.uid;
+    let listed = status.instances.len();
+    let wrong = match status.phase {
+        BatchPhase::Pending => {
+            let replaced = |id: &InstanceId| status.replaced.iter().any(|one| one.id == *id);
+            let lives = |vm: &&Vm| {
+                let late = sim.ec2.launches[usize::try_from(vm.launch).unwrap()].late;
+                vm.live() && !late && !replaced(&vm.instance.id) && vm.instance.tags.get(TAG_BATCH) == Some(uid)
+            };
+            let live: Vec<&InstanceId> =
+                sim.ec2.vms.values().filter(lives).map(|vm| &vm.instance.id).collect();
+            (listed > 0 || !live.is_empty()).then(|| format!("Pending with {listed} listed and {live:?} live"))
+        }
+        BatchPhase::Ready | BatchPhase::InUse | BatchPhase::Idle => {
+            let whole = u32::try_from(listed) == Ok(status.count) && status.count > 0;
+            (!whole).then(|| format!("{:?} with {listed} of {}", status.phase, status.count))
+        }
+        BatchPhase::Launching
+        | BatchPhase::Launched
+        | BatchPhase::Joining
+        | BatchPhase::Replacing
+        | BatchPhase::Draining
+        | BatchPhase::Terminating => None,
+    };
+    if let Some(wrong) = wrong {
+        sim.fail(format!("{name} rests {wrong}"));
+    }
+}

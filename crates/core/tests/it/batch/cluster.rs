@@ -1,0 +1,441 @@
+//! A virtual API server with everything around it: NodeBatches with versions, gangs, nodes, pods and pools.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use muster_core::model::batch::{Batch, BatchPhase, MemberState};
+use muster_core::model::gang::{Gang, Membership, Phase, Pod, RankClaim};
+use muster_core::model::names::InstanceId;
+use muster_core::model::node::{Node, Taint, TaintEffect};
+use muster_core::model::snapshot::Snapshot;
+use muster_core::offering::NVIDIA_GPU;
+use muster_core::topology::NETWORK_LAYER_KEYS;
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+
+use super::ec2::Ec2;
+use crate::world;
+
+pub(super) const PENDING: &str = "muster.dev/gang-pending";
+pub(super) const DISRUPTED: &str = "muster.dev/disrupted";
+pub(super) const BOOKING: &str = "muster.dev/booking";
+
+/// A gang with what will become of it.
+#[derive(Clone, Debug)]
+pub(super) struct Actor {
+    pub(super) gang: Gang,
+    /// The batch whose nodes it uses.
+    pub(super) batch: String,
+    /// The request whose nodes it books.
+    pub(super) request: Option<String>,
+    /// Nodes it goes on with.
+    pub(super) least: usize,
+    /// When it ends.
+    pub(super) ends: Timestamp,
+    /// Whether it ends by being deleted.
+    pub(super) deleted: bool,
+    /// Whether the garbage collector deletes its batch with it.
+    pub(super) cascades: bool,
+    /// It is planned on other nodes from then on.
+    pub(super) elsewhere: Option<Timestamp>,
+    /// When it may commit.
+    commits: Option<Timestamp>,
+}
+
+/// A Node with what will become of it.
+#[derive(Clone, Debug)]
+pub(super) struct Machine {
+    pub(super) node: Node,
+    pub(super) id: InstanceId,
+    ready: Timestamp,
+    devices: Option<Timestamp>,
+    goes: Option<Timestamp>,
+}
+
+/// How nodes and people behave in one history.
+#[derive(Clone, Debug)]
+pub(super) struct Manners {
+    /// Share of instances that never become nodes.
+    pub(super) never_registers: f64,
+    /// Share of nodes that never get devices.
+    pub(super) never_ready: f64,
+    /// By instance type: until then no launched node registers.
+    pub(super) broken: BTreeMap<String, Timestamp>,
+    /// Whether the cloud controller deletes nodes of ended instances.
+    pub(super) cleans: bool,
+    /// Whether evictions are refused.
+    pub(super) refuses_evictions: bool,
+    pub(super) foreign_pods: f64,
+}
+
+/// What the API server has.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    pub(super) now: Timestamp,
+    pub(super) manners: Manners,
+    pub(super) batches: BTreeMap<String, (u64, Arc<Batch>)>,
+    pub(super) actors: BTreeMap<String, Actor>,
+    pub(super) requests: BTreeSet<String>,
+    pub(super) machines: BTreeMap<String, Machine>,
+    pub(super) pods: BTreeMap<String, Pod>,
+    /// Blocked pools, each with the batch that found out.
+    pub(super) blocks: BTreeMap<String, String>,
+    pub(super) version: u64,
+    known: BTreeMap<InstanceId, Option<Timestamp>>,
+    /// Pods that leave, and when.
+    leaving: BTreeMap<String, Timestamp>,
+    view: Option<Arc<View>>,
+}
+
+/// What a watch has delivered.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) version: u64,
+    pub(super) snapshot: Snapshot,
+    pub(super) batches: BTreeMap<String, (u64, Arc<Batch>)>,
+    pub(super) requests: BTreeSet<String>,
+    pub(super) blocks: BTreeMap<String, String>,
+}
+
+impl Actor {
+    pub(super) fn new(name: &str, batch: &str, least: usize, ends: Timestamp) -> Self {
+        let mut gang = world::gang(name, Phase::Provisioning, Vec::new());
+        gang.minimum = u32::try_from(least).unwrap();
+        gang.batch = Some(Arc::from(batch));
+        Self {
+            gang,
+            batch: batch.to_owned(),
+            request: None,
+            least,
+            ends,
+            deleted: false,
+            cascades: false,
+            elsewhere: None,
+            commits: None,
+        }
+    }
+}
+
+impl Cluster {
+    pub(super) fn new(now: Timestamp, manners: Manners) -> Self {
+        Self {
+            now,
+            manners,
+            batches: BTreeMap::new(),
+            actors: BTreeMap::new(),
+            requests: BTreeSet::new(),
+            machines: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            version: 1,
+            known: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            view: None,
+        }
+    }
+
+    /// Something changed.
+    pub(super) fn touch(&mut self) {
+        self.version += 1;
+        self.view = None;
+    }
+
+    /// Writes a batch; its version rises.
+    pub(super) fn put(&mut self, batch: Batch) -> u64 {
+        self.touch();
+        self.batches.insert(batch.name.clone(), (self.version, Arc::new(batch)));
+        self.version
+    }
+
+    /// What a watch would deliver now.
+    pub(super) fn view(&mut self) -> Arc<View> {
+        if let Some(view) = &self.view {
+            return Arc::clone(view);
+        }
+        let nodes: Vec<Node> = self.machines.values().map(|machine| machine.node.clone()).collect();
+        let pods: Vec<Pod> = self.pods.values().cloned().collect();
+        let gangs: Vec<Gang> = self.actors.values().map(|actor| actor.gang.clone()).collect();
+        let recognised: Vec<_> = self
+            .actors
+            .values()
+            .map(|actor| {
+                let mut recognised = world::recognised(&actor.gang.key.name, None, None);
+                recognised.booking = actor.request.as_deref().map(Arc::from);
+                recognised
+            })
+            .collect();
+        let view = Arc::new(View {
+            version: self.version,
+            snapshot: world::snapshot(&nodes, &pods, &gangs, &recognised),
+            batches: self.batches.clone(),
+            requests: self.requests.clone(),
+            blocks: self.blocks.clone(),
+        });
+        self.view = Some(Arc::clone(&view));
+        view
+    }
+
+    fn within(&self, rng: &mut ChaCha8Rng, seconds: std::ops::Range<i64>) -> Timestamp {
+        self.now + SignedDuration::from_millis(rng.random_range(seconds.start * 1000..seconds.end * 1000))
+    }
+
+    /// Time passes: nodes come and go, pods leave, gangs begin and end.
+    pub(super) fn pass_time(&mut self, now: Timestamp, ec2: &Ec2, rng: &mut ChaCha8Rng) {
+        self.now = now;
+        self.register(ec2, rng);
+        self.age_nodes(ec2, rng);
+        let left: Vec<String> =
+            self.leaving.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone()).collect();
+        for name in left {
+            self.leaving.remove(&name);
+            self.pods.remove(&name);
+            self.touch();
+        }
+        for name in self.actors.keys().cloned().collect::<Vec<_>>() {
+            self.act(&name, rng);
+        }
+        self.foreign(rng);
+    }
+
+    fn register(&mut self, ec2: &Ec2, rng: &mut ChaCha8Rng) {
+        use muster_core::ec2::InstanceState;
+        for (id, vm) in &ec2.vms {
+            if vm.instance.state != InstanceState::Running {
+                continue;
+            }
+            if !self.known.contains_key(id) {
+                let broken = self.manners.broken.get(&vm.instance.instance_type).is_some_and(|until| self.now < *until);
+                let never = broken || rng.random_bool(self.manners.never_registers);
+                let at = self.within(rng, 3..60);
+                self.known.insert(id.clone(), (!never).then_some(at));
+            }
+            if !matches!(self.known[id], Some(at) if at <= self.now) {
+                continue;
+            }
+            self.known.insert(id.clone(), None);
+            let name = format!("n-{id}");
+            let mut node = world::node(&name, 0);
+            node.provider_id = Some(Arc::from(format!("aws:///{}/{id}", vm.instance.zone)));
+            node.labels.insert(Arc::from(NETWORK_LAYER_KEYS[0]), Arc::from("core"));
+            node.taints =
+                vec![Taint { key: Arc::from(PENDING), value: Arc::from("uid"), effect: TaintEffect::NoSchedule }];
+            node.ready = false;
+            node.created = Some(self.now);
+            let devices = (!rng.random_bool(self.manners.never_ready)).then(|| self.within(rng, 0..60));
+            let ready = self.within(rng, 0..20);
+            self.machines.insert(name, Machine { node, id: id.clone(), ready, devices, goes: None });
+            self.touch();
+        }
+    }
+
+    fn age_nodes(&mut self, ec2: &Ec2, rng: &mut ChaCha8Rng) {
+        let now = self.now;
+        let mut changed = false;
+        let mut gone = Vec::new();
+        let goes = self.within(rng, 5..60);
+        for (name, machine) in &mut self.machines {
+            if machine.ready <= now && !machine.node.ready {
+                machine.node.ready = true;
+                changed = true;
+            }
+            if machine.devices.is_some_and(|at| at <= now) {
+                machine.devices = None;
+                machine.node.allocatable.set(NVIDIA_GPU, 8);
+                changed = true;
+            }
+            if !ec2.vms[&machine.id].live() {
+                if machine.node.ready || machine.ready != Timestamp::MAX {
+                    machine.ready = Timestamp::MAX;
+                    machine.node.ready = false;
+                    changed = true;
+                }
+                if self.manners.cleans && *machine.goes.get_or_insert(goes) <= now {
+                    gone.push(name.clone());
+                }
+            }
+        }
+        if changed {
+            self.touch();
+        }
+        for name in gone {
+            self.delete_node(&name);
+        }
+    }
+
+    /// A Node goes, and sooner or later its pods.
+    pub(super) fn delete_node(&mut self, name: &str) {
+        if self.machines.remove(name).is_some() {
+            let at = self.now + SignedDuration::from_secs(20);
+            let on = self.pods.iter().filter(|(_, pod)| pod.node.as_ref().is_some_and(|node| node.as_str() == name));
+            for pod in on.map(|(pod, _)| pod.clone()).collect::<Vec<_>>() {
+                self.leaving.entry(pod).or_insert(at);
+            }
+            self.touch();
+        }
+    }
+
+    /// Asks a pod to leave.
+    pub(super) fn evict(&mut self, name: &str, force: bool, rng: &mut ChaCha8Rng) -> bool {
+        if !self.pods.contains_key(name) {
+            return true;
+        }
+        if !force && self.manners.refuses_evictions {
+            return false;
+        }
+        self.leave(name, rng);
+        true
+    }
+
+    fn leave(&mut self, name: &str, rng: &mut ChaCha8Rng) {
+        let at = self.within(rng, 0..20);
+        if let Some(pod) = self.pods.get_mut(name) {
+            pod.deleting = true;
+            self.leaving.entry(name.to_owned()).or_insert(at);
+            self.touch();
+        }
+    }
+
+    /// Names of the nodes a gang would use: all of the batch, if each can be used.
+    fn usable(&self, batch: &Batch) -> Option<Vec<String>> {
+        let fit = |node: &str| {
+            let machine = self.machines.get(node)?;
+            machine.node.taints.iter().all(|taint| *taint.key != *DISRUPTED).then(|| node.to_owned())
+        };
+        let of = |one: &muster_core::model::batch::BatchMember| {
+            (one.state == MemberState::Ready && one.loss.is_none()).then(|| fit(one.node.as_deref()?))?
+        };
+        batch.status.instances.iter().map(of).collect()
+    }
+
+    fn act(&mut self, name: &str, rng: &mut ChaCha8Rng) {
+        let Some(mut actor) = self.actors.get(name).cloned() else { return };
+        let committed = matches!(actor.gang.phase, Some(Phase::Committing | Phase::Bound));
+        if actor.gang.phase == Some(Phase::Finished) {
+            return;
+        }
+        if actor.ends <= self.now {
+            self.end(name, rng);
+            return;
+        }
+        if actor.elsewhere.is_some_and(|at| at <= self.now) && !committed {
+            actor.gang.places = vec![world::place(0, None, "other-1")];
+            actor.gang.phase = Some(Phase::Bound);
+            self.actors.insert(name.to_owned(), actor);
+            self.touch();
+            return;
+        }
+        let batch = self.batches.get(&actor.batch).map(|(_, batch)| Arc::clone(batch));
+        if committed {
+            if actor.gang.phase == Some(Phase::Committing) {
+                actor.gang.phase = Some(Phase::Bound);
+                self.actors.insert(name.to_owned(), actor.clone());
+                self.touch();
+            }
+            self.mend(actor, batch.as_deref(), rng);
+            return;
+        }
+        let Some(batch) = batch.filter(|batch| batch.status.phase == BatchPhase::Ready && !batch.deleting) else {
+            return;
+        };
+        let Some(nodes) = self.usable(&batch).filter(|nodes| nodes.len() >= actor.least) else { return };
+        let at = *actor.commits.get_or_insert(self.now + SignedDuration::from_secs(rng.random_range(0..15)));
+        if at <= self.now {
+            actor.commits = None;
+            actor.gang.phase = Some(Phase::Committing);
+            actor.gang.epoch += 1;
+            actor.gang.places.clear();
+            for (rank, node) in (0..).zip(nodes) {
+                let pod = format!("{name}-{}-{rank}", actor.gang.epoch);
+                actor.gang.places.push(world::place(rank, Some(&pod), &node));
+                let mut member = world::member(&pod, name, RankClaim::Rank(rank));
+                member.gated = false;
+                member.node = Some(node.as_str().into());
+                member.running = true;
+                self.pods.insert(pod, member);
+            }
+        }
+        self.actors.insert(name.to_owned(), actor);
+        self.touch();
+    }
+
+    /// A gang that lost nodes goes on with its minimum, or stops.
+    fn mend(&mut self, mut actor: Actor, batch: Option<&Batch>, rng: &mut ChaCha8Rng) {
+        let name = actor.gang.key.name.to_string();
+        let lost = |node: &str| {
+            let listed = batch.is_none_or(|batch| {
+                let instances = &batch.status.instances;
+                instances.iter().any(|one| one.node.as_deref() == Some(node) && !one.is_lost(self.now))
+            });
+            node != "other-1" && (!listed || !self.machines.contains_key(node))
+        };
+        let (gone, kept): (Vec<_>, Vec<_>) =
+            actor.gang.places.clone().into_iter().partition(|place| lost(place.node.as_str()));
+        if gone.is_empty() {
+            return;
+        }
+        let stops = kept.len() < actor.least;
+        let leave = if stops { actor.gang.places.clone() } else { gone };
+        for pod in leave.iter().filter_map(|place| place.pod.clone()) {
+            self.leave(&pod, rng);
+        }
+        if stops {
+            actor.gang.places.clear();
+            actor.gang.phase = Some(Phase::Provisioning);
+        } else {
+            actor.gang.places = kept;
+        }
+        self.actors.insert(name, actor);
+        self.touch();
+    }
+
+    /// The owner ends, at whatever point.
+    pub(super) fn end(&mut self, name: &str, rng: &mut ChaCha8Rng) {
+        let Some(mut actor) = self.actors.remove(name) else { return };
+        let members: Vec<String> = self
+            .pods
+            .iter()
+            .filter(|(_, pod)| matches!(&pod.membership, Membership::Member { gang, .. } if *gang == actor.gang.key))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for pod in members {
+            self.leave(&pod, rng);
+        }
+        if let Some(request) = &actor.request {
+            self.requests.remove(&format!("{request}-uid"));
+        }
+        if actor.cascades
+            && let Some((_, batch)) = self.batches.get(&actor.batch)
+        {
+            let batch = Batch { deleting: true, ..Batch::clone(batch) };
+            self.put(batch);
+        }
+        if !actor.deleted {
+            actor.gang.phase = Some(Phase::Finished);
+            actor.gang.places.clear();
+            self.actors.insert(name.to_owned(), actor);
+        }
+        self.touch();
+    }
+
+    /// A pod of no gang comes where nothing keeps it away.
+    fn foreign(&mut self, rng: &mut ChaCha8Rng) {
+        if !rng.random_bool(self.manners.foreign_pods) {
+            return;
+        }
+        let open = |machine: &&Machine| machine.node.taints.is_empty() && machine.node.ready;
+        let Some(machine) = self.machines.values().find(open) else { return };
+        let name = format!("single-{}", self.version);
+        let mut pod = world::pod(&name, &world::shape(0));
+        pod.node = Some(machine.node.name.clone());
+        pod.running = true;
+        self.pods.insert(name, pod);
+        self.touch();
+    }
+
+    /// Whether a live member of a gang stands on the node.
+    pub(super) fn occupied(&self, node: &str) -> bool {
+        let member = |pod: &Pod| pod.membership != Membership::Single && pod.is_live();
+        self.pods.values().any(|pod| member(pod) && pod.node.as_ref().is_some_and(|on| on.as_str() == node))
+    }
+}

@@ -1,0 +1,246 @@
+//! Which crash and which fault met which effect in which phase, and how often.
+
+use std::collections::BTreeMap;
+
+use muster_core::batch::{Change, Converge, Look};
+use muster_core::model::batch::BatchPhase;
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+
+/// Kinds of what a worker does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Effect {
+    Write,
+    CreateGroup,
+    DeleteGroup,
+    CreateTemplate,
+    DeleteTemplates,
+    Launch,
+    Terminate,
+    DeleteFleets,
+    Taint,
+    Untaint,
+    Label,
+    DeleteNode,
+    Evict,
+    BlockPool,
+    UnblockPool,
+    Remove,
+    Instances,
+    Tagged,
+    Fleet,
+    Group,
+    Topology,
+    Owner,
+    Reservations,
+    DaemonSets,
+}
+
+impl Effect {
+    pub(super) fn of_change(change: &Change) -> Self {
+        match change {
+            Change::CreateGroup { .. } => Self::CreateGroup,
+            Change::DeleteGroup(_) => Self::DeleteGroup,
+            Change::CreateTemplate(_) => Self::CreateTemplate,
+            Change::DeleteTemplates(_) => Self::DeleteTemplates,
+            Change::Launch { .. } => Self::Launch,
+            Change::Terminate(_) => Self::Terminate,
+            Change::DeleteFinishedFleets => Self::DeleteFleets,
+        }
+    }
+
+    pub(super) fn of_converge(edit: &Converge) -> Self {
+        match edit {
+            Converge::Taint { .. } => Self::Taint,
+            Converge::Untaint { .. } => Self::Untaint,
+            Converge::Label { .. } => Self::Label,
+            Converge::DeleteNode(_) => Self::DeleteNode,
+            Converge::Evict { .. } => Self::Evict,
+            Converge::BlockPool { .. } => Self::BlockPool,
+            Converge::UnblockPool(_) => Self::UnblockPool,
+            Converge::Remove => Self::Remove,
+        }
+    }
+
+    pub(super) fn of_look(look: &Look) -> Self {
+        match look {
+            Look::Instances(_) => Self::Instances,
+            Look::Tagged(_) => Self::Tagged,
+            Look::Fleet(_) => Self::Fleet,
+            Look::Group(_) => Self::Group,
+            Look::Topology { .. } => Self::Topology,
+            Look::Owner(_) => Self::Owner,
+            Look::Reservations(_) => Self::Reservations,
+            Look::IntolerantDaemonSets(_) => Self::DaemonSets,
+        }
+    }
+
+    /// What can go wrong with it. A write is conditional, so it alone conflicts; what only reads cannot be carried out
+    /// without an answer; and the API server neither throttles nor denies, since that is not told apart from a refusal.
+    fn faults(self) -> &'static [Fault] {
+        use Fault::{Conflict, Denied, Lost, None, Refused, Throttled};
+        match self {
+            Self::Write => &[None, Conflict, Refused, Lost],
+            Self::CreateGroup
+            | Self::DeleteGroup
+            | Self::CreateTemplate
+            | Self::DeleteTemplates
+            | Self::Launch
+            | Self::Terminate
+            | Self::DeleteFleets => &[None, Refused, Lost, Throttled, Denied],
+            Self::Taint
+            | Self::Untaint
+            | Self::Label
+            | Self::DeleteNode
+            | Self::Evict
+            | Self::BlockPool
+            | Self::UnblockPool
+            | Self::Remove => &[None, Refused, Lost],
+            Self::Instances | Self::Tagged | Self::Fleet | Self::Group | Self::Topology | Self::Reservations => {
+                &[None, Refused, Throttled, Denied]
+            }
+            Self::Owner | Self::DaemonSets => &[None, Refused],
+        }
+    }
+
+    /// Every crash with every fault that is possible together: what crashes before the call has no fault, and what is
+    /// still on its way when the process ends arrives as it is. Only changes travel: a write of a process without the
+    /// lease is refused by its version, and nobody waits for an answer to a look any more.
+    pub(super) fn cells(self) -> Vec<(Crash, Fault)> {
+        let mut cells = vec![(Crash::Before, Fault::None)];
+        if self >= Self::CreateGroup && self <= Self::DeleteFleets {
+            cells.push((Crash::OnItsWay, Fault::None));
+        }
+        for crash in [Crash::None, Crash::After] {
+            cells.extend(self.faults().iter().map(|fault| (crash, *fault)));
+        }
+        cells
+    }
+}
+
+/// Where the process ends, or loses the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Crash {
+    None,
+    /// Before the call is sent.
+    Before,
+    /// After the answer came, before anybody used it.
+    After,
+    /// After the call was sent; it arrives later.
+    OnItsWay,
+}
+
+/// What goes wrong with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fault {
+    None,
+    /// Somebody else wrote first.
+    Conflict,
+    /// Not carried out, no answer.
+    Refused,
+    /// Carried out, no answer.
+    Lost,
+    Throttled,
+    Denied,
+}
+
+/// Which effects occur in which phase. What is missing here is impossible, and found out if it occurs after all.
+pub(super) const PAIRS: &[(BatchPhase, &[Effect])] = {
+    use BatchPhase::*;
+    use Effect::*;
+    &[
+        (Pending, &[Write, DeleteTemplates, Owner]),
+        (Launching, &[Write, CreateGroup, DeleteGroup, CreateTemplate, Launch, Terminate, Instances, Tagged]),
+        (Launched, &[Write, Instances]),
+        (Joining, &[Write, Instances]),
+        (Replacing, &[Write, Launch]),
+        (Ready, &[Write, Untaint]),
+        (InUse, &[Write]),
+        (Idle, &[Write]),
+        (Draining, &[Write, Taint]),
+        (Terminating, &[Write, DeleteGroup, DeleteTemplates, Terminate, Instances, Tagged, DeleteNode, Remove]),
+    ]
+};
+
+type Key = (BatchPhase, Effect, Crash, Fault);
+
+/// Counts over all histories.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Coverage {
+    cells: BTreeMap<Key, u64>,
+    pub(super) events: BTreeMap<&'static str, u64>,
+    pub(super) steps: u64,
+}
+
+impl Coverage {
+    pub(super) fn count(&mut self, key: Key) {
+        *self.cells.entry(key).or_default() += 1;
+    }
+
+    pub(super) fn event(&mut self, what: &'static str) {
+        *self.events.entry(what).or_default() += 1;
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        for (key, count) in &other.cells {
+            *self.cells.entry(*key).or_default() += count;
+        }
+        for (what, count) in &other.events {
+            *self.events.entry(what).or_default() += count;
+        }
+        self.steps += other.steps;
+    }
+
+    /// One line per phase and effect: how often, and the rarest of its cells.
+    pub(super) fn table(&self) -> Vec<String> {
+        let mut pairs: BTreeMap<(BatchPhase, Effect), u64> = BTreeMap::new();
+        for ((phase, effect, _, _), count) in &self.cells {
+            *pairs.entry((*phase, *effect)).or_default() += count;
+        }
+        let line = |((phase, effect), count): (&(BatchPhase, Effect), &u64)| {
+            let (least, cell) = self.rarest(*phase, *effect);
+            format!("{phase:?} {effect:?}: {count}, rarest {least} ({cell:?})")
+        };
+        pairs.iter().map(line).collect()
+    }
+
+    pub(super) fn rarest(&self, phase: BatchPhase, effect: Effect) -> (u64, (Crash, Fault)) {
+        let of = |cell: (Crash, Fault)| {
+            (self.cells.get(&(phase, effect, cell.0, cell.1)).copied().unwrap_or(0), cell)
+        };
+        effect.cells().into_iter().map(of).min().unwrap()
+    }
+
+    /// Pairs that occurred although they are not in the table.
+    pub(super) fn unforeseen(&self) -> Vec<String> {
+        let known = |phase, effect| PAIRS.iter().any(|(of, effects)| *of == phase && effects.contains(&effect));
+        let mut found: Vec<String> = self
+            .cells
+            .keys()
+            .filter(|(phase, effect, _, _)| !known(*phase, *effect))
+            .map(|(phase, effect, _, _)| format!("{phase:?} {effect:?}"))
+            .collect();
+        found.dedup();
+        found
+    }
+}
+
+/// Draws crashes and faults: each effect of a phase meets many of them when it first occurs in a history, and few later.
+#[derive(Debug, Default)]
+pub(super) struct Dice {
+    visits: BTreeMap<(BatchPhase, Effect), u32>,
+    pub(super) calm: bool,
+}
+
+impl Dice {
+    pub(super) fn draw(&mut self, phase: BatchPhase, effect: Effect, rng: &mut ChaCha8Rng) -> (Crash, Fault) {
+        let visits = self.visits.entry((phase, effect)).or_default();
+        *visits += 1;
+        let often = if *visits <= 3 { 0.45 } else { 0.02 };
+        if self.calm || !rng.random_bool(often) {
+            return (Crash::None, Fault::None);
+        }
+        let cells = effect.cells();
+        cells[rng.random_range(0..cells.len())]
+    }
+}

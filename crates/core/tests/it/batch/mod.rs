@@ -1,0 +1,80 @@
+//! Ten thousand random histories of NodeBatches: crashes between any two lines, answers that are lost, late, repeated or
+//! wrong, and owners that change their mind. `MUSTER_BATCH_SEED` runs one history again and tells its course,
+//! `MUSTER_SOAK` runs ten times as many.
+
+mod checks;
+mod cluster;
+mod coverage;
+mod draw;
+mod ec2;
+mod history;
+mod supply;
+mod sweep;
+mod worker;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use coverage::Coverage;
+
+/// Histories of one run.
+const HISTORIES: u64 = 10_000;
+
+fn histories() -> u64 {
+    let soak = if std::env::var("MUSTER_SOAK").is_ok() { HISTORIES * 10 } else { HISTORIES };
+    std::env::var("MUSTER_BATCH_HISTORIES").map_or(soak, |count| count.parse().unwrap())
+}
+
+/// Runs seeds on all cores. The answer is what was counted, and what went wrong by seed.
+fn run_all(count: u64) -> (Coverage, Vec<(u64, String)>) {
+    let next = AtomicU64::new(0);
+    let all = Mutex::new((Coverage::default(), Vec::new()));
+    let work = || {
+        let mut sum = Coverage::default();
+        let mut wrong = Vec::new();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= count {
+                break;
+            }
+            match std::panic::catch_unwind(|| history::run(seed)) {
+                Ok(Ok(coverage)) => sum.add(&coverage),
+                Ok(Err(what)) => wrong.push((seed, what)),
+                Err(_) => wrong.push((seed, "it panics".to_owned())),
+            }
+        }
+        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.0.add(&sum);
+        all.1.extend(wrong);
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, std::num::NonZero::get) {
+            scope.spawn(work);
+        }
+    });
+    let (coverage, mut wrong) = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    wrong.sort();
+    (coverage, wrong)
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "what was reached, and how often, belongs to the evidence")]
+fn no_crash_and_no_answer_of_ec2_makes_a_batch_launch_twice_or_leave_anything_behind() {
+    if let Ok(seed) = std::env::var("MUSTER_BATCH_SEED") {
+        history::run(seed.parse().unwrap()).unwrap();
+        return;
+    }
+    let count = histories();
+    let (coverage, wrong) = run_all(count);
+    for line in coverage.table() {
+        eprintln!("{line}");
+    }
+    for (what, times) in &coverage.events {
+        eprintln!("{what}: {times}");
+    }
+    eprintln!("{count} histories, {} lines", coverage.steps);
+    let shown: Vec<String> = wrong.iter().take(20).map(|(seed, what)| format!("seed {seed}: {}", &what[..what.len().min(300)])).collect();
+    assert!(wrong.is_empty(), "{} of {count} histories went wrong:\n{}", wrong.len(), shown.join("\n"));
+    let unforeseen = coverage.unforeseen();
+    eprintln!("unforeseen: {unforeseen:?}");
+}

@@ -1,0 +1,295 @@
+//! What pools and classes offer in a history: the ledger and the ranking of the product, over pools made here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use muster_core::batch::{JoinClocks, Note, Supply, WantedLevels, Working};
+use muster_core::ec2::ErrorClass;
+use muster_core::ec2::CapacityType;
+use muster_core::ec2::{Offering, Reservation, Subnet};
+use muster_core::ec2::{BatchTags, ResourceKind, Tags};
+use muster_core::ec2::{MetadataOptions, TemplateSpec};
+use muster_core::model::batch::{Attempt, Batch, BatchPhase, BatchStatus, OwnerRef};
+use muster_core::model::names::ResourceName;
+use muster_core::model::node::Taint;
+use muster_core::offering::IceMemory;
+use muster_core::offering::{InstanceTypeInfo, NVIDIA_GPU, UsageClass};
+use muster_core::offering::PriceBook;
+use muster_core::offering::{GroupPolicy, Need, PoolOffer, RankInput, Ranking, rank_candidates};
+use muster_core::offering::{Asked, Refusals};
+
+use super::cluster::View;
+use super::ec2::CLUSTER_UID;
+
+/// A NodePool with its class. Each sells one type, which no other sells.
+#[derive(Clone, Debug)]
+pub(super) struct PoolDef {
+    pub(super) name: String,
+    pub(super) instance_type: String,
+    pub(super) zones: Vec<String>,
+    pub(super) markets: Vec<CapacityType>,
+    pub(super) limit: i64,
+    pub(super) group: GroupPolicy,
+    pub(super) join: JoinClocks,
+    pub(super) consolidate: Option<SignedDuration>,
+    pub(super) foreign: Option<SignedDuration>,
+}
+
+/// All pools and what the owners want.
+#[derive(Debug)]
+pub(super) struct Catalogue {
+    pub(super) pools: Vec<PoolDef>,
+    pub(super) types: BTreeMap<String, InstanceTypeInfo>,
+    pub(super) offerings: BTreeSet<Offering>,
+    pub(super) prices: PriceBook,
+    pub(super) levels: BTreeMap<String, WantedLevels>,
+    /// Rises when a person changes pools or classes.
+    pub(super) generation: u32,
+}
+
+/// What launches have taught this process.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lessons {
+    pub(super) ice: IceMemory,
+    pub(super) refusals: Refusals,
+    /// Reservations as read last, and when.
+    pub(super) reservations: Vec<Reservation>,
+    pub(super) read: Option<Timestamp>,
+}
+
+impl Lessons {
+    /// What one batch tells the others.
+    pub(super) fn learn(&mut self, note: &Note, now: Timestamp) {
+        match note {
+            Note::NoCapacity { pools, count } => {
+                for pool in pools {
+                    self.ice.record(pool, *count, now);
+                }
+            }
+            Note::Launched { pool, count } => self.ice.succeeded(pool, *count),
+            Note::Refused { kind, code, asked } => {
+                let of = Asked {
+                    instance_type: &asked.instance_type,
+                    zone: &asked.zone,
+                    market: asked.capacity_type,
+                    subnet: &asked.subnet,
+                    count: asked.count,
+                };
+                self.refusals.record(*kind, code.as_deref(), &of, now);
+            }
+            Note::ForgetReservations => self.read = None,
+            Note::Denied { .. } | Note::Blame { .. } | Note::FleetsEnded(_) => {}
+        }
+    }
+
+    /// What a process that starts reads off the statuses.
+    pub(super) fn rebuilt<'b>(batches: impl Iterator<Item = &'b Batch>) -> Self {
+        let mut lessons = Self::default();
+        for attempt in batches.flat_map(|batch| &batch.status.attempts) {
+            let of = attempt.code.as_deref().map(|code| muster_core::ec2::classify(Some(code), None));
+            if let (Some(ErrorClass::Capacity), Some(stored), Some(at)) = (of, &attempt.parameters, attempt.ended) {
+                lessons.ice.record(&stored.value.pool(), attempt.count, at);
+            }
+        }
+        lessons
+    }
+}
+
+/// A type with eight accelerators.
+pub(super) fn machine(name: &str) -> InstanceTypeInfo {
+    InstanceTypeInfo {
+        name: name.to_owned(),
+        vcpu: 96,
+        memory_mib: 1024,
+        gpus: Vec::new(),
+        neuron_devices: 0,
+        efa_max: 0,
+        network_cards: Vec::new(),
+        ipv4_per_interface: 50,
+        supports_cluster_group: true,
+        usage_classes: vec![UsageClass::OnDemand, UsageClass::Spot],
+        architectures: Vec::new(),
+    }
+}
+
+/// Nodes a batch takes from the limit of a pool.
+pub(super) fn taken(status: &BatchStatus, pool: &str) -> i64 {
+    if status.node_pool.as_deref() != Some(pool) {
+        return 0;
+    }
+    match status.phase {
+        BatchPhase::Pending => 0,
+        _ => i64::from(status.count).max(i64::try_from(status.instances.len()).unwrap()),
+    }
+}
+
+/// The catalogue as one process sees it.
+#[derive(Debug)]
+pub(super) struct Offers<'a> {
+    pub(super) catalogue: &'a Catalogue,
+    pub(super) lessons: &'a Lessons,
+    pub(super) view: &'a View,
+}
+
+impl Offers<'_> {
+    fn pool(&self, name: Option<&str>) -> Option<&PoolDef> {
+        self.catalogue.pools.iter().find(|pool| Some(pool.name.as_str()) == name)
+    }
+
+    fn ranking(&self, batch: &Batch, only: Option<&str>, others: &Working, now: Timestamp) -> Ranking {
+        let mut needs = BTreeMap::new();
+        let mut offers = Vec::new();
+        for name in &batch.spec.node_pools {
+            let Some(pool) = self.pool(Some(name)) else { continue };
+            if only.map_or_else(|| self.is_blocked(name), |only| only != name) {
+                continue;
+            }
+            let nodes = if only.is_some() { 1 } else { batch.spec.count };
+            needs.insert(pool.instance_type.clone(), Need { nodes, addresses_per_node: 1 });
+            let others = others.values().filter(|other| other.name != batch.name);
+            let left = pool.limit - others.map(|other| taken(&other.status, name)).sum::<i64>();
+            let subnet = |zone: &String| Subnet {
+                id: format!("subnet-{zone}"),
+                zone: zone.clone(),
+                zone_id: zone.clone(),
+                free_addresses: 1000,
+                vpc_id: "vpc-1".to_owned(),
+                tags: Tags::new(),
+            };
+            offers.push(PoolOffer {
+                name: name.clone(),
+                weight: 0,
+                instance_types: BTreeSet::from([pool.instance_type.clone()]),
+                zones: pool.zones.iter().cloned().collect(),
+                capacity_types: pool.markets.clone(),
+                group: pool.group,
+                left: BTreeMap::from([(ResourceName::from("nodes"), left)]),
+                limits: BTreeMap::from([(ResourceName::from("nodes"), pool.limit)]),
+                max_nodes_per_batch: 100,
+                subnets: pool.zones.iter().map(subnet).collect(),
+                reservations: self.lessons.reservations.clone(),
+            });
+        }
+        rank_candidates(&RankInput {
+            pools: &offers,
+            types: &self.catalogue.types,
+            needs: &needs,
+            group: GroupPolicy::Preferred,
+            volume_zones: None,
+            offerings: &self.catalogue.offerings,
+            prices: &self.catalogue.prices,
+            ice: &self.lessons.ice,
+            refusals: &self.lessons.refusals,
+            now,
+        })
+    }
+}
+
+impl Supply for Offers<'_> {
+    fn unready(&self, batch: &Batch) -> Option<String> {
+        batch.spec.node_pools.iter().all(|pool| self.is_blocked(pool)).then(|| "its pools are blocked".to_owned())
+    }
+
+    fn blocked_pool(&self, batch: &Batch) -> Option<String> {
+        batch.spec.node_pools.iter().find(|pool| self.is_blocked(pool)).cloned()
+    }
+
+    fn is_blocked_by(&self, pool: &str, batch: &str) -> bool {
+        self.view.blocks.get(pool).is_some_and(|by| by == batch)
+    }
+
+    fn is_blocked(&self, pool: &str) -> bool {
+        self.view.blocks.contains_key(pool)
+    }
+
+    fn problems(&self, _batch: &Batch) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn generations(&self, _batch: &Batch) -> String {
+        self.catalogue.generation.to_string()
+    }
+
+    fn rank(&self, batch: &Batch, others: &Working, now: Timestamp) -> Ranking {
+        self.ranking(batch, None, others, now)
+    }
+
+    fn rank_one(&self, batch: &Batch, pool: &str, others: &Working, now: Timestamp) -> Ranking {
+        self.ranking(batch, Some(pool), others, now)
+    }
+
+    fn reservations_are_stale(&self, batch: &Batch, now: Timestamp) -> bool {
+        let reserved = |pool: &String| {
+            self.pool(Some(pool)).is_some_and(|pool| pool.markets.contains(&CapacityType::Reserved))
+        };
+        let old = self.lessons.read.is_none_or(|at| now.duration_since(at) > SignedDuration::from_secs(30));
+        old && batch.spec.node_pools.iter().any(reserved)
+    }
+
+    fn image(&self, _pool: &str, _instance_type: &str) -> Option<String> {
+        Some("ami-1".to_owned())
+    }
+
+    fn template(&self, batch: &Batch, attempt: &Attempt) -> Result<TemplateSpec, String> {
+        let tags = BatchTags {
+            cluster_uid: CLUSTER_UID.to_owned(),
+            cluster_name: "prod".to_owned(),
+            batch_uid: batch.uid.clone(),
+            gang_uid: batch.spec.owner.gang_uid().map(str::to_owned),
+            attempt: attempt.number,
+        };
+        Ok(TemplateSpec {
+            image_id: "ami-1".to_owned(),
+            instance_profile: String::new(),
+            network_interfaces: Vec::new(),
+            subnet_id: None,
+            public_address: None,
+            metadata: MetadataOptions::default(),
+            user_data: String::new(),
+            block_devices: Vec::new(),
+            detailed_monitoring: false,
+            template_tags: tags.of(ResourceKind::LaunchTemplate),
+            resource_tags: tags.of(ResourceKind::Instance),
+        })
+    }
+
+    fn without_fleets(&self, now: Timestamp) -> bool {
+        self.lessons.refusals.without_fleets(now)
+    }
+
+    fn join(&self, pool: Option<&str>) -> JoinClocks {
+        self.pool(pool).map(|pool| pool.join.clone()).unwrap_or_default()
+    }
+
+    fn devices(&self, _status: &BatchStatus) -> Vec<(String, i64)> {
+        vec![(NVIDIA_GPU.to_owned(), 8)]
+    }
+
+    fn taints(&self, _pool: Option<&str>) -> Vec<Taint> {
+        Vec::new()
+    }
+
+    fn consolidate_after(&self, pool: Option<&str>) -> Option<SignedDuration> {
+        self.pool(pool).and_then(|pool| pool.consolidate)
+    }
+
+    fn foreign_pods_after(&self, pool: Option<&str>) -> Option<SignedDuration> {
+        self.pool(pool).and_then(|pool| pool.foreign)
+    }
+
+    fn levels(&self, batch: &Batch) -> WantedLevels {
+        self.catalogue.levels.get(&batch.name).cloned().unwrap_or_default()
+    }
+
+    fn has_request(&self, owner: &OwnerRef) -> bool {
+        self.view.requests.contains(&owner.uid)
+    }
+
+    fn blame(&self, _pool: &str, _kind: ErrorClass, _code: Option<&str>, _message: &str) -> Option<String> {
+        None
+    }
+
+    fn lacks(&self) -> Option<String> {
+        None
+    }
+}

@@ -1,0 +1,76 @@
+//! The collector's round over the virtual account: what no batch knows goes, what a batch misses is reported.
+
+use jiff::SignedDuration;
+use muster_core::batch::{Change, Collection, KnownBatch, KnownInstance, KnownNode, Report, collect};
+use muster_core::model::batch::{Attempt, Batch, Loss, LossCause};
+
+use super::ec2::CLUSTER_UID;
+use super::history::History;
+
+fn known(batch: &Batch) -> KnownBatch {
+    let status = &batch.status;
+    let listed = |settled: bool| {
+        move |instance: &muster_core::model::batch::BatchMember| {
+            let attempt = status.attempts.iter().find(|attempt| attempt.number == instance.attempt);
+            KnownInstance {
+                id: instance.id.clone(),
+                since: attempt.and_then(|attempt| attempt.ended.or(attempt.started)).or(status.since),
+                settled: settled || instance.state.is_written_off(),
+            }
+        }
+    };
+    KnownBatch {
+        name: batch.name.clone(),
+        uid: batch.uid.clone(),
+        in_flight: status.last().filter(|last| last.is_open()).map(|last: &Attempt| last.number),
+        instances: status.instances.iter().map(listed(false)).chain(status.replaced.iter().map(listed(true))).collect(),
+        group: status.placement_group.clone(),
+        templates: status.launch_templates.iter().cloned().collect(),
+        ending: !status.phase.expects_instances(),
+    }
+}
+
+/// One round.
+pub(super) fn round(sim: &mut History) {
+    let account = sim.ec2.account();
+    let batches: Vec<KnownBatch> = sim.cluster.batches.values().map(|(_, batch)| known(batch)).collect();
+    let node = |(name, machine): (&String, &super::cluster::Machine)| KnownNode {
+        name: name.as_str().into(),
+        instance: machine.id.clone(),
+    };
+    let nodes: Vec<KnownNode> = sim.cluster.machines.iter().map(node).collect();
+    let findings = collect(&Collection {
+        cluster_uid: CLUSTER_UID,
+        account: &account,
+        batches: &batches,
+        nodes: &nodes,
+        grace: SignedDuration::from_secs(120),
+        now: sim.now,
+    });
+    if !findings.instances.is_empty() {
+        sim.coverage.event("orphans are collected");
+        let change = Change::Terminate(findings.instances.into_iter().collect());
+        let _ = sim.change(&change);
+    }
+    for (batch, lost) in findings.lost {
+        sim.coverage.event("a missing instance is reported");
+        let loss = Loss {
+            cause: LossCause::Missing,
+            message: "gone".to_owned(),
+            noticed: sim.now,
+            act_at: sim.now,
+            deadline: None,
+        };
+        let losses = lost.into_iter().map(|id| (id, loss.clone())).collect();
+        sim.reports.push((batch, Report { losses, reason: "InstancesLost" }));
+    }
+    for node in findings.nodes {
+        sim.cluster.delete_node(node.as_str());
+    }
+    for group in findings.groups {
+        let _ = sim.change(&Change::DeleteGroup(group));
+    }
+    for template in findings.templates {
+        sim.ec2.delete_template(&template);
+    }
+}
