@@ -43,4 +43,4 @@ pub use judge::{Confirm, Verdict, Why, judge};
 pub use located::{Located, located};
 pub use losses::{heeds_notices, of_subject};
 pub use money::{StrandedCause, cost, cost_between, dollars, micros};
-pub use pass::{pass, waits_for_probe};
+pub use pass::{assume, pass, waits_for_probe};

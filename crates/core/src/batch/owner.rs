@@ -50,15 +50,22 @@ pub(super) fn is_gone(case: &Case<'_>) -> bool {
 
 /// Whether a gang has reached its commit point on nodes of the batch.
 pub(super) fn is_used(case: &Case<'_>, status: &BatchStatus) -> bool {
+    user(case, status).is_some()
+}
+
+/// The gang that has reached its commit point on nodes of the batch: the one it was launched for, or the one that
+/// consumes its booking.
+pub(super) fn user<'a>(case: &Case<'a>, status: &BatchStatus) -> Option<&'a Gang> {
     let snapshot = case.world.snapshot;
+    let stands = |seen: &&'a Gang| has_committed(seen) && uses(seen, status);
     match &case.batch.spec.owner {
-        Owner::Gang(_) => gang(case.batch, snapshot).is_some_and(|seen| has_committed(seen) && uses(seen, status)),
-        Owner::Request(request) => snapshot.recognised.iter().any(|(key, recognised)| {
-            key.namespace == request.key.namespace
-                && recognised.booking.as_deref() == Some(&*request.key.name)
-                && snapshot.gangs.get(key).is_some_and(|seen| has_committed(seen) && uses(seen, status))
+        Owner::Gang(_) => gang(case.batch, snapshot).filter(stands),
+        Owner::Request(request) => snapshot.recognised.iter().find_map(|(key, recognised)| {
+            let consumes =
+                key.namespace == request.key.namespace && recognised.booking.as_deref() == Some(&*request.key.name);
+            snapshot.gangs.get(key).filter(|_| consumes).map(AsRef::as_ref).filter(stands)
         }),
-        Owner::Pods => false,
+        Owner::Pods => None,
     }
 }
 

@@ -1,7 +1,8 @@
 //! The pass over all NodeBatches: each from `Pending` to gone, one decision at a time.
 //!
 //! Order: batches whose purchase has begun come first, then the older ones, so that what is left under a limit goes to
-//! whoever holds a part of it already. What is decided for one counts at once for those after it.
+//! whoever holds a part of it already. What one takes counts at once for those after it; what it gives up counts once
+//! that is written, since a write may be refused.
 
 use std::sync::Arc;
 
@@ -28,12 +29,27 @@ pub fn pass(world: &World<'_>) -> Vec<Decision> {
         let case = Case { batch, memory, world, others: &working };
         let decision = decide(&case);
         if let Some(next) = &decision.next {
-            let decided = Batch { status: next.clone(), ..Batch::clone(batch) };
-            working.insert(batch.name.clone(), Arc::new(decided));
+            working.insert(batch.name.clone(), assume(batch, next));
         }
         decisions.push(decision);
     }
     decisions
+}
+
+/// A batch as others count it from the decision to write `next` until that is acknowledged: with what it takes, and with
+/// what it is about to give up.
+#[must_use]
+pub fn assume(batch: &Arc<Batch>, next: &BatchStatus) -> Arc<Batch> {
+    let status = &batch.status;
+    let of = |status: &BatchStatus| (status.node_pool.clone(), status.instance_type.clone(), status.zone.clone());
+    let takes_less = next.phase == BatchPhase::Pending
+        || next.count < status.count
+        || next.instances.len() < status.instances.len()
+        || of(next) != of(status);
+    if status.phase != BatchPhase::Pending && takes_less {
+        return Arc::clone(batch);
+    }
+    Arc::new(Batch { status: next.clone(), ..Batch::clone(batch) })
 }
 
 fn rank(batch: &Batch) -> (bool, Option<Timestamp>, &str) {

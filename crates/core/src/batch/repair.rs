@@ -17,7 +17,7 @@ use super::{joining, owner, rollback, teardown};
 use crate::ec2::launch::{CapacityType, LaunchParameters};
 use crate::ec2::seen::InstanceState;
 use crate::model::batch::{
-    Attempt, AttemptOutcome, BatchMember, BatchPhase, BatchStatus, Loss, LossCause, MemberState, Owner,
+    Attempt, AttemptOutcome, BatchMember, BatchPhase, BatchStatus, Loss, LossCause, MemberState,
 };
 use crate::model::gang::Phase;
 use crate::model::names::{InstanceId, NodeName};
@@ -83,14 +83,13 @@ pub(super) fn lost_in_use(case: &Case<'_>) -> Step<Turn> {
 
 /// Whether the gang of the batch keeps its minimum without these instances.
 fn survives(case: &Case<'_>, status: &BatchStatus, gone: &BTreeSet<InstanceId>) -> bool {
-    let Owner::Gang(reference) = &case.batch.spec.owner else { return false };
     let snapshot = case.world.snapshot;
-    let Some(gang) = owner::gang(case.batch, snapshot) else { return false };
+    let Some(gang) = owner::user(case, status) else { return false };
     let of_lost = |instance: &&BatchMember| gone.contains(&instance.id);
     let lost: BTreeSet<&str> =
         status.instances.iter().filter(of_lost).filter_map(|instance| instance.node.as_deref()).collect();
     let stays = |node: &NodeName| !lost.contains(node.as_str()) && snapshot.nodes.contains_key(node);
-    let stay = snapshot.live_members(&reference.key).filter(|pod| pod.node.as_ref().is_some_and(stays));
+    let stay = snapshot.live_members(&gang.key).filter(|pod| pod.node.as_ref().is_some_and(stays));
     gang.phase == Some(Phase::Bound) && u32::try_from(stay.count()).is_ok_and(|stay| stay >= gang.minimum.max(1))
 }
 
@@ -317,10 +316,14 @@ fn lost_again(case: &Case<'_>, mut status: BatchStatus, code: Option<String>, wh
 
 fn give_up(case: &Case<'_>, why: &str) -> Turn {
     let mut status = case.status();
-    let busy = teardown::pods_on(case.world.snapshot, &status).len();
-    if busy > 0 {
-        status.message = Some(format!("{why}; waiting for {busy} pods to leave before all nodes go"));
-        return Turn::write(status).wake(Wake::At(later(case.now(), 5)));
+    let there = teardown::pods_on(case.world.snapshot, &status);
+    if !there.is_empty() {
+        // The gang leaves by itself. Nobody else may come, and whoever is left goes as at the end of a batch.
+        let edits: Vec<Converge> = status.node_names().filter_map(|node| case.taint(node)).collect();
+        status.message = Some(format!("{why}; waiting for {} pods to leave before all nodes go", there.len()));
+        let (foreign, wake) = teardown::end_others(case, &mut status, &there);
+        let wake = wake.unwrap_or_else(|| Wake::At(later(case.now(), 5)));
+        return Turn::write(status).wake(wake).converge(edits).converge(foreign);
     }
     let ids = status.ids();
     rollback::violated(case, status, &ids, why)
@@ -366,7 +369,13 @@ fn terminate_replaced(case: &Case<'_>) -> Step<Left> {
     let mut left = Left { instances: BTreeSet::new(), nodes: Vec::new() };
     let mut due = Vec::new();
     for instance in replaced {
-        if matches!(there.get(&instance.id), None | Some(InstanceState::Terminated)) {
+        let unseen = !there.contains_key(&instance.id);
+        if unseen && is_young(case, instance) {
+            // EC2 may not show it yet: it is terminated as soon as it does.
+            left.instances.insert(instance.id.clone());
+            continue;
+        }
+        if unseen || there.get(&instance.id) == Some(&InstanceState::Terminated) {
             let node = instance.node.as_deref().filter(|node| case.node(node).is_some());
             left.nodes.extend(node.map(|node| Converge::DeleteNode(node.to_owned())));
             continue;
@@ -396,6 +405,13 @@ fn terminate_replaced(case: &Case<'_>) -> Step<Left> {
         }
     }
     Ok(left)
+}
+
+/// Whether the launch of an instance is so young that EC2 may not show it yet.
+fn is_young(case: &Case<'_>, instance: &BatchMember) -> bool {
+    let attempts = &case.batch.status.attempts;
+    let attempt = attempts.iter().find(|attempt| attempt.number == instance.attempt);
+    attempt.and_then(|attempt| attempt.ended.or(attempt.started)).is_some_and(|at| rollback::may_appear(case.now(), at))
 }
 
 /// Dollars since the launch of the whole batch.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::case::{Case, Step, Stop, Turn, failed, later};
 use super::decision::{Change, Wake};
@@ -64,17 +64,17 @@ pub(super) fn go(case: &Case<'_>) -> Step<Turn> {
     }
     if let Some(group) = status.placement_group.take() {
         // EC2 does not say when an empty group is free of the zone it was used in: the next launch has one of its own.
-        match case.change(Change::DeleteGroup(group.clone()), None)? {
-            Ok(_) => status.generation = status.generation.saturating_add(1),
-            Err(error) if error.kind == ErrorClass::InUse => {
+        match delete_group(case, &group)? {
+            GroupEnd::Gone => status.generation = status.generation.saturating_add(1),
+            GroupEnd::InUse => {
                 let mut status = case.status();
                 status.message = Some(format!("rolled back; placement group {group} is still in use and goes first"));
                 return Ok(Turn::write(status).wake(Wake::Pause(later(now, 5))));
             }
-            Err(error) => return Err(failed(error, true)),
         }
     }
     status.instances.clear();
+    status.idle_since = None;
     status.phase = BatchPhase::Pending;
     status.message = Some(match &status.held {
         Some(hold) if hold.reason == HoldReason::JoinBlocked => {
@@ -87,6 +87,36 @@ pub(super) fn go(case: &Case<'_>) -> Step<Turn> {
         ),
     });
     Ok(Turn::write(status))
+}
+
+/// Whether EC2 may not show yet what was launched at this time.
+pub(super) fn may_appear(now: Timestamp, launched: Timestamp) -> bool {
+    now.duration_since(launched) < APPEARS_WITHIN
+}
+
+/// What became of a placement group that is to go.
+pub(super) enum GroupEnd {
+    /// It is gone, or was never ours.
+    Gone,
+    /// Something is in it still.
+    InUse,
+}
+
+/// Deletes the placement group of the batch. A batch that was given up before it looked may bear a name that somebody
+/// else has taken: that group is left alone.
+pub(super) fn delete_group(case: &Case<'_>, name: &str) -> Step<GroupEnd> {
+    let delete = Change::DeleteGroup(name.to_owned());
+    if case.outcome(&delete).is_none()
+        && let Some(group) = case.group(name)?
+        && !case.tags(case.batch.status.attempt).own(&group.tags)
+    {
+        return Ok(GroupEnd::Gone);
+    }
+    match case.change(delete, None)? {
+        Ok(_) => Ok(GroupEnd::Gone),
+        Err(error) if error.kind == ErrorClass::InUse => Ok(GroupEnd::InUse),
+        Err(error) => Err(failed(error, true)),
+    }
 }
 
 /// Terminates every live instance of the batch and of the sweep. The answer is how many are not gone yet.
@@ -125,7 +155,7 @@ pub(super) fn terminate_all(case: &Case<'_>, status: &BatchStatus, sweep: Tags) 
     }
     // An id that is not visible may still become so: within a minute or two of the launch it is asked for again.
     let launched = status.last().and_then(|attempt| attempt.ended);
-    let young = launched.is_some_and(|at| case.now().duration_since(at) < APPEARS_WITHIN);
+    let young = launched.is_some_and(|at| may_appear(case.now(), at));
     let invisible = ids.iter().filter(|id| !known.contains(id)).count();
     Ok(ending.len() + if young { invisible } else { 0 })
 }

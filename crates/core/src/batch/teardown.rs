@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::case::{Case, Step, Turn, failed, later};
+use super::case::{Case, Step, Turn, later};
 use super::decision::{Change, Converge, Note, Wake};
 use super::launch::done;
 use super::owner;
-use super::rollback::terminate_all;
-use crate::ec2::error::ErrorClass;
+use super::rollback::{GroupEnd, delete_group, terminate_all};
 use crate::model::batch::{BatchPhase, BatchStatus, MemberState, Owner};
 use crate::model::gang::{Membership, Pod};
 use crate::model::names::NodeName;
@@ -107,6 +106,16 @@ fn end_foreign(case: &Case<'_>, status: &BatchStatus, pods: &[&Pod], since: Time
     (edits, Wake::At(later(now, 10)))
 }
 
+/// Ends pods of no gang once the last member has left; until then nobody is ended.
+pub(super) fn end_others(case: &Case<'_>, status: &mut BatchStatus, pods: &[&Pod]) -> (Vec<Converge>, Option<Wake>) {
+    if members(pods) > 0 {
+        return (Vec::new(), None);
+    }
+    let since = *status.idle_since.get_or_insert(case.now());
+    let (edits, wake) = end_foreign(case, status, pods, since);
+    (edits, Some(wake))
+}
+
 fn promised(snapshot: &Snapshot, status: &BatchStatus) -> bool {
     status
         .node_names()
@@ -131,11 +140,8 @@ pub(super) fn draining(case: &Case<'_>) -> Turn {
     let there = pods_on(case.world.snapshot, &status);
     if !there.is_empty() {
         status.message = Some(format!("draining: waiting for {} pods to leave", there.len()));
-        let (mut edits, mut wake) = (Vec::new(), Wake::At(later(now, 10)));
-        if members(&there) == 0 {
-            let since = *status.idle_since.get_or_insert(now);
-            (edits, wake) = end_foreign(case, &status, &there, since);
-        }
+        let (edits, wake) = end_others(case, &mut status, &there);
+        let wake = wake.unwrap_or_else(|| Wake::At(later(now, 10)));
         return Turn { next: Some(status), converge: edits, wake: Some(wake), ..Turn::default() };
     }
     status.phase = BatchPhase::Terminating;
@@ -161,10 +167,9 @@ pub(super) fn terminating(case: &Case<'_>) -> Step<Turn> {
         }
     }
     if let Some(group) = status.placement_group.clone() {
-        match case.change(Change::DeleteGroup(group), None)? {
-            Ok(_) => {}
-            Err(error) if error.kind == ErrorClass::InUse => return Ok(Turn::wait(Wake::Pause(later(now, 5)))),
-            Err(error) => return Err(failed(error, true)),
+        match delete_group(case, &group)? {
+            GroupEnd::Gone => {}
+            GroupEnd::InUse => return Ok(Turn::wait(Wake::Pause(later(now, 5)))),
         }
         status.placement_group = None;
         return Ok(Turn::write(status));

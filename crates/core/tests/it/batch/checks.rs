@@ -104,8 +104,7 @@ pub(super) fn at_rest(sim: &mut History, name: &str) {
                 let late = sim.ec2.launches[usize::try_from(vm.launch).unwrap()].late;
                 vm.live() && !late && !replaced(&vm.instance.id) && vm.instance.tags.get(TAG_BATCH) == Some(uid)
             };
-            let live: Vec<&InstanceId> =
-                sim.ec2.vms.values().filter(lives).map(|vm| &vm.instance.id).collect();
+            let live: Vec<&InstanceId> = sim.ec2.vms.values().filter(lives).map(|vm| &vm.instance.id).collect();
             (listed > 0 || !live.is_empty()).then(|| format!("Pending with {listed} listed and {live:?} live"))
         }
         BatchPhase::Ready | BatchPhase::InUse | BatchPhase::Idle => {

@@ -436,6 +436,7 @@ impl Cluster {
     /// Whether a live member of a gang stands on the node.
     pub(super) fn occupied(&self, node: &str) -> bool {
         let member = |pod: &Pod| pod.membership != Membership::Single && pod.is_live();
-        self.pods.values().any(|pod| member(pod) && pod.node.as_ref().is_some_and(|on| on.as_str() == node))
+        self.machines.contains_key(node)
+            && self.pods.values().any(|pod| member(pod) && pod.node.as_ref().is_some_and(|on| on.as_str() == node))
     }
 }

@@ -205,9 +205,7 @@ impl Coverage {
     }
 
     pub(super) fn rarest(&self, phase: BatchPhase, effect: Effect) -> (u64, (Crash, Fault)) {
-        let of = |cell: (Crash, Fault)| {
-            (self.cells.get(&(phase, effect, cell.0, cell.1)).copied().unwrap_or(0), cell)
-        };
+        let of = |cell: (Crash, Fault)| (self.cells.get(&(phase, effect, cell.0, cell.1)).copied().unwrap_or(0), cell);
         effect.cells().into_iter().map(of).min().unwrap()
     }
 

@@ -8,8 +8,8 @@ use muster_core::batch::{JoinClocks, WantedLevels};
 use muster_core::ec2::CapacityType;
 use muster_core::ec2::Offering;
 use muster_core::model::batch::{Batch, BatchOffer, BatchSpec, BatchStatus, Owner, OwnerRef};
-use muster_core::offering::PriceBook;
 use muster_core::offering::GroupPolicy;
+use muster_core::offering::PriceBook;
 use muster_core::topology::{Level, NETWORK_LAYER_KEYS};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -159,11 +159,8 @@ pub(super) fn wanted(cluster: &mut Cluster, catalogue: &mut Catalogue, ec2: &mut
         let mut names: Vec<String> = catalogue.pools.iter().map(|pool| pool.name.clone()).collect();
         names.rotate_left(rng.random_range(0..catalogue.pools.len()));
         names.truncate(rng.random_range(1..=names.len()));
-        let offer = |pool: &String| BatchOffer {
-            node_pool: pool.clone(),
-            instance_type: format!("{pool}.48xlarge"),
-            count,
-        };
+        let offer =
+            |pool: &String| BatchOffer { node_pool: pool.clone(), instance_type: format!("{pool}.48xlarge"), count };
         let level = Level { name: Arc::from("spine"), key: Arc::from(NETWORK_LAYER_KEYS[1]) };
         let levels = match rng.random_range(0..6) {
             0 | 1 => WantedLevels { required: Some(level), preferred: None },
@@ -181,6 +178,7 @@ pub(super) fn wanted(cluster: &mut Cluster, catalogue: &mut Catalogue, ec2: &mut
         };
         if spec.partial {
             actor.least = 1;
+            actor.gang.minimum = 1;
         }
         // The name of its first group may be somebody else's.
         if rng.random_bool(0.05) {

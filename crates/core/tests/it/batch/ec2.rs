@@ -186,7 +186,9 @@ impl Ec2 {
                 vm.terminated = Some(now);
                 if vm.reservation.is_none() {
                     let key = (vm.instance.instance_type.clone(), vm.instance.zone.clone());
-                    self.free.entry(key).or_insert_with(|| vec![0; vm.spine + 1])[vm.spine] += 1;
+                    let spines = self.free.entry(key).or_default();
+                    spines.resize(spines.len().max(vm.spine + 1), 0);
+                    spines[vm.spine] += 1;
                 }
             }
             if vm.instance.state == InstanceState::Pending && vm.runs <= now {
@@ -259,7 +261,8 @@ impl Ec2 {
             }
             Change::CreateTemplate(spec) => {
                 let name = spec.name();
-                if let Some(id) = self.templates.iter().find(|(_, (known, _))| *known == name).map(|(id, _)| id.clone()) {
+                if let Some(id) = self.templates.iter().find(|(_, (known, _))| *known == name).map(|(id, _)| id.clone())
+                {
                     return Ok(Made::Template { id, version: 1 });
                 }
                 let id = format!("lt-{}", self.number());
@@ -337,7 +340,12 @@ impl Ec2 {
     }
 
     /// A refusal: an item of a fleet's answer, or an exception.
-    fn refuse_launch(&mut self, parameters: &LaunchParameters, code: &str, status: u16) -> Result<LaunchAnswer, CallError> {
+    fn refuse_launch(
+        &mut self,
+        parameters: &LaunchParameters,
+        code: &str,
+        status: u16,
+    ) -> Result<LaunchAnswer, CallError> {
         if parameters.way == LaunchWay::Run {
             return Err(error("RunInstances", Some(code), Some(status)));
         }
@@ -361,7 +369,8 @@ impl Ec2 {
         let into = parameters.reservation.as_ref().map(|target| target.id.clone());
         let mut room = match &into {
             Some(id) => {
-                let used = self.vms.values().filter(|vm| vm.reservation.as_ref() == Some(id) && vm.terminated.is_none());
+                let used =
+                    self.vms.values().filter(|vm| vm.reservation.as_ref() == Some(id) && vm.terminated.is_none());
                 let used = u32::try_from(used.count()).unwrap();
                 let hosts = &self.reservations[id];
                 if hosts.group != parameters.placement_group {
@@ -513,9 +522,10 @@ impl Ec2 {
                 PlacementGroup { state, ..group.seen.clone() }
             })),
             Look::Topology { ids, .. } => {
-                let running = ids.iter().filter_map(|id| self.vms.get(id)).filter(|vm| {
-                    vm.instance.state == InstanceState::Running && vm.by_id <= self.now
-                });
+                let running = ids
+                    .iter()
+                    .filter_map(|id| self.vms.get(id))
+                    .filter(|vm| vm.instance.state == InstanceState::Running && vm.by_id <= self.now);
                 let place = |vm: &Vm| {
                     let zone = &vm.instance.zone;
                     (vm.instance.id.clone(), vec![format!("core-{zone}"), format!("{zone}-{}", vm.spine)])
@@ -549,9 +559,10 @@ impl Ec2 {
 
     /// What of ours is left, for people.
     pub(super) fn left(&self) -> Vec<String> {
-        let vms = self.vms.values().filter(|vm| vm.terminated.is_none()).map(|vm| {
-            format!("{} of {:?}, {:?}", vm.instance.id, vm.instance.tags.get(TAG_BATCH), vm.instance.state)
-        });
+        let vms =
+            self.vms.values().filter(|vm| vm.terminated.is_none()).map(|vm| {
+                format!("{} of {:?}, {:?}", vm.instance.id, vm.instance.tags.get(TAG_BATCH), vm.instance.state)
+            });
         let groups = self.groups.values().filter(|group| ours(&group.seen.tags)).map(|group| group.seen.name.clone());
         vms.chain(groups).chain(self.templates.keys().cloned()).collect()
     }

@@ -179,8 +179,7 @@ impl History {
                 *room = self.rng.random_range(0..7);
             }
         }
-        let live: Vec<InstanceId> =
-            self.ec2.vms.iter().filter(|(_, vm)| vm.live()).map(|(id, _)| id.clone()).collect();
+        let live: Vec<InstanceId> = self.ec2.vms.iter().filter(|(_, vm)| vm.live()).map(|(id, _)| id.clone()).collect();
         if !live.is_empty() && self.chance(0.008) {
             let id = live[self.rng.random_range(0..live.len())].clone();
             let code =

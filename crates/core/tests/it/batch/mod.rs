@@ -73,7 +73,8 @@ fn no_crash_and_no_answer_of_ec2_makes_a_batch_launch_twice_or_leave_anything_be
         eprintln!("{what}: {times}");
     }
     eprintln!("{count} histories, {} lines", coverage.steps);
-    let shown: Vec<String> = wrong.iter().take(20).map(|(seed, what)| format!("seed {seed}: {}", &what[..what.len().min(300)])).collect();
+    let shown: Vec<String> =
+        wrong.iter().take(20).map(|(seed, what)| format!("seed {seed}: {}", &what[..what.len().min(150)])).collect();
     assert!(wrong.is_empty(), "{} of {count} histories went wrong:\n{}", wrong.len(), shown.join("\n"));
     let unforeseen = coverage.unforeseen();
     eprintln!("unforeseen: {unforeseen:?}");

@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::{JoinClocks, Note, Supply, WantedLevels, Working};
-use muster_core::ec2::ErrorClass;
 use muster_core::ec2::CapacityType;
-use muster_core::ec2::{Offering, Reservation, Subnet};
+use muster_core::ec2::ErrorClass;
 use muster_core::ec2::{BatchTags, ResourceKind, Tags};
 use muster_core::ec2::{MetadataOptions, TemplateSpec};
+use muster_core::ec2::{Offering, Reservation, Subnet};
 use muster_core::model::batch::{Attempt, Batch, BatchPhase, BatchStatus, OwnerRef};
 use muster_core::model::names::ResourceName;
 use muster_core::model::node::Taint;
 use muster_core::offering::IceMemory;
-use muster_core::offering::{InstanceTypeInfo, NVIDIA_GPU, UsageClass};
 use muster_core::offering::PriceBook;
-use muster_core::offering::{GroupPolicy, Need, PoolOffer, RankInput, Ranking, rank_candidates};
 use muster_core::offering::{Asked, Refusals};
+use muster_core::offering::{GroupPolicy, Need, PoolOffer, RankInput, Ranking, rank_candidates};
+use muster_core::offering::{InstanceTypeInfo, NVIDIA_GPU, UsageClass};
 
 use super::cluster::View;
 use super::ec2::CLUSTER_UID;
@@ -219,9 +219,8 @@ impl Supply for Offers<'_> {
     }
 
     fn reservations_are_stale(&self, batch: &Batch, now: Timestamp) -> bool {
-        let reserved = |pool: &String| {
-            self.pool(Some(pool)).is_some_and(|pool| pool.markets.contains(&CapacityType::Reserved))
-        };
+        let reserved =
+            |pool: &String| self.pool(Some(pool)).is_some_and(|pool| pool.markets.contains(&CapacityType::Reserved));
         let old = self.lessons.read.is_none_or(|at| now.duration_since(at) > SignedDuration::from_secs(30));
         old && batch.spec.node_pools.iter().any(reserved)
     }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::{
-    Change, Converge, Decision, Done, Failure, Keys, Look, Memory, OwnerLook, Settings, Sight, Wake, World, pass,
+    Change, Converge, Decision, Done, Failure, Keys, Look, Memory, OwnerLook, Settings, Sight, Wake, World, assume,
+    pass,
 };
+use muster_core::ec2::Tags;
 use muster_core::ec2::{CallError, ErrorClass};
 use muster_core::ec2::{Reservation, ReservationState};
-use muster_core::ec2::Tags;
 use muster_core::model::batch::{Batch, BatchPhase};
 use muster_core::model::node::{Taint, TaintEffect};
 use rand::RngExt;
@@ -146,9 +147,10 @@ impl Worker {
         let mut busy = BTreeSet::new();
         for name in self.store.keys() {
             if let Some(flight) = self.flights.get(name) {
-                // What is being written counts from the moment it is decided.
-                if let (Some(next), Some(batch)) = (&flight.decision.next, batches.get_mut(name)) {
-                    *batch = Arc::new(Batch { status: next.clone(), ..Batch::clone(batch) });
+                // What is taken counts from the moment it is decided.
+                if let (Some(next), Some(batch), false) = (&flight.decision.next, batches.get_mut(name), flight.written)
+                {
+                    *batch = assume(batch, next);
                 }
                 busy.insert(name.clone());
             } else if !self.is_due(name, now) {
@@ -234,7 +236,8 @@ impl Worker {
             }
         }
         let current = sim.cluster.batches.get(name).map(|(version, batch)| (*version, Arc::clone(batch)));
-        let carried = fault != Fault::Refused && current.as_ref().is_some_and(|(version, _)| *version == flight.version);
+        let carried =
+            fault != Fault::Refused && current.as_ref().is_some_and(|(version, _)| *version == flight.version);
         let mut version = 0;
         if let (true, Some((_, batch))) = (carried, &current) {
             let status = flight.decision.next.clone().unwrap();
@@ -343,25 +346,30 @@ impl Worker {
             Look::IntolerantDaemonSets(_) => Ok(Sight::Names(vec!["agent".to_owned()])),
             Look::Reservations(_) => {
                 self.lessons.read = Some(sim.now);
-                self.lessons.reservations = sim.ec2.reservations.iter().map(|(id, hosts)| {
-                    let inside = |vm: &&super::ec2::Vm| vm.reservation.as_ref() == Some(id) && vm.live();
-                    let used = u32::try_from(sim.ec2.vms.values().filter(inside).count()).unwrap();
-                    Reservation {
-                        id: id.clone(),
-                        instance_type: hosts.instance_type.clone(),
-                        zone: hosts.zone.clone(),
-                        state: ReservationState::Active,
-                        block: false,
-                        targeted: true,
-                        placement_group: hosts.group.clone(),
-                        total: hosts.total,
-                        free: hosts.total.saturating_sub(used),
-                        start: None,
-                        end: None,
-                        owner: String::new(),
-                        tags: Tags::new(),
-                    }
-                }).collect();
+                self.lessons.reservations = sim
+                    .ec2
+                    .reservations
+                    .iter()
+                    .map(|(id, hosts)| {
+                        let inside = |vm: &&super::ec2::Vm| vm.reservation.as_ref() == Some(id) && vm.live();
+                        let used = u32::try_from(sim.ec2.vms.values().filter(inside).count()).unwrap();
+                        Reservation {
+                            id: id.clone(),
+                            instance_type: hosts.instance_type.clone(),
+                            zone: hosts.zone.clone(),
+                            state: ReservationState::Active,
+                            block: false,
+                            targeted: true,
+                            placement_group: hosts.group.clone(),
+                            total: hosts.total,
+                            free: hosts.total.saturating_sub(used),
+                            start: None,
+                            end: None,
+                            owner: String::new(),
+                            tags: Tags::new(),
+                        }
+                    })
+                    .collect();
                 Ok(Sight::Read)
             }
             Look::Instances(_) | Look::Tagged(_) | Look::Fleet(_) | Look::Group(_) | Look::Topology { .. } => {
