@@ -10,7 +10,7 @@ use super::decision::{Converge, Scratch, Wake};
 use super::join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements};
 use super::located::{Located, located};
 use super::probe::{self, Joined};
-use super::{owner, repair, rollback};
+use super::{owner, repair, rollback, teardown};
 use crate::ec2::seen::{Instance, InstanceState};
 use crate::model::batch::{
     AttemptOutcome, BatchMember, BatchPhase, BatchStatus, ConditionKind, LossCause, MemberState, Owner,
@@ -218,6 +218,14 @@ fn judge(case: &Case<'_>, status: &BatchStatus, joiners: &[Joiner]) -> Step<Judg
         let block = Converge::BlockPool { pool: pool.clone(), cause: cause.to_string() };
         let turn = Turn::wait(Wake::At(later(now, 2))).converge([block]);
         return Ok(Judged::Acted(Box::new(turn.pool_event(pool, "JoinBlocked", message, true))));
+    }
+    // A gang may have come just when a node was lost, and goes on with its minimum: its nodes are not ended under it.
+    let there = teardown::pods_on(case.world.snapshot, status);
+    if teardown::members(&there) > 0 {
+        let mut status = status.clone();
+        let failed = describe_failures(&failed);
+        status.message = Some(format!("{failed}; waiting for {} pods to leave before all nodes go", there.len()));
+        return Ok(Judged::Acted(Box::new(Turn::write(status).wake(Wake::At(later(now, 5))))));
     }
     let lacking = failed.values().find_map(|cause| match cause {
         JoinCause::Lacks(what) => Some(what.clone()),

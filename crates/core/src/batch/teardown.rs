@@ -84,7 +84,7 @@ pub(super) fn pods_on<'a>(snapshot: &'a Snapshot, status: &BatchStatus) -> Vec<&
 }
 
 /// Members of gangs, whichever: nobody ends them for the sake of a node.
-fn members(pods: &[&Pod]) -> usize {
+pub(super) fn members(pods: &[&Pod]) -> usize {
     pods.iter().filter(|pod| pod.membership != Membership::Single).count()
 }
 
