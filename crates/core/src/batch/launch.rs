@@ -446,6 +446,17 @@ fn settle(case: &Case<'_>, parameters: &LaunchParameters, verdict: Verdict, flee
             }
             lose(case, status, &Loss { next: Try::SameCandidate, ..Loss::new(&why, &[]) })
         }
+        // A template or group that EC2 does not see yet is there in a moment. If it is not, it is gone, and the next
+        // attempt makes another.
+        Verdict::NotDecided { why } if why.kind == ErrorClass::NotVisibleYet => {
+            if let Some(turn) = found(case, &status, parameters)? {
+                return Ok(turn);
+            }
+            if status.last().map_or(0, |attempt| attempt.sweeps) >= SWEEPS {
+                return lose(case, status, &Loss::new(&why, &[]));
+            }
+            Ok(replay(case, status, Some(why), Sweep::Counted))
+        }
         Verdict::NotDecided { why } => Ok(replay(case, status, Some(why), Sweep::Not)),
         Verdict::Unknown { why, ice } => {
             if let Some(turn) = found(case, &status, parameters)? {

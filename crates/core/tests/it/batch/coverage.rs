@@ -144,23 +144,63 @@ pub(super) enum Fault {
     Denied,
 }
 
-/// Which effects occur in which phase. What is missing here is impossible, and found out if it occurs after all.
+/// Which effects occur in which phase. What is neither here nor in [`ANY_PHASE`] is impossible, and found out if it
+/// occurs after all.
 pub(super) const PAIRS: &[(BatchPhase, &[Effect])] = {
     use BatchPhase::*;
     use Effect::*;
     &[
-        (Pending, &[Write, DeleteTemplates, Owner]),
-        (Launching, &[Write, CreateGroup, DeleteGroup, CreateTemplate, Launch, Terminate, Instances, Tagged]),
-        (Launched, &[Write, Instances]),
-        (Joining, &[Write, Instances]),
-        (Replacing, &[Write, Launch]),
+        (Pending, &[Write, DeleteTemplates, Owner, Reservations]),
+        (
+            Launching,
+            &[
+                Write,
+                CreateGroup,
+                DeleteGroup,
+                CreateTemplate,
+                Launch,
+                Terminate,
+                DeleteFleets,
+                Instances,
+                Tagged,
+                Fleet,
+                Group,
+                Owner,
+            ],
+        ),
+        (Launched, &[Write, Instances, Owner]),
+        (Joining, &[Write, Label, UnblockPool, Instances, Owner]),
+        (Replacing, &[Write, Launch, Terminate, Taint, DeleteNode, Instances, Tagged, Fleet]),
         (Ready, &[Write, Untaint]),
-        (InUse, &[Write]),
+        (InUse, &[Write, Evict]),
         (Idle, &[Write]),
         (Draining, &[Write, Taint]),
-        (Terminating, &[Write, DeleteGroup, DeleteTemplates, Terminate, Instances, Tagged, DeleteNode, Remove]),
+        (Terminating, &[Write, DeleteGroup, DeleteTemplates, Terminate, Instances, Tagged, Group, DeleteNode, Remove]),
     ]
 };
+
+/// What precedes every phase: lost instances are given back, their nodes tainted and deleted, and an owner is looked up
+/// that may be gone. The same lines whatever the phase, so that phases in which they are rare are counted together. So is
+/// what is judged alike in `Launched` and `Joining`, and pods of no gang, who are ended alike wherever they are in the way.
+const ANY_PHASE: &[(BatchPhase, &[Effect])] = {
+    use BatchPhase::*;
+    use Effect::*;
+    &[
+        (Pending, &[Terminate, Taint, DeleteNode, Instances]),
+        (Launching, &[Taint, DeleteNode]),
+        (Launched, &[Terminate, Taint, DeleteNode, Topology, BlockPool, DaemonSets]),
+        (Joining, &[Terminate, Taint, DeleteNode, Topology, BlockPool, DaemonSets]),
+        (Replacing, &[Owner, Evict]),
+        (Ready, &[Terminate, Taint, DeleteNode, Instances, Owner]),
+        (InUse, &[Terminate, Taint, DeleteNode, Instances]),
+        (Idle, &[Terminate, Taint, DeleteNode, Instances, Evict]),
+        (Draining, &[Terminate, DeleteNode, Instances, Evict]),
+    ]
+};
+
+fn listed(table: &[(BatchPhase, &[Effect])], phase: BatchPhase, effect: Effect) -> bool {
+    table.iter().any(|(of, effects)| *of == phase && effects.contains(&effect))
+}
 
 type Key = (BatchPhase, Effect, Crash, Fault);
 
@@ -191,27 +231,29 @@ impl Coverage {
         self.steps += other.steps;
     }
 
-    /// One line per phase and effect: how often, and the rarest of its cells.
-    pub(super) fn table(&self) -> Vec<String> {
-        let mut pairs: BTreeMap<(BatchPhase, Effect), u64> = BTreeMap::new();
-        for ((phase, effect, _, _), count) in &self.cells {
-            *pairs.entry((*phase, *effect)).or_default() += count;
+    /// One line per phase and effect, `None` for all phases in which it is rare: how often, and the rarest of its cells.
+    pub(super) fn table(&self) -> Vec<(Option<BatchPhase>, Effect, u64, u64, (Crash, Fault))> {
+        let mut rows: BTreeMap<(Option<BatchPhase>, Effect), BTreeMap<(Crash, Fault), u64>> = BTreeMap::new();
+        for (phase, effects) in PAIRS {
+            for effect in *effects {
+                rows.insert((Some(*phase), *effect), BTreeMap::new());
+            }
         }
-        let line = |((phase, effect), count): (&(BatchPhase, Effect), &u64)| {
-            let (least, cell) = self.rarest(*phase, *effect);
-            format!("{phase:?} {effect:?}: {count}, rarest {least} ({cell:?})")
+        for ((phase, effect, crash, fault), count) in &self.cells {
+            let row = (!listed(ANY_PHASE, *phase, *effect)).then_some(*phase);
+            *rows.entry((row, *effect)).or_default().entry((*crash, *fault)).or_default() += count;
+        }
+        let line = |((phase, effect), cells): ((Option<BatchPhase>, Effect), BTreeMap<(Crash, Fault), u64>)| {
+            let of = |cell: (Crash, Fault)| (cells.get(&cell).copied().unwrap_or(0), cell);
+            let (least, cell) = effect.cells().into_iter().map(of).min().unwrap();
+            (phase, effect, cells.values().sum(), least, cell)
         };
-        pairs.iter().map(line).collect()
+        rows.into_iter().map(line).collect()
     }
 
-    pub(super) fn rarest(&self, phase: BatchPhase, effect: Effect) -> (u64, (Crash, Fault)) {
-        let of = |cell: (Crash, Fault)| (self.cells.get(&(phase, effect, cell.0, cell.1)).copied().unwrap_or(0), cell);
-        effect.cells().into_iter().map(of).min().unwrap()
-    }
-
-    /// Pairs that occurred although they are not in the table.
+    /// Pairs that occurred although they are not in the tables.
     pub(super) fn unforeseen(&self) -> Vec<String> {
-        let known = |phase, effect| PAIRS.iter().any(|(of, effects)| *of == phase && effects.contains(&effect));
+        let known = |phase, effect| listed(PAIRS, phase, effect) || listed(ANY_PHASE, phase, effect);
         let mut found: Vec<String> = self
             .cells
             .keys()
@@ -221,6 +263,14 @@ impl Coverage {
         found.dedup();
         found
     }
+}
+
+/// Whether few histories come to this effect, or each comes to it seldom.
+fn is_rare(phase: BatchPhase, effect: Effect) -> bool {
+    use Effect::{BlockPool, DaemonSets, DeleteFleets, DeleteNode, Evict, Fleet, Topology, UnblockPool};
+    listed(ANY_PHASE, phase, effect) && (effect != Topology || phase == BatchPhase::Joining)
+        || matches!(effect, BlockPool | UnblockPool | DaemonSets | DeleteFleets | Evict)
+        || phase == BatchPhase::Replacing && matches!(effect, Fleet | DeleteNode)
 }
 
 /// Draws crashes and faults: each effect of a phase meets many of them when it first occurs in a history, and few later.
@@ -234,7 +284,11 @@ impl Dice {
     pub(super) fn draw(&mut self, phase: BatchPhase, effect: Effect, rng: &mut ChaCha8Rng) -> (Crash, Fault) {
         let visits = self.visits.entry((phase, effect)).or_default();
         *visits += 1;
-        let often = if *visits <= 3 { 0.45 } else { 0.02 };
+        let often = match (is_rare(phase, effect), *visits) {
+            (true, 1..=10) => 0.9,
+            (false, 1..=3) => 0.45,
+            _ => 0.02,
+        };
         if self.calm || !rng.random_bool(often) {
             return (Crash::None, Fault::None);
         }

@@ -30,24 +30,24 @@ pub(super) fn habits(rng: &mut ChaCha8Rng) -> Habits {
         forgets: [0.0, 0.3][rng.random_range(0..2)],
         ends_within: [2, 90][rng.random_range(0..2)],
         quota: if rng.random_bool(0.15) { rng.random_range(2..8) } else { 1000 },
-        fleets: if rng.random_bool(0.15) { rng.random_range(0..4) } else { 1000 },
+        fleets: if rng.random_bool(0.2) { rng.random_range(0..4) } else { 1000 },
         groups: if rng.random_bool(0.1) { rng.random_range(0..3) } else { 500 },
     }
 }
 
 pub(super) fn manners(pools: &[PoolDef], rng: &mut ChaCha8Rng) -> Manners {
     let mut broken = BTreeMap::new();
-    if rng.random_bool(0.35) {
+    if rng.random_bool(0.5) {
         let pool = &pools[rng.random_range(0..pools.len())];
-        broken.insert(pool.instance_type.clone(), at(rng.random_range(60..900)));
+        broken.insert(pool.instance_type.clone(), at(rng.random_range(30..300)));
     }
     Manners {
         never_registers: [0.0, 0.0, 0.15][rng.random_range(0..3)],
-        never_ready: [0.0, 0.0, 0.15][rng.random_range(0..3)],
+        never_ready: [0.0, 0.0, 0.4][rng.random_range(0..3)],
         broken,
         cleans: rng.random_bool(0.5),
         refuses_evictions: rng.random_bool(0.5),
-        foreign_pods: [0.0, 0.02][rng.random_range(0..2)],
+        foreign_pods: [0.0, 0.04][rng.random_range(0..2)],
     }
 }
 
@@ -118,7 +118,7 @@ pub(super) fn stock(ec2: &mut Ec2, pools: &[PoolDef], rng: &mut ChaCha8Rng) {
 
 /// When an owner ends: often while its batch is launched.
 fn end(rng: &mut ChaCha8Rng) -> Timestamp {
-    let seconds = if rng.random_bool(0.3) { rng.random_range(0..120) } else { rng.random_range(200..1200) };
+    let seconds = if rng.random_bool(0.3) { rng.random_range(0..120) } else { rng.random_range(150..800) };
     at(seconds)
 }
 
@@ -141,7 +141,7 @@ pub(super) fn wanted(cluster: &mut Cluster, catalogue: &mut Catalogue, ec2: &mut
         let of_batch = format!("{name}-1");
         let count = rng.random_range(1..=4);
         let ends = end(rng);
-        let least = if rng.random_bool(0.3) { 1 } else { usize::try_from(count).unwrap() };
+        let least = if rng.random_bool(0.4) { 1 } else { usize::try_from(count).unwrap() };
         let mut actor = Actor::new(&name, &of_batch, least, ends);
         actor.deleted = rng.random_bool(0.5);
         actor.cascades = rng.random_bool(0.5);

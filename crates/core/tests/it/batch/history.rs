@@ -146,7 +146,7 @@ impl History {
 
     /// Time passes up to `until` or a little less.
     fn pass_time(&mut self, until: Timestamp, worker: Option<&mut Worker>) {
-        let step = self.now + SignedDuration::from_millis(self.rng.random_range(500..8_000));
+        let step = self.now + SignedDuration::from_millis(self.rng.random_range(1_000..12_000));
         let next = self.ec2.next_event().map_or(until, |at| at.min(until)).max(self.now);
         self.now = next.min(step).max(self.now + SignedDuration::from_millis(50));
         self.ec2.pass_time(self.now);
@@ -189,7 +189,7 @@ impl History {
             self.coverage.event("an instance dies");
             self.ec2.end(&id, code, &mut self.rng);
         }
-        if !live.is_empty() && self.chance(0.008) {
+        if !live.is_empty() && self.chance(0.025) {
             let id = live[self.rng.random_range(0..live.len())].clone();
             self.notice(&id);
         }
@@ -207,7 +207,7 @@ impl History {
         if self.chance(0.004) {
             self.supersede();
         }
-        if self.chance(0.01) && !self.cluster.blocks.is_empty() {
+        if self.chance(0.003) && !self.cluster.blocks.is_empty() {
             self.coverage.event("a person changes a blocked pool");
             self.repair_pools();
         }
@@ -322,7 +322,7 @@ pub(super) fn run(seed: u64) -> Result<Coverage, String> {
     let mut sim = History::new(seed);
     let mut worker: Option<Worker> = None;
     let mut starts = sim.now;
-    let calm = at(sim.rng.random_range(300..1500));
+    let calm = at(sim.rng.random_range(300..1000));
     let end = at(HOURS * 3600);
     let mut lines = 0;
     let mut quiet = None;

@@ -7,6 +7,8 @@ mod cluster;
 mod coverage;
 mod draw;
 mod ec2;
+#[cfg(test)]
+mod found;
 mod history;
 mod supply;
 mod sweep;
@@ -19,6 +21,10 @@ use coverage::Coverage;
 
 /// Histories of one run.
 const HISTORIES: u64 = 10_000;
+/// Each crash with each fault in each effect of each phase is met at least this often.
+const OFTEN: u64 = 100;
+/// Whatever else may happen in a world happens at least this often.
+const SEEN: u64 = 20;
 
 fn histories() -> u64 {
     let soak = if std::env::var("MUSTER_SOAK").is_ok() { HISTORIES * 10 } else { HISTORIES };
@@ -66,16 +72,25 @@ fn no_crash_and_no_answer_of_ec2_makes_a_batch_launch_twice_or_leave_anything_be
     }
     let count = histories();
     let (coverage, wrong) = run_all(count);
-    for line in coverage.table() {
+    let mut seldom = Vec::new();
+    for (phase, effect, times, least, (crash, fault)) in coverage.table() {
+        let phase = phase.map_or_else(|| "any phase".to_owned(), |phase| format!("{phase:?}"));
+        let line = format!("{phase}, {effect:?}: {times}; rarest: crash {crash:?} with fault {fault:?}, {least}");
         eprintln!("{line}");
+        if least < OFTEN {
+            seldom.push(line);
+        }
     }
     for (what, times) in &coverage.events {
         eprintln!("{what}: {times}");
+        if *times < SEEN {
+            seldom.push((*what).to_owned());
+        }
     }
     eprintln!("{count} histories, {} lines", coverage.steps);
-    let shown: Vec<String> =
-        wrong.iter().take(20).map(|(seed, what)| format!("seed {seed}: {}", &what[..what.len().min(150)])).collect();
+    let shown: Vec<String> = wrong.iter().take(20).map(|(seed, what)| format!("seed {seed}: {what:.200}")).collect();
     assert!(wrong.is_empty(), "{} of {count} histories went wrong:\n{}", wrong.len(), shown.join("\n"));
     let unforeseen = coverage.unforeseen();
-    eprintln!("unforeseen: {unforeseen:?}");
+    assert!(unforeseen.is_empty(), "not in the tables of what can occur: {unforeseen:?}");
+    assert!(count < HISTORIES || seldom.is_empty(), "reached too seldom:\n{}", seldom.join("\n"));
 }

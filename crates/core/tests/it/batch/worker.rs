@@ -71,26 +71,30 @@ pub(super) enum Did {
     Crashed,
 }
 
+/// What holds for all batches.
+pub(super) fn settings() -> Settings {
+    let keys = Keys {
+        gang_pending: PENDING,
+        disrupted: DISRUPTED,
+        booking: BOOKING,
+        placement_group: "muster.dev/placement-group-id",
+        zone: "topology.kubernetes.io/zone",
+        network_layer_prefix: "topology.k8s.aws/network-node-layer-",
+    };
+    Settings {
+        cluster_uid: CLUSTER_UID.to_owned(),
+        cluster_name: "prod".to_owned(),
+        back_off: SignedDuration::from_secs(30),
+        keys,
+    }
+}
+
 impl Worker {
     pub(super) fn start(view: Arc<View>) -> Self {
         let lessons = Lessons::rebuilt(view.batches.values().map(|(_, batch)| batch.as_ref()));
-        let keys = Keys {
-            gang_pending: PENDING,
-            disrupted: DISRUPTED,
-            booking: BOOKING,
-            placement_group: "muster.dev/placement-group-id",
-            zone: "topology.kubernetes.io/zone",
-            network_layer_prefix: "topology.k8s.aws/network-node-layer-",
-        };
-        let settings = Settings {
-            cluster_uid: CLUSTER_UID.to_owned(),
-            cluster_name: "prod".to_owned(),
-            back_off: SignedDuration::from_secs(30),
-            keys,
-        };
         let store = view.batches.clone();
         let (memory, due, flights) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { view, store, memory, due, flights, lessons, settings }
+        Self { view, store, memory, due, flights, lessons, settings: settings() }
     }
 
     /// A watch delivers.

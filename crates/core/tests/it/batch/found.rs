@@ -1,0 +1,348 @@
+//! What the histories found, each as one decision.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use muster_core::batch::{
+    Change, Converge, Decision, Done, JoinClocks, Look, Memory, Sight, WantedLevels, World, pass,
+};
+use muster_core::ec2::{
+    BatchTags, CapacityType, GroupState, LaunchParameters, LaunchWay, PlacementGroup, TAG_BATCH, TAG_CLUSTER_UID, Tags,
+};
+use muster_core::model::batch::{
+    Attempt, AttemptOutcome, Batch, BatchMember, BatchPhase, BatchSpec, BatchStatus, Loss, LossCause, MemberState,
+    Owner, OwnerRef,
+};
+use muster_core::model::gang::{Gang, Phase, Pod, RankClaim};
+use muster_core::model::names::InstanceId;
+use muster_core::model::node::Node;
+use muster_core::offering::GroupPolicy;
+
+use super::cluster::View;
+use super::draw;
+use super::ec2::{CLUSTER_UID, error};
+use super::supply::{Lessons, Offers, PoolDef};
+use super::worker::settings;
+use crate::world::{self, at, key};
+
+const NOW: i64 = 1000;
+
+/// What is decided about these batches.
+#[derive(Default)]
+struct Setup {
+    batches: BTreeMap<String, Arc<Batch>>,
+    memory: BTreeMap<String, Memory>,
+    nodes: Vec<Node>,
+    pods: Vec<Pod>,
+    gangs: Vec<Gang>,
+    booked: Option<&'static str>,
+}
+
+impl Setup {
+    fn batch(&mut self, name: &str, owner: Owner, status: BatchStatus) {
+        let spec = BatchSpec { node_pools: vec!["p0".to_owned()], count: 3, owner, ..BatchSpec::default() };
+        let batch = Batch { status, ..draw::batch(name, spec, at(0)) };
+        self.batches.insert(name.to_owned(), Arc::new(batch));
+    }
+
+    fn saw(&mut self, name: &str, look: Look, sight: Sight) {
+        self.memory.entry(name.to_owned()).or_default().seen.insert(look, Ok(sight));
+    }
+
+    fn decide(&self) -> Vec<Decision> {
+        let pool = PoolDef {
+            name: "p0".to_owned(),
+            instance_type: "p0.48xlarge".to_owned(),
+            zones: vec!["a".to_owned()],
+            markets: vec![CapacityType::OnDemand],
+            limit: 3,
+            group: GroupPolicy::None,
+            join: JoinClocks { max_replacements: "0".to_owned(), ..JoinClocks::default() },
+            consolidate: None,
+            foreign: Some(SignedDuration::from_mins(1)),
+        };
+        let mut catalogue = draw::catalogue(vec![pool]);
+        catalogue.levels = BTreeMap::<String, WantedLevels>::new();
+        let lessons = Lessons::default();
+        let recognised: Vec<_> = self
+            .gangs
+            .iter()
+            .map(|gang| {
+                let mut recognised = world::recognised(&gang.key.name, None, None);
+                recognised.booking = self.booked.map(Arc::from);
+                recognised
+            })
+            .collect();
+        let view = View {
+            version: 1,
+            snapshot: world::snapshot(&self.nodes, &self.pods, &self.gangs, &recognised),
+            batches: BTreeMap::new(),
+            requests: BTreeSet::from(["r-uid".to_owned()]),
+            blocks: BTreeMap::new(),
+        };
+        let supply = Offers { catalogue: &catalogue, lessons: &lessons, view: &view };
+        pass(&World {
+            batches: &self.batches,
+            memory: &self.memory,
+            busy: &BTreeSet::new(),
+            snapshot: &view.snapshot,
+            supply: &supply,
+            settings: &settings(),
+            now: at(NOW),
+            now_real: at(NOW),
+        })
+    }
+}
+
+fn gang(name: &str) -> Owner {
+    Owner::Gang(OwnerRef { key: key(name), uid: format!("{name}-uid") })
+}
+
+fn attempt(number: u32, outcome: AttemptOutcome, ended: Option<Timestamp>) -> Attempt {
+    let parameters = LaunchParameters {
+        count: 3,
+        instance_type: "p0.48xlarge".to_owned(),
+        zone: "a".to_owned(),
+        subnet_id: "subnet-a".to_owned(),
+        market: CapacityType::OnDemand,
+        template_id: "lt-1".to_owned(),
+        template_version: 1,
+        placement_group: None,
+        way: LaunchWay::Run,
+        reservation: None,
+        partial: false,
+        tags: BatchTags {
+            cluster_uid: CLUSTER_UID.to_owned(),
+            cluster_name: "prod".to_owned(),
+            batch_uid: "a-1-uid".to_owned(),
+            gang_uid: None,
+            attempt: number,
+        },
+        token: "token".to_owned(),
+    };
+    Attempt {
+        number,
+        node_pool: "p0".to_owned(),
+        instance_type: "p0.48xlarge".to_owned(),
+        zone: "a".to_owned(),
+        subnet: "subnet-a".to_owned(),
+        capacity_type: CapacityType::OnDemand,
+        count: 3,
+        group: false,
+        reservation_group: None,
+        reservation: None,
+        way: LaunchWay::Run,
+        image: None,
+        template: None,
+        parameters: Some(parameters.into()),
+        token: None,
+        replayed: false,
+        sweeps: 0,
+        fleet: None,
+        replaces: Vec::new(),
+        probe: false,
+        outcome,
+        code: None,
+        message: None,
+        started: ended,
+        ended,
+    }
+}
+
+/// A batch of these instances, each with a Node `n-<id>`.
+fn status(phase: BatchPhase, ids: &[&str]) -> BatchStatus {
+    let member = |id: &&str| BatchMember {
+        node: Some(format!("n-{id}")),
+        registered: Some(at(0)),
+        ..BatchMember::new(InstanceId::from(*id), 1, MemberState::Ready)
+    };
+    BatchStatus {
+        phase,
+        count: u32::try_from(ids.len()).unwrap(),
+        attempt: 1,
+        node_pool: Some("p0".to_owned()),
+        instance_type: Some("p0.48xlarge".to_owned()),
+        zone: Some("a".to_owned()),
+        capacity_type: Some(CapacityType::OnDemand),
+        instances: ids.iter().map(member).collect(),
+        attempts: vec![attempt(1, AttemptOutcome::Won, Some(at(0)))],
+        ..BatchStatus::default()
+    }
+}
+
+fn lose(member: &mut BatchMember) {
+    let loss = Loss {
+        cause: LossCause::Missing,
+        message: "gone".to_owned(),
+        noticed: at(NOW),
+        act_at: at(NOW),
+        deadline: None,
+    };
+    member.state = MemberState::Lost;
+    member.loss = Some(loss);
+}
+
+fn node(id: &str) -> Node {
+    let mut node = world::node(&format!("n-{id}"), 8);
+    node.provider_id = Some(Arc::from(format!("aws:///a/{id}")));
+    node
+}
+
+fn member(gang: &str, rank: u32, id: &str) -> Pod {
+    let mut pod = world::member(&format!("{gang}-{rank}"), gang, RankClaim::Rank(rank));
+    pod.node = Some(format!("n-{id}").as_str().into());
+    pod.gated = false;
+    pod
+}
+
+#[test]
+fn what_one_batch_gives_up_is_taken_by_no_other_before_that_is_written() {
+    let mut setup = Setup::default();
+    let open = attempt(1, AttemptOutcome::Launching, None);
+    let parameters = Box::new(open.parameters.clone().unwrap().value);
+    let launching =
+        BatchStatus { count: 3, attempts: vec![open], instances: Vec::new(), ..status(BatchPhase::Launching, &[]) };
+    for name in ["a", "b"] {
+        setup.gangs.push(world::gang(name, Phase::Provisioning, Vec::new()));
+    }
+    setup.batch("a-1", gang("a"), launching);
+    setup.batch("b-1", gang("b"), BatchStatus::default());
+    let refused = Done {
+        change: Change::Launch { parameters, first: true },
+        result: Err(error("RunInstances", Some("InsufficientInstanceCapacity"), Some(500))),
+    };
+    setup.memory.entry("a-1".to_owned()).or_default().done = Some(refused);
+    let decisions = setup.decide();
+    let next = |name: &str| decisions.iter().find(|one| one.batch == name).unwrap().next.clone().unwrap();
+    assert_eq!(next("a-1").phase, BatchPhase::Pending);
+    assert_eq!(next("b-1").phase, BatchPhase::Pending, "the write of the other may be refused");
+    setup.batch("a-1", gang("a"), next("a-1"));
+    setup.memory.clear();
+    let decisions = setup.decide();
+    let phases: Vec<_> = decisions.iter().filter_map(|one| Some(one.next.as_ref()?.phase)).collect();
+    assert_eq!(phases.iter().filter(|phase| **phase == BatchPhase::Launching).count(), 1, "{phases:?}");
+}
+
+#[test]
+fn a_lost_instance_that_ec2_does_not_show_yet_is_kept_until_it_does() {
+    let mut setup = Setup::default();
+    let mut batch = status(BatchPhase::InUse, &["i-1"]);
+    let mut lost = BatchMember::new(InstanceId::from("i-2"), 2, MemberState::Lost);
+    lose(&mut lost);
+    batch.replaced.push(lost);
+    batch.attempts.push(attempt(2, AttemptOutcome::Won, Some(at(NOW - 10))));
+    setup.nodes.push(node("i-1"));
+    setup.gangs.push(world::gang("a", Phase::Bound, vec![world::place(0, Some("a-0"), "n-i-1")]));
+    setup.pods.push(member("a", 0, "i-1"));
+    setup.batch("a-1", gang("a"), batch.clone());
+    setup.saw("a-1", Look::Instances(vec![InstanceId::from("i-2")]), Sight::Instances(Vec::new()));
+    assert!(setup.decide()[0].next.as_ref().is_none_or(|next| next.replaced.len() == 1));
+    batch.attempts[1].ended = Some(at(NOW - 200));
+    setup.batch("a-1", gang("a"), batch);
+    assert_eq!(setup.decide()[0].next.as_ref().unwrap().replaced, [], "by then it would have been shown");
+}
+
+#[test]
+fn a_group_of_somebody_else_under_a_name_of_ours_is_left_alone() {
+    let mut setup = Setup::default();
+    let batch = BatchStatus { placement_group: Some("taken".to_owned()), ..BatchStatus::default() };
+    setup.batch("a-1", gang("a"), BatchStatus { phase: BatchPhase::Terminating, ..batch });
+    let ours = Tags::from([
+        (TAG_CLUSTER_UID.to_owned(), CLUSTER_UID.to_owned()),
+        (TAG_BATCH.to_owned(), "a-1-uid".to_owned()),
+    ]);
+    setup.saw("a-1", Look::Tagged(ours.clone()), Sight::Instances(Vec::new()));
+    let mut group = PlacementGroup {
+        name: "taken".to_owned(),
+        id: "pg-1".to_owned(),
+        state: GroupState::Available,
+        strategy: "cluster".to_owned(),
+        tags: Tags::new(),
+    };
+    setup.saw("a-1", Look::Group("taken".to_owned()), Sight::Group(Some(group.clone())));
+    let decision = setup.decide().remove(0);
+    assert_eq!(decision.change, None);
+    assert_eq!(decision.next.unwrap().placement_group, None);
+    group.tags = ours;
+    setup.saw("a-1", Look::Group("taken".to_owned()), Sight::Group(Some(group)));
+    assert_eq!(setup.decide()[0].change, Some(Change::DeleteGroup("taken".to_owned())));
+}
+
+#[test]
+fn an_elastic_gang_on_booked_nodes_goes_on_without_a_lost_one() {
+    let mut setup = Setup::default();
+    let mut batch = status(BatchPhase::InUse, &["i-1", "i-2"]);
+    lose(&mut batch.instances[1]);
+    let places = vec![world::place(0, Some("a-0"), "n-i-1"), world::place(1, Some("a-1"), "n-i-2")];
+    let mut elastic = world::gang("a", Phase::Bound, places);
+    elastic.minimum = 1;
+    setup.gangs.push(elastic);
+    setup.booked = Some("r");
+    setup.nodes = vec![node("i-1"), node("i-2")];
+    setup.pods = vec![member("a", 0, "i-1"), member("a", 1, "i-2")];
+    setup.batch("a-1", Owner::Request(OwnerRef { key: key("r"), uid: "r-uid".to_owned() }), batch);
+    let next = setup.decide().remove(0).next.unwrap();
+    assert_eq!((next.phase, next.count, next.replaced.len()), (BatchPhase::InUse, 1, 1));
+}
+
+#[test]
+fn pods_of_no_gang_do_not_keep_a_batch_whose_replacement_failed() {
+    let mut setup = Setup::default();
+    let mut batch = status(BatchPhase::Replacing, &["i-1"]);
+    let replacement =
+        Attempt { replaces: vec![InstanceId::from("i-2")], ..attempt(2, AttemptOutcome::Lost, Some(at(0))) };
+    batch.attempts.push(replacement);
+    setup.gangs.push(world::gang("a", Phase::Waiting, Vec::new()));
+    setup.nodes.push(node("i-1"));
+    let mut single = world::pod("single", &world::shape(0));
+    single.node = Some("n-i-1".into());
+    setup.pods.push(single);
+    setup.batch("a-1", gang("a"), batch.clone());
+    let first = setup.decide().remove(0);
+    assert!(matches!(&first.converge[..], [Converge::Taint { .. }]), "nobody else comes: {:?}", first.converge);
+    assert_eq!(first.next.unwrap().idle_since, Some(at(NOW)));
+    batch.idle_since = Some(at(NOW - 61));
+    setup.batch("a-1", gang("a"), batch);
+    let decision = setup.decide().remove(0);
+    assert!(decision.converge.iter().any(|edit| matches!(edit, Converge::Evict { force: false, .. })));
+}
+
+#[test]
+fn a_batch_that_cannot_be_repaired_waits_for_a_gang_that_came_meanwhile() {
+    let mut setup = Setup::default();
+    let mut batch = status(BatchPhase::Joining, &["i-1", "i-2", "i-3"]);
+    lose(&mut batch.instances[2]);
+    setup.nodes = vec![node("i-1"), node("i-2")];
+    let mut elastic = world::gang("a", Phase::Bound, vec![world::place(0, Some("a-0"), "n-i-1")]);
+    elastic.minimum = 1;
+    setup.gangs.push(elastic);
+    setup.pods.push(member("a", 0, "i-1"));
+    setup.batch("a-1", gang("a"), batch.clone());
+    setup.memory.entry("a-1".to_owned()).or_default().scratch.looked = Some(at(NOW));
+    assert_eq!(setup.decide().remove(0).next.unwrap().phase, BatchPhase::Joining);
+    setup.pods.clear();
+    assert_eq!(setup.decide().remove(0).next.unwrap().phase, BatchPhase::Launching, "rolled back once it has left");
+}
+
+#[test]
+fn a_launch_whose_template_is_gone_is_tried_again_with_another() {
+    let mut setup = Setup::default();
+    let mut open = attempt(1, AttemptOutcome::Launching, None);
+    let parameters = Box::new(open.parameters.clone().unwrap().value);
+    let sweep = parameters.tags.sweep();
+    let change = Change::Launch { parameters, first: false };
+    setup.gangs.push(world::gang("a", Phase::Provisioning, Vec::new()));
+    for (sweeps, phase) in [(0, BatchPhase::Launching), (4, BatchPhase::Pending)] {
+        open.sweeps = sweeps;
+        let launching = BatchStatus { count: 3, attempts: vec![open.clone()], ..status(BatchPhase::Launching, &[]) };
+        setup.batch("a-1", gang("a"), launching);
+        let refused = error("RunInstances", Some("InvalidLaunchTemplateId.NotFound"), Some(400));
+        let done = Done { change: change.clone(), result: Err(refused) };
+        setup.memory.entry("a-1".to_owned()).or_default().done = Some(done);
+        setup.saw("a-1", Look::Tagged(sweep.clone()), Sight::Instances(Vec::new()));
+        let next = setup.decide().remove(0).next.unwrap();
+        assert_eq!(next.phase, phase, "after {sweeps} looks");
+        assert_eq!(next.last().unwrap().outcome == AttemptOutcome::Retry, phase == BatchPhase::Pending);
+    }
+}
