@@ -37,7 +37,7 @@ pub(super) fn habits(rng: &mut ChaCha8Rng) -> Habits {
 
 pub(super) fn manners(pools: &[PoolDef], rng: &mut ChaCha8Rng) -> Manners {
     let mut broken = BTreeMap::new();
-    if rng.random_bool(0.5) {
+    if rng.random_bool(0.9) {
         let pool = &pools[rng.random_range(0..pools.len())];
         broken.insert(pool.instance_type.clone(), at(rng.random_range(30..300)));
     }
