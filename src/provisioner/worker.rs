@@ -13,7 +13,7 @@ use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use muster_api::batch_state;
 use muster_api::crd::NodeBatch;
-use muster_core::batch::{Decision, Done, Failure, Look, Memory, Report, Sight, Wake, World, pass};
+use muster_core::batch::{Decision, Done, Failure, Look, Memory, Report, Sight, Wake, World, assume, pass};
 use muster_core::ec2::CallError;
 use muster_core::model::batch::Batch;
 use tokio::sync::{mpsc, oneshot};
@@ -65,6 +65,8 @@ pub(super) struct Worker {
     memory: BTreeMap<String, Memory>,
     /// Objects as the API server answered to writes, until the watch shows them or something newer.
     written: BTreeMap<String, Arc<NodeBatch>>,
+    /// Batches whose status is being written, as others count them meanwhile.
+    intended: BTreeMap<String, Arc<Batch>>,
     /// Objects as core reads them, by version.
     read: BTreeMap<String, (Option<String>, Arc<Batch>)>,
     due: BTreeMap<String, Due>,
@@ -214,6 +216,7 @@ impl Worker {
                     batch
                 }
             };
+            let batch = self.intended.get(name).cloned().unwrap_or(batch);
             batches.insert(name.clone(), batch);
         }
         batches
@@ -226,6 +229,9 @@ impl Worker {
         if decision.is_waiting() {
             self.end(context, Carried::of(&decision, reports));
             return;
+        }
+        if let (Some(next), Some((_, batch))) = (&decision.next, self.read.get(&name)) {
+            self.intended.insert(name.clone(), assume(batch, next));
         }
         self.busy.insert(name.clone());
         let (context, state, term) = (Arc::clone(context), Arc::clone(state), term.clone());
@@ -241,6 +247,7 @@ impl Worker {
     fn end(&mut self, context: &Context, carried: Carried) {
         let Carried { batch, write, reports, news, used, looked, succeeded, scratch, wake, effects } = carried;
         self.busy.remove(&batch);
+        self.intended.remove(&batch);
         if effects.removed {
             self.memory.remove(&batch);
             self.written.remove(&batch);

@@ -167,7 +167,7 @@ mod tests {
             Attempt { subnet: "subnet-z".to_owned(), ..same.clone() },
             Attempt { capacity_type: CapacityType::Spot, ..same.clone() },
             Attempt { group: false, ..same.clone() },
-            Attempt { reservation: Some(Target { id: "cr-1".to_owned(), block: false }), ..same.clone() },
+            Attempt { reservation: Some(Target { id: "cr-1".to_owned(), block: false }), ..same },
         ] {
             assert_eq!(untried(std::slice::from_ref(&other), 0, &ranking), Some(first), "{other:?}");
         }

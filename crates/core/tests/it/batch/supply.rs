@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use muster_core::batch::{JoinClocks, Note, Supply, WantedLevels, Working};
+use muster_core::batch::{Before, JoinClocks, Note, Supply, WantedLevels, Working};
 use muster_core::ec2::CapacityType;
 use muster_core::ec2::ErrorClass;
 use muster_core::ec2::{BatchTags, ResourceKind, Tags};
@@ -78,7 +78,7 @@ impl Lessons {
                 self.refusals.record(*kind, code.as_deref(), &of, now);
             }
             Note::ForgetReservations => self.read = None,
-            Note::Denied { .. } | Note::Blame { .. } | Note::FleetsEnded(_) => {}
+            Note::ReservationGone(_) | Note::Denied { .. } | Note::Blame { .. } | Note::FleetsEnded(_) => {}
         }
     }
 
@@ -210,7 +210,7 @@ impl Supply for Offers<'_> {
         self.catalogue.generation.to_string()
     }
 
-    fn rank(&self, batch: &Batch, others: &Working, now: Timestamp) -> Ranking {
+    fn rank(&self, batch: &Batch, others: &Working, _before: Before, now: Timestamp) -> Ranking {
         self.ranking(batch, None, others, now)
     }
 
@@ -288,7 +288,7 @@ impl Supply for Offers<'_> {
         None
     }
 
-    fn lacks(&self) -> Option<String> {
+    fn lacks(&self, _pool: Option<&str>) -> Option<String> {
         None
     }
 }

@@ -85,6 +85,7 @@ pub(super) fn settings() -> Settings {
         cluster_uid: CLUSTER_UID.to_owned(),
         cluster_name: "prod".to_owned(),
         back_off: SignedDuration::from_secs(30),
+        dry_run: false,
         keys,
     }
 }
