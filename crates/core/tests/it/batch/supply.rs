@@ -157,6 +157,7 @@ impl Offers<'_> {
                 tags: Tags::new(),
             };
             offers.push(PoolOffer {
+                ceilings: Vec::new(),
                 name: name.clone(),
                 weight: 0,
                 instance_types: BTreeSet::from([pool.instance_type.clone()]),

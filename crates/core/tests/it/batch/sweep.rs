@@ -1,39 +1,16 @@
 //! The collector's round over the virtual account: what no batch knows goes, what a batch misses is reported.
 
 use jiff::SignedDuration;
-use muster_core::batch::{Change, Collection, KnownBatch, KnownInstance, KnownNode, Report, collect};
-use muster_core::model::batch::{Attempt, Batch, Loss, LossCause};
+use muster_core::batch::{Change, Collection, KnownBatch, KnownNode, Report, collect};
+use muster_core::model::batch::{Loss, LossCause};
 
 use super::ec2::CLUSTER_UID;
 use super::history::History;
 
-fn known(batch: &Batch) -> KnownBatch {
-    let status = &batch.status;
-    let listed = |settled: bool| {
-        move |instance: &muster_core::model::batch::BatchMember| {
-            let attempt = status.attempts.iter().find(|attempt| attempt.number == instance.attempt);
-            KnownInstance {
-                id: instance.id.clone(),
-                since: attempt.and_then(|attempt| attempt.ended.or(attempt.started)).or(status.since),
-                settled: settled || instance.state.is_written_off(),
-            }
-        }
-    };
-    KnownBatch {
-        name: batch.name.clone(),
-        uid: batch.uid.clone(),
-        in_flight: status.last().filter(|last| last.is_open()).map(|last: &Attempt| last.number),
-        instances: status.instances.iter().map(listed(false)).chain(status.replaced.iter().map(listed(true))).collect(),
-        group: status.placement_group.clone(),
-        templates: status.launch_templates.iter().cloned().collect(),
-        ending: !status.phase.expects_instances(),
-    }
-}
-
 /// One round.
 pub(super) fn round(sim: &mut History) {
     let account = sim.ec2.account();
-    let batches: Vec<KnownBatch> = sim.cluster.batches.values().map(|(_, batch)| known(batch)).collect();
+    let batches: Vec<KnownBatch> = sim.cluster.batches.values().map(|(_, batch)| KnownBatch::of(batch)).collect();
     let node = |(name, machine): (&String, &super::cluster::Machine)| KnownNode {
         name: name.as_str().into(),
         instance: machine.id.clone(),
