@@ -166,7 +166,7 @@ async fn pods(client: Client, reopen: u32, sender: mpsc::Sender<Change>) {
         }
         info!("the cluster serves groups of its own by now: pods are read again, with their groups");
     }
-    watch::<GroupedPod>(client, "pods", reopen, sender, |event| {
+    let grouped = watch::<GroupedPod>(client, "pods", reopen, sender, |event| {
         Change::Pod(match event {
             Event::Init => Event::Init,
             Event::InitApply(pod) => Event::InitApply(pod.0),
@@ -174,8 +174,8 @@ async fn pods(client: Client, reopen: u32, sender: mpsc::Sender<Change>) {
             Event::Apply(pod) => Event::Apply(pod.0),
             Event::Delete(pod) => Event::Delete(pod.0),
         })
-    })
-    .await;
+    });
+    Box::pin(grouped).await;
 }
 
 /// A pod with its scheduling group, which the types of older Kubernetes leave out. Reading one costs twice as much, so it is

@@ -212,6 +212,11 @@ pub(super) struct Coverage {
     pub(super) steps: u64,
 }
 
+/// How often each weather was met.
+type Cells = BTreeMap<(Crash, Fault), u64>;
+/// Phase (`None`: all in which the effect is rare), effect, how often, and the rarest of its cells with its count.
+type Row = (Option<BatchPhase>, Effect, u64, u64, (Crash, Fault));
+
 impl Coverage {
     pub(super) fn count(&mut self, key: Key) {
         *self.cells.entry(key).or_default() += 1;
@@ -232,8 +237,8 @@ impl Coverage {
     }
 
     /// One line per phase and effect, `None` for all phases in which it is rare: how often, and the rarest of its cells.
-    pub(super) fn table(&self) -> Vec<(Option<BatchPhase>, Effect, u64, u64, (Crash, Fault))> {
-        let mut rows: BTreeMap<(Option<BatchPhase>, Effect), BTreeMap<(Crash, Fault), u64>> = BTreeMap::new();
+    pub(super) fn table(&self) -> Vec<Row> {
+        let mut rows: BTreeMap<(Option<BatchPhase>, Effect), Cells> = BTreeMap::new();
         for (phase, effects) in PAIRS {
             for effect in *effects {
                 rows.insert((Some(*phase), *effect), BTreeMap::new());
@@ -243,7 +248,7 @@ impl Coverage {
             let row = (!listed(ANY_PHASE, *phase, *effect)).then_some(*phase);
             *rows.entry((row, *effect)).or_default().entry((*crash, *fault)).or_default() += count;
         }
-        let line = |((phase, effect), cells): ((Option<BatchPhase>, Effect), BTreeMap<(Crash, Fault), u64>)| {
+        let line = |((phase, effect), cells): ((Option<BatchPhase>, Effect), Cells)| {
             let of = |cell: (Crash, Fault)| (cells.get(&cell).copied().unwrap_or(0), cell);
             let (least, cell) = effect.cells().into_iter().map(of).min().unwrap();
             (phase, effect, cells.values().sum(), least, cell)
