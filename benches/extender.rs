@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use axum::Json;
 use axum::response::IntoResponse;
-use muster::cluster::{Cluster, Store, StoreOptions};
+use muster::cluster::{Store, StoreOptions};
 use muster::extender::wire::{ExtenderArgs, ExtenderFilterResult, HostPriority};
 use muster::extender::{Barrier, BarrierOptions, Extender, Limits, answer_filter, answer_prioritize};
 use muster::telemetry::Metrics;
@@ -32,11 +32,11 @@ async fn main() -> anyhow::Result<()> {
     );
     println!("{:<44} {:>8} {:>8} {:>8} {:>8} {:>7}", "call", "p50", "p99", "bare p50", "bare p99", "ratio");
     for (what, promised) in [("nothing is promised", 0), ("a gang is promised 512 nodes", 512)] {
-        let (extender, cluster) = extender(promised)?;
+        let extender = extender(promised)?;
         for (pod, gpus) in [("pod without accelerator", 0), ("pod with accelerator", 8)] {
             let body = body(gpus)?;
-            row(&format!("filter, {what}, {pod}"), &extender, &cluster, &body, Verb::Filter)?;
-            row(&format!("prioritize, {what}, {pod}"), &extender, &cluster, &body, Verb::Prioritize)?;
+            row(&format!("filter, {what}, {pod}"), &extender, &body, Verb::Filter)?;
+            row(&format!("prioritize, {what}, {pod}"), &extender, &body, Verb::Prioritize)?;
         }
     }
     Ok(())
@@ -48,15 +48,14 @@ enum Verb {
     Prioritize,
 }
 
-fn row(name: &str, extender: &Extender, cluster: &Cluster, body: &[u8], verb: Verb) -> anyhow::Result<()> {
+fn row(name: &str, extender: &Extender, body: &[u8], verb: Verb) -> anyhow::Result<()> {
     let (mut ours, mut bare) = (Vec::with_capacity(ROUNDS), Vec::with_capacity(ROUNDS));
     for _ in 0..ROUNDS {
         let started = Instant::now();
         let args: ExtenderArgs<'_> = serde_json::from_slice(body)?;
-        let state = cluster.load();
         let answer = match verb {
-            Verb::Filter => answer_filter(extender, &state, &args, body).map(|answer| answer.response),
-            Verb::Prioritize => answer_prioritize(extender, &state, &args, body),
+            Verb::Filter => answer_filter(extender, &extender.view(), &args, body).map(|answer| answer.response),
+            Verb::Prioritize => answer_prioritize(extender, &extender.cluster.load(), &args, body),
         };
         answer.map_err(|error| anyhow::anyhow!(error))?;
         ours.push(started.elapsed());
@@ -105,7 +104,7 @@ fn name(node: usize) -> String {
     format!("ip-10-0-{}-{}.us-east-1.compute.internal", node / 250, node % 250)
 }
 
-fn extender(promised: usize) -> anyhow::Result<(Extender, Cluster)> {
+fn extender(promised: usize) -> anyhow::Result<Extender> {
     let (mut store, cluster) = Store::new(
         StoreOptions {
             scheduler_names: vec!["muster".to_owned()],
@@ -140,17 +139,17 @@ fn extender(promised: usize) -> anyhow::Result<(Extender, Cluster)> {
     store.publish();
     let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1:9".parse()?)).context("make a client")?;
     let metrics = Metrics::shared();
-    let options = BarrierOptions { hold: Duration::from_secs(55), parallel: 64 };
+    let options = BarrierOptions { hold: Duration::from_secs(55), limit: Duration::from_secs(58), parallel: 64 };
     let barrier = Barrier::new(client, cluster.clone(), options, metrics.gangs.clone(), TaskTracker::new());
     let extender = Extender::new(
-        cluster.clone(),
+        cluster,
         Arc::new(barrier),
         Arc::default(),
         metrics.extender.clone(),
         vec!["muster".to_owned()],
         Limits::default(),
     );
-    Ok((extender, cluster))
+    Ok(extender)
 }
 
 fn pod(gpus: u32) -> anyhow::Result<k8s_openapi::api::core::v1::Pod> {

@@ -12,11 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::api::core::v1::{Pod, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::runtime::watcher::Event;
 use muster_api::conventions::{Kind, MissingOwner, Object, Objects, Ref};
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
+use muster_api::pod_state;
 use muster_core::model::names::{ObjectKey, PodUid};
 use muster_core::model::snapshot::Snapshot;
 use rustc_hash::FxHashMap;
@@ -50,6 +51,17 @@ pub struct State {
     pub missing_owners: Arc<BTreeMap<PodUid, MissingOwner>>,
     /// Kinds of owners and groups that could not be listed so far, and why.
     pub unlisted: Arc<BTreeMap<Kind, Arc<str>>>,
+    /// Namespaces of DaemonSets by UID.
+    pub daemon_sets: Arc<FxHashMap<String, String>>,
+}
+
+impl State {
+    /// Whether the DaemonSet that a pod names as its controller exists in the pod's namespace.
+    #[must_use]
+    pub fn is_of_daemon_set(&self, pod: &Pod) -> bool {
+        let known = pod_state::daemon_set(pod).and_then(|owner| self.daemon_sets.get(&owner.uid));
+        known.is_some() && known == pod.metadata.namespace.as_ref()
+    }
 }
 
 /// Owners by UID, groups by name.

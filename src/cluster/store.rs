@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use kube::ResourceExt;
 use muster_api::conventions::{self, Kind, Object, Objects as _, Recognition, Ref};
@@ -341,6 +342,7 @@ impl Store {
         let Some(uid) = pod.metadata.uid.as_deref().map(PodUid::from) else { return };
         let recognition = self.recognise(&pod);
         let mut core = pod_state::read(&pod, recognition.membership.clone(), &self.options.scheduler_names);
+        core.daemon |= self.state.is_of_daemon_set(&pod);
         self.leave_claims(&uid);
         if let Some(used) = Used::read(&pod) {
             for claim in used.claims() {
@@ -516,6 +518,32 @@ impl Store {
         }
         self.state.change().objects.listed(kind);
         self.unserved(kind);
+    }
+
+    /// A DaemonSet was seen: pods that came before it are believed from now on.
+    pub fn apply_daemon_set(&mut self, set: &DaemonSet) {
+        let (Some(uid), Some(namespace)) = (set.uid(), set.namespace()) else { return };
+        if self.state.daemon_sets.get(&uid) == Some(&namespace) {
+            return;
+        }
+        Arc::make_mut(&mut self.state.change().daemon_sets).insert(uid.clone(), namespace);
+        let names_it = |pod: &Arc<Pod>| pod_state::daemon_set(pod).is_some_and(|owner| owner.uid == uid);
+        let pods = self.metadata.iter().filter(|(_, pod)| names_it(pod) && self.state.is_of_daemon_set(pod));
+        for pod_uid in pods.map(|(uid, _)| uid.clone()).collect::<Vec<_>>() {
+            let Some(pod) = self.state.snapshot.pods.get(&pod_uid) else { continue };
+            let pod = Arc::new(CorePod { daemon: true, ..CorePod::clone(pod) });
+            self.state.change().snapshot.pods.insert(pod_uid, pod);
+        }
+    }
+
+    /// A DaemonSet is gone. Its pods go too, and keep their way until then.
+    pub fn delete_daemon_set(&mut self, uid: &str) {
+        Arc::make_mut(&mut self.state.change().daemon_sets).remove(uid);
+    }
+
+    /// DaemonSets that are not among `uids` are gone.
+    pub fn retain_daemon_sets(&mut self, uids: &BTreeSet<String>) {
+        Arc::make_mut(&mut self.state.change().daemon_sets).retain(|uid, _| uids.contains(uid));
     }
 
     /// A Gang was seen, by the watch or in the answer to an own write: an older version than the one known, and one

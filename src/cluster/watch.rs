@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::api::{DynamicObject, ObjectMeta};
@@ -44,7 +45,7 @@ impl WatchOptions {
     /// awaited beside them, each until it is listed, or turns out not to be served, or not to be listed.
     #[must_use]
     pub fn kinds(&self) -> Vec<&'static str> {
-        let mut kinds = vec!["nodes", "pods", "gangs", "nodebatches", "nodepools", "ec2nodeclasses"];
+        let mut kinds = vec!["nodes", "pods", "daemonsets", "gangs", "nodebatches", "nodepools", "ec2nodeclasses"];
         kinds.extend(VOLUME_KINDS);
         if self.provisioning_requests {
             kinds.push("provisioningrequests");
@@ -69,6 +70,8 @@ pub enum Change {
     StorageClass(Event<StorageClass>),
     /// A CSINode event.
     CsiNode(Event<CSINode>),
+    /// A DaemonSet event.
+    DaemonSet(Event<DaemonSet>),
     /// An event of an owner or group.
     Object(Kind, Event<DynamicObject>),
     /// The cluster does not serve a kind of owners or groups.
@@ -123,6 +126,7 @@ pub async fn run(
     watches.spawn(watch::<PersistentVolume>(client.clone(), volumes, reopen, sender.clone(), Change::Volume));
     watches.spawn(watch::<StorageClass>(client.clone(), storage_classes, reopen, sender.clone(), Change::StorageClass));
     watches.spawn(watch::<CSINode>(client.clone(), csi_nodes, reopen, sender.clone(), Change::CsiNode));
+    watches.spawn(watch::<DaemonSet>(client.clone(), "daemonsets", reopen, sender.clone(), Change::DaemonSet));
     watches.spawn(owners::run(client.clone(), reopen, sender.clone()));
     watches.spawn(watch::<Gang>(client.clone(), "gangs", reopen, sender.clone(), Change::Gang));
     watches.spawn(watch::<NodeBatch>(client.clone(), "nodebatches", reopen, sender.clone(), Change::Batch));
@@ -315,6 +319,7 @@ struct Relists {
     volumes: BTreeSet<String>,
     storage_classes: BTreeSet<String>,
     csi_nodes: BTreeSet<String>,
+    daemon_sets: BTreeSet<String>,
     objects: BTreeMap<Kind, BTreeSet<String>>,
     gangs: BTreeSet<muster_core::model::names::ObjectKey>,
     batches: BTreeSet<String>,
@@ -403,6 +408,19 @@ impl Relists {
                 }
                 Event::Apply(node) => store.volumes().apply_limits(&node),
                 Event::Delete(node) => store.volumes().delete_limits(&node.name_any()),
+            },
+            Change::DaemonSet(event) => match event {
+                Event::Init => self.daemon_sets.clear(),
+                Event::InitApply(set) => {
+                    self.daemon_sets.extend(set.uid());
+                    store.apply_daemon_set(&set);
+                }
+                Event::InitDone => {
+                    store.retain_daemon_sets(&self.daemon_sets);
+                    store.synced("daemonsets");
+                }
+                Event::Apply(set) => store.apply_daemon_set(&set),
+                Event::Delete(set) => store.delete_daemon_set(&set.uid().unwrap_or_default()),
             },
             Change::Object(kind, event) => match event {
                 Event::Init => self.objects.entry(kind).or_default().clear(),

@@ -99,9 +99,13 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let commits = TaskTracker::new();
     let wake = Arc::new(Notify::new());
     let barrier = Arc::new(Barrier::new(
-        client.clone(),
+        once(&reach)?,
         cluster.clone(),
-        BarrierOptions { hold: std(config.hold), parallel: config.bind_parallel },
+        BarrierOptions {
+            hold: std(config.hold),
+            limit: bind_limit(std(config.http_timeout), std(config.hold)),
+            parallel: config.bind_parallel,
+        },
         metrics.gangs.clone(),
         commits.clone(),
     ));
@@ -160,6 +164,19 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         warn!("some tasks did not end in {} s and are dropped", DRAIN.as_secs());
     }
     Ok(code)
+}
+
+/// A client that makes each call once: the barrier repeats what it may repeat, as long as somebody waits for it.
+fn once(reach: &kube::Config) -> anyhow::Result<Client> {
+    let mut config = reach.clone();
+    config.default_retry = false;
+    client::bounded(config, Patience::default()).context("make a client for the barrier")
+}
+
+/// A bind call is answered this long after it came: before kube-scheduler gives up, and after the barrier would.
+fn bind_limit(http_timeout: Duration, hold: Duration) -> Duration {
+    let margin = http_timeout.saturating_sub(hold).div_f32(2.0).min(Duration::from_secs(2));
+    http_timeout.saturating_sub(margin)
 }
 
 /// Waits for SIGTERM or Ctrl-C.

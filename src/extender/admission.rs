@@ -236,6 +236,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn bodies_of_the_usual_limits_never_hold_more_than_256_mebibytes_together() {
+        let admission = admission(Limits { within: Duration::from_secs(60), ..Limits::default() });
+        let largest = || Body::from(vec![b' '; 16 << 20]);
+        let mut held = Vec::new();
+        let shed = loop {
+            match admission.enter(largest()).await {
+                Ok(admitted) => held.push(admitted),
+                Err(shed) => break shed,
+            }
+        };
+        assert_eq!((shed, held.len()), (Shed::Overloaded, 16));
+        assert_eq!(admission.bytes.load(Ordering::Relaxed), 256 << 20);
+    }
+
+    #[tokio::test]
     async fn bytes_beyond_the_limit_are_refused_and_bytes_of_all_together_too() {
         let admission = admission(Limits { body: 8, bytes: 12, ..Limits::default() });
         assert_eq!(admission.enter(Body::from("123456789")).await.unwrap_err(), Shed::TooLarge { limit: 8 });

@@ -20,28 +20,27 @@ pub(super) async fn bind(extender: &Arc<Extender>, args: &ExtenderBindingArgs) -
     let uid = PodUid::from(args.pod_uid.as_str());
     let mut changes = extender.cluster.changes();
     let mut deadline = Instant::now() + BEHIND;
+    let until = extender.barrier.until();
     let mut asked = false;
     loop {
         changes.borrow_and_update();
-        let state = extender.cluster.load();
+        let view = extender.view();
         if let Some(kind) = extender.cluster.stale() {
             return Err(stale(kind));
         }
-        match extender::bind(&state.snapshot, &uid, &args.node) {
+        match extender::bind(&view.state.snapshot, &view.assumed, &uid, &args.node) {
             BindStep::Unready => return Err(UNREADY.to_owned()),
             BindStep::Refuse(reason) => return Err(reason.as_str().to_owned()),
-            BindStep::Post { place } => {
-                return extender.barrier.post(args, place).await;
-            }
-            BindStep::Arrive { gang } => return extender.barrier.arrive(&gang.key, args).await,
+            BindStep::Post { .. } => return extender.barrier.posting().post(args, None, until).await,
+            BindStep::Arrive { gang } => return extender.barrier.arrive(&gang.key, args, until).await,
             BindStep::Behind => {
                 if matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(()))) {
                     continue;
                 }
                 // The watch lags: the API server is asked, once, and what it says is fed into the state.
-                let gang = state.snapshot.pods.get(&uid).and_then(|pod| pod.membership.gang());
+                let gang = view.state.snapshot.pods.get(&uid).and_then(|pod| pod.membership.gang());
                 match gang.filter(|_| !asked) {
-                    Some(gang) => extender.barrier.refresh(gang).await,
+                    Some(gang) => extender.barrier.refresh(gang, until).await,
                     None => return Err("the pod or its plan has not been seen yet".to_owned()),
                 }
                 asked = true;

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use muster_api::{conventions, pod_state};
-use muster_core::extender::{self, Filtered, Rejection, Victims};
+use muster_core::extender::{self, Assumed, Filtered, Rejection, Victims};
 use muster_core::model::gang::Pod as CorePod;
 use muster_core::model::names::PodUid;
 use serde::Deserialize;
@@ -57,6 +57,23 @@ impl Extender {
     ) -> Self {
         Self { cluster, barrier, wake, metrics, scheduler_names, admission: Admission::new(limits) }
     }
+
+    /// What calls are answered from now.
+    #[must_use]
+    pub fn view(&self) -> View {
+        // In this order: a binding that is forgotten here is shown by the state that is loaded afterwards.
+        let assumed = self.barrier.posting().assumed();
+        View { assumed, state: self.cluster.load() }
+    }
+}
+
+/// What one call is answered from.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// Ordinary pods that this replica is binding.
+    pub assumed: Assumed,
+    /// The newest state.
+    pub state: Arc<State>,
 }
 
 /// Routes of the three stanzas: A `/v1/sync`, B `/v1/bind`, C `/v1/all`.
@@ -78,9 +95,9 @@ pub fn router(extender: Arc<Extender>) -> Router {
 async fn filter(Shared(extender): Shared<Arc<Extender>>, body: Body) -> Response {
     let started = Instant::now();
     let admitted = extender.admission.enter(body).await;
-    let state = extender.cluster.load();
+    let view = extender.view();
     let answer = parse::<ExtenderArgs<'_>>("filter", &admitted)
-        .and_then(|(args, body)| answer_filter(&extender, &state, &args, body));
+        .and_then(|(args, body)| answer_filter(&extender, &view, &args, body));
     extender.metrics.observe(Verb::Filter, started.elapsed(), answer.is_err());
     match answer {
         Ok(answer) => {
@@ -108,7 +125,7 @@ pub struct FilterAnswer {
 /// Errors: the state cannot be trusted, or the request cannot be read.
 pub fn answer_filter(
     extender: &Extender,
-    state: &State,
+    view: &View,
     args: &ExtenderArgs<'_>,
     body: &[u8],
 ) -> Result<FilterAnswer, String> {
@@ -118,10 +135,11 @@ pub fn answer_filter(
     if let Some(kind) = extender.cluster.stale() {
         return Err(stale(kind));
     }
-    let pod = pod_of(state, &args.pod, body, &extender.scheduler_names)?;
+    let pod = pod_of(&view.state, &args.pod, body, &extender.scheduler_names)?;
     let offered = args.node_names.as_deref().unwrap_or_default();
-    match extender::filter(&state.snapshot, &pod, offered) {
+    match extender::filter(&view.state.snapshot, &view.assumed, &pod, offered) {
         Filtered::Unready => Err(UNREADY.to_owned()),
+        Filtered::Behind => Err(BEHIND.to_owned()),
         Filtered::Split { kept, rejected, wake } => {
             if wake {
                 extender.wake.notify_one();
@@ -137,6 +155,9 @@ pub fn answer_filter(
         }
     }
 }
+
+/// Said while the plan that released a pod has not been seen. kube-scheduler asks again after a second.
+const BEHIND: &str = "the plan that released the pod has not been seen yet";
 
 /// Said before every watch has delivered its first list.
 pub(super) const UNREADY: &str = "muster has not read the cluster yet";
@@ -252,8 +273,8 @@ fn parse<'a, T: Deserialize<'a>>(verb: &str, admitted: &'a Result<Admitted, Shed
     }
 }
 
-/// The pod as kube-scheduler sent it: what was derived from watches, with the annotations of the request, which may be
-/// newer. A pod that the watch has not shown yet is read from the request.
+/// The pod as kube-scheduler sent it: what was derived from watches, with the epoch of the request, which may be newer.
+/// A pod that the watch has not shown yet is read from the request.
 ///
 /// Errors: the pod cannot be read.
 fn pod_of(state: &State, wire: &WirePod<'_>, body: &[u8], scheduler_names: &[String]) -> Result<Arc<CorePod>, String> {
@@ -264,15 +285,16 @@ fn pod_of(state: &State, wire: &WirePod<'_>, body: &[u8], scheduler_names: &[Str
             format!("the pod cannot be read: {error}")
         })?;
         let membership = conventions::recognise(&pod, &state.objects).membership;
-        return Ok(Arc::new(pod_state::read(&pod, membership, scheduler_names)));
+        let mut core = pod_state::read(&pod, membership, scheduler_names);
+        core.daemon |= state.is_of_daemon_set(&pod);
+        return Ok(Arc::new(core));
     };
     let annotations = wire.metadata.annotations.as_ref();
-    let epoch = annotations.and_then(|two| two.plan_epoch.as_ref()).and_then(|epoch| epoch.as_ref().parse().ok());
+    let epoch = annotations.and_then(|read| read.plan_epoch.as_ref()).and_then(|epoch| epoch.as_ref().parse().ok());
     if epoch <= known.plan_epoch {
         return Ok(Arc::clone(known));
     }
     let mut pod = CorePod::clone(known);
     pod.plan_epoch = epoch;
-    pod.planned_node = annotations.and_then(|two| two.planned_node.as_ref()).map(|node| node.as_ref().into());
     Ok(Arc::new(pod))
 }

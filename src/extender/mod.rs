@@ -4,8 +4,9 @@ mod admission;
 mod barrier;
 mod bind;
 mod handlers;
+mod posting;
 pub mod wire;
 
 pub use admission::Limits;
 pub use barrier::{Barrier, BarrierOptions};
-pub use handlers::{Extender, FilterAnswer, answer_filter, answer_prioritize, router};
+pub use handlers::{Extender, FilterAnswer, View, answer_filter, answer_prioritize, router};

@@ -43,18 +43,16 @@ pub struct WireMetadata<'a> {
     /// UID.
     #[serde(borrow)]
     pub uid: Option<Name<'a>>,
-    /// The two annotations of a release.
+    /// The annotation of a release.
     #[serde(borrow)]
     pub annotations: Option<WireAnnotations<'a>>,
 }
 
-/// The annotations of a release; all others are skipped.
+/// The annotation of a release; all others are skipped.
 #[derive(Debug, Default)]
 pub struct WireAnnotations<'a> {
     /// `muster.dev/plan-epoch`.
     pub plan_epoch: Option<Name<'a>>,
-    /// `muster.dev/planned-node`.
-    pub planned_node: Option<Name<'a>>,
 }
 
 /// A name, borrowed from the body; owned only where JSON escapes it.
@@ -88,27 +86,26 @@ impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for WireAnnotations<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Two;
-        impl<'de> Visitor<'de> for Two {
+        struct One;
+        impl<'de> Visitor<'de> for One {
             type Value = WireAnnotations<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a map of annotations")
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut two = WireAnnotations::default();
+                let mut read = WireAnnotations::default();
                 while let Some(key) = map.next_key::<Name<'de>>()? {
                     match key.as_ref() {
-                        keys::PLAN_EPOCH => two.plan_epoch = Some(map.next_value()?),
-                        keys::PLANNED_NODE => two.planned_node = Some(map.next_value()?),
+                        keys::PLAN_EPOCH => read.plan_epoch = Some(map.next_value()?),
                         _ => {
                             map.next_value::<IgnoredAny>()?;
                         }
                     }
                 }
-                Ok(two)
+                Ok(read)
             }
         }
-        deserializer.deserialize_map(Two)
+        deserializer.deserialize_map(One)
     }
 }
 
@@ -308,19 +305,18 @@ mod tests {
     }
 
     #[test]
-    fn of_a_pod_only_its_uid_and_the_annotations_of_a_release_are_read() {
+    fn of_a_pod_only_its_uid_and_the_annotation_of_a_release_are_read() {
         let body = format!(
-            r#"{{"Pod":{{"metadata":{{"uid":"u","annotations":{{"a":"{{\"b\":1}}","{}":"7","{}":"n\u0031"}}}},
+            r#"{{"Pod":{{"metadata":{{"uid":"u","annotations":{{"a":"{{\"b\":1}}","{}":"n1","{}":"\u0037"}}}},
                 "spec":{{"containers":[{{"name":"c","image":"\u00e9"}}]}}}},"Nodes":null,"NodeNames":["n1","n2"]}}"#,
-            keys::PLAN_EPOCH,
-            keys::PLANNED_NODE
+            keys::PLANNED_NODE,
+            keys::PLAN_EPOCH
         );
         let args: ExtenderArgs<'_> = serde_json::from_str(&body).unwrap();
         let metadata = args.pod.metadata;
         assert_eq!(metadata.uid.as_ref().map(AsRef::as_ref), Some("u"));
-        let two = metadata.annotations.unwrap();
-        assert_eq!(two.plan_epoch, Some(Name(Cow::Borrowed("7"))));
-        assert_eq!(two.planned_node, Some(Name(Cow::Borrowed("n1"))), "escapes are resolved");
+        let read = metadata.annotations.unwrap();
+        assert_eq!(read.plan_epoch, Some(Name(Cow::Borrowed("7"))), "escapes are resolved");
         let names = args.node_names.unwrap();
         assert!(names.iter().all(|name| matches!(name.0, Cow::Borrowed(_))), "names are not copied");
     }

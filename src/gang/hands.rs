@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use muster_api::crd::{BatchOffer, set_condition};
 use muster_api::crd::{Fill, Gang as GangObject, GangRef, NodeBatch, NodeBatchSpec};
@@ -296,17 +296,29 @@ impl Hands {
         let preconditions = Preconditions { uid: Some(pod.uid.to_string()), resource_version: None };
         let gone = |error: &kube::Error| matches!(error, kube::Error::Api(answer) if matches!(answer.code, 404 | 409));
         if !at_once && !pod.deleting {
-            let params = EvictParams {
-                delete_options: Some(DeleteParams {
-                    preconditions: Some(preconditions.clone()),
-                    grace_period_seconds: seconds,
-                    ..DeleteParams::default()
-                }),
-                ..EvictParams::default()
+            let options = DeleteParams {
+                preconditions: Some(preconditions.clone()),
+                grace_period_seconds: seconds,
+                ..DeleteParams::default()
             };
+            // Written here: the client's own `evict` misspells the field of the options, which are ignored then.
+            let eviction = json!({
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": pod.key.name},
+                "deleteOptions": options,
+            });
+            let params = PostParams::default();
             // The client repeats what is answered 429, as an eviction is that a budget forbids: a collective with a hole does
             // not wait for that.
-            let evicted = tokio::time::timeout(EVICTION, step(Step::StopPod, pods.evict(&pod.key.name, &params))).await;
+            let evicted = tokio::time::timeout(
+                EVICTION,
+                step(
+                    Step::StopPod,
+                    pods.create_subresource::<_, serde_json::Value>("eviction", &pod.key.name, &params, &eviction),
+                ),
+            )
+            .await;
             match evicted {
                 Ok(Ok(_)) => {
                     info!(pod = %pod.key, why = stop.why, "member stopped");

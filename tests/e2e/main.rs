@@ -3,6 +3,7 @@
 
 mod assumptions;
 mod bad_input;
+mod barrier;
 mod buying;
 mod ceilings;
 mod chaos;

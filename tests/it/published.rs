@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use muster::cluster::{Cluster, Store, StoreOptions};
 use muster_api::conventions::{Kind, Object, Objects as _};
@@ -112,6 +113,30 @@ fn the_promises_that_are_published_are_those_of_all_plans_whatever_changed_befor
         promised += published.len();
     }
     assert!(promised > 1_000, "only {promised} nodes had promises");
+}
+
+#[test]
+fn a_pod_that_names_a_daemonset_is_believed_once_that_is_known_in_its_namespace() {
+    let (mut store, cluster) = store(&[], &[]);
+    let owner = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": true});
+    for namespace in ["ns", "other"] {
+        let metadata = json!({"name": "p", "namespace": namespace, "uid": namespace, "ownerReferences": [owner]});
+        store.apply_pod(serde_json::from_value(json!({"metadata": metadata, "spec": {"containers": []}})).unwrap());
+    }
+    let daemons = |store: &mut Store| {
+        store.publish();
+        let state = cluster.load();
+        ["ns", "other"].map(|uid| state.snapshot.pods.get(uid).unwrap().daemon)
+    };
+    assert_eq!(daemons(&mut store), [false, false], "anybody may write an owner");
+    let set: DaemonSet =
+        serde_json::from_value(json!({"metadata": {"name": "d", "namespace": "ns", "uid": "d"}})).unwrap();
+    store.apply_daemon_set(&set);
+    assert_eq!(daemons(&mut store), [true, false], "and in a namespace where there is none, too");
+    store.delete_daemon_set("d");
+    let metadata = json!({"name": "q", "namespace": "ns", "uid": "other", "ownerReferences": [owner]});
+    store.apply_pod(serde_json::from_value(json!({"metadata": metadata, "spec": {"containers": []}})).unwrap());
+    assert_eq!(daemons(&mut store), [true, false], "one that comes after it is none of it");
 }
 
 #[test]

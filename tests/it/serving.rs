@@ -44,16 +44,18 @@ async fn served(tls: Option<TlsFiles>) -> Served {
 }
 
 async fn served_within(tls: Option<TlsFiles>, limits: Limits) -> Served {
+    served_from(tls, limits, &[], Duration::from_secs(3600)).await
+}
+
+/// Every one of `kinds` has delivered its list, and is not trusted for longer than `max_age`.
+async fn served_from(tls: Option<TlsFiles>, limits: Limits, kinds: &[&'static str], max_age: Duration) -> Served {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let (mut store, cluster) = Store::new(
-        StoreOptions {
-            scheduler_names: vec!["muster".to_owned()],
-            accelerators: Vec::new(),
-            max_age: Duration::from_secs(3600),
-        },
-        &[],
+        StoreOptions { scheduler_names: vec!["muster".to_owned()], accelerators: Vec::new(), max_age },
+        kinds,
         &[],
     );
+    kinds.iter().for_each(|kind| store.synced(kind));
     store.publish();
     // Nobody answers there: nothing in these tests writes.
     let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
@@ -61,7 +63,7 @@ async fn served_within(tls: Option<TlsFiles>, limits: Limits) -> Served {
     let barrier = Arc::new(Barrier::new(
         client,
         cluster.clone(),
-        BarrierOptions { hold: Duration::from_secs(55), parallel: 4 },
+        BarrierOptions { hold: Duration::from_secs(55), limit: Duration::from_secs(58), parallel: 4 },
         metrics.gangs.clone(),
         TaskTracker::new(),
     ));
@@ -162,6 +164,23 @@ async fn members_that_wait_are_answered_at_a_pace_and_single_pods_at_once() {
         paused.push(served.metrics.extender.paused.get());
     }
     assert_eq!(paused, [0, 0, 1, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_a_watch_is_too_old_a_bind_is_refused_as_filter_is() {
+    let served = served_from(None, Limits::default(), &["pods"], Duration::ZERO).await;
+    let address = served.address;
+    eventually(DEADLINE, "filter to refuse to answer", || async move {
+        let mut stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+        let answer = call(&mut stream, "/v1/sync/filter", &filter_body(&["n1"])).await?;
+        Ok::<_, String>((answer["Error"] == "the watch of pods is too old").then_some(()))
+    })
+    .await
+    .unwrap();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let bind = json!({"PodName": "p", "PodNamespace": "ns", "PodUID": "u", "Node": "n1"}).to_string();
+    let answer = call(&mut stream, "/v1/bind/bind", bind.as_bytes()).await.unwrap();
+    assert_eq!(answer["Error"], "the watch of pods is too old");
 }
 
 /// Callers that never finish.
@@ -387,6 +406,22 @@ async fn certificates_change_under_load_and_no_call_fails() {
     for caller in callers {
         caller.await.unwrap().unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_of_another_authority_are_let_in_once_its_file_changed_alone() {
+    let (folder, authority, next) = (Folder::new(), Authority::new(), Authority::new());
+    let served = secured(&folder, &authority).await;
+    // It trusts the server, whose certificate stays the same.
+    let client = &Arc::new(next.client(&authority));
+    write(&folder.files().client_authority, &next.pem);
+    let address = served.address;
+    eventually(DEADLINE, "clients of the next authority to be let in", || async move {
+        let Ok(mut stream) = connect(address, client).await else { return Ok::<_, String>(None) };
+        Ok(filters(&mut stream).await.ok())
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test]

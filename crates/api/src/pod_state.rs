@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use muster_core::model::gang::{Membership, Pod as State};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::Usage;
@@ -14,7 +15,25 @@ const SYSTEM_CLASSES: [&str; 2] = ["system-cluster-critical", "system-node-criti
 /// Priorities from here on belong to the system: users may not define classes above 1,000,000,000.
 const SYSTEM_PRIORITY: i32 = 2_000_000_000;
 
-/// Reads a Pod object, without its volumes. What it needs is an error text where a quantity cannot be read.
+/// The DaemonSet that a pod names as its controller. Anybody who may write pods may write one: whether it exists in the
+/// pod's namespace is for the caller to find out.
+#[must_use]
+pub fn daemon_set(pod: &Pod) -> Option<&OwnerReference> {
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    owners.find(|owner| {
+        owner.controller == Some(true) && owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/")
+    })
+}
+
+/// Whether a pod stands for one that the kubelet of its node runs by itself: it is assigned to that node from the start.
+fn is_mirror(pod: &Pod) -> bool {
+    let Some(node) = convert::assigned_node(pod) else { return false };
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.kind == "Node" && owner.api_version == "v1" && owner.name == node)
+}
+
+/// Reads a Pod object, without its volumes. What it needs is an error text where a quantity cannot be read. Whether its DaemonSet is known the
+/// caller adds.
 #[must_use]
 pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> State {
     let metadata = &pod.metadata;
@@ -54,11 +73,7 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
         ours: spec
             .and_then(|spec| spec.scheduler_name.as_deref())
             .is_some_and(|name| scheduler_names.iter().any(|ours| ours == name)),
-        daemon: metadata
-            .owner_references
-            .iter()
-            .flatten()
-            .any(|reference| reference.kind == "DaemonSet" || reference.kind == "Node"),
+        daemon: is_mirror(pod),
         critical: spec.is_some_and(|spec| {
             let class = spec.priority_class_name.as_deref().unwrap_or_default();
             SYSTEM_CLASSES.contains(&class) || spec.priority.is_some_and(|priority| priority >= SYSTEM_PRIORITY)

@@ -3,9 +3,13 @@
 //! They may be called twice, in simulations, or for placements that are thrown away, and nothing changes
 //! (`scheduling.md`, fact 5).
 
+pub mod barrier;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+
+use imbl::OrdMap;
 
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod};
 use crate::model::names::{NodeName, PodUid};
@@ -57,6 +61,8 @@ impl fmt::Display for Rejection {
 pub enum Filtered<'a> {
     /// The state cannot be trusted.
     Unready,
+    /// The pod was released by a plan that is newer than this snapshot: to be asked again.
+    Behind,
     /// Nodes kept and rejected, each in the order of the request.
     Split {
         /// Kept.
@@ -68,40 +74,94 @@ pub enum Filtered<'a> {
     },
 }
 
-/// Answers `filter` for `pod` as kube-scheduler sent it: its annotations may be newer than the snapshot's.
+/// Ordinary pods whose Binding is posted here and not shown by the watch yet, with the room each takes.
+///
+/// Taken before the snapshot it is used with: whoever is missing here is shown there. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Assumed {
+    nodes: OrdMap<NodeName, OrdMap<PodUid, Resources>>,
+    pods: OrdMap<PodUid, NodeName>,
+}
+
+impl Assumed {
+    /// Whether nothing is assumed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pods.is_empty()
+    }
+
+    /// The pod is being bound to `node`, and to no other.
+    pub fn add(&mut self, pod: &Pod, node: &str) {
+        self.remove(&pod.uid);
+        let node = NodeName::from(node);
+        self.pods.insert(pod.uid.clone(), node.clone());
+        self.nodes.entry(node).or_default().insert(pod.uid.clone(), pod.held.requested.clone());
+    }
+
+    /// The pod is not bound, and will not be by what was posted.
+    pub fn remove(&mut self, uid: &PodUid) {
+        let Some(node) = self.pods.remove(uid) else { return };
+        if let Some(pods) = self.nodes.get_mut(&node) {
+            pods.remove(uid);
+            if pods.is_empty() {
+                self.nodes.remove(&node);
+            }
+        }
+    }
+
+    /// Forgets pods that the snapshot shows bound or gone.
+    pub fn settle(&mut self, snapshot: &Snapshot) {
+        let shown = |uid: &&PodUid| snapshot.pods.get(*uid).is_none_or(|pod| pod.node.is_some());
+        for uid in self.pods.clone().keys().filter(shown) {
+            self.remove(uid);
+        }
+    }
+
+    /// What is assumed on a node beside `pod` and beside what the snapshot counts there.
+    fn subtract_from(&self, free: &mut Resources, snapshot: &Snapshot, pod: &PodUid, node: &str) {
+        for (uid, requested) in self.nodes.get(node).into_iter().flatten() {
+            let counted =
+                snapshot.pods.get(uid).is_none_or(|known| known.node.is_some() || counted_on(known) == Some(node));
+            if uid != pod && !counted {
+                free.subtract(requested);
+            }
+        }
+    }
+}
+
+/// Answers `filter` for `pod` as kube-scheduler sent it: its epoch may be newer than the snapshot's.
 ///
 /// Shapes: the answer names every offered node once. Source: `scheduling.md` 3.3 and 3.5.
 #[must_use]
-pub fn filter<'a, N: AsRef<str>>(snapshot: &Snapshot, pod: &Pod, offered: &'a [N]) -> Filtered<'a> {
+pub fn filter<'a, N: AsRef<str>>(snapshot: &Snapshot, assumed: &Assumed, pod: &Pod, offered: &'a [N]) -> Filtered<'a> {
     if !snapshot.synced {
         return Filtered::Unready;
     }
     let gang_key = match &pod.membership {
         Membership::Unknown => return reject_all(offered, Rejection::WaitingForGang, true),
-        Membership::Single => return filter_single(snapshot, pod, offered),
+        Membership::Single => return filter_single(snapshot, assumed, pod, offered),
         Membership::Member { gang, .. } => gang,
     };
     let gang = snapshot.gangs.get(gang_key);
-    let epoch = gang.map_or(0, |gang| gang.epoch);
-    if let (Some(pod_epoch), Some(planned)) = (pod.plan_epoch, &pod.planned_node) {
-        // This replica may lag behind the one that released the pod; the barrier decides on fresh state.
-        if pod_epoch >= epoch && pod_epoch > 0 && offered.iter().any(|name| name.as_ref() == planned.as_str()) {
-            return keep_only(offered, planned, Rejection::WaitingForGang);
-        }
+    // Anybody who may write the pod may write an epoch and a node on it: where it goes is said by the Gang alone. An epoch
+    // that is not known here yet only says that this replica lags behind the one that released the pod.
+    if pod.plan_epoch.unwrap_or(0) > gang.map_or(0, |gang| gang.epoch) {
+        return Filtered::Behind;
     }
     let Some(gang) = gang else { return reject_all(offered, Rejection::WaitingForGang, true) };
+    let place = || match gang.place_of(&pod.uid).map(|place| &place.node) {
+        None => reject_all(offered, Rejection::WaitingForGang, true),
+        Some(node) if offered.iter().any(|name| name.as_ref() == node.as_str()) => {
+            keep_only(offered, node, Rejection::WaitingForGang)
+        }
+        Some(_) => reject_all(offered, Rejection::BeingReplanned, true),
+    };
     match gang.phase {
+        // The pod is released, and the phase is on its way to this replica: the plan stands.
+        Some(Phase::Planned) if pod.plan_epoch == Some(gang.epoch) => place(),
         Some(Phase::Invalid) => reject_all(offered, Rejection::GangInvalid, false),
         Some(Phase::Unsatisfiable) => reject_all(offered, Rejection::GangUnsatisfiable, false),
-        Some(Phase::Released | Phase::Committing | Phase::Bound | Phase::Degraded) => {
-            match gang.place_of(&pod.uid).map(|place| &place.node) {
-                None => reject_all(offered, Rejection::WaitingForGang, true),
-                Some(node) if offered.iter().any(|name| name.as_ref() == node.as_str()) => {
-                    keep_only(offered, node, Rejection::WaitingForGang)
-                }
-                Some(_) => reject_all(offered, Rejection::BeingReplanned, true),
-            }
-        }
+        Some(Phase::Released | Phase::Committing | Phase::Bound | Phase::Degraded) => place(),
         // The planner knows of it, and looks again when anything changes.
         Some(Phase::Collecting | Phase::Waiting | Phase::Provisioning | Phase::Planned) => {
             reject_all(offered, Rejection::WaitingForGang, false)
@@ -110,13 +170,18 @@ pub fn filter<'a, N: AsRef<str>>(snapshot: &Snapshot, pod: &Pod, offered: &'a [N
     }
 }
 
-fn filter_single<'a, N: AsRef<str>>(snapshot: &Snapshot, pod: &Pod, offered: &'a [N]) -> Filtered<'a> {
+fn filter_single<'a, N: AsRef<str>>(
+    snapshot: &Snapshot,
+    assumed: &Assumed,
+    pod: &Pod,
+    offered: &'a [N],
+) -> Filtered<'a> {
     let mut kept = Vec::with_capacity(offered.len());
     let mut rejected = Vec::new();
     // Where nothing is promised, nothing is looked up.
     let free = pod.daemon || snapshot.promises.is_empty();
     for name in offered.iter().map(AsRef::as_ref) {
-        if free || leaves_promises_whole(snapshot, pod, name) {
+        if free || leaves_promises_whole(snapshot, assumed, pod, name) {
             kept.push(name);
         } else {
             rejected.push((name, Rejection::PromisedToGang));
@@ -128,7 +193,7 @@ fn filter_single<'a, N: AsRef<str>>(snapshot: &Snapshot, pod: &Pod, offered: &'a
 /// Whether a single pod on `node` leaves every promise there whole. A node without promises costs one look-up; a node
 /// that is not known yet is kept.
 #[must_use]
-pub fn leaves_promises_whole(snapshot: &Snapshot, pod: &Pod, node: &str) -> bool {
+pub fn leaves_promises_whole(snapshot: &Snapshot, assumed: &Assumed, pod: &Pod, node: &str) -> bool {
     let Some(promises) = snapshot.promises.get(node).filter(|promises| !promises.is_empty()) else { return true };
     let (Some(entry), Ok(shape)) = (snapshot.nodes.get(node), &pod.shape) else { return true };
     let mut free = entry.node.allocatable.clone();
@@ -140,6 +205,7 @@ pub fn leaves_promises_whole(snapshot: &Snapshot, pod: &Pod, node: &str) -> bool
         }
         free.add(&known.held.requested);
     }
+    assumed.subtract_from(&mut free, snapshot, &pod.uid, node);
     for promise in promises {
         match &promise.room {
             PromisedRoom::WholeNode => return false,
@@ -271,7 +337,7 @@ pub enum BindStep {
 
 /// Decides one `bind` call. Source: `scheduling.md` 3.3.
 #[must_use]
-pub fn bind(snapshot: &Snapshot, uid: &PodUid, node: &str) -> BindStep {
+pub fn bind(snapshot: &Snapshot, assumed: &Assumed, uid: &PodUid, node: &str) -> BindStep {
     if !snapshot.synced {
         return BindStep::Unready;
     }
@@ -279,7 +345,7 @@ pub fn bind(snapshot: &Snapshot, uid: &PodUid, node: &str) -> BindStep {
     let gang = match &pod.membership {
         Membership::Unknown => return BindStep::Behind,
         Membership::Single => {
-            return if pod.daemon || leaves_promises_whole(snapshot, pod, node) {
+            return if pod.daemon || leaves_promises_whole(snapshot, assumed, pod, node) {
                 BindStep::Post { place: None }
             } else {
                 BindStep::Refuse(Rejection::PromisedToGang)
@@ -312,21 +378,33 @@ pub fn bind(snapshot: &Snapshot, uid: &PodUid, node: &str) -> BindStep {
     }
 }
 
-/// Whether the gang's minimum stands at the barrier: arrivals on their planned node, and members seen bound there.
+/// Whether a Binding may be posted now, with epoch and rank of a member.
 ///
-/// `arrived` tells whether a pod is waiting for the given node. A pod that succeeded counts as arrived: it ran. One that
-/// failed or is being deleted does not: somebody comes in its stead.
-#[must_use]
-pub fn barrier_complete(snapshot: &Snapshot, gang: &Gang, arrived: impl Fn(&PodUid, &NodeName) -> bool) -> bool {
-    let stands = |place: &&GangPlace| {
-        let Some(uid) = &place.uid else { return false };
-        let bound = snapshot.pods.get(uid).is_some_and(|pod| {
-            pod.is_done() || pod.is_live() && pod.node.as_ref().is_some_and(|node| *node == place.node)
-        });
-        bound || arrived(uid, &place.node)
+/// `committed` is the member's gang as its commit was answered: it counts until the snapshot shows something newer.
+///
+/// Errors: the place was given up, or the room is promised by now.
+pub fn may_post(
+    snapshot: &Snapshot,
+    assumed: &Assumed,
+    committed: Option<&Gang>,
+    uid: &PodUid,
+    node: &str,
+) -> Result<Option<(u64, u32)>, Rejection> {
+    let Some(committed) = committed else {
+        return match bind(snapshot, assumed, uid, node) {
+            BindStep::Post { place } => Ok(place),
+            BindStep::Refuse(reason) => Err(reason),
+            BindStep::Unready | BindStep::Behind | BindStep::Arrive { .. } => Err(Rejection::BeingReplanned),
+        };
     };
-    let standing: Vec<&GangPlace> = gang.places.iter().filter(stands).collect();
-    reaches_minimum(gang, &standing)
+    let version = |gang: &Gang| gang.resource_version.parse::<u64>().unwrap_or(0);
+    let newer = |known: &&Arc<Gang>| known.uid != committed.uid || version(known) > version(committed);
+    let gang = snapshot.gangs.get(&committed.key).filter(newer).map_or(committed, |known| known);
+    let forward = matches!(gang.phase, Some(Phase::Committing | Phase::Bound));
+    match gang.place_of(uid).filter(|place| forward && place.node.as_str() == node) {
+        Some(place) => Ok(Some((gang.epoch, place.rank))),
+        None => Err(Rejection::BeingReplanned),
+    }
 }
 
 /// Whether places reach the minimum of the gang and of each of its roles.
@@ -335,37 +413,6 @@ pub fn reaches_minimum(gang: &Gang, places: &[&GangPlace]) -> bool {
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let of = |role: &Arc<str>| count(places.iter().filter(|place| place.role == *role).count());
     count(places.len()) >= gang.minimum.max(1) && gang.minimums.iter().all(|(role, min)| of(role) >= *min)
-}
-
-/// Why a commit cannot go ahead now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CommitObstacle {
-    /// A member is gone or being deleted.
-    MemberGone,
-    /// A member is bound elsewhere.
-    BoundElsewhere,
-    /// A planned node is gone, not Ready or cordoned.
-    NodeUnfit,
-}
-
-/// Checks members and nodes once more before the commit point.
-pub fn commit_obstacle(snapshot: &Snapshot, gang: &Gang, members: &[PodUid]) -> Result<(), CommitObstacle> {
-    for uid in members {
-        let Some(place) = gang.place_of(uid) else { return Err(CommitObstacle::MemberGone) };
-        let pod =
-            snapshot.pods.get(uid).filter(|pod| pod.is_live() || pod.is_done()).ok_or(CommitObstacle::MemberGone)?;
-        match &pod.node {
-            Some(node) if *node != place.node => return Err(CommitObstacle::BoundElsewhere),
-            // It runs there already: whether new pods may come plays no part.
-            Some(_) => continue,
-            None => {}
-        }
-        let entry = snapshot.nodes.get(&place.node).ok_or(CommitObstacle::NodeUnfit)?;
-        if !entry.node.ready || entry.node.deleting || entry.node.unschedulable {
-            return Err(CommitObstacle::NodeUnfit);
-        }
-    }
-    Ok(())
 }
 
 /// Sum of what is free on a node for single pods: allocatable − usage − promises. Negative where over-committed.

@@ -212,7 +212,10 @@ impl Finder<'_> {
             object.metadata.uid = Some(format!("pod/{}", dump_name(&object.metadata)));
         }
         let Recognition { membership, gang, missing: _, reads: _ } = self.recognise(&object);
-        let core = Arc::new(self.read(&object, membership, Used::read(&object)));
+        let mut core = self.read(&object, membership, Used::read(&object));
+        // A dump is believed: it opens no node.
+        core.daemon |= pod_state::daemon_set(&object).is_some();
+        let core = Arc::new(core);
         let priority = self.priority(object.spec.as_ref());
         let known = Known { core, object: Arc::new(object), exists: true, uid, priority };
         if let Some(said) = gang {

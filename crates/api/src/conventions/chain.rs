@@ -49,11 +49,16 @@ impl<'a> Chain<'a> {
         let mut controller = controller_of(&pod.metadata);
         while let Some(reference) = controller {
             chain.root = Some(owner(reference));
-            if Kind::of(&reference.api_version, &reference.kind).is_none() || chain.owners.len() == MAX_OWNERS {
+            let kind = Kind::of(&reference.api_version, &reference.kind);
+            if kind.is_none() || chain.owners.len() == MAX_OWNERS {
                 break;
             }
             chain.reads.borrow_mut().insert(Ref::Uid(reference.uid.clone()));
-            let Some(object) = objects.by_uid(&reference.uid) else {
+            // Owners live in the namespace of what they own; a UID of another namespace is a claim that anybody can write.
+            let of_namespace = |object: &&Object| {
+                Some(object.kind) == kind && namespace_of(&object.metadata) == namespace_of(&pod.metadata)
+            };
+            let Some(object) = objects.by_uid(&reference.uid).filter(of_namespace) else {
                 let missing = MissingOwner {
                     namespace: pod.metadata.namespace.clone().unwrap_or_default(),
                     api_version: reference.api_version.clone(),
@@ -107,7 +112,7 @@ impl<'a> Chain<'a> {
     /// The pod's namespace.
     #[must_use]
     pub(super) fn namespace(&self) -> &'a str {
-        self.pod.metadata.namespace.as_deref().unwrap_or("default")
+        namespace_of(&self.pod.metadata)
     }
 
     /// A label of the pod.
@@ -141,6 +146,10 @@ impl<'a> Chain<'a> {
     pub(super) fn owner(&self, kind: Kind) -> Option<&'a Object> {
         self.owners.iter().copied().find(|object| object.kind == kind)
     }
+}
+
+fn namespace_of(metadata: &ObjectMeta) -> &str {
+    metadata.namespace.as_deref().unwrap_or("default")
 }
 
 fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {

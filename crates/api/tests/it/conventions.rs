@@ -46,6 +46,22 @@ fn job(annotations: &Value, spec: &Value) -> Jobs {
 
 const OWNER: Option<(&str, &str, &str)> = Some(("Job", "train", "12345678-9"));
 
+#[test]
+fn the_uid_of_an_owner_in_another_namespace_or_of_another_kind_is_not_followed() {
+    let jobs = job(&json!({"muster.dev/gang": "theirs"}), &json!({"completions": 2}));
+    assert!(recognise(&pod(&json!({}), OWNER), &jobs).membership.gang().is_some());
+    let mut foreign = pod(&json!({}), OWNER);
+    foreign.metadata.namespace = Some("other".to_owned());
+    let mut disguised = pod(&json!({}), OWNER);
+    disguised.metadata.owner_references.as_mut().unwrap()[0].kind = "StatefulSet".to_owned();
+    disguised.metadata.owner_references.as_mut().unwrap()[0].api_version = "apps/v1".to_owned();
+    for pod in [foreign, disguised] {
+        let found = recognise(&pod, &jobs);
+        assert_eq!((found.membership, found.gang), (Membership::Unknown, None));
+        assert_eq!(found.missing.unwrap().uid, "12345678-9", "an owner of that UID may still come");
+    }
+}
+
 /// What a bare pod with these annotations says of its gang.
 #[track_caller]
 fn bare(annotations: &Value) -> Recognised {

@@ -113,8 +113,7 @@ fn a_pod_is_read_with_everything_the_gang_loop_asks() {
             "name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "5",
             "deletionTimestamp": "2026-01-01T00:00:00Z",
             "annotations": {"muster.dev/plan-epoch": "3", "muster.dev/planned-node": "n1"},
-            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d"}],
-        },
+            },
         "spec": {
             "schedulerName": "muster",
             "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}],
@@ -125,11 +124,32 @@ fn a_pod_is_read_with_everything_the_gang_loop_asks() {
             "conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "m"}],
         },
     }));
-    assert!(pod.deleting && pod.gated && pod.foreign_gates && pod.daemon && pod.ours);
+    assert!(pod.deleting && pod.gated && pod.foreign_gates && !pod.daemon && pod.ours);
     assert_eq!((pod.plan_epoch, pod.planned_node.as_ref().map(|node| node.as_str())), (Some(3), Some("n1")));
     assert_eq!((pod.node, pod.nominated.as_ref().map(|node| node.as_str())), (None, Some("n2")));
     assert_eq!(pod.unscheduled.unwrap().0.as_ref(), "SchedulingGated");
     assert_eq!(pod.held.requested.get("cpu"), 2_000);
+}
+
+#[test]
+fn an_owner_that_somebody_wrote_on_a_pod_makes_no_daemon_of_it() {
+    let owned = |owner: Value, node: Value| -> Pod {
+        let metadata = json!({"name": "p", "namespace": "ns", "uid": "u", "ownerReferences": [owner]});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"containers": [], "nodeName": node}})).unwrap()
+    };
+    let daemon = |pod: &Pod| pod_state::read(pod, Membership::Single, &[]).daemon;
+    let set = |api_version: &str, controller: bool| json!({"apiVersion": api_version, "kind": "DaemonSet", "name": "d", "uid": "d", "controller": controller});
+    let claims = owned(set("apps/v1", true), Value::Null);
+    assert!(!daemon(&claims), "whether there is such a DaemonSet is not known here");
+    assert_eq!(pod_state::daemon_set(&claims).unwrap().uid, "d");
+    for other in [set("apps/v1", false), set("example.com/v1", true)] {
+        assert_eq!(pod_state::daemon_set(&owned(other, Value::Null)), None);
+    }
+    let mirror = |api_version: &str| json!({"apiVersion": api_version, "kind": "Node", "name": "n1", "uid": "x"});
+    assert!(daemon(&owned(mirror("v1"), json!("n1"))));
+    assert!(!daemon(&owned(mirror("v1"), json!("n2"))), "it is on another node");
+    assert!(!daemon(&owned(mirror("v1"), Value::Null)), "it is on no node");
+    assert!(!daemon(&owned(mirror("example.com/v1"), json!("n1"))));
 }
 
 #[test]

@@ -383,7 +383,7 @@ pub struct Pod {
     pub planned_node: Option<NodeName>,
     /// One of our profiles schedules it.
     pub ours: bool,
-    /// Owned by a DaemonSet or Node.
+    /// Belongs to its node: of a DaemonSet that is known, or the mirror of a pod the kubelet runs by itself.
     pub daemon: bool,
     /// Has a priority that only the system's own pods have.
     pub critical: bool,

@@ -2,15 +2,22 @@
 
 use std::sync::Arc;
 
-use muster_core::extender::{
-    BindStep, CommitObstacle, Filtered, Rejection, Victims, barrier_complete, bind, commit_obstacle, filter, preempt,
-    prioritize,
-};
+use muster_core::extender::{self, Assumed, BindStep, Filtered, Rejection, Victims, may_post, preempt, prioritize};
 use muster_core::model::gang::{Gang, Membership, Phase, Pod, RankClaim};
 use muster_core::model::names::{NodeName, PodUid};
 use muster_core::model::snapshot::{Promise, PromisedRoom, Snapshot};
 
 use crate::world::{gang, key, member, node, place, pod, shape, snapshot};
+
+/// `filter` where this replica binds nobody.
+fn filter<'a>(snapshot: &Snapshot, pod: &Pod, offered: &'a [String]) -> Filtered<'a> {
+    extender::filter(snapshot, &Assumed::default(), pod, offered)
+}
+
+/// `bind` where this replica binds nobody.
+fn bind(snapshot: &Snapshot, uid: &PodUid, node: &str) -> BindStep {
+    extender::bind(snapshot, &Assumed::default(), uid, node)
+}
 
 fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
@@ -55,27 +62,38 @@ fn nothing_is_answered_before_every_watch_has_delivered() {
 }
 
 #[test]
-fn a_newer_epoch_on_the_pod_is_believed_whatever_the_phase_here() {
+fn a_node_and_an_epoch_that_somebody_wrote_on_a_pod_open_no_node() {
     for phase in Phase::ALL {
-        let (snapshot, mut pod) = planned(phase);
-        (pod.plan_epoch, pod.planned_node) = (Some(2), Some(NodeName::from("n3")));
-        let (kept, reason) = asked(&snapshot, &pod, &["n1", "n3", "n2"]);
-        assert_eq!((kept, reason), (names(&["n3"]), Some(Rejection::WaitingForGang)), "{phase}");
+        for epoch in [0, 1] {
+            let (snapshot, mut pod) = planned(phase);
+            (pod.plan_epoch, pod.planned_node) = (Some(epoch), Some(NodeName::from("n3")));
+            let (kept, reason) = asked(&snapshot, &pod, &["n3", "n2"]);
+            assert_eq!(kept, Vec::<String>::new(), "{phase}, epoch {epoch}: {reason:?}");
+        }
     }
 }
 
 #[test]
-fn an_older_epoch_on_the_pod_counts_for_nothing() {
-    let (snapshot, mut pod) = planned(Phase::Waiting);
-    (pod.plan_epoch, pod.planned_node) = (Some(0), Some(NodeName::from("n3")));
-    assert_eq!(asked(&snapshot, &pod, &["n1", "n3"]), (vec![], Some(Rejection::WaitingForGang)));
+fn an_epoch_that_is_newer_than_the_gang_here_is_waited_for_and_never_believed() {
+    for phase in Phase::ALL {
+        let (snapshot, mut pod) = planned(phase);
+        (pod.plan_epoch, pod.planned_node) = (Some(2), Some(NodeName::from("n3")));
+        assert_eq!(filter(&snapshot, &pod, &names(&["n1", "n3", "n2"])), Filtered::Behind, "{phase}");
+    }
+    let (mut snapshot, mut pod) = planned(Phase::Released);
+    pod.plan_epoch = Some(1);
+    snapshot.gangs = imbl::OrdMap::new();
+    assert_eq!(filter(&snapshot, &pod, &names(&["n1"])), Filtered::Behind, "the gang is not known here");
 }
 
 #[test]
-fn a_newer_epoch_whose_node_is_not_offered_falls_through_to_the_phase() {
-    let (snapshot, mut pod) = planned(Phase::Invalid);
-    (pod.plan_epoch, pod.planned_node) = (Some(2), Some(NodeName::from("n9")));
-    assert_eq!(asked(&snapshot, &pod, &["n1"]), (vec![], Some(Rejection::GangInvalid)));
+fn a_released_member_gets_its_place_although_only_the_plan_is_seen_here() {
+    let (snapshot, mut pod) = planned(Phase::Planned);
+    pod.plan_epoch = Some(1);
+    assert_eq!(asked(&snapshot, &pod, &["n2", "n1", "n3"]).0, ["n1"]);
+    assert_eq!(asked(&snapshot, &pod, &["n2", "n3"]), (vec![], Some(Rejection::BeingReplanned)));
+    let stranger = Pod { plan_epoch: Some(1), ..member("stranger", "g", RankClaim::Rank(0)) };
+    assert_eq!(asked(&snapshot, &stranger, &["n1"]), (vec![], Some(Rejection::WaitingForGang)), "it has no place");
 }
 
 #[test]
@@ -222,6 +240,75 @@ fn the_second_look_refuses_what_would_eat_a_later_promise() {
 }
 
 #[test]
+fn room_of_a_pod_that_is_being_bound_counts_until_the_watch_shows_it() {
+    let gang = gang("g", Phase::Planned, vec![place(0, Some("m0"), "n1")]);
+    let (first, second) = (pod("first", &shape(2)), pod("second", &shape(2)));
+    let pods = |bound: bool, nominated: bool| {
+        let mut first = first.clone();
+        first.node = bound.then(|| NodeName::from("n1"));
+        first.nominated = nominated.then(|| NodeName::from("n1"));
+        [member("m0", "g", RankClaim::Rank(0)), first, second.clone()]
+    };
+    // Five accelerators, one of them promised: there is room for two pods of two, and for no third.
+    let world = |bound, nominated, gpus| {
+        snapshot(&[node("n1", gpus)], &pods(bound, nominated), std::slice::from_ref(&gang), &[])
+    };
+    let mut assumed = Assumed::default();
+    assumed.add(&first, "n1");
+    let fits = |snapshot: &Snapshot, assumed: &Assumed| {
+        let offered = names(&["n1"]);
+        let filtered = extender::filter(snapshot, assumed, &second, &offered);
+        let bound = extender::bind(snapshot, assumed, &second.uid, "n1");
+        let kept = matches!(filtered, Filtered::Split { kept, .. } if !kept.is_empty());
+        assert_eq!(kept, bound == BindStep::Post { place: None }, "both look at the same room");
+        kept
+    };
+    for (gpus, room) in [(5, true), (4, false)] {
+        assert_eq!(fits(&world(false, false, gpus), &assumed), room, "{gpus} accelerators");
+        assert_eq!(fits(&world(true, false, gpus), &assumed), room, "seen bound, and counted once");
+        assert_eq!(fits(&world(false, true, gpus), &assumed), room, "nominated, and counted once");
+    }
+    let tight = world(false, false, 4);
+    assert!(fits(&tight, &Assumed::default()), "nobody is being bound");
+    assert_eq!(may_post(&tight, &assumed, None, &first.uid, "n1"), Ok(None), "it does not stand in its own way");
+    assert_eq!(may_post(&tight, &assumed, None, &second.uid, "n1"), Err(Rejection::PromisedToGang));
+    assumed.settle(&tight);
+    assert!(!assumed.is_empty(), "not shown yet");
+    let mut elsewhere = assumed.clone();
+    elsewhere.add(&first, "n2");
+    assert!(fits(&tight, &elsewhere), "a pod is bound to one node");
+    elsewhere.remove(&first.uid);
+    assert!(elsewhere.is_empty());
+    assumed.settle(&world(true, false, 4));
+    assert!(assumed.is_empty());
+}
+
+#[test]
+fn a_member_s_binding_is_posted_while_the_newest_plan_gives_it_that_node() {
+    let post = |phase: Phase, version: &str, committed: Option<&Gang>, node: &str| {
+        let (mut snapshot, pod) = planned(phase);
+        let known = Gang { resource_version: version.into(), ..Gang::clone(&snapshot.gangs[&key("g")]) };
+        snapshot.gangs.insert(key("g"), Arc::new(known));
+        may_post(&snapshot, &Assumed::default(), committed, &pod.uid, node)
+    };
+    let replanned = Err(Rejection::BeingReplanned);
+    let (world, _) = planned(Phase::Committing);
+    let committed = Gang { resource_version: "5".into(), ..Gang::clone(&world.gangs[&key("g")]) };
+    assert_eq!(
+        post(Phase::Released, "4", Some(&committed), "n1"),
+        Ok(Some((1, 0))),
+        "the watch lags behind the commit"
+    );
+    assert_eq!(post(Phase::Released, "4", Some(&committed), "n3"), replanned);
+    assert_eq!(post(Phase::Waiting, "6", Some(&committed), "n1"), replanned, "withdrawn since");
+    assert_eq!(post(Phase::Bound, "6", Some(&committed), "n1"), Ok(Some((1, 0))));
+    assert_eq!(post(Phase::Released, "4", None, "n1"), replanned, "it has to stand at the barrier");
+    assert_eq!(post(Phase::Bound, "4", None, "n1"), Ok(Some((1, 0))));
+    let another = Gang { uid: "another".into(), ..committed };
+    assert_eq!(post(Phase::Waiting, "4", Some(&another), "n1"), replanned, "another gang of that name");
+}
+
+#[test]
 fn scores_of_accelerator_pods_are_a_permutation_with_the_fullest_node_first() {
     let mut used = pod("used", &shape(6));
     used.node = Some(NodeName::from("n2"));
@@ -299,64 +386,6 @@ fn bind_waits_for_what_is_not_seen_here_yet() {
     (pod.plan_epoch, pod.membership) = (None, Membership::Unknown);
     snapshot.pods.insert(pod.uid.clone(), Arc::new(pod.clone()));
     assert_eq!(bind(&snapshot, &pod.uid, "n1"), BindStep::Behind);
-}
-
-#[test]
-fn the_barrier_closes_at_the_minimum_and_counts_who_is_bound_or_done() {
-    let nodes = [node("n1", 1), node("n2", 1)];
-    let complete = |changes: &dyn Fn(&mut Pod), arrived: &[&str], minimum: u32| {
-        let mut first = member("m0", "g", RankClaim::Rank(0));
-        changes(&mut first);
-        let pods = [first, member("m1", "g", RankClaim::Rank(1))];
-        let mut gang = gang("g", Phase::Released, vec![place(0, Some("m0"), "n1"), place(1, Some("m1"), "n2")]);
-        gang.minimum = minimum;
-        let snapshot = snapshot(&nodes, &pods, &[gang.clone()], &[]);
-        barrier_complete(&snapshot, &gang, |uid, _| arrived.contains(&uid.as_str()))
-    };
-    let bound = |pod: &mut Pod| pod.node = Some(NodeName::from("n1"));
-    assert!(complete(&|_| {}, &["uid-m0", "uid-m1"], 2));
-    assert!(!complete(&|_| {}, &["uid-m1"], 2));
-    assert!(complete(&|_| {}, &["uid-m1"], 1), "elastic members are never waited for");
-    assert!(!complete(&|_| {}, &[], 0), "nobody is no gang");
-    assert!(complete(&bound, &["uid-m1"], 2));
-    assert!(!complete(&|pod| pod.node = Some(NodeName::from("n2")), &["uid-m1"], 2), "bound elsewhere");
-    assert!(!complete(&|pod| (pod.node, pod.deleting) = (Some(NodeName::from("n1")), true), &["uid-m1"], 2));
-    let ended = |pod: &mut Pod, succeeded| {
-        bound(pod);
-        (pod.ended, pod.succeeded) = (true, succeeded);
-    };
-    assert!(complete(&|pod| ended(pod, true), &["uid-m1"], 2));
-    assert!(!complete(&|pod| ended(pod, false), &["uid-m1"], 2), "one that failed is a lost one");
-}
-
-#[test]
-fn the_last_check_before_the_commit_names_what_is_in_the_way() {
-    let (snapshot, pod) = planned(Phase::Released);
-    let gang = Gang::clone(&snapshot.gangs[&key("g")]);
-    let check = |change: &dyn Fn(&mut Pod), node_change: &dyn Fn(&mut muster_core::model::node::Node)| {
-        let mut pod = pod.clone();
-        change(&mut pod);
-        let mut n1 = node("n1", 1);
-        node_change(&mut n1);
-        let snapshot = crate::world::snapshot(&[n1], &[pod.clone()], &[], &[]);
-        commit_obstacle(&snapshot, &gang, &[pod.uid])
-    };
-    assert_eq!(check(&|_| {}, &|_| {}), Ok(()));
-    assert_eq!(check(&|pod| pod.deleting = true, &|_| {}), Err(CommitObstacle::MemberGone));
-    assert_eq!(check(&|pod| pod.ended = true, &|_| {}), Err(CommitObstacle::MemberGone));
-    assert_eq!(commit_obstacle(&snapshot, &gang, &["gone".into()]), Err(CommitObstacle::MemberGone));
-    let elsewhere = |pod: &mut Pod| pod.node = Some(NodeName::from("n2"));
-    assert_eq!(check(&elsewhere, &|_| {}), Err(CommitObstacle::BoundElsewhere));
-    for unfit in [
-        |node: &mut muster_core::model::node::Node| node.ready = false,
-        |node: &mut muster_core::model::node::Node| node.unschedulable = true,
-        |node: &mut muster_core::model::node::Node| node.deleting = true,
-        |node: &mut muster_core::model::node::Node| node.name = NodeName::from("other"),
-    ] {
-        assert_eq!(check(&|_| {}, &unfit), Err(CommitObstacle::NodeUnfit));
-    }
-    let here = |pod: &mut Pod| pod.node = Some(NodeName::from("n1"));
-    assert_eq!(check(&here, &|node| node.unschedulable = true), Ok(()), "a cordon does not unbind anybody");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 // Marked as test code, so that clippy allows `unwrap` in helper functions too.
 #[cfg(test)]
 mod batch;
+mod barrier;
 #[cfg(test)]
 mod collect;
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use muster_core::extender::{self, BindStep, Filtered};
+use muster_core::extender::barrier::{Arrivals, Then};
+use muster_core::extender::{self, Assumed, BindStep, Filtered};
 use muster_core::gang::{
     self, Action, BatchStage, BatchView, BatchWish, Ledger, Memory, Pass, PoolView, Settings, TypeView, World,
     batch_name,
@@ -277,38 +278,36 @@ impl Sim {
     fn schedule(&mut self) -> bool {
         let snapshot = self.snapshot();
         let offered: Vec<String> = self.nodes.keys().cloned().collect();
-        let mut arrived: BTreeMap<PodUid, NodeName> = BTreeMap::new();
+        let mut arrived: BTreeMap<ObjectKey, Arrivals<()>> = BTreeMap::new();
+        let mut ticket = 0;
         let mut post: Vec<(PodUid, NodeName)> = Vec::new();
         for pod in self.pods.values().filter(|pod| pod.is_live() && pod.node.is_none()) {
             if pod.gated || pod.foreign_gates || !pod.ours {
                 continue;
             }
-            let Filtered::Split { kept, .. } = extender::filter(&snapshot, pod, &offered) else { continue };
+            let Filtered::Split { kept, .. } = extender::filter(&snapshot, &Assumed::default(), pod, &offered) else {
+                continue;
+            };
             let Some(node) = kept.first() else { continue };
-            match extender::bind(&snapshot, &pod.uid, node) {
+            match extender::bind(&snapshot, &Assumed::default(), &pod.uid, node) {
                 BindStep::Post { .. } => post.push((pod.uid.clone(), NodeName::from(*node))),
-                BindStep::Arrive { .. } => {
-                    arrived.insert(pod.uid.clone(), NodeName::from(*node));
+                BindStep::Arrive { gang } => {
+                    ticket += 1;
+                    let arrivals = arrived.entry(gang.key.clone()).or_default();
+                    arrivals.arrive(pod.uid.clone(), NodeName::from(*node), ticket, ());
                 }
                 BindStep::Behind | BindStep::Refuse(_) | BindStep::Unready => {}
             }
         }
-        for gang in self.gangs.values_mut().filter(|gang| gang.phase == Some(Phase::Released)) {
-            let waiting: Vec<PodUid> = gang
-                .places
-                .iter()
-                .filter_map(|place| place.uid.clone())
-                .filter(|uid| arrived.contains_key(uid))
-                .collect();
-            let complete = extender::barrier_complete(&snapshot, gang, |uid, node| arrived.get(uid) == Some(node));
-            if waiting.is_empty() || !complete || extender::commit_obstacle(&snapshot, gang, &waiting).is_err() {
-                continue;
-            }
+        for gang in self.gangs.values_mut() {
+            let Some(arrivals) = arrived.get_mut(&gang.key) else { continue };
+            let Some(closed) = arrivals.judge(&snapshot, &gang.key, PENDING).closed else { continue };
+            assert_eq!(closed.then, Then::Commit, "only members of a released gang arrive");
             self.version += 1;
             gang.phase = Some(Phase::Committing);
             gang.resource_version = Arc::from(self.version.to_string());
             self.commits.push(gang.key.name.to_string());
-            post.extend(waiting.into_iter().map(|uid| (uid.clone(), arrived[&uid].clone())));
+            post.extend(closed.members.into_iter().map(|member| (member.uid, member.node)));
         }
         for (uid, node) in &post {
             let pod = self.pods.values_mut().find(|pod| pod.uid == *uid).unwrap();

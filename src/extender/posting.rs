@@ -1,0 +1,268 @@
+//! Posting Bindings: what is posted is what the newest plan says at that moment, and nothing is posted once the call that
+//! asked for it has ended.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use muster_api::keys;
+use muster_core::extender::{self, Assumed};
+use muster_core::model::gang::{Gang, Membership};
+use muster_core::model::names::PodUid;
+use tokio::time::{Instant, timeout, timeout_at};
+use tracing::error;
+
+use super::wire::ExtenderBindingArgs;
+use crate::cluster::{Cluster, State};
+use crate::step::{Step, step};
+use crate::telemetry::GangMetrics;
+
+/// The API server must show a binding this long after it was posted.
+const BOUND_WITHIN: Duration = Duration::from_secs(30);
+/// One attempt; a connection that is dead is noticed by then.
+const ATTEMPT: Duration = Duration::from_secs(10);
+/// Said where nothing is known of a write.
+pub(super) const NO_ANSWER: &str = "no answer from the API server in time";
+
+/// Bindings on their way.
+pub(super) struct Posting {
+    client: Client,
+    cluster: Cluster,
+    metrics: GangMetrics,
+    posted: Mutex<Posted>,
+}
+
+/// What was posted and is not shown by the watch yet.
+#[derive(Debug, Default)]
+struct Posted {
+    outcomes: BTreeMap<PodUid, Outcome>,
+    /// Ordinary pods among them, with the room they take.
+    assumed: Assumed,
+}
+
+#[derive(Debug)]
+struct Outcome {
+    args: ExtenderBindingArgs,
+    since: Instant,
+    /// kube-scheduler was told that the pod is bound.
+    answered: bool,
+}
+
+impl std::fmt::Debug for Posting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Posting").finish_non_exhaustive()
+    }
+}
+
+impl Posting {
+    pub(super) fn new(client: Client, cluster: Cluster, metrics: GangMetrics) -> Self {
+        Self { client, cluster, metrics, posted: Mutex::default() }
+    }
+
+    /// Ordinary pods that are being bound, then the newest state: whoever is missing in the first is shown by the second.
+    pub(super) fn assumed(&self) -> Assumed {
+        self.posted().assumed.clone()
+    }
+
+    /// Posts the Binding of one pod. A member of a gang that was committed just now brings its gang: the watch may not show
+    /// it yet.
+    ///
+    /// Before every attempt the place is looked up again: a plan may have changed, and what was an ordinary pod's room may
+    /// be promised by now.
+    ///
+    /// Errors: what the API server said, success if the pod already stands on that node; the plan is another one; no answer
+    /// came before `until`.
+    pub(super) async fn post(
+        &self,
+        args: &ExtenderBindingArgs,
+        committed: Option<&Gang>,
+        until: Instant,
+    ) -> Result<(), String> {
+        let uid = PodUid::from(args.pod_uid.as_str());
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &args.pod_namespace);
+        let mut pause = Pause::default();
+        let mut sent = false;
+        let result = loop {
+            if Instant::now() >= until {
+                break Err(NO_ANSWER.to_owned());
+            }
+            let place = match self.claim(&uid, args, committed) {
+                Ok(place) => place,
+                Err(reason) => break Err(reason),
+            };
+            sent = true;
+            let binding = binding(args, place);
+            let params = PostParams::default();
+            let attempt = step(
+                Step::BindPod,
+                pods.create_subresource::<_, serde_json::Value>("binding", &args.pod_name, &params, &binding),
+            );
+            match timeout_at(until.min(Instant::now() + ATTEMPT), attempt).await {
+                Ok(Ok(_)) => break Ok(()),
+                Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
+                    let looked = timeout_at(until, already_bound(&pods, args, &status.message)).await;
+                    break looked.unwrap_or_else(|_| Err(NO_ANSWER.to_owned()));
+                }
+                Ok(Err(error)) if !is_transient(&error) => {
+                    // Refused: the pod takes no room.
+                    sent = false;
+                    break Err(format!("binding: {error}"));
+                }
+                Ok(Err(_)) | Err(_) => {
+                    if timeout_at(until, pause.wait()).await.is_err() {
+                        break Err(NO_ANSWER.to_owned());
+                    }
+                }
+            }
+        };
+        self.ended(&uid, args, &result, sent);
+        result
+    }
+
+    /// Looks the place up, and takes the room of an ordinary pod, in one go.
+    fn claim(
+        &self,
+        uid: &PodUid,
+        args: &ExtenderBindingArgs,
+        committed: Option<&Gang>,
+    ) -> Result<Option<(u64, u32)>, String> {
+        let mut posted = self.posted();
+        let state = self.cluster.load();
+        let place = extender::may_post(&state.snapshot, &posted.assumed, committed, uid, &args.node)
+            .map_err(|reason| reason.as_str().to_owned())?;
+        if let Some(pod) = state.snapshot.pods.get(uid).filter(|pod| pod.membership == Membership::Single) {
+            posted.assumed.add(pod, &args.node);
+        }
+        Ok(place)
+    }
+
+    fn ended(&self, uid: &PodUid, args: &ExtenderBindingArgs, result: &Result<(), String>, sent: bool) {
+        let mut posted = self.posted();
+        if result.is_ok() || sent {
+            // It may stand, answered or not: its room counts until the watch or the API server says what is true.
+            let outcome = Outcome { args: args.clone(), since: Instant::now(), answered: result.is_ok() };
+            posted.outcomes.insert(uid.clone(), outcome);
+        } else {
+            posted.assumed.remove(uid);
+        }
+    }
+
+    /// Forgets what the newest state shows.
+    pub(super) fn settle(&self) {
+        let mut posted = self.posted();
+        if posted.outcomes.is_empty() && posted.assumed.is_empty() {
+            return;
+        }
+        let state = self.cluster.load();
+        posted.outcomes.retain(|uid, _| is_unbound(&state, uid));
+        posted.assumed.settle(&state.snapshot);
+    }
+
+    /// A success without a binding would hold room in kube-scheduler for ever: it is looked for, and must not exist.
+    pub(super) async fn look_for_lost_bindings(&self) {
+        self.settle();
+        let due: Vec<(PodUid, ExtenderBindingArgs, bool)> = {
+            let posted = self.posted();
+            let due = posted.outcomes.iter().filter(|(_, outcome)| outcome.since.elapsed() > BOUND_WITHIN);
+            due.map(|(uid, outcome)| (uid.clone(), outcome.args.clone(), outcome.answered)).collect()
+        };
+        for (uid, args, answered) in due {
+            let pods: Api<Pod> = Api::namespaced(self.client.clone(), &args.pod_namespace);
+            // The watch may lag: the API server decides.
+            let Ok(Ok(pod)) = timeout(ATTEMPT, pods.get_opt(&args.pod_name)).await else { continue };
+            let unbound = pod.is_some_and(|pod| {
+                pod.metadata.uid.as_deref() == Some(uid.as_str())
+                    && pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none())
+            });
+            let mut posted = self.posted();
+            posted.outcomes.remove(&uid);
+            if unbound {
+                posted.assumed.remove(&uid);
+            }
+            drop(posted);
+            if unbound && answered {
+                self.metrics.lost_bindings.inc();
+                error!(
+                    pod = format!("{}/{}", args.pod_namespace, args.pod_name),
+                    node = args.node,
+                    "answered as bound and not bound: this is a bug, please report it; kube-scheduler holds its room until \
+                     it is restarted"
+                );
+            }
+        }
+    }
+
+    fn posted(&self) -> MutexGuard<'_, Posted> {
+        // A panic while the lock was held cannot leave the maps half changed: every change is one call.
+        self.posted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_unbound(state: &State, uid: &PodUid) -> bool {
+    state.snapshot.pods.get(uid).is_some_and(|pod| pod.node.is_none())
+}
+
+/// `place` = epoch and rank of a member.
+fn binding(args: &ExtenderBindingArgs, place: Option<(u64, u32)>) -> Binding {
+    let annotations = place.map(|(epoch, rank)| {
+        BTreeMap::from([
+            (keys::PLAN_EPOCH.to_owned(), epoch.to_string()),
+            (keys::ASSIGNED_RANK.to_owned(), rank.to_string()),
+        ])
+    });
+    Binding {
+        metadata: ObjectMeta {
+            name: Some(args.pod_name.clone()),
+            namespace: Some(args.pod_namespace.clone()),
+            uid: Some(args.pod_uid.clone()),
+            annotations,
+            ..ObjectMeta::default()
+        },
+        target: ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(args.node.clone()),
+            ..ObjectReference::default()
+        },
+    }
+}
+
+/// After a conflict: the binding we want may exist already.
+async fn already_bound(pods: &Api<Pod>, args: &ExtenderBindingArgs, said: &str) -> Result<(), String> {
+    let pod = pods.get_opt(&args.pod_name).await.map_err(|error| format!("binding: {said}; {error}"))?;
+    let same = pod.is_some_and(|pod| {
+        pod.metadata.uid.as_deref() == Some(&args.pod_uid)
+            && pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(&args.node)
+    });
+    if same { Ok(()) } else { Err(format!("binding: {said}")) }
+}
+
+/// Pauses between attempts: each twice as long as the one before, up to a second.
+#[derive(Debug)]
+pub(super) struct Pause(Duration);
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self(Duration::from_millis(50))
+    }
+}
+
+impl Pause {
+    pub(super) async fn wait(&mut self) {
+        tokio::time::sleep(self.0).await;
+        self.0 = self.0.saturating_mul(2).min(Duration::from_secs(1));
+    }
+}
+
+/// Whether the same call may succeed later.
+pub(super) fn is_transient(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        kube::Error::HyperError(_) | kube::Error::Service(_) => true,
+        _ => false,
+    }
+}
