@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -21,14 +20,11 @@ use tracing::{debug, info, warn};
 
 use super::events::Events;
 use super::executor::ExecutorOptions;
-use super::patch::patch;
+use super::patch::{evict, patch};
 use super::{cost, notice};
 use crate::clock::{Clock, now_real};
 use crate::cluster::{Cluster, State};
 use crate::step::{Step, step};
-
-/// Real time after which an eviction counts as refused.
-const EVICTION: Duration = Duration::from_secs(1);
 
 /// What makes the calls, and remembers none of them: several gangs are dealt with at once.
 pub(super) struct Hands {
@@ -301,25 +297,8 @@ impl Hands {
                 grace_period_seconds: seconds,
                 ..DeleteParams::default()
             };
-            // Written here: the client's own `evict` misspells the field of the options, which are ignored then.
-            let eviction = json!({
-                "apiVersion": "policy/v1",
-                "kind": "Eviction",
-                "metadata": {"name": pod.key.name},
-                "deleteOptions": options,
-            });
-            let params = PostParams::default();
-            // The client repeats what is answered 429, as an eviction is that a budget forbids: a collective with a hole does
-            // not wait for that.
-            let evicted = tokio::time::timeout(
-                EVICTION,
-                step(
-                    Step::StopPod,
-                    pods.create_subresource::<_, serde_json::Value>("eviction", &pod.key.name, &params, &eviction),
-                ),
-            )
-            .await;
-            match evicted {
+            // A collective with a hole does not wait for a budget.
+            match evict(&pods, &pod.key.name, &options).await {
                 Ok(Ok(_)) => {
                     info!(pod = %pod.key, why = stop.why, "member stopped");
                     return Ok(());

@@ -1,16 +1,44 @@
 //! Patches of pods of which nothing but the new version is read: the API server answers with the metadata alone.
 
+use std::time::Duration;
+
 use http::header::{ACCEPT, HeaderValue};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Patch, PatchParams};
-use kube::{Client, Resource};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource};
 use muster_core::model::names::ObjectKey;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::time::error::Elapsed;
 
 use crate::step::{Step, step};
 
 const METADATA: HeaderValue =
     HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json");
+
+/// Real time after which an eviction counts as refused.
+const EVICTION: Duration = Duration::from_secs(1);
+
+/// Evicts a pod. The client repeats what is answered 429, as an eviction is that a disruption budget forbids: after a second
+/// it counts as refused, and the outer result is an error.
+///
+/// Written here: the client's own `evict` misspells the field of the options, which are ignored then.
+pub(crate) async fn evict(
+    pods: &Api<Pod>,
+    name: &str,
+    options: &DeleteParams,
+) -> Result<Result<(), kube::Error>, Elapsed> {
+    let eviction = json!({
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name},
+        "deleteOptions": options,
+    });
+    let params = PostParams::default();
+    let call = pods.create_subresource::<_, serde_json::Value>("eviction", name, &params, &eviction);
+    let evicted = tokio::time::timeout(EVICTION, step(Step::StopPod, call)).await?;
+    Ok(evicted.map(drop))
+}
 
 /// What is read of the answer.
 #[derive(Debug, Deserialize)]

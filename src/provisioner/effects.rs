@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::Context as _;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod as PodObject, Taint};
-use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
 use muster_api::crd::{Gang, JoinBlocked, NodeBatch, NodePool, ProvisioningRequest};
 use muster_api::keys;
@@ -190,14 +190,17 @@ async fn evict(
             result => absent(result).with_context(what),
         };
     }
-    let params = EvictParams { delete_options: Some(delete), ..EvictParams::default() };
-    match step(Step::StopPod, api.evict(&pod.name, &params)).await {
-        // A disruption budget says no, or it is another pod of that name: asked again later.
-        Err(kube::Error::Api(answer)) if matches!(answer.code, 409 | 429) => {
+    match crate::gang::evict(&api, &pod.name, &delete).await {
+        Err(_) => {
             debug!(pod = %pod.name, "an eviction is refused");
             Ok(())
         }
-        result => absent(result).with_context(what),
+        // A disruption budget says no, or it is another pod of that name: asked again later.
+        Ok(Err(kube::Error::Api(answer))) if matches!(answer.code, 409 | 429) => {
+            debug!(pod = %pod.name, "an eviction is refused");
+            Ok(())
+        }
+        Ok(result) => absent(result).with_context(what),
     }
 }
 

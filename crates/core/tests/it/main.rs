@@ -1,9 +1,9 @@
 //! Tests of the pure core, one module per subject.
 
 // Marked as test code, so that clippy allows `unwrap` in helper functions too.
+mod barrier;
 #[cfg(test)]
 mod batch;
-mod barrier;
 #[cfg(test)]
 mod collect;
 #[cfg(test)]
