@@ -35,9 +35,9 @@ pub(crate) async fn evict(
         "deleteOptions": options,
     });
     let params = PostParams::default();
-    let call = pods.create_subresource::<_, serde_json::Value>("eviction", name, &params, &eviction);
-    let evicted = tokio::time::timeout(EVICTION, step(Step::StopPod, call)).await?;
-    Ok(evicted.map(drop))
+    let evicted =
+        step(Step::StopPod, pods.create_subresource::<_, serde_json::Value>("eviction", name, &params, &eviction));
+    Ok(tokio::time::timeout(EVICTION, evicted).await?.map(drop))
 }
 
 /// What is read of the answer.

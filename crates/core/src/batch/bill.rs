@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::money::{StrandedCause, cost_between};
 use crate::model::batch::{BatchPhase, BatchStatus, Billing, ConditionKind};
+use crate::model::money::{StrandedCause, cost_between};
 
 /// What the money of a batch does: `None` while nothing is billed or the gang runs.
 #[must_use]

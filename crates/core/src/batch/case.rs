@@ -12,8 +12,8 @@ use crate::ec2::error::{CallError, ErrorClass};
 use crate::ec2::launch::LaunchAnswer;
 use crate::ec2::seen::{Instance, PlacementGroup};
 use crate::ec2::tags::{BatchTags, Tags};
-use crate::gang::GangEvent;
 use crate::model::batch::{Batch, BatchStatus, ConditionKind};
+use crate::model::event::GangEvent;
 use crate::model::names::{InstanceId, NodeName};
 use crate::model::node::Node;
 
@@ -236,6 +236,12 @@ impl<'a> Case<'a> {
         }
     }
 
+    /// How long the nodes of one launch have, from the launch until they are ready.
+    pub(super) fn join_budget(&self, status: &BatchStatus) -> SignedDuration {
+        let join = self.world.supply.join(status.node_pool.as_deref());
+        join.register_within.saturating_add(join.ready_within)
+    }
+
     // ---- Nodes -----------------------------------------------------------------------------------------------------
 
     /// A Node of the cluster.
@@ -254,6 +260,11 @@ impl<'a> Case<'a> {
 /// A failed call as the end of a decision.
 pub(super) fn failed(error: &CallError, done: bool) -> Stop {
     Stop::Failed { failure: Failure { text: error.to_string(), denied: error.kind == ErrorClass::Permission }, done }
+}
+
+/// An outcome that can only have succeeded, or is tried again.
+pub(super) fn done(result: &Result<Made, CallError>) -> Step<()> {
+    result.as_ref().map(drop).map_err(|error| failed(error, true))
 }
 
 /// `seconds` later.

@@ -2,8 +2,8 @@
 
 use super::decision::BatchEvent;
 use crate::ec2::error::{ErrorClass, classify};
-use crate::gang::GangEvent;
 use crate::model::batch::{Attempt, AttemptOutcome, BatchPhase, BatchStatus, HoldReason};
+use crate::model::event::GangEvent;
 use crate::offering::rank::Rung;
 
 /// The events between two statuses of a batch, in order.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::case::{Case, Step, Turn, later};
 use super::decision::{Converge, Scratch, Wake};
@@ -88,12 +88,6 @@ fn locate(case: &Case<'_>, status: &mut BatchStatus) -> Step<Option<Turn>> {
 
 fn missed<'l>(found: &Located, level: Option<&'l Level>) -> Option<&'l Level> {
     level.filter(|level| found.domains(&level.key).is_some_and(|domains| domains > 1))
-}
-
-/// How long the nodes of one launch have, from the launch until they are ready.
-pub(super) fn budget(case: &Case<'_>, status: &BatchStatus) -> SignedDuration {
-    let join = case.world.supply.join(status.node_pool.as_deref());
-    join.register_within.saturating_add(join.ready_within)
 }
 
 /// The clocks of the batch's pool, for the launch under way.

@@ -2,279 +2,22 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::attempts::untried;
-use super::backoff::pause;
+use super::candidates::{back_off, group_name};
 use super::case::{Case, Step, Stop, Turn, failed, later};
-use super::decision::{Before, Change, Look, Made, Note, Refused, Scratch, Wake};
+use super::decision::{Change, Made, Note, Refused, Scratch, Wake};
 use super::judge::{Confirm, Verdict, Why, judge};
-use super::money::dollars;
-use super::{probe, rollback};
+use super::rollback;
 use crate::ec2::blame::Blame;
 use crate::ec2::error::{CallError, ErrorClass, Next as Try};
-use crate::ec2::launch::{LaunchAnswer, LaunchParameters, LaunchWay, LaunchedInstance, Target, placement_group_name};
+use crate::ec2::launch::{LaunchAnswer, LaunchParameters, LaunchWay, LaunchedInstance};
 use crate::ec2::seen::{GroupState, InstanceState};
 use crate::ec2::tags::{ResourceKind, TAG_CLUSTER_UID, Tags};
-use crate::model::batch::{
-    Attempt, AttemptOutcome, BatchMember, BatchPhase, BatchStatus, CandidateRow, ExcludedRow, HoldReason, MemberState,
-};
+use crate::model::batch::{Attempt, AttemptOutcome, BatchMember, BatchPhase, BatchStatus, MemberState};
 use crate::model::names::InstanceId;
 use crate::offering::ice::Pool;
-use crate::offering::rank::{Exclusion, LeftOut, Ranked, Ranking};
-use crate::reason::{Help, Unsold};
 
 /// An unknown outcome is looked for this often before the attempt counts as lost.
 pub(super) const SWEEPS: u32 = 4;
-/// Excluded entries kept in the status.
-const EXCLUDED: usize = 32;
-
-/// Picks the next candidate, or waits.
-pub(super) fn pending(case: &Case<'_>) -> Step<Turn> {
-    let mut status = case.status();
-    let (now, supply) = (case.now(), case.world.supply);
-    if let Some(turn) = without_fleets(case, case.status()) {
-        return Ok(turn);
-    }
-    if !status.launch_templates.is_empty() {
-        // Each attempt has a template of its own; between two attempts none is needed, and a drought has many.
-        done(case.change(Change::DeleteTemplates(case.tags(status.attempt)), None)?)?;
-        status.launch_templates.clear();
-        return Ok(Turn::write(status));
-    }
-    let unready = supply.unready(case.batch);
-    if probe::held(&status) && unready.is_none() {
-        probe::over(&mut status);
-        return Ok(Turn::write(status));
-    }
-    if let Some(hold) = status.held.as_ref().filter(|hold| hold.reason != HoldReason::JoinBlocked) {
-        if hold.seen == supply.generations(case.batch) {
-            return Ok(Turn::wait(Wake::At(later(now, 600))));
-        }
-        status.held = None;
-        status.misses = 0;
-        status.round_from = status.attempt;
-        status.message = Some("pool or class changed: tried again".to_owned());
-        return Ok(Turn::write(status));
-    }
-    if let Some(why) = unready {
-        // No verdict on capacity: it goes on as soon as one of them is ready again.
-        return Ok(probe::wait(case, status, &why));
-    }
-    if let Some(at) = status.next_attempt_after.filter(|at| *at > now) {
-        return Ok(Turn::wait(Wake::At(at)));
-    }
-    if supply.reservations_are_stale(case.batch, now) {
-        case.refresh(Look::Reservations(case.batch.spec.node_pools.clone()))?;
-    }
-    let ranking = supply.rank(case.batch, case.others, Before::Older, now);
-    show(&mut status, &ranking);
-    if let Some(ranked) = untried(&status.attempts, status.round_from, &ranking) {
-        let ranked = ranked.clone();
-        return Ok(begin(case, status, &ranked, Size::Whole));
-    }
-    if ranking.candidates.is_empty() {
-        let alone = supply.rank(case.batch, case.others, Before::Nobody, now);
-        if untried(&status.attempts, status.round_from, &alone).is_some() {
-            // No verdict: the older batch may take less than it might, or another pool.
-            status.message = Some(format!("waits for an older NodeBatch to begin: {}", nothing_left(&ranking, &[])));
-            return Ok(Turn::write(status).wake(Wake::At(later(now, 5))));
-        }
-    }
-    back_off(case, &mut status, &nothing_left(&ranking, &supply.problems(case.batch)));
-    // A Capacity Block that begins is no drought: its gang is there when it does.
-    let begins = ranking.left_out.iter().filter_map(|left| match &left.reason {
-        Exclusion::ReservationNotStarted { start, .. } => *start,
-        _other => None,
-    });
-    if let Some(begins) = begins.filter(|start| *start > now).min() {
-        status.next_attempt_after = status.next_attempt_after.map(|at| at.min(begins));
-    }
-    let at = status.next_attempt_after.unwrap_or(now);
-    Ok(Turn::write(status).wake(Wake::At(at)))
-}
-
-/// Writes the ranking into the status.
-pub(super) fn show(status: &mut BatchStatus, ranking: &Ranking) {
-    let row = |ranked: &Ranked| {
-        let candidate = &ranked.candidate;
-        let known = candidate.price_micro_usd_per_hour.is_some();
-        CandidateRow {
-            node_pool: ranked.pool.clone(),
-            instance_type: candidate.instance_type.clone(),
-            zone: candidate.zone.clone(),
-            subnet: candidate.subnet_id.clone(),
-            capacity_type: candidate.capacity_type,
-            count: ranked.count,
-            group: candidate.placement_group,
-            reservation: candidate.reservation.as_ref().map(|target| target.id.clone()),
-            price: known.then_some(ranked.total_micro_usd_per_hour),
-            why: ranked.why(),
-        }
-    };
-    status.candidates = ranking.candidates.iter().map(row).collect();
-    status.excluded = ranking.left_out.iter().take(EXCLUDED).map(excluded).collect();
-}
-
-fn excluded(left: &LeftOut) -> ExcludedRow {
-    let group = left.placement_group.map(|group| if group { "in a group" } else { "without a group" });
-    let parts = [
-        Some(left.pool.as_str()),
-        left.instance_type.as_deref(),
-        left.capacity_type.map(crate::ec2::launch::CapacityType::as_str),
-        left.zone.as_deref(),
-        group,
-    ];
-    let what: Vec<&str> = parts.into_iter().flatten().collect();
-    let unsold = Unsold {
-        pool: left.pool.as_str().into(),
-        instance_type: left.instance_type.as_deref().map(Into::into),
-        count: None,
-        why: vec![left.reason.clone()],
-    };
-    let help = unsold.help();
-    let change = (help != Help::Nothing).then(|| help.to_string());
-    ExcludedRow { what: what.join(" "), why: left.reason.to_string(), change }
-}
-
-/// Why there is no candidate, in a sentence.
-fn nothing_left(ranking: &Ranking, problems: &[String]) -> String {
-    let mut reasons: Vec<String> = problems.to_vec();
-    for left in &ranking.left_out {
-        let reason = left.reason.to_string();
-        if !reasons.contains(&reason) {
-            reasons.push(reason);
-        }
-    }
-    reasons.truncate(3);
-    if !ranking.candidates.is_empty() || reasons.is_empty() {
-        return "no candidate has capacity".to_owned();
-    }
-    format!("no candidate is left: {}", reasons.join("; "))
-}
-
-/// How much an attempt is to launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Size {
-    /// All nodes of the batch.
-    Whole,
-    /// One node, to see whether it joins.
-    Probe,
-}
-
-/// Writes down the intent of an attempt on a candidate.
-pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, ranked: &Ranked, size: Size) -> Turn {
-    let (now, supply) = (case.now(), case.world.supply);
-    let candidate = &ranked.candidate;
-    if case.world.settings.dry_run {
-        status.message = Some(would_launch(ranked));
-        return Turn::write(status).wake(Wake::At(later(now, 60)));
-    }
-    let number = status.attempt.saturating_add(1);
-    status.phase = BatchPhase::Launching;
-    status.attempt = number;
-    status.count = ranked.count;
-    status.node_pool = Some(ranked.pool.clone());
-    status.instance_type = Some(candidate.instance_type.clone());
-    status.zone = Some(candidate.zone.clone());
-    status.capacity_type = Some(candidate.capacity_type);
-    status.price = Some(ranked.total_micro_usd_per_hour);
-    status.next_attempt_after = None;
-    status.located.clear();
-    status.generation = status.generation.max(1);
-    let own_group = candidate.placement_group && candidate.reservation_group.is_none();
-    if own_group && status.placement_group.is_none() {
-        status.placement_group = Some(group_name(case, status.generation));
-    }
-    let into = match &candidate.reservation {
-        Some(Target { id, block: true }) => format!(", Capacity Block {id}"),
-        Some(Target { id, block: false }) => format!(", reservation {id}"),
-        None => String::new(),
-    };
-    status.message = Some(format!(
-        "attempt {number}: {} × {} {} in {}{into}{}",
-        ranked.count,
-        candidate.instance_type,
-        candidate.capacity_type,
-        candidate.zone,
-        if candidate.placement_group { ", one placement group" } else { "" },
-    ));
-    let by_run = candidate.reservation.is_some() || supply.without_fleets(now);
-    status.attempts.push(Attempt {
-        number,
-        node_pool: ranked.pool.clone(),
-        instance_type: candidate.instance_type.clone(),
-        zone: candidate.zone.clone(),
-        subnet: candidate.subnet_id.clone(),
-        capacity_type: candidate.capacity_type,
-        count: ranked.count,
-        group: candidate.placement_group,
-        reservation_group: candidate.reservation_group.clone(),
-        reservation: candidate.reservation.clone(),
-        way: if by_run { LaunchWay::Run } else { LaunchWay::Fleet },
-        // Without an image the template says why.
-        image: supply.image(&ranked.pool, &candidate.instance_type),
-        template: None,
-        parameters: None,
-        token: None,
-        replayed: false,
-        sweeps: 0,
-        fleet: None,
-        replaces: Vec::new(),
-        probe: size == Size::Probe,
-        outcome: AttemptOutcome::Launching,
-        code: None,
-        message: None,
-        started: Some(now),
-        ended: None,
-    });
-    Turn::write(status)
-}
-
-/// What a dry run tells instead of a launch.
-fn would_launch(ranked: &Ranked) -> String {
-    let candidate = &ranked.candidate;
-    format!(
-        "dry run: would launch {} × {} {} in {}{} for {} $/h; nothing is sent",
-        ranked.count,
-        candidate.instance_type,
-        candidate.capacity_type,
-        candidate.zone,
-        if candidate.placement_group { ", one placement group," } else { "" },
-        dollars(ranked.total_micro_usd_per_hour),
-    )
-}
-
-fn group_name(case: &Case<'_>, generation: u32) -> String {
-    placement_group_name(&case.world.settings.cluster_name, &case.batch.uid, generation)
-}
-
-/// Waits longer after each round without success: 30 s doubling to 10 min, ±20 percent, so that a drought costs few
-/// calls and several batches do not ask at once.
-pub(super) fn back_off(case: &Case<'_>, status: &mut BatchStatus, why: &str) {
-    status.failed_rounds = status.failed_rounds.saturating_add(1);
-    let pause =
-        pause(case.world.settings.back_off, status.failed_rounds, percent(&case.batch.uid, status.failed_rounds));
-    status.phase = BatchPhase::Pending;
-    status.next_attempt_after = Some(case.now().saturating_add(pause).unwrap_or(Timestamp::MAX));
-    let last = status.attempts.iter().rev().take(3);
-    let said: Vec<String> = last
-        .filter_map(|attempt| {
-            Some(format!("{} in {}: {}", attempt.instance_type, attempt.zone, attempt.code.as_deref()?))
-        })
-        .collect();
-    let said = if said.is_empty() { String::new() } else { format!(" ({})", said.join("; ")) };
-    status.round_from = status.attempt;
-    status.message = Some(format!("{why}{said}; next try in {} s", pause.as_secs()));
-}
-
-/// 80 to 120, from the batch and the round: the same decision twice is the same, and two batches differ.
-fn percent(uid: &str, round: u32) -> u8 {
-    // FNV-1a, 64 bits.
-    let hash = uid
-        .bytes()
-        .chain(round.to_le_bytes())
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-    80 + u8::try_from((hash >> 32) % 41).unwrap_or(20)
-}
 
 /// Group, template, launch, judgement.
 pub(super) fn launching(case: &Case<'_>) -> Step<Turn> {
@@ -320,11 +63,6 @@ pub(super) fn answered(result: &Result<Made, CallError>) -> Result<LaunchAnswer,
 
 fn fleet_of(answer: LaunchAnswer) -> Option<String> {
     answer.fleet_id
-}
-
-/// An outcome that can only have succeeded, or is tried again.
-pub(super) fn done(result: &Result<Made, CallError>) -> Step<()> {
-    result.as_ref().map(drop).map_err(|error| failed(error, true))
 }
 
 /// `None` once the placement group can be used.
@@ -702,41 +440,12 @@ fn lose(case: &Case<'_>, mut status: BatchStatus, loss: &Loss) -> Step<Turn> {
     Ok(notes.into_iter().fold(turn, Turn::note))
 }
 
-/// Where no fleet of ours could be deleted, the same candidate is launched by RunInstances.
-fn without_fleets(case: &Case<'_>, mut status: BatchStatus) -> Option<Turn> {
-    match case.outcome(&Change::DeleteFinishedFleets)? {
-        Ok(Made::Fleets(deleted)) if *deleted > 0 => return None,
-        Ok(_) | Err(_) => {}
-    }
-    let attempt = status.last()?;
-    let code = attempt.code.clone();
-    let number = attempt.number;
-    let note = Note::Refused { kind: ErrorClass::FleetLimit, code, asked: asked(attempt) };
-    status.next_attempt_after = None;
-    status.message = Some(format!("attempt {number} lost (too many fleets): the same candidate by RunInstances"));
-    Some(Turn::write(status).note(note))
-}
-
-fn asked(attempt: &Attempt) -> Refused {
+pub(super) fn asked(attempt: &Attempt) -> Refused {
     Refused {
         instance_type: attempt.instance_type.clone(),
         zone: attempt.zone.clone(),
         capacity_type: attempt.capacity_type,
         subnet: attempt.subnet.clone(),
         count: attempt.count,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_jitter_of_a_back_off_follows_from_the_batch_and_the_round() {
-        let all: Vec<u8> = (0..500).map(|round| percent("0c6a4f7e-uid", round)).collect();
-        assert!(all.iter().all(|percent| (80..=120).contains(percent)));
-        assert!(all.iter().any(|percent| *percent < 90) && all.iter().any(|percent| *percent > 110));
-        assert_eq!(percent("a", 1), percent("a", 1));
-        assert_ne!(percent("batch-a", 1), percent("batch-b", 1));
     }
 }

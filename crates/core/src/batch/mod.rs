@@ -7,6 +7,7 @@
 mod attempts;
 pub(crate) mod backoff;
 pub(crate) mod bill;
+mod candidates;
 mod case;
 pub(crate) mod collect;
 pub(crate) mod decision;
@@ -19,14 +20,15 @@ pub(crate) mod judge;
 mod launch;
 pub(crate) mod located;
 mod losses;
-pub(crate) mod money;
 mod owner;
 mod pass;
+mod pending;
 mod probe;
 mod repair;
 mod rollback;
 mod teardown;
 
+pub use crate::model::money::{StrandedCause, cost, cost_between, dollars, micros};
 pub use backoff::pause;
 pub use bill::strands;
 pub use collect::{
@@ -42,5 +44,4 @@ pub use join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_fa
 pub use judge::{Confirm, Verdict, Why, judge};
 pub use located::{Located, located};
 pub use losses::{heeds_notices, of_subject};
-pub use money::{StrandedCause, cost, cost_between, dollars, micros};
 pub use pass::{assume, pass, waits_for_probe};

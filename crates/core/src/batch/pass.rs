@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::case::{Case, Step, Stop, Turn, failing, later, recovered};
 use super::decision::{Decision, Memory, Wake, Working, World};
-use super::{attempts, bill, events, joining, launch, losses, owner, probe, repair, rollback, teardown};
+use super::{attempts, bill, events, joining, launch, losses, owner, pending, probe, repair, rollback, teardown};
 use crate::model::batch::{Batch, BatchPhase, BatchStatus};
 
 /// Decides about every batch that is not busy.
@@ -144,7 +144,7 @@ fn advance(case: &Case<'_>) -> Step<Turn> {
     }
     let lost = status.instances.iter().any(|instance| instance.is_lost(now));
     let turn = match status.phase {
-        BatchPhase::Pending => launch::pending(case)?,
+        BatchPhase::Pending => pending::pending(case)?,
         BatchPhase::Launching if status.last().is_some_and(|last| last.outcome.rolls_back()) => rollback::go(case)?,
         BatchPhase::Launching => launch::launching(case)?,
         BatchPhase::Launched => joining::launched(case)?,

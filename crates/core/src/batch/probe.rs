@@ -4,9 +4,9 @@
 //! pool and its class, in a network or a DaemonSet, where no change tells. So the batch that waits first in line launches
 //! a single node after each pause of its back-off, and gives it back. If it joined, the pool is open again.
 
+use super::candidates::{Size, back_off, begin, show};
 use super::case::{Case, Turn, later};
 use super::decision::{Converge, Wake};
-use super::launch::{self, Size, back_off};
 use crate::model::batch::{AttemptOutcome, Batch, BatchPhase, BatchStatus, Hold, HoldReason, MemberState};
 
 /// Whether the batch waits for a blocked pool.
@@ -38,12 +38,12 @@ pub(super) fn wait(case: &Case<'_>, mut status: BatchStatus, why: &str) -> Turn 
         Some(at) if at > now => Turn::write(status).wake(Wake::At(at.min(later(now, 15)))),
         Some(_) => {
             let ranking = supply.rank_one(case.batch, &pool, case.others, now);
-            launch::show(&mut status, &ranking);
+            show(&mut status, &ranking);
             let Some(ranked) = ranking.candidates.first() else {
                 back_off(case, &mut status, "not even one node can be bought");
                 return Turn::write(status).wake(Wake::At(later(now, 15)));
             };
-            launch::begin(case, status, ranked, Size::Probe)
+            begin(case, status, ranked, Size::Probe)
         }
     }
 }

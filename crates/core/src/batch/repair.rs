@@ -8,18 +8,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::case::{Case, Step, Stop, Turn, later};
+use super::case::{Case, Step, Stop, Turn, done, later};
 use super::decision::{Change, Converge, Scratch, Wake};
 use super::judge::{Verdict, judge};
-use super::launch::{self, SWEEPS, answered, done, lacking};
-use super::money::{cost_between, dollars};
-use super::{joining, owner, rollback, teardown};
+use super::launch::{self, SWEEPS, answered, lacking};
+use super::{owner, rollback, teardown};
 use crate::ec2::launch::{CapacityType, LaunchParameters};
 use crate::ec2::seen::InstanceState;
 use crate::model::batch::{
     Attempt, AttemptOutcome, BatchMember, BatchPhase, BatchStatus, Loss, LossCause, MemberState,
 };
 use crate::model::gang::Phase;
+use crate::model::money::{cost_between, dollars};
 use crate::model::names::{InstanceId, NodeName};
 
 /// Between two looks after lost instances.
@@ -206,7 +206,7 @@ pub(super) fn replacing(case: &Case<'_>) -> Step<Turn> {
 }
 
 fn until(case: &Case<'_>, attempt: &Attempt) -> Option<Timestamp> {
-    attempt.started?.saturating_add(joining::budget(case, &case.batch.status)).ok()
+    attempt.started?.saturating_add(case.join_budget(&case.batch.status)).ok()
 }
 
 fn in_time(case: &Case<'_>, attempt: &Attempt) -> bool {

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::case::{Case, Step, Stop, Turn, failed, later};
+use super::case::{Case, Step, Stop, Turn, done, failed, later};
 use super::decision::{Change, Wake};
-use super::launch::done;
 use super::located::Located;
 use crate::ec2::error::ErrorClass;
 use crate::ec2::seen::InstanceState;

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::case::{Case, Step, Turn, later};
+use super::case::{Case, Step, Turn, done, later};
 use super::decision::{Change, Converge, Note, Wake};
-use super::launch::done;
 use super::owner;
 use super::rollback::{GroupEnd, delete_group, terminate_all};
 use crate::model::batch::{BatchPhase, BatchStatus, MemberState, Owner};

@@ -34,6 +34,7 @@ use alike::Alike;
 use working::Working;
 
 use crate::model::batch::{Batch, BatchPhase};
+pub use crate::model::event::GangEvent;
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::snapshot::{Promise, PromisedRoom, Snapshot};
@@ -238,17 +239,6 @@ pub struct StatusWrite {
     pub event: Option<GangEvent>,
     /// What else there is to tell.
     pub also: Vec<GangEvent>,
-}
-
-/// An event on a gang.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GangEvent {
-    /// One word.
-    pub reason: &'static str,
-    /// A sentence.
-    pub message: String,
-    /// Something is wrong.
-    pub warning: bool,
 }
 
 /// A purchase for a gang.

@@ -475,7 +475,7 @@ pub struct Billing {
     /// Spent.
     pub spent: u64,
     /// Of it, while no gang ran on the nodes, by cause.
-    pub stranded: BTreeMap<crate::batch::StrandedCause, u64>,
+    pub stranded: BTreeMap<crate::model::money::StrandedCause, u64>,
 }
 
 /// What a condition is about.

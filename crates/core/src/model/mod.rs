@@ -2,7 +2,9 @@
 
 pub mod batch;
 pub mod booking;
+pub mod event;
 pub mod gang;
+pub mod money;
 pub mod names;
 pub mod node;
 pub mod pod;

@@ -13,10 +13,10 @@ use super::limits::counted;
 use super::machine::{InstanceTypeInfo, UsageClass};
 use super::price::PriceBook;
 use super::refusals::{Refusal, Refusals};
-use crate::batch::dollars;
 use crate::ec2::launch::{CapacityType, Target};
 use crate::ec2::seen::{Offering, Reservation, ReservationState, Subnet};
 use crate::fit::Misfit;
+use crate::model::money::dollars;
 use crate::model::names::ResourceName;
 
 /// Most candidates of one round: what a NodeBatch's status holds.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::{Code, Help, Wait};
-use crate::batch::dollars;
+use crate::model::money::dollars;
 use crate::model::names::ResourceName;
 use crate::model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 use crate::offering::{CeilingScope, Exclusion};

@@ -1,0 +1,107 @@
+//! A batch without an attempt: the next candidate is chosen, or something is waited for.
+
+use super::attempts::untried;
+use super::candidates::{Size, back_off, begin, show};
+use super::case::{Case, Step, Turn, done, later};
+use super::decision::{Before, Change, Look, Made, Note, Wake};
+use super::launch::asked;
+use super::probe;
+use crate::ec2::error::ErrorClass;
+use crate::model::batch::{BatchStatus, HoldReason};
+use crate::offering::rank::{Exclusion, Ranking};
+
+/// Picks the next candidate, or waits.
+pub(super) fn pending(case: &Case<'_>) -> Step<Turn> {
+    let mut status = case.status();
+    let (now, supply) = (case.now(), case.world.supply);
+    if let Some(turn) = without_fleets(case, case.status()) {
+        return Ok(turn);
+    }
+    if !status.launch_templates.is_empty() {
+        // Each attempt has a template of its own; between two attempts none is needed, and a drought has many.
+        done(case.change(Change::DeleteTemplates(case.tags(status.attempt)), None)?)?;
+        status.launch_templates.clear();
+        return Ok(Turn::write(status));
+    }
+    let unready = supply.unready(case.batch);
+    if probe::held(&status) && unready.is_none() {
+        probe::over(&mut status);
+        return Ok(Turn::write(status));
+    }
+    if let Some(hold) = status.held.as_ref().filter(|hold| hold.reason != HoldReason::JoinBlocked) {
+        if hold.seen == supply.generations(case.batch) {
+            return Ok(Turn::wait(Wake::At(later(now, 600))));
+        }
+        status.held = None;
+        status.misses = 0;
+        status.round_from = status.attempt;
+        status.message = Some("pool or class changed: tried again".to_owned());
+        return Ok(Turn::write(status));
+    }
+    if let Some(why) = unready {
+        // No verdict on capacity: it goes on as soon as one of them is ready again.
+        return Ok(probe::wait(case, status, &why));
+    }
+    if let Some(at) = status.next_attempt_after.filter(|at| *at > now) {
+        return Ok(Turn::wait(Wake::At(at)));
+    }
+    if supply.reservations_are_stale(case.batch, now) {
+        case.refresh(Look::Reservations(case.batch.spec.node_pools.clone()))?;
+    }
+    let ranking = supply.rank(case.batch, case.others, Before::Older, now);
+    show(&mut status, &ranking);
+    if let Some(ranked) = untried(&status.attempts, status.round_from, &ranking) {
+        let ranked = ranked.clone();
+        return Ok(begin(case, status, &ranked, Size::Whole));
+    }
+    if ranking.candidates.is_empty() {
+        let alone = supply.rank(case.batch, case.others, Before::Nobody, now);
+        if untried(&status.attempts, status.round_from, &alone).is_some() {
+            // No verdict: the older batch may take less than it might, or another pool.
+            status.message = Some(format!("waits for an older NodeBatch to begin: {}", nothing_left(&ranking, &[])));
+            return Ok(Turn::write(status).wake(Wake::At(later(now, 5))));
+        }
+    }
+    back_off(case, &mut status, &nothing_left(&ranking, &supply.problems(case.batch)));
+    // A Capacity Block that begins is no drought: its gang is there when it does.
+    let begins = ranking.left_out.iter().filter_map(|left| match &left.reason {
+        Exclusion::ReservationNotStarted { start, .. } => *start,
+        _other => None,
+    });
+    if let Some(begins) = begins.filter(|start| *start > now).min() {
+        status.next_attempt_after = status.next_attempt_after.map(|at| at.min(begins));
+    }
+    let at = status.next_attempt_after.unwrap_or(now);
+    Ok(Turn::write(status).wake(Wake::At(at)))
+}
+
+/// Why there is no candidate, in a sentence.
+fn nothing_left(ranking: &Ranking, problems: &[String]) -> String {
+    let mut reasons: Vec<String> = problems.to_vec();
+    for left in &ranking.left_out {
+        let reason = left.reason.to_string();
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    reasons.truncate(3);
+    if !ranking.candidates.is_empty() || reasons.is_empty() {
+        return "no candidate has capacity".to_owned();
+    }
+    format!("no candidate is left: {}", reasons.join("; "))
+}
+
+/// Where no fleet of ours could be deleted, the same candidate is launched by RunInstances.
+fn without_fleets(case: &Case<'_>, mut status: BatchStatus) -> Option<Turn> {
+    match case.outcome(&Change::DeleteFinishedFleets)? {
+        Ok(Made::Fleets(deleted)) if *deleted > 0 => return None,
+        Ok(_) | Err(_) => {}
+    }
+    let attempt = status.last()?;
+    let code = attempt.code.clone();
+    let number = attempt.number;
+    let note = Note::Refused { kind: ErrorClass::FleetLimit, code, asked: asked(attempt) };
+    status.next_attempt_after = None;
+    status.message = Some(format!("attempt {number} lost (too many fleets): the same candidate by RunInstances"));
+    Some(Turn::write(status).note(note))
+}

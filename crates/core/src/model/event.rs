@@ -1,0 +1,12 @@
+//! What people see with `kubectl describe`.
+
+/// An event on one of our objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GangEvent {
+    /// One word.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+    /// Something is wrong.
+    pub warning: bool,
+}
