@@ -314,7 +314,9 @@ impl Worker {
         let now = Instant::now();
         let clock = |at| now + context.clock.real_until(at);
         let due = match wake {
-            Wake::Now | Wake::Outcome => None,
+            // Also where nothing was carried out that would end and ring.
+            Wake::Now => Some(Due { at: now, ignores_changes: false }),
+            Wake::Outcome => None,
             Wake::At(at) => Some(Due { at: clock(at), ignores_changes: false }),
             Wake::Pause(at) => Some(Due { at: clock(at), ignores_changes: true }),
             Wake::Retry(pause) => Some(Due { at: now + pause, ignores_changes: true }),

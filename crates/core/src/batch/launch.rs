@@ -18,6 +18,8 @@ use crate::offering::ice::Pool;
 
 /// An unknown outcome is looked for this often before the attempt counts as lost.
 pub(super) const SWEEPS: u32 = 4;
+/// A template or group that EC2 does not show this long after the attempt began is gone.
+const SHOWS_WITHIN: SignedDuration = SignedDuration::from_mins(5);
 
 /// Group, template, launch, judgement.
 pub(super) fn launching(case: &Case<'_>) -> Step<Turn> {
@@ -190,7 +192,9 @@ fn settle(case: &Case<'_>, parameters: &LaunchParameters, verdict: Verdict, flee
             if let Some(turn) = found(case, &status, parameters)? {
                 return Ok(turn);
             }
-            if status.last().map_or(0, |attempt| attempt.sweeps) >= SWEEPS {
+            let begun = status.last().and_then(|attempt| attempt.started);
+            let shows = |at: Timestamp| case.now().duration_since(at) < SHOWS_WITHIN;
+            if !begun.is_some_and(shows) {
                 return lose(case, status, &Loss::new(&why, &[]));
             }
             Ok(replay(case, status, Some(why), Sweep::Counted))

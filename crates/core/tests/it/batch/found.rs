@@ -333,8 +333,8 @@ fn a_launch_whose_template_is_gone_is_tried_again_with_another() {
     let sweep = parameters.tags.sweep();
     let change = Change::Launch { parameters, first: false };
     setup.gangs.push(world::gang("a", Phase::Provisioning, Vec::new()));
-    for (sweeps, phase) in [(0, BatchPhase::Launching), (4, BatchPhase::Pending)] {
-        open.sweeps = sweeps;
+    for (age, phase) in [(60, BatchPhase::Launching), (600, BatchPhase::Pending)] {
+        open.started = Some(at(NOW - age));
         let launching = BatchStatus { count: 3, attempts: vec![open.clone()], ..status(BatchPhase::Launching, &[]) };
         setup.batch("a-1", gang("a"), launching);
         let refused = error("RunInstances", Some("InvalidLaunchTemplateId.NotFound"), Some(400));
@@ -342,7 +342,7 @@ fn a_launch_whose_template_is_gone_is_tried_again_with_another() {
         setup.memory.entry("a-1".to_owned()).or_default().done = Some(done);
         setup.saw("a-1", Look::Tagged(sweep.clone()), Sight::Instances(Vec::new()));
         let next = setup.decide().remove(0).next.unwrap();
-        assert_eq!(next.phase, phase, "after {sweeps} looks");
+        assert_eq!(next.phase, phase, "{age} s after it began");
         assert_eq!(next.last().unwrap().outcome == AttemptOutcome::Retry, phase == BatchPhase::Pending);
     }
 }
