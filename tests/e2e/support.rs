@@ -197,10 +197,16 @@ pub(crate) async fn create(stack: &Stack, namespace: &str, mut pod: Pod) {
 /// Deletes a pod at once, and waits until it is gone.
 pub(crate) async fn delete(stack: &Stack, namespace: &str, name: &str) {
     let pods: Api<Pod> = Api::namespaced(stack.admin().unwrap(), namespace);
+    let uid = pods.get(name).await.unwrap().uid();
     pods.delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
-    let (pods, gone) = (&pods, format!("{name} to be gone"));
+    // Its controller may make another of the same name at once.
+    let (pods, uid, gone) = (&pods, &uid, format!("{name} to be gone"));
     eventually(DEADLINE, &gone, || async move {
-        pods.get_opt(name).await.map(|pod| pod.is_none().then_some(())).map_err(|error| error.to_string())
+        let there = |pod: &Pod| pod.uid() == *uid;
+        pods.get_opt(name)
+            .await
+            .map(|pod| (!pod.as_ref().is_some_and(there)).then_some(()))
+            .map_err(|error| error.to_string())
     })
     .await
     .unwrap();
