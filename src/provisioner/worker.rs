@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::TryStreamExt;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use muster_api::batch_state;
 use muster_api::crd::NodeBatch;
-use muster_core::batch::{Decision, Done, Failure, Look, Memory, Report, Sight, Wake, World, assume, pass};
+use muster_core::batch::{Converge, Decision, Done, Failure, Look, Memory, Report, Sight, Wake, World, assume, pass};
 use muster_core::ec2::CallError;
 use muster_core::model::batch::Batch;
 use tokio::sync::{mpsc, oneshot};
@@ -28,6 +29,9 @@ use crate::clock::now_real;
 use crate::cloud::{for_class, in_lane};
 use crate::cluster::State;
 use crate::step::{Step, step};
+
+/// Objects edited at once for one batch.
+const EDITS: usize = 16;
 
 /// Losses that wait to be written down; more make who found them wait.
 const REPORTS: usize = 256;
@@ -377,17 +381,11 @@ async fn follow(
     let mut outcome = Effects::default();
     effects::learn(context, state, notes);
     effects::publish(context, state, object, &events).await;
-    for edit in converge {
-        if term.is_cancelled() {
+    match edit_all(context, state, object, converge, term).await {
+        Ok(removed) => outcome.removed = removed,
+        Err(error) => {
+            outcome.failed = Some(Failure { text: crate::telemetry::chain(&error), denied: false });
             return outcome;
-        }
-        match effects::converge(context, state, object, &edit).await {
-            Ok(effects::Edited::Done) => {}
-            Ok(effects::Edited::Removed) => outcome.removed = true,
-            Err(error) => {
-                outcome.failed = Some(Failure { text: crate::telemetry::chain(&error), denied: false });
-                return outcome;
-            }
         }
     }
     // Without the lease nothing is sent; the successor replays it.
@@ -403,6 +401,29 @@ async fn follow(
         outcome.seen.push((look, result));
     }
     outcome
+}
+
+/// Brings objects where they should be, some side by side; the batch itself goes last. Whether it is gone.
+async fn edit_all(
+    context: &Context,
+    state: &State,
+    object: &NodeBatch,
+    edits: Vec<Converge>,
+    term: &CancellationToken,
+) -> anyhow::Result<bool> {
+    let (last, edits): (Vec<Converge>, Vec<Converge>) = edits.into_iter().partition(|edit| *edit == Converge::Remove);
+    let edit = |edit: Converge| async move {
+        if term.is_cancelled() {
+            return Ok(());
+        }
+        effects::converge(context, state, object, &edit).await.map(drop)
+    };
+    futures::stream::iter(edits.into_iter().map(anyhow::Ok)).try_for_each_concurrent(EDITS, edit).await?;
+    let mut removed = false;
+    for edit in last.iter().filter(|_| !term.is_cancelled()) {
+        removed |= effects::converge(context, state, object, edit).await? == effects::Edited::Removed;
+    }
+    Ok(removed)
 }
 
 /// Writes a status. Everything else waits for the answer.
