@@ -201,6 +201,8 @@ impl Provisioner {
                 Some(ended) = watchers.join_next() => ended?,
                 () = tokio::time::sleep_until(next) => {}
             }
+            // Whatever ended the wait: a change that came meanwhile wakes the batches that wait for one.
+            changed |= changes.has_changed()?;
             changes.borrow_and_update();
             if !*self.leader.borrow_and_update() {
                 if let Some(term) = term.take() {

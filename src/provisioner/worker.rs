@@ -75,6 +75,8 @@ pub(super) struct Worker {
     read: BTreeMap<String, (Option<String>, Arc<Batch>)>,
     due: BTreeMap<String, Due>,
     busy: BTreeSet<String>,
+    /// Changes of the cluster so far.
+    changes: u64,
     /// Who waits for a loss to be written down, by batch, in the order of `Memory::reports`.
     waiting: BTreeMap<String, Vec<oneshot::Sender<bool>>>,
     tasks: JoinSet<Carried>,
@@ -84,6 +86,8 @@ pub(super) struct Worker {
 #[derive(Debug)]
 struct Carried {
     batch: String,
+    /// Changes of the cluster before the decision.
+    changes: u64,
     write: Write,
     /// Reports the decision was made with.
     reports: usize,
@@ -98,9 +102,10 @@ struct Carried {
 
 impl Carried {
     /// Of a decision of which nothing is carried out yet.
-    fn of(decision: &Decision, reports: usize) -> Self {
+    fn of(decision: &Decision, reports: usize, changes: u64) -> Self {
         Self {
             batch: decision.batch.clone(),
+            changes,
             write: Write::Nothing,
             reports,
             news: decision.next.is_some(),
@@ -137,6 +142,7 @@ impl Worker {
     /// Decides about every batch that is due, and begins to carry that out. `changed`: the cluster is another than at the
     /// last pass.
     pub(super) fn pass(&mut self, context: &Arc<Context>, state: &Arc<State>, changed: bool, term: &CancellationToken) {
+        self.changes = self.changes.wrapping_add(u64::from(changed));
         let batches = self.batches(state);
         let now = Instant::now();
         let sleeps = |name: &String| {
@@ -231,25 +237,26 @@ impl Worker {
         let Some(object) = self.written.get(&name).or_else(|| state.batches.get(&name)).cloned() else { return };
         let reports = self.memory.get(&name).map_or(0, |memory| memory.reports.len());
         if decision.is_waiting() {
-            self.end(context, Carried::of(&decision, reports));
+            self.end(context, Carried::of(&decision, reports, self.changes));
             return;
         }
         if let (Some(next), Some((_, batch))) = (&decision.next, self.read.get(&name)) {
             self.intended.insert(name.clone(), assume(batch, next));
         }
         self.busy.insert(name.clone());
+        let carried = Carried::of(&decision, reports, self.changes);
         let (context, state, term) = (Arc::clone(context), Arc::clone(state), term.clone());
         let span = info_span!("batch", name);
         // A drought of one pool must not hold up the launches of another.
         let lane = Arc::from(object.spec.node_pools.join(","));
         self.tasks.spawn(
-            async move { in_lane(lane, Box::pin(carry_out(&context, &state, &object, decision, reports, &term))).await }
+            async move { in_lane(lane, Box::pin(carry_out(&context, &state, &object, decision, carried, &term))).await }
                 .instrument(span),
         );
     }
 
     fn end(&mut self, context: &Context, carried: Carried) {
-        let Carried { batch, write, reports, news, used, looked, succeeded, scratch, wake, effects } = carried;
+        let Carried { batch, changes, write, reports, news, used, looked, succeeded, scratch, wake, effects } = carried;
         self.busy.remove(&batch);
         self.intended.remove(&batch);
         if effects.removed {
@@ -321,6 +328,8 @@ impl Worker {
             // Also where nothing was carried out that would end and ring.
             Wake::Now => Some(Due { at: now, ignores_changes: false }),
             Wake::Outcome => None,
+            // A change that came while the decision was carried out is one to look at.
+            Wake::At(_) if changes != self.changes => Some(Due { at: now, ignores_changes: false }),
             Wake::At(at) => Some(Due { at: clock(at), ignores_changes: false }),
             Wake::Pause(at) => Some(Due { at: clock(at), ignores_changes: true }),
             Wake::Retry(pause) => Some(Due { at: now + pause, ignores_changes: true }),
@@ -341,10 +350,9 @@ async fn carry_out(
     state: &State,
     object: &NodeBatch,
     decision: Decision,
-    reports: usize,
+    mut carried: Carried,
     term: &CancellationToken,
 ) -> Carried {
-    let mut carried = Carried::of(&decision, reports);
     if term.is_cancelled() {
         return carried;
     }
