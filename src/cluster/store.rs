@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use kube::ResourceExt;
 use muster_api::conventions::{self, Kind, Object, Objects as _, Recognition, Ref};
@@ -17,6 +18,7 @@ use muster_api::{convert, gang_state, keys, pod_state};
 use muster_core::model::gang::{Gang as CoreGang, Membership, Pod as CorePod, Recognised};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::{Node as CoreNode, Usage};
+use muster_core::model::pod::Shape;
 use muster_core::model::snapshot::{NodeEntry, Promise, PromisedRoom, Snapshot};
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch as channel};
@@ -96,6 +98,8 @@ pub struct Store {
     unsynced: BTreeSet<&'static str>,
     /// Kinds of owners and groups of which it is not known yet whether they can be listed.
     unsettled: BTreeSet<Kind>,
+    /// What a pod of each DaemonSet asks for.
+    daemon_sets: BTreeMap<ObjectKey, Shape>,
 }
 
 impl Store {
@@ -132,6 +136,7 @@ impl Store {
             deleted: VecDeque::new(),
             unsynced: kinds.iter().copied().collect(),
             unsettled: owners.iter().copied().collect(),
+            daemon_sets: BTreeMap::new(),
         };
         (store, Cluster { state: published, version: receiver, feed, contacts })
     }
@@ -622,6 +627,39 @@ impl Store {
     /// EC2NodeClasses that are not among `names` are gone.
     pub fn retain_classes(&mut self, names: &BTreeSet<String>) {
         Arc::make_mut(&mut self.state.change().classes).retain(|name, _| names.contains(name));
+    }
+
+    /// A DaemonSet was seen. Only what its pods ask for is kept: its status changes with every node.
+    pub fn apply_daemon_set(&mut self, set: &DaemonSet) {
+        let key = object_key(set);
+        match convert::daemon(set) {
+            Some(shape) if self.daemon_sets.get(&key) == Some(&shape) => {}
+            Some(shape) => {
+                self.daemon_sets.insert(key, shape);
+                self.publish_daemons();
+            }
+            None => self.delete_daemon_set(&key),
+        }
+    }
+
+    /// A DaemonSet is gone.
+    pub fn delete_daemon_set(&mut self, key: &ObjectKey) {
+        if self.daemon_sets.remove(key).is_some() {
+            self.publish_daemons();
+        }
+    }
+
+    /// DaemonSets that are not among `keys` are gone.
+    pub fn retain_daemon_sets(&mut self, keys: &BTreeSet<ObjectKey>) {
+        let before = self.daemon_sets.len();
+        self.daemon_sets.retain(|key, _| keys.contains(key));
+        if self.daemon_sets.len() != before {
+            self.publish_daemons();
+        }
+    }
+
+    fn publish_daemons(&mut self) {
+        self.state.change().daemons = self.daemon_sets.values().cloned().collect();
     }
 
     /// A ProvisioningRequest was seen; those of other classes are not kept.

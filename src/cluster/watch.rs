@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::api::{DynamicObject, ObjectMeta};
@@ -44,7 +45,7 @@ impl WatchOptions {
     /// awaited beside them, each until it is listed, or turns out not to be served, or not to be listed.
     #[must_use]
     pub fn kinds(&self) -> Vec<&'static str> {
-        let mut kinds = vec!["nodes", "pods", "gangs", "nodebatches", "nodepools", "ec2nodeclasses"];
+        let mut kinds = vec!["nodes", "pods", "gangs", "nodebatches", "nodepools", "ec2nodeclasses", "daemonsets"];
         kinds.extend(VOLUME_KINDS);
         if self.provisioning_requests {
             kinds.push("provisioningrequests");
@@ -54,7 +55,6 @@ impl WatchOptions {
 }
 
 /// One change of the store.
-#[expect(clippy::large_enum_variant, reason = "a change is moved once, from its watch into the store")]
 #[derive(Debug)]
 pub enum Change {
     /// A node event.
@@ -83,6 +83,8 @@ pub enum Change {
     Pool(Event<NodePool>),
     /// An EC2NodeClass event.
     Class(Event<EC2NodeClass>),
+    /// A DaemonSet event.
+    Daemon(Event<DaemonSet>),
     /// A ProvisioningRequest event.
     Request(Event<ProvisioningRequest>),
 }
@@ -128,6 +130,7 @@ pub async fn run(
     watches.spawn(watch::<NodeBatch>(client.clone(), "nodebatches", reopen, sender.clone(), Change::Batch));
     watches.spawn(watch::<NodePool>(client.clone(), "nodepools", reopen, sender.clone(), Change::Pool));
     watches.spawn(watch::<EC2NodeClass>(client.clone(), "ec2nodeclasses", reopen, sender.clone(), Change::Class));
+    watches.spawn(watch::<DaemonSet>(client.clone(), "daemonsets", reopen, sender.clone(), Change::Daemon));
     if options.provisioning_requests {
         watches.spawn(watch::<ProvisioningRequest>(client, "provisioningrequests", reopen, sender, Change::Request));
     } else {
@@ -320,6 +323,7 @@ struct Relists {
     batches: BTreeSet<String>,
     pools: BTreeSet<String>,
     classes: BTreeSet<String>,
+    daemons: BTreeSet<muster_core::model::names::ObjectKey>,
     requests: BTreeSet<muster_core::model::names::ObjectKey>,
 }
 
@@ -471,6 +475,19 @@ impl Relists {
                 }
                 Event::Apply(class) => store.apply_class(class),
                 Event::Delete(class) => store.delete_class(&class.name_any()),
+            },
+            Change::Daemon(event) => match event {
+                Event::Init => self.daemons.clear(),
+                Event::InitApply(set) => {
+                    self.daemons.insert(object_key(&set));
+                    store.apply_daemon_set(&set);
+                }
+                Event::InitDone => {
+                    store.retain_daemon_sets(&self.daemons);
+                    store.synced("daemonsets");
+                }
+                Event::Apply(set) => store.apply_daemon_set(&set),
+                Event::Delete(set) => store.delete_daemon_set(&object_key(&set)),
             },
             Change::Request(event) => match event {
                 Event::Init => self.requests.clear(),

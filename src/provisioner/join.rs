@@ -13,9 +13,9 @@ use muster_api::{keys, pool as rules};
 use muster_core::batch::{
     JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements,
 };
-use muster_core::ec2::{Efa, Instance, InstanceState, Purpose, efa_count, efa_layout};
+use muster_core::ec2::{Instance, InstanceState};
 use muster_core::model::gang::Phase;
-use muster_core::model::names::{InstanceId, ObjectKey};
+use muster_core::model::names::{InstanceId, ObjectKey, ResourceName};
 use muster_core::model::node::{Node, Taint};
 use serde_json::json;
 use tracing::{debug, warn};
@@ -355,29 +355,17 @@ pub(super) async fn joining(context: &Context, held: &mut Held, state: &State) -
     Ok(Next::At(later(now, 15).min(until)))
 }
 
-/// Extended resources every node of the batch must offer.
-fn expected(context: &Context, state: &State, status: &NodeBatchStatus) -> Vec<(String, i64)> {
+/// Extended resources every node of the batch must offer: those its launch template was made for.
+fn expected(context: &Context, state: &State, status: &NodeBatchStatus) -> Vec<(ResourceName, i64)> {
     let catalogue = context.catalogue.load();
     let Some(info) = status.instance_type.as_ref().and_then(|name| catalogue.types.get(name)) else {
         return Vec::new();
     };
-    let efa = status
-        .node_pool
-        .as_ref()
-        .and_then(|name| state.pools.get(name))
-        .and_then(|pool| pool::class_of(state, pool))
-        .map_or(Efa::Auto, rules::efa);
-    let layout = efa_layout(info, efa, Purpose::Gang, &[]);
-    let efas = i64::from(efa_count(&layout));
-    let allocatable = info.allocatable(&layout);
-    [(keys::NVIDIA_GPU, allocatable.get(keys::NVIDIA_GPU)), (keys::EFA, efas)]
-        .into_iter()
-        .filter(|(_, amount)| *amount > 0)
-        .map(|(name, amount)| (name.to_owned(), amount))
-        .collect()
+    let pool = status.node_pool.as_ref().and_then(|name| state.pools.get(name));
+    rules::bare_node(pool.and_then(|pool| pool::class_of(state, pool)), info).devices()
 }
 
-fn lacks(node: &Node, expected: &[(String, i64)], permanent: &[Taint], topology: bool) -> Vec<String> {
+fn lacks(node: &Node, expected: &[(ResourceName, i64)], permanent: &[Taint], topology: bool) -> Vec<String> {
     let mut lacks = Vec::new();
     // Taints of the node lifecycle and of initialisation go by themselves; before that no member fits.
     for taint in &node.taints {
@@ -389,8 +377,8 @@ fn lacks(node: &Node, expected: &[(String, i64)], permanent: &[Taint], topology:
         lacks.push("Ready".to_owned());
     }
     for (resource, amount) in expected {
-        if node.allocatable.get(resource) < *amount {
-            lacks.push(resource.clone());
+        if node.allocatable.get(resource.as_str()) < *amount {
+            lacks.push(resource.to_string());
         }
     }
     if !node.labels.contains_key(keys::ZONE) {

@@ -11,11 +11,8 @@ use muster_api::crd::{
 };
 use muster_api::{keys, node_class, pool as rules};
 use muster_core::batch::{dollars, micros, replacements};
-use muster_core::ec2::{CapacityType, ImageKind, Purpose, Subnet};
+use muster_core::ec2::{CapacityType, ImageKind, Subnet};
 use muster_core::gang::{Left, PoolView, TypeView};
-use muster_core::model::names::NodeName;
-use muster_core::model::node::{Node, Usage};
-use muster_core::model::resources::PODS;
 use muster_core::offering::{InstanceTypeInfo, Ledger, PoolOffer, UsageClass};
 use serde_json::json;
 
@@ -204,14 +201,6 @@ pub(super) fn duration(text: &str) -> Option<SignedDuration> {
     text.parse().ok().filter(|duration: &SignedDuration| !duration.is_negative())
 }
 
-/// Labels every node of the type in the pool registers with.
-pub(super) fn labels(pool: &NodePool, info: &InstanceTypeInfo) -> BTreeMap<Arc<str>, Arc<str>> {
-    let mut labels = rules::labels(pool);
-    let ours = rules::facts(info).into_iter().filter(|(key, _)| key.starts_with(keys::PREFIX));
-    labels.extend(ours.map(|(key, value)| (Arc::from(key), Arc::from(value))));
-    labels
-}
-
 /// Types the pool allows. Looked for in the whole catalogue only if the pool's spec or the catalogue has changed.
 pub(super) fn allowed<'a>(
     context: &Context,
@@ -298,21 +287,14 @@ fn view(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> O
         .map(|one| one.instance_type.as_str())
         .collect();
     let markets = rules::markets(pool);
-    let max_pods = node_class::kubelet(class).ok().and_then(|kubelet| kubelet.max_pods);
+    // What is decided with the candidate is a label of the node only where there is but one.
+    let zone = if let [zone] = zones.iter().collect::<Vec<_>>()[..] { Some(zone.as_str()) } else { None };
+    let capacity_type = if let [one] = markets[..] { Some(one) } else { None };
+    let place = rules::Place { zone, capacity_type };
     let types = instance_types(context, pool, class, &catalogue)
-        .map(|info| {
-            let layout = node_class::interfaces(class, info, Purpose::Gang, &[]);
-            let mut allocatable = info.allocatable(&layout);
-            if let Some(max_pods) = max_pods {
-                allocatable.set(PODS, i64::from(max_pods));
-            }
-            let mut labels = labels(pool, info);
-            for (key, value) in rules::facts(info) {
-                labels.insert(key.into(), value.into());
-            }
-            if let (1, Some(zone)) = (zones.len(), zones.first()) {
-                labels.insert(keys::ZONE.into(), zone.as_str().into());
-            }
+        .filter_map(|info| {
+            // A pool whose taints cannot be read is not Ready.
+            let new = rules::new_node(pool, Some(class), info, place, &state.daemons).ok()?;
             let price = zones
                 .iter()
                 .flat_map(|zone| markets.iter().map(move |market| (zone, *market)))
@@ -324,22 +306,7 @@ fn view(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> O
             let of_reserved =
                 || zones.first().and_then(|zone| catalogue.prices.price(&info.name, zone, CapacityType::Reserved));
             let price = price.or_else(|| owned.then(|| of_reserved().unwrap_or(0)));
-            TypeView {
-                name: info.name.as_str().into(),
-                node: Arc::new(Node {
-                    name: NodeName::from(format!("new-{}", info.name)),
-                    labels,
-                    taints: rules::taints(pool).unwrap_or_default(),
-                    allocatable,
-                    unschedulable: false,
-                    ready: true,
-                    deleting: false,
-                    provider_id: None,
-                    created: None,
-                }),
-                overhead: Arc::new(Usage::default()),
-                price,
-            }
+            Some(TypeView::new(&info.name, new, price))
         })
         .collect();
     let limits = ledger.limits(&pool.name_any());

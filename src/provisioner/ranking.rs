@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use muster_api::crd::{BatchCandidate, BatchLeftOut, EC2NodeClass, NodeBatchStatus};
-use muster_api::{node_class, pool as rules};
+use muster_api::pool as rules;
 use muster_core::batch::dollars;
-use muster_core::ec2::{Blame, CapacityType, Purpose, Reservation, addresses_per_node};
+use muster_core::ec2::{Blame, CapacityType, Reservation};
 use muster_core::offering::{
-    GroupPolicy, Ledger, LeftOut, Need, PoolOffer, RankInput, Ranked, Ranking, rank_candidates,
+    GroupPolicy, Ledger, LeftOut, Need, PoolOffer, PoolType, RankInput, Ranked, Ranking, rank_candidates,
 };
 use muster_core::reason::{Help, Unsold};
 use tracing::debug;
@@ -73,13 +73,16 @@ fn rank_in(
 ) -> Ranking {
     let catalogue = context.catalogue.load();
     let spec = &held.object.spec;
-    let mut needs: BTreeMap<String, Need> = BTreeMap::new();
+    let mut needs: BTreeMap<PoolType, Need> = BTreeMap::new();
     for offer in &spec.offers {
         let Some(info) = catalogue.types.get(&offer.instance_type) else { continue };
-        let class = state.pools.get(&offer.node_pool).and_then(|pool| pool::class_of(state, pool));
-        let layout = class.map(|class| node_class::interfaces(class, info, Purpose::Gang, &[])).unwrap_or_default();
-        let need = Need { nodes: nodes.unwrap_or(offer.count), addresses_per_node: addresses_per_node(&layout).max(1) };
-        needs.insert(offer.instance_type.clone(), need);
+        let Some(pool) = state.pools.get(&offer.node_pool) else { continue };
+        let Ok(new) = rules::new_node(pool, pool::class_of(state, pool), info, rules::Place::default(), &[]) else {
+            continue;
+        };
+        let need =
+            Need { nodes: nodes.unwrap_or(offer.count), addresses_per_node: new.addresses(), capacity: new.capacity };
+        needs.insert(PoolType { pool: offer.node_pool.clone(), instance_type: offer.instance_type.clone() }, need);
     }
     let wish = match spec.placement_group.as_deref() {
         Some("required") => GroupPolicy::Required,

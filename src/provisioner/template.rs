@@ -1,15 +1,12 @@
 //! The launch template of an attempt: everything its nodes have in common.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use muster_api::crd::{BatchAttempt, EC2NodeClass, EC2NodeClassStatus, NodePool};
 use muster_api::{keys, node_class, pool as rules};
 use muster_core::ec2::{
-    BatchTags, Bootstrap, LaunchWay, Purpose, ResourceKind, TAG_CLUSTER_UID, Tags, TemplateSpec, user_data,
+    BatchTags, Bootstrap, CapacityType, LaunchWay, ResourceKind, TAG_CLUSTER_UID, Tags, TemplateSpec, user_data,
 };
 use muster_core::model::node::{Taint, TaintEffect};
-use muster_core::offering::InstanceTypeInfo;
+use muster_core::offering::{InstanceTypeInfo, NewNode};
 
 use super::store::Held;
 use super::{Context, class, launch, pool};
@@ -62,9 +59,15 @@ pub(super) fn template(
         .or(held.object.spec.provisioning_request_ref.as_ref())
         .map(|owner| owner.uid.clone())
         .unwrap_or_default();
-    let mut taints: Vec<Taint> = rules::taints(pool)?;
-    taints.push(Taint { key: keys::GANG_PENDING.into(), value: pending.into(), effect: TaintEffect::NoSchedule });
-    let mut labels = pool::labels(pool, info);
+    let capacity_type = CapacityType::parse(&attempt.capacity_type);
+    let place = rules::Place { zone: Some(&attempt.zone), capacity_type };
+    let mut new = rules::new_node(pool, Some(class), info, place, &[])?;
+    new.node.taints.push(Taint {
+        key: keys::GANG_PENDING.into(),
+        value: pending.into(),
+        effect: TaintEffect::NoSchedule,
+    });
+    let labels = &mut new.node.labels;
     for (key, value) in [
         (keys::BATCH, tags.batch_uid.clone()),
         (keys::GANG_UID, tags.gang_uid.clone().unwrap_or_default()),
@@ -77,7 +80,7 @@ pub(super) fn template(
         }
     }
     let security_groups = &resolved.security_groups;
-    let common = Common { class, info, image_id, labels, taints, security_groups };
+    let common = Common { class, new: &new, image_id, security_groups };
     let mut spec = assemble(context, &common, &tags)?;
     spec.template_tags = tags.of(ResourceKind::LaunchTemplate);
     // A fleet takes the subnet in its override, RunInstances in the interfaces alone.
@@ -98,10 +101,9 @@ pub(super) fn trial(
 ) -> Result<TemplateSpec, String> {
     let image_id =
         class::image_of(resolved, info).ok_or("the image of the EC2NodeClass is not resolved yet")?.to_owned();
-    let labels = pool::labels(pool, info);
-    let taints = rules::taints(pool)?;
+    let new = rules::new_node(pool, Some(class), info, rules::Place::default(), &[])?;
     let security_groups = &resolved.security_groups;
-    let common = Common { class, info, image_id, labels, taints, security_groups };
+    let common = Common { class, new: &new, image_id, security_groups };
     let mut spec = assemble(context, &common, tags)?;
     spec.template_tags = Tags::from([(TAG_CLUSTER_UID.to_owned(), context.options.cluster_uid.clone())]);
     spec.subnet_id = Some(subnet.to_owned());
@@ -111,19 +113,17 @@ pub(super) fn trial(
 /// What a template is made of.
 struct Common<'a> {
     class: &'a EC2NodeClass,
-    info: &'a InstanceTypeInfo,
+    new: &'a NewNode,
     image_id: String,
-    labels: BTreeMap<Arc<str>, Arc<str>>,
-    taints: Vec<Taint>,
     security_groups: &'a [String],
 }
 
 fn assemble(context: &Context, common: &Common<'_>, tags: &BatchTags) -> Result<TemplateSpec, String> {
-    let Common { class, info, image_id, labels, taints, security_groups } = common;
+    let Common { class, new, image_id, security_groups } = common;
     let bootstrap = Bootstrap {
         cluster: context.options.access.clone(),
-        labels: labels.clone(),
-        taints: taints.clone(),
+        labels: rules::registered(&new.node.labels),
+        taints: new.node.taints.clone(),
         kubelet: node_class::kubelet(class)?,
         local_storage_raid0: node_class::local_storage_raid0(class),
         user_data: class.spec.user_data.clone().unwrap_or_default(),
@@ -135,7 +135,7 @@ fn assemble(context: &Context, common: &Common<'_>, tags: &BatchTags) -> Result<
     Ok(TemplateSpec {
         image_id: image_id.clone(),
         instance_profile: node_class::instance_profile(class),
-        network_interfaces: node_class::interfaces(class, info, Purpose::Gang, security_groups),
+        network_interfaces: new.interfaces_in(security_groups),
         subnet_id: None,
         public_address: class.spec.associate_public_ip_address,
         metadata: node_class::metadata(class),

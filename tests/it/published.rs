@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use muster::cluster::{Cluster, Store, StoreOptions};
 use muster_api::conventions::{Kind, Object, Objects as _};
@@ -112,6 +113,45 @@ fn the_promises_that_are_published_are_those_of_all_plans_whatever_changed_befor
         promised += published.len();
     }
     assert!(promised > 1_000, "only {promised} nodes had promises");
+}
+
+#[test]
+fn what_daemon_sets_take_is_published_and_their_status_is_not() {
+    let (mut store, cluster) = store(&["daemonsets"], &[]);
+    let set = |name: &str, cpu: &str, ready: i32| -> DaemonSet {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "kube-system"},
+            "spec": {"selector": {}, "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {
+                    "nodeSelector": {"disk": "fast"},
+                    "tolerations": [{"operator": "Exists"}],
+                    "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}],
+                },
+            }},
+            "status": {"currentNumberScheduled": ready, "desiredNumberScheduled": ready, "numberMisscheduled": 0,
+                       "numberReady": ready},
+        }))
+        .unwrap()
+    };
+    let mut published = |change: &dyn Fn(&mut Store)| {
+        change(&mut store);
+        store.publish();
+        let state = cluster.load();
+        let cpu = state.daemons.iter().map(|shape| shape.requests.get("cpu")).collect::<Vec<_>>();
+        (state.snapshot.version, cpu)
+    };
+    let (first, daemons) = published(&|store| {
+        store.apply_daemon_set(&set("b", "2", 0));
+        store.apply_daemon_set(&set("a", "1", 0));
+        store.synced("daemonsets");
+    });
+    assert_eq!(daemons, [1000, 2000], "in order of name");
+    assert_eq!(published(&|store| store.apply_daemon_set(&set("a", "1", 7))), (first, vec![1000, 2000]));
+    assert_eq!(published(&|store| store.apply_daemon_set(&set("a", "3", 7))), (first + 1, vec![3000, 2000]));
+    let gone = |store: &mut Store| store.delete_daemon_set(&ObjectKey::new("kube-system", "b"));
+    assert_eq!(published(&gone), (first + 2, vec![3000]));
+    assert_eq!(published(&|store| store.retain_daemon_sets(&std::collections::BTreeSet::new())), (first + 3, vec![]));
 }
 
 #[test]

@@ -4,17 +4,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_core::ec2::{CapacityType, Efa};
+use muster_core::ec2::{CapacityType, Efa, Purpose};
 use muster_core::model::names::ResourceName;
 use muster_core::model::node::{Taint, TaintEffect};
+use muster_core::model::pod::Shape;
 use muster_core::model::resources::{CPU, Resources};
 use muster_core::model::units::Quantity;
-use muster_core::offering::{GroupPolicy, InstanceTypeInfo, NODES, micro_dollars, unknown_limit};
+use muster_core::offering::{
+    self, GroupPolicy, InstanceTypeInfo, NODES, NewNode, NodeTemplate, micro_dollars, unknown_limit,
+};
 
 use crate::crd::{
     CapacityTypeName, EC2NodeClass, EfaPolicy, NodePool, NodeRequirement, NodeRequirementOperator, PlacementGroupPolicy,
 };
-use crate::keys;
+use crate::{keys, node_class};
 
 /// The architecture a pool means that names none: a training image rarely exists for two.
 const DEFAULT_ARCH: &str = "amd64";
@@ -33,10 +36,18 @@ pub fn facts(info: &InstanceTypeInfo) -> Vec<(&'static str, String)> {
     ];
     if let Some(gpu) = info.gpus.first() {
         let count = info.gpus.iter().fold(0_u32, |sum, gpu| sum.saturating_add(gpu.count));
-        facts.push((keys::INSTANCE_GPU_NAME, gpu.name.to_lowercase()));
+        facts.push((keys::INSTANCE_GPU_NAME, label_value(&gpu.name)));
         facts.push((keys::INSTANCE_GPU_COUNT, count.to_string()));
     }
     facts
+}
+
+/// A name of EC2's as a label value, `RTX PRO Server 6000` as `rtx-pro-server-6000`: a kubelet that is given a label with
+/// blanks does not start.
+fn label_value(name: &str) -> String {
+    let legal = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_');
+    let words = name.split(|letter| !legal(letter)).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("-").to_lowercase()
 }
 
 /// Whether a type meets the pool's requirements; zone and market are chosen later.
@@ -136,15 +147,58 @@ pub fn taints(pool: &NodePool) -> Result<Vec<Taint>, String> {
     pool.spec.template.spec.taints.iter().map(read).collect()
 }
 
-/// Labels of the pool's template and its name: what every node of the pool carries, whatever its type.
+/// Labels that a node registers with, of those it will have: those of kubelet and cloud controller come by themselves.
 #[must_use]
-pub fn labels(pool: &NodePool) -> BTreeMap<Arc<str>, Arc<str>> {
+pub fn registered(labels: &BTreeMap<Arc<str>, Arc<str>>) -> BTreeMap<Arc<str>, Arc<str>> {
+    let by_others = [keys::INSTANCE_TYPE, keys::ARCH, keys::OS, keys::ZONE];
+    let own = labels.iter().filter(|(key, _)| !by_others.contains(&&***key));
+    own.map(|(key, value)| (Arc::clone(key), Arc::clone(value))).collect()
+}
+
+/// Labels of the pool's template and its name: what every node of the pool carries, whatever its type.
+fn labels(pool: &NodePool) -> BTreeMap<Arc<str>, Arc<str>> {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     let of_template = pool.spec.template.metadata.labels.iter();
     let mut labels: BTreeMap<Arc<str>, Arc<str>> =
         of_template.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect();
     labels.insert(keys::NODEPOOL.into(), name.into());
     labels
+}
+
+/// Where and how a node is launched, as far as that is known yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place<'a> {
+    /// Its zone; `None` as long as more than one is open.
+    pub zone: Option<&'a str>,
+    /// Its capacity type; `None` as long as more than one is open.
+    pub capacity_type: Option<CapacityType>,
+}
+
+/// The node that a type of the pool becomes in a place: the one answer of the server and of the offline planner. A class
+/// that is not known says nothing. `daemons` are the pods of the cluster's DaemonSets, one each.
+///
+/// Errors: as for [`taints`].
+pub fn new_node(
+    pool: &NodePool,
+    class: Option<&EC2NodeClass>,
+    info: &InstanceTypeInfo,
+    place: Place<'_>,
+    daemons: &[Shape],
+) -> Result<NewNode, String> {
+    let mut labels = labels(pool);
+    let mut label = |key: &str, value: &str| labels.insert(key.into(), value.into());
+    for (key, value) in facts(info) {
+        label(key, &value);
+    }
+    if let Some(zone) = place.zone {
+        label(keys::ZONE, zone);
+    }
+    if let Some(capacity_type) = place.capacity_type {
+        label(keys::CAPACITY_TYPE, capacity_type.as_str());
+    }
+    let template = NodeTemplate { labels, taints: taints(pool)? };
+    let class = class.map(node_class::template).unwrap_or_default();
+    Ok(offering::new_node(template, &class, info, Purpose::Gang, daemons))
 }
 
 /// The pool's limits, in the units of [`Resources`]; `nodes` counts nodes.
@@ -178,10 +232,18 @@ pub fn unknown_limit_of<'a>(pool: &NodePool, types: impl Iterator<Item = &'a Ins
     unknown_limit(&limits, types).map(|unknown| unknown.to_string())
 }
 
-/// Takes `count` nodes of `allocatable` each off what is left of the limits.
-pub fn take(left: &mut BTreeMap<ResourceName, i64>, allocatable: &Resources, count: u32) {
+/// A node of the type without what its pool says: what it counts for in limits, and the devices it is awaited with, are a
+/// matter of class and type. A class that is not known says nothing.
+#[must_use]
+pub fn bare_node(class: Option<&EC2NodeClass>, info: &InstanceTypeInfo) -> NewNode {
+    let class = class.map(node_class::template).unwrap_or_default();
+    offering::new_node(NodeTemplate::default(), &class, info, Purpose::Gang, &[])
+}
+
+/// Takes `count` nodes of `capacity` each off what is left of the limits.
+pub fn take(left: &mut BTreeMap<ResourceName, i64>, capacity: &Resources, count: u32) {
     for (resource, left) in left {
-        let each = if resource.as_str() == NODES { 1 } else { allocatable.get(resource.as_str()) };
+        let each = if resource.as_str() == NODES { 1 } else { capacity.get(resource.as_str()) };
         *left = left.saturating_sub(each.saturating_mul(i64::from(count)));
     }
 }
@@ -249,6 +311,18 @@ mod tests {
     }
 
     #[test]
+    fn names_of_gpus_are_legal_label_values() {
+        for (name, value) in [("H100", "h100"), ("RTX PRO Server 6000", "rtx-pro-server-6000"), ("a/(b) c", "a-b-c")] {
+            let gpu =
+                offering::Gpu { name: name.to_owned(), manufacturer: "NVIDIA".to_owned(), count: 8, memory_mib: 1 };
+            let info = InstanceTypeInfo { gpus: vec![gpu], ..info("x86_64") };
+            let facts: BTreeMap<&str, String> = facts(&info).into_iter().collect();
+            assert_eq!(facts[keys::INSTANCE_GPU_NAME], value);
+            assert!(allows_type(&pool(&[(keys::INSTANCE_GPU_NAME, value)]), &info));
+        }
+    }
+
+    #[test]
     fn a_pool_that_names_no_architecture_means_amd64() {
         assert!(allows_type(&pool(&[]), &info("x86_64")));
         assert!(!allows_type(&pool(&[]), &info("arm64")));
@@ -270,6 +344,17 @@ mod tests {
         let mut silent = pool(&[]);
         silent.spec.placement.capacity_type_order = vec![CapacityTypeName::Spot, CapacityTypeName::OnDemand];
         assert_eq!(markets(&silent), [CapacityType::OnDemand, CapacityType::Reserved]);
+    }
+
+    #[test]
+    fn limits_count_what_the_hardware_has_and_not_what_a_kubelet_leaves() {
+        let mut left = BTreeMap::from([("cpu".into(), 1_000_000), ("memory".into(), 1 << 40), ("nodes".into(), 10)]);
+        let node = bare_node(None, &info("arm64"));
+        assert!(node.node.allocatable.get(CPU) < 64_000);
+        take(&mut left, &node.capacity, 4);
+        let left: Vec<(&str, i64)> =
+            left.iter().map(|(name, left): (&ResourceName, &i64)| (name.as_str(), *left)).collect();
+        assert_eq!(left, [("cpu", 1_000_000 - 4 * 64_000), ("memory", (1 << 40) - 4 * (128 << 30)), ("nodes", 6)]);
     }
 
     #[test]

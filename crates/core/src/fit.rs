@@ -19,6 +19,7 @@
 //! One verdict is Muster's own: [`Misfit::NotReady`]. kube-scheduler looks at taints alone, and a node may be NotReady for
 //! seconds before the node controller taints it; a gang should not be promised room there.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -203,12 +204,13 @@ fn term_matches(term: &SelectorTerm, node: &Node) -> bool {
         return false;
     }
     term.expressions.iter().all(well_formed)
-        && term.expressions.iter().all(|requirement| label_matches(requirement, node))
+        && term.expressions.iter().all(|requirement| label_matches(requirement, &node.labels))
         && term.fields.iter().all(|requirement| field_matches(requirement, node))
 }
 
-fn label_matches(requirement: &Requirement, node: &Node) -> bool {
-    let label = node.labels.get(&requirement.key);
+/// Whether labels are as a requirement asks.
+pub(crate) fn label_matches(requirement: &Requirement, labels: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
+    let label = labels.get(&requirement.key);
     let listed = |value: &Arc<str>| requirement.values.contains(value);
     match requirement.operator {
         Operator::In => label.is_some_and(listed),

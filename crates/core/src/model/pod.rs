@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fit;
 use crate::model::node::TaintEffect;
 use crate::model::resources::Resources;
 
@@ -94,4 +95,41 @@ pub struct HostPort {
     pub protocol: Arc<str>,
     /// Port, never 0.
     pub port: i32,
+}
+
+/// What decides which pods may stand beside a pod on its node: who it is, and whom it keeps away itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Neighbour {
+    /// `metadata.namespace`.
+    pub namespace: Arc<str>,
+    /// `metadata.labels`.
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// Its required anti-affinity by hostname, as far as that can select anything.
+    pub keeps_away: Vec<AntiAffinityTerm>,
+}
+
+/// A term of required anti-affinity by hostname: the pods it selects must not stand on the same node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AntiAffinityTerm {
+    /// Namespaces of those pods; `None`: every one.
+    pub namespaces: Option<Vec<Arc<str>>>,
+    /// What their labels must be, all of it; nothing: any.
+    pub selector: Vec<Requirement>,
+}
+
+impl Neighbour {
+    /// Whether the two cannot stand on one node, by the required anti-affinity of either.
+    #[must_use]
+    pub fn keeps_apart(&self, other: &Self) -> bool {
+        let shuns = |one: &Self, other: &Self| one.keeps_away.iter().any(|term| term.selects(other));
+        shuns(self, other) || shuns(other, self)
+    }
+}
+
+impl AntiAffinityTerm {
+    /// Whether the term selects a pod.
+    fn selects(&self, pod: &Neighbour) -> bool {
+        self.namespaces.as_ref().is_none_or(|all| all.contains(&pod.namespace))
+            && self.selector.iter().all(|requirement| fit::label_matches(requirement, &pod.labels))
+    }
 }
