@@ -44,4 +44,4 @@ pub use join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_fa
 pub use judge::{Confirm, Verdict, Why, judge};
 pub use located::{Located, located};
 pub use losses::{heeds_notices, of_subject};
-pub use pass::{assume, pass, waits_for_probe};
+pub use pass::{assume, pass};

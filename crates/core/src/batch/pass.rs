@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::case::{Case, Step, Stop, Turn, failing, later, recovered};
 use super::decision::{Decision, Memory, Wake, Working, World};
-use super::{attempts, bill, events, joining, launch, losses, owner, pending, probe, repair, rollback, teardown};
+use super::{attempts, bill, events, joining, launch, losses, owner, pending, repair, rollback, teardown};
 use crate::model::batch::{Batch, BatchPhase, BatchStatus};
 
 /// Decides about every batch that is not busy.
@@ -158,10 +158,4 @@ fn advance(case: &Case<'_>) -> Step<Turn> {
         BatchPhase::Terminating => teardown::terminating(case)?,
     };
     Ok(turn.converge(repair::taints_of_lost(case)))
-}
-
-/// Whether the batch waits for a blocked pool.
-#[must_use]
-pub fn waits_for_probe(status: &BatchStatus) -> bool {
-    probe::held(status)
 }
