@@ -29,7 +29,7 @@ demo: ## Start a whole cluster on this machine and watch a gang get its nodes; D
 	cargo run --bin muster -- demo $(DEMO_ARGS)
 
 test: ## Run every test, the end-to-end suite on a real control plane included
-	@$(call control-plane,$(if $(filter true,$(CI)),make test: CI runs no less than everything: ,make test: the end-to-end tests are left out: )); \
+	@$(call control-plane,$(if $(filter true,$(CI)),make test: CI runs no less than everything: ,make test: the end-to-end tests are excluded: )); \
 	case $$? in \
 	0) hack/control-plane/kueue/build.sh >/dev/null || exit 1 ;; \
 	3) if [ "$${CI:-}" = true ]; then exit 3; fi; export MUSTER_WITHOUT_CONTROL_PLANE=1 ;; \
@@ -53,7 +53,7 @@ test-boto3: ## Run boto3 against the EC2 simulator and hold every request and an
 	journals=$$(mktemp -d) && trap 'rm -r "$$journals"' EXIT && \
 	EC2_SIM_JOURNAL_DIR=$$journals cargo test --quiet --package muster-ec2-sim >/dev/null && $$python hack/botocore-check.py "$$journals"/*
 
-soak: ## Crash at every step in every weather, a thousand gangs with seeded faults, two hundred lives on existing nodes, a drought
+soak: ## Crash at every step in every weather, a thousand gangs with seeded faults, two hundred lives on existing nodes, insufficient capacity
 	@$(call control-plane,make soak: not possible without the real Kubernetes control plane: )
 	MUSTER_SOAK=1 cargo test --workspace --test e2e -- chaos:: --nocapture --test-threads=1
 
@@ -65,7 +65,7 @@ bench-load: ## Time 1,000 pods on 1,000 nodes: stock, native gangs, Muster; then
 # The previous commit is built once, beside this one: dependencies are shared, the crates of the checkout are not.
 test-upgrade: ## Replace the previous commit's muster serve by this one while gangs are on their way
 	@if ! before=$$(git rev-parse --verify --quiet HEAD~1); then \
-		echo "make test-upgrade: left out: the checkout has no commit before this one"; exit 0; fi; \
+		echo "make test-upgrade: excluded: the checkout has no commit before this one"; exit 0; fi; \
 	$(call control-plane,make test-upgrade: not possible without the real Kubernetes control plane: ) || exit 1; \
 	cache=$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/muster/upgrade; binary=$$cache/muster-$$before; mkdir -p "$$cache"; \
 	if [ ! -x "$$binary" ]; then \
@@ -85,7 +85,7 @@ test-choices: ## Run the EC2 suites with every undocumented answer of EC2 flippe
 	@$(call control-plane,make test-choices: not possible without the real Kubernetes control plane: )
 	@set -e; for choice in $(if $(filter each,$(CHOICES)),$(CHOICE_NAMES),$(CHOICES)); do \
 		echo "choice $$choice"; \
-		MUSTER_SIM_CHOICE=$$choice cargo test --quiet --workspace --test e2e -- buying:: ways:: repair:: denied:: bad_input:: scenarios::; \
+		MUSTER_SIM_CHOICE=$$choice cargo test --quiet --workspace --test e2e -- provisioning:: ways:: repair:: denied:: bad_input:: scenarios::; \
 	done
 
 test-compat: ## Run the protocol's assumptions on every other supported version of Kubernetes; each is built once

@@ -31,8 +31,8 @@ async fn main() -> anyhow::Result<()> {
         "{NODES} nodes offered, {ROUNDS} calls each; times in microseconds; yardstick: the same bodies read and written"
     );
     println!("{:<44} {:>8} {:>8} {:>8} {:>8} {:>7}", "call", "p50", "p99", "bare p50", "bare p99", "ratio");
-    for (what, promised) in [("nothing is promised", 0), ("a gang is promised 512 nodes", 512)] {
-        let extender = extender(promised)?;
+    for (what, assigned) in [("nothing is assigned", 0), ("a gang is assigned 512 nodes", 512)] {
+        let extender = extender(assigned)?;
         for (pod, gpus) in [("pod without accelerator", 0), ("pod with accelerator", 8)] {
             let body = body(gpus)?;
             row(&format!("filter, {what}, {pod}"), &extender, &body, Verb::Filter)?;
@@ -104,7 +104,7 @@ fn name(node: usize) -> String {
     format!("ip-10-0-{}-{}.us-east-1.compute.internal", node / 250, node % 250)
 }
 
-fn extender(promised: usize) -> anyhow::Result<Extender> {
+fn extender(assigned: usize) -> anyhow::Result<Extender> {
     let (mut store, cluster) = Store::new(
         StoreOptions {
             scheduler_names: vec!["muster".to_owned()],
@@ -120,15 +120,15 @@ fn extender(promised: usize) -> anyhow::Result<Extender> {
     for gpus in [0, 8] {
         store.apply_pod(pod(gpus)?);
     }
-    if promised > 0 {
-        let nodes: Vec<String> = (0..promised).map(name).collect();
-        let places: Vec<_> = (0..promised).map(|rank| json!({"rank": rank, "node": rank})).collect();
+    if assigned > 0 {
+        let nodes: Vec<String> = (0..assigned).map(name).collect();
+        let places: Vec<_> = (0..assigned).map(|rank| json!({"rank": rank, "node": rank})).collect();
         let gang: Gang = serde_json::from_value(json!({
             "apiVersion": "muster.dev/v1alpha1", "kind": "Gang",
             "metadata": {"name": "train", "namespace": "ml", "uid": "g", "resourceVersion": "1"},
-            "spec": {"source": {"convention": "annotations", "identity": "train"}, "size": promised, "min": promised},
+            "spec": {"source": {"convention": "annotations", "identity": "train"}, "size": assigned, "min": assigned},
             "status": {"version": 1, "phase": "Released", "epoch": 1,
-                "plan": {"minimum": promised, "nodes": nodes, "places": places}},
+                "plan": {"minimum": assigned, "nodes": nodes, "places": places}},
         }))?;
         let mut member = TestPod::new("train-0").gpus(8).annotation("muster.dev/gang", "train").build();
         member.metadata.namespace = Some("ml".to_owned());

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Computes what `muster demo --evidence DIR` told again, from the files in DIR alone.
+"""Computes what `muster demo --evidence DIR` reported again, from the files in DIR alone.
 
 For every story: the nodes, which rank ran where and whether the ranks of a leaf follow each other, the launches and
 what became of them; for the whole run: invariants and dollars. Prints a table, compares with DIR/summary.json, which
@@ -169,21 +169,21 @@ def wrong(story, expected):
     if any(fleet["minimum"] != fleet["asked"] for fleet in story["fleets"]):
         found.append("a launch would have taken fewer than all")
     if not story["runsWhole"]:
-        found.append("not all members run where they were bound, on nodes bought for them")
+        found.append("not all members run where they were bound, on nodes provisioned for them")
     if not story["ringOrder"]:
         found.append("the ranks of a leaf do not follow each other")
     return found
 
 
-def differences(told, computed, path=""):
-    if isinstance(told, dict) and isinstance(computed, dict):
-        for key in sorted(told.keys() | computed.keys()):
-            yield from differences(told.get(key), computed.get(key), f"{path}.{key}")
-    elif isinstance(told, list) and isinstance(computed, list) and len(told) == len(computed):
-        for index, (one, other) in enumerate(zip(told, computed)):
+def differences(reported, computed, path=""):
+    if isinstance(reported, dict) and isinstance(computed, dict):
+        for key in sorted(reported.keys() | computed.keys()):
+            yield from differences(reported.get(key), computed.get(key), f"{path}.{key}")
+    elif isinstance(reported, list) and isinstance(computed, list) and len(reported) == len(computed):
+        for index, (one, other) in enumerate(zip(reported, computed)):
             yield from differences(one, other, f"{path}[{index}]")
-    elif told != computed:
-        yield f"{path.lstrip('.')}: told {told!r}, computed {computed!r}"
+    elif reported != computed:
+        yield f"{path.lstrip('.')}: reported {reported!r}, computed {computed!r}"
 
 
 def dollars(micro):

@@ -16,9 +16,9 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Answer kube-scheduler, plan gangs and buy their nodes.
+    /// Answer kube-scheduler, plan gangs and provision their nodes.
     Serve(serve::ServeArgs),
-    /// Run the EC2 simulator: a wire-level stand-in for EC2 with finite capacity and faults.
+    /// Run the EC2 simulator: a wire-level fake for EC2 with finite capacity and faults.
     #[command(name = "ec2-sim")]
     Ec2Sim(ec2_sim::Ec2SimArgs),
     /// Start a whole cluster and a simulated EC2 on this machine, and watch gangs get their nodes.

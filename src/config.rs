@@ -182,14 +182,15 @@ impl Default for RawBind {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawRelease {
     settle: String,
-    rehint: String,
+    #[serde(rename = "rehint")]
+    renominate: String,
     parallel: u32,
     expiry: String,
 }
 
 impl Default for RawRelease {
     fn default() -> Self {
-        Self { settle: "200ms".to_owned(), rehint: "10s".to_owned(), parallel: 32, expiry: "5m".to_owned() }
+        Self { settle: "200ms".to_owned(), renominate: "10s".to_owned(), parallel: 32, expiry: "5m".to_owned() }
     }
 }
 
@@ -349,7 +350,7 @@ pub struct Config {
     /// Between a plan persisted and its release.
     pub settle: SignedDuration,
     /// A patch that was not observed is repeated after this.
-    pub rehint: SignedDuration,
+    pub renominate: SignedDuration,
     /// Members released at once.
     pub release_parallel: usize,
     /// A released, unbound plan is withdrawn after this.
@@ -360,7 +361,7 @@ pub struct Config {
     pub watch_released: SignedDuration,
     /// A committed member that is not bound is looked into after this.
     pub watch_committing: SignedDuration,
-    /// A node that kube-scheduler refused for a shape is left out for this long.
+    /// A node that kube-scheduler refused for a shape is excluded for this long.
     pub exclude_ttl: SignedDuration,
     /// Lease.
     pub lease: Lease,
@@ -372,7 +373,7 @@ pub struct Config {
     pub ec2: Ec2,
     /// First back-off of a batch.
     pub back_off: SignedDuration,
-    /// Most dollars per hour of everything that is bought; nothing is bought without.
+    /// Most dollars per hour of everything that is provisioned; nothing is provisioned without.
     pub ceiling: Option<Ceiling>,
     /// Whether calls that change something in EC2 are sent.
     pub changes: Changes,
@@ -412,7 +413,7 @@ pub struct Ec2 {
     pub limits: LimitSettings,
     /// URL or name of the queue that EventBridge fills with notices about instances.
     pub interruption_queue: Option<String>,
-    /// Nothing is ever bought.
+    /// Nothing is ever provisioned.
     pub disabled: bool,
 }
 
@@ -478,7 +479,7 @@ impl Config {
             prices.change(Override {
                 instance_type: Some(instance_type),
                 zone: None,
-                market: Some(CapacityType::OnDemand),
+                capacity_type: Some(CapacityType::OnDemand),
                 change: Change::Absolute(micros),
             });
         }
@@ -510,7 +511,7 @@ impl Config {
             hold,
             bind_parallel: count("bind.parallel", raw.bind.parallel)?,
             settle: duration("release.settle", &raw.release.settle)?,
-            rehint: duration("release.rehint", &raw.release.rehint)?,
+            renominate: duration("release.renominate", &raw.release.renominate)?,
             release_parallel: count("release.parallel", raw.release.parallel)?,
             expiry: duration("release.expiry", &raw.release.expiry)?,
             lease,
@@ -601,7 +602,7 @@ fn ceiling(text: &str) -> Result<Ceiling, ConfigError> {
 fn price_override(index: usize, raw: RawPriceOverride) -> Result<Override, ConfigError> {
     let key = |field: &str| format!("priceOverrides[{index}]{field}");
     let RawPriceOverride { instance_type, zone, capacity_type, usd_per_hour, percent } = raw;
-    let market = capacity_type
+    let capacity_type = capacity_type
         .map(|text| {
             CapacityType::parse(&text)
                 .ok_or_else(|| value(key(".capacityType"), format!("\"{text}\" is not reserved, on-demand or spot")))
@@ -622,7 +623,7 @@ fn price_override(index: usize, raw: RawPriceOverride) -> Result<Override, Confi
             return Err(value(key(""), "needs either usdPerHour or percent"));
         }
     };
-    Ok(Override { instance_type, zone, market, change })
+    Ok(Override { instance_type, zone, capacity_type, change })
 }
 
 #[cfg(test)]
@@ -671,7 +672,7 @@ mod tests {
     }
 
     #[test]
-    fn prices_are_overridden_by_amount_or_share_for_type_zone_and_market() {
+    fn prices_are_overridden_by_amount_or_share_for_type_zone_and_capacity_type() {
         let text = "prices: {p5.48xlarge: {usdPerHour: '41.50'}}\n\
                     priceOverrides:\n\
                     - {percent: '72.5', capacityType: on-demand}\n\

@@ -1,4 +1,4 @@
-//! Who plans, releases and buys: the lease, held by one replica.
+//! Who plans, releases and provisions: the lease, held by one replica.
 //!
 //! `kube-lease-manager` acquires and renews. What it does not do is added here: a holder that cannot renew steps down
 //! when its lease has run out, a shutdown gives the lease up at once, and a replica in waiting notices a lease that was
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Election {
 type Change = Pin<Box<dyn Future<Output = Result<bool, LeaseManagerError>> + Send>>;
 
 impl Election {
-    /// Reads the lease, or creates it. Whether this replica holds it is told to the receiver.
+    /// Reads the lease, or creates it. Whether this replica holds it is asked to the receiver.
     ///
     /// Errors: the lease can be neither read nor created; the message says what is missing.
     pub async fn new(client: Client, lease: &Lease, identity: String) -> anyhow::Result<(Self, watch::Receiver<bool>)> {
@@ -70,7 +70,7 @@ impl Election {
         ))
     }
 
-    /// Who is told until when this replica may act as the holder, and, each time the loop goes round, that it does.
+    /// Who is reported until when this replica may act as the holder, and, each time the loop goes round, that it does.
     #[must_use]
     pub fn telling(mut self, hold: fn(Option<Timestamp>), beat: Beat) -> Self {
         hold(None);
@@ -156,7 +156,7 @@ impl Election {
         Ok(())
     }
 
-    /// Whether the manager could be made anew.
+    /// Whether the manager could be made again.
     async fn renew_manager(&mut self) -> bool {
         match tokio::time::timeout(PATIENCE, manager(&self.client, &self.lease, &self.identity)).await {
             Ok(Ok(fresh)) => {
@@ -185,7 +185,7 @@ impl Election {
         }
         let changed = self.leader.send_if_modified(|now| std::mem::replace(now, leads) != leads);
         match (changed, leads) {
-            (true, true) => info!(identity = self.identity, "holds the lease: plans, releases and buys"),
+            (true, true) => info!(identity = self.identity, "holds the lease: plans, releases and provisions"),
             (true, false) => warn!(identity = self.identity, "lost the lease: answers the extender only"),
             (false, _) => {}
         }

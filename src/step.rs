@@ -30,8 +30,8 @@ pub enum Step {
     WriteGang,
     /// Delete a Gang object.
     DeleteGang,
-    /// Hint a member's node.
-    HintPod,
+    /// Nomination a member's node.
+    NominatePod,
     /// Drop a member's gate.
     ReleasePod,
     /// Write the condition `muster.dev/Gang` of a member.
@@ -74,10 +74,10 @@ pub enum Step {
     WriteStatus,
     /// Delete a message whose reaction is written down.
     DeleteMessage,
-    /// Mark a pod as stopped by a disruption.
+    /// Mark a pod as evicted by a disruption.
     MarkPod,
-    /// Evict or delete a pod of a gang that is stopped.
-    StopPod,
+    /// Evict or delete a pod of a gang that is evicted.
+    EvictPod,
 }
 
 impl Step {
@@ -86,7 +86,7 @@ impl Step {
         Self::CreateGang,
         Self::WriteGang,
         Self::DeleteGang,
-        Self::HintPod,
+        Self::NominatePod,
         Self::ReleasePod,
         Self::ReportPod,
         Self::UngatePod,
@@ -109,7 +109,7 @@ impl Step {
         Self::WriteStatus,
         Self::DeleteMessage,
         Self::MarkPod,
-        Self::StopPod,
+        Self::EvictPod,
     ];
 
     /// The name in `MUSTER_CRASH`.
@@ -119,7 +119,7 @@ impl Step {
             Self::CreateGang => "create-gang",
             Self::WriteGang => "write-gang",
             Self::DeleteGang => "delete-gang",
-            Self::HintPod => "hint-pod",
+            Self::NominatePod => "nominate-pod",
             Self::ReleasePod => "release-pod",
             Self::ReportPod => "report-pod",
             Self::UngatePod => "ungate-pod",
@@ -142,7 +142,7 @@ impl Step {
             Self::WriteStatus => "write-status",
             Self::DeleteMessage => "delete-message",
             Self::MarkPod => "mark-pod",
-            Self::StopPod => "stop-pod",
+            Self::EvictPod => "evict-pod",
         }
     }
 }
@@ -172,7 +172,7 @@ impl Step {
             Self::CreateGang
             | Self::WriteGang
             | Self::DeleteGang
-            | Self::HintPod
+            | Self::NominatePod
             | Self::ReleasePod
             | Self::ReportPod
             | Self::UngatePod
@@ -182,7 +182,7 @@ impl Step {
             | Self::EditNode
             | Self::WriteStatus
             | Self::MarkPod
-            | Self::StopPod => Scope::Held,
+            | Self::EvictPod => Scope::Held,
             Self::CreatePlacementGroup
             | Self::CreateLaunchTemplate
             | Self::ResolveImage
@@ -362,9 +362,9 @@ mod tests {
         let error = within(Step::CreateFleet, Duration::ZERO, never).await.unwrap_err();
         assert_eq!((error.operation.as_str(), error.kind), ("create-fleet", ErrorClass::Unknown));
         let never = std::future::pending::<Result<(), kube::Error>>();
-        let error = within(Step::HintPod, Duration::ZERO, never).await.unwrap_err();
-        assert!(error.to_string().contains("hint-pod was not answered"), "{error}");
-        let late = counts().get_or_create(&StepLabel { step: "hint-pod", outcome: "late" }).get();
+        let error = within(Step::NominatePod, Duration::ZERO, never).await.unwrap_err();
+        assert!(error.to_string().contains("nominate-pod was not answered"), "{error}");
+        let late = counts().get_or_create(&StepLabel { step: "nominate-pod", outcome: "late" }).get();
         assert_eq!(late, 1, "counted");
     }
 

@@ -49,7 +49,7 @@ pub fn init(config: &LogConfig) {
     };
 }
 
-/// An error and its causes in one line, each said once: many libraries repeat the cause in their own text.
+/// An error and its causes in one line, each reported once: many libraries repeat the cause in their own text.
 #[must_use]
 pub fn chain(error: &anyhow::Error) -> String {
     let mut line = String::new();
@@ -322,7 +322,7 @@ mod tests {
     use super::chain;
 
     #[test]
-    fn a_cause_that_the_error_repeats_is_said_once() {
+    fn a_cause_that_the_error_repeats_is_stated_once() {
         let cause = std::io::Error::other("no such file");
         let error =
             Err::<(), _>(anyhow::Error::new(cause).context("read /x: no such file")).context("start").unwrap_err();

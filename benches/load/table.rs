@@ -74,8 +74,9 @@ impl Summary {
 
     /// Of the median run.
     pub(crate) fn writes(&self) -> String {
-        let told: Vec<String> = self.median().writes.iter().map(|(what, count)| format!("{what} × {count}")).collect();
-        told.join(", ")
+        let reported: Vec<String> =
+            self.median().writes.iter().map(|(what, count)| format!("{what} × {count}")).collect();
+        reported.join(", ")
     }
 
     pub(crate) fn json(&self) -> Value {

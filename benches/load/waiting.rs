@@ -16,7 +16,7 @@ use crate::place::{DEADLINE, NAMESPACE, all_placed, cpu, create, create_nodes};
 
 /// How long is measured.
 const WINDOW: Duration = Duration::from_secs(20);
-/// Status updates of bound pods a second, each of which wakes every pod that an extender rejected.
+/// Status updates of bound pods a second, each of which requeues every pod that an extender rejected.
 const UPDATES: u64 = 18;
 
 /// Gangs that wait for one member each, `members` pods in all, while bound pods change.

@@ -1,4 +1,4 @@
-//! One wide gang, a node each, and where its time goes: told from the audit log.
+//! One wide gang, a node each, and where its time goes: distinguished from the audit log.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -56,16 +56,16 @@ pub(crate) async fn run(bench: &Bench, members: usize) -> anyhow::Result<Value> 
         ("bound", last(&|entry| entry.is_binding())),
     ];
     let zero = created.unwrap_or_default();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut figures = json!({"members": members});
     for (what, at) in marks {
         let millis = at.map(|at| at.duration_since(zero).as_millis());
-        told.push(format!("{what} {}", millis.map_or_else(|| "?".to_owned(), |millis| format!("{millis} ms"))));
+        reported.push(format!("{what} {}", millis.map_or_else(|| "?".to_owned(), |millis| format!("{millis} ms"))));
         figures[what] = json!(millis.and_then(|millis| i64::try_from(millis).ok()));
     }
     let log = std::fs::read_to_string(stack.cluster.log(Component::Muster(0))).unwrap_or_default();
     let planned =
         log.lines().filter(|line| line.contains("phase=\"Planned\"") || line.contains("phase=Planned")).count();
-    println!("a gang of {members}, from the last pod created: {}; planned {planned} times", told.join(", "));
+    println!("a gang of {members}, from the last pod created: {}; planned {planned} times", reported.join(", "));
     Ok(figures)
 }

@@ -29,7 +29,11 @@ pub fn dump(data: &[u8]) {
     for gang in document["gangs"].as_array().expect("gangs are a list") {
         let placed = gang["outcome"] == "placed" || gang["outcome"] == "buy";
         assert_eq!(gang["members"].as_array().is_some_and(|members| !members.is_empty()), placed, "{gang}");
-        assert_eq!(gang["buy"].as_array().is_some_and(|buy| !buy.is_empty()), gang["outcome"] == "buy", "{gang}");
+        assert_eq!(
+            gang["buy"].as_array().is_some_and(|provision| !provision.is_empty()),
+            gang["outcome"] == "buy",
+            "{gang}"
+        );
     }
     let table = command::run(&arguments(Format::Table)).expect("what can be read once can be read twice");
     assert_eq!(table.code, output.code);
@@ -73,8 +77,8 @@ pub fn extender(data: &[u8]) {
         }
         1 => {
             let Ok(arguments) = serde_json::from_slice::<wire::ExtenderBindingArgs>(body) else { return };
-            let said = wire::safe(&format!("{} {}", arguments.pod_name, arguments.node));
-            assert!(!said.contains('%'), "{said}");
+            let stated = wire::safe(&format!("{} {}", arguments.pod_name, arguments.node));
+            assert!(!stated.contains('%'), "{stated}");
         }
         _ => {
             let Ok(arguments) = serde_json::from_slice::<wire::ExtenderPreemptionArgs<'_>>(body) else { return };
@@ -178,11 +182,11 @@ fn read(pod: &Pod, owners: &dyn Objects) {
     let recognition = conventions::recognise(pod, owners);
     let core = pod_state::read(pod, recognition.membership.clone(), &["muster".to_owned()]);
     let _ = (convert::shape_of_pod(pod), convert::usage(pod));
-    let Some(said) = recognition.gang else { return };
-    assert!(!said.key.name.is_empty());
-    assert!(said.key.name.len() <= 253, "{}", said.key.name);
+    let Some(stated) = recognition.gang else { return };
+    assert!(!stated.key.name.is_empty());
+    assert!(stated.key.name.len() <= 253, "{}", stated.key.name);
     let gang = muster_core::model::gang::Gang {
-        key: said.key.clone(),
+        key: stated.key.clone(),
         uid: "uid-gang".into(),
         resource_version: "1".into(),
         phase: None,
@@ -205,7 +209,7 @@ fn read(pod: &Pod, owners: &dyn Objects) {
     let pending = muster_core::gang::Pending { taint: keys::GANG_PENDING, values: &[] };
     let members = [std::sync::Arc::new(core)];
     let levels = muster_core::topology::Levels::default();
-    let wanted = muster_core::gang::build_request(&said, &gang, (&members, &[]), &BTreeSet::new(), &levels, &pending);
+    let wanted = muster_core::gang::build_request(&stated, &gang, (&members, &[]), &BTreeSet::new(), &levels, &pending);
     if let Ok(wanted) = wanted {
         let places: usize = wanted.request.roles.iter().map(|role| role.places.len()).sum();
         assert!(places <= muster_core::model::ranks::MAX_PLACES, "{places}");

@@ -8,7 +8,7 @@
 #                                          the same for another version of Kubernetes
 #
 # The folder is keyed by the content of the module files, so a change of version builds
-# anew and an unchanged one costs nothing. Progress goes to stderr.
+# again and an unchanged one costs nothing. Progress goes to stderr.
 set -euo pipefail
 
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"

@@ -1,7 +1,7 @@
 //! Rate limits: one token bucket per class of calls, shared by everything in the process, below EC2's own.
 //!
 //! EC2 counts per account and Region; whoever runs into its limit is refused for a while, and so are all others of the
-//! account. Launches and clean-up have buckets of their own, so that a drought in which many batches try never delays
+//! account. Launches and clean-up have buckets of their own, so that insufficient capacity in which many batches try never delays
 //! a rollback, and whoever waits is called NodePool by NodePool. The buckets run on the provisioner's clock, like EC2's.
 
 use std::num::NonZeroU32;

@@ -91,7 +91,7 @@ impl Cloud {
         }
     }
 
-    /// Counts an answer, remembers what it says about our rights, and hands it on.
+    /// Counts an answer, remembers what it says about our permissions, and hands it on.
     fn done<T>(&self, verb: &'static str, result: Result<T, CallError>) -> Result<T, CallError> {
         let result = self.metrics.count(verb, result);
         match &result {
@@ -101,7 +101,7 @@ impl Cloud {
         result
     }
 
-    /// What a call that failed says about our rights.
+    /// What a call that failed says about our permissions.
     fn learn(&self, error: &CallError, dry: bool) {
         match error.kind.permitted() {
             Some(false) => self.denied("ec2", &error.operation, error.code.as_deref(), &error.message, dry),
@@ -129,7 +129,7 @@ impl Cloud {
         }
     }
 
-    /// What must be allowed before anything is bought with a class, in a sentence.
+    /// What must be allowed before anything is provisioned with a class, in a sentence.
     pub fn blocked(&self, class: &str) -> Option<String> {
         self.denials().blocks(Some(class), self.clock.now())
     }
@@ -146,7 +146,7 @@ impl Cloud {
     /// Tries out what a launch needs, and launches nothing: a template is made and deleted again, the launch itself is
     /// sent as a dry run, by both calls, and so is the making of a placement group of that name.
     ///
-    /// Errors: what RunInstances would be refused for. Missing rights are remembered, whichever call they are missing for.
+    /// Errors: what RunInstances would be refused for. Missing permissions are remembered, whichever call they are missing for.
     pub async fn try_out(
         &self,
         spec: &TemplateSpec,
@@ -334,7 +334,7 @@ impl Cloud {
         self.done("delete-fleets", result)
     }
 
-    /// Terminates instances; ids EC2 does not know are left out.
+    /// Terminates instances; ids EC2 does not know are excluded.
     pub async fn terminate_instances(&self, ids: &[InstanceId]) -> Result<(), CallError> {
         self.limits.turn(CallClass::Terminate).await;
         let result =

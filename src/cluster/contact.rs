@@ -1,7 +1,7 @@
 //! When each watch last heard from the API server.
 //!
 //! A watch that is silent looks like a cluster in which nothing happens. Bytes on its connection are the proof that it
-//! lives: events, bookmarks, and the answer to a request that opens it anew, which happens before it could count as
+//! lives: events, bookmarks, and the answer to a request that opens it again, which happens before it could count as
 //! old (`scheduling.md` 3.7, `state.maxAge`).
 
 use std::pin::Pin;
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_watches_are_told_apart_by_their_path() {
+    fn lists_and_watches_are_distinguished_by_their_path() {
         let contacts = Contacts::new(&["pods", "gangs"], &[], Duration::from_secs(1));
         assert_eq!(contacts.kind_of("/api/v1/pods"), Some(0));
         assert_eq!(contacts.kind_of("/apis/muster.dev/v1alpha1/gangs"), Some(1));

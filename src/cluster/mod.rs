@@ -114,7 +114,7 @@ impl Known {
         self.listed.contains(&kind)
     }
 
-    /// Whether an owner is being deleted, or is gone already. `false` as long as that cannot be told.
+    /// Whether an owner is being deleted, or is gone already. `false` as long as that cannot be reported.
     #[must_use]
     pub fn is_going(&self, owner: &OwnerReference) -> bool {
         if let Some(object) = self.by_uid(&owner.uid) {
@@ -167,9 +167,9 @@ impl Cluster {
         &self.contacts
     }
 
-    /// Feeds the answer to an own write into the store, so that a promise is protected before the watch shows it.
-    /// Without room in the queue it is left to the watch.
-    pub fn believe(&self, gang: &Gang) {
+    /// Feeds the answer to an own write into the store, so that an assignment is protected before the watch shows it.
+    /// Without capacity in the queue it is left to the watch.
+    pub fn trust(&self, gang: &Gang) {
         let _ = self.feed.try_send(Change::Gang(Event::Apply(gang.clone())));
     }
 

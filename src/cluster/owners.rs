@@ -21,7 +21,7 @@ const PROBE: Duration = Duration::from_secs(15);
 pub(super) async fn run(client: Client, reopen: u32, sender: mpsc::Sender<Change>) {
     let mut tasks = JoinSet::new();
     let mut watched = BTreeMap::new();
-    // Kinds of which it was said that they are not served.
+    // Kinds of which it was reported that they are not served.
     let mut absent = BTreeSet::new();
     while !sender.is_closed() {
         let mut answers = BTreeMap::new();

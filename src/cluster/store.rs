@@ -1,6 +1,6 @@
 //! The store: plain maps with apply and delete, and the state they add up to.
 //!
-//! Work per change is that of what changed: a pod's node is summed up anew, nothing else. Publishing clones only the
+//! Work per change is that of what changed: a pod's node is summed up again, nothing else. Publishing clones only the
 //! maps that changed since the last time; what changes nothing that anybody reads, as a heartbeat does, publishes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,7 +18,7 @@ use muster_api::{batch_state, convert, gang_state, keys, pod_state};
 use muster_core::model::gang::{Gang as CoreGang, Membership, Pod as CorePod, Recognised};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::{Node as CoreNode, Usage};
-use muster_core::model::snapshot::{NodeEntry, Promise, PromisedRoom, Snapshot};
+use muster_core::model::snapshot::{AssignedCapacity, Assignment, NodeEntry, Snapshot};
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch as channel};
 use tracing::warn;
@@ -69,7 +69,7 @@ pub struct Store {
     state: Draft,
     /// Metadata of pods, for recognising them again when an owner changes.
     metadata: FxHashMap<PodUid, Arc<Pod>>,
-    said: FxHashMap<PodUid, Arc<Recognised>>,
+    stated: FxHashMap<PodUid, Arc<Recognised>>,
     pods_on: FxHashMap<NodeName, BTreeSet<PodUid>>,
     volumes: Volumes,
     /// Pods with claims, as they were read, and which.
@@ -87,8 +87,8 @@ pub struct Store {
     changed: BTreeSet<ObjectKey>,
     /// Gangs whose plan has a place for a pod, mostly that of which it is a member.
     planned: FxHashMap<PodUid, BTreeSet<ObjectKey>>,
-    /// What the plan of each gang promises it, where that is anything.
-    promised: BTreeMap<ObjectKey, Vec<(NodeName, Promise)>>,
+    /// What the plan of each gang assignments it, where that is anything.
+    assigned: BTreeMap<ObjectKey, Vec<(NodeName, Assignment)>>,
     published: Arc<ArcSwap<State>>,
     version: channel::Sender<u64>,
     changes: Option<(mpsc::Sender<Change>, mpsc::Receiver<Change>)>,
@@ -115,7 +115,7 @@ impl Store {
             options,
             state,
             metadata: FxHashMap::default(),
-            said: FxHashMap::default(),
+            stated: FxHashMap::default(),
             pods_on: FxHashMap::default(),
             volumes: Volumes::default(),
             with_claims: FxHashMap::default(),
@@ -126,7 +126,7 @@ impl Store {
             reads: FxHashMap::default(),
             changed: BTreeSet::new(),
             planned: FxHashMap::default(),
-            promised: BTreeMap::new(),
+            assigned: BTreeMap::new(),
             published: Arc::clone(&published),
             version,
             changes: Some((feed.clone(), changes)),
@@ -219,31 +219,31 @@ impl Store {
         for gang in std::mem::take(&mut self.changed) {
             self.describe(&gang);
             let snapshot = &self.state.snapshot;
-            let promised = snapshot.gangs.get(&gang).map(|gang| snapshot.promises_of(gang)).unwrap_or_default();
-            if promised.is_empty() {
-                self.promised.remove(&gang);
+            let assigned = snapshot.gangs.get(&gang).map(|gang| snapshot.assignments_of(gang)).unwrap_or_default();
+            if assigned.is_empty() {
+                self.assigned.remove(&gang);
             } else {
-                self.promised.insert(gang, promised);
+                self.assigned.insert(gang, assigned);
             }
         }
-        let promises = self.promises();
+        let assignments = self.assignments();
         let state = self.state.change();
         state.snapshot.version = state.snapshot.version.saturating_add(1);
-        state.snapshot.promises = promises;
+        state.snapshot.assignments = assignments;
         self.published.store(Arc::new(state.clone()));
         self.version.send_replace(state.snapshot.version);
         self.state.changed = false;
     }
 
-    fn promises(&self) -> FxHashMap<NodeName, Vec<Promise>> {
-        let mut promises: FxHashMap<NodeName, Vec<Promise>> = FxHashMap::default();
-        for (node, promise) in self.promised.values().flatten() {
-            promises.entry(node.clone()).or_default().push(promise.clone());
+    fn assignments(&self) -> FxHashMap<NodeName, Vec<Assignment>> {
+        let mut assignments: FxHashMap<NodeName, Vec<Assignment>> = FxHashMap::default();
+        for (node, assignment) in self.assigned.values().flatten() {
+            assignments.entry(node.clone()).or_default().push(assignment.clone());
         }
         for (node, gang) in self.reserved_nodes() {
-            promises.entry(node).or_default().push(Promise { gang, room: PromisedRoom::WholeNode });
+            assignments.entry(node).or_default().push(Assignment { gang, capacity: AssignedCapacity::WholeNode });
         }
-        promises
+        assignments
     }
 
     /// Nodes of Atomic batches that are not in use yet, with the key of whom they are for.
@@ -282,7 +282,7 @@ impl Store {
             Ok(node) => Arc::new(node),
             Err(error) => {
                 // One malformed object is skipped; the node counts as absent until it can be read.
-                warn!(node = node.name_any(), %error, "node cannot be read and is left out");
+                warn!(node = node.name_any(), %error, "node cannot be read and is excluded");
                 return self.delete_node(&node.name_any());
             }
         };
@@ -377,7 +377,7 @@ impl Store {
 
     fn index(&mut self, uid: PodUid, pod: &Arc<CorePod>, recognition: Recognition) {
         let same = self.state.snapshot.pods.get(&uid).is_some_and(|known| known == pod)
-            && self.said.get(&uid) == recognition.gang.as_ref()
+            && self.stated.get(&uid) == recognition.gang.as_ref()
             && self.state.missing_owners.get(&uid) == recognition.missing.as_ref();
         self.read_by(&uid, recognition.reads);
         if same {
@@ -393,29 +393,29 @@ impl Store {
             }
         }
         match recognition.gang {
-            Some(said) => {
+            Some(stated) => {
                 // Most members say the same: one copy of it is compared by its address.
-                let known = self.state.snapshot.recognised.get(&said.key).filter(|known| **known == said);
-                self.said.insert(uid.clone(), known.map_or(said, Arc::clone));
+                let known = self.state.snapshot.recognised.get(&stated.key).filter(|known| **known == stated);
+                self.stated.insert(uid.clone(), known.map_or(stated, Arc::clone));
             }
             None => {
-                self.said.remove(&uid);
+                self.stated.remove(&uid);
             }
         }
         let before = self.state.change().snapshot.pods.insert(uid.clone(), Arc::clone(pod));
         let mut touched = BTreeSet::new();
         let mut gangs = self.planned.get(&uid).cloned().unwrap_or_default();
         if let Some(before) = &before {
-            touched.extend(rooms(before));
+            touched.extend(capacities(before));
             if before.membership != pod.membership {
                 self.leave_gang(before, &uid);
                 gangs.extend(before.membership.gang().cloned());
             }
         }
-        touched.extend(rooms(pod));
+        touched.extend(capacities(pod));
         for node in &touched {
             let on = self.pods_on.entry(node.clone()).or_default();
-            if rooms(pod).any(|room| room == *node) {
+            if capacities(pod).any(|capacity| capacity == *node) {
                 on.insert(uid.clone());
             } else {
                 on.remove(&uid);
@@ -457,13 +457,13 @@ impl Store {
         let uid = PodUid::from(uid);
         self.metadata.remove(&uid);
         self.leave_claims(&uid);
-        self.said.remove(&uid);
+        self.stated.remove(&uid);
         Arc::make_mut(&mut self.state.change().missing_owners).remove(&uid);
         Arc::make_mut(&mut self.state.change().tolerations).remove(&uid);
         self.read_by(&uid, BTreeSet::new());
         self.reads.remove(&uid);
         let Some(pod) = self.state.change().snapshot.pods.remove(&uid) else { return };
-        for node in rooms(&pod) {
+        for node in capacities(&pod) {
             if let Some(on) = self.pods_on.get_mut(&node) {
                 on.remove(&uid);
             }
@@ -483,7 +483,7 @@ impl Store {
         }
     }
 
-    /// An owner or group was seen: the pods that look at it are recognised anew.
+    /// An owner or group was seen: the pods that look at it are recognised again.
     pub fn apply_object(&mut self, object: Object) {
         let uid = object.metadata.uid.as_deref().unwrap_or_default();
         if self.state.objects.by_uid(uid) == Some(&object) {
@@ -520,7 +520,7 @@ impl Store {
         self.unserved(kind);
     }
 
-    /// A DaemonSet was seen: pods that came before it are believed from now on.
+    /// A DaemonSet was seen: pods that came before it are trusted from now on.
     pub fn apply_daemon_set(&mut self, set: &DaemonSet) {
         let (Some(uid), Some(namespace)) = (set.uid(), set.namespace()) else { return };
         if self.state.daemon_sets.get(&uid) == Some(&namespace) {
@@ -694,21 +694,22 @@ impl Store {
 
     /// What the gang's members say together: the live ones in order of name, or those that ended if there are none.
     fn describe(&mut self, gang: &ObjectKey) {
-        let (snapshot, said) = (&self.state.snapshot, &self.said);
+        let (snapshot, stated) = (&self.state.snapshot, &self.stated);
         let all = || {
             let uids = snapshot.members.get(gang).into_iter().flat_map(|members| members.values());
-            uids.filter_map(move |uid| Some((snapshot.pods.get(uid)?, said.get(uid)?)))
+            uids.filter_map(move |uid| Some((snapshot.pods.get(uid)?, stated.get(uid)?)))
         };
         let live = all().any(|(pod, _)| pod.is_live());
-        let said = all().filter(|(pod, _)| !live || pod.is_live()).filter_map(|(pod, said)| match &pod.membership {
-            Membership::Member { role, .. } => Some((role, said)),
-            Membership::Unknown | Membership::Single => None,
-        });
-        let said = conventions::merge(said);
+        let stated =
+            all().filter(|(pod, _)| !live || pod.is_live()).filter_map(|(pod, stated)| match &pod.membership {
+                Membership::Member { role, .. } => Some((role, stated)),
+                Membership::Unknown | Membership::Single => None,
+            });
+        let stated = conventions::merge(stated);
         let recognised = &mut self.state.change().snapshot.recognised;
-        match said {
-            Some(said) => {
-                recognised.insert(gang.clone(), said);
+        match stated {
+            Some(stated) => {
+                recognised.insert(gang.clone(), stated);
             }
             None => {
                 recognised.remove(gang);
@@ -729,8 +730,8 @@ impl Store {
     }
 }
 
-/// Nodes on which a pod holds room: where it is bound, or, unbound and of no gang, where it is nominated.
-fn rooms(pod: &CorePod) -> impl Iterator<Item = NodeName> {
+/// Nodes on which a pod holds capacity: where it is bound, or, unbound and of no gang, where it is nominated.
+fn capacities(pod: &CorePod) -> impl Iterator<Item = NodeName> {
     let bound = pod.node.clone().filter(|_| !pod.ended);
     let nominated =
         pod.nominated.clone().filter(|_| pod.node.is_none() && pod.membership == Membership::Single && pod.is_live());

@@ -33,7 +33,7 @@ use super::store::{Store, object_key};
 /// What decides where the volumes of pods can be reached.
 const VOLUME_KINDS: [&str; 4] = ["persistentvolumeclaims", "persistentvolumes", "storageclasses", "csinodes"];
 
-/// Kinds watched. `requests` is left out where its definition is not installed.
+/// Kinds watched. `requests` is excluded where its definition is not installed.
 #[derive(Clone, Debug, Default)]
 pub struct WatchOptions {
     /// The cluster has `provisioningrequests.autoscaling.x-k8s.io`.
@@ -182,7 +182,7 @@ async fn pods(client: Client, reopen: u32, sender: mpsc::Sender<Change>) {
     Box::pin(grouped).await;
 }
 
-/// A pod with its scheduling group, which the types of older Kubernetes leave out. Reading one costs twice as much, so it is
+/// A pod with its scheduling group, which the types of older Kubernetes exclude. Reading one costs twice as much, so it is
 /// done only where such groups exist.
 #[derive(Clone, Debug)]
 struct GroupedPod(Pod);
@@ -265,8 +265,8 @@ pub(super) async fn follow<K>(
     };
     let late = tokio::time::sleep(FIRST_LIST);
     tokio::pin!(late);
-    // Whether the first list has come, or it has been said that it has not.
-    let (mut listed, mut said) = (false, false);
+    // Whether the first list has come, or it has been reported that it has not.
+    let (mut listed, mut stated) = (false, false);
     let mut stream = start(api, watcher::Config::default().timeout(reopen))
         .default_backoff()
         .modify(|object| {
@@ -276,8 +276,8 @@ pub(super) async fn follow<K>(
     loop {
         let next = tokio::select! {
             next = stream.try_next() => next,
-            () = &mut late, if !listed && !said => {
-                said = true;
+            () = &mut late, if !listed && !stated => {
+                stated = true;
                 if !tell(News::Unlisted(format!("no list within {} s", FIRST_LIST.as_secs()))).await {
                     return;
                 }
@@ -300,7 +300,7 @@ pub(super) async fn follow<K>(
                 warn!(kind, error = %error, "watch failed and is started again");
                 debug!(kind, ?error, "watch failed");
                 if !listed {
-                    said = true;
+                    stated = true;
                     if !tell(News::Unlisted(error.to_string())).await {
                         return;
                     }

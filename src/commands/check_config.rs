@@ -151,10 +151,12 @@ fn sampling(scheduler: &Value, profiles: &[Value], deployed: Deployed, findings:
         let is =
             percent.map_or_else(|| "unset, which samples large clusters".to_owned(), |percent| percent.to_string());
         match deployed {
-            Deployed::Own => findings.error(place, format!("is {is}: a planned node may be left out; set it to 100")),
+            Deployed::Own => findings.error(place, format!("is {is}: a planned node may be excluded; set it to 100")),
             Deployed::Default => findings.warning(
                 place,
-                format!("is {is}: a planned node may be left out of a cycle whose hint was lost, which costs seconds"),
+                format!(
+                    "is {is}: a planned node may be excluded of a cycle whose nomination was lost, which costs seconds"
+                ),
             ),
         }
     };
@@ -197,7 +199,7 @@ fn entry(index: usize, extender: &Value, config: &Config, deployed: Deployed, fi
     match deployed {
         Deployed::Own if !names.is_empty() => findings.error(
             at("managedResources"),
-            "hides pods without these resources from Muster: they would eat promised room; leave it out",
+            "hides pods without these resources from Muster: they would eat assigned capacity; leave it out",
         ),
         Deployed::Own => {}
         Deployed::Default if names.is_empty() => findings.error(

@@ -1,4 +1,4 @@
-//! `muster ec2-sim`: the simulator as a process, optionally with the stand-in that registers its machines as nodes.
+//! `muster ec2-sim`: the simulator as a process, optionally with the fake that registers its machines as nodes.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use tracing::info;
 use crate::commands::Unusable;
 use crate::commands::serve::stopped;
 use crate::telemetry::{LogConfig, LogFormat};
-use crate::{standin, telemetry};
+use crate::{fake_kubelet, telemetry};
 
 /// Arguments of `muster ec2-sim`.
 #[derive(Debug, Args)]
@@ -85,7 +85,7 @@ pub async fn run(args: Ec2SimArgs) -> anyhow::Result<ExitCode> {
     if args.register_nodes {
         let client = kube::Client::try_default().await.context("connect to the cluster of the kubeconfig")?;
         let machines = std::sync::Arc::clone(&simulator);
-        tasks.spawn(standin::run(client, machines, cancel.clone()));
+        tasks.spawn(fake_kubelet::run(client, machines, cancel.clone()));
     }
     if let Some(path) = args.journal {
         tasks.spawn(write_journal(simulator, path, cancel.clone()));
@@ -103,7 +103,7 @@ pub async fn run(args: Ec2SimArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads a YAML or JSON file; what is wrong with it is said with the path of the field.
+/// Reads a YAML or JSON file; what is wrong with it is reported with the path of the field.
 fn read<T: serde::de::DeserializeOwned>(path: &Path, what: &str) -> anyhow::Result<T> {
     let unusable = |error: String| Unusable(format!("{what} {}: {error}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
@@ -186,8 +186,8 @@ choices: {shortfall: empty, tokenLifeSeconds: 60}
     }
 
     #[test]
-    fn what_is_wrong_with_a_scenario_is_said_with_the_path_of_the_field() {
-        for (yaml, said) in [
+    fn what_is_wrong_with_a_scenario_is_stated_with_the_path_of_the_field() {
+        for (yaml, stated) in [
             (
                 "pools: [{type: p5.48xlarge, zone: us-east-1a, spines: [{leaves: [many]}]}]",
                 "pools[0].spines[0].leaves[0]",
@@ -197,7 +197,7 @@ choices: {shortfall: empty, tokenLifeSeconds: 60}
             ("faults: [{kind: {partial: {}}}]", "faults[0].kind"),
         ] {
             let error = format!("{:#}", parse::<Scenario>(yaml).unwrap_err());
-            assert!(error.contains(said), "{yaml}: {error}");
+            assert!(error.contains(stated), "{yaml}: {error}");
         }
     }
 }

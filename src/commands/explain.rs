@@ -24,7 +24,7 @@ enum About {
     Gang(Asked),
     /// The same for one pod.
     Pod(Asked),
-    /// Who holds a node, to whom it is promised, why gangs skip it.
+    /// Who holds a node, to whom it is assigned, why gangs skip it.
     Node(Asked),
 }
 
@@ -56,7 +56,7 @@ enum Output {
     Json,
 }
 
-/// Explains. 0 = said, 1 = no cluster, 2 = no such object, or input that cannot be read.
+/// Explains. 0 = reported, 1 = no cluster, 2 = no such object, or input that cannot be read.
 ///
 /// Errors: those of the cluster and of standard output.
 pub async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {

@@ -16,7 +16,7 @@ pub(crate) struct Flags {
     /// nodes carry.
     #[arg(long, value_delimiter = ',', value_name = "KEY")]
     pub(crate) levels: Vec<String>,
-    /// Whose pods are planned; the pods of every other scheduler only take room. Without it those of the recording, else
+    /// Whose pods are planned; the pods of every other scheduler only take capacity. Without it those of the recording, else
     /// `muster`.
     #[arg(long, value_name = "NAME")]
     pub(crate) scheduler_name: Vec<String>,

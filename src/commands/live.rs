@@ -25,11 +25,11 @@ pub(crate) struct InForce {
 
 /// Reads the cluster of the kubeconfig, or of the service account.
 ///
-/// Kinds that the cluster does not serve are left out. So are, with a line on standard error, kinds that may not be
+/// Kinds that the cluster does not serve are excluded. So are, with a line on standard error, kinds that may not be
 /// listed; nodes and pods must be.
 ///
 /// Errors: no cluster, no answer, no right to list nodes or pods.
-#[expect(clippy::print_stderr, reason = "what was left out must be seen, and standard output holds the recording")]
+#[expect(clippy::print_stderr, reason = "what was excluded must be seen, and standard output holds the recording")]
 pub(crate) async fn record(in_force: InForce) -> anyhow::Result<String> {
     let client = Client::try_default().await.context("connect to the cluster (kubeconfig or service account)")?;
     let time = now_real();
@@ -39,7 +39,7 @@ pub(crate) async fn record(in_force: InForce) -> anyhow::Result<String> {
             Ok(found) => objects.extend(found),
             Err(Error::Api(status)) if status.code == 404 => {}
             Err(Error::Api(status)) if status.code == 403 && !matches!(kind.plural, "nodes" | "pods") => {
-                eprintln!("muster: {} are left out: {}", kind.plural, status.message);
+                eprintln!("muster: {} are excluded: {}", kind.plural, status.message);
             }
             Err(error) => return Err(error).with_context(|| format!("list {}", kind.plural)),
         }

@@ -37,7 +37,7 @@ enum Output {
     Json,
 }
 
-/// Plans. 0 = everything placed or bought for, 3 = not, 2 = input that cannot be read.
+/// Plans. 0 = everything placed or provisioned for, 3 = not, 2 = input that cannot be read.
 ///
 /// Errors: those of standard output. What is wrong with the input is written to standard error, so that standard output
 /// holds the document alone.

@@ -38,7 +38,7 @@ use crate::progress::{Beat, Progress};
 use crate::provisioner::{Provisioner, ProvisionerOptions};
 use crate::server::{self, Tls};
 use crate::telemetry::Metrics;
-use crate::{extender, http, rights, standin, step, telemetry};
+use crate::{extender, fake_kubelet, http, permissions, step, telemetry};
 
 /// Arguments of `muster serve`.
 #[derive(Debug, Args)]
@@ -71,7 +71,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     warn_of_few_descriptors();
     let reach = kube::Config::infer().await.context("connect to the cluster (kubeconfig or service account)")?;
     let client = client::bounded(reach.clone(), Patience::default()).context("connect to the cluster")?;
-    rights::check(&client, &config.lease).await?;
+    permissions::check(&client, &config.lease).await?;
     let cancel = CancellationToken::new();
     let mut tasks = Tasks { set: JoinSet::new(), cancel: cancel.clone() };
     let metrics = Metrics::shared();
@@ -97,7 +97,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let recorder = config.decisions.map(Recorder::new);
     tasks.serve("http", config.http, http::router(Arc::clone(&health), recorder.clone()), None).await?;
     let commits = TaskTracker::new();
-    let wake = Arc::new(Notify::new());
+    let requeue = Arc::new(Notify::new());
     let barrier = Arc::new(Barrier::new(
         once(&reach)?,
         cluster.clone(),
@@ -112,7 +112,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let extender = Arc::new(Extender::new(
         cluster.clone(),
         Arc::clone(&barrier),
-        Arc::clone(&wake),
+        Arc::clone(&requeue),
         metrics.extender.clone(),
         config.scheduler_names.clone(),
         ExtenderLimits::default(),
@@ -130,9 +130,9 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
 
     let leader = elect(&client, &config, args.identity.as_deref(), progress.of("lease"), &mut tasks).await?;
     let pools: PoolSource = Arc::new(ArcSwap::from_pointee(Vec::new()));
-    provisioner(&client, &cluster, &config, args.dev, &metrics, &pools, &wake, &leader, &mut tasks).await?;
+    provisioner(&client, &cluster, &config, args.dev, &metrics, &pools, &requeue, &leader, &mut tasks).await?;
     let beat = progress.of("gangs");
-    gang_loop(&client, &cluster, &config, &metrics, &pools, &wake, &leader, beat, recorder.as_ref(), &mut tasks);
+    gang_loop(&client, &cluster, &config, &metrics, &pools, &requeue, &leader, beat, recorder.as_ref(), &mut tasks);
     drop(leader);
     info!(extender = %config.extender, http = %config.http, "muster serves");
 
@@ -259,7 +259,7 @@ fn gang_loop(
     config: &Config,
     metrics: &Metrics,
     pools: &PoolSource,
-    wake: &Arc<Notify>,
+    requeue: &Arc<Notify>,
     leader: &watch::Receiver<bool>,
     beat: Beat,
     recorder: Option<&Recorder>,
@@ -267,7 +267,7 @@ fn gang_loop(
 ) {
     let settings = Settings {
         settle: config.settle,
-        rehint: config.rehint,
+        renominate: config.renominate,
         expiry: config.expiry,
         record: recorder.is_some(),
         released: config.watch_released,
@@ -279,7 +279,7 @@ fn gang_loop(
         client.clone(),
         cluster.clone(),
         Events::new(client.clone()),
-        ExecutorOptions { parallel: config.release_parallel, rehint: std(config.rehint) },
+        ExecutorOptions { parallel: config.release_parallel, renominate: std(config.renominate) },
         config.clock.clone(),
     );
     let inputs = Inputs {
@@ -288,7 +288,7 @@ fn gang_loop(
         pools: Arc::clone(pools),
         settings,
         leader: leader.clone(),
-        wake: Arc::clone(wake),
+        requeue: Arc::clone(requeue),
         metrics: metrics.gangs.clone(),
         beat,
         recorder: recorder.cloned(),
@@ -308,12 +308,12 @@ async fn provisioner(
     dev: bool,
     metrics: &Metrics,
     pools: &PoolSource,
-    wake: &Arc<Notify>,
+    requeue: &Arc<Notify>,
     leader: &watch::Receiver<bool>,
     tasks: &mut Tasks,
 ) -> anyhow::Result<()> {
     if config.ec2.disabled {
-        info!("ec2.disabled: nothing is ever bought");
+        info!("ec2.disabled: nothing is ever provisioned");
         return Ok(());
     }
     let region = config.ec2.region.clone().or_else(|| std::env::var("AWS_REGION").ok());
@@ -321,7 +321,7 @@ async fn provisioner(
     let options = match (region, endpoint) {
         (None, None) if dev => embedded_simulator(client, tasks).await?,
         (None, None) => {
-            let what = "ec2.region: is not set; set it, or AWS_REGION, or ec2.disabled: true to buy nothing, or use --dev \
+            let what = "ec2.region: is not set; set it, or AWS_REGION, or ec2.disabled: true to provision nothing, or use --dev \
                         for the embedded simulator";
             return Err(Unusable(what.to_owned()).into());
         }
@@ -360,7 +360,7 @@ async fn provisioner(
             interruptions: config.ec2.interruption_queue.clone().map(|queue| (ec2_options, queue)),
         },
         Arc::clone(pools),
-        Arc::clone(wake),
+        Arc::clone(requeue),
         metrics.provisioner.clone(),
         leader.clone(),
     );
@@ -387,14 +387,14 @@ async fn embedded_simulator(client: &Client, tasks: &mut Tasks) -> anyhow::Resul
     let listener =
         TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.context("listen for the simulator")?;
     let address = listener.local_addr()?;
-    warn!(%address, "no EC2 endpoint and no Region are configured: buying from the embedded simulator");
+    warn!(%address, "no EC2 endpoint and no Region are configured: provisioning from the embedded simulator");
     let cancel = tasks.cancel.clone();
     let served = Arc::clone(&simulator);
     tasks.spawn("simulator", async move {
         muster_ec2_sim::serve(listener, served, async move { cancel.cancelled().await }).await.map_err(Into::into)
     });
     let cancel = tasks.cancel.clone();
-    tasks.spawn("stand-in", standin::run(client.clone(), simulator, cancel));
+    tasks.spawn("fake", fake_kubelet::run(client.clone(), simulator, cancel));
     Ok(ClientOptions {
         region: "us-east-1".to_owned(),
         endpoint_url: Some(format!("http://{address}")),

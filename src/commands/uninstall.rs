@@ -2,7 +2,7 @@
 //!
 //! The admission policy goes first: a gate that is added after Muster is gone holds its pod for ever. Pods held by the
 //! gate are listed, or let go with `--ungate`; what EC2 still bills is listed and never touched, since the NodeBatches
-//! are given back by `muster serve` alone.
+//! are terminated by `muster serve` alone.
 
 use std::process::ExitCode;
 

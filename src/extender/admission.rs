@@ -29,7 +29,7 @@ pub struct Limits {
     pub answering: usize,
     /// Bytes of bodies held at once, bind's aside.
     pub bytes: usize,
-    /// Members without a gate that are told to wait at once, without a pause.
+    /// Members without a gate that are asked to wait at once, without a pause.
     pub waiting_burst: NonZeroU32,
     /// One more of them each.
     pub waiting_every: Duration,
@@ -155,7 +155,7 @@ impl Admission {
     }
 
     async fn gather(&self, body: Body, limit: usize, most: usize) -> Result<(Vec<u8>, Held), Shed> {
-        /// What is claimed ahead is not believed beyond this.
+        /// What is claimed ahead is not trusted beyond this.
         const AHEAD: u64 = 256 << 10;
         let claimed = body.size_hint().lower().min(AHEAD);
         let mut bytes = Vec::with_capacity(usize::try_from(claimed).unwrap_or(0));

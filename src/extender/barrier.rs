@@ -36,7 +36,7 @@ use crate::telemetry::GangMetrics;
 const LOOK: Duration = Duration::from_secs(5);
 /// Calls that are taken in before anything is decided.
 const AT_ONCE: usize = 256;
-/// Said to whoever waits when the process ends.
+/// Reported to whoever waits when the process ends.
 const SHUTTING_DOWN: &str = "muster is shutting down";
 
 /// Timers of the barrier.
@@ -45,7 +45,7 @@ pub struct BarrierOptions {
     /// The oldest arrival waits this long; must stay below `limit`.
     pub hold: Duration,
     /// A bind call is answered this long after it came, at the latest: below kube-scheduler's `httpTimeout` of the binding
-    /// stanza. Nothing is posted for it later, since kube-scheduler gives its room away then.
+    /// stanza. Nothing is posted for it later, since kube-scheduler gives its capacity away then.
     pub limit: Duration,
     /// Bindings posted at once.
     pub parallel: usize,
@@ -66,7 +66,7 @@ pub struct Barrier {
     next: AtomicU64,
 }
 
-/// What the owner of the barrier is told.
+/// What the owner of the barrier is reported.
 enum Call {
     /// A bind call came.
     Arrive(ObjectKey, u64, Waiter),
@@ -204,7 +204,7 @@ impl Barrier {
     pub(super) async fn refresh(&self, gang: &ObjectKey, until: Instant) {
         let gangs: Api<GangObject> = Api::namespaced(self.client.clone(), &gang.namespace);
         if let Ok(Ok(object)) = timeout_at(until, gangs.get(&gang.name)).await {
-            self.cluster.believe(&object);
+            self.cluster.trust(&object);
         }
     }
 
@@ -299,7 +299,7 @@ impl Barrier {
             .await;
             match written {
                 Ok(object) => {
-                    self.cluster.believe(&object);
+                    self.cluster.trust(&object);
                     return Ok(gang_state::read(&object));
                 }
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
@@ -316,7 +316,7 @@ impl Barrier {
             match after_conflict(&state.snapshot, judged, now.clone(), keys::GANG_PENDING, members) {
                 Ok(AfterConflict::WriteAgain) => version = now.resource_version.to_string(),
                 Ok(AfterConflict::Forward) => {
-                    self.cluster.believe(&object);
+                    self.cluster.trust(&object);
                     return Ok(now);
                 }
                 Err(why) => return Err(why.as_str().to_owned()),

@@ -34,8 +34,8 @@ pub struct Extender {
     pub cluster: Cluster,
     /// The barrier.
     pub barrier: Arc<Barrier>,
-    /// Wakes the gang loop; a no-op except in the lease holder.
-    pub wake: Arc<Notify>,
+    /// Requeues the gang loop; a no-op except in the lease holder.
+    pub requeue: Arc<Notify>,
     /// Latency by verb.
     pub metrics: ExtenderMetrics,
     /// `schedulerName`s of our profiles.
@@ -50,12 +50,12 @@ impl Extender {
     pub fn new(
         cluster: Cluster,
         barrier: Arc<Barrier>,
-        wake: Arc<Notify>,
+        requeue: Arc<Notify>,
         metrics: ExtenderMetrics,
         scheduler_names: Vec<String>,
         limits: Limits,
     ) -> Self {
-        Self { cluster, barrier, wake, metrics, scheduler_names, admission: Admission::new(limits) }
+        Self { cluster, barrier, requeue, metrics, scheduler_names, admission: Admission::new(limits) }
     }
 
     /// What calls are answered from now.
@@ -140,12 +140,12 @@ pub fn answer_filter(
     match extender::filter(&view.state.snapshot, &view.assumed, &pod, offered) {
         Filtered::Unready => Err(UNREADY.to_owned()),
         Filtered::Behind => Err(BEHIND.to_owned()),
-        Filtered::Split { kept, rejected, wake } => {
-            if wake {
-                extender.wake.notify_one();
+        Filtered::Split { kept, rejected, requeue } => {
+            if requeue {
+                extender.requeue.notify_one();
             }
             debug!(pod = %pod.key, offered = offered.len(), kept = kept.len(), "filter");
-            let waits = kept.is_empty() && rejected.first().is_some_and(|(_, why)| *why != Rejection::PromisedToGang);
+            let waits = kept.is_empty() && rejected.first().is_some_and(|(_, why)| *why != Rejection::AssignedToGang);
             let answer = ExtenderFilterResult {
                 node_names: kept,
                 failed_and_unresolvable_nodes: Rejected(rejected),
@@ -156,13 +156,13 @@ pub fn answer_filter(
     }
 }
 
-/// Said while the plan that released a pod has not been seen. kube-scheduler asks again after a second.
+/// Reported while the plan that released a pod has not been seen. kube-scheduler asks again after a second.
 const BEHIND: &str = "the plan that released the pod has not been seen yet";
 
-/// Said before every watch has delivered its first list.
+/// Reported before every watch has delivered its first list.
 pub(super) const UNREADY: &str = "muster has not read the cluster yet";
 
-/// Said while a watch is older than `state.maxAge`. Without a number: an equal message makes no status patch.
+/// Reported while a watch is older than `state.maxAge`. Without a number: an equal message makes no status patch.
 pub(super) fn stale(kind: &str) -> String {
     format!("the watch of {kind} is too old")
 }

@@ -25,7 +25,7 @@ use crate::telemetry::GangMetrics;
 const BOUND_WITHIN: Duration = Duration::from_secs(30);
 /// One attempt; a connection that is dead is noticed by then.
 const ATTEMPT: Duration = Duration::from_secs(10);
-/// Said where nothing is known of a write.
+/// Reported where nothing is known of a write.
 pub(super) const NO_ANSWER: &str = "no answer from the API server in time";
 
 /// Bindings on their way.
@@ -40,7 +40,7 @@ pub(super) struct Posting {
 #[derive(Debug, Default)]
 struct Posted {
     outcomes: BTreeMap<PodUid, Outcome>,
-    /// Ordinary pods among them, with the room they take.
+    /// Ordinary pods among them, with the capacity they take.
     assumed: Assumed,
 }
 
@@ -48,7 +48,7 @@ struct Posted {
 struct Outcome {
     args: ExtenderBindingArgs,
     since: Instant,
-    /// kube-scheduler was told that the pod is bound.
+    /// kube-scheduler was reported that the pod is bound.
     answered: bool,
 }
 
@@ -71,10 +71,10 @@ impl Posting {
     /// Posts the Binding of one pod. A member of a gang that was committed just now brings its gang: the watch may not show
     /// it yet.
     ///
-    /// Before every attempt the place is looked up again: a plan may have changed, and what was an ordinary pod's room may
-    /// be promised by now.
+    /// Before every attempt the place is looked up again: a plan may have changed, and what was an ordinary pod's capacity may
+    /// be assigned by now.
     ///
-    /// Errors: what the API server said, success if the pod already stands on that node; the plan is another one; no answer
+    /// Errors: what the API server reported, success if the pod already stands on that node; the plan is another one; no answer
     /// came before `until`.
     pub(super) async fn post(
         &self,
@@ -108,7 +108,7 @@ impl Posting {
                     break looked.unwrap_or_else(|_| Err(NO_ANSWER.to_owned()));
                 }
                 Ok(Err(error)) if !is_transient(&error) => {
-                    // Refused: the pod takes no room.
+                    // Refused: the pod takes no capacity.
                     sent = false;
                     break Err(format!("binding: {error}"));
                 }
@@ -123,7 +123,7 @@ impl Posting {
         result
     }
 
-    /// Looks the place up, and takes the room of an ordinary pod, in one go.
+    /// Looks the place up, and takes the capacity of an ordinary pod, in one go.
     fn claim(
         &self,
         uid: &PodUid,
@@ -143,7 +143,7 @@ impl Posting {
     fn ended(&self, uid: &PodUid, args: &ExtenderBindingArgs, result: &Result<(), String>, sent: bool) {
         let mut posted = self.posted();
         if result.is_ok() || sent {
-            // It may stand, answered or not: its room counts until the watch or the API server says what is true.
+            // It may stand, answered or not: its capacity counts until the watch or the API server says what is true.
             let outcome = Outcome { args: args.clone(), since: Instant::now(), answered: result.is_ok() };
             posted.outcomes.insert(uid.clone(), outcome);
         } else {
@@ -162,7 +162,7 @@ impl Posting {
         posted.assumed.settle(&state.snapshot);
     }
 
-    /// A success without a binding would hold room in kube-scheduler for ever: it is looked for, and must not exist.
+    /// A success without a binding would hold capacity in kube-scheduler for ever: it is looked for, and must not exist.
     pub(super) async fn look_for_lost_bindings(&self) {
         self.settle();
         let due: Vec<(PodUid, ExtenderBindingArgs, bool)> = {
@@ -189,7 +189,7 @@ impl Posting {
                 error!(
                     pod = format!("{}/{}", args.pod_namespace, args.pod_name),
                     node = args.node,
-                    "answered as bound and not bound: this is a bug, please report it; kube-scheduler holds its room until \
+                    "answered as bound and not bound: this is a bug, please report it; kube-scheduler holds its capacity until \
                      it is restarted"
                 );
             }
@@ -232,13 +232,13 @@ fn binding(args: &ExtenderBindingArgs, place: Option<(u64, u32)>) -> Binding {
 }
 
 /// After a conflict: the binding we want may exist already.
-async fn already_bound(pods: &Api<Pod>, args: &ExtenderBindingArgs, said: &str) -> Result<(), String> {
-    let pod = pods.get_opt(&args.pod_name).await.map_err(|error| format!("binding: {said}; {error}"))?;
+async fn already_bound(pods: &Api<Pod>, args: &ExtenderBindingArgs, stated: &str) -> Result<(), String> {
+    let pod = pods.get_opt(&args.pod_name).await.map_err(|error| format!("binding: {stated}; {error}"))?;
     let same = pod.is_some_and(|pod| {
         pod.metadata.uid.as_deref() == Some(&args.pod_uid)
             && pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(&args.node)
     });
-    if same { Ok(()) } else { Err(format!("binding: {said}")) }
+    if same { Ok(()) } else { Err(format!("binding: {stated}")) }
 }
 
 /// Pauses between attempts: each twice as long as the one before, up to a second.

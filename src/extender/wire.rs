@@ -190,7 +190,7 @@ pub struct ExtenderBindingResult {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ExtenderPreemptionArgs<'a> {
-    /// The pod that wants room.
+    /// The pod that wants capacity.
     #[serde(borrow)]
     pub pod: WirePod<'a>,
     /// Present only if `nodeCacheCapable` is off.
@@ -252,14 +252,14 @@ mod tests {
             node_names: vec!["n2"],
             failed_and_unresolvable_nodes: Rejected(vec![
                 ("n3", Rejection::WaitingForGang),
-                ("n1", Rejection::PromisedToGang),
+                ("n1", Rejection::AssignedToGang),
             ]),
             ..ExtenderFilterResult::default()
         };
         let victims = MetaVictims { pods: Some(vec![MetaPod { uid: "v".to_owned() }]), num_pdb_violations: 1 };
         assert_eq!(
             serde_json::to_string(&filtered).unwrap(),
-            r#"{"Nodes":null,"NodeNames":["n2"],"FailedNodes":{},"FailedAndUnresolvableNodes":{"n3":"waiting for gang","n1":"promised to a gang"},"Error":""}"#
+            r#"{"Nodes":null,"NodeNames":["n2"],"FailedNodes":{},"FailedAndUnresolvableNodes":{"n3":"waiting for gang","n1":"assigned to a gang"},"Error":""}"#
         );
         assert_eq!(
             serde_json::to_string(&[HostPriority { host: "n1", score: 10 }]).unwrap(),

@@ -1,4 +1,4 @@
-//! What the nodes bought for a gang cost, read off its NodeBatches.
+//! What the nodes provisioned for a gang cost, read off its NodeBatches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use muster_api::batch_state;
 use muster_api::crd::{GangBatchCost, GangCost, NodeBatch};
 use muster_core::batch::dollars;
 
-/// The sums now. A batch that is gone keeps the last figures it had; `None` if nothing was ever bought.
+/// The sums now. A batch that is gone keeps the last figures it had; `None` if nothing was ever provisioned.
 pub(super) fn of<'a>(
     before: Option<&GangCost>,
     gang: &str,
@@ -62,7 +62,7 @@ mod tests {
         let batches = [batch("a-1", "a", 2, 3_000_000, 500_000), batch("b-1", "b", 2, 9_000_000, 0)];
         let cost = of(None, "a", batches.iter()).unwrap();
         assert_eq!((cost.per_hour.as_str(), cost.spent.as_str(), cost.stranded.as_str()), ("110.08", "3.00", "0.50"));
-        assert_eq!(of(None, "c", batches.iter()), None, "nothing was bought");
+        assert_eq!(of(None, "c", batches.iter()), None, "nothing was provisioned");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tracing::debug;
 /// Longest note the API server takes is 1,024 bytes; a longer one is cut.
 const NOTE: usize = 1_000;
 
-/// Writes events; failing to is never a reason to stop.
+/// Writes events; failing to is never a reason to evict.
 #[derive(Clone)]
 pub struct Events {
     recorder: Recorder,

@@ -1,6 +1,6 @@
 //! Carries out the gang loop's actions. The only writer of Gangs and of pods behind our gate.
 //!
-//! What this replica wrote is believed at once, until the watch shows it or something newer: capacity promised by an
+//! What this replica wrote is trusted at once, until the watch shows it or something newer: capacity assigned by an
 //! action in flight is subtracted before it is observed.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use muster_api::gang_state;
 use muster_core::gang::{Action, BatchStage, BatchView, MemberReport, Release};
 use muster_core::model::gang::Gang;
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
-use muster_core::model::snapshot::{Promise, PromisedRoom};
+use muster_core::model::snapshot::{AssignedCapacity, Assignment};
 use tokio::sync::{Semaphore, watch as channel};
 use tokio::task::JoinSet;
 use tracing::{debug, error};
@@ -29,7 +29,7 @@ pub struct ExecutorOptions {
     /// Members released at once.
     pub parallel: usize,
     /// A patch that has not been observed is repeated after this.
-    pub rehint: Duration,
+    pub renominate: Duration,
 }
 
 /// The executor of one replica.
@@ -46,7 +46,7 @@ pub struct Executor {
     /// Patches sent and not observed yet.
     sent: BTreeMap<PodUid, (u64, NodeName, Instant)>,
     ungated: BTreeMap<PodUid, Instant>,
-    stopped: BTreeMap<PodUid, Instant>,
+    evicted: BTreeMap<PodUid, Instant>,
     /// Conditions sent and not observed yet.
     reported: BTreeMap<PodUid, (&'static str, Instant)>,
 }
@@ -94,12 +94,12 @@ impl Executor {
             created: BTreeMap::new(),
             sent: BTreeMap::new(),
             ungated: BTreeMap::new(),
-            stopped: BTreeMap::new(),
+            evicted: BTreeMap::new(),
             reported: BTreeMap::new(),
         }
     }
 
-    /// Drops everything believed of own writes, and calls under way: somebody else may hold the lease.
+    /// Drops everything trusted of own writes, and calls under way: somebody else may hold the lease.
     pub fn forget(&mut self) {
         self.lanes = JoinSet::new();
         self.busy.clear();
@@ -107,13 +107,13 @@ impl Executor {
         self.created.clear();
         self.sent.clear();
         self.ungated.clear();
-        self.stopped.clear();
+        self.evicted.clear();
         self.reported.clear();
-        self.hands.told().clear();
+        self.hands.reported().clear();
     }
 
-    /// The state with own writes that are not observed yet, and with what is promised by those that are not answered yet.
-    pub fn overlay(&mut self, state: &Arc<State>) -> Arc<State> {
+    /// The state with own writes that are not observed yet, and with what is assigned by those that are not answered yet.
+    pub fn assumed(&mut self, state: &Arc<State>) -> Arc<State> {
         self.written.retain(|key, (gang, _)| {
             state
                 .snapshot
@@ -124,39 +124,40 @@ impl Executor {
         });
         self.created
             .retain(|name, since| !state.batches.contains_key(&**name) && since.elapsed() < Duration::from_secs(30));
-        let rehint = self.hands.options.rehint;
-        self.sent.retain(|uid, (_, _, since)| since.elapsed() < rehint && state.snapshot.pods.contains_key(uid));
-        self.ungated.retain(|_, since| since.elapsed() < rehint);
-        self.stopped.retain(|_, since| since.elapsed() < rehint);
-        self.reported.retain(|_, (_, since)| since.elapsed() < rehint);
-        self.hands.told().retain(|gang, _| state.snapshot.gangs.contains_key(gang));
+        let renominate = self.hands.options.renominate;
+        self.sent.retain(|uid, (_, _, since)| since.elapsed() < renominate && state.snapshot.pods.contains_key(uid));
+        self.ungated.retain(|_, since| since.elapsed() < renominate);
+        self.evicted.retain(|_, since| since.elapsed() < renominate);
+        self.reported.retain(|_, (_, since)| since.elapsed() < renominate);
+        self.hands.reported().retain(|gang, _| state.snapshot.gangs.contains_key(gang));
         if self.written.is_empty() && self.busy.is_empty() {
             return Arc::clone(state);
         }
         let mut state = State::clone(state);
-        // Promises of plans that only we know of yet, in place of those the store computed.
-        let ours =
-            |promise: &Promise| promise.room != PromisedRoom::WholeNode && self.written.contains_key(&promise.gang);
-        state.snapshot.promises.retain(|_, promises| {
-            promises.retain(|promise| !ours(promise));
-            !promises.is_empty()
+        // Assignments of plans that only we know of yet, in place of those the store computed.
+        let ours = |assignment: &Assignment| {
+            assignment.capacity != AssignedCapacity::WholeNode && self.written.contains_key(&assignment.gang)
+        };
+        state.snapshot.assignments.retain(|_, assignments| {
+            assignments.retain(|assignment| !ours(assignment));
+            !assignments.is_empty()
         });
         for (key, (gang, object)) in &self.written {
             state.snapshot.gangs.insert(key.clone(), Arc::clone(gang));
             state.gangs.insert(key.clone(), Arc::clone(object));
-            for (node, promise) in state.snapshot.promises_of(gang) {
-                state.snapshot.promises.entry(node).or_default().push(promise);
+            for (node, assignment) in state.snapshot.assignments_of(gang) {
+                state.snapshot.assignments.entry(node).or_default().push(assignment);
             }
         }
-        // Whether a write that is not answered was carried out is open: the room of both plans counts.
+        // Whether a write that is not answered was carried out is open: the capacity of both plans counts.
         for (key, next) in &self.busy {
             let Some(next) = next else { continue };
-            let before = state.snapshot.gangs.get(key).map(|gang| state.snapshot.promises_of(gang));
+            let before = state.snapshot.gangs.get(key).map(|gang| state.snapshot.assignments_of(gang));
             let mut before = before.unwrap_or_default();
-            for (node, promise) in state.snapshot.promises_of(next) {
-                match before.iter().position(|known| known.0 == node && known.1 == promise) {
+            for (node, assignment) in state.snapshot.assignments_of(next) {
+                match before.iter().position(|known| known.0 == node && known.1 == assignment) {
                     Some(same) => drop(before.swap_remove(same)),
-                    None => state.snapshot.promises.entry(node).or_default().push(promise),
+                    None => state.snapshot.assignments.entry(node).or_default().push(assignment),
                 }
             }
         }
@@ -169,7 +170,7 @@ impl Executor {
         for name in self.created.keys() {
             seen.entry(Arc::clone(name)).or_insert_with(|| BatchView {
                 name: Arc::clone(name),
-                stage: BatchStage::Buying,
+                stage: BatchStage::Provisioning,
                 message: None,
                 next_try: None,
                 since: None,
@@ -179,7 +180,7 @@ impl Executor {
     }
 
     /// Carries out actions, those of one gang in their order, gangs and members side by side. A failed action is dropped: the
-    /// next pass decides anew. A gang whose actions are still under way gets no others, and nobody else waits for them.
+    /// next pass decides again. A gang whose actions are still under way gets no others, and nobody else waits for them.
     /// The answer is when to look again, if sooner than a change would say.
     pub async fn execute(
         &mut self,
@@ -200,7 +201,7 @@ impl Executor {
                 | Action::WriteStatus(_)
                 | Action::CreateBatch(_)
                 | Action::AbandonBatch { .. }
-                | Action::Stop(_)
+                | Action::Evict(_)
                 | Action::Ungate { .. }
                 | Action::DeleteGang { .. } => match lanes.last_mut().filter(|(last, _)| *last == gang) {
                     Some((_, lane)) => lane.push(action),
@@ -216,7 +217,7 @@ impl Executor {
                     | Action::CreateBatch(_)
                     | Action::AbandonBatch { .. }
                     | Action::Release(_)
-                    | Action::Stop(_)
+                    | Action::Evict(_)
                     | Action::Report(_)
                     | Action::Ungate { .. }
                     | Action::DeleteGang { .. } => None,
@@ -262,7 +263,7 @@ impl Executor {
                 }
                 news
             }
-            Action::Stop(stop) => self.stopped.insert(stop.pod.uid.clone(), now).is_none(),
+            Action::Evict(evict) => self.evicted.insert(evict.pod.uid.clone(), now).is_none(),
             Action::Ungate { uid } => self.ungated.insert(uid.clone(), now).is_none(),
             Action::CreateGang(_)
             | Action::WriteStatus(_)
@@ -309,7 +310,7 @@ impl Executor {
         let Done { gang, effects } = match done {
             Ok(done) => done,
             Err(error) => {
-                // A panic is a bug; whose lane it was is not known, so nothing is believed any more.
+                // A panic is a bug; whose lane it was is not known, so nothing is trusted any more.
                 error!(%error, "calls of the gang loop ended early: this is a bug, please report it");
                 self.forget();
                 return Some(AGAIN);
@@ -362,10 +363,10 @@ fn gang_of(state: &State, action: &Action) -> Option<ObjectKey> {
     match action {
         Action::CreateGang(recognised) => Some(recognised.key.clone()),
         Action::WriteStatus(write) => Some(write.gang.key.clone()),
-        Action::CreateBatch(wish) => Some(wish.gang.key.clone()),
+        Action::CreateBatch(topology_request) => Some(topology_request.gang.key.clone()),
         Action::DeleteGang { gang } => Some(gang.key.clone()),
         Action::Release(release) => release.pod.membership.gang().cloned(),
-        Action::Stop(stop) => stop.pod.membership.gang().cloned(),
+        Action::Evict(evict) => evict.pod.membership.gang().cloned(),
         Action::Report(report) => report.pod.membership.gang().cloned(),
         Action::AbandonBatch { name } => {
             let gang = state.batches.get(&**name)?.spec.gang_ref.as_ref()?;
@@ -377,6 +378,6 @@ fn gang_of(state: &State, action: &Action) -> Option<ObjectKey> {
 
 fn version(text: &str) -> u64 {
     // Resource versions are comparable integers since Kubernetes 1.35 (KEP-5504); one that is not counts as newest,
-    // so that the watch is believed.
+    // so that the watch is trusted.
     text.parse().unwrap_or(u64::MAX)
 }

@@ -11,7 +11,9 @@ use muster_api::crd::{BatchOffer, set_condition};
 use muster_api::crd::{Fill, Gang as GangObject, GangRef, NodeBatch, NodeBatchSpec};
 use muster_api::{gang_state, keys};
 use muster_core::ec2::Grace;
-use muster_core::gang::{Action, BatchWish, GangEvent, MemberReport, Release, StatusWrite, Stop, batch_name};
+use muster_core::gang::{
+    Action, BatchTopologyRequest, Evict, GangEvent, MemberReport, Release, StatusWrite, batch_name,
+};
 use muster_core::model::gang::{Gang, NoteKind, Phase, Recognised};
 use muster_core::model::names::{ObjectKey, PodUid};
 use serde_json::json;
@@ -20,7 +22,7 @@ use tracing::{debug, info, warn};
 
 use super::events::Events;
 use super::executor::ExecutorOptions;
-use super::patch::{evict, patch};
+use super::patch::{patch, post_eviction};
 use super::{cost, notice};
 use crate::clock::{Clock, now_real};
 use crate::cluster::{Cluster, State};
@@ -38,7 +40,7 @@ pub(super) struct Hands {
     pub(super) gangs: Semaphore,
     /// Members patched at once.
     pub(super) members: Semaphore,
-    /// Gangs of whose PodDisruptionBudget was told, with the epoch.
+    /// Gangs of whose PodDisruptionBudget was reported, with the epoch.
     pub(super) budgets: Mutex<BTreeMap<ObjectKey, u64>>,
 }
 
@@ -54,12 +56,12 @@ pub(super) enum Effect {
     Unsent(PodUid),
     /// A member's condition was not written.
     Unreported(PodUid),
-    /// It failed, and is decided anew.
+    /// It failed, and is decided again.
     Failed,
 }
 
 impl Hands {
-    pub(super) fn told(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, u64>> {
+    pub(super) fn reported(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, u64>> {
         self.budgets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,8 +81,8 @@ impl Hands {
             }
             let effect = match action {
                 Action::CreateGang(recognised) => self.create_gang(&recognised).await.map(Some),
-                Action::CreateBatch(wish) => {
-                    let created = self.create_batch(&wish).await.map(Some);
+                Action::CreateBatch(topology_request) => {
+                    let created = self.create_batch(&topology_request).await.map(Some);
                     // The status that names the batch must not be written.
                     refused |= created.is_err();
                     created
@@ -88,7 +90,7 @@ impl Hands {
                 Action::WriteStatus(_) if refused => Ok(None),
                 Action::WriteStatus(write) => self.write_status(state, &write).await,
                 Action::AbandonBatch { name } => self.abandon_batch(&name).await.map(|()| None),
-                Action::Stop(stop) => self.stop(state, &stop).await.map(|()| None),
+                Action::Evict(evict) => self.evict_member(state, &evict).await.map(|()| None),
                 Action::Ungate { uid } => self.ungate(state, &uid).await.map(|()| None),
                 Action::DeleteGang { gang } => self.delete_gang(&gang).await.map(|()| None),
                 // These run side by side with all gangs.
@@ -97,7 +99,7 @@ impl Hands {
             match effect {
                 Ok(effect) => effects.extend(effect),
                 Err(error) => {
-                    warn!(error = %crate::telemetry::chain(&error), "an action failed and is decided anew");
+                    warn!(error = %crate::telemetry::chain(&error), "an action failed and is decided again");
                     effects.push(Effect::Failed);
                 }
             }
@@ -125,11 +127,11 @@ impl Hands {
             Err(error) => return Err(anyhow::Error::new(error).context(format!("create gang {key}"))),
         };
         info!(gang = %key, size = created.spec.size, "recognised");
-        Ok(self.believe(created))
+        Ok(self.trust(created))
     }
 
-    fn believe(&self, object: GangObject) -> Effect {
-        self.cluster.believe(&object);
+    fn trust(&self, object: GangObject) -> Effect {
+        self.cluster.trust(&object);
         Effect::Wrote(Box::new(object))
     }
 
@@ -158,7 +160,7 @@ impl Hands {
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
                 debug!(gang = %key, "status changed meanwhile");
                 let newest = gangs.get_opt(&key.name).await?;
-                return Ok(Some(newest.map_or_else(|| Effect::Overtaken(key.clone()), |gang| self.believe(gang))));
+                return Ok(Some(newest.map_or_else(|| Effect::Overtaken(key.clone()), |gang| self.trust(gang))));
             }
             Err(error) => return Err(anyhow::Error::new(error).context(format!("write the status of gang {key}"))),
         };
@@ -171,17 +173,17 @@ impl Hands {
                 "gang"
             );
         }
-        let told: Vec<GangEvent> = write.event.iter().chain(&write.also).cloned().collect();
-        if !told.is_empty() {
+        let reported: Vec<GangEvent> = write.event.iter().chain(&write.also).cloned().collect();
+        if !reported.is_empty() {
             // For people: nothing that follows from the write waits for it.
             let (events, about) = (self.events.clone(), written.clone());
             tokio::spawn(async move {
-                for event in &told {
+                for event in &reported {
                     events.publish(&about, event).await;
                 }
             });
         }
-        Ok(Some(self.believe(written)))
+        Ok(Some(self.trust(written)))
     }
 
     async fn delete_gang(&self, gang: &Gang) -> anyhow::Result<()> {
@@ -200,11 +202,11 @@ impl Hands {
         }
     }
 
-    async fn create_batch(&self, wish: &BatchWish) -> anyhow::Result<Effect> {
-        let name = batch_name(&wish.gang.uid, wish.round);
+    async fn create_batch(&self, topology_request: &BatchTopologyRequest) -> anyhow::Result<Effect> {
+        let name = batch_name(&topology_request.gang.uid, topology_request.round);
         let batches: Api<NodeBatch> = Api::all(self.client.clone());
         let mut pools: Vec<String> = Vec::new();
-        for offer in &wish.offers {
+        for offer in &topology_request.offers {
             if !pools.iter().any(|pool| **pool == *offer.pool) {
                 pools.push(offer.pool.to_string());
             }
@@ -213,15 +215,15 @@ impl Hands {
             &name,
             NodeBatchSpec {
                 node_pools: pools,
-                count: wish.offers.first().map_or(0, |offer| offer.count),
+                count: topology_request.offers.first().map_or(0, |offer| offer.count),
                 fill: Fill::Atomic,
                 gang_ref: Some(GangRef {
-                    namespace: wish.gang.key.namespace.to_string(),
-                    name: wish.gang.key.name.to_string(),
-                    uid: wish.gang.uid.to_string(),
+                    namespace: topology_request.gang.key.namespace.to_string(),
+                    name: topology_request.gang.key.name.to_string(),
+                    uid: topology_request.gang.uid.to_string(),
                 }),
                 provisioning_request_ref: None,
-                offers: wish
+                offers: topology_request
                     .offers
                     .iter()
                     .map(|offer| BatchOffer {
@@ -230,16 +232,16 @@ impl Hands {
                         count: offer.count,
                     })
                     .collect(),
-                placement_group: wish.placement_group.as_ref().map(ToString::to_string),
-                zones: wish.zones.iter().map(ToString::to_string).collect(),
+                placement_group: topology_request.placement_group.as_ref().map(ToString::to_string),
+                zones: topology_request.zones.iter().map(ToString::to_string).collect(),
             },
         );
         object.metadata.finalizers = Some(vec![keys::TERMINATION.to_owned()]);
         match step(Step::CreateBatch, batches.create(&PostParams::default(), &object)).await {
-            Ok(_) => info!(batch = name, gang = %wish.gang.key, "batch created"),
+            Ok(_) => info!(batch = name, gang = %topology_request.gang.key, "batch created"),
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 let existing = batches.get(&name).await?;
-                let ours = existing.spec.gang_ref.as_ref().is_some_and(|gang| gang.uid == *wish.gang.uid);
+                let ours = existing.spec.gang_ref.as_ref().is_some_and(|gang| gang.uid == *topology_request.gang.uid);
                 anyhow::ensure!(ours, "NodeBatch {name} exists and belongs to another gang");
             }
             Err(error) => return Err(anyhow::Error::new(error).context(format!("create NodeBatch {name}"))),
@@ -280,11 +282,11 @@ impl Hands {
     /// A PodDisruptionBudget that forbids the eviction protects what is lost already: the gang cannot run with one
     /// member less, so its pods are deleted all the same.
     /// Where EC2 has given notice, the pod has ended before its machine does: its grace is cut to what is left.
-    async fn stop(&self, state: &State, stop: &Stop) -> anyhow::Result<()> {
-        let pod = &stop.pod;
+    async fn evict_member(&self, state: &State, evict: &Evict) -> anyhow::Result<()> {
+        let pod = &evict.pod;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
         let allowed = notice::grace_of(&pods, &self.clock, state, pod).await?;
-        let at_once = stop.at_once || allowed == Grace::None;
+        let at_once = evict.at_once || allowed == Grace::None;
         let seconds = match allowed {
             Grace::Own | Grace::None => None,
             Grace::Cut(seconds) => Some(notice::real_seconds(&self.clock, seconds)),
@@ -298,16 +300,16 @@ impl Hands {
                 ..DeleteParams::default()
             };
             // A collective with a hole does not wait for a budget.
-            match evict(&pods, &pod.key.name, &options).await {
+            match post_eviction(&pods, &pod.key.name, &options).await {
                 Ok(Ok(_)) => {
-                    info!(pod = %pod.key, why = stop.why, "member stopped");
+                    info!(pod = %pod.key, why = evict.why, "member evicted");
                     return Ok(());
                 }
                 Ok(Err(error)) if gone(&error) => return Ok(()),
                 Ok(Err(kube::Error::Api(answer))) if answer.code == 429 => {
-                    self.budget_is_told(state, pod).await;
+                    self.budget_is_reported(state, pod).await;
                 }
-                Err(_) => self.budget_is_told(state, pod).await,
+                Err(_) => self.budget_is_reported(state, pod).await,
                 Ok(Err(error)) => return Err(anyhow::Error::new(error).context(format!("evict pod {}", pod.key))),
             }
         }
@@ -317,7 +319,7 @@ impl Hands {
                 "type": "DisruptionTarget",
                 "status": "True",
                 "reason": "GangStopped",
-                "message": stop.why,
+                "message": evict.why,
                 "lastTransitionTime": now_real().to_string(),
             }]},
         });
@@ -339,9 +341,9 @@ impl Hands {
         if at_once {
             params.grace_period_seconds = Some(0);
         }
-        match step(Step::StopPod, pods.delete(&pod.key.name, &params)).await {
+        match step(Step::EvictPod, pods.delete(&pod.key.name, &params)).await {
             Ok(_) => {
-                info!(pod = %pod.key, why = stop.why, "member stopped");
+                info!(pod = %pod.key, why = evict.why, "member evicted");
                 Ok(())
             }
             Err(error) if gone(&error) => Ok(()),
@@ -349,11 +351,11 @@ impl Hands {
         }
     }
 
-    /// Says once per epoch that a PodDisruptionBudget does not keep a gang from being stopped.
-    async fn budget_is_told(&self, state: &State, pod: &muster_core::model::gang::Pod) {
+    /// Says once per epoch that a PodDisruptionBudget does not keep a gang from being evicted.
+    async fn budget_is_reported(&self, state: &State, pod: &muster_core::model::gang::Pod) {
         let of_pod = |gang: &&Arc<Gang>| gang.places.iter().any(|place| place.uid.as_ref() == Some(&pod.uid));
         let Some(gang) = state.snapshot.gangs.values().find(of_pod) else { return };
-        if self.told().insert(gang.key.clone(), gang.epoch) == Some(gang.epoch) {
+        if self.reported().insert(gang.key.clone(), gang.epoch) == Some(gang.epoch) {
             return;
         }
         if let Some(object) = state.gangs.get(&gang.key) {
@@ -386,26 +388,26 @@ impl Hands {
         Ok(())
     }
 
-    /// The two patches of one member: the hint, then gate, annotations and toleration.
+    /// The two patches of one member: the nomination, then gate, annotations and toleration.
     pub(super) async fn release(&self, state: &State, release: &Release) -> anyhow::Result<()> {
         let pod = &release.pod;
-        let hint = json!({
+        let nomination = json!({
             "metadata": {"uid": pod.uid.as_str()},
             "status": {"nominatedNodeName": release.node.as_str()},
         });
-        let hinted = patch(Step::HintPod, &self.client, &pod.key, &Patch::Merge(&hint))
+        let nominated = patch(Step::NominatePod, &self.client, &pod.key, &Patch::Merge(&nomination))
             .await
-            .map_err(|error| anyhow::Error::new(error).context("hint"))?;
-        // Another value each time: a patch that changes nothing wakes nobody.
-        let wake = now_real().as_microsecond();
+            .map_err(|error| anyhow::Error::new(error).context("nomination"))?;
+        // Another value each time: a patch that changes nothing requeues nobody.
+        let requeue = now_real().as_microsecond();
         let mut dropped = json!({
             "metadata": {
                 "uid": pod.uid.as_str(),
-                "resourceVersion": hinted.resource_version(),
+                "resourceVersion": nominated.resource_version(),
                 "annotations": {
                     keys::PLAN_EPOCH: release.epoch.to_string(),
                     keys::PLANNED_NODE: release.node.as_str(),
-                    keys::WAKE: wake.to_string(),
+                    keys::REQUEUE: requeue.to_string(),
                 },
             },
             "spec": {"schedulingGates": []},
@@ -422,7 +424,7 @@ impl Hands {
     }
 }
 
-/// With those that the nodes bought for the gang ask for.
+/// With those that the nodes provisioned for the gang ask for.
 fn tolerations(mut known: Vec<Toleration>, tolerate: &[Arc<str>]) -> Vec<Toleration> {
     for value in tolerate {
         let ours = Toleration {

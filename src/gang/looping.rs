@@ -1,5 +1,5 @@
 //! Decide on every change, act, look again when a timer says so. Activations carry no input except "something
-//! changed": the decision is always made anew from the newest state.
+//! changed": the decision is always made again from the newest state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,10 +42,10 @@ pub struct Inputs {
     /// Whether this replica holds the lease.
     pub leader: channel::Receiver<bool>,
     /// Rung by the extender and by the provisioner.
-    pub wake: Arc<Notify>,
+    pub requeue: Arc<Notify>,
     /// Metrics.
     pub metrics: GangMetrics,
-    /// Told each time the loop goes round.
+    /// Reported each time the loop goes round.
     pub beat: Beat,
     /// Where decisions are kept, if somebody wants them.
     pub recorder: Option<Recorder>,
@@ -87,7 +87,7 @@ impl GangLoop {
                 }
                 changed = changes.changed() => changed?,
                 changed = leader.changed() => changed?,
-                () = self.inputs.wake.notified() => {}
+                () = self.inputs.requeue.notified() => {}
                 _ = self.executor.progress() => {}
                 () = tokio::time::sleep(next) => {}
             }
@@ -96,7 +96,7 @@ impl GangLoop {
             next = if *leader.borrow_and_update() {
                 self.pass().await?
             } else {
-                // Whatever this replica believed of its own writes is void once it has lost the lease.
+                // Whatever this replica trusted of its own writes is void once it has lost the lease.
                 self.executor.forget();
                 self.ledger = Ledger::default();
                 self.memory = Memory::default();
@@ -113,7 +113,7 @@ impl GangLoop {
             return Ok(IDLE);
         }
         let state = self.inputs.cluster.load();
-        let state = self.executor.overlay(&state);
+        let state = self.executor.assumed(&state);
         let started = std::time::Instant::now();
         let inputs = self.inputs.clone();
         let batches = self.executor.batches(batches(&state));
@@ -160,7 +160,7 @@ impl GangLoop {
         debug!(version = state.snapshot.version, plans = pass.plans, actions = pass.actions.len(), "pass");
         let again = self.executor.execute(&state, pass.actions, &self.inputs.leader).await;
         let now = now_real();
-        let timer = pass.wake_at.map_or(IDLE, |at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
+        let timer = pass.requeue_at.map_or(IDLE, |at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
         Ok(timer.min(again.unwrap_or(IDLE)).min(IDLE))
     }
 }

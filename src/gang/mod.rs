@@ -12,5 +12,5 @@ mod recorder;
 pub use events::Events;
 pub use executor::{Executor, ExecutorOptions};
 pub use looping::{GangLoop, Inputs, PoolSource};
-pub(crate) use patch::evict;
+pub(crate) use patch::post_eviction;
 pub use recorder::Recorder;

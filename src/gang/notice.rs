@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::cluster::State;
 
 /// The grace of a pod: its own, unless EC2 ends a machine of its batch before that. The whole batch counts, since a gang
-/// starts anew only when all of it has ended; but only what runs on a machine that ends is deleted at once.
+/// starts again only when all of it has ended; but only what runs on a machine that ends is deleted at once.
 pub(super) async fn grace_of(pods: &Api<PodObject>, clock: &Clock, state: &State, pod: &Pod) -> anyhow::Result<Grace> {
     let statuses = state.batches.values().filter_map(|batch| batch.status.as_ref());
     let instances = |status: &NodeBatchStatus| -> Vec<BatchInstance> {

@@ -23,7 +23,7 @@ const EVICTION: Duration = Duration::from_secs(1);
 /// it counts as refused, and the outer result is an error.
 ///
 /// Written here: the client's own `evict` misspells the field of the options, which are ignored then.
-pub(crate) async fn evict(
+pub(crate) async fn post_eviction(
     pods: &Api<Pod>,
     name: &str,
     options: &DeleteParams,
@@ -36,7 +36,7 @@ pub(crate) async fn evict(
     });
     let params = PostParams::default();
     let evicted =
-        step(Step::StopPod, pods.create_subresource::<_, serde_json::Value>("eviction", name, &params, &eviction));
+        step(Step::EvictPod, pods.create_subresource::<_, serde_json::Value>("eviction", name, &params, &eviction));
     Ok(tokio::time::timeout(EVICTION, evicted).await?.map(drop))
 }
 
@@ -70,7 +70,7 @@ pub(super) async fn patch(
 ) -> Result<Patched, kube::Error> {
     let requests = kube::core::Request::new(Pod::url_path(&(), Some(&pod.namespace)));
     let params = PatchParams::default();
-    let status = matches!(which, Step::HintPod | Step::ReportPod);
+    let status = matches!(which, Step::NominatePod | Step::ReportPod);
     step(which, async {
         let request = if status {
             requests.patch_subresource("status", &pod.name, &params, patch)

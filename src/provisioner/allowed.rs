@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(scans.get(), 2, "a thousand ticks");
         assert_eq!(*ask("a", 2, 1), ["a-2-1"]);
         assert_eq!(*ask("b", 1, 2), ["b-1-2"]);
-        assert_eq!(scans.get(), 4, "what changed is found out anew, and nothing else");
+        assert_eq!(scans.get(), 4, "what changed is found out again, and nothing else");
         allowed.keep(|pool| pool == "a");
         assert_eq!(*ask("a", 2, 1), ["a-2-1"]);
         assert_eq!(scans.get(), 4);

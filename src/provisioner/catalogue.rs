@@ -20,7 +20,7 @@ pub(super) struct Catalogue {
 
 /// Reads the catalogue for the `number`-th time. `spot` has the spot prices read last.
 ///
-/// Errors: those of the describing calls; nothing is bought without it.
+/// Errors: those of the describing calls; nothing is provisioned without it.
 pub(super) async fn read(
     cloud: &Cloud,
     prices: &PriceBook,

@@ -77,7 +77,7 @@ fn problem_of(class: &EC2NodeClass, kind: ErrorClass, code: Option<&str>, messag
 }
 
 fn refused(class: &EC2NodeClass, blame: Blame, what: &str, code: Option<&str>, message: &str) -> Problem {
-    let said = code.map_or_else(|| message.to_owned(), |code| format!("{code}: {message}"));
+    let stated = code.map_or_else(|| message.to_owned(), |code| format!("{code}: {message}"));
     let field = match blame {
         Blame::InstanceProfile if class.spec.role.is_some() => "spec.role",
         Blame::InstanceProfile => "spec.instanceProfile",
@@ -85,10 +85,10 @@ fn refused(class: &EC2NodeClass, blame: Blame, what: &str, code: Option<&str>, m
             blame.field()
         }
     };
-    Problem { condition: blame.condition(), reason: blame.reason(), message: format!("{field}: {what}, {said}") }
+    Problem { condition: blame.condition(), reason: blame.reason(), message: format!("{field}: {what}, {stated}") }
 }
 
-/// What EC2 refused a launch of this class for, as long as that is believed.
+/// What EC2 refused a launch of this class for, as long as that is trusted.
 pub(super) fn fault(context: &Context, class: &EC2NodeClass) -> Option<Problem> {
     let faults = context.faults.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let fault = faults.get(&class.name_any())?;
@@ -144,13 +144,13 @@ fn null_absent(status: &EC2NodeClassStatus) -> serde_json::Value {
     patch
 }
 
-/// What people are told when a class turns, or stays not ready for another reason.
+/// What people are informed when a class turns, or stays not ready for another reason.
 fn turned(before: Option<&EC2NodeClassStatus>, after: &EC2NodeClassStatus) -> Option<GangEvent> {
     let ready = |conditions: &[Condition]| conditions.iter().find(|one| one.type_ == "Ready").cloned();
     let before = before.and_then(|status| ready(&status.conditions));
     let after = ready(&after.conditions)?;
-    let told = |one: &Condition| (one.status.clone(), one.message.clone());
-    if before.as_ref().map(told) == Some(told(&after)) || (before.is_none() && after.status == "True") {
+    let reported = |one: &Condition| (one.status.clone(), one.message.clone());
+    if before.as_ref().map(reported) == Some(reported(&after)) || (before.is_none() && after.status == "True") {
         return None;
     }
     if after.status == "True" {
@@ -176,10 +176,10 @@ pub(super) fn due<'a>(
         let pause = if ready && !lacks { REFRESH } else { RETRY };
         let fresh = fault(context, class).is_some() && ready;
         let lacks_right = context.cloud.lacks(Some(&class.name_any())).unwrap_or_default();
-        let told = status.and_then(|status| status.conditions.iter().find(|one| one.type_ == "Authorized"));
-        let told = told.is_some_and(|one| one.message == lacks_right);
+        let reported = status.and_then(|status| status.conditions.iter().find(|one| one.type_ == "Authorized"));
+        let reported = reported.is_some_and(|one| one.message == lacks_right);
         fresh
-            || (status.is_some() && !told)
+            || (status.is_some() && !reported)
             || (ready && !tried(context, class) && trial(context, state, (class, status)).is_some())
             || !seen
                 .get(&class.name_any())
@@ -262,7 +262,7 @@ async fn resolve(context: &Context, state: &State, class: &EC2NodeClass) -> EC2N
             problems.push(problem("SubnetsReady", "Unreachable", &error));
             let conditions = status.conditions;
             status = EC2NodeClassStatus { conditions, observed_generation: class.metadata.generation, ..before };
-            return conclude(status, problems, &context.rights(class));
+            return conclude(status, problems, &context.permissions(class));
         }
     }
     match security_groups(context, class).await {
@@ -306,7 +306,7 @@ async fn resolve(context: &Context, state: &State, class: &EC2NodeClass) -> EC2N
         problems.extend(try_out(context, state, class, &status).await);
     }
     problems.extend(fault(context, class));
-    conclude(status, problems, &context.rights(class))
+    conclude(status, problems, &context.permissions(class))
 }
 
 /// Whether the class was tried out as it is now.
@@ -343,7 +343,7 @@ fn trial<'a>(
 }
 
 /// Tries out a launch of the class before a gang needs one: mistakes that only EC2 knows of, such as a role that does
-/// not exist, and rights that are missing. Nothing is launched, and nothing is learned about capacity.
+/// not exist, and permissions that are missing. Nothing is launched, and nothing is learned about capacity.
 async fn try_out(
     context: &Context,
     state: &State,
@@ -367,7 +367,7 @@ async fn try_out(
         instance_type: info.name.clone(),
         zone: subnet.zone.clone(),
         subnet_id: subnet.id.clone(),
-        market: CapacityType::OnDemand,
+        capacity_type: CapacityType::OnDemand,
         template_id: String::new(),
         template_version: 1,
         placement_group: None,
@@ -410,24 +410,28 @@ fn problem(condition: &'static str, reason: &'static str, message: &str) -> Prob
     Problem { condition, reason, message: message.to_owned() }
 }
 
-/// What the identity may not do, in a sentence; and whether nothing is bought for it.
+/// What the identity may not do, in a sentence; and whether nothing is provisioned for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Rights {
+struct Permissions {
     lacks: Option<String>,
     blocks: Option<String>,
 }
 
 impl Context {
-    fn rights(&self, class: &EC2NodeClass) -> Rights {
+    fn permissions(&self, class: &EC2NodeClass) -> Permissions {
         let name = class.name_any();
-        Rights { lacks: self.cloud.lacks(Some(&name)), blocks: self.cloud.blocked(&name) }
+        Permissions { lacks: self.cloud.lacks(Some(&name)), blocks: self.cloud.blocked(&name) }
     }
 }
 
 /// Writes the problems as conditions. A missing right goes before all others, which may follow from it.
-fn conclude(mut status: EC2NodeClassStatus, mut problems: Vec<Problem>, rights: &Rights) -> EC2NodeClassStatus {
+fn conclude(
+    mut status: EC2NodeClassStatus,
+    mut problems: Vec<Problem>,
+    permissions: &Permissions,
+) -> EC2NodeClassStatus {
     let now = now_real();
-    if let Some(message) = &rights.blocks {
+    if let Some(message) = &permissions.blocks {
         problems.insert(0, problem("Authorized", "NotAuthorized", message));
     }
     let mut set = |kind: &str, problem: Option<&Problem>| {
@@ -438,7 +442,7 @@ fn conclude(mut status: EC2NodeClassStatus, mut problems: Vec<Problem>, rights: 
         set(kind, problems.iter().find(|problem| problem.condition == kind));
     }
     set("Ready", problems.first());
-    let lacks = rights.lacks.as_ref().map(|message| problem("Authorized", "NotAuthorized", message));
+    let lacks = permissions.lacks.as_ref().map(|message| problem("Authorized", "NotAuthorized", message));
     set("Authorized", lacks.as_ref());
     status
 }
@@ -648,7 +652,7 @@ mod tests {
     use super::*;
 
     fn status(problems: &[Problem]) -> EC2NodeClassStatus {
-        conclude(EC2NodeClassStatus::default(), problems.to_vec(), &Rights::default())
+        conclude(EC2NodeClassStatus::default(), problems.to_vec(), &Permissions::default())
     }
 
     #[test]
@@ -662,17 +666,17 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_right_is_a_condition_of_its_own_and_the_reason_only_where_nothing_can_be_bought() {
-        let ready = |rights: &Rights| {
+    fn a_missing_right_is_a_condition_of_its_own_and_the_reason_only_where_nothing_can_be_provisioned() {
+        let ready = |permissions: &Permissions| {
             let status =
-                conclude(EC2NodeClassStatus::default(), vec![problem("AMIsReady", "AMINotFound", "no")], rights);
+                conclude(EC2NodeClassStatus::default(), vec![problem("AMIsReady", "AMINotFound", "no")], permissions);
             let of = |kind: &str| status.conditions.iter().find(|one| one.type_ == kind).unwrap().reason.clone();
             (of("Authorized"), of("Ready"))
         };
-        let said = Some("may not".to_owned());
-        let told = Rights { lacks: said.clone(), blocks: None };
-        assert_eq!(ready(&told), ("NotAuthorized".to_owned(), "AMINotFound".to_owned()));
-        let blocked = Rights { lacks: said.clone(), blocks: said };
+        let stated = Some("may not".to_owned());
+        let reported = Permissions { lacks: stated.clone(), blocks: None };
+        assert_eq!(ready(&reported), ("NotAuthorized".to_owned(), "AMINotFound".to_owned()));
+        let blocked = Permissions { lacks: stated.clone(), blocks: stated };
         assert_eq!(ready(&blocked), ("NotAuthorized".to_owned(), "NotAuthorized".to_owned()));
     }
 

@@ -75,7 +75,7 @@ async fn round(context: &Context, state: &State, term: &CancellationToken) -> an
         context.hold(None);
         return Ok(());
     }
-    // Anew from the API server: a cache that lags or lost its memory must not cost anybody a node.
+    // Again from the API server: a cache that lags or lost its memory must not cost anybody a node.
     let api: Api<NodeBatch> = Api::all(context.client.clone());
     let batches = api.list(&ListParams::default()).await.context("list NodeBatches")?;
     let batches: Vec<KnownBatch> = batches.iter().map(known).collect();
@@ -157,7 +157,7 @@ async fn act(context: &Context, findings: Findings) -> anyhow::Result<()> {
     }
     let Findings { instances, explained: _, lost, nodes, groups, templates, live: _ } = findings;
     let ids: Vec<InstanceId> = instances.iter().chain(lost.values().flatten()).cloned().collect();
-    // The last look, by id: a description by tags may leave out what is there.
+    // The last look, by id: a description by tags may exclude what is there.
     let seen = context.cloud.instances(&ids).await?;
     let live: BTreeSet<&InstanceId> =
         seen.iter().filter(|instance| instance.state.live()).map(|instance| &instance.id).collect();
@@ -211,7 +211,7 @@ async fn act(context: &Context, findings: Findings) -> anyhow::Result<()> {
 }
 
 impl Context {
-    /// Remembers what the brake holds, for the pools' status. Whether it is another set than before.
+    /// Remembers what the safety threshold holds, for the pools' status. Whether it is another set than before.
     fn hold(&self, held: Option<Held>) -> bool {
         if held.is_none() {
             self.metrics.held_orphans(HeldCost::default());
@@ -222,7 +222,7 @@ impl Context {
         news
     }
 
-    /// What the brake holds.
+    /// What the safety threshold holds.
     pub(super) fn held(&self) -> Option<Held> {
         self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }

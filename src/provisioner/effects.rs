@@ -184,13 +184,13 @@ async fn evict(
     let delete = DeleteParams { preconditions, ..DeleteParams::default() };
     let what = || format!("end the pod {}/{}", pod.namespace, pod.name);
     if force {
-        return match step(Step::StopPod, api.delete(&pod.name, &delete)).await {
+        return match step(Step::EvictPod, api.delete(&pod.name, &delete)).await {
             // Another pod of that name.
             Err(kube::Error::Api(answer)) if answer.code == 409 => Ok(()),
             result => absent(result).with_context(what),
         };
     }
-    match crate::gang::evict(&api, &pod.name, &delete).await {
+    match crate::gang::post_eviction(&api, &pod.name, &delete).await {
         Err(_) => {
             debug!(pod = %pod.name, "an eviction is refused");
             Ok(())
@@ -262,18 +262,18 @@ pub(super) fn learn(context: &Context, state: &State, notes: Vec<Note>) {
     for note in notes {
         match note {
             Note::NoCapacity { pools, count } => {
-                let mut ice = context.ice.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                pools.iter().for_each(|pool| ice.record(pool, count, now));
+                let mut unavailable = context.unavailable.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                pools.iter().for_each(|pool| unavailable.record(pool, count, now));
             }
             Note::Launched { pool, count } => {
-                let mut ice = context.ice.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                ice.succeeded(&pool, count);
+                let mut unavailable = context.unavailable.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                unavailable.succeeded(&pool, count);
             }
             Note::Refused { kind, code, asked } => {
                 let asked = Asked {
                     instance_type: &asked.instance_type,
                     zone: &asked.zone,
-                    market: asked.capacity_type,
+                    capacity_type: asked.capacity_type,
                     subnet: &asked.subnet,
                     count: asked.count,
                 };

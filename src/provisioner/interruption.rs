@@ -36,16 +36,16 @@ pub(super) async fn connect(
     queue: &str,
     term: &CancellationToken,
 ) -> Option<Queue> {
-    let mut said = false;
+    let mut stated = false;
     loop {
         let connected = Queue::connect(options.clone(), queue).await;
         learn(context, "GetQueueUrl", &connected);
         match connected {
             Ok(queue) => return Some(queue),
-            Err(error) if !said => warn!(queue, %error, "the interruption queue is not found, tried again"),
+            Err(error) if !stated => warn!(queue, %error, "the interruption queue is not found, tried again"),
             Err(error) => debug!(queue, %error, "the interruption queue is not found"),
         }
-        said = true;
+        stated = true;
         tokio::select! {
             () = term.cancelled() => return None,
             () = tokio::time::sleep(RETRY) => {}
@@ -112,7 +112,7 @@ async fn handle(context: &Context, queue: &Queue, message: &Received) -> anyhow:
     Ok(())
 }
 
-/// What an answer of the queue says about our rights.
+/// What an answer of the queue says about our permissions.
 fn learn<T>(context: &Context, operation: &'static str, answer: &Result<T, QueueError>) {
     match answer {
         Ok(_) => context.cloud.allowed(operation, false),
@@ -129,13 +129,14 @@ async fn notify(context: &Context, notice: &Notice) -> anyhow::Result<bool> {
     let now = context.clock.now();
     let mut news = false;
     for (name, ids) in concerned(&state, &notice.subject) {
-        let said = match notice.at {
+        let stated = match notice.at {
             Some(at) => format!("{} at {at}", sentence(notice.kind)),
             None => sentence(notice.kind).to_owned(),
         };
         match reaction(notice, Leads::default(), now) {
             Reaction::Tell => {
-                let message = format!("{}: {said}", ids.iter().map(InstanceId::as_str).collect::<Vec<_>>().join(", "));
+                let message =
+                    format!("{}: {stated}", ids.iter().map(InstanceId::as_str).collect::<Vec<_>>().join(", "));
                 let event = GangEvent { reason: notice.kind.reason(), message, warning: true };
                 if let Some(batch) = state.batches.get(&name) {
                     context.events.publish(&**batch, &event).await;
@@ -143,7 +144,7 @@ async fn notify(context: &Context, notice: &Notice) -> anyhow::Result<bool> {
             }
             Reaction::Lose { act_at, deadline } => {
                 let cause = LossCause::Notice(notice.kind);
-                let loss = Loss { cause, message: said, noticed: now, act_at, deadline };
+                let loss = Loss { cause, message: stated, noticed: now, act_at, deadline };
                 let losses = ids.into_iter().map(|id| (id, loss.clone())).collect();
                 news |= context.report(&name, Report { losses, reason: notice.kind.reason() }).await?;
             }

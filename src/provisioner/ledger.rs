@@ -13,10 +13,10 @@ use muster_core::offering::{Amounts, Ceiling, LedgerInputs, PoolLimits, counted}
 use super::{Context, pool};
 use crate::cluster::State;
 
-/// Everything the ledger is opened from. `usable` names the pools that can be bought from.
+/// Everything the ledger is opened from. `usable` names the pools that can be provisioned from.
 pub(super) fn inputs(context: &Context, state: &State, usable: &BTreeSet<String>) -> LedgerInputs {
     let limits = |pool: &Arc<NodePool>| {
-        // A pool whose limits cannot be read is not Ready and buys nothing.
+        // A pool whose limits cannot be read is not Ready and provisions nothing.
         let limits = PoolLimits {
             limits: rules::limits(pool).unwrap_or_default(),
             max_micro_usd_per_hour: rules::max_usd_per_hour(pool).unwrap_or_default(),
@@ -40,13 +40,13 @@ pub(super) fn inputs(context: &Context, state: &State, usable: &BTreeSet<String>
     }
 }
 
-/// Pools that can be bought from.
+/// Pools that can be provisioned from.
 pub(super) fn usable(context: &Context, state: &State) -> BTreeSet<String> {
     let usable = |pool: &&Arc<NodePool>| pool::problem(context, state, pool).is_none();
     state.pools.values().filter(usable).map(|pool| pool.name_any()).collect()
 }
 
-/// What one node takes, at the highest price that any market and zone of the pool has for it.
+/// What one node takes, at the highest price that any capacity type and zone of the pool has for it.
 fn per_node(context: &Context, state: &State, pool: &str, instance_type: &str) -> Option<PerNode> {
     let catalogue = context.catalogue.load();
     let info = catalogue.types.get(instance_type)?;
@@ -55,10 +55,12 @@ fn per_node(context: &Context, state: &State, pool: &str, instance_type: &str) -
     let layout = class.map(|class| node_class::interfaces(class, info, Purpose::Gang, &[])).unwrap_or_default();
     let price = object.and_then(|object| {
         let zones = pool::zones(state, object);
-        let markets = rules::markets(object);
+        let capacity_types = rules::capacity_types(object);
         let prices = zones.iter().flat_map(|zone| {
             let catalogue = &catalogue;
-            markets.iter().filter_map(move |market| catalogue.prices.price(instance_type, zone, *market))
+            capacity_types
+                .iter()
+                .filter_map(move |capacity_type| catalogue.prices.price(instance_type, zone, *capacity_type))
         });
         prices.max()
     });

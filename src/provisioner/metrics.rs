@@ -37,13 +37,13 @@ struct CauseLabel {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
 struct PoolLabel {
     nodepool: String,
-    market: &'static str,
+    capacity_type: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
 struct IdleLabel {
     nodepool: String,
-    market: &'static str,
+    capacity_type: &'static str,
     cause: &'static str,
 }
 
@@ -157,11 +157,11 @@ impl ProvisionerMetrics {
             }
             let position = pools.iter().position(|known| *known == pool).unwrap_or(POOLS);
             let nodepool = if position < POOLS { pool } else { "other".to_owned() };
-            let market = status.capacity_type.map_or("unknown", CapacityType::as_str);
+            let capacity_type = status.capacity_type.map_or("unknown", CapacityType::as_str);
             let price = status.price_now();
-            *runs.entry(PoolLabel { nodepool: nodepool.clone(), market }).or_default() += price;
+            *runs.entry(PoolLabel { nodepool: nodepool.clone(), capacity_type }).or_default() += price;
             if let Some(cause) = idle_cause(status) {
-                *idles.entry(IdleLabel { nodepool, market, cause }).or_default() += price;
+                *idles.entry(IdleLabel { nodepool, capacity_type, cause }).or_default() += price;
             }
         }
         self.usd_per_hour.clear();

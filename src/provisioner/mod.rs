@@ -29,7 +29,7 @@ use muster_api::{batch_state, keys};
 use muster_core::batch::Report;
 use muster_core::ec2::{ClusterAccess, ErrorClass, Reservation, classify};
 use muster_core::model::batch::{AttemptOutcome, BatchStatus};
-use muster_core::offering::{Asked, Ceiling, IceMemory, Pool, PriceBook, Refusals};
+use muster_core::offering::{Asked, Ceiling, Pool, PriceBook, Refusals, UnavailableMemory};
 use muster_core::topology::Levels;
 use muster_ec2::{ClientOptions, SpotPrices};
 use tokio::sync::Notify;
@@ -56,9 +56,9 @@ pub struct ProvisionerOptions {
     pub access: ClusterAccess,
     /// Prices that replace the built-in table.
     pub prices: PriceBook,
-    /// Topology levels: a launch that misses the level a gang requires is given back.
+    /// Topology levels: a launch that misses the level a gang requires is terminated.
     pub levels: Levels,
-    /// Most dollars per hour of everything that is bought; nothing is bought without.
+    /// Most dollars per hour of everything that is provisioned; nothing is provisioned without.
     pub ceiling: Option<Ceiling>,
     /// First back-off after a round without capacity; doubles up to twenty times this.
     pub back_off: jiff::SignedDuration,
@@ -74,9 +74,9 @@ pub struct Context {
     clock: Clock,
     options: ProvisionerOptions,
     pools: PoolSource,
-    wake: Arc<Notify>,
+    requeue: Arc<Notify>,
     events: Events,
-    ice: Mutex<IceMemory>,
+    unavailable: Mutex<UnavailableMemory>,
     /// Quotas and other refusals.
     refusals: Mutex<Refusals>,
     /// Reservations by class, read at this time.
@@ -115,7 +115,7 @@ pub struct Provisioner {
     reports: tokio::sync::mpsc::Receiver<worker::Reported>,
 }
 
-/// Pools, classes and requests are looked at anew after this, in the provisioner's time.
+/// Pools, classes and requests are looked at again after this, in the provisioner's time.
 const REFRESH: jiff::SignedDuration = jiff::SignedDuration::from_secs(300);
 /// What could not be read is asked for again after this, in the provisioner's time.
 const RETRY: jiff::SignedDuration = jiff::SignedDuration::from_secs(15);
@@ -123,7 +123,7 @@ const RETRY: jiff::SignedDuration = jiff::SignedDuration::from_secs(15);
 const TICK: Duration = Duration::from_secs(1);
 
 impl Provisioner {
-    /// Wires a provisioner that describes its pools into `pools` and rings `wake` when a batch moves on.
+    /// Wires a provisioner that describes its pools into `pools` and rings `requeue` when a batch moves on.
     #[must_use]
     #[expect(clippy::too_many_arguments, reason = "wiring: each is one part of the process")]
     pub fn new(
@@ -133,7 +133,7 @@ impl Provisioner {
         clock: Clock,
         options: ProvisionerOptions,
         pools: PoolSource,
-        wake: Arc<Notify>,
+        requeue: Arc<Notify>,
         metrics: ProvisionerMetrics,
         leader: channel::Receiver<bool>,
     ) -> Self {
@@ -162,8 +162,8 @@ impl Provisioner {
             clock,
             options,
             pools,
-            wake,
-            ice: Mutex::default(),
+            requeue,
+            unavailable: Mutex::default(),
             refusals: Mutex::default(),
             reservations: Mutex::default(),
             faults: Mutex::default(),
@@ -201,7 +201,7 @@ impl Provisioner {
                 Some(ended) = watchers.join_next() => ended?,
                 () = tokio::time::sleep_until(next) => {}
             }
-            // Whatever ended the wait: a change that came meanwhile wakes the batches that wait for one.
+            // Whatever ended the wait: a change that came meanwhile requeues the batches that wait for one.
             changed |= changes.has_changed()?;
             changes.borrow_and_update();
             if !*self.leader.borrow_and_update() {
@@ -221,7 +221,7 @@ impl Provisioner {
                 continue;
             }
             let term = term.get_or_insert_with(|| {
-                context.remember_ice(&state);
+                context.remember_unavailable(&state);
                 let term = cancel.child_token();
                 self.watch(&mut watchers, &term);
                 term
@@ -302,7 +302,7 @@ impl Context {
                 }
                 Err(error) => {
                     if refreshed.failed.is_none_or(|at| now.duration_since(at) >= REFRESH) {
-                        warn!(error = %error, "instance types cannot be read; nothing is bought until they can");
+                        warn!(error = %error, "instance types cannot be read; nothing is provisioned until they can");
                         refreshed.failed = Some(now);
                     }
                 }
@@ -315,11 +315,11 @@ impl Context {
     }
 }
 
-/// Spot prices are read anew after this, in the provisioner's time.
+/// Spot prices are read again after this, in the provisioner's time.
 const SPOT_PRICES: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
 
 impl Context {
-    /// Reads spot prices hourly, of what pools may buy on spot. Without a price nothing is bought there.
+    /// Reads spot prices hourly, of what pools may provision on spot. Without a price nothing is provisioned there.
     async fn read_spot_prices(&self, refreshed: &mut Refreshed, now: Timestamp) {
         let types = pool::spot_types(self, &self.cluster.load());
         let known = refreshed.spot_types == types;
@@ -372,8 +372,8 @@ impl Refreshed {
 impl Context {
     /// What earlier attempts learned about missing capacity and quotas: the memory outlives a restart, since the
     /// attempts do.
-    fn remember_ice(&self, state: &crate::cluster::State) {
-        let mut ice = self.ice.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    fn remember_unavailable(&self, state: &crate::cluster::State) {
+        let mut unavailable = self.unavailable.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut refusals = self.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let statuses = state.batches.values().map(|batch| batch_state::read(batch).status);
         for attempt in statuses.flat_map(|status| status.attempts) {
@@ -381,27 +381,27 @@ impl Context {
             if attempt.outcome != AttemptOutcome::Lost {
                 continue;
             }
-            let market = attempt.capacity_type;
+            let capacity_type = attempt.capacity_type;
             let class = classify(Some(code), None);
             if class == ErrorClass::Capacity {
                 let pool = Pool {
                     instance_type: attempt.instance_type.clone(),
                     zone: attempt.zone.clone(),
-                    market,
+                    capacity_type,
                     group: attempt.group,
                 };
-                ice.record(&pool, attempt.count, ended);
+                unavailable.record(&pool, attempt.count, ended);
             } else {
                 let asked = Asked {
                     instance_type: &attempt.instance_type,
                     zone: &attempt.zone,
-                    market,
+                    capacity_type,
                     subnet: &attempt.subnet,
                     count: attempt.count,
                 };
                 refusals.record(class, Some(code), &asked, ended);
             }
         }
-        ice.lapse(self.clock.now());
+        unavailable.lapse(self.clock.now());
     }
 }

@@ -42,7 +42,7 @@ pub(super) async fn reconcile(context: &Context, state: &State) -> anyhow::Resul
     }
     if **context.pools.load() != views {
         context.pools.store(Arc::new(views));
-        context.wake.notify_one();
+        context.requeue.notify_one();
     }
     Ok(())
 }
@@ -66,7 +66,7 @@ pub(super) fn problem(context: &Context, state: &State, pool: &NodePool) -> Opti
     problem_but_block(context, state, pool).or_else(|| {
         let blocked = blocked(state, pool)?;
         let message = format!(
-            "most nodes of NodeBatch {} {}; one node is tried alone now and then, and no batch is bought before it joins \
+            "most nodes of NodeBatch {} {}; one node is tried alone now and then, and no batch is provisioned before it joins \
              or this pool or its EC2NodeClass changes",
             blocked.batch, blocked.cause
         );
@@ -104,7 +104,9 @@ fn problem_but_block(context: &Context, state: &State, pool: &NodePool) -> Optio
     if let Some(fault) = class::fault(context, class) {
         return Some(("NodeClassNotReady", format!("EC2NodeClass {}: {}", reference.name, fault.message)));
     }
-    if rules::markets(pool) == [CapacityType::Reserved] && class.spec.capacity_reservation_selector_terms.is_empty() {
+    if rules::capacity_types(pool) == [CapacityType::Reserved]
+        && class.spec.capacity_reservation_selector_terms.is_empty()
+    {
         return Some((
             "RequirementInvalid",
             format!(
@@ -144,19 +146,19 @@ fn problem_but_block(context: &Context, state: &State, pool: &NodePool) -> Optio
     None
 }
 
-/// Why nothing is bought without a ceiling on dollars per hour.
-const NO_CEILING: &str = "provisioner.maxUsdPerHour of the configuration is not set, and nothing is bought without it: set the \
+/// Why nothing is provisioned without a ceiling on dollars per hour.
+const NO_CEILING: &str = "provisioner.maxUsdPerHour of the configuration is not set, and nothing is provisioned without it: set the \
      dollars per hour that everything together may cost, or unlimited";
 
 /// Why none of these pools can be used now; `None` if one can.
 pub(super) fn unready(context: &Context, state: &State, names: &[String]) -> Option<String> {
-    let mut said = Vec::new();
+    let mut stated = Vec::new();
     for name in names {
         let Some(pool) = state.pools.get(name) else { continue };
         let (reason, why) = problem(context, state, pool)?;
-        said.push(format!("NodePool {name}: {reason}: {why}"));
+        stated.push(format!("NodePool {name}: {reason}: {why}"));
     }
-    (!said.is_empty()).then(|| said.join("; "))
+    (!stated.is_empty()).then(|| stated.join("; "))
 }
 
 /// The block of a pool whose nodes do not join, as long as neither it nor its class has changed since.
@@ -265,10 +267,10 @@ fn no_type(context: &Context, pool: &NodePool, class: &EC2NodeClass, catalogue: 
     })
 }
 
-/// Types that some pool may buy on spot, in order of name.
+/// Types that some pool may provision on spot, in order of name.
 pub(super) fn spot_types(context: &Context, state: &State) -> Vec<String> {
     let catalogue = context.catalogue.load();
-    let pools = state.pools.values().filter(|pool| rules::markets(pool).contains(&CapacityType::Spot));
+    let pools = state.pools.values().filter(|pool| rules::capacity_types(pool).contains(&CapacityType::Spot));
     let types: BTreeSet<String> = pools
         .flat_map(|pool| allowed(context, pool, &catalogue))
         .filter(|info| info.usage_classes.contains(&UsageClass::Spot))
@@ -321,7 +323,7 @@ fn view(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> O
         .filter(|one| one.state != "ended" && zones.contains(&one.zone))
         .map(|one| one.instance_type.as_str())
         .collect();
-    let markets = rules::markets(pool);
+    let capacity_types = rules::capacity_types(pool);
     let max_pods = node_class::kubelet(class).ok().and_then(|kubelet| kubelet.max_pods);
     let types = instance_types(context, pool, class, &catalogue)
         .map(|info| {
@@ -339,12 +341,12 @@ fn view(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> O
             }
             let price = zones
                 .iter()
-                .flat_map(|zone| markets.iter().map(move |market| (zone, *market)))
-                .filter(|(_, market)| *market != CapacityType::Reserved)
-                .filter_map(|(zone, market)| catalogue.prices.price(&info.name, zone, market))
+                .flat_map(|zone| capacity_types.iter().map(move |capacity_type| (zone, *capacity_type)))
+                .filter(|(_, capacity_type)| *capacity_type != CapacityType::Reserved)
+                .filter_map(|(zone, capacity_type)| catalogue.prices.price(&info.name, zone, capacity_type))
                 .min();
             // What is reserved is paid for anyway: it can be had even where nobody knows a price.
-            let owned = markets.contains(&CapacityType::Reserved) && reserved.contains(info.name.as_str());
+            let owned = capacity_types.contains(&CapacityType::Reserved) && reserved.contains(info.name.as_str());
             let of_reserved =
                 || zones.first().and_then(|zone| catalogue.prices.price(&info.name, zone, CapacityType::Reserved));
             let price = price.or_else(|| owned.then(|| of_reserved().unwrap_or(0)));
@@ -414,7 +416,7 @@ fn describe(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) 
         weight: pool.spec.weight.unwrap_or(0),
         instance_types: instance_types(context, pool, of_pool, &catalogue).map(|info| info.name.clone()).collect(),
         zones: zones(state, pool),
-        capacity_types: rules::markets(pool),
+        capacity_types: rules::capacity_types(pool),
         group: rules::group_policy(pool),
         max_nodes_per_batch: pool.spec.placement.max_nodes_per_batch.unwrap_or(1000),
         subnets: class

@@ -14,10 +14,10 @@ use tracing::debug;
 use super::{Context, class, ledger, pool};
 use crate::cluster::State;
 
-/// Free hosts of reservations are read anew after this, in the provisioner's time.
+/// Free hosts of reservations are read again after this, in the provisioner's time.
 const FRESH: SignedDuration = SignedDuration::from_secs(20);
 
-/// Ranks all ways to buy the batch now.
+/// Ranks all ways to provision the batch now.
 pub(super) fn rank(context: &Context, batch: &NodeBatch, state: &State, before: Before, now: Timestamp) -> Ranking {
     let spec = &batch.spec;
     let inputs = ledger::inputs(context, state, &ledger::usable(context, state));
@@ -33,7 +33,7 @@ pub(super) fn rank(context: &Context, batch: &NodeBatch, state: &State, before: 
     rank_in(context, batch, state, &pools, None, now)
 }
 
-/// Ranks all ways to buy one node of a blocked pool now.
+/// Ranks all ways to provision one node of a blocked pool now.
 pub(super) fn rank_one(context: &Context, batch: &NodeBatch, state: &State, pool: &str, now: Timestamp) -> Ranking {
     let inputs = ledger::inputs(context, state, &ledger::usable(context, state));
     let left = Ledger::before(&inputs, &batch.name_any());
@@ -66,22 +66,22 @@ fn rank_in(
         let need = Need { nodes: nodes.unwrap_or(offer.count), addresses_per_node: addresses_per_node(&layout).max(1) };
         needs.insert(offer.instance_type.clone(), need);
     }
-    let wish = match spec.placement_group.as_deref() {
+    let topology_request = match spec.placement_group.as_deref() {
         Some("required") => GroupPolicy::Required,
         Some("none") => GroupPolicy::None,
         Some(_) | None => GroupPolicy::Preferred,
     };
-    let ice = context.ice.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let unavailable = context.unavailable.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let refusals = context.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     rank_candidates(&RankInput {
         pools,
         types: &catalogue.types,
         needs: &needs,
-        group: wish,
+        group: topology_request,
         volume_zones: None,
         offerings: &catalogue.offerings,
         prices: &catalogue.prices,
-        ice: &ice,
+        unavailable: &unavailable,
         refusals: &refusals,
         now,
     })
@@ -97,7 +97,7 @@ pub(super) fn stale_reservations<'a>(
     pools.iter().filter_map(move |name| {
         let pool = state.pools.get(name)?;
         let class = pool::class_of(state, pool)?;
-        let wanted = rules::markets(pool).contains(&CapacityType::Reserved)
+        let wanted = rules::capacity_types(pool).contains(&CapacityType::Reserved)
             && !class.spec.capacity_reservation_selector_terms.is_empty();
         let known = lock(context).get(&class.name_any()).is_some_and(|(at, _)| now.duration_since(*at) < FRESH);
         (wanted && !known).then_some(class)
@@ -119,7 +119,7 @@ pub(super) async fn refresh_reservations(context: &Context, pools: &[String], st
     }
 }
 
-/// Forgets what is known of free hosts: EC2 has just said otherwise.
+/// Forgets what is known of free hosts: EC2 has just reported otherwise.
 pub(super) fn forget_reservations(context: &Context) {
     lock(context).clear();
 }

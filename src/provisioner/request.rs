@@ -16,7 +16,7 @@ use muster_core::gang::{Offers, batch_name, offers_for};
 use muster_core::model::booking::{self, Answer, BatchSeen, Parameters};
 use muster_core::model::names::ObjectKey;
 use muster_core::model::pod::Toleration;
-use muster_core::planner::plan::{GangRequest, Role, RolePlace, Wishes};
+use muster_core::planner::plan::{GangRequest, Role, RolePlace, TopologyRequests};
 use muster_core::topology::{HOST_KEY, Level, Levels};
 use serde_json::json;
 use tracing::info;
@@ -35,7 +35,7 @@ const REVOKED: &str = "CapacityRevoked";
 const USED: &str = "InUse";
 /// Reason of what trying again cannot mend.
 const BAD_REQUEST: &str = "BadRequest";
-/// Detail of ours: how many batches were bought for the request.
+/// Detail of ours: how many batches were provisioned for the request.
 const ROUND: &str = "Round";
 
 /// Looks at every request of our class.
@@ -92,7 +92,14 @@ async fn answer(
                 let name = batch_name(uid, round);
                 book(context, key, &name, spec).await?;
                 status.provisioning_class_details.insert(ROUND.to_owned(), round.to_string());
-                set_condition(&mut status.conditions, ACCEPTED, true, "Accepted", "a NodeBatch is being bought", now);
+                set_condition(
+                    &mut status.conditions,
+                    ACCEPTED,
+                    true,
+                    "Accepted",
+                    "a NodeBatch is being provisioned",
+                    now,
+                );
                 if !revoke {
                     set_condition(&mut status.conditions, PROVISIONED, false, "Pending", "", now);
                 }
@@ -109,7 +116,7 @@ async fn answer(
             }
         },
         Answer::Pending { message } => {
-            set_condition(&mut status.conditions, ACCEPTED, true, "Accepted", "a NodeBatch is being bought", now);
+            set_condition(&mut status.conditions, ACCEPTED, true, "Accepted", "a NodeBatch is being provisioned", now);
             set_condition(&mut status.conditions, PROVISIONED, false, "Pending", &message, now);
         }
         Answer::Provisioned { used } => {
@@ -117,7 +124,7 @@ async fn answer(
                 details(&mut status, request, batch);
             }
             let message = "all nodes are ready, with their devices";
-            set_condition(&mut status.conditions, ACCEPTED, true, "Accepted", "a NodeBatch was bought", now);
+            set_condition(&mut status.conditions, ACCEPTED, true, "Accepted", "a NodeBatch was provisioned", now);
             set_condition(&mut status.conditions, PROVISIONED, true, "CapacityIsProvisioned", message, now);
             if used {
                 set_condition(&mut status.conditions, USED, true, USED, "pods of the request run on the nodes", now);
@@ -128,10 +135,10 @@ async fn answer(
         }
         Answer::Failed { message } => {
             set_condition(&mut status.conditions, FAILED, true, "CapacityIsNotFound", &message, now);
-            // Written down first: a batch that is deleted under a request that is still tried would be bought again.
+            // Written down first: a batch that is deleted under a request that is still tried would be provisioned again.
             write(context, key, request, status).await?;
             if let Some(batch) = batch {
-                give_back(context, &batch.name_any()).await?;
+                terminate(context, &batch.name_any()).await?;
             }
             return Ok(());
         }
@@ -139,12 +146,12 @@ async fn answer(
     write(context, key, request, status).await
 }
 
-/// Wishes a request may carry, under the keys that pods carry them.
-const WISHES: [&str; 3] = [keys::TOPOLOGY_REQUIRED, keys::TOPOLOGY_PREFERRED, keys::PLACEMENT_GROUP];
+/// Topology requests a request may carry, under the keys that pods carry them.
+const TOPOLOGY_REQUESTS: [&str; 3] = [keys::TOPOLOGY_REQUIRED, keys::TOPOLOGY_PREFERRED, keys::PLACEMENT_GROUP];
 
 fn parameters(request: &ProvisioningRequest) -> Result<Parameters, String> {
     let prefix = format!("{}/", keys::GROUP);
-    let parameters = booking::parameters(&request.spec.parameters, &prefix, &WISHES)?;
+    let parameters = booking::parameters(&request.spec.parameters, &prefix, &TOPOLOGY_REQUESTS)?;
     match request.spec.parameters.get(keys::PLACEMENT_GROUP).map(String::as_str) {
         None | Some("required" | "preferred" | "none") => Ok(parameters),
         Some(other) => Err(format!(
@@ -154,7 +161,7 @@ fn parameters(request: &ProvisioningRequest) -> Result<Parameters, String> {
     }
 }
 
-/// Rounds bought so far, as written down with each.
+/// Rounds provisioned so far, as written down with each.
 fn rounds(status: &ProvisioningRequestStatus) -> u32 {
     status.provisioning_class_details.get(ROUND).and_then(|round| round.parse().ok()).unwrap_or(0)
 }
@@ -184,7 +191,7 @@ async fn book(context: &Context, key: &ObjectKey, name: &str, spec: NodeBatchSpe
     }
 }
 
-async fn give_back(context: &Context, name: &str) -> anyhow::Result<()> {
+async fn terminate(context: &Context, name: &str) -> anyhow::Result<()> {
     let batches: Api<NodeBatch> = Api::all(context.client.clone());
     match step(Step::EditBatch, batches.delete(name, &DeleteParams::default())).await {
         Ok(_) => Ok(()),
@@ -218,7 +225,7 @@ fn details(status: &mut ProvisioningRequestStatus, request: &ProvisioningRequest
 type Refused = (&'static str, String);
 
 /// The batch that would hold the whole request, or why none does. `again`: nodes were provisioned and lost, and whoever asked
-/// believes in them: a pool that is blocked is no answer then.
+/// trusts in them: a pool that is blocked is no answer then.
 async fn plan(
     context: &Context,
     key: &ObjectKey,
@@ -263,7 +270,7 @@ async fn plan(
             min: u32::try_from(count).unwrap_or(u32::MAX),
             places: vec![RolePlace::default(); count],
         }],
-        wishes: Wishes::default(),
+        topology_requests: TopologyRequests::default(),
     };
     let mut pools = context.pools.load().to_vec();
     pools.retain(|pool| !(again && pool.blocked));
@@ -323,7 +330,7 @@ async fn write(
         step(Step::WriteStatus, requests.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch))).await;
     match written {
         Ok(_) => Ok(()),
-        // Somebody else wrote; the next look decides anew.
+        // Somebody else wrote; the next look decides again.
         Err(kube::Error::Api(answer)) if answer.code == 409 => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -9,7 +9,7 @@ use muster_api::{batch_state, keys, pool as rules};
 use muster_core::batch::{Before, JoinClocks, Supply, WantedLevels, Working};
 use muster_core::ec2::{ErrorClass, TemplateSpec};
 use muster_core::model::batch::{Attempt, Batch, BatchStatus, Owner, OwnerRef};
-use muster_core::model::gang::RawWish;
+use muster_core::model::gang::RawTopologyRequest;
 use muster_core::model::node::Taint;
 use muster_core::offering::Ranking;
 use muster_core::topology::Level;
@@ -154,14 +154,22 @@ impl Supply for Shelves<'_> {
                 let Some(recognised) = self.state.snapshot.recognised.get(&gang.key) else {
                     return WantedLevels::default();
                 };
-                let wish = |wish: &Option<RawWish>| wish.as_ref().and_then(|wish| level(&wish.value));
-                let wishes = &recognised.wishes;
-                WantedLevels { required: wish(&wishes.required), preferred: wish(&wishes.preferred) }
+                let topology_request = |topology_request: &Option<RawTopologyRequest>| {
+                    topology_request.as_ref().and_then(|topology_request| level(&topology_request.value))
+                };
+                let topology_requests = &recognised.topology_requests;
+                WantedLevels {
+                    required: topology_request(&topology_requests.required),
+                    preferred: topology_request(&topology_requests.preferred),
+                }
             }
             Owner::Request(request) => {
                 let Some(request) = self.state.requests.get(&request.key) else { return WantedLevels::default() };
-                let wish = |key: &str| request.spec.parameters.get(key).and_then(|text| level(text));
-                WantedLevels { required: wish(keys::TOPOLOGY_REQUIRED), preferred: wish(keys::TOPOLOGY_PREFERRED) }
+                let topology_request = |key: &str| request.spec.parameters.get(key).and_then(|text| level(text));
+                WantedLevels {
+                    required: topology_request(keys::TOPOLOGY_REQUIRED),
+                    preferred: topology_request(keys::TOPOLOGY_PREFERRED),
+                }
             }
             Owner::Pods => WantedLevels::default(),
         }

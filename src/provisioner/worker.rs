@@ -14,7 +14,9 @@ use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use muster_api::batch_state;
 use muster_api::crd::NodeBatch;
-use muster_core::batch::{Converge, Decision, Done, Failure, Look, Memory, Report, Sight, Wake, World, assume, pass};
+use muster_core::batch::{
+    Converge, Decision, Done, Failure, Look, Memory, Report, Requeue, Sight, World, assume, pass,
+};
 use muster_core::ec2::CallError;
 use muster_core::model::batch::Batch;
 use tokio::sync::{mpsc, oneshot};
@@ -96,7 +98,7 @@ struct Carried {
     looked: bool,
     succeeded: bool,
     scratch: muster_core::batch::Scratch,
-    wake: Wake,
+    requeue: Requeue,
     effects: Effects,
 }
 
@@ -113,7 +115,7 @@ impl Carried {
             looked: !decision.looks.is_empty(),
             succeeded: decision.succeeded,
             scratch: decision.scratch,
-            wake: decision.wake,
+            requeue: decision.requeue,
             effects: Effects::default(),
         }
     }
@@ -124,7 +126,7 @@ enum Write {
     /// Nothing was to be written.
     Nothing,
     Acknowledged(Box<NodeBatch>),
-    /// Somebody else was faster: decided anew on what there is now, if there is anything.
+    /// Somebody else was faster: decided again on what there is now, if there is anything.
     Conflict(Option<Box<NodeBatch>>),
     Failed(String),
 }
@@ -247,7 +249,7 @@ impl Worker {
         let carried = Carried::of(&decision, reports, self.changes);
         let (context, state, term) = (Arc::clone(context), Arc::clone(state), term.clone());
         let span = info_span!("batch", name);
-        // A drought of one pool must not hold up the launches of another.
+        // insufficient capacity of one pool must not hold up the launches of another.
         let lane = Arc::from(object.spec.node_pools.join(","));
         self.tasks.spawn(
             async move { in_lane(lane, Box::pin(carry_out(&context, &state, &object, decision, carried, &term))).await }
@@ -256,7 +258,8 @@ impl Worker {
     }
 
     fn end(&mut self, context: &Context, carried: Carried) {
-        let Carried { batch, changes, write, reports, news, used, looked, succeeded, scratch, wake, effects } = carried;
+        let Carried { batch, changes, write, reports, news, used, looked, succeeded, scratch, requeue, effects } =
+            carried;
         self.busy.remove(&batch);
         self.intended.remove(&batch);
         if effects.removed {
@@ -267,7 +270,7 @@ impl Worker {
             return;
         }
         let memory = self.memory.entry(batch.clone()).or_default();
-        let mut wake = wake;
+        let mut requeue = requeue;
         match write {
             Write::Conflict(newer) => {
                 memory.seen.clear();
@@ -288,8 +291,8 @@ impl Worker {
             }
             Write::Nothing => {}
         }
-        for told in memory.reports.drain(..reports.min(memory.reports.len())) {
-            debug!(reason = told.reason, "a loss is written down, or was known");
+        for reported in memory.reports.drain(..reports.min(memory.reports.len())) {
+            debug!(reason = reported.reason, "a loss is written down, or was known");
         }
         if let Some(waiting) = self.waiting.get_mut(&batch) {
             for written in waiting.drain(..reports.min(waiting.len())) {
@@ -302,7 +305,7 @@ impl Worker {
         if !looked || effects.done.is_some() {
             memory.seen.clear();
         }
-        if let Wake::Retry(_) = wake {
+        if let Requeue::Retry(_) = requeue {
             memory.failed = None;
             memory.failures = memory.failures.saturating_add(1);
             if memory.failures == 3 {
@@ -316,23 +319,23 @@ impl Worker {
         memory.seen.extend(effects.seen);
         if effects.done.is_some() {
             memory.done = effects.done;
-            wake = Wake::Now;
+            requeue = Requeue::Now;
         }
         if effects.failed.is_some() {
             memory.failed = effects.failed;
-            wake = Wake::Now;
+            requeue = Requeue::Now;
         }
         let now = Instant::now();
         let clock = |at| now + context.clock.real_until(at);
-        let due = match wake {
+        let due = match requeue {
             // Also where nothing was carried out that would end and ring.
-            Wake::Now => Some(Due { at: now, ignores_changes: false }),
-            Wake::Outcome => None,
+            Requeue::Now => Some(Due { at: now, ignores_changes: false }),
+            Requeue::Outcome => None,
             // A change that came while the decision was carried out is one to look at.
-            Wake::At(_) if changes != self.changes => Some(Due { at: now, ignores_changes: false }),
-            Wake::At(at) => Some(Due { at: clock(at), ignores_changes: false }),
-            Wake::Pause(at) => Some(Due { at: clock(at), ignores_changes: true }),
-            Wake::Retry(pause) => Some(Due { at: now + pause, ignores_changes: true }),
+            Requeue::At(_) if changes != self.changes => Some(Due { at: now, ignores_changes: false }),
+            Requeue::At(at) => Some(Due { at: clock(at), ignores_changes: false }),
+            Requeue::Pause(at) => Some(Due { at: clock(at), ignores_changes: true }),
+            Requeue::Retry(pause) => Some(Due { at: now + pause, ignores_changes: true }),
         };
         match due {
             Some(due) => self.due.insert(batch, due),
@@ -438,7 +441,7 @@ async fn edit_all(
 async fn write(context: &Context, object: &NodeBatch, next: &muster_core::model::batch::BatchStatus) -> Write {
     let status = match batch_state::write(next) {
         Ok(status) => status,
-        Err(error) => return Write::Failed(format!("the status cannot be told as JSON: {error}")),
+        Err(error) => return Write::Failed(format!("the status cannot be reported as JSON: {error}")),
     };
     let before = object.status.as_ref();
     let moved = before.is_none_or(|before| before.phase != status.phase);
@@ -459,7 +462,7 @@ async fn write(context: &Context, object: &NodeBatch, next: &muster_core::model:
     match step(Step::WriteBatch, batches.replace_status(&name, &PostParams::default(), &object)).await {
         Ok(written) => {
             context.metrics.stranded(&before, &written.status.clone().unwrap_or_default());
-            context.wake.notify_one();
+            context.requeue.notify_one();
             Write::Acknowledged(Box::new(written))
         }
         Err(kube::Error::Api(answer)) if answer.code == 409 || answer.code == 404 => {

@@ -72,16 +72,16 @@ impl Tls {
     /// Reads the files again and again until cancelled. What cannot be used leaves what serves as it is.
     pub async fn follow(mut self, metrics: ExtenderMetrics, cancel: CancellationToken) -> anyhow::Result<()> {
         let mut tick = tokio::time::interval(self.files.reload);
-        let mut said = None;
+        let mut stated = None;
         loop {
             tokio::select! {
                 () = cancel.cancelled() => return Ok(()),
                 _ = tick.tick() => {}
             }
             match self.reload().await {
-                Ok(false) => said = None,
+                Ok(false) => stated = None,
                 Ok(true) => {
-                    said = None;
+                    stated = None;
                     metrics.tls_reloads.inc();
                     info!("the extender's certificates were read again");
                 }
@@ -89,10 +89,10 @@ impl Tls {
                     let problem = format!("{problem:#}");
                     metrics.tls_reload_errors.inc();
                     // Once per problem: it stays until somebody mends the files.
-                    if said.as_ref() != Some(&problem) {
+                    if stated.as_ref() != Some(&problem) {
                         error!(error = problem, "the extender's certificates cannot be used; the earlier ones stay");
                     }
-                    said = Some(problem);
+                    stated = Some(problem);
                 }
             }
         }

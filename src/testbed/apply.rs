@@ -34,7 +34,7 @@ pub struct Manifest {
 }
 
 /// Reads all objects of the YAML files in `folder` and its subfolders, in the order of their
-/// paths. `kustomization.yaml` is left out, and so is the configuration of Muster itself, which
+/// paths. `kustomization.yaml` is excluded, and so is the configuration of Muster itself, which
 /// holds no object.
 ///
 /// # Errors
@@ -147,7 +147,7 @@ pub async fn is_allowed(
     let answer = Api::<SelfSubjectAccessReview>::all(client.clone())
         .create(&PostParams::default(), &review)
         .await
-        .map_err(TestbedError::api("ask for the rights of a user"))?;
+        .map_err(TestbedError::api("ask for the permissions of a user"))?;
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 

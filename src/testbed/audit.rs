@@ -112,7 +112,7 @@ impl Entry {
     }
 }
 
-/// Reads an audit log; a last line that is still being written is left out.
+/// Reads an audit log; a last line that is still being written is excluded.
 ///
 /// # Errors
 /// [`TestbedError`] when there is no such file.
@@ -133,9 +133,9 @@ pub fn may_be_lost(entries: &[Entry], kills: &[Timestamp], entry: &Entry) -> boo
     kills.iter().any(|kill| entry.received > *kill && !again(*kill))
 }
 
-/// Bindings that are not as promised, as sentences: a member bound before the commit point of its gang, one bound
+/// Bindings that are not as assigned, as sentences: a member bound before the commit point of its gang, one bound
 /// twice, one bound by somebody else than Muster. `gang_of` names the gang of a pod: namespace and name, `None` for a pod
-/// of no gang. A gang is told by the name of its object up to the digest at its end. `kills`: when the API server was killed;
+/// of no gang. A gang is reported by the name of its object up to the digest at its end. `kills`: when the API server was killed;
 /// see [`may_be_lost`].
 #[must_use]
 pub fn torn_bindings(

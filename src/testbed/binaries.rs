@@ -52,7 +52,7 @@ impl Binaries {
     /// `progress` gets each line the script says for people.
     ///
     /// # Errors
-    /// [`BinariesError::NoGo`] when Go is missing or too old: a caller may then leave out what
+    /// [`BinariesError::NoGo`] when Go is missing or too old: a caller may then exclude what
     /// needs the control plane. Everything else is a failure.
     pub async fn ensure(repository: &Path, progress: impl FnMut(&str)) -> Result<Self, BinariesError> {
         Self::at(&built(&repository.join("hack/control-plane/build.sh"), progress).await?)

@@ -81,7 +81,7 @@ pub struct SchedulerOptions {
     pub number: u8,
     /// Where `muster serve` answers; `None` runs the profile without extenders.
     pub extender: Option<SocketAddr>,
-    /// Elect a leader through the shipped lease, with the rights of Muster's ServiceAccount, as
+    /// Elect a leader through the shipped lease, with the permissions of Muster's ServiceAccount, as
     /// the shipped Pod does. Otherwise the scheduler is alone and starts at once, as
     /// `system:kube-scheduler`.
     pub leader_elect: bool,
@@ -219,8 +219,8 @@ impl TestCluster {
     /// Applies every object under `manifests/`, unchanged, and waits until definitions, roles and
     /// the admission policy count. May be called again.
     ///
-    /// `without` names files that are left out. Without `rbac-scheduler.yaml`, as where Muster
-    /// extends the cluster's default scheduler, `muster serve` has its own rights only: the
+    /// `without` names files that are excluded. Without `rbac-scheduler.yaml`, as where Muster
+    /// extends the cluster's default scheduler, `muster serve` has its own permissions only: the
     /// stricter test, since the Pod's ServiceAccount otherwise has those of a kube-scheduler too.
     ///
     /// # Errors

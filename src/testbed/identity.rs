@@ -17,11 +17,11 @@ use crate::testbed::error::TestbedError;
 pub enum Identity {
     /// May do everything: tests, kwok.
     Admin,
-    /// `muster serve`: user and groups of its ServiceAccount, with the rights of the shipped RBAC.
+    /// `muster serve`: user and groups of its ServiceAccount, with the permissions of the shipped RBAC.
     Muster,
     /// kube-scheduler, as the cluster's own roles know it.
     Scheduler,
-    /// kube-controller-manager, with the rights of all its controllers in one.
+    /// kube-controller-manager, with the permissions of all its controllers in one.
     ControllerManager,
 }
 

@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watchdog_kills_what_it_was_told_of_when_nobody_holds_the_pipe() {
+    fn the_watchdog_kills_what_it_was_reported_of_when_nobody_holds_the_pipe() {
         let folder = folder("watchdog");
         let processes = Processes::new(&folder).unwrap();
         processes.start(Component::Kwok, Command::new("/bin/sh", ["-c", "sleep 1000"])).unwrap();

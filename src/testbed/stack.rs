@@ -1,4 +1,4 @@
-//! The whole of Muster on this machine: the control plane, the EC2 simulator with the stand-in for its machines,
+//! The whole of Muster on this machine: the control plane, the EC2 simulator with the fake for its machines,
 //! `muster serve` and kube-scheduler, each a process of its own.
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub struct StackOptions {
     pub binaries: Binaries,
     /// The `muster` binary.
     pub muster: PathBuf,
-    /// Scenario of the simulator; `None`: nothing can be bought.
+    /// Scenario of the simulator; `None`: nothing can be provisioned.
     pub scenario: Option<Value>,
     /// How many times as fast as real EC2's time runs, here and in the provisioner.
     pub factor: u32,
@@ -165,7 +165,7 @@ impl Stack {
                     journal.into_os_string(),
                 ],
             )
-            // Cloud controller and kubelets are not Muster: they have rights of their own.
+            // Cloud controller and kubelets are not Muster: they have permissions of their own.
             .env("KUBECONFIG", self.cluster.kubeconfig(Identity::Admin)),
         )?;
         self.simulator = Some(address);
@@ -212,7 +212,7 @@ impl Stack {
         self.answers("muster serve", self.http_of(number), "/readyz").await
     }
 
-    /// Starts `muster serve` and does not wait: it may be told to crash at once.
+    /// Starts `muster serve` and does not wait: it may be asked to crash at once.
     pub fn spawn_muster(&self, env: &[(&str, &str)]) -> Result<(), TestbedError> {
         self.spawn_replica(0, env)
     }
@@ -243,7 +243,7 @@ impl Stack {
         self.cluster.kill(Component::Muster(0))
     }
 
-    /// A client with all rights.
+    /// A client with all permissions.
     pub fn admin(&self) -> Result<Client, TestbedError> {
         self.cluster.client(Identity::Admin)
     }

@@ -167,7 +167,7 @@ impl TestJob {
 
     shape_setters!();
 
-    /// With this annotation on the Job only: a wish that is read from the owner. The admission
+    /// With this annotation on the Job only: a topology request that is read from the owner. The admission
     /// policy does not see it.
     #[must_use]
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
@@ -189,7 +189,7 @@ impl TestJob {
         self
     }
 
-    /// A pod that is stopped by a disruption is no failure of the Job, which makes another at once.
+    /// A pod that is evicted by a disruption is no failure of the Job, which makes another at once.
     #[must_use]
     pub fn ignores_disruptions(mut self) -> Self {
         self.ignores_disruptions = true;
@@ -220,7 +220,7 @@ impl TestJob {
                 parallelism: Some(i32::from(self.members)),
                 backoff_limit: Some(self.backoff_limit),
                 pod_failure_policy: self.ignores_disruptions.then_some(ignore),
-                // Counted over all indices, the failures of one stop make the Job wait ten minutes, ignored or not.
+                // Counted over all indices, the failures of one eviction make the Job wait ten minutes, ignored or not.
                 backoff_limit_per_index: self.ignores_disruptions.then_some(1_000),
                 template: self.shape.template("Never"),
                 ..JobSpec::default()
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_runs_all_its_members_at_once_and_keeps_the_owners_wishes_off_the_pods() {
+    fn a_job_runs_all_its_members_at_once_and_keeps_the_owners_topology_requests_off_the_pods() {
         let job = TestJob::new("train", 8)
             .gpus(8)
             .annotation(keys::TOPOLOGY_REQUIRED, "zone")

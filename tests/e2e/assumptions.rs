@@ -193,9 +193,9 @@ impl Bench {
     }
 
     /// The condition `PodScheduled`, once it is as it should be.
-    async fn told(&self, name: &str, is: impl Fn(&PodCondition) -> bool) -> PodCondition {
+    async fn reported(&self, name: &str, is: impl Fn(&PodCondition) -> bool) -> PodCondition {
         let (pods, is) = (&self.pods(), &is);
-        eventually(DEADLINE, format!("{name} to be told"), || async move {
+        eventually(DEADLINE, format!("{name} to be reported"), || async move {
             let pod = pods.get(name).await.map_err(|error| error.to_string())?;
             let conditions = pod.status.and_then(|status| status.conditions).unwrap_or_default();
             let condition = conditions.into_iter().find(|condition| condition.type_ == "PodScheduled");
@@ -218,16 +218,16 @@ fn gated(name: &str) -> TestPod {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_released_pod_is_tried_on_its_hint_or_its_pin_alone() {
+async fn a_released_pod_is_tried_on_its_nomination_or_its_pin_alone() {
     let Some(bench) = bench(nodes(5)).await else { return };
-    // A hint on a gated pod is taken; when the gate goes, filter is asked for that node alone.
-    bench.create(gated("hinted")).await;
-    bench.patch_status("hinted", json!({"status": {"nominatedNodeName": "n3"}})).await;
-    bench.patch("hinted", json!({"spec": {"schedulingGates": []}})).await;
-    assert_eq!(bench.bound("hinted").await, "n3");
-    let asked = bench.fake.asked("filter", "hinted");
+    // A nomination on a gated pod is taken; when the gate goes, filter is asked for that node alone.
+    bench.create(gated("nominated")).await;
+    bench.patch_status("nominated", json!({"status": {"nominatedNodeName": "n3"}})).await;
+    bench.patch("nominated", json!({"spec": {"schedulingGates": []}})).await;
+    assert_eq!(bench.bound("nominated").await, "n3");
+    let asked = bench.fake.asked("filter", "nominated");
     assert_eq!(asked.iter().map(names).collect::<Vec<_>>(), [["n3"]]);
-    assert!(bench.fake.asked("prioritize", "hinted").is_empty(), "one node is not scored");
+    assert!(bench.fake.asked("prioritize", "nominated").is_empty(), "one node is not scored");
 
     // One merge patch drops the gate and pins by node affinity.
     bench.create(gated("pinned")).await;
@@ -238,7 +238,7 @@ async fn a_released_pod_is_tried_on_its_hint_or_its_pin_alone() {
     assert_eq!(bench.bound("pinned").await, "n1");
     assert_eq!(bench.fake.asked("filter", "pinned").iter().map(names).collect::<Vec<_>>(), [["n1"]]);
 
-    // A hint that does not fit costs a full evaluation, in which every other node is offered.
+    // A nomination that does not fit costs a full evaluation, in which every other node is offered.
     bench.create(gated("misled")).await;
     bench.patch_status("misled", json!({"status": {"nominatedNodeName": "n3"}})).await;
     bench.patch("misled", json!({"spec": {"schedulingGates": []}})).await;
@@ -249,7 +249,7 @@ async fn a_released_pod_is_tried_on_its_hint_or_its_pin_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bind_that_blocks_holds_its_room_and_nobody_else() {
+async fn a_bind_that_blocks_holds_its_capacity_and_nobody_else() {
     let Some(bench) = bench(nodes(4)).await else { return };
     bench.fake.open.send_replace(false);
     for number in 0..3 {
@@ -258,14 +258,14 @@ async fn a_bind_that_blocks_holds_its_room_and_nobody_else() {
     for number in 0..3 {
         bench.fake.is_asked("bind", &format!("p{number}"), 1).await;
     }
-    // While three bind calls block, the loop goes on; their rooms are taken, and their conditions say nothing of it.
+    // While three bind calls block, the loop goes on; their capacities are taken, and their conditions say nothing of it.
     bench.create(TestPod::new("p3").gpus(8)).await;
     bench.fake.is_asked("bind", "p3", 1).await;
     bench.create(TestPod::new("p4").gpus(8)).await;
-    let told = bench.told("p4", |condition| condition.reason.as_deref() == Some("Unschedulable")).await;
-    assert!(message(&told).contains("4 Insufficient nvidia.com/gpu"), "{}", message(&told));
+    let reported = bench.reported("p4", |condition| condition.reason.as_deref() == Some("Unschedulable")).await;
+    assert!(message(&reported).contains("4 Insufficient nvidia.com/gpu"), "{}", message(&reported));
     assert!(bench.fake.asked("filter", "p4").is_empty(), "filter is not asked when in-tree filters leave no node");
-    // A pod that is deleted while its bind blocks gives its room back at once.
+    // A pod that is deleted while its bind blocks gives its capacity back at once.
     bench.delete("p0").await;
     bench.fake.is_asked("bind", "p4", 1).await;
     bench.fake.open.send_replace(true);
@@ -284,13 +284,13 @@ async fn a_rejected_pod_waits_until_something_about_it_changes() {
     let Some(bench) = bench(nodes(3)).await else { return };
     bench.fake.filters(|body| keep(body, |_| false, "waiting for gang"));
     bench.create(TestPod::new("rejected").gpus(8)).await;
-    let told = bench.told("rejected", |condition| condition.reason.as_deref() == Some("Unschedulable")).await;
-    assert!(message(&told).starts_with("0/3 nodes are available: 3 waiting for gang."), "{}", message(&told));
+    let reported = bench.reported("rejected", |condition| condition.reason.as_deref() == Some("Unschedulable")).await;
+    assert!(message(&reported).starts_with("0/3 nodes are available: 3 waiting for gang."), "{}", message(&reported));
     bench.create(TestPod::new("large").gpus(9)).await;
-    bench.told("large", |condition| condition.reason.as_deref() == Some("Unschedulable")).await;
-    // An annotation wakes it, and so does a status patch.
+    bench.reported("large", |condition| condition.reason.as_deref() == Some("Unschedulable")).await;
+    // An annotation requeues it, and so does a status patch.
     let before = bench.fake.asked("filter", "rejected").len();
-    bench.patch("rejected", json!({"metadata": {"annotations": {"example.com/wake": "1"}}})).await;
+    bench.patch("rejected", json!({"metadata": {"annotations": {"example.com/requeue": "1"}}})).await;
     bench.fake.is_asked("filter", "rejected", before + 1).await;
     let before = bench.fake.asked("filter", "rejected").len();
     bench.fake.filters(|body| keep(body, |_| true, ""));
@@ -304,9 +304,9 @@ async fn an_error_is_shown_with_its_text_and_tried_again_without_preemption() {
     let Some(bench) = bench(nodes(1)).await else { return };
     bench.fake.filters(|_| json!({"Nodes": null, "NodeNames": null, "Error": "50%d of the state is unknown"}));
     bench.create(TestPod::new("p").gpus(8)).await;
-    let told = bench.told("p", |condition| condition.reason.as_deref() == Some("SchedulerError")).await;
+    let reported = bench.reported("p", |condition| condition.reason.as_deref() == Some("SchedulerError")).await;
     // Older versions take the text for a format, so Muster never sends a percent sign.
-    assert!(message(&told).contains("of the state is unknown"), "{}", message(&told));
+    assert!(message(&reported).contains("of the state is unknown"), "{}", message(&reported));
     assert!(bench.fake.asked("preempt", "p").is_empty());
     bench.fake.filters(|body| keep(body, |_| true, ""));
     bench.bound("p").await;
@@ -351,9 +351,9 @@ async fn a_preemption_that_is_vetoed_evicts_nobody() {
     let asked = bench.fake.is_asked("preempt", "high", 1).await;
     let uid = bench.pods().get("victim").await.unwrap().metadata.uid.unwrap();
     assert_eq!(asked[0]["NodeNameToMetaVictims"], json!({"n0": {"Pods": [{"UID": uid}], "NumPDBViolations": 0}}));
-    bench.told("high", |condition| message(condition).contains("preemption: ")).await;
+    bench.reported("high", |condition| message(condition).contains("preemption: ")).await;
     assert!(bench.pods().get("victim").await.unwrap().metadata.deletion_timestamp.is_none());
-    // The room is there once the other pod goes by itself.
+    // The capacity is there once the other pod goes by itself.
     bench.delete("victim").await;
     bench.bound("high").await;
 }
@@ -373,8 +373,12 @@ async fn only_nodes_that_failed_resolvably_are_candidates_for_preemption() {
             "FailedAndUnresolvableNodes": {"n1": "for good"}, "Error": ""})
     });
     bench.create(TestPod::new("high").priority_class("high")).await;
-    let told = bench.told("high", |condition| condition.reason.as_deref() == Some("Unschedulable")).await;
-    assert!(message(&told).contains("1 for good") && message(&told).contains("1 for now"), "{}", message(&told));
+    let reported = bench.reported("high", |condition| condition.reason.as_deref() == Some("Unschedulable")).await;
+    assert!(
+        message(&reported).contains("1 for good") && message(&reported).contains("1 for now"),
+        "{}",
+        message(&reported)
+    );
     for asked in bench.fake.asked("preempt", "high") {
         assert!(asked["NodeNameToMetaVictims"].get("n1").is_none(), "{asked}");
     }
@@ -388,19 +392,19 @@ async fn a_binding_is_refused_for_another_uid_for_a_gated_pod_and_for_one_that_i
         error => panic!("{error}"),
     };
     bench.create(gated("p")).await;
-    let said = refused(bind(&bench.client, "ns", "p", None, "n0").await);
-    assert!(said.contains("schedulingGates"), "{said}");
+    let stated = refused(bind(&bench.client, "ns", "p", None, "n0").await);
+    assert!(stated.contains("schedulingGates"), "{stated}");
     bench.fake.open.send_replace(false);
     bench.patch("p", json!({"spec": {"schedulingGates": []}})).await;
     bench.fake.is_asked("bind", "p", 1).await;
     // While the bind blocks, the condition is that of the gate.
-    bench.told("p", |condition| condition.reason.as_deref() == Some("SchedulingGated")).await;
-    let said = refused(bind(&bench.client, "ns", "p", Some("00000000-0000-0000-0000-000000000000"), "n0").await);
-    assert!(said.contains("Precondition failed: UID in precondition"), "{said}");
+    bench.reported("p", |condition| condition.reason.as_deref() == Some("SchedulingGated")).await;
+    let stated = refused(bind(&bench.client, "ns", "p", Some("00000000-0000-0000-0000-000000000000"), "n0").await);
+    assert!(stated.contains("Precondition failed: UID in precondition"), "{stated}");
     bench.fake.open.send_replace(true);
     let node = bench.bound("p").await;
-    let said = refused(bind(&bench.client, "ns", "p", None, &node).await);
-    assert!(said.contains(&format!("is already assigned to node \"{node}\"")), "{said}");
+    let stated = refused(bind(&bench.client, "ns", "p", None, &node).await);
+    assert!(stated.contains(&format!("is already assigned to node \"{node}\"")), "{stated}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -412,7 +416,7 @@ async fn every_node_is_offered_where_the_percentage_is_a_hundred() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_default_only_a_sample_of_the_nodes_is_offered_and_a_hint_brings_its_node_in() {
+async fn by_default_only_a_sample_of_the_nodes_is_offered_and_a_nomination_brings_its_node_in() {
     let Some(bench) = bench_of("default-scheduler.yaml", nodes(250)).await else { return };
     bench.create(TestPod::new("p").gpus(8).scheduler("default-scheduler")).await;
     bench.bound("p").await;
@@ -420,32 +424,32 @@ async fn by_default_only_a_sample_of_the_nodes_is_offered_and_a_hint_brings_its_
     // 50 − 250 / 125 percent.
     assert_eq!(offered.len(), 120);
     let missing = (0..250).map(|number| format!("n{number}")).find(|name| !offered.contains(name)).unwrap();
-    bench.create(gated("hinted").scheduler("default-scheduler")).await;
-    bench.patch_status("hinted", json!({"status": {"nominatedNodeName": missing}})).await;
-    bench.patch("hinted", json!({"spec": {"schedulingGates": []}})).await;
-    assert_eq!(bench.bound("hinted").await, missing);
+    bench.create(gated("nominated").scheduler("default-scheduler")).await;
+    bench.patch_status("nominated", json!({"status": {"nominatedNodeName": missing}})).await;
+    bench.patch("nominated", json!({"spec": {"schedulingGates": []}})).await;
+    assert_eq!(bench.bound("nominated").await, missing);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hint_keeps_others_off_from_behind_a_gate_and_goes_with_a_failed_cycle() {
+async fn a_nomination_keeps_others_off_from_behind_a_gate_and_goes_with_a_failed_cycle() {
     let Some(bench) = bench(nodes(1)).await else { return };
     bench.create(gated("holder")).await;
     bench.patch_status("holder", json!({"status": {"nominatedNodeName": "n0"}})).await;
     bench.create(TestPod::new("other").gpus(8)).await;
-    let told = bench.told("other", |condition| condition.reason.as_deref() == Some("Unschedulable")).await;
-    assert!(message(&told).contains("1 Insufficient nvidia.com/gpu"), "{}", message(&told));
-    // Cleared, it wakes the other.
+    let reported = bench.reported("other", |condition| condition.reason.as_deref() == Some("Unschedulable")).await;
+    assert!(message(&reported).contains("1 Insufficient nvidia.com/gpu"), "{}", message(&reported));
+    // Cleared, it requeues the other.
     bench.patch_status("holder", json!({"status": {"nominatedNodeName": null}})).await;
     bench.bound("other").await;
-    // Given once more and let go: the cycle fails, and the hint is gone.
+    // Given once more and let go: the cycle fails, and the nomination is gone.
     bench.patch_status("holder", json!({"status": {"nominatedNodeName": "n0"}})).await;
     bench.patch("holder", json!({"spec": {"schedulingGates": []}})).await;
-    bench.told("holder", |condition| condition.reason.as_deref() == Some("Unschedulable")).await;
+    bench.reported("holder", |condition| condition.reason.as_deref() == Some("Unschedulable")).await;
     let pods = &bench.pods();
-    eventually(DEADLINE, "the hint to be gone", || async move {
+    eventually(DEADLINE, "the nomination to be gone", || async move {
         let pod = pods.get("holder").await.map_err(|error| error.to_string())?;
-        let hint = pod.status.and_then(|status| status.nominated_node_name).unwrap_or_default();
-        if hint.is_empty() { Ok(Some(())) } else { Err(hint) }
+        let nomination = pod.status.and_then(|status| status.nominated_node_name).unwrap_or_default();
+        if nomination.is_empty() { Ok(Some(())) } else { Err(nomination) }
     })
     .await
     .unwrap();

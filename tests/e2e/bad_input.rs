@@ -19,8 +19,8 @@ where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + serde::Serialize,
 {
     let api: Api<K> = Api::all(stack.admin().unwrap());
-    let (api, told) = (&api, format!("{name} to be not Ready because of {text:?}"));
-    eventually(DEADLINE, &told, || async move {
+    let (api, reported) = (&api, format!("{name} to be not Ready because of {text:?}"));
+    eventually(DEADLINE, &reported, || async move {
         let object = api.get(name).await.map_err(|error| error.to_string())?;
         let object = serde_json::to_value(&object).unwrap();
         let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -49,7 +49,7 @@ where
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_read_is_said_and_everybody_else_goes_on() {
+async fn what_cannot_be_read_is_stated_and_everybody_else_goes_on() {
     let Some(mut options) = options().await else { return };
     options.scenario = Some(serde_json::to_value(Scenario::demo()).unwrap());
     options.factor = 20;
@@ -57,7 +57,7 @@ async fn what_cannot_be_read_is_said_and_everybody_else_goes_on() {
     stack.create_nodes(leaves(&["a"], 2)).await.unwrap();
     let client = stack.admin().unwrap();
 
-    // Gangs whose wishes cannot be read wait and say why.
+    // Gangs whose topology requests cannot be read wait and say why.
     for (name, key, value) in [
         ("level", "muster.dev/topology-required", "galaxy"),
         ("size", "muster.dev/gang-size", "0"),

@@ -30,7 +30,7 @@ use muster::testbed::workloads::TestPod;
 use muster::testbed::{ClusterOptions, Component, Identity, StackOptions, TestCluster, eventually};
 use muster_api::conventions::{self, Kind};
 use muster_api::crd::{Gang, GangPlace, GangPlan, GangSource, GangSpec, GangStatus};
-use muster_core::gang::{Action, Stop};
+use muster_core::gang::{Action, Evict};
 use muster_core::model::names::ObjectKey;
 use muster_core::model::snapshot::NodeEntry;
 use serde_json::{Value, json};
@@ -194,7 +194,7 @@ impl Rig {
         let key = conventions::recognise(&members[0], &Known::default()).membership.gang().unwrap().clone();
         let source =
             GangSource { convention: "annotations".to_owned(), identity: "train".to_owned(), ..GangSource::default() };
-        let spec = GangSpec { source, size, min: size, roles: Vec::new(), wishes: Default::default() };
+        let spec = GangSpec { source, size, min: size, roles: Vec::new(), topology_requests: Default::default() };
         let gangs: Api<Gang> = Api::namespaced(self.admin(), NAMESPACE);
         gangs.create(&PostParams::default(), &Gang::new(&key.name, spec)).await.unwrap();
         let places: Vec<(Option<&Pod>, u32)> = members.iter().map(Some).zip(0..).collect();
@@ -238,7 +238,7 @@ async fn sees(cluster: &Cluster, key: &ObjectKey, epoch: u64) {
     .unwrap();
 }
 
-/// What kube-scheduler would be told of a bind; empty: bound.
+/// What kube-scheduler would be reported of a bind; empty: bound.
 async fn bind(address: SocketAddr, pod: &Pod, node: &str) -> String {
     let body =
         json!({"PodName": pod.name_any(), "PodNamespace": NAMESPACE, "PodUID": pod.uid().unwrap(), "Node": node});
@@ -297,7 +297,7 @@ fn options_of(limit: Duration) -> BarrierOptions {
 const LONG: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gang_that_is_planned_anew_while_its_commit_is_written_is_bound_by_nobody() {
+async fn a_gang_that_is_planned_again_while_its_commit_is_written_is_bound_by_nobody() {
     let Some(rig) = Rig::start(options_of(LONG)).await else { return };
     rig.nodes(3).await;
     let (key, pods) = rig.released(2).await;
@@ -398,7 +398,7 @@ async fn a_place_that_is_given_up_between_two_attempts_is_not_posted_to_again() 
         let (admin, gang, cluster, pods) = (admin.clone(), gang.clone(), cluster.clone(), planned.clone());
         Box::pin(async move {
             if first_time {
-                // The gang is planned anew without this member's place, then the connection breaks.
+                // The gang is planned again without this member's place, then the connection breaks.
                 write_plan(&admin, &gang, 2, "Bound", 1, &[(Some(&pods[0]), 0)]).await;
                 sees(&cluster, &gang, 2).await;
                 return Err("the connection broke".into());
@@ -413,7 +413,7 @@ async fn a_place_that_is_given_up_between_two_attempts_is_not_posted_to_again() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ordinary_pods_bound_one_after_the_other_leave_the_promise_whole_before_the_watch_shows_them() {
+async fn ordinary_pods_bound_one_after_the_other_leave_the_assignment_whole_before_the_watch_shows_them() {
     let Some(rig) = Rig::start(options_of(LONG)).await else { return };
     rig.nodes(1).await;
     let mut member = bare("train", 0, 1);
@@ -428,28 +428,28 @@ async fn ordinary_pods_bound_one_after_the_other_leave_the_promise_whole_before_
     }
     rig.planned(&[member], "Planned").await;
     assert_eq!(filter(rig.address, &singles[2], &["a-0"]).await, json!(["a-0"]));
-    // While the first is being posted, the others ask: eight GPUs, four of them promised.
+    // While the first is being posted, the others ask: eight GPUs, four of them assigned.
     let during = Arc::new(Mutex::new(Vec::new()));
-    let (address, others, said) = (rig.address, singles[1..].to_vec(), Arc::clone(&during));
+    let (address, others, stated) = (rig.address, singles[1..].to_vec(), Arc::clone(&during));
     rig.before.set(move |method, path| {
         let first = is_binding(method, path) && path.contains("/pods/one/");
-        let (others, said) = (others.clone(), Arc::clone(&said));
+        let (others, stated) = (others.clone(), Arc::clone(&stated));
         Box::pin(async move {
             if first {
                 let second = bind(address, &others[0], "a-0").await;
                 let third = filter(address, &others[1], &["a-0"]).await;
-                said.lock().unwrap().push((second, third));
+                stated.lock().unwrap().push((second, third));
             }
             Ok(())
         })
     });
     assert_eq!(rig.bind(&singles[0], "a-0").await, "");
-    assert_eq!(*during.lock().unwrap(), [("promised to a gang".to_owned(), json!([]))]);
+    assert_eq!(*during.lock().unwrap(), [("assigned to a gang".to_owned(), json!([]))]);
     assert_eq!(rig.on("two").await, None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_owner_that_somebody_wrote_on_a_pod_opens_no_promised_node_and_a_real_daemonset_does() {
+async fn an_owner_that_somebody_wrote_on_a_pod_opens_no_assigned_node_and_a_real_daemonset_does() {
     let Some(rig) = Rig::start(options_of(LONG)).await else { return };
     rig.nodes(1).await;
     let member = rig.ungated(bare("train", 0, 1)).await;
@@ -469,7 +469,7 @@ async fn an_owner_that_somebody_wrote_on_a_pod_opens_no_promised_node_and_a_real
     rig.planned(&[member], "Planned").await;
     for pod in &forged {
         assert_eq!(filter(rig.address, pod, &["a-0"]).await, json!([]), "{}", pod.name_any());
-        assert_eq!(rig.bind(pod, "a-0").await, "promised to a gang", "{}", pod.name_any());
+        assert_eq!(rig.bind(pod, "a-0").await, "assigned to a gang", "{}", pod.name_any());
     }
     rig.plane.restart(Component::ControllerManager).await.unwrap();
     let sets: Api<DaemonSet> = Api::namespaced(rig.admin(), NAMESPACE);
@@ -507,8 +507,8 @@ async fn annotations_that_muster_writes_are_refused_from_everybody_else() {
     .unwrap();
     let reserved = ["muster.dev/plan-epoch", "muster.dev/planned-node", "muster.dev/wake", "muster.dev/assigned-rank"];
     for key in reserved {
-        let said = admin.create(&for_show, &written(key)).await.unwrap_err().to_string();
-        assert!(said.contains(&format!("{key}: written by Muster alone")), "{said}");
+        let stated = admin.create(&for_show, &written(key)).await.unwrap_err().to_string();
+        assert!(stated.contains(&format!("{key}: written by Muster alone")), "{stated}");
     }
     let pod = TestPod::new("train-0").annotation("muster.dev/gang", "train").build();
     admin.create(&PostParams::default(), &pod).await.unwrap();
@@ -541,7 +541,7 @@ async fn annotations_that_muster_writes_are_refused_from_everybody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_made_again_under_its_name_is_not_stopped_for_the_one_before() {
+async fn a_pod_made_again_under_its_name_is_not_evicted_for_the_one_before() {
     let Some(rig) = Rig::start(options_of(LONG)).await else { return };
     let pods: Api<Pod> = Api::namespaced(rig.admin(), NAMESPACE);
     let first = rig.ungated(bare("train", 0, 1)).await;
@@ -551,12 +551,12 @@ async fn a_pod_made_again_under_its_name_is_not_stopped_for_the_one_before() {
     pods.delete("train-0", &DeleteParams::default().grace_period(0)).await.unwrap();
     let again = rig.ungated(bare("train", 0, 1)).await;
     let client = rig.plane.client(Identity::Muster).unwrap();
-    let options = ExecutorOptions { parallel: 1, rehint: Duration::from_secs(10) };
+    let options = ExecutorOptions { parallel: 1, renominate: Duration::from_secs(10) };
     let mut executor = Executor::new(client.clone(), rig.cluster.clone(), Events::new(client), options, Clock::real());
     let (_leads, leader) = tokio::sync::watch::channel(true);
     for at_once in [false, true] {
-        let stop = Stop { pod: Arc::clone(seen), why: "a member was lost".to_owned(), at_once };
-        executor.execute(&before, vec![Action::Stop(Box::new(stop))], &leader).await;
+        let evict = Evict { pod: Arc::clone(seen), why: "a member was lost".to_owned(), at_once };
+        executor.execute(&before, vec![Action::Evict(Box::new(evict))], &leader).await;
         executor.finish().await;
         executor.forget();
         let now = pods.get("train-0").await.unwrap();

@@ -10,7 +10,7 @@ use muster_ec2_sim::Scenario;
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    batch_that, batches, delete_job, everything_is_given_back, gang_job, instances, invariants_hold, journal,
+    batch_that, batches, delete_job, everything_is_terminated, gang_job, instances, invariants_hold, journal,
     launched_fleets, zones,
 };
 use crate::support::{DEADLINE, no_errors, options, phase, says, stack, submit};
@@ -56,7 +56,7 @@ async fn change_pool(stack: &Stack, spec: Value) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn gangs_that_race_for_the_last_room_of_a_limit_never_pass_it_and_use_it_up() {
+async fn gangs_that_race_for_the_last_capacity_of_a_limit_never_pass_it_and_use_it_up() {
     let pool = json!({"limits": {"nodes": 8}});
     let Some(stack) = capped(&zones([16, 16, 16]), json!({"backOff": "5s"}), &pool).await else { return };
     let client = stack.admin().unwrap();
@@ -64,7 +64,7 @@ async fn gangs_that_race_for_the_last_room_of_a_limit_never_pass_it_and_use_it_u
         submit(&client, "ml", gang_job(name, 8)).await;
     }
 
-    let bought = batch_that(&stack, "one gang's nodes to be in use", |batch| {
+    let provisioned = batch_that(&stack, "one gang's nodes to be in use", |batch| {
         batch.status.as_ref().is_some_and(|status| status.phase == "InUse")
     })
     .await;
@@ -72,7 +72,7 @@ async fn gangs_that_race_for_the_last_room_of_a_limit_never_pass_it_and_use_it_u
     let journal = journal(&stack, 0).await;
     let launched: usize = launched_fleets(&journal).iter().map(|fleet| instances(fleet).len()).sum();
     assert_eq!(launched, 8, "the limit is 8, and 8 fit");
-    let winner = bought.spec.gang_ref.unwrap().name;
+    let winner = provisioned.spec.gang_ref.unwrap().name;
     let loser = ["first", "second", "third", "fourth"].into_iter().find(|name| !winner.starts_with(name)).unwrap();
     says(&stack, "ml", loser, "limit on nodes: 8 needed, 0 left").await;
     invariants_hold(&stack).await;
@@ -97,7 +97,7 @@ async fn each_ceiling_on_dollars_refuses_by_its_name() {
     phase(&stack, "ml", "one", "Bound").await;
     let journal = journal(&stack, 0).await;
     let launched: usize = launched_fleets(&journal).iter().map(|fleet| instances(fleet).len()).sum();
-    assert_eq!(launched, 9, "what fits under both ceilings is bought, and no more");
+    assert_eq!(launched, 9, "what fits under both ceilings is provisioned, and no more");
     invariants_hold(&stack).await;
     no_errors(&stack);
 }
@@ -106,14 +106,14 @@ async fn each_ceiling_on_dollars_refuses_by_its_name() {
 async fn without_a_ceiling_on_dollars_and_with_a_limit_that_limits_nothing_no_pool_is_ready() {
     let pool = json!({"limits": {"node": 4}});
     let Some(stack) = capped(&Scenario::demo(), json!({"maxUsdPerHour": null}), &pool).await else { return };
-    let said = not_ready(&stack, "MaxUsdPerHourNotSet").await;
-    assert!(said.contains("provisioner.maxUsdPerHour") && said.contains("unlimited"), "{said}");
+    let stated = not_ready(&stack, "MaxUsdPerHourNotSet").await;
+    assert!(stated.contains("provisioner.maxUsdPerHour") && stated.contains("unlimited"), "{stated}");
     drop(stack);
 
     let Some(stack) = capped(&Scenario::demo(), json!({}), &pool).await else { return };
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
-    let said = not_ready(&stack, "LimitInvalid").await;
-    assert!(said.contains("spec.limits.node: \"4\"") && said.contains("did you mean nodes?"), "{said}");
+    let stated = not_ready(&stack, "LimitInvalid").await;
+    assert!(stated.contains("spec.limits.node: \"4\"") && stated.contains("did you mean nodes?"), "{stated}");
     assert!(batches(&stack).await.is_empty());
     change_pool(&stack, json!({"limits": {"node": null, "nodes": 8}})).await;
     phase(&stack, "ml", "train", "Bound").await;
@@ -132,7 +132,7 @@ async fn a_dry_run_decides_and_tells_and_sends_no_call_that_changes_anything() {
     .await;
     assert!(!batch.status.unwrap().candidates.is_empty(), "with everything else it would try");
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
 
     let journal = journal(&stack, 0).await;
     let changing = ["Create", "Delete", "Run", "Terminate", "Modify"];

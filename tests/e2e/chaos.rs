@@ -15,15 +15,15 @@ use muster::testbed::pools;
 use muster::testbed::workloads::{TestJob, TestPod};
 use muster::testbed::{Component, Stack, eventually};
 use muster_api::crd::Gang;
-use muster_ec2_sim::{Fault, FaultKind, Market, Scenario};
+use muster_ec2_sim::{Fault, FaultKind, MarketType, Scenario};
 use nix::sys::signal::Signal;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    buying_stack, clock, delete_job, everything_is_given_back, goes_wrong, journal, launched_fleets,
-    nothing_is_stranded,
+    clock, delete_job, everything_is_terminated, goes_wrong, journal, launched_fleets, nothing_is_stranded,
+    provisioning_stack,
 };
 use crate::support::{gangs, members, no_errors, options, runs, stack, submit};
 
@@ -38,11 +38,11 @@ fn soaking() -> bool {
     std::env::var_os("MUSTER_SOAK").is_some()
 }
 
-/// Room for every gang of a wave, and for as many that are rolled back.
+/// Capacity for every gang of a wave, and for as many that are rolled back.
 fn roomy() -> Scenario {
-    ["us-east-1a", "us-east-1b", "us-east-1c"]
-        .into_iter()
-        .fold(Scenario::default(), |scenario, zone| scenario.with_pool("p5.48xlarge", zone, Market::OnDemand, 2, 4, 8))
+    ["us-east-1a", "us-east-1b", "us-east-1c"].into_iter().fold(Scenario::default(), |scenario, zone| {
+        scenario.with_pool("p5.48xlarge", zone, MarketType::OnDemand, 2, 4, 8)
+    })
 }
 
 fn random_fault(rng: &mut ChaCha8Rng) -> Fault {
@@ -73,7 +73,7 @@ fn random_fault(rng: &mut ChaCha8Rng) -> Fault {
         5 => launch(FaultKind::StuckPending { instances: Some(1) }),
         6 => launch(FaultKind::SlowRegistration { instances: Some(1), seconds: None }),
         7 => launch(FaultKind::Violating { launch: 1 }),
-        8 => launch(FaultKind::Ice),
+        8 => launch(FaultKind::InsufficientCapacity),
         9 => launch(FaultKind::Invisible { seconds: f64::from(rng.random_range(1..30_u8)) }),
         10 => launch(FaultKind::SlowBoot { instances: Some(1), seconds: f64::from(rng.random_range(10..200_u8)) }),
         11 => Fault::of(FaultKind::SlowTerminate { seconds: 60.0 }).times(1),
@@ -165,7 +165,7 @@ async fn seeded_faults_leave_no_gang_partial_and_nothing_behind() {
         None if soaking() => (0..50).collect(),
         None => (0..3).collect(),
     };
-    let Some(stack) = buying_stack(&roomy(), FACTOR, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&roomy(), FACTOR, "1s").await else { return };
     for seed in seeds {
         let began = Instant::now();
         let done = wave(&stack, seed).await;
@@ -177,7 +177,7 @@ async fn seeded_faults_leave_no_gang_partial_and_nothing_behind() {
         );
         stack.sim_calm().await.unwrap();
         eprintln!("seed {seed}: {WAVE} gangs in {:.1} s", began.elapsed().as_secs_f64());
-        everything_is_given_back(&stack).await;
+        everything_is_terminated(&stack).await;
     }
     no_errors(&stack);
 }
@@ -190,7 +190,7 @@ enum Weather {
     SlowResponse,
 }
 
-/// One life of a batch with everything that happens in it: bought, used, a node lost and replaced, given back.
+/// One life of a batch with everything that happens in it: provisioned, used, a node lost and replaced, terminated.
 async fn life(stack: &Stack, name: &str, step: Step, when: &str, weather: Weather) -> &'static str {
     let client = stack.admin().unwrap();
     for operation in ["CreateFleet", "TerminateInstances", "CreatePlacementGroup", "DeletePlacementGroup"] {
@@ -205,7 +205,7 @@ async fn life(stack: &Stack, name: &str, step: Step, when: &str, weather: Weathe
         let full = FaultKind::Error { code: "MaxFleetCountExceeded".to_owned(), status: 400, message: String::new() };
         goes_wrong(stack, &Fault::of(full).on("CreateFleet").times(1)).await;
     }
-    // Members are told how far their gang is only where kube-scheduler takes its time.
+    // Members are reported how far their gang is only where kube-scheduler takes its time.
     let slow = step == Step::ReportPod;
     if slow {
         stack.cluster.signal(Component::Scheduler(0), Signal::SIGSTOP).unwrap();
@@ -239,8 +239,8 @@ async fn life(stack: &Stack, name: &str, step: Step, when: &str, weather: Weathe
     died |= revive(stack, &names).await;
     let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
     let ids = json!([live[0]["instanceId"]]);
-    // A notice has members marked and stopped; without one they go with their machine.
-    let (kind, what) = if matches!(step, Step::DeleteMessage | Step::MarkPod | Step::StopPod) {
+    // A notice has members marked and evicted; without one they go with their machine.
+    let (kind, what) = if matches!(step, Step::DeleteMessage | Step::MarkPod | Step::EvictPod) {
         ("interrupt", json!({"instanceIds": ids, "kind": "spot", "noticeSeconds": 120.0}))
     } else {
         ("terminate", json!({"instanceIds": ids, "reason": "Server.InternalError"}))
@@ -253,14 +253,14 @@ async fn life(stack: &Stack, name: &str, step: Step, when: &str, weather: Weathe
         let _ = pods.delete(&other.name_any(), &DeleteParams::default().grace_period(0)).await;
     }
     delete_job(stack, name).await;
-    let given_back = everything_is_given_back(stack);
-    tokio::pin!(given_back);
+    let terminated = everything_is_terminated(stack);
+    tokio::pin!(terminated);
     // The crash may come at the last step of all.
     tokio::select! {
-        () = &mut given_back => {}
+        () = &mut terminated => {}
         () = async { while !crashed(stack).await {} }, if !died => {
             died = true;
-            given_back.await;
+            terminated.await;
         }
     }
     stack.sim_calm().await.unwrap();
@@ -318,7 +318,7 @@ async fn a_batch_survives_a_crash_at_every_step_in_every_weather() {
     } else if soaking() {
         Step::ALL.to_vec()
     } else {
-        vec![Step::CreateFleet, Step::StopPod, Step::TerminateInstances]
+        vec![Step::CreateFleet, Step::EvictPod, Step::TerminateInstances]
     };
     let weathers: &[Weather] = if soaking() {
         &[Weather::Clean, Weather::LostResponse, Weather::SlowResponse]
@@ -372,9 +372,9 @@ async fn lives(steps: &[Step], weather: Weather) -> Vec<&'static str> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drought_costs_few_calls_and_the_first_gang_runs_within_one_back_off_after_it() {
-    let Some(stack) = buying_stack(
-        &Scenario::default().with_pool("p5.48xlarge", "us-east-1a", Market::OnDemand, 1, 1, 1),
+async fn a_insufficient_capacity_costs_few_calls_and_the_first_gang_runs_within_one_back_off_after_it() {
+    let Some(stack) = provisioning_stack(
+        &Scenario::default().with_pool("p5.48xlarge", "us-east-1a", MarketType::OnDemand, 1, 1, 1),
         FACTOR,
         "1s",
     )
@@ -392,7 +392,7 @@ async fn a_drought_costs_few_calls_and_the_first_gang_runs_within_one_back_off_a
         jobs.create(&PostParams::default(), &job).await.unwrap();
     }
     let start = clock(&stack).await;
-    eventually(LONG, "the drought to pass", || async {
+    eventually(LONG, "the insufficient capacity to pass", || async {
         let passed = clock(&stack).await.duration_since(start).as_mins();
         Ok::<_, String>((passed >= i64::from(minutes)).then_some(()))
     })
@@ -402,7 +402,9 @@ async fn a_drought_costs_few_calls_and_the_first_gang_runs_within_one_back_off_a
     assert!(launched_fleets(&entries).is_empty());
     let per_minute = u32::try_from(entries.len()).unwrap() / minutes;
     let fleets = entries.iter().filter(|entry| entry["operation"] == "CreateFleet").count();
-    eprintln!("drought of {minutes} min, {count} gangs: {per_minute} calls a minute, {fleets} launches tried");
+    eprintln!(
+        "insufficient capacity of {minutes} min, {count} gangs: {per_minute} calls a minute, {fleets} launches tried"
+    );
     // EC2 refills 300 mutating calls a minute for the whole account.
     assert!(per_minute < 150, "{per_minute} calls a minute");
 
@@ -422,6 +424,6 @@ async fn a_drought_costs_few_calls_and_the_first_gang_runs_within_one_back_off_a
     for number in 0..count {
         delete_job(&stack, &format!("dry{number}")).await;
     }
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }

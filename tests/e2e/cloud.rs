@@ -1,4 +1,4 @@
-//! What suites that buy share: stacks with a simulated EC2, what it was asked, and that nothing is left.
+//! What suites that provision share: stacks with a simulated EC2, what it was asked, and that nothing is left.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -14,13 +14,13 @@ use muster::testbed::workloads::TestJob;
 use muster::testbed::{Stack, eventually, pools};
 use muster_api::crd::NodeBatch;
 use muster_api::keys;
-use muster_ec2_sim::{Fault, Market, Scenario};
+use muster_ec2_sim::{Fault, MarketType, Scenario};
 use serde_json::{Value, json};
 
 use crate::support::{DEADLINE, options, stack};
 
-/// A stack that buys p5.48xlarge from `scenario`, with EC2's time `factor` times as fast and the namespace `ml`.
-pub(crate) async fn buying_stack(scenario: &Scenario, factor: u32, consolidate_after: &str) -> Option<Stack> {
+/// A stack that provisions p5.48xlarge from `scenario`, with EC2's time `factor` times as fast and the namespace `ml`.
+pub(crate) async fn provisioning_stack(scenario: &Scenario, factor: u32, consolidate_after: &str) -> Option<Stack> {
     let mut options = options().await?;
     options.scenario = Some(serde_json::to_value(scenario).unwrap());
     options.factor = factor;
@@ -38,7 +38,7 @@ pub(crate) fn zones(hosts: [u32; 3]) -> Scenario {
         .into_iter()
         .zip(hosts)
         .fold(Scenario::default(), |scenario, (zone, n)| {
-            scenario.with_pool("p5.48xlarge", zone, Market::OnDemand, 1, 1, n)
+            scenario.with_pool("p5.48xlarge", zone, MarketType::OnDemand, 1, 1, n)
         })
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn gang_job(name: &str, members: u16) -> Job {
     TestJob::new(name, members).gpus(8).pod_annotation("muster.dev/gang", name).build()
 }
 
-/// A gang whose stop is no failure of its Job.
+/// A gang whose evict is no failure of its Job.
 pub(crate) fn lasting_job(name: &str, members: u16) -> Job {
     TestJob::new(name, members).gpus(8).ignores_disruptions().pod_annotation("muster.dev/gang", name).build()
 }
@@ -134,7 +134,7 @@ pub(crate) async fn delete_job(stack: &Stack, name: &str) {
 }
 
 /// Waits until neither nodes nor batches are left, then looks that EC2 has nothing of ours either.
-pub(crate) async fn everything_is_given_back(stack: &Stack) {
+pub(crate) async fn everything_is_terminated(stack: &Stack) {
     let client = stack.admin().unwrap();
     let nodes = &Api::<Node>::all(client);
     eventually(DEADLINE, "no node and no batch to be left", || async move {

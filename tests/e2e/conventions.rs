@@ -16,7 +16,7 @@ use muster_api::crd::Gang;
 use muster_ec2_sim::Scenario;
 use serde_json::{Value, json};
 
-use crate::cloud::{buying_stack, instances, journal, launched_fleets};
+use crate::cloud::{instances, journal, launched_fleets, provisioning_stack};
 use crate::support::{
     DEADLINE, all_run, gangs, leaves, node_of, options, phase, phase_within, runs, says, stack, submit,
 };
@@ -33,7 +33,7 @@ pub(crate) async fn install(stack: &Stack, kind: Kind) {
         "metadata": {
             "name": format!("{plural}.{group}"),
             // The API server protects names below k8s.io.
-            "annotations": {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"},
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a fake for tests"},
         },
         "spec": {
             "group": group, "scope": "Namespaced",
@@ -115,7 +115,7 @@ async fn slices_of_an_indexed_job_stay_inside_their_leaf() {
         assert_eq!(leaf_of(&slice[0]), leaf_of(&slice[1]), "{nodes:?}");
     }
     let gang = phase(&stack, "ml", "train", "Bound").await;
-    assert_eq!(gang.spec.wishes.slices.len(), 1);
+    assert_eq!(gang.spec.topology_requests.slices.len(), 1);
 }
 
 /// A Job of a JobSet, as JobSet's controller makes it.
@@ -206,8 +206,8 @@ async fn every_group_of_a_leaderworkerset_starts_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_for_a_leader_and_its_workers_are_bought_together() {
-    let Some(stack) = buying_stack(&Scenario::demo(), 20, "60s").await else { return };
+async fn nodes_for_a_leader_and_its_workers_are_provisioned_together() {
+    let Some(stack) = provisioning_stack(&Scenario::demo(), 20, "60s").await else { return };
     let member = |role: &str, number: u32, gpus: u32| {
         TestPod::new(format!("train-{role}-{number}"))
             .gpus(gpus)

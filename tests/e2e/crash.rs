@@ -15,7 +15,7 @@ use muster_ec2_sim::{Fault, FaultKind, Scenario};
 use serde_json::json;
 
 use crate::cloud::{
-    buying_stack, delete_job, everything_is_given_back, gang_job, goes_wrong, instances, journal, launched_fleets,
+    delete_job, everything_is_terminated, gang_job, goes_wrong, instances, journal, launched_fleets, provisioning_stack,
 };
 use crate::support::{
     DEADLINE, all_run, gangs, leaves, members, no_errors, node_of, options, phase, runs, stack, submit,
@@ -47,7 +47,7 @@ const PLACING: [Point; 13] = [
     after(Step::WriteGang, 1),
     // The second: the release.
     after(Step::WriteGang, 2),
-    after(Step::HintPod, 4),
+    after(Step::NominatePod, 4),
     after(Step::ReleasePod, 4),
     // All stand at the barrier.
     before(Step::CommitGang, 1),
@@ -59,8 +59,8 @@ const PLACING: [Point; 13] = [
     before(Step::WriteGang, 3),
 ];
 
-/// While nodes are bought for a gang, and while they are given back: one of each in one life of a batch.
-const BUYING: [(Point, Point); 8] = [
+/// While nodes are provisioned for a gang, and while they are terminated: one of each in one life of a batch.
+const PROVISIONING: [(Point, Point); 8] = [
     (after(Step::CreateBatch, 1), before(Step::TerminateInstances, 1)),
     (after(Step::WriteBatch, 1), after(Step::TerminateInstances, 1)),
     (after(Step::CreatePlacementGroup, 1), before(Step::DeletePlacementGroup, 1)),
@@ -72,12 +72,12 @@ const BUYING: [(Point, Point); 8] = [
     (after(Step::EditNode, 3), before(Step::EditBatch, 2)),
 ];
 
-/// While a gang that lost a node is stopped and its node replaced.
+/// While a gang that lost a node is evicted and its node replaced.
 const REPAIRING: [Point; 7] = [
     before(Step::MarkPod, 1),
     after(Step::MarkPod, 1),
-    before(Step::StopPod, 1),
-    after(Step::StopPod, 2),
+    before(Step::EvictPod, 1),
+    after(Step::EvictPod, 2),
     before(Step::CreateFleet, 1),
     after(Step::CreateFleet, 1),
     after(Step::WriteGang, 1),
@@ -110,7 +110,7 @@ async fn dies(stack: &Stack, point: Point) {
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
 }
 
-/// Waits until no gang of the namespace is left, and so no promise.
+/// Waits until no gang of the namespace is left, and so no assignment.
 async fn no_gang_is_left(stack: &Stack) {
     let client = &stack.admin().unwrap();
     eventually(DEADLINE, "no gang to be left", || async move {
@@ -126,7 +126,7 @@ fn every_step_has_a_crash_point() {
     let covered: BTreeSet<Step> = PLACING
         .iter()
         .chain(&REPAIRING)
-        .chain(BUYING.iter().flat_map(|(buying, leaving)| [buying, leaving]))
+        .chain(PROVISIONING.iter().flat_map(|(provisioning, leaving)| [provisioning, leaving]))
         .map(|point| point.step)
         .chain(OTHERS)
         .chain(REPEATED)
@@ -165,30 +165,30 @@ async fn a_gang_runs_whole_wherever_the_process_was_killed_on_its_way_to_the_nod
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_is_launched_once_and_given_back_whole_wherever_the_process_was_killed() {
-    let Some(stack) = buying_stack(&Scenario::demo(), 40, "1s").await else { return };
+async fn a_batch_is_launched_once_and_terminated_whole_wherever_the_process_was_killed() {
+    let Some(stack) = provisioning_stack(&Scenario::demo(), 40, "1s").await else { return };
     let client = stack.admin().unwrap();
-    for (number, (buying, leaving)) in BUYING.into_iter().enumerate() {
+    for (number, (provisioning, leaving)) in PROVISIONING.into_iter().enumerate() {
         let name = format!("train{number:02}");
         let from = journal(&stack, 0).await.len();
-        restart(&stack, Some(buying)).await;
+        restart(&stack, Some(provisioning)).await;
         submit(&client, "ml", gang_job(&name, 8)).await;
-        dies(&stack, buying).await;
+        dies(&stack, provisioning).await;
 
         restart(&stack, None).await;
 
         all_run(&stack, "ml", &name, 8).await;
         phase(&stack, "ml", &name, "Bound").await;
         let entries = journal(&stack, from).await;
-        assert_eq!(launched_fleets(&entries).len(), 1, "{buying:?}: one launch\n{}", stack.cluster.report(60));
+        assert_eq!(launched_fleets(&entries).len(), 1, "{provisioning:?}: one launch\n{}", stack.cluster.report(60));
         let ended = entries.iter().filter(|entry| entry["operation"] == "TerminateInstances").count();
-        assert_eq!(ended, 0, "{buying:?}: nothing was thrown away");
+        assert_eq!(ended, 0, "{provisioning:?}: nothing was thrown away");
 
         restart(&stack, Some(leaving)).await;
         delete_job(&stack, &name).await;
         dies(&stack, leaving).await;
         restart(&stack, None).await;
-        everything_is_given_back(&stack).await;
+        everything_is_terminated(&stack).await;
         no_gang_is_left(&stack).await;
     }
     no_errors(&stack);
@@ -196,7 +196,7 @@ async fn a_batch_is_launched_once_and_given_back_whole_wherever_the_process_was_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_in_answer_to_a_launch_that_may_have_been_sent_before_proves_nothing() {
-    let Some(stack) = buying_stack(&Scenario::demo(), 40, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&Scenario::demo(), 40, "1s").await else { return };
     let client = stack.admin().unwrap();
     // What the first call launches is found by nobody for a while, and its answer dies with the process.
     goes_wrong(&stack, &Fault::of(FaultKind::Invisible { seconds: 60.0 }).on("CreateFleet").times(1)).await;
@@ -214,13 +214,13 @@ async fn a_refusal_in_answer_to_a_launch_that_may_have_been_sent_before_proves_n
     let entries = journal(&stack, 0).await;
     assert_eq!(launched_fleets(&entries).len(), 1, "the refusal was taken for the answer to the first call");
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_deleted_while_the_process_is_down_in_mid_launch_leaves_nothing() {
-    let Some(stack) = buying_stack(&Scenario::demo(), 40, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&Scenario::demo(), 40, "1s").await else { return };
     let client = stack.admin().unwrap();
     let points =
         [after(Step::CreatePlacementGroup, 1), after(Step::CreateLaunchTemplate, 1), after(Step::CreateFleet, 1)];
@@ -234,7 +234,7 @@ async fn a_job_deleted_while_the_process_is_down_in_mid_launch_leaves_nothing() 
 
         restart(&stack, None).await;
 
-        everything_is_given_back(&stack).await;
+        everything_is_terminated(&stack).await;
     }
     let journal = journal(&stack, 0).await;
     assert_eq!(launched_fleets(&journal).len(), 1, "only the fleet that was under way");
@@ -295,24 +295,24 @@ async fn pods_of_no_gang_and_gangs_of_no_owner_survive_a_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_status_or_an_image_that_was_under_way_is_looked_at_anew_after_the_crash() {
+async fn a_status_or_an_image_that_was_under_way_is_looked_at_again_after_the_crash() {
     for point in [before(Step::WriteStatus, 1), after(Step::ResolveImage, 1)] {
-        let Some(stack) = buying_stack(&Scenario::demo(), 40, "1s").await else { return };
+        let Some(stack) = provisioning_stack(&Scenario::demo(), 40, "1s").await else { return };
         restart(&stack, Some(point)).await;
         submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
         dies(&stack, point).await;
         restart(&stack, None).await;
         all_run(&stack, "ml", "train", 8).await;
         delete_job(&stack, "train").await;
-        everything_is_given_back(&stack).await;
+        everything_is_terminated(&stack).await;
         no_errors(&stack);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_node_is_replaced_once_wherever_the_process_was_killed_meanwhile() {
-    // Slow enough for the gang to be stopped before a replacement of the same name has joined.
-    let Some(stack) = buying_stack(&Scenario::demo(), 10, "1s").await else { return };
+    // Slow enough for the gang to be evicted before a replacement of the same name has joined.
+    let Some(stack) = provisioning_stack(&Scenario::demo(), 10, "1s").await else { return };
     let client = stack.admin().unwrap();
     for (number, point) in REPAIRING.into_iter().enumerate() {
         let name = format!("train{number:02}");
@@ -343,7 +343,7 @@ async fn a_lost_node_is_replaced_once_wherever_the_process_was_killed_meanwhile(
             launched_fleets(&journal(&stack, from).await).iter().map(|fleet| instances(fleet).len()).collect();
         assert_eq!(sizes, [4, 1], "{point:?}: one replacement");
         delete_job(&stack, &name).await;
-        everything_is_given_back(&stack).await;
+        everything_is_terminated(&stack).await;
         no_gang_is_left(&stack).await;
     }
     no_errors(&stack);
@@ -383,7 +383,7 @@ async fn a_notice_whose_message_was_not_deleted_comes_again_and_changes_nothing(
         .await
         .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
         delete_job(&stack, "train").await;
-        everything_is_given_back(&stack).await;
+        everything_is_terminated(&stack).await;
         no_errors(&stack);
     }
 }
@@ -393,7 +393,7 @@ async fn a_launch_into_a_reservation_is_made_once_wherever_the_process_was_kille
     let mut scenario = Scenario::demo();
     scenario.reservations = vec![ways::reservation("cr-00000000000000001", None, 4)];
     let class = json!({"capacityReservationSelectorTerms": [{"tags": {"team": "ml"}}]});
-    let pool = json!({"template": ways::markets(&["reserved"]), "placement": {"placementGroup": "none"}});
+    let pool = json!({"template": ways::capacity_types(&["reserved"]), "placement": {"placementGroup": "none"}});
     let Some(stack) = ways::stack_with(&scenario, &class, &pool).await else { return };
     for (number, point) in [before(Step::RunInstances, 1), after(Step::RunInstances, 1)].into_iter().enumerate() {
         let name = format!("train{number:02}");
@@ -405,7 +405,7 @@ async fn a_launch_into_a_reservation_is_made_once_wherever_the_process_was_kille
         let live: Vec<serde_json::Value> = stack.sim("/_sim/instances").await.unwrap();
         assert_eq!(live.len(), 4, "{point:?}: one launch");
         delete_job(&stack, &name).await;
-        everything_is_given_back(&stack).await;
+        everything_is_terminated(&stack).await;
     }
     no_errors(&stack);
 }

@@ -18,7 +18,7 @@ async fn gangs_are_held_together_by_the_default_scheduler_and_other_pods_do_not_
     let Some(mut options) = options().await else { return };
     options.scheduler = "default-scheduler.yaml";
     options.config = json!({"schedulerNames": ["default-scheduler"]});
-    // Muster has its own rights only: the kube-scheduler is not in its Pod.
+    // Muster has its own permissions only: the kube-scheduler is not in its Pod.
     options.without = vec!["rbac-scheduler.yaml"];
     let stack = stack(options, "ml").await;
     stack.create_nodes(leaves(&["a", "b"], 4)).await.unwrap();

@@ -1,4 +1,4 @@
-//! `muster demo` as a user runs it: it ends well, leaves nothing, and what it told can be computed again.
+//! `muster demo` as a user runs it: it ends well, leaves nothing, and what it reported can be computed again.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking, its helpers too")]
 
@@ -27,7 +27,7 @@ fn processes_of(folder: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_demo_ends_as_told_leaves_nothing_and_can_be_computed_again() {
+async fn the_demo_ends_as_announced_leaves_nothing_and_can_be_computed_again() {
     if options().await.is_none() {
         return;
     }
@@ -37,15 +37,15 @@ async fn the_demo_ends_as_told_leaves_nothing_and_can_be_computed_again() {
     // In a folder for temporary files of its own, so that the processes of this run are known by their arguments.
     let scratch = std::env::temp_dir().join(format!("muster-demo-scratch-{}", std::process::id()));
     std::fs::create_dir_all(&scratch).unwrap();
-    let told = Command::new(env!("CARGO_BIN_EXE_muster"))
+    let reported = Command::new(env!("CARGO_BIN_EXE_muster"))
         .args(["demo", "--output", "json", "--evidence", evidence, "--repository"])
         .arg(repository())
         .env("TMPDIR", &scratch)
         .output()
         .unwrap();
 
-    assert!(told.status.success(), "{}\n{}", told.status, String::from_utf8_lossy(&told.stderr));
-    let summary: Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert!(reported.status.success(), "{}\n{}", reported.status, String::from_utf8_lossy(&reported.stderr));
+    let summary: Value = serde_json::from_slice(&reported.stdout).unwrap();
     assert_eq!(summary["strandedMicroUsd"], 0);
     assert_eq!(summary["stories"].as_array().unwrap().len(), 4);
     assert_eq!(processes_of(scratch.to_str().unwrap()), [""; 0]);
@@ -63,17 +63,17 @@ async fn the_demo_ends_as_told_leaves_nothing_and_can_be_computed_again() {
     std::fs::remove_dir_all(&scratch).unwrap();
 }
 
-/// The script agrees with what was told, and does not once a file says something else.
+/// The script agrees with what was reported, and does not once a file says something else.
 fn recomputed(folder: &Path) {
     let script = repository().join("hack/recompute-evidence.py");
     let run = || Command::new("python3").arg(&script).arg(folder).output();
     let Ok(first) = run() else {
-        eprintln!("left out: python3 is missing, so the demo's evidence is not computed again");
+        eprintln!("excluded: python3 is missing, so the demo's evidence is not computed again");
         return;
     };
-    let said = String::from_utf8_lossy(&first.stdout);
-    assert!(first.status.success(), "{said}{}", String::from_utf8_lossy(&first.stderr));
-    assert!(said.contains("agrees with summary.json"), "{said}");
+    let stated = String::from_utf8_lossy(&first.stdout);
+    assert!(first.status.success(), "{stated}{}", String::from_utf8_lossy(&first.stderr));
+    assert!(stated.contains("agrees with summary.json"), "{stated}");
 
     let bill = folder.join("bill.json");
     let mut changed: Value = serde_json::from_str(&std::fs::read_to_string(&bill).unwrap()).unwrap();

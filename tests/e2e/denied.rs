@@ -1,4 +1,4 @@
-//! Every action of the shipped IAM policy, denied alone: a condition names it, nothing is bought that could not be given
+//! Every action of the shipped IAM policy, denied alone: a condition names it, nothing is provisioned that could not be given
 //! back, nothing is left over, and it goes on once the action is allowed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
@@ -10,14 +10,14 @@ use kube::Api;
 use muster::testbed::{Stack, eventually, pools, repository};
 use muster_api::crd::{EC2NodeClass, NodePool};
 use muster_ec2_sim::choices::DryRun;
-use muster_ec2_sim::{Market, Scenario};
+use muster_ec2_sim::{MarketType, Scenario};
 use serde_json::{Value, json};
 
-use crate::cloud::{batch_that, delete_job, everything_is_given_back, gang_job, instances, journal, launched_fleets};
+use crate::cloud::{batch_that, delete_job, everything_is_terminated, gang_job, instances, journal, launched_fleets};
 use crate::support::{DEADLINE, all_run, choices, no_errors, options, says, stack, submit};
-use crate::ways::{markets, reservation, stack_with};
+use crate::ways::{capacity_types, reservation, stack_with};
 
-/// EC2's minutes pass in a second: classes are looked at anew every five.
+/// EC2's minutes pass in a second: classes are looked at again every five.
 const FACTOR: u32 = 60;
 
 /// Found by a dry run of what a launch needs, or by resolving the image, before any gang is there.
@@ -43,9 +43,9 @@ const READING: [&str; 9] = [
     "ec2:DescribeSecurityGroups",
     "ec2:DescribeCapacityReservations",
 ];
-/// Found when nodes are given back.
+/// Found when nodes are terminated.
 const LEAVING: [&str; 2] = ["ec2:TerminateInstances", "ec2:DeletePlacementGroup"];
-/// Told, and nothing waits for them.
+/// Reported, and nothing waits for them.
 const TELLING: [&str; 4] =
     ["ec2:DescribeInstanceTopology", "ec2:DescribeInstanceStatus", "sqs:ReceiveMessage", "sqs:DeleteMessage"];
 /// As those, and asked for at the start.
@@ -54,7 +54,7 @@ const STARTING: [&str; 2] = ["sqs:GetQueueUrl", "ec2:DescribeSpotPriceHistory"];
 const APART: [&str; 3] = ["ec2:DescribeFleets", "ec2:DescribeImages", "ec2:DeleteFleets"];
 
 #[test]
-fn no_action_of_the_shipped_policy_is_left_out() {
+fn no_action_of_the_shipped_policy_is_excluded() {
     let text = std::fs::read_to_string(repository().join("manifests/iam/policy.json")).unwrap();
     let policy: Value = serde_json::from_str(&text).unwrap();
     let actions = policy["Statement"].as_array().unwrap().iter().flat_map(|statement| match &statement["Action"] {
@@ -70,7 +70,7 @@ fn no_action_of_the_shipped_policy_is_left_out() {
 /// A stack that hears of interruptions, with spot and reservations beside on-demand, and the testbed's class and pool.
 async fn guarded() -> Option<Stack> {
     let mut options = options().await?;
-    let mut scenario = Scenario::default().with_pool("p5.48xlarge", "us-east-1a", Market::OnDemand, 1, 1, 4);
+    let mut scenario = Scenario::default().with_pool("p5.48xlarge", "us-east-1a", MarketType::OnDemand, 1, 1, 4);
     scenario.reservations = vec![reservation("cr-00000000000000001", None, 1)];
     options.scenario = Some(serde_json::to_value(&scenario).unwrap());
     options.factor = FACTOR;
@@ -82,7 +82,7 @@ async fn guarded() -> Option<Stack> {
     let (class, pool) = pools::p5("1s").unwrap();
     let (mut class, mut pool) = (json!(class), json!(pool));
     class["spec"]["capacityReservationSelectorTerms"] = json!([{"tags": {"team": "ml"}}]);
-    pool["spec"]["template"] = markets(&["on-demand", "spot"]);
+    pool["spec"]["template"] = capacity_types(&["on-demand", "spot"]);
     let (class, pool) = (serde_json::from_value(class).unwrap(), serde_json::from_value(pool).unwrap());
     pools::create(&stack.admin().unwrap(), &class, &pool).await.unwrap();
     Some(stack)
@@ -106,7 +106,7 @@ async fn conditions(stack: &Stack) -> Result<[Option<Condition>; 3], String> {
     Ok([of(&class, "Authorized"), of(&class, "Ready"), of(&pool, "Ready")])
 }
 
-/// Waits until class and pool say that `action` is denied, and whether anything is bought without it.
+/// Waits until class and pool say that `action` is denied, and whether anything is provisioned without it.
 async fn named(stack: &Stack, action: &str, blocks: bool) {
     eventually(DEADLINE, &format!("a condition to name {action}"), || async move {
         let seen = conditions(stack).await?;
@@ -145,7 +145,7 @@ async fn found_before_a_gang_needs_it(actions: &[&str]) {
         named(&stack, action, true).await;
         let job = format!("job-{from}");
         submit(&stack.admin().unwrap(), "ml", gang_job(&job, 2)).await;
-        says(&stack, "ml", &job, "no NodePool is ready to buy nodes").await;
+        says(&stack, "ml", &job, "no NodePool is ready to provision nodes").await;
         let entries = journal(&stack, from).await;
         assert!(launched_fleets(&entries).is_empty(), "{action}");
         deny(&stack, &[]).await;
@@ -153,7 +153,7 @@ async fn found_before_a_gang_needs_it(actions: &[&str]) {
         all_run(&stack, "ml", &job, 2).await;
         assert_eq!(launched_fleets(&journal(&stack, from).await).len(), 1, "{action}: one launch");
         delete_job(&stack, &job).await;
-        everything_is_given_back(&stack).await;
+        everything_is_terminated(&stack).await;
     }
     no_errors(&stack);
 }
@@ -169,7 +169,7 @@ async fn a_right_to_read_is_missed_before_the_first_gang_needs_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_right_to_give_back_is_told_on_the_batch_and_nothing_more_is_bought_until_all_is_gone() {
+async fn a_right_to_terminate_is_reported_on_the_batch_and_nothing_more_is_provisioned_until_all_is_gone() {
     let Some(stack) = guarded().await else { return };
     all_is_allowed(&stack, "the start").await;
     for (number, action) in LEAVING.iter().enumerate() {
@@ -182,19 +182,19 @@ async fn a_right_to_give_back_is_told_on_the_batch_and_nothing_more_is_bought_un
         named(&stack, action, true).await;
         batch_that(&stack, "the batch to name the right", |batch| {
             let status = batch.status.as_ref();
-            let told = status.and_then(|status| of(&status.conditions, "Authorized"));
-            told.is_some_and(|one| one.status == "False" && one.message.contains(action))
+            let reported = status.and_then(|status| of(&status.conditions, "Authorized"));
+            reported.is_some_and(|one| one.status == "False" && one.message.contains(action))
         })
         .await;
         let next = format!("next-{number}");
         submit(&stack.admin().unwrap(), "ml", gang_job(&next, 3)).await;
-        says(&stack, "ml", &next, "no NodePool is ready to buy nodes").await;
+        says(&stack, "ml", &next, "no NodePool is ready to provision nodes").await;
         assert!(launched_fleets(&journal(&stack, from).await).is_empty(), "{action}");
         deny(&stack, &[]).await;
         all_run(&stack, "ml", &next, 3).await;
         all_is_allowed(&stack, action).await;
         delete_job(&stack, &next).await;
-        everything_is_given_back(&stack).await;
+        everything_is_terminated(&stack).await;
     }
     no_errors(&stack);
 }
@@ -216,7 +216,7 @@ async fn a_right_that_only_tells_more_is_missed_aloud_and_gangs_run_all_the_same
         deny(&stack, &[]).await;
         // Topology is asked for by the next launch.
         delete_job(&stack, &job).await;
-        everything_is_given_back(&stack).await;
+        everything_is_terminated(&stack).await;
         let job = format!("after-{number}");
         submit(&stack.admin().unwrap(), "ml", gang_job(&job, 2)).await;
         all_run(&stack, "ml", &job, 2).await;
@@ -225,13 +225,13 @@ async fn a_right_that_only_tells_more_is_missed_aloud_and_gangs_run_all_the_same
         stack.sim_post("/_sim/interrupt", &notice).await.unwrap();
         all_is_allowed(&stack, action).await;
         delete_job(&stack, &job).await;
-        everything_is_given_back(&stack).await;
+        everything_is_terminated(&stack).await;
     }
     no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_right_that_is_missed_at_the_start_is_told_and_asked_for_again() {
+async fn a_right_that_is_missed_at_the_start_is_reported_and_asked_for_again() {
     let Some(stack) = guarded().await else { return };
     all_is_allowed(&stack, "the start").await;
     for action in STARTING {
@@ -247,10 +247,10 @@ async fn a_right_that_is_missed_at_the_start_is_told_and_asked_for_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_launch_that_cannot_be_looked_up_again_is_not_taken_for_lost() {
-    // The first zone has too few hosts; whether its fleet left anything can only be said by reading it.
+    // The first zone has too few hosts; whether its fleet left anything can only be reported by reading it.
     let scenario =
         ["us-east-1a", "us-east-1b"].into_iter().zip([1, 4]).fold(Scenario::default(), |all, (zone, hosts)| {
-            all.with_pool("p5.48xlarge", zone, Market::OnDemand, 1, 1, hosts)
+            all.with_pool("p5.48xlarge", zone, MarketType::OnDemand, 1, 1, hosts)
         });
     let Some(stack) = stack_with(&scenario, &json!({}), &json!({})).await else { return };
     all_is_allowed(&stack, "the start").await;
@@ -269,7 +269,7 @@ async fn a_launch_that_cannot_be_looked_up_again_is_not_taken_for_lost() {
     assert_eq!(launches(&entries), 2);
     assert_eq!(instances(launched_fleets(&entries)[0]).len(), 4);
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
@@ -279,7 +279,7 @@ async fn finished_fleets_that_may_not_be_deleted_are_gone_around() {
     submit(&stack.admin().unwrap(), "ml", gang_job("first", 2)).await;
     all_run(&stack, "ml", "first", 2).await;
     delete_job(&stack, "first").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     deny(&stack, &["ec2:DeleteFleets"]).await;
     let full = json!({"operation": "CreateFleet", "count": 1, "kind": {"error": {"code": "MaxFleetCountExceeded"}}});
     stack.sim_post("/_sim/faults", &full).await.unwrap();
@@ -287,12 +287,12 @@ async fn finished_fleets_that_may_not_be_deleted_are_gone_around() {
     all_run(&stack, "ml", "second", 2).await;
     named(&stack, "ec2:DeleteFleets", false).await;
     delete_job(&stack, "second").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn images_that_may_not_be_read_are_told_with_the_action() {
+async fn images_that_may_not_be_read_are_reported_with_the_action() {
     let class = json!({"amiSelectorTerms": [{"ssmParameter":
         "/aws/service/eks/optimized-ami/1.34/amazon-linux-2023/x86_64/nvidia/recommended/image_id"}]});
     let Some(stack) = stack_with(&Scenario::demo(), &class, &json!({})).await else { return };
@@ -310,7 +310,7 @@ async fn a_role_that_does_not_exist_is_named_before_the_first_gang_needs_it() {
     scenario.instance_profiles = vec!["other".to_owned()];
     let Some(stack) = stack_with(&scenario, &json!({}), &json!({})).await else { return };
     let classes = &Api::<EC2NodeClass>::all(stack.admin().unwrap());
-    // Where a dry run looks at rights alone, the first launch finds it out.
+    // Where a dry run looks at permissions alone, the first launch finds it out.
     let early = choices().dry_run == DryRun::Parameters;
     if !early {
         submit(&stack.admin().unwrap(), "ml", gang_job("train", 2)).await;
@@ -327,7 +327,7 @@ async fn a_role_that_does_not_exist_is_named_before_the_first_gang_needs_it() {
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
     if early {
         submit(&stack.admin().unwrap(), "ml", gang_job("train", 2)).await;
-        says(&stack, "ml", "train", "no NodePool is ready to buy nodes").await;
+        says(&stack, "ml", "train", "no NodePool is ready to provision nodes").await;
     }
     let patch = kube::api::Patch::Merge(json!({"spec": {"role": "other"}}));
     classes.patch("gpu", &kube::api::PatchParams::default(), &patch).await.unwrap();
@@ -336,6 +336,6 @@ async fn a_role_that_does_not_exist_is_named_before_the_first_gang_needs_it() {
     let launches = entries.iter().filter(|entry| entry["operation"] == "CreateFleet").count();
     assert_eq!(launches, if early { 1 } else { 2 }, "nothing was launched in vain");
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }

@@ -47,10 +47,10 @@ async fn pod(stack: &Stack, namespace: &str, name: &str) -> Pod {
 }
 
 /// The message of `PodScheduled=False`, once it contains `text`.
-async fn is_told(stack: &Stack, namespace: &str, name: &str, text: &str) {
+async fn is_reported(stack: &Stack, namespace: &str, name: &str, text: &str) {
     let pods: Api<Pod> = Api::namespaced(stack.admin().unwrap(), namespace);
-    let (pods, told) = (&pods, format!("{name} to be told {text:?}"));
-    eventually(DEADLINE, &told, || async move {
+    let (pods, reported) = (&pods, format!("{name} to be reported {text:?}"));
+    eventually(DEADLINE, &reported, || async move {
         let pod = pods.get(name).await.map_err(|error| error.to_string())?;
         let conditions = pod.status.and_then(|status| status.conditions).unwrap_or_default();
         let message = conditions.into_iter().find(|c| c.type_ == "PodScheduled").and_then(|c| c.message);
@@ -86,7 +86,7 @@ async fn protects(stack: &Stack, nodes: &BTreeSet<String>) {
     let pod = TestPod::new("probe").gpus(8).build();
     let body = json!({"Pod": pod, "Nodes": null, "NodeNames": nodes}).to_string();
     let (extender, body) = (stack.extender(), &body);
-    eventually(DEADLINE, "the promise to be protected", || async move {
+    eventually(DEADLINE, "the assignment to be protected", || async move {
         let answer = request(extender, "POST", "/v1/sync/filter", body).await.map_err(|error| error.to_string())?;
         let answer: Value = serde_json::from_str(&answer).unwrap();
         Ok::<_, String>((answer["NodeNames"] == json!([])).then_some(()))
@@ -96,7 +96,7 @@ async fn protects(stack: &Stack, nodes: &BTreeSet<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ordinary_pod_cannot_take_a_promised_node_and_runs_elsewhere() {
+async fn an_ordinary_pod_cannot_take_an_assigned_node_and_runs_elsewhere() {
     let Some(mut options) = options().await else { return };
     // The plan stands for a while before anybody is released.
     options.config = json!({"release": {"settle": "6s"}});
@@ -106,19 +106,19 @@ async fn an_ordinary_pod_cannot_take_a_promised_node_and_runs_elsewhere() {
         create(&stack, "ml", bare("train", number, 3)).await;
     }
     let gang = phase(&stack, "ml", "train", "Planned").await;
-    let promised: BTreeSet<String> = gang.status.unwrap().plan.unwrap().nodes.into_iter().collect();
-    // Every replica protects a promise once it sees it; a plan is released only after that.
-    protects(&stack, &promised).await;
+    let assigned: BTreeSet<String> = gang.status.unwrap().plan.unwrap().nodes.into_iter().collect();
+    // Every replica protects an assignment once it sees it; a plan is released only after that.
+    protects(&stack, &assigned).await;
 
     create(&stack, "ml", TestPod::new("single-0").gpus(8).build()).await;
     let free = runs_on(&stack, "ml", "single-0", DEADLINE).await;
-    assert!(!promised.contains(&free), "{free} is promised: {promised:?}");
+    assert!(!assigned.contains(&free), "{free} is assigned: {assigned:?}");
     create(&stack, "ml", TestPod::new("single-1").gpus(8).build()).await;
-    is_told(&stack, "ml", "single-1", "promised to a gang").await;
+    is_reported(&stack, "ml", "single-1", "assigned to a gang").await;
 
     for number in 0..3 {
         let node = runs_on(&stack, "ml", &format!("train-{number}"), DEADLINE).await;
-        assert!(promised.contains(&node));
+        assert!(assigned.contains(&node));
     }
     assert_eq!(node_of(&pod(&stack, "ml", "single-1").await), None);
 }
@@ -213,7 +213,7 @@ async fn a_gang_annotated_on_its_job_alone_is_held_together_without_a_gate() {
     assert_eq!(leaves.len(), 1, "one leaf");
     let gang = phase(&stack, "ml", "train", "Bound").await;
     assert_eq!(gang.spec.source.convention, "job");
-    assert_eq!(gang.spec.wishes.required.unwrap().from, "muster.dev/topology-required");
+    assert_eq!(gang.spec.topology_requests.required.unwrap().from, "muster.dev/topology-required");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -108,7 +108,7 @@ async fn three_of_four(stack: &Stack) -> u8 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_that_is_stopped_gives_its_lease_up_and_the_other_takes_it() {
+async fn a_replica_that_is_evicted_gives_its_lease_up_and_the_other_takes_it() {
     let Some(mut options) = options().await else { return };
     options.replicas = 2;
     // Nobody could wait for the end of this lease, nor for its renewal.
@@ -213,7 +213,7 @@ async fn what_happened_in_a_gap_of_the_watches_is_seen() {
     }
     create(&stack, "ml", bare("gone", 0, 2)).await;
     delete(&stack, "ml", "gone-0").await;
-    // The watch cache begins anew: the versions that the watches know are too old for it.
+    // The watch cache begins again: the versions that the watches know are too old for it.
     stack.cluster.restart(Component::ApiServer).await.unwrap();
     for number in 0..2 {
         stack.cluster.signal(Component::Muster(number), Signal::SIGCONT).unwrap();
@@ -222,7 +222,7 @@ async fn what_happened_in_a_gap_of_the_watches_is_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_whose_version_is_compacted_away_begins_anew() {
+async fn a_watch_whose_version_is_compacted_away_begins_again() {
     let Some(mut options) = options().await else { return };
     // Without its cache the API server answers from etcd, which forgets what is older than a second or two.
     options.api_server_args = vec!["--watch-cache=false".to_owned(), "--etcd-compaction-interval=1s".to_owned()];

@@ -17,7 +17,8 @@ use muster_ec2_sim::Scenario;
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    batch_that, buying_stack, delete_job, everything_is_given_back, journal, launched_fleets, node_names, phase_of,
+    batch_that, delete_job, everything_is_terminated, journal, launched_fleets, node_names, phase_of,
+    provisioning_stack,
 };
 use crate::support::{DEADLINE, all_run, members, no_errors, node_of, submit};
 
@@ -28,7 +29,7 @@ const HOLD: &str = "example.com/hold";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kueue_admits_a_job_through_a_provisioning_request_and_again_after_the_batch_was_replaced_before_use() {
-    let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
     let client = stack.admin().unwrap();
     let kueue = Kueue::ensure(&repository(), |line| eprintln!("{line}")).await.unwrap();
     kueue.start(&stack.cluster).await.unwrap_or_else(|error| panic!("{error}"));
@@ -48,7 +49,7 @@ async fn kueue_admits_a_job_through_a_provisioning_request_and_again_after_the_b
     assert_eq!(pods.iter().filter_map(node_of).collect::<BTreeSet<_>>(), node_names(&stack).await);
     assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1, "the booked nodes and no others");
     delete_job(&stack, "first").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
 
     submit(&client, "ml", queued("second", Some(HOLD))).await;
     held(&stack, "second").await;
@@ -71,7 +72,7 @@ async fn kueue_admits_a_job_through_a_provisioning_request_and_again_after_the_b
     assert_eq!(now.uid(), booked.uid(), "the same request, and so the same booking");
     assert_eq!(now.status.unwrap_or_default().provisioning_class_details["NodeBatch"], replaced.name_any());
     delete_job(&stack, "second").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
@@ -90,7 +91,7 @@ fn queued(name: &str, gate: Option<&str>) -> Job {
     job
 }
 
-/// A queue whose Jobs are admitted once Muster has bought their nodes.
+/// A queue whose Jobs are admitted once Muster has provisioned their nodes.
 async fn queue(client: &Client) {
     let objects = [
         ("ResourceFlavor", "gpu", None, json!({})),

@@ -85,7 +85,7 @@ async fn groups_that_the_cluster_serves_later_are_gangs_and_meet_the_barrier_tog
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_group_whose_members_are_rejected_is_woken_by_the_release() {
+async fn a_group_whose_members_are_rejected_is_requeued_by_the_release() {
     let Some(options) = options().await else { return };
     let stack = stack(options, "ml").await;
     stack.create_nodes(leaves(&["a"], 2)).await.unwrap();
@@ -93,7 +93,7 @@ async fn a_group_whose_members_are_rejected_is_woken_by_the_release() {
         return;
     }
     let client = stack.admin().unwrap();
-    // The plan comes before kube-scheduler is told: the group waits for a member that Muster counts and it does not.
+    // The plan comes before kube-scheduler is reported: the group waits for a member that Muster counts and it does not.
     group(&client, "train", 2).await;
     member(&client, "train", 0).await;
     phase(&stack, "ml", "train", "Collecting").await;

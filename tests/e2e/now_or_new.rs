@@ -11,7 +11,8 @@ use muster::testbed::nodes::{KWOK_NODE, KWOK_NODE_FAKE};
 use serde_json::json;
 
 use crate::cloud::{
-    batches, buying_stack, delete_job, gang_job, instances, invariants_hold, journal, launched_fleets, zone_of, zones,
+    batches, delete_job, gang_job, instances, invariants_hold, journal, launched_fleets, provisioning_stack, zone_of,
+    zones,
 };
 use crate::support::{all_run, leaves, no_errors, node_of, phase, says, submit};
 
@@ -19,8 +20,8 @@ use crate::support::{all_run, leaves, no_errors, node_of, phase, says, submit};
 const FACTOR: u32 = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gang_that_running_nodes_half_hold_buys_the_rest_in_their_zone() {
-    let Some(stack) = buying_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
+async fn a_gang_that_running_nodes_half_hold_provisions_the_rest_in_their_zone() {
+    let Some(stack) = provisioning_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
     stack.create_nodes(leaves(&["a"], 4)).await.unwrap();
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
 
@@ -31,9 +32,9 @@ async fn a_gang_that_running_nodes_half_hold_buys_the_rest_in_their_zone() {
     assert_eq!((nodes.len(), running), (8, 4), "{nodes:?}");
     let journal = journal(&stack, 0).await;
     let fleets = launched_fleets(&journal);
-    let bought: Vec<(usize, Option<char>)> =
+    let provisioned: Vec<(usize, Option<char>)> =
         fleets.iter().map(|fleet| (instances(fleet).len(), zone_of(fleet))).collect();
-    assert_eq!(bought, [(4, Some('a'))], "four nodes, beside the running ones");
+    assert_eq!(provisioned, [(4, Some('a'))], "four nodes, beside the running ones");
     phase(&stack, "ml", "train", "Bound").await;
     delete_job(&stack, "train").await;
     invariants_hold(&stack).await;
@@ -41,8 +42,8 @@ async fn a_gang_that_running_nodes_half_hold_buys_the_rest_in_their_zone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gang_waits_for_nodes_that_are_joining_and_buys_nothing() {
-    let Some(stack) = buying_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
+async fn a_gang_waits_for_nodes_that_are_joining_and_provisions_nothing() {
+    let Some(stack) = provisioning_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
     let api: Api<Node> = Api::all(stack.admin().unwrap());
     let names = ["a-0", "a-1"];
     for mut node in leaves(&["a"], 2) {
@@ -52,8 +53,9 @@ async fn a_gang_waits_for_nodes_that_are_joining_and_buys_nothing() {
     }
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 2)).await;
 
-    says(&stack, "ml", "train", "waits until nodes a-0, a-1 have joined and are Ready; nodes are bought after").await;
-    assert!(batches(&stack).await.is_empty(), "nothing is bought meanwhile");
+    says(&stack, "ml", "train", "waits until nodes a-0, a-1 have joined and are Ready; nodes are provisioned after")
+        .await;
+    assert!(batches(&stack).await.is_empty(), "nothing is provisioned meanwhile");
     for name in names {
         let fake = json!({"metadata": {"annotations": {KWOK_NODE: KWOK_NODE_FAKE}}});
         api.patch(name, &PatchParams::default(), &Patch::Merge(&fake)).await.unwrap();

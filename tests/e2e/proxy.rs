@@ -1,4 +1,4 @@
-//! A proxy between `muster serve` and the API server, which can be told to fail.
+//! A proxy between `muster serve` and the API server, which can be asked to fail.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// Answers as the API server does to Muster, except where it is told otherwise.
+/// Answers as the API server does to Muster, except where it is informed otherwise.
 pub(crate) struct Proxy {
     /// A kubeconfig that leads here.
     pub(crate) kubeconfig: PathBuf,
@@ -44,7 +44,7 @@ struct Forward {
 }
 
 impl Proxy {
-    /// Listens on loopback, with Muster's own rights.
+    /// Listens on loopback, with Muster's own permissions.
     pub(crate) async fn start(stack: &Stack) -> Self {
         let broken = Broken::default();
         let forward = Forward { client: stack.cluster.client(Identity::Muster).unwrap(), broken: Arc::clone(&broken) };

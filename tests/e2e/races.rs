@@ -48,7 +48,7 @@ async fn epoch_is(stack: &Stack, epoch: u64) {
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
 }
 
-fn wakes_up(stack: &Stack) {
+fn requeues_up(stack: &Stack) {
     stack.cluster.signal(Component::Scheduler(0), Signal::SIGCONT).unwrap();
 }
 
@@ -79,7 +79,7 @@ async fn a_planned_node_that_is_not_ready_cordoned_or_gone_before_the_commit_poi
     assert!(!third.contains(&second[0]), "{third:?}");
     nodes.delete(&third[0], &kube::api::DeleteParams::default()).await.unwrap();
     epoch_is(&stack, 4).await;
-    wakes_up(&stack);
+    requeues_up(&stack);
     let on = run_on(&stack, 2).await;
     for lost in [&planned[0], &second[0], &third[0]] {
         assert!(!on.contains(lost), "{lost} is in use: {on:?}");
@@ -87,9 +87,9 @@ async fn a_planned_node_that_is_not_ready_cordoned_or_gone_before_the_commit_poi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_kube_scheduler_refuses_for_a_reason_of_its_own_is_left_out() {
+async fn a_node_that_kube_scheduler_refuses_for_a_reason_of_its_own_is_excluded() {
     let Some(mut options) = options().await else { return };
-    options.config = json!({"release": {"rehint": "1s"}});
+    options.config = json!({"release": {"renominate": "1s"}});
     let stack = stack(options, "ml").await;
     stack.create_nodes(leaves(&["a"], 3)).await.unwrap();
     // A pod that bears no member beside it, which is nothing the members say.
@@ -134,17 +134,17 @@ async fn a_member_bound_by_somebody_else_is_adopted_where_it_is() {
     .await
     .unwrap();
     epoch_is(&stack, 2).await;
-    wakes_up(&stack);
+    requeues_up(&stack);
     assert!(run_on(&stack, 2).await.contains(&free));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_barrier_that_times_out_says_so_and_members_are_told_where_they_stand() {
+async fn a_barrier_that_times_out_says_so_and_members_are_informed_where_they_stand() {
     let Some((stack, _)) = released(json!({"bind": {"hold": "2s"}}), 3, 3).await else { return };
     delete(&stack, "ml", "train-2").await;
     let pods: Api<Pod> = Api::namespaced(stack.admin().unwrap(), "ml");
     let pods = &pods;
-    eventually(DEADLINE, "train-0 to be told that it is released", || async move {
+    eventually(DEADLINE, "train-0 to be reported that it is released", || async move {
         let pod = pods.get("train-0").await.map_err(|error| error.to_string())?;
         let conditions = pod.status.and_then(|status| status.conditions).unwrap_or_default();
         let ours = conditions.into_iter().find(|condition| condition.type_ == "muster.dev/Gang");
@@ -153,7 +153,7 @@ async fn a_barrier_that_times_out_says_so_and_members_are_told_where_they_stand(
     .await
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
 
-    wakes_up(&stack);
+    requeues_up(&stack);
     let events: Api<Event> = Api::namespaced(stack.admin().unwrap(), "ml");
     let events = &events;
     let note = eventually(DEADLINE, "the event", || async move {
@@ -172,7 +172,7 @@ async fn a_barrier_that_times_out_says_so_and_members_are_told_where_they_stand(
 async fn a_replica_that_restarts_with_an_open_barrier_gathers_its_members_again() {
     let Some((stack, _)) = released(json!({"lease": {"duration": "2s", "grace": "1s"}}), 3, 3).await else { return };
     delete(&stack, "ml", "train-2").await;
-    wakes_up(&stack);
+    requeues_up(&stack);
     let http = stack.http();
     let two_wait = || async move {
         let metrics = request(http, "GET", "/metrics", "").await.map_err(|error| error.to_string())?;
@@ -226,7 +226,7 @@ async fn a_state_that_is_too_old_is_not_answered_from() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plans_refused_again_and_again_make_the_gang_wait_and_hold_nothing() {
     let Some(mut options) = options().await else { return };
-    options.config = json!({"release": {"rehint": "1s"}});
+    options.config = json!({"release": {"renominate": "1s"}});
     let stack = stack(options, "ml").await;
     stack.create_nodes(leaves(&["a"], 2)).await.unwrap();
     let mut guard = TestPod::new("guard").build();
@@ -244,7 +244,7 @@ async fn plans_refused_again_and_again_make_the_gang_wait_and_hold_nothing() {
         pod.metadata.labels = Some([("job".to_owned(), "train".to_owned())].into());
         create(&stack, "ml", pod).await;
     }
-    says(&stack, "ml", "train", "nodes that kube-scheduler refused lately are left out").await;
+    says(&stack, "ml", "train", "nodes that kube-scheduler refused lately are excluded").await;
     let gang = phase(&stack, "ml", "train", "Waiting").await;
     assert!(gang.status.unwrap().plan.is_none(), "nothing is held");
     create(&stack, "ml", TestPod::new("single").gpus(8).build()).await;
@@ -281,7 +281,7 @@ async fn a_pod_of_higher_priority_never_evicts_one_member_of_a_gang() {
         assert!(pod.metadata.deletion_timestamp.is_none(), "a member was evicted");
     }
 
-    // It runs as soon as there is room that nobody has to be evicted from.
+    // It runs as soon as there is capacity that nobody has to be evicted from.
     stack.create_nodes(leaves(&["b"], 1)).await.unwrap();
     runs_on(&stack, "ml", "urgent", DEADLINE).await;
 }

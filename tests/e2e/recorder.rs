@@ -12,7 +12,7 @@ use kube::{Api, Client};
 
 /// Appends each NodeBatch object of this stack to the file that `MUSTER_RECORD_BATCHES` names, one JSON object a line,
 /// as long as the test runs. Objects that were written before are not written again, and what the API server adds to
-/// each of them is left out.
+/// each of them is excluded.
 pub(crate) fn record(client: Client) {
     let Some(path) = std::env::var_os("MUSTER_RECORD_BATCHES") else { return };
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("muster.dev", "v1alpha1", "NodeBatch"));

@@ -15,8 +15,8 @@ use muster_ec2_sim::{Fault, FaultKind, Scenario};
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    batch_that, buying_stack, delete_job, everything_is_given_back, gang_job, goes_wrong, instances, invariants_hold,
-    journal, lasting_job, launched_fleets, live, no_instance_is_left, phase_of, zones,
+    batch_that, delete_job, everything_is_terminated, gang_job, goes_wrong, instances, invariants_hold, journal,
+    lasting_job, launched_fleets, live, no_instance_is_left, phase_of, provisioning_stack, zones,
 };
 use crate::support::{DEADLINE, all_run, leaves, no_errors, node_of, options, phase, stack, submit};
 
@@ -45,7 +45,7 @@ async fn forget_batch(stack: &Stack, name: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn instances_group_and_template_of_a_batch_that_is_gone_are_collected_and_nothing_else_is() {
-    let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "Never").await else { return };
+    let Some(stack) = provisioning_stack(&Scenario::demo(), FACTOR, "Never").await else { return };
     let client = stack.admin().unwrap();
     submit(&client, "ml", gang_job("kept", 4)).await;
     all_run(&stack, "ml", "kept", 4).await;
@@ -74,13 +74,13 @@ async fn instances_group_and_template_of_a_batch_that_is_gone_are_collected_and_
     let idle = batch_that(stack, "the kept batch", |batch| phase_of(batch) == "InUse").await;
     delete_job(stack, "kept").await;
     Api::<NodeBatch>::all(client).delete(&idle.name_any(), &DeleteParams::default()).await.unwrap();
-    everything_is_given_back(stack).await;
+    everything_is_terminated(stack).await;
     no_errors(stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_orphans_than_is_credible_wait_for_a_person() {
-    let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "Never").await else { return };
+    let Some(stack) = provisioning_stack(&Scenario::demo(), FACTOR, "Never").await else { return };
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
     all_run(&stack, "ml", "train", 8).await;
     delete_job(&stack, "train").await;
@@ -112,7 +112,7 @@ async fn more_orphans_than_is_credible_wait_for_a_person() {
     })
     .await
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
@@ -123,7 +123,7 @@ async fn one_node_of_eight_that_never_comes_is_replaced_in_its_group_and_the_gan
         FaultKind::StuckPending { instances: Some(1) },
         FaultKind::SlowRegistration { instances: Some(1), seconds: None },
     ] {
-        let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+        let Some(stack) = provisioning_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
         goes_wrong(&stack, &Fault::of(kind.clone()).on("CreateFleet").times(1)).await;
         submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
 
@@ -137,15 +137,15 @@ async fn one_node_of_eight_that_never_comes_is_replaced_in_its_group_and_the_gan
         assert!(reasons(&stack).await.contains("NodeReplaced"), "{kind:?}");
         invariants_hold(&stack).await;
         delete_job(&stack, "train").await;
-        everything_is_given_back(&stack).await;
+        everything_is_terminated(&stack).await;
         no_errors(&stack);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replacement_that_got_nothing_is_looked_for_by_its_fleet_before_the_next_zone_is_asked() {
-    // No ninth host in the zone: the one that is given back is not free at once.
-    let Some(stack) = buying_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
+    // No ninth host in the zone: the one that is terminated is not free at once.
+    let Some(stack) = provisioning_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
     let absent = FaultKind::SlowRegistration { instances: Some(1), seconds: None };
     goes_wrong(&stack, &Fault::of(absent).on("CreateFleet").times(1)).await;
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
@@ -163,13 +163,13 @@ async fn a_replacement_that_got_nothing_is_looked_for_by_its_fleet_before_the_ne
     assert!(asked.iter().any(|(operation, what)| *operation == "DescribeFleets" && what.contains(id)), "{asked:?}");
     invariants_hold(&stack).await;
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_dead_nodes_of_eight_are_too_many_and_the_next_zone_serves() {
-    let Some(stack) = buying_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
     let dies = FaultKind::Dies { instances: 2, after_seconds: 5.0, reason: "Server.InternalError".to_owned() };
     goes_wrong(&stack, &Fault::of(dies).on("CreateFleet").times(1)).await;
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
@@ -181,13 +181,13 @@ async fn two_dead_nodes_of_eight_are_too_many_and_the_next_zone_serves() {
     let stranded = batch.status.unwrap().billing.unwrap().stranded_micro_usd;
     assert!(stranded["join"] > 0, "{stranded:?}");
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
 /// A pool whose nodes have two minutes to register, and do not, `times` launches long; a gang of eight that wants them.
 async fn nodes_that_do_not_register(times: Option<u32>) -> Option<Stack> {
-    let stack = buying_stack(&Scenario::demo(), FACTOR, "1s").await?;
+    let stack = provisioning_stack(&Scenario::demo(), FACTOR, "1s").await?;
     let pools: Api<NodePool> = Api::all(stack.admin().unwrap());
     let impatient = json!({"spec": {"join": {"registerWithin": "2m"}}});
     pools.patch("h100", &PatchParams::default(), &Patch::Merge(&impatient)).await.unwrap();
@@ -212,20 +212,20 @@ async fn pool_is_blocked(stack: &Stack) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_batch_that_did_not_join_one_node_is_tried_alone_before_a_whole_batch_is_bought_again() {
+async fn after_a_batch_that_did_not_join_one_node_is_tried_alone_before_a_whole_batch_is_provisioned_again() {
     let Some(stack) = nodes_that_do_not_register(Some(2)).await else { return };
     pool_is_blocked(&stack).await;
 
     all_run(&stack, "ml", "train", 8).await;
 
-    // The first node that is tried alone does not join either; the second does, and is given back.
+    // The first node that is tried alone does not join either; the second does, and is terminated.
     assert_eq!(launches(&stack).await, [8, 1, 1, 8]);
     let reasons = reasons(&stack).await;
-    for reason in ["JoinBlocked", "CanaryJoined", "JoinUnblocked"] {
+    for reason in ["JoinBlocked", "ProbeJoined", "JoinUnblocked"] {
         assert!(reasons.contains(reason), "{reason} in {reasons:?}");
     }
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
@@ -234,7 +234,7 @@ async fn a_pool_blocked_by_a_gang_that_is_gone_opens_again_for_the_next_one() {
     let Some(stack) = nodes_that_do_not_register(Some(2)).await else { return };
     pool_is_blocked(&stack).await;
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     pool_is_blocked(&stack).await;
 
     submit(&stack.admin().unwrap(), "ml", gang_job("next", 8)).await;
@@ -242,7 +242,7 @@ async fn a_pool_blocked_by_a_gang_that_is_gone_opens_again_for_the_next_one() {
     all_run(&stack, "ml", "next", 8).await;
     assert_eq!(launches(&stack).await, [8, 1, 1, 8], "one node is tried alone first, and again");
     delete_job(&stack, "next").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
@@ -264,7 +264,7 @@ async fn a_gang_that_waits_for_a_blocked_pool_takes_what_becomes_free_meanwhile(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pool_whose_nodes_never_register_buys_no_batch_until_it_is_changed() {
+async fn a_pool_whose_nodes_never_register_provisions_no_batch_until_it_is_changed() {
     let Some(stack) = nodes_that_do_not_register(None).await else { return };
     pool_is_blocked(&stack).await;
     let stack_ = &stack;
@@ -287,13 +287,13 @@ async fn a_pool_whose_nodes_never_register_buys_no_batch_until_it_is_changed() {
     assert_eq!((*first, *last), (8, 8));
     assert!(alone.iter().all(|size| *size == 1), "no other batch is burnt for a fault of ours: {sizes:?}");
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gang_that_loses_a_node_is_stopped_repaired_in_place_and_runs_again() {
-    let Some(stack) = buying_stack(&Scenario::demo(), 20, "1s").await else { return };
+async fn a_gang_that_loses_a_node_is_evicted_repaired_in_place_and_runs_again() {
+    let Some(stack) = provisioning_stack(&Scenario::demo(), 20, "1s").await else { return };
     submit(&stack.admin().unwrap(), "ml", lasting_job("train", 8)).await;
     let before = all_run(&stack, "ml", "train", 8).await;
     let epoch = phase(&stack, "ml", "train", "Bound").await.status.unwrap().epoch;
@@ -304,7 +304,7 @@ async fn a_gang_that_loses_a_node_is_stopped_repaired_in_place_and_runs_again() 
     stack.sim_post("/_sim/terminate", &kill).await.unwrap();
 
     phase(&stack, "ml", "train", "Degraded").await;
-    runs_anew(&stack, &before).await;
+    runs_again(&stack, &before).await;
     let after = phase(&stack, "ml", "train", "Bound").await.status.unwrap();
     assert!(after.epoch > epoch, "a new epoch");
     assert_eq!(launches(&stack).await, [8, 1]);
@@ -313,12 +313,12 @@ async fn a_gang_that_loses_a_node_is_stopped_repaired_in_place_and_runs_again() 
     let reasons = reasons(&stack).await;
     assert!(reasons.contains("MemberLost") && reasons.contains("GangStopped"), "{reasons:?}");
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
 /// Waits until eight other pods than `before` run, on eight nodes.
-async fn runs_anew(stack: &Stack, before: &[k8s_openapi::api::core::v1::Pod]) {
+async fn runs_again(stack: &Stack, before: &[k8s_openapi::api::core::v1::Pod]) {
     let old: BTreeSet<Option<String>> = before.iter().map(ResourceExt::uid).collect();
     let old = &old;
     eventually(DEADLINE, "eight new pods to run", || async move {
@@ -332,7 +332,7 @@ async fn runs_anew(stack: &Stack, before: &[k8s_openapi::api::core::v1::Pod]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interruption_notice_stops_the_gang_and_buys_the_replacement_before_ec2_acts() {
+async fn an_interruption_notice_evicts_the_gang_and_provisions_the_replacement_before_ec2_acts() {
     let Some(mut options) = options().await else { return };
     options.scenario = Some(serde_json::to_value(Scenario::demo()).unwrap());
     options.factor = 5;
@@ -360,7 +360,7 @@ async fn an_interruption_notice_stops_the_gang_and_buys_the_replacement_before_e
     .await;
     assert!(live(&stack).await.contains(&victim), "within the notice");
     drop(marked);
-    runs_anew(&stack, &before).await;
+    runs_again(&stack, &before).await;
     assert_eq!(launches(&stack).await, [8, 1], "one replacement, however often the notice came");
     assert!(reasons(&stack).await.contains("SpotInterrupted"));
     let stack_ = &stack;
@@ -372,13 +372,13 @@ async fn an_interruption_notice_stops_the_gang_and_buys_the_replacement_before_e
     .await
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_budget_that_forbids_the_eviction_is_told_and_keeps_no_lost_gang_from_its_restart() {
-    let Some(stack) = buying_stack(&Scenario::demo(), 20, "1s").await else { return };
+async fn a_budget_that_forbids_the_eviction_is_reported_and_keeps_no_lost_gang_from_its_restart() {
+    let Some(stack) = provisioning_stack(&Scenario::demo(), 20, "1s").await else { return };
     let client = stack.admin().unwrap();
     let budget: PodDisruptionBudget = serde_json::from_value(json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "train"},
@@ -395,21 +395,21 @@ async fn a_budget_that_forbids_the_eviction_is_told_and_keeps_no_lost_gang_from_
     let kill = json!({"instanceIds": [victim], "reason": "Server.InternalError"});
     stack.sim_post("/_sim/terminate", &kill).await.unwrap();
 
-    runs_anew(&stack, &before).await;
+    runs_again(&stack, &before).await;
     assert_eq!(launches(&stack).await, [8, 1]);
-    assert!(reasons(&stack).await.contains("EvictionForbidden"), "the budget is told");
+    assert!(reasons(&stack).await.contains("EvictionForbidden"), "the budget is reported");
     let cost = phase(&stack, "ml", "train", "Bound").await.status.unwrap().cost.unwrap();
     assert_eq!(cost.per_hour, "440.32", "eight times p5.48xlarge");
     assert!(cost.stranded != "0.00" && cost.batches.len() == 1, "joining and the repair were paid for: {cost:?}");
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     crate::cloud::nothing_is_stranded(&stack).await;
     no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_ours_without_a_machine_is_deleted_and_one_of_others_stays() {
-    let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
     let node = |name: &str, ours: bool| {
         let node = muster::testbed::nodes::TestNode::new(name).provider_id(format!("aws:///us-east-1a/i-0{name}"));
         if ours { node.label(keys::BATCH, "00000000-0000-0000-0000-000000000000") } else { node }.build()

@@ -12,7 +12,7 @@ use muster_api::conventions::Kind;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::cloud::{batches, buying_stack, journal, launched_fleets, live, zones};
+use crate::cloud::{batches, journal, launched_fleets, live, provisioning_stack, zones};
 use crate::conventions::{install, job_of, make};
 use crate::proxy::{Fault, Proxy};
 use crate::support::{DEADLINE, gangs, leaves, options, phase, stack, submit};
@@ -38,15 +38,15 @@ async fn standing(stack: &Stack) -> (BTreeMap<String, String>, BTreeMap<String, 
     let owned = batches(stack).await;
     let owned = owned.iter().map(|(name, batch)| {
         // One that waits for capacity says so in two phases by turns.
-        let bought = batch.status.as_ref().is_some_and(|status| !status.instances.is_empty());
-        (name.clone(), format!("{bought} {:?}", batch.metadata.deletion_timestamp))
+        let provisioned = batch.status.as_ref().is_some_and(|status| !status.instances.is_empty());
+        (name.clone(), format!("{provisioned} {:?}", batch.metadata.deletion_timestamp))
     });
     (gangs.collect(), owned.collect(), live(stack).await.len())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_while_jobsets_cannot_be_listed_ends_no_gang_and_gives_nothing_back() {
-    let Some(stack) = buying_stack(&zones([2, 0, 0]), 20, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&zones([2, 0, 0]), 20, "1s").await else { return };
     install(&stack, Kind::JobSet).await;
     jobset(&stack, "runs", (1, 2, 8), 1).await;
     phase(&stack, "ml", "runs", "Bound").await;
@@ -79,7 +79,7 @@ async fn a_restart_while_jobsets_cannot_be_listed_ends_no_gang_and_gives_nothing
         phase(&stack, "ml", name, "Bound").await;
     }
     assert_eq!(standing(&stack).await, before);
-    assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1, "nothing was bought");
+    assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1, "nothing was provisioned");
 
     proxy.heals();
     phase(&stack, "ml", "sent", "Bound").await;

@@ -12,11 +12,11 @@ use muster::testbed::workloads::TestJob;
 use muster::testbed::{Component, Stack, eventually, pools};
 use muster_api::crd::{EC2NodeClass, NodePool};
 use muster_ec2_sim::scenario::Delays;
-use muster_ec2_sim::{Market, Scenario};
+use muster_ec2_sim::{MarketType, Scenario};
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    batch_that, batches, delete_job, everything_is_given_back, gang_job, instances, invariants_hold, journal,
+    batch_that, batches, delete_job, everything_is_terminated, gang_job, instances, invariants_hold, journal,
     launched_fleets, nothing_is_stranded, phase_of,
 };
 use crate::support::{DEADLINE, all_run, no_errors, node_of, options, phase, stack, submit};
@@ -41,10 +41,10 @@ fn logged(stack: &Stack, words: &[&str], from: Timestamp) -> Option<Timestamp> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gang_of_64_is_bought_in_one_call_on_one_spine_and_its_topology_is_read_at_most_twice() {
+async fn a_gang_of_64_is_provisioned_in_one_call_on_one_spine_and_its_topology_is_read_at_most_twice() {
     let Some(mut options) = options().await else { return };
-    // Two spines with room for all; in real time, so that what Muster takes shows beside the boot.
-    let mut scenario = Scenario::default().with_pool("p5.48xlarge", "us-east-1a", Market::OnDemand, 2, 8, 8);
+    // Two spines with capacity for all; in real time, so that what Muster takes shows beside the boot.
+    let mut scenario = Scenario::default().with_pool("p5.48xlarge", "us-east-1a", MarketType::OnDemand, 2, 8, 8);
     scenario.throttling = false;
     scenario.delays = Delays {
         boot_seconds: 5.0,
@@ -92,7 +92,7 @@ async fn a_gang_of_64_is_bought_in_one_call_on_one_spine_and_its_topology_is_rea
     eprintln!("calls to AWS until all ran: {counts:?}");
     nothing_is_stranded(&stack).await;
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
@@ -158,14 +158,9 @@ async fn a_hundred_gangs_that_wait_for_one_pool_hold_up_no_gang_of_another() {
     const WAITING: usize = 100;
     let Some(mut options) = options().await else { return };
     // p5en is offered and there is none; p5 there is.
-    let scenario = Scenario::default().with_pool("p5en.48xlarge", "us-east-1a", Market::OnDemand, 1, 1, 1).with_pool(
-        "p5.48xlarge",
-        "us-east-1b",
-        Market::OnDemand,
-        1,
-        1,
-        8,
-    );
+    let scenario = Scenario::default()
+        .with_pool("p5en.48xlarge", "us-east-1a", MarketType::OnDemand, 1, 1, 1)
+        .with_pool("p5.48xlarge", "us-east-1b", MarketType::OnDemand, 1, 1, 8);
     options.scenario = Some(serde_json::to_value(&scenario).unwrap());
     options.factor = 5;
     let stack = stack(options, "ml").await;

@@ -15,26 +15,26 @@ use muster_ec2_sim::{Fault, FaultKind, Scenario};
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    batch_that, batches, buying_stack, clock, delete_job, everything_is_given_back, gang_job, goes_wrong, instances,
-    invariants_hold, journal, lasting_job, launched_fleets, live, no_instance_is_left, nothing_is_stranded, phase_of,
-    zone_of, zones,
+    batch_that, batches, clock, delete_job, everything_is_terminated, gang_job, goes_wrong, instances, invariants_hold,
+    journal, lasting_job, launched_fleets, live, no_instance_is_left, nothing_is_stranded, phase_of,
+    provisioning_stack, zone_of, zones,
 };
 use crate::support::{DEADLINE, all_run, choices, no_errors, options, runs, says, stack, submit};
-use crate::ways::{markets, reservation, stack_with};
+use crate::ways::{capacity_types, reservation, stack_with};
 
 /// EC2's minutes pass in a second.
 const FACTOR: u32 = 60;
 
 /// A call for the first zone that EC2 cannot serve any more, from the `skip`-th on.
 fn no_capacity_in_a(skip: u32) -> Fault {
-    Fault { zone: Some("us-east-1a".to_owned()), skip, ..Fault::of(FaultKind::Ice).on("CreateFleet") }
+    Fault { zone: Some("us-east-1a".to_owned()), skip, ..Fault::of(FaultKind::InsufficientCapacity).on("CreateFleet") }
 }
 
 fn of<'a>(journal: &'a [Value], operation: &str) -> Vec<&'a Value> {
     journal.iter().filter(|entry| entry["operation"] == operation).collect()
 }
 
-/// The pool may buy: what resolving its class needs is over.
+/// The pool may provision: what resolving its class needs is over.
 async fn pool_is_ready(stack: &Stack) {
     let pools = &Api::<NodePool>::all(stack.admin().unwrap());
     eventually(DEADLINE, "the pool to be ready", || async move {
@@ -46,11 +46,11 @@ async fn pool_is_ready(stack: &Stack) {
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
 }
 
-/// The end of every scenario: the gang's Job goes, and with it all that was bought.
+/// The end of every scenario: the gang's Job goes, and with it all that was provisioned.
 async fn ends_well(stack: &Stack, job: &str) {
     nothing_is_stranded(stack).await;
     delete_job(stack, job).await;
-    everything_is_given_back(stack).await;
+    everything_is_terminated(stack).await;
     no_errors(stack);
 }
 
@@ -83,7 +83,7 @@ async fn a_call_hangs(stack: &Stack, seconds: Option<f64>) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_launch_that_comes_through_after_a_newer_one_finds_its_template_gone() {
-    let Some(stack) = buying_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
 
     let late = a_call_hangs(&stack, None).await;
 
@@ -94,8 +94,8 @@ async fn a_launch_that_comes_through_after_a_newer_one_finds_its_template_gone()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_batch_cannot_get_past_is_said_on_it() {
-    let Some(stack) = buying_stack(&zones([7, 8, 8]), FACTOR, "1s").await else { return };
+async fn what_a_batch_cannot_get_past_is_stated_on_it() {
+    let Some(stack) = provisioning_stack(&zones([7, 8, 8]), FACTOR, "1s").await else { return };
     pool_is_ready(&stack).await;
     let failing = FaultKind::Error { status: 500, code: "InternalError".to_owned(), message: String::new() };
     goes_wrong(&stack, &Fault::of(failing).on("DeleteLaunchTemplate")).await;
@@ -103,8 +103,10 @@ async fn what_a_batch_cannot_get_past_is_said_on_it() {
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
 
     batch_that(&stack, "the batch to say what fails", |batch| {
-        let said = batch.status.as_ref().and_then(|status| status.message.as_deref());
-        said.is_some_and(|said| said.contains("keeps failing") && said.contains("DeleteLaunchTemplate: InternalError"))
+        let stated = batch.status.as_ref().and_then(|status| status.message.as_deref());
+        stated.is_some_and(|stated| {
+            stated.contains("keeps failing") && stated.contains("DeleteLaunchTemplate: InternalError")
+        })
     })
     .await;
     stack.sim_calm().await.unwrap();
@@ -114,7 +116,7 @@ async fn what_a_batch_cannot_get_past_is_said_on_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_launch_that_comes_through_when_it_was_given_up_leaves_no_instance_behind() {
-    let Some(stack) = buying_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
     pool_is_ready(&stack).await;
     // So long that it is mostly given up by then, while the template that protects from it is still there.
     let failing = FaultKind::Error { status: 500, code: "InternalError".to_owned(), message: String::new() };
@@ -127,7 +129,7 @@ async fn a_launch_that_comes_through_when_it_was_given_up_leaves_no_instance_beh
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_throttle_inside_a_good_answer_is_no_lack_of_capacity() {
-    let Some(stack) = buying_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
     let item =
         FaultKind::ErrorItem { code: "RequestLimitExceeded".to_owned(), message: "Request limit exceeded.".to_owned() };
     goes_wrong(&stack, &Fault::of(item).on("CreateFleet").times(2)).await;
@@ -150,7 +152,7 @@ async fn a_throttle_inside_a_good_answer_is_no_lack_of_capacity() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_template_and_a_group_that_ec2_does_not_show_yet_are_waited_for() {
-    let Some(stack) = buying_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
     for operation in ["CreateLaunchTemplate", "CreatePlacementGroup"] {
         goes_wrong(&stack, &Fault::of(FaultKind::Invisible { seconds: 60.0 }).on(operation)).await;
     }
@@ -174,7 +176,7 @@ async fn a_template_and_a_group_that_ec2_does_not_show_yet_are_waited_for() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_dies_at_once_and_cannot_be_replaced_takes_the_whole_launch_to_the_next_zone() {
-    let Some(stack) = buying_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
     let dies = FaultKind::Dies { instances: 1, after_seconds: 0.0, reason: "Server.InternalError".to_owned() };
     goes_wrong(&stack, &Fault::of(dies).on("CreateFleet").times(1)).await;
     goes_wrong(&stack, &no_capacity_in_a(1)).await;
@@ -194,11 +196,11 @@ async fn a_member_that_dies_at_once_and_cannot_be_replaced_takes_the_whole_launc
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_a_full_reservation_the_lost_node_makes_room_for_its_replacement() {
+async fn in_a_full_reservation_the_lost_node_makes_capacity_for_its_replacement() {
     let mut scenario = Scenario::demo();
     scenario.reservations = vec![reservation("cr-00000000000000001", None, 4)];
     let class = json!({"capacityReservationSelectorTerms": [{"tags": {"team": "ml"}}]});
-    let pool = json!({"template": markets(&["reserved"]), "placement": {"placementGroup": "none"}});
+    let pool = json!({"template": capacity_types(&["reserved"]), "placement": {"placementGroup": "none"}});
     let Some(stack) = stack_with(&scenario, &class, &pool).await else { return };
     // It runs, so EC2 bills it and its host is taken, and it never becomes a node.
     let absent = FaultKind::SlowRegistration { instances: Some(1), seconds: None };
@@ -230,7 +232,7 @@ async fn of_two_batches_in_one_group_the_first_to_go_leaves_the_other_its_group(
     });
     scenario.reservations = vec![reservation("cr-00000000000000002", Some("theirs"), 8)];
     let class = json!({"capacityReservationSelectorTerms": [{"tags": {"team": "ml"}}]});
-    let pool = json!({"template": markets(&["reserved"]), "placement": {"placementGroup": "preferred"}});
+    let pool = json!({"template": capacity_types(&["reserved"]), "placement": {"placementGroup": "preferred"}});
     let Some(stack) = stack_with(&scenario, &class, &pool).await else { return };
     let client = stack.admin().unwrap();
     for name in ["first", "second"] {
@@ -264,10 +266,10 @@ async fn of_two_batches_in_one_group_the_first_to_go_leaves_the_other_its_group(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subnet_without_addresses_for_the_whole_gang_is_left_out() {
+async fn a_subnet_without_addresses_for_the_whole_gang_is_excluded() {
     let mut scenario = zones([8, 8, 8]);
     scenario.zones[0].subnets[0].free_addresses = Some(5);
-    let Some(stack) = buying_stack(&scenario, FACTOR, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&scenario, FACTOR, "1s").await else { return };
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
 
     all_run(&stack, "ml", "train", 8).await;
@@ -280,21 +282,24 @@ async fn a_subnet_without_addresses_for_the_whole_gang_is_left_out() {
     );
     let batch = batch_that(&stack, "the batch in use", |batch| phase_of(batch) == "InUse").await;
     let left: Vec<(String, String)> =
-        batch.status.unwrap().left_out.into_iter().map(|left| (left.what, left.why)).collect();
-    let told = ("h100 p5.48xlarge on-demand us-east-1a".to_owned(), "8 addresses needed, 5 free".to_owned());
-    assert!(left.contains(&told), "{left:?}");
+        batch.status.unwrap().excluded.into_iter().map(|left| (left.what, left.why)).collect();
+    let reported = ("h100 p5.48xlarge on-demand us-east-1a".to_owned(), "8 addresses needed, 5 free".to_owned());
+    assert!(left.contains(&reported), "{left:?}");
     ends_well(&stack, "train").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_the_limit_of_groups_a_gang_that_needs_one_waits_and_says_so() {
-    let Some(stack) = buying_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
     let limit =
         FaultKind::Error { status: 400, code: "PlacementGroupLimitExceeded".to_owned(), message: String::new() };
     goes_wrong(&stack, &Fault::of(limit).on("CreatePlacementGroup")).await;
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
     says(&stack, "ml", "train", "placement group").await;
-    assert!(of(&journal(&stack, 0).await, "CreateFleet").is_empty(), "nothing is bought without the group it needs");
+    assert!(
+        of(&journal(&stack, 0).await, "CreateFleet").is_empty(),
+        "nothing is provisioned without the group it needs"
+    );
 
     stack.sim_calm().await.unwrap();
 
@@ -340,7 +345,7 @@ async fn messages_that_come_twice_and_in_the_wrong_order_replace_a_node_once() {
     submit(&client, "ml", lasting_job("train", 8)).await;
     let before: BTreeSet<Option<String>> =
         all_run(&stack, "ml", "train", 8).await.iter().map(ResourceExt::uid).collect();
-    // Everything is said three times; the warning comes when all is over.
+    // Everything is reported three times; the warning comes when all is over.
     goes_wrong(&stack, &Fault::of(FaultKind::EventRepeated { copies: 3 }).on("StateChange")).await;
     goes_wrong(&stack, &Fault::of(FaultKind::EventLate { seconds: 240.0 }).on("SpotInterruption")).await;
     goes_wrong(&stack, &Fault::of(FaultKind::EventRepeated { copies: 3 }).on("SpotInterruption")).await;
@@ -373,19 +378,19 @@ async fn messages_that_come_twice_and_in_the_wrong_order_replace_a_node_once() {
     let sizes: Vec<usize> =
         launched_fleets(&journal(&stack, 0).await).iter().map(|fleet| instances(fleet).len()).collect();
     assert_eq!(sizes, [8, 1], "one replacement, whatever came how often and when");
-    assert_eq!(running(&stack).await, settled, "nobody was stopped for a warning about what is gone");
+    assert_eq!(running(&stack).await, settled, "nobody was evicted for a warning about what is gone");
     batch_that(&stack, "the batch not to be interrupted", |batch| !interrupted(batch)).await;
     ends_well(&stack, "train").await;
 }
 
-/// The eight pods that run; those that were stopped may still be there.
+/// The eight pods that run; those that were evicted may still be there.
 async fn running(stack: &Stack) -> BTreeSet<Option<String>> {
     all_run(stack, "ml", "train", 8).await.iter().filter(|pod| runs(pod)).map(ResourceExt::uid).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn instances_that_end_slowly_keep_their_batch_and_group_until_they_are_gone() {
-    let Some(stack) = buying_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
     all_run(&stack, "ml", "train", 8).await;
     goes_wrong(&stack, &Fault::of(FaultKind::SlowTerminate { seconds: 900.0 })).await;
@@ -395,7 +400,7 @@ async fn instances_that_end_slowly_keep_their_batch_and_group_until_they_are_gon
     batch_that(&stack, "the batch to be terminating", |batch| phase_of(batch) == "Terminating").await;
     let state: Value = stack.sim("/_sim/state").await.unwrap();
     assert_eq!(state["placementGroups"].as_array().map(Vec::len), Some(1), "its instances are still in it");
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     let journal = journal(&stack, 0).await;
     let deleted = |call: &&&Value| call["status"] == 200;
     assert_eq!(of(&journal, "DeletePlacementGroup").iter().filter(deleted).count(), 1);

@@ -19,18 +19,18 @@ use crate::recorder;
 /// Longest wait for anything that should come.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Options of a stack, or `None` where there is no Go to build the control plane with: then the suite is left out,
+/// Options of a stack, or `None` where there is no Go to build the control plane with: then the suite is excluded,
 /// which `make test` says in one line, and refuses in CI. `MUSTER` names another binary, such as an optimised one.
 pub(crate) async fn options() -> Option<StackOptions> {
     if std::env::var_os("MUSTER_WITHOUT_CONTROL_PLANE").is_some() {
-        // `make test` has said in one line what is left out and why.
+        // `make test` has reported in one line what is excluded and why.
         return None;
     }
     let repository = &repository();
     let binaries = match Binaries::ensure(repository, |line| eprintln!("{line}")).await {
         Ok(binaries) => binaries,
         Err(binaries::BinariesError::NoGo(line)) if std::env::var("CI").as_deref() != Ok("true") => {
-            eprintln!("left out: {line}");
+            eprintln!("excluded: {line}");
             return None;
         }
         Err(error) => panic!("{error}"),
@@ -151,8 +151,8 @@ pub(crate) async fn phase_within(stack: &Stack, namespace: &str, name: &str, pha
 /// Waits until the gang says why it waits, in a sentence that contains `text`.
 pub(crate) async fn says(stack: &Stack, namespace: &str, name: &str, text: &str) {
     let client = stack.admin().unwrap();
-    let (client, said) = (&client, format!("gang {name} to say {text:?}"));
-    eventually(DEADLINE, &said, || async move {
+    let (client, stated) = (&client, format!("gang {name} to say {text:?}"));
+    eventually(DEADLINE, &stated, || async move {
         let gangs = gangs(client, namespace).await;
         let found = gangs.into_iter().find(|gang| gang.name_any().starts_with(name));
         let waiting = found.and_then(|gang| gang.status).and_then(|status| status.waiting);

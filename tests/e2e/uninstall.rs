@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use muster::testbed::{Identity, Stack};
 
-use crate::cloud::{buying_stack, gang_job, zones};
+use crate::cloud::{gang_job, provisioning_stack, zones};
 use crate::support::{all_run, bare, create, options, phase, stack, submit};
 
 /// Exit code and standard output.
@@ -34,31 +34,31 @@ async fn the_policy_goes_first_and_held_pods_are_listed_or_let_go() {
     phase(&stack, "ml", "train", "Collecting").await;
     assert_eq!(gates(&stack, "train-0").await, 1);
 
-    let (code, said) = uninstall(&stack, &[]);
-    assert_eq!(code, 2, "one of --dry-run and --confirm has to be chosen: {said}");
-    let (code, said) = uninstall(&stack, &["--dry-run"]);
-    assert_eq!(code, 3, "{said}");
-    assert!(said.contains("would delete MutatingAdmissionPolicyBinding gang-gate.muster.dev"), "{said}");
-    assert!(said.contains("pod ml/train-0 is held by the gate muster.dev/gang"), "{said}");
+    let (code, stated) = uninstall(&stack, &[]);
+    assert_eq!(code, 2, "one of --dry-run and --confirm has to be chosen: {stated}");
+    let (code, stated) = uninstall(&stack, &["--dry-run"]);
+    assert_eq!(code, 3, "{stated}");
+    assert!(stated.contains("would delete MutatingAdmissionPolicyBinding gang-gate.muster.dev"), "{stated}");
+    assert!(stated.contains("pod ml/train-0 is held by the gate muster.dev/gang"), "{stated}");
     assert_eq!(gates(&stack, "train-0").await, 1, "nothing was changed");
 
-    let (code, said) = uninstall(&stack, &["--confirm"]);
-    assert_eq!(code, 3, "{said}");
-    assert!(said.contains("deletes MutatingAdmissionPolicyBinding"), "{said}");
-    let (code, said) = uninstall(&stack, &["--confirm", "--ungate"]);
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("there is no admission policy"), "{said}");
-    assert!(said.contains("pod ml/train-0: let go"), "{said}");
+    let (code, stated) = uninstall(&stack, &["--confirm"]);
+    assert_eq!(code, 3, "{stated}");
+    assert!(stated.contains("deletes MutatingAdmissionPolicyBinding"), "{stated}");
+    let (code, stated) = uninstall(&stack, &["--confirm", "--ungate"]);
+    assert_eq!(code, 0, "{stated}");
+    assert!(stated.contains("there is no admission policy"), "{stated}");
+    assert!(stated.contains("pod ml/train-0: let go"), "{stated}");
     assert_eq!(gates(&stack, "train-0").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_ec2_still_bills_is_listed() {
-    let Some(stack) = buying_stack(&zones([2, 0, 0]), 40, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&zones([2, 0, 0]), 40, "1s").await else { return };
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 2)).await;
     all_run(&stack, "ml", "train", 2).await;
-    let (code, said) = uninstall(&stack, &["--dry-run"]);
-    assert_eq!(code, 3, "{said}");
-    assert!(said.contains("NodeBatch ") && said.contains("2 instances (i-"), "{said}");
-    assert!(said.contains("while muster serve runs"), "{said}");
+    let (code, stated) = uninstall(&stack, &["--dry-run"]);
+    assert_eq!(code, 3, "{stated}");
+    assert!(stated.contains("NodeBatch ") && stated.contains("2 instances (i-"), "{stated}");
+    assert!(stated.contains("while muster serve runs"), "{stated}");
 }

@@ -23,7 +23,7 @@ use crate::support::{
 fn before() -> Option<PathBuf> {
     let before = std::env::var_os("MUSTER_BEFORE").map(PathBuf::from);
     if before.is_none() {
-        eprintln!("left out: MUSTER_BEFORE names no older binary; `make test-upgrade` builds one");
+        eprintln!("excluded: MUSTER_BEFORE names no older binary; `make test-upgrade` builds one");
     }
     before
 }
@@ -32,7 +32,7 @@ fn now() -> PathBuf {
     env!("CARGO_BIN_EXE_muster").into()
 }
 
-/// A stack of the version before with room for every gang of a test.
+/// A stack of the version before with capacity for every gang of a test.
 async fn older(replicas: u8) -> Option<Stack> {
     let before = before()?;
     let mut options = options().await?;
@@ -160,6 +160,6 @@ async fn everything_goes(stack: &Stack) {
         .env("KUBECONFIG", stack.cluster.kubeconfig(Identity::Admin))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let stated = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stated}");
 }

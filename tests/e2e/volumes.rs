@@ -117,7 +117,7 @@ async fn a_gang_waits_for_its_shared_file_system_by_name_and_is_bound_once_that_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gang_stands_in_the_zone_of_its_volume_and_says_so_where_that_has_no_room() {
+async fn a_gang_stands_in_the_zone_of_its_volume_and_says_so_where_that_has_no_capacity() {
     let Some(options) = volume_options().await else { return };
     let stack = stack(options, "ml").await;
     stack.create_nodes(two_zones()).await.unwrap();
@@ -131,7 +131,7 @@ async fn a_gang_stands_in_the_zone_of_its_volume_and_says_so_where_that_has_no_r
 
     let pods = all_run(&stack, "ml", "train", 2).await;
     assert!(nodes_of(&pods).iter().all(|node| node.starts_with("b-")), "{:?}", nodes_of(&pods));
-    // Zone a has room for two more, the volume's has not.
+    // Zone a has capacity for two more, the volume's has not.
     submit(&client, "ml", job("more", 2, 8, "zonal")).await;
     says(&stack, "ml", "more", "a volume of the pod cannot be reached from there").await;
 }
@@ -167,7 +167,7 @@ async fn a_stateful_set_with_local_disks_goes_where_the_disks_are_and_comes_back
     let stack = stack(options, "ml").await;
     stack.create_nodes(two_zones()).await.unwrap();
     local_class(&stack).await;
-    // Zone a has room and too few disks.
+    // Zone a has capacity and too few disks.
     for node in ["a-0", "b-1", "b-2"] {
         local_volume(&stack, node).await;
     }

@@ -1,4 +1,4 @@
-//! The ways to buy: reservations, the ladder, quotas, classes that cannot be used, and launches that lie badly.
+//! The ways to provision: reservations, the ladder, quotas, classes that cannot be used, and launches that lie badly.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -13,11 +13,11 @@ use muster_api::crd::{EC2NodeClass, NodePool, is_true};
 use muster_api::keys;
 use muster_ec2_sim::choices::Shortfall;
 use muster_ec2_sim::scenario::{GroupSpec, Matching, ReservationKind, ReservationSpec, SpineSpec, Strategy};
-use muster_ec2_sim::{Fault, FaultKind, Market, Scenario};
+use muster_ec2_sim::{Fault, FaultKind, MarketType, Scenario};
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    batch_that, delete_job, everything_is_given_back, gang_job, goes_wrong, instances, invariants_hold, journal,
+    batch_that, delete_job, everything_is_terminated, gang_job, goes_wrong, instances, invariants_hold, journal,
     launched_fleets, no_instance_is_left,
 };
 use crate::support::{DEADLINE, all_run, choices, no_errors, options, phase, stack, submit};
@@ -46,13 +46,13 @@ pub(crate) async fn stack_with(scenario: &Scenario, class: &Value, pool: &Value)
     Some(stack)
 }
 
-/// A template spec of the pool that allows these markets.
-pub(crate) fn markets(markets: &[&str]) -> Value {
+/// A template spec of the pool that allows these capacity types.
+pub(crate) fn capacity_types(capacity_types: &[&str]) -> Value {
     json!({"spec": {
         "nodeClassRef": {"group": "muster.dev", "kind": "EC2NodeClass", "name": "gpu"},
         "requirements": [
             {"key": "muster.dev/instance-family", "operator": "In", "values": ["p5"]},
-            {"key": "muster.dev/capacity-type", "operator": "In", "values": markets},
+            {"key": "muster.dev/capacity-type", "operator": "In", "values": capacity_types},
         ],
     }})
 }
@@ -80,7 +80,7 @@ async fn events(stack: &Stack, kind: &str) -> Vec<(String, String)> {
 }
 
 /// Waits for an event about an object of this kind.
-async fn told(stack: &Stack, kind: &str, reason: &str, text: &str) {
+async fn reported(stack: &Stack, kind: &str, reason: &str, text: &str) {
     eventually(DEADLINE, &format!("event {reason} with {text:?}"), || async move {
         let seen = events(stack, kind).await;
         let found = seen.iter().any(|(of, message)| of == reason && message.contains(text));
@@ -96,14 +96,15 @@ fn launches(journal: &[Value]) -> Vec<&Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn gangs_fill_reservations_inside_and_outside_a_group_before_they_buy_on_demand() {
+async fn gangs_fill_reservations_inside_and_outside_a_group_before_they_provision_on_demand() {
     let mut scenario = Scenario::demo();
     let group = GroupSpec { name: "theirs".to_owned(), strategy: Strategy::Cluster, tags: [].into() };
     scenario.placement_groups.push(group);
     scenario.reservations =
         vec![reservation("cr-00000000000000001", None, 4), reservation("cr-00000000000000002", Some("theirs"), 4)];
     let class = json!({"capacityReservationSelectorTerms": [{"tags": {"team": "ml"}}]});
-    let pool = json!({"template": markets(&["reserved", "on-demand"]), "placement": {"placementGroup": "preferred"}});
+    let pool =
+        json!({"template": capacity_types(&["reserved", "on-demand"]), "placement": {"placementGroup": "preferred"}});
     let Some(stack) = stack_with(&scenario, &class, &pool).await else { return };
     let client = stack.admin().unwrap();
     for name in ["first", "second", "third"] {
@@ -140,7 +141,7 @@ async fn gangs_fill_reservations_inside_and_outside_a_group_before_they_buy_on_d
     .await;
     let status = batch.status.unwrap();
     assert_eq!(status.capacity_type.as_deref(), Some("on-demand"));
-    let why: Vec<&str> = status.left_out.iter().map(|left| left.why.as_str()).collect();
+    let why: Vec<&str> = status.excluded.iter().map(|left| left.why.as_str()).collect();
     assert!(why.contains(&"reservation cr-00000000000000001: 4 hosts needed, 0 free"), "{why:?}");
     assert!(
         status.candidates.iter().all(|candidate| candidate.why.starts_with("on-demand")),
@@ -172,12 +173,12 @@ async fn spot_prices_are_known(stack: &Stack) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_ladder_is_climbed_down_to_spot_and_every_step_is_told() {
+async fn the_ladder_is_climbed_down_to_spot_and_every_step_is_reported() {
     // Two spines of four: eight fit into no group on demand, and there are only seven hosts without one.
-    let mut scenario = Scenario::default().with_pool("p5.48xlarge", "us-east-1a", Market::OnDemand, 1, 1, 7);
-    scenario = scenario.with_pool("p5.48xlarge", "us-east-1a", Market::Spot, 1, 1, 8);
+    let mut scenario = Scenario::default().with_pool("p5.48xlarge", "us-east-1a", MarketType::OnDemand, 1, 1, 7);
+    scenario = scenario.with_pool("p5.48xlarge", "us-east-1a", MarketType::Spot, 1, 1, 8);
     let pool = json!({
-        "template": markets(&["on-demand", "spot"]),
+        "template": capacity_types(&["on-demand", "spot"]),
         "placement": {"placementGroup": "preferred", "capacityTypeOrder": ["on-demand", "spot"]},
     });
     let Some(stack) = stack_with(&scenario, &json!({}), &pool).await else { return };
@@ -195,31 +196,31 @@ async fn the_ladder_is_climbed_down_to_spot_and_every_step_is_told() {
         .iter()
         .map(|attempt| (attempt.capacity_type.clone(), attempt.group))
         .collect();
-    let step = |market: &str, group| (market.to_owned(), group);
+    let step = |capacity_type: &str, group| (capacity_type.to_owned(), group);
     assert_eq!(rungs, [step("on-demand", true), step("on-demand", false), step("spot", true)]);
     let down = "from on-demand in a placement group to on-demand without a placement group";
-    told(&stack, "NodeBatch", "SteppedDown", down).await;
-    told(&stack, "NodeBatch", "SteppedDown", "to spot in a placement group").await;
+    reported(&stack, "NodeBatch", "SteppedDown", down).await;
+    reported(&stack, "NodeBatch", "SteppedDown", "to spot in a placement group").await;
     let price = batch.status.as_ref().unwrap().price_per_hour.clone();
     assert_eq!(price.as_deref(), Some("176.128"), "8 at 40 percent of the list price, from the spot price history");
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quota_stops_at_the_first_zone_and_capacity_of_another_market_is_still_bought() {
+async fn a_quota_stops_at_the_first_zone_and_capacity_of_another_capacity_type_is_still_provisioned() {
     let mut scenario = Scenario::demo();
     // Four p5.48xlarge.
     scenario.quotas.insert("p".to_owned(), 768);
-    let pool = json!({"template": markets(&["on-demand", "spot"])});
+    let pool = json!({"template": capacity_types(&["on-demand", "spot"])});
     let Some(stack) = stack_with(&scenario, &json!({}), &pool).await else { return };
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
 
     all_run(&stack, "ml", "train", 8).await;
 
     let journal = journal(&stack, 0).await;
-    let markets: Vec<&Value> = launches(&journal)
+    let capacity_types: Vec<&Value> = launches(&journal)
         .into_iter()
         .map(|entry| &entry["parameters"]["TargetCapacitySpecification.DefaultTargetCapacityType"])
         .collect();
@@ -228,16 +229,16 @@ async fn a_quota_stops_at_the_first_zone_and_capacity_of_another_market_is_still
         let tokens: BTreeSet<String> =
             launches(&journal).iter().map(|entry| entry["parameters"]["ClientToken"].to_string()).collect();
         assert_eq!(tokens.len(), 4, "three zones on demand, one on spot");
-        assert_eq!(markets.last(), Some(&&json!("spot")));
+        assert_eq!(capacity_types.last(), Some(&&json!("spot")));
     } else {
-        assert_eq!(markets, [&json!("on-demand"), &json!("spot")], "no other zone is asked on demand");
-        told(&stack, "NodeBatch", "QuotaExceeded", "VcpuLimitExceeded").await;
+        assert_eq!(capacity_types, [&json!("on-demand"), &json!("spot")], "no other zone is asked on demand");
+        reported(&stack, "NodeBatch", "QuotaExceeded", "VcpuLimitExceeded").await;
         let batch = batch_that(&stack, "the batch", |batch| batch.status.is_some()).await;
-        let left: Vec<String> = batch.status.unwrap().left_out.into_iter().map(|left| left.why).collect();
+        let left: Vec<String> = batch.status.unwrap().excluded.into_iter().map(|left| left.why).collect();
         assert!(left.iter().any(|why| why.contains("quota on-demand vCPUs of class P")), "{left:?}");
     }
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
@@ -257,7 +258,7 @@ async fn too_many_fleets_are_gone_around_by_run_instances() {
     let run = launches(&journal)[1];
     assert_eq!((instances(run).len(), &run["parameters"]["MinCount"]), (4, &json!("4")));
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
@@ -334,10 +335,10 @@ async fn a_mistake_in_a_class_is_a_condition_and_an_event_that_name_the_field_an
         })
         .await
         .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
-        told(&stack, "EC2NodeClass", "ClassNotReady", reason).await;
+        reported(&stack, "EC2NodeClass", "ClassNotReady", reason).await;
     }
     submit(&client, "ml", gang_job("train", 4)).await;
-    crate::support::says(&stack, "ml", "train", "no NodePool is ready to buy nodes").await;
+    crate::support::says(&stack, "ml", "train", "no NodePool is ready to provision nodes").await;
     assert!(launches(&journal(&stack, 0).await).is_empty());
 
     for name in ["subnets", "groups", "image", "alias", "kubelet", "data", "cr"] {
@@ -351,7 +352,7 @@ async fn a_mistake_in_a_class_is_a_condition_and_an_event_that_name_the_field_an
     let mended = classes.get("efa").await.unwrap().status.unwrap();
     assert!(is_true(&mended.conditions, "Ready"));
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
@@ -364,8 +365,8 @@ async fn a_profile_that_ec2_refuses_is_blamed_on_the_class_and_not_tried_again()
     goes_wrong(&stack, &Fault::of(code).on("CreateFleet")).await;
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 4)).await;
 
-    told(&stack, "EC2NodeClass", "ClassNotReady", "spec.role: EC2 refused").await;
-    told(&stack, "NodeBatch", "AttemptLost", "InvalidParameterValue").await;
+    reported(&stack, "EC2NodeClass", "ClassNotReady", "spec.role: EC2 refused").await;
+    reported(&stack, "NodeBatch", "AttemptLost", "InvalidParameterValue").await;
     assert_eq!(launches(&journal(&stack, 0).await).len(), 1);
     no_errors(&stack);
 }
@@ -374,9 +375,9 @@ async fn a_profile_that_ec2_refuses_is_blamed_on_the_class_and_not_tried_again()
 async fn two_launches_that_miss_the_required_leaf_are_rolled_back_and_then_the_batch_waits_for_a_person() {
     // A group is one spine, and no leaf has four hosts.
     let zones = ["us-east-1a", "us-east-1b", "us-east-1c"];
-    let scenario = zones
-        .into_iter()
-        .fold(Scenario::default(), |scenario, zone| scenario.with_pool("p5.48xlarge", zone, Market::OnDemand, 1, 2, 3));
+    let scenario = zones.into_iter().fold(Scenario::default(), |scenario, zone| {
+        scenario.with_pool("p5.48xlarge", zone, MarketType::OnDemand, 1, 2, 3)
+    });
     let Some(stack) = stack_with(&scenario, &json!({}), &json!({})).await else { return };
     let job = TestJob::new("train", 4)
         .gpus(8)
@@ -385,7 +386,7 @@ async fn two_launches_that_miss_the_required_leaf_are_rolled_back_and_then_the_b
         .build();
     submit(&stack.admin().unwrap(), "ml", job).await;
 
-    told(&stack, "NodeBatch", "RequiredLevelNotMet", "2 launches missed the level").await;
+    reported(&stack, "NodeBatch", "RequiredLevelNotMet", "2 launches missed the level").await;
 
     let batch = batch_that(&stack, "the batch to have rolled back", |batch| {
         batch.status.as_ref().is_some_and(|status| status.phase == "Pending" && status.instances.is_empty())
@@ -404,7 +405,7 @@ async fn two_launches_that_miss_the_required_leaf_are_rolled_back_and_then_the_b
     let nodes = Api::<Node>::all(stack.admin().unwrap()).list(&ListParams::default()).await.unwrap();
     assert!(nodes.items.is_empty(), "nothing of it ever served");
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
@@ -420,13 +421,13 @@ async fn a_gang_waits_for_its_capacity_block_and_starts_when_that_begins() {
         ..Scenario::default()
     };
     let class = json!({"capacityReservationSelectorTerms": [{"id": "cr-00000000000000003"}]});
-    let pool = json!({"template": markets(&["reserved"]), "placement": {"placementGroup": "preferred"}});
+    let pool = json!({"template": capacity_types(&["reserved"]), "placement": {"placementGroup": "preferred"}});
     let Some(stack) = stack_with(&scenario, &class, &pool).await else { return };
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 4)).await;
 
     batch_that(&stack, "the batch to name the beginning", |batch| {
-        let said = batch.status.as_ref().and_then(|status| status.message.as_deref()).unwrap_or_default();
-        said.contains("reservation cr-00000000000000003 begins")
+        let stated = batch.status.as_ref().and_then(|status| status.message.as_deref()).unwrap_or_default();
+        stated.contains("reservation cr-00000000000000003 begins")
     })
     .await;
     assert!(launches(&journal(&stack, 0).await).is_empty(), "EC2 is not asked before");
@@ -444,10 +445,10 @@ async fn a_gang_waits_for_its_capacity_block_and_starts_when_that_begins() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_too_many_fleets_in_the_region_finished_ones_of_ours_go_and_no_other_call_is_needed() {
-    // The first zone is empty, so the first gang leaves a fleet that launched nothing, and one that is given back.
+    // The first zone is empty, so the first gang leaves a fleet that launched nothing, and one that is terminated.
     let scenario =
         ["us-east-1a", "us-east-1b"].into_iter().zip([1, 8]).fold(Scenario::default(), |all, (zone, hosts)| {
-            all.with_pool("p5.48xlarge", zone, Market::OnDemand, 1, 1, hosts)
+            all.with_pool("p5.48xlarge", zone, MarketType::OnDemand, 1, 1, hosts)
         });
     let Some(stack) = stack_with(&scenario, &json!({}), &json!({})).await else { return };
     submit(&stack.admin().unwrap(), "ml", gang_job("first", 4)).await;
@@ -478,6 +479,6 @@ async fn with_too_many_fleets_in_the_region_finished_ones_of_ours_go_and_no_othe
     for name in ["second", "third"] {
         delete_job(&stack, name).await;
     }
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }

@@ -38,8 +38,9 @@ fn the_shipped_configuration_is_valid_and_agrees_with_the_scheduler_s() {
 }
 
 #[test]
-fn the_rights_that_are_asked_for_at_the_start_are_those_of_the_shipped_roles() {
-    let rights: BTreeSet<String> = muster::rights::rights().unwrap().iter().map(ToString::to_string).collect();
+fn the_permissions_that_are_asked_for_at_the_start_are_those_of_the_shipped_roles() {
+    let permissions: BTreeSet<String> =
+        muster::permissions::permissions().unwrap().iter().map(ToString::to_string).collect();
     for right in [
         "watch nodes",
         "patch pods/status",
@@ -47,7 +48,7 @@ fn the_rights_that_are_asked_for_at_the_start_are_those_of_the_shipped_roles() {
         "get namespaces/kube-system",
         "update gangs.muster.dev",
     ] {
-        assert!(rights.contains(right), "{right} in {rights:#?}");
+        assert!(permissions.contains(right), "{right} in {permissions:#?}");
     }
-    assert!(rights.contains("patch leases.coordination.k8s.io"));
+    assert!(permissions.contains("patch leases.coordination.k8s.io"));
 }

@@ -30,7 +30,7 @@ fn every_batch_that_was_written_once_is_read_and_written_back_without_a_loss() {
 }
 
 #[test]
-fn every_batch_that_was_written_once_is_understood_in_full_and_told_again_as_it_was() {
+fn every_batch_that_was_written_once_is_understood_in_full_and_reported_again_as_it_was() {
     for (name, object) in objects() {
         let batch: NodeBatch = serde_json::from_value(object).unwrap_or_else(|error| panic!("{name}: {error}"));
         let read = batch_state::read(&batch);

@@ -96,7 +96,7 @@ fn known() -> (Store, Cluster) {
 }
 
 fn executor(client: &Client, cluster: &Cluster) -> Executor {
-    let options = ExecutorOptions { parallel: 4, rehint: Duration::from_secs(3600) };
+    let options = ExecutorOptions { parallel: 4, renominate: Duration::from_secs(3600) };
     let events = Events::new(client.clone());
     Executor::new(client.clone(), cluster.clone(), events, options, Clock::real())
 }
@@ -119,7 +119,7 @@ fn plan(state: &State, name: &str, node: &str) -> Action {
 }
 
 #[tokio::test]
-async fn a_write_that_is_not_answered_keeps_no_other_gang_and_its_room_stays_promised() {
+async fn a_write_that_is_not_answered_keeps_no_other_gang_and_its_capacity_stays_assigned() {
     let (asked, mut writes) = mpsc::unbounded_channel();
     let client = api(asked, &[]);
     let (_store, cluster) = known();
@@ -130,17 +130,17 @@ async fn a_write_that_is_not_answered_keeps_no_other_gang_and_its_room_stays_pro
     let stuck = "/apis/muster.dev/v1alpha1/namespaces/ns/gangs/stuck/status";
     assert_eq!(writes.recv().await.as_deref(), Some(stuck));
 
-    let state = executor.overlay(&cluster.load());
-    let promised: Vec<&str> = state.snapshot.promises.keys().map(NodeName::as_str).collect();
-    assert_eq!(promised, ["n1"], "whether it was written is open");
+    let state = executor.assumed(&cluster.load());
+    let assigned: Vec<&str> = state.snapshot.assignments.keys().map(NodeName::as_str).collect();
+    assert_eq!(assigned, ["n1"], "whether it was written is open");
     let again = vec![plan(&state, "stuck", "n2"), plan(&state, "other", "n2")];
     executor.execute(&state, again, &leader).await;
     let other = "/apis/muster.dev/v1alpha1/namespaces/ns/gangs/other/status";
     assert_eq!(writes.recv().await.as_deref(), Some(other), "nothing more of the gang whose write is under way");
-    let state = executor.overlay(&cluster.load());
-    let mut promised: Vec<&str> = state.snapshot.promises.keys().map(NodeName::as_str).collect();
-    promised.sort_unstable();
-    assert_eq!(promised, ["n1", "n2"]);
+    let state = executor.assumed(&cluster.load());
+    let mut assigned: Vec<&str> = state.snapshot.assignments.keys().map(NodeName::as_str).collect();
+    assigned.sort_unstable();
+    assert_eq!(assigned, ["n1", "n2"]);
 }
 
 #[tokio::test]
@@ -159,9 +159,9 @@ async fn a_release_that_failed_is_made_again_at_once() {
     assert!(again.is_some_and(|again| again < Duration::from_secs(1)), "the loop looks again: {again:?}");
     assert_eq!(writes.recv().await.as_deref(), Some("/api/v1/namespaces/ns/pods/other/status"), "refused");
     executor.execute(&state, release(), &leader).await;
-    let hint = writes.recv().await;
-    assert_eq!(hint.as_deref(), Some("/api/v1/namespaces/ns/pods/other/status"));
-    assert_eq!(writes.recv().await.as_deref(), Some("/api/v1/namespaces/ns/pods/other"), "hinted, then released");
+    let nomination = writes.recv().await;
+    assert_eq!(nomination.as_deref(), Some("/api/v1/namespaces/ns/pods/other/status"));
+    assert_eq!(writes.recv().await.as_deref(), Some("/api/v1/namespaces/ns/pods/other"), "nominated, then released");
     executor.execute(&state, release(), &leader).await;
     assert!(writes.try_recv().is_err(), "what was written is not written again before it is due");
 }

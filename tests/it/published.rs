@@ -1,4 +1,4 @@
-//! What the store publishes follows from what it was told, whatever the order.
+//! What the store publishes follows from what it was informed, whatever the order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use muster::cluster::{Cluster, Store, StoreOptions};
 use muster_api::conventions::{Kind, Object, Objects as _};
 use muster_api::crd::Gang;
 use muster_core::model::names::ObjectKey;
-use muster_core::model::snapshot::Promise;
+use muster_core::model::snapshot::Assignment;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
@@ -61,13 +61,13 @@ fn gang(number: u32, version: u64, rng: &mut ChaCha8Rng) -> Gang {
 }
 
 /// In an order of its own, since gangs and nodes are walked in several.
-fn sorted(promises: impl IntoIterator<Item = (String, Vec<Promise>)>) -> BTreeMap<String, Vec<String>> {
-    promises
+fn sorted(assignments: impl IntoIterator<Item = (String, Vec<Assignment>)>) -> BTreeMap<String, Vec<String>> {
+    assignments
         .into_iter()
-        .map(|(node, promises)| {
-            let mut promises: Vec<String> = promises.iter().map(|promise| format!("{promise:?}")).collect();
-            promises.sort();
-            (node, promises)
+        .map(|(node, assignments)| {
+            let mut assignments: Vec<String> = assignments.iter().map(|assignment| format!("{assignment:?}")).collect();
+            assignments.sort();
+            (node, assignments)
         })
         .collect()
 }
@@ -82,10 +82,10 @@ fn store(kinds: &[&'static str], owners: &[Kind]) -> (Store, Cluster) {
 }
 
 #[test]
-fn the_promises_that_are_published_are_those_of_all_plans_whatever_changed_before() {
+fn the_assignments_that_are_published_are_those_of_all_plans_whatever_changed_before() {
     let (mut store, cluster) = store(&[], &[]);
     let mut rng = ChaCha8Rng::seed_from_u64(7);
-    let (mut promised, mut version) = (0, 0);
+    let (mut assigned, mut version) = (0, 0);
     for step in 0..3_000 {
         let (number, rank) = (rng.random_range(0..GANGS), rng.random_range(0..MEMBERS));
         version += 1;
@@ -105,18 +105,18 @@ fn the_promises_that_are_published_are_those_of_all_plans_whatever_changed_befor
         }
         store.publish();
         let state = cluster.load();
-        let named = |(node, promises): (&muster_core::model::names::NodeName, &Vec<Promise>)| {
-            (node.to_string(), promises.clone())
+        let named = |(node, assignments): (&muster_core::model::names::NodeName, &Vec<Assignment>)| {
+            (node.to_string(), assignments.clone())
         };
-        let published = sorted(state.snapshot.promises.iter().map(named));
-        assert_eq!(published, sorted(state.snapshot.plan_promises().iter().map(named)), "step {step}");
-        promised += published.len();
+        let published = sorted(state.snapshot.assignments.iter().map(named));
+        assert_eq!(published, sorted(state.snapshot.plan_assignments().iter().map(named)), "step {step}");
+        assigned += published.len();
     }
-    assert!(promised > 1_000, "only {promised} nodes had promises");
+    assert!(assigned > 1_000, "only {assigned} nodes had assignments");
 }
 
 #[test]
-fn a_pod_that_names_a_daemonset_is_believed_once_that_is_known_in_its_namespace() {
+fn a_pod_that_names_a_daemonset_is_trusted_once_that_is_known_in_its_namespace() {
     let (mut store, cluster) = store(&[], &[]);
     let owner = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": true});
     for namespace in ["ns", "other"] {

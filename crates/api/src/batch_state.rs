@@ -14,7 +14,7 @@ use muster_core::model::batch::{
 use muster_core::model::names::{InstanceId, ObjectKey};
 
 use crate::crd::{
-    BatchAttempt, BatchBilling, BatchCandidate, BatchHold, BatchInstance, BatchLeftOut, BatchLoss, Fill, GangRef,
+    BatchAttempt, BatchBilling, BatchCandidate, BatchExcluded, BatchHold, BatchInstance, BatchLoss, Fill, GangRef,
     NodeBatch, NodeBatchStatus,
 };
 
@@ -185,7 +185,7 @@ fn read_status(status: &NodeBatchStatus, unknown: &mut Unknown) -> BatchStatus {
         idle_since: status.idle_since,
         candidates: status.candidates.iter().map(|row| candidate(row, unknown)).collect(),
         excluded: status
-            .left_out
+            .excluded
             .iter()
             .map(|row| ExcludedRow { what: row.what.clone(), why: row.why.clone(), change: row.change.clone() })
             .collect(),
@@ -273,7 +273,7 @@ fn attempt(one: &BatchAttempt, unknown: &mut Unknown) -> Attempt {
         sweeps: one.sweeps,
         fleet: one.fleet.clone(),
         replaces: one.replaces.iter().map(|id| InstanceId::from(id.as_str())).collect(),
-        probe: one.canary,
+        probe: one.probe,
         outcome: outcome.unwrap_or_else(|| {
             unknown.says("attempts.outcome", &one.outcome);
             AttemptOutcome::Won
@@ -342,7 +342,7 @@ fn condition(one: &Condition) -> BatchCondition {
 
 /// The status as it is written.
 ///
-/// Errors: launch parameters that cannot be told as JSON, which is a bug.
+/// Errors: launch parameters that cannot be reported as JSON, which is a bug.
 pub fn write(status: &BatchStatus) -> Result<NodeBatchStatus, serde_json::Error> {
     Ok(NodeBatchStatus {
         version: STATUS_VERSION,
@@ -367,10 +367,10 @@ pub fn write(status: &BatchStatus) -> Result<NodeBatchStatus, serde_json::Error>
         deadline: status.deadline,
         idle_since: status.idle_since,
         candidates: status.candidates.iter().map(write_candidate).collect(),
-        left_out: status
+        excluded: status
             .excluded
             .iter()
-            .map(|row| BatchLeftOut { what: row.what.clone(), why: row.why.clone(), change: row.change.clone() })
+            .map(|row| BatchExcluded { what: row.what.clone(), why: row.why.clone(), change: row.change.clone() })
             .collect(),
         located: status.located.clone(),
         misses: status.misses,
@@ -432,7 +432,7 @@ fn write_attempt(one: &Attempt) -> Result<BatchAttempt, serde_json::Error> {
         sweeps: one.sweeps,
         fleet: one.fleet.clone(),
         replaces: one.replaces.iter().map(ToString::to_string).collect(),
-        canary: one.probe,
+        probe: one.probe,
         outcome: outcome_word(one.outcome).to_owned(),
         code: one.code.clone(),
         message: one.message.clone(),

@@ -18,7 +18,7 @@ pub struct PerNode {
 }
 
 /// What a batch takes. `per_node` tells what one node of a pool and type takes; of a type that nobody knows a node counts
-/// for itself alone. Only pools that are `usable` can be bought from next: what a batch may take of others holds nobody up.
+/// for itself alone. Only pools that are `usable` can be provisioned from next: what a batch may take of others holds nobody up.
 #[must_use]
 pub fn claim(
     batch: &NodeBatch,

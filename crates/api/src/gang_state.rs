@@ -11,8 +11,8 @@ use muster_core::model::resources::Resources;
 use muster_core::planner::plan::LevelUse;
 
 use crate::crd::{
-    Gang, GangHeld, GangLevel, GangPlace, GangPlacement, GangPlan, GangRole, GangRoom, GangSlice, GangSource, GangSpec,
-    GangStatus, GangWaiting, GangWish, GangWishes,
+    Gang, GangCapacity, GangHeld, GangLevel, GangPlace, GangPlacement, GangPlan, GangRole, GangSlice, GangSource,
+    GangSpec, GangStatus, GangTopologyRequest, GangTopologyRequests, GangWaiting,
 };
 
 /// Version of `Gang.status` this code writes. A higher one is left alone.
@@ -69,9 +69,10 @@ pub fn read(object: &Gang) -> State {
                     .collect()
             })
             .unwrap_or_default(),
-        held: status
-            .held
-            .map(|held| gang::Held { until: held.until, rooms: held.rooms.iter().flat_map(rooms).collect() }),
+        held: status.held.map(|held| gang::Held {
+            until: held.until,
+            capacities: held.capacities.iter().flat_map(capacities).collect(),
+        }),
         batch: status.batch.map(Arc::from),
         waiting: status.waiting.map(|waiting| gang::Waiting {
             reason: Arc::from(waiting.reason),
@@ -85,23 +86,23 @@ pub fn read(object: &Gang) -> State {
     }
 }
 
-/// One room for each member.
-fn rooms(room: &GangRoom) -> impl Iterator<Item = (NodeName, Resources)> {
-    let requests: Resources = room.requests.iter().map(|(name, amount)| (name.as_str(), *amount)).collect();
-    room.nodes.iter().map(move |node| (NodeName::from(node.as_str()), requests.clone()))
+/// One capacity for each member.
+fn capacities(capacity: &GangCapacity) -> impl Iterator<Item = (NodeName, Resources)> {
+    let requests: Resources = capacity.requests.iter().map(|(name, amount)| (name.as_str(), *amount)).collect();
+    capacity.nodes.iter().map(move |node| (NodeName::from(node.as_str()), requests.clone()))
 }
 
 /// Members that ask for the same stand together: most gangs have one such entry.
 fn held(held: &gang::Held) -> GangHeld {
-    let mut rooms: Vec<GangRoom> = Vec::new();
-    for (node, requests) in &held.rooms {
+    let mut capacities: Vec<GangCapacity> = Vec::new();
+    for (node, requests) in &held.capacities {
         let requests = requests.iter().map(|(name, amount)| (name.to_string(), amount)).collect();
-        match rooms.iter_mut().find(|room| room.requests == requests) {
-            Some(room) => room.nodes.push(node.to_string()),
-            None => rooms.push(GangRoom { requests, nodes: vec![node.to_string()] }),
+        match capacities.iter_mut().find(|capacity| capacity.requests == requests) {
+            Some(capacity) => capacity.nodes.push(node.to_string()),
+            None => capacities.push(GangCapacity { requests, nodes: vec![node.to_string()] }),
         }
     }
-    GangHeld { until: held.until, rooms }
+    GangHeld { until: held.until, capacities }
 }
 
 /// The conditions that core decides about.
@@ -180,8 +181,11 @@ pub fn write(state: &State, before: Option<&GangStatus>) -> GangStatus {
 #[must_use]
 pub fn spec(recognised: &Recognised) -> GangSpec {
     let size = recognised.size.unwrap_or(0);
-    let wish = |wish: &Option<gang::RawWish>| {
-        wish.as_ref().map(|wish| GangWish { value: wish.value.to_string(), from: wish.key.to_owned() })
+    let topology_request = |topology_request: &Option<gang::RawTopologyRequest>| {
+        topology_request.as_ref().map(|topology_request| GangTopologyRequest {
+            value: topology_request.value.to_string(),
+            from: topology_request.key.to_owned(),
+        })
     };
     let owner = recognised.source.owner.as_ref();
     GangSpec {
@@ -196,21 +200,24 @@ pub fn spec(recognised: &Recognised) -> GangSpec {
         size,
         min: recognised.min.unwrap_or(size).min(size),
         roles: roles(recognised, size),
-        wishes: GangWishes {
-            required: wish(&recognised.wishes.required),
-            preferred: wish(&recognised.wishes.preferred),
+        topology_requests: GangTopologyRequests {
+            required: topology_request(&recognised.topology_requests.required),
+            preferred: topology_request(&recognised.topology_requests.preferred),
             slices: recognised
-                .wishes
+                .topology_requests
                 .slices
                 .iter()
                 .map(|slice| GangSlice {
                     size: slice.size,
-                    level: GangWish { value: slice.level.value.to_string(), from: slice.level.key.to_owned() },
+                    level: GangTopologyRequest {
+                        value: slice.level.value.to_string(),
+                        from: slice.level.key.to_owned(),
+                    },
                 })
                 .collect(),
-            exclusive: wish(&recognised.wishes.exclusive),
-            balance: wish(&recognised.wishes.balance),
-            placement_group: wish(&recognised.wishes.placement_group),
+            exclusive: topology_request(&recognised.topology_requests.exclusive),
+            balance: topology_request(&recognised.topology_requests.balance),
+            placement_group: topology_request(&recognised.topology_requests.placement_group),
         },
     }
 }
@@ -219,7 +226,7 @@ fn roles(recognised: &Recognised, size: u32) -> Vec<GangRole> {
     if recognised.roles.is_empty() {
         return vec![GangRole { name: String::new(), count: size, min: recognised.min.unwrap_or(size).min(size) }];
     }
-    let role = |role: &gang::RoleSaid| {
+    let role = |role: &gang::RoleStated| {
         let count = role.count.unwrap_or(0);
         GangRole { name: role.name.to_string(), count, min: role.min.unwrap_or(count).min(count) }
     };

@@ -43,8 +43,8 @@ pub const GATE: &str = "muster.dev/gang";
 pub const PLAN_EPOCH: &str = "muster.dev/plan-epoch";
 /// Pod annotation: the planned node.
 pub const PLANNED_NODE: &str = "muster.dev/planned-node";
-/// Pod annotation that always changes, so that a patch wakes the pod in kube-scheduler.
-pub const WAKE: &str = "muster.dev/wake";
+/// Pod annotation that always changes, so that a patch requeues the pod in kube-scheduler.
+pub const REQUEUE: &str = "muster.dev/wake";
 /// Binding annotation: the rank the member was given.
 pub const ASSIGNED_RANK: &str = "muster.dev/assigned-rank";
 /// Pod condition that tells where a member stands.
@@ -110,7 +110,7 @@ pub const JOB_COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index
 pub const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
 /// Where `spec.schedulingGroup.podGroupName` of Kubernetes 1.36 and later is kept on a pod that was read with older types.
 pub const SCHEDULING_GROUP: &str = "scheduling.k8s.io/pod-group-name";
-/// The field of a native PodGroup that wishes for a level.
+/// The field of a native PodGroup that asks for a level.
 pub const NATIVE_TOPOLOGY: &str = "spec.schedulingConstraints.topology";
 
 /// JobSet: label of pods and Jobs, the replicated job.
@@ -178,7 +178,7 @@ pub const KUEUE_POD_SET: &str = "kueue.x-k8s.io/podset";
 pub const KUEUE_REQUIRED_TOPOLOGY: &str = "kueue.x-k8s.io/podset-required-topology";
 /// Kueue: annotation of pods, preferred level.
 pub const KUEUE_PREFERRED_TOPOLOGY: &str = "kueue.x-k8s.io/podset-preferred-topology";
-/// Kueue: annotation of pods, together but wherever there is room.
+/// Kueue: annotation of pods, together but wherever there is capacity.
 pub const KUEUE_UNCONSTRAINED_TOPOLOGY: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
 /// Kueue: annotation of pods, level of each slice.
 pub const KUEUE_SLICE_TOPOLOGY: &str = "kueue.x-k8s.io/podset-slice-required-topology";
@@ -229,7 +229,7 @@ pub const KOORDINATOR_MIN: &str = "gang.scheduling.koordinator.sh/min-available"
 pub const KOORDINATOR_TOTAL: &str = "gang.scheduling.koordinator.sh/total-number";
 /// Koordinator: label of pods, the PodGroup.
 pub const KOORDINATOR_POD_GROUP: &str = "pod-group.scheduling.sigs.k8s.io";
-/// Koordinator: annotation of PodGroups, wishes by layer as JSON.
+/// Koordinator: annotation of PodGroups, topology requests by layer as JSON.
 pub const KOORDINATOR_TOPOLOGY: &str = "gang.scheduling.koordinator.sh/network-topology-spec";
 /// Grove: label of pods, the PodGang.
 pub const GROVE_POD_GANG: &str = "grove.io/podgang";

@@ -235,7 +235,7 @@ pub fn problems(class: &EC2NodeClass, access: &ClusterAccess) -> Vec<Problem> {
 /// As long as the UIDs that labels and taints carry.
 const SAMPLE_UID: &str = "00000000-0000-0000-0000-000000000000";
 
-/// What Muster labels every node of a gang with, as long as it gets: a class whose user data leaves no room for it would
+/// What Muster labels every node of a gang with, as long as it gets: a class whose user data leaves no capacity for it would
 /// pass here and fail with every launch.
 fn sample_labels() -> BTreeMap<Arc<str>, Arc<str>> {
     [

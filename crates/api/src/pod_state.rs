@@ -90,7 +90,7 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
 }
 
 /// What a kubelet says that takes a pod no sooner on this node than before: devices that do not lie together, devices that
-/// are broken or gone, room that something else takes. A pod that another refuses, as for a node selector, says nothing
+/// are broken or gone, capacity that something else takes. A pod that another refuses, as for a node selector, says nothing
 /// of the node's devices.
 fn not_admitted(status: &PodStatus) -> Option<Arc<str>> {
     let reason = status.reason.as_deref()?;

@@ -1,4 +1,4 @@
-//! What a NodePool allows, read from the object: types, markets, taints, limits, policies. The provisioner and the
+//! What a NodePool allows, read from the object: types, capacity types, taints, limits, policies. The provisioner and the
 //! offline planner read a pool through here, so that they cannot disagree.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,7 @@ pub fn facts(info: &InstanceTypeInfo) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// Whether a type meets the pool's requirements; zone and market are chosen later.
+/// Whether a type meets the pool's requirements; zone and capacity type are chosen later.
 #[must_use]
 pub fn allows_type(pool: &NodePool, info: &InstanceTypeInfo) -> bool {
     let facts: BTreeMap<&str, String> = facts(info).into_iter().collect();
@@ -59,29 +59,29 @@ pub fn allows_zone(pool: &NodePool, zone: &str) -> bool {
     of_key(pool, keys::ZONE).all(|requirement| allows(requirement, Some(zone)))
 }
 
-/// Markets in the order gangs try them. Silent = reserved and on-demand: spot must be named, since one interruption
-/// stops a gang.
+/// Capacity types in the order gangs try them. Silent = reserved and on-demand: spot must be named, since one interruption
+/// evicts a gang.
 #[must_use]
-pub fn markets(pool: &NodePool) -> Vec<CapacityType> {
+pub fn capacity_types(pool: &NodePool) -> Vec<CapacityType> {
     let named = of_key(pool, keys::CAPACITY_TYPE).next().is_some();
     let mut order: Vec<CapacityType> =
-        pool.spec.placement.capacity_type_order.iter().map(|name| market(*name)).collect();
+        pool.spec.placement.capacity_type_order.iter().map(|name| capacity_type(*name)).collect();
     order.extend([CapacityType::Reserved, CapacityType::OnDemand, CapacityType::Spot]);
     let mut seen = BTreeSet::new();
     order
         .into_iter()
-        .filter(|market| seen.insert(*market))
-        .filter(|market| {
+        .filter(|capacity_type| seen.insert(*capacity_type))
+        .filter(|capacity_type| {
             if named {
-                of_key(pool, keys::CAPACITY_TYPE).all(|requirement| allows(requirement, Some(market.as_str())))
+                of_key(pool, keys::CAPACITY_TYPE).all(|requirement| allows(requirement, Some(capacity_type.as_str())))
             } else {
-                *market != CapacityType::Spot
+                *capacity_type != CapacityType::Spot
             }
         })
         .collect()
 }
 
-fn market(name: CapacityTypeName) -> CapacityType {
+fn capacity_type(name: CapacityTypeName) -> CapacityType {
     match name {
         CapacityTypeName::Reserved => CapacityType::Reserved,
         CapacityTypeName::OnDemand => CapacityType::OnDemand,
@@ -257,24 +257,24 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_markets_is_the_pools_and_never_adds_one() {
+    fn the_order_of_capacity_types_is_the_pools_and_never_adds_one() {
         let mut all = pool(&[]);
         all.spec.template.spec.requirements = vec![NodeRequirement {
             key: keys::CAPACITY_TYPE.to_owned(),
             operator: NodeRequirementOperator::Exists,
             values: Vec::new(),
         }];
-        assert_eq!(markets(&all), [CapacityType::Reserved, CapacityType::OnDemand, CapacityType::Spot]);
+        assert_eq!(capacity_types(&all), [CapacityType::Reserved, CapacityType::OnDemand, CapacityType::Spot]);
         all.spec.placement.capacity_type_order = vec![CapacityTypeName::Spot, CapacityTypeName::Spot];
-        assert_eq!(markets(&all), [CapacityType::Spot, CapacityType::Reserved, CapacityType::OnDemand]);
+        assert_eq!(capacity_types(&all), [CapacityType::Spot, CapacityType::Reserved, CapacityType::OnDemand]);
         let mut silent = pool(&[]);
         silent.spec.placement.capacity_type_order = vec![CapacityTypeName::Spot, CapacityTypeName::OnDemand];
-        assert_eq!(markets(&silent), [CapacityType::OnDemand, CapacityType::Reserved]);
+        assert_eq!(capacity_types(&silent), [CapacityType::OnDemand, CapacityType::Reserved]);
     }
 
     #[test]
     fn spot_must_be_named() {
-        assert_eq!(markets(&pool(&[])), [CapacityType::Reserved, CapacityType::OnDemand]);
-        assert_eq!(markets(&pool(&[(keys::CAPACITY_TYPE, "spot")])), [CapacityType::Spot]);
+        assert_eq!(capacity_types(&pool(&[])), [CapacityType::Reserved, CapacityType::OnDemand]);
+        assert_eq!(capacity_types(&pool(&[(keys::CAPACITY_TYPE, "spot")])), [CapacityType::Spot]);
     }
 }

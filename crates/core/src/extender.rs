@@ -14,7 +14,7 @@ use imbl::OrdMap;
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod};
 use crate::model::names::{NodeName, PodUid};
 use crate::model::resources::Resources;
-use crate::model::snapshot::{PromisedRoom, Snapshot};
+use crate::model::snapshot::{AssignedCapacity, Snapshot};
 
 /// Why a node is rejected. A closed list without names or numbers: an equal message makes kube-scheduler write no
 /// status patch, so it causes no event and no retry.
@@ -24,18 +24,18 @@ pub enum Rejection {
     WaitingForGang,
     /// The planned node was not offered.
     BeingReplanned,
-    /// A wish cannot be read.
+    /// A topology request cannot be read.
     GangInvalid,
     /// No pool could ever hold the gang.
     GangUnsatisfiable,
-    /// Room on the node is promised to a gang.
-    PromisedToGang,
+    /// Capacity on the node is assigned to a gang.
+    AssignedToGang,
 }
 
 impl Rejection {
     /// Every reason.
     pub const ALL: [Self; 5] =
-        [Self::WaitingForGang, Self::BeingReplanned, Self::GangInvalid, Self::GangUnsatisfiable, Self::PromisedToGang];
+        [Self::WaitingForGang, Self::BeingReplanned, Self::GangInvalid, Self::GangUnsatisfiable, Self::AssignedToGang];
 
     /// The text kube-scheduler shows. Before 1.36 it passes through `fmt.Errorf` there: none contains a percent sign.
     #[must_use]
@@ -45,7 +45,7 @@ impl Rejection {
             Self::BeingReplanned => "gang is being replanned",
             Self::GangInvalid => "gang is invalid",
             Self::GangUnsatisfiable => "gang cannot be satisfied",
-            Self::PromisedToGang => "promised to a gang",
+            Self::AssignedToGang => "assigned to a gang",
         }
     }
 }
@@ -70,11 +70,11 @@ pub enum Filtered<'a> {
         /// Rejected, with the reason.
         rejected: Vec<(&'a str, Rejection)>,
         /// The planner should look at the gang again.
-        wake: bool,
+        requeue: bool,
     },
 }
 
-/// Ordinary pods whose Binding is posted here and not shown by the watch yet, with the room each takes.
+/// Ordinary pods whose Binding is posted here and not shown by the watch yet, with the capacity each takes.
 ///
 /// Taken before the snapshot it is used with: whoever is missing here is shown there. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -143,7 +143,7 @@ pub fn filter<'a, N: AsRef<str>>(snapshot: &Snapshot, assumed: &Assumed, pod: &P
         Membership::Member { gang, .. } => gang,
     };
     let gang = snapshot.gangs.get(gang_key);
-    // Anybody who may write the pod may write an epoch and a node on it: where it goes is said by the Gang alone. An epoch
+    // Anybody who may write the pod may write an epoch and a node on it: where it goes is reported by the Gang alone. An epoch
     // that is not known here yet only says that this replica lags behind the one that released the pod.
     if pod.plan_epoch.unwrap_or(0) > gang.map_or(0, |gang| gang.epoch) {
         return Filtered::Behind;
@@ -178,23 +178,25 @@ fn filter_single<'a, N: AsRef<str>>(
 ) -> Filtered<'a> {
     let mut kept = Vec::with_capacity(offered.len());
     let mut rejected = Vec::new();
-    // Where nothing is promised, nothing is looked up.
-    let free = pod.daemon || snapshot.promises.is_empty();
+    // Where nothing is assigned, nothing is looked up.
+    let free = pod.daemon || snapshot.assignments.is_empty();
     for name in offered.iter().map(AsRef::as_ref) {
-        if free || leaves_promises_whole(snapshot, assumed, pod, name) {
+        if free || leaves_assignments_whole(snapshot, assumed, pod, name) {
             kept.push(name);
         } else {
-            rejected.push((name, Rejection::PromisedToGang));
+            rejected.push((name, Rejection::AssignedToGang));
         }
     }
-    Filtered::Split { kept, rejected, wake: false }
+    Filtered::Split { kept, rejected, requeue: false }
 }
 
-/// Whether a single pod on `node` leaves every promise there whole. A node without promises costs one look-up; a node
+/// Whether a single pod on `node` leaves every assignment there whole. A node without assignments costs one look-up; a node
 /// that is not known yet is kept.
 #[must_use]
-pub fn leaves_promises_whole(snapshot: &Snapshot, assumed: &Assumed, pod: &Pod, node: &str) -> bool {
-    let Some(promises) = snapshot.promises.get(node).filter(|promises| !promises.is_empty()) else { return true };
+pub fn leaves_assignments_whole(snapshot: &Snapshot, assumed: &Assumed, pod: &Pod, node: &str) -> bool {
+    let Some(assignments) = snapshot.assignments.get(node).filter(|assignments| !assignments.is_empty()) else {
+        return true;
+    };
     let (Some(entry), Ok(shape)) = (snapshot.nodes.get(node), &pod.shape) else { return true };
     let mut free = entry.node.allocatable.clone();
     free.subtract(&entry.usage.requested);
@@ -206,10 +208,10 @@ pub fn leaves_promises_whole(snapshot: &Snapshot, assumed: &Assumed, pod: &Pod, 
         free.add(&known.held.requested);
     }
     assumed.subtract_from(&mut free, snapshot, &pod.uid, node);
-    for promise in promises {
-        match &promise.room {
-            PromisedRoom::WholeNode => return false,
-            PromisedRoom::Member(requests) => free.subtract(requests),
+    for assignment in assignments {
+        match &assignment.capacity {
+            AssignedCapacity::WholeNode => return false,
+            AssignedCapacity::Member(requests) => free.subtract(requests),
         }
     }
     shape.requests.iter().all(|(resource, amount)| free.get(resource.as_str()) >= amount)
@@ -224,16 +226,16 @@ fn counted_on(pod: &Pod) -> Option<&str> {
     pod.node.as_ref().or(nominated).map(NodeName::as_str)
 }
 
-fn reject_all<N: AsRef<str>>(offered: &[N], reason: Rejection, wake: bool) -> Filtered<'_> {
+fn reject_all<N: AsRef<str>>(offered: &[N], reason: Rejection, requeue: bool) -> Filtered<'_> {
     let rejected = offered.iter().map(|name| (name.as_ref(), reason)).collect();
-    Filtered::Split { kept: Vec::new(), rejected, wake }
+    Filtered::Split { kept: Vec::new(), rejected, requeue }
 }
 
 fn keep_only<'a, N: AsRef<str>>(offered: &'a [N], node: &NodeName, reason: Rejection) -> Filtered<'a> {
     let names = || offered.iter().map(AsRef::as_ref);
     let kept = names().filter(|name| *name == node.as_str()).collect();
     let rejected = names().filter(|name| *name != node.as_str()).map(|name| (name, reason)).collect();
-    Filtered::Split { kept, rejected, wake: false }
+    Filtered::Split { kept, rejected, requeue: false }
 }
 
 /// Answers `prioritize`.
@@ -269,15 +271,15 @@ pub fn prioritize<N: AsRef<str>>(snapshot: &Snapshot, pod: &Pod, offered: &[N]) 
     scores
 }
 
-/// Accelerators of a node that are free for single pods: what is promised is gone. A node that is not known comes last.
+/// Accelerators of a node that are free for single pods: what is assigned is gone. A node that is not known comes last.
 fn free_for(snapshot: &Snapshot, wanted: &[&str], node: &str) -> i64 {
     let Some(entry) = snapshot.nodes.get(node) else { return i64::MAX };
-    let promises = snapshot.promises.get(node).map(Vec::as_slice).unwrap_or_default();
+    let assignments = snapshot.assignments.get(node).map(Vec::as_slice).unwrap_or_default();
     wanted.iter().fold(0_i64, |sum, resource| {
         let free = entry.node.allocatable.get(resource).saturating_sub(entry.usage.requested.get(resource));
-        let free = promises.iter().fold(free, |free, promise| match &promise.room {
-            PromisedRoom::WholeNode => 0,
-            PromisedRoom::Member(requests) => free.saturating_sub(requests.get(resource)),
+        let free = assignments.iter().fold(free, |free, assignment| match &assignment.capacity {
+            AssignedCapacity::WholeNode => 0,
+            AssignedCapacity::Member(requests) => free.saturating_sub(requests.get(resource)),
         });
         sum.saturating_add(free)
     })
@@ -289,8 +291,8 @@ pub type Victims = BTreeMap<String, Vec<PodUid>>;
 /// Answers `preempt`: which candidate nodes stay.
 ///
 /// A member of a gang never preempts: evicting for one member is senseless. Other pods may not evict a gang member
-/// nor take promised room, unless the system's own pods ask: the gang's policy follows then. A candidate without
-/// victims is left out, since kube-scheduler refuses it.
+/// nor take assigned capacity, unless the system's own pods ask: the gang's policy follows then. A candidate without
+/// victims is excluded, since kube-scheduler refuses it.
 /// Source: `scheduling.md` 3.6.
 #[must_use]
 pub fn preempt(snapshot: &Snapshot, pod: &Pod, candidates: Victims) -> Victims {
@@ -304,12 +306,12 @@ pub fn preempt(snapshot: &Snapshot, pod: &Pod, candidates: Victims) -> Victims {
     candidates
         .into_iter()
         .filter(|(node, victims)| {
-            let promised = snapshot.promises.get(node.as_str()).is_some_and(|promises| !promises.is_empty());
+            let assigned = snapshot.assignments.get(node.as_str()).is_some_and(|assignments| !assignments.is_empty());
             // A victim this replica has not seen yet may be a member: unknown is not "no gang".
             let evicts_member = victims
                 .iter()
                 .any(|victim| snapshot.pods.get(victim).is_none_or(|victim| victim.membership != Membership::Single));
-            !victims.is_empty() && (pod.critical || !promised && !evicts_member)
+            !victims.is_empty() && (pod.critical || !assigned && !evicts_member)
         })
         .collect()
 }
@@ -345,10 +347,10 @@ pub fn bind(snapshot: &Snapshot, assumed: &Assumed, uid: &PodUid, node: &str) ->
     let gang = match &pod.membership {
         Membership::Unknown => return BindStep::Behind,
         Membership::Single => {
-            return if pod.daemon || leaves_promises_whole(snapshot, assumed, pod, node) {
+            return if pod.daemon || leaves_assignments_whole(snapshot, assumed, pod, node) {
                 BindStep::Post { place: None }
             } else {
-                BindStep::Refuse(Rejection::PromisedToGang)
+                BindStep::Refuse(Rejection::AssignedToGang)
             };
         }
         Membership::Member { gang, .. } => gang,
@@ -382,7 +384,7 @@ pub fn bind(snapshot: &Snapshot, assumed: &Assumed, uid: &PodUid, node: &str) ->
 ///
 /// `committed` is the member's gang as its commit was answered: it counts until the snapshot shows something newer.
 ///
-/// Errors: the place was given up, or the room is promised by now.
+/// Errors: the place was given up, or the capacity is assigned by now.
 pub fn may_post(
     snapshot: &Snapshot,
     assumed: &Assumed,
@@ -415,16 +417,16 @@ pub fn reaches_minimum(gang: &Gang, places: &[&GangPlace]) -> bool {
     count(places.len()) >= gang.minimum.max(1) && gang.minimums.iter().all(|(role, min)| of(role) >= *min)
 }
 
-/// Sum of what is free on a node for single pods: allocatable − usage − promises. Negative where over-committed.
+/// Sum of what is free on a node for single pods: allocatable − usage − assignments. Negative where over-committed.
 #[must_use]
 pub fn free_for_singles(snapshot: &Snapshot, node: &str) -> Option<Resources> {
     let entry = snapshot.nodes.get(node)?;
     let mut free = entry.node.allocatable.clone();
     free.subtract(&entry.usage.requested);
-    for promise in snapshot.promises.get(node).into_iter().flatten() {
-        match &promise.room {
-            PromisedRoom::WholeNode => return Some(Resources::default()),
-            PromisedRoom::Member(requests) => free.subtract(requests),
+    for assignment in snapshot.assignments.get(node).into_iter().flatten() {
+        match &assignment.capacity {
+            AssignedCapacity::WholeNode => return Some(Resources::default()),
+            AssignedCapacity::Member(requests) => free.subtract(requests),
         }
     }
     Some(free)

@@ -17,7 +17,7 @@
 //! | topology spread, resource claims | not here: such shapes carry `unsupported` |
 //!
 //! One verdict is Muster's own: [`Misfit::NotReady`]. kube-scheduler looks at taints alone, and a node may be NotReady for
-//! seconds before the node controller taints it; a gang should not be promised room there.
+//! seconds before the node controller taints it; a gang should not be assigned capacity there.
 
 use std::fmt;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub enum Misfit {
     },
     /// A pod stands there that must not stand beside the shape's: anti-affinity by hostname of either.
     Occupied,
-    /// The gang wishes to be alone in a domain, and others hold accelerators in the node's. Said by the planner only.
+    /// The gang topology requests to be alone in a domain, and others hold accelerators in the node's. Reported by the planner only.
     Shared,
 }
 

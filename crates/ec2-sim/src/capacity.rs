@@ -1,4 +1,4 @@
-//! Finite capacity: zone, spine, leaf and hosts, per instance type and market.
+//! Finite capacity: zone, spine, leaf and hosts, per instance type and capacity type.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::choices::{FourthLayer, LeafSpread};
 use crate::fixtures::{InstanceType, fnv};
-use crate::scenario::{Market, PoolSpec, SpineSpec};
+use crate::scenario::{MarketType, PoolSpec, SpineSpec};
 
 /// Where an instance runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(crate) struct Host {
 }
 
 /// The segment a cluster placement group is bound to. The spines of two types are different
-/// segments, so a second type in a group finds no room.
+/// segments, so a second type in a group finds no capacity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pin {
     pub(crate) zone: String,
@@ -32,7 +32,7 @@ pub(crate) struct Pin {
 pub(crate) struct Want<'a> {
     pub(crate) instance_type: &'a str,
     pub(crate) zone: &'a str,
-    pub(crate) market: Market,
+    pub(crate) capacity_type: MarketType,
     /// Whether all hosts have to lie in one spine.
     pub(crate) cluster: bool,
     /// The spine the group is already bound to.
@@ -52,7 +52,7 @@ pub(crate) struct Capacity {
 pub(crate) struct Pool {
     pub(crate) instance_type: String,
     pub(crate) zone: String,
-    pub(crate) market: Market,
+    pub(crate) capacity_type: MarketType,
     pub(crate) spines: Vec<Vec<Leaf>>,
     /// The reservation whose hosts these are; nothing but it launches on them.
     pub(crate) reservation: Option<String>,
@@ -83,7 +83,7 @@ impl Capacity {
     pub(crate) fn new(pools: &[PoolSpec], rng: ChaCha8Rng, spread: LeafSpread) -> Self {
         let mut capacity = Self { pools: vec![], rng, spread };
         for spec in pools {
-            let pool = capacity.ensure(&spec.instance_type, &spec.zone, spec.market);
+            let pool = capacity.ensure(&spec.instance_type, &spec.zone, spec.capacity_type);
             pool.spines = spec
                 .spines
                 .iter()
@@ -113,21 +113,21 @@ impl Capacity {
         self.pools.push(Pool {
             instance_type: instance_type.to_owned(),
             zone: zone.to_owned(),
-            market: Market::OnDemand,
+            capacity_type: MarketType::OnDemand,
             spines: made,
             reservation: Some(id.to_owned()),
         });
         hosts
     }
 
-    /// Whether EC2 has the type in the zone at all, in whatever market.
+    /// Whether EC2 has the type in the zone at all, in whatever capacity type.
     pub(crate) fn offered(&self, instance_type: &str, zone: &str) -> bool {
         self.pools.iter().any(|p| p.instance_type == instance_type && p.zone == zone)
     }
 
     /// Free hosts of a pool.
-    pub(crate) fn free(&self, instance_type: &str, zone: &str, market: Market) -> u32 {
-        self.position(instance_type, zone, market)
+    pub(crate) fn free(&self, instance_type: &str, zone: &str, capacity_type: MarketType) -> u32 {
+        self.position(instance_type, zone, capacity_type)
             .map_or(0, |pool| self.pools[pool].spines.iter().flatten().map(Leaf::free).sum())
     }
 
@@ -136,11 +136,11 @@ impl Capacity {
         &mut self,
         instance_type: &str,
         zone: &str,
-        market: Market,
+        capacity_type: MarketType,
         (spine, leaf): (usize, usize),
         change: impl FnOnce(u32) -> u32,
     ) -> u32 {
-        let pool = self.ensure(instance_type, zone, market);
+        let pool = self.ensure(instance_type, zone, capacity_type);
         if pool.spines.len() <= spine {
             pool.spines.resize_with(spine + 1, Vec::new);
         }
@@ -152,10 +152,10 @@ impl Capacity {
         leaves[leaf].hosts
     }
 
-    /// Takes up to `count` hosts. In a cluster without a pin the spine is one of those with room
-    /// for all, or else the one with most room.
+    /// Takes up to `count` hosts. In a cluster without a pin the spine is one of those with capacity
+    /// for all, or else the one with most capacity.
     pub(crate) fn take(&mut self, want: &Want<'_>) -> Vec<Host> {
-        let Some(pool) = self.position(want.instance_type, want.zone, want.market) else {
+        let Some(pool) = self.position(want.instance_type, want.zone, want.capacity_type) else {
             return vec![];
         };
         let mut hosts = if want.cluster {
@@ -182,20 +182,23 @@ impl Capacity {
         }
     }
 
-    fn position(&self, instance_type: &str, zone: &str, market: Market) -> Option<usize> {
+    fn position(&self, instance_type: &str, zone: &str, capacity_type: MarketType) -> Option<usize> {
         self.pools.iter().position(|p| {
-            p.reservation.is_none() && p.instance_type == instance_type && p.zone == zone && p.market == market
+            p.reservation.is_none()
+                && p.instance_type == instance_type
+                && p.zone == zone
+                && p.capacity_type == capacity_type
         })
     }
 
-    fn ensure(&mut self, instance_type: &str, zone: &str, market: Market) -> &mut Pool {
-        let position = match self.position(instance_type, zone, market) {
+    fn ensure(&mut self, instance_type: &str, zone: &str, capacity_type: MarketType) -> &mut Pool {
+        let position = match self.position(instance_type, zone, capacity_type) {
             Some(position) => position,
             None => {
                 self.pools.push(Pool {
                     instance_type: instance_type.to_owned(),
                     zone: zone.to_owned(),
-                    market,
+                    capacity_type,
                     spines: vec![],
                     reservation: None,
                 });

@@ -1,6 +1,6 @@
 //! Every answer that AWS does not document, as a named choice with a default and its opposite.
 //!
-//! The project's suites also run with each choice flipped, so that no promise rests on a guess.
+//! The project's suites also run with each choice flipped, so that no assignment rests on a guess.
 
 use serde::{Deserialize, Serialize};
 
@@ -59,7 +59,7 @@ const FLIPS: [Flip; 17] = [
     ("fourth-layer-above-leaf", |choices| choices.fourth_layer = FourthLayer::AboveLeaf),
     ("topology-delay-seconds", |choices| choices.topology_delay_seconds = 5),
     ("token-life-seconds", |choices| choices.token_life_seconds = Some(60)),
-    ("dry-run-rights-alone", |choices| choices.dry_run = DryRun::RightsAlone),
+    ("dry-run-permissions-alone", |choices| choices.dry_run = DryRun::PermissionsAlone),
     ("leaf-spread-packed", |choices| choices.leaf_spread = LeafSpread::Packed),
 ];
 
@@ -223,19 +223,20 @@ pub enum FourthLayer {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DryRun {
-    /// Rights, then the parameters; never capacity.
+    /// Permissions, then the parameters; never capacity.
     #[default]
     Parameters,
-    /// Rights alone.
-    RightsAlone,
+    /// Permissions alone.
+    #[serde(rename = "rights-alone")]
+    PermissionsAlone,
 }
 
 /// See [`Choices::leaf_spread`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LeafSpread {
-    /// One host from each leaf in turn, leaves in seeded order: EC2 promises one segment, not few
-    /// leaves, so ranks have to be planned anew after a launch.
+    /// One host from each leaf in turn, leaves in seeded order: EC2 assignments one segment, not few
+    /// leaves, so ranks have to be planned again after a launch.
     #[default]
     RoundRobin,
     /// Leaf by leaf, leaves in seeded order.

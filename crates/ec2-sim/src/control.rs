@@ -17,7 +17,7 @@ use crate::clock::seconds;
 use crate::events::Interruption;
 use crate::faults::Fault;
 use crate::fixtures::InstanceType;
-use crate::scenario::{Market, ScenarioError};
+use crate::scenario::{MarketType, ScenarioError};
 use crate::state::World;
 use crate::view;
 
@@ -47,9 +47,10 @@ pub struct PoolChange {
     pub instance_type: String,
     /// The zone's name.
     pub zone: String,
-    /// The market.
+    /// The capacity type.
     #[serde(default)]
-    pub market: Market,
+    #[serde(rename = "market")]
+    pub capacity_type: MarketType,
     /// From 0; spines up to it come to be.
     #[serde(default)]
     pub spine: usize,
@@ -78,7 +79,7 @@ pub(crate) fn change_pool(world: &mut World, change: &PoolChange) -> Result<u32,
     Ok(world.capacity.set_hosts(
         &change.instance_type,
         &change.zone,
-        change.market,
+        change.capacity_type,
         (change.spine, change.leaf),
         |hosts| hosts.saturating_add_signed(change.add),
     ))
@@ -99,7 +100,7 @@ async fn state(State(simulator): State<Arc<Simulator>>) -> Json<Value> {
             json!({
                 "type": p.instance_type,
                 "zone": p.zone,
-                "market": p.market,
+                "market": p.capacity_type,
                 "reservation": p.reservation,
                 "hosts": leaves().map(|l| l.hosts).sum::<u32>(),
                 "used": leaves().map(Leaf::used).sum::<u32>(),

@@ -111,10 +111,10 @@ impl World {
     pub(crate) fn tell_state(&mut self, id: &str, at: Timestamp) {
         let Some(instance) = self.instances.get_mut(id).filter(|_| self.scenario.queue.state_changes) else { return };
         let state = instance.state(at);
-        if instance.told == Some(state) || instance.foreign {
+        if instance.reported == Some(state) || instance.foreign {
             return;
         }
-        instance.told = Some(state);
+        instance.reported = Some(state);
         let detail = json!({"instance-id": id, "state": state.name()});
         let event = self.event("EC2 Instance State-change Notification", "aws.ec2", &detail, Some(id), at);
         self.emit("StateChange", Some(&id.to_owned()), event, at);
@@ -148,7 +148,7 @@ impl World {
                     "instance-id": id,
                     "instance-action": "terminate",
                     "instance-termination-time": end.to_string(),
-                    "instance-lifecycle": instance.map(|i| i.market.name()),
+                    "instance-lifecycle": instance.map(|i| i.capacity_type.name()),
                 });
                 // The event of an interruptible reservation spells the zone's id in another way.
                 let interruptible = reservation.is_some_and(|r| r.kind == ReservationKind::Interruptible);
@@ -210,7 +210,7 @@ impl World {
         if let Some(i) = instance {
             scope.types.insert(i.instance_type.clone());
             scope.zones.insert(i.zone.clone());
-            scope.market = Some(i.market);
+            scope.capacity_type = Some(i.capacity_type);
             scope.batch = i.batch().map(str::to_owned);
         }
         let drawn = self.faults.draw(&scope, self.origin, at);

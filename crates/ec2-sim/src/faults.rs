@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::{later, seconds};
 use crate::events::Interruption;
 use crate::protocol::error::ApiError;
-use crate::scenario::Market;
+use crate::scenario::MarketType;
 
 /// One fault and its scope; an absent scope member matches everything.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,9 +30,10 @@ pub struct Fault {
     /// The Availability Zone's name.
     #[serde(default)]
     pub zone: Option<String>,
-    /// The market of the launch.
+    /// The capacity type of the launch.
     #[serde(default)]
-    pub market: Option<Market>,
+    #[serde(rename = "market")]
+    pub capacity_type: Option<MarketType>,
     /// Whether the launch names a placement group.
     #[serde(default)]
     pub placement_group: Option<bool>,
@@ -69,7 +70,7 @@ impl Fault {
             operation: None,
             instance_type: None,
             zone: None,
-            market: None,
+            capacity_type: None,
             placement_group: None,
             batch: None,
             more_than: None,
@@ -102,7 +103,8 @@ impl Fault {
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum FaultKind {
     /// The candidate's pool has no capacity.
-    Ice,
+    #[serde(rename = "ice")]
+    InsufficientCapacity,
     /// The candidate's pool gives no more than `fill` instances.
     Partial {
         /// Instances at most.
@@ -238,7 +240,7 @@ impl FaultKind {
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Ice => "ice",
+            Self::InsufficientCapacity => "ice",
             Self::Partial { .. } => "partial",
             Self::Violating { .. } => "violating",
             Self::ErrorItem { .. } => "errorItem",
@@ -280,7 +282,7 @@ impl FaultKind {
 
     /// The most that a pool gives.
     pub(crate) fn fill(&self) -> Option<u32> {
-        if let Self::Partial { fill } = self { Some(*fill) } else { (*self == Self::Ice).then_some(0) }
+        if let Self::Partial { fill } = self { Some(*fill) } else { (*self == Self::InsufficientCapacity).then_some(0) }
     }
 
     /// For how long what the call made is hidden.
@@ -307,7 +309,7 @@ impl FaultKind {
         let launch = matches!(operation, "CreateFleet" | "RunInstances");
         let event = crate::events::KINDS.contains(&operation);
         match self {
-            Self::Ice
+            Self::InsufficientCapacity
             | Self::Partial { .. }
             | Self::Violating { .. }
             | Self::StuckPending { .. }
@@ -338,7 +340,7 @@ pub(crate) struct CallScope {
     pub(crate) types: BTreeSet<String>,
     pub(crate) zones: BTreeSet<String>,
     /// None: the call launches nothing.
-    pub(crate) market: Option<Market>,
+    pub(crate) capacity_type: Option<MarketType>,
     pub(crate) placement_group: bool,
     /// The placement group's name or id.
     pub(crate) group: Option<String>,
@@ -368,14 +370,14 @@ impl Drawn {
         &'a self,
         instance_type: &'a str,
         zone: &'a str,
-        market: Market,
+        capacity_type: MarketType,
     ) -> impl Iterator<Item = &'a FaultKind> {
         self.0
             .iter()
             .filter(move |f| {
                 f.instance_type.as_deref().is_none_or(|t| t == instance_type)
                     && f.zone.as_deref().is_none_or(|z| z == zone)
-                    && f.market.is_none_or(|m| m == market)
+                    && f.capacity_type.is_none_or(|m| m == capacity_type)
             })
             .map(|f| &f.kind)
     }
@@ -430,7 +432,7 @@ fn matches(fault: &Fault, scope: &CallScope) -> bool {
         && fault.operation.as_ref().is_none_or(|o| *o == scope.operation)
         && fault.instance_type.as_ref().is_none_or(|t| scope.types.contains(t))
         && fault.zone.as_ref().is_none_or(|z| scope.zones.contains(z))
-        && fault.market.is_none_or(|m| scope.market == Some(m))
+        && fault.capacity_type.is_none_or(|m| scope.capacity_type == Some(m))
         && fault.placement_group.is_none_or(|p| p == scope.placement_group)
         && (fault.batch.is_none() || fault.batch == scope.batch)
         && fault.more_than.is_none_or(|n| scope.instances > n)

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::faults::CallScope;
-use crate::scenario::Market;
+use crate::scenario::MarketType;
 
 /// One request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -60,7 +60,7 @@ pub struct JournalEntry {
     pub response: Option<String>,
 }
 
-/// What a launch asked for, wherever it said so.
+/// What a launch asked for, wherever it reported so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LaunchFacts {
@@ -70,8 +70,9 @@ pub struct LaunchFacts {
     pub types: BTreeSet<String>,
     /// Availability Zones.
     pub zones: BTreeSet<String>,
-    /// The market.
-    pub market: Market,
+    /// The capacity type.
+    #[serde(rename = "market")]
+    pub capacity_type: MarketType,
     /// The placement group's name or id.
     pub group: Option<String>,
     /// The capacity reservation it names.
@@ -95,11 +96,11 @@ pub struct Failure {
 
 impl LaunchFacts {
     pub(crate) fn of(scope: &CallScope) -> Option<Self> {
-        scope.market.map(|market| Self {
+        scope.capacity_type.map(|capacity_type| Self {
             batch: scope.batch.clone(),
             types: scope.types.clone(),
             zones: scope.zones.clone(),
-            market,
+            capacity_type,
             group: scope.group.clone(),
             reservation: scope.reservation.clone(),
             failures: vec![],

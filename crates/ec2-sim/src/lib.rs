@@ -42,7 +42,7 @@ pub use crate::events::{Interruption, InterruptionKind};
 pub use crate::faults::{Fault, FaultKind};
 pub use crate::invariants::Invariant;
 pub use crate::journal::JournalEntry;
-pub use crate::scenario::{Market, Scenario, ScenarioError};
+pub use crate::scenario::{MarketType, Scenario, ScenarioError};
 pub use crate::view::InstanceView;
 
 use crate::state::World;

@@ -1,7 +1,7 @@
-//! Quotas in virtual CPUs, per family of types and market.
+//! Quotas in virtual CPUs, per family of types and capacity type.
 
 use crate::choices::Quota;
-use crate::scenario::Market;
+use crate::scenario::MarketType;
 use crate::state::World;
 use crate::state::instances::{Instance, LifeState};
 use jiff::Timestamp;
@@ -24,8 +24,8 @@ pub(crate) fn names() -> Vec<String> {
     FAMILIES.iter().flat_map(|(name, _)| [(*name).to_owned(), format!("spot-{name}")]).collect()
 }
 
-/// The quota a type counts towards; nothing is bought in a reservation that was not counted before.
-pub(crate) fn of(instance_type: &str, market: Market) -> String {
+/// The quota a type counts towards; nothing is provisioned in a reservation that was not counted before.
+pub(crate) fn of(instance_type: &str, capacity_type: MarketType) -> String {
     let letters: String = instance_type.chars().take_while(char::is_ascii_lowercase).collect();
     let fits = |prefixes: &[&str]| prefixes.iter().filter(|p| letters.starts_with(**p)).map(|p| p.len()).max();
     let family = FAMILIES
@@ -33,19 +33,25 @@ pub(crate) fn of(instance_type: &str, market: Market) -> String {
         .filter_map(|(name, prefixes)| fits(prefixes).map(|length| (length, *name)))
         .max_by_key(|(length, _)| *length)
         .map_or("standard", |(_, name)| name);
-    match market {
-        Market::Spot => format!("spot-{family}"),
-        Market::OnDemand | Market::CapacityBlock | Market::InterruptibleReservation => family.to_owned(),
+    match capacity_type {
+        MarketType::Spot => format!("spot-{family}"),
+        MarketType::OnDemand | MarketType::CapacityBlock | MarketType::InterruptibleReservation => family.to_owned(),
     }
 }
 
 /// How many more instances of a type the quota allows, or none if it has no limit.
-pub(crate) fn room(world: &World, instance_type: &str, vcpus: u32, market: Market, now: Timestamp) -> Option<u32> {
-    match market {
-        Market::OnDemand | Market::Spot => {}
-        Market::CapacityBlock | Market::InterruptibleReservation => return None,
+pub(crate) fn capacity(
+    world: &World,
+    instance_type: &str,
+    vcpus: u32,
+    capacity_type: MarketType,
+    now: Timestamp,
+) -> Option<u32> {
+    match capacity_type {
+        MarketType::OnDemand | MarketType::Spot => {}
+        MarketType::CapacityBlock | MarketType::InterruptibleReservation => return None,
     }
-    let name = of(instance_type, market);
+    let name = of(instance_type, capacity_type);
     let limit = *world.scenario.quotas.get(&name)?;
     let counts = |i: &Instance| match i.state(now) {
         LifeState::Pending | LifeState::Running => true,
@@ -55,17 +61,17 @@ pub(crate) fn room(world: &World, instance_type: &str, vcpus: u32, market: Marke
     let used: u32 = world
         .instances
         .values()
-        .filter(|i| !i.foreign && counts(i) && of(&i.instance_type, i.market) == name)
+        .filter(|i| !i.foreign && counts(i) && of(&i.instance_type, i.capacity_type) == name)
         .map(|i| i.vcpus)
         .sum();
     Some(limit.saturating_sub(used) / vcpus.max(1))
 }
 
 /// The code of a quota that is used up.
-pub(crate) fn code(market: Market) -> &'static str {
-    match market {
-        Market::Spot => "MaxSpotInstanceCountExceeded",
-        Market::OnDemand | Market::CapacityBlock | Market::InterruptibleReservation => "VcpuLimitExceeded",
+pub(crate) fn code(capacity_type: MarketType) -> &'static str {
+    match capacity_type {
+        MarketType::Spot => "MaxSpotInstanceCountExceeded",
+        MarketType::OnDemand | MarketType::CapacityBlock | MarketType::InterruptibleReservation => "VcpuLimitExceeded",
     }
 }
 
@@ -85,8 +91,8 @@ mod tests {
             ("dl1.24xlarge", "dl"),
             ("t3.micro", "standard"),
         ] {
-            assert_eq!(of(instance_type, Market::OnDemand), quota, "{instance_type}");
+            assert_eq!(of(instance_type, MarketType::OnDemand), quota, "{instance_type}");
         }
-        assert_eq!(of("p5.48xlarge", Market::Spot), "spot-p");
+        assert_eq!(of("p5.48xlarge", MarketType::Spot), "spot-p");
     }
 }

@@ -135,7 +135,7 @@ pub struct Image {
     pub path: Option<String>,
 }
 
-/// Hosts of one type, zone and market.
+/// Hosts of one type, zone and capacity type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PoolSpec {
@@ -144,10 +144,11 @@ pub struct PoolSpec {
     pub instance_type: String,
     /// The zone's name.
     pub zone: String,
-    /// The market.
+    /// The capacity type.
     #[serde(default)]
-    pub market: Market,
-    /// The spines; spines of equal index and type are the same network nodes in both markets.
+    #[serde(rename = "market")]
+    pub capacity_type: MarketType,
+    /// The spines; spines of equal index and type are the same network nodes in both capacity types.
     pub spines: Vec<SpineSpec>,
 }
 
@@ -170,23 +171,23 @@ pub enum Offerings {
     Published,
 }
 
-/// How an instance is bought.
+/// How an instance is provisioned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Market {
+pub enum MarketType {
     /// At list price, until it is terminated.
     #[default]
     OnDemand,
     /// At the spot price, until EC2 wants it back.
     Spot,
-    /// In a Capacity Block. No pool is of this market.
+    /// In a Capacity Block. No pool is of this capacity type.
     CapacityBlock,
-    /// In another account's reservation. No pool is of this market.
+    /// In another account's reservation. No pool is of this capacity type.
     #[serde(rename = "interruptible-capacity-reservation")]
     InterruptibleReservation,
 }
 
-impl Market {
+impl MarketType {
     /// The name on the wire.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -242,9 +243,10 @@ pub struct OtherInstances {
     pub instance_type: String,
     /// The zone's name.
     pub zone: String,
-    /// The market.
+    /// The capacity type.
     #[serde(default)]
-    pub market: Market,
+    #[serde(rename = "market")]
+    pub capacity_type: MarketType,
     /// How many.
     pub count: u32,
     /// Their tags.
@@ -268,16 +270,16 @@ pub enum ScenarioError {
     #[error("{0} is not an IPv4 block of /16 to /28")]
     Cidr(String),
     /// More instances of others than hosts.
-    #[error("{instance_type} in {zone} has no room for the instances of others")]
-    NoRoomForOthers {
+    #[error("{instance_type} in {zone} has no capacity for the instances of others")]
+    NoCapacityForOthers {
         /// The instance type.
         instance_type: String,
         /// The zone's name.
         zone: String,
     },
-    /// A pool of a market that has none.
-    #[error("a pool cannot be of the market {0}; declare a reservation instead")]
-    PoolMarket(&'static str),
+    /// A pool of a capacity type that has none.
+    #[error("a pool cannot be of the capacity type {0}; declare a reservation instead")]
+    PoolCapacityType(&'static str),
     /// A reservation in a placement group that is not a cluster, or is bound elsewhere.
     #[error("the reservation {0} cannot lie in its placement group: {1}")]
     ReservationGroup(String, &'static str),
@@ -349,18 +351,18 @@ impl Scenario {
         let mut scenario = Self::default();
         let zones: Vec<String> = scenario.zones.iter().map(|z| z.name.clone()).collect();
         for zone in zones {
-            for (instance_type, market, spines, leaves, hosts) in [
-                ("p5.48xlarge", Market::OnDemand, 2, 4, 4),
-                ("p5.48xlarge", Market::Spot, 1, 4, 2),
-                ("p5en.48xlarge", Market::OnDemand, 1, 2, 4),
-                ("p6-b200.48xlarge", Market::OnDemand, 1, 2, 4),
-                ("g5.12xlarge", Market::OnDemand, 2, 2, 8),
-                ("g5.48xlarge", Market::OnDemand, 2, 2, 4),
-                ("g6e.48xlarge", Market::OnDemand, 1, 2, 4),
-                ("m5.2xlarge", Market::OnDemand, 2, 4, 16),
-                ("m5.8xlarge", Market::OnDemand, 2, 4, 8),
+            for (instance_type, capacity_type, spines, leaves, hosts) in [
+                ("p5.48xlarge", MarketType::OnDemand, 2, 4, 4),
+                ("p5.48xlarge", MarketType::Spot, 1, 4, 2),
+                ("p5en.48xlarge", MarketType::OnDemand, 1, 2, 4),
+                ("p6-b200.48xlarge", MarketType::OnDemand, 1, 2, 4),
+                ("g5.12xlarge", MarketType::OnDemand, 2, 2, 8),
+                ("g5.48xlarge", MarketType::OnDemand, 2, 2, 4),
+                ("g6e.48xlarge", MarketType::OnDemand, 1, 2, 4),
+                ("m5.2xlarge", MarketType::OnDemand, 2, 4, 16),
+                ("m5.8xlarge", MarketType::OnDemand, 2, 4, 8),
             ] {
-                scenario = scenario.with_pool(instance_type, &zone, market, spines, leaves, hosts);
+                scenario = scenario.with_pool(instance_type, &zone, capacity_type, spines, leaves, hosts);
             }
         }
         scenario
@@ -372,7 +374,7 @@ impl Scenario {
         mut self,
         instance_type: &str,
         zone: &str,
-        market: Market,
+        capacity_type: MarketType,
         spines: usize,
         leaves: usize,
         hosts: u32,
@@ -380,7 +382,7 @@ impl Scenario {
         self.pools.push(PoolSpec {
             instance_type: instance_type.to_owned(),
             zone: zone.to_owned(),
-            market,
+            capacity_type,
             spines: vec![SpineSpec { leaves: vec![hosts; leaves] }; spines],
         });
         self
@@ -418,12 +420,12 @@ impl Scenario {
         let mut pools = BTreeSet::new();
         for pool in &self.pools {
             self.check_type_and_zone(&pool.instance_type, &pool.zone)?;
-            if !pools.insert((&pool.instance_type, &pool.zone, pool.market)) {
+            if !pools.insert((&pool.instance_type, &pool.zone, pool.capacity_type)) {
                 return Err(ScenarioError::Duplicate(format!(
                     "the pool {} {} {}",
                     pool.instance_type,
                     pool.zone,
-                    pool.market.name()
+                    pool.capacity_type.name()
                 )));
             }
         }
@@ -435,23 +437,25 @@ impl Scenario {
         for other in &self.others {
             self.check_type_and_zone(&other.instance_type, &other.zone)?;
         }
-        if let Some(pool) = self.pools.iter().find(|p| !matches!(p.market, Market::OnDemand | Market::Spot)) {
-            return Err(ScenarioError::PoolMarket(pool.market.name()));
+        if let Some(pool) =
+            self.pools.iter().find(|p| !matches!(p.capacity_type, MarketType::OnDemand | MarketType::Spot))
+        {
+            return Err(ScenarioError::PoolCapacityType(pool.capacity_type.name()));
         }
         self.check_reservations()
     }
 
     /// The price in micro-dollars per hour.
-    pub(crate) fn price(&self, instance_type: &str, market: Market) -> u64 {
+    pub(crate) fn price(&self, instance_type: &str, capacity_type: MarketType) -> u64 {
         let on_demand = self
             .prices
             .get(instance_type)
             .copied()
             .or_else(|| InstanceType::find(instance_type).and_then(|t| t.micro_usd_per_hour))
             .unwrap_or(0);
-        match market {
-            Market::OnDemand | Market::CapacityBlock | Market::InterruptibleReservation => on_demand,
-            Market::Spot => on_demand.saturating_mul(u64::from(self.spot_price_percent)) / 100,
+        match capacity_type {
+            MarketType::OnDemand | MarketType::CapacityBlock | MarketType::InterruptibleReservation => on_demand,
+            MarketType::Spot => on_demand.saturating_mul(u64::from(self.spot_price_percent)) / 100,
         }
     }
 

@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use crate::capacity::path;
 use crate::fixtures::InstanceType;
-use crate::scenario::Market;
+use crate::scenario::MarketType;
 use crate::state::World;
 use crate::state::instances::Instance;
 
-/// An instance with what a stand-in for its node needs.
+/// An instance with what a fake for its node needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceView {
@@ -25,7 +25,8 @@ pub struct InstanceView {
     /// The zone's id.
     pub zone_id: String,
     /// `on-demand` or `spot`.
-    pub market: Market,
+    #[serde(rename = "market")]
+    pub capacity_type: MarketType,
     /// `pending`, `running`, `shutting-down` or `terminated`.
     pub state: &'static str,
     /// The `stateReason` code once it shuts down.
@@ -104,7 +105,7 @@ fn view(world: &World, i: &Instance, now: Timestamp) -> InstanceView {
         instance_type: i.instance_type.clone(),
         zone: i.zone.clone(),
         zone_id: i.zone_id.clone(),
-        market: i.market,
+        capacity_type: i.capacity_type,
         state: state.name(),
         state_reason: i.reason.as_ref().filter(|_| !state.is_live()).map(|(code, _)| code.clone()),
         launch_time: i.launched_at,

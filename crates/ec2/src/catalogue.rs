@@ -122,7 +122,7 @@ fn usage_class(class: &UsageClassType) -> Option<UsageClass> {
         UsageClassType::OnDemand => Some(UsageClass::OnDemand),
         UsageClassType::Spot => Some(UsageClass::Spot),
         UsageClassType::CapacityBlock => Some(UsageClass::CapacityBlock),
-        // The SDK's enum is non-exhaustive; a market Muster does not know cannot be bought on.
+        // The SDK's enum is non-exhaustive; a capacity type Muster does not know cannot be provisioned on.
         _ => None,
     }
 }
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_type_is_read_with_cards_gpus_and_markets() {
+    fn a_type_is_read_with_cards_gpus_and_capacity_types() {
         let card = |index, kinds: &[NetworkCardInterfaceType]| {
             NetworkCardInfo::builder()
                 .network_card_index(index)

@@ -101,7 +101,7 @@ impl Client {
     }
 
     /// Terminates instances. Idempotent. One unknown id makes EC2 refuse the whole call, so ids it names as unknown are
-    /// left out, reported, and the rest is sent again.
+    /// excluded, reported, and the rest is sent again.
     pub async fn terminate_instances(&self, ids: &[InstanceId]) -> Result<Terminated, CallError> {
         let mut done = Terminated::default();
         for chunk in distinct(ids).chunks(IDS) {

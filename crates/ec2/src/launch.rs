@@ -52,7 +52,7 @@ pub(crate) fn fleet(parameters: &LaunchParameters) -> Result<CreateFleetInputBui
         instance_type,
         zone,
         subnet_id,
-        market,
+        capacity_type,
         template_id,
         template_version,
         placement_group,
@@ -96,7 +96,7 @@ pub(crate) fn fleet(parameters: &LaunchParameters) -> Result<CreateFleetInputBui
             ResourceKind::OF_A_LAUNCH.into_iter().filter_map(|kind| tag_specification(kind, &tags.of(kind))).collect(),
         ));
     let target = TargetCapacitySpecificationRequest::builder().total_target_capacity(count);
-    match market {
+    match capacity_type {
         CapacityType::OnDemand => Ok(request
             .target_capacity_specification(
                 target.default_target_capacity_type(DefaultTargetCapacityType::OnDemand).build(),
@@ -109,7 +109,7 @@ pub(crate) fn fleet(parameters: &LaunchParameters) -> Result<CreateFleetInputBui
                     .set_min_target_capacity(minimum)
                     .build(),
             )),
-        // One interruption stops the gang, so the odds of interruption count N times: capacity before price.
+        // One interruption evicts the gang, so the odds of interruption count N times: capacity before price.
         CapacityType::Spot => Ok(request
             .target_capacity_specification(target.default_target_capacity_type(DefaultTargetCapacityType::Spot).build())
             .spot_options(
@@ -202,13 +202,13 @@ mod tests {
 
     use super::*;
 
-    fn parameters(market: CapacityType) -> LaunchParameters {
+    fn parameters(capacity_type: CapacityType) -> LaunchParameters {
         LaunchParameters {
             count: 4,
             instance_type: "p5.48xlarge".to_owned(),
             zone: "us-east-1a".to_owned(),
             subnet_id: "subnet-a".to_owned(),
-            market,
+            capacity_type,
             template_id: "lt-1".to_owned(),
             template_version: 3,
             placement_group: Some("g".to_owned()),
@@ -239,7 +239,7 @@ mod tests {
         let options = input.on_demand_options().unwrap();
         assert_eq!(options.min_target_capacity(), Some(4));
         assert_eq!((options.single_instance_type(), options.single_availability_zone()), (Some(true), Some(true)));
-        // Reservations outside the group would answer ICE although they have room.
+        // Reservations outside the group would answer insufficient capacity although they have capacity.
         assert!(options.capacity_reservation_options().is_none());
         assert!(input.spot_options().is_none());
         let config = &input.launch_template_configs()[0];
@@ -277,8 +277,8 @@ mod tests {
 
     #[test]
     fn where_part_will_do_there_is_no_minimum() {
-        for market in [CapacityType::OnDemand, CapacityType::Spot] {
-            let partial = LaunchParameters { partial: true, ..parameters(market) };
+        for capacity_type in [CapacityType::OnDemand, CapacityType::Spot] {
+            let partial = LaunchParameters { partial: true, ..parameters(capacity_type) };
             let input = fleet(&partial).unwrap().build().unwrap();
             let minimum = input.on_demand_options().map(OnDemandOptionsRequest::min_target_capacity);
             let spot = input.spot_options().map(SpotOptionsRequest::min_target_capacity);
@@ -293,7 +293,7 @@ mod tests {
             LaunchParameters { count: 0, ..base.clone() },
             LaunchParameters { count: 1001, ..base.clone() },
             LaunchParameters { token: String::new(), ..base.clone() },
-            LaunchParameters { market: CapacityType::Reserved, ..base },
+            LaunchParameters { capacity_type: CapacityType::Reserved, ..base },
         ];
         for parameters in wrong {
             assert_eq!(fleet(&parameters).unwrap_err().http_status, None);

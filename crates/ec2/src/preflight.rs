@@ -1,4 +1,4 @@
-//! Dry runs: whether a call would be carried out, as far as rights and parameters tell. Capacity is never looked at.
+//! Dry runs: whether a call would be carried out, as far as permissions and parameters tell. Capacity is never looked at.
 
 use muster_core::ec2::{CallError, ErrorClass, LaunchParameters, LaunchWay, Tags};
 
@@ -10,8 +10,8 @@ use crate::run::run;
 impl Client {
     /// Asks whether a launch would be carried out, by the call that its parameters name.
     ///
-    /// Errors: what it would be refused for. EC2 documents that a dry run looks at the rights; how much it looks at
-    /// the parameters it does not say, so `Ok` promises nothing about them.
+    /// Errors: what it would be refused for. EC2 documents that a dry run looks at the permissions; how much it looks at
+    /// the parameters it does not say, so `Ok` assignments nothing about them.
     pub async fn dry_run_launch(&self, parameters: &LaunchParameters) -> Result<(), CallError> {
         let error = match parameters.way {
             LaunchWay::Fleet => {

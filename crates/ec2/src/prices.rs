@@ -22,7 +22,7 @@ const TYPES: usize = 50;
 pub type SpotPrices = BTreeMap<(String, String), u64>;
 
 impl Client {
-    /// The spot prices of Linux that hold at `now`, for these types. A type or zone without a spot market is missing.
+    /// The spot prices of Linux that hold at `now`, for these types. A type or zone without a spot capacity type is missing.
     pub async fn describe_spot_prices(&self, types: &[String], now: Timestamp) -> Result<SpotPrices, CallError> {
         let mut newest: BTreeMap<(String, String), (i64, u64)> = BTreeMap::new();
         for chunk in types.chunks(TYPES) {

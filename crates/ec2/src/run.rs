@@ -38,7 +38,7 @@ pub(crate) fn run(parameters: &LaunchParameters) -> Result<RunInstancesInputBuil
         instance_type,
         zone: _,
         subnet_id: _,
-        market,
+        capacity_type,
         template_id,
         template_version,
         placement_group,
@@ -55,12 +55,12 @@ pub(crate) fn run(parameters: &LaunchParameters) -> Result<RunInstancesInputBuil
         return Err(CallError::refused_here(RUN, "no client token: the call could not be replayed"));
     }
     let block = reservation.as_ref().is_some_and(|target| target.block);
-    let market_type = match (market, reservation) {
+    let market_type = match (capacity_type, reservation) {
         (CapacityType::Reserved, None) => {
             return Err(CallError::refused_here(RUN, "a reserved launch names no reservation"));
         }
         (CapacityType::OnDemand | CapacityType::Spot, Some(Target { id, .. })) => {
-            return Err(CallError::refused_here(RUN, format!("{market} capacity is not in reservation {id}")));
+            return Err(CallError::refused_here(RUN, format!("{capacity_type} capacity is not in reservation {id}")));
         }
         (CapacityType::Reserved, Some(_)) => block.then_some(MarketType::CapacityBlock),
         (CapacityType::OnDemand, None) => None,
@@ -89,7 +89,7 @@ pub(crate) fn run(parameters: &LaunchParameters) -> Result<RunInstancesInputBuil
         .launch_template(template)
         .set_placement(placement_group.as_ref().map(|name| Placement::builder().group_name(name).build()))
         .set_instance_market_options(
-            market_type.map(|market| InstanceMarketOptionsRequest::builder().market_type(market).build()),
+            market_type.map(|capacity_type| InstanceMarketOptionsRequest::builder().market_type(capacity_type).build()),
         )
         .set_capacity_reservation_specification(specification)
         .set_tag_specifications(Some(kinds.filter_map(|kind| tag_specification(kind, &tags.of(kind))).collect())))
@@ -110,13 +110,13 @@ mod tests {
 
     use super::*;
 
-    fn parameters(market: CapacityType, reservation: Option<Target>) -> LaunchParameters {
+    fn parameters(capacity_type: CapacityType, reservation: Option<Target>) -> LaunchParameters {
         LaunchParameters {
             count: 4,
             instance_type: "p5.48xlarge".to_owned(),
             zone: "us-east-1a".to_owned(),
             subnet_id: "subnet-a".to_owned(),
-            market,
+            capacity_type,
             template_id: "lt-1".to_owned(),
             template_version: 3,
             placement_group: None,
@@ -163,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn a_capacity_block_is_a_market_of_its_own_and_spot_another() {
-        let market = |parameters: &LaunchParameters| {
+    fn a_capacity_block_is_a_capacity_type_of_its_own_and_spot_another() {
+        let capacity_type = |parameters: &LaunchParameters| {
             let input = run(parameters).unwrap().build().unwrap();
             input.instance_market_options().and_then(|options| options.market_type().cloned())
         };
-        assert_eq!(market(&parameters(CapacityType::Reserved, target(true))), Some(MarketType::CapacityBlock));
-        assert_eq!(market(&parameters(CapacityType::Spot, None)), Some(MarketType::Spot));
-        assert_eq!(market(&parameters(CapacityType::OnDemand, None)), None);
+        assert_eq!(capacity_type(&parameters(CapacityType::Reserved, target(true))), Some(MarketType::CapacityBlock));
+        assert_eq!(capacity_type(&parameters(CapacityType::Spot, None)), Some(MarketType::Spot));
+        assert_eq!(capacity_type(&parameters(CapacityType::OnDemand, None)), None);
     }
 
     #[test]
@@ -180,7 +180,7 @@ mod tests {
             LaunchParameters { count: 0, ..base.clone() },
             LaunchParameters { count: 1001, ..base.clone() },
             LaunchParameters { token: String::new(), ..base.clone() },
-            LaunchParameters { market: CapacityType::Reserved, ..base.clone() },
+            LaunchParameters { capacity_type: CapacityType::Reserved, ..base.clone() },
             LaunchParameters { reservation: target(false), ..base },
             LaunchParameters {
                 placement_group: Some("g".to_owned()),

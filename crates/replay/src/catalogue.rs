@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::dump::{self, Input};
 
-/// What may be bought anywhere, and for how much.
+/// What may be provisioned anywhere, and for how much.
 #[derive(Clone, Debug)]
 pub struct Catalogue {
     /// Name, as the document gives it.
@@ -51,7 +51,8 @@ struct Price {
     #[serde(default)]
     zone: Option<String>,
     #[serde(default = "on_demand")]
-    market: CapacityType,
+    #[serde(rename = "market")]
+    capacity_type: CapacityType,
     usd_micro_per_hour: u64,
 }
 
@@ -66,7 +67,7 @@ enum Cards {
     FirstPlain(u32),
 }
 
-/// Name, accelerator (model, count, MiB each), vCPU, GiB, cards, most EFA, most interfaces, markets.
+/// Name, accelerator (model, count, MiB each), vCPU, GiB, cards, most EFA, most interfaces, capacity types.
 type Row = (&'static str, (&'static str, u32, u64), u32, u64, Cards, u32, u32, &'static [UsageClass]);
 
 const OD: &[UsageClass] = &[UsageClass::OnDemand];
@@ -128,7 +129,7 @@ impl Catalogue {
             .map_err(|failed| error(format!("{}: {}", failed.path(), failed.inner())))?;
         let mut prices = PriceBook::default();
         for price in &file.prices {
-            prices.set(&price.instance_type, price.zone.as_deref(), price.market, price.usd_micro_per_hour);
+            prices.set(&price.instance_type, price.zone.as_deref(), price.capacity_type, price.usd_micro_per_hour);
         }
         Ok(Self {
             name: file.name.unwrap_or_else(|| input.name.to_owned()),
@@ -139,7 +140,7 @@ impl Catalogue {
 }
 
 fn info(row: &Row) -> InstanceTypeInfo {
-    let (name, (model, count, memory), vcpu, gib, cards, efa_max, interfaces, markets) = *row;
+    let (name, (model, count, memory), vcpu, gib, cards, efa_max, interfaces, capacity_types) = *row;
     let neuron = model.starts_with("Trainium");
     let number = match cards {
         Cards::Alike(number) | Cards::FirstPlain(number) => number,
@@ -164,7 +165,7 @@ fn info(row: &Row) -> InstanceTypeInfo {
         network_cards: (0..number).map(card).collect(),
         ipv4_per_interface: IPV4_PER_INTERFACE,
         supports_cluster_group: true,
-        usage_classes: markets.to_vec(),
+        usage_classes: capacity_types.to_vec(),
         architectures: vec!["x86_64".to_owned()],
     }
 }

@@ -1,4 +1,4 @@
-//! Nodes of a dump with what holds room on them; every plan made adds to it, so that plans are disjoint.
+//! Nodes of a dump with what holds capacity on them; every plan made adds to it, so that plans are disjoint.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Cluster {
         });
     }
 
-    /// A pod holds room on a node. A node that is not known holds nothing.
+    /// A pod holds capacity on a node. A node that is not known holds nothing.
     pub(crate) fn add(&mut self, node: &NodeName, pod: Option<&Arc<k8s::Pod>>, held: &Usage) {
         let Some(standing) = self.nodes.get_mut(node) else { return };
         let usage = Arc::make_mut(&mut standing.usage);

@@ -49,7 +49,7 @@ pub struct Arguments<'a> {
 pub struct Output {
     /// For standard output.
     pub text: String,
-    /// 0 = everything placed or bought for, 3 = not.
+    /// 0 = everything placed or provisioned for, 3 = not.
     pub code: u8,
 }
 

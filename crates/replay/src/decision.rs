@@ -76,10 +76,10 @@ pub fn read(name: &str, text: &str) -> Result<Decisions, DecisionError> {
 pub fn replay(decisions: &Decisions) -> Vec<Replayed> {
     let again = |decision: &Decision| {
         let Decision { gang, at, policy, problem, plan, report } = decision;
-        let (now, said) = planner::plan(problem, policy, SearchBudget::default(), Seed::default());
+        let (now, stated) = planner::plan(problem, policy, SearchBudget::default(), Seed::default());
         Replayed {
             title: format!("{gang} at {at}"),
-            difference: difference(plan, report, &now, &said),
+            difference: difference(plan, report, &now, &stated),
             outcome: outcome(plan, report),
         }
     };
@@ -87,7 +87,7 @@ pub fn replay(decisions: &Decisions) -> Vec<Replayed> {
 }
 
 /// The first thing that is not as it was.
-fn difference(plan: &Plan, report: &Report, now: &Plan, said: &Report) -> Option<String> {
+fn difference(plan: &Plan, report: &Report, now: &Plan, stated: &Report) -> Option<String> {
     let places = plan.places.iter().zip(&now.places).find(|(before, after)| before != after);
     if let Some((Place { role, rank, node, .. }, after)) = places {
         return Some(format!(
@@ -101,14 +101,14 @@ fn difference(plan: &Plan, report: &Report, now: &Plan, said: &Report) -> Option
     if plan != now {
         return Some("the plan was for another gang or of another version".to_owned());
     }
-    if report.refusal != said.refusal {
+    if report.refusal != stated.refusal {
         let text =
             |report: &Report| report.refusal.as_ref().map_or_else(|| "no refusal".to_owned(), ToString::to_string);
-        return Some(format!("the refusal was: {}; now: {}", text(report), text(said)));
+        return Some(format!("the refusal was: {}; now: {}", text(report), text(stated)));
     }
     // The work is not part of the answer: a server that remembers its nodes has less of it.
-    let said = Report { work: report.work, ..said.clone() };
-    (*report != said).then(|| "the plan is the same, its report is not".to_owned())
+    let stated = Report { work: report.work, ..stated.clone() };
+    (*report != stated).then(|| "the plan is the same, its report is not".to_owned())
 }
 
 fn outcome(plan: &Plan, report: &Report) -> String {

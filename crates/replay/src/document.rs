@@ -50,7 +50,7 @@ pub struct GangEntry {
     pub outcome: Outcome,
     /// Roles in rank order.
     pub roles: Vec<RoleEntry>,
-    /// Members with a place, in role order, then by rank. Empty unless placed or bought for.
+    /// Members with a place, in role order, then by rank. Empty unless placed or provisioned for.
     pub members: Vec<MemberEntry>,
     /// Every level, top to bottom; the last is the host.
     pub levels: Vec<LevelEntry>,
@@ -60,8 +60,9 @@ pub struct GangEntry {
     pub score: Score,
     /// Why it is not placed on the nodes of the dump; empty if it is.
     pub reasons: Vec<Reason>,
-    /// What is bought; empty unless the outcome is `buy`.
-    pub buy: Vec<BuyEntry>,
+    /// What is provisioned; empty unless the outcome is `provision`.
+    #[serde(rename = "buy")]
+    pub provision: Vec<ProvisionEntry>,
 }
 
 /// What becomes of a gang.
@@ -70,13 +71,14 @@ pub struct GangEntry {
 pub enum Outcome {
     /// Every member that can be placed runs or has a node.
     Placed,
-    /// It is placed on nodes to be bought.
-    Buy,
+    /// It is placed on nodes to be provisioned.
+    #[serde(rename = "buy")]
+    Provision,
     /// It is not complete, or somebody else holds it.
     Waiting,
-    /// It fits nowhere, and nothing that may be bought holds it.
+    /// It fits nowhere, and nothing that may be provisioned holds it.
     Refused,
-    /// A wish cannot be read.
+    /// A topology request cannot be read.
     Invalid,
 }
 
@@ -104,7 +106,7 @@ pub struct MemberEntry {
     pub role: String,
     /// Rank within the role.
     pub rank: u32,
-    /// Node name, or `new/<buy>/<k>`: node k, from 0, of entry `buy`, from 0, in the gang's `buy`.
+    /// Node name, or `new/<provision>/<k>`: node k, from 0, of entry `provision`, from 0, in the gang's `provision`.
     pub node: String,
     /// Whether it stands there already.
     pub state: MemberState,
@@ -228,10 +230,10 @@ impl From<muster_core::reason::Reason> for Reason {
     }
 }
 
-/// Nodes to buy in one call.
+/// Nodes to provision in one call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
-pub struct BuyEntry {
+pub struct ProvisionEntry {
     /// NodePool.
     pub pool: String,
     /// Instance type.
@@ -239,8 +241,9 @@ pub struct BuyEntry {
     pub instance_type: String,
     /// Zone; null if neither pool, class nor nodes name one.
     pub zone: Option<String>,
-    /// Market.
-    pub market: Market,
+    /// MarketType.
+    #[serde(rename = "market")]
+    pub capacity_type: MarketType,
     /// Nodes.
     #[schemars(range(min = 1))]
     pub count: u32,
@@ -249,10 +252,10 @@ pub struct BuyEntry {
     pub usd_micro_per_hour: u64,
 }
 
-/// How capacity is bought.
+/// How capacity is provisioned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Market {
+pub enum MarketType {
     /// From a capacity reservation.
     Reserved,
     /// On demand.
@@ -261,9 +264,9 @@ pub enum Market {
     Spot,
 }
 
-impl From<CapacityType> for Market {
-    fn from(market: CapacityType) -> Self {
-        match market {
+impl From<CapacityType> for MarketType {
+    fn from(capacity_type: CapacityType) -> Self {
+        match capacity_type {
             CapacityType::Reserved => Self::Reserved,
             CapacityType::OnDemand => Self::OnDemand,
             CapacityType::Spot => Self::Spot,
@@ -298,11 +301,11 @@ pub struct Ignored {
 }
 
 impl Document {
-    /// Whether every gang and every pod is placed or bought for.
+    /// Whether every gang and every pod is placed or provisioned for.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let gangs = self.gangs.iter().all(|gang| match gang.outcome {
-            Outcome::Placed | Outcome::Buy => true,
+            Outcome::Placed | Outcome::Provision => true,
             Outcome::Waiting | Outcome::Refused | Outcome::Invalid => false,
         });
         gangs && self.pods.iter().all(|pod| pod.node.is_some())

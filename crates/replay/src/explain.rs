@@ -1,6 +1,6 @@
 //! Why a gang or a pod waits, where it goes, what it would cost and how far that is from the best; who holds a node.
 //!
-//! The same study of a dump that the published plan comes from, told about one object.
+//! The same study of a dump that the published plan comes from, reported about one object.
 
 mod gang;
 mod node;
@@ -15,7 +15,7 @@ use crate::dump::Dump;
 use crate::plan::{self, Options, PlanError};
 
 pub use gang::{Best, Blocking, Choice, GangExplanation, LevelExplanation};
-pub use node::{NodeExplanation, OfGang, OnNode, Promise};
+pub use node::{Assignment, NodeExplanation, OfGang, OnNode};
 pub use pod::PodExplanation;
 
 /// The version of the JSON this code writes.
@@ -64,14 +64,14 @@ pub enum ExplainError {
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// No such object.
-    #[error("there is no {what} {name}{hint}")]
+    #[error("there is no {what} {name}{nomination}")]
     NotFound {
         /// `gang`, `pod` or `node`.
         what: &'static str,
         /// What was asked for.
         name: String,
         /// What there is, or nothing.
-        hint: String,
+        nomination: String,
     },
 }
 
@@ -122,12 +122,12 @@ impl Explanation {
 }
 
 /// "; there are a, b" for the message of what was not found.
-fn hint<'a>(names: impl Iterator<Item = &'a str>) -> String {
+fn nomination<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut names: Vec<&str> = names.collect();
     names.sort_unstable();
     names.dedup();
-    let more = names.len().saturating_sub(HINTS);
-    let shown = names.iter().take(HINTS).copied().collect::<Vec<_>>().join(", ");
+    let more = names.len().saturating_sub(NOMINATIONS);
+    let shown = names.iter().take(NOMINATIONS).copied().collect::<Vec<_>>().join(", ");
     match (shown.is_empty(), more) {
         (true, _) => String::new(),
         (false, 0) => format!("; there are {shown}"),
@@ -135,5 +135,5 @@ fn hint<'a>(names: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// Names in a hint.
-const HINTS: usize = 10;
+/// Names in a nomination.
+const NOMINATIONS: usize = 10;

@@ -45,7 +45,7 @@ pub(crate) struct Known {
 #[derive(Debug)]
 pub(crate) struct Found {
     /// What pods and owners say.
-    pub(crate) said: Arc<Recognised>,
+    pub(crate) stated: Arc<Recognised>,
     /// Role of the first pod that was read.
     role: Arc<str>,
     /// Live members and those to come, in order of UID.
@@ -152,8 +152,8 @@ pub(crate) fn find(dump: &Dump, scheduler_names: &[String]) -> Members {
         gangs.filter(|gang| !gang.members.is_empty() || gang.suspended.is_some() || gang.fault.is_some()).collect();
     found.gangs.sort_by(|a, b| {
         let key = |gang: &Found| (Reverse(gang.priority), gang.created.is_none(), gang.created);
-        let name = |gang: &Found| (gang.said.key.namespace.clone(), gang.said.source.identity.clone());
-        key(a).cmp(&key(b)).then_with(|| name(a).cmp(&name(b))).then_with(|| a.said.key.cmp(&b.said.key))
+        let name = |gang: &Found| (gang.stated.key.namespace.clone(), gang.stated.source.identity.clone());
+        key(a).cmp(&key(b)).then_with(|| name(a).cmp(&name(b))).then_with(|| a.stated.key.cmp(&b.stated.key))
     });
     found
 }
@@ -213,13 +213,13 @@ impl Finder<'_> {
         }
         let Recognition { membership, gang, missing: _, reads: _ } = self.recognise(&object);
         let mut core = self.read(&object, membership, Used::read(&object));
-        // A dump is believed: it opens no node.
+        // A dump is trusted: it opens no node.
         core.daemon |= pod_state::daemon_set(&object).is_some();
         let core = Arc::new(core);
         let priority = self.priority(object.spec.as_ref());
         let known = Known { core, object: Arc::new(object), exists: true, uid, priority };
-        if let Some(said) = gang {
-            self.join(said, &known);
+        if let Some(stated) = gang {
+            self.join(stated, &known);
         }
         known
     }
@@ -233,16 +233,16 @@ impl Finder<'_> {
         core
     }
 
-    fn join(&mut self, said: Arc<Recognised>, known: &Known) {
+    fn join(&mut self, stated: Arc<Recognised>, known: &Known) {
         let core = &known.core;
         if core.is_live() {
             let moment = core.created.filter(|_| known.exists);
-            let gang = self.gang(said, &core.membership, known.priority, moment);
+            let gang = self.gang(stated, &core.membership, known.priority, moment);
             gang.members.insert(core.uid.clone(), known.clone());
         } else if core.ended && !core.running {
             let succeeded =
                 known.object.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Succeeded");
-            let gang = self.gang(said, &core.membership, i32::MIN, core.created);
+            let gang = self.gang(stated, &core.membership, i32::MIN, core.created);
             match &core.membership {
                 Membership::Member { role, rank: RankClaim::Rank(rank), .. } if succeeded => {
                     gang.done.insert((Arc::clone(role), *rank));
@@ -253,10 +253,10 @@ impl Finder<'_> {
         }
     }
 
-    /// The gang's entry, with what this pod says added to what others said.
+    /// The gang's entry, with what this pod says added to what others reported.
     fn gang(
         &mut self,
-        said: Arc<Recognised>,
+        stated: Arc<Recognised>,
         membership: &Membership,
         priority: i32,
         moment: Option<Timestamp>,
@@ -265,13 +265,13 @@ impl Finder<'_> {
             Membership::Member { role, .. } => Arc::clone(role),
             Membership::Unknown | Membership::Single => Arc::from(""),
         };
-        if let Some(known) = self.gangs.get_mut(&said.key)
-            && let Some(merged) = conventions::merge([(&known.role, &known.said), (&role, &said)].into_iter())
+        if let Some(known) = self.gangs.get_mut(&stated.key)
+            && let Some(merged) = conventions::merge([(&known.role, &known.stated), (&role, &stated)].into_iter())
         {
-            known.said = merged;
+            known.stated = merged;
         }
-        let gang = self.gangs.entry(said.key.clone()).or_insert_with(|| Found {
-            said,
+        let gang = self.gangs.entry(stated.key.clone()).or_insert_with(|| Found {
+            stated,
             role,
             members: BTreeMap::new(),
             done: BTreeSet::new(),
@@ -290,10 +290,10 @@ impl Finder<'_> {
     fn unreadable(&mut self, pod: &Pod, why: &str) {
         let priority = self.priority(pod.spec.as_ref());
         let Recognition { membership, gang, .. } = self.recognise(pod);
-        if let Some(said) = gang {
+        if let Some(stated) = gang {
             let name = pod.metadata.name.as_deref().unwrap_or_default();
             let invalid = Invalid { reason: Code::BadPod, message: format!("pod {name}: {why}") };
-            self.gang(said, &membership, priority, created(&pod.metadata)).fault.get_or_insert(invalid);
+            self.gang(stated, &membership, priority, created(&pod.metadata)).fault.get_or_insert(invalid);
         }
     }
 

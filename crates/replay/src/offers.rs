@@ -1,4 +1,4 @@
-//! What is bought for a gang that no node of the dump holds.
+//! What is provisioned for a gang that no node of the dump holds.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,17 +14,17 @@ use muster_core::reason::{Code, Help, Reason, Unsold};
 use muster_core::topology::Levels;
 
 use crate::catalogue::Catalogue;
-use crate::document::{self, BuyEntry};
+use crate::document::{self, ProvisionEntry};
 use crate::pools::Pool;
 use crate::reasons;
 
-/// One way to buy all nodes of a gang in one call.
+/// One way to provision all nodes of a gang in one call.
 #[derive(Debug)]
 pub(crate) struct Purchase {
     /// Index of the pool.
     pub(crate) pool: usize,
     /// What the document says.
-    pub(crate) entry: BuyEntry,
+    pub(crate) entry: ProvisionEntry,
     /// Members that running nodes of the zone are counted on for.
     pub(crate) beside: u32,
     node: Arc<Node>,
@@ -32,17 +32,17 @@ pub(crate) struct Purchase {
 }
 
 impl Purchase {
-    /// The nodes to come, `new/<buy>/<k>`.
-    pub(crate) fn hosts(&self, buy: usize) -> Vec<Host> {
+    /// The nodes to come, `new/<provision>/<k>`.
+    pub(crate) fn hosts(&self, provision: usize) -> Vec<Host> {
         (0..self.entry.count)
             .map(|k| {
-                let node = Node { name: NodeName::from(format!("new/{buy}/{k}")), ..Node::clone(&self.node) };
+                let node = Node { name: NodeName::from(format!("new/{provision}/{k}")), ..Node::clone(&self.node) };
                 Host { node: Arc::new(node), usage: Arc::clone(&self.overhead) }
             })
             .collect()
     }
 
-    /// The node that is bought.
+    /// The node that is provisioned.
     pub(crate) fn node(&self) -> &Node {
         &self.node
     }
@@ -56,11 +56,11 @@ pub(crate) type Beside = BTreeMap<Arc<str>, u32>;
 pub(crate) struct OnSale {
     /// Best first.
     pub(crate) purchases: Vec<Purchase>,
-    /// Every pool, type, zone and market that is no candidate, with the reason.
-    pub(crate) left_out: Vec<document::Reason>,
+    /// Every pool, type, zone and capacity type that is no candidate, with the reason.
+    pub(crate) excluded: Vec<document::Reason>,
 }
 
-/// Every way to buy for `request`, best first: pool weight, the order of markets, group kept before dropped, dollars per
+/// Every way to provision for `request`, best first: pool weight, the order of capacity types, group kept before dropped, dollars per
 /// hour of the whole gang, then names.
 ///
 /// Source: `lifecycle.md` 3.1. `zones` are those its running members allow; `beside` are members that need no new node.
@@ -82,10 +82,10 @@ pub(crate) fn find(
             reasons.push(unsold(pool, None, Exclusion::GroupPolicyConflict));
             continue;
         };
-        for (order, market) in pool.markets.iter().enumerate() {
-            // There is no list of reservations in a dump, so none is known to have room.
-            if *market == CapacityType::Reserved {
-                if pool.markets.len() == 1 {
+        for (order, capacity_type) in pool.capacity_types.iter().enumerate() {
+            // There is no list of reservations in a dump, so none is known to have capacity.
+            if *capacity_type == CapacityType::Reserved {
+                if pool.capacity_types.len() == 1 {
                     reasons.push(unsold(pool, None, Exclusion::NoReservation));
                 }
                 continue;
@@ -97,7 +97,7 @@ pub(crate) fn find(
                 }
                 let beside = zone.as_deref().and_then(|zone| beside.get(zone)).copied().unwrap_or(0);
                 let zone = zone.as_deref();
-                let chosen = Choice { pool, index, order, market: *market, zone, policy, beside };
+                let chosen = Choice { pool, index, order, capacity_type: *capacity_type, zone, policy, beside };
                 look((request, levels), &chosen, catalogue, &mut found, &mut reasons);
             }
         }
@@ -108,22 +108,22 @@ pub(crate) fn find(
     let mut seen = BTreeSet::new();
     reasons.retain(|reason| seen.insert((reason.code, reason.short, reason.change.clone())));
     found.sort_by(|(one, _), (other, _)| one.cmp(other));
-    OnSale { purchases: found.into_iter().map(|(_, purchase)| purchase).collect(), left_out: reasons }
+    OnSale { purchases: found.into_iter().map(|(_, purchase)| purchase).collect(), excluded: reasons }
 }
 
-/// One pool, market and zone.
+/// One pool, capacity type and zone.
 #[derive(Clone, Copy, Debug)]
 struct Choice<'a> {
     pool: &'a Pool,
     index: usize,
     order: usize,
-    market: CapacityType,
+    capacity_type: CapacityType,
     zone: Option<&'a str>,
     policy: GroupPolicy,
     beside: u32,
 }
 
-/// Pool weight, market, group dropped, dollars of all nodes, type, zone, pool.
+/// Pool weight, capacity type, group dropped, dollars of all nodes, type, zone, pool.
 type Key = (Reverse<u32>, usize, bool, u64, String, Option<String>, String);
 
 fn look(
@@ -131,27 +131,27 @@ fn look(
     choice: &Choice<'_>,
     catalogue: &Catalogue,
     found: &mut Vec<(Key, Purchase)>,
-    said: &mut Vec<document::Reason>,
+    stated: &mut Vec<document::Reason>,
 ) {
-    let Choice { pool, index, order, market, zone, policy, beside } = *choice;
+    let Choice { pool, index, order, capacity_type, zone, policy, beside } = *choice;
     let mut request = request.clone();
     if let Some(role) = request.roles.first_mut() {
         role.places.truncate(role.places.len().saturating_sub(usize::try_from(beside).unwrap_or(usize::MAX)));
     }
     let request = &request;
-    let class = if market == CapacityType::Spot { UsageClass::Spot } else { UsageClass::OnDemand };
+    let class = if capacity_type == CapacityType::Spot { UsageClass::Spot } else { UsageClass::OnDemand };
     let mut views = BTreeMap::new();
     for info in &pool.types {
         if !info.usage_classes.contains(&class) {
-            said.push(unsold(pool, Some(&info.name), Exclusion::NotSold));
+            stated.push(unsold(pool, Some(&info.name), Exclusion::NotSold));
             continue;
         }
         if policy == GroupPolicy::Required && !info.supports_cluster_group {
-            said.push(unsold(pool, Some(&info.name), Exclusion::NoGroupForType));
+            stated.push(unsold(pool, Some(&info.name), Exclusion::NoGroupForType));
             continue;
         }
-        let price = catalogue.prices.price(&info.name, zone.unwrap_or_default(), market);
-        views.insert(info.name.clone(), (pool.view(info, zone, market, price), info.supports_cluster_group));
+        let price = catalogue.prices.price(&info.name, zone.unwrap_or_default(), capacity_type);
+        views.insert(info.name.clone(), (pool.view(info, zone, capacity_type, price), info.supports_cluster_group));
     }
     let left = |(resource, left): (&ResourceName, &i64)| {
         let limit = pool.limits.get(resource).copied().unwrap_or(*left);
@@ -174,11 +174,11 @@ fn look(
         let Some(price) = view.price else { continue };
         let dropped = policy == GroupPolicy::None || !grouped;
         let total = price.saturating_mul(u64::from(offer.count));
-        let entry = BuyEntry {
+        let entry = ProvisionEntry {
             pool: pool.name.clone(),
             instance_type: offer.instance_type.to_string(),
             zone: zone.map(str::to_owned),
-            market: market.into(),
+            capacity_type: capacity_type.into(),
             count: offer.count,
             usd_micro_per_hour: price,
         };
@@ -195,9 +195,9 @@ fn look(
             Purchase { pool: index, entry, beside, node: Arc::clone(&view.node), overhead: Arc::clone(&view.overhead) };
         found.push((key, purchase));
     }
-    // Without a type the market has said already why it has none.
+    // Without a type the capacity type has reported already why it has none.
     let types = offers.unsold.iter().filter(|unsold| unsold.instance_type.is_some());
-    said.extend(types.map(reasons::of_unsold));
+    stated.extend(types.map(reasons::of_unsold));
 }
 
 fn unsold(pool: &Pool, instance_type: Option<&str>, why: Exclusion) -> document::Reason {

@@ -1,8 +1,8 @@
-//! What the planner would do with a dump: gangs in order on disjoint room, then pods of no gang.
+//! What the planner would do with a dump: gangs in order on disjoint capacity, then pods of no gang.
 
+mod assignments;
 mod gang;
 mod passing;
-mod promises;
 mod purchase;
 mod requests;
 mod singles;
@@ -40,7 +40,7 @@ pub struct Options {
     pub levels: Option<Levels>,
     /// `schedulerName`s of our profiles.
     pub scheduler_names: Vec<String>,
-    /// What may be bought.
+    /// What may be provisioned.
     pub catalogue: Catalogue,
     /// The moment; `None`: the newest one the dump records.
     pub now: Option<Timestamp>,
@@ -85,18 +85,18 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     let requests = requests::find(&mut dump, &members);
     let levels = match &options.levels {
         Some(levels) => levels.clone(),
-        None => topology::present(nodes.iter(), &wished(&members, &requests))?,
+        None => topology::present(nodes.iter(), &requested(&members, &requests))?,
     };
     let mut focus = options.focus.as_ref().and_then(|name| {
         let node = nodes.iter().find(|node| node.name == *name)?.clone();
-        Some(NodeFacts { node, holders: Vec::new(), held: Usage::default(), promised: Vec::new() })
+        Some(NodeFacts { node, holders: Vec::new(), held: Usage::default(), assigned: Vec::new() })
     });
     let mut cluster = Cluster::new(nodes);
     let mut leaving: BTreeMap<NodeName, Vec<Arc<Usage>>> = BTreeMap::new();
     for known in &members.all {
         let core = &known.core;
-        let room = if core.ended { None } else { core.node.as_ref().or_else(|| nominated(known)) };
-        if let Some(node) = room {
+        let capacity = if core.ended { None } else { core.node.as_ref().or_else(|| nominated(known)) };
+        if let Some(node) = capacity {
             if core.membership.gang().is_some() {
                 cluster.ensure(node);
             }
@@ -111,11 +111,12 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
             }
         }
     }
-    let promises = promises::read(&dump, &members);
-    for (gang, promised) in promises.iter().flat_map(|(gang, all)| all.iter().map(move |promised| (gang, promised))) {
-        cluster.add(&promised.node, promised.object.as_ref(), &promised.held);
-        if let Some(facts) = focus.as_mut().filter(|facts| facts.node.name == promised.node) {
-            facts.promised.push((gang.clone(), promised.pod.clone()));
+    let assignments = assignments::read(&dump, &members);
+    for (gang, assigned) in assignments.iter().flat_map(|(gang, all)| all.iter().map(move |assigned| (gang, assigned)))
+    {
+        cluster.add(&assigned.node, assigned.object.as_ref(), &assigned.held);
+        if let Some(facts) = focus.as_mut().filter(|facts| facts.node.name == assigned.node) {
+            facts.assigned.push((gang.clone(), assigned.pod.clone()));
         }
     }
     let Members { gangs, others, all: _, ignored } = members;
@@ -127,7 +128,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         catalogue: &options.catalogue,
         policy: options.policy,
         ignored: std::mem::take(&mut dump.ignored),
-        promises,
+        assignments,
         focus: options.focus.clone(),
         leaving,
         taken: Vec::new(),
@@ -148,7 +149,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     Ok(Study { document, details, levels: planning.levels, focus })
 }
 
-/// A pod that holds room.
+/// A pod that holds capacity.
 fn holder(known: &Known) -> Holder {
     let core = &known.core;
     Holder {
@@ -169,29 +170,34 @@ struct Planning<'a> {
     catalogue: &'a Catalogue,
     policy: Policy,
     ignored: Vec<Ignored>,
-    /// Room that plans in the dump hold for their gangs.
-    promises: promises::Promises,
+    /// Capacity that plans in the dump hold for their gangs.
+    assignments: assignments::Assignments,
     focus: Option<NodeName>,
     /// What terminating pods hold, by node.
     leaving: BTreeMap<NodeName, Vec<Arc<Usage>>>,
-    /// Room that plans made here took, with the gang.
+    /// Capacity that plans made here took, with the gang.
     taken: Vec<(NodeName, ObjectKey, Usage)>,
 }
 
-/// Levels that somebody wishes for, by whatever name.
-fn wished(members: &Members, requests: &[requests::Request]) -> BTreeSet<Arc<str>> {
-    let of_gangs = members.gangs.iter().map(|gang| &gang.said.wishes);
-    let wishes = of_gangs.chain(requests.iter().map(|request| &request.wishes));
-    wishes
-        .flat_map(|wishes| {
-            let single = [&wishes.required, &wishes.preferred, &wishes.exclusive, &wishes.balance];
-            single.into_iter().flatten().chain(wishes.slices.iter().map(|slice| &slice.level))
+/// Levels that somebody asks for, by whatever name.
+fn requested(members: &Members, requests: &[requests::Request]) -> BTreeSet<Arc<str>> {
+    let of_gangs = members.gangs.iter().map(|gang| &gang.stated.topology_requests);
+    let topology_requests = of_gangs.chain(requests.iter().map(|request| &request.topology_requests));
+    topology_requests
+        .flat_map(|topology_requests| {
+            let single = [
+                &topology_requests.required,
+                &topology_requests.preferred,
+                &topology_requests.exclusive,
+                &topology_requests.balance,
+            ];
+            single.into_iter().flatten().chain(topology_requests.slices.iter().map(|slice| &slice.level))
         })
-        .map(|wish| Arc::clone(&wish.value))
+        .map(|topology_request| Arc::clone(&topology_request.value))
         .collect()
 }
 
-/// The node on which kube-scheduler has made room for a pod of no gang.
+/// The node on which kube-scheduler has made capacity for a pod of no gang.
 fn nominated(known: &Known) -> Option<&NodeName> {
     let core = &known.core;
     core.nominated.as_ref().filter(|_| core.membership == Membership::Single && core.is_live())

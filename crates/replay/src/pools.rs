@@ -1,4 +1,4 @@
-//! NodePools of a dump: what each may buy, in which zones and on which markets, and what is left of its limits.
+//! NodePools of a dump: what each may provision, in which zones and on which capacity types, and what is left of its limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::dump::Dump;
 /// The largest batch there can be: CreateFleet's largest minimum.
 const MOST_NODES: u32 = 1000;
 
-/// A pool that may buy.
+/// A pool that may provision.
 #[derive(Debug)]
 pub(crate) struct Pool {
     /// Name.
@@ -37,8 +37,8 @@ pub(crate) struct Pool {
     pub(crate) limits: BTreeMap<ResourceName, i64>,
     /// What is left under its ceiling on dollars per hour. A dump tells nothing of the ceiling of the cluster.
     pub(crate) ceiling: Option<CeilingLeft>,
-    /// Markets in order.
-    pub(crate) markets: Vec<CapacityType>,
+    /// Capacity types in order.
+    pub(crate) capacity_types: Vec<CapacityType>,
     /// Zones; one `None` if none is known.
     pub(crate) zones: Vec<Option<String>>,
     /// Types its requirements allow.
@@ -55,12 +55,12 @@ impl Pool {
         &self,
         info: &InstanceTypeInfo,
         zone: Option<&str>,
-        market: CapacityType,
+        capacity_type: CapacityType,
         price: Option<u64>,
     ) -> TypeView {
         let mut labels = self.labels.clone();
         labels.extend(rules::facts(info).into_iter().map(|(key, value)| (Arc::from(key), Arc::from(value))));
-        labels.insert(keys::CAPACITY_TYPE.into(), market.as_str().into());
+        labels.insert(keys::CAPACITY_TYPE.into(), capacity_type.as_str().into());
         if let Some(zone) = zone {
             labels.insert(keys::ZONE.into(), zone.into());
         }
@@ -82,8 +82,8 @@ impl Pool {
         TypeView { name: info.name.as_str().into(), node: Arc::new(node), overhead: Arc::new(overhead), price }
     }
 
-    /// Nodes bought count against the limits, and what they cost against the ceiling.
-    pub(crate) fn bought(&mut self, node: &Node, price: u64, count: u32) {
+    /// Nodes provisioned count against the limits, and what they cost against the ceiling.
+    pub(crate) fn provisioned(&mut self, node: &Node, price: u64, count: u32) {
         rules::take(&mut self.left, &node.allocatable, count);
         if let Some(ceiling) = &mut self.ceiling {
             ceiling.left = ceiling.left.saturating_sub(price.saturating_mul(u64::from(count)));
@@ -91,7 +91,7 @@ impl Pool {
     }
 }
 
-/// The pools of a dump in order of name; one that cannot be used is reported and left out.
+/// The pools of a dump in order of name; one that cannot be used is reported and excluded.
 pub(crate) fn read(dump: &mut Dump, catalogue: &Catalogue, nodes: &[Node]) -> Vec<Pool> {
     let mut pools = Vec::new();
     let mut unusable = Vec::new();
@@ -152,7 +152,7 @@ fn one(
         left: left(pool, nodes)?,
         ceiling: ceiling(pool, catalogue, nodes)?,
         limits: rules::limits(pool)?,
-        markets: rules::markets(pool),
+        capacity_types: rules::capacity_types(pool),
         zones: zones(pool, class, known_zones),
         types,
         labels: rules::labels(pool),
@@ -178,8 +178,8 @@ fn ceiling(pool: &NodePool, catalogue: &Catalogue, nodes: &[Node]) -> Result<Opt
     let own = nodes.iter().filter(|node| node.labels.get(keys::NODEPOOL).is_some_and(|of| **of == *name(pool)));
     let price = |node: &Node| {
         let label = |key: &str| node.labels.get(key).map(|value| &**value).unwrap_or_default();
-        let market = CapacityType::parse(label(keys::CAPACITY_TYPE)).unwrap_or(CapacityType::OnDemand);
-        catalogue.prices.price(label(keys::INSTANCE_TYPE), label(keys::ZONE), market).unwrap_or(0)
+        let capacity_type = CapacityType::parse(label(keys::CAPACITY_TYPE)).unwrap_or(CapacityType::OnDemand);
+        catalogue.prices.price(label(keys::INSTANCE_TYPE), label(keys::ZONE), capacity_type).unwrap_or(0)
     };
     let spent = own.map(price).fold(0, u64::saturating_add);
     Ok(Some(CeilingLeft { scope: CeilingScope::Pool, left: ceiling.saturating_sub(spent), ceiling }))
@@ -190,8 +190,9 @@ fn zones(pool: &NodePool, class: Option<&EC2NodeClass>, known: &BTreeSet<&str>) 
     let subnets = class.and_then(|class| class.status.as_ref()).map(|status| status.subnets.as_slice());
     let mut zones: BTreeSet<&str> = subnets.unwrap_or_default().iter().map(|subnet| subnet.zone.as_str()).collect();
     if zones.is_empty() {
-        let named = rules::of_key(pool, keys::ZONE).filter(|wish| wish.operator == NodeRequirementOperator::In);
-        zones = named.flat_map(|wish| wish.values.iter().map(String::as_str)).collect();
+        let named = rules::of_key(pool, keys::ZONE)
+            .filter(|topology_request| topology_request.operator == NodeRequirementOperator::In);
+        zones = named.flat_map(|topology_request| topology_request.values.iter().map(String::as_str)).collect();
     }
     if zones.is_empty() {
         zones.clone_from(known);

@@ -27,15 +27,15 @@ pub(crate) fn of_why(why: &Why) -> Vec<Reason> {
         | Why::Refused { .. }
         | Why::PlanRejected
         | Why::Excluded { .. }
-        | Why::Buying { .. }
-        | Why::BoughtDoNotHold { .. }
+        | Why::Provisioning { .. }
+        | Why::ProvisionedDoNotHold { .. }
         | Why::NoCapacity { .. }
         | Why::Joining(_)
         | Why::Booking { .. }
         | Why::NothingOnSale { .. }
         | Why::MemberLost { .. }
-        | Why::NoRoomForNew { .. }
-        | Why::Stopping { .. }
+        | Why::NoCapacityForNew { .. }
+        | Why::Evicting { .. }
         | Why::Restarting
         | Why::PlanExpired
         | Why::SchedulerRefused { .. }
@@ -113,14 +113,14 @@ fn does_not_fit(shortfall: &Shortfall, problem: &Problem, policy: &Policy) -> Ve
     reasons
 }
 
-/// Whether a change is said of the gang. Others are said beside the nodes that each of them is about, by name.
+/// Whether a change is reported of the gang. Others are reported beside the nodes that each of them is about, by name.
 fn is_of_the_gang(change: &Change, problem: &Problem) -> bool {
     match change {
         // A gang that requires nothing is kept in one zone all the same.
         Change::Widen { to: None, level: _ } => problem.levels.zone().is_none(),
         Change::Tolerate { taints } => taints.len() > 1,
         Change::Nodes { .. } | Change::Unselect | Change::Free { .. } => false,
-        Change::Room { .. }
+        Change::Capacity { .. }
         | Change::Widen { .. }
         | Change::Share
         | Change::Unslice

@@ -54,7 +54,7 @@ impl From<RecordedPolicy> for Policy {
 
 /// The recording as text. `objects` are whole objects with kind and version.
 ///
-/// `managedFields`, which no reader looks at, are left out.
+/// `managedFields`, which no reader looks at, are excluded.
 #[must_use]
 pub fn render(record: &Record, objects: Vec<Value>) -> String {
     let mut head = json!({"apiVersion": format!("{}/v1alpha1", keys::GROUP), "kind": KIND});

@@ -50,17 +50,20 @@ impl<'a> Refused<'a> {
         Some(names)
     }
 
-    /// For one shape without further wishes: per domain that may hold the gang, the largest of the blocked nodes first.
+    /// For one shape without further topology requests: per domain that may hold the gang, the largest of the blocked nodes first.
     fn exact(&self, role: &Role, misfit: &Misfit, blocked: &[usize]) -> Option<BTreeSet<usize>> {
-        let wishes = &self.problem.gang.wishes;
-        if self.problem.gang.roles.len() != 1 || !wishes.slices.is_empty() || wishes.exclusive.is_some() {
+        let topology_requests = &self.problem.gang.topology_requests;
+        if self.problem.gang.roles.len() != 1
+            || !topology_requests.slices.is_empty()
+            || topology_requests.exclusive.is_some()
+        {
             return None;
         }
         let (freed, bound): (BTreeSet<usize>, BTreeSet<&NodeName>) =
             (blocked.iter().copied().collect(), role.places.iter().filter_map(|place| place.bound.as_ref()).collect());
         let hosts = self.tree.hosts();
         let mut best: Option<Vec<usize>> = None;
-        for inside in self.domains(wishes.required, &bound) {
+        for inside in self.domains(topology_requests.required, &bound) {
             let mut gains = Vec::new();
             let mut held = 0_u64;
             for host in hosts[inside].iter().copied() {
@@ -107,7 +110,7 @@ impl<'a> Refused<'a> {
         may.map(|(_, domain)| domain.hosts.clone()).collect()
     }
 
-    /// For everything else: those that a plan with all of them uses, and then one after the other left out again.
+    /// For everything else: those that a plan with all of them uses, and then one after the other excluded again.
     fn some(&self, misfit: &Misfit, blocked: &[usize]) -> Option<BTreeSet<usize>> {
         let all: BTreeSet<usize> = blocked.iter().copied().collect();
         let used = self.fits(misfit, &all)?;
@@ -136,7 +139,7 @@ impl<'a> Refused<'a> {
     }
 }
 
-/// More nodes than this are not left out one by one.
+/// More nodes than this are not excluded one by one.
 const MOST_ASKED: usize = 32;
 
 fn slots(shape: &Shape, node: &Node, usage: &Usage) -> u64 {

@@ -9,7 +9,7 @@ use muster_core::planner::plan::Refusal;
 use muster_core::reason::Why;
 use muster_core::topology::Levels;
 
-use crate::document::{BuyEntry, Document, Reason};
+use crate::document::{Document, ProvisionEntry, Reason};
 
 /// A document and what stands behind it.
 #[derive(Clone, Debug)]
@@ -35,10 +35,10 @@ pub struct Detail {
     pub refusal: Option<Refusal>,
     /// Why it is not planned at all, or waits for nodes.
     pub why: Option<Why>,
-    /// What could be bought for it, best first; the first one that holds it is chosen.
+    /// What could be provisioned for it, best first; the first one that holds it is chosen.
     pub candidates: Vec<Candidate>,
-    /// What cannot be bought for it, with the reason.
-    pub left_out: Vec<Reason>,
+    /// What cannot be provisioned for it, with the reason.
+    pub excluded: Vec<Reason>,
     /// Ring edges whose ends lie in different domains, per level.
     pub ring_crossings: Vec<u32>,
     /// Elastic members without a place.
@@ -49,16 +49,16 @@ pub struct Detail {
     pub focus: Option<Result<u32, Misfit>>,
 }
 
-/// One way to buy nodes for a gang.
+/// One way to provision nodes for a gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// What is bought.
-    pub buy: BuyEntry,
+    /// What is provisioned.
+    pub provision: ProvisionEntry,
     /// Micro-dollars per hour of all its nodes.
     pub total: u64,
     /// Members that running nodes take beside it.
     pub beside: u32,
-    /// Whether this one is bought.
+    /// Whether this one is provisioned.
     pub chosen: bool,
     /// Why the plan on it was not accepted, if it was tried.
     pub rejected: Option<String>,
@@ -67,9 +67,9 @@ pub struct Candidate {
 impl Candidate {
     /// A candidate that has not been tried.
     #[must_use]
-    pub fn new(buy: BuyEntry, beside: u32) -> Self {
-        let total = buy.usd_micro_per_hour.saturating_mul(u64::from(buy.count));
-        Self { buy, total, beside, chosen: false, rejected: None }
+    pub fn new(provision: ProvisionEntry, beside: u32) -> Self {
+        let total = provision.usd_micro_per_hour.saturating_mul(u64::from(provision.count));
+        Self { provision, total, beside, chosen: false, rejected: None }
     }
 }
 
@@ -78,15 +78,15 @@ impl Candidate {
 pub struct NodeFacts {
     /// The node.
     pub node: Node,
-    /// Pods that hold room on it now.
+    /// Pods that hold capacity on it now.
     pub holders: Vec<Holder>,
     /// What they hold together.
     pub held: Usage,
-    /// Members for which plans in the dump hold room here: gang object and pod.
-    pub promised: Vec<(ObjectKey, Option<String>)>,
+    /// Members for which plans in the dump hold capacity here: gang object and pod.
+    pub assigned: Vec<(ObjectKey, Option<String>)>,
 }
 
-/// A pod that holds room on a node.
+/// A pod that holds capacity on a node.
 #[derive(Clone, Debug)]
 pub struct Holder {
     /// Namespace.
@@ -97,8 +97,8 @@ pub struct Holder {
     pub gang: Option<String>,
     /// What it holds.
     pub usage: Arc<Usage>,
-    /// It is being deleted, and holds its room until it is gone.
+    /// It is being deleted, and holds its capacity until it is gone.
     pub terminating: bool,
-    /// It is only nominated: kube-scheduler made room for it.
+    /// It is only nominated: kube-scheduler made capacity for it.
     pub nominated: bool,
 }

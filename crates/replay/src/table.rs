@@ -5,13 +5,13 @@ use std::fmt::Write;
 
 use muster_core::planner::plan::Refusal;
 
-use crate::document::{BuyEntry, GangEntry, Market, Outcome, Reason};
+use crate::document::{GangEntry, MarketType, Outcome, ProvisionEntry, Reason};
 use crate::study::{Candidate, Detail, Study};
 
 /// Ignored objects named one by one.
 const IGNORED_SHOWN: usize = 20;
 
-/// Ways to buy named one by one.
+/// Ways to provision named one by one.
 const CANDIDATES_SHOWN: usize = 10;
 
 /// Renders a plan as tables, one for gangs and one for pods, each only if there is something in it, with what stands
@@ -24,7 +24,8 @@ pub fn render(study: &Study) -> String {
         out.push_str("nothing to plan: no gang and no pending pod of the profile\n");
     }
     if !document.gangs.is_empty() {
-        let mut rows = vec![["NAMESPACE", "GANG", "OUTCOME", "MEMBERS", "NODES", "TOPOLOGY", "BUY"].map(str::to_owned)];
+        let mut rows =
+            vec![["NAMESPACE", "GANG", "OUTCOME", "MEMBERS", "NODES", "TOPOLOGY", "PROVISION"].map(str::to_owned)];
         rows.extend(document.gangs.iter().map(row));
         columns(&mut out, &rows);
         for (gang, detail) in document.gangs.iter().zip(&study.details) {
@@ -56,15 +57,15 @@ pub fn render(study: &Study) -> String {
     out
 }
 
-/// Why running nodes do not hold a gang, and what could be bought for it.
+/// Why running nodes do not hold a gang, and what could be provisioned for it.
 fn behind(out: &mut String, gang: &GangEntry, detail: &Detail) {
     if gang.reasons.is_empty() && detail.candidates.is_empty() {
         return;
     }
     let _ = writeln!(out, "\n{}/{} is {}:", gang.namespace, gang.name, outcome(gang.outcome));
-    let mut said = BTreeSet::new();
+    let mut stated = BTreeSet::new();
     for reason in gang.reasons.iter().filter(|reason| reason.change.is_some()) {
-        said.insert(sentence(reason));
+        stated.insert(sentence(reason));
         let _ = writeln!(out, "  {}", sentence(reason));
     }
     if let Some(Refusal::DoesNotFit(shortfall)) = &detail.refusal {
@@ -80,21 +81,21 @@ fn behind(out: &mut String, gang: &GangEntry, detail: &Detail) {
     if more > 0 {
         let _ = writeln!(out, "  and {more} more");
     }
-    for reason in detail.left_out.iter().filter(|reason| !said.contains(&sentence(reason))) {
+    for reason in detail.excluded.iter().filter(|reason| !stated.contains(&sentence(reason))) {
         let _ = writeln!(out, "  not for sale: {}", sentence(reason));
     }
 }
 
-/// One way to buy, with its price and what became of it.
+/// One way to provision, with its price and what became of it.
 pub(crate) fn offered(candidate: &Candidate) -> String {
     let beside = match candidate.beside {
         0 => String::new(),
         1 => ", 1 member on a running node".to_owned(),
         members => format!(", {members} members on running nodes"),
     };
-    let verb = if candidate.chosen { "buys" } else { "could buy" };
+    let verb = if candidate.chosen { "provisions" } else { "could provision" };
     let rejected = candidate.rejected.as_ref().map_or_else(String::new, |why| format!("; not accepted: {why}"));
-    format!("{verb} {}{beside}{rejected}", bought(&candidate.buy))
+    format!("{verb} {}{beside}{rejected}", provisioned(&candidate.provision))
 }
 
 fn row(gang: &GangEntry) -> [String; 7] {
@@ -106,7 +107,7 @@ fn row(gang: &GangEntry) -> [String; 7] {
         .filter(|level| level.used > 0)
         .map(|level| format!("{} {}", level.used, level.key.rsplit('/').next().unwrap_or_default()))
         .collect();
-    let buy: Vec<String> = gang.buy.iter().map(bought).collect();
+    let provision: Vec<String> = gang.provision.iter().map(provisioned).collect();
     let or_none = |text: String| if text.is_empty() { "-".to_owned() } else { text };
     [
         gang.namespace.clone(),
@@ -115,21 +116,21 @@ fn row(gang: &GangEntry) -> [String; 7] {
         format!("{}/{count}", gang.members.len()),
         nodes.len().to_string(),
         or_none(topology.join(", ")),
-        or_none(buy.join(", ")),
+        or_none(provision.join(", ")),
     ]
 }
 
-fn bought(entry: &BuyEntry) -> String {
-    let BuyEntry { pool, instance_type, zone, market, count, usd_micro_per_hour } = entry;
-    let market = match market {
-        Market::Reserved => "reserved",
-        Market::OnDemand => "on-demand",
-        Market::Spot => "spot",
+fn provisioned(entry: &ProvisionEntry) -> String {
+    let ProvisionEntry { pool, instance_type, zone, capacity_type, count, usd_micro_per_hour } = entry;
+    let capacity_type = match capacity_type {
+        MarketType::Reserved => "reserved",
+        MarketType::OnDemand => "on-demand",
+        MarketType::Spot => "spot",
     };
     let total = usd_micro_per_hour.saturating_mul(u64::from(*count));
     let zone = zone.as_deref().unwrap_or("any zone");
     let (dollars, cents) = (total / 1_000_000, total % 1_000_000 / 10_000);
-    format!("{count} {instance_type} {market} in {zone} from {pool} at ${dollars}.{cents:02}/h")
+    format!("{count} {instance_type} {capacity_type} in {zone} from {pool} at ${dollars}.{cents:02}/h")
 }
 
 pub(crate) fn sentence(reason: &Reason) -> String {
@@ -150,7 +151,7 @@ pub(crate) fn sentence(reason: &Reason) -> String {
 pub(crate) fn outcome(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Placed => "placed",
-        Outcome::Buy => "buy",
+        Outcome::Provision => "buy",
         Outcome::Waiting => "waiting",
         Outcome::Refused => "refused",
         Outcome::Invalid => "invalid",

@@ -64,10 +64,10 @@ pub(crate) fn of_keys(keys: &[String]) -> Result<Levels, LevelsError> {
     Levels::new(levels)
 }
 
-/// The known levels that nodes carry or wishes name. `leaf` names EC2's layers if nothing else is there.
+/// The known levels that nodes carry or topology requests name. `leaf` names EC2's layers if nothing else is there.
 pub(crate) fn present<'a>(
     nodes: impl Iterator<Item = &'a Node>,
-    wished: &BTreeSet<Arc<str>>,
+    requested: &BTreeSet<Arc<str>>,
 ) -> Result<Levels, LevelsError> {
     let mut found: BTreeSet<&str> = BTreeSet::new();
     let mut zone_id = false;
@@ -77,13 +77,13 @@ pub(crate) fn present<'a>(
     }
     let defaults = Levels::default();
     for level in defaults.as_slice() {
-        if wished.contains(&level.name) || wished.contains(&level.key) {
+        if requested.contains(&level.name) || requested.contains(&level.key) {
             found.extend(KNOWN.iter().filter(|key| ***key == *level.key));
         }
     }
-    found.extend(KNOWN.iter().filter(|key| wished.contains(**key)));
+    found.extend(KNOWN.iter().filter(|key| requested.contains(**key)));
     let network = found.iter().any(|key| *key != keys::ZONE);
-    if wished.contains("leaf") && !network {
+    if requested.contains("leaf") && !network {
         found.extend(&KNOWN[1..5]);
     }
     let mut keys: Vec<String> = KNOWN.iter().filter(|key| found.contains(**key)).map(|key| (*key).to_owned()).collect();

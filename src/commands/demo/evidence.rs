@@ -7,7 +7,7 @@
 //!            /nodes.json …       the objects at the story's end, as the API server lists them
 //!            /ec2.json, bill.json, invariants.json    the simulator at the story's end
 //! DIR/journal.jsonl, audit.jsonl, ec2.json, bill.json, invariants.json    the same, of the whole run
-//! DIR/summary.json               what the demo told
+//! DIR/summary.json               what the demo reported
 //! ```
 
 use std::path::{Path, PathBuf};

@@ -29,7 +29,7 @@ pub(super) struct StoryFacts {
     pub(super) ranks: Vec<RankFact>,
     /// Whether the ranks of each leaf follow each other.
     pub(super) ring_order: bool,
-    /// Whether all members run, each on a node of its own that was bought for them.
+    /// Whether all members run, each on a node of its own that was provisioned for them.
     pub(super) runs_whole: bool,
     /// Launch calls for the gang, in order.
     pub(super) fleets: Vec<FleetFact>,
@@ -144,13 +144,13 @@ pub(super) fn story(evidence: &Evidence, story: Story) -> anyhow::Result<StoryFa
     let members: Vec<&Value> = items(&pods, "/items")
         .filter(|pod| member(pod, "/metadata/labels", "batch.kubernetes.io/job-name") == job)
         .collect();
-    let mut bought = 0;
+    let mut provisioned = 0;
     let leaf_key = format!("{}3", keys::NETWORK_LAYER_PREFIX);
     for pod in &members {
         let node = text(pod, "/spec/nodeName");
         let of_node = |key: &str| labels.get(node).map_or("", |labels| member(labels, "/metadata/labels", key));
         if text(pod, "/status/phase") == "Running" && of_node(keys::BATCH) == facts.batch {
-            bought += 1;
+            provisioned += 1;
         }
         let rank = member(pod, "/metadata/annotations", keys::JOB_COMPLETION_INDEX);
         facts.ranks.push(RankFact {
@@ -164,7 +164,8 @@ pub(super) fn story(evidence: &Evidence, story: Story) -> anyhow::Result<StoryFa
     facts.nodes = facts.ranks.iter().map(|member| member.node.clone()).collect::<BTreeSet<_>>().into_iter().collect();
     facts.ring_order =
         leaves(&facts.ranks).iter().map(|(leaf, _)| leaf).collect::<BTreeSet<_>>().len() == leaves(&facts.ranks).len();
-    facts.runs_whole = [members.len(), bought, facts.nodes.len()].iter().all(|count| *count == usize::from(MEMBERS));
+    facts.runs_whole =
+        [members.len(), provisioned, facts.nodes.len()].iter().all(|count| *count == usize::from(MEMBERS));
     facts.fleets = fleets(&evidence.lines_of(story, "journal.jsonl")?, &facts.batch);
     Ok(facts)
 }
@@ -267,7 +268,7 @@ impl Summary {
         })
     }
 
-    /// Everything that is not as it was told, in sentences; empty if all is well.
+    /// Everything that is not as it was informed, in sentences; empty if all is well.
     pub(super) fn broken(&self) -> Vec<String> {
         let mut broken = self.invariants_broken.clone();
         for story in &self.stories {
@@ -282,7 +283,7 @@ impl Summary {
                 check(story.placement_groups == 0, "placement groups are left");
                 continue;
             }
-            check(story.runs_whole, "not all members run on nodes bought for them");
+            check(story.runs_whole, "not all members run on nodes provisioned for them");
             check(story.ring_order, "the ranks of a leaf do not follow each other");
             let outcomes: Vec<Outcome> = story.fleets.iter().map(|fleet| fleet.outcome).collect();
             let (last, before) = outcomes.split_last().map_or((None, &[][..]), |(last, before)| (Some(last), before));

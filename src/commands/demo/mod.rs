@@ -1,4 +1,4 @@
-//! `muster demo`: the whole of Muster on this machine, in four stories that are told from the evidence they leave.
+//! `muster demo`: the whole of Muster on this machine, in four stories that are distinguished from the evidence they leave.
 //!
 //! Nothing narrated is remembered by this process: each story ends with a dump of what EC2's simulator, the API server
 //! and the objects say, and the lines are read from those files. `hack/recompute-evidence.py` does it a second time.
@@ -55,7 +55,7 @@ enum Output {
     Json,
 }
 
-/// Plays the stories. 0 = all ended as told and nothing is left; 1 = the reason is printed; 130 = interrupted.
+/// Plays the stories. 0 = all ended as announced and nothing is left; 1 = the reason is printed; 130 = interrupted.
 pub async fn run(args: DemoArgs) -> anyhow::Result<ExitCode> {
     // Dropping the play drops the stack and with it every process, wherever the play stands.
     let ended = AtomicBool::new(false);
@@ -75,12 +75,12 @@ async fn play(args: &DemoArgs, ended: &AtomicBool) -> anyhow::Result<ExitCode> {
     say(args, "The real control plane (etcd, kube-apiserver, controller-manager, kube-scheduler), a simulated EC2:");
     let binaries = Binaries::ensure(&args.repository, |line| say(args, line)).await?;
     let stage = Stage::start(args.repository.clone(), binaries, args.speed).await?;
-    let told = tell(args, &stage, started, ended).await;
-    if told.is_err() {
+    let reported = tell(args, &stage, started, ended).await;
+    if reported.is_err() {
         // What a failed story left is needed to understand it; the processes go all the same.
         stage.stack.cluster.keep();
     }
-    told
+    reported
 }
 
 async fn tell(
@@ -92,20 +92,20 @@ async fn tell(
     let folder = args.evidence.clone().unwrap_or_else(|| stage.stack.cluster.folder().join("evidence"));
     let mut evidence = Evidence::begin(folder, &stage.stack, started).await?;
     say(args, &narrate::ready(&evidence)?);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for story in stories::ALL {
         say(args, &format!("\n{}", story.title()));
         let ended = stories::play(stage, story).await;
         // Kept also when the story went wrong: that is when it is needed.
         evidence.keep(&stage.stack, story).await?;
-        ended.with_context(|| format!("story \"{}\" did not end as told", story.name()))?;
+        ended.with_context(|| format!("story \"{}\" did not end as announced", story.name()))?;
         for line in narrate::story(&evidence, story)? {
             say(args, &line);
         }
-        told.push(facts::story(&evidence, story)?);
+        reported.push(facts::story(&evidence, story)?);
     }
     evidence.finish(&stage.stack).await?;
-    let summary = Summary::read(&evidence, told)?;
+    let summary = Summary::read(&evidence, reported)?;
     evidence.write("summary.json", &serde_json::to_value(&summary)?)?;
     for line in narrate::end(&evidence, &summary)? {
         say(args, &line);

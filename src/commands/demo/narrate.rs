@@ -17,7 +17,7 @@ struct Moment {
     at: Timestamp,
     /// When, on EC2's clock, for what happened there.
     ec2: Option<Timestamp>,
-    said: String,
+    stated: String,
 }
 
 /// That everything has been started.
@@ -35,23 +35,23 @@ pub(super) fn story(evidence: &Evidence, story: Story) -> anyhow::Result<Vec<Str
     let clock = evidence.clock()?;
     let audit = evidence.lines_of(story, "audit.jsonl")?;
     let mut moments = from_audit(&audit);
-    // Events of earlier stories are still there; they are told once.
+    // Events of earlier stories are still there; they are reported once.
     let since = audit.iter().filter_map(|entry| time(entry, "/requestReceivedTimestamp")).min();
     moments.extend(from_journal(&evidence.lines_of(story, "journal.jsonl")?, clock));
     let events = evidence.of(story, "events.json")?;
     moments.extend(from_events(&events).into_iter().filter(|moment| since.is_some_and(|since| moment.at >= since)));
     moments.sort_by_key(|moment| moment.at);
-    let mut lines: Vec<String> = moments.iter().map(|moment| told(moment, clock)).collect();
+    let mut lines: Vec<String> = moments.iter().map(|moment| reported(moment, clock)).collect();
     lines.extend(outcome(evidence, story)?);
     Ok(lines)
 }
 
-fn told(moment: &Moment, clock: Clock) -> String {
+fn reported(moment: &Moment, clock: Clock) -> String {
     let ec2 = moment.ec2.map_or_else(String::new, |at| {
         let seconds = clock.ec2(at).as_secs();
         format!("EC2 {:02}:{:02}", seconds / 60, seconds % 60)
     });
-    format!("{:7.2} s  {ec2:9}  {}", clock.seconds(moment.at), moment.said)
+    format!("{:7.2} s  {ec2:9}  {}", clock.seconds(moment.at), moment.stated)
 }
 
 /// Creations at the API server: of pods, nodes and Bindings together, of our objects each.
@@ -78,7 +78,7 @@ fn from_audit(audit: &[Value]) -> Vec<Moment> {
         .into_iter()
         .map(|(kind, (count, first, last))| {
             let within = last.duration_since(first).as_millis();
-            Moment { at: last, ec2: None, said: format!("{count} {kind}, within {within} ms") }
+            Moment { at: last, ec2: None, stated: format!("{count} {kind}, within {within} ms") }
         })
         .collect()
 }
@@ -90,7 +90,7 @@ fn from_journal(journal: &[Value], clock: Clock) -> Vec<Moment> {
     for entry in journal {
         let Some(at) = time(entry, "/at") else { continue };
         let made = facts::instances_of(entry).len();
-        let said = match text(entry, "/operation") {
+        let stated = match text(entry, "/operation") {
             "CreateFleet" if text(entry, "/code") != "DryRunOperation" => {
                 let fleet = facts::fleet(entry, &terminated);
                 let answer = match fleet.outcome {
@@ -108,12 +108,12 @@ fn from_journal(journal: &[Value], clock: Clock) -> Vec<Moment> {
             }
             _ => continue,
         };
-        moments.push(Moment { at: clock.real(at), ec2: Some(at), said });
+        moments.push(Moment { at: clock.real(at), ec2: Some(at), stated });
     }
     moments
 }
 
-/// What Muster said about gangs and batches.
+/// What Muster reported about gangs and batches.
 fn from_events(events: &Value) -> Vec<Moment> {
     items(events, "/items")
         .filter(|event| matches!(text(event, "/regarding/kind"), "Gang" | "NodeBatch"))
@@ -122,7 +122,7 @@ fn from_events(events: &Value) -> Vec<Moment> {
             Some(Moment {
                 at: time(event, "/eventTime")?,
                 ec2: None,
-                said: format!(
+                stated: format!(
                     "{kind} {}: {} – {}",
                     text(event, "/regarding/name"),
                     text(event, "/reason"),
@@ -195,7 +195,7 @@ pub(super) fn end(evidence: &Evidence, summary: &Summary) -> anyhow::Result<Vec<
     }
     lines.push(format!("  total: billed {}", dollars(summary.billed_micro_usd)));
     lines.push(format!(
-        "  stranded {}: billed for instances that waited for the rest of a gang, or were bought for none",
+        "  stranded {}: billed for instances that waited for the rest of a gang, or were provisioned for none",
         dollars(summary.stranded_micro_usd)
     ));
     Ok(lines)

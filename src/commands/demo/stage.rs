@@ -21,16 +21,16 @@ use crate::testbed::{Binaries, Identity, Stack, StackOptions, eventually, pools}
 pub(super) const MEMBERS: u16 = 8;
 /// Namespace of the jobs.
 pub(super) const NAMESPACE: &str = "demo";
-/// What is bought.
+/// What is provisioned.
 pub(super) const TYPE: &str = "p5.48xlarge";
 /// Longest wait for anything that should come.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Quiet time before nodes are given back, in EC2's time.
+/// Quiet time before nodes are terminated, in EC2's time.
 const CONSOLIDATE_AFTER: &str = "60s";
 /// EC2's seconds from the launch to `running`: the order of large machines.
 const BOOT: u32 = 60;
 /// Real seconds that booting takes at least. Our own calls do not run faster with `--speed`, and a rollback that is
-/// told in EC2's time would seem slower than any real one.
+/// reported in EC2's time would seem slower than any real one.
 const BOOT_REAL: u32 = 2;
 
 /// The running stack with a namespace and a pool.
@@ -124,7 +124,7 @@ impl Stage {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let batches: Api<NodeBatch> = Api::all(self.client.clone());
         let (nodes, batches, stack) = (&nodes, &batches, &self.stack);
-        eventually(DEADLINE, "everything to be given back", || async move {
+        eventually(DEADLINE, "everything to be terminated", || async move {
             let all = ListParams::default();
             let nodes = nodes.list(&all).await.map_err(|error| error.to_string())?.items.len();
             let batches = batches.list(&all).await.map_err(|error| error.to_string())?.items.len();
@@ -144,11 +144,12 @@ impl Stage {
     pub(super) async fn shrink(&self, zone: &str, free: u64) -> anyhow::Result<Vec<Value>> {
         let state: Value = self.stack.sim("/_sim/state").await?;
         let pool = items(&state, "/pools").find(|pool| {
-            text(pool, "/type") == TYPE && text(pool, "/zone") == zone && text(pool, "/market") == "on-demand"
+            text(pool, "/type") == TYPE && text(pool, "/zone") == zone && text(pool, "/capacity type") == "on-demand"
         });
         let pool = pool.with_context(|| format!("the simulated EC2 has no {TYPE} in {zone}"))?;
-        let room = |spine: &Value| items(spine, "/leaves").map(|leaf| number(leaf, "/free")).sum::<u64>();
-        let roomiest = items(pool, "/spines").enumerate().max_by_key(|(_, spine)| room(spine)).map(|(index, _)| index);
+        let capacity = |spine: &Value| items(spine, "/leaves").map(|leaf| number(leaf, "/free")).sum::<u64>();
+        let roomiest =
+            items(pool, "/spines").enumerate().max_by_key(|(_, spine)| capacity(spine)).map(|(index, _)| index);
         let mut left = free;
         let mut undo = Vec::new();
         for (spine, leaves) in items(pool, "/spines").enumerate() {

@@ -1,9 +1,9 @@
-//! What happens. What is said about it comes from the evidence.
+//! What happens. What is reported about it comes from the evidence.
 
 use super::stage::{MEMBERS, Stage};
 
-/// The stories in the order in which they are told.
-pub(super) const ALL: [Story; 4] = [Story::OneCall, Story::FiveOfEight, Story::SevenOfEight, Story::GivenBack];
+/// The stories in the order in which they are reported.
+pub(super) const ALL: [Story; 4] = [Story::OneCall, Story::FiveOfEight, Story::SevenOfEight, Story::Terminated];
 
 /// One story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(super) enum Story {
     /// EC2 launches fewer than the minimum it was given.
     SevenOfEight,
     /// All jobs end.
-    GivenBack,
+    Terminated,
 }
 
 impl Story {
@@ -25,7 +25,7 @@ impl Story {
             Self::OneCall => "1-one-call",
             Self::FiveOfEight => "2-five-of-eight",
             Self::SevenOfEight => "3-seven-of-eight",
-            Self::GivenBack => "4-given-back",
+            Self::Terminated => "4-given-back",
         }
     }
 
@@ -33,9 +33,9 @@ impl Story {
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::OneCall => "1  An empty cluster. A training job of 8 pods with 8 GPUs each is submitted.",
-            Self::FiveOfEight => "2  Another job. The first zone has room for 5 of its 8 nodes.",
+            Self::FiveOfEight => "2  Another job. The first zone has capacity for 5 of its 8 nodes.",
             Self::SevenOfEight => "3  Another job. EC2 starts 7 instances although no fewer than 8 were asked for.",
-            Self::GivenBack => "4  The jobs end: the first one completes, the others are deleted.",
+            Self::Terminated => "4  The jobs end: the first one completes, the others are deleted.",
         }
     }
 
@@ -45,7 +45,7 @@ impl Story {
             Self::OneCall => Some("train-1"),
             Self::FiveOfEight => Some("train-2"),
             Self::SevenOfEight => Some("train-3"),
-            Self::GivenBack => None,
+            Self::Terminated => None,
         }
     }
 }
@@ -69,7 +69,7 @@ pub(super) async fn play(stage: &Stage, story: Story) -> anyhow::Result<()> {
             stage.submit("train-3").await?;
             stage.runs("train-3").await
         }
-        Story::GivenBack => {
+        Story::Terminated => {
             stage.complete("train-1").await?;
             stage.delete("train-2").await?;
             stage.delete("train-3").await?;

@@ -38,7 +38,7 @@ const SEED: u64 = 20_260;
 const CONCURRENCY: usize = 24;
 /// How long the scheduler may take for all cases.
 const DEADLINE: Duration = Duration::from_secs(240);
-/// Nodes that the pod is not pinned to are left out for this reason.
+/// Nodes that the pod is not pinned to are excluded for this reason.
 const NOT_PINNED: &str = "node(s) didn't satisfy plugin(s) [NodeAffinity]";
 
 const CORDONED: &str = "node(s) were unschedulable";

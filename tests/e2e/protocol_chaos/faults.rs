@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::view::View;
 use crate::support::DEADLINE;
 
-/// What a fault waits for may not come: the gang waits for room that another fault took.
+/// What a fault waits for may not come: the gang waits for capacity that another fault took.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Label of pods that somebody else places.
 const STRANGER: &str = "stranger";

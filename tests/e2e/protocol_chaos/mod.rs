@@ -1,5 +1,5 @@
 //! Seeded lives of gangs on existing nodes while kube-scheduler, the API server and Muster die, pods and nodes go, kubelets
-//! refuse and somebody else takes planned room: nothing is bound in part, and every gang runs whole or says why not.
+//! refuse and somebody else takes planned capacity: nothing is bound in part, and every gang runs whole or says why not.
 //!
 //! A run is one gang with faults of its own; ten share a control plane and the faults of its processes. `make soak` does
 //! two hundred runs, `make test` ten; `MUSTER_SEED` does the ten of one seed again.
@@ -30,7 +30,7 @@ use view::View;
 
 /// Runs at a time.
 const WAVE: u64 = 10;
-/// Room for all of them at once: ten leaves of four.
+/// Capacity for all of them at once: ten leaves of four.
 const LEAVES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
 const LEAF: usize = 4;
 /// Longest wait for a wave: a Job waits ten seconds and more before it replaces a failed pod.
@@ -167,7 +167,7 @@ async fn whatever_happens_every_gang_runs_whole_or_says_why_not() {
     // Timers that a person would not wait for; the order of the phases is what is tried.
     options.config = json!({
         "lease": {"duration": "3s", "grace": "1s"},
-        "release": {"rehint": "2s"},
+        "release": {"renominate": "2s"},
         "bind": {"hold": "10s"},
         "watch": {"released": "3s", "committing": "5s", "excludeTtl": "5s"},
     });

@@ -1,4 +1,4 @@
-//! What must hold after a wave: told by the audit log, the samples of the watches, the Jobs and the metrics.
+//! What must hold after a wave: reported by the audit log, the samples of the watches, the Jobs and the metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -16,7 +16,7 @@ use crate::support::{node_of, runs};
 
 /// GPUs of a node.
 const NODE: u32 = 8;
-/// A gang may stand partly bound for this long: the commit to the last Binding, or the loss to the stop. Processes are
+/// A gang may stand partly bound for this long: the commit to the last Binding, or the loss to the eviction. Processes are
 /// killed meanwhile, so it is thrice what the design allows.
 const PARTIAL: Duration = Duration::from_secs(90);
 

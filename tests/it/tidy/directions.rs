@@ -1,6 +1,6 @@
-//! Who may use whom: no circle among the files of a crate, and one direction between the rooms of a crate.
+//! Who may use whom: no circle among the files of a crate, and one direction between the folders of a crate.
 //!
-//! A room is a folder or file directly below the crate's root; `ARCHITECTURE.md` says what is in each.
+//! A folder is a folder or file directly below the crate's root; `ARCHITECTURE.md` says what is in each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,7 @@ const CLOSING: [Closing; 3] = [
         root: "crates/core/src/",
         uses: &[
             ("ec2/bootstrap.rs", &["ec2/bottlerocket.rs"]),
-            ("ec2/launch.rs", &["offering/ice.rs"]),
+            ("ec2/launch.rs", &["offering/unavailable.rs"]),
             ("ec2/network.rs", &["offering/machine.rs"]),
             ("gang/alike.rs", &["gang/working.rs"]),
             ("gang/loss.rs", &["gang/working.rs"]),
@@ -45,7 +45,7 @@ const CLOSING: [Closing; 3] = [
             ("gang/volumes.rs", &["gang/offers.rs"]),
             ("gang/watchdog.rs", &["gang/working.rs"]),
             ("offering/rank.rs", &["reason/pool.rs"]),
-            ("planner/demand.rs", &["planner/mix/mod.rs", "planner/pair.rs", "planner/room.rs"]),
+            ("planner/demand.rs", &["planner/mix/mod.rs", "planner/pair.rs", "planner/capacity.rs"]),
         ],
     },
     Closing {
@@ -63,11 +63,11 @@ const CLOSING: [Closing; 3] = [
     },
 ];
 
-/// What the rooms of a crate may use of each other.
+/// What the folders of a crate may use of each other.
 struct House {
     root: &'static str,
-    /// Each room, and the rooms it may use; those that use nothing come first.
-    rooms: &'static [(&'static str, &'static [&'static str])],
+    /// Each folder, and the folders it may use; those that use nothing come first.
+    folders: &'static [(&'static str, &'static [&'static str])],
     /// Uses against the table, file by file: to be mended as well.
     against: &'static [(&'static str, &'static str)],
 }
@@ -75,7 +75,7 @@ struct House {
 const HOUSES: [House; 2] = [
     House {
         root: "crates/core/src/",
-        rooms: &[
+        folders: &[
             ("model", &[]),
             ("topology", &["model"]),
             ("fit", &["model"]),
@@ -89,7 +89,7 @@ const HOUSES: [House; 2] = [
         ],
         against: &[
             ("ec2/image.rs", "offering/machine.rs"),
-            ("ec2/launch.rs", "offering/ice.rs"),
+            ("ec2/launch.rs", "offering/unavailable.rs"),
             ("ec2/network.rs", "offering/machine.rs"),
             ("model/batch.rs", "ec2/launch.rs"),
             ("model/batch.rs", "ec2/notice.rs"),
@@ -100,7 +100,7 @@ const HOUSES: [House; 2] = [
     },
     House {
         root: "src/",
-        rooms: &[
+        folders: &[
             ("clock", &[]),
             ("cluster", &[]),
             ("client", &[]),
@@ -111,13 +111,13 @@ const HOUSES: [House; 2] = [
             ("server", &["telemetry"]),
             ("config", &["clock", "cloud", "server", "telemetry"]),
             ("lease", &["clock", "config", "progress"]),
-            ("rights", &["cluster", "config"]),
+            ("permissions", &["cluster", "config"]),
             ("gang", &["clock", "cluster", "progress", "step", "telemetry"]),
             ("extender", &["clock", "cluster", "gang", "step", "telemetry"]),
             ("http", &["cluster", "gang", "progress", "telemetry"]),
             ("provisioner", &["clock", "cloud", "cluster", "gang", "step", "telemetry"]),
             ("testbed", &["clock"]),
-            ("standin", &["telemetry", "testbed"]),
+            ("fake_kubelet", &["telemetry", "testbed"]),
             (
                 "commands",
                 &[
@@ -132,9 +132,9 @@ const HOUSES: [House; 2] = [
                     "lease",
                     "progress",
                     "provisioner",
-                    "rights",
+                    "permissions",
                     "server",
-                    "standin",
+                    "fake_kubelet",
                     "step",
                     "telemetry",
                     "testbed",
@@ -199,7 +199,7 @@ fn in_circles(uses: &Uses, closing: &[(&str, &[&str])]) -> Vec<String> {
 }
 
 #[test]
-fn rooms_use_each_other_in_one_direction() {
+fn folders_use_each_other_in_one_direction() {
     let of_crate = of_crates();
     let found: Vec<String> = HOUSES
         .iter()
@@ -209,37 +209,38 @@ fn rooms_use_each_other_in_one_direction() {
         .collect();
     nothing(
         &found,
-        "rooms that use what they should not; move the code, or change the table in tests/it/tidy/directions.rs and \
+        "folders that use what they should not; move the code, or change the table in tests/it/tidy/directions.rs and \
          ARCHITECTURE.md:",
     );
 }
 
-/// The room of a file.
-fn room(path: &str) -> &str {
+/// The folder of a file.
+fn folder(path: &str) -> &str {
     path.split('/').next().unwrap_or(path).trim_end_matches(".rs")
 }
 
 fn wrong_ways(uses: &Uses, house: &House) -> Vec<String> {
-    let table: BTreeMap<&str, &[&str]> = house.rooms.iter().copied().collect();
+    let table: BTreeMap<&str, &[&str]> = house.folders.iter().copied().collect();
     let mut found = Vec::new();
-    // A room may use those above it in the table: so it is in order, and has no circle.
-    for (index, (name, may)) in house.rooms.iter().enumerate() {
-        let before: BTreeSet<&str> = house.rooms[..index].iter().map(|(name, _)| *name).collect();
+    // A folder may use those above it in the table: so it is in order, and has no circle.
+    for (index, (name, may)) in house.folders.iter().enumerate() {
+        let before: BTreeSet<&str> = house.folders[..index].iter().map(|(name, _)| *name).collect();
         found.extend(
             may.iter()
                 .filter(|other| !before.contains(**other))
                 .map(|other| format!("the table lets {name} use {other}, which does not stand before it")),
         );
     }
-    // The crate's root names the rooms and is none.
-    let rooms: BTreeSet<&str> = uses.keys().filter(|path| *path != "lib.rs").map(|path| room(path)).collect();
+    // The crate's root names the folders and is none.
+    let folders: BTreeSet<&str> = uses.keys().filter(|path| *path != "lib.rs").map(|path| folder(path)).collect();
     found.extend(
-        rooms.iter().filter(|name| !table.contains_key(**name)).map(|name| format!("{name} is not in the table")),
+        folders.iter().filter(|name| !table.contains_key(**name)).map(|name| format!("{name} is not in the table")),
     );
-    found.extend(table.keys().filter(|name| !rooms.contains(**name)).map(|name| format!("there is no room {name}")));
+    found
+        .extend(table.keys().filter(|name| !folders.contains(**name)).map(|name| format!("there is no folder {name}")));
     let against = |path: &str, other: &str| {
-        let may = table.get(room(path)).copied().unwrap_or_default();
-        room(path) != room(other) && !may.contains(&room(other))
+        let may = table.get(folder(path)).copied().unwrap_or_default();
+        folder(path) != folder(other) && !may.contains(&folder(other))
     };
     for (path, used) in uses {
         let wrong = used.iter().filter(|other| against(path, other));
@@ -270,8 +271,8 @@ fn a_circle_is_refused_and_so_is_an_exemption_that_nothing_needs() {
 }
 
 #[test]
-fn a_room_is_refused_what_the_table_does_not_name() {
-    let house = |rooms, against| House { root: "src/", rooms, against };
+fn a_capacity_is_refused_what_the_table_does_not_name() {
+    let house = |folders, against| House { root: "src/", folders, against };
     let uses = graph(&[("low.rs", &[]), ("high/mod.rs", &["low.rs", "high/x.rs"]), ("high/x.rs", &["low.rs"])]);
     let good: &[(&str, &[&str])] = &[("low", &[]), ("high", &["low"])];
     assert!(wrong_ways(&uses, &house(good, &[])).is_empty());
@@ -289,7 +290,7 @@ fn a_room_is_refused_what_the_table_does_not_name() {
     );
     assert_eq!(
         wrong_ways(&uses, &house(&[("gone", &[]), ("low", &[]), ("high", &["low"])], &[])),
-        ["there is no room gone"]
+        ["there is no folder gone"]
     );
     assert_eq!(wrong_ways(&uses, &house(&[("high", &[])], &[])).first().unwrap(), "low is not in the table");
 }

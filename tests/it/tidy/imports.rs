@@ -1,7 +1,7 @@
 //! Which file of a crate uses which other, read from `use` lines and paths.
 //!
 //! A file is what counts, not the module that passes a name on: an item that `mod.rs` re-exports is used where it is
-//! defined, and re-exporting uses nothing. What a module's own children use of it is left out, since a module and its
+//! defined, and re-exporting uses nothing. What a module's own children use of it is excluded, since a module and its
 //! children are one unit to Rust: the parent may call them, and they may use what it defines for all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,14 +48,14 @@ enum Target<'a> {
     Outside,
 }
 
-/// Uses between the files below `root`, which ends with `/`. Files in `tests` are left out, and so are modules of tests
+/// Uses between the files below `root`, which ends with `/`. Files in `tests` are excluded, and so are modules of tests
 /// in other files.
 pub(super) fn uses(files: &BTreeMap<String, String>, root: &str, tests: &BTreeSet<String>) -> Uses {
     let own = files.iter().filter(|(path, _)| path.starts_with(root) && path.ends_with(".rs"));
     // A binary beside a library is a crate of its own.
     let library = files.contains_key(&format!("{root}lib.rs"));
-    let left_out = |path: &String| tests.contains(path) || library && *path == format!("{root}main.rs");
-    let own = own.filter(|(path, _)| !left_out(path));
+    let excluded = |path: &String| tests.contains(path) || library && *path == format!("{root}main.rs");
+    let own = own.filter(|(path, _)| !excluded(path));
     let mut found = Crate { files: BTreeMap::new(), modules: BTreeMap::new() };
     for (path, text) in own {
         let module = module_of(&path[root.len()..]);
@@ -67,7 +67,7 @@ pub(super) fn uses(files: &BTreeMap<String, String>, root: &str, tests: &BTreeSe
     uses.collect()
 }
 
-/// Circles among the files: each as its files in order of path, files on no circle left out.
+/// Circles among the files: each as its files in order of path, files on no circle excluded.
 pub(super) fn circles(uses: &Uses) -> Vec<Vec<String>> {
     let mut found: Vec<Vec<String>> = Vec::new();
     let reach: BTreeMap<&str, BTreeSet<&str>> =
@@ -330,13 +330,13 @@ mod tests {
     fn what_is_passed_on_is_used_where_it_is_defined() {
         check(
             &[
-                ("src/lib.rs", "mod a; mod room;"),
-                ("src/a.rs", "use crate::room::{One, Two, three};"),
-                ("src/room/mod.rs", "mod x; mod y; pub use x::{One, inner as three}; pub use y::*;"),
-                ("src/room/x.rs", "pub struct One; pub fn inner() {}"),
-                ("src/room/y.rs", "pub enum Two {}"),
+                ("src/lib.rs", "mod a; mod capacity;"),
+                ("src/a.rs", "use crate::capacity::{One, Two, three};"),
+                ("src/capacity/mod.rs", "mod x; mod y; pub use x::{One, inner as three}; pub use y::*;"),
+                ("src/capacity/x.rs", "pub struct One; pub fn inner() {}"),
+                ("src/capacity/y.rs", "pub enum Two {}"),
             ],
-            &[("src/a.rs", &["src/room/x.rs", "src/room/y.rs"])],
+            &[("src/a.rs", &["src/capacity/x.rs", "src/capacity/y.rs"])],
         );
     }
 
@@ -345,10 +345,10 @@ mod tests {
         check(
             &[
                 ("src/lib.rs", ""),
-                ("src/room/mod.rs", "mod x; pub struct Of; fn f() { x::g() }"),
-                ("src/room/x.rs", "use super::Of; pub fn g() {}"),
+                ("src/capacity/mod.rs", "mod x; pub struct Of; fn f() { x::g() }"),
+                ("src/capacity/x.rs", "use super::Of; pub fn g() {}"),
             ],
-            &[("src/room/mod.rs", &["src/room/x.rs"])],
+            &[("src/capacity/mod.rs", &["src/capacity/x.rs"])],
         );
     }
 

@@ -12,7 +12,7 @@ pub(super) fn checkout() -> PathBuf {
 }
 
 /// Every text file of the checkout by its path below it, with `/` between the parts; what git and cargo keep for
-/// themselves is left out, and so is what is not UTF-8.
+/// themselves is excluded, and so is what is not UTF-8.
 pub(super) fn files() -> BTreeMap<String, String> {
     let root = checkout();
     let mut found = BTreeMap::new();

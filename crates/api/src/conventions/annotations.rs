@@ -9,7 +9,7 @@ use crate::keys;
 
 /// Muster's own annotations (`gangs.md` 1).
 ///
-/// Instances are told apart by the outermost owner, so that a Job made again is a new gang. A pod that names its role
+/// Instances are distinguished by the outermost owner, so that a Job made again is a new gang. A pod that names its role
 /// (`muster.dev/role`) says that several owners make up the gang: then namespace and name alone are its identity.
 pub(super) fn claim(chain: &Chain<'_>) -> Option<Claim> {
     let mut identity = chain.annotation(keys::GANG)?.value.to_string();

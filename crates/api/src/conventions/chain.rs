@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use muster_core::model::gang::{Owner, RawWish};
+use muster_core::model::gang::{Owner, RawTopologyRequest};
 
 use super::MissingOwner;
 use super::objects::{Kind, Object, Objects, Ref};
@@ -135,10 +135,10 @@ impl<'a> Chain<'a> {
 
     /// An annotation of ours: read on the pod first, then on its owners, nearest first.
     #[must_use]
-    pub(super) fn annotation(&self, key: &'static str) -> Option<RawWish> {
+    pub(super) fn annotation(&self, key: &'static str) -> Option<RawTopologyRequest> {
         let of_owners = || self.owners.iter().find_map(|object| object.annotation(key));
         let value = self.own_annotation(key).or_else(of_owners)?;
-        Some(RawWish { value: Arc::from(value), key })
+        Some(RawTopologyRequest { value: Arc::from(value), key })
     }
 
     /// The nearest owner of a kind.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_core::model::gang::{Invalid, Owner, RankClaim, RawWish, RawWishes, RoleSaid};
+use muster_core::model::gang::{Invalid, Owner, RankClaim, RawTopologyRequest, RawTopologyRequests, RoleStated};
 use muster_core::model::ranks;
 use muster_core::reason::Code;
 use serde_json::Value;
@@ -29,13 +29,13 @@ pub(super) struct Claim {
     pub(super) rank: Option<RankClaim>,
     /// To be subtracted from a rank that comes from the pod's owner.
     pub(super) offset: u32,
-    /// Wishes.
-    pub(super) wishes: RawWishes,
+    /// Topology requests.
+    pub(super) topology_requests: RawTopologyRequests,
     /// Why its pods can never stand together, or what cannot be read.
     pub(super) invalid: Option<Invalid>,
     /// Why its roles never stand together, though each alone does.
     pub(super) staged: Option<Invalid>,
-    /// Why a stop of its pods would end it for good.
+    /// Why an eviction of its pods would end it for good.
     pub(super) restart_would_fail: Option<String>,
 }
 
@@ -60,8 +60,8 @@ impl Declared {
         Self { name: name.to_owned(), count, min: None, gang: gang.map(str::to_owned) }
     }
 
-    pub(super) fn said(&self) -> RoleSaid {
-        RoleSaid { name: Arc::from(self.name.as_str()), count: Some(self.count), min: self.min }
+    pub(super) fn stated(&self) -> RoleStated {
+        RoleStated { name: Arc::from(self.name.as_str()), count: Some(self.count), min: self.min }
     }
 }
 
@@ -94,8 +94,8 @@ pub(super) fn nested(outer: &str, size: u32, inner: Option<&str>) -> RankClaim {
     }
 }
 
-pub(super) fn wish(key: &'static str, value: &str) -> RawWish {
-    RawWish { value: Arc::from(value), key }
+pub(super) fn topology_request(key: &'static str, value: &str) -> RawTopologyRequest {
+    RawTopologyRequest { value: Arc::from(value), key }
 }
 
 /// Pods that never stand together; the text names the way out.

@@ -5,7 +5,7 @@ use muster_core::reason::Code;
 use serde_json::Value;
 
 use super::chain::Chain;
-use super::claim::{self, Claim, Declared, job_size, wish};
+use super::claim::{self, Claim, Declared, job_size, topology_request};
 use super::job;
 use super::objects::{Kind, number};
 use super::restart;
@@ -92,8 +92,8 @@ fn exclusive(chain: &Chain<'_>, jobs: &[&Value], claim: &mut Claim, title: &str)
     sizes.dedup();
     match *sizes {
         [size] => {
-            claim.wishes.slices = vec![RawSlice { size, level: wish(key, level) }];
-            claim.wishes.exclusive = Some(wish(key, level));
+            claim.topology_requests.slices = vec![RawSlice { size, level: topology_request(key, level) }];
+            claim.topology_requests.exclusive = Some(topology_request(key, level));
         }
         _ => {
             claim.invalid = Some(Invalid {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::model::gang::{Invalid, RawSlice, RawWishes};
+use muster_core::model::gang::{Invalid, RawSlice, RawTopologyRequests};
 use muster_core::reason::Code;
 use serde_json::Value;
 
 use super::chain::Chain;
-use super::claim::{self, Claim, Declared, wish};
+use super::claim::{self, Claim, Declared, topology_request};
 use super::objects::{Kind, number};
 use crate::keys;
 
@@ -71,18 +71,18 @@ pub(super) fn asks(chain: &Chain<'_>) -> bool {
 }
 
 /// The topology requests on the pod.
-pub(super) fn wishes(chain: &Chain<'_>, invalid: &mut Option<Invalid>) -> RawWishes {
-    let read = |key: &'static str| chain.own_annotation(key).map(|value| wish(key, value));
-    let mut wishes = RawWishes {
+pub(super) fn topology_requests(chain: &Chain<'_>, invalid: &mut Option<Invalid>) -> RawTopologyRequests {
+    let read = |key: &'static str| chain.own_annotation(key).map(|value| topology_request(key, value));
+    let mut topology_requests = RawTopologyRequests {
         required: read(keys::KUEUE_REQUIRED_TOPOLOGY),
         preferred: read(keys::KUEUE_PREFERRED_TOPOLOGY),
-        ..RawWishes::default()
+        ..RawTopologyRequests::default()
     };
     let level = read(keys::KUEUE_SLICE_TOPOLOGY);
     let size = chain.own_annotation(keys::KUEUE_SLICE_SIZE);
     match (level, size) {
         (Some(level), Some(text)) => match text.parse::<u32>() {
-            Ok(size) if size > 0 => wishes.slices.push(RawSlice { size, level }),
+            Ok(size) if size > 0 => topology_requests.slices.push(RawSlice { size, level }),
             _ => bad(
                 invalid,
                 Code::BadNumber,
@@ -94,31 +94,31 @@ pub(super) fn wishes(chain: &Chain<'_>, invalid: &mut Option<Invalid>) -> RawWis
         (None, None) => {}
     }
     if let Some(text) = chain.own_annotation(keys::KUEUE_SLICE_CONSTRAINTS) {
-        layers(text, &mut wishes, invalid);
+        layers(text, &mut topology_requests, invalid);
     }
-    wishes
+    topology_requests
 }
 
 /// `[{topology, size}]`, coarse to fine.
-fn layers(text: &str, wishes: &mut RawWishes, invalid: &mut Option<Invalid>) {
+fn layers(text: &str, topology_requests: &mut RawTopologyRequests, invalid: &mut Option<Invalid>) {
     let key = keys::KUEUE_SLICE_CONSTRAINTS;
-    if !wishes.slices.is_empty() {
+    if !topology_requests.slices.is_empty() {
         let message = format!("{key} excludes {} and {}: use one", keys::KUEUE_SLICE_TOPOLOGY, keys::KUEUE_SLICE_SIZE);
         return bad(invalid, Code::BadValue, message);
     }
     let parsed: Option<Vec<BTreeMap<String, Value>>> = serde_json::from_str(text).ok();
     let layer = |layer: &BTreeMap<String, Value>| {
         let size = u32::try_from(layer.get("size")?.as_u64()?).ok().filter(|size| *size > 0)?;
-        Some(RawSlice { size, level: wish(key, layer.get("topology")?.as_str()?) })
+        Some(RawSlice { size, level: topology_request(key, layer.get("topology")?.as_str()?) })
     };
     match parsed.and_then(|layers| layers.iter().map(layer).collect::<Option<Vec<_>>>()) {
-        Some(slices) if !slices.is_empty() => wishes.slices = slices,
+        Some(slices) if !slices.is_empty() => topology_requests.slices = slices,
         _ => bad(invalid, Code::BadValue, format!("{key}: is no list of {{topology, size}}")),
     }
 }
 
 fn half(invalid: &mut Option<Invalid>, there: &str, missing: &str) {
-    bad(invalid, Code::HalfWish, format!("{there} needs {missing} beside it"));
+    bad(invalid, Code::IncompleteTopologyRequest, format!("{there} needs {missing} beside it"));
 }
 
 fn bad(invalid: &mut Option<Invalid>, reason: Code, message: String) {

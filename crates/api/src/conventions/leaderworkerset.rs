@@ -4,7 +4,7 @@ use muster_core::model::gang::{Invalid, RawSlice};
 use muster_core::reason::Code;
 
 use super::chain::Chain;
-use super::claim::{self, Claim, Declared, wish};
+use super::claim::{self, Claim, Declared, topology_request};
 use super::objects::{Kind, Object};
 use crate::keys;
 
@@ -63,8 +63,8 @@ fn subgroups(set: &Object, size: u32, claim: &mut Claim) {
         return;
     };
     if size.is_multiple_of(step) {
-        claim.wishes.slices = vec![RawSlice { size: step, level: wish(key, level) }];
-        claim.wishes.exclusive = Some(wish(key, level));
+        claim.topology_requests.slices = vec![RawSlice { size: step, level: topology_request(key, level) }];
+        claim.topology_requests.exclusive = Some(topology_request(key, level));
     } else {
         claim.invalid.get_or_insert_with(|| Invalid {
             reason: Code::NotSupported,

@@ -2,41 +2,42 @@
 
 use std::sync::Arc;
 
-use muster_core::model::gang::{Invalid, RawWish, RawWishes, Recognised, RoleSaid};
+use muster_core::model::gang::{Invalid, RawTopologyRequest, RawTopologyRequests, Recognised, RoleStated};
 use muster_core::reason::Code;
 
 /// One gang from what its members say, each beside the member's role, the first one's word counting where two of one role
 /// differ. `None` of nobody.
 ///
-/// Members of two roles that wish for different things make the gang invalid: a wish is never dropped silently.
+/// Members of two roles that ask for different things make the gang invalid: a topology request is never dropped silently.
 #[must_use]
-pub fn merge<'a>(mut said: impl Iterator<Item = (&'a Arc<str>, &'a Arc<Recognised>)>) -> Option<Arc<Recognised>> {
-    let (role, base) = said.next()?;
+pub fn merge<'a>(mut stated: impl Iterator<Item = (&'a Arc<str>, &'a Arc<Recognised>)>) -> Option<Arc<Recognised>> {
+    let (role, base) = stated.next()?;
     let mut merged = Arc::clone(base);
-    for (other_role, other) in said {
+    for (other_role, other) in stated {
         if Arc::ptr_eq(other, &merged) || **other == *merged || **other == **base {
             continue;
         }
         let gang = Arc::make_mut(&mut merged);
         gang.size = gang.size.or(other.size);
         gang.min = gang.min.or(other.min);
-        for said in &other.roles {
-            match gang.roles.iter_mut().find(|known| known.name == said.name) {
+        for stated in &other.roles {
+            match gang.roles.iter_mut().find(|known| known.name == stated.name) {
                 Some(known) => {
-                    known.count = known.count.or(said.count);
-                    known.min = known.min.or(said.min);
+                    known.count = known.count.or(stated.count);
+                    known.min = known.min.or(stated.min);
                 }
-                None => gang.roles.push(said.clone()),
+                None => gang.roles.push(stated.clone()),
             }
         }
         order(&mut gang.roles);
         if role != other_role
             && gang.invalid.is_none()
-            && let Some(message) = differ(&gang.wishes, &other.wishes)
+            && let Some(message) = differ(&gang.topology_requests, &other.topology_requests)
         {
-            gang.invalid = Some(Invalid { reason: Code::ConflictingWishes, message });
+            gang.invalid = Some(Invalid { reason: Code::ConflictingTopologyRequests, message });
         }
-        gang.wishes = super::wishes::or(std::mem::take(&mut gang.wishes), other.wishes.clone());
+        gang.topology_requests =
+            super::topology_requests::or(std::mem::take(&mut gang.topology_requests), other.topology_requests.clone());
         for (field, other) in [
             (&mut gang.restart_would_fail, &other.restart_would_fail),
             (&mut gang.conflict, &other.conflict),
@@ -54,11 +55,11 @@ pub fn merge<'a>(mut said: impl Iterator<Item = (&'a Arc<str>, &'a Arc<Recognise
 }
 
 /// Leader-like roles first, the others as their owner declares them.
-pub(super) fn order(roles: &mut [RoleSaid]) {
+pub(super) fn order(roles: &mut [RoleStated]) {
     roles.sort_by_key(|role| !matches!(&*role.name, "leader" | "launcher" | "master" | "head" | "chief"));
 }
 
-fn differ(one: &RawWishes, other: &RawWishes) -> Option<String> {
+fn differ(one: &RawTopologyRequests, other: &RawTopologyRequests) -> Option<String> {
     let pairs = [
         (&one.required, &other.required),
         (&one.preferred, &other.preferred),
@@ -66,9 +67,9 @@ fn differ(one: &RawWishes, other: &RawWishes) -> Option<String> {
         (&one.balance, &other.balance),
         (&one.placement_group, &other.placement_group),
     ];
-    let say = |one: &RawWish, other: &RawWish| {
+    let say = |one: &RawTopologyRequest, other: &RawTopologyRequest| {
         format!(
-            "{}: members wish for \"{}\" and \"{}\"; give all roles of the gang one wish",
+            "{}: members ask for \"{}\" and \"{}\"; give all roles of the gang one topology request",
             one.key, one.value, other.value
         )
     };

@@ -16,18 +16,20 @@ mod leaderworkerset;
 mod merge;
 mod native;
 mod objects;
-mod peer_wishes;
+mod peer_topology_requests;
 mod peers;
 mod ray;
 mod restart;
 mod statefulset;
-mod wishes;
+mod topology_requests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use muster_core::model::gang::{Invalid, Membership, Owner, RankClaim, RawWishes, Recognised, RoleSaid, Source};
+use muster_core::model::gang::{
+    Invalid, Membership, Owner, RankClaim, RawTopologyRequests, Recognised, RoleStated, Source,
+};
 use muster_core::model::names::ObjectKey;
 use muster_core::model::ranks;
 use muster_core::reason::Code;
@@ -38,7 +40,7 @@ use claim::Claim;
 
 pub use merge::merge;
 pub use objects::{Kind, Object, Objects, Ref, Served};
-pub use wishes::of as read_wishes;
+pub use topology_requests::of as read_topology_requests;
 
 /// Names of the conventions as they stand in a Gang's source, in order of precedence.
 pub const NAMES: [&str; 17] = [
@@ -87,7 +89,7 @@ pub struct Recognition {
     pub gang: Option<Arc<Recognised>>,
     /// The owner that must be read before the membership is settled.
     pub missing: Option<MissingOwner>,
-    /// Everything that was looked at: when one of these appears or changes, the pod is recognised anew.
+    /// Everything that was looked at: when one of these appears or changes, the pod is recognised again.
     pub reads: BTreeSet<Ref>,
 }
 
@@ -117,7 +119,7 @@ pub struct MissingOwner {
 /// Recognises one pod.
 ///
 /// *Unknown is not "no gang"*: while an owner of a kind Muster reads is not cached the pod is unknown. An owner of
-/// another kind ends the chain; there the wishes belong on the pod template.
+/// another kind ends the chain; there the topology requests belong on the pod template.
 #[must_use]
 pub fn recognise(pod: &Pod, objects: &dyn Objects) -> Recognition {
     let chain = match Chain::resolve(pod, objects) {
@@ -168,7 +170,7 @@ struct OfOwner {
 fn of_owner(chain: &Chain<'_>) -> Option<OfOwner> {
     let always = |name, claim: Option<Claim>| claim.map(|claim| OfOwner { name, claim, identifies: true });
     // Jobs and StatefulSets are gangs only where somebody says so. Who asks Kueue for a topology asks for all pods at once.
-    let opted = wishes::OPT_IN.iter().any(|key| chain.annotation(key).is_some()) || kueue::asks(chain);
+    let opted = topology_requests::OPT_IN.iter().any(|key| chain.annotation(key).is_some()) || kueue::asks(chain);
     let opting = |name, claim: Option<Claim>| claim.map(|claim| OfOwner { name, claim, identifies: opted });
     let ray = || {
         let (claim, asks) = ray::claim(chain)?;
@@ -198,11 +200,11 @@ fn describe(chain: &Chain<'_>, found: Found, conflict: Option<Arc<str>>) -> (Rec
     let Found { name, mut claim, owner } = found;
     let own = name == "annotations";
     let mut invalid = None;
-    let size = wishes::number(chain, keys::GANG_SIZE, 1, &mut invalid);
-    let mut min = wishes::number(chain, keys::GANG_MIN, 1, &mut invalid);
-    let role_size = wishes::number(chain, keys::ROLE_SIZE, 1, &mut invalid);
-    let said_role = chain.annotation(keys::ROLE);
-    let mut wished = wishes::read(chain, &mut invalid);
+    let size = topology_requests::number(chain, keys::GANG_SIZE, 1, &mut invalid);
+    let mut min = topology_requests::number(chain, keys::GANG_MIN, 1, &mut invalid);
+    let role_size = topology_requests::number(chain, keys::ROLE_SIZE, 1, &mut invalid);
+    let stated_role = chain.annotation(keys::ROLE);
+    let mut requested = topology_requests::read(chain, &mut invalid);
     let owner = owner.map(|owner| owner.claim);
 
     // Which of the owner's roles the gang is made of: a template that names a gang of its own is not in the owner's.
@@ -211,18 +213,18 @@ fn describe(chain: &Chain<'_>, found: Found, conflict: Option<Arc<str>>) -> (Rec
         Some(owner) if own => owner.roles.iter().filter(|role| role.gang.as_deref() == named.as_deref()).collect(),
         _ => Vec::new(),
     };
-    let whole = |roles: &[claim::Declared]| -> Vec<RoleSaid> {
-        roles.iter().filter(|role| role.gang.is_none()).map(claim::Declared::said).collect()
+    let whole = |roles: &[claim::Declared]| -> Vec<RoleStated> {
+        roles.iter().filter(|role| role.gang.is_none()).map(claim::Declared::stated).collect()
     };
-    let mut roles: Vec<RoleSaid> = if !own {
+    let mut roles: Vec<RoleStated> = if !own {
         whole(&claim.roles)
     } else if parts.is_empty() {
         owner.as_ref().map_or_else(Vec::new, |owner| whole(&owner.roles))
     } else {
-        parts.iter().map(|role| role.said()).collect()
+        parts.iter().map(|role| role.stated()).collect()
     };
     let all = owner.as_ref().unwrap_or(&claim).roles.len();
-    let total = |roles: &[RoleSaid]| roles.iter().map(|role| role.count.unwrap_or(0)).sum::<u32>();
+    let total = |roles: &[RoleStated]| roles.iter().map(|role| role.count.unwrap_or(0)).sum::<u32>();
     let mut known = if roles.is_empty() {
         if own { owner.as_ref().and_then(|owner| owner.size) } else { claim.size }
     } else if own || claim.size.is_some() || !claim.roles.is_empty() {
@@ -233,26 +235,26 @@ fn describe(chain: &Chain<'_>, found: Found, conflict: Option<Arc<str>>) -> (Rec
     // What the convention asks for of a part of its owner, it asks for of the whole.
     let part = roles.len() < all;
     min = min.or_else(|| {
-        let said = if own { owner.as_ref().and_then(|owner| owner.min) } else { claim.min };
-        said.filter(|_| !part || !own)
+        let stated = if own { owner.as_ref().and_then(|owner| owner.min) } else { claim.min };
+        stated.filter(|_| !part || !own)
     });
     let of_owner = owner.as_ref().map(|owner| owner.role.as_str()).unwrap_or_default();
     let mut role: Arc<str> = Arc::from(if claim.role.is_empty() { of_owner } else { claim.role.as_str() });
     if !own && roles.is_empty() && !role.is_empty() {
         // A group of which only the owner knows roles: how many of each the group has, it does not say.
         let declared = owner.as_ref().map_or(&[][..], |owner| &owner.roles);
-        let open = |role: &claim::Declared| RoleSaid { name: Arc::from(role.name.as_str()), count: None, min: None };
+        let open = |role: &claim::Declared| RoleStated { name: Arc::from(role.name.as_str()), count: None, min: None };
         roles = declared.iter().map(open).collect();
         if roles.is_empty() {
             role = Arc::from("");
         }
     }
-    if let Some(said) = &said_role {
-        role = Arc::clone(&said.value);
+    if let Some(stated) = &stated_role {
+        role = Arc::clone(&stated.value);
         let count = role_size.or_else(|| owner.as_ref().filter(|owner| owner.roles.is_empty())?.size);
         // Without a size or minimum of the whole one role would start without the others.
         let count = count.filter(|_| size.is_some() || min.is_some());
-        roles = vec![RoleSaid { name: Arc::clone(&role), count, min: None }];
+        roles = vec![RoleStated { name: Arc::clone(&role), count, min: None }];
         // Other owners' pods belong to the gang as well, so one owner's size is not the gang's.
         known = None;
     }
@@ -261,13 +263,16 @@ fn describe(chain: &Chain<'_>, found: Found, conflict: Option<Arc<str>>) -> (Rec
     let convention = claim.invalid.take().or_else(|| owner.as_ref().and_then(|owner| owner.invalid.clone()));
     let staged = claim.staged.take().or_else(|| owner.as_ref().and_then(|owner| owner.staged.clone()));
     let mut kueue_invalid = None;
-    let kueue = kueue::wishes(chain, &mut kueue_invalid);
-    wished = wishes::or(wished, std::mem::take(&mut claim.wishes));
-    wished = wishes::or(wished, kueue);
-    wished = wishes::or(wished, owner.as_ref().map_or_else(RawWishes::default, |owner| owner.wishes.clone()));
+    let kueue = kueue::topology_requests(chain, &mut kueue_invalid);
+    requested = topology_requests::or(requested, std::mem::take(&mut claim.topology_requests));
+    requested = topology_requests::or(requested, kueue);
+    requested = topology_requests::or(
+        requested,
+        owner.as_ref().map_or_else(RawTopologyRequests::default, |owner| owner.topology_requests.clone()),
+    );
     let size = size.or(known);
     let mut invalid = convention
-        .or_else(|| staged.filter(|_| roles.len() > 1 && said_role.is_none()))
+        .or_else(|| staged.filter(|_| roles.len() > 1 && stated_role.is_none()))
         .or_else(|| bad_name(&claim.identity))
         .or(invalid)
         .or(kueue_invalid);
@@ -293,7 +298,7 @@ fn describe(chain: &Chain<'_>, found: Found, conflict: Option<Arc<str>>) -> (Rec
         size,
         min,
         roles,
-        wishes: wished,
+        topology_requests: requested,
         invalid,
         booking: chain.annotation(keys::CONSUME_PROVISIONING_REQUEST).map(|found| found.value),
         restart_would_fail: restart.map(Arc::from),
@@ -302,7 +307,7 @@ fn describe(chain: &Chain<'_>, found: Found, conflict: Option<Arc<str>>) -> (Rec
     (gang, role, rank)
 }
 
-fn check_numbers(size: Option<u32>, min: Option<u32>, roles: &[RoleSaid], invalid: &mut Option<Invalid>) {
+fn check_numbers(size: Option<u32>, min: Option<u32>, roles: &[RoleStated], invalid: &mut Option<Invalid>) {
     if let (Some(size), Some(min)) = (size, min)
         && min > size
     {

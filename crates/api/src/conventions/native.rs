@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::chain::Chain;
-use super::claim::{Claim, wish};
+use super::claim::{Claim, topology_request};
 use super::objects::{Kind, number};
 use crate::keys;
 
@@ -18,7 +18,7 @@ fn pod_group(chain: &Chain<'_>) -> Option<Claim> {
     let policy = group.spec.pointer("/schedulingPolicy/gang").filter(|gang| !gang.is_null())?;
     let mut claim = Claim { identity: name.to_owned(), min: number(policy, "/minCount"), ..Claim::default() };
     let key = group.text("/schedulingConstraints/topology/0/key");
-    claim.wishes.required = key.map(|key| wish(keys::NATIVE_TOPOLOGY, key));
+    claim.topology_requests.required = key.map(|key| topology_request(keys::NATIVE_TOPOLOGY, key));
     Some(claim)
 }
 

@@ -232,7 +232,7 @@ pub trait Objects {
     fn by_name(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Object>;
 }
 
-/// What a recognition depends on: when it appears or changes, the pod is recognised anew.
+/// What a recognition depends on: when it appears or changes, the pod is recognised again.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ref {
     /// An owner.

@@ -1,4 +1,4 @@
-//! Volcano, KAI, YuniKorn, Koordinator and Grove: identity, size, and the topology wishes of the three that have such. Their
+//! Volcano, KAI, YuniKorn, Koordinator and Grove: identity, size, and the topology requests of the three that have such. Their
 //! pods usually name their own scheduler.
 
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::chain::Chain;
 use super::claim::{Claim, Declared};
 use super::objects::{Kind, number};
-use super::peer_wishes;
+use super::peer_topology_requests;
 use crate::keys;
 
 /// Volcano: an annotation that names a PodGroup.
@@ -17,7 +17,7 @@ pub(super) fn volcano(chain: &Chain<'_>) -> Option<Claim> {
     let on_owner = || chain.annotation(keys::VOLCANO_MIN_MEMBER).and_then(|found| found.value.parse().ok());
     let mut claim = Claim { identity: name.to_owned(), min: min.or_else(on_owner), ..Claim::default() };
     if let Some(group) = group {
-        peer_wishes::volcano(&group.spec, &mut claim);
+        peer_topology_requests::volcano(&group.spec, &mut claim);
     }
     Some(claim)
 }
@@ -44,7 +44,7 @@ pub(super) fn volcano_job(chain: &Chain<'_>) -> Option<Claim> {
         roles,
         ..Claim::default()
     };
-    peer_wishes::volcano(&job.spec, &mut claim);
+    peer_topology_requests::volcano(&job.spec, &mut claim);
     Some(claim)
 }
 
@@ -55,7 +55,7 @@ pub(super) fn kai(chain: &Chain<'_>) -> Option<Claim> {
     let min = group.and_then(|group| group.number("/minMember"));
     let on_pod = || chain.annotation(keys::KAI_MIN_MEMBER).and_then(|found| found.value.parse().ok());
     let mut claim = Claim { identity: name.to_owned(), min: min.or_else(on_pod), ..Claim::default() };
-    peer_wishes::kai(group, chain, &mut claim);
+    peer_topology_requests::kai(group, chain, &mut claim);
     Some(claim)
 }
 
@@ -99,7 +99,7 @@ pub(super) fn koordinator(chain: &Chain<'_>) -> Option<Claim> {
     let total = group.and_then(|group| group.annotation(keys::KOORDINATOR_TOTAL)).and_then(|text| text.parse().ok());
     let mut claim = Claim { identity: name.to_owned(), size: total, min, ..Claim::default() };
     if let Some(text) = group.and_then(|group| group.annotation(keys::KOORDINATOR_TOPOLOGY)) {
-        peer_wishes::koordinator(text, &mut claim);
+        peer_topology_requests::koordinator(text, &mut claim);
     }
     Some(claim)
 }

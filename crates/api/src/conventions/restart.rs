@@ -1,4 +1,4 @@
-//! Whether an owner survives that all pods of its gang are stopped at once.
+//! Whether an owner survives that all pods of its gang are evicted at once.
 //!
 //! Muster stops no gang of its own accord whose owner would not make the pods again.
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::objects::number;
 
-/// Why a Job with this spec would fail for good, if so. A stopped pod counts as failed unless the failure policy ignores
+/// Why a Job with this spec would fail for good, if so. A evicted pod counts as failed unless the failure policy ignores
 /// `DisruptionTarget`.
 pub(super) fn of_job(title: &str, path: &str, spec: &Value, members: u32) -> Option<String> {
     let rules = spec.pointer("/podFailurePolicy/rules").and_then(Value::as_array);

@@ -60,7 +60,7 @@ pub(super) enum AntiAffinity {
 /// Whether two pods cannot stand on one node because required anti-affinity by hostname of either selects the other.
 ///
 /// Of a term's namespace selector only the empty one, which selects every namespace, is understood; any other counts as
-/// selecting, since what Muster cannot tell must not be promised.
+/// selecting, since what Muster cannot tell must not be assigned.
 #[must_use]
 pub fn keeps_apart(one: &k8s::Pod, other: &k8s::Pod) -> bool {
     shuns(one, other) || shuns(other, one)

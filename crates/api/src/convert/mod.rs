@@ -102,10 +102,10 @@ pub fn shape(namespace: &str, labels: &BTreeMap<String, String>, spec: &k8s::Pod
     })
 }
 
-/// Whether the pod holds room on a node: it has one, and has not finished. A terminating pod holds its room until it is
+/// Whether the pod holds capacity on a node: it has one, and has not finished. A terminating pod holds its capacity until it is
 /// gone. A pod that is only nominated holds none here; the caller counts those separately.
 #[must_use]
-pub fn holds_room(pod: &k8s::Pod) -> bool {
+pub fn holds_capacity(pod: &k8s::Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     assigned_node(pod).is_some() && !matches!(phase, Some("Succeeded" | "Failed"))
 }
@@ -116,7 +116,7 @@ pub fn assigned_node(pod: &k8s::Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// What one pod holds on its node, whether it [`holds_room`] or not. During an in-place resize that is the largest of
+/// What one pod holds on its node, whether it [`holds_capacity`] or not. During an in-place resize that is the largest of
 /// what is wanted, allocated and in use, as for kube-scheduler.
 ///
 /// Errors: an amount that is no quantity.
@@ -125,12 +125,12 @@ pub fn usage(pod: &k8s::Pod) -> Result<Usage, ConvertError> {
     Ok(Usage { requested: requests::effective(spec, pod.status.as_ref())?, ports: host_ports(spec), own_shape_pods: 0 })
 }
 
-/// What the pods of one node hold together; those that hold no room are left out.
+/// What the pods of one node hold together; those that hold no capacity are excluded.
 ///
 /// Errors: an amount that is no quantity.
 pub fn usage_of<'a>(pods: impl IntoIterator<Item = &'a k8s::Pod>) -> Result<Usage, ConvertError> {
     let mut sum = Usage::default();
-    for pod in pods.into_iter().filter(|pod| holds_room(pod)) {
+    for pod in pods.into_iter().filter(|pod| holds_capacity(pod)) {
         let one = usage(pod)?;
         sum.requested.add(&one.requested);
         sum.ports.extend(one.ports);
@@ -138,9 +138,9 @@ pub fn usage_of<'a>(pods: impl IntoIterator<Item = &'a k8s::Pod>) -> Result<Usag
     Ok(sum)
 }
 
-/// `Usage::own_shape_pods` for `pod` on a node with `pods`: how many there, holding room, must not stand beside it.
+/// `Usage::own_shape_pods` for `pod` on a node with `pods`: how many there, holding capacity, must not stand beside it.
 pub fn own_shape_pods<'a>(pod: &k8s::Pod, pods: impl IntoIterator<Item = &'a k8s::Pod>) -> u32 {
-    let count = pods.into_iter().filter(|other| holds_room(other) && keeps_apart(pod, other)).count();
+    let count = pods.into_iter().filter(|other| holds_capacity(other) && keeps_apart(pod, other)).count();
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 

@@ -1,4 +1,4 @@
-//! Kind `EC2NodeClass`: how nodes are bought. Field names follow Karpenter where the meaning is the same.
+//! Kind `EC2NodeClass`: how nodes are provisioned. Field names follow Karpenter where the meaning is the same.
 
 #![expect(unreachable_pub, reason = "the schema derive repeats each struct inside a function body")]
 
@@ -9,7 +9,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How nodes are bought: image, subnets, security groups, role, disks, EFA, user data.
+/// How nodes are provisioned: image, subnets, security groups, role, disks, EFA, user data.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "muster.dev",
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
     derive = "PartialEq",
     shortname = "mnc",
     category = "muster",
-    doc = "How nodes are bought: image, subnets, security groups, role, disks, EFA, user data.",
+    doc = "How nodes are provisioned: image, subnets, security groups, role, disks, EFA, user data.",
     validation = Rule::new("has(self.spec.role) != has(self.spec.instanceProfile)").message("exactly one of role and instanceProfile is needed"),
     validation = Rule::new("!has(self.spec.networkInterfaces) || !has(self.spec.associatePublicIPAddress) || !self.spec.associatePublicIPAddress || size(self.spec.networkInterfaces) <= 1").message("several network interfaces and a public address exclude each other"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
@@ -75,7 +75,7 @@ pub struct EC2NodeClassSpec {
     /// Local NVMe disks: `RAID0` makes them the ephemeral storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_store_policy: Option<InstanceStorePolicy>,
-    /// Instance metadata; tokens are required and hop limit is 1 where nothing else is said.
+    /// Instance metadata; tokens are required and hop limit is 1 where nothing else is reported.
     #[serde(default)]
     pub metadata_options: MetadataOptionsSpec,
     /// Whether the primary interface gets a public address; the subnet decides if absent.

@@ -10,7 +10,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A gang: pods that start together or not at all. Written by Muster only; users wish by annotations on their pods.
+/// A gang: pods that start together or not at all. Written by Muster only; users ask by annotations on their pods.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "muster.dev",
@@ -20,14 +20,14 @@ use serde::{Deserialize, Serialize};
     status = "GangStatus",
     derive = "PartialEq",
     category = "muster",
-    doc = "A gang: pods that start together or not at all. Written by Muster; users wish by annotations on their pods.",
+    doc = "A gang: pods that start together or not at all. Written by Muster; users ask by annotations on their pods.",
     validation = Rule::new("self.spec.min <= self.spec.size").message("min must not be above size"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Members", type_ = "string", json_path = ".status.members", description = "members seen / members expected"),
     printcolumn(name = "Epoch", type_ = "integer", json_path = ".status.epoch", priority = "1"),
     printcolumn(name = "Topology", type_ = "string", json_path = ".status.placement.summary", description = "domains used per level"),
-    printcolumn(name = "Batch", type_ = "string", json_path = ".status.batch", description = "the NodeBatch bought for it"),
-    printcolumn(name = "$/h", type_ = "string", json_path = ".status.cost.perHour", description = "dollars per hour of the nodes bought for it"),
+    printcolumn(name = "Batch", type_ = "string", json_path = ".status.batch", description = "the NodeBatch provisioned for it"),
+    printcolumn(name = "$/h", type_ = "string", json_path = ".status.cost.perHour", description = "dollars per hour of the nodes provisioned for it"),
     printcolumn(name = "Stranded", type_ = "string", json_path = ".status.cost.stranded", priority = "1", description = "dollars spent while it did not run"),
     printcolumn(name = "Waiting", type_ = "string", json_path = ".status.waiting.reason", description = "why it does not run yet"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
@@ -43,9 +43,10 @@ pub struct GangSpec {
     /// Roles in rank order, as their owner declares them.
     #[serde(default)]
     pub roles: Vec<GangRole>,
-    /// Topology wishes, each with the key it came from.
+    /// Topology requests, each with the key it came from.
     #[serde(default)]
-    pub wishes: GangWishes,
+    #[serde(rename = "wishes")]
+    pub topology_requests: GangTopologyRequests,
 }
 
 /// Where the gang was recognised.
@@ -82,28 +83,28 @@ pub struct GangRole {
     pub min: u32,
 }
 
-/// Topology wishes.
+/// Topology requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct GangWishes {
+pub struct GangTopologyRequests {
     /// All members inside one domain of this level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub required: Option<GangWish>,
+    pub required: Option<GangTopologyRequest>,
     /// Try this level first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub preferred: Option<GangWish>,
+    pub preferred: Option<GangTopologyRequest>,
     /// Slices, coarse to fine: consecutive ranks that share a domain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<GangSlice>,
     /// Level whose domains the gang, or each slice, uses alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exclusive: Option<GangWish>,
+    pub exclusive: Option<GangTopologyRequest>,
     /// Level over whose domains the members are spread evenly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub balance: Option<GangWish>,
-    /// Placement group for nodes bought for the gang: `required`, `preferred` or `none`.
+    pub balance: Option<GangTopologyRequest>,
+    /// Placement group for nodes provisioned for the gang: `required`, `preferred` or `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub placement_group: Option<GangWish>,
+    pub placement_group: Option<GangTopologyRequest>,
 }
 
 /// Consecutive ranks that share a domain.
@@ -113,13 +114,13 @@ pub struct GangSlice {
     /// Members of one slice.
     pub size: u32,
     /// The level.
-    pub level: GangWish,
+    pub level: GangTopologyRequest,
 }
 
-/// One wish and the key it came from.
+/// One topology request and the key it came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct GangWish {
+pub struct GangTopologyRequest {
     /// The value.
     pub value: String,
     /// The annotation it came from.
@@ -152,13 +153,13 @@ pub struct GangStatus {
     /// How good the placement is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<GangPlacement>,
-    /// Room kept for a gang that was stopped, until its pods are back.
+    /// Capacity kept for a gang that was evicted, until its pods are back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<GangHeld>,
-    /// Name of the NodeBatch bought for the gang.
+    /// Name of the NodeBatch provisioned for the gang.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<String>,
-    /// What the nodes bought for it cost.
+    /// What the nodes provisioned for it cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<GangCost>,
     /// Why the gang does not run yet.
@@ -172,28 +173,29 @@ pub struct GangStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// Room kept for a gang that was stopped.
+/// Capacity kept for a gang that was evicted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GangHeld {
-    /// Until then; absent while its pods are being stopped.
+    /// Until then; absent while its pods are being evicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
     /// What its members ask for, and on which nodes.
-    pub rooms: Vec<GangRoom>,
+    #[serde(rename = "rooms")]
+    pub capacities: Vec<GangCapacity>,
 }
 
-/// Room for members that ask for the same.
+/// Capacity for members that ask for the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct GangRoom {
+pub struct GangCapacity {
     /// What each of them asks for, in units: bytes, millicores, whole devices.
     pub requests: BTreeMap<String, i64>,
     /// The node of each.
     pub nodes: Vec<String>,
 }
 
-/// What the nodes bought for a gang cost, in dollars with two to six places. Written with the rest of the status: sums
+/// What the nodes provisioned for a gang cost, in dollars with two to six places. Written with the rest of the status: sums
 /// are up to the last change of a batch's phase before that.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -228,7 +230,7 @@ pub struct GangPlan {
     /// Members of each role that must stand there, if there are several roles.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub minimums: BTreeMap<String, u32>,
-    /// Digest of what the members need: if they need something else, the plan is made anew.
+    /// Digest of what the members need: if they need something else, the plan is made again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<String>,
     /// Nodes of the plan, each once, in topology order.

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
     doc = "The unit of purchase: N nodes of one offering, all or none. Written by Muster.",
     validation = Rule::new("self.spec == oldSelf.spec").message("spec is immutable"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(name = "Nodes", type_ = "string", json_path = ".status.nodes", description = "nodes ready / nodes bought"),
+    printcolumn(name = "Nodes", type_ = "string", json_path = ".status.nodes", description = "nodes ready / nodes provisioned"),
     printcolumn(name = "Type", type_ = "string", json_path = ".status.instanceType"),
     printcolumn(name = "Zone", type_ = "string", json_path = ".status.zone"),
     printcolumn(name = "Capacity", type_ = "string", json_path = ".status.capacityType"),
@@ -45,23 +45,23 @@ pub struct NodeBatchSpec {
     /// All or none.
     #[serde(default)]
     pub fill: Fill,
-    /// The gang the nodes are bought for.
+    /// The gang the nodes are provisioned for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gang_ref: Option<GangRef>,
-    /// The ProvisioningRequest the nodes are bought for.
+    /// The ProvisioningRequest the nodes are provisioned for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioning_request_ref: Option<GangRef>,
     /// Instance types that hold `membersPerNode` members, with what each costs; resolved when the batch was made.
     pub offers: Vec<BatchOffer>,
-    /// The gang's wish: `required`, `preferred` or `none`.
+    /// The gang's topology request: `required`, `preferred` or `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement_group: Option<String>,
-    /// Zones it may be bought in: those of the running nodes it is to stand beside. Empty: any.
+    /// Zones it may be provisioned in: those of the running nodes it is to stand beside. Empty: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub zones: Vec<String>,
 }
 
-/// What may be bought for the batch.
+/// What may be provisioned for the batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchOffer {
@@ -83,7 +83,7 @@ pub enum Fill {
     Partial,
 }
 
-/// Reference to the object a batch was bought for.
+/// Reference to the object a batch was provisioned for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GangRef {
@@ -105,7 +105,7 @@ pub struct NodeBatchStatus {
     /// `Pending`, `Launching`, `Launched`, `Joining`, `Replacing`, `Ready`, `InUse`, `Idle`, `Draining`, `Terminating`.
     #[serde(default)]
     pub phase: String,
-    /// For people: nodes ready / nodes bought.
+    /// For people: nodes ready / nodes provisioned.
     #[serde(default)]
     pub nodes: String,
     /// When the phase was entered.
@@ -132,7 +132,7 @@ pub struct NodeBatchStatus {
     /// Zone of the current candidate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// Market of the current candidate.
+    /// MarketType of the current candidate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_type: Option<String>,
     /// Placement group of ours, from the moment it is intended until it is deleted.
@@ -167,14 +167,15 @@ pub struct NodeBatchStatus {
     pub candidates: Vec<BatchCandidate>,
     /// What is no candidate this round, with the reason, at most 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<BatchLeftOut>,
+    #[serde(rename = "leftOut")]
+    pub excluded: Vec<BatchExcluded>,
     /// Network nodes the instances hang on, per layer from the top; known once all of them ran.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub located: Vec<u32>,
     /// Launches that missed the level the gang requires.
     #[serde(default)]
     pub misses: u32,
-    /// Why nothing more is tried until pool, class or wish change.
+    /// Why nothing more is tried until pool, class or topology request change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<BatchHold>,
     /// Attempts, oldest first: the last 20, and before them the last launch of the whole batch and what the current
@@ -195,7 +196,7 @@ pub struct NodeBatchStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// One way to buy the batch.
+/// One way to provision the batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchCandidate {
@@ -207,7 +208,7 @@ pub struct BatchCandidate {
     pub zone: String,
     /// Subnet.
     pub subnet: String,
-    /// Market.
+    /// MarketType.
     pub capacity_type: String,
     /// Nodes.
     pub count: u32,
@@ -228,8 +229,8 @@ pub struct BatchCandidate {
 /// What is no candidate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct BatchLeftOut {
-    /// What: pool, type, market and zone, as far as the reason holds for all below.
+pub struct BatchExcluded {
+    /// What: pool, type, capacity type and zone, as far as the reason holds for all below.
     pub what: String,
     /// Why.
     pub why: String,
@@ -263,7 +264,7 @@ pub struct BatchAttempt {
     /// Subnet.
     #[serde(default)]
     pub subnet: String,
-    /// Market.
+    /// MarketType.
     pub capacity_type: String,
     /// Nodes asked for.
     pub count: u32,
@@ -306,16 +307,17 @@ pub struct BatchAttempt {
     /// Instances this attempt is to replace in place; empty for a launch of the whole batch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaces: Vec<String>,
-    /// Whether one node was bought alone, to see whether nodes of a blocked pool join again.
+    /// Whether one node was provisioned alone, to see whether nodes of a blocked pool join again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub canary: bool,
+    #[serde(rename = "canary")]
+    pub probe: bool,
     /// `Launching`, `Won`, `Lost`, `Retry` (the same candidate again), `Violated` (rolled back to zero), `Misplaced`
-    /// (rolled back: the gang's required level was missed) or `Canary` (bought alone, joined and given back).
+    /// (rolled back: the gang's required level was missed) or `Canary` (provisioned alone, joined and terminated).
     pub outcome: String,
     /// EC2 error code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// What EC2 said.
+    /// What EC2 reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// When the attempt began.
@@ -350,7 +352,7 @@ pub struct BatchInstance {
     pub network_nodes: Vec<String>,
 }
 
-/// Why an instance is lost, or will be. Written before the message that told it is deleted.
+/// Why an instance is lost, or will be. Written before the message that reported it is deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchLoss {

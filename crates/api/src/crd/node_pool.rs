@@ -1,4 +1,4 @@
-//! Kind `NodePool`: what may be bought. Field names follow Karpenter where the meaning is the same.
+//! Kind `NodePool`: what may be provisioned. Field names follow Karpenter where the meaning is the same.
 
 #![expect(unreachable_pub, reason = "the schema derive repeats each struct inside a function body")]
 #![expect(clippy::duplicated_attributes, reason = "each printer column is an attribute of its own")]
@@ -11,7 +11,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What may be bought: requirements, taints, limits, placement policy.
+/// What may be provisioned: requirements, taints, limits, placement policy.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "muster.dev",
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
     derive = "PartialEq",
     shortname = "mnp",
     category = "muster",
-    doc = "What may be bought for gangs: requirements, taints, limits, placement policy.",
+    doc = "What may be provisioned for gangs: requirements, taints, limits, placement policy.",
     printcolumn(name = "NodeClass", type_ = "string", json_path = ".spec.template.spec.nodeClassRef.name"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Batches", type_ = "integer", json_path = ".status.batches"),
@@ -47,13 +47,13 @@ pub struct NodePoolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub weight: Option<u32>,
-    /// How gangs are placed on nodes bought from this pool.
+    /// How gangs are placed on nodes provisioned from this pool.
     #[serde(default)]
     pub placement: NodePoolPlacement,
     /// How long a batch may take to join.
     #[serde(default)]
     pub join: NodePoolJoin,
-    /// When idle nodes are given back.
+    /// When idle nodes are terminated.
     #[serde(default)]
     pub disruption: NodePoolDisruption,
 }
@@ -129,9 +129,9 @@ pub struct NodePoolMetadata {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePoolNodeSpec {
-    /// How the nodes are bought.
+    /// How the nodes are provisioned.
     pub node_class_ref: NodeClassRef,
-    /// What may be bought. Keys: `muster.dev/instance-family`, `node.kubernetes.io/instance-type`,
+    /// What may be provisioned. Keys: `muster.dev/instance-family`, `node.kubernetes.io/instance-type`,
     /// `topology.kubernetes.io/zone`, `muster.dev/capacity-type`, … A key that is silent allows everything, except
     /// capacity type (`reserved`, `on-demand`) and architecture (`amd64`).
     #[serde(default)]
@@ -142,7 +142,7 @@ pub struct NodePoolNodeSpec {
     pub taints: Vec<Taint>,
 }
 
-/// Reference to the class that says how nodes are bought.
+/// Reference to the class that says how nodes are provisioned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[x_kube(validation = Rule::new("self.group == oldSelf.group && self.kind == oldSelf.kind").message("group and kind are immutable"))]
 #[serde(rename_all = "camelCase")]
@@ -155,7 +155,7 @@ pub struct NodeClassRef {
     pub name: String,
 }
 
-/// One requirement on what may be bought.
+/// One requirement on what may be provisioned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[x_kube(
     validation = Rule::new("self.operator in ['In', 'NotIn'] ? size(self.values) > 0 : true").message("operator In and NotIn need values"),
@@ -197,14 +197,14 @@ pub enum NodeRequirementOperator {
     Lte,
 }
 
-/// How gangs are placed on nodes bought from this pool.
+/// How gangs are placed on nodes provisioned from this pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodePoolPlacement {
     /// Cluster placement group for gang batches. Muster creates, sizes and deletes the group.
     pub placement_group: PlacementGroupPolicy,
-    /// Order in which gangs try the markets the requirements allow; those left out come last. An interruption stops a
-    /// whole gang, so spot is last if nothing is said.
+    /// Order in which gangs try the capacity types the requirements allow; those excluded come last. An interruption evicts a
+    /// whole gang, so spot is last if nothing is reported.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 3))]
     pub capacity_type_order: Vec<CapacityTypeName>,
@@ -214,7 +214,7 @@ pub struct NodePoolPlacement {
     pub max_nodes_per_batch: Option<u32>,
 }
 
-/// A market.
+/// A capacity type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CapacityTypeName {
@@ -227,7 +227,7 @@ pub enum CapacityTypeName {
     Spot,
 }
 
-/// Whether nodes are bought in a cluster placement group.
+/// Whether nodes are provisioned in a cluster placement group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum PlacementGroupPolicy {
@@ -266,7 +266,7 @@ impl Default for NodePoolJoin {
     }
 }
 
-/// When idle nodes are given back.
+/// When idle nodes are terminated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodePoolDisruption {
@@ -296,7 +296,7 @@ pub struct NodePoolStatus {
     /// Dollars per hour of live batches, two to six places.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_per_hour: Option<String>,
-    /// Set while the pool buys nothing, because most nodes of a batch failed to join for one cause.
+    /// Set while the pool provisions nothing, because most nodes of a batch failed to join for one cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join_blocked: Option<JoinBlocked>,
     /// Conditions: ValidationSucceeded, NodeClassReady, Ready.
@@ -304,7 +304,7 @@ pub struct NodePoolStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// Why the pool buys no batch until it or its class changes, or a node that is bought alone joins.
+/// Why the pool provisions no batch until it or its class changes, or a node that is provisioned alone joins.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JoinBlocked {

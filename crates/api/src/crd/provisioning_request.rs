@@ -23,11 +23,11 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ProvisioningRequestSpec {
-    /// Sets of pods to find room for.
+    /// Sets of pods to find capacity for.
     pub pod_sets: Vec<ProvisioningPodSet>,
     /// Class; Muster serves `atomic.muster.dev`.
     pub provisioning_class_name: String,
-    /// Parameters of the class: `ValidUntilSeconds` and wishes under their `muster.dev/…` keys.
+    /// Parameters of the class: `ValidUntilSeconds` and topology requests under their `muster.dev/…` keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
 }

@@ -213,7 +213,7 @@ impl Class {
     }
 }
 
-/// How many volumes a node takes, by driver; drivers without a limit are left out.
+/// How many volumes a node takes, by driver; drivers without a limit are excluded.
 pub(super) fn limits(node: &CSINode) -> impl Iterator<Item = (String, i64)> {
     node.spec.drivers.iter().filter_map(|driver| {
         let most = driver.allocatable.as_ref()?.count?;

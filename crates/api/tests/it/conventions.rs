@@ -84,7 +84,7 @@ fn reason(gang: &Recognised) -> &'static str {
 }
 
 #[test]
-fn a_pod_without_an_owner_or_a_wish_is_single() {
+fn a_pod_without_an_owner_or_a_topology_request_is_single() {
     let found = recognise(&pod(&json!({}), None), &Jobs::default());
     assert_eq!((found.membership, found.gang, found.missing), (Membership::Single, None, None));
 }
@@ -113,9 +113,9 @@ fn a_job_opts_in_by_exactly_these_annotations_on_itself_or_its_pods() {
     ];
     let spec = json!({"parallelism": 2, "completions": 2, "completionMode": "Indexed"});
     for key in keys {
-        let wish = json!({key: "2"});
-        assert!(owned(&wish, &json!({}), &spec).gang.is_some(), "{key} on the pod");
-        assert!(owned(&json!({}), &wish, &spec).gang.is_some(), "{key} on the Job");
+        let topology_request = json!({key: "2"});
+        assert!(owned(&topology_request, &json!({}), &spec).gang.is_some(), "{key} on the pod");
+        assert!(owned(&json!({}), &topology_request, &spec).gang.is_some(), "{key} on the Job");
     }
     for key in [
         keys::KUEUE_REQUIRED_TOPOLOGY,
@@ -126,7 +126,7 @@ fn a_job_opts_in_by_exactly_these_annotations_on_itself_or_its_pods() {
     ] {
         assert!(owned(&json!({key: "2"}), &json!({}), &spec).gang.is_some(), "{key} on the pod");
     }
-    for key in ["muster.dev/demo-complete-after", keys::RANK, keys::PLAN_EPOCH, keys::WAKE, "muster.dev/gangs"] {
+    for key in ["muster.dev/demo-complete-after", keys::RANK, keys::PLAN_EPOCH, keys::REQUEUE, "muster.dev/gangs"] {
         let other = json!({key: "2"});
         let found = owned(&other, &other, &spec);
         assert_eq!(found.membership, Membership::Single, "{key} makes no gang");
@@ -143,7 +143,7 @@ fn the_pod_is_read_before_its_job() {
     );
     let gang = found.gang.unwrap();
     assert_eq!(gang.size, Some(3));
-    assert_eq!(&*gang.wishes.required.as_ref().unwrap().value, "rack");
+    assert_eq!(&*gang.topology_requests.required.as_ref().unwrap().value, "rack");
 }
 
 #[test]
@@ -189,9 +189,9 @@ fn numbers_that_are_none_make_the_gang_invalid() {
 }
 
 #[test]
-fn a_wish_that_is_not_understood_is_never_dropped() {
+fn a_topology_request_that_is_not_understood_is_never_dropped() {
     for key in [keys::SLICE_SIZE, keys::SLICE_TOPOLOGY] {
-        assert_eq!(reason(&bare(&json!({"muster.dev/gang": "g", key: "2"}))), "HalfWish");
+        assert_eq!(reason(&bare(&json!({"muster.dev/gang": "g", key: "2"}))), "IncompleteTopologyRequest");
     }
     assert_eq!(reason(&bare(&json!({"muster.dev/gang": "g", "muster.dev/placement-group": "maybe"}))), "BadValue");
     for policy in ["required", "preferred", "none"] {
@@ -322,7 +322,9 @@ fn slices(size: &str, level: &str) -> Result<Vec<(u32, String)>, &'static str> {
         bare(&json!({"muster.dev/gang": "g", "muster.dev/slice-size": size, "muster.dev/slice-topology": level}));
     match gang.invalid {
         Some(invalid) => Err(invalid.reason.as_str()),
-        None => Ok(gang.wishes.slices.iter().map(|slice| (slice.size, slice.level.value.to_string())).collect()),
+        None => {
+            Ok(gang.topology_requests.slices.iter().map(|slice| (slice.size, slice.level.value.to_string())).collect())
+        }
     }
 }
 
@@ -336,9 +338,12 @@ fn slices_are_a_size_and_a_level_or_lists_of_both() {
 }
 
 #[test]
-fn exclusive_and_balanced_levels_are_wishes() {
-    let wishes = bare(&json!({"muster.dev/gang": "g", "muster.dev/exclusive-topology": "rack", "muster.dev/balance-topology": "leaf"})).wishes;
-    assert_eq!((&*wishes.exclusive.unwrap().value, &*wishes.balance.unwrap().value), ("rack", "leaf"));
+fn exclusive_and_balanced_levels_are_topology_requests() {
+    let topology_requests = bare(&json!({"muster.dev/gang": "g", "muster.dev/exclusive-topology": "rack", "muster.dev/balance-topology": "leaf"})).topology_requests;
+    assert_eq!(
+        (&*topology_requests.exclusive.unwrap().value, &*topology_requests.balance.unwrap().value),
+        ("rack", "leaf")
+    );
 }
 
 #[test]
@@ -352,19 +357,19 @@ fn pods_that_name_their_role_are_one_gang_whatever_their_owners() {
     };
     let (leader, worker) = (of("leader", "11111111-a"), of("worker", "22222222-a"));
     assert_eq!(leader.key, worker.key);
-    let said = [(&Arc::from("worker"), &worker), (&Arc::from("leader"), &leader)];
-    let merged = merge(said.into_iter()).unwrap();
+    let stated = [(&Arc::from("worker"), &worker), (&Arc::from("leader"), &leader)];
+    let merged = merge(stated.into_iter()).unwrap();
     let roles: Vec<&str> = merged.roles.iter().map(|role| &*role.name).collect();
     assert_eq!((roles, merged.size), (vec!["leader", "worker"], Some(3)));
 }
 
 #[test]
-fn roles_that_wish_for_different_things_make_the_gang_invalid() {
+fn roles_that_asks_for_different_things_make_the_gang_invalid() {
     let of = |role: &str, level: &str| {
         let gang = json!({"muster.dev/gang": "g", "muster.dev/gang-size": "2", "muster.dev/role": role, "muster.dev/topology-required": level});
         Arc::new(bare(&gang))
     };
     let (leader, worker) = (of("leader", "rack"), of("worker", "zone"));
     let merged = merge([(&Arc::from("leader"), &leader), (&Arc::from("worker"), &worker)].into_iter()).unwrap();
-    assert_eq!(reason(&merged), "ConflictingWishes");
+    assert_eq!(reason(&merged), "ConflictingTopologyRequests");
 }

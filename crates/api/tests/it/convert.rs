@@ -109,7 +109,7 @@ fn amounts_are_rounded_as_the_api_server_and_then_kube_scheduler_round_them() {
 }
 
 #[test]
-fn resources_that_mean_nothing_to_kube_scheduler_are_left_out() {
+fn resources_that_mean_nothing_to_kube_scheduler_are_excluded() {
     let spec = json!({"containers": [container(&json!({
         "storage": "1", "requests.example.com/a": "1", "pods": "7",
         "hugepages-2Mi": "2Mi", "example.com/a": "1", "attachable-volumes-x": "1",
@@ -266,7 +266,7 @@ fn a_template_has_the_shape_of_its_pods() {
 }
 
 #[test]
-fn a_pod_holds_room_from_its_binding_until_it_has_finished_or_gone() {
+fn a_pod_holds_capacity_from_its_binding_until_it_has_finished_or_gone() {
     for (node, phase, deleted, holds) in [
         (None, "Pending", false, false),
         (Some(""), "Pending", false, false),
@@ -282,12 +282,12 @@ fn a_pod_holds_room_from_its_binding_until_it_has_finished_or_gone() {
         if deleted {
             pod.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
         }
-        assert_eq!(convert::holds_room(&pod), holds, "{node:?} {phase} {deleted}");
+        assert_eq!(convert::holds_capacity(&pod), holds, "{node:?} {phase} {deleted}");
     }
 }
 
 #[test]
-fn usage_is_the_sum_over_pods_that_hold_room() {
+fn usage_is_the_sum_over_pods_that_hold_capacity() {
     let bound = pod(&json!({"nodeName": "n", "containers": [
         {"name": "c", "resources": {"requests": {"cpu": "1"}}, "ports": [{"containerPort": 1, "hostPort": 1}]},
     ]}));

@@ -39,7 +39,7 @@ fn recognised(documents: &[Value]) -> Recognition {
     recognise(&pod, &known)
 }
 
-/// Convention, identity, size, minimum, role and rank in one line, then roles and wishes.
+/// Convention, identity, size, minimum, role and rank in one line, then roles and topology requests.
 fn line(recognition: &Recognition) -> String {
     let Some(gang) = &recognition.gang else { return format!("{:?}", recognition.membership) };
     let Membership::Member { role, rank, .. } = &recognition.membership else { panic!("a member") };
@@ -50,7 +50,7 @@ fn line(recognition: &Recognition) -> String {
         RankClaim::NotInteger(text) => format!("{text:?}"),
     };
     let roles: Vec<String> = gang.roles.iter().map(|role| format!("{}:{}", role.name, number(role.count))).collect();
-    let Recognised { source, size, min, wishes, invalid, .. } = &**gang;
+    let Recognised { source, size, min, topology_requests, invalid, .. } = &**gang;
     let mut line = format!(
         "{} {} {}/{} role={role} rank={rank} [{}]",
         source.convention,
@@ -59,14 +59,16 @@ fn line(recognition: &Recognition) -> String {
         number(*size),
         roles.join(" ")
     );
-    for (name, wish) in
-        [("required", &wishes.required), ("preferred", &wishes.preferred), ("exclusive", &wishes.exclusive)]
-    {
-        if let Some(wish) = wish {
-            let _ = write!(line, " {name}={}", wish.value);
+    for (name, topology_request) in [
+        ("required", &topology_requests.required),
+        ("preferred", &topology_requests.preferred),
+        ("exclusive", &topology_requests.exclusive),
+    ] {
+        if let Some(topology_request) = topology_request {
+            let _ = write!(line, " {name}={}", topology_request.value);
         }
     }
-    for slice in &wishes.slices {
+    for slice in &topology_requests.slices {
         let _ = write!(line, " slice={}@{}", slice.size, slice.level.value);
     }
     if let Some(invalid) = invalid {
@@ -213,18 +215,18 @@ fn changed(fixture: &str, pointer: &str, value: Value) -> String {
 #[test]
 fn volcano_s_tiers_are_levels_counted_from_the_host_or_named() {
     let topology = |value: Value| changed(include_str!("fixtures/volcano.yaml"), "/spec/networkTopology", value);
-    let wish = |value: Value| topology(value).split_once("worker:?]").unwrap().1.to_owned();
-    assert_eq!(wish(json!({"mode": "hard", "highestTierAllowed": 2})), " required=tier-2");
-    assert_eq!(wish(json!({"highestTierName": "spine"})), " required=spine");
-    assert_eq!(wish(json!({"mode": "hard"})), " required=tier-1");
-    assert_eq!(wish(json!({"mode": "soft", "highestTierAllowed": 1})), " preferred=tier-1");
-    assert_eq!(wish(json!({"mode": "soft"})), "");
+    let topology_request = |value: Value| topology(value).split_once("worker:?]").unwrap().1.to_owned();
+    assert_eq!(topology_request(json!({"mode": "hard", "highestTierAllowed": 2})), " required=tier-2");
+    assert_eq!(topology_request(json!({"highestTierName": "spine"})), " required=spine");
+    assert_eq!(topology_request(json!({"mode": "hard"})), " required=tier-1");
+    assert_eq!(topology_request(json!({"mode": "soft", "highestTierAllowed": 1})), " preferred=tier-1");
+    assert_eq!(topology_request(json!({"mode": "soft"})), "");
     let parts = |value: Value| changed(include_str!("fixtures/volcano.yaml"), "/spec/subGroupPolicy", value);
     let hard = json!({"mode": "hard", "highestTierAllowed": 1});
     let one = json!([{"name": "part", "subGroupSize": 2, "networkTopology": hard}]);
     assert!(parts(one).ends_with(" slice=2@tier-1"));
     let two = json!([{"subGroupSize": 2, "networkTopology": hard}, {"subGroupSize": 3, "networkTopology": hard}]);
-    assert!(parts(two).ends_with(" BadValue"), "what cannot be kept is said");
+    assert!(parts(two).ends_with(" BadValue"), "what cannot be kept is reported");
 }
 
 #[test]
@@ -241,7 +243,7 @@ fn kai_s_levels_are_read_from_the_group_or_from_annotations() {
     let annotations = documents[1]["metadata"]["annotations"].as_object_mut().unwrap();
     annotations.insert("kai.scheduler/topology-required-placement".to_owned(), json!("zone"));
     annotations.insert("kai.scheduler/segment-topology-required-placement".to_owned(), json!("rack"));
-    assert!(line(&recognised(&documents)).ends_with(" BadValue"), "half a wish");
+    assert!(line(&recognised(&documents)).ends_with(" BadValue"), "half a topology request");
     let annotations = documents[1]["metadata"]["annotations"].as_object_mut().unwrap();
     annotations.insert("kai.scheduler/segment-size".to_owned(), json!("4"));
     assert!(line(&recognised(&documents)).ends_with(" required=zone slice=4@rack"));
@@ -384,7 +386,7 @@ fn an_owner_that_is_not_known_leaves_the_pod_unknown_and_is_named() {
         let found = recognised(&without);
         assert_eq!(found.membership, Membership::Unknown, "{kind}");
         assert_eq!(found.missing.as_ref().map(|missing| missing.kind.as_str()), Some(kind));
-        assert!(!found.reads.is_empty(), "it is recognised anew when the {kind} appears");
+        assert!(!found.reads.is_empty(), "it is recognised again when the {kind} appears");
     }
 }
 

@@ -176,7 +176,7 @@ fn a_pod_whose_quantities_cannot_be_read_says_where() {
 }
 
 #[test]
-fn room_kept_for_a_stopped_gang_is_read_as_it_was_written() {
+fn capacity_kept_for_a_stopped_gang_is_read_as_it_was_written() {
     let mut object: Gang = serde_json::from_value(serde_json::json!({
         "apiVersion": "muster.dev/v1alpha1", "kind": "Gang", "metadata": {"name": "g", "namespace": "ns"},
         "spec": {"size": 3, "min": 3, "roles": [], "wishes": {}, "source": {"convention": "annotations", "identity": "g"}},
@@ -188,8 +188,8 @@ fn room_kept_for_a_stopped_gang_is_read_as_it_was_written() {
     .unwrap();
     let state = gang_state::read(&object);
     let held = state.held.clone().unwrap();
-    assert_eq!(held.rooms.len(), 3);
-    assert_eq!((held.rooms[1].0.as_str(), held.rooms[1].1.get("nvidia.com/gpu")), ("n2", 8));
+    assert_eq!(held.capacities.len(), 3);
+    assert_eq!((held.capacities[1].0.as_str(), held.capacities[1].1.get("nvidia.com/gpu")), ("n2", 8));
     let before = object.status.clone();
     object.status = Some(gang_state::write(&state, None));
     assert_eq!(object.status.unwrap().held, before.unwrap().held);

@@ -21,22 +21,23 @@ pub(crate) fn used_by(problem: &Problem, plan: &Plan) -> Used {
     used(problem, &places.collect::<BTreeSet<usize>>())
 }
 
-/// The tightest domain that holds the gang at every level; where none does, those with most room.
+/// The tightest domain that holds the gang at every level; where none does, those with most capacity.
 pub(crate) fn best_fit(problem: &Problem, members: usize) -> Used {
     let mut spines: BTreeMap<usize, BTreeMap<usize, Vec<usize>>> = BTreeMap::new();
     for (index, host) in problem.hosts.iter().enumerate() {
         let racks = spines.entry(label(host, "bench/spine")).or_default();
         racks.entry(label(host, "bench/rack")).or_default().push(index);
     }
-    let host_room = |host: &usize| free(&problem.hosts[*host]);
-    let rack_room = |rack: &Vec<usize>| rack.iter().map(host_room).sum::<usize>();
+    let host_capacity = |host: &usize| free(&problem.hosts[*host]);
+    let rack_capacity = |rack: &Vec<usize>| rack.iter().map(host_capacity).sum::<usize>();
     let mut hosts = BTreeSet::new();
     let mut left = members;
-    let rooms = |(spine, racks): (&usize, &BTreeMap<usize, Vec<usize>>)| (racks.values().map(rack_room).sum(), *spine);
-    for (spine, part) in tightest(spines.iter().map(rooms).collect(), members) {
+    let capacities =
+        |(spine, racks): (&usize, &BTreeMap<usize, Vec<usize>>)| (racks.values().map(rack_capacity).sum(), *spine);
+    for (spine, part) in tightest(spines.iter().map(capacities).collect(), members) {
         let racks = &spines[&spine];
-        for (rack, part) in tightest(racks.iter().map(|(rack, hosts)| (rack_room(hosts), *rack)).collect(), part) {
-            for (host, part) in tightest(racks[&rack].iter().map(|host| (host_room(host), *host)).collect(), part) {
+        for (rack, part) in tightest(racks.iter().map(|(rack, hosts)| (rack_capacity(hosts), *rack)).collect(), part) {
+            for (host, part) in tightest(racks[&rack].iter().map(|host| (host_capacity(host), *host)).collect(), part) {
                 hosts.insert(host);
                 left -= part;
             }
@@ -46,7 +47,7 @@ pub(crate) fn best_fit(problem: &Problem, members: usize) -> Used {
     used(problem, &hosts)
 }
 
-/// Hosts with most room, wherever they are.
+/// Hosts with most capacity, wherever they are.
 pub(crate) fn greedy(problem: &Problem, members: usize) -> Used {
     let mut hosts: Vec<usize> = (0..problem.hosts.len()).collect();
     hosts.sort_by_key(|host| std::cmp::Reverse(free(&problem.hosts[*host])));
@@ -64,16 +65,17 @@ fn used(problem: &Problem, hosts: &BTreeSet<usize>) -> Used {
     Used { racks: racks.len(), hosts: hosts.len() }
 }
 
-/// The tightest domain that holds everything, else those with most room, the last one again the tightest. Shapes:
-/// `open` has room and name of every domain, the answer name and share.
+/// The tightest domain that holds everything, else those with most capacity, the last one again the tightest. Shapes:
+/// `open` has capacity and name of every domain, the answer name and share.
 fn tightest(mut open: Vec<(usize, usize)>, members: usize) -> Vec<(usize, usize)> {
     let (mut left, mut taken) = (members, Vec::new());
     while left > 0 && !open.is_empty() {
-        let fits = open.iter().enumerate().filter(|(_, (room, _))| *room >= left).min_by_key(|(_, domain)| **domain);
-        let most = || open.iter().enumerate().max_by_key(|(_, (room, _))| *room);
+        let fits =
+            open.iter().enumerate().filter(|(_, (capacity, _))| *capacity >= left).min_by_key(|(_, domain)| **domain);
+        let most = || open.iter().enumerate().max_by_key(|(_, (capacity, _))| *capacity);
         let Some(index) = fits.or_else(most).map(|(index, _)| index) else { break };
-        let (room, domain) = open.swap_remove(index);
-        let part = room.min(left);
+        let (capacity, domain) = open.swap_remove(index);
+        let part = capacity.min(left);
         if part > 0 {
             taken.push((domain, part));
         }

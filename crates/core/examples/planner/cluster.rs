@@ -8,7 +8,7 @@ use muster_core::model::node::{Node, Usage};
 use muster_core::model::pod::Shape;
 use muster_core::model::resources::Resources;
 use muster_core::model::snapshot::{NodeEntry, Snapshot};
-use muster_core::planner::plan::{GangRequest, Host, Plan, Problem, Role, RolePlace, Wishes};
+use muster_core::planner::plan::{GangRequest, Host, Plan, Problem, Role, RolePlace, TopologyRequests};
 use muster_core::topology::{Level, Levels, ZONE_KEY};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -106,7 +106,7 @@ pub(crate) fn gang(members: usize) -> GangRequest {
     GangRequest {
         key: ObjectKey::new("bench", "gang"),
         roles: vec![Role { name: Arc::from(""), shape, min, places: vec![RolePlace::default(); members] }],
-        wishes: Wishes { required: Some(0), ..Wishes::default() },
+        topology_requests: TopologyRequests { required: Some(0), ..TopologyRequests::default() },
     }
 }
 

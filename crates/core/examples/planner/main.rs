@@ -6,7 +6,7 @@
 //!   the first that is not.
 //! - *P3*: gangs of 4 and of 1,000 on 5,000 hosts with eight slots, 80 to 95 % full. A pass starts from a snapshot that is
 //!   as the plans before it left it and from which as many other pods have gone, wherever; it plans a window of gangs,
-//!   each of which is promised its places before the next is looked at. Measured is everything the gang loop does from
+//!   each of which is assigned its places before the next is looked at. Measured is everything the gang loop does from
 //!   snapshot to plan. What it remembers from earlier passes it may use; *cold* is the first pass, which has nothing.
 //! - *P4*: one gang of 1,024 on 20,000 hosts, half full, from the problem to the plan with nothing remembered.
 //!
@@ -43,7 +43,7 @@ use stopwatch::{Stopwatch, Time};
 const CASES: u64 = 10_000;
 /// The first seed; every run takes the next.
 const SEED: u64 = 42;
-/// Runs of a benchmark where nothing else is said; the median of an odd number is one of them.
+/// Runs of a benchmark where nothing else is reported; the median of an odd number is one of them.
 const RUNS: u64 = 9;
 /// Every so many gangs one is compared with the planner that leaves nothing out: 1 %, and one a run at least.
 const SAMPLE: usize = 100;
@@ -318,7 +318,7 @@ fn passes(kind: &Kind, run: u64, runs: u64, row: &mut Row) {
         for _ in 0..kind.window {
             let (plan, report) = ledger.plan_plain(&gang, &policy).expect("the snapshot was seen");
             for place in &plan.places {
-                ledger.promise(&gang.key, &place.node, &gang.roles[place.role].shape.requests);
+                ledger.assignment(&gang.key, &place.node, &gang.roles[place.role].shape.requests);
             }
             plans.push((plan, report.work));
         }

@@ -80,7 +80,7 @@ mod tests {
 
     fn ranking(candidates: usize) -> Ranking {
         let candidates = (0..candidates).map(|zone| ranked(&zone.to_string())).collect();
-        Ranking { candidates, left_out: Vec::new() }
+        Ranking { candidates, excluded: Vec::new() }
     }
 
     const TRIED: AttemptOutcome = AttemptOutcome::Lost;

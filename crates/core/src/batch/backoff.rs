@@ -36,7 +36,7 @@ mod tests {
         assert_eq!(pause(SignedDuration::MAX, 9, 120), SignedDuration::from_millis(i64::MAX));
     }
 
-    /// A drought of a day costs about as many rounds as there are ten minutes in it.
+    /// insufficient capacity of a day costs about as many rounds as there are ten minutes in it.
     #[test]
     fn a_day_without_capacity_costs_at_most_two_hundred_rounds() {
         let (mut passed, mut rounds) = (SignedDuration::ZERO, 0);

@@ -18,7 +18,7 @@ pub fn strands(status: &BatchStatus) -> Option<StrandedCause> {
         BatchPhase::Replacing => Some(StrandedCause::Replacement),
         BatchPhase::Launched | BatchPhase::Joining | BatchPhase::Ready if replacing => Some(StrandedCause::Replacement),
         BatchPhase::Launched | BatchPhase::Joining | BatchPhase::Ready => Some(StrandedCause::Join),
-        // Its gang has ended, and others keep it from being given back.
+        // Its gang has ended, and others keep it from being terminated.
         BatchPhase::InUse => status.idle_since.map(|_| StrandedCause::Warm),
         BatchPhase::Idle | BatchPhase::Draining | BatchPhase::Terminating => Some(StrandedCause::Warm),
         BatchPhase::Pending => None,

@@ -4,11 +4,11 @@ use jiff::Timestamp;
 
 use super::backoff::pause;
 use super::case::{Case, Turn, later};
-use super::decision::Wake;
+use super::decision::Requeue;
 use crate::ec2::launch::{LaunchWay, Target, placement_group_name};
 use crate::model::batch::{Attempt, AttemptOutcome, BatchPhase, BatchStatus, CandidateRow, ExcludedRow};
 use crate::model::money::dollars;
-use crate::offering::rank::{LeftOut, Ranked, Ranking};
+use crate::offering::rank::{Excluded, Ranked, Ranking};
 use crate::reason::{Help, Unsold};
 
 /// Excluded entries kept in the status.
@@ -33,10 +33,10 @@ pub(super) fn show(status: &mut BatchStatus, ranking: &Ranking) {
         }
     };
     status.candidates = ranking.candidates.iter().map(row).collect();
-    status.excluded = ranking.left_out.iter().take(EXCLUDED).map(excluded).collect();
+    status.excluded = ranking.excluded.iter().take(EXCLUDED).map(excluded).collect();
 }
 
-fn excluded(left: &LeftOut) -> ExcludedRow {
+fn excluded(left: &Excluded) -> ExcludedRow {
     let group = left.placement_group.map(|group| if group { "in a group" } else { "without a group" });
     let parts = [
         Some(left.pool.as_str()),
@@ -72,7 +72,7 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, ranked: &Ranked, s
     let candidate = &ranked.candidate;
     if case.world.settings.dry_run {
         status.message = Some(would_launch(ranked));
-        return Turn::write(status).wake(Wake::At(later(now, 60)));
+        return Turn::write(status).requeue(Requeue::At(later(now, 60)));
     }
     let number = status.attempt.saturating_add(1);
     status.phase = BatchPhase::Launching;
@@ -154,7 +154,7 @@ pub(super) fn group_name(case: &Case<'_>, generation: u32) -> String {
     placement_group_name(&case.world.settings.cluster_name, &case.batch.uid, generation)
 }
 
-/// Waits longer after each round without success: 30 s doubling to 10 min, ±20 percent, so that a drought costs few
+/// Waits longer after each round without success: 30 s doubling to 10 min, ±20 percent, so that insufficient capacity costs few
 /// calls and several batches do not ask at once.
 pub(super) fn back_off(case: &Case<'_>, status: &mut BatchStatus, why: &str) {
     status.failed_rounds = status.failed_rounds.saturating_add(1);
@@ -163,14 +163,14 @@ pub(super) fn back_off(case: &Case<'_>, status: &mut BatchStatus, why: &str) {
     status.phase = BatchPhase::Pending;
     status.next_attempt_after = Some(case.now().saturating_add(pause).unwrap_or(Timestamp::MAX));
     let last = status.attempts.iter().rev().take(3);
-    let said: Vec<String> = last
+    let stated: Vec<String> = last
         .filter_map(|attempt| {
             Some(format!("{} in {}: {}", attempt.instance_type, attempt.zone, attempt.code.as_deref()?))
         })
         .collect();
-    let said = if said.is_empty() { String::new() } else { format!(" ({})", said.join("; ")) };
+    let stated = if stated.is_empty() { String::new() } else { format!(" ({})", stated.join("; ")) };
     status.round_from = status.attempt;
-    status.message = Some(format!("{why}{said}; next try in {} s", pause.as_secs()));
+    status.message = Some(format!("{why}{stated}; next try in {} s", pause.as_secs()));
 }
 
 /// 80 to 120, from the batch and the round: the same decision twice is the same, and two batches differ.

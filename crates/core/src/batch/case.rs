@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::decision::{BatchEvent, Change, Converge, Decision, Failure, Look, Made, Memory, Note, Scratch, Sight};
-use super::decision::{Wake, Working, World};
+use super::decision::{Requeue, Working, World};
 use crate::ec2::error::{CallError, ErrorClass};
 use crate::ec2::launch::LaunchAnswer;
 use crate::ec2::seen::{Instance, PlacementGroup};
@@ -49,7 +49,7 @@ pub(super) struct Turn {
     pub(super) converge: Vec<Converge>,
     pub(super) notes: Vec<Note>,
     pub(super) events: Vec<BatchEvent>,
-    pub(super) wake: Option<Wake>,
+    pub(super) requeue: Option<Requeue>,
     pub(super) scratch: Option<Scratch>,
 }
 
@@ -59,16 +59,16 @@ pub(super) type Step<T> = Result<T, Stop>;
 impl Turn {
     /// A status, and on at once.
     pub(super) fn write(next: BatchStatus) -> Self {
-        Self { next: Some(next), wake: Some(Wake::Now), ..Self::default() }
+        Self { next: Some(next), requeue: Some(Requeue::Now), ..Self::default() }
     }
 
     /// Nothing but waiting.
-    pub(super) fn wait(wake: Wake) -> Self {
-        Self { wake: Some(wake), ..Self::default() }
+    pub(super) fn wait(requeue: Requeue) -> Self {
+        Self { requeue: Some(requeue), ..Self::default() }
     }
 
-    pub(super) fn wake(mut self, wake: Wake) -> Self {
-        self.wake = Some(wake);
+    pub(super) fn requeue(mut self, requeue: Requeue) -> Self {
+        self.requeue = Some(requeue);
         self
     }
 
@@ -128,7 +128,7 @@ impl<'a> Case<'a> {
 
     // ---- Looks -----------------------------------------------------------------------------------------------------
 
-    /// The answer to a look, or the wish for it.
+    /// The answer to a look, or the ask for it.
     fn look(&self, look: Look) -> Step<Result<&'a Sight, &'a CallError>> {
         match self.memory.seen.get(&look) {
             Some(answer) => Ok(answer.as_ref()),
@@ -215,7 +215,7 @@ impl<'a> Case<'a> {
         self.memory.done.as_ref().filter(|done| done.change == *change).map(|done| &done.result)
     }
 
-    /// The outcome of a change, or the wish for it, after `next` is written.
+    /// The outcome of a change, or the ask for it, after `next` is written.
     pub(super) fn change(&self, change: Change, next: Option<BatchStatus>) -> Step<&'a Result<Made, CallError>> {
         match self.outcome(&change) {
             Some(result) => Ok(result),
@@ -272,9 +272,9 @@ pub(super) fn later(now: Timestamp, seconds: i64) -> Timestamp {
     now.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX)
 }
 
-/// What is said on a batch that cannot get past something begins so.
+/// What is reported on a batch that cannot get past something begins so.
 const KEEPS_FAILING: &str = "a step keeps failing and is tried again";
-/// Failures in a row after which it is said.
+/// Failures in a row after which it is reported.
 const FAILURES: u32 = 3;
 
 /// The decision after something failed: the same again, after a pause that grows.
@@ -297,23 +297,23 @@ pub(super) fn failing(case: &Case<'_>, failure: &Failure, done: bool) -> Decisio
         looks: Vec::new(),
         notes: Vec::new(),
         events: Vec::new(),
-        wake: Wake::Retry(pause),
+        requeue: Requeue::Retry(pause),
         scratch: case.memory.scratch,
         used: done,
         succeeded: false,
     }
 }
 
-/// Takes back what [`failing`] said, now that a decision was possible.
+/// Takes back what [`failing`] reported, now that a decision was possible.
 pub(super) fn recovered(case: &Case<'_>, turn: &mut Turn) {
     let status = turn.next.as_ref().unwrap_or(&case.batch.status);
-    let said = status.message.as_deref().is_some_and(|said| said.starts_with(KEEPS_FAILING));
+    let stated = status.message.as_deref().is_some_and(|stated| stated.starts_with(KEEPS_FAILING));
     let denied = status.conditions.iter().any(|one| one.kind == ConditionKind::Authorized && one.status == Some(false));
-    if !said && !denied {
+    if !stated && !denied {
         return;
     }
     let next = turn.next.get_or_insert_with(|| case.status());
-    if said {
+    if stated {
         next.message = None;
     }
     if denied {

@@ -44,7 +44,7 @@ pub struct KnownBatch {
     pub group: Option<String>,
     /// Names of its launch templates.
     pub templates: BTreeSet<String>,
-    /// It is being given back or rolled back: its own sweep finds everything, and a missing instance is no loss.
+    /// It is being terminated or rolled back: its own sweep finds everything, and a missing instance is no loss.
     pub ending: bool,
 }
 
@@ -136,7 +136,7 @@ pub struct Findings {
     pub groups: BTreeSet<String>,
     /// Templates of ours that no batch wants: delete, by id.
     pub templates: BTreeSet<String>,
-    /// Live instances of ours, the base of the brake.
+    /// Live instances of ours, the base of the safety threshold.
     pub live: usize,
 }
 
@@ -181,7 +181,7 @@ impl Findings {
     /// Whether so much is orphaned without an explanation that it is more likely the API server that lost its memory: then
     /// nothing but what is explained is deleted before a person says so.
     #[must_use]
-    pub fn braked(&self) -> bool {
+    pub fn held(&self) -> bool {
         self.unexplained().len() > self.allowed()
     }
 
@@ -214,7 +214,7 @@ pub struct SweepRound {
 /// confirmed exactly that set. `confirmed` are the sets that people have named.
 pub fn sweep_round(first: &Findings, second: &Findings, confirmed: &BTreeSet<&str>) -> SweepRound {
     let found = first.confirmed_by(second);
-    if found.braked() && !confirmed.contains(found.digest().as_str()) {
+    if found.held() && !confirmed.contains(found.digest().as_str()) {
         SweepRound { act: found.explained_alone(), held: Some(found) }
     } else {
         SweepRound { act: found, held: None }

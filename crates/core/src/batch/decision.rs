@@ -21,8 +21,8 @@ use crate::model::event::GangEvent;
 use crate::model::names::InstanceId;
 use crate::model::node::Taint;
 use crate::model::snapshot::Snapshot;
-use crate::offering::ice::Pool;
 use crate::offering::rank::Ranking;
+use crate::offering::unavailable::Pool;
 use crate::topology::Level;
 
 /// Everything a pass may look at.
@@ -61,7 +61,7 @@ pub struct Settings {
     pub cluster_name: String,
     /// First back-off after a round without capacity.
     pub back_off: SignedDuration,
-    /// Everything is decided and told, and nothing is launched.
+    /// Everything is decided and reported, and nothing is launched.
     pub dry_run: bool,
     /// Label of the capacity type and the like: keys are constants of `muster-api`, handed in.
     pub keys: Keys,
@@ -72,7 +72,7 @@ pub struct Settings {
 pub struct Keys {
     /// Taint of a node that waits for its gang.
     pub gang_pending: &'static str,
-    /// Taint of a node that is given back.
+    /// Taint of a node that is terminated.
     pub disrupted: &'static str,
     /// Label of a booking.
     pub booking: &'static str,
@@ -206,7 +206,7 @@ pub struct Scratch {
     pub first: Option<u32>,
 }
 
-/// A change with what EC2 said.
+/// A change with what EC2 reported.
 #[derive(Clone, Debug)]
 pub struct Done {
     /// The change.
@@ -472,7 +472,7 @@ pub struct BatchEvent {
 
 /// When to look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wake {
+pub enum Requeue {
     /// At once.
     Now,
     /// On a change of the cluster, or at this time of the provisioner's clock.
@@ -505,7 +505,7 @@ pub struct Decision {
     /// What people see.
     pub events: Vec<BatchEvent>,
     /// When to look again.
-    pub wake: Wake,
+    pub requeue: Requeue,
     /// Clocks to keep.
     pub scratch: Scratch,
     /// Whether what came back is used up: dropped once `next` is acknowledged.

@@ -25,7 +25,7 @@ pub(super) fn between(before: &BatchStatus, after: &BatchStatus) -> Vec<BatchEve
         && hold.reason == HoldReason::RequiredLevelNotMet
     {
         let message = format!(
-            "{}: {} launches missed the level the gang requires; nothing more is bought until the wish, the pool or the \
+            "{}: {} launches missed the level the gang requires; nothing more is provisioned until the topology request, the pool or the \
              class changes",
             hold.reason, after.misses
         );
@@ -37,7 +37,7 @@ pub(super) fn between(before: &BatchStatus, after: &BatchStatus) -> Vec<BatchEve
 /// The end of a batch.
 #[must_use]
 pub fn gone() -> GangEvent {
-    normal("Gone", "given back whole: no instance, placement group or launch template is left".to_owned())
+    normal("Gone", "terminated whole: no instance, placement group or launch template is left".to_owned())
 }
 
 /// An attempt on another step of the ladder than the one before it in the same round.
@@ -60,7 +60,7 @@ fn decided(attempt: &Attempt) -> Option<GangEvent> {
     );
     let code = attempt.code.as_deref();
     let message = attempt.message.as_deref().unwrap_or("no reason was given");
-    let said = code.map_or_else(|| message.to_owned(), |code| format!("{code} ({message})"));
+    let stated = code.map_or_else(|| message.to_owned(), |code| format!("{code} ({message})"));
     match attempt.outcome {
         AttemptOutcome::Launching => None,
         AttemptOutcome::Won if attempt.group => {
@@ -69,13 +69,13 @@ fn decided(attempt: &Attempt) -> Option<GangEvent> {
         AttemptOutcome::Won => Some(normal("Launched", format!("{what}, in one call"))),
         AttemptOutcome::Lost if of_quota(code) => Some(warning(
             "QuotaExceeded",
-            format!("{what}: nothing launched, {said}; no other zone is tried for this quota"),
+            format!("{what}: nothing launched, {stated}; no other zone is tried for this quota"),
         )),
         AttemptOutcome::Lost | AttemptOutcome::Retry => {
-            Some(warning("AttemptLost", format!("{what}: nothing launched, {said}")))
+            Some(warning("AttemptLost", format!("{what}: nothing launched, {stated}")))
         }
         AttemptOutcome::Misplaced => Some(warning("RequiredLevelMissed", format!("{what}: {message}"))),
-        AttemptOutcome::ProbeJoined => Some(normal("CanaryJoined", format!("{what}: {message}"))),
+        AttemptOutcome::ProbeJoined => Some(normal("ProbeJoined", format!("{what}: {message}"))),
         AttemptOutcome::Violated => Some(warning("Violated", format!("{what}: {message}"))),
     }
 }
@@ -143,7 +143,7 @@ mod tests {
     use AttemptOutcome::{Launching, Lost, Misplaced, Violated};
 
     #[test]
-    fn each_attempt_is_told_once_when_it_is_decided() {
+    fn each_attempt_is_reported_once_when_it_is_decided() {
         let launching = status(BatchPhase::Launching, &[Launching]);
         let lost = status(BatchPhase::Pending, &[Lost]);
         assert_eq!(reasons(&status(BatchPhase::Pending, &[]), &launching), [""; 0]);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_down_the_ladder_is_told_with_what_made_it_necessary() {
+    fn a_step_down_the_ladder_is_reported_with_what_made_it_necessary() {
         let before = status(BatchPhase::Pending, &[Lost]);
         let mut after = status(BatchPhase::Launching, &[Lost, Launching]);
         after.attempts[0].group = true;
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollback_is_told_when_it_begins_and_when_nothing_is_left() {
+    fn a_rollback_is_reported_when_it_begins_and_when_nothing_is_left() {
         let mut violated = status(BatchPhase::Launching, &[Violated]);
         violated.instances = members(7);
         assert_eq!(reasons(&status(BatchPhase::Launching, &[Launching]), &violated), ["Violated"]);

@@ -121,7 +121,7 @@ pub enum JoinVerdict {
     Replace(BTreeMap<InstanceId, JoinCause>),
     /// Too many to replace, or too late: all n go, the next candidate is tried.
     RollBack(BTreeMap<InstanceId, JoinCause>),
-    /// Most fail for one cause that another candidate would share: all n go, and the pool buys nothing more.
+    /// Most fail for one cause that another candidate would share: all n go, and the pool provisions nothing more.
     Block {
         /// The cause they share.
         cause: JoinCause,
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_by_cause() {
+    fn failures_are_reported_by_cause() {
         let mut all = failed(&[0, 1, 2, 3], &JoinCause::NeverRegistered);
         all.extend(failed(&[9], &JoinCause::Lacks("nvidia.com/gpu".to_owned())));
         assert_eq!(

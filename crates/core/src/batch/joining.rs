@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::case::{Case, Step, Turn, later};
-use super::decision::{Converge, Scratch, Wake};
+use super::decision::{Converge, Requeue, Scratch};
 use super::join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements};
 use super::located::{Located, located};
 use super::probe::{self, Joined};
@@ -22,7 +22,7 @@ use crate::topology::Level;
 
 /// Booked nodes nobody uses become idle after this. Source: `BookingExpired` of the upstream ProvisioningRequest.
 const BOOKED_SECONDS: i64 = 600;
-/// Between two looks at instances that join: every change of the cluster wakes the batch, and EC2 is asked now and then.
+/// Between two looks at instances that join: every change of the cluster requeues the batch, and EC2 is asked now and then.
 const LOOK_SECONDS: i64 = 15;
 
 /// Waits until all instances run, then reads their place in the network once.
@@ -40,7 +40,7 @@ pub(super) fn launched(case: &Case<'_>) -> Step<Turn> {
     let running = seen.iter().filter(|instance| instance.state == InstanceState::Running).count();
     if running < ids.len() {
         status.message = Some(format!("{running} of {} instances running", ids.len()));
-        return Ok(Turn::write(status).wake(Wake::Pause(later(now, 2).min(wait))));
+        return Ok(Turn::write(status).requeue(Requeue::Pause(later(now, 2).min(wait))));
     }
     status.message = Some(format!("all {} instances running; waiting for their nodes", ids.len()));
     if let Some(turn) = locate(case, &mut status)? {
@@ -205,12 +205,12 @@ fn judge(case: &Case<'_>, status: &BatchStatus, joiners: &[Joiner]) -> Step<Judg
     {
         // The pool is closed first: nobody else launches into the same fault meanwhile.
         let message = format!(
-            "most nodes of NodeBatch {} {cause}: no batch is bought from this pool until it or its EC2NodeClass changes, \
+            "most nodes of NodeBatch {} {cause}: no batch is provisioned from this pool until it or its EC2NodeClass changes, \
              or a node that is tried alone joins",
             case.batch.name
         );
         let block = Converge::BlockPool { pool: pool.clone(), cause: cause.to_string() };
-        let turn = Turn::wait(Wake::At(later(now, 2))).converge([block]);
+        let turn = Turn::wait(Requeue::At(later(now, 2))).converge([block]);
         return Ok(Judged::Acted(Box::new(turn.pool_event(pool, "JoinBlocked", message, true))));
     }
     // A gang may have come just when a node was lost, and goes on with its minimum: its nodes are not ended under it.
@@ -219,7 +219,7 @@ fn judge(case: &Case<'_>, status: &BatchStatus, joiners: &[Joiner]) -> Step<Judg
         let mut status = status.clone();
         let failed = describe_failures(&failed);
         status.message = Some(format!("{failed}; waiting for {} pods to leave before all nodes go", there.len()));
-        return Ok(Judged::Acted(Box::new(Turn::write(status).wake(Wake::At(later(now, 5))))));
+        return Ok(Judged::Acted(Box::new(Turn::write(status).requeue(Requeue::At(later(now, 5))))));
     }
     let lacking = failed.values().find_map(|cause| match cause {
         JoinCause::Lacks(what) => Some(what.clone()),
@@ -231,7 +231,7 @@ fn judge(case: &Case<'_>, status: &BatchStatus, joiners: &[Joiner]) -> Step<Judg
         describe_failures(&failed)
     };
     let cost = repair::cost_since_launch(status, now);
-    let said = format!("{why}; {} instances cost ${cost} for nothing", status.instances.len());
+    let stated = format!("{why}; {} instances cost ${cost} for nothing", status.instances.len());
     let dead = failed.values().any(|cause| matches!(cause, JoinCause::Died(_)));
     let reason = if lacking.is_some() {
         "DevicesMissing"
@@ -240,19 +240,19 @@ fn judge(case: &Case<'_>, status: &BatchStatus, joiners: &[Joiner]) -> Step<Judg
     } else {
         "JoinTimeout"
     };
-    let mut message = said.clone();
+    let mut message = stated.clone();
     if let Some(resource) = &lacking {
         let nodes = status.instances.iter().filter_map(|instance| instance.node.clone()).collect();
         let intolerant = case.intolerant_daemon_sets(nodes)?;
         if !intolerant.is_empty() {
             message = format!(
-                "{said}; {resource} may be missing because these DaemonSets do not tolerate the taint {}: {}",
+                "{stated}; {resource} may be missing because these DaemonSets do not tolerate the taint {}: {}",
                 case.world.settings.keys.gang_pending,
                 intolerant.join(", ")
             );
         }
     }
-    let turn = rollback::violated(case, status.clone(), &status.ids(), &said);
+    let turn = rollback::violated(case, status.clone(), &status.ids(), &stated);
     Ok(Judged::Acted(Box::new(turn.event(reason, message, true))))
 }
 
@@ -297,7 +297,7 @@ pub(super) fn joining(case: &Case<'_>) -> Step<Turn> {
     };
     let lacking: Vec<String> = missing.iter().map(|(what, count)| format!("{count} × {what}")).collect();
     status.message = Some(format!("{ready} of {} nodes ready, missing {}", status.instances.len(), lacking.join(", ")));
-    Ok(Turn::write(status).wake(Wake::At(later(now, LOOK_SECONDS).min(until))).converge(labels).scratch(scratch))
+    Ok(Turn::write(status).requeue(Requeue::At(later(now, LOOK_SECONDS).min(until))).converge(labels).scratch(scratch))
 }
 
 fn all_ready(case: &Case<'_>, mut status: BatchStatus) -> Step<Turn> {
@@ -393,7 +393,7 @@ pub(super) fn ready(case: &Case<'_>) -> Step<Turn> {
         let edits: Vec<Converge> =
             nodes.filter(tainted).map(|node| Converge::Untaint { node: node.to_owned(), key }).collect();
         if !edits.is_empty() {
-            return Ok(Turn::wait(Wake::At(later(now, 2))).converge(edits));
+            return Ok(Turn::wait(Requeue::At(later(now, 2))).converge(edits));
         }
         status.phase = BatchPhase::InUse;
         status.deadline = None;
@@ -409,7 +409,7 @@ pub(super) fn ready(case: &Case<'_>) -> Step<Turn> {
     }
     if let Some(deadline) = status.deadline.filter(|_| !of_gang) {
         if deadline > now {
-            return Ok(Turn::wait(Wake::At(deadline)));
+            return Ok(Turn::wait(Requeue::At(deadline)));
         }
         status.phase = BatchPhase::Idle;
         status.idle_since = Some(now);
@@ -417,5 +417,5 @@ pub(super) fn ready(case: &Case<'_>) -> Step<Turn> {
         status.message = Some("the booking expired: nobody used the nodes in time".to_owned());
         return Ok(Turn::write(status));
     }
-    Ok(Turn::wait(Wake::At(later(now, 30))))
+    Ok(Turn::wait(Requeue::At(later(now, 30))))
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ec2::error::{CallError, ErrorClass, classify};
 use crate::ec2::launch::{FleetError, LaunchAnswer, LaunchParameters};
 use crate::model::names::InstanceId;
-use crate::offering::ice::Pool;
+use crate::offering::unavailable::Pool;
 
 /// State of an attempt after one answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,8 +22,8 @@ pub enum Verdict {
     Lost {
         /// The reason.
         why: Why,
-        /// Pools named with a capacity code: enter them into the ICE memory at N.
-        ice: Vec<Pool>,
+        /// Pools named with a capacity code: enter them into the unavailable offerings at N.
+        unavailable: Vec<Pool>,
         /// What must be looked at before the loss counts.
         confirm: Confirm,
     },
@@ -32,7 +32,7 @@ pub enum Verdict {
         /// The reason; its code names the quota.
         why: Why,
         /// Pools named with a capacity code beside it.
-        ice: Vec<Pool>,
+        unavailable: Vec<Pool>,
         /// What must be looked at before the loss counts.
         confirm: Confirm,
     },
@@ -41,7 +41,7 @@ pub enum Verdict {
         /// The reason; its kind is `Configuration` or `Permission`.
         why: Why,
         /// Pools named with a capacity code beside it.
-        ice: Vec<Pool>,
+        unavailable: Vec<Pool>,
         /// What must be looked at before the loss counts.
         confirm: Confirm,
     },
@@ -52,7 +52,7 @@ pub enum Verdict {
         /// The reason.
         why: Why,
         /// Pools named with a capacity code beside it.
-        ice: Vec<Pool>,
+        unavailable: Vec<Pool>,
     },
     /// Refused before anything was decided: the same call with the same token again after a back-off.
     NotDecided {
@@ -69,7 +69,7 @@ pub enum Verdict {
         /// What was heard, if anything.
         why: Option<Why>,
         /// Pools named with a capacity code, worth remembering whatever the outcome.
-        ice: Vec<Pool>,
+        unavailable: Vec<Pool>,
     },
 }
 
@@ -115,7 +115,7 @@ impl Why {
 /// `first_answer` is true only if no earlier call with this token may have reached EC2: after a timeout, a reset, a
 /// restart or a [`Verdict::NotDecided`] with [`ErrorClass::Server`] (the work may have been done before the trouble)
 /// every answer is that of a replay, and a replay without instances proves nothing (AWS does not document what a known
-/// token answers). Instances are counted as distinct ids; a type or zone that the answer leaves out is taken as
+/// token answers). Instances are counted as distinct ids; a type or zone that the answer excludes is taken as
 /// asked for, and the sweep sees the rest.
 pub fn judge(wanted: &LaunchParameters, first_answer: bool, answer: &Result<LaunchAnswer, CallError>) -> Verdict {
     match answer {
@@ -127,7 +127,7 @@ pub fn judge(wanted: &LaunchParameters, first_answer: bool, answer: &Result<Laun
 
 fn judge_instances(wanted: &LaunchParameters, answer: &LaunchAnswer) -> Verdict {
     let ids: BTreeSet<_> = answer.instances.iter().map(|instance| instance.id.clone()).collect();
-    let as_asked = |said: &str, asked: &str| said.is_empty() || said == asked;
+    let as_asked = |stated: &str, asked: &str| stated.is_empty() || stated == asked;
     let clean = answer.instances.iter().all(|instance| {
         as_asked(&instance.instance_type, &wanted.instance_type) && as_asked(&instance.zone, &wanted.zone)
     });
@@ -141,42 +141,42 @@ fn judge_instances(wanted: &LaunchParameters, answer: &LaunchAnswer) -> Verdict 
 
 fn judge_empty(wanted: &LaunchParameters, first_answer: bool, items: &[FleetError]) -> Verdict {
     let reasons: Vec<Why> = items.iter().map(Why::of_item).collect();
-    let ice = capacity_pools(wanted, items);
+    let unavailable = capacity_pools(wanted, items);
     // The item that decides is the one that leaves least to try; the rank of a class says how little that is.
     let Some(why) = reasons.into_iter().min_by_key(|why| rank(why.kind)) else {
-        return Verdict::Unknown { why: None, ice };
+        return Verdict::Unknown { why: None, unavailable };
     };
     let settled = settle(why.kind);
     if let Settled::Throttled = settled {
-        return Verdict::Throttled { why, ice };
+        return Verdict::Throttled { why, unavailable };
     }
     if let Settled::Token = settled {
         return Verdict::TokenRefused { why };
     }
     if !first_answer {
-        return Verdict::Unknown { why: Some(why), ice };
+        return Verdict::Unknown { why: Some(why), unavailable };
     }
     let confirm = Confirm::FleetAndSweep;
     match settled {
-        Settled::Lost => Verdict::Lost { why, ice, confirm },
-        Settled::Quota => Verdict::Quota { why, ice, confirm },
-        Settled::Configuration => Verdict::Configuration { why, ice, confirm },
-        Settled::Throttled | Settled::Token | Settled::Open => Verdict::Unknown { why: Some(why), ice },
+        Settled::Lost => Verdict::Lost { why, unavailable, confirm },
+        Settled::Quota => Verdict::Quota { why, unavailable, confirm },
+        Settled::Configuration => Verdict::Configuration { why, unavailable, confirm },
+        Settled::Throttled | Settled::Token | Settled::Open => Verdict::Unknown { why: Some(why), unavailable },
     }
 }
 
 fn judge_exception(wanted: &LaunchParameters, first_answer: bool, error: &CallError) -> Verdict {
     let why = Why::of_call(error);
-    let ice = if error.kind == ErrorClass::Capacity { vec![wanted.pool()] } else { Vec::new() };
+    let unavailable = if error.kind == ErrorClass::Capacity { vec![wanted.pool()] } else { Vec::new() };
     let confirm = Confirm::Nothing;
     match settle(error.kind) {
         Settled::Throttled => Verdict::NotDecided { why },
         Settled::Token => Verdict::TokenRefused { why },
-        Settled::Lost if first_answer => Verdict::Lost { why, ice, confirm },
-        Settled::Quota if first_answer => Verdict::Quota { why, ice, confirm },
-        Settled::Configuration if first_answer => Verdict::Configuration { why, ice, confirm },
+        Settled::Lost if first_answer => Verdict::Lost { why, unavailable, confirm },
+        Settled::Quota if first_answer => Verdict::Quota { why, unavailable, confirm },
+        Settled::Configuration if first_answer => Verdict::Configuration { why, unavailable, confirm },
         Settled::Lost | Settled::Quota | Settled::Configuration | Settled::Open => {
-            Verdict::Unknown { why: Some(why), ice }
+            Verdict::Unknown { why: Some(why), unavailable }
         }
     }
 }
@@ -226,7 +226,7 @@ fn rank(class: ErrorClass) -> u8 {
     }
 }
 
-/// Pools named with a capacity code; type and zone that an item leaves out are those of the call.
+/// Pools named with a capacity code; type and zone that an item excludes are those of the call.
 fn capacity_pools(wanted: &LaunchParameters, items: &[FleetError]) -> Vec<Pool> {
     let pools: BTreeSet<Pool> = items
         .iter()
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_or_zone_left_out_of_the_answer_is_no_violation() {
+    fn a_type_or_zone_excluded_of_the_answer_is_no_violation() {
         let mut silent = launched(4);
         silent[0].zone.clear();
         silent[1].instance_type.clear();
@@ -339,44 +339,47 @@ mod tests {
     #[test]
     fn row_3_only_capacity_items_in_a_first_answer_are_lost_after_a_look() {
         for code in ["InsufficientInstanceCapacity", "UnfulfillableCapacity"] {
-            let Verdict::Lost { why, ice, confirm } = verdict(FIRST, &ok(Vec::new(), &[code])) else {
+            let Verdict::Lost { why, unavailable, confirm } = verdict(FIRST, &ok(Vec::new(), &[code])) else {
                 panic!("not lost")
             };
             assert_eq!(why.kind, ErrorClass::Capacity);
-            assert_eq!(ice, [parameters().pool()]);
+            assert_eq!(unavailable, [parameters().pool()]);
             assert_eq!(confirm, Confirm::FleetAndSweep);
         }
     }
 
     #[test]
-    fn row_4_an_ice_exception_as_first_answer_is_lost_at_once() {
-        let Verdict::Lost { ice, confirm, .. } =
+    fn row_4_an_unavailable_exception_as_first_answer_is_lost_at_once() {
+        let Verdict::Lost { unavailable, confirm, .. } =
             verdict(FIRST, &exception(Some("InsufficientInstanceCapacity"), Some(500)))
         else {
             panic!("not lost")
         };
-        assert_eq!(ice, [parameters().pool()]);
+        assert_eq!(unavailable, [parameters().pool()]);
         assert_eq!(confirm, Confirm::Nothing);
     }
 
     #[test]
     fn row_5_no_ids_and_no_items_prove_nothing() {
         for first in [FIRST, REPLAY] {
-            assert_eq!(verdict(first, &ok(Vec::new(), &[])), Verdict::Unknown { why: None, ice: Vec::new() });
+            assert_eq!(verdict(first, &ok(Vec::new(), &[])), Verdict::Unknown { why: None, unavailable: Vec::new() });
         }
     }
 
     #[test]
     fn row_5_a_replay_without_ids_is_unknown_and_marks_only_capacity() {
-        let Verdict::Unknown { ice, .. } = verdict(REPLAY, &ok(Vec::new(), &["InsufficientInstanceCapacity"])) else {
+        let Verdict::Unknown { unavailable, .. } = verdict(REPLAY, &ok(Vec::new(), &["InsufficientInstanceCapacity"]))
+        else {
             panic!("not unknown")
         };
-        assert_eq!(ice, [parameters().pool()]);
+        assert_eq!(unavailable, [parameters().pool()]);
         for code in ["VcpuLimitExceeded", "Unsupported", "UnauthorizedOperation"] {
             let answers = [ok(Vec::new(), &[code]), exception(Some(code), Some(400))];
             for answer in answers {
-                let Verdict::Unknown { ice, .. } = verdict(REPLAY, &answer) else { panic!("{code} not unknown") };
-                assert!(ice.is_empty(), "{code}");
+                let Verdict::Unknown { unavailable, .. } = verdict(REPLAY, &answer) else {
+                    panic!("{code} not unknown")
+                };
+                assert!(unavailable.is_empty(), "{code}");
             }
         }
         assert!(matches!(
@@ -389,13 +392,13 @@ mod tests {
     fn row_6_a_throttle_among_the_items_is_no_verdict_on_capacity() {
         let codes = ["InsufficientInstanceCapacity", "RequestLimitExceeded"];
         for first in [FIRST, REPLAY] {
-            let Verdict::Throttled { why, ice } = verdict(first, &ok(Vec::new(), &codes)) else {
+            let Verdict::Throttled { why, unavailable } = verdict(first, &ok(Vec::new(), &codes)) else {
                 panic!("not throttled")
             };
             assert_eq!(why.kind, ErrorClass::Throttle);
-            assert_eq!(ice, [parameters().pool()]);
+            assert_eq!(unavailable, [parameters().pool()]);
             let alone = verdict(first, &ok(Vec::new(), &["InternalError"]));
-            assert!(matches!(alone, Verdict::Throttled { ice, .. } if ice.is_empty()));
+            assert!(matches!(alone, Verdict::Throttled { unavailable, .. } if unavailable.is_empty()));
         }
     }
 
@@ -431,8 +434,9 @@ mod tests {
             ];
             for (answer, look) in looks {
                 match verdict(FIRST, &answer) {
-                    Verdict::Quota { why, ice, confirm } | Verdict::Configuration { why, ice, confirm } => {
-                        assert_eq!((why.kind, ice, confirm), (class, Vec::new(), look));
+                    Verdict::Quota { why, unavailable, confirm }
+                    | Verdict::Configuration { why, unavailable, confirm } => {
+                        assert_eq!((why.kind, unavailable, confirm), (class, Vec::new(), look));
                     }
                     other => panic!("{code}: {other:?}"),
                 }
@@ -443,8 +447,8 @@ mod tests {
     #[test]
     fn a_quota_beside_capacity_stops_and_still_marks_the_pool() {
         let codes = ["InsufficientInstanceCapacity", "VcpuLimitExceeded"];
-        let Verdict::Quota { ice, .. } = verdict(FIRST, &ok(Vec::new(), &codes)) else { panic!("not a quota") };
-        assert_eq!(ice, [parameters().pool()]);
+        let Verdict::Quota { unavailable, .. } = verdict(FIRST, &ok(Vec::new(), &codes)) else { panic!("not a quota") };
+        assert_eq!(unavailable, [parameters().pool()]);
     }
 
     #[test]
@@ -452,8 +456,10 @@ mod tests {
         for code in
             ["Unsupported", "InsufficientFreeAddressesInSubnet", "MaxFleetCountExceeded", "ReservationCapacityExceeded"]
         {
-            let Verdict::Lost { ice, .. } = verdict(FIRST, &ok(Vec::new(), &[code])) else { panic!("{code} not lost") };
-            assert!(ice.is_empty(), "{code}");
+            let Verdict::Lost { unavailable, .. } = verdict(FIRST, &ok(Vec::new(), &[code])) else {
+                panic!("{code} not lost")
+            };
+            assert!(unavailable.is_empty(), "{code}");
         }
     }
 
@@ -471,7 +477,7 @@ mod tests {
         for first in [FIRST, REPLAY] {
             for status in [None, Some(500), Some(502), Some(504)] {
                 assert!(
-                    matches!(verdict(first, &exception(None, status)), Verdict::Unknown { ice, .. } if ice.is_empty())
+                    matches!(verdict(first, &exception(None, status)), Verdict::Unknown { unavailable, .. } if unavailable.is_empty())
                 );
             }
         }

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::candidates::{back_off, group_name};
 use super::case::{Case, Step, Stop, Turn, failed, later};
-use super::decision::{Change, Made, Note, Refused, Scratch, Wake};
+use super::decision::{Change, Made, Note, Refused, Requeue, Scratch};
 use super::judge::{Confirm, Verdict, Why, judge};
 use super::rollback;
 use crate::ec2::blame::Blame;
@@ -14,7 +14,7 @@ use crate::ec2::seen::{GroupState, InstanceState};
 use crate::ec2::tags::{ResourceKind, TAG_CLUSTER_UID, Tags};
 use crate::model::batch::{Attempt, AttemptOutcome, BatchMember, BatchPhase, BatchStatus, MemberState};
 use crate::model::names::InstanceId;
-use crate::offering::ice::Pool;
+use crate::offering::unavailable::Pool;
 
 /// An unknown outcome is looked for this often before the attempt counts as lost.
 pub(super) const SWEEPS: u32 = 4;
@@ -106,7 +106,7 @@ fn look_again(case: &Case<'_>) -> Turn {
     let looks = case.memory.scratch.group_looks;
     let pause = SignedDuration::from_millis(100_i64 << looks.min(4));
     let scratch = Scratch { group_looks: looks.saturating_add(1), ..case.memory.scratch };
-    Turn::wait(Wake::Pause(case.now().saturating_add(pause).unwrap_or(Timestamp::MAX))).scratch(scratch)
+    Turn::wait(Requeue::Pause(case.now().saturating_add(pause).unwrap_or(Timestamp::MAX))).scratch(scratch)
 }
 
 /// The launch template, then the parameters of the call; written down before anything is sent.
@@ -122,7 +122,7 @@ fn prepare(case: &Case<'_>, attempt: &Attempt) -> Step<Turn> {
     }
     let (id, version) = match case.change(Change::CreateTemplate(Box::new(spec)), Some(status.clone()))? {
         Ok(Made::Template { id, version }) => (id.clone(), *version),
-        Ok(Made::Nothing | Made::Launched(_) | Made::Fleets(_)) => return Ok(Turn::wait(Wake::Now)),
+        Ok(Made::Nothing | Made::Launched(_) | Made::Fleets(_)) => return Ok(Turn::wait(Requeue::Now)),
         Err(error) if matches!(error.kind, ErrorClass::Configuration | ErrorClass::Permission) => {
             return lose(case, status, &Loss::of_call(error));
         }
@@ -134,7 +134,7 @@ fn prepare(case: &Case<'_>, attempt: &Attempt) -> Step<Turn> {
         instance_type: attempt.instance_type.clone(),
         zone: attempt.zone.clone(),
         subnet_id: attempt.subnet.clone(),
-        market: attempt.capacity_type,
+        capacity_type: attempt.capacity_type,
         template_id: id.clone(),
         template_version: version,
         placement_group: attempt.reservation_group.clone().or(own_group),
@@ -164,21 +164,21 @@ fn settle(case: &Case<'_>, parameters: &LaunchParameters, verdict: Verdict, flee
     match verdict {
         Verdict::Won(ids) => Ok(won(case, status, parameters, ids)),
         Verdict::Violated(ids) => Ok(rollback::violated(case, status, &ids, "the answer was not what was asked for")),
-        Verdict::Lost { why, ice, confirm }
-        | Verdict::Quota { why, ice, confirm }
-        | Verdict::Configuration { why, ice, confirm } => {
+        Verdict::Lost { why, unavailable, confirm }
+        | Verdict::Quota { why, unavailable, confirm }
+        | Verdict::Configuration { why, unavailable, confirm } => {
             if confirm == Confirm::FleetAndSweep
                 && let Some(turn) = found(case, &status, parameters)?
             {
                 return Ok(turn);
             }
-            lose(case, status, &Loss::new(&why, &ice))
+            lose(case, status, &Loss::new(&why, &unavailable))
         }
-        Verdict::Throttled { why, ice } => {
+        Verdict::Throttled { why, unavailable } => {
             if let Some(turn) = found(case, &status, parameters)? {
                 return Ok(turn);
             }
-            lose(case, status, &Loss { next: Try::SameCandidate, ..Loss::new(&why, &ice) })
+            lose(case, status, &Loss { next: Try::SameCandidate, ..Loss::new(&why, &unavailable) })
         }
         Verdict::TokenRefused { why } => {
             if let Some(turn) = found(case, &status, parameters)? {
@@ -200,9 +200,9 @@ fn settle(case: &Case<'_>, parameters: &LaunchParameters, verdict: Verdict, flee
             Ok(replay(case, status, Some(why), Sweep::Counted))
         }
         Verdict::NotDecided { why } => Ok(replay(case, status, Some(why), Sweep::Not)),
-        Verdict::Unknown { why, ice } => {
+        Verdict::Unknown { why, unavailable } => {
             if let Some(turn) = found(case, &status, parameters)? {
-                return Ok(turn.note(lacking(&ice, parameters.count)));
+                return Ok(turn.note(lacking(&unavailable, parameters.count)));
             }
             if status.last().map_or(0, |attempt| attempt.sweeps) >= SWEEPS {
                 // What appears after this is collected: its attempt is no longer in flight.
@@ -211,17 +211,17 @@ fn settle(case: &Case<'_>, parameters: &LaunchParameters, verdict: Verdict, flee
                 return lose(
                     case,
                     status,
-                    &Loss { kind: None, next: Try::OtherCandidate, operation: None, code, message, ice },
+                    &Loss { kind: None, next: Try::OtherCandidate, operation: None, code, message, unavailable },
                 );
             }
-            Ok(replay(case, status, why, Sweep::Counted).note(lacking(&ice, parameters.count)))
+            Ok(replay(case, status, why, Sweep::Counted).note(lacking(&unavailable, parameters.count)))
         }
     }
 }
 
 /// Offerings that lacked capacity.
-pub(super) fn lacking(ice: &[Pool], count: u32) -> Note {
-    Note::NoCapacity { pools: ice.to_vec(), count }
+pub(super) fn lacking(unavailable: &[Pool], count: u32) -> Note {
+    Note::NoCapacity { pools: unavailable.to_vec(), count }
 }
 
 /// Whether what a launch made was looked for.
@@ -238,9 +238,9 @@ fn replay(case: &Case<'_>, mut status: BatchStatus, why: Option<Why>, sweep: Swe
         last.sweeps = last.sweeps.saturating_add(u32::from(sweep == Sweep::Counted));
         turn = last.sweeps;
     }
-    let said = why.map_or_else(|| "no answer".to_owned(), |why| why.code.unwrap_or(why.message));
-    status.message = Some(format!("the outcome of the launch is open ({said}): the same call is sent again"));
-    Turn::write(status).wake(Wake::Pause(later(case.now(), 1_i64 << turn.min(4))))
+    let stated = why.map_or_else(|| "no answer".to_owned(), |why| why.code.unwrap_or(why.message));
+    status.message = Some(format!("the outcome of the launch is open ({stated}): the same call is sent again"));
+    Turn::write(status).requeue(Requeue::Pause(later(case.now(), 1_i64 << turn.min(4))))
 }
 
 /// What a launch made, whatever was answered: by the id of its fleet, if an answer named one, and by tags.
@@ -300,7 +300,7 @@ fn won(case: &Case<'_>, mut status: BatchStatus, parameters: &LaunchParameters, 
     status.count = got;
     status.phase = BatchPhase::Launched;
     status.deadline = Some(later(now, 15 * 60));
-    let said = if got < wanted {
+    let stated = if got < wanted {
         // Where part will do: what is missing is recorded as a shrink and asked for by somebody else.
         let left = u128::from(status.price.unwrap_or(0)) * u128::from(got) / u128::from(wanted.max(1));
         status.price = status.price.map(|_| u64::try_from(left).unwrap_or(u64::MAX));
@@ -308,8 +308,8 @@ fn won(case: &Case<'_>, mut status: BatchStatus, parameters: &LaunchParameters, 
     } else {
         format!("{got} instances launched in one call")
     };
-    status.message = Some(said.clone());
-    status.close(AttemptOutcome::Won, None, (got < wanted).then_some(said), now);
+    status.message = Some(stated.clone());
+    status.close(AttemptOutcome::Won, None, (got < wanted).then_some(stated), now);
     Turn::write(status).note(Note::Launched { pool: parameters.pool(), count: got })
 }
 
@@ -323,18 +323,18 @@ pub(super) struct Loss {
     operation: Option<String>,
     code: Option<String>,
     message: String,
-    ice: Vec<Pool>,
+    unavailable: Vec<Pool>,
 }
 
 impl Loss {
-    fn new(why: &Why, ice: &[Pool]) -> Self {
+    fn new(why: &Why, unavailable: &[Pool]) -> Self {
         Self {
             kind: Some(why.kind),
             next: why.kind.next(),
             operation: None,
             code: why.code.clone(),
             message: why.message.clone(),
-            ice: ice.to_vec(),
+            unavailable: unavailable.to_vec(),
         }
     }
 
@@ -345,13 +345,13 @@ impl Loss {
             operation: Some(error.operation.clone()),
             code: error.code.clone(),
             message: error.message.clone(),
-            ice: Vec::new(),
+            unavailable: Vec::new(),
         }
     }
 
     /// Found before anything was asked.
     fn stop(message: String) -> Self {
-        Self { kind: None, next: Try::Stop, operation: None, code: None, message, ice: Vec::new() }
+        Self { kind: None, next: Try::Stop, operation: None, code: None, message, unavailable: Vec::new() }
     }
 }
 
@@ -367,7 +367,7 @@ fn lose(case: &Case<'_>, mut status: BatchStatus, loss: &Loss) -> Step<Turn> {
     let mut next = loss.next;
     let mut wait = 5;
     let mut why = loss.message.clone();
-    let mut notes = vec![lacking(&loss.ice, status.count)];
+    let mut notes = vec![lacking(&loss.unavailable, status.count)];
     match loss.kind {
         Some(ErrorClass::Quota | ErrorClass::SpotQuota) => {
             let ending = ending(case)?;
@@ -400,7 +400,7 @@ fn lose(case: &Case<'_>, mut status: BatchStatus, loss: &Loss) -> Step<Turn> {
     if let (Some(kind), Some(id)) = (loss.kind, reservation)
         && Blame::of(kind, loss.code.as_deref(), &loss.message) == Some(Blame::Reservations)
     {
-        // It is left alone, and the class that chose it is not to blame: it may choose others, and the pool another market.
+        // It is left alone, and the class that chose it is not to blame: it may choose others, and the pool another capacity type.
         notes.extend([Note::ForgetReservations, Note::ReservationGone(id)]);
         next = Try::OtherCandidate;
     }
@@ -417,17 +417,17 @@ fn lose(case: &Case<'_>, mut status: BatchStatus, loss: &Loss) -> Step<Turn> {
     }
     let outcome = match next {
         Try::SameCandidate | Try::WithoutFleet => AttemptOutcome::Retry,
-        Try::OtherCandidate | Try::OtherMarket | Try::OtherQuota | Try::WithoutGroup | Try::Stop => {
+        Try::OtherCandidate | Try::OtherCapacityType | Try::OtherQuota | Try::WithoutGroup | Try::Stop => {
             AttemptOutcome::Lost
         }
     };
-    let said = loss.code.clone().unwrap_or_else(|| why.clone());
+    let stated = loss.code.clone().unwrap_or_else(|| why.clone());
     status.close(outcome, loss.code.clone(), Some(why.clone()), now);
     status.phase = BatchPhase::Pending;
     let number = status.attempt;
-    let lost = |what: &str| Some(format!("attempt {number} lost ({said}): {what}"));
+    let lost = |what: &str| Some(format!("attempt {number} lost ({stated}): {what}"));
     match next {
-        Try::OtherCandidate | Try::OtherMarket | Try::WithoutGroup => status.message = lost("next candidate"),
+        Try::OtherCandidate | Try::OtherCapacityType | Try::WithoutGroup => status.message = lost("next candidate"),
         Try::OtherQuota => status.message = lost("next candidate of another quota"),
         Try::WithoutFleet => status.message = lost("the same candidate by RunInstances"),
         Try::SameCandidate => {
@@ -439,7 +439,7 @@ fn lose(case: &Case<'_>, mut status: BatchStatus, loss: &Loss) -> Step<Turn> {
     let mut turn = Turn::write(status);
     if loss.kind == Some(ErrorClass::FleetLimit) {
         turn.change = Some(Change::DeleteFinishedFleets);
-        turn.wake = Some(Wake::Outcome);
+        turn.requeue = Some(Requeue::Outcome);
     }
     Ok(notes.into_iter().fold(turn, Turn::note))
 }

@@ -11,7 +11,7 @@ use crate::topology::NETWORK_LAYER_KEYS;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Located {
-    /// Distinct network nodes per layer, whole paths told apart.
+    /// Distinct network nodes per layer, whole paths distinguished.
     pub layers: Vec<u32>,
 }
 

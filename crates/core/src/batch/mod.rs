@@ -1,4 +1,4 @@
-//! NodeBatches: one pure pass decides about all of them, from the wish to launch until the last node is gone.
+//! NodeBatches: one pure pass decides about all of them, from the topology request to launch until the last node is gone.
 //!
 //! [`pass`] reads a [`World`] and answers with one [`Decision`] per batch; the worker in `src/batch` carries them out and
 //! has no choices left. What an answer of EC2 means is judged in `judge`, when nodes count as joined in `join`, what is
@@ -37,7 +37,7 @@ pub use collect::{
 };
 pub use decision::{
     BatchEvent, Before, Change, Converge, Decision, Done, Failure, JoinClocks, Keys, Look, Made, Memory, Note,
-    OwnerLook, Refused, Report, Scratch, Settings, Sight, Supply, Wake, WantedLevels, Working, World,
+    OwnerLook, Refused, Report, Requeue, Scratch, Settings, Sight, Supply, WantedLevels, Working, World,
 };
 pub use events::gone;
 pub use join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements};

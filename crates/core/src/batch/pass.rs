@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::case::{Case, Step, Stop, Turn, failing, later, recovered};
-use super::decision::{Decision, Memory, Wake, Working, World};
+use super::decision::{Decision, Memory, Requeue, Working, World};
 use super::{attempts, bill, events, joining, launch, losses, owner, pending, repair, rollback, teardown};
 use crate::model::batch::{Batch, BatchPhase, BatchStatus};
 
@@ -62,7 +62,7 @@ fn decide(case: &Case<'_>) -> Decision {
     }
     match advance(case) {
         Ok(turn) => complete(case, turn),
-        Err(Stop::Change(turn)) => complete(case, Turn { wake: Some(Wake::Outcome), ..*turn }),
+        Err(Stop::Change(turn)) => complete(case, Turn { requeue: Some(Requeue::Outcome), ..*turn }),
         Err(Stop::Look(look)) => Decision {
             batch: case.batch.name.clone(),
             next: None,
@@ -71,7 +71,7 @@ fn decide(case: &Case<'_>) -> Decision {
             looks: vec![look],
             notes: Vec::new(),
             events: Vec::new(),
-            wake: Wake::Outcome,
+            requeue: Requeue::Outcome,
             scratch: case.memory.scratch,
             used: false,
             succeeded: false,
@@ -89,15 +89,15 @@ fn complete(case: &Case<'_>, mut turn: Turn) -> Decision {
     }
     let before = &case.batch.status;
     let next = turn.next.and_then(|next| finish(before, next, case.world.now, case.world.now_real));
-    let told = next.as_ref().map(|next| events::between(before, next)).unwrap_or_default();
+    let reported = next.as_ref().map(|next| events::between(before, next)).unwrap_or_default();
     Decision {
         batch: case.batch.name.clone(),
         change: turn.change,
         converge: turn.converge,
         looks: Vec::new(),
         notes: turn.notes,
-        events: told.into_iter().chain(turn.events).collect(),
-        wake: turn.wake.unwrap_or(Wake::Now),
+        events: reported.into_iter().chain(turn.events).collect(),
+        requeue: turn.requeue.unwrap_or(Requeue::Now),
         scratch: turn.scratch.unwrap_or(case.memory.scratch),
         used: true,
         succeeded,
@@ -122,7 +122,7 @@ fn finish(before: &BatchStatus, mut next: BatchStatus, now: Timestamp, now_real:
 fn advance(case: &Case<'_>) -> Step<Turn> {
     let now = case.now();
     if case.batch.newer.is_some() {
-        return Ok(Turn::wait(Wake::At(later(now, 60))));
+        return Ok(Turn::wait(Requeue::At(later(now, 60))));
     }
     if let Some(turn) = losses::reported(case) {
         return Ok(turn);
@@ -133,10 +133,10 @@ fn advance(case: &Case<'_>) -> Step<Turn> {
     if !status.phase.is_settled() && status.phase != BatchPhase::Replacing && !open && owner::unwanted(case)? {
         let mut next = case.status();
         next.phase = BatchPhase::Draining;
-        next.message = Some("no longer needed: being given back".to_owned());
+        next.message = Some("no longer needed: being terminated".to_owned());
         return Ok(Turn::write(next));
     }
-    if let Some(turn) = repair::give_back(case)? {
+    if let Some(turn) = repair::terminate(case)? {
         return Ok(turn);
     }
     if let Some(next) = repair::notice_absent(case) {

@@ -3,7 +3,7 @@
 use super::attempts::untried;
 use super::candidates::{Size, back_off, begin, show};
 use super::case::{Case, Step, Turn, done, later};
-use super::decision::{Before, Change, Look, Made, Note, Wake};
+use super::decision::{Before, Change, Look, Made, Note, Requeue};
 use super::launch::asked;
 use super::probe;
 use crate::ec2::error::ErrorClass;
@@ -18,7 +18,7 @@ pub(super) fn pending(case: &Case<'_>) -> Step<Turn> {
         return Ok(turn);
     }
     if !status.launch_templates.is_empty() {
-        // Each attempt has a template of its own; between two attempts none is needed, and a drought has many.
+        // Each attempt has a template of its own; between two attempts none is needed, and insufficient capacity has many.
         done(case.change(Change::DeleteTemplates(case.tags(status.attempt)), None)?)?;
         status.launch_templates.clear();
         return Ok(Turn::write(status));
@@ -30,7 +30,7 @@ pub(super) fn pending(case: &Case<'_>) -> Step<Turn> {
     }
     if let Some(hold) = status.held.as_ref().filter(|hold| hold.reason != HoldReason::JoinBlocked) {
         if hold.seen == supply.generations(case.batch) {
-            return Ok(Turn::wait(Wake::At(later(now, 600))));
+            return Ok(Turn::wait(Requeue::At(later(now, 600))));
         }
         status.held = None;
         status.misses = 0;
@@ -43,7 +43,7 @@ pub(super) fn pending(case: &Case<'_>) -> Step<Turn> {
         return Ok(probe::wait(case, status, &why));
     }
     if let Some(at) = status.next_attempt_after.filter(|at| *at > now) {
-        return Ok(Turn::wait(Wake::At(at)));
+        return Ok(Turn::wait(Requeue::At(at)));
     }
     if supply.reservations_are_stale(case.batch, now) {
         case.refresh(Look::Reservations(case.batch.spec.node_pools.clone()))?;
@@ -59,12 +59,12 @@ pub(super) fn pending(case: &Case<'_>) -> Step<Turn> {
         if untried(&status.attempts, status.round_from, &alone).is_some() {
             // No verdict: the older batch may take less than it might, or another pool.
             status.message = Some(format!("waits for an older NodeBatch to begin: {}", nothing_left(&ranking, &[])));
-            return Ok(Turn::write(status).wake(Wake::At(later(now, 5))));
+            return Ok(Turn::write(status).requeue(Requeue::At(later(now, 5))));
         }
     }
     back_off(case, &mut status, &nothing_left(&ranking, &supply.problems(case.batch)));
-    // A Capacity Block that begins is no drought: its gang is there when it does.
-    let begins = ranking.left_out.iter().filter_map(|left| match &left.reason {
+    // A Capacity Block that begins is no insufficient capacity: its gang is there when it does.
+    let begins = ranking.excluded.iter().filter_map(|left| match &left.reason {
         Exclusion::ReservationNotStarted { start, .. } => *start,
         _other => None,
     });
@@ -72,13 +72,13 @@ pub(super) fn pending(case: &Case<'_>) -> Step<Turn> {
         status.next_attempt_after = status.next_attempt_after.map(|at| at.min(begins));
     }
     let at = status.next_attempt_after.unwrap_or(now);
-    Ok(Turn::write(status).wake(Wake::At(at)))
+    Ok(Turn::write(status).requeue(Requeue::At(at)))
 }
 
 /// Why there is no candidate, in a sentence.
 fn nothing_left(ranking: &Ranking, problems: &[String]) -> String {
     let mut reasons: Vec<String> = problems.to_vec();
-    for left in &ranking.left_out {
+    for left in &ranking.excluded {
         let reason = left.reason.to_string();
         if !reasons.contains(&reason) {
             reasons.push(reason);

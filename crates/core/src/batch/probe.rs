@@ -6,7 +6,7 @@
 
 use super::candidates::{Size, back_off, begin, show};
 use super::case::{Case, Turn, later};
-use super::decision::{Converge, Wake};
+use super::decision::{Converge, Requeue};
 use crate::model::batch::{AttemptOutcome, Batch, BatchPhase, BatchStatus, Hold, HoldReason, MemberState};
 
 /// Whether the batch waits for a blocked pool.
@@ -19,7 +19,7 @@ pub(super) fn wait(case: &Case<'_>, mut status: BatchStatus, why: &str) -> Turn 
     let (now, supply) = (case.now(), case.world.supply);
     let Some(pool) = supply.blocked_pool(case.batch) else {
         status.message = Some(format!("no NodePool of this batch is ready: {why}"));
-        return Turn::write(status).wake(Wake::At(later(now, 15)));
+        return Turn::write(status).requeue(Requeue::At(later(now, 15)));
     };
     if !held(&status) {
         status.held = Some(Hold { reason: HoldReason::JoinBlocked, seen: String::new() });
@@ -28,20 +28,20 @@ pub(super) fn wait(case: &Case<'_>, mut status: BatchStatus, why: &str) -> Turn 
     }
     if !first_in_line(case, &pool) {
         status.message = Some(format!("waits until one node of NodePool {pool} has joined: {why}"));
-        return Turn::write(status).wake(Wake::At(later(now, 15)));
+        return Turn::write(status).requeue(Requeue::At(later(now, 15)));
     }
     match status.next_attempt_after {
         None => {
             back_off(case, &mut status, &format!("{why}; one node is tried alone next"));
-            Turn::write(status).wake(Wake::At(later(now, 5)))
+            Turn::write(status).requeue(Requeue::At(later(now, 5)))
         }
-        Some(at) if at > now => Turn::write(status).wake(Wake::At(at.min(later(now, 15)))),
+        Some(at) if at > now => Turn::write(status).requeue(Requeue::At(at.min(later(now, 15)))),
         Some(_) => {
             let ranking = supply.rank_one(case.batch, &pool, case.others, now);
             show(&mut status, &ranking);
             let Some(ranked) = ranking.candidates.first() else {
-                back_off(case, &mut status, "not even one node can be bought");
-                return Turn::write(status).wake(Wake::At(later(now, 15)));
+                back_off(case, &mut status, "not even one node can be provisioned");
+                return Turn::write(status).requeue(Requeue::At(later(now, 15)));
             };
             begin(case, status, ranked, Size::Probe)
         }
@@ -73,7 +73,7 @@ pub(super) fn is_alone(status: &BatchStatus) -> bool {
 
 /// How a probe that joined goes on.
 pub(super) enum Joined {
-    /// It is given back, or the pool is opened first.
+    /// It is terminated, or the pool is opened first.
     Turn(Box<Turn>),
     /// It is all that the batch wants.
     Kept(Box<BatchStatus>),
@@ -83,9 +83,9 @@ pub(super) enum Joined {
 pub(super) fn joined(case: &Case<'_>, mut status: BatchStatus) -> Joined {
     let pool = status.node_pool.clone().unwrap_or_default();
     if case.world.supply.is_blocked(&pool) {
-        let open = Turn::wait(Wake::At(later(case.now(), 5))).converge([Converge::UnblockPool(pool.clone())]);
+        let open = Turn::wait(Requeue::At(later(case.now(), 5))).converge([Converge::UnblockPool(pool.clone())]);
         let message = format!(
-            "a node that NodeBatch {} bought alone has joined: whole batches are bought again",
+            "a node that NodeBatch {} provisioned alone has joined: whole batches are provisioned again",
             case.batch.name
         );
         return Joined::Turn(Box::new(open.pool_event(&pool, "JoinUnblocked", message, false)));
@@ -101,8 +101,8 @@ pub(super) fn joined(case: &Case<'_>, mut status: BatchStatus) -> Joined {
     }
     status.ready_count = 0;
     status.phase = BatchPhase::Launching;
-    let said = "it joined and is given back; the whole batch is bought next".to_owned();
-    status.message = Some(said.clone());
-    status.close(AttemptOutcome::ProbeJoined, None, Some(said), case.now());
+    let stated = "it joined and is terminated; the whole batch is provisioned next".to_owned();
+    status.message = Some(stated.clone());
+    status.close(AttemptOutcome::ProbeJoined, None, Some(stated), case.now());
     Joined::Turn(Box::new(Turn::write(status)))
 }

@@ -1,15 +1,15 @@
-//! Lost nodes of a batch: replaced in place, each replacement an attempt of its own, or all of it given back.
+//! Lost nodes of a batch: replaced in place, each replacement an attempt of its own, or all of it terminated.
 //!
 //! The intent is written down first: the lost instances leave `instances` for `replaced`, and the attempt names them.
 //! While pods are still on a lost node (it was given notice) the replacement is launched first; an instance that serves
-//! nobody is terminated first. In a reservation the free host is taken before the lost one is given back.
+//! nobody is terminated first. In a reservation the free host is taken before the lost one is terminated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
 use super::case::{Case, Step, Stop, Turn, done, later};
-use super::decision::{Change, Converge, Scratch, Wake};
+use super::decision::{Change, Converge, Requeue, Scratch};
 use super::judge::{Verdict, judge};
 use super::launch::{self, SWEEPS, answered, lacking};
 use super::{owner, rollback, teardown};
@@ -59,7 +59,7 @@ pub(super) fn notice_absent(case: &Case<'_>) -> Option<BatchStatus> {
 }
 
 /// A batch in use, or ready for its gang, has lost nodes. An elastic gang that keeps its minimum goes on without them:
-/// the batch shrinks. Else they are replaced at once, while the gang loop stops the gang.
+/// the batch shrinks. Else they are replaced at once, while the gang loop evicts the gang.
 pub(super) fn lost_in_use(case: &Case<'_>) -> Step<Turn> {
     let status = case.status();
     let now = case.now();
@@ -73,11 +73,11 @@ pub(super) fn lost_in_use(case: &Case<'_>) -> Step<Turn> {
             (instance.id.clone(), instance.loss.as_ref().map_or_else(String::new, |loss| loss.message.clone()))
         })
         .collect();
-    let mut told: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut reported: BTreeMap<&str, usize> = BTreeMap::new();
     for text in causes.values() {
-        *told.entry(text).or_default() += 1;
+        *reported.entry(text).or_default() += 1;
     }
-    let why: Vec<String> = told.into_iter().map(|(text, count)| format!("{count} × {text}")).collect();
+    let why: Vec<String> = reported.into_iter().map(|(text, count)| format!("{count} × {text}")).collect();
     Ok(begin(case, status, &causes, &why.join("; ")))
 }
 
@@ -168,7 +168,7 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, lost: &BTreeMap<In
 /// Launches what replaces the lost instances. Sent again with the same token until there is an answer.
 pub(super) fn replacing(case: &Case<'_>) -> Step<Turn> {
     let now = case.now();
-    let Some(attempt) = case.batch.status.last() else { return Ok(Turn::wait(Wake::At(later(now, 60)))) };
+    let Some(attempt) = case.batch.status.last() else { return Ok(Turn::wait(Requeue::At(later(now, 60)))) };
     match attempt.outcome {
         AttemptOutcome::Launching => {}
         // Nothing came in their stead: all of it goes, once the gang has left the survivors.
@@ -196,7 +196,7 @@ pub(super) fn replacing(case: &Case<'_>) -> Step<Turn> {
     if attempt.capacity_type != CapacityType::Reserved || full {
         let left = terminate_replaced(case)?;
         if full && in_time(case, attempt) && !left.instances.is_empty() {
-            return Ok(Turn::wait(Wake::Pause(later(now, 5))).converge(left.nodes));
+            return Ok(Turn::wait(Requeue::Pause(later(now, 5))).converge(left.nodes));
         }
     }
     let first = case.memory.scratch.first == Some(attempt.number);
@@ -228,9 +228,9 @@ fn settle(
     }
     let mut notes = Vec::new();
     // What a reservation lacks says nothing about the offering.
-    let mut remember = |ice: &[crate::offering::ice::Pool]| {
+    let mut remember = |unavailable: &[crate::offering::unavailable::Pool]| {
         if !reserved {
-            notes.push(lacking(ice, parameters.count));
+            notes.push(lacking(unavailable, parameters.count));
         }
     };
     let (why, open) = match judge(parameters, first && !attempt.replayed, answer) {
@@ -239,23 +239,25 @@ fn settle(
             status.instances.extend(fresh(&ids, status.attempt));
             return Ok(lost_again(case, status, None, "another number of instances than asked for"));
         }
-        Verdict::Lost { why, ice, .. } | Verdict::Quota { why, ice, .. } | Verdict::Configuration { why, ice, .. } => {
-            remember(&ice);
+        Verdict::Lost { why, unavailable, .. }
+        | Verdict::Quota { why, unavailable, .. }
+        | Verdict::Configuration { why, unavailable, .. } => {
+            remember(&unavailable);
             (Some(why), false)
         }
         Verdict::Throttled { why, .. } | Verdict::NotDecided { why } => (Some(why), true),
         Verdict::TokenRefused { why } => (Some(why), false),
-        Verdict::Unknown { why, ice } => {
-            remember(&ice);
+        Verdict::Unknown { why, unavailable } => {
+            remember(&unavailable);
             (why, true)
         }
     };
-    let told = |turn: Turn| notes.iter().cloned().fold(turn, Turn::note);
+    let reported = |turn: Turn| notes.iter().cloned().fold(turn, Turn::note);
     let fleet = status.last().and_then(|last| last.fleet.clone());
     let made = launch::made(case, fleet.as_deref(), parameters)?;
     let found: Vec<InstanceId> = made.into_iter().map(|instance| instance.id).collect();
     if u32::try_from(found.len()) == Ok(parameters.count) {
-        return Ok(told(won(case, status, &found)));
+        return Ok(reported(won(case, status, &found)));
     }
     let no_host = reserved && why.as_ref().is_some_and(|why| why.kind.says_full()) && found.is_empty();
     // Whoever is not there any more waits for no host.
@@ -268,13 +270,13 @@ fn settle(
         status.message = Some(
             "the reservation has no free host: waiting for the hosts of the lost nodes, which go first".to_owned(),
         );
-        return Ok(told(Turn::write(status).wake(Wake::Pause(later(now, 15)))));
+        return Ok(reported(Turn::write(status).requeue(Requeue::Pause(later(now, 15)))));
     }
-    let said =
+    let stated =
         why.as_ref().map_or_else(|| "no answer".to_owned(), |why| why.code.clone().unwrap_or(why.message.clone()));
     if !found.is_empty() {
         status.instances.extend(fresh(&found, status.attempt));
-        return Ok(told(lost_again(case, status, None, "fewer instances than asked for were found")));
+        return Ok(reported(lost_again(case, status, None, "fewer instances than asked for were found")));
     }
     if open && !no_host && attempt.sweeps < SWEEPS {
         let mut turn = 0;
@@ -283,10 +285,11 @@ fn settle(
             last.sweeps = last.sweeps.saturating_add(1);
             turn = last.sweeps;
         }
-        status.message = Some(format!("the outcome of the replacement is open ({said}): the same call is sent again"));
-        return Ok(told(Turn::write(status).wake(Wake::Pause(later(now, 1_i64 << turn.min(4))))));
+        status.message =
+            Some(format!("the outcome of the replacement is open ({stated}): the same call is sent again"));
+        return Ok(reported(Turn::write(status).requeue(Requeue::Pause(later(now, 1_i64 << turn.min(4))))));
     }
-    Ok(told(lost_again(case, status, why.and_then(|why| why.code), &said)))
+    Ok(reported(lost_again(case, status, why.and_then(|why| why.code), &stated)))
 }
 
 fn fresh(ids: &[InstanceId], attempt: u32) -> impl Iterator<Item = BatchMember> {
@@ -321,16 +324,16 @@ fn give_up(case: &Case<'_>, why: &str) -> Turn {
         // The gang leaves by itself. Nobody else may come, and whoever is left goes as at the end of a batch.
         let edits: Vec<Converge> = status.node_names().filter_map(|node| case.taint(node)).collect();
         status.message = Some(format!("{why}; waiting for {} pods to leave before all nodes go", there.len()));
-        let (foreign, wake) = teardown::end_others(case, &mut status, &there);
-        let wake = wake.unwrap_or_else(|| Wake::At(later(case.now(), 5)));
-        return Turn::write(status).wake(wake).converge(edits).converge(foreign);
+        let (foreign, requeue) = teardown::end_others(case, &mut status, &there);
+        let requeue = requeue.unwrap_or_else(|| Requeue::At(later(case.now(), 5)));
+        return Turn::write(status).requeue(requeue).converge(edits).converge(foreign);
     }
     let ids = status.ids();
     rollback::violated(case, status, &ids, why)
 }
 
 /// Ends lost instances that serve nobody and forgets those that are gone.
-pub(super) fn give_back(case: &Case<'_>) -> Step<Option<Turn>> {
+pub(super) fn terminate(case: &Case<'_>) -> Step<Option<Turn>> {
     let mut status = case.status();
     let now = case.now();
     let reserved = status.capacity_type == Some(CapacityType::Reserved);
@@ -385,7 +388,7 @@ fn terminate_replaced(case: &Case<'_>) -> Step<Left> {
         let on = |node: &str| {
             let pods = case.world.snapshot.pods.values();
             pods.into_iter().any(|pod| {
-                pod.holds_room() && !pod.daemon && pod.node.as_ref().is_some_and(|name| name.as_str() == node)
+                pod.holds_capacity() && !pod.daemon && pod.node.as_ref().is_some_and(|name| name.as_str() == node)
             })
         };
         let busy = instance.node.as_deref().is_some_and(on);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 
 use super::case::{Case, Step, Stop, Turn, done, failed, later};
-use super::decision::{Change, Wake};
+use super::decision::{Change, Requeue};
 use super::located::Located;
 use crate::ec2::error::ErrorClass;
 use crate::ec2::seen::InstanceState;
@@ -28,7 +28,7 @@ pub(super) fn violated(case: &Case<'_>, mut status: BatchStatus, ids: &[Instance
 }
 
 /// The launch lies where its gang must not be: all of it goes. After several such candidates the batch waits until
-/// somebody changes the wish, the pool or the class, since a launch costs money and the next would lie as badly.
+/// somebody changes the topology request, the pool or the class, since a launch costs money and the next would lie as badly.
 pub(super) fn misplaced(case: &Case<'_>, mut status: BatchStatus, why: &str, found: &Located) -> Turn {
     let ids = status.ids();
     give_up(&mut status, &ids);
@@ -59,7 +59,7 @@ pub(super) fn go(case: &Case<'_>) -> Step<Turn> {
     let group = status.placement_group.clone();
     let deleted = group.as_ref().and_then(|group| case.outcome(&Change::DeleteGroup(group.clone())));
     if deleted.is_none() && terminate_all(case, &status, case.tags(status.attempt).sweep())? > 0 {
-        return Ok(Turn::wait(Wake::Pause(later(now, 2))));
+        return Ok(Turn::wait(Requeue::Pause(later(now, 2))));
     }
     if let Some(group) = status.placement_group.take() {
         // EC2 does not say when an empty group is free of the zone it was used in: the next launch has one of its own.
@@ -68,7 +68,7 @@ pub(super) fn go(case: &Case<'_>) -> Step<Turn> {
             GroupEnd::InUse => {
                 let mut status = case.status();
                 status.message = Some(format!("rolled back; placement group {group} is still in use and goes first"));
-                return Ok(Turn::write(status).wake(Wake::Pause(later(now, 5))));
+                return Ok(Turn::write(status).requeue(Requeue::Pause(later(now, 5))));
             }
         }
     }
@@ -77,11 +77,11 @@ pub(super) fn go(case: &Case<'_>) -> Step<Turn> {
     status.phase = BatchPhase::Pending;
     status.message = Some(match &status.held {
         Some(hold) if hold.reason == HoldReason::JoinBlocked => {
-            "the node that was tried alone is given back".to_owned()
+            "the node that was tried alone is terminated".to_owned()
         }
         None => "rolled back to zero instances; next candidate".to_owned(),
         Some(hold) => format!(
-            "{}: {} launches missed the required level; waits for a change of the wish, the pool or the class",
+            "{}: {} launches missed the required level; waits for a change of the topology request, the pool or the class",
             hold.reason, status.misses
         ),
     });

@@ -5,40 +5,40 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 
 use super::case::{Case, Step, Turn, done, later};
-use super::decision::{Change, Converge, Note, Wake};
+use super::decision::{Change, Converge, Note, Requeue};
 use super::owner;
 use super::rollback::{GroupEnd, delete_group, terminate_all};
 use crate::model::batch::{BatchPhase, BatchStatus, MemberState, Owner};
 use crate::model::gang::{Membership, Pod};
 use crate::model::names::NodeName;
-use crate::model::snapshot::{PromisedRoom, Snapshot};
+use crate::model::snapshot::{AssignedCapacity, Snapshot};
 
 /// The gang runs. When it is gone or has ended, the batch is idle.
 pub(super) fn in_use(case: &Case<'_>) -> Turn {
     let mut status = case.status();
     let now = case.now();
     let ended = match &case.batch.spec.owner {
-        // A gang that was stopped may have found its nodes elsewhere.
+        // A gang that was evicted may have found its nodes elsewhere.
         Owner::Gang(_) => owner::is_gone(case) || owner::is_elsewhere(case),
-        // A booking is used by whichever gang consumes it; what it was bought for may be gone without anybody minding.
+        // A booking is used by whichever gang consumes it; what it was provisioned for may be gone without anybody minding.
         Owner::Request(_) | Owner::Pods => !owner::is_used(case, &status),
     };
     if !ended {
         status.idle_since = None;
-        status.message = case.batch.deleting.then(|| "deleted: given back when its gang ends".to_owned());
-        return Turn { next: Some(status), wake: Some(Wake::At(later(now, 30))), ..Turn::default() };
+        status.message = case.batch.deleting.then(|| "deleted: terminated when its gang ends".to_owned());
+        return Turn { next: Some(status), requeue: Some(Requeue::At(later(now, 30))), ..Turn::default() };
     }
     let there = pods_on(case.world.snapshot, &status);
     if members(&there) > 0 {
         status.message = Some(format!("its gang ended; waiting for {} pods to leave", there.len()));
-        return Turn { next: Some(status), wake: Some(Wake::At(later(now, 30))), ..Turn::default() };
+        return Turn { next: Some(status), requeue: Some(Requeue::At(later(now, 30))), ..Turn::default() };
     }
     // The last member has ended: from here on the nodes cost idle dollars, whoever else is on them.
     let since = *status.idle_since.get_or_insert(now);
     if !there.is_empty() {
         status.message = Some(format!("its gang ended; waiting for {} pods to leave", there.len()));
-        let (edits, wake) = end_foreign(case, &status, &there, since);
-        return Turn { next: Some(status), converge: edits, wake: Some(wake), ..Turn::default() };
+        let (edits, requeue) = end_foreign(case, &status, &there, since);
+        return Turn { next: Some(status), converge: edits, requeue: Some(requeue), ..Turn::default() };
     }
     status.phase = BatchPhase::Idle;
     status.idle_since = Some(now);
@@ -46,31 +46,31 @@ pub(super) fn in_use(case: &Case<'_>) -> Turn {
     Turn::write(status)
 }
 
-/// Given back whole after `consolidateAfter` without pods and promises.
+/// Given back whole after `consolidateAfter` without pods and assignments.
 pub(super) fn idle(case: &Case<'_>) -> Turn {
     let mut status = case.status();
     let now = case.now();
     let there = pods_on(case.world.snapshot, &status);
-    if members(&there) > 0 || promised(case.world.snapshot, &status) {
+    if members(&there) > 0 || assigned(case.world.snapshot, &status) {
         // Quiet begins when they have left.
         status.idle_since = None;
         status.message = Some("used by pods that came after its gang".to_owned());
-        return Turn { next: Some(status), wake: Some(Wake::At(later(now, 30))), ..Turn::default() };
+        return Turn { next: Some(status), requeue: Some(Requeue::At(later(now, 30))), ..Turn::default() };
     }
     let since = *status.idle_since.get_or_insert(now);
     if !there.is_empty() {
         status.message = Some(format!("idle; waiting for {} pods of no gang to leave", there.len()));
-        let (edits, wake) = end_foreign(case, &status, &there, since);
-        return Turn { next: Some(status), converge: edits, wake: Some(wake), ..Turn::default() };
+        let (edits, requeue) = end_foreign(case, &status, &there, since);
+        return Turn { next: Some(status), converge: edits, requeue: Some(requeue), ..Turn::default() };
     }
     let after = case.world.supply.consolidate_after(status.node_pool.as_deref());
     let due = after.map(|after| since.saturating_add(after).unwrap_or(Timestamp::MAX));
     if !case.batch.deleting && due.is_none_or(|due| due > now) {
-        let wake = Wake::At(due.unwrap_or_else(|| later(now, 300)));
-        return Turn { next: Some(status), wake: Some(wake), ..Turn::default() };
+        let requeue = Requeue::At(due.unwrap_or_else(|| later(now, 300)));
+        return Turn { next: Some(status), requeue: Some(requeue), ..Turn::default() };
     }
     status.phase = BatchPhase::Draining;
-    status.message = Some("idle: being given back whole".to_owned());
+    status.message = Some("idle: being terminated whole".to_owned());
     Turn::write(status)
 }
 
@@ -89,7 +89,7 @@ pub(super) fn members(pods: &[&Pod]) -> usize {
 
 /// Pods of no gang keep nodes that were launched for one: after `foreignPodsAfter` they are evicted, after twice that
 /// deleted, so that the batch ends by then.
-fn end_foreign(case: &Case<'_>, status: &BatchStatus, pods: &[&Pod], since: Timestamp) -> (Vec<Converge>, Wake) {
+fn end_foreign(case: &Case<'_>, status: &BatchStatus, pods: &[&Pod], since: Timestamp) -> (Vec<Converge>, Requeue) {
     let now = case.now();
     let after = case.world.supply.foreign_pods_after(status.node_pool.as_deref());
     let due = |times: i32| {
@@ -97,30 +97,30 @@ fn end_foreign(case: &Case<'_>, status: &BatchStatus, pods: &[&Pod], since: Time
         since.saturating_add(after.saturating_mul(times)).unwrap_or(Timestamp::MAX)
     };
     if now < due(1) {
-        return (Vec::new(), Wake::At(due(1).min(later(now, 30))));
+        return (Vec::new(), Requeue::At(due(1).min(later(now, 30))));
     }
     let force = now >= due(2);
     let edits = pods.iter().filter(|pod| !pod.deleting);
     let edits = edits.map(|pod| Converge::Evict { pod: pod.key.clone(), uid: pod.uid.clone(), force }).collect();
-    (edits, Wake::At(later(now, 10)))
+    (edits, Requeue::At(later(now, 10)))
 }
 
 /// Ends pods of no gang once the last member has left; until then nobody is ended.
-pub(super) fn end_others(case: &Case<'_>, status: &mut BatchStatus, pods: &[&Pod]) -> (Vec<Converge>, Option<Wake>) {
+pub(super) fn end_others(case: &Case<'_>, status: &mut BatchStatus, pods: &[&Pod]) -> (Vec<Converge>, Option<Requeue>) {
     if members(pods) > 0 {
         return (Vec::new(), None);
     }
     let since = *status.idle_since.get_or_insert(case.now());
-    let (edits, wake) = end_foreign(case, status, pods, since);
-    (edits, Some(wake))
+    let (edits, requeue) = end_foreign(case, status, pods, since);
+    (edits, Some(requeue))
 }
 
-fn promised(snapshot: &Snapshot, status: &BatchStatus) -> bool {
+fn assigned(snapshot: &Snapshot, status: &BatchStatus) -> bool {
     status
         .node_names()
-        .flat_map(|node| snapshot.promises.get(&NodeName::from(node)).into_iter().flatten())
-        // Whole nodes are promised to the owner of the batch, which no longer wants them.
-        .any(|promise| matches!(promise.room, PromisedRoom::Member(_)))
+        .flat_map(|node| snapshot.assignments.get(&NodeName::from(node)).into_iter().flatten())
+        // Whole nodes are assigned to the owner of the batch, which no longer wants them.
+        .any(|assignment| matches!(assignment.capacity, AssignedCapacity::Member(_)))
 }
 
 /// Keeps new pods away, waits for those there, terminates.
@@ -130,18 +130,18 @@ pub(super) fn draining(case: &Case<'_>) -> Turn {
     let taints: Vec<Converge> = status.node_names().filter_map(|node| case.taint(node)).collect();
     if !taints.is_empty() {
         // What was planned or bound here before the taint was seen must be seen as well.
-        return Turn::wait(Wake::At(later(now, 10))).converge(taints);
+        return Turn::wait(Requeue::At(later(now, 10))).converge(taints);
     }
-    if promised(case.world.snapshot, &status) {
+    if assigned(case.world.snapshot, &status) {
         status.message = Some("draining: waiting for a gang planned here to be planned elsewhere".to_owned());
-        return Turn::write(status).wake(Wake::At(later(now, 10)));
+        return Turn::write(status).requeue(Requeue::At(later(now, 10)));
     }
     let there = pods_on(case.world.snapshot, &status);
     if !there.is_empty() {
         status.message = Some(format!("draining: waiting for {} pods to leave", there.len()));
-        let (edits, wake) = end_others(case, &mut status, &there);
-        let wake = wake.unwrap_or_else(|| Wake::At(later(now, 10)));
-        return Turn { next: Some(status), converge: edits, wake: Some(wake), ..Turn::default() };
+        let (edits, requeue) = end_others(case, &mut status, &there);
+        let requeue = requeue.unwrap_or_else(|| Requeue::At(later(now, 10)));
+        return Turn { next: Some(status), converge: edits, requeue: Some(requeue), ..Turn::default() };
     }
     status.phase = BatchPhase::Terminating;
     for instance in &mut status.instances {
@@ -162,13 +162,13 @@ pub(super) fn terminating(case: &Case<'_>) -> Step<Turn> {
         let left = terminate_all(case, &status, case.tags_of_all())?;
         if left > 0 {
             status.message = Some(format!("{left} instances still terminating"));
-            return Ok(Turn::write(status).wake(Wake::Pause(later(now, 5))));
+            return Ok(Turn::write(status).requeue(Requeue::Pause(later(now, 5))));
         }
     }
     if let Some(group) = status.placement_group.clone() {
         match delete_group(case, &group)? {
             GroupEnd::Gone => {}
-            GroupEnd::InUse => return Ok(Turn::wait(Wake::Pause(later(now, 5)))),
+            GroupEnd::InUse => return Ok(Turn::wait(Requeue::Pause(later(now, 5)))),
         }
         status.placement_group = None;
         return Ok(Turn::write(status));
@@ -179,6 +179,6 @@ pub(super) fn terminating(case: &Case<'_>) -> Step<Turn> {
     let mut edits: Vec<Converge> = there.map(|node| Converge::DeleteNode(node.to_owned())).collect();
     edits.push(Converge::Remove);
     let fleets = status.attempts.iter().filter_map(|attempt| attempt.fleet.clone()).collect();
-    let turn = Turn::wait(Wake::Pause(later(now, 5))).converge(edits).note(Note::FleetsEnded(fleets));
+    let turn = Turn::wait(Requeue::Pause(later(now, 5))).converge(edits).note(Note::FleetsEnded(fleets));
     Ok(turn)
 }

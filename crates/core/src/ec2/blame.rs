@@ -49,7 +49,7 @@ impl Blame {
             | ErrorClass::Unknown => return None,
         }
         let code = code?;
-        let said = message.to_ascii_lowercase();
+        let stated = message.to_ascii_lowercase();
         Some(match code {
             // The gang is too large; no class mends that.
             "ResourceCountExceeded" | "RequestResourceCountExceeded" => return None,
@@ -59,7 +59,7 @@ impl Blame {
             _ if code.starts_with("InvalidSubnet") => Self::Subnets,
             _ if code.starts_with("InvalidSecurityGroup") || code.starts_with("InvalidGroup") => Self::SecurityGroups,
             _ if code.starts_with("InvalidCapacityReservation") => Self::Reservations,
-            _ if said.contains("instance profile") || code.starts_with("InvalidIamInstanceProfile") => {
+            _ if stated.contains("instance profile") || code.starts_with("InvalidIamInstanceProfile") => {
                 Self::InstanceProfile
             }
             _ => Self::Parameters,

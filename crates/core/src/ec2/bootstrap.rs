@@ -385,7 +385,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn labels_the_kubelet_refuses_are_found_before_anything_is_bought() {
+    fn labels_the_kubelet_refuses_are_found_before_anything_is_provisioned() {
         for (key, value) in [
             ("kubernetes.io/role", "gpu"),
             ("node-role.kubernetes.io/gpu", ""),

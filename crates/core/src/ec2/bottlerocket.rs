@@ -32,10 +32,10 @@ pub(super) fn user_data_bottlerocket(bootstrap: &Bootstrap) -> Result<String, Us
     }
     let mut taints = Table::new();
     for taint in &bootstrap.taints {
-        let said = Value::String(format!("{}:{}", taint.value, effect(taint.effect)));
+        let stated = Value::String(format!("{}:{}", taint.value, effect(taint.effect)));
         let of_key = taints.entry(taint.key.to_string()).or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(of_key) = of_key {
-            of_key.push(said);
+            of_key.push(stated);
         }
     }
     if !taints.is_empty() {

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// A denial is believed for this long unless the same call is seen to succeed: nothing that hinges on it is bought
+/// A denial is trusted for this long unless the same call is seen to succeed: nothing that hinges on it is provisioned
 /// meanwhile, and afterwards it is tried once.
-const BELIEVED: SignedDuration = SignedDuration::from_mins(15);
+const TRUSTED: SignedDuration = SignedDuration::from_mins(15);
 
 /// What goes on without an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Without {
-    /// Nothing is bought: it could not be launched, be found again, or be given back.
-    NothingIsBought,
-    /// Everything goes on; something else tells the same later, or a market is left out.
+    /// Nothing is provisioned: it could not be launched, be found again, or be terminated.
+    NothingIsProvisioned,
+    /// Everything goes on; something else tells the same later, or a capacity type is excluded.
     GoesOn,
 }
 
@@ -28,7 +28,7 @@ pub fn without(action: &str) -> Without {
         | "ec2:DescribeSpotPriceHistory"
         | "ec2:DeleteFleets" => Without::GoesOn,
         _ if action.starts_with("sqs:") => Without::GoesOn,
-        _ => Without::NothingIsBought,
+        _ => Without::NothingIsProvisioned,
     }
 }
 
@@ -51,7 +51,7 @@ struct Denial {
     /// The call that was refused, `CreateFleet`.
     operation: String,
     /// EC2's code and text.
-    said: String,
+    stated: String,
     /// It is about the identity or the account as a whole: whatever succeeds shows that it is over.
     whole: bool,
     /// A dry run found it too, so a dry run can say when it is over.
@@ -60,8 +60,8 @@ struct Denial {
 }
 
 impl Denial {
-    fn believed(&self, now: Timestamp) -> bool {
-        now.duration_since(self.at) < BELIEVED
+    fn trusted(&self, now: Timestamp) -> bool {
+        now.duration_since(self.at) < TRUSTED
     }
 }
 
@@ -96,9 +96,9 @@ impl Denials {
         let class = class.filter(|_| of_its_class(&action) && !whole).map(str::to_owned);
         let denied = Denied { action, class };
         let message = short(message);
-        let said = code.map_or_else(|| message.clone(), |code| format!("{code}: {message}"));
+        let stated = code.map_or_else(|| message.clone(), |code| format!("{code}: {message}"));
         let dry = dry || self.actions.get(&denied).is_some_and(|known| known.dry && known.operation == operation);
-        self.actions.insert(denied, Denial { operation: operation.to_owned(), said, whole, dry, at });
+        self.actions.insert(denied, Denial { operation: operation.to_owned(), stated, whole, dry, at });
     }
 
     /// The call was carried out, or would have been: what it was refused for is allowed by now. Whether that is news. A
@@ -113,10 +113,10 @@ impl Denials {
         self.actions.len() < before
     }
 
-    /// How many denials are believed, of whatever class.
+    /// How many denials are trusted, of whatever class.
     #[must_use]
     pub fn count(&self, now: Timestamp) -> usize {
-        self.actions.values().filter(|denial| denial.believed(now)).count()
+        self.actions.values().filter(|denial| denial.trusted(now)).count()
     }
 
     /// Actions that are denied to everybody or for this class, with EC2's words, in order of name.
@@ -124,9 +124,9 @@ impl Denials {
         self.actions
             .iter()
             .filter(move |(denied, denial)| {
-                denial.believed(now) && (denied.class.is_none() || denied.class.as_deref() == class)
+                denial.trusted(now) && (denied.class.is_none() || denied.class.as_deref() == class)
             })
-            .map(|(denied, denial)| (denied.action.as_str(), denial.said.as_str()))
+            .map(|(denied, denial)| (denied.action.as_str(), denial.stated.as_str()))
     }
 
     /// One sentence about everything that is denied to everybody or for this class; `None` if nothing is.
@@ -135,11 +135,11 @@ impl Denials {
         self.tell(class, now, |_| true)
     }
 
-    /// One sentence about what must be allowed before anything is bought with this class; `None` if nothing stands in the
+    /// One sentence about what must be allowed before anything is provisioned with this class; `None` if nothing stands in the
     /// way.
     #[must_use]
     pub fn blocks(&self, class: Option<&str>, now: Timestamp) -> Option<String> {
-        self.tell(class, now, |action| without(action) == Without::NothingIsBought)
+        self.tell(class, now, |action| without(action) == Without::NothingIsProvisioned)
     }
 
     fn tell(&self, class: Option<&str>, now: Timestamp, wanted: impl Fn(&str) -> bool) -> Option<String> {
@@ -193,8 +193,8 @@ mod tests {
         ] {
             let mut denials = Denials::default();
             denials.record(&refused("ec2", "RunInstances", code, text), Some("gpu"), false, at(0));
-            let said = denials.blocks(Some("gpu"), at(1)).unwrap();
-            assert!(said.contains(action), "{said}");
+            let stated = denials.blocks(Some("gpu"), at(1)).unwrap();
+            assert!(stated.contains(action), "{stated}");
             assert_eq!(denials.blocks(Some("cpu"), at(1)), None, "{action}");
             assert_eq!(denials.blocks(None, at(1)), None, "{action}");
             assert!(!denials.succeeded("RunInstances", Some("cpu"), false), "a launch of another class says nothing");
@@ -223,12 +223,12 @@ mod tests {
         denials.record(&refused("ec2", "DescribeFleets", Some("AuthFailure"), "no"), None, false, at(0));
         denials.record(&refused("sqs", "ReceiveMessage", Some("AccessDenied"), "no"), None, false, at(0));
         assert_eq!(names(&denials, 1), ["ec2:CreateTags", "ec2:DescribeFleets", "sqs:ReceiveMessage"]);
-        let said = denials.blocks(None, at(1)).unwrap();
+        let stated = denials.blocks(None, at(1)).unwrap();
         assert!(
-            said.starts_with("Muster's AWS identity may not ec2:CreateTags, ec2:DescribeFleets; allow it"),
-            "{said}"
+            stated.starts_with("Muster's AWS identity may not ec2:CreateTags, ec2:DescribeFleets; allow it"),
+            "{stated}"
         );
-        assert!(!said.contains("AbCdEf") && !said.contains("sqs:"), "{said}");
+        assert!(!stated.contains("AbCdEf") && !stated.contains("sqs:"), "{stated}");
         assert!(denials.sentence(None, at(1)).unwrap().contains("sqs:ReceiveMessage"));
     }
 
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_that_was_refused_as_a_whole_is_believed_until_any_call_succeeds() {
+    fn an_identity_that_was_refused_as_a_whole_is_trusted_until_any_call_succeeds() {
         let mut denials = Denials::default();
         denials.record(
             &refused("ec2", "TerminateInstances", Some("ExpiredToken"), "the token has expired"),
@@ -274,7 +274,7 @@ mod tests {
             assert_eq!(without(action), Without::GoesOn, "{action}");
         }
         for action in ["ec2:TerminateInstances", "ec2:DescribeInstances", "iam:PassRole", "ec2:Novelty"] {
-            assert_eq!(without(action), Without::NothingIsBought, "{action}");
+            assert_eq!(without(action), Without::NothingIsProvisioned, "{action}");
         }
     }
 }

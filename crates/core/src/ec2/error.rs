@@ -44,7 +44,7 @@ impl CallError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ErrorClass {
-    /// No capacity for n in the pool ("ICE"): the only class that enters the ICE memory.
+    /// No capacity for n in the pool ("insufficient capacity"): the only class that enters the unavailable offerings.
     Capacity,
     /// A Region-wide quota. No other zone helps.
     Quota,
@@ -96,8 +96,9 @@ pub enum ErrorClass {
 pub enum Next {
     /// The next candidate.
     OtherCandidate,
-    /// The next candidate that does not use the market.
-    OtherMarket,
+    /// The next candidate that does not use the capacity type.
+    #[serde(rename = "otherMarket")]
+    OtherCapacityType,
     /// The next candidate that does not count towards the quota.
     OtherQuota,
     /// The next candidate without a placement group of its own.
@@ -107,6 +108,7 @@ pub enum Next {
     /// The same candidate again, after a pause.
     SameCandidate,
     /// No candidate: wait for a person, a quota or a change.
+    #[serde(rename = "stop")]
     Stop,
 }
 
@@ -117,7 +119,7 @@ impl ErrorClass {
         matches!(self, Self::ReservationFull | Self::Capacity)
     }
 
-    /// Whether EC2 let us make the call, as far as the rights go; `None` where nobody looked at them, or who did is not
+    /// Whether EC2 let us make the call, as far as the permissions go; `None` where nobody looked at them, or who did is not
     /// known.
     #[must_use]
     pub fn permitted(self) -> Option<bool> {
@@ -153,7 +155,7 @@ impl ErrorClass {
             | Self::SubnetFull
             | Self::ReservationFull
             | Self::ReservationNotStarted => Next::OtherCandidate,
-            Self::SpotQuota | Self::SpotForbidden => Next::OtherMarket,
+            Self::SpotQuota | Self::SpotForbidden => Next::OtherCapacityType,
             Self::GroupLimit => Next::WithoutGroup,
             Self::Quota => Next::OtherQuota,
             Self::FleetLimit => Next::WithoutFleet,
@@ -259,7 +261,7 @@ const FAMILIES: &[(&str, ErrorClass)] = &[
 
 /// Class of an error code, found in an exception (with its HTTP status) or in an item of a fleet's errors (without).
 ///
-/// Capacity, quota and permission codes keep their class whatever the status: EC2 sends ICE with status 500. A code
+/// Capacity, quota and permission codes keep their class whatever the status: EC2 sends insufficient capacity with status 500. A code
 /// nobody knows is [`ErrorClass::Server`] with a 5xx, [`ErrorClass::Configuration`] with a 4xx, else
 /// [`ErrorClass::Unknown`]. No code at all is always `Unknown`: whoever answered may not have been EC2.
 #[must_use]

@@ -23,13 +23,13 @@ enum Left {
 
 fn left(verdict: &Verdict) -> (Left, bool) {
     match verdict {
-        Verdict::Lost { why, ice, .. } | Verdict::Quota { why, ice, .. } | Verdict::Configuration { why, ice, .. } => {
-            (Left::Lost(why.kind.next()), !ice.is_empty())
-        }
+        Verdict::Lost { why, unavailable, .. }
+        | Verdict::Quota { why, unavailable, .. }
+        | Verdict::Configuration { why, unavailable, .. } => (Left::Lost(why.kind.next()), !unavailable.is_empty()),
         Verdict::NotDecided { .. } => (Left::SameToken, false),
-        Verdict::Throttled { ice, .. } => (Left::SameCandidate, !ice.is_empty()),
+        Verdict::Throttled { unavailable, .. } => (Left::SameCandidate, !unavailable.is_empty()),
         Verdict::TokenRefused { .. } => (Left::NewToken, false),
-        Verdict::Unknown { ice, .. } => (Left::Open, !ice.is_empty()),
+        Verdict::Unknown { unavailable, .. } => (Left::Open, !unavailable.is_empty()),
         Verdict::Won(_) | Verdict::Violated(_) => panic!("no instances, but {verdict:?}"),
     }
 }
@@ -94,8 +94,8 @@ fn a_quota_tries_no_other_zone_and_marks_no_pool() {
         exception(code, 400, Left::Lost(Next::OtherQuota), false);
         item(code, Left::Lost(Next::OtherQuota), false);
     }
-    exception("MaxSpotInstanceCountExceeded", 400, Left::Lost(Next::OtherMarket), false);
-    item("MaxSpotInstanceCountExceeded", Left::Lost(Next::OtherMarket), false);
+    exception("MaxSpotInstanceCountExceeded", 400, Left::Lost(Next::OtherCapacityType), false);
+    item("MaxSpotInstanceCountExceeded", Left::Lost(Next::OtherCapacityType), false);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_zone_that_does_not_sell_and_a_full_subnet_lead_to_another_candidate() {
 }
 
 #[test]
-fn throttles_and_trouble_in_ec2_decide_nothing_outside_and_ask_anew_inside_an_answer() {
+fn throttles_and_trouble_in_ec2_decide_nothing_outside_and_ask_again_inside_an_answer() {
     for (code, status) in [
         ("RequestLimitExceeded", 503),
         ("Unavailable", 503),
@@ -170,8 +170,8 @@ fn configuration_and_permission_stop() {
     exception("UnauthorizedOperation", 403, Left::Lost(Next::Stop), false);
     item("UnauthorizedOperation", Left::Lost(Next::Stop), false);
     let role = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
-    exception(role, 403, Left::Lost(Next::OtherMarket), false);
-    item(role, Left::Lost(Next::OtherMarket), false);
+    exception(role, 403, Left::Lost(Next::OtherCapacityType), false);
+    item(role, Left::Lost(Next::OtherCapacityType), false);
 }
 
 #[test]

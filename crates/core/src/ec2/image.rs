@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_alias_is_said_with_what_would_be_one() {
+    fn what_is_no_alias_is_stated_with_what_would_be_one() {
         for wrong in
             ["al2023", "al2023@", "al2023@20261101", "al2023@v2026", "al2@latest", "bottlerocket@v1.2", "@latest"]
         {

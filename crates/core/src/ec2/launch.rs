@@ -8,7 +8,7 @@ use super::hash::Fields;
 use super::tags::{BatchTags, ResourceKind};
 use crate::model::names::InstanceId;
 
-/// How capacity is bought. The order of trying is the pool's, not that of the variants.
+/// How capacity is provisioned. The order of trying is the pool's, not that of the variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CapacityType {
@@ -34,7 +34,7 @@ impl CapacityType {
     /// Reads a value of the label `muster.dev/capacity-type`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Reserved, Self::Spot, Self::OnDemand].into_iter().find(|market| market.as_str() == text)
+        [Self::Reserved, Self::Spot, Self::OnDemand].into_iter().find(|capacity_type| capacity_type.as_str() == text)
     }
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for CapacityType {
     }
 }
 
-/// The call that launches. Both refuse fewer than they were asked for, where they are told so.
+/// The call that launches. Both refuse fewer than they were asked for, where they are reported so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LaunchWay {
@@ -68,7 +68,7 @@ impl LaunchWay {
 pub struct Target {
     /// `cr-…`.
     pub id: String,
-    /// Whether it is a Capacity Block, which is a market of its own and goes into no placement group.
+    /// Whether it is a Capacity Block, which is a capacity type of its own and goes into no placement group.
     #[serde(default)]
     pub block: bool,
 }
@@ -88,8 +88,9 @@ pub struct LaunchParameters {
     pub zone: String,
     /// The one subnet of the call, in `zone`.
     pub subnet_id: String,
-    /// Market.
-    pub market: CapacityType,
+    /// MarketType.
+    #[serde(rename = "market")]
+    pub capacity_type: CapacityType,
     /// Launch template, `lt-…`.
     pub template_id: String,
     /// Its version: always a number, never `$Latest`.
@@ -100,7 +101,7 @@ pub struct LaunchParameters {
     /// The call that is sent.
     #[serde(default, skip_serializing_if = "LaunchWay::is_fleet")]
     pub way: LaunchWay,
-    /// The reservation, for the market `reserved`.
+    /// The reservation, for the capacity type `reserved`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<Target>,
     /// As many as there are, instead of all or none.
@@ -121,7 +122,7 @@ impl LaunchParameters {
             .text(&self.instance_type)
             .text(&self.zone)
             .text(&self.subnet_id)
-            .text(self.market.as_str())
+            .text(self.capacity_type.as_str())
             .text(&self.template_id)
             .number(self.template_version)
             .optional(self.placement_group.as_deref());
@@ -147,13 +148,13 @@ impl LaunchParameters {
         self
     }
 
-    /// The pool this call draws on, as the ICE memory knows it.
+    /// The pool this call draws on, as the unavailable offerings knows it.
     #[must_use]
-    pub fn pool(&self) -> crate::offering::ice::Pool {
-        crate::offering::ice::Pool {
+    pub fn pool(&self) -> crate::offering::unavailable::Pool {
+        crate::offering::unavailable::Pool {
             instance_type: self.instance_type.clone(),
             zone: self.zone.clone(),
-            market: self.market,
+            capacity_type: self.capacity_type,
             group: self.placement_group.is_some(),
         }
     }
@@ -237,7 +238,7 @@ pub(crate) mod tests {
             instance_type: "p5.48xlarge".to_owned(),
             zone: "us-east-1a".to_owned(),
             subnet_id: "subnet-a".to_owned(),
-            market: CapacityType::OnDemand,
+            capacity_type: CapacityType::OnDemand,
             template_id: "lt-1".to_owned(),
             template_version: 1,
             placement_group: Some("prod-b0000000-1".to_owned()),
@@ -270,7 +271,7 @@ pub(crate) mod tests {
         let run = LaunchParameters {
             way: LaunchWay::Run,
             reservation: target("cr-1", true),
-            market: CapacityType::Reserved,
+            capacity_type: CapacityType::Reserved,
             ..parameters()
         };
         let stored = serde_json::to_string(&run).unwrap();
@@ -293,7 +294,7 @@ pub(crate) mod tests {
             token_of(1, 1, &LaunchParameters { instance_type: "p5e.48xlarge".to_owned(), ..base.clone() }),
             token_of(1, 1, &LaunchParameters { zone: "us-east-1b".to_owned(), ..base.clone() }),
             token_of(1, 1, &LaunchParameters { subnet_id: "subnet-b".to_owned(), ..base.clone() }),
-            token_of(1, 1, &LaunchParameters { market: CapacityType::Spot, ..base.clone() }),
+            token_of(1, 1, &LaunchParameters { capacity_type: CapacityType::Spot, ..base.clone() }),
             token_of(1, 1, &LaunchParameters { template_id: "lt-2".to_owned(), ..base.clone() }),
             token_of(1, 1, &LaunchParameters { template_version: 2, ..base.clone() }),
             token_of(1, 1, &LaunchParameters { placement_group: None, ..base.clone() }),
@@ -345,9 +346,9 @@ pub(crate) mod tests {
 
     #[test]
     fn capacity_types_are_spelled_as_in_the_label() {
-        for market in [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand] {
-            assert_eq!(CapacityType::parse(market.as_str()), Some(market));
-            assert_eq!(serde_json::to_string(&market).unwrap(), format!("\"{market}\""));
+        for capacity_type in [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand] {
+            assert_eq!(CapacityType::parse(capacity_type.as_str()), Some(capacity_type));
+            assert_eq!(serde_json::to_string(&capacity_type).unwrap(), format!("\"{capacity_type}\""));
         }
         assert_eq!(CapacityType::parse("capacity-block"), None);
     }

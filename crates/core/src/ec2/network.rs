@@ -62,7 +62,7 @@ pub enum Efa {
     Never,
 }
 
-/// What nodes are bought for.
+/// What nodes are provisioned for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Purpose {
@@ -76,7 +76,7 @@ pub enum Purpose {
 
 /// The interfaces of a node, in order of card and device.
 ///
-/// Card 0 / device 0 carries the address. With EFA: an `efa-only` on card 0 / device 1 if card 0 has room for it (else
+/// Card 0 / device 0 carries the address. With EFA: an `efa-only` on card 0 / device 1 if card 0 has capacity for it (else
 /// device 0 is an `efa`), and one EFA on every further card: `efa-only` on device 0, or on cards that do not know
 /// `efa-only` an `efa` on device 1. Cards are those the type reports, so a card 0 without EFA gets none, and there are
 /// never more EFA interfaces than the type's maximum. A type without EFA gets one plain interface whatever `efa` says.

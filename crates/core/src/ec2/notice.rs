@@ -130,7 +130,7 @@ pub enum Reaction {
     Tell,
     /// The nodes are lost from `act_at` on; EC2 ends them at `deadline`, where known.
     Lose {
-        /// When the gang is stopped and the replacement bought.
+        /// When the gang is evicted and the replacement provisioned.
         act_at: Timestamp,
         /// When EC2 ends the instance.
         deadline: Option<Timestamp>,
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn maintenance_is_acted_on_a_quarter_of_an_hour_before_and_at_once_if_told_late() {
+    fn maintenance_is_acted_on_a_quarter_of_an_hour_before_and_at_once_if_reported_late() {
         assert_eq!(acts(&notice(NoticeKind::ScheduledChange, None, Some(at(60)))), Some((at(45), Some(at(60)))));
         assert_eq!(acts(&notice(NoticeKind::ScheduledChange, None, Some(at(5)))), Some((at(0), Some(at(5)))));
         assert_eq!(acts(&notice(NoticeKind::ScheduledChange, None, None)), None);
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(concerned(&reservation, &["cr-1"]), 2);
         assert_eq!(concerned(&reservation, &["cr-2", "cr-1"]), 2, "a replacement went into another");
         assert_eq!(concerned(&reservation, &["cr-12"]), 0);
-        assert_eq!(concerned(&reservation, &[]), 0, "bought on demand");
+        assert_eq!(concerned(&reservation, &[]), 0, "provisioned on demand");
     }
 
     #[test]

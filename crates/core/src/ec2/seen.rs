@@ -47,8 +47,10 @@ pub enum InstanceState {
     /// Gone.
     Terminated,
     /// Being stopped.
+    #[serde(rename = "stopping")]
     Stopping,
     /// Stopped.
+    #[serde(rename = "stopped")]
     Stopped,
     /// A state this code does not know.
     Unknown,
@@ -224,7 +226,7 @@ pub struct Reservation {
     /// Whether only launches that name it use it; else it is open.
     pub targeted: bool,
     /// Name of the cluster placement group it was made in. A launch must name the group then, and must name none
-    /// otherwise: EC2 answers as if there were no capacity, although the reservation has room.
+    /// otherwise: EC2 answers as if there were no capacity, although the reservation has capacity.
     pub placement_group: Option<String>,
     /// Hosts.
     pub total: u32,

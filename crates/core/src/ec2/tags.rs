@@ -28,7 +28,7 @@ pub struct BatchTags {
     pub cluster_name: String,
     /// UID of the NodeBatch.
     pub batch_uid: String,
-    /// UID of the Gang the batch is bought for.
+    /// UID of the Gang the batch is provisioned for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gang_uid: Option<String>,
     /// Number of the attempt, from 1.

@@ -164,7 +164,7 @@ impl Tally {
         self.standing >= self.gang.minimum.max(1) && self.roles.iter().all(|(standing, needed)| standing >= needed)
     }
 
-    /// Counts anew: members seen on their planned node, and arrivals. A pod that succeeded counts: it ran. One that failed
+    /// Counts again: members seen on their planned node, and arrivals. A pod that succeeded counts: it ran. One that failed
     /// or is being deleted does not: somebody comes in its stead.
     fn count<'a>(&mut self, snapshot: &Snapshot, arrivals: impl Iterator<Item = (&'a PodUid, &'a NodeName)>) {
         let gang = Arc::clone(&self.gang);
@@ -294,7 +294,7 @@ impl<T> Arrivals<T> {
 
     /// Decides what follows from who stands here, by the newest snapshot, and takes whom that concerns.
     ///
-    /// `own_taint` is the key of the taint that Muster puts on nodes it bought for a gang.
+    /// `own_taint` is the key of the taint that Muster puts on nodes it provisioned for a gang.
     pub fn judge(&mut self, snapshot: &Snapshot, key: &ObjectKey, own_taint: &str) -> Judged<T> {
         let Some(gang) = snapshot.gangs.get(key) else { return self.send_all_away(Refusal::Replanned) };
         let known = self.tally.take().filter(|tally| Arc::ptr_eq(&tally.gang, gang));
@@ -352,7 +352,7 @@ impl<T> Arrivals<T> {
         if let Some(tally) = &mut self.tally
             && let Some(index) = tally.place_on(uid, &arrival.node)
         {
-            // Counted anew before anything is decided: a pod that is seen bound there goes on standing.
+            // Counted again before anything is decided: a pod that is seen bound there goes on standing.
             tally.set(index, false);
         }
         Some(arrival)

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use super::working::Working;
 use crate::model::gang::Gang;
 use crate::model::pod::Shape;
-use crate::planner::plan::{GangRequest, Refusal, Role, Wishes};
+use crate::planner::plan::{GangRequest, Refusal, Role, TopologyRequests};
 use crate::reason::Passing;
 
 /// What a gang asks for, without who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Ask {
     roles: Vec<(Arc<str>, Shape, u32, usize)>,
-    wishes: Wishes,
+    topology_requests: TopologyRequests,
 }
 
 /// Answers of one pass.
@@ -27,8 +27,8 @@ pub(super) struct Alike {
 }
 
 impl Alike {
-    /// A promise was made: what keeps room from a gang is another answer now.
-    pub(super) fn promised(&mut self) {
+    /// A assignment was made: what keeps capacity from a gang is another answer now.
+    pub(super) fn assigned(&mut self) {
         self.passing.clear();
     }
 }
@@ -51,7 +51,10 @@ impl Working<'_> {
             shape.tolerations.retain(|one| *one.key != *taint || one.exists || tainted.contains(&one.value));
             (Arc::clone(&role.name), shape, role.min, role.places.len())
         };
-        Some(Ask { roles: request.roles.iter().map(role).collect(), wishes: request.wishes.clone() })
+        Some(Ask {
+            roles: request.roles.iter().map(role).collect(),
+            topology_requests: request.topology_requests.clone(),
+        })
     }
 
     /// Whether the gang fits on the cluster's nodes once nothing else stands there.
@@ -65,9 +68,9 @@ impl Working<'_> {
         fits
     }
 
-    /// What keeps room from a gang that does not fit, and ends by itself.
+    /// What keeps capacity from a gang that does not fit, and ends by itself.
     pub(super) fn passing(&mut self, gang: &Gang, request: &GangRequest, refusal: &Refusal) -> Vec<Passing> {
-        // What a gang was promised itself keeps nothing from it.
+        // What a gang was assigned itself keeps nothing from it.
         let nothing_held = self.seen && self.ledger.held(&self.own_keys(&gang.key)).is_empty();
         let Some(ask) = self.ask(request).filter(|_| nothing_held) else {
             return self.find_passing(gang, request, refusal);

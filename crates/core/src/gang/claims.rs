@@ -27,7 +27,7 @@ pub(super) fn keep(request: &mut GangRequest, members: &[&Arc<Pod>], levels: &Le
     for (claim, users) in shared(members, |pod| &pod.claims.one_node) {
         if users == members.len() {
             // The last level is that of the single node.
-            request.wishes.required = levels.len().checked_sub(1);
+            request.topology_requests.required = levels.len().checked_sub(1);
         } else {
             unsupported.push(Arc::from(format!("ReadWriteOnce claim {claim} shared by a part of the members")));
         }

@@ -1,4 +1,4 @@
-//! Nodes that are joining: a gang that fits once they are Ready waits for them, for a while, instead of buying.
+//! Nodes that are joining: a gang that fits once they are Ready waits for them, for a while, instead of provisioning.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,15 +57,16 @@ pub fn with_joined(mut problem: Problem, joined: &BTreeMap<NodeName, Timestamp>)
         host.node = Arc::new(ready(&host.node));
     }
     if unknown {
-        let required = problem.gang.wishes.required;
-        problem.gang.wishes.required = required.zip(problem.levels.zone()).map(|(level, zone)| level.min(zone));
+        let required = problem.gang.topology_requests.required;
+        problem.gang.topology_requests.required =
+            required.zip(problem.levels.zone()).map(|(level, zone)| level.min(zone));
     }
     problem
 }
 
 impl Working<'_> {
-    /// The joining nodes with which the gang fits, if it does: nodes that nobody was promised, each for a while from its
-    /// registration. After that it is no longer counted on, and nodes are bought.
+    /// The joining nodes with which the gang fits, if it does: nodes that nobody was assigned, each for a while from its
+    /// registration. After that it is no longer counted on, and nodes are provisioned.
     pub(super) fn awaited(&mut self, gang: &Gang, request: &GangRequest, refusal: &Refusal) -> Option<Joining> {
         let Refusal::DoesNotFit(_) = refusal else { return None };
         let joining = self.joining();

@@ -1,7 +1,7 @@
 //! The nodes as every gang may use them, remembered between gangs and between passes.
 //!
 //! A pass is a function of the world alone: with a ledger that has seen other passes it gives the same answer, only
-//! sooner. Nodes that did not change are known by the pointer to their entry in the snapshot; what is promised is added up
+//! sooner. Nodes that did not change are known by the pointer to their entry in the snapshot; what is assigned is added up
 //! per node and compared.
 
 use std::collections::BTreeSet;
@@ -12,12 +12,12 @@ use rustc_hash::FxHashMap;
 use crate::model::names::{NodeName, ObjectKey};
 use crate::model::node::Usage;
 use crate::model::resources::Resources;
-use crate::model::snapshot::{NodeEntry, PromisedRoom, Snapshot};
+use crate::model::snapshot::{AssignedCapacity, NodeEntry, Snapshot};
 use crate::planner::Memory;
 use crate::planner::plan::{GangRequest, Host, Plan, Policy, Problem, Report};
 use crate::topology::Levels;
 
-/// What a gang without promises of its own may use: nodes promised to nobody as a whole, all other promises counted as
+/// What a gang without assignments of its own may use: nodes assigned to nobody as a whole, all other assignments counted as
 /// used.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
@@ -30,12 +30,12 @@ struct Book {
     memory: Memory,
     /// What stands on the memory's hosts, in the same order. Kept alive, so that an equal pointer is an equal entry.
     entries: Vec<Arc<NodeEntry>>,
-    /// Left out.
+    /// Excluded.
     whole: BTreeSet<NodeName>,
-    promised: FxHashMap<NodeName, Resources>,
-    /// Hosts on which something was promised that the memory does not know of yet.
+    assigned: FxHashMap<NodeName, Resources>,
+    /// Hosts on which something was assigned that the memory does not know of yet.
     pending: Vec<usize>,
-    /// Nodes on which a gang holds promises.
+    /// Nodes on which a gang holds assignments.
     holders: FxHashMap<ObjectKey, Vec<NodeName>>,
 }
 
@@ -43,34 +43,34 @@ impl Ledger {
     /// Takes over what changed in a snapshot.
     pub fn see(&mut self, snapshot: &Snapshot, levels: &Levels) {
         let mut whole = BTreeSet::new();
-        let mut promised: FxHashMap<NodeName, Resources> = FxHashMap::default();
+        let mut assigned: FxHashMap<NodeName, Resources> = FxHashMap::default();
         let mut holders: FxHashMap<ObjectKey, Vec<NodeName>> = FxHashMap::default();
-        for (node, promises) in &snapshot.promises {
-            for promise in promises {
-                holders.entry(promise.gang.clone()).or_default().push(node.clone());
-                match &promise.room {
-                    PromisedRoom::WholeNode => {
+        for (node, assignments) in &snapshot.assignments {
+            for assignment in assignments {
+                holders.entry(assignment.gang.clone()).or_default().push(node.clone());
+                match &assignment.capacity {
+                    AssignedCapacity::WholeNode => {
                         whole.insert(node.clone());
                     }
-                    PromisedRoom::Member(requests) => promised.entry(node.clone()).or_default().add(requests),
+                    AssignedCapacity::Member(requests) => assigned.entry(node.clone()).or_default().add(requests),
                 }
             }
         }
         let known = self.book.take().filter(|book| book.levels == *levels && book.whole == whole);
-        self.book = Some(match known.and_then(|book| book.followed(snapshot, &mut promised)) {
+        self.book = Some(match known.and_then(|book| book.followed(snapshot, &mut assigned)) {
             Some(book) => Book { holders, ..book },
-            None => Book::new(snapshot, levels, whole, promised, holders),
+            None => Book::new(snapshot, levels, whole, assigned, holders),
         });
     }
 
-    /// Counts a promise made since the snapshot was seen.
-    pub fn promise(&mut self, gang: &ObjectKey, node: &NodeName, requests: &Resources) {
+    /// Counts an assignment made since the snapshot was seen.
+    pub fn assignment(&mut self, gang: &ObjectKey, node: &NodeName, requests: &Resources) {
         if let Some(book) = &mut self.book {
             let index = book.memory.position(node);
-            match book.promised.get_mut(node) {
-                Some(promised) => promised.add(requests),
+            match book.assigned.get_mut(node) {
+                Some(assigned) => assigned.add(requests),
                 None => {
-                    book.promised.insert(node.clone(), requests.clone());
+                    book.assigned.insert(node.clone(), requests.clone());
                 }
             }
             match book.holders.get_mut(gang) {
@@ -85,7 +85,7 @@ impl Ledger {
         }
     }
 
-    /// Nodes on which one of some keys holds promises.
+    /// Nodes on which one of some keys holds assignments.
     pub(super) fn held(&self, keys: &[ObjectKey]) -> Vec<NodeName> {
         let holders = self.book.as_ref().map(|book| &book.holders);
         let nodes = holders.into_iter().flat_map(|holders| keys.iter().filter_map(|key| holders.get(key))).flatten();
@@ -93,7 +93,7 @@ impl Ledger {
     }
 
     /// Plans a gang for which some hosts look otherwise, and shows the problem that was solved. `None` if one of them is
-    /// left out here: the gang has it for itself.
+    /// excluded here: the gang has it for itself.
     pub(super) fn plan<T>(
         &mut self,
         request: &GangRequest,
@@ -119,7 +119,7 @@ impl Ledger {
         Some(answer)
     }
 
-    /// Plans a gang without promises of its own.
+    /// Plans a gang without assignments of its own.
     pub fn plan_plain(&mut self, request: &GangRequest, policy: &Policy) -> Option<(Plan, Report)> {
         let book = self.book.as_mut()?;
         book.settle();
@@ -132,21 +132,21 @@ impl Book {
         snapshot: &Snapshot,
         levels: &Levels,
         whole: BTreeSet<NodeName>,
-        promised: FxHashMap<NodeName, Resources>,
+        assigned: FxHashMap<NodeName, Resources>,
         holders: FxHashMap<ObjectKey, Vec<NodeName>>,
     ) -> Self {
         let entries = snapshot.nodes.iter().filter(|(name, _)| !whole.contains(*name));
         let entries: Vec<Arc<NodeEntry>> = entries.map(|(_, entry)| Arc::clone(entry)).collect();
-        let hosts = entries.iter().map(|entry| host(entry, promised.get(&entry.node.name)));
+        let hosts = entries.iter().map(|entry| host(entry, assigned.get(&entry.node.name)));
         let memory = Memory::new(levels.clone(), hosts.collect());
-        Self { levels: levels.clone(), memory, entries, whole, promised, pending: Vec::new(), holders }
+        Self { levels: levels.clone(), memory, entries, whole, assigned, pending: Vec::new(), holders }
     }
 
-    /// The same book with the nodes of a snapshot, and what is promised there taken over; `None` if nodes came or went.
-    fn followed(mut self, snapshot: &Snapshot, promised: &mut FxHashMap<NodeName, Resources>) -> Option<Self> {
+    /// The same book with the nodes of a snapshot, and what is assigned there taken over; `None` if nodes came or went.
+    fn followed(mut self, snapshot: &Snapshot, assigned: &mut FxHashMap<NodeName, Resources>) -> Option<Self> {
         let whole = &self.whole;
-        let left_out = whole.iter().filter(|node| snapshot.nodes.contains_key(*node)).count();
-        if snapshot.nodes.len() - left_out != self.entries.len() {
+        let excluded = whole.iter().filter(|node| snapshot.nodes.contains_key(*node)).count();
+        if snapshot.nodes.len() - excluded != self.entries.len() {
             return None;
         }
         let nodes = snapshot.nodes.values();
@@ -162,36 +162,36 @@ impl Book {
             *known = Arc::clone(entry);
             changed.push(index);
         }
-        let before = std::mem::replace(&mut self.promised, std::mem::take(promised));
-        let other = before.iter().filter(|(node, sum)| self.promised.get(*node) != Some(sum)).map(|(node, _)| node);
-        let added = self.promised.keys().filter(|node| !before.contains_key(*node));
-        // A promise on a node that is gone or left out changes no host.
+        let before = std::mem::replace(&mut self.assigned, std::mem::take(assigned));
+        let other = before.iter().filter(|(node, sum)| self.assigned.get(*node) != Some(sum)).map(|(node, _)| node);
+        let added = self.assigned.keys().filter(|node| !before.contains_key(*node));
+        // A assignment on a node that is gone or excluded changes no host.
         changed.extend(other.chain(added).filter_map(|node| self.memory.position(node)));
         changed.into_iter().for_each(|index| self.charge(index));
         Some(self)
     }
 
-    /// Brings the memory in line with what was promised since.
+    /// Brings the memory in line with what was assigned since.
     fn settle(&mut self) {
         let mut pending = std::mem::take(&mut self.pending);
         pending.drain(..).for_each(|index| self.charge(index));
         self.pending = pending;
     }
 
-    /// Brings one host in line with its node and with what is promised there.
+    /// Brings one host in line with its node and with what is assigned there.
     fn charge(&mut self, index: usize) {
         let entry = &self.entries[index];
-        self.memory.change(index, host(entry, self.promised.get(&entry.node.name)));
+        self.memory.change(index, host(entry, self.assigned.get(&entry.node.name)));
     }
 }
 
 /// A node as a gang may use it.
-fn host(entry: &NodeEntry, promised: Option<&Resources>) -> Host {
-    let usage = match promised.filter(|promised| !promised.is_empty()) {
+fn host(entry: &NodeEntry, assigned: Option<&Resources>) -> Host {
+    let usage = match assigned.filter(|assigned| !assigned.is_empty()) {
         None => Arc::clone(&entry.usage),
-        Some(promised) => {
+        Some(assigned) => {
             let mut usage = Usage::clone(&entry.usage);
-            usage.requested.add(promised);
+            usage.requested.add(assigned);
             Arc::new(usage)
         }
     };

@@ -1,27 +1,27 @@
-//! A gang that lost a member after its commit point: seen, stopped, and collected again for a new epoch.
+//! A gang that lost a member after its commit point: seen, evicted, and collected again for a new epoch.
 //!
 //! A strict gang below its minimum is no collective any more: whoever is left only waits, at the price of all nodes.
-//! So the rest is stopped, in an order that lets the leader see the others go. A gang that keeps its minimum goes on,
+//! So the rest is evicted, in an order that lets the leader see the others go. A gang that keeps its minimum goes on,
 //! and only members on lost nodes leave. Where members have succeeded already the others do not wait for each other,
-//! and a lost one is placed anew alone.
+//! and a lost one is placed again alone.
 
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::working::Working;
-use super::{Action, GangEvent, Pass, Stop, request, withdraw};
+use super::{Action, Evict, GangEvent, Pass, request, withdraw};
 use crate::extender;
 use crate::model::gang::{Gang, GangPlace, Held, Membership, Phase, Pod};
 use crate::model::names::NodeName;
 use crate::reason::{Code, Why};
 
-/// Between the loss and the stop: a Job that is deleted takes its pods one by one, which is no loss.
+/// Between the loss and the eviction: a Job that is deleted takes its pods one by one, which is no loss.
 const BREATH: SignedDuration = SignedDuration::from_secs(2);
-/// A pod that is still there is stopped again after this.
+/// A pod that is still there is evicted again after this.
 const AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
-/// All are stopped: a new epoch, once the owner has made the pods again. Until then the room they had is kept.
+/// All are evicted: a new epoch, once the owner has made the pods again. Until then the capacity they had is kept.
 pub(super) fn restart(gang: &Gang, next: &mut Gang, until: Timestamp) -> GangEvent {
     withdraw(gang, next);
     if let Some(held) = &mut next.held {
@@ -44,16 +44,16 @@ impl Working<'_> {
         let (standing, lost) = self.standing(gang);
         let left = standing.len();
         let unbound_yet = gang.phase == Some(Phase::Committing) && !members.iter().any(|pod| self.on_lost_node(pod));
-        // Once begun, a stop is finished: the machine that replaces a lost one may register under its name.
-        let stopping = gang.phase == Some(Phase::Degraded)
-            && gang.waiting.as_ref().is_some_and(|waiting| waiting.is(Code::Stopping));
-        if !stopping && (lost == 0 || unbound_yet || !self.done(gang).is_empty()) {
+        // Once begun, an eviction is finished: the machine that replaces a lost one may register under its name.
+        let evicting = gang.phase == Some(Phase::Degraded)
+            && gang.waiting.as_ref().is_some_and(|waiting| waiting.is(Code::Evicting));
+        if !evicting && (lost == 0 || unbound_yet || !self.done(gang).is_empty()) {
             return None;
         }
         let here: Vec<&Arc<Pod>> = members.iter().filter(|pod| pod.node.is_some()).collect();
-        if !stopping && extender::reaches_minimum(gang, &standing) {
+        if !evicting && extender::reaches_minimum(gang, &standing) {
             for pod in here.iter().filter(|pod| self.on_lost_node(pod)) {
-                pass.actions.push(self.stop(pod, "its node is lost"));
+                pass.actions.push(self.evict(pod, "its node is lost"));
             }
             return None;
         }
@@ -61,41 +61,41 @@ impl Working<'_> {
         let why = Why::MemberLost { left, needed: gang.minimum, role: None };
         let why = self.below_minimum(gang, members).unwrap_or(why);
         let message = why.to_string();
-        let stopping_why = |left: usize| Why::Stopping { lost: Box::new(why.clone()), left: request::count(left) };
-        if !stopping {
+        let evicting_why = |left: usize| Why::Evicting { lost: Box::new(why.clone()), left: request::count(left) };
+        if !evicting {
             next.phase = Some(Phase::Degraded);
-            next.waiting = Some(stopping_why(0).waiting(None));
-            self.wake(pass, Some(self.world.now), BREATH);
+            next.waiting = Some(evicting_why(0).waiting(None));
+            self.requeue(pass, Some(self.world.now), BREATH);
             return Some(Some(GangEvent { reason: "MemberLost", message, warning: true }));
         }
         self.bury(gang, pass);
         if here.is_empty() {
             return Some(Some(restart(gang, next, self.held_until())));
         }
-        next.waiting = Some(stopping_why(here.len()).waiting(None));
+        next.waiting = Some(evicting_why(here.len()).waiting(None));
         let age = gang.since.map_or(BREATH, |since| self.world.now.duration_since(since));
         if age < BREATH {
-            self.wake(pass, gang.since, BREATH);
+            self.requeue(pass, gang.since, BREATH);
             return Some(None);
         }
         // Roles in their order, ranks upwards, and all of it backwards: whoever leads goes last.
         let order = |pod: &Arc<Pod>| gang.places.iter().position(|place| place.uid.as_ref() == Some(&pod.uid));
-        let mut stopped = here;
-        stopped.sort_by_key(|pod| std::cmp::Reverse(order(pod)));
-        for pod in stopped {
-            pass.actions.push(self.stop(pod, &message));
+        let mut evicted = here;
+        evicted.sort_by_key(|pod| std::cmp::Reverse(order(pod)));
+        for pod in evicted {
+            pass.actions.push(self.evict(pod, &message));
         }
-        self.wake(pass, Some(self.world.now), AGAIN);
+        self.requeue(pass, Some(self.world.now), AGAIN);
         Some(None)
     }
 
-    /// Until when a gang that is stopped now keeps its room.
+    /// Until when a gang that is evicted now keeps its capacity.
     pub(super) fn held_until(&self) -> Timestamp {
         self.world.now.saturating_add(self.world.settings.restart_hold).unwrap_or(Timestamp::MAX)
     }
 
-    /// What is kept for a gang: noted while a pod is left that tells what its members ask for, and given back when its time
-    /// is over, or a plan promises anew what the gang needs.
+    /// What is kept for a gang: noted while a pod is left that tells what its members ask for, and terminated when its time
+    /// is over, or a plan assignments again what the gang needs.
     pub(super) fn hold(&self, gang: &Gang, next: &mut Gang, pass: &mut Pass) {
         match next.phase {
             Some(Phase::Degraded) if next.held.is_none() && !self.world.ending.contains(&gang.key) => {
@@ -111,20 +111,22 @@ impl Working<'_> {
                         .find_map(asks)
                         .or_else(|| all().find_map(asks))
                 };
-                let room = |place: &GangPlace| {
+                let capacity = |place: &GangPlace| {
                     let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
                     Some((place.node.clone(), pod.and_then(asks).or_else(|| sample(&place.role))?))
                 };
-                let rooms: Vec<_> = gang.places.iter().filter_map(room).collect();
-                next.held = (!rooms.is_empty()).then_some(Held { until: None, rooms });
+                let capacities: Vec<_> = gang.places.iter().filter_map(capacity).collect();
+                next.held = (!capacities.is_empty()).then_some(Held { until: None, capacities });
             }
             Some(Phase::Degraded) | None => {}
             Some(Phase::Collecting | Phase::Waiting | Phase::Provisioning) => {
                 let until = next.held.as_ref().map(|held| held.until);
                 match until {
-                    // Places beside nodes that are bought are promised by themselves.
+                    // Places beside nodes that are provisioned are assigned by themselves.
                     Some(_) if !next.places.is_empty() => next.held = None,
-                    Some(Some(until)) if until > self.world.now => self.wake(pass, Some(until), SignedDuration::ZERO),
+                    Some(Some(until)) if until > self.world.now => {
+                        self.requeue(pass, Some(until), SignedDuration::ZERO)
+                    }
                     Some(_) => next.held = None,
                     None => {}
                 }
@@ -141,13 +143,13 @@ impl Working<'_> {
         }
     }
 
-    /// Whether a gang that was stopped, and whose pods are not back yet, still counts on its nodes. Looks again in time.
+    /// Whether a gang that was evicted, and whose pods are not back yet, still counts on its nodes. Looks again in time.
     pub(super) fn holds_for_restart(&self, gang: &Gang, pass: &mut Pass) -> bool {
         let hold = self.world.settings.restart_hold;
         let held = gang.waiting.as_ref().is_some_and(|waiting| waiting.is(Code::Restarting))
             && gang.since.is_some_and(|since| self.world.now.duration_since(since) < hold);
         if held {
-            self.wake(pass, gang.since, hold);
+            self.requeue(pass, gang.since, hold);
         }
         held
     }
@@ -182,11 +184,11 @@ impl Working<'_> {
         let hanging = self.snapshot.all_members(&gang.key).filter(|pod| {
             pod.deleting && !pod.ended && pod.node.as_ref().is_some_and(|node| !self.snapshot.nodes.contains_key(node))
         });
-        pass.actions.extend(hanging.map(|pod| self.stop(pod, "its node is gone")));
+        pass.actions.extend(hanging.map(|pod| self.evict(pod, "its node is gone")));
     }
 
-    fn stop(&self, pod: &Arc<Pod>, why: &str) -> Action {
+    fn evict(&self, pod: &Arc<Pod>, why: &str) -> Action {
         let gone = pod.node.as_ref().is_some_and(|node| !self.snapshot.nodes.contains_key(node));
-        Action::Stop(Box::new(Stop { pod: Arc::clone(pod), why: why.to_owned(), at_once: gone }))
+        Action::Evict(Box::new(Evict { pod: Arc::clone(pod), why: why.to_owned(), at_once: gone }))
     }
 }

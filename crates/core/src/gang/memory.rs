@@ -1,7 +1,7 @@
 //! What the lease holder remembers between passes: what kube-scheduler and kubelets refused, and plans that came to
 //! nothing.
 //!
-//! Memory only: a new lease holder starts to count anew. A pass reads it and answers with notes; the shell writes them
+//! Memory only: a new lease holder starts to count again. A pass reads it and answers with notes; the shell writes them
 //! down. A note names the epoch it is about, so that one written twice counts once.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ pub(super) const IN_ALL: usize = 9;
 /// What is remembered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Nodes left out for a shape. Keyed by shape: it outlives the pod, not its cause.
+    /// Nodes excluded for a shape. Keyed by shape: it outlives the pod, not its cause.
     excluded: BTreeMap<NodeName, Vec<Excluded>>,
     gangs: BTreeMap<ObjectKey, Trouble>,
     /// Pods that a kubelet did not take and that still exist: each counts once.
@@ -32,7 +32,7 @@ pub struct Memory {
 struct Excluded {
     shape: Arc<Shape>,
     by: By,
-    /// Until when the node is left out.
+    /// Until when the node is excluded.
     until: Timestamp,
     /// Until when it is remembered that it was.
     remembered: Timestamp,
@@ -46,7 +46,7 @@ enum By {
     Kubelet(u32),
 }
 
-/// A node is left out at most so many times as long as at first.
+/// A node is excluded at most so many times as long as at first.
 const LONGEST: u32 = 32;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub enum Note {
         gang: ObjectKey,
         /// The plan.
         epoch: u64,
-        /// What it said, counts aside.
+        /// What it reported, counts aside.
         text: Arc<str>,
         /// The member's shape.
         shape: Arc<Shape>,
@@ -156,13 +156,13 @@ impl Memory {
         self.not_admitted.retain(|pod| snapshot.pods.contains_key(pod));
     }
 
-    /// Until when the node is left out for the shape.
+    /// Until when the node is excluded for the shape.
     #[must_use]
     pub fn excluded(&self, node: &NodeName, shape: &Shape, now: Timestamp) -> Option<Timestamp> {
         self.until(node, shape, now, |_| true)
     }
 
-    /// Until when the node is left out for the shape because of what kube-scheduler said: a node that is bought would be
+    /// Until when the node is excluded for the shape because of what kube-scheduler reported: a node that is provisioned would be
     /// refused like it. What a kubelet says is of its node alone.
     #[must_use]
     pub fn refused(&self, node: &NodeName, shape: &Shape, now: Timestamp) -> Option<Timestamp> {
@@ -183,7 +183,7 @@ impl Memory {
         self.not_admitted.contains(pod)
     }
 
-    /// Nodes left out, for any shape.
+    /// Nodes excluded, for any shape.
     #[must_use]
     pub fn nothing_excluded(&self) -> bool {
         self.excluded.is_empty()

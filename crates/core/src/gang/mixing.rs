@@ -1,7 +1,7 @@
-//! New nodes beside running ones: only what running nodes of one zone do not take is bought.
+//! New nodes beside running ones: only what running nodes of one zone do not take is provisioned.
 //!
-//! Where new nodes stand in the network is known only once they run, so nothing is mixed for a gang that wishes for a
-//! network level below the zone. The running nodes' places are promised in the write that names the purchase; nobody is
+//! Where new nodes stand in the network is known only once they run, so nothing is mixed for a gang that asks for a
+//! network level below the zone. The running nodes' places are assigned in the write that names the purchase; nobody is
 //! released before the whole gang has its places.
 
 use std::collections::BTreeMap;
@@ -16,34 +16,39 @@ use crate::model::gang::{Gang, Recognised};
 use crate::model::names::NodeName;
 use crate::model::node::Node;
 use crate::planner;
-use crate::planner::plan::{GangRequest, Host, LevelIndex, Place, Problem, SearchBudget, Seed, Wishes};
+use crate::planner::plan::{GangRequest, Host, LevelIndex, Place, Problem, SearchBudget, Seed, TopologyRequests};
 use crate::topology::Levels;
 
 /// A purchase beside running nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mixed {
-    /// What may be bought, best first.
+    /// What may be provisioned, best first.
     pub(super) offers: Vec<Offer>,
-    /// The zone it must be bought in; `None` if the nodes name none.
+    /// The zone it must be provisioned in; `None` if the nodes name none.
     pub(super) zone: Option<Arc<str>>,
     /// Places on running nodes.
     pub(super) beside: Vec<Place>,
 }
 
-/// Whether bought nodes may stand beside running ones: only where no network level below the zone is wished.
+/// Whether provisioned nodes may stand beside running ones: only where no network level below the zone is requested.
 #[must_use]
-pub fn may_mix(wishes: &Wishes, levels: &Levels) -> bool {
+pub fn may_mix(topology_requests: &TopologyRequests, levels: &Levels) -> bool {
     let network = levels.network();
     let below = |level: LevelIndex| network.contains(&level);
-    let slices = wishes.slices.iter().map(|slice| slice.level);
-    let wished = [wishes.required, wishes.preferred, wishes.exclusive, wishes.balance];
-    !wished.into_iter().flatten().chain(slices).any(below)
+    let slices = topology_requests.slices.iter().map(|slice| slice.level);
+    let requested = [
+        topology_requests.required,
+        topology_requests.preferred,
+        topology_requests.exclusive,
+        topology_requests.balance,
+    ];
+    !requested.into_iter().flatten().chain(slices).any(below)
 }
 
 impl Working<'_> {
     /// Zones that the gang's bound members leave open; empty: any.
     pub(super) fn zones_of_bound(&self, request: &GangRequest) -> Vec<Arc<str>> {
-        if request.wishes.required.is_none() {
+        if request.topology_requests.required.is_none() {
             return Vec::new();
         }
         let bound = request.roles.iter().flat_map(|role| &role.places).filter_map(|place| place.bound.as_ref());
@@ -67,8 +72,9 @@ impl Working<'_> {
         if self.world.pools.is_empty() {
             return None;
         }
-        let group = recognised.wishes.placement_group.as_ref().map(|wish| &*wish.value);
-        if !may_mix(&request.wishes, self.world.levels) || group == Some("required") {
+        let group =
+            recognised.topology_requests.placement_group.as_ref().map(|topology_request| &*topology_request.value);
+        if !may_mix(&request.topology_requests, self.world.levels) || group == Some("required") {
             return None;
         }
         // What a blocked pool would sell one day is no purchase to compare with.

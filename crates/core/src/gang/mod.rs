@@ -37,7 +37,7 @@ use crate::model::batch::{Batch, BatchPhase};
 pub use crate::model::event::GangEvent;
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
-use crate::model::snapshot::{Promise, PromisedRoom, Snapshot};
+use crate::model::snapshot::{AssignedCapacity, Assignment, Snapshot};
 use crate::planner::plan::{Elastic, LevelUse, Plan, Policy, Problem, Report};
 use crate::topology::Levels;
 
@@ -52,29 +52,29 @@ pub use request::{Pending, RequestError, Wanted, build_request};
 /// Timers and choices of the gang loop. Source of the defaults: `scheduling.md` 3.7.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Between a plan persisted and its release: every replica protects the promise by then.
+    /// Between a plan persisted and its release: every replica protects the assignment by then.
     pub settle: SignedDuration,
     /// A released, unbound plan is withdrawn after this.
     pub expiry: SignedDuration,
-    /// A hint is repeated after this.
-    pub rehint: SignedDuration,
+    /// A nomination is repeated after this.
+    pub renominate: SignedDuration,
     /// A released member that kube-scheduler refuses for reasons that say its view lags is replanned after this, and
     /// 10 ms more for each member.
     pub released: SignedDuration,
     /// A committed member that kube-scheduler refuses is lost after this.
     pub committing: SignedDuration,
-    /// A node that kube-scheduler refused for a shape is left out for this long.
+    /// A node that kube-scheduler refused for a shape is excluded for this long.
     pub exclude_ttl: SignedDuration,
-    /// Nodes that were bought for a gang and do not hold it are given back after this: the scheduler's view of a fresh
-    /// node settles within seconds, and buying again costs money.
+    /// Nodes that were provisioned for a gang and do not hold it are terminated after this: the scheduler's view of a fresh
+    /// node settles within seconds, and provisioning again costs money.
     pub ready_grace: SignedDuration,
-    /// A node that registered and is not Ready yet is waited for this long, instead of buying others.
+    /// A node that registered and is not Ready yet is waited for this long, instead of provisioning others.
     pub join_within: SignedDuration,
-    /// First pause before another round is bought after one did not hold the gang; doubles with every round.
+    /// First pause before another round is provisioned after one did not hold the gang; doubles with every round.
     pub round_pause: SignedDuration,
-    /// A gang that was stopped keeps its nodes this long for its pods to come back.
+    /// A gang that was evicted keeps its nodes this long for its pods to come back.
     pub restart_hold: SignedDuration,
-    /// Key of the taint on nodes bought for a gang until it uses them.
+    /// Key of the taint on nodes provisioned for a gang until it uses them.
     pub pending_taint: &'static str,
     /// What is best.
     pub policy: Policy,
@@ -90,7 +90,7 @@ impl Settings {
             pending_taint,
             settle: SignedDuration::from_millis(200),
             expiry: SignedDuration::from_secs(300),
-            rehint: SignedDuration::from_secs(10),
+            renominate: SignedDuration::from_secs(10),
             released: SignedDuration::from_secs(30),
             committing: SignedDuration::from_secs(30),
             exclude_ttl: SignedDuration::from_mins(10),
@@ -98,7 +98,7 @@ impl Settings {
             join_within: SignedDuration::from_mins(10),
             round_pause: SignedDuration::from_secs(30),
             restart_hold: SignedDuration::from_secs(300),
-            // Members beyond the minimum take whatever room there is: of members that fill a node each, none would ever
+            // Members beyond the minimum take whatever capacity there is: of members that fill a node each, none would ever
             // stand inside the hosts chosen for the minimum.
             policy: Policy { elastic: Elastic::Spread, ..Policy::default() },
             record: false,
@@ -113,7 +113,7 @@ pub struct World<'a> {
     pub snapshot: &'a Snapshot,
     /// Topology levels.
     pub levels: &'a Levels,
-    /// Pools that may buy, best first.
+    /// Pools that may provision, best first.
     pub pools: &'a [PoolView],
     /// NodeBatches by name.
     pub batches: &'a BTreeMap<Arc<str>, BatchView>,
@@ -167,7 +167,7 @@ impl BatchView {
             | BatchPhase::Launching
             | BatchPhase::Launched
             | BatchPhase::Joining
-            | BatchPhase::Replacing => BatchStage::Buying,
+            | BatchPhase::Replacing => BatchStage::Provisioning,
         };
         Self {
             name: Arc::from(batch.name.as_str()),
@@ -185,12 +185,12 @@ pub enum BatchStage {
     /// All candidates failed; nothing is held.
     BackingOff,
     /// On its way.
-    Buying,
+    Provisioning,
     /// Its nodes are ready for the gang.
     Ready,
     /// The gang uses it.
     InUse,
-    /// It is being given back.
+    /// It is being terminated.
     Ending,
 }
 
@@ -202,16 +202,16 @@ pub enum Action {
     /// Write the Gang's status, conditional on the version it was computed from.
     WriteStatus(Box<StatusWrite>),
     /// Create the NodeBatch of this round, before the status that names it is written.
-    CreateBatch(Box<BatchWish>),
+    CreateBatch(Box<BatchTopologyRequest>),
     /// Give up a NodeBatch that is no longer needed.
     AbandonBatch {
         /// Name.
         name: Arc<str>,
     },
-    /// Hint and ungate one member.
+    /// Nomination and ungate one member.
     Release(Box<Release>),
-    /// Stop one member of a gang that lost another, or its node.
-    Stop(Box<Stop>),
+    /// Evict one member of a gang that lost another, or its node.
+    Evict(Box<Evict>),
     /// Write the condition `muster.dev/Gang` of one member.
     Report(Box<MemberReport>),
     /// Drop our gate from a pod of no gang.
@@ -243,16 +243,16 @@ pub struct StatusWrite {
 
 /// A purchase for a gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BatchWish {
+pub struct BatchTopologyRequest {
     /// The gang.
     pub gang: Arc<Gang>,
     /// Round: names the batch.
     pub round: u32,
-    /// What may be bought, best first.
+    /// What may be provisioned, best first.
     pub offers: Vec<Offer>,
-    /// `required`, `preferred` or `none`, as the gang wishes.
+    /// `required`, `preferred` or `none`, as the gang topology requests.
     pub placement_group: Option<Arc<str>>,
-    /// Zones it may be bought in; empty: any.
+    /// Zones it may be provisioned in; empty: any.
     pub zones: Vec<Arc<str>>,
 }
 
@@ -271,7 +271,7 @@ pub struct Release {
 
 /// The end of one member, which must not count against its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stop {
+pub struct Evict {
     /// The pod as it was seen.
     pub pod: Arc<Pod>,
     /// For the pod's condition.
@@ -297,7 +297,7 @@ pub struct Pass {
     /// In the order they should be carried out.
     pub actions: Vec<Action>,
     /// Look again at this time at the latest.
-    pub wake_at: Option<Timestamp>,
+    pub requeue_at: Option<Timestamp>,
     /// Plans the checker refused: bugs of ours.
     pub refused_plans: Vec<(ObjectKey, Vec<String>)>,
     /// Planning runs made.
@@ -332,7 +332,7 @@ pub fn batch_name(uid: &str, round: u32) -> String {
     format!("{head}-{round}")
 }
 
-/// Decides for every gang, older gangs first. Plans made in one pass are disjoint: each is promised in the working
+/// Decides for every gang, older gangs first. Plans made in one pass are disjoint: each is assigned in the working
 /// snapshot before the next gang is looked at.
 #[must_use]
 pub fn pass(world: &World<'_>) -> Pass {
@@ -346,12 +346,12 @@ pub fn pass_with(world: &World<'_>, ledger: &mut Ledger) -> Pass {
     if !world.snapshot.synced {
         return pass;
     }
-    // The working snapshot takes the promises of this pass; the published one stays as it is.
+    // The working snapshot takes the assignments of this pass; the published one stays as it is.
     let mut snapshot = world.snapshot.clone();
     for node in world.lost {
         // To nobody: nothing is planned there again.
-        let promise = Promise { gang: ObjectKey::new("", "lost"), room: PromisedRoom::WholeNode };
-        snapshot.promises.entry(node.clone()).or_default().push(promise);
+        let assignment = Assignment { gang: ObjectKey::new("", "lost"), capacity: AssignedCapacity::WholeNode };
+        snapshot.assignments.entry(node.clone()).or_default().push(assignment);
     }
     let sent = world.snapshot.gangs.values().filter(|gang| gang.phase == Some(Phase::Released));
     let on_their_way = sent.map(|gang| gang.places.len()).sum();

@@ -1,5 +1,5 @@
 //! What people should know of a gang whatever its phase: ranks out of order, surplus members, two identities, an owner
-//! that would not survive a stop. Each is a condition, and an event when it turns bad.
+//! that would not survive an eviction. Each is a condition, and an event when it turns bad.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,9 +12,9 @@ use crate::model::names::PodUid;
 /// Fills the notes of the next state and says what turned bad.
 pub(super) fn note(gang: &Gang, recognised: &Recognised, members: &[Arc<Pod>], next: &mut Gang) -> Vec<GangEvent> {
     let mut notes = gang.notes.clone();
-    let mut set = |kind: NoteKind, said: Option<String>| {
+    let mut set = |kind: NoteKind, stated: Option<String>| {
         let (_, bad_if_true) = kind.event();
-        match said {
+        match stated {
             Some(message) => {
                 notes.insert(kind, Note { holds: bad_if_true, message: message.into() });
             }
@@ -57,9 +57,13 @@ pub(super) fn note(gang: &Gang, recognised: &Recognised, members: &[Arc<Pod>], n
         set(NoteKind::RanksOrdered, (!faults.is_empty()).then_some(faults));
         set(NoteKind::SurplusMembers, (!surplus.is_empty()).then_some(surplus));
     }
-    let told = notes.iter().filter(|(kind, note)| note.holds == kind.event().1 && gang.notes.get(kind) != Some(note));
-    let events =
-        told.map(|(kind, note)| GangEvent { reason: kind.event().0, message: note.message.to_string(), warning: true });
+    let reported =
+        notes.iter().filter(|(kind, note)| note.holds == kind.event().1 && gang.notes.get(kind) != Some(note));
+    let events = reported.map(|(kind, note)| GangEvent {
+        reason: kind.event().0,
+        message: note.message.to_string(),
+        warning: true,
+    });
     let events = events.collect();
     next.notes = notes;
     events

@@ -1,4 +1,4 @@
-//! What could be bought for a gang: per pool and type, how many nodes hold it.
+//! What could be provisioned for a gang: per pool and type, how many nodes hold it.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use crate::model::node::{Node, Usage};
 use crate::model::pod::Shape;
 use crate::offering::{CeilingLeft, Exclusion};
 use crate::planner;
-use crate::planner::plan::{GangRequest, Host, Policy, Problem, SearchBudget, Seed, Wishes};
+use crate::planner::plan::{GangRequest, Host, Policy, Problem, SearchBudget, Seed, TopologyRequests};
 use crate::reason::Unsold;
 use crate::topology::{Levels, ZONE_KEY};
 
-/// A pool that may buy, as the gang loop sees it.
+/// A pool that may provision, as the gang loop sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolView {
     /// Name.
     pub name: Arc<str>,
-    /// Most nodes of a batch did not join: it buys one node now and then, and whole batches again once that has joined. Its
+    /// Most nodes of a batch did not join: it provisions one node now and then, and whole batches again once that has joined. Its
     /// offers come behind all others.
     pub blocked: bool,
     /// Higher first.
@@ -27,9 +27,9 @@ pub struct PoolView {
     pub max_nodes: u32,
     /// `required`, `preferred` or `none`.
     pub placement_group: Arc<str>,
-    /// Zones it may buy in; empty: not known.
+    /// Zones it may provision in; empty: not known.
     pub zones: Vec<Arc<str>>,
-    /// What the pool may buy.
+    /// What the pool may provision.
     pub types: Vec<TypeView>,
     /// What is left of the pool's limits, per resource and `nodes`.
     pub left: Vec<Left>,
@@ -57,7 +57,7 @@ pub struct TypeView {
     pub node: Arc<Node>,
     /// What DaemonSets will take there.
     pub overhead: Arc<Usage>,
-    /// Micro-dollars per hour and node, cheapest market; `None` if there is no price.
+    /// Micro-dollars per hour and node, cheapest capacity type; `None` if there is no price.
     pub price: Option<u64>,
 }
 
@@ -72,7 +72,7 @@ pub struct Offer {
     pub count: u32,
 }
 
-/// What can be bought, best first, and what cannot, with the reason.
+/// What can be provisioned, best first, and what cannot, with the reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
     /// Best first.
@@ -118,7 +118,7 @@ pub fn offers_for(request: &GangRequest, levels: &Levels, pools: &[PoolView]) ->
     offers
 }
 
-/// [`nodes_needed`] in a zone from which the volumes of the gang can be reached, if they ask for one: what is bought has a
+/// [`nodes_needed`] in a zone from which the volumes of the gang can be reached, if they ask for one: what is provisioned has a
 /// zone only once it is chosen.
 fn nodes_in_reach(request: &GangRequest, levels: &Levels, pool: &PoolView, kind: &TypeView) -> Result<u32, TooSmall> {
     let mut zones = volumes::zones(request);
@@ -135,13 +135,13 @@ fn nodes_in_reach(request: &GangRequest, levels: &Levels, pool: &PoolView, kind:
     best.map_or_else(|| found.into_iter().next().unwrap_or(Err(TooSmall::Never)), Ok)
 }
 
-/// All that stands in the way of a purchase, so that what is said is enough.
+/// All that stands in the way of a purchase, so that what is reported is enough.
 fn obstacles(pool: &PoolView, kind: &TypeView, needed: &Result<u32, TooSmall>) -> Vec<Exclusion> {
     let count = match needed {
         Ok(count) => *count,
         Err(TooSmall::Never) => return vec![Exclusion::DoesNotFit],
         Err(TooSmall::Misfit(misfit)) => return vec![Exclusion::Misfit { misfit: misfit.clone() }],
-        Err(TooSmall::Wishes) => return vec![Exclusion::Wishes],
+        Err(TooSmall::TopologyRequests) => return vec![Exclusion::TopologyRequests],
     };
     let mut obstacles = Vec::new();
     if count > pool.max_nodes {
@@ -177,13 +177,13 @@ pub enum TooSmall {
     /// A node can never hold a member.
     Misfit(Misfit),
     /// Slices or exclusive hosts that a node cannot give.
-    Wishes,
+    TopologyRequests,
 }
 
 /// Nodes of one type that hold all members of a gang which are not bound.
 ///
-/// Members of one shape, g to a node: ⌈W/g⌉. With several shapes, or wishes about hosts, the smallest number on which the
-/// planner places them; wishes about levels above the host play no part, since where new nodes stand is known only once
+/// Members of one shape, g to a node: ⌈W/g⌉. With several shapes, or topology requests about hosts, the smallest number on which the
+/// planner places them; topology requests about levels above the host play no part, since where new nodes stand is known only once
 /// they run.
 pub fn nodes_needed(request: &GangRequest, levels: &Levels, kind: &TypeView) -> Result<u32, TooSmall> {
     let host = levels.len().saturating_sub(1);
@@ -195,11 +195,11 @@ pub fn nodes_needed(request: &GangRequest, levels: &Levels, kind: &TypeView) -> 
     }
     asked.roles.retain(|role| !role.places.is_empty());
     // Slices that lost members are completed where they stand, so what is left is not cut evenly.
-    let slices = asked.wishes.slices.iter().copied().filter(|slice| slice.level == host && !bound);
-    asked.wishes = Wishes {
+    let slices = asked.topology_requests.slices.iter().copied().filter(|slice| slice.level == host && !bound);
+    asked.topology_requests = TopologyRequests {
         slices: slices.collect(),
-        exclusive: asked.wishes.exclusive.filter(|level| *level == host && !bound),
-        ..Wishes::default()
+        exclusive: asked.topology_requests.exclusive.filter(|level| *level == host && !bound),
+        ..TopologyRequests::default()
     };
     let mut members: Vec<(&Shape, u32)> = Vec::new();
     for role in &asked.roles {
@@ -217,15 +217,15 @@ pub fn nodes_needed(request: &GangRequest, levels: &Levels, kind: &TypeView) -> 
         least = least.max(count.div_ceil(slots));
         most = most.saturating_add(count.div_ceil(slots));
     }
-    if members.len() < 2 && asked.wishes == Wishes::default() {
+    if members.len() < 2 && asked.topology_requests == TopologyRequests::default() {
         return Ok(most);
     }
-    if asked.wishes != Wishes::default() {
+    if asked.topology_requests != TopologyRequests::default() {
         // At worst every slice has a host of its own.
         most = members.iter().fold(0_u32, |sum, (_, count)| sum.saturating_add(*count));
     }
     if !holds(&asked, levels, kind, most) {
-        return Err(TooSmall::Wishes);
+        return Err(TooSmall::TopologyRequests);
     }
     while least < most {
         let middle = least + (most - least) / 2;

@@ -1,4 +1,4 @@
-//! What keeps room from a gang and ends by itself: pods that are being deleted, and promises to other gangs.
+//! What keeps capacity from a gang and ends by itself: pods that are being deleted, and assignments to other gangs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,29 +29,30 @@ impl Working<'_> {
             pods.iter().for_each(|pod| take_away(usage, &pod.held));
             leaving.insert(node.clone(), (host, count(pods.len())));
         }
-        let mut promised = BTreeMap::new();
-        for (node, promises) in &self.snapshot.promises {
-            let others = promises.iter().map(|promise| promise.gang.clone()).filter(|gang| !own.contains(gang));
+        let mut assigned = BTreeMap::new();
+        for (node, assignments) in &self.snapshot.assignments {
+            let others =
+                assignments.iter().map(|assignment| assignment.gang.clone()).filter(|gang| !own.contains(gang));
             let others: Vec<ObjectKey> = others.collect();
             let entry = self.snapshot.nodes.get(node).filter(|_| !others.is_empty() && !self.world.lost.contains(node));
             let Some(entry) = entry else { continue };
             let host = Host { node: Arc::clone(&entry.node), usage: Arc::clone(&entry.usage) };
-            promised.insert(node.clone(), (host, others));
+            assigned.insert(node.clone(), (host, others));
         }
-        if leaving.is_empty() && promised.is_empty() {
+        if leaving.is_empty() && assigned.is_empty() {
             return Vec::new();
         }
         let hosts = self.snapshot.nodes.keys().filter_map(|node| self.host(node, &own)).collect();
         let problem = Problem { levels: self.world.levels.clone(), hosts, gang: request.clone() };
-        passing(&problem, &self.world.settings.policy, shortfall, leaving, promised)
+        passing(&problem, &self.world.settings.policy, shortfall, leaving, assigned)
     }
 
-    /// Pods that are being deleted and hold room, by node.
+    /// Pods that are being deleted and hold capacity, by node.
     fn terminating(&mut self) -> Arc<BTreeMap<NodeName, Vec<Arc<Pod>>>> {
         let pods = &self.snapshot.pods;
         let found = self.terminating.get_or_insert_with(|| {
             let mut found: BTreeMap<NodeName, Vec<Arc<Pod>>> = BTreeMap::new();
-            for pod in pods.values().filter(|pod| pod.deleting && pod.holds_room()) {
+            for pod in pods.values().filter(|pod| pod.deleting && pod.holds_capacity()) {
                 if let Some(node) = &pod.node {
                     found.entry(node.clone()).or_default().push(Arc::clone(pod));
                 }
@@ -62,15 +63,15 @@ impl Working<'_> {
     }
 }
 
-/// What keeps room from a gang that does not fit, and ends by itself. `leaving` are hosts without their terminating pods,
-/// with the number of those; `promised` are hosts without what is promised to others, with those gangs.
+/// What keeps capacity from a gang that does not fit, and ends by itself. `leaving` are hosts without their terminating pods,
+/// with the number of those; `assigned` are hosts without what is assigned to others, with those gangs.
 #[must_use]
 pub fn passing(
     problem: &Problem,
     policy: &Policy,
     shortfall: &Shortfall,
     leaving: BTreeMap<NodeName, (Host, u32)>,
-    promised: BTreeMap<NodeName, (Host, Vec<ObjectKey>)>,
+    assigned: BTreeMap<NodeName, (Host, Vec<ObjectKey>)>,
 ) -> Vec<Passing> {
     let request = &problem.gang;
     let before: BTreeMap<&NodeName, &Host> = problem.hosts.iter().map(|host| (&host.node.name, host)).collect();
@@ -100,7 +101,7 @@ pub fn passing(
         found.push(Passing::Terminating { pods, nodes, enough: enough(gained, other) });
     }
     let (mut gangs, mut gained, mut other) = (BTreeSet::new(), 0, BTreeMap::new());
-    for (node, (host, others)) in promised {
+    for (node, (host, others)) in assigned {
         let gain = gain(&node, &host);
         if gain > 0 {
             gained += gain;
@@ -110,7 +111,7 @@ pub fn passing(
     }
     if !other.is_empty() {
         let nodes = count(other.len());
-        found.push(Passing::Promised { gangs: gangs.into_iter().collect(), nodes, enough: enough(gained, other) });
+        found.push(Passing::Assigned { gangs: gangs.into_iter().collect(), nodes, enough: enough(gained, other) });
     }
     found
 }

@@ -32,7 +32,7 @@ impl Working<'_> {
             Ok(wanted) => wanted,
             Err(RequestError::Invalid(invalid)) => return waiting::invalid(gang, next, &invalid),
             Err(_) if expired => return Some(self.expire(gang, next, pass)),
-            // A member was deleted: its place stays promised to the pod that comes in its stead, until the plan
+            // A member was deleted: its place stays assigned to the pod that comes in its stead, until the plan
             // expires.
             Err(error) => {
                 let refilled = self.refill(gang, recognised, members, next);
@@ -45,12 +45,12 @@ impl Working<'_> {
                     return self.settle(gang, members, age, next, pass);
                 }
                 self.release(gang, recognised, members, pass);
-                self.wake(pass, gang.since, self.world.settings.expiry);
+                self.requeue(pass, gang.since, self.world.settings.expiry);
                 return None;
             }
         };
         next.waiting = None;
-        // While some are planned anew, others that run may be lost.
+        // While some are planned again, others that run may be lost.
         if self.lost_bound(gang)
             && let Some(event) = self.lost(gang, members, next, pass)
         {
@@ -95,14 +95,14 @@ impl Working<'_> {
             return self.settle(gang, members, age, next, pass);
         }
         self.release(gang, recognised, members, pass);
-        self.wake(pass, gang.since, self.world.settings.expiry);
-        if age >= self.world.settings.rehint {
-            next.waiting = watchdog::said(members);
+        self.requeue(pass, gang.since, self.world.settings.expiry);
+        if age >= self.world.settings.renominate {
+            next.waiting = watchdog::stated(members);
             if next.waiting.is_some() {
-                self.wake(pass, Some(self.world.now), self.world.settings.rehint);
+                self.requeue(pass, Some(self.world.now), self.world.settings.renominate);
             }
         }
-        self.wake(pass, gang.since, self.world.settings.rehint);
+        self.requeue(pass, gang.since, self.world.settings.renominate);
         None
     }
 
@@ -110,7 +110,7 @@ impl Working<'_> {
         gang.since.map_or(SignedDuration::ZERO, |since| self.world.now.duration_since(since))
     }
 
-    /// Waits until every replica protects the promise, then lets the members go.
+    /// Waits until every replica protects the assignment, then lets the members go.
     fn settle(
         &self,
         gang: &Gang,
@@ -120,7 +120,7 @@ impl Working<'_> {
         pass: &mut Pass,
     ) -> Option<GangEvent> {
         if age < self.world.settings.settle {
-            self.wake(pass, gang.since, self.world.settings.settle);
+            self.requeue(pass, gang.since, self.world.settings.settle);
             return None;
         }
         next.phase = Some(Phase::Released);
@@ -164,7 +164,7 @@ impl Working<'_> {
         let lost = self.lost_in_tree(gang);
         self.note_lost(gang, &lost, pass);
         if gang.phase == Some(Phase::Committing) {
-            self.wake(pass, gang.since, self.world.settings.committing);
+            self.requeue(pass, gang.since, self.world.settings.committing);
         }
         let homeless = |pod: &&Arc<Pod>| {
             pod.node.is_none()
@@ -238,7 +238,7 @@ impl Working<'_> {
     }
 
     /// Plans members that came after the commit point: bound ones are fixed and count as arrived. `None` if nobody
-    /// `homeless` gets a place, for want of a rank or of room that the gang could do without.
+    /// `homeless` gets a place, for want of a rank or of capacity that the gang could do without.
     fn replace(
         &mut self,
         gang: &Arc<Gang>,
@@ -265,7 +265,7 @@ impl Working<'_> {
         let (plan, report) = self.plan(&wanted.request, gang, pass);
         if report.refusal.is_some() || plan.places.is_empty() {
             next.phase = Some(Phase::Degraded);
-            next.waiting = Some(Why::NoRoomForNew { refusal: report.refusal }.waiting(None));
+            next.waiting = Some(Why::NoCapacityForNew { refusal: report.refusal }.waiting(None));
             return Some(None);
         }
         if !plan.places.iter().any(|place| asks(&place.uid)) {
@@ -325,9 +325,9 @@ impl Working<'_> {
             }
             let patched =
                 pod.plan_epoch == Some(gang.epoch) && pod.planned_node.as_ref() == Some(&place.node) && !pod.gated;
-            // A hint that was lost, or a refusal that no longer holds: hint and wake again, now and then. The executor
+            // A nomination that was lost, or a refusal that no longer holds: nomination and requeue again, now and then. The executor
             // spaces the patches; a member that stands at the barrier is not disturbed by one.
-            let stuck = watchdog::needs_hint(pod) && self.age(gang) >= self.world.settings.rehint;
+            let stuck = watchdog::needs_nomination(pod) && self.age(gang) >= self.world.settings.renominate;
             if !patched || stuck {
                 pass.actions.push(Action::Release(Box::new(Release {
                     pod: Arc::clone(pod),

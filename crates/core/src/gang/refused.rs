@@ -11,7 +11,7 @@ use crate::model::gang::Pod;
 /// A refusal of kube-scheduler's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
-    /// As it was said.
+    /// As it was reported.
     pub(super) message: Arc<str>,
     /// Counts and our own reasons aside: equal texts are equal causes.
     pub(super) text: Arc<str>,
@@ -64,20 +64,20 @@ pub(super) fn scheduler_error(pod: &Pod) -> Option<&Arc<str>> {
 
 /// The reasons without their counts.
 fn reasons(message: &str) -> Vec<&str> {
-    let said = message.split_once(" nodes are available: ").map_or(message, |(_, said)| said);
-    let said = said.split(" preemption: ").next().unwrap_or(said).trim().trim_end_matches('.');
+    let stated = message.split_once(" nodes are available: ").map_or(message, |(_, stated)| stated);
+    let stated = stated.split(" preemption: ").next().unwrap_or(stated).trim().trim_end_matches('.');
     // Taints and messages may contain commas: a reason begins with its count.
     let mut starts = vec![0];
-    for (at, _) in said.match_indices(", ") {
-        if said[at + 2..].starts_with(|c: char| c.is_ascii_digit()) {
+    for (at, _) in stated.match_indices(", ") {
+        if stated[at + 2..].starts_with(|c: char| c.is_ascii_digit()) {
             starts.push(at + 2);
         }
     }
-    let ends = starts.iter().skip(1).map(|start| start - 2).chain([said.len()]);
+    let ends = starts.iter().skip(1).map(|start| start - 2).chain([stated.len()]);
     starts
         .iter()
         .zip(ends)
-        .map(|(start, end)| said[*start..end].trim_start_matches(|c: char| c.is_ascii_digit()).trim())
+        .map(|(start, end)| stated[*start..end].trim_start_matches(|c: char| c.is_ascii_digit()).trim())
         .filter(|reason| !reason.is_empty())
         .collect()
 }

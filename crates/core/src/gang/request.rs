@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use super::claims;
 use super::roles::{self, Group, RoleSize};
-use crate::model::gang::{Gang, GangPlace, Invalid, Phase, Pod, RawSlice, RawWish, RawWishes, Recognised};
+use crate::model::gang::{
+    Gang, GangPlace, Invalid, Phase, Pod, RawSlice, RawTopologyRequest, RawTopologyRequests, Recognised,
+};
 use crate::model::names::PodUid;
 use crate::model::ranks;
-use crate::planner::plan::{GangRequest, LevelIndex, Role, RolePlace, SliceWish, Wishes};
+use crate::planner::plan::{GangRequest, LevelIndex, Role, RolePlace, SliceTopologyRequest, TopologyRequests};
 use crate::reason::Code;
 use crate::topology::Levels;
 
 /// Why there is nothing to plan yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestError {
-    /// A wish cannot be read.
+    /// A topology request cannot be read.
     Invalid(Invalid),
     /// Too few members.
     Collecting {
@@ -45,7 +47,7 @@ pub enum RequestError {
     },
 }
 
-/// The taint on nodes bought for a gang until it uses them, and its values that are this gang's.
+/// The taint on nodes provisioned for a gang until it uses them, and its values that are this gang's.
 #[derive(Clone, Copy, Debug)]
 pub struct Pending<'a> {
     /// Key.
@@ -57,7 +59,7 @@ pub struct Pending<'a> {
 /// What the planner is asked for a gang, and how its answer is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Roles with the places that are still to be held: a member that succeeded needs no room any more. Members of one
+    /// Roles with the places that are still to be held: a member that succeeded needs no capacity any more. Members of one
     /// role that ask for different things are several roles of this request, with one name.
     pub request: GangRequest,
     /// The rank of each place. Shapes: as the roles of the request and their places.
@@ -84,7 +86,7 @@ impl Wanted {
 /// Builds the planner's request.
 ///
 /// A member counts once our gate is its only gate and kube-scheduler would not wait for its volumes. The shapes are those of the members, plus the toleration of the taint
-/// on nodes bought for this gang, which the release patch adds. `members` are the live ones, `done` those that
+/// on nodes provisioned for this gang, which the release patch adds. `members` are the live ones, `done` those that
 /// succeeded in this run, `fixed` those without a node that must not be moved: their bindings are under way.
 ///
 /// Errors: what is missing or cannot be read, with the remedy.
@@ -99,7 +101,7 @@ pub fn build_request(
     if let Some(invalid) = &recognised.invalid {
         return Err(RequestError::Invalid(invalid.clone()));
     }
-    let wishes = resolve_wishes(recognised, levels).map_err(RequestError::Invalid)?;
+    let topology_requests = resolve_topology_requests(recognised, levels).map_err(RequestError::Invalid)?;
     let ready: Vec<&Arc<Pod>> =
         members.iter().filter(|pod| !pod.foreign_gates && claims::awaited(pod).is_none()).collect();
     let there: Vec<&Arc<Pod>> = ready.iter().copied().chain(done).collect();
@@ -127,7 +129,7 @@ pub fn build_request(
     let pods: BTreeMap<&PodUid, &Arc<Pod>> = ready.iter().map(|pod| (&pod.uid, *pod)).collect();
     let ended: BTreeMap<&PodUid, &Arc<Pod>> = done.iter().map(|pod| (&pod.uid, pod)).collect();
     let mut wanted = Wanted {
-        request: GangRequest { key: gang.key.clone(), roles: Vec::new(), wishes },
+        request: GangRequest { key: gang.key.clone(), roles: Vec::new(), topology_requests },
         ranks: Vec::new(),
         done: Vec::new(),
         needed: sizes.needed,
@@ -158,7 +160,7 @@ pub fn build_request(
         for Group { shape, ranks } in groups {
             let mut ranks: Vec<u32> = ranks.into_iter().filter(|rank| !held.contains(rank)).collect();
             let holder = |rank: u32| usize::try_from(rank).ok().and_then(|rank| holders.get(rank)?.clone());
-            if wanted.request.wishes.slices.is_empty() && role.min < role.count {
+            if wanted.request.topology_requests.slices.is_empty() && role.min < role.count {
                 // Of elastic places those that wait for a pod are filled last: nobody would come for them.
                 ranks.sort_by_key(|rank| (holder(*rank).is_none(), *rank));
             }
@@ -210,29 +212,30 @@ pub(super) fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-fn resolve_wishes(recognised: &Recognised, levels: &Levels) -> Result<Wishes, Invalid> {
-    let resolve = |wish: &Option<RawWish>| -> Result<Option<LevelIndex>, Invalid> {
-        let Some(wish) = wish else { return Ok(None) };
-        levels.resolve(&wish.value).map(Some).ok_or_else(|| {
+fn resolve_topology_requests(recognised: &Recognised, levels: &Levels) -> Result<TopologyRequests, Invalid> {
+    let resolve = |topology_request: &Option<RawTopologyRequest>| -> Result<Option<LevelIndex>, Invalid> {
+        let Some(topology_request) = topology_request else { return Ok(None) };
+        levels.resolve(&topology_request.value).map(Some).ok_or_else(|| {
             let known: Vec<&str> = levels.as_slice().iter().map(|level| &*level.name).collect();
             Invalid {
                 reason: Code::UnknownLevel,
                 message: format!(
                     "{}: \"{}\" is no topology level; use one of {} or its node label key",
-                    wish.key,
-                    wish.value,
+                    topology_request.key,
+                    topology_request.value,
                     known.join(", ")
                 ),
             }
         })
     };
-    let RawWishes { required, preferred, slices, exclusive, balance, placement_group: _ } = &recognised.wishes;
+    let RawTopologyRequests { required, preferred, slices, exclusive, balance, placement_group: _ } =
+        &recognised.topology_requests;
     let slice = |slice: &RawSlice| {
         let level = resolve(&Some(slice.level.clone()))?;
-        Ok(level.map(|level| SliceWish { size: slice.size, level }))
+        Ok(level.map(|level| SliceTopologyRequest { size: slice.size, level }))
     };
-    let slices: Result<Vec<Option<SliceWish>>, Invalid> = slices.iter().map(slice).collect();
-    Ok(Wishes {
+    let slices: Result<Vec<Option<SliceTopologyRequest>>, Invalid> = slices.iter().map(slice).collect();
+    Ok(TopologyRequests {
         // The default cap: a gang spans zones only if it says so.
         required: resolve(required)?.or_else(|| levels.zone()),
         preferred: resolve(preferred)?,

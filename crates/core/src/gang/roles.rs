@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::request::{Pending, RequestError, count};
-use crate::model::gang::{Gang, Invalid, Membership, Pod, RankClaim, Recognised, RoleSaid};
+use crate::model::gang::{Gang, Invalid, Membership, Pod, RankClaim, Recognised, RoleStated};
 use crate::model::names::PodUid;
 use crate::model::pod::{Shape, Toleration};
 use crate::model::ranks::{self, Claimant, RankFault};
@@ -70,7 +70,7 @@ pub(super) fn sizes(recognised: &Recognised, pods: &[&Arc<Pod>]) -> Option<Sizes
     for pod in pods {
         *seen_of.entry(role_of(pod, roles.iter().map(|role| &role.name))).or_default() += 1;
     }
-    let there = |role: &RoleSaid| seen_of.get(&role.name).copied().unwrap_or(0).max(role.min.unwrap_or(0));
+    let there = |role: &RoleStated| seen_of.get(&role.name).copied().unwrap_or(0).max(role.min.unwrap_or(0));
     if size.is_none() && min.is_none() && roles.iter().any(|role| role.count.is_none() && role.min.is_none()) {
         return None;
     }
@@ -80,7 +80,7 @@ pub(super) fn sizes(recognised: &Recognised, pods: &[&Arc<Pod>]) -> Option<Sizes
         let others: u32 = counts.iter().enumerate().filter(|(index, _)| *index != open).map(|(_, count)| *count).sum();
         counts[open] = size.saturating_sub(others);
     }
-    let of = |(role, count): (&RoleSaid, u32)| {
+    let of = |(role, count): (&RoleStated, u32)| {
         // Of a role of which only a minimum is known the rest is elastic.
         RoleSize { name: Arc::clone(&role.name), count, min: role.min.unwrap_or(count).min(count) }
     };
@@ -177,7 +177,7 @@ pub(super) struct Group {
 }
 
 /// Cuts the places of a role by what they ask for. A place whose pod does not exist yet asks for what most pods of the
-/// role ask for; while there is none, nothing is known and the place is left out.
+/// role ask for; while there is none, nothing is known and the place is excluded.
 ///
 /// Errors: a pod that cannot be read.
 pub(super) fn groups(

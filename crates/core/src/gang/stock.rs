@@ -1,4 +1,4 @@
-//! What a gang may use: nodes with everybody else's promises counted, and whether a plan still holds on them.
+//! What a gang may use: nodes with everybody else's assignments counted, and whether a plan still holds on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl Working<'_> {
         }
         for (node, members) in per_node {
             let Some(host) = self.host(node, &own) else {
-                return Some(Stale::Promised(node.clone()));
+                return Some(Stale::Assigned(node.clone()));
             };
             if let Some(why) = does_not_hold(&host, &members) {
                 return Some(why);
@@ -119,7 +119,7 @@ impl Working<'_> {
             .collect()
     }
 
-    /// Until when no further round is bought: a round that was bought and did not hold the gang must not be followed
+    /// Until when no further round is provisioned: a round that was provisioned and did not hold the gang must not be followed
     /// by another at once.
     pub(super) fn round_pause(&self, gang: &Gang) -> Option<Timestamp> {
         if gang.round == 0 || gang.phase != Some(Phase::Waiting) {
@@ -147,11 +147,11 @@ impl Working<'_> {
         let own = self.own_keys(&gang.key);
         let hosts = self.own_hosts(request, &own);
         let policy = &self.world.settings.policy;
-        // The ledger knows nothing of nodes that are left out for a shape, which is rare and passes.
-        let left_out = !self.memory.nothing_excluded();
-        let answer = if left_out { None } else { self.ledger.plan(request, policy, hosts, judged) };
+        // The ledger knows nothing of nodes that are excluded for a shape, which is rare and passes.
+        let excluded = !self.memory.nothing_excluded();
+        let answer = if excluded { None } else { self.ledger.plan(request, policy, hosts, judged) };
         let problem = || {
-            let usable = |node: &&NodeName| !left_out || !self.is_left_out(node, request);
+            let usable = |node: &&NodeName| !excluded || !self.is_closed_to(node, request);
             let hosts = self.snapshot.nodes.keys().filter(usable).filter_map(|node| self.host(node, &own));
             let hosts = hosts.map(|host| self.with_fixed(host, request)).collect();
             Problem { levels: self.world.levels.clone(), hosts, gang: request.clone() }
@@ -179,7 +179,7 @@ impl Working<'_> {
 
     /// Whether kube-scheduler refused a shape of the gang there lately. A node that holds a member stays: the plan is made
     /// around it.
-    fn is_left_out(&self, node: &NodeName, request: &GangRequest) -> bool {
+    fn is_closed_to(&self, node: &NodeName, request: &GangRequest) -> bool {
         let holds = || {
             let places = request.roles.iter().flat_map(|role| &role.places);
             places.into_iter().any(|place| place.bound.as_ref() == Some(node))
@@ -187,7 +187,7 @@ impl Working<'_> {
         request.roles.iter().any(|role| self.is_excluded(node, &role.shape)) && !holds()
     }
 
-    /// Hosts that look otherwise to the gang than to one without promises of its own: what it was promised there is its
+    /// Hosts that look otherwise to the gang than to one without assignments of its own: what it was assigned there is its
     /// own, and members on their way to them count.
     fn own_hosts(&self, request: &GangRequest, own: &[ObjectKey]) -> Vec<Host> {
         let places = request.roles.iter().flat_map(|role| &role.places);
@@ -200,29 +200,29 @@ impl Working<'_> {
         hosts.map(|host| self.with_fixed(host, request)).collect()
     }
 
-    /// Keys under which the gang holds promises: its own, and that of its booking.
+    /// Keys under which the gang holds assignments: its own, and that of its booking.
     pub(super) fn own_keys(&self, gang: &ObjectKey) -> Vec<ObjectKey> {
         let booking = self.snapshot.recognised.get(gang).and_then(|recognised| recognised.booking.clone());
         let booking = booking.map(|name| Snapshot::booking_key(&gang.namespace, &name));
         std::iter::once(gang.clone()).chain(booking).collect()
     }
 
-    /// A node as the gang may use it: what is promised to others counts as used. `None` if it is theirs alone.
+    /// A node as the gang may use it: what is assigned to others counts as used. `None` if it is theirs alone.
     pub(super) fn host(&self, node: &NodeName, own: &[ObjectKey]) -> Option<Host> {
         let entry = self.snapshot.nodes.get(node)?;
-        let promised = self.snapshot.promised_to_others(node, own)?;
-        let usage = if promised.is_empty() {
+        let assigned = self.snapshot.assigned_to_others(node, own)?;
+        let usage = if assigned.is_empty() {
             Arc::clone(&entry.usage)
         } else {
             let mut usage = Usage::clone(&entry.usage);
-            usage.requested.add(&promised);
+            usage.requested.add(&assigned);
             Arc::new(usage)
         };
         Some(Host { node: Arc::clone(&entry.node), usage })
     }
 
     /// A host with what the gang's fixed members will hold there: they are not in its usage before their bindings are
-    /// seen, and the gang's own promises are not counted.
+    /// seen, and the gang's own assignments are not counted.
     fn with_fixed(&self, host: Host, request: &GangRequest) -> Host {
         let coming = |place: &&RolePlace| {
             let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));

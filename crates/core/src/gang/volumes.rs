@@ -1,4 +1,4 @@
-//! The zones that the volumes of a gang ask for: nodes that are bought for it must stand there.
+//! The zones that the volumes of a gang ask for: nodes that are provisioned for it must stand there.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

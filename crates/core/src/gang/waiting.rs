@@ -37,7 +37,7 @@ pub(super) fn collecting(gang: &Gang, next: &mut Gang, why: &Why) -> Option<Gang
     None
 }
 
-/// What a person reads while members are missing or held; `kept`: a plan waits for them. `None` if a wish cannot be read.
+/// What a person reads while members are missing or held; `kept`: a plan waits for them. `None` if a topology request cannot be read.
 pub(super) fn missing(error: &RequestError, kept: bool) -> Option<Why> {
     match error {
         RequestError::Invalid(_) => None,
@@ -52,14 +52,15 @@ pub(super) fn missing(error: &RequestError, kept: bool) -> Option<Why> {
     }
 }
 
-pub(super) fn buying(next: &mut Gang, batch: Option<&BatchView>) -> Option<GangEvent> {
+pub(super) fn provisioning(next: &mut Gang, batch: Option<&BatchView>) -> Option<GangEvent> {
     next.phase = Some(Phase::Provisioning);
-    let why = Why::Buying { batch: batch.map(|batch| (Arc::clone(&batch.name), batch.message.clone())), count: None };
+    let why =
+        Why::Provisioning { batch: batch.map(|batch| (Arc::clone(&batch.name), batch.message.clone())), count: None };
     next.waiting = Some(why.waiting(batch.and_then(|batch| batch.next_try)));
     None
 }
 
-/// Nodes are joining with which it fits: nothing is bought for a while.
+/// Nodes are joining with which it fits: nothing is provisioned for a while.
 pub(super) fn joining(next: &mut Gang, joining: Joining) -> Option<GangEvent> {
     next.phase = Some(Phase::Waiting);
     let until = joining.until;
@@ -67,15 +68,15 @@ pub(super) fn joining(next: &mut Gang, joining: Joining) -> Option<GangEvent> {
     None
 }
 
-pub(super) fn bought_but_not_fitting(next: &mut Gang, refusal: &Refusal) -> Option<GangEvent> {
+pub(super) fn provisioned_but_not_fitting(next: &mut Gang, refusal: &Refusal) -> Option<GangEvent> {
     next.phase = Some(Phase::Provisioning);
-    next.waiting = Some(Why::BoughtDoNotHold { refusal: refusal.clone() }.waiting(None));
+    next.waiting = Some(Why::ProvisionedDoNotHold { refusal: refusal.clone() }.waiting(None));
     None
 }
 
 pub(super) fn backing_off(next: &mut Gang, batch: &BatchView, refusal: &Refusal) -> Option<GangEvent> {
     next.phase = Some(Phase::Provisioning);
-    let why = Why::NoCapacity { said: batch.message.clone(), refusal: refusal.clone() };
+    let why = Why::NoCapacity { stated: batch.message.clone(), refusal: refusal.clone() };
     next.waiting = Some(why.waiting(batch.next_try));
     None
 }
@@ -87,7 +88,7 @@ pub(super) fn does_not_fit(gang: &Gang, next: &mut Gang, why: &Why) -> Option<Ga
     (gang.waiting != next.waiting).then_some(GangEvent { reason: "DoesNotFit", message, warning: false })
 }
 
-/// What the planner says, or that it said nothing: then the checker refused the plan.
+/// What the planner says, or that it reported nothing: then the checker refused the plan.
 pub(super) fn refused(refusal: Option<&Refusal>) -> Why {
     refusal.map_or(Why::PlanRejected, Why::refused)
 }
@@ -116,7 +117,7 @@ pub(super) fn booking(next: &mut Gang, recognised: &Recognised) -> Option<GangEv
 }
 
 /// Running nodes do not hold it and nothing on sale does: it waits if they will one day, or if there is nobody to ask.
-pub(super) fn nothing_to_buy(gang: &Gang, next: &mut Gang, why: &Why, waits: bool) -> Option<GangEvent> {
+pub(super) fn nothing_to_provision(gang: &Gang, next: &mut Gang, why: &Why, waits: bool) -> Option<GangEvent> {
     let phase = if waits { Phase::Waiting } else { Phase::Unsatisfiable };
     next.phase = Some(phase);
     next.waiting = Some(why.waiting(None));

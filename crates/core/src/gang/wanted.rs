@@ -1,4 +1,4 @@
-//! How many members nodes are bought for: as many as the gang needs, and those that exist; never for members that nobody
+//! How many members nodes are provisioned for: as many as the gang needs, and those that exist; never for members that nobody
 //! has created.
 
 use std::sync::Arc;
@@ -15,24 +15,24 @@ const GRAIN: SignedDuration = SignedDuration::from_secs(1);
 /// The request without the elastic places that no pod exists for; `None` if there are none.
 ///
 /// A place beyond the minimum without a pod may never get one. Such places come last in their role, so that the numbers of
-/// the others stay. Of a gang in slices nothing is left out, since what is left would not be cut evenly.
+/// the others stay. Of a gang in slices nothing is excluded, since what is left would not be cut evenly.
 pub(super) fn existing(request: &GangRequest) -> Option<GangRequest> {
-    if !request.wishes.slices.is_empty() {
+    if !request.topology_requests.slices.is_empty() {
         return None;
     }
     let mut less = request.clone();
-    let mut left_out = false;
+    let mut excluded = false;
     for role in &mut less.roles {
         while role.places.last().is_some_and(|place| place.uid.is_none()) && count(role.places.len()) > role.min {
             role.places.pop();
-            left_out = true;
+            excluded = true;
         }
     }
     less.roles.retain(|role| !role.places.is_empty());
-    left_out.then_some(less)
+    excluded.then_some(less)
 }
 
-/// Until when more members are waited for before nodes are bought for those that exist: whoever creates them makes one after
+/// Until when more members are waited for before nodes are provisioned for those that exist: whoever creates them makes one after
 /// the other.
 pub(super) fn awaited_until(members: &[Arc<Pod>], settle: SignedDuration) -> Option<Timestamp> {
     let newest = members.iter().filter_map(|pod| pod.created).max()?;

@@ -20,18 +20,18 @@ use crate::planner::plan::{GangRequest, Role};
 use crate::reason::{Code, Why};
 
 /// A gang that stays `Released` for longer is reported on its members: until then `kubectl get pods` has not lied for
-/// long enough to be noticed, and each report is a write that may wake a pod.
+/// long enough to be noticed, and each report is a write that may requeue a pod.
 const REPORT: SignedDuration = SignedDuration::from_secs(2);
 /// … and this much later for each member of any gang that is on its way.
 const REPORT_EACH: SignedDuration = SignedDuration::from_millis(10);
 
 impl Working<'_> {
-    /// A released gang some of whose members kube-scheduler refuses: the node is left out for their shape and the gang
+    /// A released gang some of whose members kube-scheduler refuses: the node is excluded for their shape and the gang
     /// is planned again, or waits after too many refusals. `None` = nothing is wrong yet.
     ///
-    /// A hint may have been lost and a list sampled, so a member is hinted and woken once before it is believed. Where
+    /// A nomination may have been lost and a list sampled, so a member is nominated and requeued once before it is trusted. Where
     /// every reason is one that the planner models and our view says that the node fits, kube-scheduler's view lags:
-    /// its queueing hints wake the pod, and more time passes.
+    /// its queueing nominations requeue the pod, and more time passes.
     pub(super) fn refusal(
         &mut self,
         gang: &Arc<Gang>,
@@ -41,20 +41,20 @@ impl Working<'_> {
         pass: &mut Pass,
     ) -> Option<Refusal> {
         let settings = self.world.settings;
-        let believed = settings.rehint.saturating_mul(2);
+        let trusted = settings.renominate.saturating_mul(2);
         let per_member =
             SignedDuration::from_millis(10).saturating_mul(i32::try_from(members.len()).unwrap_or(i32::MAX));
-        let lagging = settings.released.saturating_add(per_member).max(believed);
+        let lagging = settings.released.saturating_add(per_member).max(trusted);
         let mut first: Option<Refused> = None;
         for pod in members.iter().filter(|pod| pod.node.is_none() && !pod.foreign_gates) {
             let Some(place) = gang.place_of(&pod.uid) else { continue };
             let Some(refused) = refused(pod) else { continue };
-            // The condition of a member that stands at the barrier is that of its last refusal: said before, it may be
+            // The condition of a member that stands at the barrier is that of its last refusal: reported before, it may be
             // old.
-            let said_before = self.memory.refusals(&gang.key, &refused.text).0 > 0;
-            let due = if refused.modelled || said_before { lagging } else { believed };
+            let stated_before = self.memory.refusals(&gang.key, &refused.text).0 > 0;
+            let due = if refused.modelled || stated_before { lagging } else { trusted };
             if age < due {
-                self.wake(pass, gang.since, due);
+                self.requeue(pass, gang.since, due);
                 continue;
             }
             if let Some(shape) = self.bare_shape(pod) {
@@ -74,17 +74,17 @@ impl Working<'_> {
         let refused = first?;
         let (alike, in_all) = self.memory.refusals(&gang.key, &refused.text);
         if alike < ALIKE && in_all < IN_ALL {
-            let said = Arc::clone(&refused.message);
-            return Some(Refusal::Replan(Why::SchedulerRefused { plans: None, pod: None, said }));
+            let stated = Arc::clone(&refused.message);
+            return Some(Refusal::Replan(Why::SchedulerRefused { plans: None, pod: None, stated }));
         }
         withdraw(gang, next);
         next.phase = Some(Phase::Waiting);
         let until = self.world.now.saturating_add(settings.exclude_ttl).unwrap_or(Timestamp::MAX);
-        let why = Why::SchedulerRefused { plans: Some(in_all), pod: None, said: Arc::clone(&refused.message) };
+        let why = Why::SchedulerRefused { plans: Some(in_all), pod: None, stated: Arc::clone(&refused.message) };
         next.waiting = Some(why.waiting(Some(until)));
         let message = why.to_string();
         self.note(Note::Settled { gang: gang.key.clone() }, pass);
-        self.wake(pass, Some(until), SignedDuration::ZERO);
+        self.requeue(pass, Some(until), SignedDuration::ZERO);
         Some(Refusal::Wait(GangEvent { reason: "SchedulerRefused", message, warning: true }))
     }
 
@@ -97,7 +97,7 @@ impl Working<'_> {
         withdraw(gang, next);
         next.phase = Some(Phase::Waiting);
         next.waiting = Some(Why::PlanExpired.waiting(Some(until)));
-        self.wake(pass, Some(until), SignedDuration::ZERO);
+        self.requeue(pass, Some(until), SignedDuration::ZERO);
         GangEvent { reason: "PlanExpired", message: Why::PlanExpired.to_string(), warning: true }
     }
 
@@ -123,7 +123,7 @@ impl Working<'_> {
             .collect()
     }
 
-    /// The nodes of members lost in this way are left out for their shape.
+    /// The nodes of members lost in this way are excluded for their shape.
     pub(super) fn note_lost(&mut self, gang: &Gang, lost: &BTreeSet<PodUid>, pass: &mut Pass) {
         for uid in lost {
             let (Some(place), Some(pod)) = (gang.place_of(uid), self.snapshot.pods.get(uid).cloned()) else { continue };
@@ -145,7 +145,7 @@ impl Working<'_> {
             && self.memory.excluded(node, &self.without_pending(shape), self.world.now).is_some()
     }
 
-    /// Until when some node is left out for the shape of a role.
+    /// Until when some node is excluded for the shape of a role.
     pub(super) fn excluded_until(&self, request: &GangRequest) -> Option<Timestamp> {
         if self.memory.nothing_excluded() {
             return None;
@@ -156,18 +156,18 @@ impl Working<'_> {
         self.snapshot.nodes.keys().filter_map(until).min()
     }
 
-    /// Members that their kubelets did not take: the node is left out for their shape, longer each time.
+    /// Members that their kubelets did not take: the node is excluded for their shape, longer each time.
     pub(super) fn not_admitted(&mut self, gang: &Gang, pass: &mut Pass) -> Vec<GangEvent> {
         let news = |pod: &&Arc<Pod>| pod.not_admitted.is_some() && !self.memory.knows_pod(&pod.uid);
         let news: Vec<Arc<Pod>> = self.snapshot.all_members(&gang.key).filter(news).cloned().collect();
         let mut events = Vec::new();
         for pod in news {
-            let (Some(node), Some(said)) = (pod.node.clone(), pod.not_admitted.clone()) else { continue };
+            let (Some(node), Some(stated)) = (pod.node.clone(), pod.not_admitted.clone()) else { continue };
             let Some(shape) = self.bare_shape(&pod) else { continue };
             self.note(Note::NotAdmitted { pod: pod.uid.clone(), shape: Arc::clone(&shape), node: node.clone() }, pass);
             let until = self.memory.excluded(&node, &shape, self.world.now).unwrap_or(self.world.now);
             let message = format!(
-                "the kubelet of {node} did not take {} ({said}): the node is left out for pods that ask for the same until \
+                "the kubelet of {node} did not take {} ({stated}): the node is excluded for pods that ask for the same until \
                  {until:.0}",
                 pod.key.name
             );
@@ -199,7 +199,7 @@ impl Working<'_> {
         // With many members before kube-scheduler, waiting is no news, and a patch for each would only add to it.
         let due = REPORT + REPORT_EACH * i32::try_from(self.on_their_way).unwrap_or(i32::MAX);
         if unchanged && gang.phase == Some(Phase::Released) {
-            self.wake(pass, gang.since, due);
+            self.requeue(pass, gang.since, due);
         }
         for pod in members.iter().filter(|pod| pod.node.is_none()) {
             let place = next.place_of(&pod.uid);
@@ -242,27 +242,27 @@ pub(super) enum Refusal {
 }
 
 /// What a person reads while members are refused.
-pub(super) fn said(members: &[Arc<Pod>]) -> Option<Waiting> {
+pub(super) fn stated(members: &[Arc<Pod>]) -> Option<Waiting> {
     let unbound = || members.iter().filter(|pod| pod.node.is_none());
     let name = |pod: &Pod| Arc::clone(&pod.key.name);
     let refuses = |pod: &Arc<Pod>| {
-        let said = refused(pod)?.message;
-        Some(Why::SchedulerRefused { plans: None, pod: Some(name(pod)), said })
+        let stated = refused(pod)?.message;
+        Some(Why::SchedulerRefused { plans: None, pod: Some(name(pod)), stated })
     };
     let fails = |pod: &Arc<Pod>| {
-        let said = Arc::clone(scheduler_error(pod)?);
-        Some(Why::SchedulerError { pod: name(pod), said })
+        let stated = Arc::clone(scheduler_error(pod)?);
+        Some(Why::SchedulerError { pod: name(pod), stated })
     };
     let why = unbound().find_map(refuses).or_else(|| unbound().find_map(fails))?;
     Some(why.waiting(None))
 }
 
-/// Whether a hint may have been lost, or the planned node was not offered.
-pub(super) fn needs_hint(pod: &Pod) -> bool {
+/// Whether a nomination may have been lost, or the planned node was not offered.
+pub(super) fn needs_nomination(pod: &Pod) -> bool {
     refused(pod).is_some() || not_offered(pod)
 }
 
-/// The digest of what decides where the members fit: another digest, another plan. Not a promise across versions; a
+/// The digest of what decides where the members fit: another digest, another plan. Not an assignment across versions; a
 /// change costs one plan.
 pub(super) fn digest(wanted: &Wanted, pending_taint: &str) -> Arc<str> {
     use std::hash::{Hash as _, Hasher as _};

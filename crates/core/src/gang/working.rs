@@ -1,4 +1,4 @@
-//! One gang before it is placed: collecting, waiting, buying, planning.
+//! One gang before it is placed: collecting, waiting, provisioning, planning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use super::memory::{Memory, Note};
 use super::request::{RequestError, Wanted};
 use super::watchdog::digest;
 use super::{
-    Action, BatchStage, BatchView, BatchWish, GangEvent, Ledger, Pass, StatusWrite, World, batch_name, distinct_nodes,
-    level_summary, loss, notes, offers, roles, volumes, waiting, wanted, withdraw,
+    Action, BatchStage, BatchTopologyRequest, BatchView, GangEvent, Ledger, Pass, StatusWrite, World, batch_name,
+    distinct_nodes, level_summary, loss, notes, offers, roles, volumes, waiting, wanted, withdraw,
 };
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
-use crate::model::snapshot::{Promise, PromisedRoom, Snapshot};
+use crate::model::snapshot::{AssignedCapacity, Assignment, Snapshot};
 use crate::planner::plan::{GangRequest, Place, Plan, Refusal, Report};
 use crate::reason::Why;
 
-/// The working view of one pass: a snapshot that takes the promises made in the pass; the published one stays as it
+/// The working view of one pass: a snapshot that takes the assignments made in the pass; the published one stays as it
 /// is.
 pub(super) struct Working<'a> {
     pub(super) snapshot: Snapshot,
@@ -31,7 +31,7 @@ pub(super) struct Working<'a> {
     pub(super) seen: bool,
     /// Members of all gangs that were sent to kube-scheduler.
     pub(super) on_their_way: usize,
-    /// Pods that are being deleted and hold room, by node; found out once, where it is asked.
+    /// Pods that are being deleted and hold capacity, by node; found out once, where it is asked.
     pub(super) terminating: Option<Arc<BTreeMap<NodeName, Vec<Arc<Pod>>>>>,
     /// Nodes that are on their way into the cluster, and until when they are counted on; found out once, where it is asked.
     pub(super) joining: Option<Arc<BTreeMap<NodeName, Timestamp>>>,
@@ -83,10 +83,10 @@ impl Working<'_> {
             }
         };
         if gang.phase == Some(Phase::Provisioning)
-            && next.phase.is_some_and(|phase| !phase.promises())
+            && next.phase.is_some_and(|phase| !phase.assignments())
             && !next.places.is_empty()
         {
-            // What was promised beside a purchase is given back with it.
+            // What was assigned beside a purchase is terminated with it.
             withdraw(&gang, &mut next);
         }
         self.hold(&gang, &mut next, pass);
@@ -174,12 +174,12 @@ impl Working<'_> {
             }
         };
         if let Some(until) = self.rests(gang) {
-            self.wake(pass, Some(until), SignedDuration::ZERO);
+            self.requeue(pass, Some(until), SignedDuration::ZERO);
             return None;
         }
         let batch = gang.batch.as_ref().and_then(|name| self.world.batches.get(name));
-        if self.is_buying(gang, batch, pass) {
-            return waiting::buying(next, batch);
+        if self.is_provisioning(gang, batch, pass) {
+            return waiting::provisioning(next, batch);
         }
         let (plan, report) = self.plan(&wanted.request, gang, pass);
         if report.refusal.is_none() && !plan.places.is_empty() {
@@ -193,8 +193,8 @@ impl Working<'_> {
             return waiting::does_not_fit(gang, next, &Why::PlanRejected);
         };
         if let Some(until) = self.excluded_until(&wanted.request) {
-            // Nodes that could be bought are refused for the same reason, until it is known better.
-            self.wake(pass, Some(until), SignedDuration::ZERO);
+            // Nodes that could be provisioned are refused for the same reason, until it is known better.
+            self.requeue(pass, Some(until), SignedDuration::ZERO);
             return waiting::excluded(gang, next, &refusal, until);
         }
         match batch.map(|batch| (batch, batch.stage)) {
@@ -202,39 +202,39 @@ impl Working<'_> {
                 // What was to stand beside running nodes cannot be had: all of it, wherever it can.
                 pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name) });
                 withdraw(gang, next);
-                self.buy(gang, recognised, (&wanted, &refusal), Mix::Never, next, pass)
+                self.provision(gang, recognised, (&wanted, &refusal), Mix::Never, next, pass)
             }
             Some((batch, BatchStage::BackingOff)) => waiting::backing_off(next, batch, &refusal),
-            // Nodes that were bought for the gang and do not hold it: the batch gives them back, then the next round.
-            Some((batch, BatchStage::Ready)) => self.does_not_fit_bought(gang, batch, &refusal, next, pass),
+            // Nodes that were provisioned for the gang and do not hold it: the batch gives them back, then the next round.
+            Some((batch, BatchStage::Ready)) => self.does_not_fit_provisioned(gang, batch, &refusal, next, pass),
             Some((batch, BatchStage::InUse)) if gang.phase == Some(Phase::Provisioning) => {
-                self.does_not_fit_bought(gang, batch, &refusal, next, pass)
+                self.does_not_fit_provisioned(gang, batch, &refusal, next, pass)
             }
-            Some((_, BatchStage::Buying | BatchStage::InUse | BatchStage::Ending)) | None => {
+            Some((_, BatchStage::Provisioning | BatchStage::InUse | BatchStage::Ending)) | None => {
                 let joining = match recognised.booking {
                     None => self.awaited(gang, &wanted.request, &refusal),
                     Some(_) => None,
                 };
                 if let Some(joining) = joining {
-                    self.wake(pass, joining.until, SignedDuration::ZERO);
+                    self.requeue(pass, joining.until, SignedDuration::ZERO);
                     return waiting::joining(next, joining);
                 }
-                self.buy(gang, recognised, (&wanted, &refusal), Mix::Allowed, next, pass)
+                self.provision(gang, recognised, (&wanted, &refusal), Mix::Allowed, next, pass)
             }
         }
     }
 
     /// Whether nodes are on their way for the gang, whatever phase it is in: a member that was made again while they
-    /// are bought must not lead to a second purchase.
-    fn is_buying(&self, gang: &Gang, batch: Option<&BatchView>, pass: &mut Pass) -> bool {
+    /// are provisioned must not lead to a second purchase.
+    fn is_provisioning(&self, gang: &Gang, batch: Option<&BatchView>, pass: &mut Pass) -> bool {
         match batch {
-            Some(batch) => batch.stage == BatchStage::Buying,
+            Some(batch) => batch.stage == BatchStage::Provisioning,
             // Named and not seen: the batch was created before the status was written, so this view may lag.
             None if gang.phase == Some(Phase::Provisioning) && gang.batch.is_some() => {
                 let grace = self.world.settings.ready_grace;
                 let young = gang.since.is_some_and(|since| self.world.now.duration_since(since) < grace);
                 if young {
-                    self.wake(pass, gang.since, grace);
+                    self.requeue(pass, gang.since, grace);
                 }
                 young
             }
@@ -242,7 +242,7 @@ impl Working<'_> {
         }
     }
 
-    fn does_not_fit_bought(
+    fn does_not_fit_provisioned(
         &self,
         gang: &Gang,
         batch: &BatchView,
@@ -251,17 +251,17 @@ impl Working<'_> {
         pass: &mut Pass,
     ) -> Option<GangEvent> {
         if gang.phase == Some(Phase::Waiting) {
-            // Given up already; said again after the pause, in case it was lost. Nothing is bought beside it.
+            // Given up already; reported again after the pause, in case it was lost. Nothing is provisioned beside it.
             match self.round_pause(gang).filter(|until| *until > self.world.now) {
-                Some(until) => self.wake(pass, Some(until), SignedDuration::ZERO),
+                Some(until) => self.requeue(pass, Some(until), SignedDuration::ZERO),
                 None => pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name) }),
             }
             return waiting::does_not_fit(gang, next, &Why::refused(refusal));
         }
         let grace = self.world.settings.ready_grace;
         if batch.since.is_none_or(|since| self.world.now.duration_since(since) < grace) {
-            self.wake(pass, batch.since, grace);
-            return waiting::bought_but_not_fitting(next, refusal);
+            self.requeue(pass, batch.since, grace);
+            return waiting::provisioned_but_not_fitting(next, refusal);
         }
         pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name) });
         waiting::does_not_fit(gang, next, &Why::refused(refusal))
@@ -285,7 +285,7 @@ impl Working<'_> {
                 next.waiting = None;
                 None
             }
-            // Its pods are being deleted; what was said of them stays true.
+            // Its pods are being deleted; what was reported of them stays true.
             Some(Phase::Invalid | Phase::Unsatisfiable) => None,
             Some(
                 Phase::Collecting
@@ -307,7 +307,7 @@ impl Working<'_> {
         }
     }
 
-    /// Promises the places in the working snapshot and fills the next status.
+    /// Assignments the places in the working snapshot and fills the next status.
     pub(super) fn adopt(
         &mut self,
         gang: &Arc<Gang>,
@@ -323,13 +323,13 @@ impl Working<'_> {
         next.minimums.clone_from(&wanted.minimums);
         next.shape = Some(digest(wanted, self.world.settings.pending_taint));
         next.places =
-            self.promised_places(wanted, &plan.places).into_iter().chain(wanted.done.iter().cloned()).collect();
+            self.assigned_places(wanted, &plan.places).into_iter().chain(wanted.done.iter().cloned()).collect();
         // Role order, then rank: of members of one role that ask for different things, too.
         let order = |role: &Arc<str>| recognised_order(request, role);
         next.places.sort_by_key(|place| (order(&place.role), place.rank));
         next.levels.clone_from(&report.levels);
         next.waiting = None;
-        self.promise(gang, request, &plan.places);
+        self.assignment(gang, request, &plan.places);
         GangEvent {
             reason: "Planned",
             message: format!(
@@ -342,7 +342,7 @@ impl Working<'_> {
         }
     }
 
-    pub(super) fn buy(
+    pub(super) fn provision(
         &mut self,
         gang: &Arc<Gang>,
         recognised: &Arc<Recognised>,
@@ -354,11 +354,11 @@ impl Working<'_> {
         let request = &wanted.request;
         match refusal {
             Refusal::DoesNotFit(_) => {}
-            // Its node may come back, or the member goes: nothing that could be bought would help meanwhile.
+            // Its node may come back, or the member goes: nothing that could be provisioned would help meanwhile.
             Refusal::BoundOutside { .. } => return waiting::does_not_fit(gang, next, &Why::refused(refusal)),
-            // It may fit as it is: nothing is bought before that is ruled out.
+            // It may fit as it is: nothing is provisioned before that is ruled out.
             Refusal::Undecided(_) => return waiting::does_not_fit(gang, next, &Why::refused(refusal)),
-            // No node that could be bought changes a constraint that is not modelled.
+            // No node that could be provisioned changes a constraint that is not modelled.
             Refusal::Unsupported { .. }
             | Refusal::MixedShapes { .. }
             | Refusal::MinimumAboveCount { .. }
@@ -369,7 +369,7 @@ impl Working<'_> {
             return waiting::booking(next, recognised);
         }
         if let Some(until) = self.round_pause(gang).filter(|until| *until > self.world.now) {
-            self.wake(pass, Some(until), SignedDuration::ZERO);
+            self.requeue(pass, Some(until), SignedDuration::ZERO);
             return waiting::does_not_fit(gang, next, &self.refused(gang, request, refusal));
         }
         let existing = wanted::existing(request);
@@ -377,7 +377,7 @@ impl Working<'_> {
             let members: Vec<Arc<Pod>> = self.snapshot.live_members(&gang.key).cloned().collect();
             let until = wanted::awaited_until(&members, self.world.settings.settle);
             if let Some(until) = until.filter(|until| *until > self.world.now) {
-                self.wake(pass, Some(until), SignedDuration::ZERO);
+                self.requeue(pass, Some(until), SignedDuration::ZERO);
                 return None;
             }
         }
@@ -393,7 +393,7 @@ impl Working<'_> {
             let passing = self.passing(gang, request, refusal);
             let (refusal, unsold) = (refusal.clone(), offers.unsold);
             let why = Why::NothingOnSale { refusal, passing, pools, unsold, one_day };
-            return waiting::nothing_to_buy(gang, next, &why, one_day || !pools);
+            return waiting::nothing_to_provision(gang, next, &why, one_day || !pools);
         }
         let (offers, zones) = match &mixed {
             Some(mixed) => (mixed.offers.clone(), mixed.zone.iter().cloned().collect()),
@@ -405,51 +405,55 @@ impl Working<'_> {
         let round = gang.round.saturating_add(1);
         let name: Arc<str> = Arc::from(batch_name(&gang.uid, round));
         let count = offers.first().map_or(0, |offer| offer.count);
-        pass.actions.push(Action::CreateBatch(Box::new(BatchWish {
+        pass.actions.push(Action::CreateBatch(Box::new(BatchTopologyRequest {
             gang: Arc::clone(gang),
             round,
             offers,
-            placement_group: recognised.wishes.placement_group.as_ref().map(|wish| Arc::clone(&wish.value)),
+            placement_group: recognised
+                .topology_requests
+                .placement_group
+                .as_ref()
+                .map(|topology_request| Arc::clone(&topology_request.value)),
             zones,
         })));
         next.phase = Some(Phase::Provisioning);
         next.round = round;
         next.batch = Some(Arc::clone(&name));
-        let why = Why::Buying { batch: Some((Arc::clone(&name), None)), count: Some(count) };
+        let why = Why::Provisioning { batch: Some((Arc::clone(&name), None)), count: Some(count) };
         next.waiting = Some(why.waiting(None));
         let mut beside = String::new();
         if let Some(mixed) = mixed {
-            // Promised in the write that names the purchase: nobody else takes this room meanwhile.
+            // Assigned in the write that names the purchase: nobody else takes this capacity meanwhile.
             beside = format!(" beside {} members on running nodes", mixed.beside.len());
             next.epoch = gang.epoch.max(next.epoch).saturating_add(1);
-            next.places = self.promised_places(wanted, &mixed.beside);
-            self.promise(gang, request, &mixed.beside);
+            next.places = self.assigned_places(wanted, &mixed.beside);
+            self.assignment(gang, request, &mixed.beside);
         }
         Some(GangEvent {
             reason: "Provisioning",
-            message: format!("buying {count} nodes in one batch ({name}){beside}: {refusal}"),
+            message: format!("provisioning {count} nodes in one batch ({name}){beside}: {refusal}"),
             warning: false,
         })
     }
 
-    /// Promises room in the working snapshot.
-    fn promise(&mut self, gang: &Gang, request: &GangRequest, places: &[Place]) {
-        self.alike.promised();
+    /// Assignments capacity in the working snapshot.
+    fn assignment(&mut self, gang: &Gang, request: &GangRequest, places: &[Place]) {
+        self.alike.assigned();
         for place in places.iter().filter(|place| !place.bound) {
             let requests = request.roles.get(place.role).map(|role| role.shape.requests.clone()).unwrap_or_default();
             if self.seen {
-                self.ledger.promise(&gang.key, &place.node, &requests);
+                self.ledger.assignment(&gang.key, &place.node, &requests);
             }
             self.snapshot
-                .promises
+                .assignments
                 .entry(place.node.clone())
                 .or_default()
-                .push(Promise { gang: gang.key.clone(), room: PromisedRoom::Member(requests) });
+                .push(Assignment { gang: gang.key.clone(), capacity: AssignedCapacity::Member(requests) });
         }
     }
 
     /// Places as the status has them.
-    fn promised_places(&self, wanted: &Wanted, places: &[Place]) -> Vec<GangPlace> {
+    fn assigned_places(&self, wanted: &Wanted, places: &[Place]) -> Vec<GangPlace> {
         let request = &wanted.request;
         let name = |uid: &PodUid| self.snapshot.pods.get(uid).map(|pod| Arc::clone(&pod.key.name));
         let place = |place: &Place| GangPlace {
@@ -477,7 +481,7 @@ impl Working<'_> {
             return;
         }
         if next.phase == Some(Phase::Planned) {
-            self.wake(pass, Some(self.world.now), self.world.settings.settle);
+            self.requeue(pass, Some(self.world.now), self.world.settings.settle);
         }
         pass.actions.push(Action::WriteStatus(Box::new(StatusWrite {
             gang: Arc::clone(gang),
@@ -488,17 +492,17 @@ impl Working<'_> {
         })));
     }
 
-    pub(super) fn wake(&self, pass: &mut Pass, since: Option<Timestamp>, after: SignedDuration) {
+    pub(super) fn requeue(&self, pass: &mut Pass, since: Option<Timestamp>, after: SignedDuration) {
         let at = since.unwrap_or(self.world.now).saturating_add(after).unwrap_or(Timestamp::MAX);
         if at <= self.world.now {
             // What was due has been looked at in this very pass.
             return;
         }
-        pass.wake_at = Some(pass.wake_at.map_or(at, |earlier| earlier.min(at)));
+        pass.requeue_at = Some(pass.requeue_at.map_or(at, |earlier| earlier.min(at)));
     }
 }
 
-/// Pods that exist and have a place in the gang's plan, whoever they are said to belong to.
+/// Pods that exist and have a place in the gang's plan, whoever they are reported to belong to.
 fn placed<'a>(snapshot: &'a Snapshot, gang: &'a Gang) -> impl Iterator<Item = &'a Arc<Pod>> {
     gang.places.iter().filter_map(|place| snapshot.pods.get(place.uid.as_ref()?))
 }
@@ -506,7 +510,7 @@ fn placed<'a>(snapshot: &'a Snapshot, gang: &'a Gang) -> impl Iterator<Item = &'
 /// Whether new nodes may stand beside running ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mix {
-    /// Where the wishes allow it.
+    /// Where the topology requests allow it.
     Allowed,
     /// It was tried and could not be had.
     Never,

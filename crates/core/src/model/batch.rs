@@ -1,4 +1,4 @@
-//! A NodeBatch as decisions read it: N nodes or none, from the wish to buy them until the last one is gone.
+//! A NodeBatch as decisions read it: N nodes or none, from the topology request to provision them until the last one is gone.
 //!
 //! Strings exist in the custom resource alone; `muster-api` reads them into these types and writes them back. What a
 //! newer version wrote is read as far as it is understood and marked [`Batch::newer`]: nobody acts on it, and it still
@@ -46,7 +46,7 @@ pub struct BatchSpec {
     pub owner: Owner,
     /// Types with the number of nodes that hold the whole gang.
     pub offers: Vec<BatchOffer>,
-    /// The gang's wish for a placement group: `required`, `preferred`, `none`, or nothing.
+    /// The gang's ask for a placement group: `required`, `preferred`, `none`, or nothing.
     pub placement_group: Option<String>,
     /// Zones it may be launched in; empty: any.
     pub zones: Vec<String>,
@@ -196,7 +196,7 @@ pub enum AttemptOutcome {
     Violated,
     /// It missed the level its gang requires: rolled back to zero.
     Misplaced,
-    /// One node, launched alone to see whether nodes of a blocked pool join: it did, and is given back.
+    /// One node, launched alone to see whether nodes of a blocked pool join: it did, and is terminated.
     ProbeJoined,
 }
 
@@ -253,7 +253,7 @@ impl MemberState {
 /// Why an instance is lost, or will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LossCause {
-    /// EC2 said so.
+    /// EC2 reported so.
     Notice(NoticeKind),
     /// Its Node, or the instance itself, is not there any more.
     Missing,
@@ -377,7 +377,7 @@ pub struct Attempt {
     pub outcome: AttemptOutcome,
     /// EC2's error code.
     pub code: Option<String>,
-    /// What EC2 said.
+    /// What EC2 reported.
     pub message: Option<String>,
     /// When it began.
     pub started: Option<Timestamp>,

@@ -29,10 +29,14 @@ pub struct Parameters {
 /// Reads the parameters. `wishes` are the keys of ours that a request may carry.
 ///
 /// Errors: the parameter, its value and what would be right. Keys of others are not ours to refuse.
-pub fn parameters(given: &BTreeMap<String, String>, prefix: &str, wishes: &[&str]) -> Result<Parameters, String> {
+pub fn parameters(
+    given: &BTreeMap<String, String>,
+    prefix: &str,
+    topology_requests: &[&str],
+) -> Result<Parameters, String> {
     for key in given.keys().filter(|key| key.starts_with(prefix)) {
-        if !wishes.contains(&key.as_str()) {
-            return Err(format!("spec.parameters: {key} is not known; use one of {}", wishes.join(", ")));
+        if !topology_requests.contains(&key.as_str()) {
+            return Err(format!("spec.parameters: {key} is not known; use one of {}", topology_requests.join(", ")));
         }
     }
     let Some(text) = given.get(VALID_UNTIL_SECONDS) else { return Ok(Parameters { valid: Some(VALID) }) };
@@ -87,7 +91,7 @@ pub struct Request {
     pub parameters: Parameters,
     /// It failed, its booking expired or its capacity was revoked: nothing follows any more.
     pub closed: bool,
-    /// Rounds bought so far; 0 = none.
+    /// Rounds provisioned so far; 0 = none.
     pub round: u32,
     /// Since when it is provisioned.
     pub provisioned: Option<Timestamp>,
@@ -102,7 +106,7 @@ pub struct Request {
 pub enum Answer {
     /// Nothing.
     Nothing,
-    /// Buy this round. If nothing can be bought: with `revoke` the capacity is revoked, else the request waits.
+    /// Provision this round. If nothing can be provisioned: with `revoke` the capacity is revoked, else the request waits.
     Book {
         /// 1 for the first.
         round: u32,
@@ -124,7 +128,7 @@ pub enum Answer {
         /// How.
         message: &'static str,
     },
-    /// Not provisioned in time: what was bought is given back.
+    /// Not provisioned in time: what was provisioned is terminated.
     Failed {
         /// Why.
         message: Arc<str>,
@@ -139,10 +143,10 @@ pub fn answer(request: &Request, now: Timestamp) -> Answer {
     }
     let late = |message: &Arc<str>| {
         let over = request.parameters.valid.filter(|valid| now.duration_since(request.created) >= *valid)?;
-        let what = if message.is_empty() { "nothing was bought" } else { message };
+        let what = if message.is_empty() { "nothing was provisioned" } else { message };
         Some(Answer::Failed { message: format!("not provisioned within {} s: {what}", over.as_secs()).into() })
     };
-    let expired = "nobody used the booked nodes in time: they were given back";
+    let expired = "nobody used the booked nodes in time: they were terminated";
     match (&request.batch, request.provisioned) {
         (Some(BatchSeen::Coming { message }), None) => {
             late(message).unwrap_or_else(|| Answer::Pending { message: Arc::clone(message) })
@@ -156,7 +160,7 @@ pub fn answer(request: &Request, now: Timestamp) -> Answer {
         }
         (Some(BatchSeen::Ending), _) => Answer::Nothing,
         (None, _) if request.used => {
-            Answer::Expired { message: "the pods that used the nodes ended: the nodes were given back" }
+            Answer::Expired { message: "the pods that used the nodes ended: the nodes were terminated" }
         }
         (None, Some(since)) if now.duration_since(since) >= BOOKED => Answer::Expired { message: expired },
         (None, Some(_)) => Answer::Book { round: request.round.saturating_add(1), revoke: true },
@@ -250,12 +254,12 @@ mod tests {
 
     #[test]
     fn parameters_are_read_and_wrong_ones_are_named() {
-        let wishes = ["muster.dev/topology-required"];
-        let read = |pairs: &[(&str, &str)]| parameters(&given(pairs), "muster.dev/", &wishes);
+        let topology_requests = ["muster.dev/topology-required"];
+        let read = |pairs: &[(&str, &str)]| parameters(&given(pairs), "muster.dev/", &topology_requests);
         assert_eq!(read(&[]), Ok(Parameters { valid: Some(VALID) }));
         assert_eq!(read(&[(VALID_UNTIL_SECONDS, "0"), ("other/x", "y")]), Ok(Parameters { valid: None }));
         let hour = Parameters { valid: Some(SignedDuration::from_hours(1)) };
-        assert_eq!(read(&[(VALID_UNTIL_SECONDS, "3600"), (wishes[0], "leaf")]), Ok(hour));
+        assert_eq!(read(&[(VALID_UNTIL_SECONDS, "3600"), (topology_requests[0], "leaf")]), Ok(hour));
         for wrong in ["-1", "", "1h", "99999999999"] {
             let error = read(&[(VALID_UNTIL_SECONDS, wrong)]).unwrap_err();
             assert!(error.contains(&format!("ValidUntilSeconds: \"{wrong}\"")), "{error}");

@@ -19,11 +19,11 @@ use crate::reason::Code;
 pub enum Phase {
     /// Not all members needed are there yet.
     Collecting,
-    /// Complete, but there is no room and none can be bought now.
+    /// Complete, but there is no capacity and none can be provisioned now.
     Waiting,
-    /// Nodes are being bought.
+    /// Nodes are being provisioned.
     Provisioning,
-    /// A plan is persisted; its capacity is promised.
+    /// A plan is persisted; its capacity is assigned.
     Planned,
     /// The members were sent to kube-scheduler.
     Released,
@@ -35,7 +35,7 @@ pub enum Phase {
     Finished,
     /// A member or node was lost after the commit point.
     Degraded,
-    /// A wish cannot be read.
+    /// A topology request cannot be read.
     Invalid,
     /// No pool could ever hold it.
     Unsatisfiable,
@@ -81,11 +81,11 @@ impl Phase {
         Self::ALL.into_iter().find(|phase| phase.as_str() == word)
     }
 
-    /// Whether places of the plan promise capacity.
+    /// Whether places of the plan assignment capacity.
     #[must_use]
-    pub fn promises(self) -> bool {
+    pub fn assignments(self) -> bool {
         match self {
-            // Beside nodes that are being bought, places on running ones.
+            // Beside nodes that are being provisioned, places on running ones.
             Self::Provisioning | Self::Planned | Self::Released | Self::Committing | Self::Bound | Self::Degraded => {
                 true
             }
@@ -112,22 +112,22 @@ pub struct Recognised {
     /// Members needed to start.
     pub min: Option<u32>,
     /// Roles in rank order; empty: one role without a name.
-    pub roles: Vec<RoleSaid>,
-    /// Wishes, as written.
-    pub wishes: RawWishes,
-    /// A wish that cannot be read: the gang is invalid.
+    pub roles: Vec<RoleStated>,
+    /// Topology requests, as written.
+    pub topology_requests: RawTopologyRequests,
+    /// A topology request that cannot be read: the gang is invalid.
     pub invalid: Option<Invalid>,
     /// Name of the ProvisioningRequest whose booked nodes the gang uses.
     pub booking: Option<Arc<str>>,
-    /// Why a stop of its pods would end the job for good: names the field of the owner.
+    /// Why an eviction of its pods would end the job for good: names the field of the owner.
     pub restart_would_fail: Option<Arc<str>>,
     /// Another identity that a pod of it carries and that was not followed.
     pub conflict: Option<Arc<str>>,
 }
 
-/// What is said of one role.
+/// What is reported of one role.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RoleSaid {
+pub struct RoleStated {
     /// Name.
     pub name: Arc<str>,
     /// Members; `None`: what the other roles leave of the size, else as many as there are.
@@ -160,21 +160,21 @@ pub struct Owner {
     pub uid: Arc<str>,
 }
 
-/// Wishes as the user wrote them, each with the key it came from.
+/// Topology requests as the user wrote them, each with the key it came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RawWishes {
+pub struct RawTopologyRequests {
     /// Required level.
-    pub required: Option<RawWish>,
+    pub required: Option<RawTopologyRequest>,
     /// Preferred level.
-    pub preferred: Option<RawWish>,
+    pub preferred: Option<RawTopologyRequest>,
     /// Slices, coarse to fine.
     pub slices: Vec<RawSlice>,
     /// Level whose domains are used alone.
-    pub exclusive: Option<RawWish>,
+    pub exclusive: Option<RawTopologyRequest>,
     /// Level over whose domains the members are spread evenly.
-    pub balance: Option<RawWish>,
+    pub balance: Option<RawTopologyRequest>,
     /// Placement group.
-    pub placement_group: Option<RawWish>,
+    pub placement_group: Option<RawTopologyRequest>,
 }
 
 /// Consecutive ranks that share a domain.
@@ -183,12 +183,12 @@ pub struct RawSlice {
     /// Members of one slice.
     pub size: u32,
     /// The level, and the key it came from.
-    pub level: RawWish,
+    pub level: RawTopologyRequest,
 }
 
-/// One wish and the key it came from.
+/// One topology request and the key it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RawWish {
+pub struct RawTopologyRequest {
     /// The value.
     pub value: Arc<str>,
     /// The annotation.
@@ -231,9 +231,9 @@ pub struct Gang {
     pub places: Vec<GangPlace>,
     /// Domains used per level.
     pub levels: Vec<LevelUse>,
-    /// Room that is kept for it beside its plan: it was stopped, and its pods are to come back.
+    /// Capacity that is kept for it beside its plan: it was evicted, and its pods are to come back.
     pub held: Option<Held>,
-    /// Name of the NodeBatch bought for it.
+    /// Name of the NodeBatch provisioned for it.
     pub batch: Option<Arc<str>>,
     /// Why it waits.
     pub waiting: Option<Waiting>,
@@ -256,7 +256,7 @@ pub enum NoteKind {
     IdentityConflict,
     /// More live members than places.
     SurplusMembers,
-    /// A stop of its pods would end the job for good.
+    /// A evict of its pods would end the job for good.
     RestartWouldFail,
 }
 
@@ -312,13 +312,13 @@ pub struct GangPlace {
     pub node: NodeName,
 }
 
-/// Room that is kept for a gang that was stopped.
+/// Capacity that is kept for a gang that was evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Until then; `None` while its pods are being stopped.
+    /// Until then; `None` while its pods are being evicted.
     pub until: Option<Timestamp>,
     /// One entry for each member: its node, and what it asks for.
-    pub rooms: Vec<(NodeName, Resources)>,
+    pub capacities: Vec<(NodeName, Resources)>,
 }
 
 /// Why a gang does not run yet.
@@ -424,9 +424,9 @@ pub struct Taken {
 }
 
 impl Pod {
-    /// Whether the pod holds room on its node.
+    /// Whether the pod holds capacity on its node.
     #[must_use]
-    pub fn holds_room(&self) -> bool {
+    pub fn holds_capacity(&self) -> bool {
         self.node.is_some() && !self.ended
     }
 

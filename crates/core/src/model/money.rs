@@ -15,7 +15,7 @@ pub enum StrandedCause {
     Replacement,
     /// Nodes kept for a gang to come.
     Warm,
-    /// Nodes whose gang was stopped by the loss of another.
+    /// Nodes whose gang was evicted by the loss of another.
     Interrupted,
 }
 

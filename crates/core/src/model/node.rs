@@ -36,7 +36,7 @@ pub struct Node {
     pub created: Option<Timestamp>,
 }
 
-/// What holds room on a node: pods until they are gone, whoever bound them, and what is promised or assumed.
+/// What holds capacity on a node: pods until they are gone, whoever bound them, and what is assigned or assumed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Sum of the requests, the pod count included.

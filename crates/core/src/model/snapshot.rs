@@ -23,7 +23,7 @@ pub struct Snapshot {
     pub version: u64,
     /// Whether every watch has delivered its first list.
     pub synced: bool,
-    /// Nodes with what holds room on them.
+    /// Nodes with what holds capacity on them.
     pub nodes: OrdMap<NodeName, Arc<NodeEntry>>,
     /// Pods.
     pub pods: Pods,
@@ -33,13 +33,13 @@ pub struct Snapshot {
     pub recognised: OrdMap<ObjectKey, Arc<Recognised>>,
     /// Gang objects.
     pub gangs: OrdMap<ObjectKey, Arc<Gang>>,
-    /// Promised room per node.
-    pub promises: FxHashMap<NodeName, Vec<Promise>>,
+    /// Assigned capacity per node.
+    pub assignments: FxHashMap<NodeName, Vec<Assignment>>,
     /// Extended resources the pools sell or the nodes have that count as accelerators.
     pub accelerators: Vec<Arc<str>>,
 }
 
-/// A node and what holds room on it.
+/// A node and what holds capacity on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeEntry {
     /// The node.
@@ -48,26 +48,26 @@ pub struct NodeEntry {
     pub usage: Arc<Usage>,
 }
 
-/// Room on a node that is promised to a gang.
+/// Capacity on a node that is assigned to a gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Promise {
+pub struct Assignment {
     /// To whom.
     pub gang: ObjectKey,
     /// What.
-    pub room: PromisedRoom,
+    pub capacity: AssignedCapacity,
 }
 
-/// What is promised.
+/// What is assigned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PromisedRoom {
+pub enum AssignedCapacity {
     /// The requests of one member.
     Member(Resources),
-    /// The whole node: it was bought for the gang, which does not use it yet.
+    /// The whole node: it was provisioned for the gang, which does not use it yet.
     WholeNode,
 }
 
 impl Snapshot {
-    /// The key under which nodes booked by a ProvisioningRequest are promised. A slash cannot occur in a name, so it
+    /// The key under which nodes booked by a ProvisioningRequest are assigned. A slash cannot occur in a name, so it
     /// is never that of a Gang.
     #[must_use]
     pub fn booking_key(namespace: &str, request: &str) -> ObjectKey {
@@ -89,11 +89,12 @@ impl Snapshot {
         self.members.get(gang).into_iter().flat_map(|members| members.values()).filter_map(|uid| self.pods.get(uid))
     }
 
-    /// Pods that hold room on any of these nodes, whoever they belong to; pods of DaemonSets go with their node and do
+    /// Pods that hold capacity on any of these nodes, whoever they belong to; pods of DaemonSets go with their node and do
     /// not count. A pod on a node that is gone runs no more, however long its object stays.
     pub fn occupants<'a>(&'a self, nodes: &BTreeSet<&str>) -> impl Iterator<Item = &'a Arc<Pod>> {
         let here = move |node: &NodeName| nodes.contains(node.as_str()) && self.nodes.contains_key(node);
-        let occupies = move |pod: &&Arc<Pod>| pod.holds_room() && !pod.daemon && pod.node.as_ref().is_some_and(here);
+        let occupies =
+            move |pod: &&Arc<Pod>| pod.holds_capacity() && !pod.daemon && pod.node.as_ref().is_some_and(here);
         self.pods.values().filter(occupies)
     }
 
@@ -103,34 +104,34 @@ impl Snapshot {
         self.gangs.get(pod.membership.gang()?)
     }
 
-    /// Computes the promises from plans: places of plans from `Planned` on whose pod is not seen bound.
+    /// Computes the assignments from plans: places of plans from `Planned` on whose pod is not seen bound.
     ///
-    /// Capacity promised by an action in flight is subtracted at once; capacity freed is credited only when observed.
+    /// Capacity assigned by an action in flight is subtracted at once; capacity freed is credited only when observed.
     #[must_use]
-    pub fn plan_promises(&self) -> FxHashMap<NodeName, Vec<Promise>> {
-        let mut promises: FxHashMap<NodeName, Vec<Promise>> = FxHashMap::default();
-        for (node, promise) in self.gangs.values().flat_map(|gang| self.promises_of(gang)) {
-            promises.entry(node).or_default().push(promise);
+    pub fn plan_assignments(&self) -> FxHashMap<NodeName, Vec<Assignment>> {
+        let mut assignments: FxHashMap<NodeName, Vec<Assignment>> = FxHashMap::default();
+        for (node, assignment) in self.gangs.values().flat_map(|gang| self.assignments_of(gang)) {
+            assignments.entry(node).or_default().push(assignment);
         }
-        promises
+        assignments
     }
 
-    /// What the plan of one gang promises it, in the order of its places.
+    /// What the plan of one gang assignments it, in the order of its places.
     #[must_use]
-    pub fn promises_of(&self, gang: &Gang) -> Vec<(NodeName, Promise)> {
+    pub fn assignments_of(&self, gang: &Gang) -> Vec<(NodeName, Assignment)> {
         if gang.deleting {
             return Vec::new();
         }
-        // Once its pods are gone nothing else tells what they asked for. Before that they hold their room themselves.
-        let held = gang.held.iter().filter(|held| held.until.is_some()).flat_map(|held| &held.rooms);
-        let mut promises: Vec<(NodeName, Promise)> = held
+        // Once its pods are gone nothing else tells what they asked for. Before that they hold their capacity themselves.
+        let held = gang.held.iter().filter(|held| held.until.is_some()).flat_map(|held| &held.capacities);
+        let mut assignments: Vec<(NodeName, Assignment)> = held
             .map(|(node, requests)| {
-                let room = PromisedRoom::Member(requests.clone());
-                (node.clone(), Promise { gang: gang.key.clone(), room })
+                let capacity = AssignedCapacity::Member(requests.clone());
+                (node.clone(), Assignment { gang: gang.key.clone(), capacity })
             })
             .collect();
-        if !gang.phase.is_some_and(crate::model::gang::Phase::promises) {
-            return promises;
+        if !gang.phase.is_some_and(crate::model::gang::Phase::assignments) {
+            return assignments;
         }
         let asks = |pod: &Arc<Pod>| pod.shape.as_ref().ok().map(|shape| shape.requests.clone());
         let plays =
@@ -145,31 +146,36 @@ impl Snapshot {
             let requests = match pod {
                 Some(pod) if pod.node.is_some() || pod.ended => continue,
                 Some(pod) => asks(pod),
-                // A place without a pod stays promised to the one that is still to come.
+                // A place without a pod stays assigned to the one that is still to come.
                 None => samples.entry(&place.role).or_insert_with(|| sample(&place.role)).clone().or_else(|| {
-                    gang.held.as_ref()?.rooms.iter().find(|room| room.0 == place.node).map(|room| room.1.clone())
+                    gang.held
+                        .as_ref()?
+                        .capacities
+                        .iter()
+                        .find(|capacity| capacity.0 == place.node)
+                        .map(|capacity| capacity.1.clone())
                 }),
             };
             if let Some(requests) = requests {
-                let promise = Promise { gang: gang.key.clone(), room: PromisedRoom::Member(requests) };
-                promises.push((place.node.clone(), promise));
+                let assignment = Assignment { gang: gang.key.clone(), capacity: AssignedCapacity::Member(requests) };
+                assignments.push((place.node.clone(), assignment));
             }
         }
-        promises
+        assignments
     }
 
-    /// What others were promised on a node; `None` if the whole node is promised to somebody else. `own` are the keys
-    /// under which the asking gang holds promises: its own, and that of its booking.
+    /// What others were assigned on a node; `None` if the whole node is assigned to somebody else. `own` are the keys
+    /// under which the asking gang holds assignments: its own, and that of its booking.
     #[must_use]
-    pub fn promised_to_others(&self, node: &NodeName, own: &[ObjectKey]) -> Option<Resources> {
+    pub fn assigned_to_others(&self, node: &NodeName, own: &[ObjectKey]) -> Option<Resources> {
         let mut sum = Resources::default();
-        for promise in self.promises.get(node).into_iter().flatten() {
-            if own.contains(&promise.gang) {
+        for assignment in self.assignments.get(node).into_iter().flatten() {
+            if own.contains(&assignment.gang) {
                 continue;
             }
-            match &promise.room {
-                PromisedRoom::WholeNode => return None,
-                PromisedRoom::Member(requests) => sum.add(requests),
+            match &assignment.capacity {
+                AssignedCapacity::WholeNode => return None,
+                AssignedCapacity::Member(requests) => sum.add(requests),
             }
         }
         Some(sum)

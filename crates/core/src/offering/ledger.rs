@@ -1,8 +1,8 @@
-//! One ledger over everything that is bought: what the limits and cost ceilings of the pools, the free hosts of
+//! One ledger over everything that is provisioned: what the limits and cost ceilings of the pools, the free hosts of
 //! reservations and the addresses of subnets have left beside the NodeBatches that hold something or are about to.
 //!
 //! A NodeBatch counts from its creation. Until an attempt has begun it counts with the most it may take of each pool it may
-//! be bought from; from then on with what the attempt takes of its one pool. Of two batches that want the last room the one
+//! be provisioned from; from then on with what the attempt takes of its one pool. Of two batches that want the last capacity the one
 //! that has begun has it, then the older one. An older batch that does not fit in holds nothing up.
 
 use std::collections::BTreeMap;
@@ -277,7 +277,7 @@ impl Ledger {
 
     /// What is left of one limit of a pool; `None` where there is no such limit. Negative where it is passed.
     #[must_use]
-    pub fn room(&self, pool: &str, resource: &str) -> Option<i64> {
+    pub fn capacity(&self, pool: &str, resource: &str) -> Option<i64> {
         self.pools.get(pool)?.left.get(resource).copied()
     }
 

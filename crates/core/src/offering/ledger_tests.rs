@@ -1,4 +1,4 @@
-//! Tests of the ledger: who has the last room, and that nothing is counted twice or not at all.
+//! Tests of the ledger: who has the last capacity, and that nothing is counted twice or not at all.
 
 use super::*;
 use crate::offering::limits::{NODES, counted};
@@ -37,7 +37,7 @@ fn inputs(limits: &[(&str, i64)], claims: &[Claim]) -> LedgerInputs {
 }
 
 #[test]
-fn two_batches_that_have_not_begun_never_both_find_the_last_room() {
+fn two_batches_that_have_not_begun_never_both_find_the_last_capacity() {
     for (first, second) in [((0, "a"), (1, "b")), ((1, "a"), (0, "b")), ((0, "a"), (0, "b"))] {
         let waits = |(created, name): (i64, &str)| claim(name, created, Standing::Waiting, &[("gpu", 8)]);
         let inputs = inputs(&[("gpu", 8)], &[waits(first), waits(second)]);
@@ -51,8 +51,8 @@ fn two_batches_that_have_not_begun_never_both_find_the_last_room() {
 fn a_batch_that_has_begun_goes_before_an_older_one_that_has_not() {
     let claims = [claim("old", 0, Standing::Waiting, &[("gpu", 8)]), claim("begun", 9, Standing::Begun, &[("gpu", 8)])];
     let inputs = inputs(&[("gpu", 8)], &claims);
-    assert_eq!(Ledger::before(&inputs, "old").room("gpu", NODES), Some(0));
-    assert_eq!(Ledger::before(&inputs, "begun").room("gpu", NODES), Some(8), "its own share is not against it");
+    assert_eq!(Ledger::before(&inputs, "old").capacity("gpu", NODES), Some(0));
+    assert_eq!(Ledger::before(&inputs, "begun").capacity("gpu", NODES), Some(8), "its own share is not against it");
 }
 
 #[test]
@@ -78,14 +78,14 @@ fn a_batch_that_rests_holds_nothing_for_others_and_asks_again_in_its_turn() {
 }
 
 #[test]
-fn a_batch_counts_in_every_pool_it_may_be_bought_from_until_it_has_begun_in_one() {
+fn a_batch_counts_in_every_pool_it_may_be_provisioned_from_until_it_has_begun_in_one() {
     let pools = [("one", 8), ("two", 8)];
     let waits = claim("a", 0, Standing::Waiting, &[("one", 8), ("two", 6)]);
     let ledger = Ledger::beside_all(&inputs(&pools, &[waits]));
-    assert_eq!((ledger.room("one", NODES), ledger.room("two", NODES)), (Some(0), Some(2)));
+    assert_eq!((ledger.capacity("one", NODES), ledger.capacity("two", NODES)), (Some(0), Some(2)));
     let begun = claim("a", 0, Standing::Begun, &[("two", 6)]);
     let ledger = Ledger::beside_all(&inputs(&pools, &[begun]));
-    assert_eq!((ledger.room("one", NODES), ledger.room("two", NODES)), (Some(8), Some(2)));
+    assert_eq!((ledger.capacity("one", NODES), ledger.capacity("two", NODES)), (Some(8), Some(2)));
 }
 
 #[test]

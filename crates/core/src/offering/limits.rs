@@ -48,7 +48,7 @@ impl fmt::Display for UnknownLimit {
 /// The first key, in order of name, that limits nothing: neither one that every node counts for, nor an extended
 /// resource of one of the types.
 ///
-/// A ceiling with a misspelt key would hold nothing back, so the pool is refused instead of being bought from.
+/// A ceiling with a misspelt key would hold nothing back, so the pool is refused instead of being provisioned from.
 #[must_use]
 pub fn unknown_limit<'a>(
     limits: &BTreeMap<String, String>,

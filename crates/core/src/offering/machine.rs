@@ -43,7 +43,7 @@ pub struct InstanceTypeInfo {
     pub ipv4_per_interface: u32,
     /// Whether it may be launched into a cluster placement group.
     pub supports_cluster_group: bool,
-    /// Ways it can be bought.
+    /// Ways it can be provisioned.
     pub usage_classes: Vec<UsageClass>,
     /// CPU architectures, `x86_64` or `arm64`.
     #[serde(default)]
@@ -84,7 +84,7 @@ impl NetworkCard {
     }
 }
 
-/// Ways an instance type can be bought.
+/// Ways an instance type can be provisioned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UsageClass {

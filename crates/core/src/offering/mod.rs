@@ -1,14 +1,13 @@
 //! What can be had: instance types, prices, what is unavailable, and the order in which candidates are tried.
 
-pub(crate) mod ice;
 pub(crate) mod ledger;
 pub(crate) mod limits;
 pub(crate) mod machine;
 pub(crate) mod price;
 pub(crate) mod rank;
 pub(crate) mod refusals;
+pub(crate) mod unavailable;
 
-pub use ice::{ICE_AGAIN_SECONDS, ICE_FIRST_SECONDS, IceMemory, Pool};
 pub use ledger::{
     Addresses, Amounts, Ceiling, CeilingLeft, CeilingScope, Claim, Hosts, Launch, Ledger, LedgerInputs, PoolLimits,
     Standing,
@@ -17,7 +16,8 @@ pub use limits::{NODES, UnknownLimit, counted, unknown_limit};
 pub use machine::{AMD_GPU, EFA, Gpu, InstanceTypeInfo, NEURON, NVIDIA_GPU, NetworkCard, UsageClass};
 pub use price::{Change, Override, PRICES_AS_OF, PriceBook, micro_dollars, on_demand_price};
 pub use rank::{
-    Candidate, Exclusion, GroupPolicy, LeftOut, MAX_CANDIDATES, Need, PoolOffer, RankInput, Ranked, Ranking, Rung,
+    Candidate, Excluded, Exclusion, GroupPolicy, MAX_CANDIDATES, Need, PoolOffer, RankInput, Ranked, Ranking, Rung,
     rank_candidates,
 };
 pub use refusals::{Asked, QUOTA_SECONDS, Quota, Refusal, Refusals};
+pub use unavailable::{ICE_AGAIN_SECONDS, ICE_FIRST_SECONDS, Pool, UnavailableMemory};

@@ -10,7 +10,7 @@ use crate::ec2::launch::CapacityType;
 pub const PRICES_AS_OF: &str = "2026-07-20";
 
 /// List prices on demand, us-east-1, Linux. Types without a list price there (p5e, trn2, p6e-gb200) are missing on
-/// purpose: they are bought only as reserved or with a price from the configuration.
+/// purpose: they are provisioned only as reserved or with a price from the configuration.
 const ON_DEMAND: &[(&str, u64)] = &[
     ("g5.12xlarge", 5_672_000),
     ("g5.48xlarge", 16_288_000),
@@ -58,16 +58,17 @@ pub struct Override {
     /// Zone by name.
     #[serde(default)]
     pub zone: Option<String>,
-    /// Market.
+    /// MarketType.
     #[serde(default)]
-    pub market: Option<CapacityType>,
+    #[serde(rename = "market")]
+    pub capacity_type: Option<CapacityType>,
     /// The change.
     pub change: Change,
 }
 
 impl Override {
-    /// How exactly it names what it is for, if it holds for it: type before zone before market.
-    fn fits(&self, instance_type: &str, zone: &str, market: CapacityType) -> Option<u8> {
+    /// How exactly it names what it is for, if it holds for it: type before zone before capacity type.
+    fn fits(&self, instance_type: &str, zone: &str, capacity_type: CapacityType) -> Option<u8> {
         let one = |given: Option<bool>, weight: u8| match given {
             None => Some(0),
             Some(true) => Some(weight),
@@ -75,7 +76,7 @@ impl Override {
         };
         let named = one(self.instance_type.as_deref().map(|name| name == instance_type), 4)?;
         let zoned = one(self.zone.as_deref().map(|name| name == zone), 2)?;
-        let sold = one(self.market.map(|one| one == market), 1)?;
+        let sold = one(self.capacity_type.map(|one| one == capacity_type), 1)?;
         Some(named + zoned + sold)
     }
 }
@@ -91,16 +92,23 @@ pub struct PriceBook {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
     zone: Option<String>,
-    market: CapacityType,
+    #[serde(rename = "market")]
+    capacity_type: CapacityType,
     micro_usd_per_hour: u64,
 }
 
 impl PriceBook {
     /// Sets a price, for one zone or (`None`) for all that have none of their own.
-    pub fn set(&mut self, instance_type: &str, zone: Option<&str>, market: CapacityType, micro_usd_per_hour: u64) {
+    pub fn set(
+        &mut self,
+        instance_type: &str,
+        zone: Option<&str>,
+        capacity_type: CapacityType,
+        micro_usd_per_hour: u64,
+    ) {
         let entries = self.known.entry(instance_type.to_owned()).or_default();
-        entries.retain(|entry| entry.zone.as_deref() != zone || entry.market != market);
-        entries.push(Entry { zone: zone.map(str::to_owned), market, micro_usd_per_hour });
+        entries.retain(|entry| entry.zone.as_deref() != zone || entry.capacity_type != capacity_type);
+        entries.push(Entry { zone: zone.map(str::to_owned), capacity_type, micro_usd_per_hour });
     }
 
     /// Adds an override. Of several that hold for a price the most exact one counts, of equally exact ones the last.
@@ -110,15 +118,15 @@ impl PriceBook {
 
     /// Micro-dollars per hour: the zone's price, the type's price, or on demand the static table; changed by the
     /// overrides. Reserved capacity is paid for anyway; its price is the on-demand price, which only breaks ties.
-    /// `None` is never guessed: such an offer is not bought, and its reason is that no price is known.
+    /// `None` is never guessed: such an offer is not provisioned, and its reason is that no price is known.
     #[must_use]
-    pub fn price(&self, instance_type: &str, zone: &str, market: CapacityType) -> Option<u64> {
+    pub fn price(&self, instance_type: &str, zone: &str, capacity_type: CapacityType) -> Option<u64> {
         let best = self
             .overrides
             .iter()
-            .filter_map(|one| Some((one.fits(instance_type, zone, market)?, one.change)))
+            .filter_map(|one| Some((one.fits(instance_type, zone, capacity_type)?, one.change)))
             .max_by_key(|(exactness, _)| *exactness);
-        let found = || self.found(instance_type, zone, market);
+        let found = || self.found(instance_type, zone, capacity_type);
         match best {
             None => found(),
             Some((_, Change::Absolute(micros))) => Some(micros),
@@ -129,13 +137,14 @@ impl PriceBook {
         }
     }
 
-    fn found(&self, instance_type: &str, zone: &str, market: CapacityType) -> Option<u64> {
+    fn found(&self, instance_type: &str, zone: &str, capacity_type: CapacityType) -> Option<u64> {
         let entries = self.known.get(instance_type).map_or(&[][..], Vec::as_slice);
         let of = |place: Option<&str>| {
-            let entry = entries.iter().find(|entry| entry.zone.as_deref() == place && entry.market == market);
+            let entry =
+                entries.iter().find(|entry| entry.zone.as_deref() == place && entry.capacity_type == capacity_type);
             entry.map(|entry| entry.micro_usd_per_hour)
         };
-        of(Some(zone)).or_else(|| of(None)).or_else(|| match market {
+        of(Some(zone)).or_else(|| of(None)).or_else(|| match capacity_type {
             CapacityType::OnDemand => on_demand_price(instance_type),
             CapacityType::Reserved => self.price(instance_type, zone, CapacityType::OnDemand),
             CapacityType::Spot => None,
@@ -177,8 +186,8 @@ mod tests {
         assert_eq!(book.price("p4d.24xlarge", "a", CapacityType::Reserved), Some(21_957_642));
     }
 
-    fn over(name: Option<&str>, zone: Option<&str>, market: Option<CapacityType>, change: Change) -> Override {
-        Override { instance_type: name.map(str::to_owned), zone: zone.map(str::to_owned), market, change }
+    fn over(name: Option<&str>, zone: Option<&str>, capacity_type: Option<CapacityType>, change: Change) -> Override {
+        Override { instance_type: name.map(str::to_owned), zone: zone.map(str::to_owned), capacity_type, change }
     }
 
     #[test]
@@ -187,10 +196,10 @@ mod tests {
         book.set("p5.48xlarge", Some("a"), CapacityType::Spot, 20_000_000);
         book.change(over(None, None, Some(CapacityType::OnDemand), Change::Share(8_000)));
         book.change(over(Some("p5e.48xlarge"), None, None, Change::Absolute(40_000_000)));
-        let price = |name: &str, zone: &str, market| book.price(name, zone, market);
+        let price = |name: &str, zone: &str, capacity_type| book.price(name, zone, capacity_type);
         assert_eq!(price("p5.48xlarge", "a", CapacityType::OnDemand), Some(44_032_000));
         assert_eq!(price("p5.48xlarge", "a", CapacityType::Spot), Some(20_000_000));
-        assert_eq!(price("p5e.48xlarge", "a", CapacityType::OnDemand), Some(40_000_000), "type before market");
+        assert_eq!(price("p5e.48xlarge", "a", CapacityType::OnDemand), Some(40_000_000), "type before capacity type");
         assert_eq!(price("trn2.48xlarge", "a", CapacityType::OnDemand), None, "a share of nothing is nothing");
     }
 

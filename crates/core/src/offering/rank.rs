@@ -7,12 +7,12 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::ice::{IceMemory, Pool};
 use super::ledger::{CeilingLeft, CeilingScope};
 use super::limits::counted;
 use super::machine::{InstanceTypeInfo, UsageClass};
 use super::price::PriceBook;
 use super::refusals::{Refusal, Refusals};
+use super::unavailable::{Pool, UnavailableMemory};
 use crate::ec2::launch::{CapacityType, Target};
 use crate::ec2::seen::{Offering, Reservation, ReservationState, Subnet};
 use crate::fit::Misfit;
@@ -22,7 +22,7 @@ use crate::model::names::ResourceName;
 /// Most candidates of one round: what a NodeBatch's status holds.
 pub const MAX_CANDIDATES: usize = 64;
 
-/// One way to buy the nodes of a gang.
+/// One way to provision the nodes of a gang.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Candidate {
@@ -34,7 +34,7 @@ pub struct Candidate {
     pub zone_id: String,
     /// Subnet: the one of the zone with most free addresses.
     pub subnet_id: String,
-    /// Market.
+    /// MarketType.
     pub capacity_type: CapacityType,
     /// In a placement group: one of its own, or the one its reservation was made in.
     pub placement_group: bool,
@@ -55,17 +55,17 @@ impl Candidate {
         Pool {
             instance_type: self.instance_type.clone(),
             zone: self.zone.clone(),
-            market: self.capacity_type,
+            capacity_type: self.capacity_type,
             group: self.placement_group,
         }
     }
 }
 
-/// A step of the fallback ladder, by market and group. The order of trying is the pool's.
+/// A step of the fallback ladder, by capacity type and group. The order of trying is the pool's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rung {
-    /// Market.
+    /// MarketType.
     pub capacity_type: CapacityType,
     /// With a placement group.
     pub placement_group: bool,
@@ -134,11 +134,11 @@ pub struct PoolOffer {
     pub instance_types: BTreeSet<String>,
     /// Zones its requirements and the gang's allow.
     pub zones: BTreeSet<String>,
-    /// Allowed markets in the order of `capacityTypeOrder`.
+    /// Allowed capacity types in the order of `capacityTypeOrder`.
     pub capacity_types: Vec<CapacityType>,
     /// Its group policy.
     pub group: GroupPolicy,
-    /// What is left under its limits: running, in flight and promised nodes are already subtracted. A resource that is
+    /// What is left under its limits: running, in flight and assigned nodes are already subtracted. A resource that is
     /// not named has no limit; `nodes` counts nodes, the rest in the units of [`crate::model::resources::Resources`].
     pub left: BTreeMap<ResourceName, i64>,
     /// The limits, in the same units.
@@ -151,7 +151,7 @@ pub struct PoolOffer {
     pub max_nodes_per_batch: u32,
     /// Subnets of its node class.
     pub subnets: Vec<Subnet>,
-    /// Reservations of its node class; hosts promised to other batches are already taken off the free ones.
+    /// Reservations of its node class; hosts assigned to other batches are already taken off the free ones.
     #[serde(default)]
     pub reservations: Vec<Reservation>,
 }
@@ -184,22 +184,23 @@ pub struct RankInput<'a> {
     /// Prices.
     pub prices: &'a PriceBook,
     /// Missing capacity.
-    pub ice: &'a IceMemory,
+    pub unavailable: &'a UnavailableMemory,
     /// Quotas and other refusals.
     pub refusals: &'a Refusals,
     /// Now.
     pub now: Timestamp,
 }
 
-/// The offers in order of trying, and what was left out.
+/// The offers in order of trying, and what was excluded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[must_use = "what was left out is the reason a gang waits"]
+#[must_use = "what was excluded is the reason a gang waits"]
 pub struct Ranking {
     /// At most [`MAX_CANDIDATES`], first is tried first.
     pub candidates: Vec<Ranked>,
-    /// Everything else, in order of pool, type, zone, market, group.
-    pub left_out: Vec<LeftOut>,
+    /// Everything else, in order of pool, type, zone, capacity type, group.
+    #[serde(rename = "leftOut")]
+    pub excluded: Vec<Excluded>,
 }
 
 /// A candidate and where it comes from.
@@ -236,14 +237,14 @@ impl Ranked {
 /// Something that is not a candidate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LeftOut {
+pub struct Excluded {
     /// NodePool.
     pub pool: String,
     /// Type; `None`: all of the pool's.
     pub instance_type: Option<String>,
     /// Zone; `None`: all.
     pub zone: Option<String>,
-    /// Market; `None`: all.
+    /// MarketType; `None`: all.
     pub capacity_type: Option<CapacityType>,
     /// With or without a group; `None`: both.
     pub placement_group: Option<bool>,
@@ -267,7 +268,8 @@ pub enum Exclusion {
         misfit: Misfit,
     },
     /// No number of nodes of the type holds the members as slices and exclusive hosts ask.
-    Wishes,
+    #[serde(rename = "wishes")]
+    TopologyRequests,
     /// The pool allows no known type.
     NoTypes,
     /// More nodes than one batch may have.
@@ -299,7 +301,7 @@ pub enum Exclusion {
         /// The ceiling.
         ceiling: u64,
     },
-    /// The market is not one the type is sold on.
+    /// The capacity type is not one the type is sold on.
     NotSold,
     /// The class chooses no reservation of the type in the zone.
     NoReservation,
@@ -361,7 +363,7 @@ pub enum Exclusion {
     Refused {
         /// The refusal.
         refusal: Refusal,
-        /// Until when it is believed.
+        /// Until when it is trusted.
         until: Timestamp,
     },
     /// Behind the first [`MAX_CANDIDATES`].
@@ -379,7 +381,7 @@ impl Exclusion {
             | Self::UnknownType
             | Self::DoesNotFit
             | Self::Misfit { .. }
-            | Self::Wishes
+            | Self::TopologyRequests
             | Self::NoTypes
             | Self::TooManyNodes { .. }
             | Self::Limit { .. }
@@ -408,7 +410,9 @@ impl fmt::Display for Exclusion {
             Self::UnknownType => f.write_str("type is not known in this Region"),
             Self::DoesNotFit => f.write_str("no member fits on one node"),
             Self::Misfit { misfit } => write!(f, "holds no member: {misfit}"),
-            Self::Wishes => f.write_str("no number of its nodes holds the members as slices and exclusive hosts ask"),
+            Self::TopologyRequests => {
+                f.write_str("no number of its nodes holds the members as slices and exclusive hosts ask")
+            }
             Self::NoTypes => f.write_str("allows no known instance type"),
             Self::TooManyNodes { needed, most } => write!(f, "{needed} nodes needed, a batch has at most {most}"),
             Self::Limit { resource, needed, left, limit: _ } => {
@@ -418,7 +422,7 @@ impl fmt::Display for Exclusion {
             Self::CostCeiling { scope, needed, left, ceiling } => {
                 write!(f, "{scope} is {}: {} $/h needed, {} left", dollars(*ceiling), dollars(*needed), dollars(*left))
             }
-            Self::NotSold => f.write_str("type is not sold on this market"),
+            Self::NotSold => f.write_str("type is not sold on this capacity type"),
             Self::NoReservation => f.write_str("no reservation of the type in the zone"),
             Self::ReservationTooSmall { id, needed, free } => {
                 write!(f, "reservation {id}: {needed} hosts needed, {free} free")
@@ -447,22 +451,22 @@ impl fmt::Display for Exclusion {
     }
 }
 
-/// Orders all ways to buy one gang's nodes: pool weight, the pool's order of markets, group kept before dropped, zone
-/// with most headroom by ICE memory, dollars per hour of the whole gang, then type, zone and pool name.
+/// Orders all ways to provision one gang's nodes: pool weight, the pool's order of capacity types, group kept before dropped, zone
+/// with most headroom by unavailable offerings, dollars per hour of the whole gang, then type, zone and pool name.
 ///
-/// Every combination that is not a candidate is in `left_out` with its first reason, told as coarsely as it holds.
-/// Within the market `reserved`, reservations made in a group come first, then the smallest that holds the gang.
+/// Every combination that is not a candidate is in `excluded` with its first reason, reported as coarsely as it holds.
+/// Within the capacity type `reserved`, reservations made in a group come first, then the smallest that holds the gang.
 /// Source: sections 3.1 and 3.2 of the lifecycle design.
 pub fn rank_candidates(input: &RankInput<'_>) -> Ranking {
     let mut ranking = Ranking::default();
     let mut keyed = Vec::new();
     for pool in input.pools {
-        rank_pool(input, pool, &mut keyed, &mut ranking.left_out);
+        rank_pool(input, pool, &mut keyed, &mut ranking.excluded);
     }
     keyed.sort_by(|(one, _), (other, _)| one.cmp(other));
     ranking.candidates = keyed.into_iter().map(|(_, ranked)| ranked).collect();
     for behind in ranking.candidates.split_off(ranking.candidates.len().min(MAX_CANDIDATES)) {
-        ranking.left_out.push(LeftOut {
+        ranking.excluded.push(Excluded {
             pool: behind.pool,
             instance_type: Some(behind.candidate.instance_type),
             zone: Some(behind.candidate.zone),
@@ -471,7 +475,7 @@ pub fn rank_candidates(input: &RankInput<'_>) -> Ranking {
             reason: Exclusion::TooManyCandidates,
         });
     }
-    ranking.left_out.sort();
+    ranking.excluded.sort();
     ranking
 }
 
@@ -479,8 +483,8 @@ pub fn rank_candidates(input: &RankInput<'_>) -> Ranking {
 /// are known.
 type Key = (Reverse<u32>, usize, bool, (bool, Reverse<u32>), (bool, u64), (String, String), (u32, String), String);
 
-fn rank_pool(input: &RankInput<'_>, pool: &PoolOffer, keyed: &mut Vec<(Key, Ranked)>, left_out: &mut Vec<LeftOut>) {
-    let whole_pool = LeftOut {
+fn rank_pool(input: &RankInput<'_>, pool: &PoolOffer, keyed: &mut Vec<(Key, Ranked)>, excluded: &mut Vec<Excluded>) {
+    let whole_pool = Excluded {
         pool: pool.name.clone(),
         instance_type: None,
         zone: None,
@@ -489,38 +493,38 @@ fn rank_pool(input: &RankInput<'_>, pool: &PoolOffer, keyed: &mut Vec<(Key, Rank
         reason: Exclusion::GroupPolicyConflict,
     };
     let Some(group_policy) = pool.group.with(input.group) else {
-        left_out.push(whole_pool);
+        excluded.push(whole_pool);
         return;
     };
     for type_name in &pool.instance_types {
-        let of_type = LeftOut { instance_type: Some(type_name.clone()), ..whole_pool.clone() };
+        let of_type = Excluded { instance_type: Some(type_name.clone()), ..whole_pool.clone() };
         let (info, need) = match usable_type(input, pool, type_name) {
             Ok(usable) => usable,
             Err(reason) => {
-                left_out.push(LeftOut { reason, ..of_type });
+                excluded.push(Excluded { reason, ..of_type });
                 continue;
             }
         };
-        for (order, market) in pool.capacity_types.iter().enumerate() {
-            let of_market = LeftOut { capacity_type: Some(*market), ..of_type.clone() };
-            if let Err(reason) = usable_market(pool, info, *market) {
-                left_out.push(LeftOut { reason, ..of_market });
+        for (order, capacity_type) in pool.capacity_types.iter().enumerate() {
+            let of_capacity_type = Excluded { capacity_type: Some(*capacity_type), ..of_type.clone() };
+            if let Err(reason) = usable_capacity_type(pool, info, *capacity_type) {
+                excluded.push(Excluded { reason, ..of_capacity_type });
                 continue;
             }
             for zone in &pool.zones {
-                let of_zone = LeftOut { zone: Some(zone.clone()), ..of_market.clone() };
-                let place = Place { input, pool, info, need, market: *market, zone };
+                let of_zone = Excluded { zone: Some(zone.clone()), ..of_capacity_type.clone() };
+                let place = Place { input, pool, info, need, capacity_type: *capacity_type, zone };
                 let usable =
                     place.usable().and_then(|(subnet, price)| place.affordable(price).map(|()| (subnet, price)));
                 let (subnet, price) = match usable {
                     Ok(usable) => usable,
                     Err(reason) => {
-                        left_out.push(LeftOut { reason, ..of_zone });
+                        excluded.push(Excluded { reason, ..of_zone });
                         continue;
                     }
                 };
-                for (candidate, free) in place.candidates(subnet, price, group_policy, &of_zone, left_out) {
-                    let headroom = input.ice.headroom(&candidate.pool(), input.now);
+                for (candidate, free) in place.candidates(subnet, price, group_policy, &of_zone, excluded) {
+                    let headroom = input.unavailable.headroom(&candidate.pool(), input.now);
                     let total = price.unwrap_or(0).saturating_mul(u64::from(need.nodes));
                     let reservation = candidate.reservation.as_ref().map(|target| target.id.clone());
                     let key = (
@@ -568,8 +572,12 @@ fn usable_type<'a>(
     Ok((info, need))
 }
 
-fn usable_market(pool: &PoolOffer, info: &InstanceTypeInfo, market: CapacityType) -> Result<(), Exclusion> {
-    let class = match market {
+fn usable_capacity_type(
+    pool: &PoolOffer,
+    info: &InstanceTypeInfo,
+    capacity_type: CapacityType,
+) -> Result<(), Exclusion> {
+    let class = match capacity_type {
         CapacityType::Reserved => {
             let any = pool.reservations.iter().any(|reservation| reservation.instance_type == info.name);
             return if any { Ok(()) } else { Err(Exclusion::NoReservation) };
@@ -580,25 +588,25 @@ fn usable_market(pool: &PoolOffer, info: &InstanceTypeInfo, market: CapacityType
     if info.usage_classes.contains(&class) { Ok(()) } else { Err(Exclusion::NotSold) }
 }
 
-/// One type on one market in one zone.
+/// One type on one capacity type in one zone.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     input: &'a RankInput<'a>,
     pool: &'a PoolOffer,
     info: &'a InstanceTypeInfo,
     need: Need,
-    market: CapacityType,
+    capacity_type: CapacityType,
     zone: &'a str,
 }
 
 impl<'a> Place<'a> {
     /// Subnet and price, if there is a price.
     fn usable(&self) -> Result<(&'a Subnet, Option<u64>), Exclusion> {
-        let Self { input, pool, info, need, market, zone } = *self;
+        let Self { input, pool, info, need, capacity_type, zone } = *self;
         let name = info.name.as_str();
         // A reservation exists where it exists; EC2 need not offer the type there to others.
         let offering = Offering { instance_type: name.to_owned(), zone: zone.to_owned() };
-        if market != CapacityType::Reserved && !input.offerings.contains(&offering) {
+        if capacity_type != CapacityType::Reserved && !input.offerings.contains(&offering) {
             return Err(Exclusion::NotOffered);
         }
         if input.volume_zones.is_some_and(|zones| !zones.contains(zone)) {
@@ -618,9 +626,9 @@ impl<'a> Place<'a> {
         if needed > u64::from(subnet.free_addresses) {
             return Err(Exclusion::TooFewAddresses { needed, free: subnet.free_addresses });
         }
-        let price = input.prices.price(name, zone, market);
-        // What is reserved is paid for anyway; everything else is bought only at a known price.
-        if price.is_none() && market != CapacityType::Reserved {
+        let price = input.prices.price(name, zone, capacity_type);
+        // What is reserved is paid for anyway; everything else is provisioned only at a known price.
+        if price.is_none() && capacity_type != CapacityType::Reserved {
             return Err(Exclusion::PriceUnknown);
         }
         Ok((subnet, price))
@@ -636,21 +644,21 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// The candidates of this place with the free hosts of their reservations, and what is left out.
+    /// The candidates of this place with the free hosts of their reservations, and what is excluded.
     fn candidates(
         &self,
         subnet: &Subnet,
         price: Option<u64>,
         policy: GroupPolicy,
-        of_zone: &LeftOut,
-        left_out: &mut Vec<LeftOut>,
+        of_zone: &Excluded,
+        excluded: &mut Vec<Excluded>,
     ) -> Vec<(Candidate, u32)> {
         let plain = Candidate {
             instance_type: self.info.name.clone(),
             zone: self.zone.to_owned(),
             zone_id: subnet.zone_id.clone(),
             subnet_id: subnet.id.clone(),
-            capacity_type: self.market,
+            capacity_type: self.capacity_type,
             placement_group: false,
             reservation: None,
             reservation_group: None,
@@ -662,11 +670,11 @@ impl<'a> Place<'a> {
         {
             Some(reason) => {
                 let placement_group = Some(candidate.placement_group);
-                left_out.push(LeftOut { placement_group, reason, ..of_zone.clone() });
+                excluded.push(Excluded { placement_group, reason, ..of_zone.clone() });
             }
             None => found.push((candidate, free)),
         };
-        match self.market {
+        match self.capacity_type {
             CapacityType::OnDemand | CapacityType::Spot => {
                 for group in policy.choices() {
                     judge(Candidate { placement_group: *group, ..plain.clone() }, 0, None);
@@ -718,7 +726,7 @@ impl<'a> Place<'a> {
     }
 
     fn blocked(&self, candidate: &Candidate) -> Option<Exclusion> {
-        let Self { input, info, need, market, zone, .. } = *self;
+        let Self { input, info, need, capacity_type, zone, .. } = *self;
         if candidate.placement_group && !info.supports_cluster_group {
             return Some(Exclusion::NoGroupForType);
         }
@@ -728,10 +736,10 @@ impl<'a> Place<'a> {
             return Some(Exclusion::Refused { refusal, until });
         }
         let own_group = candidate.placement_group && candidate.reservation_group.is_none();
-        if let Some((refusal, until)) = input.refusals.against(&info.name, zone, market, own_group, input.now) {
+        if let Some((refusal, until)) = input.refusals.against(&info.name, zone, capacity_type, own_group, input.now) {
             return Some(Exclusion::Refused { refusal, until });
         }
-        let until = input.ice.blocks(&candidate.pool(), need.nodes, input.now)?;
+        let until = input.unavailable.blocks(&candidate.pool(), need.nodes, input.now)?;
         Some(Exclusion::NoCapacity { until })
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of the ranking: order, and every reason for being left out.
+//! Tests of the ranking: order, and every reason for being excluded.
 
 use super::*;
 use crate::model::resources::CPU;
@@ -12,7 +12,7 @@ struct World {
     volume_zones: Option<BTreeSet<String>>,
     offerings: BTreeSet<Offering>,
     prices: PriceBook,
-    ice: IceMemory,
+    unavailable: UnavailableMemory,
     refusals: Refusals,
 }
 
@@ -66,7 +66,7 @@ fn world() -> World {
         volume_zones: None,
         offerings: [(P5, "a"), (P5, "b"), (P5EN, "a"), (P5EN, "b")].map(|(t, z)| offering(t, z)).into(),
         prices: PriceBook::default(),
-        ice: IceMemory::default(),
+        unavailable: UnavailableMemory::default(),
         refusals: Refusals::default(),
     }
 }
@@ -80,7 +80,7 @@ fn rank(world: &World) -> Ranking {
         volume_zones: world.volume_zones.as_ref(),
         offerings: &world.offerings,
         prices: &world.prices,
-        ice: &world.ice,
+        unavailable: &world.unavailable,
         refusals: &world.refusals,
         now: now(),
     })
@@ -97,7 +97,7 @@ fn order(ranking: &Ranking) -> Vec<String> {
 }
 
 fn reasons(ranking: &Ranking) -> Vec<&Exclusion> {
-    ranking.left_out.iter().map(|left| &left.reason).collect()
+    ranking.excluded.iter().map(|left| &left.reason).collect()
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn weight_beats_everything_else() {
 }
 
 #[test]
-fn the_order_of_markets_beats_the_group_and_the_price() {
+fn the_order_of_capacity_types_beats_the_group_and_the_price() {
     let mut world = world();
     world.pools[0].instance_types = set(&[P5]);
     world.pools[0].zones = set(&["a"]);
@@ -158,13 +158,14 @@ fn the_subnet_with_most_free_addresses_is_taken() {
 }
 
 #[test]
-fn missing_capacity_leaves_out_that_size_and_pushes_back_smaller_ones() {
+fn missing_capacity_excludes_that_size_and_pushes_back_smaller_ones() {
     let mut world = world();
     world.pools[0].instance_types = set(&[P5]);
-    let in_a = Pool { instance_type: P5.to_owned(), zone: "a".to_owned(), market: CapacityType::OnDemand, group: true };
-    world.ice.record(&in_a, 9, now());
+    let in_a =
+        Pool { instance_type: P5.to_owned(), zone: "a".to_owned(), capacity_type: CapacityType::OnDemand, group: true };
+    world.unavailable.record(&in_a, 9, now());
     assert_eq!(order(&rank(&world))[..2], ["gpu/p5/b/on-demand/pg", "gpu/p5/a/on-demand/pg"]);
-    world.ice.record(&in_a, 8, now());
+    world.unavailable.record(&in_a, 8, now());
     let ranking = rank(&world);
     assert!(!order(&ranking).contains(&"gpu/p5/a/on-demand/pg".to_owned()));
     assert!(order(&ranking).contains(&"gpu/p5/a/on-demand/open".to_owned()));
@@ -204,14 +205,14 @@ fn limits_are_kept_strictly_and_name_what_is_missing() {
 }
 
 #[test]
-fn everything_left_out_says_why() {
+fn everything_excluded_says_why() {
     let one = |change: &dyn Fn(&mut World)| {
         let mut world = world();
         world.pools[0].instance_types = set(&[P5]);
         world.pools[0].zones = set(&["a"]);
         change(&mut world);
         let ranking = rank(&world);
-        ranking.left_out.into_iter().map(|left| left.reason).collect::<Vec<_>>()
+        ranking.excluded.into_iter().map(|left| left.reason).collect::<Vec<_>>()
     };
     assert_eq!(one(&|_| {}), []);
     assert_eq!(one(&|w| w.types.clear()), [Exclusion::UnknownType]);
@@ -324,19 +325,19 @@ fn the_ladder_goes_from_reservations_over_on_demand_to_spot_each_in_a_group_firs
 }
 
 #[test]
-fn a_reservation_that_ec2_refuses_is_left_out_and_the_others_of_its_class_are_tried() {
+fn a_reservation_that_ec2_refuses_is_excluded_and_the_others_of_its_class_are_tried() {
     let mut world = ladder();
     world.pools[0].reservations = vec![reservation("cr-1", "a", 8), reservation("cr-2", "a", 8)];
     world.refusals.refuse_reservation("cr-1", now());
     let ranking = rank(&world);
     let first = ranking.candidates[0].candidate.reservation.as_ref().unwrap();
     assert_eq!(first.id, "cr-2");
-    let refused = ranking.left_out.iter().find(|left| left.reason.to_string().contains("reservation cr-1"));
+    let refused = ranking.excluded.iter().find(|left| left.reason.to_string().contains("reservation cr-1"));
     assert!(matches!(refused.unwrap().reason, Exclusion::Refused { .. }));
 }
 
 #[test]
-fn the_pool_may_turn_the_order_of_markets_around() {
+fn the_pool_may_turn_the_order_of_capacity_types_around() {
     let mut world = ladder();
     world.pools[0].capacity_types = vec![CapacityType::Spot, CapacityType::Reserved];
     world.pools[0].reservations = vec![reservation("cr-1", "a", 8)];
@@ -372,7 +373,7 @@ fn a_reservation_that_cannot_hold_the_gang_now_says_why_and_when() {
         world.pools[0].reservations = vec![reservation];
         let ranking = rank(&world);
         assert!(ranking.candidates.is_empty());
-        let reason = ranking.left_out[0].reason.clone();
+        let reason = ranking.excluded[0].reason.clone();
         (reason.until(), reason.to_string())
     };
     let id = || reservation("cr-1", "a", 8);
@@ -407,15 +408,15 @@ fn a_reserved_type_needs_no_price_and_no_offering() {
 }
 
 #[test]
-fn a_quota_leaves_out_every_zone_of_its_market_and_a_full_subnet_only_itself() {
+fn a_quota_excludes_every_zone_of_its_capacity_type_and_a_full_subnet_only_itself() {
     use crate::ec2::ErrorClass;
     use crate::offering::Asked;
     let mut world = ladder();
-    let asked = Asked { instance_type: P5, zone: "a", market: CapacityType::OnDemand, subnet: "s-b2", count: 8 };
+    let asked = Asked { instance_type: P5, zone: "a", capacity_type: CapacityType::OnDemand, subnet: "s-b2", count: 8 };
     world.refusals.record(ErrorClass::Quota, Some("VcpuLimitExceeded"), &asked, now());
     let ranking = rank(&world);
     assert!(steps(&ranking).iter().all(|step| step.starts_with("spot")), "{:?}", steps(&ranking));
-    let refused = ranking.left_out.iter().filter(|left| matches!(left.reason, Exclusion::Refused { .. })).count();
+    let refused = ranking.excluded.iter().filter(|left| matches!(left.reason, Exclusion::Refused { .. })).count();
     assert_eq!(refused, 4, "two zones, with and without a group");
 
     world.refusals = Refusals::default();
@@ -434,7 +435,7 @@ fn too_many_groups_in_the_region_lead_to_the_next_step_of_the_ladder() {
     let mut world = ladder();
     world.pools[0].reservations =
         vec![Reservation { placement_group: Some("theirs".to_owned()), ..reservation("cr-group", "a", 8) }];
-    let asked = Asked { instance_type: P5, zone: "a", market: CapacityType::OnDemand, subnet: "s-a", count: 8 };
+    let asked = Asked { instance_type: P5, zone: "a", capacity_type: CapacityType::OnDemand, subnet: "s-a", count: 8 };
     world.refusals.record(ErrorClass::GroupLimit, None, &asked, now());
     let steps = steps(&rank(&world));
     assert_eq!(steps[0], "reserved in a placement group cr-group", "that group exists");
@@ -447,7 +448,7 @@ fn the_change_that_an_exclusion_names_makes_candidates_and_less_does_not() {
     let change = |world: &World| {
         let ranking = rank(world);
         assert!(ranking.candidates.is_empty());
-        ranking.left_out[0].reason.change().unwrap()
+        ranking.excluded[0].reason.change().unwrap()
     };
     let mut limited = world();
     limited.pools[0].left = BTreeMap::from([("nvidia.com/gpu".into(), 48)]);

@@ -25,10 +25,10 @@ const REGION_LIMIT_SECONDS: i64 = 15 * 60;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Quota {
-    /// vCPUs of a market, for a class of families that EC2 counts together.
+    /// vCPUs of a capacity type, for a class of families that EC2 counts together.
     Instances {
-        /// Market.
-        market: CapacityType,
+        /// MarketType.
+        capacity_type: CapacityType,
         /// `P`, `G and VT`, `Standard`, …
         class: String,
     },
@@ -40,12 +40,12 @@ pub enum Quota {
 }
 
 impl Quota {
-    /// The quota a launch of this type on this market counts towards.
+    /// The quota a launch of this type on this capacity type counts towards.
     ///
     /// Source: the names of EC2's vCPU quotas, "Running On-Demand P instances", "All G and VT Spot Instance Requests".
     /// Spot counts some generations of P apart; taking them as one only waits longer.
     #[must_use]
-    pub fn of(instance_type: &str, market: CapacityType) -> Self {
+    pub fn of(instance_type: &str, capacity_type: CapacityType) -> Self {
         let family = instance_type.split('.').next().unwrap_or_default();
         let letters: String = family.chars().take_while(char::is_ascii_alphabetic).collect();
         let class = match letters.as_str() {
@@ -60,14 +60,14 @@ impl Quota {
             "x" => "X",
             _ => "Standard",
         };
-        Self::Instances { market, class: class.to_owned() }
+        Self::Instances { capacity_type, class: class.to_owned() }
     }
 }
 
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Instances { market, class } => write!(f, "{market} vCPUs of class {class}"),
+            Self::Instances { capacity_type, class } => write!(f, "{capacity_type} vCPUs of class {class}"),
             Self::Other { code } => f.write_str(code),
         }
     }
@@ -80,8 +80,8 @@ pub struct Asked<'a> {
     pub instance_type: &'a str,
     /// Zone.
     pub zone: &'a str,
-    /// Market.
-    pub market: CapacityType,
+    /// MarketType.
+    pub capacity_type: CapacityType,
     /// Subnet.
     pub subnet: &'a str,
     /// Nodes.
@@ -123,7 +123,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Refusals with the time until which they are believed. Time is an argument of every method.
+/// Refusals with the time until which they are trusted. Time is an argument of every method.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusals {
     quotas: BTreeMap<Quota, Timestamp>,
@@ -144,7 +144,7 @@ impl Refusals {
             ErrorClass::Quota | ErrorClass::SpotQuota => {
                 let quota = match code {
                     Some(code) if !COUNTS_INSTANCES.contains(&code) => Quota::Other { code: code.to_owned() },
-                    Some(_) | None => Quota::of(asked.instance_type, asked.market),
+                    Some(_) | None => Quota::of(asked.instance_type, asked.capacity_type),
                 };
                 self.quotas.insert(quota, after(now, QUOTA_SECONDS));
             }
@@ -184,12 +184,12 @@ impl Refusals {
         &self,
         instance_type: &str,
         zone: &str,
-        market: CapacityType,
+        capacity_type: CapacityType,
         own_group: bool,
         now: Timestamp,
     ) -> Option<(Refusal, Timestamp)> {
         let live = |until: &&Timestamp| now < **until;
-        let quota = Quota::of(instance_type, market);
+        let quota = Quota::of(instance_type, capacity_type);
         let of_launches = self
             .quotas
             .iter()
@@ -201,7 +201,7 @@ impl Refusals {
         if let Some(until) = self.unsold.get(&offering).filter(live) {
             return Some((Refusal::NotSoldInZone, *until));
         }
-        if let (CapacityType::Spot, Some(until)) = (market, self.spot.as_ref().filter(live)) {
+        if let (CapacityType::Spot, Some(until)) = (capacity_type, self.spot.as_ref().filter(live)) {
             return Some((Refusal::SpotForbidden, *until));
         }
         if let (true, Some(until)) = (own_group, self.groups.as_ref().filter(live)) {
@@ -222,7 +222,7 @@ impl Refusals {
         Some((Refusal::ReservationGone { id: id.to_owned() }, *until))
     }
 
-    /// Whether EC2 said that the subnet has too few addresses for a launch of this size.
+    /// Whether EC2 reported that the subnet has too few addresses for a launch of this size.
     #[must_use]
     pub fn subnet_full(&self, subnet: &str, count: u32, now: Timestamp) -> bool {
         self.subnets.get(subnet).is_some_and(|(fails_at, until)| now < *until && count >= *fails_at)
@@ -247,19 +247,24 @@ mod tests {
     use super::*;
 
     const P5: &str = "p5.48xlarge";
-    const ASKED: Asked<'_> =
-        Asked { instance_type: P5, zone: "us-east-1a", market: CapacityType::OnDemand, subnet: "subnet-a", count: 8 };
+    const ASKED: Asked<'_> = Asked {
+        instance_type: P5,
+        zone: "us-east-1a",
+        capacity_type: CapacityType::OnDemand,
+        subnet: "subnet-a",
+        count: 8,
+    };
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(1_800_000_000 + seconds).unwrap()
     }
 
-    fn known(refusals: &Refusals, name: &str, zone: &str, market: CapacityType, now: i64) -> Option<Refusal> {
-        refusals.against(name, zone, market, true, at(now)).map(|(refusal, _)| refusal)
+    fn known(refusals: &Refusals, name: &str, zone: &str, capacity_type: CapacityType, now: i64) -> Option<Refusal> {
+        refusals.against(name, zone, capacity_type, true, at(now)).map(|(refusal, _)| refusal)
     }
 
     #[test]
-    fn a_vcpu_quota_blocks_its_class_on_its_market_in_every_zone_for_a_quarter_of_an_hour() {
+    fn a_vcpu_quota_blocks_its_class_on_its_capacity_type_in_every_zone_for_a_quarter_of_an_hour() {
         let mut refusals = Refusals::default();
         refusals.record(ErrorClass::Quota, Some("VcpuLimitExceeded"), &ASKED, at(0));
         let quota = Refusal::Quota(Quota::of(P5, CapacityType::OnDemand));
@@ -289,7 +294,7 @@ mod tests {
             (ErrorClass::SpotForbidden, "AuthFailure.ServiceLinkedRoleCreationNotPermitted"),
         ] {
             let mut refusals = Refusals::default();
-            let asked = Asked { market: CapacityType::Spot, ..ASKED };
+            let asked = Asked { capacity_type: CapacityType::Spot, ..ASKED };
             refusals.record(class, Some(code), &asked, at(0));
             assert!(known(&refusals, P5, "us-east-1b", CapacityType::Spot, 1).is_some(), "{code}");
             assert_eq!(known(&refusals, P5, "us-east-1a", CapacityType::OnDemand, 1), None);

@@ -1,4 +1,4 @@
-//! The smallest changes that would make a refused gang fit: more room in named domains, or one wish less.
+//! The smallest changes that would make a refused gang fit: more capacity in named domains, or one topology request less.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use super::search::Domains;
 use super::{Asked, Facts, Ground, Pruning, remedy};
 use crate::fit::Misfit;
 use crate::planner::plan::{
-    Change, LevelIndex, Policy, Problem, Refusal, Room, SearchBudget, SliceFault, SliceWish, Wishes, Work,
+    Capacity, Change, LevelIndex, Policy, Problem, Refusal, SearchBudget, SliceFault, SliceTopologyRequest,
+    TopologyRequests, Work,
 };
 use crate::topology::Tree;
 
@@ -20,8 +21,8 @@ const MOST_DIVIDED: u32 = 10_000;
 
 /// Every kind of change that would do alone, each the smallest of its kind.
 ///
-/// Known limits: no amount of room is named for nested slices, for exclusive domains, and for slices of a level above
-/// the required one; wishes are dropped or widened one at a time, slices beside an exclusive domain only dropped.
+/// Known limits: no amount of capacity is named for nested slices, for exclusive domains, and for slices of a level above
+/// the required one; topology requests are dropped or widened one at a time, slices beside an exclusive domain only dropped.
 pub(super) fn changes(
     problem: &Problem,
     ground: &Ground,
@@ -30,12 +31,12 @@ pub(super) fn changes(
     work: &mut Work,
 ) -> Vec<Change> {
     let tree = &ground.tree;
-    let mut changes: Vec<Change> = more_room(problem, tree, facts).into_iter().collect();
+    let mut changes: Vec<Change> = more_capacity(problem, tree, facts).into_iter().collect();
     let fits = |changed: &Problem, work: &mut Work| {
         let facts = Facts::read(changed, ground, counted, work);
         facts.is_ok_and(|facts| facts.is_none_or(|facts| facts.fits()))
     };
-    changes.extend(fewer_wishes(problem, |changed| fits(changed, work)));
+    changes.extend(fewer_topology_requests(problem, |changed| fits(changed, work)));
     changes.extend(remedy::remedies(problem, ground, facts, work));
     changes
 }
@@ -51,13 +52,13 @@ pub(super) fn completed(problem: &Problem, ground: &Ground, mut refusal: Refusal
     let found = match &refusal {
         Refusal::DoesNotFit(_) | Refusal::Undecided(_) => return refusal,
         Refusal::BoundOutside { node, .. } if !ground.index.contains_key(node) => Vec::new(),
-        Refusal::BoundOutside { .. } | Refusal::UnknownLevel { .. } => fewer_wishes(problem, fits),
+        Refusal::BoundOutside { .. } | Refusal::UnknownLevel { .. } => fewer_topology_requests(problem, fits),
         Refusal::Unsupported { .. } => {
             let removed = without_constraints(problem).filter(|(changed, _)| fits(changed));
-            removed.map(|(_, change)| change).into_iter().chain(fewer_wishes(problem, fits)).collect()
+            removed.map(|(_, change)| change).into_iter().chain(fewer_topology_requests(problem, fits)).collect()
         }
         Refusal::MixedShapes { .. } => {
-            same_template(problem, fits).into_iter().chain(fewer_wishes(problem, fits)).collect()
+            same_template(problem, fits).into_iter().chain(fewer_topology_requests(problem, fits)).collect()
         }
         Refusal::MinimumAboveCount { role, count, .. } => {
             let at_fault = problem.gang.roles.iter().position(|entry| entry.name == *role && entry.min > *count);
@@ -117,10 +118,10 @@ fn slice_changes(
     mut fits: impl FnMut(&Problem) -> bool,
 ) -> Vec<Change> {
     let mut changes = Vec::new();
-    let slices = &problem.gang.wishes.slices;
-    let with = |index: usize, slice: SliceWish| {
+    let slices = &problem.gang.topology_requests.slices;
+    let with = |index: usize, slice: SliceTopologyRequest| {
         let mut changed = problem.clone();
-        changed.gang.wishes.slices[index] = slice;
+        changed.gang.topology_requests.slices[index] = slice;
         changed
     };
     let at_fault = slices.iter().position(|slice| slice.size == size);
@@ -130,15 +131,17 @@ fn slice_changes(
             let divisors = (1..=of.min(MOST_DIVIDED)).filter(|size| of % size == 0);
             let mut sizes: Vec<u32> = divisors.collect();
             sizes.sort_by_key(|to| (to.abs_diff(size), *to));
-            let to = sizes.into_iter().find(|to| fits(&with(index, SliceWish { size: *to, ..slices[index] })));
+            let to =
+                sizes.into_iter().find(|to| fits(&with(index, SliceTopologyRequest { size: *to, ..slices[index] })));
             changes.extend(to.map(|to| Change::SliceSize { from: size, to }));
         }
         (SliceFault::AboveEnclosing, _) => {
-            let above = |pair: &[SliceWish]| pair[1].level < pair[0].level;
+            let above = |pair: &[SliceTopologyRequest]| pair[1].level < pair[0].level;
             let index = slices.windows(2).position(above).map(|index| index + 1);
             changes.extend(index.and_then(|index| {
                 let mut levels = slices[index].level + 1..problem.levels.len();
-                let to = levels.find(|level| fits(&with(index, SliceWish { level: *level, ..slices[index] })))?;
+                let to =
+                    levels.find(|level| fits(&with(index, SliceTopologyRequest { level: *level, ..slices[index] })))?;
                 let level = Arc::clone(&problem.levels.as_slice()[to].name);
                 Some(Change::NarrowSlices { size: slices[index].size, to, level })
             }));
@@ -152,54 +155,60 @@ fn slice_changes(
         }
         (SliceFault::DoesNotDivide { .. }, None) => {}
     }
-    changes.extend(fewer_wishes(problem, fits).into_iter().filter(|change| *change == Change::Unslice));
+    changes.extend(fewer_topology_requests(problem, fits).into_iter().filter(|change| *change == Change::Unslice));
     changes
 }
 
-/// One wish less, or a wider one: every such change with which the gang fits.
-pub(super) fn fewer_wishes(problem: &Problem, mut fits: impl FnMut(&Problem) -> bool) -> Vec<Change> {
+/// One topology request less, or a wider one: every such change with which the gang fits.
+pub(super) fn fewer_topology_requests(problem: &Problem, mut fits: impl FnMut(&Problem) -> bool) -> Vec<Change> {
     let mut changes = Vec::new();
-    let wishes = &problem.gang.wishes;
+    let topology_requests = &problem.gang.topology_requests;
     let name = |level: LevelIndex| problem.levels.as_slice().get(level).map(|level| Arc::clone(&level.name));
-    let mut fits = |wishes: Wishes| {
+    let mut fits = |topology_requests: TopologyRequests| {
         let mut changed = problem.clone();
-        changed.gang.wishes = wishes;
+        changed.gang.topology_requests = topology_requests;
         fits(&changed)
     };
-    if let Some(level) = wishes.required {
+    if let Some(level) = topology_requests.required {
         let wider = (0..level.min(problem.levels.len())).rev().map(Some).chain([None]);
-        let mut wider = wider.filter(|to| fits(Wishes { required: *to, ..wishes.clone() }));
+        let mut wider = wider.filter(|to| fits(TopologyRequests { required: *to, ..topology_requests.clone() }));
         changes.extend(wider.next().map(|to| Change::Widen { to, level: to.and_then(name) }));
     }
-    if wishes.exclusive.is_some() && fits(Wishes { exclusive: None, ..wishes.clone() }) {
+    if topology_requests.exclusive.is_some() && fits(TopologyRequests { exclusive: None, ..topology_requests.clone() })
+    {
         changes.push(Change::Share);
     }
-    if let ([slice], None) = (wishes.slices.as_slice(), wishes.exclusive) {
+    if let ([slice], None) = (topology_requests.slices.as_slice(), topology_requests.exclusive) {
         let wider = (0..slice.level.min(problem.levels.len())).rev();
-        let sliced = |level| Wishes { slices: vec![SliceWish { level, ..*slice }], ..wishes.clone() };
+        let sliced = |level| TopologyRequests {
+            slices: vec![SliceTopologyRequest { level, ..*slice }],
+            ..topology_requests.clone()
+        };
         let to = wider.into_iter().find(|level| fits(sliced(*level)));
         changes.extend(to.and_then(|to| Some(Change::WidenSlices { to, level: name(to)? })));
     }
-    if !wishes.slices.is_empty() && fits(Wishes { slices: Vec::new(), ..wishes.clone() }) {
+    if !topology_requests.slices.is_empty()
+        && fits(TopologyRequests { slices: Vec::new(), ..topology_requests.clone() })
+    {
         changes.push(Change::Unslice);
     }
     // Balance refuses nothing but members of several shapes.
-    if wishes.balance.is_some() && fits(Wishes { balance: None, ..wishes.clone() }) {
+    if topology_requests.balance.is_some() && fits(TopologyRequests { balance: None, ..topology_requests.clone() }) {
         changes.push(Change::Unbalance);
     }
     changes
 }
 
-/// The least room that must be added inside one domain of the required level, and where.
-fn more_room(problem: &Problem, tree: &Tree, facts: &Facts<'_>) -> Option<Change> {
-    let wishes = &problem.gang.wishes;
+/// The least capacity that must be added inside one domain of the required level, and where.
+fn more_capacity(problem: &Problem, tree: &Tree, facts: &Facts<'_>) -> Option<Change> {
+    let topology_requests = &problem.gang.topology_requests;
     let cap = facts.domains.level();
-    let sliced = match wishes.slices.as_slice() {
+    let sliced = match topology_requests.slices.as_slice() {
         [] => None,
         [slice] if cap.is_none_or(|cap| cap <= slice.level) => Some(slice.level),
         _ => return None,
     };
-    if wishes.exclusive.is_some() {
+    if topology_requests.exclusive.is_some() {
         return None;
     }
     let shape = facts.demand.shape;
@@ -209,11 +218,11 @@ fn more_room(problem: &Problem, tree: &Tree, facts: &Facts<'_>) -> Option<Change
         return None;
     }
     let target = facts.rules.least(u64::from(facts.demand.must));
-    let mut best: Option<(u64, Vec<Room>)> = None;
-    let mut consider = |rooms: Vec<Room>| {
-        let sum = rooms.iter().map(|room| u64::from(room.members)).sum();
+    let mut best: Option<(u64, Vec<Capacity>)> = None;
+    let mut consider = |capacities: Vec<Capacity>| {
+        let sum = capacities.iter().map(|capacity| u64::from(capacity.members)).sum();
         if best.as_ref().is_none_or(|(least, _)| sum < *least) {
-            best = Some((sum, rooms));
+            best = Some((sum, capacities));
         }
     };
     let inside = |domain: Option<(LevelIndex, usize)>, hosts: Range<usize>| match sliced {
@@ -222,7 +231,7 @@ fn more_room(problem: &Problem, tree: &Tree, facts: &Facts<'_>) -> Option<Change
                 || Domains::Any.most(tree, &facts.rules),
                 |(level, domain)| facts.rules.most[level][domain],
             );
-            vec![room(problem, tree, domain, target.saturating_sub(holds))]
+            vec![capacity(problem, tree, domain, target.saturating_sub(holds))]
         }
         Some(level) => slices(problem, tree, facts, level, &hosts, target),
     };
@@ -235,13 +244,13 @@ fn more_room(problem: &Problem, tree: &Tree, facts: &Facts<'_>) -> Option<Change
         }
     }
     match best {
-        Some((_, rooms)) => Some(Change::Room { rooms }),
-        // No node has the label: the room must come with it.
-        None => cap.map(|level| Change::Room { rooms: vec![unnamed(problem, Some(level), target)] }),
+        Some((_, capacities)) => Some(Change::Capacity { capacities }),
+        // No node has the label: the capacity must come with it.
+        None => cap.map(|level| Change::Capacity { capacities: vec![unnamed(problem, Some(level), target)] }),
     }
 }
 
-/// Room that completes the damaged slices and then the cheapest further ones.
+/// Capacity that completes the damaged slices and then the cheapest further ones.
 fn slices(
     problem: &Problem,
     tree: &Tree,
@@ -249,48 +258,48 @@ fn slices(
     level: LevelIndex,
     hosts: &Range<usize>,
     target: u64,
-) -> Vec<Room> {
+) -> Vec<Capacity> {
     let step = u64::from(facts.rules.step);
-    let (mut held, mut rooms, mut next) = (0, Vec::new(), Vec::new());
+    let (mut held, mut capacities, mut next) = (0, Vec::new(), Vec::new());
     for (index, domain) in tree.level(level).iter().enumerate() {
         let within = hosts.start <= domain.hosts.start && domain.hosts.end <= hosts.end;
         if !within || !tree.satisfies(level, index) {
             continue;
         }
-        let (fixed, free) = (facts.rules.fixed_at(level, index), facts.room.slots[level][index]);
+        let (fixed, free) = (facts.rules.fixed_at(level, index), facts.capacity.slots[level][index]);
         let missing = fixed.saturating_sub(free);
         let spare = free.saturating_sub(fixed);
         held += fixed + spare / step * step;
-        rooms.push((index, missing));
-        next.push((step - spare % step, rooms.len() - 1));
+        capacities.push((index, missing));
+        next.push((step - spare % step, capacities.len() - 1));
     }
     next.sort_unstable();
     let mut more = target.saturating_sub(held).div_ceil(step);
     for (cost, at) in next.iter().copied().take(usize::try_from(more).unwrap_or(usize::MAX)) {
-        rooms[at].1 += cost;
+        capacities[at].1 += cost;
         more -= 1;
     }
     // Beyond one slice each, every further one costs its whole size, wherever it is.
     let rest = more * step;
-    match rooms.first_mut() {
+    match capacities.first_mut() {
         None => return vec![unnamed(problem, Some(level), rest)],
         Some((_, members)) => *members += rest,
     }
-    let rooms = rooms.into_iter().filter(|(_, members)| *members > 0);
-    rooms.map(|(domain, members)| room(problem, tree, Some((level, domain)), members)).collect()
+    let capacities = capacities.into_iter().filter(|(_, members)| *members > 0);
+    capacities.map(|(domain, members)| capacity(problem, tree, Some((level, domain)), members)).collect()
 }
 
-/// Room in a domain, or anywhere.
-pub(super) fn room(problem: &Problem, tree: &Tree, domain: Option<(LevelIndex, usize)>, members: u64) -> Room {
-    let mut room = unnamed(problem, domain.map(|(level, _)| level), members);
+/// Capacity in a domain, or anywhere.
+pub(super) fn capacity(problem: &Problem, tree: &Tree, domain: Option<(LevelIndex, usize)>, members: u64) -> Capacity {
+    let mut capacity = unnamed(problem, domain.map(|(level, _)| level), members);
     if let Some((level, domain)) = domain {
-        room.domain = Arc::from(tree.path(level, domain));
+        capacity.domain = Arc::from(tree.path(level, domain));
     }
-    room
+    capacity
 }
 
-/// Room in a domain that does not exist yet, or anywhere.
-fn unnamed(problem: &Problem, level: Option<LevelIndex>, members: u64) -> Room {
+/// Capacity in a domain that does not exist yet, or anywhere.
+fn unnamed(problem: &Problem, level: Option<LevelIndex>, members: u64) -> Capacity {
     let level = level.and_then(|level| problem.levels.as_slice().get(level)).map(|level| Arc::clone(&level.name));
-    Room { level, domain: Arc::from(""), members: u32::try_from(members).unwrap_or(u32::MAX), role: None }
+    Capacity { level, domain: Arc::from(""), members: u32::try_from(members).unwrap_or(u32::MAX), role: None }
 }

@@ -1,7 +1,7 @@
 //! The independent checker: is a plan an answer to its problem? Runs in tests, in the simulator and before execution.
 //!
 //! **Architecture invariant**: nothing here is shared with the planner or the topology tree. Paths are read from labels
-//! and room is recounted pod by pod. Only [`fit::fits`], the one answer to "does a pod fit a node", is common to both;
+//! and capacity is recounted pod by pod. Only [`fit::fits`], the one answer to "does a pod fit a node", is common to both;
 //! a second count of the resources stands beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use crate::model::names::{NodeName, ObjectKey, PodUid, ResourceName};
 use crate::model::node::{Node, Usage};
 use crate::model::pod::Shape;
 use crate::model::resources::ATTACHABLE_VOLUMES;
-use crate::planner::plan::{Host, LevelIndex, Place, Plan, Problem, Wishes};
+use crate::planner::plan::{Host, LevelIndex, Place, Plan, Problem, TopologyRequests};
 use crate::topology::{Level, Levels};
 
 /// One thing the checker found.
@@ -116,7 +116,7 @@ pub enum Finding {
         /// The constraint.
         constraint: Arc<str>,
     },
-    /// A level that is wished for is not configured.
+    /// A level that is asked for is not configured.
     UnknownLevel {
         /// Its index.
         level: LevelIndex,
@@ -193,7 +193,7 @@ pub enum Finding {
 /// Checks a plan against its problem. No note means: may be executed.
 ///
 /// An empty plan is a refusal and always correct. Any other must be whole: every place once and in order, on a node
-/// that exists and has room for all members together, inside one domain of the required level, bound members where they
+/// that exists and has capacity for all members together, inside one domain of the required level, bound members where they
 /// are, and every role at its minimum.
 #[must_use]
 pub fn check(problem: &Problem, plan: &Plan) -> Vec<Note> {
@@ -206,14 +206,14 @@ pub fn check(problem: &Problem, plan: &Plan) -> Vec<Note> {
     }
     if !plan.places.is_empty() {
         let hosts = hosts(problem, plan);
-        check_wishes(problem, &mut notes);
+        check_topology_requests(problem, &mut notes);
         check_places(problem, plan, &mut notes);
         check_order(problem, plan, &hosts, &mut notes);
         check_roles(problem, plan, &mut notes);
-        check_room(problem, plan, &hosts, &mut notes);
+        check_capacity(problem, plan, &hosts, &mut notes);
         check_level(problem, plan, &hosts, &mut notes);
         check_slices(problem, plan, &hosts, &mut notes);
-        if let Some(level) = problem.gang.wishes.exclusive {
+        if let Some(level) = problem.gang.topology_requests.exclusive {
             check_exclusive(problem, plan, &hosts, level, &mut notes);
         }
     }
@@ -254,9 +254,9 @@ fn note(finding: Finding) -> Note {
     Note { severity: finding.severity(), finding }
 }
 
-/// Every level that is wished for exists.
-fn check_wishes(problem: &Problem, notes: &mut Vec<Note>) {
-    let Wishes { required, preferred, slices, exclusive, balance } = &problem.gang.wishes;
+/// Every level that is asked for exists.
+fn check_topology_requests(problem: &Problem, notes: &mut Vec<Note>) {
+    let TopologyRequests { required, preferred, slices, exclusive, balance } = &problem.gang.topology_requests;
     let levels = [required, preferred, exclusive, balance].into_iter().copied().flatten();
     let levels: BTreeSet<LevelIndex> = levels.chain(slices.iter().map(|slice| slice.level)).collect();
     let unknown = levels.into_iter().filter(|level| *level >= problem.levels.len());
@@ -317,7 +317,7 @@ fn check_roles(problem: &Problem, plan: &Plan, notes: &mut Vec<Note>) {
 
 /// Whether a member of the same slice is bound already: such a slice is completed where it stands.
 fn stands(problem: &Problem, plan: &Plan, place: &Place) -> bool {
-    let Some(slice) = problem.gang.wishes.slices.first() else { return false };
+    let Some(slice) = problem.gang.topology_requests.slices.first() else { return false };
     let slice_of = |place: &Place| number(problem, place) / slice.size.max(1) as usize;
     plan.places.iter().any(|other| other.bound && slice_of(other) == slice_of(place))
 }
@@ -348,7 +348,7 @@ fn check_order(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, notes: &mut Ve
 }
 
 /// Every node: all members beside what it holds, put there one by one.
-fn check_room(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, notes: &mut Vec<Note>) {
+fn check_capacity(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, notes: &mut Vec<Note>) {
     let mut by_node: BTreeMap<&NodeName, Vec<(&Shape, bool)>> = BTreeMap::new();
     for place in &plan.places {
         if let Some(role) = problem.gang.roles.get(place.role) {
@@ -399,7 +399,9 @@ fn check_room(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, notes: &mut Vec
 
 /// The required level: one domain for all, and one that the nodes' labels really name.
 fn check_level(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, notes: &mut Vec<Note>) {
-    let Some(level) = problem.gang.wishes.required.filter(|level| *level < problem.levels.len()) else { return };
+    let Some(level) = problem.gang.topology_requests.required.filter(|level| *level < problem.levels.len()) else {
+        return;
+    };
     let mut domain = None;
     for place in &plan.places {
         let Some(host) = hosts.get(&place.node) else { continue };
@@ -421,9 +423,9 @@ fn number(problem: &Problem, place: &Place) -> usize {
 
 /// Every slice: whole or absent, and in one domain.
 fn check_slices(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, notes: &mut Vec<Note>) {
-    for wish in &problem.gang.wishes.slices {
-        let size = wish.size.max(1);
-        if wish.size == 0 {
+    for topology_request in &problem.gang.topology_requests.slices {
+        let size = topology_request.size.max(1);
+        if topology_request.size == 0 {
             notes.push(note(Finding::SliceIncomplete { size: 0, slice: 0 }));
         }
         let mut slices: BTreeMap<usize, Vec<&Place>> = BTreeMap::new();
@@ -435,7 +437,7 @@ fn check_slices(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, notes: &mut V
             if places.len() != size as usize {
                 notes.push(note(Finding::SliceIncomplete { size, slice }));
             }
-            let domain = |place: &&Place| path(&problem.levels, &hosts.get(&place.node)?.node, wish.level);
+            let domain = |place: &&Place| path(&problem.levels, &hosts.get(&place.node)?.node, topology_request.level);
             let first = places.first().and_then(domain);
             for place in &places {
                 if first.is_none() || domain(place) != first {
@@ -479,7 +481,8 @@ fn check_exclusive(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, level: Lev
         }
     }
     // The slice that is to be alone, or the whole gang.
-    let size = problem.gang.wishes.slices.iter().find(|slice| slice.level == level).map(|slice| slice.size.max(1));
+    let size =
+        problem.gang.topology_requests.slices.iter().find(|slice| slice.level == level).map(|slice| slice.size.max(1));
     let mut units: BTreeMap<Vec<Option<&str>>, usize> = BTreeMap::new();
     let mut used = None;
     for place in &plan.places {

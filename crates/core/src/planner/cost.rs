@@ -6,7 +6,7 @@
 
 use std::fmt::Debug;
 
-use super::room::Room;
+use super::capacity::Capacity;
 use crate::planner::plan::{LevelIndex, Placement};
 
 /// A packed vector of costs.
@@ -120,9 +120,9 @@ impl<const N: usize> Cost for [u64; N] {
 
 impl Layout {
     /// Lays the fields out for a gang of which `limit` members are to be placed.
-    pub(super) fn new(placement: Placement, room: &Room, limit: u64) -> Self {
-        let domains: Vec<u64> = room.slots.iter().map(|slots| slots.len() as u64).collect();
-        let total: u64 = room.slots.first().map_or(0, |slots| slots.iter().sum());
+    pub(super) fn new(placement: Placement, capacity: &Capacity, limit: u64) -> Self {
+        let domains: Vec<u64> = capacity.slots.iter().map(|slots| slots.len() as u64).collect();
+        let total: u64 = capacity.slots.first().map_or(0, |slots| slots.iter().sum());
         Self::sized(placement, &domains, total, limit)
     }
 

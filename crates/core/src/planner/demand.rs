@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::capacity::accelerators;
 use super::mix;
 use super::pair::Pair;
-use super::room::accelerators;
 use crate::model::names::NodeName;
 use crate::model::pod::Shape;
-use crate::planner::plan::{GangRequest, Problem, Refusal, Role, SliceFault, SliceWish, Wishes};
+use crate::planner::plan::{GangRequest, Problem, Refusal, Role, SliceFault, SliceTopologyRequest, TopologyRequests};
 use crate::topology::Tree;
 
 /// The demand of a gang whose roles share one shape, or of several shapes together.
@@ -40,8 +40,8 @@ impl<'p> Demand<'p> {
         index: &FxHashMap<NodeName, usize>,
         positions: &[usize],
     ) -> Result<Option<Self>, Refusal> {
-        let GangRequest { key: _, roles, wishes } = &problem.gang;
-        let Wishes { required, preferred, slices, exclusive, balance } = wishes;
+        let GangRequest { key: _, roles, topology_requests } = &problem.gang;
+        let TopologyRequests { required, preferred, slices, exclusive, balance } = topology_requests;
         let levels = [required, preferred, exclusive, balance].into_iter().copied().flatten();
         for level in levels.chain(slices.iter().map(|slice| slice.level)) {
             if level >= problem.levels.len() {
@@ -116,10 +116,10 @@ pub(super) fn shapes(gang: &GangRequest) -> usize {
 }
 
 /// Whether the slices cut the gang.
-fn check_slices(roles: &[Role], slices: &[SliceWish]) -> Result<(), Refusal> {
+fn check_slices(roles: &[Role], slices: &[SliceTopologyRequest]) -> Result<(), Refusal> {
     let mut of = count(roles.iter().map(|role| role.places.len()).sum());
     let mut above = 0;
-    for SliceWish { size, level } in slices {
+    for SliceTopologyRequest { size, level } in slices {
         let fault = if *size == 0 || !of.is_multiple_of(*size) {
             SliceFault::DoesNotDivide { of }
         } else if *level < above {

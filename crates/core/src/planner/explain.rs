@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use super::mix::MOST_SHAPES;
 use crate::fit::Misfit;
 use crate::model::names::NodeName;
-use crate::planner::plan::{BestDomain, Change, Refusal, Room, Shortfall, SliceFault, Undecided};
+use crate::planner::plan::{BestDomain, Capacity, Change, Refusal, Shortfall, SliceFault, Undecided};
 
 /// Reasons named one by one; the nodes of all others are counted together, so that an event stays readable.
 const REASONS_SHOWN: usize = 5;
@@ -62,10 +62,7 @@ fn refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             match fault {
                 SliceFault::DoesNotDivide { of } => write!(out, "slices of {size} do not divide {of} members")?,
                 SliceFault::AboveEnclosing => {
-                    write!(
-                        out,
-                        "slices of {size} are wished for at a level above that of the slices they are part of"
-                    )?;
+                    write!(out, "slices of {size} are asked for at a level above that of the slices they are part of")?;
                 }
                 SliceFault::ElasticRoles => {
                     write!(out, "slices of {size} cannot cut several roles while one of them is elastic")?;
@@ -161,7 +158,7 @@ fn change(change: &Change, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 fn one_change(change: &Change, out: &mut Plain<'_, '_>) -> fmt::Result {
     match change {
-        Change::Room { rooms } => more_room(rooms, out),
+        Change::Capacity { capacities } => more_capacity(capacities, out),
         Change::Widen { to: _, level: None } => out.write_str("no required level"),
         Change::Widen { to: _, level: Some(level) } => write!(out, "only one {level} required"),
         Change::Share => out.write_str("others in its domain"),
@@ -225,9 +222,9 @@ fn listed<T: fmt::Display>(items: &[T]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }
 
-fn more_room(rooms: &[Room], out: &mut Plain<'_, '_>) -> fmt::Result {
-    let mut separator = "room for ";
-    for Room { level, domain, members, role } in rooms {
+fn more_capacity(capacities: &[Capacity], out: &mut Plain<'_, '_>) -> fmt::Result {
+    let mut separator = "capacity for ";
+    for Capacity { level, domain, members, role } in capacities {
         write!(out, "{separator}{members} more")?;
         if let Some(role) = role {
             write!(out, " of role {role}")?;

@@ -3,7 +3,7 @@
 //! One binary tree of tables over the whole topology: a leaf per host, a balanced run of merges over the children of a
 //! domain, and a table per domain on top of its run. Every table gives, for each number of members up to the limit, the
 //! least cost of placing exactly that many below it, the same cost as in [`super::knapsack`]. What changed is recomputed
-//! from the bottom up; a question then reads the top, and back-tracking walks down one path. Nothing is left out, so
+//! from the bottom up; a question then reads the top, and back-tracking walks down one path. Nothing is excluded, so
 //! nothing needs to be proven about pruning; and nothing is allocated once the forest stands.
 //!
 //! For gangs of one shape without slices, exclusive domains, balance and bound members, of at most [`LARGEST`] members.
@@ -53,8 +53,8 @@ struct Node {
     parent: Option<NodeId>,
     /// First cell.
     start: usize,
-    /// Cells there is room for.
-    room: usize,
+    /// Cells there is capacity for.
+    capacity: usize,
     /// Cells in use: one more than the members it can take, as far as the limit goes.
     length: usize,
 }
@@ -97,7 +97,7 @@ impl Forest {
         };
         let top = tree.level(0).len();
         forest.root = (top > 0).then(|| forest.plant_run(tree, most, 0, 0, top));
-        let cells = forest.nodes.last().map_or(0, |last| last.start + last.room);
+        let cells = forest.nodes.last().map_or(0, |last| last.start + last.capacity);
         forest.cells = vec![Vector::NEVER; cells];
         for id in 0..forest.nodes.len() {
             forest.compute(id, sums, work);
@@ -164,7 +164,7 @@ impl Forest {
     }
 
     /// The optimal counts of exactly `members`, inside one domain or anywhere: depth-first positions of hosts with their
-    /// members, those that take none left out. The lexicographically largest of all optimal ones.
+    /// members, those that take none excluded. The lexicographically largest of all optimal ones.
     pub(super) fn counts(&self, inside: Option<(LevelIndex, usize)>, members: usize) -> Vec<(usize, u32)> {
         let mut counts = Vec::new();
         let node = match inside {
@@ -184,8 +184,8 @@ impl Forest {
         let middle = from.midpoint(to);
         let left = self.plant_run(tree, most, level, from, middle);
         let right = self.plant_run(tree, most, level, middle, to);
-        let room = self.nodes[left as usize].room + self.nodes[right as usize].room - 1;
-        let id = self.push(Kind::Merge { left, right }, room);
+        let capacity = self.nodes[left as usize].capacity + self.nodes[right as usize].capacity - 1;
+        let id = self.push(Kind::Merge { left, right }, capacity);
         self.nodes[left as usize].parent = Some(id);
         self.nodes[right as usize].parent = Some(id);
         id
@@ -195,21 +195,21 @@ impl Forest {
         let id = if level + 1 < tree.depth() {
             let children = tree.level(level)[domain].children.clone();
             let below = self.plant_run(tree, most, level + 1, children.start, children.end);
-            let room = self.nodes[below as usize].room;
-            let id = self.push(Kind::Domain { level, domain, below: Some(below) }, room);
+            let capacity = self.nodes[below as usize].capacity;
+            let id = self.push(Kind::Domain { level, domain, below: Some(below) }, capacity);
             self.nodes[below as usize].parent = Some(id);
             id
         } else {
-            let room = usize::try_from(most[domain]).unwrap_or(usize::MAX).min(self.limit) + 1;
-            self.push(Kind::Domain { level, domain, below: None }, room)
+            let capacity = usize::try_from(most[domain]).unwrap_or(usize::MAX).min(self.limit) + 1;
+            self.push(Kind::Domain { level, domain, below: None }, capacity)
         };
         self.by_domain[level][domain] = id;
         id
     }
 
-    fn push(&mut self, kind: Kind, room: usize) -> NodeId {
-        let start = self.nodes.last().map_or(0, |last| last.start + last.room);
-        self.nodes.push(Node { kind, parent: None, start, room: room.min(self.limit + 1), length: 0 });
+    fn push(&mut self, kind: Kind, capacity: usize) -> NodeId {
+        let start = self.nodes.last().map_or(0, |last| last.start + last.capacity);
+        self.nodes.push(Node { kind, parent: None, start, capacity: capacity.min(self.limit + 1), length: 0 });
         NodeId::try_from(self.nodes.len() - 1).expect("a tree has fewer tables than u32 can count")
     }
 
@@ -238,12 +238,12 @@ impl Forest {
 
     fn compute(&mut self, id: usize, sums: &impl Sums, work: &mut Work) {
         work.vertices += 1;
-        let Node { kind, start, room, .. } = self.nodes[id];
+        let Node { kind, start, capacity, .. } = self.nodes[id];
         let length = match kind {
             Kind::Merge { left, right } => {
                 let (left, right) = (&self.nodes[left as usize], &self.nodes[right as usize]);
                 let (left, right) = (left.start..left.start + left.length, right.start..right.start + right.length);
-                let length = (left.len() + right.len()).saturating_sub(1).min(room);
+                let length = (left.len() + right.len()).saturating_sub(1).min(capacity);
                 let (made, rest) = self.cells.split_at_mut(start);
                 let (left, right, merged) = (&made[left], &made[right], &mut rest[..length]);
                 merged.fill(Vector::NEVER);
@@ -258,7 +258,7 @@ impl Forest {
             }
             Kind::Domain { level, domain, below } => {
                 let slots = usize::try_from(sums.slots(level, domain)).unwrap_or(usize::MAX);
-                let length = room.min(slots.saturating_add(1));
+                let length = capacity.min(slots.saturating_add(1));
                 for members in 0..length {
                     let below = below.map_or(Vector::ZERO, |below| self.cell(below, members));
                     self.cells[start + members] = below.plus(self.own(level, domain, members, sums));

@@ -14,9 +14,9 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
+use super::capacity::Capacity;
 use super::cost::{Cost, Layout};
 use super::narrow::{self, Limits};
-use super::room::Room;
 use super::rules::{Allowed, Rules};
 use crate::planner::plan::{LevelIndex, Placement, Work};
 use crate::topology::Tree;
@@ -34,7 +34,7 @@ pub enum Pruning {
 #[derive(Debug)]
 pub(super) struct Solver<'a, C> {
     tree: &'a Tree,
-    room: &'a Room,
+    capacity: &'a Capacity,
     layout: &'a Layout,
     rules: &'a Rules,
     /// Levels from this one down may be pruned; above it, rules decide which numbers a domain may take.
@@ -97,7 +97,7 @@ impl<'a, C: Cost> Solver<'a, C> {
     /// A solver for at most `limit` new members.
     pub(super) fn new(
         tree: &'a Tree,
-        room: &'a Room,
+        capacity: &'a Capacity,
         layout: &'a Layout,
         rules: &'a Rules,
         placement: Placement,
@@ -109,10 +109,10 @@ impl<'a, C: Cost> Solver<'a, C> {
             // The number of domains is not what decides first, so it rules nothing out.
             (Placement::Packing, _) | (_, Pruning::Off) => LevelIndex::MAX,
         };
-        let by_domain = room.slots.iter().map(|slots| vec![None; slots.len()]).collect();
+        let by_domain = capacity.slots.iter().map(|slots| vec![None; slots.len()]).collect();
         Self {
             tree,
-            room,
+            capacity,
             layout,
             rules,
             prune_from,
@@ -164,7 +164,7 @@ impl<'a, C: Cost> Solver<'a, C> {
 
     /// Cost of a domain itself when it takes `members`, whatever happens inside it; [`Cost::NEVER`] if it may not.
     pub(super) fn own(&self, level: LevelIndex, domain: usize, members: usize) -> C {
-        let allowed = self.rules.allowed(self.room, level, domain);
+        let allowed = self.rules.allowed(self.capacity, level, domain);
         if allowed.is_some_and(|allowed| !allowed.contains(members as u64)) {
             return C::NEVER;
         }
@@ -172,11 +172,11 @@ impl<'a, C: Cost> Solver<'a, C> {
     }
 
     fn cost(&self, level: LevelIndex, domain: usize, members: usize) -> C {
-        let slots = self.room.slots[level][domain];
+        let slots = self.capacity.slots[level][domain];
         let taken = members as u64;
         let mut cost = C::ZERO;
         // A domain with bound members is used already, whatever else it takes.
-        let bound = self.room.bound[level][domain] > 0;
+        let bound = self.capacity.bound[level][domain] > 0;
         if members > 0 && !bound {
             cost = cost.plus(C::field(self.layout.used[level], 1));
         }
@@ -184,7 +184,7 @@ impl<'a, C: Cost> Solver<'a, C> {
             // The same number in every solver of a problem, whatever its limit: balance compares them.
             cost = cost.plus(C::field(self.layout.left[level], slots - taken));
         }
-        if self.room.whole[level][domain] && 0 < taken && taken < slots {
+        if self.capacity.whole[level][domain] && 0 < taken && taken < slots {
             cost = cost.plus(C::field(self.layout.broken[level], 1));
         }
         cost
@@ -298,7 +298,7 @@ impl<'a, C: Cost> Solver<'a, C> {
             return Branch::Some(open, None);
         }
         // Domains with bound members are used already: they cost nothing at this level, new ones cost one each.
-        let used = |domain: &usize| self.room.bound[level][*domain] > 0;
+        let used = |domain: &usize| self.capacity.bound[level][*domain] > 0;
         let free: usize = open.iter().filter(|domain| used(domain)).map(|domain| self.cap(level, *domain)).sum();
         if free >= members {
             open.retain(used);
@@ -333,11 +333,11 @@ impl<'a, C: Cost> Solver<'a, C> {
 
     /// Keeps those of some domains without bound members that can be among the `number` an optimal placement uses.
     fn narrow(&self, level: LevelIndex, open: &mut Vec<usize>, number: usize, members: usize) -> Option<Limits> {
-        let rooms: Option<Vec<Vec<usize>>> = open
+        let capacities: Option<Vec<Vec<usize>>> = open
             .iter()
             .map(|domain| Some(self.children(level, *domain)?.map(|child| self.cap(level + 1, child)).collect()))
             .collect();
-        let narrowed = narrow::narrowed(rooms?, number, members);
+        let narrowed = narrow::narrowed(capacities?, number, members);
         let mut possible = narrowed.possible.into_iter();
         open.retain(|_| possible.next().unwrap_or(true));
         narrowed.limits
@@ -348,7 +348,7 @@ impl<'a, C: Cost> Solver<'a, C> {
         // Where rules hold, a full domain matters too: what is bound there may break one.
         let ruled = self.rules.deepest().is_some_and(|deepest| level <= deepest);
         let open =
-            |domain: &usize| self.rules.most[level][*domain] > 0 || (ruled && self.room.bound[level][*domain] > 0);
+            |domain: &usize| self.rules.most[level][*domain] > 0 || (ruled && self.capacity.bound[level][*domain] > 0);
         domains.filter(open).collect()
     }
 
@@ -425,10 +425,10 @@ impl<'a, C: Cost> Solver<'a, C> {
         });
         let class = Class {
             level,
-            slots: self.room.slots[level][domain],
-            whole: self.room.whole[level][domain],
-            bound: self.room.bound[level][domain] > 0,
-            allowed: self.rules.allowed(self.room, level, domain),
+            slots: self.capacity.slots[level][domain],
+            whole: self.capacity.whole[level][domain],
+            bound: self.capacity.bound[level][domain] > 0,
+            allowed: self.rules.allowed(self.capacity, level, domain),
             below,
         };
         let id = match self.by_class.get(&class) {

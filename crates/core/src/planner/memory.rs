@@ -13,7 +13,9 @@ use crate::fit::{self, Misfit};
 use crate::model::names::{NodeName, ObjectKey, ResourceName};
 use crate::model::node::Usage;
 use crate::model::pod::Shape;
-use crate::planner::plan::{GangRequest, Host, LevelIndex, Placement, Plan, Policy, Problem, Report, Wishes, Work};
+use crate::planner::plan::{
+    GangRequest, Host, LevelIndex, Placement, Plan, Policy, Problem, Report, TopologyRequests, Work,
+};
 use crate::topology::{Levels, Tree};
 
 /// Shapes of which slots are kept; of more, the one that was not asked about for longest is forgotten.
@@ -74,7 +76,7 @@ impl Memory {
     #[must_use]
     pub fn new(levels: Levels, hosts: Vec<Host>) -> Self {
         let nobody = ObjectKey::new("", "");
-        let gang = GangRequest { key: nobody, roles: Vec::new(), wishes: Wishes::default() };
+        let gang = GangRequest { key: nobody, roles: Vec::new(), topology_requests: TopologyRequests::default() };
         let problem = Problem { levels, hosts, gang };
         Self { ground: Ground::new(&problem), problem, moved: false, shapes: Vec::new() }
     }
@@ -109,7 +111,7 @@ impl Memory {
         }
     }
 
-    /// Replaces what holds room on one host.
+    /// Replaces what holds capacity on one host.
     pub fn charge(&mut self, index: usize, usage: Arc<Usage>) {
         let node = Arc::clone(&self.problem.hosts[index].node);
         self.change(index, Host { node, usage });
@@ -161,7 +163,7 @@ impl Remembered {
         work.slots += hosts.len() as u64;
         let slots: Vec<Result<u32, Misfit>> =
             hosts.map(|host| super::slots(problem, &ground.index, shape, host)).collect();
-        let accelerators: Vec<ResourceName> = super::room::accelerators(shape).map(ResourceName::from).collect();
+        let accelerators: Vec<ResourceName> = super::capacity::accelerators(shape).map(ResourceName::from).collect();
         let tree = &ground.tree;
         let (depth, last) = (tree.depth(), tree.depth().saturating_sub(1));
         let mut tally = Tally { slots: vec![Vec::new(); depth], used: vec![Vec::new(); depth], most: Vec::new() };
@@ -181,7 +183,7 @@ impl Remembered {
         Self { shape: shape.clone(), accelerators, slots, tally, stale: Vec::new(), forests: Vec::new() }
     }
 
-    /// Counts the hosts that changed anew and corrects what lies above them.
+    /// Counts the hosts that changed again and corrects what lies above them.
     fn renew(&mut self, problem: &Problem, ground: &Ground, work: &mut Work) {
         let tree = &ground.tree;
         let last = tree.depth().saturating_sub(1);
@@ -227,16 +229,16 @@ impl Remembered {
     ) -> Option<Vec<(usize, u32)>> {
         let tree = &ground.tree;
         let (least, most) = plain(problem)?;
-        let domains = match problem.gang.wishes.required {
+        let domains = match problem.gang.topology_requests.required {
             Some(level) => Domains::OneOf { level },
             None => Domains::Any,
         };
         let slots = &self.tally.slots;
-        let room = match domains.candidates(tree) {
+        let capacity = match domains.candidates(tree) {
             None => slots.first()?.iter().sum(),
             Some((level, candidates)) => candidates.map(|domain| slots[level][domain]).max().unwrap_or(0),
         };
-        let most = most.min(usize::try_from(room).unwrap_or(usize::MAX));
+        let most = most.min(usize::try_from(capacity).unwrap_or(usize::MAX));
         if least > most || most == 0 {
             return None;
         }
@@ -300,10 +302,10 @@ fn only_shape(gang: &GangRequest) -> Option<&Shape> {
     shapes.all(|shape| shape == first).then_some(first)
 }
 
-/// Least and most members of a gang that has no wish but a required level and no member bound, and is small.
+/// Least and most members of a gang that has no topology request but a required level and no member bound, and is small.
 fn plain(problem: &Problem) -> Option<(usize, usize)> {
-    let GangRequest { key: _, roles, wishes } = &problem.gang;
-    let Wishes { required, preferred, slices, exclusive, balance } = wishes;
+    let GangRequest { key: _, roles, topology_requests } = &problem.gang;
+    let TopologyRequests { required, preferred, slices, exclusive, balance } = topology_requests;
     let levels = required.is_none_or(|level| level < problem.levels.len())
         && preferred.is_none_or(|level| level < problem.levels.len());
     if !levels || !slices.is_empty() || exclusive.is_some() || balance.is_some() {

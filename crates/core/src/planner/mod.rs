@@ -29,6 +29,7 @@
 //! shape are exact too, with tables of two dimensions (`pair`). Other mixes of shapes are exact while their tables stay
 //! small, and else searched in bounded work: the report then says how far from a proven bound the plan may be (`mix`).
 
+mod capacity;
 mod change;
 pub mod check;
 mod cost;
@@ -43,7 +44,6 @@ mod pair;
 pub mod plan;
 mod ranks;
 mod remedy;
-mod room;
 mod rules;
 mod score;
 mod search;
@@ -59,9 +59,9 @@ use crate::planner::plan::{
     Gap, LevelIndex, LevelUse, Place, Plan, Policy, Problem, Refusal, Report, SearchBudget, Seed, Work,
 };
 use crate::topology::Tree;
+use capacity::Capacity;
 use demand::Demand;
 use pair::{Pair, Sight};
-use room::Room;
 use rules::Rules;
 use search::{Domains, Search};
 
@@ -217,18 +217,18 @@ fn place(
         shortfall.changes = change::changes(problem, ground, counted, &facts, work);
         return Err(Refusal::DoesNotFit(shortfall));
     }
-    let Facts { demand, domains, slots: _, room, rules, numbers } = &facts;
-    let wishes = &problem.gang.wishes;
-    let search = Search { tree, room, rules, policy, pruning, domains, balance: wishes.balance };
+    let Facts { demand, domains, slots: _, capacity, rules, numbers } = &facts;
+    let topology_requests = &problem.gang.topology_requests;
+    let search = Search { tree, capacity, rules, policy, pruning, domains, balance: topology_requests.balance };
     let counts = search::counts(&search, numbers, work);
-    if wishes.slices.is_empty() {
+    if topology_requests.slices.is_empty() {
         let new = counts.iter().sum();
         let hosts = tree.hosts().iter().zip(&counts);
         let hosts =
             hosts.flat_map(|(host, count)| std::iter::repeat_n(&problem.hosts[*host].node.name, *count as usize));
         Ok(ranks::places(&problem.gang, new, hosts).into())
     } else {
-        let dealt = ranks::deal(tree, &wishes.slices, &demand.sequence, &counts);
+        let dealt = ranks::deal(tree, &topology_requests.slices, &demand.sequence, &counts);
         Ok(ranks::sliced(problem, tree, &dealt).into())
     }
 }
@@ -239,14 +239,14 @@ struct Facts<'p> {
     domains: Domains,
     /// In the order of `problem.hosts`.
     slots: Vec<Result<u32, Misfit>>,
-    room: Room,
+    capacity: Capacity,
     rules: Rules,
     /// Numbers of new members that can be placed, if the damaged slices can be completed.
     numbers: Vec<usize>,
 }
 
 impl<'p> Facts<'p> {
-    /// Reads the gang; `None` if it has no place at all. `counted` are the slots to believe in instead of counting them.
+    /// Reads the gang; `None` if it has no place at all. `counted` are the slots to trust in instead of counting them.
     ///
     /// Errors: every refusal but that it does not fit.
     fn read(
@@ -258,7 +258,7 @@ impl<'p> Facts<'p> {
         let Ground { tree, index, positions } = ground;
         let Some(demand) = Demand::new(problem, index, positions)? else { return Ok(None) };
         let domains = domains(problem, ground, &demand)?;
-        let wishes = &problem.gang.wishes;
+        let topology_requests = &problem.gang.topology_requests;
         let mut slots = match counted {
             Some(counted) => counted.to_vec(),
             None => {
@@ -271,19 +271,19 @@ impl<'p> Facts<'p> {
                 slots[*host] = Err(Misfit::Occupied);
             }
         }
-        if let (Some(required), true) = (wishes.required, domains.level() > wishes.required) {
+        if let (Some(required), true) = (topology_requests.required, domains.level() > topology_requests.required) {
             // The lower level decides the domain; the other one must be satisfied too.
             fixed_domain(problem, ground, required, &demand)?;
-            room::leave_unlabelled(tree, required, &mut slots);
+            capacity::leave_unlabelled(tree, required, &mut slots);
         }
-        if let Some(level) = wishes.exclusive {
-            room::leave_shared(problem, tree, level, &demand, &mut slots)?;
+        if let Some(level) = topology_requests.exclusive {
+            capacity::leave_shared(problem, tree, level, &demand, &mut slots)?;
         }
-        let room = Room::new(tree, &problem.hosts, demand.shape, &slots, &demand.bound);
-        let rules = Rules::new(problem, tree, &room, &demand)?;
+        let capacity = Capacity::new(tree, &problem.hosts, demand.shape, &slots, &demand.bound);
+        let rules = Rules::new(problem, tree, &capacity, &demand)?;
         let most = domains.most(tree, &rules).min(u64::from(demand.may));
         let numbers = rules.numbers(u64::from(demand.must), most);
-        Ok(Some(Self { demand, domains, slots, room, rules, numbers }))
+        Ok(Some(Self { demand, domains, slots, capacity, rules, numbers }))
     }
 
     fn fits(&self) -> bool {
@@ -295,10 +295,11 @@ impl<'p> Facts<'p> {
 ///
 /// Errors: a bound member elsewhere.
 fn domains(problem: &Problem, ground: &Ground, demand: &Demand<'_>) -> Result<Domains, Refusal> {
-    let wishes = &problem.gang.wishes;
+    let topology_requests = &problem.gang.topology_requests;
     // Alone in one domain, unless it is slices that are to be alone.
-    let alone = wishes.exclusive.filter(|level| wishes.slices.iter().all(|slice| slice.level != *level));
-    let Some(level) = wishes.required.max(alone) else { return Ok(Domains::Any) };
+    let alone =
+        topology_requests.exclusive.filter(|level| topology_requests.slices.iter().all(|slice| slice.level != *level));
+    let Some(level) = topology_requests.required.max(alone) else { return Ok(Domains::Any) };
     Ok(match fixed_domain(problem, ground, level, demand)? {
         Some(domain) => Domains::Fixed { level, domain },
         None => Domains::OneOf { level },
@@ -362,8 +363,8 @@ fn placed_report(
         // The knapsack is exact: no placement uses fewer, given the fields above. A search corrects this.
         entry.optimum = entry.used;
         let met = matches!(*domains, [only] if tree.satisfies(level, only)) || domains.is_empty();
-        let redundant = problem.gang.wishes.required.is_some_and(|required| level <= required);
-        if problem.gang.wishes.preferred == Some(level) && !met && !redundant {
+        let redundant = problem.gang.topology_requests.required.is_some_and(|required| level <= required);
+        if problem.gang.topology_requests.preferred == Some(level) && !met && !redundant {
             report.preferred_missed = Some(level);
         }
     }

@@ -48,23 +48,23 @@ impl Limits {
 /// Bounds an optimal placement of `members` in exactly `used` of some domains.
 ///
 /// Shapes: `rooms` has, per domain, what every child holds.
-pub(super) fn narrowed(mut rooms: Vec<Vec<usize>>, used: usize, members: usize) -> Narrowed {
-    let all = Narrowed { possible: vec![true; rooms.len()], limits: None };
-    if used > MOST_DOMAINS || rooms.len() <= 1 {
+pub(super) fn narrowed(mut capacities: Vec<Vec<usize>>, used: usize, members: usize) -> Narrowed {
+    let all = Narrowed { possible: vec![true; capacities.len()], limits: None };
+    if used > MOST_DOMAINS || capacities.len() <= 1 {
         return all;
     }
-    for room in &mut rooms {
-        room.sort_unstable_by_key(|room| Reverse(*room));
+    for capacity in &mut capacities {
+        capacity.sort_unstable_by_key(|capacity| Reverse(*capacity));
     }
-    let Some(bound) = upper_bound(&rooms, used, members) else { return all };
-    let prefix = |room: &[usize]| {
-        let sums = room.iter().take(bound).scan(0, |sum, room| {
-            *sum += room;
+    let Some(bound) = upper_bound(&capacities, used, members) else { return all };
+    let prefix = |capacity: &[usize]| {
+        let sums = capacity.iter().take(bound).scan(0, |sum, capacity| {
+            *sum += capacity;
             Some(*sum)
         });
         std::iter::once(0).chain(sums).collect::<Vec<usize>>()
     };
-    let sums: Vec<Vec<usize>> = rooms.iter().map(|room| prefix(room)).collect();
+    let sums: Vec<Vec<usize>> = capacities.iter().map(|capacity| prefix(capacity)).collect();
     // The most that any domain holds with so many children, and what several of them hold together.
     let best: Vec<usize> = (0..=bound).map(|k| sums.iter().map(|sums| at(sums, k)).max().unwrap_or(0)).collect();
     let hull = Hull::new(&best);
@@ -123,20 +123,20 @@ fn at(sums: &[usize], children: usize) -> usize {
 }
 
 /// Children that some good set of domains needs; `None` if none was found.
-fn upper_bound(rooms: &[Vec<usize>], used: usize, members: usize) -> Option<usize> {
+fn upper_bound(capacities: &[Vec<usize>], used: usize, members: usize) -> Option<usize> {
     let share = members.div_ceil(used);
-    let mut order: Vec<usize> = (0..rooms.len()).collect();
-    order.sort_by_key(|domain| (needed(&[&rooms[*domain]], share).unwrap_or(usize::MAX), *domain));
+    let mut order: Vec<usize> = (0..capacities.len()).collect();
+    order.sort_by_key(|domain| (needed(&[&capacities[*domain]], share).unwrap_or(usize::MAX), *domain));
     let mut chosen: Vec<usize> = order.iter().copied().take(used).collect();
     let count = |chosen: &[usize]| {
-        let parts: Vec<&Vec<usize>> = chosen.iter().map(|domain| &rooms[*domain]).collect();
+        let parts: Vec<&Vec<usize>> = chosen.iter().map(|domain| &capacities[*domain]).collect();
         needed(&parts, members)
     };
     let mut best = count(&chosen);
     for _ in 0..ROUNDS {
         let before = best;
         for place in 0..used {
-            for domain in 0..rooms.len() {
+            for domain in 0..capacities.len() {
                 let old = chosen[place];
                 if chosen.contains(&domain) {
                     continue;
@@ -160,12 +160,13 @@ fn needed(parts: &[&Vec<usize>], members: usize) -> Option<usize> {
     let mut next = [0_usize; MOST_DOMAINS];
     let (mut held, mut children) = (0, 0);
     while held < members {
-        let heads = parts.iter().enumerate().filter_map(|(part, rooms)| Some((*rooms.get(next[part])?, part)));
-        let (room, part) = heads.max()?;
-        // Children of equal room are taken together.
-        let equal = parts[part][next[part]..].iter().take_while(|other| **other == room).count();
-        let wanted = if room == 0 { return None } else { (members - held).div_ceil(room).min(equal) };
-        held += wanted * room;
+        let heads =
+            parts.iter().enumerate().filter_map(|(part, capacities)| Some((*capacities.get(next[part])?, part)));
+        let (capacity, part) = heads.max()?;
+        // Children of equal capacity are taken together.
+        let equal = parts[part][next[part]..].iter().take_while(|other| **other == capacity).count();
+        let wanted = if capacity == 0 { return None } else { (members - held).div_ceil(capacity).min(equal) };
+        held += wanted * capacity;
         children += wanted;
         next[part] += wanted;
     }

@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::capacity::{Capacity, accelerators};
 use super::change;
 use super::cost::{Cost, Layout};
 use super::demand::Demand;
 use super::ranks;
-use super::room::{Room, accelerators};
 use super::rules::Rules;
 use super::search::{Domains, MOST_LIMBS};
 use super::shortfall;
@@ -39,13 +39,15 @@ pub(super) struct Pair<'p> {
 }
 
 impl<'p> Pair<'p> {
-    /// The gang's two shapes, if it is one of workers beside one or two leaders that must all start, with no wish but
+    /// The gang's two shapes, if it is one of workers beside one or two leaders that must all start, with no topology request but
     /// levels.
     pub(super) fn of(gang: &'p GangRequest) -> Option<Self> {
         let shapes: FxHashSet<&Shape> =
             gang.roles.iter().filter(|role| !role.places.is_empty()).map(|r| &r.shape).collect();
-        let wishes = &gang.wishes;
-        let plain = wishes.slices.is_empty() && wishes.exclusive.is_none() && wishes.balance.is_none();
+        let topology_requests = &gang.topology_requests;
+        let plain = topology_requests.slices.is_empty()
+            && topology_requests.exclusive.is_none()
+            && topology_requests.balance.is_none();
         // The count of pods that stand in a shape's way is kept for one shape only.
         if shapes.len() != 2 || !plain || shapes.iter().any(|shape| shape.one_per_node) {
             return None;
@@ -129,11 +131,11 @@ pub(super) fn place(
         };
         profiles.push(profile);
     }
-    let room = Room::new(tree, &problem.hosts, pair.worker, &slots, &demand.bound);
-    let layout = Layout::new(policy.placement, &room, (most + leaders).max(1) as u64);
+    let capacity = Capacity::new(tree, &problem.hosts, pair.worker, &slots, &demand.bound);
+    let layout = Layout::new(policy.placement, &capacity, (most + leaders).max(1) as u64);
     let solver = Frame {
         tree,
-        room: &room,
+        capacity: &capacity,
         layout: &layout,
         profiles: &profiles,
         takes: accelerators(pair.worker).any(|name| pair.leader.requests.get(name) > 0),
@@ -163,11 +165,11 @@ pub(super) fn place(
             Ok(places)
         }
         Err(short) => {
-            let room = short.room(sight, pair, least, leaders);
+            let capacity = short.capacity(sight, pair, least, leaders);
             let rules = Rules::plain(short.holds);
             let mut shortfall = shortfall::shortfall(problem, tree, &rules, demand, &slots, domains);
-            shortfall.changes = room.into_iter().collect();
-            shortfall.changes.extend(change::fewer_wishes(problem, |changed| {
+            shortfall.changes = capacity.into_iter().collect();
+            shortfall.changes.extend(change::fewer_topology_requests(problem, |changed| {
                 super::domains(changed, ground, demand).is_ok_and(|domains| {
                     let frame = Frame { domains: &domains, ..solver };
                     match layout.limbs {
@@ -194,15 +196,15 @@ struct Short {
 }
 
 impl Short {
-    /// Room that would do: for leaders where as few are missing as workers would be.
-    fn room(&self, sight: &Sight<'_>, pair: Pair<'_>, least: usize, leaders: usize) -> Option<Change> {
+    /// Capacity that would do: for leaders where as few are missing as workers would be.
+    fn capacity(&self, sight: &Sight<'_>, pair: Pair<'_>, least: usize, leaders: usize) -> Option<Change> {
         let leader = self.leaders.map(|(held, domain)| (leaders - held, domain, pair.leader));
         let worker = self.workers.map(|(held, domain)| (least - held, domain, pair.worker));
         let (members, domain, shape) = leader.into_iter().chain(worker).min_by_key(|(members, ..)| *members)?;
         let role = sight.problem.gang.roles.iter().find(|role| role.shape == *shape)?;
-        let mut room = change::room(sight.problem, &sight.ground.tree, domain, members as u64);
-        room.role = Some(Arc::clone(&role.name));
-        Some(Change::Room { rooms: vec![room] })
+        let mut capacity = change::capacity(sight.problem, &sight.ground.tree, domain, members as u64);
+        capacity.role = Some(Arc::clone(&role.name));
+        Some(Change::Capacity { capacities: vec![capacity] })
     }
 }
 
@@ -223,7 +225,7 @@ fn profile(pair: Pair<'_>, host: &crate::planner::plan::Host, leaders: usize) ->
 #[derive(Clone, Copy)]
 struct Frame<'a> {
     tree: &'a Tree,
-    room: &'a Room,
+    capacity: &'a Capacity,
     layout: &'a Layout,
     /// Per host, in the order of the problem.
     profiles: &'a [Vec<u32>],
@@ -282,7 +284,7 @@ impl Frame<'_> {
         Solver {
             frame: self,
             tables: Vec::new(),
-            by_domain: self.room.slots.iter().map(|slots| vec![None; slots.len()]).collect(),
+            by_domain: self.capacity.slots.iter().map(|slots| vec![None; slots.len()]).collect(),
             by_class: FxHashMap::default(),
             by_pair: FxHashMap::default(),
             work: Work::default(),
@@ -399,16 +401,16 @@ impl<C: Cost> Solver<'_, C> {
     }
 
     fn own(&self, level: LevelIndex, domain: usize, count: Count) -> C {
-        let Frame { room, layout, takes, .. } = self.frame;
-        let (slots, workers) = (room.slots[level][domain], count.workers as u64);
+        let Frame { capacity, layout, takes, .. } = self.frame;
+        let (slots, workers) = (capacity.slots[level][domain], count.workers as u64);
         let mut cost = C::ZERO;
-        if room.bound[level][domain] > 0 {
+        if capacity.bound[level][domain] > 0 {
             cost = cost.plus(C::field(layout.left[level], slots - workers));
         } else if count.workers + count.leaders > 0 {
             cost = cost.plus(C::field(layout.used[level], 1)).plus(C::field(layout.left[level], slots - workers));
         }
         let touched = workers > 0 || (*takes && count.leaders > 0);
-        if room.whole[level][domain] && touched && workers < slots {
+        if capacity.whole[level][domain] && touched && workers < slots {
             cost = cost.plus(C::field(layout.broken[level], 1));
         }
         cost
@@ -432,14 +434,14 @@ impl<C: Cost> Solver<'_, C> {
             return table;
         }
         self.work.vertices += 1;
-        let Frame { tree, room, limit, leaders, profiles, .. } = *self.frame;
+        let Frame { tree, capacity, limit, leaders, profiles, .. } = *self.frame;
         let children = tree.level(level)[domain].children.clone();
         let below = match self.run(level + 1, &children.filter(|_| level + 1 < tree.depth()).collect::<Vec<_>>()) {
             Some(below) => Ok(below),
             None => Err(profiles[tree.hosts()[domain]].clone()),
         };
-        let (slots, whole) = (room.slots[level][domain], room.whole[level][domain]);
-        let class = Class { level, slots, whole, bound: room.bound[level][domain] > 0, below };
+        let (slots, whole) = (capacity.slots[level][domain], capacity.whole[level][domain]);
+        let class = Class { level, slots, whole, bound: capacity.bound[level][domain] > 0, below };
         let table = match self.by_class.get(&class) {
             Some(table) => *table,
             None => {

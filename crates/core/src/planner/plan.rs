@@ -23,13 +23,13 @@ pub struct Problem {
     pub gang: GangRequest,
 }
 
-/// A node and what already holds room on it. Promises to other gangs are part of `usage`; what the gang's own bound
+/// A node and what already holds capacity on it. Assignments to other gangs are part of `usage`; what the gang's own bound
 /// members hold is, too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
     /// The node.
     pub node: Arc<Node>,
-    /// What holds room on it.
+    /// What holds capacity on it.
     pub usage: Arc<Usage>,
 }
 
@@ -40,8 +40,9 @@ pub struct GangRequest {
     pub key: ObjectKey,
     /// Roles in the gang's rank order: leader-like first, then as the owner declares them.
     pub roles: Vec<Role>,
-    /// Topology wishes.
-    pub wishes: Wishes,
+    /// Topology requests.
+    #[serde(rename = "wishes")]
+    pub topology_requests: TopologyRequests,
 }
 
 /// Members with one template.
@@ -66,9 +67,9 @@ pub struct RolePlace {
     pub bound: Option<NodeName>,
 }
 
-/// Topology wishes, as indices into [`Problem::levels`].
+/// Topology requests, as indices into [`Problem::levels`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wishes {
+pub struct TopologyRequests {
     /// All members inside one domain of this level. `None`: no cap (the default cap, the zone, is filled in by who
     /// builds the request).
     pub required: Option<LevelIndex>,
@@ -77,7 +78,7 @@ pub struct Wishes {
     /// Slices, coarse to fine: each size divides the one before it, each level is the one before it or below. They cut
     /// the sequence of all places, in role order and then rank order. A slice is placed whole or not at all.
     #[serde(default)]
-    pub slices: Vec<SliceWish>,
+    pub slices: Vec<SliceTopologyRequest>,
     /// Domains of this level that hold a member hold no accelerator of anybody else, and one slice of this level alone;
     /// without slices of this level, one such domain holds the whole gang.
     #[serde(default)]
@@ -89,7 +90,7 @@ pub struct Wishes {
 
 /// Consecutive ranks that must share a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SliceWish {
+pub struct SliceTopologyRequest {
     /// Members of one slice; at least 1.
     pub size: u32,
     /// The level whose domain they share.
@@ -283,7 +284,7 @@ pub enum Refusal {
         #[serde(default)]
         changes: Vec<Change>,
     },
-    /// More than one shape among the members, with wishes that need one; or more shapes than are planned together.
+    /// More than one shape among the members, with topology requests that need one; or more shapes than are planned together.
     MixedShapes {
         /// Number of different shapes.
         shapes: usize,
@@ -303,7 +304,7 @@ pub enum Refusal {
         #[serde(default)]
         changes: Vec<Change>,
     },
-    /// The slices that are wished for cut no gang of this size.
+    /// The slices that are asked for cut no gang of this size.
     Slices {
         /// Size of the slice at fault.
         size: u32,
@@ -313,7 +314,7 @@ pub enum Refusal {
         #[serde(default)]
         changes: Vec<Change>,
     },
-    /// A level that is wished for is not among the configured ones.
+    /// A level that is asked for is not among the configured ones.
     UnknownLevel {
         /// The index asked for.
         level: LevelIndex,
@@ -325,11 +326,11 @@ pub enum Refusal {
     BoundOutside {
         /// The node.
         node: NodeName,
-        /// Wishes without which the gang would fit, at most one change of a kind.
+        /// Topology requests without which the gang would fit, at most one change of a kind.
         #[serde(default)]
         changes: Vec<Change>,
     },
-    /// Not enough room inside any domain of the required level: proven.
+    /// Not enough capacity inside any domain of the required level: proven.
     DoesNotFit(Shortfall),
     /// No placement was found for members of several shapes, and none is ruled out.
     Undecided(Undecided),
@@ -342,7 +343,7 @@ pub struct Undecided {
     pub needed: u32,
     /// Of these, those without a place in the best attempt.
     pub missing: u32,
-    /// No placement leaves out fewer than these: what is proven.
+    /// No placement excludes fewer than these: what is proven.
     pub bound: u32,
     /// Name of the level whose domain all must share.
     pub required: Option<Arc<str>>,
@@ -361,7 +362,7 @@ pub enum SliceFault {
     },
     /// Its level is above that of the enclosing slice.
     AboveEnclosing,
-    /// Several roles, and one of them is elastic: which ranks are left out would depend on the role.
+    /// Several roles, and one of them is elastic: which ranks are excluded would depend on the role.
     ElasticRoles,
 }
 
@@ -376,8 +377,8 @@ pub struct Shortfall {
     pub required: Option<LevelIndex>,
     /// Members that all nodes together could still take.
     pub total: u32,
-    /// Per level from the top: the domain with most room and how many more members it could take. Only domains that
-    /// can satisfy a wish for the level and that are compatible with the bound members.
+    /// Per level from the top: the domain with most capacity and how many more members it could take. Only domains that
+    /// can satisfy a ask for the level and that are compatible with the bound members.
     pub best: Vec<BestDomain>,
     /// The nearest level above the required one with a domain that could take all that is needed.
     pub wider: Option<LevelIndex>,
@@ -394,10 +395,11 @@ pub struct Shortfall {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Change {
-    /// More room, all of it.
-    Room {
+    /// More capacity, all of it.
+    #[serde(rename = "room")]
+    Capacity {
         /// Where, and how much.
-        rooms: Vec<Room>,
+        capacities: Vec<Capacity>,
     },
     /// Require a wider level, or none.
     Widen {
@@ -413,7 +415,7 @@ pub enum Change {
     Unslice,
     /// Do without balance.
     Unbalance,
-    /// Wish for slices inside a wider level.
+    /// Topology request for slices inside a wider level.
     WidenSlices {
         /// The level.
         to: LevelIndex,
@@ -464,7 +466,7 @@ pub enum Change {
     },
     /// Slices of another size.
     SliceSize {
-        /// The size wished for.
+        /// The size asked for.
         from: u32,
         /// The size.
         to: u32,
@@ -480,21 +482,21 @@ pub enum Change {
     },
 }
 
-/// Room that is missing somewhere.
+/// Capacity that is missing somewhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Room {
+pub struct Capacity {
     /// Name of the level; `None`: anywhere.
     pub level: Option<Arc<str>>,
     /// Path of the domain; empty for a domain that does not exist yet.
     pub domain: Arc<str>,
-    /// Members for which room is missing.
+    /// Members for which capacity is missing.
     pub members: u32,
     /// Their role, where the gang has members of different shapes.
     #[serde(default)]
     pub role: Option<Arc<str>>,
 }
 
-/// The domain of a level with most room.
+/// The domain of a level with most capacity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BestDomain {
     /// Name of the level.

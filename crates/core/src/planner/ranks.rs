@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use crate::model::names::NodeName;
-use crate::planner::plan::{GangRequest, Place, Problem, Role, SliceWish};
+use crate::planner::plan::{GangRequest, Place, Problem, Role, SliceTopologyRequest};
 use crate::topology::Tree;
 
 /// Fills the free places in rank order with hosts in depth-first order; bound places stay.
 ///
-/// If only some unbound members have room, every role first gets its lowest free ranks up to its minimum; what is left
+/// If only some unbound members have capacity, every role first gets its lowest free ranks up to its minimum; what is left
 /// goes to the lowest free ranks in role order.
 ///
 /// Shapes: `hosts` yields one node per new member, depth-first, `new` of them; the answer is in role order, then rank
@@ -56,7 +56,7 @@ pub(super) fn places_of<'a>(
 /// Shapes: `sequence` and the answer have one entry per place, depth-first positions of hosts; `counts` one per host.
 pub(super) fn deal(
     tree: &Tree,
-    slices: &[SliceWish],
+    slices: &[SliceTopologyRequest],
     sequence: &[Option<usize>],
     counts: &[u32],
 ) -> Vec<Option<usize>> {
@@ -74,13 +74,13 @@ struct Dealer<'a> {
 
 impl Dealer<'_> {
     /// Deals the places in `units` to `hosts`.
-    fn deal(&mut self, slices: &[SliceWish], hosts: Range<usize>, units: &[Range<usize>]) {
-        let Some((SliceWish { size, level }, finer)) = slices.split_first() else {
+    fn deal(&mut self, slices: &[SliceTopologyRequest], hosts: Range<usize>, units: &[Range<usize>]) {
+        let Some((SliceTopologyRequest { size, level }, finer)) = slices.split_first() else {
             let counts = self.counts;
-            let mut rooms = hosts.flat_map(|host| std::iter::repeat_n(host, counts[host] as usize));
+            let mut capacities = hosts.flat_map(|host| std::iter::repeat_n(host, counts[host] as usize));
             for place in units.iter().cloned().flatten() {
                 if self.dealt[place].is_none() {
-                    self.dealt[place] = rooms.next();
+                    self.dealt[place] = capacities.next();
                 }
             }
             return;

@@ -1,4 +1,4 @@
-//! Changes that are no wish of the gang: what blocks nodes, and how many members have to start.
+//! Changes that are no topology request of the gang: what blocks nodes, and how many members have to start.
 //!
 //! Each is tried on the slots that it changes alone, so that explaining a refusal on a large cluster costs little more
 //! than the refusal itself.
@@ -44,16 +44,16 @@ struct Try<'a> {
 }
 
 impl Try<'_> {
-    /// The slots if some hosts were judged anew. Hosts that the wishes rule out are judged by the wishes again.
-    fn slots(&self, anew: impl Fn(usize, &Host) -> Option<Result<u32, Misfit>>) -> Slots {
+    /// The slots if some hosts were judged again. Hosts that the topology requests rule out are judged by the topology requests again.
+    fn slots(&self, again: impl Fn(usize, &Host) -> Option<Result<u32, Misfit>>) -> Slots {
         let shape = self.facts.demand.shape;
         let judge = |(index, slots): (usize, &Result<u32, Misfit>)| {
             let host = &self.problem.hosts[index];
             match slots {
-                // The same name again has no room of its own.
+                // The same name again has no capacity of its own.
                 Err(Misfit::Shared) if self.ground.index.get(&host.node.name) != Some(&index) => Ok(0),
                 Err(Misfit::Shared) => fit::slots(shape, &host.node, &host.usage),
-                slots => anew(index, host).unwrap_or_else(|| slots.clone()),
+                slots => again(index, host).unwrap_or_else(|| slots.clone()),
             }
         };
         self.facts.slots.iter().enumerate().map(judge).collect()
@@ -69,7 +69,7 @@ impl Try<'_> {
         slots.filter(|(_, slots)| slots.as_ref().is_err_and(&reason)).map(|(host, _)| host).collect()
     }
 
-    /// One taint if one is enough, else a set of which none can be left out.
+    /// One taint if one is enough, else a set of which none can be excluded.
     fn tolerate(&mut self) -> Option<Change> {
         let blocked = self.blocked_by(|reason| matches!(reason, Misfit::Taint { .. }));
         let shape = self.facts.demand.shape;
@@ -95,10 +95,10 @@ impl Try<'_> {
                 value: Arc::clone(&taint.value),
                 effect: Some(taint.effect),
             }));
-            let anew = |index: usize, host: &Host| {
+            let again = |index: usize, host: &Host| {
                 blocked.binary_search(&index).is_ok().then(|| fit::slots(&shape, &host.node, &host.usage))
             };
-            let slots = self.slots(anew);
+            let slots = self.slots(again);
             self.fits(&slots)
         };
         let one = taints.iter().find(|taint| fits(&[**taint])).map(|taint| vec![*taint]);
@@ -123,13 +123,13 @@ impl Try<'_> {
         let mut shape = Shape::clone(self.facts.demand.shape);
         shape.node_selector.clear();
         shape.node_affinity = None;
-        let anew = |index: usize, host: &Host| {
+        let again = |index: usize, host: &Host| {
             blocked.binary_search(&index).is_ok().then(|| fit::slots(&shape, &host.node, &host.usage))
         };
         if blocked.is_empty() {
             return None;
         }
-        let slots = self.slots(anew);
+        let slots = self.slots(again);
         self.fits(&slots).then_some(Change::Unselect)
     }
 
@@ -157,8 +157,8 @@ impl Try<'_> {
         };
         let mut cured: Vec<(usize, u32)> = blocked.into_iter().filter_map(cured).collect();
         cured.sort_by_key(|(host, slots)| (std::cmp::Reverse(*slots), *host));
-        let wishes = &self.problem.gang.wishes;
-        let searched = !wishes.slices.is_empty() || wishes.exclusive.is_some();
+        let topology_requests = &self.problem.gang.topology_requests;
+        let searched = !topology_requests.slices.is_empty() || topology_requests.exclusive.is_some();
         let mut with = |cured: &[(usize, u32)]| {
             let cured: FxHashMap<usize, u32> = cured.iter().copied().collect();
             let slots = self.slots(|index, _| cured.get(&index).map(|slots| Ok(*slots)));

@@ -8,8 +8,8 @@
 
 use std::ops::RangeInclusive;
 
+use super::capacity::Capacity;
 use super::demand::Demand;
-use super::room::Room;
 use crate::planner::plan::{LevelIndex, Problem, Refusal};
 use crate::topology::Tree;
 
@@ -60,25 +60,30 @@ impl Allowed {
 }
 
 impl Rules {
-    /// Reads the wishes of a gang whose slices divide it.
+    /// Reads the topology requests of a gang whose slices divide it.
     ///
     /// Errors: members of one slice bound to several domains or to one without the label, or two slices bound to one
     /// domain that is to be exclusive. Source: `gangs.md` 7; a slice that lost members is completed where it stands.
-    pub(super) fn new(problem: &Problem, tree: &Tree, room: &Room, demand: &Demand<'_>) -> Result<Self, Refusal> {
-        let wishes = &problem.gang.wishes;
-        let mut rules = Self::plain(room.slots.clone());
-        for wish in &wishes.slices {
-            let mut fixed = vec![0_u32; tree.level(wish.level).len()];
+    pub(super) fn new(
+        problem: &Problem,
+        tree: &Tree,
+        capacity: &Capacity,
+        demand: &Demand<'_>,
+    ) -> Result<Self, Refusal> {
+        let topology_requests = &problem.gang.topology_requests;
+        let mut rules = Self::plain(capacity.slots.clone());
+        for topology_request in &topology_requests.slices {
+            let mut fixed = vec![0_u32; tree.level(topology_request.level).len()];
             let mut standing = vec![0_u32; fixed.len()];
             // Finer slices at the level of coarser ones share their domain anyway.
-            let same = rules.layers.last().is_some_and(|layer| layer.level == wish.level);
-            let single = wishes.exclusive == Some(wish.level) && !same;
-            for slice in demand.sequence.chunks(wish.size as usize) {
+            let same = rules.layers.last().is_some_and(|layer| layer.level == topology_request.level);
+            let single = topology_requests.exclusive == Some(topology_request.level) && !same;
+            for slice in demand.sequence.chunks(topology_request.size as usize) {
                 let mut home = None;
                 for position in slice.iter().flatten() {
-                    let domain = tree.domain_of(wish.level, *position);
+                    let domain = tree.domain_of(topology_request.level, *position);
                     let first = home.is_none();
-                    if *home.get_or_insert(domain) != domain || !tree.satisfies(wish.level, domain) {
+                    if *home.get_or_insert(domain) != domain || !tree.satisfies(topology_request.level, domain) {
                         return Err(demand.outside(problem, tree, *position));
                     }
                     standing[domain] += u32::from(first);
@@ -91,10 +96,10 @@ impl Rules {
                 }
             }
             if rules.layers.is_empty() {
-                (rules.fixed, rules.step) = (fixed.iter().sum(), wish.size);
+                (rules.fixed, rules.step) = (fixed.iter().sum(), topology_request.size);
             }
             if !same {
-                rules.layers.push(Layer { level: wish.level, step: wish.size, fixed });
+                rules.layers.push(Layer { level: topology_request.level, step: topology_request.size, fixed });
                 let layer = rules.layers.len() - 1;
                 for (domain, standing) in standing.iter().enumerate().filter(|_| single) {
                     rules.alone(layer, domain, *standing > 0);
@@ -134,7 +139,7 @@ impl Rules {
                     let free = self.most[level][index].saturating_sub(fixed);
                     let whole = free - free % u64::from(layer.step);
                     let most = if tree.satisfies(level, index) { fixed + whole } else { 0 };
-                    // Too little room to complete what stands there: nothing else may go there either.
+                    // Too little capacity to complete what stands there: nothing else may go there either.
                     self.most[level][index] = if self.most[level][index] < fixed { 0 } else { most };
                 }
             }
@@ -153,14 +158,14 @@ impl Rules {
     }
 
     /// What a domain may take; `None` if any number up to the most.
-    pub(super) fn allowed(&self, room: &Room, level: LevelIndex, domain: usize) -> Option<Allowed> {
+    pub(super) fn allowed(&self, capacity: &Capacity, level: LevelIndex, domain: usize) -> Option<Allowed> {
         let layer = self.layers.iter().find(|layer| layer.level == level);
         let window = self.window.as_ref().filter(|(windowed, _)| *windowed == level);
         if layer.is_none() && window.is_none() {
             return None;
         }
         let (fixed, step) = layer.map_or((0, 1), |layer| (u64::from(layer.fixed[domain]), u64::from(layer.step)));
-        let bound = if window.is_some() { u64::from(room.bound[level][domain]) } else { 0 };
+        let bound = if window.is_some() { u64::from(capacity.bound[level][domain]) } else { 0 };
         let (low, high) = window.map_or((0, u64::MAX), |(_, window)| (*window.start(), *window.end()));
         Some(Allowed { fixed, step, most: self.most[level][domain], bound, low, high })
     }

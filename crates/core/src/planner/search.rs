@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
+use super::capacity::Capacity;
 use super::cost::{Cost, Layout};
 use super::knapsack::{Pruning, Solver};
-use super::room::Room;
 use super::rules::Rules;
 use super::window::Windows;
 use crate::planner::plan::{Elastic, LevelIndex, Placement, Policy, Work};
@@ -79,7 +79,7 @@ pub(super) fn counts(search: &Search<'_>, numbers: &[usize], work: &mut Work) ->
     let Some(most) = numbers.last().copied().filter(|most| *most > 0) else {
         return vec![0; search.tree.hosts().len()];
     };
-    let layout = Layout::new(search.policy.placement, search.room, most as u64);
+    let layout = Layout::new(search.policy.placement, search.capacity, most as u64);
     match layout.limbs {
         ..=2 => search.run::<u128>(&layout, numbers, work),
         3..=4 => search.run::<[u64; 4]>(&layout, numbers, work),
@@ -91,7 +91,7 @@ pub(super) fn counts(search: &Search<'_>, numbers: &[usize], work: &mut Work) ->
 /// What a search looks at.
 pub(super) struct Search<'a> {
     pub(super) tree: &'a Tree,
-    pub(super) room: &'a Room,
+    pub(super) capacity: &'a Capacity,
     pub(super) rules: &'a Rules,
     pub(super) policy: &'a Policy,
     pub(super) pruning: Pruning,
@@ -122,7 +122,7 @@ impl Search<'_> {
     }
 
     fn solver<'s, C: Cost>(&'s self, layout: &'s Layout, rules: &'s Rules, most: usize) -> Solver<'s, C> {
-        Solver::new(self.tree, self.room, layout, rules, self.policy.placement, self.pruning, most)
+        Solver::new(self.tree, self.capacity, layout, rules, self.policy.placement, self.pruning, most)
     }
 
     fn assign<C: Cost>(&self, solver: &mut Solver<'_, C>, best: Best<C>, number: usize) -> Vec<u32> {
@@ -155,12 +155,12 @@ impl Search<'_> {
         let least = above.iter().copied().min().unwrap_or(C::NEVER);
         let kept: Vec<usize> =
             all.iter().zip(&above).filter(|(_, above)| **above == least).map(|(number, _)| *number).collect();
-        let bound = &self.room.bound[level];
+        let bound = &self.capacity.bound[level];
         let held: u64 = bound.iter().map(|bound| u64::from(*bound)).sum();
         let standing = bound.iter().filter(|bound| **bound > 0).count() as u64;
         let used = (layout.used_of(level, least) + standing).max(1);
         let (fewest, most) = (kept[0] as u64 + held, kept[kept.len() - 1] as u64 + held);
-        let windows = Windows::new(self.rules, self.room, level, used, (fewest, most));
+        let windows = Windows::new(self.rules, self.capacity, level, used, (fewest, most));
         let mut probe = |width: u64| {
             let mut found: Option<(_, Vec<u32>)> = None;
             for start in windows.starts(width) {

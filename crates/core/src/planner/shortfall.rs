@@ -52,7 +52,7 @@ pub(super) fn shortfall(
     }
 }
 
-/// The domain with most room among those that can satisfy a wish and hold a host of `inside`; the first of several.
+/// The domain with most capacity among those that can satisfy a topology request and hold a host of `inside`; the first of several.
 fn best_domain(tree: &Tree, rules: &Rules, level: LevelIndex, inside: &Range<usize>) -> Option<usize> {
     let mut best: Option<usize> = None;
     for (index, domain) in tree.level(level).iter().enumerate() {

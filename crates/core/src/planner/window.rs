@@ -5,7 +5,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::room::Room;
+use super::capacity::Capacity;
 use super::rules::Rules;
 use crate::planner::plan::LevelIndex;
 
@@ -23,8 +23,8 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    pub(super) fn new(rules: &Rules, room: &Room, level: LevelIndex, used: u64, members: (u64, u64)) -> Self {
-        let domains = || rules.most[level].iter().zip(&room.bound[level]);
+    pub(super) fn new(rules: &Rules, capacity: &Capacity, level: LevelIndex, used: u64, members: (u64, u64)) -> Self {
+        let domains = || rules.most[level].iter().zip(&capacity.bound[level]);
         let mut free: Vec<u64> = domains().filter(|(_, bound)| **bound == 0).map(|(most, _)| *most).collect();
         free.sort_unstable_by(|a, b| b.cmp(a));
         let standing = domains().filter(|(_, bound)| **bound > 0);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Code {
-    /// No domain of the level has room for all members.
+    /// No domain of the level has capacity for all members.
     DoesNotFit,
     /// Nodes lack the label of the required level.
     Unlabelled,
@@ -28,13 +28,13 @@ pub enum Code {
     Insufficient,
     /// Pods stand on the nodes that must not stand beside a member, or in a domain that is to be the gang's alone.
     Occupied,
-    /// Pods that are being deleted hold room until they are gone.
+    /// Pods that are being deleted hold capacity until they are gone.
     Terminating,
-    /// Room is promised to other gangs.
-    Promised,
+    /// Capacity is assigned to other gangs.
+    Assigned,
     /// The members carry a constraint that is not modelled.
     Unsupported,
-    /// The members have more than one shape, and a wish that needs one, or more shapes than are planned together.
+    /// The members have more than one shape, and a topology request that needs one, or more shapes than are planned together.
     MixedShapes,
     /// No placement was found for members of several shapes, and none is ruled out.
     Undecided,
@@ -54,19 +54,19 @@ pub enum Code {
     ForeignGate,
     /// A claim of a member is not there, or not bound.
     VolumesNotReady,
-    /// It fits once nodes that were bought have joined and are Ready.
+    /// It fits once nodes that were provisioned have joined and are Ready.
     Joining,
-    /// Nodes are being bought for it.
+    /// Nodes are being provisioned for it.
     Provisioning,
-    /// Every way to buy failed; it is tried again.
+    /// Every way to provision failed; it is tried again.
     InsufficientCapacity,
-    /// Nodes that kube-scheduler refused lately are left out.
+    /// Nodes that kube-scheduler refused lately are excluded.
     NodesExcluded,
     /// It waits for the nodes booked by a ProvisioningRequest.
     Booking,
     /// A PodTemplate, or the runtime of a TrainJob, is missing.
     TemplateNotFound,
-    /// No NodePool may buy for it.
+    /// No NodePool may provision for it.
     NoPool,
     /// No NodePool sells a type that holds a member.
     NoType,
@@ -76,9 +76,9 @@ pub enum Code {
     LimitReached,
     /// No price is known.
     PriceUnknown,
-    /// The type is not sold on the markets, or in the zones, of the pool.
+    /// The type is not sold on the capacity types, or in the zones, of the pool.
     NotSold,
-    /// No reservation has room for it.
+    /// No reservation has capacity for it.
     Reservation,
     /// No subnet has enough free addresses.
     Addresses,
@@ -86,13 +86,14 @@ pub enum Code {
     Quota,
     /// Pool and gang disagree about the placement group.
     PlacementGroup,
-    /// The running members cannot be joined by bought nodes inside the level wished.
+    /// The running members cannot be joined by provisioned nodes inside the level requested.
     MixedWithRunning,
     /// A member is lost, and the minimum with it.
     MemberLost,
-    /// A member is lost; the others are being stopped.
-    Stopping,
-    /// The gang was stopped; its pods are awaited anew.
+    /// A member is lost; the others are being evicted.
+    #[serde(rename = "Stopping")]
+    Evicting,
+    /// The gang was evicted; its pods are awaited again.
     Restarting,
     /// Members did not reach the barrier in time.
     PlanExpired,
@@ -106,10 +107,10 @@ pub enum Code {
     BadNumber,
     /// A value that is not one of those allowed.
     BadValue,
-    /// One of two wishes that belong together is missing.
-    HalfWish,
-    /// Members of two roles wish for different things.
-    ConflictingWishes,
+    /// One of two topology requests that belong together is missing.
+    IncompleteTopologyRequest,
+    /// Members of two roles ask for different things.
+    ConflictingTopologyRequests,
     /// A name that cannot be used.
     BadName,
     /// A pod whose requests cannot be read.
@@ -118,7 +119,7 @@ pub enum Code {
     TooManyMembers,
     /// The owner creates its pods one after another.
     SequentialCreation,
-    /// A wish that is not supported.
+    /// A topology request that is not supported.
     NotSupported,
     /// The checker refused the plan: a bug.
     PlanRejected,
@@ -138,7 +139,7 @@ impl Code {
         Self::Insufficient,
         Self::Occupied,
         Self::Terminating,
-        Self::Promised,
+        Self::Assigned,
         Self::Unsupported,
         Self::MixedShapes,
         Self::Undecided,
@@ -168,7 +169,7 @@ impl Code {
         Self::PlacementGroup,
         Self::MixedWithRunning,
         Self::MemberLost,
-        Self::Stopping,
+        Self::Evicting,
         Self::Restarting,
         Self::PlanExpired,
         Self::SchedulerRefused,
@@ -176,8 +177,8 @@ impl Code {
         Self::UnknownLevel,
         Self::BadNumber,
         Self::BadValue,
-        Self::HalfWish,
-        Self::ConflictingWishes,
+        Self::IncompleteTopologyRequest,
+        Self::ConflictingTopologyRequests,
         Self::BadName,
         Self::BadPod,
         Self::TooManyMembers,
@@ -201,7 +202,7 @@ impl Code {
             Self::Insufficient => "Insufficient",
             Self::Occupied => "Occupied",
             Self::Terminating => "Terminating",
-            Self::Promised => "Promised",
+            Self::Assigned => "Assigned",
             Self::Unsupported => "Unsupported",
             Self::MixedShapes => "MixedShapes",
             Self::Undecided => "Undecided",
@@ -231,7 +232,7 @@ impl Code {
             Self::PlacementGroup => "PlacementGroup",
             Self::MixedWithRunning => "MixedWithRunning",
             Self::MemberLost => "MemberLost",
-            Self::Stopping => "Stopping",
+            Self::Evicting => "Stopping",
             Self::Restarting => "Restarting",
             Self::PlanExpired => "PlanExpired",
             Self::SchedulerRefused => "SchedulerRefused",
@@ -239,8 +240,8 @@ impl Code {
             Self::UnknownLevel => "UnknownLevel",
             Self::BadNumber => "BadNumber",
             Self::BadValue => "BadValue",
-            Self::HalfWish => "HalfWish",
-            Self::ConflictingWishes => "ConflictingWishes",
+            Self::IncompleteTopologyRequest => "IncompleteTopologyRequest",
+            Self::ConflictingTopologyRequests => "ConflictingTopologyRequests",
             Self::BadName => "BadName",
             Self::BadPod => "BadPod",
             Self::TooManyMembers => "TooManyMembers",

@@ -64,53 +64,53 @@ pub enum Why {
         /// Its name.
         name: Arc<str>,
     },
-    /// A wish cannot be read.
+    /// A topology request cannot be read.
     Invalid(Invalid),
     /// The planner refused it.
     Refused {
         /// Why.
         refusal: Refusal,
-        /// What keeps room and ends by itself.
+        /// What keeps capacity and ends by itself.
         passing: Vec<Passing>,
     },
     /// The checker refused the plan, or there was none without a reason: a bug.
     PlanRejected,
-    /// Nodes that kube-scheduler refused are left out, and the others do not do.
+    /// Nodes that kube-scheduler refused are excluded, and the others do not do.
     Excluded {
         /// What the planner says of the others.
         refusal: Refusal,
     },
-    /// Nodes are being bought.
-    Buying {
+    /// Nodes are being provisioned.
+    Provisioning {
         /// The batch, and what it says.
         batch: Option<(Arc<str>, Option<Arc<str>>)>,
         /// Nodes of a batch that is being made now.
         count: Option<u32>,
     },
-    /// The nodes bought for it are there and do not hold it yet.
-    BoughtDoNotHold {
+    /// The nodes provisioned for it are there and do not hold it yet.
+    ProvisionedDoNotHold {
         /// What the planner says.
         refusal: Refusal,
     },
-    /// Every way to buy failed.
+    /// Every way to provision failed.
     NoCapacity {
         /// What the batch says.
-        said: Option<Arc<str>>,
+        stated: Option<Arc<str>>,
         /// What the planner says of running nodes.
         refusal: Refusal,
     },
-    /// It fits once nodes have joined that were bought for others or for nobody any more.
+    /// It fits once nodes have joined that were provisioned for others or for nobody any more.
     Joining(Joining),
     /// It waits for booked nodes.
     Booking {
         /// The ProvisioningRequest.
         request: Arc<str>,
     },
-    /// Running nodes do not hold it, and none can be bought that would.
+    /// Running nodes do not hold it, and none can be provisioned that would.
     NothingOnSale {
         /// What the planner says.
         refusal: Refusal,
-        /// What keeps room and ends by itself.
+        /// What keeps capacity and ends by itself.
         passing: Vec<Passing>,
         /// Whether there is any pool.
         pools: bool,
@@ -128,19 +128,19 @@ pub enum Why {
         /// Of this role.
         role: Option<Arc<str>>,
     },
-    /// There is no room for a member that came after the commit.
-    NoRoomForNew {
+    /// There is no capacity for a member that came after the commit.
+    NoCapacityForNew {
         /// What the planner says.
         refusal: Option<Refusal>,
     },
-    /// The rest of a gang that lost a member is being stopped.
-    Stopping {
+    /// The rest of a gang that lost a member is being evicted.
+    Evicting {
         /// What was lost.
         lost: Box<Why>,
-        /// Members still to be stopped; 0: not begun.
+        /// Members still to be evicted; 0: not begun.
         left: u32,
     },
-    /// The gang was stopped.
+    /// The gang was evicted.
     Restarting,
     /// Members did not reach the barrier.
     PlanExpired,
@@ -151,14 +151,14 @@ pub enum Why {
         /// The member.
         pod: Option<Arc<str>>,
         /// What it says.
-        said: Arc<str>,
+        stated: Arc<str>,
     },
     /// A call of kube-scheduler failed.
     SchedulerError {
         /// The member.
         pod: Arc<str>,
         /// What it says.
-        said: Arc<str>,
+        stated: Arc<str>,
     },
 }
 
@@ -169,11 +169,11 @@ pub struct Joining {
     pub nodes: Vec<NodeName>,
     /// The batches they come from, or will, in order of name.
     pub batches: Vec<Arc<str>>,
-    /// Nodes are bought after this.
+    /// Nodes are provisioned after this.
     pub until: Option<Timestamp>,
 }
 
-/// What keeps room from a gang and ends by itself: no change can make it sooner.
+/// What keeps capacity from a gang and ends by itself: no change can make it sooner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passing {
     /// Pods that are being deleted.
@@ -185,8 +185,8 @@ pub enum Passing {
         /// The gang fits once they are gone.
         enough: bool,
     },
-    /// Promises to other gangs.
-    Promised {
+    /// Assignments to other gangs.
+    Assigned {
         /// To whom, in order.
         gangs: Vec<ObjectKey>,
         /// On so many nodes.
@@ -223,8 +223,8 @@ pub enum Stale {
     NotReady(NodeName),
     /// kube-scheduler refused such a pod there.
     Refused(NodeName),
-    /// A planned node is promised to another gang as a whole.
-    Promised(NodeName),
+    /// A planned node is assigned to another gang as a whole.
+    Assigned(NodeName),
     /// A planned node holds fewer members.
     Holds {
         /// The node.
@@ -272,9 +272,9 @@ pub enum Help {
         /// Each the smallest that does.
         changes: Vec<PoolChange>,
     },
-    /// A NodePool that may buy.
+    /// A NodePool that may provision.
     NewPool,
-    /// No wish for a level below the zone: where bought nodes stand is known only once they run.
+    /// No ask for a level below the zone: where provisioned nodes stand is known only once they run.
     NoNetworkLevel,
     /// No change: it ends by itself.
     Wait(Wait),
@@ -291,11 +291,11 @@ pub enum Wait {
     Gate(Arc<str>),
     /// Nodes that join.
     Joined(Joining),
-    /// Nodes that are bought or were given up, as a batch says.
-    Bought,
+    /// Nodes that are provisioned or were given up, as a batch says.
+    Provisioned,
     /// Booked nodes.
     Booked(Arc<str>),
-    /// Something that keeps room.
+    /// Something that keeps capacity.
     Passed(Passing),
     /// A node that is gone comes back, or its member ends.
     Node(NodeName),
@@ -371,15 +371,15 @@ impl Why {
             Self::Refused { refusal, passing: _ } => Code::of_refusal(refusal),
             Self::PlanRejected => Code::PlanRejected,
             Self::Excluded { .. } => Code::NodesExcluded,
-            Self::Buying { .. } => Code::Provisioning,
-            Self::BoughtDoNotHold { .. } => Code::DoesNotFit,
+            Self::Provisioning { .. } => Code::Provisioning,
+            Self::ProvisionedDoNotHold { .. } => Code::DoesNotFit,
             Self::NoCapacity { .. } => Code::InsufficientCapacity,
             Self::Joining(_) => Code::Joining,
             Self::Booking { .. } => Code::Booking,
             Self::NothingOnSale { pools: true, one_day: true, .. } => Code::DoesNotFit,
             Self::NothingOnSale { .. } => Code::NoPool,
-            Self::MemberLost { .. } | Self::NoRoomForNew { .. } => Code::MemberLost,
-            Self::Stopping { .. } => Code::Stopping,
+            Self::MemberLost { .. } | Self::NoCapacityForNew { .. } => Code::MemberLost,
+            Self::Evicting { .. } => Code::Evicting,
             Self::Restarting => Code::Restarting,
             Self::PlanExpired => Code::PlanExpired,
             Self::SchedulerRefused { .. } => Code::SchedulerRefused,
@@ -399,7 +399,7 @@ impl Why {
                     helps.push(Help::Wait(Wait::Node(node.clone())));
                 }
                 Refusal::Undecided(_) => {
-                    helps.push(Help::Describe(Arc::from("add room, or ask for fewer different shapes")));
+                    helps.push(Help::Describe(Arc::from("add capacity, or ask for fewer different shapes")));
                 }
                 Refusal::BoundOutside { .. }
                 | Refusal::Unsupported { .. }
@@ -427,14 +427,14 @@ impl Why {
                 }
                 helps
             }
-            Self::Excluded { refusal } | Self::BoughtDoNotHold { refusal } | Self::NoCapacity { refusal, said: _ } => {
-                of(refusal, &[])
-            }
-            Self::NoRoomForNew { refusal } => refusal.as_ref().map_or_else(Vec::new, |refusal| of(refusal, &[])),
-            Self::Buying { .. } => wait(Wait::Bought),
+            Self::Excluded { refusal }
+            | Self::ProvisionedDoNotHold { refusal }
+            | Self::NoCapacity { refusal, stated: _ } => of(refusal, &[]),
+            Self::NoCapacityForNew { refusal } => refusal.as_ref().map_or_else(Vec::new, |refusal| of(refusal, &[])),
+            Self::Provisioning { .. } => wait(Wait::Provisioned),
             Self::Joining(joining) => wait(Wait::Joined(joining.clone())),
             Self::Booking { request } => wait(Wait::Booked(Arc::clone(request))),
-            Self::MemberLost { .. } | Self::Stopping { .. } | Self::Restarting => wait(Wait::Pods),
+            Self::MemberLost { .. } | Self::Evicting { .. } | Self::Restarting => wait(Wait::Pods),
             Self::PlanExpired | Self::SchedulerRefused { .. } | Self::SchedulerError { .. } => Vec::new(),
         }
     }
@@ -452,7 +452,7 @@ impl Passing {
     pub fn reason(&self) -> Reason {
         let code = match self {
             Self::Terminating { .. } => Code::Terminating,
-            Self::Promised { .. } => Code::Promised,
+            Self::Assigned { .. } => Code::Assigned,
         };
         let help = if self.is_enough() { Help::Wait(Wait::Passed(self.clone())) } else { Help::Nothing };
         Reason::new(code, help)
@@ -462,7 +462,7 @@ impl Passing {
     #[must_use]
     pub fn is_enough(&self) -> bool {
         match self {
-            Self::Terminating { enough, .. } | Self::Promised { enough, .. } => *enough,
+            Self::Terminating { enough, .. } | Self::Assigned { enough, .. } => *enough,
         }
     }
 }

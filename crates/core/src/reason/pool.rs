@@ -59,8 +59,8 @@ pub enum PoolChange {
         /// What is wrong with this one.
         why: Box<Exclusion>,
     },
-    /// Another type or market.
-    OtherMarket,
+    /// Another type or capacity type.
+    OtherCapacityType,
     /// Another zone.
     OtherZone,
     /// A placement group that pool and gang both allow.
@@ -83,7 +83,9 @@ impl Exclusion {
     pub fn code(&self) -> Code {
         match self {
             Self::GroupPolicyConflict | Self::NoGroupForType | Self::ReservationGroup { .. } => Code::PlacementGroup,
-            Self::UnknownType | Self::DoesNotFit | Self::Misfit { .. } | Self::Wishes | Self::NoTypes => Code::NoType,
+            Self::UnknownType | Self::DoesNotFit | Self::Misfit { .. } | Self::TopologyRequests | Self::NoTypes => {
+                Code::NoType
+            }
             Self::TooManyNodes { .. } => Code::BatchTooLarge,
             Self::Limit { .. } | Self::CostCeiling { .. } => Code::LimitReached,
             Self::NotSold | Self::NotOffered | Self::VolumeElsewhere => Code::NotSold,
@@ -114,7 +116,7 @@ impl Exclusion {
             | Self::UnknownType
             | Self::DoesNotFit
             | Self::Misfit { .. }
-            | Self::Wishes
+            | Self::TopologyRequests
             | Self::NoTypes
             | Self::NotSold
             | Self::NoReservation
@@ -142,7 +144,7 @@ impl Exclusion {
             Self::UnknownType
             | Self::DoesNotFit
             | Self::Misfit { .. }
-            | Self::Wishes
+            | Self::TopologyRequests
             | Self::NoTypes
             | Self::NoGroupForType => PoolChange::OtherType { why: Box::new(self.clone()) },
             Self::TooManyNodes { needed, most } => PoolChange::MaxNodes { from: *most, to: *needed },
@@ -156,7 +158,7 @@ impl Exclusion {
                 from: *ceiling,
                 to: ceiling.saturating_add(needed.saturating_sub(*left)),
             },
-            Self::NotSold => PoolChange::OtherMarket,
+            Self::NotSold => PoolChange::OtherCapacityType,
             Self::NotOffered | Self::VolumeElsewhere | Self::MembersElsewhere => PoolChange::OtherZone,
             Self::NoReservation | Self::ReservationEnds { .. } => PoolChange::Reservation { hosts: None },
             Self::ReservationTooSmall { needed, .. } => PoolChange::Reservation { hosts: Some(*needed) },
@@ -218,7 +220,7 @@ impl fmt::Display for PoolChange {
             Self::MaxNodes { from, to } => write!(f, "maxNodesPerBatch {from} → {to}"),
             Self::Price => f.write_str("a price"),
             Self::OtherType { why: _ } => f.write_str("another type"),
-            Self::OtherMarket => f.write_str("another type or market"),
+            Self::OtherCapacityType => f.write_str("another type or capacity type"),
             Self::OtherZone => f.write_str("another zone"),
             Self::Group => f.write_str("one placement group policy for pool and gang"),
             Self::Reservation { hosts: None } => f.write_str("a reservation of the type in the zone"),

@@ -43,32 +43,39 @@ impl fmt::Display for Why {
             }
             Self::PlanRejected => f.write_str("no plan was accepted"),
             Self::Excluded { refusal } => {
-                write!(f, "nodes that kube-scheduler refused lately are left out; on the others: {refusal}")
+                write!(f, "nodes that kube-scheduler refused lately are excluded; on the others: {refusal}")
             }
-            Self::Buying { batch: Some((name, _)), count: Some(count) } => {
-                write!(f, "buying {count} nodes as NodeBatch {name}")
+            Self::Provisioning { batch: Some((name, _)), count: Some(count) } => {
+                write!(f, "provisioning {count} nodes as NodeBatch {name}")
             }
-            Self::Buying { batch: Some((name, Some(said))), count: None } => write!(f, "NodeBatch {name}: {said}"),
-            Self::Buying { .. } => f.write_str("nodes are being bought"),
-            Self::BoughtDoNotHold { refusal } => write!(f, "the nodes bought for it do not hold it yet: {refusal}"),
-            Self::NoCapacity { said, refusal } => {
-                write!(f, "{}; on running nodes: {refusal}", said.as_deref().unwrap_or("no candidate has capacity"))
+            Self::Provisioning { batch: Some((name, Some(stated))), count: None } => {
+                write!(f, "NodeBatch {name}: {stated}")
+            }
+            Self::Provisioning { .. } => f.write_str("nodes are being provisioned"),
+            Self::ProvisionedDoNotHold { refusal } => {
+                write!(f, "the nodes provisioned for it do not hold it yet: {refusal}")
+            }
+            Self::NoCapacity { stated, refusal } => {
+                write!(f, "{}; on running nodes: {refusal}", stated.as_deref().unwrap_or("no candidate has capacity"))
             }
             Self::Joining(joining) => {
                 write!(f, "waits until {joining}")?;
                 match joining.until {
-                    Some(until) => write!(f, "; nodes are bought after {until}"),
+                    Some(until) => write!(f, "; nodes are provisioned after {until}"),
                     None => Ok(()),
                 }
             }
             Self::Booking { request } => {
-                write!(f, "waits for the nodes booked by ProvisioningRequest {request}; nothing else is bought for it")
+                write!(
+                    f,
+                    "waits for the nodes booked by ProvisioningRequest {request}; nothing else is provisioned for it"
+                )
             }
             Self::NothingOnSale { refusal, passing, pools, unsold, one_day: _ } => {
                 write!(f, "{refusal}")?;
                 passed(passing, f)?;
                 match (pools, unsold.is_empty()) {
-                    (false, _) => f.write_str("; no NodePool is ready to buy nodes"),
+                    (false, _) => f.write_str("; no NodePool is ready to provision nodes"),
                     (true, true) => f.write_str("; no NodePool can hold it"),
                     (true, false) => {
                         f.write_str("; no NodePool can hold it")?;
@@ -89,22 +96,22 @@ impl fmt::Display for Why {
             Self::MemberLost { left, needed, role: Some(role) } => {
                 write!(f, "{left} of {needed} members of role {role} left")
             }
-            Self::NoRoomForNew { refusal: Some(refusal) } => write!(f, "no room for a new member: {refusal}"),
-            Self::NoRoomForNew { refusal: None } => f.write_str("no room for a new member"),
-            Self::Stopping { lost, left: 0 } => write!(f, "{lost}"),
-            Self::Stopping { lost, left } => write!(f, "{lost}; stopping the {left} that are left"),
-            Self::Restarting => f.write_str("a member was lost and the rest is stopped; its pods are awaited anew"),
+            Self::NoCapacityForNew { refusal: Some(refusal) } => write!(f, "no capacity for a new member: {refusal}"),
+            Self::NoCapacityForNew { refusal: None } => f.write_str("no capacity for a new member"),
+            Self::Evicting { lost, left: 0 } => write!(f, "{lost}"),
+            Self::Evicting { lost, left } => write!(f, "{lost}; evicting the {left} that are left"),
+            Self::Restarting => f.write_str("a member was lost and the rest is evicted; its pods are awaited again"),
             Self::PlanExpired => f.write_str(
-                "the gang did not reach the barrier in time; its capacity is given back and it is planned anew",
+                "the gang did not reach the barrier in time; its capacity is released and it is planned again",
             ),
-            Self::SchedulerRefused { plans: Some(plans), pod: _, said } => {
-                write!(f, "kube-scheduler refused {plans} plans: {said}")
+            Self::SchedulerRefused { plans: Some(plans), pod: _, stated } => {
+                write!(f, "kube-scheduler refused {plans} plans: {stated}")
             }
-            Self::SchedulerRefused { plans: None, pod: Some(pod), said } | Self::SchedulerError { pod, said } => {
-                write!(f, "kube-scheduler refuses pod {pod}: {said}")
+            Self::SchedulerRefused { plans: None, pod: Some(pod), stated } | Self::SchedulerError { pod, stated } => {
+                write!(f, "kube-scheduler refuses pod {pod}: {stated}")
             }
-            Self::SchedulerRefused { plans: None, pod: None, said } => {
-                write!(f, "kube-scheduler refuses a member: {said}")
+            Self::SchedulerRefused { plans: None, pod: None, stated } => {
+                write!(f, "kube-scheduler refuses a member: {stated}")
             }
         }
     }
@@ -124,7 +131,7 @@ impl fmt::Display for Stale {
             Self::Gone(node) => write!(f, "planned node {node} is gone"),
             Self::NotReady(node) => write!(f, "planned node {node} is no longer ready"),
             Self::Refused(node) => write!(f, "kube-scheduler refused such a pod on planned node {node} lately"),
-            Self::Promised(node) => write!(f, "planned node {node} belongs to another gang"),
+            Self::Assigned(node) => write!(f, "planned node {node} belongs to another gang"),
             Self::Holds { node, slots, planned } => {
                 write!(f, "planned node {node} holds {slots} of {planned} members")
             }
@@ -140,13 +147,13 @@ impl fmt::Display for Passing {
             Self::Terminating { pods, nodes, enough } => {
                 let (s, ns) = (plural(*pods), plural(*nodes));
                 let holds = if *pods == 1 { "holds" } else { "hold" };
-                write!(f, "{pods} terminating pod{s} {holds} room on {nodes} node{ns}")?;
+                write!(f, "{pods} terminating pod{s} {holds} capacity on {nodes} node{ns}")?;
                 f.write_str(if *enough { ": would fit once they are gone" } else { "" })
             }
-            Self::Promised { gangs, nodes, enough } => {
+            Self::Assigned { gangs, nodes, enough } => {
                 write!(
                     f,
-                    "room on {nodes} node{} is promised to gang{}",
+                    "capacity on {nodes} node{} is assigned to gang{}",
                     plural(*nodes),
                     match gangs.len() {
                         1 => "",
@@ -206,10 +213,10 @@ impl fmt::Display for Help {
                     None => write!(f, " in NodePool {pool}"),
                 }
             }
-            Self::NoNetworkLevel => {
-                f.write_str("no wish for a level below the zone: where bought nodes stand is known only once they run")
-            }
-            Self::NewPool => f.write_str("a NodePool that may buy nodes"),
+            Self::NoNetworkLevel => f.write_str(
+                "no ask for a level below the zone: where provisioned nodes stand is known only once they run",
+            ),
+            Self::NewPool => f.write_str("a NodePool that may provision nodes"),
             Self::Wait(wait) => write!(f, "{wait}"),
             Self::Describe(text) => f.write_str(text),
         }
@@ -223,14 +230,14 @@ impl fmt::Display for Wait {
             Self::Members(members) => write!(f, "{members} more members"),
             Self::Gate(pod) => write!(f, "no gate of somebody else on pod {pod}"),
             Self::Joined(joining) => write!(f, "time: wait until {joining}"),
-            Self::Bought => f.write_str("time: wait until the nodes are bought"),
+            Self::Provisioned => f.write_str("time: wait until the nodes are provisioned"),
             Self::Booked(request) => {
                 write!(f, "time: wait until the nodes booked by ProvisioningRequest {request} are Ready")
             }
             Self::Passed(passing) => write!(f, "time: {passing}"),
             Self::Node(node) => write!(f, "time: wait until node {node} is back or its member has ended"),
             Self::Until(until) => write!(f, "time: tried again after {until}"),
-            Self::Pods => f.write_str("time: wait until its owner has made the pods anew"),
+            Self::Pods => f.write_str("time: wait until its owner has made the pods again"),
         }
     }
 }

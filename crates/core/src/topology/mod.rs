@@ -53,7 +53,7 @@ pub struct Levels(Vec<Level>);
 /// One level of the tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Level {
-    /// Name used in wishes: `zone`, `spine`, …
+    /// Name used in topology requests: `zone`, `spine`, …
     pub name: Arc<str>,
     /// Node label key.
     pub key: Arc<str>,
@@ -97,7 +97,7 @@ pub enum LevelsError {
 impl Levels {
     /// Validates a list of levels, top to bottom, and appends the host if it is missing.
     ///
-    /// Errors: [`LevelsError`]; names and keys are unique together, so that a wish names one level.
+    /// Errors: [`LevelsError`]; names and keys are unique together, so that a topology request names one level.
     pub fn new(mut levels: Vec<Level>) -> Result<Self, LevelsError> {
         if levels.is_empty() {
             return Err(LevelsError::Empty);
@@ -150,10 +150,10 @@ impl Levels {
         self.0.len()
     }
 
-    /// The level a wish names: by name, by label key, or by one of the words `leaf` and `host`.
+    /// The level a topology request names: by name, by label key, or by one of the words `leaf` and `host`.
     ///
     /// `leaf` is the deepest network level, and `None` if there is none. A node whose deepest layers are absent has
-    /// its deepest present one as its leaf domain, so it satisfies a wish for this level with that domain (see
+    /// its deepest present one as its leaf domain, so it satisfies a ask for this level with that domain (see
     /// [`Tree::satisfies`]).
     ///
     /// `tier-1` is the level above the host, `tier-2` the one above that, up to the top: other systems count so. Of

@@ -142,7 +142,7 @@ impl Tree {
         self.level(level).partition_point(|domain| domain.hosts.end <= position)
     }
 
-    /// Whether a domain can satisfy a wish for its level: its nodes carry the label, or it is the contracted leaf of
+    /// Whether a domain can satisfy a ask for its level: its nodes carry the label, or it is the contracted leaf of
     /// nodes that carry a higher network label.
     #[must_use]
     pub fn satisfies(&self, level: LevelIndex, domain: usize) -> bool {
@@ -153,7 +153,7 @@ impl Tree {
         })
     }
 
-    /// Path of a domain from the top, labels joined with `/`; levels without a label are left out.
+    /// Path of a domain from the top, labels joined with `/`; levels without a label are excluded.
     #[must_use]
     pub fn path(&self, level: LevelIndex, domain: usize) -> String {
         let mut steps = Vec::new();
@@ -278,7 +278,7 @@ impl ByKey {
             start = *end;
         }
         let by_name = |a: usize, b: usize| natural_cmp(nodes[a].name.as_str(), nodes[b].name.as_str());
-        // The end of a key reads as zeros: who shares a head is told apart by name.
+        // The end of a key reads as zeros: who shares a head is distinguished by name.
         self.heads.sort_unstable_by(|(one, a), (other, b)| {
             one.cmp(other).then_with(|| by_name(*a, *b)).then_with(|| a.cmp(b))
         });

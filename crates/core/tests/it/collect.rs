@@ -170,17 +170,17 @@ fn groups_and_templates_go_when_nobody_wants_them_and_the_group_is_empty() {
 }
 
 #[test]
-fn more_than_five_and_a_tenth_of_all_at_once_hold_the_brake() {
+fn more_than_five_and_a_tenth_of_all_at_once_pass_the_safety_threshold() {
     let many = |orphans: usize, kept: usize| {
         let names: Vec<String> = (0..kept).map(|n| format!("i-k{n}")).collect();
         let mut instances: Vec<Instance> = (0..orphans).map(|n| running(&format!("i-o{n}"), "gone", 1)).collect();
         instances.extend(names.iter().map(|id| running(id, "b", 1)));
         look(&account(instances), &[batch("b", &names.iter().map(String::as_str).collect::<Vec<_>>())], &[])
     };
-    assert!(!many(5, 0).braked(), "five are always allowed");
-    assert!(many(6, 0).braked());
-    assert!(!many(10, 90).braked(), "a tenth");
-    assert!(many(11, 90).braked());
+    assert!(!many(5, 0).held(), "five are always allowed");
+    assert!(many(6, 0).held());
+    assert!(!many(10, 90).held(), "a tenth");
+    assert!(many(11, 90).held());
     assert_ne!(many(6, 0).digest(), many(7, 0).digest(), "what is confirmed is exactly what was seen");
     assert_eq!(many(6, 0).digest(), many(6, 3).digest());
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use muster_core::extender::{self, Assumed, BindStep, Filtered, Rejection, Victims, may_post, preempt, prioritize};
 use muster_core::model::gang::{Gang, Membership, Phase, Pod, RankClaim};
 use muster_core::model::names::{NodeName, PodUid};
-use muster_core::model::snapshot::{Promise, PromisedRoom, Snapshot};
+use muster_core::model::snapshot::{AssignedCapacity, Assignment, Snapshot};
 
 use crate::world::{gang, key, member, node, place, pod, shape, snapshot};
 
@@ -74,7 +74,7 @@ fn a_node_and_an_epoch_that_somebody_wrote_on_a_pod_open_no_node() {
 }
 
 #[test]
-fn an_epoch_that_is_newer_than_the_gang_here_is_waited_for_and_never_believed() {
+fn an_epoch_that_is_newer_than_the_gang_here_is_waited_for_and_never_trusted() {
     for phase in Phase::ALL {
         let (snapshot, mut pod) = planned(phase);
         (pod.plan_epoch, pod.planned_node) = (Some(2), Some(NodeName::from("n3")));
@@ -136,7 +136,7 @@ fn a_released_member_gets_its_planned_node_and_nothing_else() {
         let missing = asked(&snapshot, &pod, &["n2", "n3"]);
         assert_eq!(missing, (vec![], Some(Rejection::BeingReplanned)), "{phase}: sampled away");
         let offered = names(&["n2"]);
-        assert!(matches!(filter(&snapshot, &pod, &offered), Filtered::Split { wake: true, .. }));
+        assert!(matches!(filter(&snapshot, &pod, &offered), Filtered::Split { requeue: true, .. }));
     }
 }
 
@@ -148,11 +148,11 @@ fn no_reason_holds_a_percent_sign() {
 }
 
 #[test]
-fn a_single_pod_is_kept_off_promised_room_in_every_resource() {
+fn a_single_pod_is_kept_off_assigned_capacity_in_every_resource() {
     let (snapshot, _) = planned(Phase::Planned);
     let gpu = pod("gpu", &shape(1));
     let (kept, reason) = asked(&snapshot, &gpu, &["n1", "n2", "n3", "unknown"]);
-    assert_eq!((kept, reason), (names(&["n3", "unknown"]), Some(Rejection::PromisedToGang)));
+    assert_eq!((kept, reason), (names(&["n3", "unknown"]), Some(Rejection::AssignedToGang)));
     let small = pod("small", &shape(0));
     assert_eq!(asked(&snapshot, &small, &["n1", "n2"]).0, ["n1", "n2"], "there are cores enough for both");
     let mut large = shape(0);
@@ -164,35 +164,35 @@ fn a_single_pod_is_kept_off_promised_room_in_every_resource() {
     let gang = Gang::clone(&planned.gangs[&key("g")]);
     let pods: Vec<Pod> = planned.pods.values().map(|pod| Pod::clone(pod)).collect();
     let tight = crate::world::snapshot(&[tight], &pods, &[gang], &[]);
-    assert_eq!(asked(&tight, &small, &["n1"]).1, Some(Rejection::PromisedToGang), "the number of pods counts");
+    assert_eq!(asked(&tight, &small, &["n1"]).1, Some(Rejection::AssignedToGang), "the number of pods counts");
 }
 
 #[test]
-fn promises_last_from_planned_until_the_pod_is_seen_bound() {
+fn assignments_last_from_planned_until_the_pod_is_seen_bound() {
     for phase in Phase::ALL {
         let (snapshot, _) = planned(phase);
-        assert_eq!(!snapshot.promises.is_empty(), phase.promises(), "{phase}");
+        assert_eq!(!snapshot.assignments.is_empty(), phase.assignments(), "{phase}");
     }
     let mut bound = member("m0", "g", RankClaim::Rank(0));
     bound.node = Some(NodeName::from("n1"));
     let places = vec![place(0, Some("m0"), "n1"), place(1, None, "n2"), place(2, Some("gone"), "n3")];
     let snapshot = snapshot(&[node("n1", 1)], &[bound], &[gang("g", Phase::Bound, places)], &[]);
-    let mut promised: Vec<&str> = snapshot.promises.keys().map(NodeName::as_str).collect();
-    promised.sort_unstable();
-    assert_eq!(promised, ["n2", "n3"], "places of pods that are gone or still to come stay promised");
+    let mut assigned: Vec<&str> = snapshot.assignments.keys().map(NodeName::as_str).collect();
+    assigned.sort_unstable();
+    assert_eq!(assigned, ["n2", "n3"], "places of pods that are gone or still to come stay assigned");
 }
 
 #[test]
-fn a_whole_node_is_promised_to_one_gang_alone() {
+fn a_whole_node_is_assigned_to_one_gang_alone() {
     let mut snapshot = snapshot(&[node("n1", 8)], &[], &[], &[]);
-    let promise = Promise { gang: key("g"), room: PromisedRoom::WholeNode };
-    snapshot.promises.insert(NodeName::from("n1"), vec![promise]);
+    let assignment = Assignment { gang: key("g"), capacity: AssignedCapacity::WholeNode };
+    snapshot.assignments.insert(NodeName::from("n1"), vec![assignment]);
     let mut tiny = crate::world::shape(0);
     tiny.requests.set("cpu", 1);
     let single = pod("s", &tiny);
-    assert_eq!(asked(&snapshot, &single, &["n1"]).1, Some(Rejection::PromisedToGang));
-    assert_eq!(snapshot.promised_to_others(&"n1".into(), &[key("other")]), None);
-    assert!(snapshot.promised_to_others(&"n1".into(), &[key("g")]).is_some());
+    assert_eq!(asked(&snapshot, &single, &["n1"]).1, Some(Rejection::AssignedToGang));
+    assert_eq!(snapshot.assigned_to_others(&"n1".into(), &[key("other")]), None);
+    assert!(snapshot.assigned_to_others(&"n1".into(), &[key("g")]).is_some());
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn daemonset_pods_reach_every_node() {
     assert_eq!(bind(&snapshot, &daemon.uid, "n1"), BindStep::Post { place: None });
 }
 
-/// A promise of one accelerator on a node with two, and a single pod that wants one.
+/// A assignment of one accelerator on a node with two, and a single pod that wants one.
 fn beside(change: impl FnOnce(&mut Pod)) -> (Snapshot, Pod) {
     let mut single = pod("s", &shape(1));
     change(&mut single);
@@ -230,17 +230,17 @@ fn a_single_pod_that_is_bound_already_may_be_bound_again() {
 }
 
 #[test]
-fn the_second_look_refuses_what_would_eat_a_later_promise() {
+fn the_second_look_refuses_what_would_eat_a_later_assignment() {
     let mut large = shape(2);
     large.requests.set("cpu", 1);
     let (mut snapshot, _) = beside(|_| {});
     let single = pod("s", &large);
     snapshot.pods.insert(single.uid.clone(), Arc::new(single.clone()));
-    assert_eq!(bind(&snapshot, &single.uid, "n1"), BindStep::Refuse(Rejection::PromisedToGang));
+    assert_eq!(bind(&snapshot, &single.uid, "n1"), BindStep::Refuse(Rejection::AssignedToGang));
 }
 
 #[test]
-fn room_of_a_pod_that_is_being_bound_counts_until_the_watch_shows_it() {
+fn capacity_of_a_pod_that_is_being_bound_counts_until_the_watch_shows_it() {
     let gang = gang("g", Phase::Planned, vec![place(0, Some("m0"), "n1")]);
     let (first, second) = (pod("first", &shape(2)), pod("second", &shape(2)));
     let pods = |bound: bool, nominated: bool| {
@@ -249,7 +249,7 @@ fn room_of_a_pod_that_is_being_bound_counts_until_the_watch_shows_it() {
         first.nominated = nominated.then(|| NodeName::from("n1"));
         [member("m0", "g", RankClaim::Rank(0)), first, second.clone()]
     };
-    // Five accelerators, one of them promised: there is room for two pods of two, and for no third.
+    // Five accelerators, one of them assigned: there is capacity for two pods of two, and for no third.
     let world = |bound, nominated, gpus| {
         snapshot(&[node("n1", gpus)], &pods(bound, nominated), std::slice::from_ref(&gang), &[])
     };
@@ -260,18 +260,18 @@ fn room_of_a_pod_that_is_being_bound_counts_until_the_watch_shows_it() {
         let filtered = extender::filter(snapshot, assumed, &second, &offered);
         let bound = extender::bind(snapshot, assumed, &second.uid, "n1");
         let kept = matches!(filtered, Filtered::Split { kept, .. } if !kept.is_empty());
-        assert_eq!(kept, bound == BindStep::Post { place: None }, "both look at the same room");
+        assert_eq!(kept, bound == BindStep::Post { place: None }, "both look at the same capacity");
         kept
     };
-    for (gpus, room) in [(5, true), (4, false)] {
-        assert_eq!(fits(&world(false, false, gpus), &assumed), room, "{gpus} accelerators");
-        assert_eq!(fits(&world(true, false, gpus), &assumed), room, "seen bound, and counted once");
-        assert_eq!(fits(&world(false, true, gpus), &assumed), room, "nominated, and counted once");
+    for (gpus, capacity) in [(5, true), (4, false)] {
+        assert_eq!(fits(&world(false, false, gpus), &assumed), capacity, "{gpus} accelerators");
+        assert_eq!(fits(&world(true, false, gpus), &assumed), capacity, "seen bound, and counted once");
+        assert_eq!(fits(&world(false, true, gpus), &assumed), capacity, "nominated, and counted once");
     }
     let tight = world(false, false, 4);
     assert!(fits(&tight, &Assumed::default()), "nobody is being bound");
     assert_eq!(may_post(&tight, &assumed, None, &first.uid, "n1"), Ok(None), "it does not stand in its own way");
-    assert_eq!(may_post(&tight, &assumed, None, &second.uid, "n1"), Err(Rejection::PromisedToGang));
+    assert_eq!(may_post(&tight, &assumed, None, &second.uid, "n1"), Err(Rejection::AssignedToGang));
     assumed.settle(&tight);
     assert!(!assumed.is_empty(), "not shown yet");
     let mut elsewhere = assumed.clone();
@@ -335,7 +335,7 @@ fn members_and_unknown_pods_never_preempt() {
 }
 
 #[test]
-fn other_pods_evict_no_member_and_take_no_promised_room() {
+fn other_pods_evict_no_member_and_take_no_assigned_capacity() {
     let mut ordinary = pod("v", &shape(1));
     ordinary.node = Some(NodeName::from("n3"));
     let mut running = member("m", "g", RankClaim::Rank(0));
@@ -389,11 +389,11 @@ fn bind_waits_for_what_is_not_seen_here_yet() {
 }
 
 #[test]
-fn room_promised_to_a_gang_does_not_count_as_free_for_the_packing_of_others() {
+fn capacity_assigned_to_a_gang_does_not_count_as_free_for_the_packing_of_others() {
     let pods = [member("m0", "g", RankClaim::Rank(0)), member("m1", "g", RankClaim::Rank(1))];
     let gang = gang("g", Phase::Planned, vec![place(0, Some("m0"), "n1"), place(1, Some("m1"), "n1")]);
     let snapshot = snapshot(&[node("n1", 4), node("n2", 3)], &pods, &[gang], &[]);
-    // n1 has four, of which two are promised: it is the fuller one.
+    // n1 has four, of which two are assigned: it is the fuller one.
     let scores = prioritize(&snapshot, &pod("s", &shape(1)), &names(&["n1", "n2"]));
     assert_eq!(scores, [2, 1]);
 }

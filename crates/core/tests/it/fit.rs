@@ -326,12 +326,12 @@ proptest! {
         node.allocatable.set("pods", 30);
         let shape = Shape { one_per_node: alone, ..shape(&amounts(&requests)) };
         let mut usage = used(&amounts(&requested));
-        let promised = slots(&shape, &node, &usage).unwrap_or(0);
+        let assigned = slots(&shape, &node, &usage).unwrap_or(0);
         let mut added = 0;
         while fits(&shape, &node, &usage).is_ok() {
             usage.add(&shape);
             added += 1;
         }
-        prop_assert_eq!(promised, added);
+        prop_assert_eq!(assigned, added);
     }
 }

@@ -106,7 +106,7 @@ fn text_outside_the_grammar_is_refused_and_named() {
 }
 
 #[test]
-fn a_wrong_suffix_is_told_from_text_that_is_no_number() {
+fn a_wrong_suffix_is_distinguished_from_text_that_is_no_number() {
     assert_eq!(
         "5Kib".parse::<Quantity>(),
         Err(QuantityError::Suffix { text: "5Kib".to_owned(), suffix: "Kib".to_owned() })

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use jiff::{SignedDuration, Timestamp};
-use muster_core::model::gang::{Gang, GangPlace, Membership, Phase, Pod, RankClaim, RawWishes, Recognised, Source};
+use muster_core::model::gang::{
+    Gang, GangPlace, Membership, Phase, Pod, RankClaim, RawTopologyRequests, Recognised, Source,
+};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::{Node, Usage};
 use muster_core::model::pod::Shape;
@@ -23,7 +25,7 @@ pub(crate) fn key(name: &str) -> ObjectKey {
     ObjectKey::new("ns", name)
 }
 
-/// A ready node in zone a with accelerators, 10 cores and room for 110 pods.
+/// A ready node in zone a with accelerators, 10 cores and capacity for 110 pods.
 pub(crate) fn node(name: &str, gpus: i64) -> Node {
     Node {
         name: NodeName::from(name),
@@ -120,7 +122,7 @@ pub(crate) fn recognised(name: &str, size: Option<u32>, min: Option<u32>) -> Rec
         size,
         min,
         roles: Vec::new(),
-        wishes: RawWishes::default(),
+        topology_requests: RawTopologyRequests::default(),
         invalid: None,
         booking: None,
         restart_would_fail: None,
@@ -128,7 +130,7 @@ pub(crate) fn recognised(name: &str, size: Option<u32>, min: Option<u32>) -> Rec
     }
 }
 
-/// A synced snapshot with everything that follows from its objects: members, usage, promises.
+/// A synced snapshot with everything that follows from its objects: members, usage, assignments.
 pub(crate) fn snapshot(nodes: &[Node], pods: &[Pod], gangs: &[Gang], recognised: &[Recognised]) -> Snapshot {
     let mut members: OrdMap<ObjectKey, OrdMap<Arc<str>, PodUid>> = OrdMap::new();
     for pod in pods {
@@ -161,6 +163,6 @@ pub(crate) fn snapshot(nodes: &[Node], pods: &[Pod], gangs: &[Gang], recognised:
         accelerators: vec![Arc::from(GPU)],
         ..Snapshot::default()
     };
-    snapshot.promises = snapshot.plan_promises();
+    snapshot.assignments = snapshot.plan_assignments();
     snapshot
 }

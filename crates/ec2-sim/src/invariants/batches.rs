@@ -108,7 +108,7 @@ impl Batch {
         self.spec.gang_ref.is_some()
     }
 
-    /// Whether it holds its nodes: neither buying, nor replacing, nor ending.
+    /// Whether it holds its nodes: neither provisioning, nor replacing, nor ending.
     pub(crate) fn holds(&self) -> bool {
         matches!(self.status.phase.as_str(), "Ready" | "InUse" | "Idle") && self.metadata.deletion_timestamp.is_none()
     }

@@ -9,7 +9,7 @@ use crate::clock::{later, seconds};
 use crate::journal::{JournalEntry, LaunchFacts};
 use crate::launch::is_capacity;
 use crate::quota;
-use crate::scenario::Market;
+use crate::scenario::MarketType;
 use crate::state::World;
 use crate::state::instances::{Instance, LifeState};
 
@@ -39,8 +39,8 @@ fn made_some(entry: &JournalEntry) -> bool {
 /// No launch of n or more within the time after a failure at n; and a throttle is no such failure: the batch stays
 /// with its candidate.
 pub(super) fn memory_of_failures(journal: &[JournalEntry]) -> Vec<String> {
-    // Type, zone, market, group and reservation; the time and the size of the last failure, and its token.
-    type Pool = (String, String, Market, Option<String>, Option<String>);
+    // Type, zone, capacity type, group and reservation; the time and the size of the last failure, and its token.
+    type Pool = (String, String, MarketType, Option<String>, Option<String>);
     let mut failed: BTreeMap<Pool, (Timestamp, u32, Option<String>)> = BTreeMap::new();
     // By batch: the launch that was throttled.
     let mut throttled: BTreeMap<String, &LaunchFacts> = BTreeMap::new();
@@ -49,7 +49,8 @@ pub(super) fn memory_of_failures(journal: &[JournalEntry]) -> Vec<String> {
         let Some((launch, n)) = facts(entry) else { continue };
         let pools = || launch.types.iter().flat_map(|t| launch.zones.iter().map(move |z| (t.clone(), z.clone())));
         for (instance_type, zone) in pools() {
-            let pool: Pool = (instance_type, zone, launch.market, launch.group.clone(), launch.reservation.clone());
+            let pool: Pool =
+                (instance_type, zone, launch.capacity_type, launch.group.clone(), launch.reservation.clone());
             if let Some((at, size, token)) = failed.get(&pool)
                 && n >= *size
                 && entry.token != *token
@@ -60,7 +61,9 @@ pub(super) fn memory_of_failures(journal: &[JournalEntry]) -> Vec<String> {
         }
         if let Some(batch) = &launch.batch {
             if let Some(before) = throttled.remove(batch)
-                && (before.types != launch.types || before.zones != launch.zones || before.market != launch.market)
+                && (before.types != launch.types
+                    || before.zones != launch.zones
+                    || before.capacity_type != launch.capacity_type)
             {
                 broken.push(format!("batch {batch} left its candidate after a throttle, in entry {}", entry.number));
             }
@@ -74,7 +77,7 @@ pub(super) fn memory_of_failures(journal: &[JournalEntry]) -> Vec<String> {
         }
         for failure in launch.failures.iter().filter(|f| lacks_capacity(&f.code)) {
             let (instance_type, zone) = (failure.instance_type.clone(), failure.zone.clone());
-            let pool = (instance_type, zone, launch.market, launch.group.clone(), launch.reservation.clone());
+            let pool = (instance_type, zone, launch.capacity_type, launch.group.clone(), launch.reservation.clone());
             failed.insert(pool, (entry.at, n, entry.token.clone()));
         }
     }
@@ -88,10 +91,10 @@ pub(super) fn quotas(journal: &[JournalEntry], ours: &[&Instance]) -> Vec<String
     let mut broken = Vec::new();
     for entry in launches(journal) {
         let Some((launch, _)) = facts(entry) else { continue };
-        for name in launch.types.iter().map(|t| quota::of(t, launch.market)) {
+        for name in launch.types.iter().map(|t| quota::of(t, launch.capacity_type)) {
             let Some((at, before)) = hit.get(&name) else { continue };
             let freed = ours.iter().any(|i| {
-                quota::of(&i.instance_type, i.market) == name
+                quota::of(&i.instance_type, i.capacity_type) == name
                     && i.terminated_at.is_some_and(|gone| gone > *at && gone <= entry.at)
             });
             if freed {
@@ -101,7 +104,7 @@ pub(super) fn quotas(journal: &[JournalEntry], ours: &[&Instance]) -> Vec<String
             }
         }
         for failure in launch.failures.iter().filter(|f| is_quota(&f.code)) {
-            hit.entry(quota::of(&failure.instance_type, launch.market)).or_insert((entry.at, launch));
+            hit.entry(quota::of(&failure.instance_type, launch.capacity_type)).or_insert((entry.at, launch));
         }
     }
     broken
@@ -198,7 +201,7 @@ pub(super) fn replacements(world: &World, ours: &[&Instance]) -> Vec<String> {
                 continue;
             };
             let taken = world.instances.values().filter(|o| {
-                let clean = if o.market == Market::CapacityBlock { cleanup } else { SignedDuration::ZERO };
+                let clean = if o.capacity_type == MarketType::CapacityBlock { cleanup } else { SignedDuration::ZERO };
                 o.capacity_reservation.as_deref() == Some(&reservation.id)
                     && o.launched_at <= entry.at
                     && o.terminated_at.is_none_or(|gone| later(gone, clean) > entry.at)

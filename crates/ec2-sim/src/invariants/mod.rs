@@ -80,7 +80,7 @@ pub(crate) fn judge(world: &World, now: Timestamp) -> Vec<Invariant> {
         ),
         at_rest(14, "the last DeletePlacementGroup of a group succeeded or found it gone", deleted_groups(journal)),
         always(15, "what belongs to others is left alone", others(world, journal)),
-        always(16, "in a reservation with room the replacement comes first", calls::replacements(world, &ours)),
+        always(16, "in a reservation with capacity the replacement comes first", calls::replacements(world, &ours)),
     ]
 }
 
@@ -175,7 +175,7 @@ fn tags(world: &World, ours: &[&Instance]) -> Vec<String> {
         !owned(tags) || keys.iter().any(|key| !tags.contains_key(*key))
     };
     let all = [CLUSTER_TAG, BATCH_TAG, ATTEMPT_TAG];
-    // A batch that was bought for a gang says so.
+    // A batch that was provisioned for a gang says so.
     let nameless = |tags: &BTreeMap<String, String>| {
         let batch = tags.get(BATCH_TAG).and_then(|uid| world.batches.last()?.get(uid));
         batch.is_some_and(Batch::is_of_a_gang) && !tags.contains_key(GANG_TAG)

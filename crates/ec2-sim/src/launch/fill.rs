@@ -10,7 +10,7 @@ use crate::choices::Shortfall;
 use crate::faults::FaultKind;
 use crate::protocol::error::no_capacity_text;
 use crate::quota;
-use crate::scenario::Market;
+use crate::scenario::MarketType;
 use crate::state::World;
 use crate::state::fleets::FleetError;
 use crate::state::groups::Strategy;
@@ -31,14 +31,14 @@ pub(super) fn fill(world: &mut World, order: &Order<'_>, bundle: &[Candidate], t
     let mut fill = Fill { parts: vec![], failures: vec![], got: 0 };
     let mut pins: BTreeMap<String, Pin> =
         world.groups.iter().filter_map(|(name, g)| g.pin.clone().map(|pin| (name.clone(), pin))).collect();
-    // Addresses promised to earlier candidates of the same subnet.
-    let mut promised: BTreeMap<String, u32> = BTreeMap::new();
+    // Addresses assigned to earlier candidates of the same subnet.
+    let mut assigned: BTreeMap<String, u32> = BTreeMap::new();
     for candidate in bundle {
         let wanted = target - fill.got;
         if wanted == 0 {
             break;
         }
-        let limit = limit(world, order, candidate, wanted, &promised, fill.got, now);
+        let limit = limit(world, order, candidate, wanted, &assigned, fill.got, now);
         let cluster = candidate
             .group
             .clone()
@@ -47,13 +47,13 @@ pub(super) fn fill(world: &mut World, order: &Order<'_>, bundle: &[Candidate], t
         let want = Want {
             instance_type: &candidate.instance_type.name,
             zone,
-            market: order.market,
+            capacity_type: order.capacity_type,
             cluster: cluster.is_some(),
             pin: cluster.as_ref().and_then(|name| pins.get(name)),
             count: limit.most.min(wanted),
         };
         let (taken, mut why) = take(world, candidate, &want, now);
-        if order.fleet.is_some() && order.market == Market::CapacityBlock {
+        if order.fleet.is_some() && order.capacity_type == MarketType::CapacityBlock {
             // A fleet calls a block that is not open yet, or is full, a want of capacity.
             why = None;
         }
@@ -74,7 +74,7 @@ pub(super) fn fill(world: &mut World, order: &Order<'_>, bundle: &[Candidate], t
                 spine: first.host.spine,
             });
         }
-        *promised.entry(candidate.origin.subnet.clone()).or_default() += got * candidate.addresses();
+        *assigned.entry(candidate.origin.subnet.clone()).or_default() += got * candidate.addresses();
         fill.got += got;
         fill.parts.push((candidate.clone(), taken));
     }
@@ -95,7 +95,7 @@ fn take(world: &mut World, candidate: &Candidate, want: &Want<'_>, now: Timestam
             (from_pool(world, want, reserved), None)
         }
         Source::ReservationsFirst => {
-            // A reservation with room that was not made in the group stands in the way of the whole launch.
+            // A reservation with capacity that was not made in the group stands in the way of the whole launch.
             let outside = want.cluster
                 && world.reservations.values().any(|r| {
                     r.matches(want.instance_type, want.zone) && r.group != candidate.group && r.available(now) > 0
@@ -136,7 +136,7 @@ fn take(world: &mut World, candidate: &Candidate, want: &Want<'_>, now: Timestam
 /// From open reservations that match and lie in the candidate's group, or in none as it does.
 fn from_open(world: &mut World, candidate: &Candidate, want: &Want<'_>, now: Timestamp) -> Vec<Taken> {
     let mut taken: Vec<Taken> = Vec::new();
-    if want.market != Market::OnDemand {
+    if want.capacity_type != MarketType::OnDemand {
         return taken;
     }
     for reservation in world.reservations.values_mut() {
@@ -166,22 +166,22 @@ struct Limit {
 }
 
 impl Limit {
-    /// At most `room`; the first reason to have less counts.
-    fn to(&mut self, room: u32, error: impl FnOnce() -> Refused) {
-        if room < self.most {
-            self.most = room;
+    /// At most `capacity`; the first reason to have less counts.
+    fn to(&mut self, capacity: u32, error: impl FnOnce() -> Refused) {
+        if capacity < self.most {
+            self.most = capacity;
             self.error = Some(error());
         }
     }
 }
 
-/// What keeps a candidate from launching, hosts aside. `earlier` instances of the same call are promised to others.
+/// What keeps a candidate from launching, hosts aside. `earlier` instances of the same call are assigned to others.
 fn limit(
     world: &World,
     order: &Order<'_>,
     candidate: &Candidate,
     wanted: u32,
-    promised: &BTreeMap<String, u32>,
+    assigned: &BTreeMap<String, u32>,
     earlier: u32,
     now: Timestamp,
 ) -> Limit {
@@ -198,7 +198,7 @@ fn limit(
         );
     }
     let mut limit = Limit { most: wanted, error: None };
-    for kind in order.drawn.of_pool(name, zone, order.market) {
+    for kind in order.drawn.of_pool(name, zone, order.capacity_type) {
         if let FaultKind::ErrorItem { code, message } = kind {
             return none(code, message.clone());
         }
@@ -206,20 +206,20 @@ fn limit(
             limit.most = limit.most.min(fill);
         }
     }
-    if let Some(room) = quota::room(world, name, candidate.instance_type.vcpus, order.market, now) {
-        limit.to(room.saturating_sub(earlier), || {
+    if let Some(capacity) = quota::capacity(world, name, candidate.instance_type.vcpus, order.capacity_type, now) {
+        limit.to(capacity.saturating_sub(earlier), || {
             let message = format!(
                 "You have requested more vCPU capacity than your current vCPU limit allows for the instance bucket \
                  that the specified instance type belongs to ({}).",
-                quota::of(name, order.market)
+                quota::of(name, order.capacity_type)
             );
-            (quota::code(order.market).to_owned(), message)
+            (quota::code(order.capacity_type).to_owned(), message)
         });
     }
     let each = candidate.addresses().max(1);
     let subnet = candidate.origin.subnet.as_str();
     let free = world.subnets.get(subnet).map_or(0, |s| s.available());
-    limit.to(free.saturating_sub(promised.get(subnet).copied().unwrap_or(0)) / each, || {
+    limit.to(free.saturating_sub(assigned.get(subnet).copied().unwrap_or(0)) / each, || {
         let message = format!(
             "There are not enough free addresses in subnet '{subnet}' to satisfy the requested number of instances."
         );
@@ -252,7 +252,7 @@ pub(super) fn shortfall(choice: Shortfall, failures: Vec<FleetError>) -> Vec<Fle
         Shortfall::PerOverride => failures,
         Shortfall::Empty => vec![],
         Shortfall::Unfulfillable => {
-            // Only what is said about capacity is a guess; other codes stay as they are.
+            // Only what is reported about capacity is a guess; other codes stay as they are.
             let (capacity, mut rest): (Vec<_>, Vec<_>) =
                 failures.into_iter().partition(|e| e.code == "InsufficientInstanceCapacity");
             rest.extend(capacity.into_iter().next().map(|e| {

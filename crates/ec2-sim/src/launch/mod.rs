@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use crate::faults::{Drawn, FaultKind};
 use crate::fixtures::InstanceType;
 use crate::interfaces::InterfaceSpec;
-use crate::scenario::Market;
+use crate::scenario::MarketType;
 use crate::state::World;
 use crate::state::fleets::{FleetError, FleetLaunch, Origin};
 
@@ -33,7 +33,7 @@ pub(crate) struct Order<'a> {
     pub(crate) minimum: Option<u32>,
     pub(crate) single_type: bool,
     pub(crate) single_zone: bool,
-    pub(crate) market: Market,
+    pub(crate) capacity_type: MarketType,
     pub(crate) ranking: Ranking,
     pub(crate) candidates: Vec<Candidate>,
     pub(crate) drawn: &'a Drawn,
@@ -152,7 +152,7 @@ pub(crate) fn launch(world: &mut World, order: &Order<'_>, now: Timestamp) -> Ou
             };
         }
         for taken in fill.parts.iter().flat_map(|(_, taken)| taken) {
-            world.give_back(taken);
+            world.release(taken);
         }
         failures.extend(fill.failures);
         if fill.got >= minimum && best.is_none_or(|(_, got)| fill.got > got) {
@@ -169,10 +169,10 @@ pub(crate) fn launch(world: &mut World, order: &Order<'_>, now: Timestamp) -> Ou
 /// Orders the candidates and groups those that may be launched together.
 fn bundles(world: &World, order: &Order<'_>) -> Vec<Vec<Candidate>> {
     let mut candidates = order.candidates.clone();
-    let price = |c: &Candidate| world.scenario.price(&c.instance_type.name, order.market);
+    let price = |c: &Candidate| world.scenario.price(&c.instance_type.name, order.capacity_type);
     let free = |c: &Candidate| {
         let zone = &c.origin.zone;
-        world.capacity.free(&c.instance_type.name, zone, order.market)
+        world.capacity.free(&c.instance_type.name, zone, order.capacity_type)
     };
     match order.ranking {
         Ranking::Given => {}

@@ -14,16 +14,18 @@ use crate::state::instances::InterfaceKind;
 /// Starts the instances of others that the scenario declares; they run at once.
 ///
 /// # Errors
-/// [`ScenarioError::NoRoomForOthers`].
+/// [`ScenarioError::NoCapacityForOthers`].
 pub(crate) fn place_others(world: &mut World, now: Timestamp) -> Result<(), ScenarioError> {
     for other in world.scenario.others.clone() {
-        let no_room =
-            || ScenarioError::NoRoomForOthers { instance_type: other.instance_type.clone(), zone: other.zone.clone() };
+        let no_capacity = || ScenarioError::NoCapacityForOthers {
+            instance_type: other.instance_type.clone(),
+            zone: other.zone.clone(),
+        };
         let Some(instance_type) = InstanceType::find(&other.instance_type) else {
             return Err(ScenarioError::UnknownType(other.instance_type.clone()));
         };
         let subnet = world.subnets.values().find(|s| s.zone == other.zone);
-        let subnet = subnet.ok_or_else(no_room)?;
+        let subnet = subnet.ok_or_else(no_capacity)?;
         let candidate = Candidate {
             origin: Origin {
                 template: String::new(),
@@ -60,7 +62,7 @@ pub(crate) fn place_others(world: &mut World, now: Timestamp) -> Result<(), Scen
                 minimum: Some(other.count),
                 single_type: true,
                 single_zone: true,
-                market: other.market,
+                capacity_type: other.capacity_type,
                 ranking: Ranking::Given,
                 candidates: vec![candidate],
                 drawn: &Drawn::default(),
@@ -69,7 +71,7 @@ pub(crate) fn place_others(world: &mut World, now: Timestamp) -> Result<(), Scen
         );
         let placed = outcome.instances();
         if placed.len() < other.count as usize {
-            return Err(no_room());
+            return Err(no_capacity());
         }
         for id in placed {
             if let Some(instance) = world.instances.get_mut(&id) {

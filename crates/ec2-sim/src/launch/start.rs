@@ -7,7 +7,7 @@ use crate::capacity::{Pin, network_nodes};
 use crate::clock::{later, seconds};
 use crate::events::Interruption;
 use crate::faults::FaultKind;
-use crate::scenario::{Delays, Market};
+use crate::scenario::{Delays, MarketType};
 use crate::state::World;
 use crate::state::agenda::Due;
 use crate::state::fleets::FleetLaunch;
@@ -61,7 +61,7 @@ fn start(
 ) -> String {
     let id = world.ids.resource("i");
     let reservation = taken.reservation.as_ref().and_then(|id| world.reservations.get(id));
-    let market = reservation.map_or(order.market, |r| r.kind.market());
+    let capacity_type = reservation.map_or(order.capacity_type, |r| r.kind.capacity_type());
     let most = world.scenario.delays.boot_jitter_seconds;
     let jitter = if most > 0.0 { world.ids.fraction() * most } else { 0.0 };
     let life = Life::of(order, &world.scenario.delays, candidate, index, jitter, now);
@@ -101,7 +101,7 @@ fn start(
         instance_type: candidate.instance_type.name.clone(),
         zone: candidate.origin.zone.clone(),
         zone_id: candidate.origin.zone_id.clone(),
-        market,
+        capacity_type,
         vcpus: candidate.instance_type.vcpus,
         preference: candidate.source.preference(),
         target: candidate.source.target(),
@@ -121,7 +121,7 @@ fn start(
         private_dns: private_dns(&scenario.region, private_ip),
         security_groups: candidate.security_groups.clone(),
         user_data: candidate.user_data.clone(),
-        spot_request: (market == Market::Spot).then(|| world.ids.resource("sir")),
+        spot_request: (capacity_type == MarketType::Spot).then(|| world.ids.resource("sir")),
         network_nodes: network_nodes(
             scenario.seed,
             candidate.instance_type,
@@ -129,7 +129,7 @@ fn start(
             &host,
             scenario.choices.fourth_layer,
         ),
-        price: scenario.price(&candidate.instance_type.name, market),
+        price: scenario.price(&candidate.instance_type.name, capacity_type),
         host,
         foreign: false,
         launched_at: now,
@@ -137,7 +137,7 @@ fn start(
         tagged_at: later(now, life.tags_late),
         registers_at: life.registers_at,
         scheduled: None,
-        told: None,
+        reported: None,
         running_at: life.running_at,
         shutdown_at: life.dies.as_ref().map(|d| d.0),
         terminated_at: life.dies.as_ref().map(|d| d.1),
@@ -190,7 +190,7 @@ impl Life {
             interruptions: vec![],
         };
         let mut registers = Some(seconds(delays.registration_seconds));
-        for kind in order.drawn.of_pool(&candidate.instance_type.name, &candidate.origin.zone, order.market) {
+        for kind in order.drawn.of_pool(&candidate.instance_type.name, &candidate.origin.zone, order.capacity_type) {
             if let FaultKind::StuckPending { instances } = kind
                 && among(*instances, index)
             {

@@ -13,7 +13,7 @@ use crate::operations::{Call, Reply, fleets, placement_groups, reservations};
 use crate::protocol::error::ApiError;
 use crate::protocol::form::Form;
 use crate::protocol::xml::Xml;
-use crate::scenario::Market;
+use crate::scenario::MarketType;
 use crate::state::World;
 use crate::state::fleets::{Fleet, FleetError, Origin};
 use crate::state::reservations::{Reservation, ReservationKind};
@@ -56,7 +56,7 @@ pub(super) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
             minimum: spec.minimum,
             single_type: spec.single_type,
             single_zone: spec.single_zone,
-            market: spec.market,
+            capacity_type: spec.capacity_type,
             ranking: spec.ranking,
             candidates,
             drawn: call.drawn,
@@ -67,8 +67,8 @@ pub(super) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
         id: id.clone(),
         created_at: call.now,
         token: token.map(str::to_owned),
-        market: spec.market,
         capacity_type: spec.capacity_type,
+        default_capacity_type: spec.default_capacity_type,
         total: spec.total,
         minimum: spec.minimum,
         tags: form.tags_for("fleet"),
@@ -151,8 +151,8 @@ struct Spec {
     minimum: Option<u32>,
     single_type: bool,
     single_zone: bool,
-    market: Market,
-    capacity_type: &'static str,
+    capacity_type: MarketType,
+    default_capacity_type: &'static str,
     ranking: Ranking,
 }
 
@@ -172,16 +172,18 @@ impl Spec {
         if total == 0 || total > 10_000 {
             return Err(ApiError::value("TotalTargetCapacity", &total.to_string()));
         }
-        let (market, capacity_type) = match capacity.get("DefaultTargetCapacityType") {
-            None | Some("on-demand") => (Market::OnDemand, "on-demand"),
-            Some("spot") => (Market::Spot, "spot"),
-            Some("capacity-block") => (Market::CapacityBlock, "capacity-block"),
-            Some(RESERVED) => (Market::OnDemand, RESERVED),
+        let (capacity_type, default_capacity_type) = match capacity.get("DefaultTargetCapacityType") {
+            None | Some("on-demand") => (MarketType::OnDemand, "on-demand"),
+            Some("spot") => (MarketType::Spot, "spot"),
+            Some("capacity-block") => (MarketType::CapacityBlock, "capacity-block"),
+            Some(RESERVED) => (MarketType::OnDemand, RESERVED),
             Some(other) => return Err(ApiError::value("DefaultTargetCapacityType", other)),
         };
-        let options = form.sub(match market {
-            Market::OnDemand | Market::CapacityBlock | Market::InterruptibleReservation => "OnDemandOptions",
-            Market::Spot => "SpotOptions",
+        let options = form.sub(match capacity_type {
+            MarketType::OnDemand | MarketType::CapacityBlock | MarketType::InterruptibleReservation => {
+                "OnDemandOptions"
+            }
+            MarketType::Spot => "SpotOptions",
         });
         let mut minimum = options.number("MinTargetCapacity")?;
         let single_type = options.flag("SingleInstanceType")?;
@@ -199,15 +201,15 @@ impl Spec {
         }
         // Reserved capacity knows no minimum, and whether a block does is a choice.
         let ignored = world.scenario.choices.block_minimum == BlockMinimum::Ignored;
-        if capacity_type == RESERVED || (market == Market::CapacityBlock && ignored) {
+        if default_capacity_type == RESERVED || (capacity_type == MarketType::CapacityBlock && ignored) {
             minimum = None;
         }
         let strategy = options.get("AllocationStrategy").unwrap_or("lowest-price");
-        let ranking = match (market, strategy) {
+        let ranking = match (capacity_type, strategy) {
             (_, "lowest-price" | "lowestPrice") => Ranking::Price,
-            (Market::OnDemand | Market::CapacityBlock, "prioritized")
-            | (Market::Spot, "capacity-optimized-prioritized") => Ranking::Priority,
-            (Market::Spot, "capacity-optimized" | "price-capacity-optimized" | "diversified") => Ranking::Capacity,
+            (MarketType::OnDemand | MarketType::CapacityBlock, "prioritized")
+            | (MarketType::Spot, "capacity-optimized-prioritized") => Ranking::Priority,
+            (MarketType::Spot, "capacity-optimized" | "price-capacity-optimized" | "diversified") => Ranking::Capacity,
             (_, other) => return Err(ApiError::value("AllocationStrategy", other)),
         };
         for spec in form.structs("TagSpecification") {
@@ -216,7 +218,7 @@ impl Spec {
                 return Err(ApiError::value("ResourceType", kind));
             }
         }
-        Ok(Self { total, minimum, single_type, single_zone, market, capacity_type, ranking })
+        Ok(Self { total, minimum, single_type, single_zone, capacity_type, default_capacity_type, ranking })
     }
 }
 
@@ -314,7 +316,7 @@ fn candidate(
 
 /// Where the hosts of a fleet may come from.
 fn fleet_source(world: &World, form: &Form, spec: &Spec, data: &Form) -> Result<Source, ApiError> {
-    if spec.capacity_type == RESERVED {
+    if spec.default_capacity_type == RESERVED {
         let options = form.sub("ReservedCapacityOptions");
         let kinds = options.list("ReservationType");
         let named = options.list("CapacityReservationTarget.CapacityReservationId");
@@ -344,7 +346,7 @@ fn fleet_source(world: &World, form: &Form, spec: &Spec, data: &Form) -> Result<
         Some("use-capacity-reservations-first") => Source::ReservationsFirst,
         Some(other) => return Err(ApiError::value("UsageStrategy", other)),
     };
-    reservations::source(world, data, spec.market, open)
+    reservations::source(world, data, spec.capacity_type, open)
 }
 
 /// # Errors

@@ -7,7 +7,7 @@ use crate::operations::filters::page;
 use crate::operations::{Call, Reply};
 use crate::protocol::error::ApiError;
 use crate::protocol::xml::Xml;
-use crate::scenario::Market;
+use crate::scenario::MarketType;
 use crate::state::World;
 use crate::state::fleets::{Fleet, Origin};
 
@@ -35,11 +35,13 @@ pub(super) fn describe(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiE
         xml.text("fulfilledCapacity", &format!("{launched}.0"));
         xml.node("targetCapacitySpecification", |xml| {
             xml.number("totalTargetCapacity", fleet.total);
-            xml.text("defaultTargetCapacityType", fleet.capacity_type);
+            xml.text("defaultTargetCapacityType", fleet.default_capacity_type);
         });
-        let options = match fleet.market {
-            Market::OnDemand | Market::CapacityBlock | Market::InterruptibleReservation => "onDemandOptions",
-            Market::Spot => "spotOptions",
+        let options = match fleet.capacity_type {
+            MarketType::OnDemand | MarketType::CapacityBlock | MarketType::InterruptibleReservation => {
+                "onDemandOptions"
+            }
+            MarketType::Spot => "spotOptions",
         };
         if let Some(minimum) = fleet.minimum {
             xml.node(options, |xml| xml.number("minTargetCapacity", minimum));
@@ -130,9 +132,9 @@ pub(super) fn write_outcome(xml: &mut Xml, fleet: &Fleet, shown: Shown) {
         Shown::Created | Shown::Described => (fleet.errors.as_slice(), fleet.launches.as_slice()),
         Shown::Nothing => (&[][..], &[][..]),
     };
-    let lifecycle = match fleet.market {
-        Market::Spot => "spot",
-        Market::OnDemand | Market::CapacityBlock | Market::InterruptibleReservation => "on-demand",
+    let lifecycle = match fleet.capacity_type {
+        MarketType::Spot => "spot",
+        MarketType::OnDemand | MarketType::CapacityBlock | MarketType::InterruptibleReservation => "on-demand",
     };
     xml.list("errorSet", errors, |xml, error| {
         write_origin(xml, &error.origin);

@@ -44,7 +44,7 @@ pub(super) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
             if used.parameters != call.form.identity() {
                 return Err(mismatch());
             }
-            // A template deleted since then is made anew: the token's result is gone.
+            // A template deleted since then is made again: the token's result is gone.
             if let Some(template) = world.templates.get(&used.made) {
                 let mut reply = answer(template, world);
                 reply.replayed = true;

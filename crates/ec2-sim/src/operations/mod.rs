@@ -31,7 +31,7 @@ use crate::protocol::error::ApiError;
 use crate::protocol::form::Form;
 use crate::protocol::request::Service;
 use crate::protocol::xml::Xml;
-use crate::scenario::Market;
+use crate::scenario::MarketType;
 use crate::state::World;
 use crate::state::templates::Template;
 
@@ -203,7 +203,7 @@ pub(crate) fn scope(world: &World, operation: &str, form: &Form) -> CallScope {
                     scope.zones.insert(subnet.zone.clone());
                 }
             }
-            "MarketType" | "DefaultTargetCapacityType" => scope.market = Some(market(value)),
+            "MarketType" | "DefaultTargetCapacityType" => scope.capacity_type = Some(capacity_type(value)),
             "GroupName" | "GroupId" if name.contains("Placement.") => {
                 scope.placement_group = true;
                 scope.group = Some(value.clone());
@@ -218,8 +218,8 @@ pub(crate) fn scope(world: &World, operation: &str, form: &Form) -> CallScope {
                     scope.group = scope.group.or(group.map(str::to_owned));
                     let named = "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId";
                     scope.reservation = scope.reservation.or(template.data.get(named).map(str::to_owned));
-                    let bought = template.data.get("InstanceMarketOptions.MarketType");
-                    scope.market = scope.market.or(bought.map(market));
+                    let provisioned = template.data.get("InstanceMarketOptions.MarketType");
+                    scope.capacity_type = scope.capacity_type.or(provisioned.map(capacity_type));
                     scope.types.extend(template.data.get("InstanceType").map(str::to_owned));
                 }
             }
@@ -227,7 +227,7 @@ pub(crate) fn scope(world: &World, operation: &str, form: &Form) -> CallScope {
         }
     }
     if matches!(operation, "CreateFleet" | "RunInstances") {
-        scope.market = scope.market.or(Some(Market::OnDemand));
+        scope.capacity_type = scope.capacity_type.or(Some(MarketType::OnDemand));
     }
     let number = |name: &str| form.number(name).ok().flatten();
     scope.instances =
@@ -250,10 +250,10 @@ pub(crate) fn scope(world: &World, operation: &str, form: &Form) -> CallScope {
     scope
 }
 
-/// The market of a name on the wire; what is unknown is refused elsewhere.
-fn market(name: &str) -> Market {
-    [Market::Spot, Market::CapacityBlock, Market::InterruptibleReservation]
+/// The capacity type of a name on the wire; what is unknown is refused elsewhere.
+fn capacity_type(name: &str) -> MarketType {
+    [MarketType::Spot, MarketType::CapacityBlock, MarketType::InterruptibleReservation]
         .into_iter()
         .find(|m| m.name() == name)
-        .unwrap_or(Market::OnDemand)
+        .unwrap_or(MarketType::OnDemand)
 }

@@ -9,7 +9,7 @@ use crate::operations::filters::{Filters, page};
 use crate::operations::{Call, Reply};
 use crate::protocol::error::ApiError;
 use crate::protocol::xml::Xml;
-use crate::scenario::Market;
+use crate::scenario::MarketType;
 use crate::state::World;
 
 const PRODUCT: &str = "Linux/UNIX";
@@ -42,7 +42,7 @@ pub(super) fn spot_history(world: &mut World, call: &Call<'_>) -> Result<Reply, 
             if !spot || !(types.is_empty() || types.contains(&facts.name)) {
                 continue;
             }
-            let micro = world.scenario.price(&facts.name, Market::Spot);
+            let micro = world.scenario.price(&facts.name, MarketType::Spot);
             let price = format!("{}.{:06}", micro / 1_000_000, micro % 1_000_000);
             let passes = filters.pass(&BTreeMap::new(), |filter| match filter {
                 "availability-zone" => Some(&zone.name),

@@ -14,7 +14,7 @@ use crate::protocol::error::ApiError;
 use crate::protocol::form::Form;
 use crate::protocol::xml::Xml;
 use crate::quota;
-use crate::scenario::Market;
+use crate::scenario::MarketType;
 use crate::state::World;
 use crate::state::groups::Strategy;
 use crate::state::reservations::{Matching, Reservation, ReservationKind, ReservationState, Slot};
@@ -122,16 +122,16 @@ pub(super) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
             format!("The instance type {} is not supported in {zone}.", instance_type.name),
         ));
     }
-    let room = quota::room(world, &instance_type.name, instance_type.vcpus, Market::OnDemand, call.now);
-    if room.is_some_and(|room| room < count) {
+    let capacity = quota::capacity(world, &instance_type.name, instance_type.vcpus, MarketType::OnDemand, call.now);
+    if capacity.is_some_and(|capacity| capacity < count) {
         return Err(ApiError::client("InstanceLimitExceeded", "Your quota does not allow for any more instances."));
     }
     let pin = group.as_ref().and_then(|name| world.groups.get(name)).and_then(|g| g.pin.clone());
-    let most = call.drawn.of_pool(&instance_type.name, &zone, Market::OnDemand).filter_map(|k| k.fill()).min();
+    let most = call.drawn.of_pool(&instance_type.name, &zone, MarketType::OnDemand).filter_map(|k| k.fill()).min();
     let hosts = world.capacity.take(&Want {
         instance_type: &instance_type.name,
         zone: &zone,
-        market: Market::OnDemand,
+        capacity_type: MarketType::OnDemand,
         cluster: group.is_some(),
         pin: pin.as_ref(),
         count: count.min(most.unwrap_or(count)),
@@ -260,22 +260,22 @@ pub(super) fn find<'a>(world: &'a World, id: &str) -> Result<&'a Reservation, Ap
 ///
 /// # Errors
 /// The refusals of a bad reservation, or of words that contradict each other.
-pub(super) fn source(world: &World, data: &Form, market: Market, open: Source) -> Result<Source, ApiError> {
+pub(super) fn source(world: &World, data: &Form, capacity_type: MarketType, open: Source) -> Result<Source, ApiError> {
     let refuse = |message: &str| Err(ApiError::client(world.scenario.choices.refusal.code(), message));
-    let said = data.sub("CapacityReservationSpecification");
-    let preference = said.get("CapacityReservationPreference");
-    if said.has("CapacityReservationTarget.CapacityReservationResourceGroupArn") {
+    let stated = data.sub("CapacityReservationSpecification");
+    let preference = stated.get("CapacityReservationPreference");
+    if stated.has("CapacityReservationTarget.CapacityReservationResourceGroupArn") {
         return refuse("The simulator does not play resource groups of capacity reservations");
     }
-    let reserved_market = match market {
-        Market::CapacityBlock | Market::InterruptibleReservation => true,
-        Market::OnDemand | Market::Spot => false,
+    let reserved_capacity_type = match capacity_type {
+        MarketType::CapacityBlock | MarketType::InterruptibleReservation => true,
+        MarketType::OnDemand | MarketType::Spot => false,
     };
-    let Some(target) = said.get("CapacityReservationTarget.CapacityReservationId") else {
-        return match (market, preference) {
-            (Market::Spot, None | Some("open" | "none")) => Ok(Source::Pool),
-            (Market::Spot, Some(_)) => refuse("Spot instances do not run in capacity reservations"),
-            _ if reserved_market => refuse("This market type requires the id of a capacity reservation"),
+    let Some(target) = stated.get("CapacityReservationTarget.CapacityReservationId") else {
+        return match (capacity_type, preference) {
+            (MarketType::Spot, None | Some("open" | "none")) => Ok(Source::Pool),
+            (MarketType::Spot, Some(_)) => refuse("Spot instances do not run in capacity reservations"),
+            _ if reserved_capacity_type => refuse("This capacity type type requires the id of a capacity reservation"),
             (_, None | Some("open")) => Ok(open),
             (_, Some("none")) => Ok(Source::Pool),
             (_, Some("capacity-reservations-only")) => Ok(Source::ReservationsOnly),
@@ -286,10 +286,10 @@ pub(super) fn source(world: &World, data: &Form, market: Market, open: Source) -
         return refuse("CapacityReservationPreference and CapacityReservationTarget exclude each other");
     }
     let reservation = find(world, target)?;
-    if reservation.kind.market() != market {
+    if reservation.kind.capacity_type() != capacity_type {
         return Err(ApiError::client(
             world.scenario.choices.refusal.code(),
-            format!("The capacity reservation {target} does not take the market type {}", market.name()),
+            format!("The capacity reservation {target} does not take the capacity type type {}", capacity_type.name()),
         ));
     }
     Ok(Source::Targets { ids: vec![target.to_owned()], fallback: false })

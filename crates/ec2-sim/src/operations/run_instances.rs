@@ -14,7 +14,7 @@ use crate::operations::{Call, Reply, instances};
 use crate::protocol::error::ApiError;
 use crate::protocol::form::Form;
 use crate::protocol::xml::Xml;
-use crate::scenario::Market;
+use crate::scenario::MarketType;
 use crate::state::World;
 use crate::state::fleets::Origin;
 use crate::state::tokens::TokenUse;
@@ -25,8 +25,8 @@ const OPERATION: &str = "RunInstances";
 pub(super) fn run(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let form = call.form;
     let (data, template) = merged(world, form)?;
-    let market = market(&data)?;
-    let candidate = candidate(world, form, &data, template, market)?;
+    let capacity_type = capacity_type(&data)?;
+    let candidate = candidate(world, form, &data, template, capacity_type)?;
     let token = form.get("ClientToken");
     if let Some(token) = token {
         check_token(token)?;
@@ -59,7 +59,7 @@ pub(super) fn run(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError>
             minimum: Some(least),
             single_type: true,
             single_zone: true,
-            market,
+            capacity_type,
             ranking: Ranking::Given,
             candidates: vec![candidate],
             drawn: call.drawn,
@@ -90,11 +90,11 @@ pub(super) fn run(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError>
 /// What the launch would be refused for.
 pub(super) fn look_through(world: &World, form: &Form) -> Result<(), ApiError> {
     let (data, template) = merged(world, form)?;
-    let market = market(&data)?;
-    candidate(world, form, &data, template, market).map(|_| ())
+    let capacity_type = capacity_type(&data)?;
+    candidate(world, form, &data, template, capacity_type).map(|_| ())
 }
 
-/// The answer to a token known in this zone; in another zone the same token launches anew.
+/// The answer to a token known in this zone; in another zone the same token launches again.
 fn replay(world: &World, call: &Call<'_>, token: &str, zone: &str) -> Result<Option<Reply>, ApiError> {
     let choices = &world.scenario.choices;
     let life = choices.token_life_seconds;
@@ -169,7 +169,13 @@ fn merged(world: &World, form: &Form) -> Result<(Form, String), ApiError> {
     Ok((result, template))
 }
 
-fn candidate(world: &World, form: &Form, data: &Form, template: String, market: Market) -> Result<Candidate, ApiError> {
+fn candidate(
+    world: &World,
+    form: &Form,
+    data: &Form,
+    template: String,
+    capacity_type: MarketType,
+) -> Result<Candidate, ApiError> {
     let refusal = world.scenario.choices.refusal.code();
     let named = data.required("InstanceType")?;
     let instance_type = find_type(named)?;
@@ -215,7 +221,7 @@ fn candidate(world: &World, form: &Form, data: &Form, template: String, market: 
         },
         instance_type,
         priority: None,
-        source: source(world, data, market, Source::Open)?,
+        source: source(world, data, capacity_type, Source::Open)?,
         group,
         image: resolve(world, data.required("ImageId")?)?,
         interfaces: interfaces(data, instance_type, refusal)?,
@@ -224,12 +230,12 @@ fn candidate(world: &World, form: &Form, data: &Form, template: String, market: 
     })
 }
 
-fn market(data: &Form) -> Result<Market, ApiError> {
+fn capacity_type(data: &Form) -> Result<MarketType, ApiError> {
     match data.get("InstanceMarketOptions.MarketType") {
-        None | Some("on-demand") => Ok(Market::OnDemand),
-        Some("spot") => Ok(Market::Spot),
-        Some("capacity-block") => Ok(Market::CapacityBlock),
-        Some("interruptible-capacity-reservation") => Ok(Market::InterruptibleReservation),
+        None | Some("on-demand") => Ok(MarketType::OnDemand),
+        Some("spot") => Ok(MarketType::Spot),
+        Some("capacity-block") => Ok(MarketType::CapacityBlock),
+        Some("interruptible-capacity-reservation") => Ok(MarketType::InterruptibleReservation),
         Some(other) => Err(ApiError::value("MarketType", other)),
     }
 }

@@ -64,7 +64,7 @@ pub(super) fn receive(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiEr
             json
         })
         .collect();
-    // Without messages the member is left out.
+    // Without messages the member is excluded.
     let body = if messages.is_empty() { json!({}) } else { json!({"Messages": messages}) };
     reply.json = Some(body);
     Ok(reply)

@@ -78,10 +78,10 @@ pub(super) fn write(xml: &mut Xml, data: &Form) {
         });
     }
     if data.has("CapacityReservationSpecification") {
-        let said = data.sub("CapacityReservationSpecification");
+        let stated = data.sub("CapacityReservationSpecification");
         xml.node("capacityReservationSpecification", |xml| {
-            xml.optional("capacityReservationPreference", said.get("CapacityReservationPreference"));
-            if let Some(id) = said.get("CapacityReservationTarget.CapacityReservationId") {
+            xml.optional("capacityReservationPreference", stated.get("CapacityReservationPreference"));
+            if let Some(id) = stated.get("CapacityReservationTarget.CapacityReservationId") {
                 xml.node("capacityReservationTarget", |xml| xml.text("capacityReservationId", id));
             }
         });

@@ -6,7 +6,7 @@ use super::Demand;
 use crate::operations::sent_templates;
 use crate::protocol::form::Form;
 use crate::protocol::request::{Request, Service};
-use crate::scenario::Market;
+use crate::scenario::MarketType;
 use crate::state::World;
 
 /// Everything that a call has to be allowed.
@@ -208,8 +208,8 @@ impl Demands<'_> {
         }
         let tags = |kind: &str| -> Tags { datas.iter().flat_map(|d| d.tags_for(kind)).collect() };
         let mut made = vec!["instance", "volume", "network-interface"];
-        let bought = ends(&["MarketType", "DefaultTargetCapacityType"]);
-        if bought.contains(Market::Spot.name()) {
+        let provisioned = ends(&["MarketType", "DefaultTargetCapacityType"]);
+        if provisioned.contains(MarketType::Spot.name()) {
             made.push("spot-instances-request");
         }
         if actions.contains(&"ec2:CreateFleet") {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::scenario::Market;
+use crate::scenario::MarketType;
 
 /// An instant fleet.
 #[derive(Debug, Clone)]
@@ -12,9 +12,9 @@ pub(crate) struct Fleet {
     pub(crate) id: String,
     pub(crate) created_at: Timestamp,
     pub(crate) token: Option<String>,
-    pub(crate) market: Market,
+    pub(crate) capacity_type: MarketType,
     /// `DefaultTargetCapacityType`.
-    pub(crate) capacity_type: &'static str,
+    pub(crate) default_capacity_type: &'static str,
     pub(crate) total: u32,
     pub(crate) minimum: Option<u32>,
     pub(crate) tags: BTreeMap<String, String>,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::capacity::Host;
-use crate::scenario::Market;
+use crate::scenario::MarketType;
 
 /// An instance, living or dead.
 #[derive(Debug, Clone)]
@@ -20,9 +20,9 @@ pub(crate) struct Instance {
     pub(crate) instance_type: String,
     pub(crate) zone: String,
     pub(crate) zone_id: String,
-    pub(crate) market: Market,
+    pub(crate) capacity_type: MarketType,
     pub(crate) vcpus: u32,
-    /// What its launch said about capacity reservations: the preference, and the one named.
+    /// What its launch reported about capacity reservations: the preference, and the one named.
     pub(crate) preference: Option<&'static str>,
     pub(crate) target: Option<String>,
     /// The capacity reservation it runs in.
@@ -60,8 +60,8 @@ pub(crate) struct Instance {
     pub(crate) registers_at: Option<Timestamp>,
     /// A change that EC2 has scheduled: its code, and when.
     pub(crate) scheduled: Option<(String, Timestamp)>,
-    /// The state last told to the queue.
-    pub(crate) told: Option<LifeState>,
+    /// The state last reported to the queue.
+    pub(crate) reported: Option<LifeState>,
     /// None: it is stuck in `pending`.
     pub(crate) running_at: Option<Timestamp>,
     /// When it begins, or began, to shut down.
@@ -69,7 +69,7 @@ pub(crate) struct Instance {
     pub(crate) terminated_at: Option<Timestamp>,
     /// Code and message.
     pub(crate) reason: Option<(String, String)>,
-    /// Whether its addresses were given back.
+    /// Whether its addresses were terminated.
     pub(crate) released: bool,
     /// Whether its host was.
     pub(crate) host_free: bool,
@@ -181,9 +181,11 @@ impl Instance {
     }
 
     pub(crate) fn lifecycle(&self) -> Option<&'static str> {
-        match self.market {
-            Market::OnDemand => None,
-            Market::Spot | Market::CapacityBlock | Market::InterruptibleReservation => Some(self.market.name()),
+        match self.capacity_type {
+            MarketType::OnDemand => None,
+            MarketType::Spot | MarketType::CapacityBlock | MarketType::InterruptibleReservation => {
+                Some(self.capacity_type.name())
+            }
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::fixtures::{self, InstanceType};
 use crate::invariants::Batches;
 use crate::journal::Journal;
 use crate::launch::Taken;
-use crate::scenario::{Market, Offerings, Scenario};
+use crate::scenario::{MarketType, Offerings, Scenario};
 use crate::server::Held;
 use crate::state::agenda::{Agenda, Due};
 use crate::state::fleets::Fleet;
@@ -191,9 +191,9 @@ impl World {
     }
 
     /// Gives a host back to where it was taken from.
-    pub(crate) fn give_back(&mut self, taken: &Taken) {
+    pub(crate) fn release(&mut self, taken: &Taken) {
         let reservation = taken.reservation.as_ref().and_then(|id| self.reservations.get_mut(id));
-        let kept = reservation.is_some_and(|r| !r.ended && r.give_back(&taken.host));
+        let kept = reservation.is_some_and(|r| !r.ended && r.release(&taken.host));
         if !kept {
             self.capacity.release(&taken.host);
         }
@@ -217,14 +217,14 @@ impl World {
                     subnet.free(&instance.addresses);
                 }
             }
-            let block = instance.market == Market::CapacityBlock;
+            let block = instance.capacity_type == MarketType::CapacityBlock;
             if !instance.host_free && (!block || later(gone, cleanup) <= now) {
                 instance.host_free = true;
                 free.push(Taken { host: instance.host.clone(), reservation: instance.capacity_reservation.clone() });
             }
         }
         for taken in &free {
-            self.give_back(taken);
+            self.release(taken);
         }
         for reservation in self.reservations.values_mut().filter(|r| !r.ended) {
             match reservation.state(now) {

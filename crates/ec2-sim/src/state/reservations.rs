@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::capacity::Host;
-use crate::scenario::Market;
+use crate::scenario::MarketType;
 
 /// A reservation.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ pub(crate) struct Reservation {
     pub(crate) slots: Vec<Slot>,
     /// Whether its owner is somebody else: declared by the scenario, not made by a call.
     pub(crate) foreign: bool,
-    /// Whether the hosts were given back after its end.
+    /// Whether the hosts were terminated after its end.
     pub(crate) ended: bool,
 }
 
@@ -46,19 +46,19 @@ pub enum ReservationKind {
     /// An on-demand capacity reservation.
     #[default]
     OnDemand,
-    /// A Capacity Block: from its start to its end, launched into by its own market type.
+    /// A Capacity Block: from its start to its end, launched into by its own capacity type type.
     CapacityBlock,
     /// A part of another account's reservation, which may be reclaimed.
     Interruptible,
 }
 
 impl ReservationKind {
-    /// The market its instances are bought in.
-    pub(crate) fn market(self) -> Market {
+    /// The capacity type its instances are provisioned in.
+    pub(crate) fn capacity_type(self) -> MarketType {
         match self {
-            Self::OnDemand => Market::OnDemand,
-            Self::CapacityBlock => Market::CapacityBlock,
-            Self::Interruptible => Market::InterruptibleReservation,
+            Self::OnDemand => MarketType::OnDemand,
+            Self::CapacityBlock => MarketType::CapacityBlock,
+            Self::Interruptible => MarketType::InterruptibleReservation,
         }
     }
 }
@@ -146,7 +146,7 @@ impl Reservation {
     }
 
     /// Takes a host back; false if it is none of its own.
-    pub(crate) fn give_back(&mut self, host: &Host) -> bool {
+    pub(crate) fn release(&mut self, host: &Host) -> bool {
         match self.slots.iter_mut().find(|s| s.host == *host) {
             Some(slot) => {
                 slot.taken = false;

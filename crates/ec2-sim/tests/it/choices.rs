@@ -4,7 +4,7 @@ use muster_ec2_sim::choices::{
     BlockMinimum, Choices, FleetBucket, FleetCount, FourthLayer, Quota, Refusal, ZonalMismatch,
 };
 use muster_ec2_sim::scenario::{Matching, ReservationKind, ReservationSpec, SpineSpec};
-use muster_ec2_sim::{Market, Scenario};
+use muster_ec2_sim::{MarketType, Scenario};
 
 use crate::support::{Fleet, P5, SSM, SUBNET_A, Sim, fleet_ids, small, text, texts};
 
@@ -156,7 +156,7 @@ async fn what_shuts_down_counts_towards_the_quota_or_does_not() {
 #[tokio::test]
 async fn fleets_draw_on_the_bucket_of_run_instances_or_do_not() {
     for (choice, status) in [(FleetBucket::Apart, 200), (FleetBucket::Shared, 503)] {
-        let mut scenario = Scenario::default().with_pool("m5.2xlarge", "us-east-1a", Market::OnDemand, 1, 1, 2000);
+        let mut scenario = Scenario::default().with_pool("m5.2xlarge", "us-east-1a", MarketType::OnDemand, 1, 1, 2000);
         scenario.clock.manual = true;
         scenario.choices.fleet_bucket = choice;
         let sim = Sim::new(scenario);
@@ -196,7 +196,7 @@ async fn the_fourth_layer_lies_below_the_leaf_or_above_it() {
     const B200: &str = "p6-b200.48xlarge";
     // Two leaves of four hosts: below them are pairs of hosts, above them is one pair of leaves.
     for (choice, third, fourth) in [(FourthLayer::BelowLeaf, 2, 4), (FourthLayer::AboveLeaf, 1, 2)] {
-        let mut scenario = Scenario::default().with_pool(B200, "us-east-1a", Market::OnDemand, 1, 2, 4);
+        let mut scenario = Scenario::default().with_pool(B200, "us-east-1a", MarketType::OnDemand, 1, 2, 4);
         scenario.clock.manual = true;
         scenario.choices.fourth_layer = choice;
         let sim = Sim::new(scenario);

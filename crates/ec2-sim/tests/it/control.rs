@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use muster_ec2_sim::scenario::OtherInstances;
-use muster_ec2_sim::{Market, Scenario, ScenarioError};
+use muster_ec2_sim::{MarketType, Scenario, ScenarioError};
 use serde_json::json;
 
 use crate::support::{Fleet, Sim, fleet_ids, small};
@@ -112,7 +112,7 @@ async fn what_belongs_to_others_is_seen_to_be_touched() {
     scenario.others = vec![OtherInstances {
         instance_type: "m5.2xlarge".to_owned(),
         zone: "us-east-1a".to_owned(),
-        market: Market::OnDemand,
+        capacity_type: MarketType::OnDemand,
         count: 1,
         tags: [("team".to_owned(), "other".to_owned())].into(),
     }];
@@ -129,7 +129,7 @@ fn a_scenario_is_read_strictly_and_checked() {
     let text = r#"{"pools":[{"type":"p5.48xlarge","zone":"us-east-1a","spines":[{"leaves":[4,4]}]}],
         "clock":{"factor":60},"faults":[{"operation":"CreateFleet","kind":"lostResponse"}]}"#;
     let scenario = Scenario::from_json(text).expect("it is a scenario");
-    assert_eq!(scenario.pools[0].market, Market::OnDemand);
+    assert_eq!(scenario.pools[0].capacity_type, MarketType::OnDemand);
     assert!(matches!(Scenario::from_json(r#"{"colour":"red"}"#), Err(ScenarioError::Syntax(_))));
     let unknown = r#"{"pools":[{"type":"p9.huge","zone":"us-east-1a","spines":[]}]}"#;
     assert_eq!(Scenario::from_json(unknown), Err(ScenarioError::UnknownType("p9.huge".to_owned())));

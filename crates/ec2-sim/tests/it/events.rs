@@ -62,7 +62,7 @@ async fn the_queue_is_found_by_its_name() {
 }
 
 #[tokio::test]
-async fn a_spot_interruption_is_told_and_after_two_minutes_comes_true() {
+async fn a_spot_interruption_is_reported_and_after_two_minutes_comes_true() {
     let sim = Sim::small();
     let ids = sim.two().await;
     sim.simulator.interrupt(&interruption(InterruptionKind::Spot, &ids[..1]));
@@ -132,7 +132,7 @@ async fn events_come_in_the_odd_shapes_too() {
 }
 
 #[tokio::test]
-async fn changes_of_state_are_told_in_turn_where_the_scenario_wants_them() {
+async fn changes_of_state_are_reported_in_turn_where_the_scenario_wants_them() {
     let mut scenario = small();
     scenario.queue.state_changes = true;
     let sim = Sim::new(scenario);

@@ -57,7 +57,7 @@ async fn a_pool_that_fills_in_part_is_short_of_a_minimum() {
 async fn a_pool_can_have_no_capacity_for_some_calls() {
     let sim = Sim::small();
     let template = sim.template().await;
-    let mut fault = Fault::of(FaultKind::Ice).times(1);
+    let mut fault = Fault::of(FaultKind::InsufficientCapacity).times(1);
     fault.skip = 1;
     fault.zone = Some("us-east-1a".to_owned());
     fault.more_than = Some(1);

@@ -62,7 +62,7 @@ async fn a_fleet_short_of_its_minimum_launches_nothing() {
 }
 
 #[tokio::test]
-async fn a_minimum_in_one_zone_goes_to_the_zone_with_room() {
+async fn a_minimum_in_one_zone_goes_to_the_zone_with_capacity() {
     let sim = Sim::small();
     let template = sim.template().await;
     sim.group("pg-1").await;
@@ -138,7 +138,7 @@ async fn a_known_token_with_other_parameters_is_a_mismatch() {
 }
 
 #[tokio::test]
-async fn the_shortfall_can_be_said_in_other_ways() {
+async fn the_shortfall_can_be_stated_in_other_ways() {
     for (choice, codes) in [(Shortfall::Unfulfillable, vec!["UnfulfillableCapacity"]), (Shortfall::Empty, vec![])] {
         let mut scenario = small();
         scenario.choices.shortfall = choice;

@@ -33,7 +33,7 @@ async fn the_first_launch_pins_a_group_to_its_spine() {
     fleet.token = "t2";
     let body = sim.ok("CreateFleet", &fleet.parameters()).await;
     assert_eq!(texts(&body, "errorCode"), ["InsufficientInstanceCapacity"]);
-    // Nor is there room for it in another zone.
+    // Nor is there capacity for it in another zone.
     fleet.token = "t3";
     fleet.subnet = SUBNET_B;
     let body = sim.ok("CreateFleet", &fleet.parameters()).await;

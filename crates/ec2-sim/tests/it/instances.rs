@@ -146,7 +146,7 @@ async fn a_run_instances_token_counts_in_its_zone_alone() {
     let refused = sim.refused("RunInstances", &run(&template, "3", "t", SUBNET_A)).await;
     assert_eq!(refused.1, "IdempotentParameterMismatch");
     sim.ok("RunInstances", &run(&template, "2", "t", SUBNET_B)).await;
-    assert_eq!(sim.simulator.instances().len(), 4, "the second zone launched anew");
+    assert_eq!(sim.simulator.instances().len(), 4, "the second zone launched again");
     let broken = sim.simulator.invariants();
     let tokens = broken.iter().find(|i| i.number == 1).expect("it is judged");
     assert!(!tokens.holds, "four instances by a token for two");

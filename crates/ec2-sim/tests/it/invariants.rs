@@ -5,14 +5,14 @@ use axum::http::Request;
 use muster_ec2_sim::scenario::{
     GroupSpec, Matching, OtherInstances, ReservationKind, ReservationSpec, SpineSpec, Strategy,
 };
-use muster_ec2_sim::{Fault, FaultKind, Market, Scenario};
+use muster_ec2_sim::{Fault, FaultKind, MarketType, Scenario};
 use serde_json::{Value, json};
 
 use crate::support::{Fleet, P5, SSM, SUBNET_A, SUBNET_B, Sim, fleet_ids, small, text, texts};
 
 type Parameters = Vec<(String, String)>;
 
-/// A fleet's parameters with some of them changed; what is changed to nothing is left out.
+/// A fleet's parameters with some of them changed; what is changed to nothing is excluded.
 fn changed(fleet: &Fleet<'_>, changes: &[(&str, &str)]) -> Parameters {
     let mut all: Parameters =
         fleet.parameters().into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
@@ -241,7 +241,7 @@ async fn eight_is_broken_by_going_on_without_looking() {
 }
 
 #[tokio::test]
-async fn eight_holds_where_the_same_launch_sent_again_told_what_the_first_made() {
+async fn eight_holds_where_the_same_launch_sent_again_reported_what_the_first_made() {
     let sim = Sim::small();
     sim.simulator.add_fault(Fault::of(FaultKind::LostResponse).on("RunInstances").times(1));
     for parameters in [run("1", "t1", &[]), run("1", "t1", &[]), run("1", "t2", &[])] {
@@ -404,7 +404,7 @@ async fn fifteen_is_broken_by_touching_what_belongs_to_others() {
     scenario.others.push(OtherInstances {
         instance_type: P5.to_owned(),
         zone: "us-east-1a".to_owned(),
-        market: Market::OnDemand,
+        capacity_type: MarketType::OnDemand,
         count: 1,
         tags: [("muster.dev/cluster-uid".to_owned(), "c2".to_owned())].into(),
     });

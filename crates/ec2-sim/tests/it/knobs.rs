@@ -1,7 +1,7 @@
 //! The knobs that delay, hide and limit, each within its scope.
 
 use muster_ec2_sim::scenario::SpineSpec;
-use muster_ec2_sim::{Fault, FaultKind, Market};
+use muster_ec2_sim::{Fault, FaultKind, MarketType};
 
 use crate::support::{Fleet, P5, SSM, SUBNET_A, SUBNET_B, Sim, fleet_ids, small, text, texts};
 
@@ -120,16 +120,16 @@ async fn a_slow_termination_keeps_a_group_in_use() {
 }
 
 #[tokio::test]
-async fn a_want_of_capacity_is_scoped_by_market_group_size_time_and_call() {
-    let scenario = small().with_pool(P5, "us-east-1a", Market::Spot, 1, 1, 2);
+async fn a_want_of_capacity_is_scoped_by_capacity_type_group_size_time_and_call() {
+    let scenario = small().with_pool(P5, "us-east-1a", MarketType::Spot, 1, 1, 2);
     let spot = [("InstanceMarketOptions.MarketType", "spot")];
-    let ice = || Fault::of(FaultKind::Ice);
+    let unavailable = || Fault::of(FaultKind::InsufficientCapacity);
     type Change<'a> = &'a [(&'a str, &'a str)];
     let cases: [(Fault, Change<'_>, Change<'_>); 4] = [
-        (Fault { market: Some(Market::Spot), ..ice() }, &spot, &[]),
-        (Fault { placement_group: Some(true), ..ice() }, &[("Placement.GroupName", "g")], &[]),
-        (Fault { more_than: Some(1), ..ice() }, &[("MinCount", "2"), ("MaxCount", "2")], &[]),
-        (Fault { zone: Some("us-east-1a".to_owned()), ..ice() }, &[], &[("SubnetId", SUBNET_B)]),
+        (Fault { capacity_type: Some(MarketType::Spot), ..unavailable() }, &spot, &[]),
+        (Fault { placement_group: Some(true), ..unavailable() }, &[("Placement.GroupName", "g")], &[]),
+        (Fault { more_than: Some(1), ..unavailable() }, &[("MinCount", "2"), ("MaxCount", "2")], &[]),
+        (Fault { zone: Some("us-east-1a".to_owned()), ..unavailable() }, &[], &[("SubnetId", SUBNET_B)]),
     ];
     for (fault, hit, spared) in cases {
         let sim = Sim::new(scenario.clone());
@@ -140,8 +140,8 @@ async fn a_want_of_capacity_is_scoped_by_market_group_size_time_and_call() {
         sim.ok("RunInstances", &more(&RUN, spared)).await;
     }
     let sim = Sim::new(scenario);
-    sim.simulator.add_fault(Fault { from_seconds: Some(10.0), until_seconds: Some(20.0), ..ice() });
-    sim.simulator.add_fault(Fault { skip: 2, count: Some(1), from_seconds: Some(30.0), ..ice() });
+    sim.simulator.add_fault(Fault { from_seconds: Some(10.0), until_seconds: Some(20.0), ..unavailable() });
+    sim.simulator.add_fault(Fault { skip: 2, count: Some(1), from_seconds: Some(30.0), ..unavailable() });
     let mut answers = Vec::new();
     for seconds in [0, 10, 10, 10, 0, 0, 0] {
         sim.advance(seconds);
@@ -177,7 +177,7 @@ async fn a_spread_group_takes_seven_in_a_zone() {
 
 #[tokio::test]
 async fn what_ec2_refuses_is_refused() {
-    let mut scenario = small().with_pool("t3.large", "us-east-1a", Market::OnDemand, 1, 1, 2);
+    let mut scenario = small().with_pool("t3.large", "us-east-1a", MarketType::OnDemand, 1, 1, 2);
     scenario.throttling = false;
     let mut second = scenario.zones[0].subnets[0].clone();
     (second.id, second.cidr) = ("subnet-second".to_owned(), "10.9.0.0/24".to_owned());
@@ -260,7 +260,7 @@ async fn every_bucket_has_the_published_size() {
 
 #[tokio::test]
 async fn launched_and_terminated_instances_have_buckets_of_their_own() {
-    let mut scenario = small().with_pool("m5.8xlarge", "us-east-1a", Market::OnDemand, 1, 1, 2000);
+    let mut scenario = small().with_pool("m5.8xlarge", "us-east-1a", MarketType::OnDemand, 1, 1, 2000);
     scenario.delays.boot_seconds = 0.0;
     let sim = Sim::new(scenario);
     let run = |n: &'static str| more(&RUN, &[("MinCount", n), ("MaxCount", n), ("InstanceType", "m5.8xlarge")]);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use muster_ec2_sim::choices::DryRun;
 use muster_ec2_sim::policy::Policy;
 use muster_ec2_sim::scenario::OtherInstances;
-use muster_ec2_sim::{Market, Scenario};
+use muster_ec2_sim::{MarketType, Scenario};
 
 use crate::support::{Fleet, P5, SUBNET_A, Sim, fleet_ids, small, text};
 
@@ -28,7 +28,7 @@ fn guarded() -> Scenario {
     scenario.others.push(OtherInstances {
         instance_type: P5.to_owned(),
         zone: "us-east-1a".to_owned(),
-        market: Market::OnDemand,
+        capacity_type: MarketType::OnDemand,
         count: 1,
         tags: BTreeMap::from([("muster.dev/cluster-uid".to_owned(), "c1".to_owned())]),
     });
@@ -147,10 +147,10 @@ async fn an_action_that_is_denied_is_denied_alone_and_until_it_is_allowed_again(
 }
 
 #[tokio::test]
-async fn a_dry_run_of_a_launch_looks_at_rights_and_parameters_and_never_at_capacity() {
+async fn a_dry_run_of_a_launch_looks_at_permissions_and_parameters_and_never_at_capacity() {
     let mut scenario = small();
     scenario.instance_profiles = vec!["nodes".to_owned()];
-    for choice in [DryRun::Parameters, DryRun::RightsAlone] {
+    for choice in [DryRun::Parameters, DryRun::PermissionsAlone] {
         scenario.choices.dry_run = choice;
         let sim = Sim::new(scenario.clone());
         let mut run = vec![
@@ -170,7 +170,7 @@ async fn a_dry_run_of_a_launch_looks_at_rights_and_parameters_and_never_at_capac
                 assert_eq!((status.as_u16(), text(&body, "Code")), (400, "InvalidParameterValue"));
                 assert!(text(&body, "Message").contains("Invalid IAM Instance Profile name"), "{body}");
             }
-            DryRun::RightsAlone => assert_eq!(status, 412),
+            DryRun::PermissionsAlone => assert_eq!(status, 412),
         }
         run.pop();
         assert_eq!(

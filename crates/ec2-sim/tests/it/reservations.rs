@@ -1,7 +1,7 @@
 //! Capacity reservations and blocks: who may launch into them, and what becomes of their hosts.
 
 use muster_ec2_sim::scenario::{GroupSpec, Matching, ReservationKind, ReservationSpec, SpineSpec, Strategy};
-use muster_ec2_sim::{Interruption, InterruptionKind, Market, Scenario};
+use muster_ec2_sim::{Interruption, InterruptionKind, MarketType, Scenario};
 
 use crate::support::{Fleet, P5, SSM, SUBNET_A, SUBNET_B, Sim, fleet_ids, small, text, texts};
 
@@ -91,7 +91,7 @@ async fn an_open_reservation_serves_what_matches_it_first() {
 }
 
 #[tokio::test]
-async fn a_group_and_a_reservation_made_elsewhere_are_a_want_of_capacity_although_there_is_room() {
+async fn a_group_and_a_reservation_made_elsewhere_are_a_want_of_capacity_although_there_is_capacity() {
     let sim = Sim::new(with(reservation("cr-1")));
     sim.group("g").await;
     let parameters = run("2", "t1", &[(TARGET, "cr-1"), ("Placement.GroupName", "g")]);
@@ -264,9 +264,9 @@ async fn a_fleet_of_reserved_capacity_knows_no_minimum() {
 async fn an_interruptible_reservation_is_reclaimed_with_a_warning_of_its_own_spelling() {
     let kind = ReservationKind::Interruptible;
     let sim = Sim::new(with(ReservationSpec { kind, ..reservation("cr-1") }));
-    let market = ("InstanceMarketOptions.MarketType", "interruptible-capacity-reservation");
+    let capacity_type = ("InstanceMarketOptions.MarketType", "interruptible-capacity-reservation");
     assert_eq!(sim.refused("RunInstances", &run("2", "t0", &[(TARGET, "cr-1")])).await.0, 400);
-    let body = sim.ok("RunInstances", &run("2", "t1", &[(TARGET, "cr-1"), market])).await;
+    let body = sim.ok("RunInstances", &run("2", "t1", &[(TARGET, "cr-1"), capacity_type])).await;
     assert_eq!(text(&body, "instanceLifecycle"), "interruptible-capacity-reservation");
     sim.advance(60);
     let id = text(&body, "instanceId").to_owned();
@@ -289,7 +289,7 @@ async fn an_interruptible_reservation_is_reclaimed_with_a_warning_of_its_own_spe
 
 #[tokio::test]
 async fn the_price_of_spot_is_that_of_the_zones_that_offer_the_type() {
-    let mut scenario = small().with_pool(P5, "us-east-1a", Market::Spot, 1, 1, 2);
+    let mut scenario = small().with_pool(P5, "us-east-1a", MarketType::Spot, 1, 1, 2);
     scenario.spot_price_percent = 50;
     let sim = Sim::new(scenario);
     let body =

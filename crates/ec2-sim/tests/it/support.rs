@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use jiff::SignedDuration;
-use muster_ec2_sim::{Market, Scenario, Simulator};
+use muster_ec2_sim::{MarketType, Scenario, Simulator};
 use tower::ServiceExt;
 
 pub(crate) const P5: &str = "p5.48xlarge";
@@ -27,9 +27,9 @@ pub(crate) type Answer = (StatusCode, String);
 /// Two spines of two leaves of two p5 in us-east-1a, and one spine of 8 in us-east-1b.
 pub(crate) fn small() -> Scenario {
     let mut scenario = Scenario::default()
-        .with_pool(P5, "us-east-1a", Market::OnDemand, 2, 2, 2)
-        .with_pool(P5, "us-east-1b", Market::OnDemand, 1, 4, 2)
-        .with_pool("m5.2xlarge", "us-east-1a", Market::OnDemand, 1, 1, 4);
+        .with_pool(P5, "us-east-1a", MarketType::OnDemand, 2, 2, 2)
+        .with_pool(P5, "us-east-1b", MarketType::OnDemand, 1, 4, 2)
+        .with_pool("m5.2xlarge", "us-east-1a", MarketType::OnDemand, 1, 1, 4);
     scenario.clock.manual = true;
     scenario.seed = 7;
     scenario

@@ -64,9 +64,9 @@ async fn a_gang_that_does_not_fit_is_lost_whole_and_sent_once() {
     // Eight hosts, but only four under one spine: the group cannot hold five.
     let intent = world.intent(5).await;
     let answer = world.client.create_fleet(&intent).await;
-    let Verdict::Lost { why, ice, .. } = judge(&intent, true, &answer) else { panic!("{answer:?}") };
+    let Verdict::Lost { why, unavailable, .. } = judge(&intent, true, &answer) else { panic!("{answer:?}") };
     assert_eq!(why.kind, ErrorClass::Capacity);
-    assert_eq!(ice, [intent.pool()]);
+    assert_eq!(unavailable, [intent.pool()]);
     assert!(world.client.describe_instances(&InstanceQuery::Tags(intent.tags.sweep())).await.unwrap().is_empty());
     let fleets: Vec<_> = world.simulator.journal().into_iter().filter(|e| e.operation == "CreateFleet").collect();
     assert_eq!(fleets.len(), 1);
@@ -120,13 +120,16 @@ async fn fewer_than_the_minimum_are_seen_as_a_violation_that_names_them() {
 }
 
 #[tokio::test]
-async fn throttles_are_told_from_missing_capacity_inside_and_outside_an_answer() {
+async fn throttles_are_distinguished_from_missing_capacity_inside_and_outside_an_answer() {
     let world = World::start().await;
     let intent = world.intent(4).await;
     let item = FaultKind::ErrorItem { code: "RequestLimitExceeded".to_owned(), message: String::new() };
     world.simulator.add_fault(Fault::of(item).times(1));
     let inside = world.client.create_fleet(&intent).await;
-    assert!(matches!(judge(&intent, true, &inside), Verdict::Throttled { ice, .. } if ice.is_empty()), "{inside:?}");
+    assert!(
+        matches!(judge(&intent, true, &inside), Verdict::Throttled { unavailable, .. } if unavailable.is_empty()),
+        "{inside:?}"
+    );
 
     world.simulator.add_fault(Fault::of(FaultKind::Throttle).on("CreateFleet").times(1));
     let mut next = intent.clone();

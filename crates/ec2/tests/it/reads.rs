@@ -5,7 +5,7 @@ use muster_core::offering::NVIDIA_GPU;
 use muster_ec2::{
     Client, ClientOptions, ConnectError, Credentials, ImageQuery, ImageSource, InstanceQuery, NetworkQuery,
 };
-use muster_ec2_sim::Market;
+use muster_ec2_sim::MarketType;
 
 use crate::support::{GROUP, P5, SSM, SUBNET, World, ZONE, scenario, tags};
 
@@ -25,8 +25,8 @@ async fn types_are_read_as_ec2_reports_them() {
 }
 
 #[tokio::test]
-async fn offerings_are_told_for_one_zone_and_for_all() {
-    let world = World::of(scenario().with_pool(P5, "us-east-1b", Market::OnDemand, 1, 1, 1)).await;
+async fn offerings_are_reported_for_one_zone_and_for_all() {
+    let world = World::of(scenario().with_pool(P5, "us-east-1b", MarketType::OnDemand, 1, 1, 1)).await;
     let offerings = world.client.describe_offerings(&[ZONE.to_owned()]).await.unwrap();
     assert!(offerings.contains(&Offering { instance_type: P5.to_owned(), zone: ZONE.to_owned() }));
     assert!(offerings.iter().all(|offering| offering.zone == ZONE));
@@ -64,7 +64,7 @@ async fn an_image_is_resolved_by_ec2_itself_and_the_helper_template_is_kept() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_told_apart_from_what_failed() {
+async fn what_is_not_there_is_distinguished_from_what_failed() {
     let world = World::start().await;
     assert_eq!(world.client.describe_fleets("fleet-00000000-0000-0000-0000-000000000000").await.unwrap(), None);
     let all = world.client.describe_instances(&InstanceQuery::Tags(Tags::new())).await.unwrap_err();

@@ -9,7 +9,7 @@ use muster_core::ec2::{
     TemplateSpec, efa_layout, placement_group_name,
 };
 use muster_ec2::{Client, ClientOptions, Credentials, ImageSource};
-use muster_ec2_sim::{Market, Scenario, Simulator, serve};
+use muster_ec2_sim::{MarketType, Scenario, Simulator, serve};
 
 pub(crate) const P5: &str = "p5.48xlarge";
 pub(crate) const ZONE: &str = "us-east-1a";
@@ -89,7 +89,7 @@ impl World {
             instance_type: P5.to_owned(),
             zone: ZONE.to_owned(),
             subnet_id: SUBNET.to_owned(),
-            market: CapacityType::OnDemand,
+            capacity_type: CapacityType::OnDemand,
             template_id: template.id,
             template_version: template.latest_version,
             placement_group: Some(group),
@@ -105,7 +105,7 @@ impl World {
 
 /// Two spines of two leaves of two p5 in one zone, on a clock that stands still.
 pub(crate) fn scenario() -> Scenario {
-    let mut scenario = Scenario::default().with_pool(P5, ZONE, Market::OnDemand, 2, 2, 2);
+    let mut scenario = Scenario::default().with_pool(P5, ZONE, MarketType::OnDemand, 2, 2, 2);
     scenario.clock.manual = true;
     scenario.seed = 7;
     scenario

@@ -8,7 +8,7 @@ use muster_core::batch::{Verdict, judge};
 use muster_core::ec2::{CapacityType, ErrorClass, LaunchParameters, LaunchWay, ReservationState, ResourceKind, Target};
 use muster_ec2::ReservationQuery;
 use muster_ec2_sim::scenario::{GroupSpec, Matching, ReservationKind, ReservationSpec, SpineSpec, Strategy};
-use muster_ec2_sim::{Market, Scenario};
+use muster_ec2_sim::{MarketType, Scenario};
 
 use crate::support::{P5, SUBNET, World, ZONE, scenario, tags};
 
@@ -29,9 +29,9 @@ fn reservation(id: &str, group: Option<&str>, kind: ReservationKind, start: Opti
     }
 }
 
-/// Room on demand, on spot, in a reservation inside and one outside a group, and in a block that begins in an hour.
+/// Capacity on demand, on spot, in a reservation inside and one outside a group, and in a block that begins in an hour.
 async fn world() -> World {
-    let mut scenario: Scenario = scenario().with_pool(P5, ZONE, Market::Spot, 1, 1, 4);
+    let mut scenario: Scenario = scenario().with_pool(P5, ZONE, MarketType::Spot, 1, 1, 4);
     let group = GroupSpec { name: GROUP.to_owned(), strategy: Strategy::Cluster, tags: [].into() };
     scenario.placement_groups.push(group);
     scenario.reservations = vec![
@@ -43,19 +43,19 @@ async fn world() -> World {
 }
 
 /// The parameters of a way, with a template that carries the subnet where RunInstances needs it there.
-async fn parameters(world: &World, market: CapacityType, reservation: Option<Target>) -> LaunchParameters {
-    of(world, &world.intent(4).await, market, reservation).await
+async fn parameters(world: &World, capacity_type: CapacityType, reservation: Option<Target>) -> LaunchParameters {
+    of(world, &world.intent(4).await, capacity_type, reservation).await
 }
 
 async fn of(
     world: &World,
     base: &LaunchParameters,
-    market: CapacityType,
+    capacity_type: CapacityType,
     reservation: Option<Target>,
 ) -> LaunchParameters {
     let template = world.template_in(&base.tags, Some(SUBNET.to_owned())).await;
     let base = base.clone();
-    LaunchParameters { market, way: LaunchWay::Run, reservation, template_id: template.id, ..base }.with_token(1)
+    LaunchParameters { capacity_type, way: LaunchWay::Run, reservation, template_id: template.id, ..base }.with_token(1)
 }
 
 fn target(id: &str, block: bool) -> Option<Target> {
@@ -86,8 +86,8 @@ async fn the_form_of_every_call_of_a_fleet_is_as_written_down() {
     let in_group = world.intent(4).await;
     golden(&world, "CreatePlacementGroup", "create-placement-group");
     golden(&world, "CreateLaunchTemplate", "create-launch-template");
-    for (market, name) in [(CapacityType::OnDemand, "fleet-on-demand"), (CapacityType::Spot, "fleet-spot")] {
-        let mut intent = LaunchParameters { market, ..in_group.clone() };
+    for (capacity_type, name) in [(CapacityType::OnDemand, "fleet-on-demand"), (CapacityType::Spot, "fleet-spot")] {
+        let mut intent = LaunchParameters { capacity_type, ..in_group.clone() };
         intent.tags.attempt = 2;
         let answer = world.client.create_fleet(&intent.clone().with_token(1)).await;
         golden(&world, "CreateFleet", &format!("{name}-in-group"));
@@ -105,7 +105,7 @@ async fn the_form_of_every_call_of_a_fleet_is_as_written_down() {
 #[tokio::test]
 async fn a_spot_fleet_is_all_or_nothing_too() {
     let world = world().await;
-    let base = LaunchParameters { market: CapacityType::Spot, placement_group: None, ..world.intent(4).await };
+    let base = LaunchParameters { capacity_type: CapacityType::Spot, placement_group: None, ..world.intent(4).await };
     let five = LaunchParameters { count: 5, ..base.clone() }.with_token(1);
     let answer = world.client.create_fleet(&five).await;
     assert!(matches!(judge(&five, true, &answer), Verdict::Lost { .. }), "{answer:?}");
@@ -136,8 +136,8 @@ async fn a_reservation_is_launched_into_whole_and_never_left_for_open_capacity()
     again.tags.attempt = 2;
     let again = again.with_token(1);
     let answer = world.client.run_instances(&again).await;
-    let Verdict::Lost { why, ice, .. } = judge(&again, true, &answer) else { panic!("{answer:?}") };
-    assert_eq!((why.kind, ice.len()), (ErrorClass::ReservationFull, 0), "no verdict on the pool");
+    let Verdict::Lost { why, unavailable, .. } = judge(&again, true, &answer) else { panic!("{answer:?}") };
+    assert_eq!((why.kind, unavailable.len()), (ErrorClass::ReservationFull, 0), "no verdict on the pool");
     assert_eq!(world.simulator.instances().len(), 4);
 
     // The same token again gives the same instances.
@@ -191,8 +191,9 @@ async fn a_capacity_block_is_refused_before_it_begins_and_launched_into_afterwar
 async fn run_instances_stands_in_for_a_fleet_on_demand_and_on_spot() {
     let world = world().await;
     let base = world.intent(4).await;
-    for (market, name) in [(CapacityType::OnDemand, "run-on-demand"), (CapacityType::Spot, "run-spot")] {
-        let run = LaunchParameters { placement_group: None, ..of(&world, &base, market, None).await }.with_token(1);
+    for (capacity_type, name) in [(CapacityType::OnDemand, "run-on-demand"), (CapacityType::Spot, "run-spot")] {
+        let run =
+            LaunchParameters { placement_group: None, ..of(&world, &base, capacity_type, None).await }.with_token(1);
         let answer = world.client.run_instances(&run).await;
         golden(&world, "RunInstances", name);
         assert!(matches!(judge(&run, true, &answer), Verdict::Won(_)), "{answer:?}");
@@ -204,8 +205,8 @@ async fn run_instances_stands_in_for_a_fleet_on_demand_and_on_spot() {
     let too_many = of(&world, &base, CapacityType::OnDemand, None).await;
     let too_many = LaunchParameters { count: 900, placement_group: None, ..too_many }.with_token(1);
     let answer = world.client.run_instances(&too_many).await;
-    let Verdict::Lost { why, ice, .. } = judge(&too_many, true, &answer) else { panic!("{answer:?}") };
-    assert_eq!((why.kind, ice), (ErrorClass::Capacity, vec![too_many.pool()]));
+    let Verdict::Lost { why, unavailable, .. } = judge(&too_many, true, &answer) else { panic!("{answer:?}") };
+    assert_eq!((why.kind, unavailable), (ErrorClass::Capacity, vec![too_many.pool()]));
 }
 
 #[tokio::test]

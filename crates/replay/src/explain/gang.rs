@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use muster_core::planner::plan::Refusal;
 use serde::Serialize;
 
-use super::{ExplainError, hint};
-use crate::document::{BuyEntry, Code, GangEntry, Gap, MemberEntry, Outcome, Reason, RoleEntry};
+use super::{ExplainError, nomination};
+use crate::document::{Code, GangEntry, Gap, MemberEntry, Outcome, ProvisionEntry, Reason, RoleEntry};
 use crate::study::{Candidate, Detail, Study};
 
 /// Everything there is to say about one gang.
@@ -44,17 +44,18 @@ pub struct GangExplanation {
     pub blocking: Vec<Blocking>,
     /// Why it is not placed, with every change that is proven to help.
     pub reasons: Vec<Reason>,
-    /// What could be bought, best first.
+    /// What could be provisioned, best first.
     pub candidates: Vec<Choice>,
-    /// What cannot be bought, with the reason.
-    pub left_out: Vec<Reason>,
+    /// What cannot be provisioned, with the reason.
+    #[serde(rename = "leftOut")]
+    pub excluded: Vec<Reason>,
 }
 
 /// One level.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LevelExplanation {
-    /// Name in wishes.
+    /// Name in topology requests.
     pub name: String,
     /// Label key.
     pub key: String,
@@ -68,11 +69,11 @@ pub struct LevelExplanation {
     pub empty: Option<f64>,
     /// Neighbours in the ring that stand in different domains.
     pub ring_crossings: Option<u32>,
-    /// For a gang that does not fit: the domain with most room.
+    /// For a gang that does not fit: the domain with most capacity.
     pub best: Option<Best>,
 }
 
-/// The domain of a level with most room.
+/// The domain of a level with most capacity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Best {
@@ -98,18 +99,18 @@ pub struct Blocking {
     pub nodes: u32,
 }
 
-/// One way to buy.
+/// One way to provision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Choice {
-    /// Pool, type, zone, market, count and price of one node.
+    /// Pool, type, zone, capacity type, count and price of one node.
     #[serde(flatten)]
-    pub buy: BuyEntry,
+    pub provision: ProvisionEntry,
     /// Micro-dollars per hour of all nodes.
     pub total_usd_micro_per_hour: u64,
     /// Members that running nodes take beside it.
     pub beside: u32,
-    /// Whether this one is bought.
+    /// Whether this one is provisioned.
     pub chosen: bool,
     /// Why it was not accepted, if it was tried.
     pub rejected: Option<String>,
@@ -127,7 +128,7 @@ pub(super) fn explain(study: &Study, namespace: &str, name: &str) -> Result<Gang
         return Err(ExplainError::NotFound {
             what: "gang",
             name: format!("{namespace}/{name}"),
-            hint: hint(inside().map(|(_, (entry, _))| entry.name.as_str())),
+            nomination: nomination(inside().map(|(_, (entry, _))| entry.name.as_str())),
         });
     };
     Ok(of(study, entry, detail, ahead))
@@ -169,7 +170,7 @@ pub(super) fn of(study: &Study, entry: &GangEntry, detail: &Detail, ahead: usize
         nodes: blocked.nodes,
     };
     let choice = |candidate: &Candidate| Choice {
-        buy: candidate.buy.clone(),
+        provision: candidate.provision.clone(),
         total_usd_micro_per_hour: candidate.total,
         beside: candidate.beside,
         chosen: candidate.chosen,
@@ -193,7 +194,7 @@ pub(super) fn of(study: &Study, entry: &GangEntry, detail: &Detail, ahead: usize
         blocking: blocked.iter().map(blocking).collect(),
         reasons: entry.reasons.clone(),
         candidates: detail.candidates.iter().map(choice).collect(),
-        left_out: detail.left_out.clone(),
+        excluded: detail.excluded.clone(),
     }
 }
 
@@ -202,18 +203,18 @@ fn summary(entry: &GangEntry, detail: &Detail) -> String {
     let running = entry.members.iter().filter(|member| member.state == crate::document::MemberState::Running).count();
     let placed = format!("{} members on {} nodes, {running} of them running", entry.members.len(), nodes.len());
     let why = || detail.why.as_ref().map(ToString::to_string);
-    let said = || {
+    let stated = || {
         let why = detail.why.as_ref().map(ToString::to_string);
         why.or_else(|| entry.reasons.iter().find_map(|reason| reason.change.clone())).unwrap_or_default()
     };
     match entry.outcome {
         Outcome::Placed => placed,
-        Outcome::Buy => match why() {
-            Some(why) => format!("{placed}; nodes are bought, for it {why}"),
+        Outcome::Provision => match why() {
+            Some(why) => format!("{placed}; nodes are provisioned, for it {why}"),
             None => placed,
         },
-        Outcome::Waiting => said(),
-        Outcome::Refused => why().unwrap_or_else(said),
-        Outcome::Invalid => said(),
+        Outcome::Waiting => stated(),
+        Outcome::Refused => why().unwrap_or_else(stated),
+        Outcome::Invalid => stated(),
     }
 }

@@ -1,4 +1,4 @@
-//! One node: who holds it, to whom it is promised, and what it says to every gang.
+//! One node: who holds it, to whom it is assigned, and what it says to every gang.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use muster_core::model::resources::{CPU, Resources};
 use serde::Serialize;
 
-use super::{ExplainError, hint};
+use super::{ExplainError, nomination};
 use crate::document::{MemberState, Outcome};
 use crate::study::Study;
 
@@ -34,10 +34,11 @@ pub struct NodeExplanation {
     pub held: BTreeMap<String, i64>,
     /// What is left of it now.
     pub free: BTreeMap<String, i64>,
-    /// Pods that hold room.
+    /// Pods that hold capacity.
     pub pods: Vec<OnNode>,
-    /// Members and pods that have room here by a plan: persisted ones, and those of this explanation.
-    pub promised: Vec<Promise>,
+    /// Members and pods that have capacity here by a plan: persisted ones, and those of this explanation.
+    #[serde(rename = "promised")]
+    pub assigned: Vec<Assignment>,
     /// What it says to every gang that is not placed whole already, in planning order.
     pub gangs: Vec<OfGang>,
 }
@@ -52,18 +53,18 @@ pub struct OnNode {
     pub name: String,
     /// Its gang's object.
     pub gang: Option<String>,
-    /// It is being deleted, and holds its room until it is gone.
+    /// It is being deleted, and holds its capacity until it is gone.
     pub terminating: bool,
-    /// Room made by kube-scheduler; it is not bound yet.
+    /// Capacity made by kube-scheduler; it is not bound yet.
     pub nominated: bool,
     /// What it holds.
     pub requests: BTreeMap<String, i64>,
 }
 
-/// Room promised.
+/// Capacity assigned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Promise {
+pub struct Assignment {
     /// Namespace.
     pub namespace: String,
     /// Gang; null for a pod of none.
@@ -97,32 +98,36 @@ pub struct OfGang {
 /// Errors: no such node.
 pub(super) fn explain(study: &Study, name: &str) -> Result<NodeExplanation, ExplainError> {
     let Some(facts) = &study.focus else {
-        return Err(ExplainError::NotFound { what: "node", name: name.to_owned(), hint: hint(std::iter::empty()) });
+        return Err(ExplainError::NotFound {
+            what: "node",
+            name: name.to_owned(),
+            nomination: nomination(std::iter::empty()),
+        });
     };
     let node = &facts.node;
     let mut free = node.allocatable.clone();
     free.subtract(&facts.held.requested);
     let labels = study.levels.as_slice().iter();
-    let mut promised: Vec<Promise> = facts
-        .promised
+    let mut assigned: Vec<Assignment> = facts
+        .assigned
         .iter()
-        .map(|(gang, pod)| Promise {
+        .map(|(gang, pod)| Assignment {
             namespace: gang.namespace.to_string(),
             gang: Some(gang.name.to_string()),
             pod: pod.clone(),
             persisted: true,
         })
         .collect();
-    let known = |promised: &[Promise], namespace: &str, pod: Option<&String>| {
-        promised.iter().any(|one| one.persisted && one.namespace == namespace && one.pod.as_ref() == pod)
+    let known = |assigned: &[Assignment], namespace: &str, pod: Option<&String>| {
+        assigned.iter().any(|one| one.persisted && one.namespace == namespace && one.pod.as_ref() == pod)
     };
     let mut gangs = Vec::new();
     for (entry, detail) in study.document.gangs.iter().zip(&study.details) {
         let here = entry.members.iter().filter(|member| member.node == name);
         let planned: Vec<_> = here.clone().filter(|member| member.state == MemberState::Planned).collect();
         for member in &planned {
-            if !known(&promised, &entry.namespace, member.pod.as_ref()) {
-                promised.push(Promise {
+            if !known(&assigned, &entry.namespace, member.pod.as_ref()) {
+                assigned.push(Assignment {
                     namespace: entry.namespace.clone(),
                     gang: Some(entry.name.clone()),
                     pod: member.pod.clone(),
@@ -146,7 +151,7 @@ pub(super) fn explain(study: &Study, name: &str) -> Result<NodeExplanation, Expl
         });
     }
     let single = study.document.pods.iter().filter(|pod| pod.node.as_deref() == Some(name));
-    promised.extend(single.map(|pod| Promise {
+    assigned.extend(single.map(|pod| Assignment {
         namespace: pod.namespace.clone(),
         gang: None,
         pod: Some(pod.name.clone()),
@@ -177,17 +182,19 @@ pub(super) fn explain(study: &Study, name: &str) -> Result<NodeExplanation, Expl
                 requests: amounts(&holder.usage.requested),
             })
             .collect(),
-        promised,
+        assigned,
         gangs,
     })
 }
 
-/// Why a node that has room is not used.
+/// Why a node that has capacity is not used.
 fn skipped(outcome: Outcome, slots: u32) -> String {
     let holds = format!("could take {slots}");
     match outcome {
         Outcome::Placed => format!("{holds}; the plan needs fewer domains without it"),
-        Outcome::Buy => format!("{holds}; together with the other nodes that is not enough, so nodes are bought"),
+        Outcome::Provision => {
+            format!("{holds}; together with the other nodes that is not enough, so nodes are provisioned")
+        }
         Outcome::Waiting => format!("{holds}; the gang waits for something else"),
         Outcome::Refused | Outcome::Invalid => format!("{holds}; no domain that it is part of holds the whole gang"),
     }

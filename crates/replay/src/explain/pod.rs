@@ -5,7 +5,7 @@ use muster_api::convert;
 use serde::Serialize;
 
 use super::gang::{self, GangExplanation};
-use super::{ExplainError, Target, hint};
+use super::{ExplainError, Target, nomination};
 use crate::document::MemberState;
 use crate::dump::Dump;
 use crate::study::Study;
@@ -75,10 +75,10 @@ pub(super) fn explain(
         return Err(ExplainError::NotFound {
             what: "pod",
             name: format!("{namespace}/{name}"),
-            hint: hint(facts.others.iter().map(String::as_str)),
+            nomination: nomination(facts.others.iter().map(String::as_str)),
         });
     }
-    let mut told = PodExplanation {
+    let mut reported = PodExplanation {
         now: study.document.now,
         namespace: namespace.to_owned(),
         name: name.to_owned(),
@@ -97,21 +97,21 @@ pub(super) fn explain(
         }
         let gang = gang::of(study, entry, detail, ahead);
         if let Some(member) = member {
-            told.node = Some(member.node.clone());
-            told.running = member.state == MemberState::Running;
-            told.place = Some((member.role.clone(), member.rank));
-            let verb = if told.running { "runs on" } else { "goes to" };
-            told.summary = format!("rank {} of gang {} {verb} {}", member.rank, entry.name, member.node);
+            reported.node = Some(member.node.clone());
+            reported.running = member.state == MemberState::Running;
+            reported.place = Some((member.role.clone(), member.rank));
+            let verb = if reported.running { "runs on" } else { "goes to" };
+            reported.summary = format!("rank {} of gang {} {verb} {}", member.rank, entry.name, member.node);
         } else {
-            told.summary = format!("member of gang {}: {}", entry.name, gang.summary);
+            reported.summary = format!("member of gang {}: {}", entry.name, gang.summary);
         }
-        told.gang = Some(gang);
-        return Ok(told);
+        reported.gang = Some(gang);
+        return Ok(reported);
     }
     let entry = study.document.pods.iter().find(|pod| pod.namespace == namespace && pod.name == name);
-    told.summary = match (entry, &told.node) {
+    reported.summary = match (entry, &reported.node) {
         (Some(entry), _) => {
-            told.node.clone_from(&entry.node);
+            reported.node.clone_from(&entry.node);
             match (&entry.node, &entry.reason) {
                 (Some(node), _) => format!("belongs to no gang and would get {node}"),
                 (None, Some(reason)) => format!("belongs to no gang and waits: {reason}"),
@@ -121,5 +121,5 @@ pub(super) fn explain(
         (None, Some(node)) => format!("belongs to no gang and stands on {node}, phase {}", facts.phase),
         (None, None) => format!("is not planned: phase {}, scheduler {}", facts.phase, facts.scheduler),
     };
-    Ok(told)
+    Ok(reported)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::gang::{Choice, GangExplanation, LevelExplanation};
-use super::node::{NodeExplanation, OfGang, OnNode, Promise, amount};
+use super::node::{Assignment, NodeExplanation, OfGang, OnNode, amount};
 use super::pod::PodExplanation;
 use crate::document::{Gap, MemberState};
 use crate::study::Candidate;
@@ -22,7 +22,7 @@ pub(super) fn gang(gang: &GangExplanation) -> String {
         let _ = writeln!(out, "  {} gangs are planned before it", gang.ahead);
     }
     if gang.unplaced > 0 {
-        let _ = writeln!(out, "  {} members beyond the minimum have no room yet", gang.unplaced);
+        let _ = writeln!(out, "  {} members beyond the minimum have no capacity yet", gang.unplaced);
     }
     if let Some(level) = &gang.preferred_missed {
         let _ = writeln!(out, "  preferred, and not possible now: one {level}");
@@ -46,9 +46,9 @@ pub(super) fn gang(gang: &GangExplanation) -> String {
         }
     }
     choices(&mut out, &gang.candidates);
-    if !gang.left_out.is_empty() {
-        out.push_str("\ncannot be bought:\n");
-        for reason in &gang.left_out {
+    if !gang.excluded.is_empty() {
+        out.push_str("\ncannot be provisioned:\n");
+        for reason in &gang.excluded {
             let _ = writeln!(out, "  {}", sentence(reason));
         }
     }
@@ -116,19 +116,19 @@ fn choices(out: &mut String, choices: &[Choice]) {
     if choices.is_empty() {
         return;
     }
-    out.push_str("\ncould be bought, best first:\n");
+    out.push_str("\ncould be provisioned, best first:\n");
     for choice in choices {
-        let Choice { buy, total_usd_micro_per_hour: total, beside, chosen, rejected } = choice.clone();
-        let _ = writeln!(out, "  {}", offered(&Candidate { buy, total, beside, chosen, rejected }));
+        let Choice { provision, total_usd_micro_per_hour: total, beside, chosen, rejected } = choice.clone();
+        let _ = writeln!(out, "  {}", offered(&Candidate { provision, total, beside, chosen, rejected }));
     }
 }
 
 /// A pod.
 pub(super) fn pod(pod: &PodExplanation) -> String {
     let mut out = format!("pod {}/{}\n  {}\n", pod.namespace, pod.name, pod.summary);
-    if let Some(told) = &pod.gang {
+    if let Some(reported) = &pod.gang {
         out.push('\n');
-        out.push_str(&gang(told));
+        out.push_str(&gang(reported));
     }
     out
 }
@@ -157,7 +157,7 @@ pub(super) fn node(node: &NodeExplanation) -> String {
         for OnNode { namespace, name, gang, terminating, nominated, requests } in node.pods.iter().take(SHOWN) {
             let gang = gang.as_ref().map_or_else(String::new, |gang| format!(" of gang {gang}"));
             let state = match (terminating, nominated) {
-                (true, _) => ", terminating: holds its room until it is gone",
+                (true, _) => ", terminating: holds its capacity until it is gone",
                 (false, true) => ", nominated by kube-scheduler",
                 (false, false) => "",
             };
@@ -170,9 +170,9 @@ pub(super) fn node(node: &NodeExplanation) -> String {
             let _ = writeln!(out, "  and {more} more");
         }
     }
-    if !node.promised.is_empty() {
-        let _ = writeln!(out, "\npromised to:");
-        for Promise { namespace, gang, pod, persisted } in &node.promised {
+    if !node.assigned.is_empty() {
+        let _ = writeln!(out, "\nassigned to:");
+        for Assignment { namespace, gang, pod, persisted } in &node.assigned {
             let pod = pod.as_deref().unwrap_or("a pod to come");
             let gang = gang.as_ref().map_or_else(String::new, |gang| format!(" of gang {gang}"));
             let by = if *persisted { "by a persisted plan" } else { "by this plan" };

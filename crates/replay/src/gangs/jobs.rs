@@ -36,7 +36,7 @@ impl Finder<'_> {
             index(&mut pattern, 0);
         }
         let Recognition { membership, gang, missing, .. } = self.recognise(&pattern);
-        let Some(said) = gang else {
+        let Some(stated) = gang else {
             if live.is_empty() && missing.is_none() && spec.suspend != Some(true) {
                 let why = format!(
                     "is no gang, so its pods are planned when they exist: annotate it with {}",
@@ -48,7 +48,7 @@ impl Finder<'_> {
             return;
         };
         let priority = self.priority(pattern.spec.as_ref());
-        let unusable = said.invalid.is_some();
+        let unusable = stated.invalid.is_some();
         // The ranks of the Job's indexes: in a gang of several Jobs they are not the indexes.
         let place_of = |finder: &Self, place: usize| {
             let mut pod = pattern.clone();
@@ -64,7 +64,7 @@ impl Finder<'_> {
             done.extend(own.iter().filter(|known| is_done(known)).filter_map(|known| index_of(&known.object)));
         }
         let ranks: Vec<(Arc<str>, u32)> = done.iter().filter_map(|index| place_of(self, *index)).collect();
-        let gang = self.gang(Arc::clone(&said), &membership, priority, created(&job.metadata));
+        let gang = self.gang(Arc::clone(&stated), &membership, priority, created(&job.metadata));
         let wanted = wanted(spec);
         let todo: Vec<Option<usize>> = if is_indexed(spec) {
             let taken: BTreeSet<usize> = live.iter().filter_map(|known| index_of(&known.object)).collect();
@@ -85,13 +85,13 @@ impl Finder<'_> {
         if spec.suspend == Some(true) {
             if live.is_empty() {
                 let outermost =
-                    said.source.owner.as_ref().map(|owner| (owner.kind.to_string(), owner.name.to_string()));
+                    stated.source.owner.as_ref().map(|owner| (owner.kind.to_string(), owner.name.to_string()));
                 let itself = || ("Job".to_owned(), job.metadata.name.clone().unwrap_or_default());
                 gang.suspended.get_or_insert_with(|| outermost.unwrap_or_else(itself));
             }
             return;
         }
-        // What is invalid needs one member to be told so, and no more.
+        // What is invalid needs one member to be reported so, and no more.
         let todo = if unusable { vec![None] } else { todo };
         for (number, place) in todo.into_iter().enumerate() {
             let mut pod = pattern.clone();
@@ -104,8 +104,8 @@ impl Finder<'_> {
             // Whoever exists already comes first where places are filled by age.
             core.created = Some(Timestamp::MAX);
             let known = Known { core: Arc::new(core), object: Arc::new(pod), exists: false, uid: None, priority };
-            if let Some(said) = recognition.gang {
-                self.join(said, &known);
+            if let Some(stated) = recognition.gang {
+                self.join(stated, &known);
             }
         }
     }

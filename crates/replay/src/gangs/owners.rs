@@ -97,11 +97,11 @@ impl Finder<'_> {
     fn add_one(&mut self, owner: &Object, mut pod: Pod, number: usize, suspended: bool) -> bool {
         pod.metadata.uid = Some(format!("new/{}/{number:08}", owner.metadata.uid.as_deref().unwrap_or(owner.name())));
         let recognition = self.recognise(&pod);
-        let Some(said) = recognition.gang else { return false };
-        let (unusable, key) = (said.invalid.is_some(), said.key.clone());
+        let Some(stated) = recognition.gang else { return false };
+        let (unusable, key) = (stated.invalid.is_some(), stated.key.clone());
         let priority = self.priority(pod.spec.as_ref());
         let moment = created(&owner.metadata);
-        let entry = self.gang(Arc::clone(&said), &recognition.membership, priority, moment);
+        let entry = self.gang(Arc::clone(&stated), &recognition.membership, priority, moment);
         if suspended {
             if entry.members.is_empty() {
                 let kind = owner.kind.served().kind.to_owned();
@@ -116,7 +116,7 @@ impl Finder<'_> {
         // Whoever exists already comes first where places are filled by age.
         core.created = Some(Timestamp::MAX);
         let known = Known { core: Arc::new(core), object: Arc::new(pod), exists: false, uid: None, priority };
-        self.join(said, &known);
+        self.join(stated, &known);
         true
     }
 
@@ -222,8 +222,8 @@ fn ray_cluster(owner: &Object) -> Vec<Pod> {
     pods
 }
 
-/// Volcano names its pods by task and number, and hands the Job's scheduler down. Pods that exist are left out: they have
-/// no rank by which their place could be told.
+/// Volcano names its pods by task and number, and hands the Job's scheduler down. Pods that exist are excluded: they have
+/// no rank by which their place could be reported.
 fn volcano_job(dump: &Dump, owner: &Object) -> Vec<Pod> {
     let namespace = owner.metadata.namespace.as_deref();
     let uid = owner.metadata.uid.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! One gang: its request, its plan on the nodes of the dump, and else what is bought for it.
+//! One gang: its request, its plan on the nodes of the dump, and else what is provisioned for it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use muster_api::keys;
 use muster_core::fit::{self, Misfit};
 use muster_core::gang::{Pending, Wanted, build_request};
-use muster_core::model::gang::RoleSaid;
+use muster_core::model::gang::RoleStated;
 use muster_core::model::names::{NodeName, PodUid};
 use muster_core::model::node::Usage;
 use muster_core::offering::GroupPolicy;
@@ -20,7 +20,7 @@ use muster_core::reason::Why;
 
 use super::requests::Request;
 use super::work::{Pods, Work, group, pseudo, recognised, refused};
-use super::{Planning, promises};
+use super::{Planning, assignments};
 use crate::document::{
     Code, GangEntry, Gap, Ignored, LevelEntry, MemberEntry, MemberState, Outcome, Reason, RoleEntry, Score,
 };
@@ -53,7 +53,7 @@ impl Demand<'_> {
 }
 
 impl Planning<'_> {
-    /// Plans one gang and takes its room.
+    /// Plans one gang and takes its capacity.
     pub(super) fn gang(&mut self, work: &Work) -> (GangEntry, Detail) {
         let mut entry = self.blank(work);
         let mut detail = Detail { object: work.object(), pods: work.pods(), ..Detail::default() };
@@ -73,7 +73,7 @@ impl Planning<'_> {
             }
         };
         entry.roles = roles(&demand.request);
-        let promised = self.release(&demand.request.key);
+        let assigned = self.release(&demand.request.key);
         let problem = self.problem(&demand);
         detail.focus = self.focus(&problem);
         if demand.places().all(|place| place.bound.is_some()) {
@@ -83,7 +83,7 @@ impl Planning<'_> {
         let (plan, report, faults) = solve(&problem, &self.policy);
         match report.refusal.clone() {
             None if faults.is_empty() => {
-                let (plan, levels) = match promises::kept(&promised, &problem, &plan) {
+                let (plan, levels) = match assignments::kept(&assigned, &problem, &plan) {
                     Some(plan) => {
                         let used = self.used(&plan);
                         let levels = used.into_iter().zip(&report.levels).map(|(used, best)| (used, best.optimum));
@@ -118,7 +118,7 @@ impl Planning<'_> {
                 detail.why = Some(Why::Refused { refusal: refusal.clone(), passing });
                 detail.refusal = Some(refusal);
                 if may_help && !self.awaits(&problem, &mut entry, &mut detail) {
-                    self.buy(&demand, &problem, work, &mut entry, &mut detail);
+                    self.provision(&demand, &problem, work, &mut entry, &mut detail);
                 }
             }
         }
@@ -151,16 +151,16 @@ impl Planning<'_> {
         let (namespace, name, source) = work.name();
         let roles = work.found().map_or_else(Vec::new, |found| {
             let seen = u32::try_from(found.members.len()).unwrap_or(u32::MAX);
-            let said = &found.said;
-            if !said.roles.is_empty() {
-                let entry = |role: &RoleSaid| {
+            let stated = &found.stated;
+            if !stated.roles.is_empty() {
+                let entry = |role: &RoleStated| {
                     let count = role.count.unwrap_or(0);
                     RoleEntry { name: role.name.to_string(), count, min: role.min.unwrap_or(count).min(count) }
                 };
-                return said.roles.iter().map(entry).collect();
+                return stated.roles.iter().map(entry).collect();
             }
-            let count = said.size.unwrap_or_else(|| seen.max(said.min.unwrap_or(0)));
-            vec![RoleEntry { name: String::new(), count, min: said.min.unwrap_or(count).min(count) }]
+            let count = stated.size.unwrap_or_else(|| seen.max(stated.min.unwrap_or(0)));
+            vec![RoleEntry { name: String::new(), count, min: stated.min.unwrap_or(count).min(count) }]
         });
         let none = vec![None; self.levels.len()];
         let levels = self.levels.as_slice().iter();
@@ -175,7 +175,7 @@ impl Planning<'_> {
             gap: Gap::None,
             score: Score { now: none.clone(), empty: none },
             reasons: Vec::new(),
-            buy: Vec::new(),
+            provision: Vec::new(),
         }
     }
 
@@ -194,8 +194,8 @@ impl Planning<'_> {
         if let Some(fault) = &found.fault {
             return Err(Nothing::Why(Box::new(Why::Invalid(fault.clone()))));
         }
-        let said = &found.said;
-        if let Some(job) = found.suspended.as_ref().filter(|_| found.members.is_empty() && said.invalid.is_none()) {
+        let stated = &found.stated;
+        if let Some(job) = found.suspended.as_ref().filter(|_| found.members.is_empty() && stated.invalid.is_none()) {
             let (kind, name) = job;
             let why = Why::Suspended { kind: kind.as_str().into(), name: name.as_str().into() };
             return Err(Nothing::Why(Box::new(why)));
@@ -204,33 +204,39 @@ impl Planning<'_> {
         let bound = members.iter().any(|member| member.node.is_some());
         let started = bound || !found.done.is_empty() || found.done_unranked > 0;
         let values = Pending { taint: keys::GANG_PENDING, values: pending };
-        let gang = pseudo(said, started);
+        let gang = pseudo(stated, started);
         // Members that ended are trimmed below: a dump may have lost their pods and still say how many there were.
-        let wanted = build_request(said, &gang, (&members, &[]), &BTreeSet::new(), &self.levels, &values);
+        let wanted = build_request(stated, &gang, (&members, &[]), &BTreeSet::new(), &self.levels, &values);
         let mut wanted = wanted.map_err(|error| Nothing::Why(Box::new(refused(error))))?;
         self.report_surplus(found, &wanted.request);
         trim(&mut wanted, &found.done, found.done_unranked);
         let Wanted { request, ranks, .. } = wanted;
         let sample = found.members.values().map(|known| &*known.object).next();
-        Ok(Demand { request, ranks, sample, group: group(&said.wishes), booked: said.booking.is_some() })
+        Ok(Demand { request, ranks, sample, group: group(&stated.topology_requests), booked: stated.booking.is_some() })
     }
 
     fn of_request<'w>(&self, request: &Request) -> Result<Demand<'w>, Nothing> {
-        let Request { key, wishes, wanted, invalid, .. } = request;
+        let Request { key, topology_requests, wanted, invalid, .. } = request;
         let (count, shape) = wanted.as_ref().map_err(|reason| {
             let outcome = if reason.code == Code::TemplateNotFound { Outcome::Waiting } else { Outcome::Invalid };
             Nothing::Reason(outcome, reason.clone())
         })?;
-        // The wishes are read as those of a gang; the members follow.
-        let said = recognised(key, wishes, invalid.clone());
+        // The topology requests are read as those of a gang; the members follow.
+        let stated = recognised(key, topology_requests, invalid.clone());
         let values = Pending { taint: keys::GANG_PENDING, values: &[] };
-        let read = build_request(&said, &pseudo(&said, true), (&[], &[]), &BTreeSet::new(), &self.levels, &values);
+        let read = build_request(&stated, &pseudo(&stated, true), (&[], &[]), &BTreeSet::new(), &self.levels, &values);
         let read = read.map_err(|error| Nothing::Why(Box::new(refused(error))))?.request;
         let size = u32::try_from(*count).unwrap_or(u32::MAX);
         let places = vec![RolePlace::default(); *count];
         let role = Role { name: "".into(), shape: shape.clone(), min: size, places };
-        let request = GangRequest { key: key.clone(), roles: vec![role], wishes: read.wishes };
-        Ok(Demand { request, ranks: vec![(0..size).collect()], sample: None, group: group(wishes), booked: false })
+        let request = GangRequest { key: key.clone(), roles: vec![role], topology_requests: read.topology_requests };
+        Ok(Demand {
+            request,
+            ranks: vec![(0..size).collect()],
+            sample: None,
+            group: group(topology_requests),
+            booked: false,
+        })
     }
 
     /// Live members that the gang has no place for.
@@ -241,7 +247,7 @@ impl Planning<'_> {
         for (uid, known) in &found.members {
             if known.exists && !known.core.foreign_gates && !holders.contains(uid) {
                 let name = known.core.key.name.to_string();
-                let why = format!("gang {} has {size} members, this one is beyond them", found.said.source.identity);
+                let why = format!("gang {} has {size} members, this one is beyond them", found.stated.source.identity);
                 self.ignored.push(Ignored { kind: "Pod".to_owned(), name, why });
             }
         }
@@ -268,7 +274,7 @@ impl Planning<'_> {
         topology::used(&self.levels, nodes)
     }
 
-    /// Every place a plan gives holds room from now on.
+    /// Every place a plan gives holds capacity from now on.
     pub(super) fn take(&mut self, demand: &Demand<'_>, work: &Work, plan: &Plan) {
         for place in plan.places.iter().filter(|place| !place.bound) {
             let first = || work.found()?.members.values().next();
@@ -283,7 +289,7 @@ impl Planning<'_> {
         }
     }
 
-    /// Members, levels and score of a plan; `levels` are used and optimum, `new` the nodes bought for it.
+    /// Members, levels and score of a plan; `levels` are used and optimum, `new` the nodes provisioned for it.
     pub(super) fn describe(
         &self,
         demand: &Demand<'_>,
@@ -293,7 +299,7 @@ impl Planning<'_> {
         new: Vec<Host>,
         entry: &mut GangEntry,
     ) {
-        entry.outcome = if new.is_empty() { Outcome::Placed } else { Outcome::Buy };
+        entry.outcome = if new.is_empty() { Outcome::Placed } else { Outcome::Provision };
         for place in &plan.places {
             let known = work.member(place.uid.as_ref()).filter(|known| known.exists);
             let ranks = demand.ranks.get(place.role);
@@ -330,7 +336,7 @@ impl Planning<'_> {
         }
         let mut hosts = self.cluster.empty_hosts();
         if !new.is_empty() {
-            request.wishes = self.without_network(request.wishes, &new);
+            request.topology_requests = self.without_network(request.topology_requests, &new);
             hosts.extend(new);
         }
         let problem = Problem { levels: self.levels.clone(), hosts, gang: request };

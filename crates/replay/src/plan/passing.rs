@@ -1,4 +1,4 @@
-//! What keeps room from a gang of the dump and ends by itself.
+//! What keeps capacity from a gang of the dump and ends by itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use muster_core::reason::Passing;
 use super::Planning;
 
 impl Planning<'_> {
-    /// Terminating pods, and room that other gangs have: by plans in the dump, or by those made here before.
+    /// Terminating pods, and capacity that other gangs have: by plans in the dump, or by those made here before.
     pub(super) fn passing(&self, problem: &Problem, shortfall: &Shortfall) -> Vec<Passing> {
         let hosts: BTreeMap<&NodeName, &Host> = problem.hosts.iter().map(|host| (&host.node.name, host)).collect();
         let without = |node: &NodeName, held: &mut dyn Iterator<Item = &Usage>| {
@@ -25,18 +25,18 @@ impl Planning<'_> {
             Some((node.clone(), (host, u32::try_from(held.len()).unwrap_or(u32::MAX))))
         });
         let mut others: BTreeMap<&NodeName, Vec<(&ObjectKey, &Usage)>> = BTreeMap::new();
-        for (gang, promised) in &self.promises {
-            for one in promised {
+        for (gang, assigned) in &self.assignments {
+            for one in assigned {
                 others.entry(&one.node).or_default().push((gang, &one.held));
             }
         }
         for (node, gang, held) in &self.taken {
             others.entry(node).or_default().push((gang, held));
         }
-        let promised = others.into_iter().filter_map(|(node, all)| {
+        let assigned = others.into_iter().filter_map(|(node, all)| {
             let host = without(node, &mut all.iter().map(|(_, held)| *held))?;
             Some((node.clone(), (host, all.into_iter().map(|(gang, _)| gang.clone()).collect())))
         });
-        passing(problem, &self.policy, shortfall, leaving.collect(), promised.collect())
+        passing(problem, &self.policy, shortfall, leaving.collect(), assigned.collect())
     }
 }

@@ -1,4 +1,4 @@
-//! A gang that running nodes do not hold: nodes that are joining are awaited, else nodes are bought.
+//! A gang that running nodes do not hold: nodes that are joining are awaited, else nodes are provisioned.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use muster_core::gang;
 use muster_core::model::names::NodeName;
 use muster_core::model::node::{Node, Usage};
 use muster_core::offering::{Exclusion, GroupPolicy};
-use muster_core::planner::plan::{GangRequest, Host, Problem, Wishes};
+use muster_core::planner::plan::{GangRequest, Host, Problem, TopologyRequests};
 use muster_core::reason::{Help, Joining, Reason, Unsold, Why};
 
 use super::Planning;
@@ -25,13 +25,13 @@ use crate::study::{Candidate, Detail};
 const PURCHASES_TRIED: usize = 8;
 
 impl Planning<'_> {
-    /// Whether the gang fits once the nodes are Ready that NodeBatches bought and that have registered: then it waits.
+    /// Whether the gang fits once the nodes are Ready that NodeBatches provisioned and that have registered: then it waits.
     ///
     /// Where such a node stands in the network may not be known yet; a cap below the zone is then that of the zone, and
     /// the gang is planned again when it is known.
     pub(super) fn awaits(&self, problem: &Problem, entry: &mut GangEntry, detail: &mut Detail) -> bool {
-        let bought = |node: &&Node| !node.ready && !node.deleting && node.labels.contains_key(keys::BATCH);
-        let nodes = problem.hosts.iter().map(|host| &*host.node).filter(bought);
+        let provisioned = |node: &&Node| !node.ready && !node.deleting && node.labels.contains_key(keys::BATCH);
+        let nodes = problem.hosts.iter().map(|host| &*host.node).filter(provisioned);
         let joining: BTreeMap<NodeName, Timestamp> = nodes.map(|node| (node.name.clone(), Timestamp::MAX)).collect();
         if joining.is_empty() {
             return false;
@@ -48,8 +48,8 @@ impl Planning<'_> {
         true
     }
 
-    /// Buys nodes for the gang, if some pool sells what holds it.
-    pub(super) fn buy(
+    /// Provisions nodes for the gang, if some pool sells what holds it.
+    pub(super) fn provision(
         &mut self,
         demand: &Demand<'_>,
         problem: &Problem,
@@ -62,42 +62,42 @@ impl Planning<'_> {
             return;
         }
         let bound: BTreeSet<NodeName> = demand.places().filter_map(|place| place.bound.clone()).collect();
-        let wishes = &demand.request.wishes;
-        let mixes = gang::may_mix(wishes, &self.levels);
+        let topology_requests = &demand.request.topology_requests;
+        let mixes = gang::may_mix(topology_requests, &self.levels);
         if !bound.is_empty() && !mixes {
             entry.reasons.push(Reason::new(Code::MixedWithRunning, Help::NoNetworkLevel).into());
             return;
         }
         let zone_of = |name: &NodeName| self.cluster.node(name)?.labels.get(keys::ZONE).cloned();
-        let zones: Option<BTreeSet<Arc<str>>> =
-            (!bound.is_empty() && wishes.required.is_some()).then(|| bound.iter().filter_map(zone_of).collect());
+        let zones: Option<BTreeSet<Arc<str>>> = (!bound.is_empty() && topology_requests.required.is_some())
+            .then(|| bound.iter().filter_map(zone_of).collect());
         let mut unbound = demand.request.clone();
         for role in &mut unbound.roles {
             role.places.retain(|place| place.bound.is_none());
         }
         let beside =
             if mixes && demand.group != GroupPolicy::Required { held(&unbound, problem) } else { Beside::new() };
-        let market =
+        let capacity_type =
             offers::find(&unbound, &self.levels, (demand.group, zones.as_ref()), &beside, &self.pools, self.catalogue);
-        detail.left_out.clone_from(&market.left_out);
-        let mut bought = false;
-        for (index, purchase) in market.purchases.iter().enumerate() {
+        detail.excluded.clone_from(&capacity_type.excluded);
+        let mut provisioned = false;
+        for (index, purchase) in capacity_type.purchases.iter().enumerate() {
             let mut candidate = Candidate::new(purchase.entry.clone(), purchase.beside);
-            if !bought && index < PURCHASES_TRIED {
+            if !provisioned && index < PURCHASES_TRIED {
                 match self.place_on(purchase, demand, work, &bound, entry, detail) {
-                    Ok(()) => (bought, candidate.chosen) = (true, true),
+                    Ok(()) => (provisioned, candidate.chosen) = (true, true),
                     Err(why) => candidate.rejected = Some(why),
                 }
             }
             detail.candidates.push(candidate);
         }
-        if bought {
+        if provisioned {
             return;
         }
-        if market.purchases.is_empty() {
-            entry.reasons.extend(market.left_out);
+        if capacity_type.purchases.is_empty() {
+            entry.reasons.extend(capacity_type.excluded);
         } else {
-            let first = market.purchases.first().map(|purchase| &purchase.entry);
+            let first = capacity_type.purchases.first().map(|purchase| &purchase.entry);
             entry.reasons.extend(first.map(|first| {
                 let (pool, instance_type) = (first.pool.as_str().into(), Some(first.instance_type.as_str().into()));
                 of_unsold(&Unsold { pool, instance_type, count: Some(first.count), why: vec![Exclusion::DoesNotFit] })
@@ -105,7 +105,7 @@ impl Planning<'_> {
         }
     }
 
-    /// Places the gang on bought nodes beside its running members, and beside running nodes where that is counted on.
+    /// Places the gang on provisioned nodes beside its running members, and beside running nodes where that is counted on.
     ///
     /// Errors: why it does not fit there.
     fn place_on(
@@ -123,13 +123,13 @@ impl Planning<'_> {
             hosts.extend(self.cluster.hosts(demand.sample));
         } else {
             for node in bound.iter().filter_map(|name| self.cluster.node(name)) {
-                // Members stay where they are, and nobody joins them there: the bought nodes are for the rest.
+                // Members stay where they are, and nobody joins them there: the provisioned nodes are for the rest.
                 let node = Node { unschedulable: true, ready: false, ..Node::clone(node) };
                 hosts.push(Host { node: Arc::new(node), usage: Arc::default() });
             }
         }
         let mut gang = demand.request.clone();
-        gang.wishes = self.without_network(gang.wishes, &new);
+        gang.topology_requests = self.without_network(gang.topology_requests, &new);
         let problem = Problem { levels: self.levels.clone(), hosts, gang };
         let (plan, report, faults) = solve(&problem, &self.policy);
         if let Some(refusal) = &report.refusal {
@@ -139,9 +139,9 @@ impl Planning<'_> {
             return Err(fault.change.unwrap_or_default());
         }
         entry.reasons.clear();
-        entry.buy = vec![purchase.entry.clone()];
+        entry.provision = vec![purchase.entry.clone()];
         if let Some(pool) = self.pools.get_mut(purchase.pool) {
-            pool.bought(purchase.node(), purchase.entry.usd_micro_per_hour, purchase.entry.count);
+            pool.provisioned(purchase.node(), purchase.entry.usd_micro_per_hour, purchase.entry.count);
         }
         self.take(demand, work, &plan);
         self.describe(demand, work, &plan, &levels_of(&report), new, entry);
@@ -149,19 +149,19 @@ impl Planning<'_> {
         Ok(())
     }
 
-    /// Where bought nodes stand in the network is known only once they run: of the cap, the zone is left, if they have
+    /// Where provisioned nodes stand in the network is known only once they run: of the cap, the zone is left, if they have
     /// one.
-    pub(super) fn without_network(&self, wishes: Wishes, new: &[Host]) -> Wishes {
-        let cap = self.levels.zone().zip(wishes.required).map(|(zone, required)| zone.min(required));
+    pub(super) fn without_network(&self, topology_requests: TopologyRequests, new: &[Host]) -> TopologyRequests {
+        let cap = self.levels.zone().zip(topology_requests.required).map(|(zone, required)| zone.min(required));
         let key = cap.and_then(|level| self.levels.as_slice().get(level)).map(|level| &level.key);
         let labelled = key.is_some_and(|key| new.iter().all(|host| host.node.labels.contains_key(key)));
         let host = self.levels.len().saturating_sub(1);
-        Wishes {
+        TopologyRequests {
             required: cap.filter(|_| labelled),
-            preferred: wishes.preferred,
-            slices: wishes.slices.into_iter().filter(|slice| slice.level == host).collect(),
-            exclusive: wishes.exclusive.filter(|level| *level == host),
-            balance: wishes.balance.filter(|level| *level == host),
+            preferred: topology_requests.preferred,
+            slices: topology_requests.slices.into_iter().filter(|slice| slice.level == host).collect(),
+            exclusive: topology_requests.exclusive.filter(|level| *level == host),
+            balance: topology_requests.balance.filter(|level| *level == host),
         }
     }
 }

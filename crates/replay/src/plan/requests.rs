@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use muster_api::crd::{ProvisioningRequest, is_true};
 use muster_api::{conventions, convert, keys};
-use muster_core::model::gang::{Invalid, RawWish, RawWishes};
+use muster_core::model::gang::{Invalid, RawTopologyRequest, RawTopologyRequests};
 use muster_core::model::names::ObjectKey;
 use muster_core::model::pod::Shape;
 use muster_core::model::ranks::MAX_PLACES;
@@ -23,9 +23,9 @@ pub(super) struct Request {
     pub(super) key: ObjectKey,
     /// When it was made.
     pub(super) created: Option<Timestamp>,
-    /// Its wishes.
-    pub(super) wishes: RawWishes,
-    /// A wish that cannot be read.
+    /// Its topology requests.
+    pub(super) topology_requests: RawTopologyRequests,
+    /// A topology request that cannot be read.
     pub(super) invalid: Option<Invalid>,
     /// How many pods of what shape, or why that is not known.
     pub(super) wanted: Result<(usize, Shape), Reason>,
@@ -33,10 +33,10 @@ pub(super) struct Request {
 
 /// The open requests; those of other classes are reported.
 pub(super) fn find(dump: &mut Dump, members: &Members) -> Vec<Request> {
-    let booking = |said: &muster_core::model::gang::Recognised| {
-        Some(ObjectKey::new(Arc::clone(&said.key.namespace), Arc::clone(said.booking.as_ref()?)))
+    let booking = |stated: &muster_core::model::gang::Recognised| {
+        Some(ObjectKey::new(Arc::clone(&stated.key.namespace), Arc::clone(stated.booking.as_ref()?)))
     };
-    let used: BTreeSet<ObjectKey> = members.gangs.iter().filter_map(|gang| booking(&gang.said)).collect();
+    let used: BTreeSet<ObjectKey> = members.gangs.iter().filter_map(|gang| booking(&gang.stated)).collect();
     let mut found = Vec::new();
     let mut foreign = Vec::new();
     for request in &dump.requests {
@@ -52,16 +52,16 @@ pub(super) fn find(dump: &mut Dump, members: &Members) -> Vec<Request> {
         if ended || request.metadata.deletion_timestamp.is_some() || used.contains(&key) {
             continue;
         }
-        let wish = |key: &'static str| {
-            request.spec.parameters.get(key).map(|value| RawWish { value: value.as_str().into(), key })
+        let topology_request = |key: &'static str| {
+            request.spec.parameters.get(key).map(|value| RawTopologyRequest { value: value.as_str().into(), key })
         };
         let mut invalid = None;
-        let wishes = conventions::read_wishes(&wish, &mut invalid);
+        let topology_requests = conventions::read_topology_requests(&topology_request, &mut invalid);
         found.push(Request {
             wanted: wanted(dump, &key, request),
             key,
             created: request.metadata.creation_timestamp.as_ref().map(|time| time.0),
-            wishes,
+            topology_requests,
             invalid,
         });
     }

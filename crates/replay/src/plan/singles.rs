@@ -61,7 +61,7 @@ impl Planning<'_> {
         if let Some(constraint) = shape.unsupported.first() {
             return Err(format!("carries a constraint that is not modelled: {constraint}"));
         }
-        // kube-scheduler has made room for it there, and that room is counted already.
+        // kube-scheduler has made capacity for it there, and that capacity is counted already.
         if let Some(node) = core.nominated.as_ref().filter(|node| self.cluster.node(node).is_some()) {
             return Ok(node.clone());
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use muster_core::gang::RequestError;
-use muster_core::model::gang::{Gang, Invalid, Phase, RawWishes, Recognised, Source};
+use muster_core::model::gang::{Gang, Invalid, Phase, RawTopologyRequests, Recognised, Source};
 use muster_core::model::names::{ObjectKey, PodUid};
 use muster_core::offering::GroupPolicy;
 use muster_core::reason::Why;
@@ -38,12 +38,12 @@ pub(super) type Order = (Reverse<i32>, bool, Option<Timestamp>, Arc<str>, Arc<st
 impl Work {
     /// A gang of pods, with what the dump's other objects say of it.
     pub(super) fn of_pods(found: Found, dump: &Dump) -> Self {
-        let key = &found.said.key;
+        let key = &found.stated.key;
         let named = |metadata: &ObjectMeta, name: &str| {
             metadata.namespace.as_deref() == Some(&*key.namespace) && metadata.name.as_deref() == Some(name)
         };
         let object = dump.gangs.iter().find(|gang| named(&gang.metadata, &key.name));
-        let booking = found.said.booking.as_ref();
+        let booking = found.stated.booking.as_ref();
         let booking = booking.and_then(|name| dump.requests.iter().find(|request| named(&request.metadata, name)));
         let uids = [
             object.and_then(|object| object.metadata.uid.as_deref()),
@@ -57,8 +57,8 @@ impl Work {
     pub(super) fn order(&self) -> Order {
         match self {
             Self::Pods(pods) => {
-                let Found { said, priority, created, .. } = &pods.found;
-                let Recognised { key, source, .. } = &**said;
+                let Found { stated, priority, created, .. } = &pods.found;
+                let Recognised { key, source, .. } = &**stated;
                 let (identity, name) = (Arc::clone(&source.identity), Arc::clone(&key.name));
                 (Reverse(*priority), created.is_none(), *created, Arc::clone(&key.namespace), identity, name)
             }
@@ -74,7 +74,7 @@ impl Work {
     pub(super) fn name(&self) -> (String, String, &'static str) {
         match self {
             Self::Pods(pods) => {
-                let Recognised { key, source, .. } = &*pods.found.said;
+                let Recognised { key, source, .. } = &*pods.found.stated;
                 (key.namespace.to_string(), source.identity.to_string(), source.convention)
             }
             Self::Request(request) => {
@@ -87,7 +87,7 @@ impl Work {
     /// Name of the object that stands for it.
     pub(super) fn object(&self) -> String {
         match self {
-            Self::Pods(pods) => pods.found.said.key.name.to_string(),
+            Self::Pods(pods) => pods.found.stated.key.name.to_string(),
             Self::Request(request) => request.key.name.to_string(),
         }
     }
@@ -123,24 +123,28 @@ pub(super) fn refused(error: RequestError) -> Why {
     }
 }
 
-/// The placement group a gang wishes for.
-pub(super) fn group(wishes: &RawWishes) -> GroupPolicy {
-    match wishes.placement_group.as_ref().map(|wish| &*wish.value) {
+/// The placement group a gang asks for.
+pub(super) fn group(topology_requests: &RawTopologyRequests) -> GroupPolicy {
+    match topology_requests.placement_group.as_ref().map(|topology_request| &*topology_request.value) {
         Some("required") => GroupPolicy::Required,
         Some("none") => GroupPolicy::None,
         Some(_) | None => GroupPolicy::Preferred,
     }
 }
 
-/// What a ProvisioningRequest says, as if its pods had said it.
-pub(super) fn recognised(key: &ObjectKey, wishes: &RawWishes, invalid: Option<Invalid>) -> Recognised {
+/// What a ProvisioningRequest says, as if its pods had reported it.
+pub(super) fn recognised(
+    key: &ObjectKey,
+    topology_requests: &RawTopologyRequests,
+    invalid: Option<Invalid>,
+) -> Recognised {
     Recognised {
         key: key.clone(),
         source: Source { convention: "provisioning-request", identity: Arc::clone(&key.name), owner: None },
         size: Some(0),
         min: None,
         roles: Vec::new(),
-        wishes: wishes.clone(),
+        topology_requests: topology_requests.clone(),
         invalid,
         booking: None,
         restart_would_fail: None,
@@ -149,9 +153,9 @@ pub(super) fn recognised(key: &ObjectKey, wishes: &RawWishes, invalid: Option<In
 }
 
 /// The durable state a gang would have.
-pub(super) fn pseudo(said: &Recognised, started: bool) -> Gang {
+pub(super) fn pseudo(stated: &Recognised, started: bool) -> Gang {
     Gang {
-        key: said.key.clone(),
+        key: stated.key.clone(),
         uid: "".into(),
         resource_version: "".into(),
         phase: Some(if started { Phase::Bound } else { Phase::Collecting }),

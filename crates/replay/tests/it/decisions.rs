@@ -6,7 +6,9 @@ use muster_core::model::names::ObjectKey;
 use muster_core::model::node::{Node, Usage};
 use muster_core::model::pod::Shape;
 use muster_core::planner;
-use muster_core::planner::plan::{GangRequest, Host, Policy, Problem, Role, RolePlace, SearchBudget, Seed, Wishes};
+use muster_core::planner::plan::{
+    GangRequest, Host, Policy, Problem, Role, RolePlace, SearchBudget, Seed, TopologyRequests,
+};
 use muster_core::topology::Levels;
 use muster_replay::command;
 use muster_replay::decision::{Decisions, VERSION};
@@ -33,7 +35,7 @@ fn decision() -> Decision {
     let problem = Problem {
         levels: Levels::default(),
         hosts: vec![host("n-1"), host("n-2"), host("n-3")],
-        gang: GangRequest { key: key.clone(), roles: vec![role], wishes: Wishes::default() },
+        gang: GangRequest { key: key.clone(), roles: vec![role], topology_requests: TopologyRequests::default() },
     };
     let policy = Policy::default();
     let (plan, report) = planner::plan(&problem, &policy, SearchBudget::default(), Seed::default());

@@ -33,7 +33,7 @@ fn says(text: &str, parts: &[&str]) {
 }
 
 #[test]
-fn a_refused_gang_is_told_level_by_level_with_what_blocks_and_what_would_help() {
+fn a_refused_gang_is_reported_level_by_level_with_what_blocks_and_what_would_help() {
     let text = ask(&dump("refused"), &gang("train"), Format::Table).unwrap();
     says(
         &text,
@@ -42,27 +42,33 @@ fn a_refused_gang_is_told_level_by_level_with_what_blocks_and_what_would_help() 
             "layer-3",
             "us-east-1a/nn-1/nn-2/nn-a",
             "1 node: ",
-            "room for 2 more in layer-3",
+            "capacity for 2 more in layer-3",
             "only one layer-2 required",
         ],
     );
-    let told = json(&dump("refused"), &gang("train"));
-    assert_eq!((&told["version"], &told["kind"]), (&1.into(), &"gang".into()));
-    assert_eq!(told["blocking"][0]["nodes"], 1);
-    let leaf = told["levels"].as_array().unwrap().iter().find(|level| level["name"] == "layer-3").unwrap();
+    let reported = json(&dump("refused"), &gang("train"));
+    assert_eq!((&reported["version"], &reported["kind"]), (&1.into(), &"gang".into()));
+    assert_eq!(reported["blocking"][0]["nodes"], 1);
+    let leaf = reported["levels"].as_array().unwrap().iter().find(|level| level["name"] == "layer-3").unwrap();
     assert_eq!((&leaf["best"]["holds"], &leaf["best"]["short"]), (&2.into(), &2.into()));
     assert_eq!(leaf["best"]["required"], true);
 }
 
 #[test]
-fn a_gang_that_is_bought_names_every_candidate_with_its_price() {
+fn a_gang_that_is_provisioned_names_every_candidate_with_its_price() {
     let text = ask(&dump("buy"), &gang("next"), Format::Table).unwrap();
     says(
         &text,
-        &["is buy", "buys 3 p4d.24xlarge on-demand in us-east-1b", "$65.87/h", "cannot be bought", "LimitReached"],
+        &[
+            "is buy",
+            "provisions 3 p4d.24xlarge on-demand in us-east-1b",
+            "$65.87/h",
+            "cannot be provisioned",
+            "LimitReached",
+        ],
     );
-    let told = json(&dump("buy"), &gang("next"));
-    let candidates = told["candidates"].as_array().unwrap();
+    let reported = json(&dump("buy"), &gang("next"));
+    let candidates = reported["candidates"].as_array().unwrap();
     assert_eq!(candidates.iter().filter(|candidate| candidate["chosen"] == true).count(), 1);
     let prices: Vec<u64> =
         candidates.iter().map(|candidate| candidate["totalUsdMicroPerHour"].as_u64().unwrap()).collect();
@@ -76,7 +82,7 @@ fn a_placed_gang_says_where_every_member_goes_and_how_far_that_is_from_the_best(
 }
 
 #[test]
-fn a_pod_is_told_its_place_or_why_it_has_none() {
+fn a_pod_is_given_its_place_or_why_it_has_none() {
     let pod = |name: &str| Target::Pod { namespace: "team-a".to_owned(), name: name.to_owned() };
     let text = ask(&dump("growth"), &pod("train-1"), Format::Table).unwrap();
     says(&text, &["pod team-a/train-1", "rank 1 of gang train goes to a-3"]);
@@ -89,9 +95,9 @@ fn a_pod_is_told_its_place_or_why_it_has_none() {
 }
 
 #[test]
-fn a_node_says_who_holds_it_to_whom_it_is_promised_and_why_gangs_skip_it() {
+fn a_node_says_who_holds_it_to_whom_it_is_assigned_and_why_gangs_skip_it() {
     let text = ask(&dump("promised"), &node("b-0"), Format::Table).unwrap();
-    says(&text, &["node b-0 is Ready", "promised to:", "team-a/steady-0 of gang steady, by a persisted plan"]);
+    says(&text, &["node b-0 is Ready", "assigned to:", "team-a/steady-0 of gang steady, by a persisted plan"]);
     says(&text, &["team-a/urgent (placed) skips it"]);
     let text = ask(&dump("growth"), &node("a-1"), Format::Table).unwrap();
     says(&text, &["held by:", "team-a/train-0 of gang train: ", "nvidia.com/gpu"]);
@@ -121,11 +127,11 @@ fn an_explanation_agrees_with_the_plan_of_the_same_dump() {
                 namespace: entry["namespace"].as_str().unwrap().to_owned(),
                 name: entry["name"].as_str().unwrap().to_owned(),
             };
-            let told = json(&text, &target);
+            let reported = json(&text, &target);
             for key in ["outcome", "members", "roles", "gap", "reasons"] {
-                // Two gangs may share a name, told apart by their owners.
-                if told["object"] == entry["name"] || name != "job" {
-                    assert_eq!(told[key], entry[key], "{name}: {key}");
+                // Two gangs may share a name, distinguished by their owners.
+                if reported["object"] == entry["name"] || name != "job" {
+                    assert_eq!(reported[key], entry[key], "{name}: {key}");
                 }
             }
         }

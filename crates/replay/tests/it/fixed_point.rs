@@ -41,13 +41,13 @@ fn a_plan_that_was_carried_out_places_nothing_new() {
     for name in names() {
         let text = dump(&name);
         let first = document(&text);
-        let bought = first["gangs"].as_array().unwrap().iter().any(|gang| gang["outcome"] == "buy");
+        let provisioned = first["gangs"].as_array().unwrap().iter().any(|gang| gang["outcome"] == "buy");
         let unborn = first["gangs"]
             .as_array()
             .unwrap()
             .iter()
             .any(|gang| gang["members"].as_array().unwrap().iter().any(|member| member["pod"].is_null()));
-        if bought || unborn {
+        if provisioned || unborn {
             continue;
         }
         let mut objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();

@@ -68,8 +68,8 @@ fn a_catalogue_of_ones_own_decides_types_and_prices() {
     let document = run(&dump("limits"), |a| a.catalogue = Some(Input { name: "c.json", text: &file })).unwrap();
     assert_eq!(document["catalogue"], "ours");
     let document = run(&dump("buy"), |a| a.catalogue = Some(Input { name: "c.json", text: &file })).unwrap();
-    let buy = &document["gangs"][0]["buy"][0];
-    assert_eq!((&buy["type"], &buy["zone"]), (&"p5.96xlarge".into(), &"us-east-1b".into()));
+    let provision = &document["gangs"][0]["buy"][0];
+    assert_eq!((&provision["type"], &provision["zone"]), (&"p5.96xlarge".into(), &"us-east-1b".into()));
     let error =
         run(&dump("buy"), |a| a.catalogue = Some(Input { name: "c.json", text: "{\"types\": [{\"name\": 5}]}" }));
     let error = error.unwrap_err();

@@ -73,7 +73,7 @@ fn a_large_mix_says_which_field_is_not_proven() {
 }
 
 #[test]
-fn a_mix_without_room_is_refused_for_good_reason() {
+fn a_mix_without_capacity_is_refused_for_good_reason() {
     let document = document(&dump(2, &[("learner", 3, 8, 2), ("rollout", 3, 1, 2), ("env", 4, 0, 1)]));
     let gang = &document["gangs"][0];
     assert_eq!(gang["outcome"], "refused", "{gang:#}");

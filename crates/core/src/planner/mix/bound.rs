@@ -6,9 +6,9 @@
 //! shape alone, all members together, the amount of each resource. For the main shape alone the whole vector is one,
 //! since more members beside it never use, break or leave over less.
 
+use super::super::capacity::Capacity;
 use super::super::cost::{Cost, Layout};
 use super::super::knapsack::{Pruning, Solver};
-use super::super::room::Room;
 use super::super::rules::Rules;
 use super::super::search::MOST_LIMBS;
 use super::field::{Field, Weight};
@@ -38,13 +38,13 @@ pub(super) fn bounds(field: &Field<'_>, candidates: &[Candidate], work: &mut Wor
             continue;
         }
         squares -= cost;
-        let room = Room {
+        let capacity = Capacity {
             slots: weight.caps.clone(),
-            bound: field.room.bound.clone(),
-            whole: field.room.whole.iter().map(|whole| vec![false; whole.len()]).collect(),
+            bound: field.capacity.bound.clone(),
+            whole: field.capacity.whole.iter().map(|whole| vec![false; whole.len()]).collect(),
         };
-        let layout = Layout::new(Placement::Locality, &room, weight.may);
-        let relaxed = Relaxed { field, weight, room: &room, layout: &layout, placement: Placement::Locality };
+        let layout = Layout::new(Placement::Locality, &capacity, weight.may);
+        let relaxed = Relaxed { field, weight, capacity: &capacity, layout: &layout, placement: Placement::Locality };
         relaxed.solve(candidates, &mut found, false, work);
     }
     let main = field.groups.first().filter(|main| main.must == main.may && main.must > 0);
@@ -52,10 +52,10 @@ pub(super) fn bounds(field: &Field<'_>, candidates: &[Candidate], work: &mut Wor
         let mut each = vec![0; field.groups.len()];
         each[0] = 1;
         let (must, may) = (u64::from(main.must), u64::from(main.may));
-        let weight = Weight { each, must, may, caps: field.room.slots.clone() };
+        let weight = Weight { each, must, may, caps: field.capacity.slots.clone() };
         let placement = field.policy.placement;
-        let layout = Layout::new(placement, &field.room, may);
-        let relaxed = Relaxed { field, weight: &weight, room: &field.room, layout: &layout, placement };
+        let layout = Layout::new(placement, &field.capacity, may);
+        let relaxed = Relaxed { field, weight: &weight, capacity: &field.capacity, layout: &layout, placement };
         relaxed.solve(candidates, &mut found, true, work);
     }
     found
@@ -73,7 +73,7 @@ fn unplaced(field: &Field<'_>, candidate: Candidate) -> u64 {
 struct Relaxed<'a> {
     field: &'a Field<'a>,
     weight: &'a Weight,
-    room: &'a Room,
+    capacity: &'a Capacity,
     layout: &'a Layout,
     placement: Placement,
 }
@@ -90,11 +90,11 @@ impl Relaxed<'_> {
 
     /// Raises what was found; all fields count if `whole`, else the domains used.
     fn run<C: Cost>(&self, candidates: &[Candidate], found: &mut [Option<Vec<u64>>], whole: bool, work: &mut Work) {
-        let Self { field, weight, room, layout, placement } = *self;
+        let Self { field, weight, capacity, layout, placement } = *self;
         let tree = field.tree;
-        let rules = Rules::plain(room.slots.clone());
+        let rules = Rules::plain(capacity.slots.clone());
         let limit = usize::try_from(weight.may).unwrap_or(usize::MAX);
-        let mut solver = Solver::<C>::new(tree, room, layout, &rules, placement, Pruning::On, limit);
+        let mut solver = Solver::<C>::new(tree, capacity, layout, &rules, placement, Pruning::On, limit);
         for (candidate, found) in candidates.iter().zip(found) {
             let Some(known) = found else { continue };
             let missing = unplaced(field, *candidate);

@@ -2,7 +2,7 @@
 //!
 //! The knapsack of one shape with one dimension per shape. With fewest domains first, a gang that fits into one domain
 //! of a level is best placed inside one, so the levels are tried from the bottom up and most of the tree is never
-//! looked at. The cells that may be merged are bounded by the search budget; beyond, nothing is said.
+//! looked at. The cells that may be merged are bounded by the search budget; beyond, nothing is reported.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -44,7 +44,7 @@ pub(super) fn solve(
         return Exact::Unknown;
     }
     let members: u64 = field.groups.iter().map(|group| u64::from(group.may)).sum();
-    let layout = Layout::new(field.policy.placement, &field.room, members.max(1));
+    let layout = Layout::new(field.policy.placement, &field.capacity, members.max(1));
     match layout.limbs {
         ..=2 => run::<u128>(field, &layout, candidate, cells, work),
         3..=4 => run::<[u64; 4]>(field, &layout, candidate, cells, work),
@@ -171,13 +171,13 @@ impl<C: Cost> Solver<'_, C> {
 
     /// The domains of a level that could hold the whole gang, bound members included.
     fn alone(&self, level: LevelIndex, inside: &Range<usize>) -> Vec<usize> {
-        let Field { tree, room, .. } = self.field;
+        let Field { tree, capacity, .. } = self.field;
         let domains = tree.level(level);
         let from = domains.partition_point(|domain| domain.hosts.end <= inside.start);
         let to = domains.partition_point(|domain| domain.hosts.start < inside.end);
         match self.field.stand(level) {
             0 => (from..to).collect(),
-            1 => (from..to).filter(|domain| room.bound[level][*domain] > 0).collect(),
+            1 => (from..to).filter(|domain| capacity.bound[level][*domain] > 0).collect(),
             _ => Vec::new(),
         }
     }
@@ -233,18 +233,18 @@ impl<C: Cost> Solver<'_, C> {
     }
 
     fn own(&self, level: LevelIndex, domain: usize, counts: &[u32]) -> C {
-        let Field { room, groups, .. } = self.field;
-        let (slots, main) = (room.slots[level][domain], u64::from(counts[0]));
+        let Field { capacity, groups, .. } = self.field;
+        let (slots, main) = (capacity.slots[level][domain], u64::from(counts[0]));
         let any = counts.iter().any(|count| *count > 0);
         let mut cost = C::ZERO;
-        if room.bound[level][domain] > 0 {
+        if capacity.bound[level][domain] > 0 {
             cost = cost.plus(C::field(self.layout.left[level], slots - main));
         } else if any {
             cost =
                 cost.plus(C::field(self.layout.used[level], 1)).plus(C::field(self.layout.left[level], slots - main));
         }
         let touched = main > 0 || counts.iter().zip(groups).any(|(count, group)| *count > 0 && group.takes);
-        if room.whole[level][domain] && touched && main < slots {
+        if capacity.whole[level][domain] && touched && main < slots {
             cost = cost.plus(C::field(self.layout.broken[level], 1));
         }
         cost
@@ -275,14 +275,14 @@ impl<C: Cost> Solver<'_, C> {
         }
         self.vertices += 1;
         self.spend(1)?;
-        let Field { tree, room, classes, class_of, .. } = self.field;
+        let Field { tree, capacity, classes, class_of, .. } = self.field;
         let below = if level + 1 < tree.depth() {
             Ok(self.run(level + 1, tree.level(level)[domain].children.clone())??)
         } else {
             Err(class_of[domain])
         };
-        let (slots, whole) = (room.slots[level][domain], room.whole[level][domain]);
-        let class = Class { level, slots, whole, bound: room.bound[level][domain] > 0, below };
+        let (slots, whole) = (capacity.slots[level][domain], capacity.whole[level][domain]);
+        let class = Class { level, slots, whole, bound: capacity.bound[level][domain] > 0, below };
         let table = match self.by_class.get(&class) {
             Some(table) => *table,
             None => {

@@ -3,8 +3,8 @@
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use super::super::capacity::{Capacity, accelerators};
 use super::super::demand::Demand;
-use super::super::room::{Room, accelerators};
 use super::super::{Ground, slots};
 use crate::fit::{self, Misfit, free_of};
 use crate::model::node::Usage;
@@ -71,7 +71,7 @@ pub(super) struct Field<'p> {
     /// By depth-first position.
     pub(super) class_of: Vec<u32>,
     /// Of the main shape.
-    pub(super) room: Room,
+    pub(super) capacity: Capacity,
     /// Slots of the main shape, in the order of the problem; a host that takes no member at all says why.
     pub(super) slots: Vec<Result<u32, Misfit>>,
     pub(super) weights: Vec<Weight>,
@@ -136,7 +136,7 @@ impl<'p> Field<'p> {
             clash,
             classes: Vec::new(),
             class_of: Vec::new(),
-            room: Room { slots: Vec::new(), bound: Vec::new(), whole: Vec::new() },
+            capacity: Capacity { slots: Vec::new(), bound: Vec::new(), whole: Vec::new() },
             slots: Vec::new(),
             weights: Vec::new(),
             standing: Vec::new(),
@@ -160,7 +160,7 @@ impl<'p> Field<'p> {
         }
         field.class_of = tree.hosts().iter().map(|host| by_host[*host]).collect();
         if let Some(main) = field.groups.first() {
-            field.room = Room::new(tree, &problem.hosts, main.shape, &field.slots, &demand.bound);
+            field.capacity = Capacity::new(tree, &problem.hosts, main.shape, &field.slots, &demand.bound);
         }
         field.standing = field.standing();
         field.weights = field.weights();
@@ -217,8 +217,8 @@ impl<'p> Field<'p> {
 
     /// How many members of a group fit beside others, at most `most`.
     pub(super) fn beside(&self, class: &Class, taken: &[u32], group: usize, most: u32) -> u32 {
-        let mut room = most.min(class.top[group].saturating_sub(taken[group]));
-        if room == 0 || taken.iter().zip(&self.clash[group]).any(|(taken, clash)| *taken > 0 && *clash) {
+        let mut capacity = most.min(class.top[group].saturating_sub(taken[group]));
+        if capacity == 0 || taken.iter().zip(&self.clash[group]).any(|(taken, clash)| *taken > 0 && *clash) {
             return 0;
         }
         for (resource, each) in self.resources[group].iter().enumerate().filter(|(_, each)| **each > 0) {
@@ -229,9 +229,9 @@ impl<'p> Field<'p> {
                 .map(|(taken, each)| i128::from(*taken) * i128::from(each[resource]))
                 .sum();
             let free = (i128::from(class.free[resource]) - used).max(0) / i128::from(*each);
-            room = room.min(u32::try_from(free).unwrap_or(u32::MAX));
+            capacity = capacity.min(u32::try_from(free).unwrap_or(u32::MAX));
         }
-        room
+        capacity
     }
 
     /// Whether a host of the class takes so many of each.
@@ -390,7 +390,7 @@ impl<'p> Field<'p> {
             let with = bound.iter().zip(slots).filter(|(bound, _)| **bound > 0);
             with.fold((0, 0), |(number, sum), (_, slots)| (number + 1, sum + slots))
         };
-        self.room.bound.iter().zip(&self.room.slots).map(sums).collect()
+        self.capacity.bound.iter().zip(&self.capacity.slots).map(sums).collect()
     }
 
     /// Domains with bound members at a level.
@@ -419,14 +419,14 @@ impl<'p> Field<'p> {
             let (number, slots) = self.standing[level];
             (used[level], left[level]) = (number, slots);
             for (domain, main, touched) in &domains {
-                let slots = self.room.slots[level][*domain];
-                if self.room.bound[level][*domain] > 0 {
+                let slots = self.capacity.slots[level][*domain];
+                if self.capacity.bound[level][*domain] > 0 {
                     left[level] -= main;
                 } else {
                     used[level] += 1;
                     left[level] += slots - main;
                 }
-                broken[level] += u64::from(self.room.whole[level][*domain] && *touched && *main < slots);
+                broken[level] += u64::from(self.capacity.whole[level][*domain] && *touched && *main < slots);
             }
             for (domain, ..) in &mut domains {
                 *domain = self.tree.level(level)[*domain].parent;

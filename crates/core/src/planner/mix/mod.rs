@@ -11,7 +11,7 @@
 //! 3. Else it is searched, in bounded work (`search`), and the best placement is compared with the least bound. What is
 //!    between them is the gap in the report; none is a proof.
 //!
-//! Nothing is said not to fit unless that is proven, by 1 or by 2; else it is [`Refusal::Undecided`].
+//! Nothing is reported not to fit unless that is proven, by 1 or by 2; else it is [`Refusal::Undecided`].
 
 mod bound;
 mod exact;
@@ -42,8 +42,11 @@ const SEARCHED: usize = 4;
 
 /// Whether the gang is one for this module, given that it has several shapes and is no pair.
 pub(super) fn takes(gang: &GangRequest, shapes: usize) -> bool {
-    let wishes = &gang.wishes;
-    shapes <= MOST_SHAPES && wishes.slices.is_empty() && wishes.exclusive.is_none() && wishes.balance.is_none()
+    let topology_requests = &gang.topology_requests;
+    shapes <= MOST_SHAPES
+        && topology_requests.slices.is_empty()
+        && topology_requests.exclusive.is_none()
+        && topology_requests.balance.is_none()
 }
 
 /// A placement, and what is known about better ones.
@@ -240,8 +243,8 @@ fn refused(field: &Field<'_>, sight: Sight<'_>, demand: &Demand<'_>, domains: &D
         }
     }
     let mut shortfall = shortfall::shortfall(problem, tree, &rules, demand, &slots, domains);
-    shortfall.changes = room(field, domains).into_iter().collect();
-    shortfall.changes.extend(change::fewer_wishes(problem, |changed| {
+    shortfall.changes = capacity(field, domains).into_iter().collect();
+    shortfall.changes.extend(change::fewer_topology_requests(problem, |changed| {
         let Ok(domains) = super::domains(changed, sight.ground, demand) else { return false };
         matches!(solve(field, sight, &domains, work), Solved::Placed { .. })
     }));
@@ -270,20 +273,20 @@ fn filled(field: &Field<'_>, hosts: std::ops::Range<usize>) -> Counts {
     rest
 }
 
-/// Room that would do, in the domain where fewest members were left out.
-fn room(field: &Field<'_>, domains: &Domains) -> Option<Change> {
+/// Capacity that would do, in the domain where fewest members were excluded.
+fn capacity(field: &Field<'_>, domains: &Domains) -> Option<Change> {
     let hosts = |candidate: Candidate| match candidate {
         None => 0..field.tree.hosts().len(),
         Some((level, domain)) => field.tree.level(level)[domain].hosts.clone(),
     };
     let rests = candidates(field, domains).into_iter().map(|candidate| (filled(field, hosts(candidate)), candidate));
     let (rest, at) = rests.min_by_key(|(rest, _)| rest.iter().map(|rest| u64::from(*rest)).sum::<u64>())?;
-    let rooms = field.groups.iter().zip(&rest).filter(|(_, rest)| **rest > 0).filter_map(|(group, rest)| {
+    let capacities = field.groups.iter().zip(&rest).filter(|(_, rest)| **rest > 0).filter_map(|(group, rest)| {
         let role = field.problem.gang.roles.iter().find(|role| role.shape == *group.shape)?;
-        let mut room = change::room(field.problem, field.tree, at, u64::from(*rest));
-        room.role = Some(Arc::clone(&role.name));
-        Some(room)
+        let mut capacity = change::capacity(field.problem, field.tree, at, u64::from(*rest));
+        capacity.role = Some(Arc::clone(&role.name));
+        Some(capacity)
     });
-    let rooms: Vec<_> = rooms.collect();
-    (!rooms.is_empty()).then_some(Change::Room { rooms })
+    let capacities: Vec<_> = capacities.collect();
+    (!capacities.is_empty()).then_some(Change::Capacity { capacities })
 }

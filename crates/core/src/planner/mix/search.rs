@@ -260,7 +260,7 @@ impl<'a> Search<'a> {
         open.last().is_some_and(|(_, domain)| self.field.may_hold(Some((level, *domain)), rest))
     }
 
-    /// Domains by how much of what is left they cover, most last; those that cover nothing are left out. Bound members
+    /// Domains by how much of what is left they cover, most last; those that cover nothing are excluded. Bound members
     /// make a domain come first: it is used already.
     fn scored(&mut self, level: LevelIndex, domains: &[usize], rest: &Counts) -> Vec<(u64, usize)> {
         let field = self.field;
@@ -275,7 +275,7 @@ impl<'a> Search<'a> {
                     favour * u64::try_from(covered).unwrap_or(ONE)
                 })
                 .sum::<u64>();
-            let used = u64::from(field.room.bound[level][domain] > 0);
+            let used = u64::from(field.capacity.bound[level][domain] > 0);
             if score > 0 {
                 scored.push((score + used * ONE * 1_000, domain));
             }
@@ -285,7 +285,7 @@ impl<'a> Search<'a> {
         scored
     }
 
-    /// Room beyond what is left, of all weights.
+    /// Capacity beyond what is left, of all weights.
     fn slack(&self, level: LevelIndex, domain: usize, rest: &Counts) -> u64 {
         let each = self.field.weights.iter().map(|weight| {
             let (cap, need) = (weight.caps[level][domain], weight.of(rest));
@@ -295,7 +295,7 @@ impl<'a> Search<'a> {
                 u64::try_from(u128::from(cap) * u128::from(ONE) / u128::from(need)).unwrap_or(u64::MAX)
             }
         });
-        let bound = if self.field.room.bound[level][domain] > 0 { 0 } else { 1 << 50 };
+        let bound = if self.field.capacity.bound[level][domain] > 0 { 0 } else { 1 << 50 };
         each.fold(bound, u64::saturating_add)
     }
 

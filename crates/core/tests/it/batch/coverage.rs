@@ -76,7 +76,7 @@ impl Effect {
     }
 
     /// What can go wrong with it. A write is conditional, so it alone conflicts; what only reads cannot be carried out
-    /// without an answer; and the API server neither throttles nor denies, since that is not told apart from a refusal.
+    /// without an answer; and the API server neither throttles nor denies, since that is not distinguished from a refusal.
     fn faults(self) -> &'static [Fault] {
         use Fault::{Conflict, Denied, Lost, None, Refused, Throttled};
         match self {
@@ -179,7 +179,7 @@ pub(super) const PAIRS: &[(BatchPhase, &[Effect])] = {
     ]
 };
 
-/// What precedes every phase: lost instances are given back, their nodes tainted and deleted, and an owner is looked up
+/// What precedes every phase: lost instances are terminated, their nodes tainted and deleted, and an owner is looked up
 /// that may be gone. The same lines whatever the phase, so that phases in which they are rare are counted together. So is
 /// what is judged alike in `Launched` and `Joining`, and pods of no gang, who are ended alike wherever they are in the way.
 const ANY_PHASE: &[(BatchPhase, &[Effect])] = {

@@ -52,7 +52,7 @@ pub(super) fn manners(pools: &[PoolDef], rng: &mut ChaCha8Rng) -> Manners {
 }
 
 pub(super) fn pools(rng: &mut ChaCha8Rng) -> Vec<PoolDef> {
-    let markets: [&[CapacityType]; 4] = [
+    let capacity_types: [&[CapacityType]; 4] = [
         &[CapacityType::OnDemand],
         &[CapacityType::Spot, CapacityType::OnDemand],
         &[CapacityType::Reserved, CapacityType::OnDemand],
@@ -62,7 +62,7 @@ pub(super) fn pools(rng: &mut ChaCha8Rng) -> Vec<PoolDef> {
         name: format!("p{number}"),
         instance_type: format!("p{number}.48xlarge"),
         zones: ["a", "b"][..rng.random_range(1..=2)].iter().map(|zone| (*zone).to_owned()).collect(),
-        markets: markets[rng.random_range(0..4)].to_vec(),
+        capacity_types: capacity_types[rng.random_range(0..4)].to_vec(),
         limit: rng.random_range(2..8),
         group: [GroupPolicy::Preferred, GroupPolicy::Required, GroupPolicy::None][rng.random_range(0..3)],
         join: JoinClocks {
@@ -81,8 +81,8 @@ pub(super) fn catalogue(pools: Vec<PoolDef>) -> Catalogue {
     let mut prices = PriceBook::default();
     let mut offerings = BTreeSet::new();
     for pool in &pools {
-        for market in [CapacityType::OnDemand, CapacityType::Spot] {
-            prices.set(&pool.instance_type, None, market, 1_000_000);
+        for capacity_type in [CapacityType::OnDemand, CapacityType::Spot] {
+            prices.set(&pool.instance_type, None, capacity_type, 1_000_000);
         }
         for zone in &pool.zones {
             offerings.insert(Offering { instance_type: pool.instance_type.clone(), zone: zone.clone() });
@@ -98,7 +98,7 @@ pub(super) fn stock(ec2: &mut Ec2, pools: &[PoolDef], rng: &mut ChaCha8Rng) {
         for zone in &pool.zones {
             let spines = vec![rng.random_range(0..5), rng.random_range(0..7)];
             ec2.free.insert((pool.instance_type.clone(), zone.clone()), spines);
-            if pool.markets.contains(&CapacityType::Reserved) && rng.random_bool(0.8) {
+            if pool.capacity_types.contains(&CapacityType::Reserved) && rng.random_bool(0.8) {
                 let id = format!("cr-{}-{zone}", pool.name);
                 let group = rng.random_bool(0.3).then(|| format!("theirs-{zone}"));
                 if let Some(group) = &group {

@@ -276,7 +276,7 @@ impl Ec2 {
             Change::Launch { parameters, .. } => self.launch(parameters, rng).map(Made::Launched),
             Change::Terminate(ids) => {
                 for id in ids {
-                    // An id that is not visible yet is left out, and the call sent again with the rest.
+                    // An id that is not visible yet is excluded, and the call sent again with the rest.
                     let Some(vm) = self.vms.get(id).filter(|vm| vm.by_id <= self.now) else { continue };
                     if !ours(&vm.instance.tags) {
                         self.wrong = Some(format!("{id} is terminated, which is not ours"));
@@ -367,7 +367,7 @@ impl Ec2 {
     fn place(&mut self, parameters: &LaunchParameters, rng: &mut ChaCha8Rng) -> Result<LaunchAnswer, CallError> {
         let key = (parameters.instance_type.clone(), parameters.zone.clone());
         let into = parameters.reservation.as_ref().map(|target| target.id.clone());
-        let mut room = match &into {
+        let mut capacity = match &into {
             Some(id) => {
                 let used =
                     self.vms.values().filter(|vm| vm.reservation.as_ref() == Some(id) && vm.terminated.is_none());
@@ -385,7 +385,7 @@ impl Ec2 {
             }
             None => self.free.get(&key).cloned().unwrap_or_default(),
         };
-        let all: u32 = room.iter().sum();
+        let all: u32 = capacity.iter().sum();
         let mut count = parameters.count;
         if parameters.partial {
             count = count.min(all);
@@ -416,15 +416,15 @@ impl Ec2 {
         for _ in 0..count {
             // A group lies on the emptiest spine, and on the next once that is full.
             let fullest = if parameters.placement_group.is_some() {
-                (0..room.len()).max_by_key(|spine| room[*spine]).unwrap()
+                (0..capacity.len()).max_by_key(|spine| capacity[*spine]).unwrap()
             } else {
-                (0..room.len()).find(|spine| room[*spine] > 0).unwrap()
+                (0..capacity.len()).find(|spine| capacity[*spine] > 0).unwrap()
             };
-            room[fullest] -= 1;
+            capacity[fullest] -= 1;
             instances.push(self.boot(parameters, launch, fullest, &zone, into.as_ref(), rng));
         }
         if into.is_none() && zone == parameters.zone {
-            self.free.insert(key, room);
+            self.free.insert(key, capacity);
         }
         self.launches.push(Launch {
             batch: parameters.tags.batch_uid.clone(),

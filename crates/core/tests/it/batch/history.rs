@@ -175,8 +175,8 @@ impl History {
         if self.chance(0.01) {
             let keys: Vec<_> = self.ec2.free.keys().cloned().collect();
             let key = &keys[self.rng.random_range(0..keys.len())];
-            for room in self.ec2.free.get_mut(key).unwrap() {
-                *room = self.rng.random_range(0..7);
+            for capacity in self.ec2.free.get_mut(key).unwrap() {
+                *capacity = self.rng.random_range(0..7);
             }
         }
         let live: Vec<InstanceId> = self.ec2.vms.iter().filter(|(_, vm)| vm.live()).map(|(id, _)| id.clone()).collect();

@@ -12,8 +12,8 @@ use muster_core::ec2::{Offering, Reservation, Subnet};
 use muster_core::model::batch::{Attempt, Batch, BatchPhase, BatchStatus, OwnerRef};
 use muster_core::model::names::ResourceName;
 use muster_core::model::node::Taint;
-use muster_core::offering::IceMemory;
 use muster_core::offering::PriceBook;
+use muster_core::offering::UnavailableMemory;
 use muster_core::offering::{Asked, Refusals};
 use muster_core::offering::{GroupPolicy, Need, PoolOffer, RankInput, Ranking, rank_candidates};
 use muster_core::offering::{InstanceTypeInfo, NVIDIA_GPU, UsageClass};
@@ -27,7 +27,7 @@ pub(super) struct PoolDef {
     pub(super) name: String,
     pub(super) instance_type: String,
     pub(super) zones: Vec<String>,
-    pub(super) markets: Vec<CapacityType>,
+    pub(super) capacity_types: Vec<CapacityType>,
     pub(super) limit: i64,
     pub(super) group: GroupPolicy,
     pub(super) join: JoinClocks,
@@ -50,7 +50,7 @@ pub(super) struct Catalogue {
 /// What launches have taught this process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lessons {
-    pub(super) ice: IceMemory,
+    pub(super) unavailable: UnavailableMemory,
     pub(super) refusals: Refusals,
     /// Reservations as read last, and when.
     pub(super) reservations: Vec<Reservation>,
@@ -63,15 +63,15 @@ impl Lessons {
         match note {
             Note::NoCapacity { pools, count } => {
                 for pool in pools {
-                    self.ice.record(pool, *count, now);
+                    self.unavailable.record(pool, *count, now);
                 }
             }
-            Note::Launched { pool, count } => self.ice.succeeded(pool, *count),
+            Note::Launched { pool, count } => self.unavailable.succeeded(pool, *count),
             Note::Refused { kind, code, asked } => {
                 let of = Asked {
                     instance_type: &asked.instance_type,
                     zone: &asked.zone,
-                    market: asked.capacity_type,
+                    capacity_type: asked.capacity_type,
                     subnet: &asked.subnet,
                     count: asked.count,
                 };
@@ -88,7 +88,7 @@ impl Lessons {
         for attempt in batches.flat_map(|batch| &batch.status.attempts) {
             let of = attempt.code.as_deref().map(|code| muster_core::ec2::classify(Some(code), None));
             if let (Some(ErrorClass::Capacity), Some(stored), Some(at)) = (of, &attempt.parameters, attempt.ended) {
-                lessons.ice.record(&stored.value.pool(), attempt.count, at);
+                lessons.unavailable.record(&stored.value.pool(), attempt.count, at);
             }
         }
         lessons
@@ -162,7 +162,7 @@ impl Offers<'_> {
                 weight: 0,
                 instance_types: BTreeSet::from([pool.instance_type.clone()]),
                 zones: pool.zones.iter().cloned().collect(),
-                capacity_types: pool.markets.clone(),
+                capacity_types: pool.capacity_types.clone(),
                 group: pool.group,
                 left: BTreeMap::from([(ResourceName::from("nodes"), left)]),
                 limits: BTreeMap::from([(ResourceName::from("nodes"), pool.limit)]),
@@ -179,7 +179,7 @@ impl Offers<'_> {
             volume_zones: None,
             offerings: &self.catalogue.offerings,
             prices: &self.catalogue.prices,
-            ice: &self.lessons.ice,
+            unavailable: &self.lessons.unavailable,
             refusals: &self.lessons.refusals,
             now,
         })
@@ -220,8 +220,9 @@ impl Supply for Offers<'_> {
     }
 
     fn reservations_are_stale(&self, batch: &Batch, now: Timestamp) -> bool {
-        let reserved =
-            |pool: &String| self.pool(Some(pool)).is_some_and(|pool| pool.markets.contains(&CapacityType::Reserved));
+        let reserved = |pool: &String| {
+            self.pool(Some(pool)).is_some_and(|pool| pool.capacity_types.contains(&CapacityType::Reserved))
+        };
         let old = self.lessons.read.is_none_or(|at| now.duration_since(at) > SignedDuration::from_secs(30));
         old && batch.spec.node_pools.iter().any(reserved)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::{
-    Change, Converge, Decision, Done, Failure, Keys, Look, Memory, OwnerLook, Settings, Sight, Wake, World, assume,
+    Change, Converge, Decision, Done, Failure, Keys, Look, Memory, OwnerLook, Requeue, Settings, Sight, World, assume,
     pass,
 };
 use muster_core::ec2::Tags;
@@ -214,11 +214,11 @@ impl Worker {
         }
         if flight.effects.is_empty() {
             let version = self.view.version;
-            let due = match flight.decision.wake {
-                Wake::Now | Wake::Outcome => Due::Now,
-                Wake::At(at) => Due::Change(at, version),
-                Wake::Pause(at) => Due::At(at),
-                Wake::Retry(pause) => Due::At(sim.now + SignedDuration::try_from(pause).unwrap()),
+            let due = match flight.decision.requeue {
+                Requeue::Now | Requeue::Outcome => Due::Now,
+                Requeue::At(at) => Due::Change(at, version),
+                Requeue::Pause(at) => Due::At(at),
+                Requeue::Retry(pause) => Due::At(sim.now + SignedDuration::try_from(pause).unwrap()),
             };
             self.due.insert(name.to_owned(), due);
         } else {
@@ -282,7 +282,7 @@ impl Worker {
         }
         memory.reports.drain(..flight.reports);
         memory.scratch = decision.scratch;
-        if matches!(decision.wake, Wake::Retry(_)) {
+        if matches!(decision.requeue, Requeue::Retry(_)) {
             memory.failed = None;
             memory.failures += 1;
         }
@@ -388,14 +388,14 @@ impl Worker {
         if crash == Crash::Before {
             return Outcome::Crashed;
         }
-        let mut said = matches!(fault, Fault::None);
+        let mut stated = matches!(fault, Fault::None);
         if matches!(fault, Fault::None | Fault::Lost) && !apply(name, edit, sim) {
-            said = false;
+            stated = false;
         }
         if crash == Crash::After {
             return Outcome::Crashed;
         }
-        if said {
+        if stated {
             return Outcome::Done;
         }
         let memory = self.memory.entry(name.to_owned()).or_default();

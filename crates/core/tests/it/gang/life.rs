@@ -30,12 +30,12 @@ fn a_gang_that_fits_goes_through_every_phase_to_its_end() {
 }
 
 #[test]
-fn a_gang_that_is_one_short_waits_and_promises_nothing() {
+fn a_gang_that_is_one_short_waits_and_assignments_nothing() {
     let mut sim = Sim::new(&[("n1", 3)]);
     sim.gang("train", 4, 4);
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Waiting);
-    assert!(sim.snapshot().promises.is_empty());
+    assert!(sim.snapshot().assignments.is_empty());
     sim.nodes.insert("n2".to_owned(), world::node("n2", 1));
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Bound);
@@ -76,7 +76,7 @@ fn of_two_gangs_and_one_free_node_the_older_gets_it() {
 }
 
 #[test]
-fn two_gangs_planned_in_one_pass_share_no_room() {
+fn two_gangs_planned_in_one_pass_share_no_capacity() {
     let mut sim = Sim::new(&[("n1", 4), ("n2", 3)]);
     sim.gang("a", 4, 4).gang("b", 4, 4);
     sim.step();
@@ -97,7 +97,7 @@ fn a_deleted_member_keeps_its_place_for_its_successor_in_a_new_epoch() {
     // The others are sent all the same: they stand at the barrier, which cannot close without the missing one.
     assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Released, "Collecting"));
     assert_eq!(sim.state("train").places[2].uid, None);
-    assert_eq!(sim.snapshot().promises[&node].len(), 4, "the room of the missing member stays promised");
+    assert_eq!(sim.snapshot().assignments[&node].len(), 4, "the capacity of the missing member stays assigned");
     sim.member("train", "train-2b", RankClaim::Rank(2));
     sim.settle();
     assert!(sim.state("train").epoch > epoch);
@@ -139,7 +139,7 @@ fn a_plan_whose_missing_member_never_comes_expires() {
     sim.wait(300);
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Collecting);
-    assert!(sim.snapshot().promises.is_empty());
+    assert!(sim.snapshot().assignments.is_empty());
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn a_node_lost_before_the_commit_point_is_replanned_around() {
 }
 
 #[test]
-fn a_node_promised_whole_to_another_makes_the_plan_stale() {
+fn a_node_assigned_whole_to_another_makes_the_plan_stale() {
     let mut sim = Sim::new(&[("n1", 4), ("n2", 4)]);
     sim.gang("train", 4, 4);
     sim.scheduler = false;
@@ -193,7 +193,7 @@ fn a_node_promised_whole_to_another_makes_the_plan_stale() {
 }
 
 #[test]
-fn a_released_plan_that_nobody_carries_out_expires_and_is_made_anew() {
+fn a_released_plan_that_nobody_carries_out_expires_and_is_made_again() {
     let mut sim = Sim::new(&[("n1", 4)]);
     sim.gang("train", 4, 4);
     sim.scheduler = false;
@@ -222,7 +222,7 @@ fn a_member_of_an_elastic_gang_lost_after_the_commit_point_is_planned_with_the_o
     assert_eq!(sim.phase("train"), Phase::Bound);
     let after = sim.bound().iter().map(|(pod, node)| format!("{pod} {node}")).collect::<Vec<_>>();
     assert_eq!(before, after, "the freed place is the best again, and nobody else moved");
-    assert_eq!((sim.commits.len(), sim.stopped.len()), (2, 0));
+    assert_eq!((sim.commits.len(), sim.evicted.len()), (2, 0));
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn members_that_succeeded_are_neither_lost_nor_planned_again() {
     sim.end("train-1", true);
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Bound);
-    // Somebody else takes the room that the two gave back.
+    // Somebody else takes the capacity that the two terminated.
     sim.nodes.get_mut("n1").unwrap().allocatable.set(world::GPU, 2);
     sim.pods.remove("train-3");
     sim.settle();
@@ -268,7 +268,7 @@ fn a_whole_gang_that_failed_starts_again_all_or_none() {
 }
 
 #[test]
-fn a_finished_gang_starts_again_when_its_pods_are_made_anew() {
+fn a_finished_gang_starts_again_when_its_pods_are_made_again() {
     let mut sim = Sim::new(&[("n1", 4)]);
     sim.gang("train", 2, 2);
     sim.settle();
@@ -302,7 +302,7 @@ fn members_beyond_the_minimum_are_never_waited_for() {
     sim.recognised.insert(key("train"), world::recognised("train", Some(4), Some(2)));
     sim.settle();
     assert_eq!((sim.phase("train"), sim.bound().len(), sim.state("train").epoch), (Phase::Bound, 3, 1));
-    // The fourth comes when there is room, as an epoch of its own.
+    // The fourth comes when there is capacity, as an epoch of its own.
     sim.nodes.insert("n2".to_owned(), world::node("n2", 1));
     sim.settle();
     assert_eq!((sim.phase("train"), sim.bound().len(), sim.state("train").epoch), (Phase::Bound, 4, 2));
@@ -430,7 +430,7 @@ fn an_unknown_phase_is_left_alone() {
 }
 
 #[test]
-fn a_plan_for_a_size_that_changed_is_made_anew() {
+fn a_plan_for_a_size_that_changed_is_made_again() {
     let mut sim = Sim::new(&[("n1", 8)]);
     sim.gang("train", 4, 4);
     sim.scheduler = false;
@@ -451,7 +451,7 @@ fn pods_that_only_ended_make_no_gang() {
 }
 
 #[test]
-fn a_released_member_that_the_scheduler_refuses_is_shown_and_woken_again() {
+fn a_released_member_that_the_scheduler_refuses_is_shown_and_requeued_again() {
     let mut sim = Sim::new(&[("n1", 4)]);
     sim.gang("train", 2, 2);
     sim.scheduler = false;
@@ -461,8 +461,8 @@ fn a_released_member_that_the_scheduler_refuses_is_shown_and_woken_again() {
     sim.pods.get_mut("train-1").unwrap().unscheduled = Some((Arc::from("Unschedulable"), Arc::from(message)));
     sim.wait(10);
     let pass = sim.pass();
-    let woken = |action: &Action| matches!(action, Action::Release(release) if *release.pod.key.name == *"train-1");
-    assert_eq!(pass.actions.iter().filter(|action| woken(action)).count(), 1);
+    let requeued = |action: &Action| matches!(action, Action::Release(release) if *release.pod.key.name == *"train-1");
+    assert_eq!(pass.actions.iter().filter(|action| requeued(action)).count(), 1);
     for action in pass.actions {
         sim.apply(action);
     }
@@ -470,5 +470,5 @@ fn a_released_member_that_the_scheduler_refuses_is_shown_and_woken_again() {
     // What kube-scheduler says only because of us is no refusal of its own.
     sim.pods.get_mut("train-1").unwrap().unscheduled =
         Some((Arc::from("Unschedulable"), Arc::from("0/1 nodes are available: 1 waiting for gang.")));
-    assert!(!sim.pass().actions.iter().any(woken));
+    assert!(!sim.pass().actions.iter().any(requeued));
 }

@@ -1,4 +1,4 @@
-//! Gangs that lose members after their commit point: stopped whole, or going on without them.
+//! Gangs that lose members after their commit point: evicted whole, or going on without them.
 
 use std::collections::BTreeSet;
 
@@ -24,12 +24,12 @@ fn again(sim: &mut Sim, ranks: std::ops::Range<u32>) {
 }
 
 #[test]
-fn a_strict_gang_that_lost_a_member_is_stopped_from_the_highest_rank_down_and_starts_anew() {
+fn a_strict_gang_that_lost_a_member_is_evicted_from_the_highest_rank_down_and_starts_again() {
     let mut sim = running(4);
     let epoch = sim.state("train").epoch;
     sim.pods.remove("train-2");
     sim.settle();
-    assert_eq!(sim.stopped, ["train-3", "train-1", "train-0"], "whoever leads goes last");
+    assert_eq!(sim.evicted, ["train-3", "train-1", "train-0"], "whoever leads goes last");
     assert!(sim.events.contains(&"MemberLost".to_owned()) && sim.events.contains(&"GangStopped".to_owned()));
     again(&mut sim, 0..4);
     sim.settle();
@@ -43,7 +43,7 @@ fn a_member_whose_node_is_lost_is_a_lost_member_although_it_still_runs() {
     let lost = sim.state("train").places[3].node.clone();
     sim.lost.insert(lost.clone());
     sim.settle();
-    assert_eq!(sim.stopped, ["train-3", "train-2", "train-1", "train-0"]);
+    assert_eq!(sim.evicted, ["train-3", "train-2", "train-1", "train-0"]);
     again(&mut sim, 0..4);
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Bound);
@@ -61,7 +61,7 @@ fn a_node_that_vanished_takes_its_member_without_grace() {
     let at_once: Vec<(String, bool)> = actions
         .iter()
         .filter_map(|action| match action {
-            Action::Stop(stop) => Some((stop.pod.key.name.to_string(), stop.at_once)),
+            Action::Evict(evict) => Some((evict.pod.key.name.to_string(), evict.at_once)),
             _ => None,
         })
         .collect();
@@ -70,19 +70,19 @@ fn a_node_that_vanished_takes_its_member_without_grace() {
 }
 
 #[test]
-fn the_stop_begins_within_seconds_and_never_while_the_whole_gang_is_being_deleted() {
+fn the_evict_begins_within_seconds_and_never_while_the_whole_gang_is_being_deleted() {
     let mut sim = running(4);
     sim.pods.get_mut("train-3").unwrap().deleting = true;
     sim.step();
     assert_eq!(sim.phase("train"), Phase::Degraded);
-    let wake = sim.pass().wake_at.unwrap();
-    assert!(wake.duration_since(sim.now).as_secs() <= 10, "looked at again in time");
+    let requeue = sim.pass().requeue_at.unwrap();
+    assert!(requeue.duration_since(sim.now).as_secs() <= 10, "looked at again in time");
     // Its owner deletes the others meanwhile.
     for pod in sim.pods.values_mut() {
         pod.deleting = true;
     }
     sim.wait(3);
-    assert!(!sim.pass().actions.iter().any(|action| matches!(action, Action::Stop(_))));
+    assert!(!sim.pass().actions.iter().any(|action| matches!(action, Action::Evict(_))));
 }
 
 #[test]
@@ -94,15 +94,15 @@ fn an_elastic_gang_that_keeps_its_minimum_loses_only_who_was_on_the_lost_node() 
     let lost = sim.state("train").places[3].node.clone();
     sim.lost.insert(lost);
     sim.settle();
-    assert_eq!((sim.stopped.as_slice(), sim.phase("train")), (["train-3".to_owned()].as_slice(), Phase::Bound));
+    assert_eq!((sim.evicted.as_slice(), sim.phase("train")), (["train-3".to_owned()].as_slice(), Phase::Bound));
 }
 
 #[test]
-fn a_stopped_gang_waits_for_its_batch_to_be_repaired_and_buys_no_second_one() {
+fn a_evicted_gang_waits_for_its_batch_to_be_repaired_and_provisions_no_second_one() {
     let mut sim = running(4);
     let name = "guid-1";
     sim.gangs.get_mut(&key("train")).unwrap().batch = Some(name.into());
-    sim.stage(name, BatchStage::Buying);
+    sim.stage(name, BatchStage::Provisioning);
     let lost = sim.state("train").places[0].node.clone();
     sim.lost.insert(lost.clone());
     for node in ["n1", "n2", "n3", "n4", "n5"] {
@@ -113,25 +113,25 @@ fn a_stopped_gang_waits_for_its_batch_to_be_repaired_and_buys_no_second_one() {
     sim.settle();
     again(&mut sim, 0..4);
     sim.settle();
-    assert_eq!((sim.phase("train"), sim.bought.len()), (Phase::Provisioning, 0), "its nodes are on their way");
+    assert_eq!((sim.phase("train"), sim.provisioned.len()), (Phase::Provisioning, 0), "its nodes are on their way");
     sim.stage(name, BatchStage::Ready);
     sim.settle();
-    assert_eq!((sim.phase("train"), sim.bought.len()), (Phase::Bound, 0));
+    assert_eq!((sim.phase("train"), sim.provisioned.len()), (Phase::Bound, 0));
 }
 
 #[test]
-fn members_that_failed_one_after_the_other_stop_the_gang_once() {
+fn members_that_failed_one_after_the_other_evict_the_gang_once() {
     let mut sim = running(3);
     sim.end("train-0", false);
     sim.step();
     sim.end("train-1", false);
     sim.settle();
-    assert_eq!(sim.stopped, ["train-2"]);
+    assert_eq!(sim.evicted, ["train-2"]);
     assert_eq!(sim.events.iter().filter(|event| *event == "GangStopped").count(), 1);
 }
 
 #[test]
-fn a_stop_that_began_is_finished_although_the_new_machine_has_the_lost_ones_name() {
+fn a_evict_that_began_is_finished_although_the_new_machine_has_the_lost_ones_name() {
     let mut sim = running(4);
     let gone = sim.state("train").places[1].node.clone();
     let node = sim.nodes.remove(gone.as_str()).unwrap();
@@ -139,7 +139,7 @@ fn a_stop_that_began_is_finished_although_the_new_machine_has_the_lost_ones_name
     assert_eq!(sim.phase("train"), Phase::Degraded);
     sim.nodes.insert(gone.to_string(), node);
     sim.settle();
-    assert_eq!(sim.stopped.len(), 4, "nobody goes on beside a pod of the machine before");
+    assert_eq!(sim.evicted.len(), 4, "nobody goes on beside a pod of the machine before");
 }
 
 #[test]
@@ -151,13 +151,13 @@ fn members_that_go_with_their_owner_are_no_loss_and_their_nodes_are_not_kept() {
         sim.pods.remove(&format!("train-{left}"));
         sim.step();
     }
-    assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
+    assert!(sim.evicted.is_empty(), "{:?}", sim.evicted);
     assert!(!sim.events.iter().any(|event| event == "MemberLost" || event == "GangStopped"), "{:?}", sim.events);
     assert!(!sim.gangs.values().any(|gang| gang.phase == Some(Phase::Collecting)), "nobody is awaited");
 }
 
 #[test]
-fn a_stopped_gang_keeps_the_room_it_had_and_nobody_else_takes_it() {
+fn a_evicted_gang_keeps_the_capacity_it_had_and_nobody_else_takes_it() {
     let mut sim = running(4);
     let nodes = |sim: &Sim| sim.state("train").places.iter().map(|place| place.node.clone()).collect::<BTreeSet<_>>();
     let had = nodes(&sim);
@@ -175,22 +175,22 @@ fn a_stopped_gang_keeps_the_room_it_had_and_nobody_else_takes_it() {
     sim.settle();
     assert_eq!((sim.phase("train"), sim.phase("other")), (Phase::Bound, Phase::Waiting));
     assert_eq!(nodes(&sim), had);
-    assert_eq!(sim.state("train").held, None, "the plan promises the room by itself");
+    assert_eq!(sim.state("train").held, None, "the plan assignments the capacity by itself");
 }
 
 #[test]
-fn the_room_of_a_stopped_gang_is_promised_while_its_last_pods_go() {
+fn the_capacity_of_an_evicted_gang_is_assigned_while_its_last_pods_go() {
     let mut sim = running(4);
     sim.pods.remove("train-2");
     sim.step();
     sim.pods.clear();
     let snapshot = sim.snapshot();
     assert_eq!(sim.phase("train"), Phase::Degraded);
-    assert_eq!(snapshot.promises.len(), 4, "although no pod tells any more what its members ask for");
+    assert_eq!(snapshot.assignments.len(), 4, "although no pod tells any more what its members ask for");
 }
 
 #[test]
-fn the_room_of_a_gang_whose_pods_do_not_come_back_in_time_is_given_back() {
+fn the_capacity_of_a_gang_whose_pods_do_not_come_back_in_time_is_released() {
     let mut sim = running(4);
     sim.pods.remove("train-2");
     sim.settle();
@@ -203,7 +203,7 @@ fn the_room_of_a_gang_whose_pods_do_not_come_back_in_time_is_given_back() {
 }
 
 #[test]
-fn members_lost_while_others_are_planned_anew_are_lost() {
+fn members_lost_while_others_are_planned_again_are_lost() {
     let mut sim = Sim::new(&[("n1", 1), ("n2", 1), ("n3", 1), ("n4", 1)]);
     sim.gang("train", 4, 4);
     sim.recognised.insert(key("train"), world::recognised("train", Some(4), Some(3)));
@@ -216,7 +216,7 @@ fn members_lost_while_others_are_planned_anew_are_lost() {
     assert_eq!(sim.phase("train"), Phase::Released, "a replacement is on its way");
     sim.lost.insert(lost);
     sim.settle();
-    assert_eq!(sim.stopped, ["train-0"], "the minimum stands without it");
+    assert_eq!(sim.evicted, ["train-0"], "the minimum stands without it");
     let lost =
         sim.state("train").places.iter().find(|place| place.pod.as_deref() == Some("train-1")).unwrap().node.clone();
     sim.lost.insert(lost);

@@ -1,9 +1,9 @@
-//! Now, soon or new: running nodes, nodes that are joining, nodes to be bought, and running beside new ones.
+//! Now, soon or new: running nodes, nodes that are joining, nodes to be provisioned, and running beside new ones.
 
 use std::sync::Arc;
 
 use muster_core::gang::{BatchStage, PoolView};
-use muster_core::model::gang::{Phase, RawWish};
+use muster_core::model::gang::{Phase, RawTopologyRequest};
 use muster_core::model::node::Node;
 
 use super::sim::{self, Sim, join, levels};
@@ -23,7 +23,7 @@ fn half() -> Sim {
 }
 
 fn count(sim: &Sim) -> Vec<u32> {
-    sim.asked.iter().map(|wish| wish.offers[0].count).collect()
+    sim.asked.iter().map(|topology_request| topology_request.offers[0].count).collect()
 }
 
 fn not_ready(sim: &mut Sim, name: &str, gpus: i64, registered: i64) {
@@ -32,21 +32,21 @@ fn not_ready(sim: &mut Sim, name: &str, gpus: i64, registered: i64) {
 }
 
 #[test]
-fn only_what_running_nodes_do_not_hold_is_bought_in_their_zone() {
+fn only_what_running_nodes_do_not_hold_is_provisioned_in_their_zone() {
     let mut sim = half();
     sim.settle();
     assert_eq!((sim.phase("train"), count(&sim)), (Phase::Provisioning, vec![1]));
     assert_eq!(sim.asked[0].zones, [Arc::from("a")]);
-    let promised: Vec<&str> = sim.state("train").places.iter().map(|place| place.node.as_str()).collect();
-    assert_eq!(promised, ["old"; 4]);
+    let assigned: Vec<&str> = sim.state("train").places.iter().map(|place| place.node.as_str()).collect();
+    assert_eq!(assigned, ["old"; 4]);
     assert!(sim.bound().is_empty(), "nobody is sent before all have a place");
     join(&mut sim, &["new"]);
     sim.settle();
-    assert_eq!((sim.phase("train"), sim.bound().len(), sim.bought.len()), (Phase::Bound, 8, 1));
+    assert_eq!((sim.phase("train"), sim.bound().len(), sim.provisioned.len()), (Phase::Bound, 8, 1));
 }
 
 #[test]
-fn what_only_a_blocked_pool_sells_whole_is_bought_beside_running_nodes_elsewhere() {
+fn what_only_a_blocked_pool_sells_whole_is_provisioned_beside_running_nodes_elsewhere() {
     let mut sim = half();
     sim.pools[0].max_nodes = 1;
     sim.pools.push(PoolView { name: Arc::from("blocked"), blocked: true, ..pool() });
@@ -75,12 +75,12 @@ fn running_nodes_counted_on_beside_a_purchase_are_nobody_elses() {
 }
 
 #[test]
-fn a_gang_that_wishes_for_a_network_level_buys_all_its_nodes() {
+fn a_gang_that_asks_for_a_network_level_provisions_all_its_nodes() {
     let mut sim = half();
     sim.levels = levels(&[("zone", "topology.kubernetes.io/zone"), ("rack", "rack")]);
-    let mut wishing = world::recognised("train", Some(8), None);
-    wishing.wishes.preferred = Some(RawWish { value: Arc::from("rack"), key: "key" });
-    sim.recognised.insert(key("train"), wishing);
+    let mut requesting = world::recognised("train", Some(8), None);
+    requesting.topology_requests.preferred = Some(RawTopologyRequest { value: Arc::from("rack"), key: "key" });
+    sim.recognised.insert(key("train"), requesting);
     sim.settle();
     assert_eq!((count(&sim), sim.asked[0].zones.len()), (vec![2], 0));
     assert!(sim.state("train").places.is_empty());
@@ -90,19 +90,19 @@ fn a_gang_that_wishes_for_a_network_level_buys_all_its_nodes() {
 fn a_purchase_beside_running_nodes_that_cannot_be_had_becomes_a_whole_one() {
     let mut sim = half();
     sim.settle();
-    let batch = sim.bought[0].clone();
+    let batch = sim.provisioned[0].clone();
     sim.stage(&batch, BatchStage::BackingOff);
     sim.settle();
     assert_eq!((count(&sim), &sim.abandoned), (vec![1, 2], &vec![batch]));
     assert!(sim.asked[1].zones.is_empty() && sim.state("train").places.is_empty());
-    let batch = sim.bought[1].clone();
+    let batch = sim.provisioned[1].clone();
     sim.stage(&batch, BatchStage::BackingOff);
     sim.settle();
-    assert_eq!((sim.bought.len(), sim.reason("train").as_str()), (2, "InsufficientCapacity"));
+    assert_eq!((sim.provisioned.len(), sim.reason("train").as_str()), (2, "InsufficientCapacity"));
 }
 
 #[test]
-fn room_promised_beside_a_purchase_is_given_back_with_it() {
+fn capacity_assigned_beside_a_purchase_is_terminated_with_it() {
     let mut sim = half();
     sim.settle();
     join(&mut sim, &[]);
@@ -113,7 +113,7 @@ fn room_promised_beside_a_purchase_is_given_back_with_it() {
 }
 
 #[test]
-fn a_running_gang_buys_in_the_zone_of_its_members() {
+fn a_running_gang_provisions_in_the_zone_of_its_members() {
     let mut sim = Sim::new(&[("n1", 4)]);
     sim.pools.push(pool());
     sim.gang("train", 8, 8);
@@ -125,7 +125,7 @@ fn a_running_gang_buys_in_the_zone_of_its_members() {
 }
 
 #[test]
-fn a_gang_waits_for_nodes_that_are_joining_instead_of_buying() {
+fn a_gang_waits_for_nodes_that_are_joining_instead_of_provisioning() {
     let mut sim = Sim::new(&[("old", 4)]);
     sim.pools.push(pool());
     not_ready(&mut sim, "young", 4, 0);
@@ -134,12 +134,12 @@ fn a_gang_waits_for_nodes_that_are_joining_instead_of_buying() {
     assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Waiting, "Joining"));
     assert_eq!(
         sim.message("train"),
-        "waits until node young has joined and is Ready; nodes are bought after 2023-11-14T22:23:20Z"
+        "waits until node young has joined and is Ready; nodes are provisioned after 2023-11-14T22:23:20Z"
     );
-    assert!(sim.bought.is_empty());
+    assert!(sim.provisioned.is_empty());
     sim.nodes.get_mut("young").unwrap().ready = true;
     sim.settle();
-    assert_eq!((sim.phase("train"), sim.bound().len(), sim.bought.len()), (Phase::Bound, 8, 0));
+    assert_eq!((sim.phase("train"), sim.bound().len(), sim.provisioned.len()), (Phase::Bound, 8, 0));
 }
 
 #[test]
@@ -150,10 +150,10 @@ fn a_node_that_does_not_join_in_time_is_no_longer_waited_for() {
     sim.gang("train", 8, 8);
     sim.settle();
     assert_eq!(sim.reason("train"), "Joining");
-    assert_eq!(sim.pass().wake_at, Some(at(600)), "it looks again by itself");
+    assert_eq!(sim.pass().requeue_at, Some(at(600)), "it looks again by itself");
     sim.wait(600);
     sim.settle();
-    assert_eq!((sim.phase("train"), sim.bought.len()), (Phase::Provisioning, 1));
+    assert_eq!((sim.phase("train"), sim.provisioned.len()), (Phase::Provisioning, 1));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_node_that_was_lost_long_ago_delays_no_purchase() {
     not_ready(&mut sim, "dead", 8, -3600);
     sim.gang("train", 8, 8);
     sim.settle();
-    assert_eq!((sim.phase("train"), sim.bought.len()), (Phase::Provisioning, 1));
+    assert_eq!((sim.phase("train"), sim.provisioned.len()), (Phase::Provisioning, 1));
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! The gang loop's decisions, carried out by a small model of everything around it.
 
-mod buying;
 mod life;
 #[cfg(test)]
 mod loss;
 mod mixing;
+mod provisioning;
 mod random;
 mod reasons;
 mod roles;

@@ -1,4 +1,4 @@
-//! Whatever happens around the gangs, after every pass: no room is given away twice, nothing is started in part.
+//! Whatever happens around the gangs, after every pass: no capacity is given away twice, nothing is started in part.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn event(sim: &mut Sim, rng: &mut ChaCha8Rng) {
             }
         }
         10 => {
-            let stages = [BatchStage::Buying, BatchStage::BackingOff, BatchStage::Ready, BatchStage::Ending];
+            let stages = [BatchStage::Provisioning, BatchStage::BackingOff, BatchStage::Ready, BatchStage::Ending];
             let stage = stages[rng.random_range(0..stages.len())];
             if let Some(name) = sim.batches.keys().next().map(ToString::to_string) {
                 sim.stage(&name, stage);
@@ -63,20 +63,20 @@ fn event(sim: &mut Sim, rng: &mut ChaCha8Rng) {
     }
 }
 
-/// Whether nodes hold what is there and what is promised, one member at a time.
-fn check_room(sim: &Sim, planned_now: &[String]) {
+/// Whether nodes hold what is there and what is assigned, one member at a time.
+fn check_capacity(sim: &Sim, planned_now: &[String]) {
     let snapshot = sim.snapshot();
     let mut usage: BTreeMap<&str, Usage> =
         snapshot.nodes.iter().map(|(name, entry)| (name.as_str(), Usage::clone(&entry.usage))).collect();
     let shape = world::shape(1);
     for (name, node) in &sim.nodes {
         let used = usage.get_mut(name.as_str()).unwrap();
-        for promise in snapshot.promises.get(name.as_str()).into_iter().flatten() {
+        for assignment in snapshot.assignments.get(name.as_str()).into_iter().flatten() {
             let fits = fit::fits(&shape, node, used);
             // A node that changed after the plan is replanned around in the passes that follow.
             assert!(
-                fits.is_ok() || !planned_now.contains(&promise.gang.name.to_string()),
-                "{name} does not hold what was promised on it just now: {fits:?}"
+                fits.is_ok() || !planned_now.contains(&assignment.gang.name.to_string()),
+                "{name} does not hold what was assigned on it just now: {fits:?}"
             );
             used.add(&shape);
         }
@@ -142,14 +142,14 @@ fn run(seed: u64) {
                 assert!(standing >= SIZE as usize, "seed {seed}: committed in part: {gang:#?}");
             }
         }
-        check_room(&sim, &planned_now);
+        check_capacity(&sim, &planned_now);
     }
     // Left alone the world comes to rest: nothing is written for its own sake.
     sim.settle();
 }
 
 #[test]
-fn random_events_never_start_part_of_a_gang_nor_give_room_away_twice() {
+fn random_events_never_start_part_of_a_gang_nor_give_capacity_away_twice() {
     for seed in 0..60 {
         run(seed);
     }

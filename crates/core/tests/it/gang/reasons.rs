@@ -1,4 +1,4 @@
-//! Why a gang waits: what ends by itself is told apart from what somebody must change, and a change is the smallest.
+//! Why a gang waits: what ends by itself is distinguished from what somebody must change, and a change is the smallest.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use muster_core::gang::{Left, PoolView, offers_for};
 use muster_core::model::gang::Phase;
 use muster_core::model::names::ObjectKey;
 use muster_core::offering::{CeilingLeft, CeilingScope, Exclusion};
-use muster_core::planner::plan::{GangRequest, Role, RolePlace, Wishes};
+use muster_core::planner::plan::{GangRequest, Role, RolePlace, TopologyRequests};
 use muster_core::reason::{Code, Help, PoolChange, Wait, Why};
 use muster_core::topology::Levels;
 
@@ -16,7 +16,7 @@ use crate::world;
 const GPU: &str = "nvidia.com/gpu";
 
 #[test]
-fn a_gang_that_fits_once_terminating_pods_are_gone_is_told_to_wait() {
+fn a_gang_that_fits_once_terminating_pods_are_gone_is_asked_to_wait() {
     let mut sim = Sim::new(&[("n1", 4)]);
     for name in ["one", "two"] {
         let mut pod = world::pod(name, &world::shape(2));
@@ -26,43 +26,47 @@ fn a_gang_that_fits_once_terminating_pods_are_gone_is_told_to_wait() {
     sim.gang("train", 4, 4);
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Waiting);
-    let said = sim.message("train");
-    assert!(said.contains("2 terminating pods hold room on 1 node: would fit once they are gone"), "{said}");
+    let stated = sim.message("train");
+    assert!(stated.contains("2 terminating pods hold capacity on 1 node: would fit once they are gone"), "{stated}");
     sim.pods.retain(|name, _| name.starts_with("train"));
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Bound);
 }
 
 #[test]
-fn room_promised_to_another_gang_is_named_with_the_gang() {
+fn capacity_assigned_to_another_gang_is_named_with_the_gang() {
     let mut sim = Sim::new(&[("n1", 4)]);
     sim.scheduler = false;
     sim.gang("first", 4, 4);
     sim.settle();
     sim.gang("second", 4, 4);
     sim.settle();
-    let said = sim.message("second");
-    assert!(said.contains("room on 1 node is promised to gang ns/first: would fit without that"), "{said}");
+    let stated = sim.message("second");
+    assert!(stated.contains("capacity on 1 node is assigned to gang ns/first: would fit without that"), "{stated}");
 }
 
 #[test]
-fn promises_whose_end_would_not_be_enough_are_named_without_hope() {
+fn assignments_whose_end_would_not_be_enough_are_named_without_hope() {
     let mut sim = Sim::new(&[("n1", 4)]);
     sim.scheduler = false;
     sim.gang("first", 4, 4);
     sim.settle();
     sim.gang("second", 5, 5);
     sim.settle();
-    let said = sim.message("second");
-    assert!(said.contains("room on 1 node is promised to gang ns/first"), "{said}");
-    assert!(!said.contains("would fit without"), "{said}");
+    let stated = sim.message("second");
+    assert!(stated.contains("capacity on 1 node is assigned to gang ns/first"), "{stated}");
+    assert!(!stated.contains("would fit without"), "{stated}");
 }
 
 /// Eight members on nodes that hold four.
 fn request() -> GangRequest {
     let places = vec![RolePlace::default(); 8];
     let role = Role { name: Arc::from(""), shape: world::shape(1), min: 8, places };
-    GangRequest { key: ObjectKey::new("ns", "train"), roles: vec![role], wishes: Wishes::default() }
+    GangRequest {
+        key: ObjectKey::new("ns", "train"),
+        roles: vec![role],
+        topology_requests: TopologyRequests::default(),
+    }
 }
 
 /// Makes the changes, all of them; `less`: one unit too little of the one at an index.
@@ -152,9 +156,9 @@ fn the_change_of_a_pool_reaches_the_status() {
     sim.pools.push(PoolView { left: vec![left], ..pool() });
     sim.gang("train", 8, 8);
     sim.settle();
-    let said = sim.message("train");
+    let stated = sim.message("train");
     let expected = "p5.48xlarge of pool gpu: limit on nvidia.com/gpu: 8 needed, 7 left, would do with limit nvidia.com/gpu 64 → 65";
-    assert!(said.contains(expected), "{said}");
+    assert!(stated.contains(expected), "{stated}");
 }
 
 #[test]
@@ -177,7 +181,7 @@ fn what_no_change_can_help_says_what_is_waited_for() {
     };
     assert!(waits(&Why::Collecting { seen: 1, needed: 3, size: 4, kept: false }));
     assert!(waits(&Why::ForeignGate { pod: Arc::from("pod"), kept: true }));
-    assert!(waits(&Why::Buying { batch: None, count: None }));
+    assert!(waits(&Why::Provisioning { batch: None, count: None }));
     assert!(waits(&Why::Booking { request: Arc::from("request") }));
     assert!(waits(&Why::Restarting));
     let refusal = muster_core::planner::plan::Refusal::BoundOutside { node: "gone".into(), changes: Vec::new() };
@@ -200,8 +204,8 @@ fn a_queue_of_gangs_that_ask_for_the_same_is_asked_about_once() {
         sim.gang(name, 8, 8);
     }
     sim.settle();
-    let said: std::collections::BTreeSet<String> = names.iter().map(|name| sim.message(name)).collect();
-    assert_eq!(said.len(), 1, "{said:?}");
+    let stated: std::collections::BTreeSet<String> = names.iter().map(|name| sim.message(name)).collect();
+    assert_eq!(stated.len(), 1, "{stated:?}");
     // Each is tried on the nodes as they are; whether it would fit on an empty cluster is the same for all.
     assert_eq!(sim.pass().plans, 13);
     sim.gang("other", 16, 16);

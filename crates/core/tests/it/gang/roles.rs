@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_core::gang::{Action, PoolView, TypeView};
-use muster_core::model::gang::{Membership, NoteKind, Phase, RankClaim, RawSlice, RawWish, RoleSaid};
+use muster_core::model::gang::{Membership, NoteKind, Phase, RankClaim, RawSlice, RawTopologyRequest, RoleStated};
 use muster_core::model::node::Node;
 
 use super::sim::Sim;
@@ -13,11 +13,11 @@ use crate::world::{self, key};
 /// A gang of one leader without accelerators and `workers` with four each.
 fn leader_and_workers(sim: &mut Sim, workers: u32, min: Option<u32>) {
     sim.gang("train", 0, 0);
-    let said = sim.recognised.get_mut(&key("train")).unwrap();
-    said.size = Some(workers + 1);
-    said.min = min;
-    let role = |name: &str, count| RoleSaid { name: Arc::from(name), count: Some(count), min: None };
-    said.roles = vec![role("leader", 1), role("worker", workers)];
+    let stated = sim.recognised.get_mut(&key("train")).unwrap();
+    stated.size = Some(workers + 1);
+    stated.min = min;
+    let role = |name: &str, count| RoleStated { name: Arc::from(name), count: Some(count), min: None };
+    stated.roles = vec![role("leader", 1), role("worker", workers)];
     add(sim, "leader", 0, 0);
     for rank in 0..workers {
         add(sim, "worker", rank, 4);
@@ -39,8 +39,8 @@ fn places(sim: &Sim) -> Vec<(String, u32, String)> {
     places.map(|place| (place.role.to_string(), place.rank, place.node.to_string())).collect()
 }
 
-fn wish(value: &str) -> RawWish {
-    RawWish { value: Arc::from(value), key: "muster.dev/slice-topology" }
+fn topology_request(value: &str) -> RawTopologyRequest {
+    RawTopologyRequest { value: Arc::from(value), key: "muster.dev/slice-topology" }
 }
 
 #[test]
@@ -59,10 +59,10 @@ fn a_leader_beside_workers_of_another_shape_is_placed_and_bound() {
 /// A head without accelerators, two learners with eight and three rollouts with two.
 fn mixed(sim: &mut Sim) {
     sim.gang("train", 0, 0);
-    let said = sim.recognised.get_mut(&key("train")).unwrap();
-    said.size = Some(6);
-    let role = |name: &str, count| RoleSaid { name: Arc::from(name), count: Some(count), min: None };
-    said.roles = vec![role("head", 1), role("learner", 2), role("rollout", 3)];
+    let stated = sim.recognised.get_mut(&key("train")).unwrap();
+    stated.size = Some(6);
+    let role = |name: &str, count| RoleStated { name: Arc::from(name), count: Some(count), min: None };
+    stated.roles = vec![role("head", 1), role("learner", 2), role("rollout", 3)];
     add(sim, "head", 0, 0);
     (0..2).for_each(|rank| add(sim, "learner", rank, 8));
     (0..3).for_each(|rank| add(sim, "rollout", rank, 2));
@@ -80,7 +80,7 @@ fn members_of_three_shapes_are_placed_and_bound() {
 }
 
 #[test]
-fn for_members_of_three_shapes_as_many_nodes_are_bought_as_hold_them_together() {
+fn for_members_of_three_shapes_as_many_nodes_are_provisioned_as_hold_them_together() {
     let mut sim = Sim::new(&[]);
     let mut pool = pool(9);
     let node = Node { labels: BTreeMap::new(), ..world::node("", 8) };
@@ -132,7 +132,8 @@ fn members_of_one_role_that_differ_are_placed_all_the_same() {
 fn slices_stay_inside_their_domain() {
     let mut sim = Sim::new(&[("n1", 3), ("n2", 3), ("n3", 3)]);
     sim.gang("train", 6, 6);
-    sim.recognised.get_mut(&key("train")).unwrap().wishes.slices = vec![RawSlice { size: 2, level: wish("host") }];
+    sim.recognised.get_mut(&key("train")).unwrap().topology_requests.slices =
+        vec![RawSlice { size: 2, level: topology_request("host") }];
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Bound, "{}", sim.reason("train"));
     for slice in places(&sim).chunks(2) {
@@ -144,14 +145,15 @@ fn slices_stay_inside_their_domain() {
 fn a_slice_level_that_does_not_exist_makes_the_gang_invalid_and_names_the_key() {
     let mut sim = Sim::new(&[("n1", 8)]);
     sim.gang("train", 2, 2);
-    sim.recognised.get_mut(&key("train")).unwrap().wishes.slices = vec![RawSlice { size: 2, level: wish("rack") }];
+    sim.recognised.get_mut(&key("train")).unwrap().topology_requests.slices =
+        vec![RawSlice { size: 2, level: topology_request("rack") }];
     sim.settle();
     assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Invalid, "UnknownLevel"));
     assert!(sim.state("train").waiting.as_ref().unwrap().message.contains("muster.dev/slice-topology"));
 }
 
 #[test]
-fn of_an_elastic_gang_the_members_that_exist_get_the_room() {
+fn of_an_elastic_gang_the_members_that_exist_get_the_capacity() {
     // Four slots for a gang of eight; members 1, 3, 5 and 7 exist.
     let mut sim = Sim::new(&[("n1", 4)]);
     sim.gang("train", 8, 0);
@@ -184,8 +186,8 @@ fn asked(sim: &mut Sim) -> Option<u32> {
     let mut asked = None;
     for _ in 0..4 {
         for action in sim.pass().actions {
-            if let Action::CreateBatch(wish) = &action {
-                asked = wish.offers.first().map(|offer| offer.count);
+            if let Action::CreateBatch(topology_request) = &action {
+                asked = topology_request.offers.first().map(|offer| offer.count);
             }
             sim.apply(action);
         }
@@ -194,8 +196,8 @@ fn asked(sim: &mut Sim) -> Option<u32> {
 }
 
 #[test]
-fn nodes_bought_for_leader_and_workers_hold_them_together() {
-    // Ten cores and four accelerators a node, a core each: the leader finds room beside a worker.
+fn nodes_provisioned_for_leader_and_workers_hold_them_together() {
+    // Ten cores and four accelerators a node, a core each: the leader finds capacity beside a worker.
     let mut sim = Sim::new(&[]);
     sim.pools.push(pool(8));
     leader_and_workers(&mut sim, 3, None);
@@ -203,12 +205,13 @@ fn nodes_bought_for_leader_and_workers_hold_them_together() {
 }
 
 #[test]
-fn nodes_bought_for_slices_by_host_are_counted_by_slices() {
+fn nodes_provisioned_for_slices_by_host_are_counted_by_slices() {
     // Four slots a node and slices of three: a node holds one slice, not four members.
     let mut sim = Sim::new(&[]);
     sim.pools.push(pool(8));
     sim.gang("train", 12, 12);
-    sim.recognised.get_mut(&key("train")).unwrap().wishes.slices = vec![RawSlice { size: 3, level: wish("host") }];
+    sim.recognised.get_mut(&key("train")).unwrap().topology_requests.slices =
+        vec![RawSlice { size: 3, level: topology_request("host") }];
     assert_eq!(asked(&mut sim), Some(4));
 }
 

@@ -8,18 +8,18 @@ use jiff::{SignedDuration, Timestamp};
 use muster_core::extender::barrier::{Arrivals, Then};
 use muster_core::extender::{self, Assumed, BindStep, Filtered};
 use muster_core::gang::{
-    self, Action, BatchStage, BatchView, BatchWish, Ledger, Memory, Pass, PoolView, Settings, TypeView, World,
-    batch_name,
+    self, Action, BatchStage, BatchTopologyRequest, BatchView, Ledger, Memory, Pass, PoolView, Settings, TypeView,
+    World, batch_name,
 };
 use muster_core::model::gang::{Gang, Phase, Pod, RankClaim, Recognised};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::{Node, Taint, TaintEffect};
-use muster_core::model::snapshot::{Promise, PromisedRoom, Snapshot};
+use muster_core::model::snapshot::{AssignedCapacity, Assignment, Snapshot};
 use muster_core::topology::{Level, Levels};
 
 use crate::world::{self, at, key};
 
-/// Key of the taint on bought nodes.
+/// Key of the taint on provisioned nodes.
 pub(super) const PENDING: &str = "muster.dev/gang-pending";
 
 /// Levels by name and label key, top to bottom.
@@ -37,7 +37,7 @@ pub(super) struct Sim {
     pub(super) pools: Vec<PoolView>,
     pub(super) batches: BTreeMap<Arc<str>, BatchView>,
     pub(super) bookings: BTreeMap<ObjectKey, Arc<str>>,
-    /// Nodes promised whole, by gang.
+    /// Nodes assigned whole, by gang.
     pub(super) whole: Vec<(NodeName, ObjectKey)>,
     pub(super) now: Timestamp,
     /// Whether kube-scheduler runs.
@@ -45,13 +45,13 @@ pub(super) struct Sim {
     /// Topology levels.
     pub(super) levels: Levels,
     /// What was asked for with each batch, in order of creation.
-    pub(super) asked: Vec<BatchWish>,
+    pub(super) asked: Vec<BatchTopologyRequest>,
     /// Names of batches in order of creation.
-    pub(super) bought: Vec<String>,
+    pub(super) provisioned: Vec<String>,
     /// Batches given up, in order.
     pub(super) abandoned: Vec<String>,
-    /// Members stopped, in order.
-    pub(super) stopped: Vec<String>,
+    /// Members evicted, in order.
+    pub(super) evicted: Vec<String>,
     /// Nodes that are lost.
     pub(super) lost: BTreeSet<NodeName>,
     /// Gangs whose owner is being deleted.
@@ -83,9 +83,9 @@ impl Sim {
             scheduler: true,
             levels: levels(&[("zone", "topology.kubernetes.io/zone")]),
             asked: Vec::new(),
-            bought: Vec::new(),
+            provisioned: Vec::new(),
             abandoned: Vec::new(),
-            stopped: Vec::new(),
+            evicted: Vec::new(),
             lost: BTreeSet::new(),
             ending: BTreeSet::new(),
             commits: Vec::new(),
@@ -128,8 +128,8 @@ impl Sim {
             &self.recognised.values().cloned().collect::<Vec<_>>(),
         );
         for (node, gang) in &self.whole {
-            let promise = Promise { gang: gang.clone(), room: PromisedRoom::WholeNode };
-            snapshot.promises.entry(node.clone()).or_default().push(promise);
+            let assignment = Assignment { gang: gang.clone(), capacity: AssignedCapacity::WholeNode };
+            snapshot.assignments.entry(node.clone()).or_default().push(assignment);
         }
         snapshot
     }
@@ -234,15 +234,15 @@ impl Sim {
                 assert!(write.next.epoch >= gang.epoch, "epochs only rise");
                 *gang = write.next;
                 gang.resource_version = Arc::from(self.version.to_string());
-                let told = write.event.into_iter().chain(write.also);
-                self.events.extend(told.map(|event| event.reason.to_owned()));
+                let reported = write.event.into_iter().chain(write.also);
+                self.events.extend(reported.map(|event| event.reason.to_owned()));
             }
-            Action::CreateBatch(wish) => {
-                let name = batch_name(&wish.gang.uid, wish.round);
-                assert!(!self.bought.contains(&name), "a round is bought once: {name}");
-                self.stage(&name, BatchStage::Buying);
-                self.bought.push(name);
-                self.asked.push(*wish);
+            Action::CreateBatch(topology_request) => {
+                let name = batch_name(&topology_request.gang.uid, topology_request.round);
+                assert!(!self.provisioned.contains(&name), "a round is provisioned once: {name}");
+                self.stage(&name, BatchStage::Provisioning);
+                self.provisioned.push(name);
+                self.asked.push(*topology_request);
             }
             Action::AbandonBatch { name } => {
                 self.batches.remove(&name);
@@ -254,9 +254,9 @@ impl Sim {
                 pod.plan_epoch = Some(release.epoch);
                 pod.planned_node = Some(release.node.clone());
             }
-            Action::Stop(stop) => {
-                self.stopped.push(stop.pod.key.name.to_string());
-                self.pods.retain(|_, pod| pod.uid != stop.pod.uid);
+            Action::Evict(evict) => {
+                self.evicted.push(evict.pod.key.name.to_string());
+                self.pods.retain(|_, pod| pod.uid != evict.pod.uid);
             }
             Action::Report(report) => {
                 let pod = self.pods.values_mut().find(|pod| pod.uid == report.pod.uid).unwrap();
@@ -347,6 +347,6 @@ pub(super) fn join(sim: &mut Sim, nodes: &[&str]) {
         node.taints.push(Taint { key: Arc::from(PENDING), value: Arc::clone(&value), effect: TaintEffect::NoSchedule });
         sim.nodes.insert((*name).to_owned(), node);
     }
-    let name = sim.bought.last().unwrap().clone();
+    let name = sim.provisioned.last().unwrap().clone();
     sim.stage(&name, BatchStage::Ready);
 }

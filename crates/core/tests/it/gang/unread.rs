@@ -63,7 +63,7 @@ fn a_gang_that_has_a_plan_keeps_it_while_its_owner_cannot_be_read() {
 }
 
 #[test]
-fn nodes_bought_for_a_gang_whose_owner_cannot_be_read_are_not_given_back() {
+fn nodes_provisioned_for_a_gang_whose_owner_cannot_be_read_are_not_terminated() {
     let mut sim = Sim::new(&[]);
     sim.pools.push(pool());
     sim.gang("train", 4, 4);
@@ -115,7 +115,7 @@ fn a_gang_is_judged_again_once_its_owner_can_be_read() {
     sim.pods = known;
     sim.pods.remove("train-1");
     sim.settle();
-    assert_eq!(sim.stopped, ["train-3", "train-2", "train-0"]);
+    assert_eq!(sim.evicted, ["train-3", "train-2", "train-0"]);
 }
 
 #[test]

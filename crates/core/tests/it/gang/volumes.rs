@@ -137,16 +137,16 @@ fn a_node_takes_no_more_members_than_it_attaches_volumes_and_any_number_where_it
 }
 
 #[test]
-fn nodes_are_bought_in_the_zone_of_the_volume_and_nowhere_else() {
+fn nodes_are_provisioned_in_the_zone_of_the_volume_and_nowhere_else() {
     let zones = |names: &[&str]| names.iter().map(|name| Arc::from(*name)).collect::<Vec<Arc<str>>>();
-    for (sold, bought) in [(["us-east-1a", "us-east-1b"], true), (["us-east-1a", "us-east-1c"], false)] {
+    for (sold, provisioned) in [(["us-east-1a", "us-east-1b"], true), (["us-east-1a", "us-east-1c"], false)] {
         let mut sim = Sim::new(&[]);
         sim.pools.push(PoolView { zones: zones(&sold), ..pool() });
         sim.gang("train", 8, 8);
         each(&mut sim, |_, shape, _| shape.volumes = vec![on("topology.kubernetes.io/zone", "us-east-1b")]);
         sim.settle();
-        assert_eq!(!sim.asked.is_empty(), bought, "{sold:?}: {}", sim.message("train"));
-        if bought {
+        assert_eq!(!sim.asked.is_empty(), provisioned, "{sold:?}: {}", sim.message("train"));
+        if provisioned {
             assert_eq!(sim.asked[0].zones, zones(&["us-east-1b"]));
         } else {
             assert!(sim.message("train").contains("a volume of the pod cannot be reached"), "{}", sim.message("train"));

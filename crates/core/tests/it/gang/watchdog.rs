@@ -1,4 +1,4 @@
-//! Released members that do not arrive: refusals, expiry, bindings by others, changed needs, and what members are told.
+//! Released members that do not arrive: refusals, expiry, bindings by others, changed needs, and what members are informed.
 
 use std::sync::Arc;
 
@@ -40,17 +40,21 @@ fn node_of(sim: &Sim, pod: &str) -> String {
 }
 
 #[test]
-fn a_node_that_the_scheduler_refuses_is_left_out_and_the_gang_is_planned_elsewhere() {
+fn a_node_that_the_scheduler_refuses_is_excluded_and_the_gang_is_planned_elsewhere() {
     let mut sim = released();
     let refused = node_of(&sim, "train-0");
     refuse(&mut sim, "train-0", DISK);
     sim.wait(11);
     sim.step();
-    assert_eq!((sim.phase("train"), sim.state("train").epoch), (Phase::Released, 1), "hinted and woken once before");
+    assert_eq!(
+        (sim.phase("train"), sim.state("train").epoch),
+        (Phase::Released, 1),
+        "nominated and requeued once before"
+    );
     sim.wait(10);
     sim.step();
     assert_eq!(sim.state("train").epoch, 2);
-    assert!(!nodes(&sim).contains(&refused), "{refused} is left out: {:?}", nodes(&sim));
+    assert!(!nodes(&sim).contains(&refused), "{refused} is excluded: {:?}", nodes(&sim));
     // The refusal is of the node, not of the pods: what runs elsewhere is as good.
     sim.scheduler = true;
     sim.pods.get_mut("train-0").unwrap().unscheduled = None;
@@ -71,7 +75,7 @@ fn a_refusal_that_says_that_the_scheduler_lags_is_given_more_time() {
 }
 
 #[test]
-fn three_refusals_with_one_text_make_the_gang_wait_with_that_text_and_nothing_is_held_or_bought() {
+fn three_refusals_with_one_text_make_the_gang_wait_with_that_text_and_nothing_is_held_or_provisioned() {
     let mut sim = Sim::new(&[("n1", 1), ("n2", 1), ("n3", 1), ("n4", 1), ("n5", 1)]);
     sim.gang("train", 2, 2);
     sim.scheduler = false;
@@ -82,7 +86,7 @@ fn three_refusals_with_one_text_make_the_gang_wait_with_that_text_and_nothing_is
         refuse(&mut sim, "train-0", &DISK.replace('2', &round.to_string()));
         sim.wait(21);
         sim.step();
-        // What was said before may be old, and is given more time.
+        // What was reported before may be old, and is given more time.
         assert_eq!(sim.state("train").epoch, epochs + u64::from(round == 0), "round {round}");
         sim.wait(10);
         sim.step();
@@ -103,7 +107,7 @@ fn three_refusals_with_one_text_make_the_gang_wait_with_that_text_and_nothing_is
 }
 
 #[test]
-fn a_gang_that_fits_only_on_nodes_left_out_waits_for_them_and_buys_nothing() {
+fn a_gang_that_fits_only_on_nodes_excluded_waits_for_them_and_provisions_nothing() {
     let mut sim = Sim::new(&[("n1", 1), ("n2", 1)]);
     sim.gang("train", 2, 2);
     sim.scheduler = false;
@@ -120,14 +124,14 @@ fn a_gang_that_fits_only_on_nodes_left_out_waits_for_them_and_buys_nothing() {
 }
 
 #[test]
-fn plans_that_expire_are_made_anew_after_a_pause_that_doubles() {
+fn plans_that_expire_are_made_again_after_a_pause_that_doubles() {
     let mut sim = released();
     let mut pauses = Vec::new();
     for _ in 0..3 {
         sim.wait(300);
         sim.step();
         assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Waiting, "PlanExpired"));
-        assert!(sim.state("train").places.is_empty(), "capacity is given back");
+        assert!(sim.state("train").places.is_empty(), "capacity is released");
         let until = sim.state("train").waiting.as_ref().unwrap().next_try.unwrap();
         pauses.push(until.duration_since(sim.now).as_secs());
         sim.wait(pauses.last().copied().unwrap());
@@ -153,7 +157,7 @@ fn a_member_bound_elsewhere_by_somebody_else_is_adopted_there_in_a_new_epoch() {
 }
 
 #[test]
-fn members_whose_needs_change_after_the_plan_are_planned_anew() {
+fn members_whose_needs_change_after_the_plan_are_planned_again() {
     let mut sim = Sim::new(&[("n1", 4)]);
     sim.gang("train", 2, 2);
     sim.scheduler = false;
@@ -174,7 +178,7 @@ fn a_committed_member_that_the_scheduler_refuses_for_too_long_is_planned_elsewhe
     let mut sim = released();
     sim.scheduler = true;
     sim.settle();
-    // As if the process died between the commit point and one of the bindings, and the room is gone for kube-scheduler.
+    // As if the process died between the commit point and one of the bindings, and the capacity is gone for kube-scheduler.
     let lost = node_of(&sim, "train-0");
     let gang = sim.gangs.get_mut(&world::key("train")).unwrap();
     gang.phase = Some(Phase::Committing);
@@ -194,7 +198,7 @@ fn a_committed_member_that_the_scheduler_refuses_for_too_long_is_planned_elsewhe
 }
 
 #[test]
-fn members_are_told_how_far_their_gang_is_once_it_takes_longer() {
+fn members_are_informed_how_far_their_gang_is_once_it_takes_longer() {
     let mut sim = Sim::new(&[("n1", 1), ("n2", 1), ("n3", 1)]);
     sim.gang("train", 2, 2);
     sim.scheduler = false;
@@ -234,7 +238,7 @@ fn a_failed_call_of_the_scheduler_is_shown() {
 }
 
 #[test]
-fn a_node_whose_kubelet_did_not_take_a_member_is_left_out_and_people_are_told() {
+fn a_node_whose_kubelet_did_not_take_a_member_is_excluded_and_people_are_informed() {
     let mut sim = Sim::new(&[("n1", 1), ("n2", 1)]);
     sim.gang("train", 1, 1);
     sim.settle();
@@ -250,13 +254,13 @@ fn a_node_whose_kubelet_did_not_take_a_member_is_left_out_and_people_are_told() 
 }
 
 #[test]
-fn a_node_is_left_out_longer_each_time_its_kubelet_refuses_and_that_is_forgotten_in_the_end() {
+fn a_node_is_excluded_longer_each_time_its_kubelet_refuses_and_that_is_forgotten_in_the_end() {
     let (mut memory, ttl) = (Memory::default(), SignedDuration::from_mins(10));
     let (shape, node) = (Arc::new(world::shape(1)), NodeName::from("n1"));
     let mut refused = |pod: &str, at: Timestamp| {
         memory.record(&Note::NotAdmitted { pod: pod.into(), shape: Arc::clone(&shape), node: node.clone() }, at, ttl);
         let until = memory.excluded(&node, &shape, at);
-        assert_eq!(memory.refused(&node, &shape, at), None, "another node may be bought");
+        assert_eq!(memory.refused(&node, &shape, at), None, "another node may be provisioned");
         memory.prune(at, &Snapshot::default());
         until.map(|until| until.duration_since(at).as_mins())
     };

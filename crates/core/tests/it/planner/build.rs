@@ -8,7 +8,7 @@ use muster_core::model::pod::Shape;
 use muster_core::model::resources::Resources;
 use muster_core::planner::plan::{
     Elastic, GangRequest, Host, Placement, Plan, Policy, Problem, Refusal, Report, Role, RolePlace, SearchBudget, Seed,
-    Wishes,
+    TopologyRequests,
 };
 use muster_core::planner::{self, check};
 use muster_core::topology::{Level, Levels};
@@ -66,7 +66,7 @@ pub(super) fn problem(levels: Levels, hosts: Vec<Host>, count: u32, required: Op
     let gang = GangRequest {
         key: ObjectKey::new("ns", "gang"),
         roles: vec![role("", count as usize, count)],
-        wishes: Wishes { required, preferred: None, ..Wishes::default() },
+        topology_requests: TopologyRequests { required, preferred: None, ..TopologyRequests::default() },
     };
     Problem { levels, hosts, gang }
 }
@@ -99,7 +99,7 @@ pub(super) fn check_fixed_point(problem: &Problem, policy: &Policy, plan: &Plan,
         plan.places.iter().map(|place| (place.role, place.rank, place.node.clone())).collect()
     };
     if (policy.elastic, policy.placement) == (Elastic::Inside, Placement::Packing) {
-        // Members were left out because placing them would have broken a domain; it is broken now, and they follow.
+        // Members were excluded because placing them would have broken a domain; it is broken now, and they follow.
         // Nobody moves meanwhile, and it ends.
         for _ in 0..=problem.gang.roles.iter().map(|role| role.places.len()).sum() {
             let (again, _) = plan_with_policy(&problem, policy);

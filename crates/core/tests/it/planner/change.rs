@@ -7,7 +7,7 @@ use muster_core::fit::{self, Misfit};
 use muster_core::model::node::TaintEffect;
 use muster_core::model::pod::Toleration;
 use muster_core::planner;
-use muster_core::planner::plan::{Change, Host, Policy, Problem, Room};
+use muster_core::planner::plan::{Capacity, Change, Host, Policy, Problem};
 use muster_core::topology::Tree;
 
 use super::build::{self, host, levels, plan, problem};
@@ -18,8 +18,8 @@ pub(super) const KINDS: &[&str] = &[
     "change: share",
     "change: unslice",
     "change: widen slices",
-    "change: room",
-    "change: room in several domains",
+    "change: capacity",
+    "change: capacity in several domains",
     "change: tolerate",
     "change: tolerate several taints",
     "change: nodes uncordoned",
@@ -34,40 +34,40 @@ pub(super) fn check(problem: &Problem, policy: &Policy, changes: &[Change]) -> V
     let mut kinds = Vec::new();
     for change in changes {
         let mut changed = problem.clone();
-        let wishes = &mut changed.gang.wishes;
+        let topology_requests = &mut changed.gang.topology_requests;
         kinds.push(match change {
             Change::Widen { to, level } => {
                 assert_eq!(*level, to.map(|to| problem.levels.as_slice()[to].name.clone()));
                 // Every narrower level still refuses.
-                let required = wishes.required.unwrap();
+                let required = topology_requests.required.unwrap();
                 for level in to.map_or(0, |to| to + 1)..required {
                     let mut narrower = problem.clone();
-                    narrower.gang.wishes.required = Some(level);
+                    narrower.gang.topology_requests.required = Some(level);
                     assert!(!fits(&narrower), "level {level} would do, {problem:?}");
                 }
-                wishes.required = *to;
+                topology_requests.required = *to;
                 "change: widen"
             }
             Change::Share => {
-                wishes.exclusive = None;
+                topology_requests.exclusive = None;
                 "change: share"
             }
             Change::Unbalance => {
-                wishes.balance = None;
+                topology_requests.balance = None;
                 "change: unbalance"
             }
             Change::Unslice => {
-                wishes.slices.clear();
+                topology_requests.slices.clear();
                 "change: unslice"
             }
             Change::WidenSlices { to, level } => {
                 assert_eq!(*level, problem.levels.as_slice()[*to].name);
-                for level in to + 1..wishes.slices[0].level {
+                for level in to + 1..topology_requests.slices[0].level {
                     let mut narrower = problem.clone();
-                    narrower.gang.wishes.slices[0].level = level;
+                    narrower.gang.topology_requests.slices[0].level = level;
                     assert!(!fits(&narrower), "level {level} would do, {problem:?}");
                 }
-                wishes.slices[0].level = *to;
+                topology_requests.slices[0].level = *to;
                 "change: widen slices"
             }
             Change::Tolerate { taints } => {
@@ -135,39 +135,39 @@ pub(super) fn check(problem: &Problem, policy: &Policy, changes: &[Change]) -> V
                 "change: same template"
             }
             Change::SliceSize { from, to } => {
-                let index = wishes.slices.iter().position(|slice| slice.size == *from).unwrap();
+                let index = topology_requests.slices.iter().position(|slice| slice.size == *from).unwrap();
                 for nearer in 1..to + from.abs_diff(*to) * 2 {
                     let mut less = problem.clone();
-                    less.gang.wishes.slices[index].size = nearer;
+                    less.gang.topology_requests.slices[index].size = nearer;
                     let nearer = nearer.abs_diff(*from) < to.abs_diff(*from);
                     assert!(!nearer || !fits(&less), "a nearer size would do, {problem:?}");
                 }
-                wishes.slices[index].size = *to;
+                topology_requests.slices[index].size = *to;
                 "change: slice size"
             }
             Change::NarrowSlices { size, to, level } => {
                 assert_eq!(*level, problem.levels.as_slice()[*to].name);
-                let index = wishes.slices.iter().position(|slice| slice.size == *size).unwrap();
-                for nearer in wishes.slices[index].level + 1..*to {
+                let index = topology_requests.slices.iter().position(|slice| slice.size == *size).unwrap();
+                for nearer in topology_requests.slices[index].level + 1..*to {
                     let mut less = problem.clone();
-                    less.gang.wishes.slices[index].level = nearer;
+                    less.gang.topology_requests.slices[index].level = nearer;
                     assert!(!fits(&less), "level {nearer} would do, {problem:?}");
                 }
-                wishes.slices[index].level = *to;
+                topology_requests.slices[index].level = *to;
                 "change: narrow slices"
             }
             Change::Free { .. } => panic!("no change of the planner's"),
-            Change::Room { rooms } => {
-                for (index, room) in rooms.iter().enumerate() {
-                    assert!(room.members > 0, "{rooms:?}");
+            Change::Capacity { capacities } => {
+                for (index, capacity) in capacities.iter().enumerate() {
+                    assert!(capacity.members > 0, "{capacities:?}");
                     let mut less = problem.clone();
-                    for (other, room) in rooms.iter().enumerate() {
-                        add(&mut less, room, room.members - u32::from(other == index));
+                    for (other, capacity) in capacities.iter().enumerate() {
+                        add(&mut less, capacity, capacity.members - u32::from(other == index));
                     }
-                    assert!(!fits(&less), "one less in {room:?} does too, {problem:?}");
+                    assert!(!fits(&less), "one less in {capacity:?} does too, {problem:?}");
                 }
-                rooms.iter().for_each(|room| add(&mut changed, room, room.members));
-                if rooms.len() > 1 { "change: room in several domains" } else { "change: room" }
+                capacities.iter().for_each(|capacity| add(&mut changed, capacity, capacity.members));
+                if capacities.len() > 1 { "change: capacity in several domains" } else { "change: capacity" }
             }
         });
         assert!(fits(&changed), "{change:?} does not do, {problem:?}");
@@ -224,17 +224,18 @@ fn cure(host: &mut Host, reason: &Misfit) {
     }
 }
 
-/// Makes room for some members more: a node of exactly that size, or a larger one where the domain is a node.
-fn add(problem: &mut Problem, room: &Room, members: u32) {
+/// Makes capacity for some members more: a node of exactly that size, or a larger one where the domain is a node.
+fn add(problem: &mut Problem, capacity: &Capacity, members: u32) {
     let tree = Tree::build(&problem.levels, problem.hosts.iter().map(|host| &*host.node));
     let levels = problem.levels.as_slice();
-    let level = room.level.as_ref().and_then(|name| levels.iter().position(|level| level.name == *name));
-    let named = level.filter(|_| !room.domain.is_empty()).map(|level| {
+    let level = capacity.level.as_ref().and_then(|name| levels.iter().position(|level| level.name == *name));
+    let named = level.filter(|_| !capacity.domain.is_empty()).map(|level| {
         let mut domains = 0..tree.level(level).len();
-        let domain = domains.find(|domain| tree.satisfies(level, *domain) && tree.path(level, *domain) == *room.domain);
+        let domain =
+            domains.find(|domain| tree.satisfies(level, *domain) && tree.path(level, *domain) == *capacity.domain);
         tree.hosts()[tree.level(level)[domain.unwrap()].hosts.start]
     });
-    let role = room.role.as_ref().and_then(|name| problem.gang.roles.iter().find(|role| role.name == *name));
+    let role = capacity.role.as_ref().and_then(|name| problem.gang.roles.iter().find(|role| role.name == *name));
     let shape = role.unwrap_or(&problem.gang.roles[0]).shape.clone();
     if let (Some(index), true) = (named, level == Some(levels.len() - 1)) {
         let host = &mut problem.hosts[index];
@@ -289,10 +290,10 @@ fn every_kind_of_change_has_its_own_words() {
         "needs 4 members in one rack, the best rack a/1 holds 2: 1 node in a domain that cannot be the gang's alone; would fit \
          with others in its domain",
         "needs 4 members in one rack, the best rack a/1 holds 2; would fit if only one zone were required: a holds 5, or \
-         with room for 2 more in rack a/1",
-        "needs 4 members in one zone, the best zone a holds 2; would fit with room for 1 more in rack a/1, or with \
+         with capacity for 2 more in rack a/1",
+        "needs 4 members in one zone, the best zone a holds 2; would fit with capacity for 1 more in rack a/1, or with \
          slices inside one zone each, or with no slices",
-        "needs 7 members in one zone, the best zone a holds 5; would fit with room for 2 more in zone a",
+        "needs 7 members in one zone, the best zone a holds 5; would fit with capacity for 2 more in zone a",
     ];
     assert_eq!(texts.iter().map(String::as_str).collect::<Vec<_>>(), expected);
 }
@@ -303,7 +304,7 @@ fn text(kind: u8) -> String {
     match kind {
         0 => {
             gang.hosts[1] = host("n2", "zone=a rack=2", 9, 1);
-            gang.gang.wishes.exclusive = Some(1);
+            gang.gang.topology_requests.exclusive = Some(1);
         }
         1 => {
             gang.hosts = vec![
@@ -313,9 +314,10 @@ fn text(kind: u8) -> String {
             ]
         }
         2 => {
-            gang.gang.wishes.required = Some(0);
+            gang.gang.topology_requests.required = Some(0);
             gang.hosts = vec![host("n1", "zone=a rack=1", 3, 0), host("n2", "zone=a rack=2", 1, 0)];
-            gang.gang.wishes.slices = vec![muster_core::planner::plan::SliceWish { size: 2, level: 1 }];
+            gang.gang.topology_requests.slices =
+                vec![muster_core::planner::plan::SliceTopologyRequest { size: 2, level: 1 }];
         }
         _ => {
             gang = problem(gang.levels, gang.hosts, 7, Some(0));

@@ -6,7 +6,9 @@ use muster_core::model::names::NodeName;
 use muster_core::model::resources::Resources;
 use muster_core::planner;
 use muster_core::planner::check;
-use muster_core::planner::plan::{Elastic, Host, Placement, Policy, Problem, Refusal, SliceFault, SliceWish, Wishes};
+use muster_core::planner::plan::{
+    Elastic, Host, Placement, Policy, Problem, Refusal, SliceFault, SliceTopologyRequest, TopologyRequests,
+};
 use muster_core::topology::{Level, Levels, LevelsError};
 
 use super::build::{GPU, bare, host, levels, nodes, plan, plan_with_policy, problem, role};
@@ -78,24 +80,24 @@ fn nodes_with_more_slots_than_can_be_counted_hold_what_is_asked() {
 }
 
 #[test]
-fn a_gang_of_five_thousand_is_placed_with_every_wish() {
+fn a_gang_of_five_thousand_is_placed_with_every_topology_request() {
     let hosts = cluster(50, 100, |index| i64::try_from(index * index % 5).unwrap());
     let gang = problem(levels(&["zone", "rack"]), hosts, 5_000, Some(0));
-    type Wish = fn(&mut Problem);
-    let wishes: [(&str, Wish); 6] = [
+    type TopologyRequest = fn(&mut Problem);
+    let topology_requests: [(&str, TopologyRequest); 6] = [
         ("none", |_| {}),
-        ("no cap", |gang| gang.gang.wishes.required = None),
+        ("no cap", |gang| gang.gang.topology_requests.required = None),
         ("elastic", |gang| gang.gang.roles[0].min = 1),
-        ("slices", |gang| gang.gang.wishes.slices = vec![SliceWish { size: 50, level: 1 }]),
+        ("slices", |gang| gang.gang.topology_requests.slices = vec![SliceTopologyRequest { size: 50, level: 1 }]),
         ("exclusive slices", |gang| {
-            gang.gang.wishes.slices = vec![SliceWish { size: 100, level: 1 }];
-            gang.gang.wishes.exclusive = Some(1);
+            gang.gang.topology_requests.slices = vec![SliceTopologyRequest { size: 100, level: 1 }];
+            gang.gang.topology_requests.exclusive = Some(1);
         }),
-        ("balance", |gang| gang.gang.wishes.balance = Some(1)),
+        ("balance", |gang| gang.gang.topology_requests.balance = Some(1)),
     ];
-    for (what, wish) in wishes {
+    for (what, topology_request) in topology_requests {
         let mut gang = gang.clone();
-        wish(&mut gang);
+        topology_request(&mut gang);
         let (plan, report) = plan(&gang);
         assert_eq!((plan.places.is_empty(), report.refusal), (false, None), "{what}");
         assert!(report.work.cells < 50_000_000, "{what}: {:?}", report.work);
@@ -112,7 +114,7 @@ fn balance_on_an_irregular_fabric_is_found_in_bounded_work() {
     }
     let members = u32::try_from(hosts.len() * 9 / 10).unwrap();
     let mut gang = problem(levels(&["zone", "rack"]), hosts, members, Some(0));
-    gang.gang.wishes.balance = Some(1);
+    gang.gang.topology_requests.balance = Some(1);
     for policy in policies() {
         let (plan, report) = plan_with_policy(&gang, &policy);
         assert_eq!(plan.places.len(), members as usize);
@@ -132,7 +134,7 @@ fn a_hundred_thousand_nodes_are_planned_and_refused_on() {
     let (plan, report) = plan_with_policy(&gang, &Policy::default());
     assert_eq!(plan.places.len(), 1_024);
     assert!(report.work.cells < 50_000_000, "{:?}", report.work);
-    gang.gang.wishes.required = Some(1);
+    gang.gang.topology_requests.required = Some(1);
     let (_, report) = plan_with_policy(&gang, &Policy::default());
     let refusal = report.refusal.unwrap().to_string();
     assert!(refusal.contains("would fit if only one zone were required") && refusal.len() < 1_000, "{refusal}");
@@ -161,7 +163,7 @@ fn a_mix_of_four_shapes_on_a_hundred_thousand_nodes_is_answered_in_bounded_work(
     let (plan, report) = plan_with_policy(&gang, &Policy::default());
     assert_eq!(plan.places.len(), 941, "{:?}", report.refusal);
     assert!(report.work.cells < 200_000_000 && report.work.slots == nodes as u64, "{:?}", report.work);
-    gang.gang.wishes.required = Some(2);
+    gang.gang.topology_requests.required = Some(2);
     let (_, report) = plan_with_policy(&gang, &Policy::default());
     let refusal = report.refusal.unwrap();
     assert!(matches!(refusal, Refusal::DoesNotFit(_)) && refusal.to_string().len() < 1_000, "{refusal}");
@@ -190,7 +192,7 @@ fn slices_of_any_size_and_level_are_refused_or_answered() {
     for size in [0, 1, 2, 3, 4, 5, u32::MAX] {
         for level in [0, 1, 2, 3, usize::MAX] {
             let mut gang = problem(levels(&["zone", "rack"]), cluster(2, 2, |_| 2), 4, Some(0));
-            gang.gang.wishes.slices = vec![SliceWish { size, level }];
+            gang.gang.topology_requests.slices = vec![SliceTopologyRequest { size, level }];
             let refusal = plan(&gang).1.refusal;
             match (level, size) {
                 (3.., _) => assert_eq!(bare(refusal), Some(Refusal::UnknownLevel { level, changes: Vec::new() })),
@@ -206,18 +208,30 @@ fn slices_of_any_size_and_level_are_refused_or_answered() {
 }
 
 #[test]
-fn levels_beyond_the_tree_are_refused_whichever_wish_names_them() {
-    let wish = |wishes: Wishes| {
+fn levels_beyond_the_tree_are_refused_whichever_topology_request_names_them() {
+    let topology_request = |topology_requests: TopologyRequests| {
         let mut gang = problem(levels(&["zone"]), cluster(1, 2, |_| 1), 1, None);
-        gang.gang.wishes = wishes;
+        gang.gang.topology_requests = topology_requests;
         bare(plan(&gang).1.refusal)
     };
     for level in [2, 64, usize::MAX] {
         let expected = Some(Refusal::UnknownLevel { level, changes: Vec::new() });
-        assert_eq!(wish(Wishes { required: Some(level), ..Wishes::default() }), expected);
-        assert_eq!(wish(Wishes { preferred: Some(level), ..Wishes::default() }), expected);
-        assert_eq!(wish(Wishes { exclusive: Some(level), ..Wishes::default() }), expected);
-        assert_eq!(wish(Wishes { balance: Some(level), ..Wishes::default() }), expected);
+        assert_eq!(
+            topology_request(TopologyRequests { required: Some(level), ..TopologyRequests::default() }),
+            expected
+        );
+        assert_eq!(
+            topology_request(TopologyRequests { preferred: Some(level), ..TopologyRequests::default() }),
+            expected
+        );
+        assert_eq!(
+            topology_request(TopologyRequests { exclusive: Some(level), ..TopologyRequests::default() }),
+            expected
+        );
+        assert_eq!(
+            topology_request(TopologyRequests { balance: Some(level), ..TopologyRequests::default() }),
+            expected
+        );
     }
 }
 

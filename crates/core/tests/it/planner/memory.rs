@@ -1,4 +1,4 @@
-//! A planner that remembers answers as one that starts anew: over random sequences of arrivals, departures and changes.
+//! A planner that remembers answers as one that starts again: over random sequences of arrivals, departures and changes.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ fn a_gang_beside_one_change_costs_little_of_what_the_first_one_cost() {
     assert!(second.work.cells * 50 < first.work.cells, "{:?} {:?}", first.work, second.work);
 }
 
-/// A gang for the hosts of a problem: with wishes and bound members now and then, or as small and plain as most.
+/// A gang for the hosts of a problem: with topology requests and bound members now and then, or as small and plain as most.
 fn gang(rng: &mut ChaCha8Rng, problem: &Problem) -> muster_core::planner::plan::GangRequest {
     if rng.random_bool(0.4) {
         let mut gang = problem.gang.clone();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use muster_core::model::names::NodeName;
 use muster_core::model::pod::Shape;
 use muster_core::model::resources::Resources;
-use muster_core::planner::plan::{Elastic, Placement, Plan, Policy, Problem, Refusal, Wishes};
+use muster_core::planner::plan::{Elastic, Placement, Plan, Policy, Problem, Refusal, TopologyRequests};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -89,7 +89,7 @@ fn shapes(problem: &Problem) -> Shapes<'_> {
 }
 
 /// How many workers fit a host beside some leaders; `None` if not even the leaders do.
-fn room(problem: &Problem, shapes: &Shapes<'_>, name: &str, leaders: i32) -> Option<i32> {
+fn capacity(problem: &Problem, shapes: &Shapes<'_>, name: &str, leaders: i32) -> Option<i32> {
     let host = problem.hosts.iter().find(|host| host.node.name.as_str() == name).unwrap();
     let mut most = i32::MAX;
     for resource in ["cpu", "memory", "pods", GPU] {
@@ -117,7 +117,7 @@ fn model(problem: &Problem, policy: &Policy) -> Result<Model, Best> {
     if shapes.leader.is_some() {
         (must, may) = (must - shapes.leaders, may - shapes.leaders);
         for leaf in &mut leaves {
-            leaf.slots = room(problem, &shapes, &leaf.name, 0).unwrap().try_into().unwrap();
+            leaf.slots = capacity(problem, &shapes, &leaf.name, 0).unwrap().try_into().unwrap();
         }
     }
     let mut program = Program::default();
@@ -131,7 +131,7 @@ fn model(problem: &Problem, policy: &Policy) -> Result<Model, Best> {
     let mut lost = Sum::default();
     for leaf in &leaves {
         let slots = int(leaf.slots);
-        let most = |leaders: i32| room(problem, &shapes, &leaf.name, leaders);
+        let most = |leaders: i32| capacity(problem, &shapes, &leaf.name, leaders);
         let worker = (slots > 0 && allowed(leaf)).then(|| program.variable(0, slots.min(may)));
         let leader = (shapes.leaders > 0 && allowed(leaf) && most(1).is_some()).then(|| {
             // One variable per leader: the first, the second, …
@@ -179,7 +179,7 @@ fn model(problem: &Problem, policy: &Policy) -> Result<Model, Best> {
 
     let takes = shapes.leader.is_some_and(|leader| leader.requests.get(GPU) > 0);
     let levels = domains(&mut program, &leaves, &counts, takes, problem.levels.len(), may);
-    wishes(&mut program, problem, &levels, &leaves, &sequence, required);
+    topology_requests(&mut program, problem, &levels, &leaves, &sequence, required);
 
     let unplaced = vec![Sum::constant(may).add(&all, -1)];
     let (mut used, mut broken, mut left) = (Vec::new(), Vec::new(), Vec::new());
@@ -199,7 +199,7 @@ fn model(problem: &Problem, policy: &Policy) -> Result<Model, Best> {
         }
         used.push(level_used);
         if let Some(level) =
-            problem.gang.wishes.balance.filter(|level| domains.first().is_some_and(|d| d.level == *level))
+            problem.gang.topology_requests.balance.filter(|level| domains.first().is_some_and(|d| d.level == *level))
         {
             used.push(balance(&mut program, &levels[level], may));
         }
@@ -301,7 +301,7 @@ fn domains(
 }
 
 /// Caps, slices and exclusive domains: numbers that a domain may take.
-fn wishes(
+fn topology_requests(
     program: &mut Program,
     problem: &Problem,
     levels: &[Vec<Domain>],
@@ -313,23 +313,23 @@ fn wishes(
         let used = levels[level].iter().fold(Sum::default(), |sum, domain| sum.add(&domain.used, 1));
         program.at_most(&used, &Sum::constant(1));
     }
-    let wishes = &problem.gang.wishes;
-    let alone = wishes.exclusive.and_then(|level| wishes.slices.iter().position(|slice| slice.level == level));
-    for (index, wish) in wishes.slices.iter().enumerate() {
-        let size = int(wish.size);
-        for domain in &levels[wish.level] {
+    let topology_requests = &problem.gang.topology_requests;
+    let alone = topology_requests
+        .exclusive
+        .and_then(|level| topology_requests.slices.iter().position(|slice| slice.level == level));
+    for (index, topology_request) in topology_requests.slices.iter().enumerate() {
+        let size = int(topology_request.size);
+        for domain in &levels[topology_request.level] {
             if !domain.satisfies {
                 program.equal(&domain.workers, &Sum::default());
                 continue;
             }
             let (mut missing, mut standing) = (0, 0);
-            for slice in sequence.chunks(wish.size as usize) {
+            for slice in sequence.chunks(topology_request.size as usize) {
                 // All its bound members are in one domain: that was looked at before.
-                if slice
-                    .iter()
-                    .flatten()
-                    .any(|leaf| leaves[*leaf].path[wish.level] == leaves[domain.leaves[0]].path[wish.level])
-                {
+                if slice.iter().flatten().any(|leaf| {
+                    leaves[*leaf].path[topology_request.level] == leaves[domain.leaves[0]].path[topology_request.level]
+                }) {
                     missing += int(slice.iter().filter(|place| place.is_none()).count());
                     standing += 1;
                 }
@@ -458,7 +458,7 @@ fn draw(rng: &mut ChaCha8Rng) -> (Problem, Policy) {
     let required =
         rng.random_bool(0.6).then(|| rng.random_range(0..levels.len()).min(rng.random_range(0..levels.len())));
     let mut problem = build::problem(levels, hosts, 0, required);
-    problem.gang.wishes = Wishes { required, ..Wishes::default() };
+    problem.gang.topology_requests = TopologyRequests { required, ..TopologyRequests::default() };
     let policy = Policy {
         placement: if rng.random_bool(0.3) { Placement::Packing } else { Placement::Locality },
         elastic: if rng.random_bool(0.5) { Elastic::Inside } else { Elastic::Spread },
@@ -478,10 +478,10 @@ fn draw(rng: &mut ChaCha8Rng) -> (Problem, Policy) {
         roles.push(build::role(&format!("role{}", roles.len()), count, u32::try_from(min).unwrap()));
     }
     problem.gang.roles = roles;
-    random::wish(rng, &mut problem);
-    let slices = &problem.gang.wishes.slices;
+    random::topology_request(rng, &mut problem);
+    let slices = &problem.gang.topology_requests.slices;
     if let (Some(slice), true) = (slices.first(), rng.random_bool(0.2)) {
-        problem.gang.wishes.exclusive = Some(slice.level);
+        problem.gang.topology_requests.exclusive = Some(slice.level);
     }
     random::bind(rng, &mut problem);
     (problem, policy)
@@ -511,7 +511,7 @@ fn pair(rng: &mut ChaCha8Rng, problem: &mut Problem) {
         let role = &mut problem.gang.roles[rng.random_range(0..2)];
         let host = &mut problem.hosts[host];
         role.places[0].bound = Some(NodeName::clone(&host.node.name));
-        // Room for it is added, so that what is free stays as drawn.
+        // Capacity for it is added, so that what is free stays as drawn.
         Arc::make_mut(&mut host.node).allocatable.add(&role.shape.requests);
         Arc::make_mut(&mut host.usage).requested.add(&role.shape.requests);
     }

@@ -8,7 +8,8 @@ use muster_core::model::node::{Node, Taint, TaintEffect, Usage};
 use muster_core::model::pod::{HostPort, Toleration};
 use muster_core::model::resources::Resources;
 use muster_core::planner::plan::{
-    Elastic, GapField, Host, Placement, Plan, Policy, Problem, Refusal, Report, Role, SearchBudget, Seed, Wishes,
+    Elastic, GapField, Host, Placement, Plan, Policy, Problem, Refusal, Report, Role, SearchBudget, Seed,
+    TopologyRequests,
 };
 use muster_core::planner::{self, check};
 use rand::{RngExt, SeedableRng};
@@ -59,7 +60,7 @@ fn larger_mixes_are_between_their_bound_and_what_exhaustive_enumeration_finds() 
             ("selector", roles.iter().any(|role| !role.shape.node_selector.is_empty())),
             ("toleration", roles.iter().any(|role| !role.shape.tolerations.is_empty())),
             ("bound members", bound),
-            ("capped", problem.gang.wishes.required.is_some()),
+            ("capped", problem.gang.topology_requests.required.is_some()),
             ("packing", policy.placement == Placement::Packing),
             ("spread", policy.elastic == Elastic::Spread),
         ]);
@@ -205,11 +206,11 @@ fn a_mix_that_is_short_of_one_resource_is_refused_with_what_is_missing() {
     let (_, report) = build::plan(&problem);
     let text = report.refusal.unwrap().to_string();
     assert!(text.starts_with("needs 445 members in one zone, the best zone a holds "), "{text}");
-    assert!(text.contains("would fit with room for ") && text.contains("of role "), "{text}");
+    assert!(text.contains("would fit with capacity for ") && text.contains("of role "), "{text}");
 }
 
 #[test]
-fn what_is_not_found_and_not_ruled_out_is_said_to_be_undecided() {
+fn what_is_not_found_and_not_ruled_out_is_stated_to_be_undecided() {
     // Three members of 5, 4 and 3 on each of two hosts of 12: no budget, no answer.
     let mut hosts: Vec<Host> = (0..2).map(|index| build::host(&format!("n{index}"), "zone=a", 12, 0)).collect();
     hosts.push(build::host("small", "zone=a", 0, 0));
@@ -254,7 +255,11 @@ fn compare(
                 return Err(format!("{vector:?} is better than the enumerated best"));
             }
             let Some(gap) = &report.gap else {
-                return if vector == *best { Ok("best") } else { Err(format!("{vector:?} is said to be the best")) };
+                return if vector == *best {
+                    Ok("best")
+                } else {
+                    Err(format!("{vector:?} is reported to be the best"))
+                };
             };
             let at = instance.fields().iter().position(|field| *field == gap.field).unwrap();
             if vector[at] != gap.achieved || gap.achieved <= gap.bound {
@@ -370,7 +375,7 @@ impl<'p> Instance<'p> {
     }
 
     fn capped(&self, counts: &PerHost) -> bool {
-        let Some(level) = self.problem.gang.wishes.required else { return true };
+        let Some(level) = self.problem.gang.topology_requests.required else { return true };
         let used =
             self.leaves.iter().zip(counts).filter(|(leaf, counts)| leaf.bound > 0 || counts.iter().any(|c| *c > 0));
         let used: Vec<_> = used.map(|(leaf, _)| (leaf.satisfies[level], &leaf.path[level])).collect();
@@ -463,7 +468,7 @@ fn draw(rng: &mut ChaCha8Rng) -> (Problem, Policy) {
     }
     let required = rng.random_bool(0.5).then(|| rng.random_range(0..levels.len()));
     let mut problem = build::problem(levels, hosts, 0, required);
-    problem.gang.wishes = Wishes { required, ..Wishes::default() };
+    problem.gang.topology_requests = TopologyRequests { required, ..TopologyRequests::default() };
     let number = rng.random_range(3..=4);
     let mut left = 7;
     problem.gang.roles = (0..number)
@@ -495,7 +500,7 @@ fn draw(rng: &mut ChaCha8Rng) -> (Problem, Policy) {
         let role = &mut problem.gang.roles[rng.random_range(0..number as usize)];
         let Host { node, usage } = &mut problem.hosts[index];
         role.places[0].bound = Some(NodeName::clone(&node.name));
-        // Room for it is added, so that what is free stays as drawn.
+        // Capacity for it is added, so that what is free stays as drawn.
         let (node, usage): (&mut Node, &mut Usage) = (Arc::make_mut(node), Arc::make_mut(usage));
         node.allocatable.add(&role.shape.requests);
         usage.requested.add(&role.shape.requests);

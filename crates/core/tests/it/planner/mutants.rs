@@ -7,7 +7,7 @@ use muster_core::model::names::PodUid;
 use muster_core::model::node::{Taint, TaintEffect};
 use muster_core::model::pod::HostPort;
 use muster_core::planner::check::{self, Finding, Severity};
-use muster_core::planner::plan::{Elastic, Host, Placement, Plan, Policy, Problem, SliceWish};
+use muster_core::planner::plan::{Elastic, Host, Placement, Plan, Policy, Problem, SliceTopologyRequest};
 
 use super::build::{GPU, host, levels, plan_with_policy, problem, role};
 
@@ -70,21 +70,21 @@ fn plain() -> Problem {
 fn sliced() -> Problem {
     let mut problem = problem(levels(&["zone", "rack"]), racks(&[3, 3, 3], 1), 4, Some(0));
     problem.gang.roles[0].min = 2;
-    problem.gang.wishes.slices = vec![SliceWish { size: 2, level: 1 }];
+    problem.gang.topology_requests.slices = vec![SliceTopologyRequest { size: 2, level: 1 }];
     problem
 }
 
 /// The same, each slice alone in its rack.
 fn exclusive_slices() -> Problem {
     let mut problem = sliced();
-    problem.gang.wishes.exclusive = Some(1);
+    problem.gang.topology_requests.exclusive = Some(1);
     problem
 }
 
 /// A gang of two alone in a rack of two.
 fn exclusive() -> Problem {
     let mut problem = problem(levels(&["zone", "rack"]), racks(&[2, 2], 1), 2, Some(0));
-    problem.gang.wishes.exclusive = Some(1);
+    problem.gang.topology_requests.exclusive = Some(1);
     problem
 }
 
@@ -172,10 +172,10 @@ const MUTANTS: &[Mutant] = &[
         |_, plan| plan.places[2].uid = plan.places[1].uid.clone(),
         &["PodTwice", "WrongPod"],
     ),
-    mutant("a pod left out", plain, |_, plan| plan.places[2].uid = None, &["WrongPod"]),
+    mutant("a pod excluded", plain, |_, plan| plan.places[2].uid = None, &["WrongPod"]),
     mutant("a stranger's pod", plain, |_, plan| plan.places[2].uid = Some("stranger".into()), &["WrongPod"]),
     mutant(
-        "a pod that was made anew",
+        "a pod that was made again",
         plain,
         |problem, _| {
             problem.gang.roles[0].places[2].uid = Some("uid-2-again".into());
@@ -190,13 +190,13 @@ const MUTANTS: &[Mutant] = &[
         &["BoundChanged", "UnknownNode"],
     ),
     mutant(
-        "a bound member to be placed anew",
+        "a bound member to be placed again",
         plain,
         |_, plan| plan.places[0].bound = false,
         &["BoundChanged", "DoesNotFit", "Overcommitted"],
     ),
     mutant("a bound member forgotten", plain, |_, plan| drop(plan.places.remove(0)), &["BoundChanged"]),
-    mutant("a free member said to be bound", plain, |_, plan| plan.places[2].bound = true, &["BoundChanged"]),
+    mutant("a free member reported to be bound", plain, |_, plan| plan.places[2].bound = true, &["BoundChanged"]),
     mutant(
         "a member bound elsewhere meanwhile",
         plain,
@@ -243,10 +243,10 @@ const MUTANTS: &[Mutant] = &[
         },
         UNFIT,
     ),
-    // Room.
+    // Capacity.
     mutant("two members on one slot", plain, |_, plan| plan.places[2].node = plan.places[1].node.clone(), FULL),
     mutant(
-        "room promised to another gang meanwhile",
+        "capacity assigned to another gang meanwhile",
         plain,
         |problem, _| {
             usage(problem, "r1-n1", |usage| usage.requested.set(GPU, 1));
@@ -318,7 +318,7 @@ const MUTANTS: &[Mutant] = &[
         |_, plan| plan.places[2].node = plan.places[1].node.clone(),
         &["SharedNode", "DoesNotFit"],
     ),
-    mutant("a rank left out", two_racks, |_, plan| drop(plan.places.remove(1)), &["RankSkipped"]),
+    mutant("a rank excluded", two_racks, |_, plan| drop(plan.places.remove(1)), &["RankSkipped"]),
     mutant(
         "ranks that come back to a rack",
         two_racks,
@@ -368,26 +368,26 @@ const MUTANTS: &[Mutant] = &[
     mutant(
         "a required level nobody configured",
         plain,
-        |problem, _| problem.gang.wishes.required = Some(3),
+        |problem, _| problem.gang.topology_requests.required = Some(3),
         &["UnknownLevel"],
     ),
     mutant(
         "a preferred level nobody configured",
         plain,
-        |problem, _| problem.gang.wishes.preferred = Some(3),
+        |problem, _| problem.gang.topology_requests.preferred = Some(3),
         &["UnknownLevel"],
     ),
     mutant(
         "a balance level nobody configured",
         plain,
-        |problem, _| problem.gang.wishes.balance = Some(usize::MAX),
+        |problem, _| problem.gang.topology_requests.balance = Some(usize::MAX),
         &["UnknownLevel"],
     ),
     mutant(
         "a slice level nobody configured",
         sliced,
         |problem, _| {
-            problem.gang.wishes.slices[0].level = 3;
+            problem.gang.topology_requests.slices[0].level = 3;
         },
         &["UnknownLevel", "SliceApart"],
     ),
@@ -395,18 +395,23 @@ const MUTANTS: &[Mutant] = &[
         "an exclusive level nobody configured",
         exclusive,
         |problem, _| {
-            problem.gang.wishes.exclusive = Some(usize::MAX);
+            problem.gang.topology_requests.exclusive = Some(usize::MAX);
         },
         &["UnknownLevel", "DomainShared"],
     ),
     // Slices and exclusive domains.
     mutant("half a slice", sliced, |_, plan| plan.places.truncate(3), &["SliceIncomplete"]),
-    mutant("slices of nothing", sliced, |problem, _| problem.gang.wishes.slices[0].size = 0, &["SliceIncomplete"]),
+    mutant(
+        "slices of nothing",
+        sliced,
+        |problem, _| problem.gang.topology_requests.slices[0].size = 0,
+        &["SliceIncomplete"],
+    ),
     mutant(
         "slices that do not divide the gang",
         sliced,
         |problem, _| {
-            problem.gang.wishes.slices[0] = SliceWish { size: 3, level: 0 };
+            problem.gang.topology_requests.slices[0] = SliceTopologyRequest { size: 3, level: 0 };
         },
         &["SliceIncomplete"],
     ),

@@ -51,9 +51,10 @@ pub(super) struct Frame {
 pub(super) fn frame(problem: &Problem) -> Result<Frame, Answer> {
     let mut leaves = leaves(problem);
     leaves.sort_by(|a, b| order(&a.path, &b.path));
-    let wishes = &problem.gang.wishes;
-    let alone = wishes.exclusive.filter(|level| wishes.slices.iter().all(|slice| slice.level != *level));
-    let required = wishes.required.max(alone);
+    let topology_requests = &problem.gang.topology_requests;
+    let alone =
+        topology_requests.exclusive.filter(|level| topology_requests.slices.iter().all(|slice| slice.level != *level));
+    let required = topology_requests.required.max(alone);
 
     let mut must = 0;
     let mut may = 0;
@@ -74,7 +75,7 @@ pub(super) fn frame(problem: &Problem) -> Result<Frame, Answer> {
     for node in bound_nodes {
         let leaf = leaves.iter().find(|leaf| leaf.name == node).unwrap();
         let Some(level) = required else { continue };
-        if problem.gang.wishes.required.is_some_and(|level| !leaf.satisfies[level]) {
+        if problem.gang.topology_requests.required.is_some_and(|level| !leaf.satisfies[level]) {
             return Err(Answer::BoundOutside { node: "*".to_owned() });
         }
         if !leaf.satisfies[level] || fixed.get_or_insert(leaf.path[level].clone()) != &leaf.path[level] {
@@ -94,7 +95,7 @@ pub(super) fn frame(problem: &Problem) -> Result<Frame, Answer> {
         return Err(Answer::BoundOutside { node: "*".to_owned() });
     }
     leave_unlabelled(problem, &mut leaves);
-    if let Some(level) = wishes.exclusive {
+    if let Some(level) = topology_requests.exclusive {
         let shared: Vec<String> =
             leaves.iter().filter(|leaf| leaf.others).map(|leaf| leaf.path[level].clone()).collect();
         for leaf in leaves.iter_mut().filter(|leaf| shared.contains(&leaf.path[level]) || !leaf.satisfies[level]) {
@@ -109,7 +110,7 @@ pub(super) fn solve(problem: &Problem, policy: &Policy) -> Answer {
         Ok(frame) => frame,
         Err(answer) => return answer,
     };
-    let wishes = &problem.gang.wishes;
+    let topology_requests = &problem.gang.topology_requests;
     let domains: Vec<Option<String>> = match required {
         None => vec![None],
         Some(level) => {
@@ -124,7 +125,7 @@ pub(super) fn solve(problem: &Problem, policy: &Policy) -> Answer {
     let mut most = 0;
     if domains.is_empty() && must == 0 {
         let none = vec![0; leaves.len()];
-        best = Some((vector(&leaves, &none, may, policy, wishes.balance), none));
+        best = Some((vector(&leaves, &none, may, policy, topology_requests.balance), none));
     }
     for domain in domains {
         let open: Vec<u32> = leaves
@@ -139,7 +140,7 @@ pub(super) fn solve(problem: &Problem, policy: &Policy) -> Answer {
         loop {
             let total: u32 = counts.iter().sum();
             if must <= total && total <= may {
-                let vector = vector(&leaves, &counts, may - total, policy, wishes.balance);
+                let vector = vector(&leaves, &counts, may - total, policy, topology_requests.balance);
                 let better = best.as_ref().is_none_or(|(least, chosen)| {
                     vector.cmp(least).then_with(|| chosen.cmp(&counts)) == Ordering::Less
                 });
@@ -166,7 +167,7 @@ pub(super) fn solve(problem: &Problem, policy: &Policy) -> Answer {
 pub(super) fn vector_of(problem: &Problem, policy: &Policy, counts: &BTreeMap<String, u32>) -> Vec<u64> {
     let mut leaves = leaves(problem);
     leave_unlabelled(problem, &mut leaves);
-    if let Some(level) = problem.gang.wishes.exclusive {
+    if let Some(level) = problem.gang.topology_requests.exclusive {
         let shared: Vec<String> =
             leaves.iter().filter(|leaf| leaf.others).map(|leaf| leaf.path[level].clone()).collect();
         for leaf in leaves.iter_mut().filter(|leaf| shared.contains(&leaf.path[level]) || !leaf.satisfies[level]) {
@@ -176,7 +177,7 @@ pub(super) fn vector_of(problem: &Problem, policy: &Policy, counts: &BTreeMap<St
     let counts: Vec<u32> = leaves.iter().map(|leaf| counts.get(&leaf.name).copied().unwrap_or(0)).collect();
     let free = problem.gang.roles.iter().flat_map(|role| &role.places).filter(|place| place.bound.is_none()).count();
     let unplaced = u32::try_from(free).unwrap() - counts.iter().sum::<u32>();
-    vector(&leaves, &counts, unplaced, policy, problem.gang.wishes.balance)
+    vector(&leaves, &counts, unplaced, policy, problem.gang.topology_requests.balance)
 }
 
 /// Names of the nodes in depth-first natural order.
@@ -188,30 +189,32 @@ pub(super) fn depth_first(problem: &Problem) -> Vec<String> {
 
 /// With an exclusive domain the required level must be satisfied beside the one that decides the domain.
 fn leave_unlabelled(problem: &Problem, leaves: &mut [Leaf]) {
-    let wishes = &problem.gang.wishes;
-    let alone = wishes.exclusive.is_some_and(|level| wishes.slices.iter().all(|slice| slice.level != level));
-    if let Some(required) = wishes.required.filter(|_| alone) {
+    let topology_requests = &problem.gang.topology_requests;
+    let alone = topology_requests
+        .exclusive
+        .is_some_and(|level| topology_requests.slices.iter().all(|slice| slice.level != level));
+    if let Some(required) = topology_requests.required.filter(|_| alone) {
         leaves.iter_mut().filter(|leaf| !leaf.satisfies[required]).for_each(|leaf| leaf.slots = 0);
     }
 }
 
 /// Whether the bound members alone break a slice or an exclusive domain.
 fn bound_apart(problem: &Problem, leaves: &[Leaf], sequence: &[Option<usize>]) -> bool {
-    let wishes = &problem.gang.wishes;
-    let exclusive = wishes.exclusive;
-    let apart = wishes.slices.iter().any(|wish| {
+    let topology_requests = &problem.gang.topology_requests;
+    let exclusive = topology_requests.exclusive;
+    let apart = topology_requests.slices.iter().any(|topology_request| {
         let mut homes = Vec::new();
-        for slice in sequence.chunks(wish.size as usize) {
+        for slice in sequence.chunks(topology_request.size as usize) {
             let bound: Vec<&Leaf> = slice.iter().flatten().map(|leaf| &leaves[*leaf]).collect();
-            let paths: BTreeSet<&str> = bound.iter().map(|leaf| leaf.path[wish.level].as_str()).collect();
-            if paths.len() > 1 || bound.iter().any(|leaf| !leaf.satisfies[wish.level]) {
+            let paths: BTreeSet<&str> = bound.iter().map(|leaf| leaf.path[topology_request.level].as_str()).collect();
+            if paths.len() > 1 || bound.iter().any(|leaf| !leaf.satisfies[topology_request.level]) {
                 return true;
             }
             homes.extend(paths);
         }
         let different: BTreeSet<&&str> = homes.iter().collect();
-        let first = wishes.slices.iter().find(|slice| Some(slice.level) == exclusive);
-        first == Some(wish) && different.len() < homes.len()
+        let first = topology_requests.slices.iter().find(|slice| Some(slice.level) == exclusive);
+        first == Some(topology_request) && different.len() < homes.len()
     });
     let shared = exclusive.is_some_and(|level| {
         sequence.iter().flatten().any(|bound| {
@@ -224,8 +227,10 @@ fn bound_apart(problem: &Problem, leaves: &[Leaf], sequence: &[Option<usize>]) -
 
 /// Whether some ranks with these counts form whole slices: tries every domain for every finest slice.
 fn cuts(problem: &Problem, leaves: &[Leaf], sequence: &[Option<usize>], counts: &[u32]) -> bool {
-    let wishes = &problem.gang.wishes;
-    let (Some(coarse), Some(fine)) = (wishes.slices.first(), wishes.slices.last()) else { return true };
+    let topology_requests = &problem.gang.topology_requests;
+    let (Some(coarse), Some(fine)) = (topology_requests.slices.first(), topology_requests.slices.last()) else {
+        return true;
+    };
     // Slices with a bound member are completed; of the others the first few are placed.
     let mut left: u32 = counts.iter().sum();
     let mut placed = vec![false; sequence.len()];
@@ -245,11 +250,11 @@ fn cuts(problem: &Problem, leaves: &[Leaf], sequence: &[Option<usize>], counts: 
         }
     }
     let units: Vec<usize> = (0..sequence.len()).step_by(fine.size as usize).filter(|start| placed[*start]).collect();
-    let mut room: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut capacity: BTreeMap<&str, u32> = BTreeMap::new();
     for (leaf, count) in leaves.iter().zip(counts) {
-        *room.entry(leaf.path[fine.level].as_str()).or_default() += count;
+        *capacity.entry(leaf.path[fine.level].as_str()).or_default() += count;
     }
-    left == 0 && cut(problem, leaves, sequence, &units, &mut Vec::new(), &mut room)
+    left == 0 && cut(problem, leaves, sequence, &units, &mut Vec::new(), &mut capacity)
 }
 
 fn cut<'l>(
@@ -258,11 +263,11 @@ fn cut<'l>(
     sequence: &[Option<usize>],
     units: &[usize],
     homes: &mut Vec<&'l Leaf>,
-    room: &mut BTreeMap<&'l str, u32>,
+    capacity: &mut BTreeMap<&'l str, u32>,
 ) -> bool {
-    let wishes = &problem.gang.wishes;
-    let fine = wishes.slices.last().unwrap();
-    let Some(&start) = units.get(homes.len()) else { return room.values().all(|room| *room == 0) };
+    let topology_requests = &problem.gang.topology_requests;
+    let fine = topology_requests.slices.last().unwrap();
+    let Some(&start) = units.get(homes.len()) else { return capacity.values().all(|capacity| *capacity == 0) };
     let open = sequence[start..start + fine.size as usize].iter().filter(|place| place.is_none()).count();
     let open = u32::try_from(open).unwrap();
     let mut tried: Vec<&str> = Vec::new();
@@ -273,30 +278,30 @@ fn cut<'l>(
         }
         tried.push(path);
         // Every slice around it, of every size: bound members and earlier units of it stand in the same domain.
-        let fits = wishes.slices.iter().all(|wish| {
-            let size = wish.size as usize;
+        let fits = topology_requests.slices.iter().all(|topology_request| {
+            let size = topology_request.size as usize;
             let slice = start / size * size..start / size * size + size;
-            let here = |other: &Leaf| other.path[wish.level] == leaf.path[wish.level];
+            let here = |other: &Leaf| other.path[topology_request.level] == leaf.path[topology_request.level];
             let bound = sequence[slice.clone()].iter().flatten().all(|bound| here(&leaves[*bound]));
             let before = units.iter().zip(&*homes).filter(|(unit, _)| slice.contains(unit)).all(|(_, home)| here(home));
-            let first = wishes.slices.iter().find(|slice| Some(slice.level) == wishes.exclusive);
+            let first = topology_requests.slices.iter().find(|slice| Some(slice.level) == topology_requests.exclusive);
             let others = units.iter().zip(&*homes).filter(|(unit, _)| !slice.contains(unit));
-            let alone = first != Some(wish)
+            let alone = first != Some(topology_request)
                 || (others.into_iter().all(|(_, home)| !here(home))
                     && (0..sequence.len())
                         .filter(|place| !slice.contains(place))
                         .filter_map(|place| sequence[place])
                         .all(|bound| !here(&leaves[bound])));
-            leaf.satisfies[wish.level] && bound && before && alone
+            leaf.satisfies[topology_request.level] && bound && before && alone
         });
-        if !fits || room[path] < open {
+        if !fits || capacity[path] < open {
             continue;
         }
-        *room.get_mut(path).unwrap() -= open;
+        *capacity.get_mut(path).unwrap() -= open;
         homes.push(leaf);
-        let done = cut(problem, leaves, sequence, units, homes, room);
+        let done = cut(problem, leaves, sequence, units, homes, capacity);
         homes.pop();
-        *room.get_mut(path).unwrap() += open;
+        *capacity.get_mut(path).unwrap() += open;
         if done {
             return true;
         }

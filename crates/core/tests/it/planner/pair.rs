@@ -7,7 +7,7 @@ use std::sync::Arc;
 use muster_core::model::names::NodeName;
 use muster_core::model::node::{Node, Usage};
 use muster_core::model::resources::Resources;
-use muster_core::planner::plan::{Elastic, Host, Placement, Policy, Problem, Refusal, Wishes};
+use muster_core::planner::plan::{Elastic, Host, Placement, Policy, Problem, Refusal, TopologyRequests};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -54,7 +54,7 @@ fn workers_and_leaders_agree_with_exhaustive_enumeration() {
             ("leaders with an accelerator", roles[0].shape.requests.get(GPU) > 0),
             ("elastic workers", (roles[1].min as usize) < roles[1].places.len()),
             ("bound members", bound),
-            ("capped", problem.gang.wishes.required.is_some()),
+            ("capped", problem.gang.topology_requests.required.is_some()),
             ("packing", policy.placement == Placement::Packing),
             ("spread", policy.elastic == Elastic::Spread),
         ]);
@@ -81,7 +81,7 @@ fn draw(rng: &mut ChaCha8Rng) -> (Problem, Policy) {
     }
     let required = rng.random_bool(0.5).then(|| rng.random_range(0..levels.len()));
     let mut problem = build::problem(levels, hosts, 0, required);
-    problem.gang.wishes = Wishes { required, ..Wishes::default() };
+    problem.gang.topology_requests = TopologyRequests { required, ..TopologyRequests::default() };
     let leaders = rng.random_range(1..=2);
     let mut leader = build::role("leader", leaders, u32::try_from(leaders).unwrap());
     let gpu = i64::from(rng.random_range(0..=1));
@@ -101,7 +101,7 @@ fn draw(rng: &mut ChaCha8Rng) -> (Problem, Policy) {
         let role = &mut problem.gang.roles[rng.random_range(0..2)];
         let Host { node, usage } = &mut problem.hosts[index];
         role.places[0].bound = Some(NodeName::clone(&node.name));
-        // Room for it is added, so that what is free stays as drawn.
+        // Capacity for it is added, so that what is free stays as drawn.
         let (node, usage): (&mut Node, &mut Usage) = (Arc::make_mut(node), Arc::make_mut(usage));
         node.allocatable.add(&role.shape.requests);
         usage.requested.add(&role.shape.requests);
@@ -176,7 +176,7 @@ fn solve(problem: &Problem, policy: &Policy) -> Option<Counts> {
 }
 
 fn capped(problem: &Problem, leaves: &[oracle::Leaf], counts: &[(u32, u32)]) -> bool {
-    let Some(level) = problem.gang.wishes.required else { return true };
+    let Some(level) = problem.gang.topology_requests.required else { return true };
     let used = leaves.iter().zip(counts).filter(|(leaf, count)| leaf.bound > 0 || **count != (0, 0));
     let used: Vec<_> = used.map(|(leaf, _)| (leaf.satisfies[level], &leaf.path[level])).collect();
     used.iter().all(|(satisfies, path)| *satisfies && *path == used[0].1)

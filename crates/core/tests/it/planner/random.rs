@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use muster_core::model::names::NodeName;
 use muster_core::model::node::{Node, Taint, TaintEffect};
-use muster_core::planner::plan::{Elastic, Host, Placement, Plan, Policy, Problem, Refusal, Report, SliceWish, Wishes};
+use muster_core::planner::plan::{
+    Elastic, Host, Placement, Plan, Policy, Problem, Refusal, Report, SliceTopologyRequest, TopologyRequests,
+};
 use muster_core::planner::{self, Ground, Pruning};
 use muster_core::topology::{Level, Levels};
 use rand::seq::SliceRandom;
@@ -84,7 +86,7 @@ pub(super) fn context(seed: u64, problem: &Problem, policy: &Policy) -> String {
         format!("{} {} {bound:?}", role.name, role.min)
     });
     let (hosts, roles) = (hosts.collect::<Vec<_>>().join("\n"), roles.collect::<Vec<_>>().join("\n"));
-    format!("seed {seed}, {policy:?}, {:?}\n{roles}\n{hosts}", problem.gang.wishes)
+    format!("seed {seed}, {policy:?}, {:?}\n{roles}\n{hosts}", problem.gang.topology_requests)
 }
 
 /// One case; returns every feature and whether the case has it.
@@ -98,7 +100,7 @@ pub(super) fn compare(seed: u64, problem: &Problem, policy: &Policy) -> Vec<(&'s
             let found = counts_of(&plan);
             assert_eq!(&oracle::vector_of(problem, policy, &found), vector, "vectors, {}", context());
             assert_eq!(&found, counts, "counts, {}", context());
-            if problem.gang.wishes.slices.is_empty() {
+            if problem.gang.topology_requests.slices.is_empty() {
                 check_ranks(problem, &plan);
             }
             build::check_fixed_point(problem, policy, &plan, &report);
@@ -110,13 +112,13 @@ pub(super) fn compare(seed: u64, problem: &Problem, policy: &Policy) -> Vec<(&'s
         (Answer::DoesNotFit { needed, best }, Some(Refusal::DoesNotFit(shortfall))) => {
             assert_eq!(*needed, shortfall.needed, "{}", context());
             let holds = shortfall.required.map_or(shortfall.total, |level| shortfall.best[level].holds);
-            if problem.gang.wishes.slices.is_empty() {
+            if problem.gang.topology_requests.slices.is_empty() {
                 assert_eq!(*best, holds, "{}", context());
             }
             assert!(!report.refusal.as_ref().unwrap().to_string().contains('%'));
             changes = change::check(problem, policy, &shortfall.changes);
-            let wishes = &problem.gang.wishes;
-            if wishes.exclusive.is_none() && wishes.slices.is_empty() {
+            let topology_requests = &problem.gang.topology_requests;
+            if topology_requests.exclusive.is_none() && topology_requests.slices.is_empty() {
                 assert!(!changes.is_empty(), "a plain gang always has a change, {}", context());
             }
         }
@@ -152,7 +154,7 @@ pub(super) fn compare(seed: u64, problem: &Problem, policy: &Policy) -> Vec<(&'s
 /// The same problem beside a huge node that the cap excludes, and below levels that no node has: the answer is the same,
 /// but the vector is much wider. Only for caps below the zone: the node is alone in its own, and has no network label.
 fn widened(problem: &Problem, pads: usize) -> Option<Problem> {
-    let level = problem.gang.wishes.required?;
+    let level = problem.gang.topology_requests.required?;
     let levels = problem.levels.as_slice();
     if problem.levels.zone().is_none_or(|zone| level <= zone) || level + 1 == levels.len() {
         return None;
@@ -160,14 +162,18 @@ fn widened(problem: &Problem, pads: usize) -> Option<Problem> {
     let mut wide = problem.clone();
     let pad = |index| Level { name: format!("pad{index}").into(), key: format!("test/pad{index}").into() };
     wide.levels = Levels::new((0..pads).map(pad).chain(levels.iter().cloned()).collect()).unwrap();
-    let wishes = &problem.gang.wishes;
-    let slices = wishes.slices.iter().map(|slice| SliceWish { level: slice.level + pads, ..*slice }).collect();
-    wide.gang.wishes = Wishes {
+    let topology_requests = &problem.gang.topology_requests;
+    let slices = topology_requests
+        .slices
+        .iter()
+        .map(|slice| SliceTopologyRequest { level: slice.level + pads, ..*slice })
+        .collect();
+    wide.gang.topology_requests = TopologyRequests {
         required: Some(level + pads),
         preferred: None,
         slices,
-        exclusive: wishes.exclusive.map(|level| level + pads),
-        balance: wishes.balance.map(|level| level + pads),
+        exclusive: topology_requests.exclusive.map(|level| level + pads),
+        balance: topology_requests.balance.map(|level| level + pads),
     };
     let mut huge = build::host("huge", "region=huge zone=huge", 1 << 31, 0);
     Arc::make_mut(&mut huge.node).allocatable.set("pods", 1 << 31);
@@ -205,8 +211,8 @@ pub(super) fn features(
 ) -> Vec<(&'static str, bool)> {
     let roles = &problem.gang.roles;
     let places = || roles.iter().flat_map(|role| &role.places);
-    let required = problem.gang.wishes.required;
-    let wishes = &problem.gang.wishes;
+    let required = problem.gang.topology_requests.required;
+    let topology_requests = &problem.gang.topology_requests;
     let elastic = roles.iter().any(|role| (role.min as usize) < role.places.len());
     let last = problem.levels.len() - 1;
     let unlabelled = |host: &Host| host.node.labels.len() < last && !host.node.labels.is_empty();
@@ -214,23 +220,26 @@ pub(super) fn features(
         ("several roles", roles.len() > 1),
         ("bound members", places().any(|place| place.bound.is_some())),
         ("elastic members", roles.iter().any(|role| (role.min as usize) < role.places.len())),
-        ("elastic left out", !plan.places.is_empty() && plan.places.len() < places().count()),
+        ("elastic excluded", !plan.places.is_empty() && plan.places.len() < places().count()),
         ("policy packing", policy.placement == Placement::Packing),
         ("policy inside", policy.elastic == Elastic::Inside),
-        ("slices", !wishes.slices.is_empty() && placed),
-        ("nested slices", wishes.slices.len() > 1 && placed),
+        ("slices", !topology_requests.slices.is_empty() && placed),
+        ("nested slices", topology_requests.slices.len() > 1 && placed),
         (
             "slices with bound members",
-            !wishes.slices.is_empty() && placed && places().any(|place| place.bound.is_some()),
+            !topology_requests.slices.is_empty() && placed && places().any(|place| place.bound.is_some()),
         ),
-        ("slices with elastic members", !wishes.slices.is_empty() && placed && elastic),
-        ("slices refused", !wishes.slices.is_empty() && !placed),
-        ("exclusive", wishes.exclusive.is_some() && placed),
-        ("exclusive slices", placed && wishes.slices.iter().any(|slice| Some(slice.level) == wishes.exclusive)),
-        ("exclusive refused", wishes.exclusive.is_some() && !placed),
-        ("balance", wishes.balance.is_some() && placed),
-        ("balance with slices", wishes.balance.is_some() && placed && !wishes.slices.is_empty()),
-        ("balance with elastic members", wishes.balance.is_some() && placed && elastic),
+        ("slices with elastic members", !topology_requests.slices.is_empty() && placed && elastic),
+        ("slices refused", !topology_requests.slices.is_empty() && !placed),
+        ("exclusive", topology_requests.exclusive.is_some() && placed),
+        (
+            "exclusive slices",
+            placed && topology_requests.slices.iter().any(|slice| Some(slice.level) == topology_requests.exclusive),
+        ),
+        ("exclusive refused", topology_requests.exclusive.is_some() && !placed),
+        ("balance", topology_requests.balance.is_some() && placed),
+        ("balance with slices", topology_requests.balance.is_some() && placed && !topology_requests.slices.is_empty()),
+        ("balance with elastic members", topology_requests.balance.is_some() && placed && elastic),
         (
             "several slots on a node",
             problem
@@ -337,13 +346,13 @@ pub(super) fn draw(rng: &mut ChaCha8Rng) -> (Problem, Policy) {
     let required =
         rng.random_bool(0.6).then(|| rng.random_range(0..levels.len()).min(rng.random_range(0..levels.len())));
     let mut problem = build::problem(levels, hosts, 0, required);
-    problem.gang.wishes = Wishes {
+    problem.gang.topology_requests = TopologyRequests {
         required,
         preferred: rng.random_bool(0.3).then(|| rng.random_range(0..problem.levels.len())),
-        ..Wishes::default()
+        ..TopologyRequests::default()
     };
-    let room = usize::try_from(placements.ilog2() + 2).unwrap().min(12);
-    let mut members = if rng.random_bool(0.7) { rng.random_range(1..=room) } else { rng.random_range(1..=12) };
+    let capacity = usize::try_from(placements.ilog2() + 2).unwrap().min(12);
+    let mut members = if rng.random_bool(0.7) { rng.random_range(1..=capacity) } else { rng.random_range(1..=12) };
     let mut roles = Vec::new();
     while members > 0 && roles.len() < 3 {
         let count = if roles.len() == 2 { members } else { rng.random_range(1..=members) };
@@ -353,7 +362,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng) -> (Problem, Policy) {
         roles.push(build::role(&format!("role{}", roles.len()), count, min));
     }
     problem.gang.roles = roles;
-    wish(rng, &mut problem);
+    topology_request(rng, &mut problem);
     bind(rng, &mut problem);
     let policy = Policy {
         placement: if rng.random_bool(0.3) { Placement::Packing } else { Placement::Locality },
@@ -375,7 +384,7 @@ pub(super) fn shut(rng: &mut ChaCha8Rng, node: &mut Node, barred: f64) -> bool {
 }
 
 /// Slices, exclusive domains and balance, as far as the roles allow.
-pub(super) fn wish(rng: &mut ChaCha8Rng, problem: &mut Problem) {
+pub(super) fn topology_request(rng: &mut ChaCha8Rng, problem: &mut Problem) {
     let levels = problem.levels.len();
     if rng.random_bool(0.35) {
         let roles = &mut problem.gang.roles;
@@ -391,18 +400,18 @@ pub(super) fn wish(rng: &mut ChaCha8Rng, problem: &mut Problem) {
             let sizes: Vec<u32> = (1..=of).filter(|size| of.is_multiple_of(*size)).collect();
             let size = sizes[rng.random_range(0..sizes.len())];
             let level = rng.random_range(above..levels);
-            problem.gang.wishes.slices.push(SliceWish { size, level });
+            problem.gang.topology_requests.slices.push(SliceTopologyRequest { size, level });
             (of, above) = (size, level);
         }
     }
     if rng.random_bool(0.2) {
-        let slices = &problem.gang.wishes.slices;
+        let slices = &problem.gang.topology_requests.slices;
         let level = rng.random_range(0..levels);
-        problem.gang.wishes.exclusive =
+        problem.gang.topology_requests.exclusive =
             Some(slices.first().map_or(level, |slice| if rng.random_bool(0.8) { slice.level } else { level }));
     }
     if rng.random_bool(0.25) {
-        problem.gang.wishes.balance = Some(rng.random_range(0..levels));
+        problem.gang.topology_requests.balance = Some(rng.random_range(0..levels));
     }
 }
 
@@ -424,7 +433,7 @@ pub(super) fn bind(rng: &mut ChaCha8Rng, problem: &mut Problem) {
             }
             let host = &mut problem.hosts[rng.random_range(0..near)];
             place.bound = Some(host.node.name.clone());
-            // A bound member is in the usage; room for it is added so that free slots stay as drawn.
+            // A bound member is in the usage; capacity for it is added so that free slots stay as drawn.
             Arc::make_mut(&mut host.usage).requested.add(&role.shape.requests);
             let node = Arc::make_mut(&mut host.node);
             node.allocatable.set(build::GPU, node.allocatable.get(build::GPU) + 1);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use muster_core::model::node::{Taint, TaintEffect};
 use muster_core::model::pod::{HostPort, Operator, Requirement, SelectorTerm, Shape};
 use muster_core::model::resources::Resources;
-use muster_core::planner::plan::{Change, Host, Policy, Problem, SliceWish};
+use muster_core::planner::plan::{Change, Host, Policy, Problem, SliceTopologyRequest};
 
 use super::build::{GPU, host, levels, plan, problem, role};
 use super::change;
@@ -68,7 +68,7 @@ fn port() -> HostPort {
 
 fn sliced(sizes: &[usize], members: u32, size: u32, level: usize) -> Problem {
     let mut gang = gang(sizes, 1, members, Some(0));
-    gang.gang.wishes.slices = vec![SliceWish { size, level }];
+    gang.gang.topology_requests.slices = vec![SliceTopologyRequest { size, level }];
     gang
 }
 
@@ -92,29 +92,29 @@ const KINDS: &[Kind] = &[
     kind(
         "too few nodes",
         || gang(&[2, 1], 1, 5, None),
-        "needs 5 members, all nodes together hold 3; would fit with room for 2 more",
-        Changes(&["change: room"]),
+        "needs 5 members, all nodes together hold 3; would fit with capacity for 2 more",
+        Changes(&["change: capacity"]),
     ),
     kind(
         "no node at all",
         || gang(&[], 1, 2, Some(0)),
-        "needs 2 members in one zone, no node has the label topology.kubernetes.io/zone; would fit with room \
+        "needs 2 members in one zone, no node has the label topology.kubernetes.io/zone; would fit with capacity \
          for 2 more in a new zone",
-        Changes(&["change: room"]),
+        Changes(&["change: capacity"]),
     ),
     kind(
         "enough in the zone, not in one rack",
         || gang(&[3, 2], 1, 4, RACK),
         "needs 4 members in one rack, the best rack a/0 holds 3; would fit if only one zone were required: a \
-         holds 5, or with room for 1 more in rack a/0",
-        Changes(&["change: room", "change: widen"]),
+         holds 5, or with capacity for 1 more in rack a/0",
+        Changes(&["change: capacity", "change: widen"]),
     ),
     kind(
         "no node has the label of the level",
         || problem(levels(&["zone", "rack"]), vec![host("n", "zone=a", 2, 0)], 2, RACK),
         "needs 2 members in one rack, no node has the label test/rack: 1 node without a label for rack; would \
-         fit if only one zone were required: a holds 2, or with room for 2 more in a new rack",
-        Changes(&["change: room", "change: widen"]),
+         fit if only one zone were required: a holds 2, or with capacity for 2 more in a new rack",
+        Changes(&["change: capacity", "change: widen"]),
     ),
     kind(
         "accelerators in use",
@@ -124,43 +124,43 @@ const KINDS: &[Kind] = &[
             gang
         },
         "needs 3 members in one zone, the best zone a holds 1: 2 nodes insufficient nvidia.com/gpu; would fit \
-         with room for 2 more in zone a",
-        Changes(&["change: room"]),
+         with capacity for 2 more in zone a",
+        Changes(&["change: capacity"]),
     ),
     kind(
         "short of cpu",
         || short_of("cpu", 4_000, 3_999),
-        "needs 2 members in one zone, the best zone a holds 1: 2 nodes insufficient cpu; would fit with room \
+        "needs 2 members in one zone, the best zone a holds 1: 2 nodes insufficient cpu; would fit with capacity \
          for 1 more in zone a",
-        Changes(&["change: room"]),
+        Changes(&["change: capacity"]),
     ),
     kind(
         "short of memory",
         || short_of("memory", 1 << 30, 1 << 29),
         "needs 2 members in one zone, the best zone a holds 1: 2 nodes insufficient memory; would fit with \
-         room for 1 more in zone a",
-        Changes(&["change: room"]),
+         capacity for 1 more in zone a",
+        Changes(&["change: capacity"]),
     ),
     kind(
         "short of pods",
         || short_of("pods", 1, 0),
-        "needs 2 members in one zone, the best zone a holds 1: 2 nodes insufficient pods; would fit with room \
+        "needs 2 members in one zone, the best zone a holds 1: 2 nodes insufficient pods; would fit with capacity \
          for 1 more in zone a",
-        Changes(&["change: room"]),
+        Changes(&["change: capacity"]),
     ),
     kind(
         "short of ephemeral storage",
         || short_of("ephemeral-storage", 10, 1),
         "needs 2 members in one zone, the best zone a holds 1: 2 nodes insufficient ephemeral-storage; would \
-         fit with room for 1 more in zone a",
-        Changes(&["change: room"]),
+         fit with capacity for 1 more in zone a",
+        Changes(&["change: capacity"]),
     ),
     kind(
         "short of interfaces",
         || short_of("vpc.amazonaws.com/efa", 4, 1),
         "needs 2 members in one zone, the best zone a holds 1: 2 nodes insufficient vpc.amazonaws.com/efa; \
-         would fit with room for 1 more in zone a",
-        Changes(&["change: room"]),
+         would fit with capacity for 1 more in zone a",
+        Changes(&["change: capacity"]),
     ),
     kind(
         "a taint",
@@ -170,8 +170,8 @@ const KINDS: &[Kind] = &[
             gang
         },
         "needs 2 members in one zone, the best zone a holds 1: 2 nodes untolerated taint team=b:NoSchedule; \
-         would fit with room for 1 more in zone a, or with taint team=b:NoSchedule tolerated",
-        Changes(&["change: room", "change: tolerate"]),
+         would fit with capacity for 1 more in zone a, or with taint team=b:NoSchedule tolerated",
+        Changes(&["change: capacity", "change: tolerate"]),
     ),
     kind(
         "two taints",
@@ -184,9 +184,9 @@ const KINDS: &[Kind] = &[
             gang
         },
         "needs 2 members in one zone, the best zone a holds 1: 1 node untolerated taint team=b:NoSchedule; \
-         would fit with room for 1 more in zone a, or with taints spot:NoSchedule and team=b:NoSchedule \
+         would fit with capacity for 1 more in zone a, or with taints spot:NoSchedule and team=b:NoSchedule \
          tolerated",
-        Changes(&["change: room", "change: tolerate several taints"]),
+        Changes(&["change: capacity", "change: tolerate several taints"]),
     ),
     kind(
         "a node selector that matches nothing",
@@ -196,8 +196,8 @@ const KINDS: &[Kind] = &[
             gang
         },
         "needs 2 members in one zone, the best zone a holds 0: 2 nodes node selector or affinity does not \
-         match; would fit with room for 2 more in zone a, or with no node selector or affinity",
-        Changes(&["change: room", "change: unselect"]),
+         match; would fit with capacity for 2 more in zone a, or with no node selector or affinity",
+        Changes(&["change: capacity", "change: unselect"]),
     ),
     kind(
         "a node affinity that one node matches",
@@ -210,8 +210,8 @@ const KINDS: &[Kind] = &[
             gang
         },
         "needs 2 members in one zone, the best zone a holds 1: 2 nodes node selector or affinity does not \
-         match; would fit with room for 1 more in zone a, or with no node selector or affinity",
-        Changes(&["change: room", "change: unselect"]),
+         match; would fit with capacity for 1 more in zone a, or with no node selector or affinity",
+        Changes(&["change: capacity", "change: unselect"]),
     ),
     kind(
         "cordoned nodes",
@@ -220,9 +220,9 @@ const KINDS: &[Kind] = &[
             nodes(&mut gang, |host| Arc::make_mut(&mut host.node).unschedulable = true);
             gang
         },
-        "needs 3 members in one zone, the best zone a holds 1: 3 nodes cordoned; would fit with room for 2 \
+        "needs 3 members in one zone, the best zone a holds 1: 3 nodes cordoned; would fit with capacity for 2 \
          more in zone a, or with 2 nodes uncordoned",
-        Changes(&["change: room", "change: nodes uncordoned"]),
+        Changes(&["change: capacity", "change: nodes uncordoned"]),
     ),
     kind(
         "nodes that have not joined yet",
@@ -231,9 +231,9 @@ const KINDS: &[Kind] = &[
             nodes(&mut gang, |host| Arc::make_mut(&mut host.node).ready = false);
             gang
         },
-        "needs 5 members in one zone, the best zone a holds 2: 3 nodes not ready; would fit with room for 3 \
+        "needs 5 members in one zone, the best zone a holds 2: 3 nodes not ready; would fit with capacity for 3 \
          more in zone a, or with 2 more nodes ready",
-        Changes(&["change: room", "change: nodes ready"]),
+        Changes(&["change: capacity", "change: nodes ready"]),
     ),
     kind(
         "more members that keep apart than nodes",
@@ -242,8 +242,8 @@ const KINDS: &[Kind] = &[
             gang.gang.roles[0].shape.one_per_node = true;
             gang
         },
-        "needs 3 members in one zone, the best zone a holds 2; would fit with room for 1 more in zone a",
-        Changes(&["change: room"]),
+        "needs 3 members in one zone, the best zone a holds 2; would fit with capacity for 1 more in zone a",
+        Changes(&["change: capacity"]),
     ),
     kind(
         "members that keep apart in one node",
@@ -265,8 +265,8 @@ const KINDS: &[Kind] = &[
             gang
         },
         "needs 2 members in one zone, the best zone a holds 1: 2 nodes a pod of the same kind stands there; \
-         would fit with room for 1 more in zone a, or with 1 node free of pods that keep the members away",
-        Changes(&["change: room", "change: nodes free of the kind"]),
+         would fit with capacity for 1 more in zone a, or with 1 node free of pods that keep the members away",
+        Changes(&["change: capacity", "change: nodes free of the kind"]),
     ),
     kind(
         "a host port in use",
@@ -276,29 +276,29 @@ const KINDS: &[Kind] = &[
             nodes(&mut gang, |host| Arc::make_mut(&mut host.usage).ports.push(port()));
             gang
         },
-        "needs 3 members in one zone, the best zone a holds 1: 3 nodes host port taken; would fit with room \
+        "needs 3 members in one zone, the best zone a holds 1: 3 nodes host port taken; would fit with capacity \
          for 2 more in zone a, or with the host port free on 2 nodes",
-        Changes(&["change: room", "change: nodes with a free port"]),
+        Changes(&["change: capacity", "change: nodes with a free port"]),
     ),
     kind(
         "slices that no rack holds",
         || sliced(&[3, 1], 4, 2, 1),
-        "needs 4 members in one zone, the best zone a holds 2; would fit with room for 1 more in rack a/0, or \
+        "needs 4 members in one zone, the best zone a holds 2; would fit with capacity for 1 more in rack a/0, or \
          with slices inside one zone each, or with no slices",
-        Changes(&["change: room", "change: widen slices", "change: unslice"]),
+        Changes(&["change: capacity", "change: widen slices", "change: unslice"]),
     ),
     kind(
         "slices inside nodes",
         || sliced(&[2, 2], 4, 2, 2),
-        "needs 4 members in one zone, the best zone a holds 0; would fit with room for 1 more in host \
+        "needs 4 members in one zone, the best zone a holds 0; would fit with capacity for 1 more in host \
          a/0/r0-n0 and 1 more in host a/0/r0-n1, or with slices inside one rack each, or with no slices",
-        Changes(&["change: room in several domains", "change: widen slices", "change: unslice"]),
+        Changes(&["change: capacity in several domains", "change: widen slices", "change: unslice"]),
     ),
     kind(
         "nested slices",
         || {
             let mut gang = sliced(&[3, 3], 4, 4, 1);
-            gang.gang.wishes.slices.push(SliceWish { size: 2, level: 1 });
+            gang.gang.topology_requests.slices.push(SliceTopologyRequest { size: 2, level: 1 });
             gang
         },
         "needs 4 members in one zone, the best zone a holds 0; would fit with no slices",
@@ -309,12 +309,12 @@ const KINDS: &[Kind] = &[
         || {
             let mut gang = problem(levels(&["zone", "rack"]), racks(&[2], 3), 4, RACK);
             gang.hosts[1] = host("r0-n1", "zone=a rack=0", 1, 0);
-            gang.gang.wishes.slices = vec![SliceWish { size: 2, level: 2 }];
+            gang.gang.topology_requests.slices = vec![SliceTopologyRequest { size: 2, level: 2 }];
             gang
         },
-        "needs 4 members in one rack, the best rack a/0 holds 2; would fit with room for 1 more in host \
+        "needs 4 members in one rack, the best rack a/0 holds 2; would fit with capacity for 1 more in host \
          a/0/r0-n0, or with slices inside one rack each, or with no slices",
-        Changes(&["change: room", "change: widen slices", "change: unslice"]),
+        Changes(&["change: capacity", "change: widen slices", "change: unslice"]),
     ),
     kind(
         "others in every rack that is to be exclusive",
@@ -323,7 +323,7 @@ const KINDS: &[Kind] = &[
             for host in &mut gang.hosts {
                 Arc::make_mut(&mut host.usage).requested.set(GPU, 1);
             }
-            gang.gang.wishes.exclusive = RACK;
+            gang.gang.topology_requests.exclusive = RACK;
             gang
         },
         "needs 2 members in one rack, the best rack a/0 holds 0: 4 nodes in a domain that cannot be the \
@@ -334,7 +334,7 @@ const KINDS: &[Kind] = &[
         "more exclusive slices than racks",
         || {
             let mut gang = sliced(&[4, 4], 6, 2, 1);
-            gang.gang.wishes.exclusive = RACK;
+            gang.gang.topology_requests.exclusive = RACK;
             gang
         },
         "needs 6 members in one zone, the best zone a holds 4; would fit with others in its domain",
@@ -348,29 +348,29 @@ const KINDS: &[Kind] = &[
             gang
         },
         "needs 5 members in one rack, the best rack a/0 holds 3; would fit if only one zone were required: a \
-         holds 5, or with room for 2 more in rack a/0, or with a minimum of 3",
-        Changes(&["change: room", "change: widen", "change: minimum"]),
+         holds 5, or with capacity for 2 more in rack a/0, or with a minimum of 3",
+        Changes(&["change: capacity", "change: widen", "change: minimum"]),
     ),
     kind(
         "a leader beside workers",
         || pair(3, 3, &[2]),
-        "needs 4 members in one rack, the best rack a/0 holds 3; would fit with room for 1 more of role \
+        "needs 4 members in one rack, the best rack a/0 holds 3; would fit with capacity for 1 more of role \
          leader in rack a/0",
-        Changes(&["change: room"]),
+        Changes(&["change: capacity"]),
     ),
     kind(
         "workers beside a leader",
         || pair(4, 6, &[2]),
-        "needs 7 members in one rack, the best rack a/0 holds 5; would fit with room for 2 more of role \
+        "needs 7 members in one rack, the best rack a/0 holds 5; would fit with capacity for 2 more of role \
          worker in rack a/0",
-        Changes(&["change: room"]),
+        Changes(&["change: capacity"]),
     ),
     kind(
         "workers in two racks",
         || pair(4, 6, &[2, 2]),
         "needs 7 members in one rack, the best rack a/0 holds 5; would fit if only one zone were required: a \
-         holds 7, or with room for 2 more of role worker in rack a/0",
-        Changes(&["change: room", "change: widen"]),
+         holds 7, or with capacity for 2 more of role worker in rack a/0",
+        Changes(&["change: capacity", "change: widen"]),
     ),
     kind(
         "the rack of a running member is full",
@@ -381,9 +381,9 @@ const KINDS: &[Kind] = &[
             gang
         },
         "needs 2 more members beside 1 bound in one rack, the best rack a/0 holds 1: 1 node insufficient \
-         nvidia.com/gpu; would fit if only one zone were required: a holds 5, or with room for 1 more in rack \
+         nvidia.com/gpu; would fit if only one zone were required: a holds 5, or with capacity for 1 more in rack \
          a/0",
-        Changes(&["change: room", "change: widen"]),
+        Changes(&["change: capacity", "change: widen"]),
     ),
     kind(
         "members run in two racks",
@@ -437,7 +437,7 @@ const KINDS: &[Kind] = &[
         || {
             let mut gang = gang(&[2], 1, 2, Some(0));
             gang.gang.roles[0].shape.requests.set(GPU, 0);
-            gang.gang.wishes.exclusive = RACK;
+            gang.gang.topology_requests.exclusive = RACK;
             gang
         },
         "the members carry a constraint that is not modelled: an exclusive domain for members that request no \
@@ -450,7 +450,7 @@ const KINDS: &[Kind] = &[
             let mut gang = pair(8, 2, &[2]);
             gang.gang.roles.push(role("other", 1, 1));
             gang.gang.roles[2].shape.requests.set("cpu", 1);
-            gang.gang.wishes.balance = RACK;
+            gang.gang.topology_requests.balance = RACK;
             gang
         },
         "the members have 3 different shapes: slices, an exclusive domain and balance need members of one shape; \
@@ -492,10 +492,10 @@ const KINDS: &[Kind] = &[
         "fine slices above coarse ones",
         || {
             let mut gang = sliced(&[4], 4, 4, 1);
-            gang.gang.wishes.slices.push(SliceWish { size: 2, level: 0 });
+            gang.gang.topology_requests.slices.push(SliceTopologyRequest { size: 2, level: 0 });
             gang
         },
-        "slices of 2 are wished for at a level above that of the slices they are part of; would fit with slices of \
+        "slices of 2 are asked for at a level above that of the slices they are part of; would fit with slices of \
          2 inside one rack each, or with no slices",
         Changes(&["change: narrow slices", "change: unslice"]),
     ),

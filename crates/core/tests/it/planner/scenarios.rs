@@ -1,10 +1,12 @@
-//! The planner by scenario: one wish or one complaint each.
+//! The planner by scenario: one topology request or one complaint each.
 
 use std::sync::Arc;
 
 use muster_core::model::node::{Taint, TaintEffect};
 use muster_core::model::resources::Resources;
-use muster_core::planner::plan::{Elastic, GangRequest, Host, Placement, Policy, Problem, Refusal, SliceWish, Wishes};
+use muster_core::planner::plan::{
+    Elastic, GangRequest, Host, Placement, Policy, Problem, Refusal, SliceTopologyRequest, TopologyRequests,
+};
 use muster_core::planner::{self, Pruning};
 use muster_core::topology::Levels;
 use rand::{RngExt, SeedableRng};
@@ -53,7 +55,7 @@ fn a_cap_at_the_zone_still_finds_the_one_rack_that_fits() {
 }
 
 #[test]
-fn without_any_wish_the_lowest_common_domain_is_found() {
+fn without_any_topology_request_the_lowest_common_domain_is_found() {
     let hosts = racks(&[2, 4, 3], 1);
     assert_eq!(used(&problem(zone_and_rack(), hosts, 4, None)), [1, 1, 4]);
 }
@@ -154,17 +156,17 @@ fn elastic_members_stay_inside_by_default_and_spread_on_request() {
 fn slices_keep_consecutive_ranks_in_one_rack_each() {
     // Three racks of three hosts: six members in slices of two leave one host of each of them free.
     let mut gang = problem(zone_and_rack(), racks(&[3, 3, 3], 1), 6, ZONE);
-    gang.gang.wishes.slices = vec![SliceWish { size: 2, level: 1 }];
+    gang.gang.topology_requests.slices = vec![SliceTopologyRequest { size: 2, level: 1 }];
     let (first, _) = plan(&gang);
     assert_eq!(nodes(&first), ["r0-n0", "r0-n1", "r1-n0", "r1-n1", "r2-n0", "r2-n1"]);
-    // A lost member of a slice comes back beside the one that is left, although another rack has as much room.
+    // A lost member of a slice comes back beside the one that is left, although another rack has as much capacity.
     let mut damaged = applied(&gang, &first);
     damaged.gang.roles[0].places[3].bound = None;
     let (again, _) = plan(&damaged);
     assert_eq!(nodes(&again)[3], "r1-n2");
-    gang.gang.wishes.slices[0].size = 3;
+    gang.gang.topology_requests.slices[0].size = 3;
     assert_eq!(plan(&gang).1.levels[1].used, 2);
-    gang.gang.wishes.slices[0].size = 4;
+    gang.gang.topology_requests.slices[0].size = 4;
     assert_eq!(wrong(&gang), "slices of 4 do not divide 6 members");
 }
 
@@ -173,7 +175,8 @@ fn nested_slices_hold_at_both_levels() {
     let mut hosts = racks(&[2, 2], 3);
     hosts.push(host("r9-n0", "zone=a rack=9", 4, 0));
     let mut gang = problem(zone_and_rack(), hosts, 8, ZONE);
-    gang.gang.wishes.slices = vec![SliceWish { size: 4, level: 1 }, SliceWish { size: 2, level: 2 }];
+    gang.gang.topology_requests.slices =
+        vec![SliceTopologyRequest { size: 4, level: 1 }, SliceTopologyRequest { size: 2, level: 2 }];
     assert_eq!(nodes(&plan(&gang).0), ["r0-n0", "r0-n0", "r0-n1", "r0-n1", "r9-n0", "r9-n0", "r9-n0", "r9-n0"]);
 }
 
@@ -182,11 +185,11 @@ fn an_exclusive_rack_holds_one_slice_and_nobody_else() {
     let mut hosts = racks(&[4, 4, 4], 1);
     Arc::make_mut(&mut hosts[0].usage).requested.set(GPU, 1);
     let mut gang = problem(zone_and_rack(), hosts, 4, ZONE);
-    gang.gang.wishes.slices = vec![SliceWish { size: 2, level: 1 }];
-    gang.gang.wishes.exclusive = RACK;
+    gang.gang.topology_requests.slices = vec![SliceTopologyRequest { size: 2, level: 1 }];
+    gang.gang.topology_requests.exclusive = RACK;
     assert_eq!(nodes(&plan(&gang).0), ["r1-n0", "r1-n1", "r2-n0", "r2-n1"]);
     // Without slices the whole gang is alone in one.
-    gang.gang.wishes.slices.clear();
+    gang.gang.topology_requests.slices.clear();
     assert_eq!(nodes(&plan(&gang).0), ["r1-n0", "r1-n1", "r1-n2", "r1-n3"]);
 }
 
@@ -198,7 +201,7 @@ fn balance_divides_evenly_over_as_few_racks_as_possible() {
         ["r0-", "r1-", "r2-"].map(|rack| nodes(&plan).iter().filter(|node| node.starts_with(rack)).count())
     };
     assert_eq!(per_rack(&gang), [15, 0, 1]);
-    gang.gang.wishes.balance = RACK;
+    gang.gang.topology_requests.balance = RACK;
     assert_eq!(per_rack(&gang), [8, 8, 0]);
 }
 
@@ -209,13 +212,13 @@ fn balance_beside_a_bound_member_keeps_what_packing_puts_above_it() {
     let mut gang = problem(levels(&["zone"]), hosts, 0, None);
     gang.gang.roles = vec![role("", 6, 4)];
     gang.gang.roles[0].places[4].bound = Some("n2".into());
-    gang.gang.wishes.balance = Some(1);
+    gang.gang.topology_requests.balance = Some(1);
     let packing = Policy { placement: Placement::Packing, ..Policy::default() };
     assert_eq!(nodes(&plan_with_policy(&gang, &packing).0), ["n1", "n1", "n1", "n1", "n2"]);
 }
 
 #[test]
-fn every_role_reaches_its_minimum_before_elastic_members_get_room() {
+fn every_role_reaches_its_minimum_before_elastic_members_get_capacity() {
     let mut problem = problem(zone_and_rack(), racks(&[5], 1), 0, ZONE);
     problem.gang.roles = vec![role("a", 4, 1), role("b", 3, 2)];
     let places = plan_with_policy(&problem, &SPREAD).0.places;
@@ -235,13 +238,13 @@ fn a_refusal_names_the_best_domain_the_shortfall_and_what_blocks() {
     Arc::make_mut(&mut hosts[3].usage).requested = Resources::from_iter([(GPU, 1)]);
     let text = refused(&problem(zone_and_rack(), hosts.clone(), 5, ZONE));
     let expected = "needs 5 members in one zone, the best zone a holds 2: 2 nodes insufficient nvidia.com/gpu, \
-                    1 node untolerated taint team=100_:NoSchedule, 1 node without a label for zone; would fit with room \
+                    1 node untolerated taint team=100_:NoSchedule, 1 node without a label for zone; would fit with capacity \
                     for 3 more in zone a, or with no required level";
     assert_eq!(text, expected);
     let text = refused(&problem(zone_and_rack(), hosts[..5].to_vec(), 2, RACK));
     let expected = "needs 2 members in one rack, the best rack a/0 holds 1: 2 nodes insufficient nvidia.com/gpu, \
                     1 node untolerated taint team=100_:NoSchedule; would fit if only one zone were required: a holds 2, \
-                    or with room for 1 more in rack a/0, or with taint team=100_:NoSchedule tolerated";
+                    or with capacity for 1 more in rack a/0, or with taint team=100_:NoSchedule tolerated";
     assert_eq!(text, expected);
     let text = refused(&problem(zone_and_rack(), hosts[..3].to_vec(), 2, None));
     assert!(text.starts_with("needs 2 members, all nodes together hold 1: "), "{text}");
@@ -249,7 +252,7 @@ fn a_refusal_names_the_best_domain_the_shortfall_and_what_blocks() {
     assert_eq!(
         text,
         "needs 1 member in one rack, no node has the label test/rack: 1 node without a label for rack; would fit \
-         with room for 1 more in a new rack, or with no required level"
+         with capacity for 1 more in a new rack, or with no required level"
     );
 }
 
@@ -265,7 +268,7 @@ fn what_the_planner_does_not_model_is_refused_before_anything_else() {
     let mut other = role("head", 1, 1);
     other.shape.requests.set("cpu", 1);
     gang.gang.roles.push(other);
-    gang.gang.wishes.balance = RACK;
+    gang.gang.topology_requests.balance = RACK;
     assert_eq!(bare(plan(&gang).1.refusal), Some(Refusal::MixedShapes { shapes: 2, changes: Vec::new() }));
 
     let mut gang = sound.clone();
@@ -273,7 +276,7 @@ fn what_the_planner_does_not_model_is_refused_before_anything_else() {
     assert_eq!(wrong(&gang), "needs at least 3 members but has 2");
 
     let mut gang = sound;
-    gang.gang.wishes.required = Some(7);
+    gang.gang.topology_requests.required = Some(7);
     assert_eq!(bare(plan(&gang).1.refusal), Some(Refusal::UnknownLevel { level: 7, changes: Vec::new() }));
 }
 
@@ -284,7 +287,7 @@ fn a_bound_member_decides_the_domain_or_the_gang_is_refused() {
     Arc::make_mut(&mut gang.hosts[0].usage).requested.set(GPU, 1);
     let expected = "needs 2 more members beside 1 bound in one rack, the best rack a/0 holds 1: \
                     1 node insufficient nvidia.com/gpu; would fit if only one zone were required: a holds 5, \
-                    or with room for 1 more in rack a/0";
+                    or with capacity for 1 more in rack a/0";
     assert_eq!(refused(&gang), expected);
 }
 
@@ -332,7 +335,8 @@ fn a_missed_preference_is_reported_and_a_redundant_one_is_not() {
     #[track_caller]
     fn check(required: Option<usize>, preferred: usize, members: u32, expected: Option<usize>) {
         let mut gang = problem(zone_and_rack(), racks(&[2, 2], 1), members, required);
-        gang.gang.wishes = Wishes { required, preferred: Some(preferred), ..Wishes::default() };
+        gang.gang.topology_requests =
+            TopologyRequests { required, preferred: Some(preferred), ..TopologyRequests::default() };
         assert_eq!(plan(&gang).1.preferred_missed, expected);
     }
     check(ZONE, 1, 3, RACK);
@@ -357,10 +361,10 @@ fn nothing_to_place_and_nowhere_to_place_it_are_answered() {
     assert_eq!(
         refused(&empty),
         "needs 2 members in one zone, no node has the label topology.kubernetes.io/zone; \
-         would fit with room for 2 more in a new zone"
+         would fit with capacity for 2 more in a new zone"
     );
-    let GangRequest { key, wishes, roles: _ } = empty.gang.clone();
-    let nobody = Problem { gang: GangRequest { key, wishes, roles: Vec::new() }, ..empty };
+    let GangRequest { key, topology_requests, roles: _ } = empty.gang.clone();
+    let nobody = Problem { gang: GangRequest { key, topology_requests, roles: Vec::new() }, ..empty };
     let (plan, report) = plan(&nobody);
     assert_eq!((plan.places.len(), report.refusal), (0, None));
 }

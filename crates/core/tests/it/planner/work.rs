@@ -18,7 +18,7 @@ fn passes(members: usize, window: usize) -> Work {
             let (plan, report) = ledger.plan_plain(&gang, &Policy::default()).unwrap();
             assert_eq!(plan.places.len(), members, "{:?}", report.refusal);
             for place in &plan.places {
-                ledger.promise(&gang.key, &place.node, &gang.roles[0].shape.requests);
+                ledger.assignment(&gang.key, &place.node, &gang.roles[0].shape.requests);
             }
             if pass > 0 {
                 work.add(report.work);

@@ -1,4 +1,4 @@
-//! The dump as the judge reads it: nodes, room, pods. Its own reading of quantities, taints and init containers.
+//! The dump as the judge reads it: nodes, capacity, pods. Its own reading of quantities, taints and init containers.
 
 use std::collections::BTreeMap;
 
@@ -100,8 +100,8 @@ impl JudgedNode {
         if !self.usable || !taints || !cordon || !selected {
             return 0;
         }
-        let rooms = pod.requests.iter().filter(|(_, amount)| **amount > 0);
-        rooms.map(|(name, amount)| (self.free.get(name).copied().unwrap_or(0) / amount).max(0)).min().unwrap_or(99)
+        let capacities = pod.requests.iter().filter(|(_, amount)| **amount > 0);
+        capacities.map(|(name, amount)| (self.free.get(name).copied().unwrap_or(0) / amount).max(0)).min().unwrap_or(99)
     }
 }
 

@@ -150,7 +150,7 @@ fn pod(dice: &mut Dice, name: &str, gpus: u64) -> Value {
     })
 }
 
-/// Somebody else's pod that holds room, or held it.
+/// Somebody else's pod that holds capacity, or held it.
 fn filler(dice: &mut Dice, number: u64, names: &[String]) -> Value {
     let gpus = dice.roll(3);
     let mut pod = pod(dice, &format!("filler-{number}"), gpus);
@@ -237,7 +237,7 @@ pub(super) fn apply(objects: &[Value], change: &str) -> Option<Vec<Value>> {
         }
         if object["kind"] == "Pod" && verb.starts_with("free all") {
             let on = chosen.iter().any(|name| object["spec"]["nodeName"] == *name);
-            // Only what strangers hold can be told apart here from what earlier gangs of the same plan take.
+            // Only what strangers hold can be distinguished here from what earlier gangs of the same plan take.
             if on && object["spec"]["schedulerName"] == "default-scheduler" {
                 object["status"]["phase"] = "Succeeded".into();
             } else if on {

@@ -98,8 +98,8 @@ fn describe<'a>(cluster: &'a JudgedCluster, namespace: &str, name: &str, keys: &
     let done = all.iter().filter(|pod| pod.succeeded).count();
     let size = number("gang-size").unwrap_or(pods.len()).saturating_sub(done);
     let min = number("gang-min").map_or(size, |min| min.saturating_sub(done)).min(size);
-    let wish = pods.first().and_then(|pod| pod.annotations.get(&own("topology-required")));
-    let required = match wish.map(String::as_str) {
+    let topology_request = pods.first().and_then(|pod| pod.annotations.get(&own("topology-required")));
+    let required = match topology_request.map(String::as_str) {
         Some("leaf") => keys.len().checked_sub(2),
         Some("host") => Some(keys.len() - 1),
         Some("zone") | None => keys.iter().position(|key| *key == ZONE),

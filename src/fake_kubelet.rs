@@ -22,8 +22,8 @@ use tracing::{debug, info, warn};
 
 use crate::testbed::nodes::TestNode;
 
-/// Label of the nodes the stand-in made, so that it removes no others.
-const STANDIN: &str = "standin.muster.dev/simulated";
+/// Label of the nodes the fake made, so that it removes no others.
+const FAKE_KUBELET: &str = "fake kubelet.muster.dev/simulated";
 /// Real time between two looks at the simulator, which runs on a clock of its own.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -31,8 +31,8 @@ const TICK: Duration = Duration::from_millis(100);
 pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: CancellationToken) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client);
     let mut registered: BTreeMap<String, String> = BTreeMap::new();
-    for node in nodes.list(&ListParams::default().labels(STANDIN)).await.context("list simulated nodes")? {
-        if let Some(id) = node.labels().get(STANDIN) {
+    for node in nodes.list(&ListParams::default().labels(FAKE_KUBELET)).await.context("list simulated nodes")? {
+        if let Some(id) = node.labels().get(FAKE_KUBELET) {
             registered.insert(id.clone(), node.name_any());
         }
     }
@@ -99,7 +99,7 @@ async fn register(nodes: &Api<Node>, instance: &InstanceView) -> anyhow::Result<
         .zone(&instance.zone)
         .instance_type(&instance.instance_type)
         .provider_id(format!("aws:///{}/{}", instance.zone, instance.instance_id))
-        .label(STANDIN, &instance.instance_id)
+        .label(FAKE_KUBELET, &instance.instance_id)
         .label(keys::ZONE_ID, &instance.zone_id)
         .resource("cpu", &instance.vcpus.to_string())
         .resource("memory", &format!("{}Mi", instance.memory_mib));

@@ -23,19 +23,20 @@ pub struct Pool {
     pub instance_type: String,
     /// Zone by name.
     pub zone: String,
-    /// Market.
-    pub market: CapacityType,
+    /// MarketType.
+    #[serde(rename = "market")]
+    pub capacity_type: CapacityType,
     /// Asked for inside a fresh placement group. A failed launch into a group that already has instances says nothing
     /// about either kind and must not be recorded.
     pub group: bool,
 }
 
-/// Pools that had no room, each with the smallest size that failed.
+/// Pools that had no capacity, each with the smallest size that failed.
 ///
 /// A failure at n says nothing about smaller n. Only [`super::ErrorClass::Capacity`] belongs here; quotas, throttles,
 /// bad reservations and full subnets do not. Time is an argument of every method.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IceMemory {
+pub struct UnavailableMemory {
     pools: BTreeMap<Pool, Block>,
 }
 
@@ -46,7 +47,7 @@ struct Block {
     reported: bool,
 }
 
-impl IceMemory {
+impl UnavailableMemory {
     /// Remembers that `count` instances could not be had from the pool.
     pub fn record(&mut self, pool: &Pool, count: u32, now: Timestamp) {
         let earlier = self.pools.get(pool).copied().filter(|block| now < after(block.until, REMEMBERED_SECONDS));
@@ -77,7 +78,7 @@ impl IceMemory {
         self.live(pool, now).map(|block| block.fails_at.saturating_sub(1))
     }
 
-    /// Pools whose block has ended since the last call, for waking whoever waits for them. Drops what is too old to
+    /// Pools whose block has ended since the last call, for requeueing whoever waits for them. Drops what is too old to
     /// matter.
     pub fn lapse(&mut self, now: Timestamp) -> Vec<Pool> {
         self.pools.retain(|_, block| !block.reported || now < after(block.until, REMEMBERED_SECONDS));
@@ -115,7 +116,7 @@ mod tests {
         Pool {
             instance_type: "p5.48xlarge".to_owned(),
             zone: "us-east-1a".to_owned(),
-            market: CapacityType::OnDemand,
+            capacity_type: CapacityType::OnDemand,
             group: true,
         }
     }
@@ -126,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_failure_blocks_that_size_and_larger_ones_for_three_minutes() {
-        let mut memory = IceMemory::default();
+        let mut memory = UnavailableMemory::default();
         memory.record(&pool(), 8, at(0));
         assert_eq!(memory.blocks(&pool(), 8, at(179)), Some(at(180)));
         assert_eq!(memory.blocks(&pool(), 9, at(0)), Some(at(180)));
@@ -136,12 +137,12 @@ mod tests {
     }
 
     #[test]
-    fn other_zones_markets_and_group_choices_are_not_touched() {
-        let mut memory = IceMemory::default();
+    fn other_zones_capacity_types_and_group_choices_are_not_touched() {
+        let mut memory = UnavailableMemory::default();
         memory.record(&pool(), 1, at(0));
         let others = [
             Pool { group: false, ..pool() },
-            Pool { market: CapacityType::Spot, ..pool() },
+            Pool { capacity_type: CapacityType::Spot, ..pool() },
             Pool { zone: "us-east-1b".to_owned(), ..pool() },
             Pool { instance_type: "p4d.24xlarge".to_owned(), ..pool() },
         ];
@@ -150,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_failure_after_the_block_ended_blocks_for_five_minutes() {
-        let mut memory = IceMemory::default();
+        let mut memory = UnavailableMemory::default();
         memory.record(&pool(), 8, at(0));
         memory.record(&pool(), 8, at(200));
         assert_eq!(memory.blocks(&pool(), 8, at(200)), Some(at(500)));
@@ -158,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_failure_long_after_the_last_one_counts_as_the_first() {
-        let mut memory = IceMemory::default();
+        let mut memory = UnavailableMemory::default();
         memory.record(&pool(), 8, at(0));
         memory.record(&pool(), 8, at(180 + 600));
         assert_eq!(memory.blocks(&pool(), 8, at(780)), Some(at(780 + 180)));
@@ -166,7 +167,7 @@ mod tests {
 
     #[test]
     fn the_smallest_failing_size_counts_while_the_block_lasts() {
-        let mut memory = IceMemory::default();
+        let mut memory = UnavailableMemory::default();
         memory.record(&pool(), 4, at(0));
         memory.record(&pool(), 16, at(10));
         assert!(memory.blocks(&pool(), 4, at(20)).is_some());
@@ -177,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_success_disproves_failures_up_to_its_size() {
-        let mut memory = IceMemory::default();
+        let mut memory = UnavailableMemory::default();
         memory.record(&pool(), 8, at(0));
         memory.succeeded(&pool(), 4);
         assert!(memory.blocks(&pool(), 8, at(1)).is_some());
@@ -186,8 +187,8 @@ mod tests {
     }
 
     #[test]
-    fn each_lapse_is_told_once_and_old_ones_are_dropped() {
-        let mut memory = IceMemory::default();
+    fn each_lapse_is_reported_once_and_old_ones_are_dropped() {
+        let mut memory = UnavailableMemory::default();
         memory.record(&pool(), 8, at(0));
         assert_eq!(memory.next_lapse(), Some(at(180)));
         assert!(memory.lapse(at(179)).is_empty());
@@ -195,12 +196,12 @@ mod tests {
         assert!(memory.lapse(at(181)).is_empty());
         assert_eq!(memory.next_lapse(), None);
         assert!(memory.lapse(at(180 + 600)).is_empty());
-        assert_eq!(memory, IceMemory::default());
+        assert_eq!(memory, UnavailableMemory::default());
     }
 
     #[test]
     fn the_end_of_time_is_no_failure() {
-        let mut memory = IceMemory::default();
+        let mut memory = UnavailableMemory::default();
         memory.record(&pool(), 1, Timestamp::MAX);
         assert!(memory.lapse(Timestamp::MAX).len() <= 1);
     }

@@ -8,7 +8,7 @@ use crate::topology::Tree;
 
 /// Roll-ups per domain. Shapes: `[level][domain]`, as [`Tree::level`].
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct Capacity {
     /// Members the domain can still take.
     pub(super) slots: Vec<Vec<u64>>,
     /// Members bound inside it.
@@ -17,7 +17,7 @@ pub(super) struct Room {
     pub(super) whole: Vec<Vec<bool>>,
 }
 
-impl Room {
+impl Capacity {
     /// Rolls up the roles' one shape. Shapes: `slots` and `bound` have one entry per host, in the order of `hosts`.
     pub(super) fn new(
         tree: &Tree,
@@ -28,27 +28,27 @@ impl Room {
     ) -> Self {
         let accelerators: Vec<&str> = accelerators(shape).collect();
         let depth = tree.depth();
-        let mut room =
+        let mut capacity =
             Self { slots: vec![Vec::new(); depth], bound: vec![Vec::new(); depth], whole: vec![Vec::new(); depth] };
         let last = depth.saturating_sub(1);
         for &host in tree.hosts() {
             let used = &hosts[host].usage.requested;
-            room.slots[last].push(slots[host].as_ref().map_or(0, |slots| u64::from(*slots)));
-            room.bound[last].push(bound[host]);
-            room.whole[last].push(accelerators.iter().all(|name| used.get(name) <= 0));
+            capacity.slots[last].push(slots[host].as_ref().map_or(0, |slots| u64::from(*slots)));
+            capacity.bound[last].push(bound[host]);
+            capacity.whole[last].push(accelerators.iter().all(|name| used.get(name) <= 0));
         }
         for level in (0..last).rev() {
             for domain in tree.level(level) {
                 let children = domain.children.clone();
-                let slots = room.slots[level + 1][children.clone()].iter().sum();
-                let bound = room.bound[level + 1][children.clone()].iter().sum();
-                let whole = room.whole[level + 1][children].iter().all(|whole| *whole);
-                room.slots[level].push(slots);
-                room.bound[level].push(bound);
-                room.whole[level].push(whole);
+                let slots = capacity.slots[level + 1][children.clone()].iter().sum();
+                let bound = capacity.bound[level + 1][children.clone()].iter().sum();
+                let whole = capacity.whole[level + 1][children].iter().all(|whole| *whole);
+                capacity.slots[level].push(slots);
+                capacity.bound[level].push(bound);
+                capacity.whole[level].push(whole);
             }
         }
-        room
+        capacity
     }
 }
 

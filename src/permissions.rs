@@ -42,15 +42,15 @@ pub enum Scope {
     Lease,
 }
 
-/// The rights that the shipped roles give, in their order.
+/// The permissions that the shipped roles give, in their order.
 ///
 /// Errors: the file in this binary cannot be read, which a test excludes.
-pub fn rights() -> anyhow::Result<Vec<Right>> {
+pub fn permissions() -> anyhow::Result<Vec<Right>> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(SHIPPED).context("read the shipped roles")?;
     let texts = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    let mut rights = Vec::new();
+    let mut permissions = Vec::new();
     for document in &documents {
         let lease = document["kind"] == "Role";
         for rule in document["rules"].as_array().into_iter().flatten() {
@@ -61,7 +61,7 @@ pub fn rights() -> anyhow::Result<Vec<Right>> {
             };
             for group in texts(&rule["apiGroups"]) {
                 for resource in texts(&rule["resources"]) {
-                    rights.extend(texts(&rule["verbs"]).into_iter().map(|verb| Right {
+                    permissions.extend(texts(&rule["verbs"]).into_iter().map(|verb| Right {
                         group: group.clone(),
                         resource: resource.clone(),
                         verb,
@@ -71,10 +71,10 @@ pub fn rights() -> anyhow::Result<Vec<Right>> {
             }
         }
     }
-    Ok(rights)
+    Ok(permissions)
 }
 
-/// Rights asked for at once.
+/// Permissions asked for at once.
 const PARALLEL: usize = 16;
 
 /// Fails with every right that is missing, as `verb resource.group`; one to a kind that gangs are read from and that the
@@ -82,7 +82,7 @@ const PARALLEL: usize = 16;
 pub async fn check(client: &Client, lease: &Lease) -> anyhow::Result<()> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let reviews = &reviews;
-    let missing: Vec<Right> = futures::stream::iter(rights()?)
+    let missing: Vec<Right> = futures::stream::iter(permissions()?)
         .map(|right| async move {
             match reviews.create(&PostParams::default(), &review(&right, lease)).await {
                 Ok(review) if review.status.as_ref().is_some_and(|status| status.allowed) => None,
@@ -108,14 +108,14 @@ pub async fn check(client: &Client, lease: &Lease) -> anyhow::Result<()> {
     }
     spared.sort_unstable();
     if !spared.is_empty() {
-        let rights = spared.join(", ");
-        warn!(rights, "not granted, and the cluster does not serve these kinds: needed before they are installed");
+        let permissions = spared.join(", ");
+        warn!(permissions, "not granted, and the cluster does not serve these kinds: needed before they are installed");
     }
     let mut missing = needed;
     missing.sort_unstable();
     anyhow::ensure!(
         missing.is_empty(),
-        "these rights are missing: {}; apply manifests/rbac.yaml, and run as the ServiceAccount that it names",
+        "these permissions are missing: {}; apply manifests/rbac.yaml, and run as the ServiceAccount that it names",
         missing.join(", ")
     );
     Ok(())

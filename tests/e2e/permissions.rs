@@ -6,7 +6,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use muster::config::Config;
-use muster::rights::{Right, Scope, check, optional, rights};
+use muster::permissions::{Right, Scope, check, optional, permissions};
 use muster::testbed::{Identity, apply, eventually};
 use muster_api::conventions::Kind;
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ const INSTALLED: [Kind; 2] = [Kind::Job, Kind::StatefulSet];
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_right_that_is_missing_is_named_at_the_start() {
     let Some(mut options) = options().await else { return };
-    // The rights of a kube-scheduler would hide what is taken away.
+    // The permissions of a kube-scheduler would hide what is taken away.
     options.without = vec!["rbac-scheduler.yaml"];
     let stack = stack(options, "ml").await;
     stack.kill_muster().unwrap();
@@ -57,7 +57,7 @@ async fn a_right_that_is_missing_is_named_at_the_start() {
     let asker = stack.cluster.client(Identity::Muster).unwrap();
     let lease = Config::parse("", "muster.yaml").unwrap().lease;
     let merge = |rules: &Vec<PolicyRule>| -> Value { json!({"rules": rules}) };
-    for right in rights().unwrap() {
+    for right in permissions().unwrap() {
         let Right { group, resource, verb, scope } = &right;
         let all = if *scope == Scope::Lease { &role.rules } else { &cluster_role.rules };
         let all = all.as_ref().unwrap();
@@ -83,7 +83,8 @@ async fn a_right_that_is_missing_is_named_at_the_start() {
             continue;
         }
         let right = &right.to_string();
-        let named = |said: &str| said.contains("these rights are missing: ") && said.contains(right.as_str());
+        let named =
+            |stated: &str| stated.contains("these permissions are missing: ") && stated.contains(right.as_str());
         // The authoriser learns of it by a watch.
         let (asker, lease, named) = (&asker, &lease, &named);
         eventually(DEADLINE, format!("{right} to be gone"), || async move {
@@ -104,8 +105,8 @@ async fn a_right_that_is_missing_is_named_at_the_start() {
                 .output(),
         );
         let output = output.await.unwrap_or_else(|_| panic!("without {right} it hangs")).unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(named(&said), "without {right}: {said}");
+        let stated = String::from_utf8_lossy(&output.stderr);
+        assert!(named(&stated), "without {right}: {stated}");
         let whole = merge(all);
         match scope {
             Scope::Lease => drop(roles.patch("muster-leases", &params, &Patch::Merge(&whole)).await.unwrap()),

@@ -1,8 +1,8 @@
-//! `muster.dev/*` wishes on the pod and its owners.
+//! `muster.dev/*` topology requests on the pod and its owners.
 
 use std::sync::Arc;
 
-use muster_core::model::gang::{Invalid, RankClaim, RawSlice, RawWish, RawWishes};
+use muster_core::model::gang::{Invalid, RankClaim, RawSlice, RawTopologyRequest, RawTopologyRequests};
 use muster_core::model::ranks;
 use muster_core::reason::Code;
 
@@ -24,22 +24,28 @@ pub(super) const OPT_IN: [&str; 10] = [
 ];
 
 /// Reads them all; what cannot be read is noted, never dropped.
-pub(super) fn read(chain: &Chain<'_>, invalid: &mut Option<Invalid>) -> RawWishes {
+pub(super) fn read(chain: &Chain<'_>, invalid: &mut Option<Invalid>) -> RawTopologyRequests {
     of(&|key| chain.annotation(key), invalid)
 }
 
-/// Reads the wishes of anything that has them under these keys.
-pub fn of(read: &dyn Fn(&'static str) -> Option<RawWish>, invalid: &mut Option<Invalid>) -> RawWishes {
+/// Reads the topology requests of anything that has them under these keys.
+pub fn of(
+    read: &dyn Fn(&'static str) -> Option<RawTopologyRequest>,
+    invalid: &mut Option<Invalid>,
+) -> RawTopologyRequests {
     let placement_group = read(keys::PLACEMENT_GROUP);
-    if let Some(wish) = &placement_group
-        && !matches!(&*wish.value, "required" | "preferred" | "none")
+    if let Some(topology_request) = &placement_group
+        && !matches!(&*topology_request.value, "required" | "preferred" | "none")
     {
         invalid.get_or_insert_with(|| Invalid {
             reason: Code::BadValue,
-            message: format!("{}: \"{}\" is not one of required, preferred, none", wish.key, wish.value),
+            message: format!(
+                "{}: \"{}\" is not one of required, preferred, none",
+                topology_request.key, topology_request.value
+            ),
         });
     }
-    RawWishes {
+    RawTopologyRequests {
         required: read(keys::TOPOLOGY_REQUIRED),
         preferred: read(keys::TOPOLOGY_PREFERRED),
         slices: slices(read(keys::SLICE_SIZE), read(keys::SLICE_TOPOLOGY), invalid),
@@ -50,7 +56,11 @@ pub fn of(read: &dyn Fn(&'static str) -> Option<RawWish>, invalid: &mut Option<I
 }
 
 /// Size and level of slices; of nested ones lists of both, coarse to fine.
-fn slices(size: Option<RawWish>, level: Option<RawWish>, invalid: &mut Option<Invalid>) -> Vec<RawSlice> {
+fn slices(
+    size: Option<RawTopologyRequest>,
+    level: Option<RawTopologyRequest>,
+    invalid: &mut Option<Invalid>,
+) -> Vec<RawSlice> {
     let mut bad = |reason, message| {
         invalid.get_or_insert(Invalid { reason, message });
         Vec::new()
@@ -59,10 +69,13 @@ fn slices(size: Option<RawWish>, level: Option<RawWish>, invalid: &mut Option<In
         (None, None) => return Vec::new(),
         (Some(size), Some(level)) => (size, level),
         (Some(there), None) => {
-            return bad(Code::HalfWish, format!("{} needs {} beside it", there.key, keys::SLICE_TOPOLOGY));
+            return bad(
+                Code::IncompleteTopologyRequest,
+                format!("{} needs {} beside it", there.key, keys::SLICE_TOPOLOGY),
+            );
         }
         (None, Some(there)) => {
-            return bad(Code::HalfWish, format!("{} needs {} beside it", there.key, keys::SLICE_SIZE));
+            return bad(Code::IncompleteTopologyRequest, format!("{} needs {} beside it", there.key, keys::SLICE_SIZE));
         }
     };
     let levels: Vec<&str> = level.value.split(',').map(str::trim).collect();
@@ -81,20 +94,20 @@ fn slices(size: Option<RawWish>, level: Option<RawWish>, invalid: &mut Option<In
             let message = format!("{}: {number} does not divide {}", size.key, above.size);
             return bad(Code::BadNumber, message);
         }
-        slices.push(RawSlice { size: number, level: RawWish { value: Arc::from(name), key: level.key } });
+        slices.push(RawSlice { size: number, level: RawTopologyRequest { value: Arc::from(name), key: level.key } });
     }
     slices
 }
 
 /// A number of ours.
 pub(super) fn number(chain: &Chain<'_>, key: &'static str, least: u32, invalid: &mut Option<Invalid>) -> Option<u32> {
-    let wish = chain.annotation(key)?;
-    match ranks::parse(&wish.value) {
+    let topology_request = chain.annotation(key)?;
+    match ranks::parse(&topology_request.value) {
         RankClaim::Rank(number) if number >= least => Some(number),
         RankClaim::Rank(_) | RankClaim::Missing | RankClaim::NotInteger(_) => {
             invalid.get_or_insert_with(|| Invalid {
                 reason: Code::BadNumber,
-                message: format!("{key}: \"{}\" is not an integer of at least {least}", wish.value),
+                message: format!("{key}: \"{}\" is not an integer of at least {least}", topology_request.value),
             });
             None
         }
@@ -102,10 +115,10 @@ pub(super) fn number(chain: &Chain<'_>, key: &'static str, least: u32, invalid: 
 }
 
 /// Takes what the first leaves open from the second.
-pub(super) fn or(first: RawWishes, second: RawWishes) -> RawWishes {
-    // Slices and the exclusive domain they stand in are one wish.
+pub(super) fn or(first: RawTopologyRequests, second: RawTopologyRequests) -> RawTopologyRequests {
+    // Slices and the exclusive domain they stand in are one topology request.
     let sliced = !first.slices.is_empty();
-    RawWishes {
+    RawTopologyRequests {
         required: first.required.or(second.required),
         preferred: first.preferred.or(second.preferred),
         slices: if sliced { first.slices } else { second.slices },

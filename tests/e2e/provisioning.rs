@@ -1,4 +1,4 @@
-//! Gangs on nodes that do not exist: bought in one call, or not at all.
+//! Gangs on nodes that do not exist: provisioned in one call, or not at all.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -16,8 +16,8 @@ use muster_ec2_sim::{Fault, FaultKind, Scenario};
 use serde_json::json;
 
 use crate::cloud::{
-    batch_that, buying_stack, delete_job, everything_is_given_back, gang_job, goes_wrong, instances, invariants_hold,
-    journal, launched_fleets, node_names, phase_of, zone_of, zones,
+    batch_that, delete_job, everything_is_terminated, gang_job, goes_wrong, instances, invariants_hold, journal,
+    launched_fleets, node_names, phase_of, provisioning_stack, zone_of, zones,
 };
 use crate::support::{DEADLINE, all_run, choices, leaves, no_errors, node_of, options, phase, says, stack, submit};
 
@@ -25,8 +25,8 @@ use crate::support::{DEADLINE, all_run, choices, leaves, no_errors, node_of, opt
 const FACTOR: u32 = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gang_on_an_empty_cluster_is_bought_in_one_call_and_given_back_whole() {
-    let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "60s").await else { return };
+async fn a_gang_on_an_empty_cluster_is_provisioned_in_one_call_and_terminated_whole() {
+    let Some(stack) = provisioning_stack(&Scenario::demo(), FACTOR, "60s").await else { return };
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
 
     let pods = all_run(&stack, "ml", "train", 8).await;
@@ -36,13 +36,13 @@ async fn a_gang_on_an_empty_cluster_is_bought_in_one_call_and_given_back_whole()
     assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1, "one call");
     phase(&stack, "ml", "train", "Bound").await;
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_zone_with_room_for_five_of_eight_is_left_untouched_and_the_next_zone_serves() {
-    let Some(stack) = buying_stack(&zones([5, 8, 8]), FACTOR, "1s").await else { return };
+async fn a_zone_with_capacity_for_five_of_eight_is_left_untouched_and_the_next_zone_serves() {
+    let Some(stack) = provisioning_stack(&zones([5, 8, 8]), FACTOR, "1s").await else { return };
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
 
     all_run(&stack, "ml", "train", 8).await;
@@ -59,13 +59,13 @@ async fn a_zone_with_room_for_five_of_eight_is_left_untouched_and_the_next_zone_
     assert!(before.iter().all(|fleet| instances(fleet).is_empty()), "nothing was launched where only five fit");
     assert_eq!(instances(last).len(), 8);
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fleet_of_seven_instead_of_eight_is_rolled_back_to_zero_before_the_next_candidate() {
-    let Some(stack) = buying_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
     goes_wrong(&stack, &Fault::of(FaultKind::Violating { launch: 7 }).on("CreateFleet").times(1)).await;
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
 
@@ -82,13 +82,13 @@ async fn a_fleet_of_seven_instead_of_eight_is_rolled_back_to_zero_before_the_nex
     assert!(ended["number"].as_u64() < fleets[1]["number"].as_u64(), "before the next launch");
     invariants_hold(&stack).await;
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_launch_whose_answer_is_lost_is_found_and_used_and_never_made_twice() {
-    let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
     for (name, kind) in [("cut", FaultKind::LostResponse), ("failed", FaultKind::LostAsServerError)] {
         let before = journal(&stack, 0).await.len();
         goes_wrong(&stack, &Fault::of(kind).on("CreateFleet").times(1)).await;
@@ -102,17 +102,17 @@ async fn a_launch_whose_answer_is_lost_is_found_and_used_and_never_made_twice() 
         let ended = journal.iter().filter(|entry| entry["operation"] == "TerminateInstances").count();
         assert_eq!(ended, 0, "{name}: nothing was thrown away");
         delete_job(&stack, name).await;
-        everything_is_given_back(&stack).await;
+        everything_is_terminated(&stack).await;
     }
     no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn instances_of_a_lost_answer_that_show_late_are_waited_for_and_not_bought_again() {
+async fn instances_of_a_lost_answer_that_show_late_are_waited_for_and_not_provisioned_again() {
     let mut scenario = Scenario::demo();
     // The token tells nothing, so only the sweep by tags finds what was launched, once EC2 shows it.
     scenario.choices.replay = Replay::WithoutIds;
-    let Some(stack) = buying_stack(&scenario, FACTOR, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&scenario, FACTOR, "1s").await else { return };
     goes_wrong(&stack, &Fault::of(FaultKind::LostResponse).on("CreateFleet").times(1)).await;
     goes_wrong(&stack, &Fault::of(FaultKind::Invisible { seconds: 10.0 }).times(1)).await;
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
@@ -121,13 +121,13 @@ async fn instances_of_a_lost_answer_that_show_late_are_waited_for_and_not_bought
 
     assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1, "one launch");
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gang_waits_out_a_drought_with_a_reason_and_runs_when_capacity_appears() {
-    let Some(stack) = buying_stack(&zones([1, 2, 3]), 60, "1s").await else { return };
+async fn a_gang_waits_out_insufficient_capacity_with_a_reason_and_runs_when_capacity_appears() {
+    let Some(stack) = provisioning_stack(&zones([1, 2, 3]), 60, "1s").await else { return };
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
 
     let named = choices().shortfall != Shortfall::Empty;
@@ -142,13 +142,13 @@ async fn a_gang_waits_out_a_drought_with_a_reason_and_runs_when_capacity_appears
     let journal = journal(&stack, 0).await;
     assert_eq!(launched_fleets(&journal).len(), 1);
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_provisioning_request_books_nodes_that_the_job_that_names_it_runs_on() {
-    let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
     let client = stack.admin().unwrap();
     let template = TestJob::new("shape", 8).gpus(8).build().spec.unwrap().template;
     let template: PodTemplate =
@@ -197,16 +197,16 @@ async fn a_provisioning_request_books_nodes_that_the_job_that_names_it_runs_on()
     let pods = all_run(&stack, "ml", "train", 8).await;
 
     assert_eq!(pods.iter().filter_map(node_of).collect::<BTreeSet<_>>(), names, "exactly the booked nodes");
-    assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1, "nothing else is bought");
+    assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1, "nothing else is provisioned");
     batch_that(&stack, "the batch to be in use", |batch| phase_of(batch) == "InUse").await;
     delete_job(&stack, "train").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_deleted_while_its_nodes_are_launched_leaves_nothing() {
-    let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
     // The answer takes its time, so that the Job is deleted while the call is under way.
     goes_wrong(&stack, &Fault::of(FaultKind::Delay { real_millis: 1_500 }).on("CreateFleet").times(1)).await;
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
@@ -218,21 +218,21 @@ async fn a_job_deleted_while_its_nodes_are_launched_leaves_nothing() {
 
     delete_job(&stack, "train").await;
 
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     assert!(launched_fleets(&journal(&stack, 0).await).len() <= 1);
     no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_batch_gives_everything_back_at_once_if_idle_and_after_its_gang_if_in_use() {
-    let Some(stack) = buying_stack(&Scenario::demo(), FACTOR, "Never").await else { return };
+    let Some(stack) = provisioning_stack(&Scenario::demo(), FACTOR, "Never").await else { return };
     let api = Api::<NodeBatch>::all(stack.admin().unwrap());
     submit(&stack.admin().unwrap(), "ml", gang_job("first", 8)).await;
     all_run(&stack, "ml", "first", 8).await;
     delete_job(&stack, "first").await;
     let idle = batch_that(&stack, "the batch to be idle", |batch| phase_of(batch) == "Idle").await;
     api.delete(&idle.name_any(), &DeleteParams::default()).await.unwrap();
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
 
     submit(&stack.admin().unwrap(), "ml", gang_job("second", 8)).await;
     all_run(&stack, "ml", "second", 8).await;
@@ -243,17 +243,17 @@ async fn a_deleted_batch_gives_everything_back_at_once_if_idle_and_after_its_gan
             .status
             .as_ref()
             .and_then(|status| status.message.as_deref())
-            .is_some_and(|said| said.contains("when its gang ends"))
+            .is_some_and(|stated| stated.contains("when its gang ends"))
     })
     .await;
     all_run(&stack, "ml", "second", 8).await;
     delete_job(&stack, "second").await;
-    everything_is_given_back(&stack).await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unreachable_ec2_is_said_in_pool_and_class_and_gangs_on_existing_nodes_still_run() {
+async fn an_unreachable_ec2_is_stated_in_pool_and_class_and_gangs_on_existing_nodes_still_run() {
     let Some(mut options) = options().await else { return };
     // Nobody listens on the discard port of the loopback address.
     options.config = json!({"ec2": {"region": "us-east-1", "endpointUrl": "http://127.0.0.1:9"}});
@@ -266,7 +266,7 @@ async fn an_unreachable_ec2_is_said_in_pool_and_class_and_gangs_on_existing_node
     submit(&client, "ml", gang_job("here", 4)).await;
     all_run(&stack, "ml", "here", 4).await;
     submit(&client, "ml", gang_job("nowhere", 4)).await;
-    says(&stack, "ml", "nowhere", "no NodePool is ready to buy nodes").await;
+    says(&stack, "ml", "nowhere", "no NodePool is ready to provision nodes").await;
 
     let (classes, node_pools) = (&Api::<EC2NodeClass>::all(client.clone()), &Api::<NodePool>::all(client.clone()));
     let (class, pool) = eventually(DEADLINE, "class and pool to say what is wrong", || async move {

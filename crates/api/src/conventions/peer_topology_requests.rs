@@ -1,4 +1,4 @@
-//! Topology wishes as Volcano, KAI and Koordinator write them. What Muster cannot keep makes the gang invalid: a wish is
+//! Topology requests as Volcano, KAI and Koordinator write them. What Muster cannot keep makes the gang invalid: a topology request is
 //! never dropped silently.
 
 use muster_core::model::gang::{Invalid, RankClaim, RawSlice};
@@ -7,7 +7,7 @@ use muster_core::reason::Code;
 use serde_json::Value;
 
 use super::chain::Chain;
-use super::claim::{Claim, wish};
+use super::claim::{Claim, topology_request};
 use super::objects::{Object, number};
 use crate::keys;
 
@@ -27,12 +27,12 @@ pub(super) fn volcano(spec: &Value, claim: &mut Claim) {
         let hard = topology.get("mode").and_then(Value::as_str).is_none_or(|mode| mode == "hard");
         // Volcano's default.
         let level = tier(topology).or_else(|| hard.then(|| "tier-1".to_owned()));
-        let level = level.map(|level| wish(keys::VOLCANO_TOPOLOGY, &level));
+        let level = level.map(|level| topology_request(keys::VOLCANO_TOPOLOGY, &level));
         // The soft mode without a tier asks for as close as can be, which is what every gang gets.
         if hard {
-            claim.wishes.required = level;
+            claim.topology_requests.required = level;
         } else {
-            claim.wishes.preferred = level;
+            claim.topology_requests.preferred = level;
         }
     }
     let groups = spec.get("subGroupPolicy").and_then(Value::as_array).into_iter().flatten();
@@ -41,11 +41,11 @@ pub(super) fn volcano(spec: &Value, claim: &mut Claim) {
     let tasks: Vec<&Value> = tasks.collect();
     let partitions = tasks.iter().filter_map(|task| task.get("partitionPolicy"));
     let partitions = partitions.map(|partition| (keys::VOLCANO_PARTITIONS, partition, "/partitionSize"));
-    let wished: Vec<_> = groups
+    let requested: Vec<_> = groups
         .chain(partitions)
         .filter(|(_, policy, _)| policy.get("networkTopology").is_some_and(Value::is_object))
         .collect();
-    match wished.as_slice() {
+    match requested.as_slice() {
         [] => {}
         [(key, policy, size)] if tasks.len() < 2 => slices(key, policy, size, claim),
         [(key, ..), ..] => {
@@ -60,7 +60,7 @@ fn slices(key: &'static str, policy: &Value, size: &str, claim: &mut Claim) {
     match (number(policy, size).filter(|size| *size > 0), hard) {
         (Some(size), true) => {
             let level = tier(topology).unwrap_or_else(|| "tier-1".to_owned());
-            claim.wishes.slices.push(RawSlice { size, level: wish(key, &level) });
+            claim.topology_requests.slices.push(RawSlice { size, level: topology_request(key, &level) });
         }
         (None, true) => bad(claim, format!("{key}: its size is missing")),
         // As close as can be is what every slice of consecutive ranks gets.
@@ -72,15 +72,15 @@ fn slices(key: &'static str, policy: &Value, size: &str, claim: &mut Claim) {
 pub(super) fn kai(group: Option<&Object>, chain: &Chain<'_>, claim: &mut Claim) {
     let of_group = |pointer| {
         let level = group?.text(pointer).filter(|level| !level.is_empty())?;
-        Some(wish(keys::KAI_TOPOLOGY, level))
+        Some(topology_request(keys::KAI_TOPOLOGY, level))
     };
-    claim.wishes.required =
+    claim.topology_requests.required =
         of_group("/topologyConstraint/requiredTopologyLevel").or_else(|| chain.annotation(keys::KAI_REQUIRED_TOPOLOGY));
-    claim.wishes.preferred = of_group("/topologyConstraint/preferredTopologyLevel")
+    claim.topology_requests.preferred = of_group("/topologyConstraint/preferredTopologyLevel")
         .or_else(|| chain.annotation(keys::KAI_PREFERRED_TOPOLOGY));
     match (chain.annotation(keys::KAI_SEGMENT_SIZE), chain.annotation(keys::KAI_SEGMENT_TOPOLOGY)) {
         (Some(size), Some(level)) => match ranks::parse(&size.value) {
-            RankClaim::Rank(size @ 1..) => claim.wishes.slices.push(RawSlice { size, level }),
+            RankClaim::Rank(size @ 1..) => claim.topology_requests.slices.push(RawSlice { size, level }),
             RankClaim::Rank(_) | RankClaim::Missing | RankClaim::NotInteger(_) => {
                 bad(claim, format!("{}: \"{}\" is not an integer of at least 1", size.key, size.value));
             }
@@ -114,7 +114,7 @@ pub(super) fn koordinator(text: &str, claim: &mut Claim) {
             other => return bad(claim, format!("{key}: \"{other}\" is not one of MustGather, PreferGather")),
         }
     }
-    let lowest = |layers: Vec<&str>| (!layers.is_empty()).then(|| wish(key, &layers.join(",")));
-    claim.wishes.required = lowest(must);
-    claim.wishes.preferred = lowest(prefer);
+    let lowest = |layers: Vec<&str>| (!layers.is_empty()).then(|| topology_request(key, &layers.join(",")));
+    claim.topology_requests.required = lowest(must);
+    claim.topology_requests.preferred = lowest(prefer);
 }

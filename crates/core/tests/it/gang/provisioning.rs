@@ -32,14 +32,14 @@ fn a_gang_that_no_pool_could_hold_is_unsatisfiable_until_one_can() {
     sim.gang("train", 8, 8);
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Unsatisfiable);
-    assert!(sim.bought.is_empty());
+    assert!(sim.provisioned.is_empty());
     sim.pools = vec![pool()];
     sim.settle();
-    assert_eq!((sim.phase("train"), sim.bought.len()), (Phase::Provisioning, 1));
+    assert_eq!((sim.phase("train"), sim.provisioned.len()), (Phase::Provisioning, 1));
 }
 
 #[test]
-fn nodes_are_bought_for_the_minimum_and_the_members_that_exist_and_for_no_others() {
+fn nodes_are_provisioned_for_the_minimum_and_the_members_that_exist_and_for_no_others() {
     let mut sim = Sim::new(&[]);
     sim.pools.push(PoolView { left: vec![Left { resource: "nodes".into(), left: 64, limit: 64 }], ..pool() });
     sim.gang("train", 1000, 1);
@@ -50,14 +50,14 @@ fn nodes_are_bought_for_the_minimum_and_the_members_that_exist_and_for_no_others
 }
 
 #[test]
-fn members_that_are_still_being_created_are_waited_for_before_nodes_are_bought() {
+fn members_that_are_still_being_created_are_waited_for_before_nodes_are_provisioned() {
     let mut sim = Sim::new(&[]);
     sim.pools.push(pool());
     sim.gang("train", 8, 5);
     sim.recognised.get_mut(&key("train")).unwrap().min = Some(4);
     sim.pass();
     sim.pass();
-    assert!(sim.bought.is_empty(), "the newest member has just come");
+    assert!(sim.provisioned.is_empty(), "the newest member has just come");
     for rank in 5..8 {
         sim.member("train", &format!("train-{rank}"), RankClaim::Rank(rank));
     }
@@ -80,36 +80,36 @@ fn a_blocked_pool_is_asked_behind_all_others_whatever_its_weight_and_alone_if_th
 }
 
 #[test]
-fn nodes_are_bought_once_and_used_when_they_are_ready() {
+fn nodes_are_provisioned_once_and_used_when_they_are_ready() {
     let mut sim = shop();
     assert_eq!(sim.phase("train"), Phase::Provisioning);
-    assert_eq!(sim.bought, [muster_core::gang::batch_name(&sim.state("train").uid, 1)]);
+    assert_eq!(sim.provisioned, [muster_core::gang::batch_name(&sim.state("train").uid, 1)]);
     join(&mut sim, &["n1", "n2"]);
     sim.settle();
-    assert_eq!((sim.phase("train"), sim.bought.len(), sim.bound().len()), (Phase::Bound, 1, 8));
+    assert_eq!((sim.phase("train"), sim.provisioned.len(), sim.bound().len()), (Phase::Bound, 1, 8));
 }
 
 #[test]
-fn a_batch_that_this_view_does_not_show_yet_is_not_bought_again() {
+fn a_batch_that_this_view_does_not_show_yet_is_not_provisioned_again() {
     let mut sim = shop();
     sim.batches.clear();
     sim.settle();
-    assert_eq!(sim.bought.len(), 1);
+    assert_eq!(sim.provisioned.len(), 1);
     // Gone for good: the next round.
     sim.wait(60);
     sim.settle();
-    assert_eq!(sim.bought.len(), 2);
+    assert_eq!(sim.provisioned.len(), 2);
 }
 
 #[test]
-fn a_member_made_again_during_the_purchase_buys_nothing_more() {
+fn a_member_made_again_during_the_purchase_provisions_nothing_more() {
     let mut sim = shop();
     sim.pods.remove("train-3");
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Collecting);
     sim.member("train", "train-3", RankClaim::Rank(3));
     sim.settle();
-    assert_eq!((sim.phase("train"), sim.bought.len()), (Phase::Provisioning, 1));
+    assert_eq!((sim.phase("train"), sim.provisioned.len()), (Phase::Provisioning, 1));
     join(&mut sim, &["n1", "n2"]);
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Bound);
@@ -118,18 +118,18 @@ fn a_member_made_again_during_the_purchase_buys_nothing_more() {
 #[test]
 fn nodes_that_free_up_during_a_back_off_are_used_and_the_batch_is_given_up() {
     let mut sim = shop();
-    let batch = sim.bought[0].clone();
+    let batch = sim.provisioned[0].clone();
     sim.stage(&batch, BatchStage::BackingOff);
     sim.settle();
     assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Provisioning, "InsufficientCapacity"));
     sim.nodes.insert("old".to_owned(), world::node("old", 8));
     sim.settle();
     assert_eq!((sim.phase("train"), &sim.abandoned), (Phase::Bound, &vec![batch]));
-    assert_eq!(sim.bought.len(), 1);
+    assert_eq!(sim.provisioned.len(), 1);
 }
 
 #[test]
-fn bought_nodes_that_do_not_hold_the_gang_are_given_back_after_a_grace_and_the_next_round_pauses() {
+fn provisioned_nodes_that_do_not_hold_the_gang_are_terminated_after_a_grace_and_the_next_round_pauses() {
     let mut sim = shop();
     join(&mut sim, &["n1"]);
     sim.settle();
@@ -137,30 +137,30 @@ fn bought_nodes_that_do_not_hold_the_gang_are_given_back_after_a_grace_and_the_n
     assert!(sim.abandoned.is_empty(), "a fresh node may need a moment");
     sim.wait(60);
     sim.step();
-    assert_eq!((sim.phase("train"), &sim.abandoned), (Phase::Waiting, &sim.bought.clone()));
+    assert_eq!((sim.phase("train"), &sim.abandoned), (Phase::Waiting, &sim.provisioned.clone()));
     sim.nodes.clear();
     sim.settle();
-    assert_eq!(sim.bought.len(), 1, "a pause comes before the next round");
+    assert_eq!(sim.provisioned.len(), 1, "a pause comes before the next round");
     sim.wait(30);
     sim.settle();
-    assert_eq!((sim.phase("train"), sim.bought.len()), (Phase::Provisioning, 2));
+    assert_eq!((sim.phase("train"), sim.provisioned.len()), (Phase::Provisioning, 2));
 }
 
 #[test]
-fn nothing_is_bought_beside_a_ready_batch_whose_abandoning_was_lost() {
+fn nothing_is_provisioned_beside_a_ready_batch_whose_abandoning_was_lost() {
     let mut sim = shop();
     join(&mut sim, &["n1"]);
     sim.wait(61);
     sim.step();
-    let batch = sim.bought[0].clone();
+    let batch = sim.provisioned[0].clone();
     sim.stage(&batch, BatchStage::Ready);
     sim.wait(31);
     sim.step();
-    assert_eq!((sim.bought.len(), sim.abandoned.len()), (1, 2));
+    assert_eq!((sim.provisioned.len(), sim.abandoned.len()), (1, 2));
 }
 
 #[test]
-fn a_gang_with_a_booking_buys_nothing_and_uses_the_booked_nodes() {
+fn a_gang_with_a_booking_provisions_nothing_and_uses_the_booked_nodes() {
     let mut sim = Sim::new(&[("n1", 4)]);
     sim.pools.push(pool());
     sim.gang("train", 4, 4);
@@ -180,11 +180,11 @@ fn a_gang_with_a_booking_buys_nothing_and_uses_the_booked_nodes() {
     sim.nodes.get_mut("n1").unwrap().ready = true;
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Bound);
-    assert_eq!((sim.phase("other"), sim.bought.len()), (Phase::Provisioning, 1));
+    assert_eq!((sim.phase("other"), sim.provisioned.len()), (Phase::Provisioning, 1));
 }
 
 #[test]
-fn a_constraint_that_is_not_modelled_buys_nothing() {
+fn a_constraint_that_is_not_modelled_provisions_nothing() {
     let mut sim = Sim::new(&[]);
     sim.pools.push(pool());
     sim.gang("train", 2, 2);
@@ -194,11 +194,11 @@ fn a_constraint_that_is_not_modelled_buys_nothing() {
         pod.shape = Ok(Arc::new(shape));
     }
     sim.settle();
-    assert_eq!((sim.phase("train"), sim.bought.len()), (Phase::Unsatisfiable, 0));
+    assert_eq!((sim.phase("train"), sim.provisioned.len()), (Phase::Unsatisfiable, 0));
 }
 
 #[test]
-fn a_running_gang_buys_only_for_the_members_that_are_missing() {
+fn a_running_gang_provisions_only_for_the_members_that_are_missing() {
     let mut sim = Sim::new(&[("n1", 4)]);
     sim.pools.push(PoolView { max_nodes: 1, ..pool() });
     sim.gang("train", 8, 8);
@@ -206,5 +206,5 @@ fn a_running_gang_buys_only_for_the_members_that_are_missing() {
         sim.pods.get_mut(&format!("train-{rank}")).unwrap().node = Some("n1".into());
     }
     sim.settle();
-    assert_eq!((sim.phase("train"), sim.bought.len()), (Phase::Provisioning, 1));
+    assert_eq!((sim.phase("train"), sim.provisioned.len()), (Phase::Provisioning, 1));
 }
