@@ -23,7 +23,7 @@ use tracing::{debug, info, warn};
 use crate::testbed::nodes::TestNode;
 
 /// Label of the nodes the fake made, so that it removes no others.
-const FAKE_KUBELET: &str = "fake kubelet.muster.dev/simulated";
+const FAKE_KUBELET: &str = "fake-kubelet.muster.dev/simulated";
 /// Real time between two looks at the simulator, which runs on a clock of its own.
 const TICK: Duration = Duration::from_millis(100);
 

@@ -19,6 +19,7 @@ use muster_api::conventions::{Kind, MissingOwner, Object, Objects, Ref};
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
 use muster_api::pod_state;
 use muster_core::model::names::{ObjectKey, PodUid};
+use muster_core::model::pod::Shape;
 use muster_core::model::snapshot::Snapshot;
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch as channel};
@@ -43,6 +44,8 @@ pub struct State {
     pub pools: Arc<BTreeMap<String, Arc<NodePool>>>,
     /// EC2NodeClasses by name.
     pub classes: Arc<BTreeMap<String, Arc<EC2NodeClass>>>,
+    /// What a pod of each DaemonSet asks for, in order of namespace and name.
+    pub daemons: Arc<[Shape]>,
     /// ProvisioningRequests of our class.
     pub requests: Arc<BTreeMap<ObjectKey, Arc<ProvisioningRequest>>>,
     /// Tolerations of members, whole: a merge patch replaces the list.

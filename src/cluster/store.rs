@@ -18,6 +18,7 @@ use muster_api::{batch_state, convert, gang_state, keys, pod_state};
 use muster_core::model::gang::{Gang as CoreGang, Membership, Pod as CorePod, Recognised};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::{Node as CoreNode, Usage};
+use muster_core::model::pod::Shape;
 use muster_core::model::snapshot::{AssignedCapacity, Assignment, NodeEntry, Snapshot};
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch as channel};
@@ -97,6 +98,8 @@ pub struct Store {
     unsynced: BTreeSet<&'static str>,
     /// Kinds of owners and groups of which it is not known yet whether they can be listed.
     unsettled: BTreeSet<Kind>,
+    /// What a pod of each DaemonSet asks for, by UID.
+    daemon_shapes: BTreeMap<String, (ObjectKey, Shape)>,
 }
 
 impl Store {
@@ -133,6 +136,7 @@ impl Store {
             deleted: VecDeque::new(),
             unsynced: kinds.iter().copied().collect(),
             unsettled: owners.iter().copied().collect(),
+            daemon_shapes: BTreeMap::new(),
         };
         (store, Cluster { state: published, version: receiver, feed, contacts })
     }
@@ -520,9 +524,18 @@ impl Store {
         self.unserved(kind);
     }
 
-    /// A DaemonSet was seen: pods that came before it are trusted from now on.
+    /// A DaemonSet was seen: pods that came before it are trusted from now on, and what one of its pods asks for is kept. Its
+    /// status is not: that changes with every node.
     pub fn apply_daemon_set(&mut self, set: &DaemonSet) {
         let (Some(uid), Some(namespace)) = (set.uid(), set.namespace()) else { return };
+        let shape = convert::daemon(set).map(|shape| (object_key(set), shape));
+        if shape.as_ref() != self.daemon_shapes.get(&uid) {
+            match shape {
+                Some(shape) => self.daemon_shapes.insert(uid.clone(), shape),
+                None => self.daemon_shapes.remove(&uid),
+            };
+            self.publish_daemons();
+        }
         if self.state.daemon_sets.get(&uid) == Some(&namespace) {
             return;
         }
@@ -538,12 +551,25 @@ impl Store {
 
     /// A DaemonSet is gone. Its pods go too, and keep their way until then.
     pub fn delete_daemon_set(&mut self, uid: &str) {
-        Arc::make_mut(&mut self.state.change().daemon_sets).remove(uid);
+        if self.state.daemon_sets.contains_key(uid) {
+            Arc::make_mut(&mut self.state.change().daemon_sets).remove(uid);
+        }
+        if self.daemon_shapes.remove(uid).is_some() {
+            self.publish_daemons();
+        }
     }
 
     /// DaemonSets that are not among `uids` are gone.
     pub fn retain_daemon_sets(&mut self, uids: &BTreeSet<String>) {
-        Arc::make_mut(&mut self.state.change().daemon_sets).retain(|uid, _| uids.contains(uid));
+        let gone: Vec<String> = self.state.daemon_sets.keys().filter(|uid| !uids.contains(*uid)).cloned().collect();
+        gone.iter().for_each(|uid| self.delete_daemon_set(uid));
+    }
+
+    /// In order of namespace and name, so that the same DaemonSets are the same list.
+    fn publish_daemons(&mut self) {
+        let mut shapes: Vec<_> = self.daemon_shapes.values().collect();
+        shapes.sort_unstable_by_key(|(key, _)| key);
+        self.state.change().daemons = shapes.into_iter().map(|(_, shape)| shape.clone()).collect();
     }
 
     /// A Gang was seen, by the watch or in the answer to an own write: an older version than the one known, and one

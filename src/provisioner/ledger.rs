@@ -6,8 +6,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use muster_api::claim::{PerNode, claim};
 use muster_api::crd::{NodeBatch, NodePool};
-use muster_api::{node_class, pool as rules};
-use muster_core::ec2::{Purpose, addresses_per_node};
+use muster_api::{new_node, pool as rules};
 use muster_core::offering::{Amounts, Ceiling, LedgerInputs, PoolLimits, counted};
 
 use super::{Context, pool};
@@ -52,7 +51,7 @@ fn per_node(context: &Context, state: &State, pool: &str, instance_type: &str) -
     let info = catalogue.types.get(instance_type)?;
     let object = state.pools.get(pool);
     let class = object.and_then(|pool| pool::class_of(state, pool));
-    let layout = class.map(|class| node_class::interfaces(class, info, Purpose::Gang, &[])).unwrap_or_default();
+    let node = new_node::of_class(class, info);
     let price = object.and_then(|object| {
         let zones = pool::zones(state, object);
         let capacity_types = rules::capacity_types(object);
@@ -65,7 +64,7 @@ fn per_node(context: &Context, state: &State, pool: &str, instance_type: &str) -
         prices.max()
     });
     Some(PerNode {
-        amounts: Amounts { resources: counted(info), micro_usd_per_hour: price.unwrap_or(0) },
-        addresses: addresses_per_node(&layout).max(1),
+        amounts: Amounts { resources: counted(&node.capacity), micro_usd_per_hour: price.unwrap_or(0) },
+        addresses: node.addresses(),
     })
 }

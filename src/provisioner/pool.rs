@@ -9,14 +9,12 @@ use kube::{Api, ResourceExt};
 use muster_api::crd::{
     EC2NodeClass, JoinBlocked, NodePool, NodePoolStatus, PlacementGroupPolicy, is_true, set_condition,
 };
-use muster_api::{keys, node_class, pool as rules};
+use muster_api::{keys, new_node, node_class, pool as rules};
 use muster_core::batch::{dollars, micros, replacements};
-use muster_core::ec2::{CapacityType, Efa, ImageKind, Purpose, Subnet, efa_count, efa_layout};
+use muster_core::ec2::{CapacityType, ImageKind, Subnet};
 use muster_core::gang::{Left, PoolView, TypeView};
 use muster_core::model::batch::BatchStatus;
-use muster_core::model::names::NodeName;
-use muster_core::model::node::{Node, Usage};
-use muster_core::model::resources::PODS;
+use muster_core::model::names::ResourceName;
 use muster_core::offering::{InstanceTypeInfo, Ledger, PoolOffer, UsageClass};
 use serde_json::json;
 
@@ -208,14 +206,6 @@ pub(super) fn duration(text: &str) -> Option<SignedDuration> {
     text.parse().ok().filter(|duration: &SignedDuration| !duration.is_negative())
 }
 
-/// Labels every node of the type in the pool registers with.
-pub(super) fn labels(pool: &NodePool, info: &InstanceTypeInfo) -> BTreeMap<Arc<str>, Arc<str>> {
-    let mut labels = rules::labels(pool);
-    let ours = rules::facts(info).into_iter().filter(|(key, _)| key.starts_with(keys::PREFIX));
-    labels.extend(ours.map(|(key, value)| (Arc::from(key), Arc::from(value))));
-    labels
-}
-
 /// Types the pool allows. Looked for in the whole catalogue only if the pool's spec or the catalogue has changed.
 pub(super) fn allowed<'a>(
     context: &Context,
@@ -289,26 +279,14 @@ pub(super) fn zones(state: &State, pool: &NodePool) -> BTreeSet<String> {
         .collect()
 }
 
-/// Extended resources every node of a batch must offer before a member can use it.
-pub(super) fn devices(context: &Context, state: &State, status: &BatchStatus) -> Vec<(String, i64)> {
+/// Extended resources every node of a batch must offer before a member can use it: those its launch template was made for.
+pub(super) fn devices(context: &Context, state: &State, status: &BatchStatus) -> Vec<(ResourceName, i64)> {
     let catalogue = context.catalogue.load();
     let Some(info) = status.instance_type.as_ref().and_then(|name| catalogue.types.get(name)) else {
         return Vec::new();
     };
-    let efa = status
-        .node_pool
-        .as_ref()
-        .and_then(|name| state.pools.get(name))
-        .and_then(|pool| class_of(state, pool))
-        .map_or(Efa::Auto, rules::efa);
-    let layout = efa_layout(info, efa, Purpose::Gang, &[]);
-    let efas = i64::from(efa_count(&layout));
-    let allocatable = info.allocatable(&layout);
-    [(keys::NVIDIA_GPU, allocatable.get(keys::NVIDIA_GPU)), (keys::EFA, efas)]
-        .into_iter()
-        .filter(|(_, amount)| *amount > 0)
-        .map(|(name, amount)| (name.to_owned(), amount))
-        .collect()
+    let pool = status.node_pool.as_ref().and_then(|name| state.pools.get(name));
+    new_node::of_class(pool.and_then(|pool| class_of(state, pool)), info).devices()
 }
 
 /// The pool as the gang loop sees it.
@@ -324,21 +302,14 @@ fn view(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> O
         .map(|one| one.instance_type.as_str())
         .collect();
     let capacity_types = rules::capacity_types(pool);
-    let max_pods = node_class::kubelet(class).ok().and_then(|kubelet| kubelet.max_pods);
+    // What is decided with the candidate is a label of the node only where there is but one.
+    let zone = if let [zone] = zones.iter().collect::<Vec<_>>()[..] { Some(zone.as_str()) } else { None };
+    let capacity_type = if let [one] = capacity_types[..] { Some(one) } else { None };
+    let place = new_node::Place { zone, capacity_type };
     let types = instance_types(context, pool, class, &catalogue)
-        .map(|info| {
-            let layout = node_class::interfaces(class, info, Purpose::Gang, &[]);
-            let mut allocatable = info.allocatable(&layout);
-            if let Some(max_pods) = max_pods {
-                allocatable.set(PODS, i64::from(max_pods));
-            }
-            let mut labels = labels(pool, info);
-            for (key, value) in rules::facts(info) {
-                labels.insert(key.into(), value.into());
-            }
-            if let (1, Some(zone)) = (zones.len(), zones.first()) {
-                labels.insert(keys::ZONE.into(), zone.as_str().into());
-            }
+        .filter_map(|info| {
+            // A pool whose taints cannot be read is not Ready.
+            let new = new_node::of_pool(pool, Some(class), info, place, &state.daemons).ok()?;
             let price = zones
                 .iter()
                 .flat_map(|zone| capacity_types.iter().map(move |capacity_type| (zone, *capacity_type)))
@@ -350,22 +321,7 @@ fn view(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> O
             let of_reserved =
                 || zones.first().and_then(|zone| catalogue.prices.price(&info.name, zone, CapacityType::Reserved));
             let price = price.or_else(|| owned.then(|| of_reserved().unwrap_or(0)));
-            TypeView {
-                name: info.name.as_str().into(),
-                node: Arc::new(Node {
-                    name: NodeName::from(format!("new-{}", info.name)),
-                    labels,
-                    taints: rules::taints(pool).unwrap_or_default(),
-                    allocatable,
-                    unschedulable: false,
-                    ready: true,
-                    deleting: false,
-                    provider_id: None,
-                    created: None,
-                }),
-                overhead: Arc::new(Usage::default()),
-                price,
-            }
+            Some(TypeView::new(&info.name, new, price))
         })
         .collect();
     let limits = ledger.limits(&pool.name_any());

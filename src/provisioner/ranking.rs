@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use muster_api::crd::{EC2NodeClass, NodeBatch};
-use muster_api::{node_class, pool as rules};
+use muster_api::{new_node, pool as rules};
 use muster_core::batch::Before;
-use muster_core::ec2::{CapacityType, Purpose, Reservation, addresses_per_node};
-use muster_core::offering::{GroupPolicy, Ledger, Need, PoolOffer, RankInput, Ranking, rank_candidates};
+use muster_core::ec2::{CapacityType, Reservation};
+use muster_core::offering::{GroupPolicy, Ledger, Need, PoolOffer, PoolType, RankInput, Ranking, rank_candidates};
 use tracing::debug;
 
 use super::{Context, class, ledger, pool};
@@ -58,13 +58,17 @@ fn rank_in(
 ) -> Ranking {
     let catalogue = context.catalogue.load();
     let spec = &batch.spec;
-    let mut needs: BTreeMap<String, Need> = BTreeMap::new();
+    let mut needs: BTreeMap<PoolType, Need> = BTreeMap::new();
     for offer in &spec.offers {
         let Some(info) = catalogue.types.get(&offer.instance_type) else { continue };
-        let class = state.pools.get(&offer.node_pool).and_then(|pool| pool::class_of(state, pool));
-        let layout = class.map(|class| node_class::interfaces(class, info, Purpose::Gang, &[])).unwrap_or_default();
-        let need = Need { nodes: nodes.unwrap_or(offer.count), addresses_per_node: addresses_per_node(&layout).max(1) };
-        needs.insert(offer.instance_type.clone(), need);
+        let Some(pool) = state.pools.get(&offer.node_pool) else { continue };
+        let Ok(new) = new_node::of_pool(pool, pool::class_of(state, pool), info, new_node::Place::default(), &[])
+        else {
+            continue;
+        };
+        let need =
+            Need { nodes: nodes.unwrap_or(offer.count), addresses_per_node: new.addresses(), capacity: new.capacity };
+        needs.insert(PoolType { pool: offer.node_pool.clone(), instance_type: offer.instance_type.clone() }, need);
     }
     let topology_request = match spec.placement_group.as_deref() {
         Some("required") => GroupPolicy::Required,

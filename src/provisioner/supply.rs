@@ -10,6 +10,7 @@ use muster_core::batch::{Before, JoinClocks, Supply, WantedLevels, Working};
 use muster_core::ec2::{ErrorClass, TemplateSpec};
 use muster_core::model::batch::{Attempt, Batch, BatchStatus, Owner, OwnerRef};
 use muster_core::model::gang::RawTopologyRequest;
+use muster_core::model::names::ResourceName;
 use muster_core::model::node::Taint;
 use muster_core::offering::Ranking;
 use muster_core::topology::Level;
@@ -126,7 +127,7 @@ impl Supply for Shelves<'_> {
         }
     }
 
-    fn devices(&self, status: &BatchStatus) -> Vec<(String, i64)> {
+    fn devices(&self, status: &BatchStatus) -> Vec<(ResourceName, i64)> {
         pool::devices(self.context, self.state, status)
     }
 

@@ -1,16 +1,11 @@
 //! The launch template of an attempt: everything its nodes have in common.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use muster_api::crd::{EC2NodeClass, EC2NodeClassStatus, NodePool};
-use muster_api::{keys, node_class, pool as rules};
-use muster_core::ec2::{
-    BatchTags, Bootstrap, LaunchWay, Purpose, ResourceKind, TAG_CLUSTER_UID, Tags, TemplateSpec, user_data,
-};
+use muster_api::{keys, new_node, node_class, pool as rules};
+use muster_core::ec2::{BatchTags, Bootstrap, LaunchWay, ResourceKind, TAG_CLUSTER_UID, Tags, TemplateSpec, user_data};
 use muster_core::model::batch::{Attempt, Batch};
 use muster_core::model::node::{Taint, TaintEffect};
-use muster_core::offering::InstanceTypeInfo;
+use muster_core::offering::{InstanceTypeInfo, NewNode};
 
 use super::{Context, class, pool};
 use crate::cluster::State;
@@ -55,9 +50,14 @@ pub(super) fn template(
         .ok_or_else(|| format!("instance type {} is not known", attempt.instance_type))?;
     let tags = tags(context, batch, attempt.number);
     let pending = batch.spec.owner.object().map(|owner| owner.uid.clone()).unwrap_or_default();
-    let mut taints: Vec<Taint> = rules::taints(pool)?;
-    taints.push(Taint { key: keys::GANG_PENDING.into(), value: pending.into(), effect: TaintEffect::NoSchedule });
-    let mut labels = pool::labels(pool, info);
+    let place = new_node::Place { zone: Some(&attempt.zone), capacity_type: Some(attempt.capacity_type) };
+    let mut new = new_node::of_pool(pool, Some(class), info, place, &[])?;
+    new.node.taints.push(Taint {
+        key: keys::GANG_PENDING.into(),
+        value: pending.into(),
+        effect: TaintEffect::NoSchedule,
+    });
+    let labels = &mut new.node.labels;
     for (key, value) in [
         (keys::BATCH, tags.batch_uid.clone()),
         (keys::GANG_UID, tags.gang_uid.clone().unwrap_or_default()),
@@ -73,7 +73,7 @@ pub(super) fn template(
         }
     }
     let security_groups = &resolved.security_groups;
-    let common = Common { class, info, image_id, labels, taints, security_groups };
+    let common = Common { class, new: &new, image_id, security_groups };
     let mut spec = assemble(context, &common, &tags)?;
     spec.template_tags = tags.of(ResourceKind::LaunchTemplate);
     // A fleet takes the subnet in its override, RunInstances in the interfaces alone.
@@ -94,10 +94,9 @@ pub(super) fn trial(
 ) -> Result<TemplateSpec, String> {
     let image_id =
         class::image_of(resolved, info).ok_or("the image of the EC2NodeClass is not resolved yet")?.to_owned();
-    let labels = pool::labels(pool, info);
-    let taints = rules::taints(pool)?;
+    let new = new_node::of_pool(pool, Some(class), info, new_node::Place::default(), &[])?;
     let security_groups = &resolved.security_groups;
-    let common = Common { class, info, image_id, labels, taints, security_groups };
+    let common = Common { class, new: &new, image_id, security_groups };
     let mut spec = assemble(context, &common, tags)?;
     spec.template_tags = Tags::from([(TAG_CLUSTER_UID.to_owned(), context.options.cluster_uid.clone())]);
     spec.subnet_id = Some(subnet.to_owned());
@@ -118,19 +117,17 @@ fn tags(context: &Context, batch: &Batch, attempt: u32) -> BatchTags {
 /// What a template is made of.
 struct Common<'a> {
     class: &'a EC2NodeClass,
-    info: &'a InstanceTypeInfo,
+    new: &'a NewNode,
     image_id: String,
-    labels: BTreeMap<Arc<str>, Arc<str>>,
-    taints: Vec<Taint>,
     security_groups: &'a [String],
 }
 
 fn assemble(context: &Context, common: &Common<'_>, tags: &BatchTags) -> Result<TemplateSpec, String> {
-    let Common { class, info, image_id, labels, taints, security_groups } = common;
+    let Common { class, new, image_id, security_groups } = common;
     let bootstrap = Bootstrap {
         cluster: context.options.access.clone(),
-        labels: labels.clone(),
-        taints: taints.clone(),
+        labels: rules::registered(&new.node.labels),
+        taints: new.node.taints.clone(),
         kubelet: node_class::kubelet(class)?,
         local_storage_raid0: node_class::local_storage_raid0(class),
         user_data: class.spec.user_data.clone().unwrap_or_default(),
@@ -142,7 +139,7 @@ fn assemble(context: &Context, common: &Common<'_>, tags: &BatchTags) -> Result<
     Ok(TemplateSpec {
         image_id: image_id.clone(),
         instance_profile: node_class::instance_profile(class),
-        network_interfaces: node_class::interfaces(class, info, Purpose::Gang, security_groups),
+        network_interfaces: new.interfaces_in(security_groups),
         subnet_id: None,
         public_address: class.spec.associate_public_ip_address,
         metadata: node_class::metadata(class),

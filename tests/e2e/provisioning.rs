@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, PodTemplate};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -34,6 +35,51 @@ async fn a_gang_on_an_empty_cluster_is_provisioned_in_one_call_and_terminated_wh
     let nodes: BTreeSet<String> = pods.iter().filter_map(node_of).collect();
     assert_eq!(nodes.len(), 8);
     assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1, "one call");
+    phase(&stack, "ml", "train", "Bound").await;
+    delete_job(&stack, "train").await;
+    everything_is_terminated(&stack).await;
+    no_errors(&stack);
+}
+
+/// A DaemonSet whose pods take so much of every node.
+fn daemon_set(cpu: &str) -> DaemonSet {
+    let labels = json!({"app": "agent"});
+    serde_json::from_value(json!({
+        "metadata": {"name": "agent"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels},
+            "spec": {
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{"name": "main", "image": "agent", "resources": {"requests": {"cpu": cpu}}}],
+            },
+        }},
+    }))
+    .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_are_provisioned_and_awaited_as_daemon_sets_interfaces_and_disks_will_leave_them() {
+    let Some(mut options) = options().await else { return };
+    options.scenario = Some(serde_json::to_value(Scenario::demo()).unwrap());
+    options.factor = FACTOR;
+    let stack = stack(options, "ml").await;
+    let client = stack.admin().unwrap();
+    Api::<DaemonSet>::namespaced(client.clone(), "ml").create(&PostParams::default(), &daemon_set("20")).await.unwrap();
+    let (mut class, pool) = pools::p5("1s").unwrap();
+    // No EFA at all: its device plugin will never report one.
+    class.spec.network_interfaces = vec![
+        serde_json::from_value(json!({"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"})).unwrap(),
+    ];
+    pools::create(&client, &class, &pool).await.unwrap();
+    // By GPUs and cores two members fill a node of 8 and 192, if nothing else stands there.
+    let job = TestJob::new("train", 4).gpus(4).request("cpu", "90").request("ephemeral-storage", "10Gi");
+    submit(&client, "ml", job.pod_annotation("muster.dev/gang", "train").build()).await;
+
+    all_run(&stack, "ml", "train", 4).await;
+
+    let journal = journal(&stack, 0).await;
+    let fleets = launched_fleets(&journal);
+    assert_eq!(fleets.iter().map(|fleet| instances(fleet).len()).collect::<Vec<_>>(), [4], "one member on each");
     phase(&stack, "ml", "train", "Bound").await;
     delete_job(&stack, "train").await;
     everything_is_terminated(&stack).await;

@@ -140,6 +140,44 @@ fn a_pod_that_names_a_daemonset_is_trusted_once_that_is_known_in_its_namespace()
 }
 
 #[test]
+fn what_daemon_sets_take_is_published_and_their_status_is_not() {
+    let (mut store, cluster) = store(&["daemonsets"], &[]);
+    let set = |name: &str, cpu: &str, ready: i32| -> DaemonSet {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "kube-system", "uid": format!("uid-of-{name}")},
+            "spec": {"selector": {}, "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {
+                    "nodeSelector": {"disk": "fast"},
+                    "tolerations": [{"operator": "Exists"}],
+                    "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}],
+                },
+            }},
+            "status": {"currentNumberScheduled": ready, "desiredNumberScheduled": ready, "numberMisscheduled": 0,
+                       "numberReady": ready},
+        }))
+        .unwrap()
+    };
+    let mut published = |change: &dyn Fn(&mut Store)| {
+        change(&mut store);
+        store.publish();
+        let state = cluster.load();
+        let cpu = state.daemons.iter().map(|shape| shape.requests.get("cpu")).collect::<Vec<_>>();
+        (state.snapshot.version, cpu)
+    };
+    let (first, daemons) = published(&|store| {
+        store.apply_daemon_set(&set("b", "2", 0));
+        store.apply_daemon_set(&set("a", "1", 0));
+        store.synced("daemonsets");
+    });
+    assert_eq!(daemons, [1000, 2000], "in order of name");
+    assert_eq!(published(&|store| store.apply_daemon_set(&set("a", "1", 7))), (first, vec![1000, 2000]));
+    assert_eq!(published(&|store| store.apply_daemon_set(&set("a", "3", 7))), (first + 1, vec![3000, 2000]));
+    assert_eq!(published(&|store| store.delete_daemon_set("uid-of-b")), (first + 2, vec![3000]));
+    assert_eq!(published(&|store| store.retain_daemon_sets(&BTreeSet::new())), (first + 3, vec![]));
+}
+
+#[test]
 fn a_heartbeat_or_a_status_that_nobody_reads_publishes_nothing() {
     let (mut store, cluster) = store(&["pods"], &[]);
     let node = |beat: &str, gpus: &str| -> Node {

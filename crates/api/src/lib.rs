@@ -10,6 +10,7 @@ pub mod convert;
 pub mod crd;
 pub mod gang_state;
 pub mod keys;
+pub mod new_node;
 pub mod node_class;
 pub mod pod_state;
 pub mod pool;

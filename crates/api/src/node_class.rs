@@ -4,13 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_core::ec2::{
-    Alias, BlockDevice, Bootstrap, ClusterAccess, Efa, Family, InterfaceKind, Kubelet, MetadataOptions,
-    NetworkInterface, Purpose, UserDataError, efa_layout, user_data,
+    Alias, BlockDevice, Bootstrap, ClusterAccess, Efa, Family, InterfaceKind, Kubelet, MetadataOptions, Purpose,
+    UserDataError, efa_count, user_data,
 };
 use muster_core::model::node::{Taint, TaintEffect};
-use muster_core::offering::InstanceTypeInfo;
+use muster_core::offering::{ClassTemplate, InstanceTypeInfo, InterfaceSlot};
 
-use crate::crd::{AmiFamily, EC2NodeClass, HttpTokens, InstanceStorePolicy, InterfaceTypeSpec, Switch};
+use crate::crd::{
+    AmiFamily, BlockDeviceMapping, EC2NodeClass, HttpTokens, InstanceStorePolicy, InterfaceTypeSpec,
+    NetworkInterfaceSpec, Switch,
+};
 use crate::{keys, pool};
 
 /// Something wrong with a class: the condition that turns false, one word, and a sentence that names the field.
@@ -62,35 +65,35 @@ pub fn kubelet(class: &EC2NodeClass) -> Result<Kubelet, String> {
     Ok(kubelet)
 }
 
-/// The interfaces of a node: the explicit ones, else those of `efa`. Explicit ones go on cards the type must have; see
-/// [`interfaces_fit`].
+/// What the class says of its nodes. Interfaces that it names go on cards the type must have; see [`interfaces_fit`].
 #[must_use]
-pub fn interfaces(
-    class: &EC2NodeClass,
-    info: &InstanceTypeInfo,
-    purpose: Purpose,
-    groups: &[String],
-) -> Vec<NetworkInterface> {
-    if class.spec.network_interfaces.is_empty() {
-        return efa_layout(info, pool::efa(class), purpose, groups);
+pub fn template(class: &EC2NodeClass) -> ClassTemplate {
+    // A class whose kubelet cannot be read is not Ready.
+    let kubelet = kubelet(class).unwrap_or_default();
+    let slot = |one: &NetworkInterfaceSpec| InterfaceSlot {
+        card: one.network_card_index,
+        device: one.device_index,
+        kind: kind(one.interface_type),
+    };
+    ClassTemplate {
+        efa: pool::efa(class),
+        interfaces: class.spec.network_interfaces.iter().map(slot).collect(),
+        max_pods: kubelet.max_pods,
+        pods_per_core: kubelet.pods_per_core,
+        root_volume_gib: root_volume(class).and_then(|root| root.ebs.volume_size),
+        local_storage_raid0: local_storage_raid0(class),
     }
-    let mut layout: Vec<NetworkInterface> = class
-        .spec
-        .network_interfaces
-        .iter()
-        .map(|one| NetworkInterface {
-            card: one.network_card_index,
-            device: one.device_index,
-            kind: match one.interface_type {
-                InterfaceTypeSpec::Interface => InterfaceKind::Interface,
-                InterfaceTypeSpec::EfaOnly => InterfaceKind::EfaOnly,
-            },
-            security_groups: groups.to_vec(),
-            delete_on_termination: true,
-        })
-        .collect();
-    layout.sort_by_key(|one| (one.card, one.device));
-    layout
+}
+
+fn kind(spec: InterfaceTypeSpec) -> InterfaceKind {
+    match spec {
+        InterfaceTypeSpec::Interface => InterfaceKind::Interface,
+        InterfaceTypeSpec::EfaOnly => InterfaceKind::EfaOnly,
+    }
+}
+
+fn root_volume(class: &EC2NodeClass) -> Option<&BlockDeviceMapping> {
+    class.spec.block_device_mappings.iter().find(|device| device.root_volume)
 }
 
 /// Whether a type takes the class's network: with `efa: Always` it must have EFA, explicit interfaces must fit its
@@ -109,10 +112,7 @@ pub fn interfaces_fit(class: &EC2NodeClass, info: &InstanceTypeInfo) -> Result<(
         let card = info.network_cards.iter().find(|card| card.index == one.network_card_index);
         let used = on_card.entry(one.network_card_index).or_default();
         *used += 1;
-        let kind = match one.interface_type {
-            InterfaceTypeSpec::Interface => InterfaceKind::Interface,
-            InterfaceTypeSpec::EfaOnly => InterfaceKind::EfaOnly,
-        };
+        let kind = kind(one.interface_type);
         let fits = card.is_some_and(|card| card.takes(kind) && *used <= card.max_interfaces);
         if !fits {
             return Err(format!(
@@ -129,7 +129,7 @@ pub fn interfaces_fit(class: &EC2NodeClass, info: &InstanceTypeInfo) -> Result<(
 /// Whether nodes of the type carry EFA devices in a gang.
 #[must_use]
 pub fn has_efa(class: &EC2NodeClass, info: &InstanceTypeInfo) -> bool {
-    muster_core::ec2::efa_count(&interfaces(class, info, Purpose::Gang, &[])) > 0
+    efa_count(&template(class).layout(info, Purpose::Gang)) > 0
 }
 
 /// The disks.
@@ -260,7 +260,7 @@ fn wrong_interfaces(class: &EC2NodeClass) -> Option<&'static str> {
     if explicit.is_empty() {
         return None;
     }
-    let primary = |one: &&crate::crd::NetworkInterfaceSpec| (one.network_card_index, one.device_index) == (0, 0);
+    let primary = |one: &&NetworkInterfaceSpec| (one.network_card_index, one.device_index) == (0, 0);
     if explicit.iter().find(primary).is_none_or(|one| one.interface_type != InterfaceTypeSpec::Interface) {
         return Some("card 0, device 0 must be an interface: it carries the node's address");
     }
@@ -370,6 +370,18 @@ mod tests {
     }
 
     #[test]
+    fn pods_write_to_the_first_root_volume_or_to_the_disks_of_the_type() {
+        let volume = |gib: u32, root: bool| json!({"deviceName": "d", "rootVolume": root, "ebs": {"volumeSize": gib}});
+        let of = |spec: &Value| template(&class(spec));
+        assert_eq!(
+            of(&json!({"blockDeviceMappings": [volume(5, false), volume(300, true)]})).root_volume_gib,
+            Some(300)
+        );
+        assert_eq!(of(&json!({"blockDeviceMappings": [volume(5, false)]})).root_volume_gib, None);
+        assert!(of(&json!({"instanceStorePolicy": "RAID0"})).local_storage_raid0);
+    }
+
+    #[test]
     fn explicit_interfaces_and_always_efa_must_fit_the_type() {
         let with = |cards: &[(u32, &str)]| {
             let list: Vec<Value> = cards
@@ -380,7 +392,7 @@ mod tests {
         };
         let fits = with(&[(0, "interface"), (1, "efa-only")]);
         assert_eq!(interfaces_fit(&fits, &info()), Ok(()));
-        assert_eq!(interfaces(&fits, &info(), Purpose::Ordinary, &[]).len(), 2);
+        assert_eq!(template(&fits).layout(&info(), Purpose::Ordinary).len(), 2);
         assert!(has_efa(&fits, &info()));
         let wrong = interfaces_fit(&with(&[(0, "interface"), (2, "efa-only")]), &info()).unwrap_err();
         assert!(wrong.contains("spec.networkInterfaces") && wrong.contains("card 2"), "{wrong}");

@@ -55,6 +55,7 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
             metadata.name.as_deref().unwrap_or_default(),
         ),
         shape: convert::shape_of_pod(pod).map(Arc::new).map_err(|error| Arc::from(describe(&error))),
+        neighbour: Arc::new(convert::neighbour(pod)),
         held: Arc::new(convert::usage(pod).unwrap_or_default()),
         claims: Arc::default(),
         node: convert::assigned_node(pod).map(NodeName::from),
@@ -79,6 +80,7 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
             SYSTEM_CLASSES.contains(&class) || spec.priority.is_some_and(|priority| priority >= SYSTEM_PRIORITY)
         }),
         not_admitted: status.filter(|_| phase == "Failed").and_then(not_admitted),
+        priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
         reported: status
             .and_then(|status| status.conditions.as_ref())
             .and_then(|conditions| conditions.iter().find(|c| c.type_ == keys::POD_CONDITION))

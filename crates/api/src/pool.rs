@@ -33,10 +33,18 @@ pub fn facts(info: &InstanceTypeInfo) -> Vec<(&'static str, String)> {
     ];
     if let Some(gpu) = info.gpus.first() {
         let count = info.gpus.iter().fold(0_u32, |sum, gpu| sum.saturating_add(gpu.count));
-        facts.push((keys::INSTANCE_GPU_NAME, gpu.name.to_lowercase()));
+        facts.push((keys::INSTANCE_GPU_NAME, label_value(&gpu.name)));
         facts.push((keys::INSTANCE_GPU_COUNT, count.to_string()));
     }
     facts
+}
+
+/// A name of EC2's as a label value, `RTX PRO Server 6000` as `rtx-pro-server-6000`: a kubelet that is given a label with
+/// blanks does not start.
+fn label_value(name: &str) -> String {
+    let legal = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_');
+    let words = name.split(|letter| !legal(letter)).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("-").to_lowercase()
 }
 
 /// Whether a type meets the pool's requirements; zone and capacity type are chosen later.
@@ -136,9 +144,16 @@ pub fn taints(pool: &NodePool) -> Result<Vec<Taint>, String> {
     pool.spec.template.spec.taints.iter().map(read).collect()
 }
 
-/// Labels of the pool's template and its name: what every node of the pool carries, whatever its type.
+/// Labels that a node registers with, of those it will have: those of kubelet and cloud controller come by themselves.
 #[must_use]
-pub fn labels(pool: &NodePool) -> BTreeMap<Arc<str>, Arc<str>> {
+pub fn registered(labels: &BTreeMap<Arc<str>, Arc<str>>) -> BTreeMap<Arc<str>, Arc<str>> {
+    let by_others = [keys::INSTANCE_TYPE, keys::ARCH, keys::OS, keys::ZONE];
+    let own = labels.iter().filter(|(key, _)| !by_others.contains(&&***key));
+    own.map(|(key, value)| (Arc::clone(key), Arc::clone(value))).collect()
+}
+
+/// Labels of the pool's template and its name: what every node of the pool carries, whatever its type.
+pub(crate) fn labels(pool: &NodePool) -> BTreeMap<Arc<str>, Arc<str>> {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     let of_template = pool.spec.template.metadata.labels.iter();
     let mut labels: BTreeMap<Arc<str>, Arc<str>> =
@@ -178,10 +193,10 @@ pub fn unknown_limit_of<'a>(pool: &NodePool, types: impl Iterator<Item = &'a Ins
     unknown_limit(&limits, types).map(|unknown| unknown.to_string())
 }
 
-/// Takes `count` nodes of `allocatable` each off what is left of the limits.
-pub fn take(left: &mut BTreeMap<ResourceName, i64>, allocatable: &Resources, count: u32) {
+/// Takes `count` nodes of `capacity` each off what is left of the limits.
+pub fn take(left: &mut BTreeMap<ResourceName, i64>, capacity: &Resources, count: u32) {
     for (resource, left) in left {
-        let each = if resource.as_str() == NODES { 1 } else { allocatable.get(resource.as_str()) };
+        let each = if resource.as_str() == NODES { 1 } else { capacity.get(resource.as_str()) };
         *left = left.saturating_sub(each.saturating_mul(i64::from(count)));
     }
 }
@@ -246,6 +261,22 @@ mod tests {
             "architectures": [architecture],
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn names_of_gpus_are_legal_label_values() {
+        for (name, value) in [("H100", "h100"), ("RTX PRO Server 6000", "rtx-pro-server-6000"), ("a/(b) c", "a-b-c")] {
+            let gpu = muster_core::offering::Gpu {
+                name: name.to_owned(),
+                manufacturer: "NVIDIA".to_owned(),
+                count: 8,
+                memory_mib: 1,
+            };
+            let info = InstanceTypeInfo { gpus: vec![gpu], ..info("x86_64") };
+            let facts: BTreeMap<&str, String> = facts(&info).into_iter().collect();
+            assert_eq!(facts[keys::INSTANCE_GPU_NAME], value);
+            assert!(allows_type(&pool(&[(keys::INSTANCE_GPU_NAME, value)]), &info));
+        }
     }
 
     #[test]

@@ -203,29 +203,8 @@ fn term_matches(term: &SelectorTerm, node: &Node) -> bool {
         return false;
     }
     term.expressions.iter().all(well_formed)
-        && term.expressions.iter().all(|requirement| label_matches(requirement, node))
+        && term.expressions.iter().all(|requirement| requirement.matches(&node.labels))
         && term.fields.iter().all(|requirement| field_matches(requirement, node))
-}
-
-fn label_matches(requirement: &Requirement, node: &Node) -> bool {
-    let label = node.labels.get(&requirement.key);
-    let listed = |value: &Arc<str>| requirement.values.contains(value);
-    match requirement.operator {
-        Operator::In => label.is_some_and(listed),
-        Operator::NotIn => !label.is_some_and(listed),
-        Operator::Exists => label.is_some(),
-        Operator::DoesNotExist => label.is_none(),
-        Operator::Gt => integers(label, requirement).is_some_and(|(label, bound)| label > bound),
-        Operator::Lt => integers(label, requirement).is_some_and(|(label, bound)| label < bound),
-        Operator::Unknown => false,
-    }
-}
-
-/// Label and bound of `Gt` and `Lt`, if both are integers of 64 bits.
-fn integers(label: Option<&Arc<str>>, requirement: &Requirement) -> Option<(i64, i64)> {
-    let label = label?.parse().ok()?;
-    let bound = requirement.values.first()?.parse().ok()?;
-    Some((label, bound))
 }
 
 /// Fields know `In` and `NotIn` with exactly one value; anything else is malformed, and drops the term.

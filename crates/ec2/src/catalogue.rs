@@ -106,6 +106,7 @@ fn instance_type(info: &SdkType) -> InstanceTypeInfo {
         supports_cluster_group: strategies.contains(&PlacementGroupStrategy::Cluster),
         usage_classes: info.supported_usage_classes().iter().filter_map(usage_class).collect(),
         architectures: architectures.iter().map(|architecture| architecture.as_str().to_owned()).collect(),
+        local_storage_gb: unsigned_long(info.instance_storage_info().and_then(|storage| storage.total_size_in_gb())),
     }
 }
 

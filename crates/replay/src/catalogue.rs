@@ -167,5 +167,7 @@ fn info(row: &Row) -> InstanceTypeInfo {
         supports_cluster_group: true,
         usage_classes: capacity_types.to_vec(),
         architectures: vec!["x86_64".to_owned()],
+        // The table has no disks: with RAID0 the root volume is counted on.
+        local_storage_gb: 0,
     }
 }

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1 as k8s;
-use muster_api::convert;
+use muster_core::model::gang::Pod;
 use muster_core::model::names::NodeName;
 use muster_core::model::node::{Node, Usage};
 use muster_core::model::snapshot::{NodeEntry, Snapshot};
@@ -21,7 +20,7 @@ pub(crate) struct Cluster {
 struct Standing {
     node: Arc<Node>,
     usage: Arc<Usage>,
-    pods: Vec<Arc<k8s::Pod>>,
+    pods: Vec<Arc<Pod>>,
 }
 
 impl Cluster {
@@ -60,7 +59,7 @@ impl Cluster {
     }
 
     /// A pod holds capacity on a node. A node that is not known holds nothing.
-    pub(crate) fn add(&mut self, node: &NodeName, pod: Option<&Arc<k8s::Pod>>, held: &Usage) {
+    pub(crate) fn add(&mut self, node: &NodeName, pod: Option<&Arc<Pod>>, held: &Usage) {
         let Some(standing) = self.nodes.get_mut(node) else { return };
         let usage = Arc::make_mut(&mut standing.usage);
         usage.requested.add(&held.requested);
@@ -69,7 +68,7 @@ impl Cluster {
     }
 
     /// Gives back what [`Self::add`] took.
-    pub(crate) fn subtract(&mut self, node: &NodeName, pod: Option<&Arc<k8s::Pod>>, held: &Usage) {
+    pub(crate) fn subtract(&mut self, node: &NodeName, pod: Option<&Arc<Pod>>, held: &Usage) {
         let Some(standing) = self.nodes.get_mut(node) else { return };
         let usage = Arc::make_mut(&mut standing.usage);
         usage.requested.subtract(&held.requested);
@@ -78,14 +77,14 @@ impl Cluster {
                 usage.ports.swap_remove(index);
             }
         }
-        let same = |pod: &Arc<k8s::Pod>| standing.pods.iter().position(|other| Arc::ptr_eq(other, pod));
+        let same = |pod: &Arc<Pod>| standing.pods.iter().position(|other| Arc::ptr_eq(other, pod));
         if let Some(index) = pod.and_then(same) {
             standing.pods.swap_remove(index);
         }
     }
 
     /// Every node as candidates for pods like `sample`: pods that must not stand beside it are counted.
-    pub(crate) fn hosts(&self, sample: Option<&k8s::Pod>) -> Vec<Host> {
+    pub(crate) fn hosts(&self, sample: Option<&Pod>) -> Vec<Host> {
         let any = sample.is_some_and(keeps_others_away);
         self.nodes
             .values()
@@ -117,16 +116,15 @@ impl Cluster {
 }
 
 /// Pods that must not stand beside `sample`. Where it keeps nobody away, only those that do can.
-fn apart(sample: &k8s::Pod, any: bool, pods: &[Arc<k8s::Pod>]) -> u32 {
-    let count =
-        pods.iter().filter(|pod| any || keeps_others_away(pod)).filter(|pod| convert::keeps_apart(sample, pod)).count();
+fn apart(sample: &Pod, any: bool, pods: &[Arc<Pod>]) -> u32 {
+    let count = pods
+        .iter()
+        .filter(|pod| any || keeps_others_away(pod))
+        .filter(|pod| sample.neighbour.keeps_apart(&pod.neighbour))
+        .count();
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-fn keeps_others_away(pod: &k8s::Pod) -> bool {
-    pod.spec
-        .as_ref()
-        .and_then(|spec| spec.affinity.as_ref()?.pod_anti_affinity.as_ref())
-        .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref())
-        .is_some_and(|terms| !terms.is_empty())
+fn keeps_others_away(pod: &Pod) -> bool {
+    !pod.neighbour.keeps_away.is_empty()
 }

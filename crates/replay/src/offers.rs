@@ -8,6 +8,7 @@ use muster_core::ec2::CapacityType;
 use muster_core::gang::{Left, PoolView, offers_for};
 use muster_core::model::names::{NodeName, ResourceName};
 use muster_core::model::node::{Node, Usage};
+use muster_core::model::resources::Resources;
 use muster_core::offering::{Exclusion, GroupPolicy, UsageClass};
 use muster_core::planner::plan::{GangRequest, Host};
 use muster_core::reason::{Code, Help, Reason, Unsold};
@@ -29,6 +30,7 @@ pub(crate) struct Purchase {
     pub(crate) beside: u32,
     node: Arc<Node>,
     overhead: Arc<Usage>,
+    capacity: Resources,
 }
 
 impl Purchase {
@@ -42,9 +44,9 @@ impl Purchase {
             .collect()
     }
 
-    /// The node that is provisioned.
-    pub(crate) fn node(&self) -> &Node {
-        &self.node
+    /// What the hardware of one node has.
+    pub(crate) fn capacity(&self) -> &Resources {
+        &self.capacity
     }
 }
 
@@ -191,8 +193,8 @@ fn look(
             entry.zone.clone(),
             pool.name.clone(),
         );
-        let purchase =
-            Purchase { pool: index, entry, beside, node: Arc::clone(&view.node), overhead: Arc::clone(&view.overhead) };
+        let (node, overhead, capacity) = (Arc::clone(&view.node), Arc::clone(&view.overhead), view.capacity.clone());
+        let purchase = Purchase { pool: index, entry, beside, node, overhead, capacity };
         found.push((key, purchase));
     }
     // Without a type the capacity type has reported already why it has none.

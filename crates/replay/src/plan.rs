@@ -100,7 +100,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
             if core.membership.gang().is_some() {
                 cluster.ensure(node);
             }
-            cluster.add(node, Some(&known.object), &core.held);
+            cluster.add(node, Some(core), &core.held);
             if core.deleting && core.node.is_some() {
                 leaving.entry(node.clone()).or_default().push(Arc::clone(&core.held));
             }
@@ -135,7 +135,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     };
     let mut work: Vec<work::Work> = gangs.into_iter().map(|found| work::Work::of_pods(found, &dump)).collect();
     work.extend(requests.into_iter().map(Box::new).map(work::Work::Request));
-    work.sort_by_cached_key(work::Work::order);
+    work.sort_by_cached_key(work::Work::turn);
     let (gangs, details) = work.iter().map(|work| planning.gang(work)).unzip();
     let pods = planning.singles(others);
     let document = Document {

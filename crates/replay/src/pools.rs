@@ -3,15 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::DaemonSet;
 use muster_api::crd::{EC2NodeClass, NodePool, NodeRequirementOperator};
-use muster_api::{convert, keys, pool as rules};
-use muster_core::ec2::{CapacityType, Efa, Purpose, efa_layout};
-use muster_core::fit;
+use muster_api::{convert, keys, new_node, pool as rules};
+use muster_core::ec2::CapacityType;
 use muster_core::gang::TypeView;
-use muster_core::model::names::{NodeName, ResourceName};
-use muster_core::model::node::{Node, Taint, Usage};
+use muster_core::model::names::ResourceName;
+use muster_core::model::node::Node;
 use muster_core::model::pod::Shape;
+use muster_core::model::resources::Resources;
 use muster_core::offering::{CeilingLeft, CeilingScope, GroupPolicy, InstanceTypeInfo};
 
 use crate::catalogue::Catalogue;
@@ -43,10 +42,9 @@ pub(crate) struct Pool {
     pub(crate) zones: Vec<Option<String>>,
     /// Types its requirements allow.
     pub(crate) types: Vec<InstanceTypeInfo>,
-    labels: BTreeMap<Arc<str>, Arc<str>>,
-    taints: Vec<Taint>,
-    efa: Efa,
-    daemons: Vec<Shape>,
+    object: NodePool,
+    class: Option<EC2NodeClass>,
+    daemons: Arc<[Shape]>,
 }
 
 impl Pool {
@@ -58,33 +56,14 @@ impl Pool {
         capacity_type: CapacityType,
         price: Option<u64>,
     ) -> TypeView {
-        let mut labels = self.labels.clone();
-        labels.extend(rules::facts(info).into_iter().map(|(key, value)| (Arc::from(key), Arc::from(value))));
-        labels.insert(keys::CAPACITY_TYPE.into(), capacity_type.as_str().into());
-        if let Some(zone) = zone {
-            labels.insert(keys::ZONE.into(), zone.into());
-        }
-        let node = Node {
-            name: NodeName::from(format!("new {}", info.name)),
-            labels,
-            taints: self.taints.clone(),
-            allocatable: info.allocatable(&efa_layout(info, self.efa, Purpose::Gang, &[])),
-            unschedulable: false,
-            ready: true,
-            deleting: false,
-            provider_id: None,
-            created: None,
-        };
-        let mut overhead = Usage::default();
-        for daemon in self.daemons.iter().filter(|daemon| fit::accepts(daemon, &node).is_ok()) {
-            overhead.add(daemon);
-        }
-        TypeView { name: info.name.as_str().into(), node: Arc::new(node), overhead: Arc::new(overhead), price }
+        let place = new_node::Place { zone, capacity_type: Some(capacity_type) };
+        let new = new_node::of_pool(&self.object, self.class.as_ref(), info, place, &self.daemons);
+        TypeView::new(&info.name, new.expect("a pool whose taints cannot be read is not kept"), price)
     }
 
     /// Nodes provisioned count against the limits, and what they cost against the ceiling.
-    pub(crate) fn provisioned(&mut self, node: &Node, price: u64, count: u32) {
-        rules::take(&mut self.left, &node.allocatable, count);
+    pub(crate) fn provisioned(&mut self, capacity: &Resources, price: u64, count: u32) {
+        rules::take(&mut self.left, capacity, count);
         if let Some(ceiling) = &mut self.ceiling {
             ceiling.left = ceiling.left.saturating_sub(price.saturating_mul(u64::from(count)));
         }
@@ -95,7 +74,7 @@ impl Pool {
 pub(crate) fn read(dump: &mut Dump, catalogue: &Catalogue, nodes: &[Node]) -> Vec<Pool> {
     let mut pools = Vec::new();
     let mut unusable = Vec::new();
-    let daemons = daemons(&dump.daemon_sets);
+    let daemons: Arc<[Shape]> = dump.daemon_sets.iter().filter_map(convert::daemon).collect();
     let known_zones: BTreeSet<&str> =
         nodes.iter().filter_map(|node| node.labels.get(keys::ZONE).map(|zone| &**zone)).collect();
     let mut sorted: Vec<&NodePool> = dump.pools.iter().collect();
@@ -122,7 +101,7 @@ fn one(
     catalogue: &Catalogue,
     nodes: &[Node],
     known_zones: &BTreeSet<&str>,
-    daemons: &[Shape],
+    daemons: &Arc<[Shape]>,
 ) -> Result<Pool, String> {
     let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     if let Some(ready) = conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status == "False") {
@@ -133,6 +112,7 @@ fn one(
     }
     let reference = &pool.spec.template.spec.node_class_ref;
     let class = classes.iter().find(|class| class.metadata.name.as_deref() == Some(reference.name.as_str()));
+    rules::taints(pool)?;
     let types: Vec<InstanceTypeInfo> =
         catalogue.types.values().filter(|info| rules::allows_type(pool, info)).cloned().collect();
     if types.is_empty() {
@@ -149,25 +129,32 @@ fn one(
         weight: pool.spec.weight.unwrap_or(0),
         max_nodes: pool.spec.placement.max_nodes_per_batch.unwrap_or(MOST_NODES).min(MOST_NODES),
         group: rules::group_policy(pool),
-        left: left(pool, nodes)?,
+        left: left(pool, class, nodes, catalogue)?,
         ceiling: ceiling(pool, catalogue, nodes)?,
         limits: rules::limits(pool)?,
         capacity_types: rules::capacity_types(pool),
         zones: zones(pool, class, known_zones),
         types,
-        labels: rules::labels(pool),
-        taints: rules::taints(pool)?,
-        efa: class.map_or(Efa::Auto, rules::efa),
-        daemons: daemons.to_vec(),
+        object: pool.clone(),
+        class: class.cloned(),
+        daemons: Arc::clone(daemons),
     })
 }
 
-/// What is left of the limits beside the nodes of the dump that carry the pool's label.
-fn left(pool: &NodePool, nodes: &[Node]) -> Result<BTreeMap<ResourceName, i64>, String> {
+/// What is left of the limits beside the nodes of the dump that carry the pool's label. Of a type that the catalogue does
+/// not know, what its node offers is all that is known.
+fn left(
+    pool: &NodePool,
+    class: Option<&EC2NodeClass>,
+    nodes: &[Node],
+    catalogue: &Catalogue,
+) -> Result<BTreeMap<ResourceName, i64>, String> {
     let mut left = rules::limits(pool)?;
     let own = nodes.iter().filter(|node| node.labels.get(keys::NODEPOOL).is_some_and(|of| **of == *name(pool)));
     for node in own {
-        rules::take(&mut left, &node.allocatable, 1);
+        let info = node.labels.get(keys::INSTANCE_TYPE).and_then(|name| catalogue.types.get(&**name));
+        let capacity = info.map_or_else(|| node.allocatable.clone(), |info| new_node::of_class(class, info).capacity);
+        rules::take(&mut left, &capacity, 1);
     }
     Ok(left)
 }
@@ -201,16 +188,4 @@ fn zones(pool: &NodePool, class: Option<&EC2NodeClass>, known: &BTreeSet<&str>) 
         return vec![None];
     }
     zones.into_iter().filter(|zone| rules::allows_zone(pool, zone)).map(|zone| Some(zone.to_owned())).collect()
-}
-
-/// What each DaemonSet's pod needs. Taints of their own they tolerate by their template.
-fn daemons(sets: &[DaemonSet]) -> Vec<Shape> {
-    sets.iter()
-        .filter_map(|set| {
-            let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
-            let shape = convert::shape_of_template(namespace, &set.spec.as_ref()?.template).ok()?;
-            // Its own pods never meet on a node, and nobody else's shape counts them.
-            Some(Shape { one_per_node: false, ..shape })
-        })
-        .collect()
 }

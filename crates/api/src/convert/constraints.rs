@@ -4,10 +4,12 @@
 //! kube-scheduler never carries out.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as k8s;
+use muster_core::model::pod::{AntiAffinityTerm, Neighbour};
 
-use super::selectors::selects;
+use super::selectors::{label_requirements, selects};
 
 /// The label by which a pod keeps to itself on a node.
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -57,29 +59,31 @@ pub(super) enum AntiAffinity {
     Other,
 }
 
-/// Whether two pods cannot stand on one node because required anti-affinity by hostname of either selects the other.
+/// Beside whom a pod may stand on its node.
 ///
 /// Of a term's namespace selector only the empty one, which selects every namespace, is understood; any other counts as
 /// selecting, since what Muster cannot tell must not be assigned.
 #[must_use]
-pub fn keeps_apart(one: &k8s::Pod, other: &k8s::Pod) -> bool {
-    shuns(one, other) || shuns(other, one)
-}
-
-fn shuns(pod: &k8s::Pod, other: &k8s::Pod) -> bool {
-    let (empty, none) = (k8s::PodSpec::default(), BTreeMap::new());
-    let own_namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let namespace = other.metadata.namespace.as_deref().unwrap_or_default();
-    let labels = other.metadata.labels.as_ref().unwrap_or(&none);
-    anti_affinity_terms(pod.spec.as_ref().unwrap_or(&empty)).any(|term| {
-        let listed = match term.namespaces.as_deref() {
-            None | Some([]) => term.namespace_selector.is_none() && namespace == own_namespace,
-            Some(names) => names.iter().any(|name| name == namespace),
+pub fn neighbour(pod: &k8s::Pod) -> Neighbour {
+    let empty = k8s::PodSpec::default();
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let terms = anti_affinity_terms(pod.spec.as_ref().unwrap_or(&empty)).filter(|term| term.topology_key == HOSTNAME);
+    let read = |term: &k8s::PodAffinityTerm| {
+        // Without a selector a term selects nothing, and so keeps nothing away.
+        let selector = label_requirements(term.label_selector.as_ref()?);
+        let listed = term.namespaces.as_deref().filter(|names| !names.is_empty());
+        let namespaces = match (&term.namespace_selector, listed) {
+            (Some(_), _) => None,
+            (None, Some(names)) => Some(names.iter().map(|name| Arc::from(name.as_str())).collect()),
+            (None, None) => Some(vec![Arc::from(namespace)]),
         };
-        term.topology_key == HOSTNAME
-            && (listed || term.namespace_selector.is_some())
-            && selects(term.label_selector.as_ref(), labels)
-    })
+        Some(AntiAffinityTerm { namespaces, selector })
+    };
+    Neighbour {
+        namespace: Arc::from(namespace),
+        labels: super::shared(pod.metadata.labels.as_ref()),
+        keeps_away: terms.filter_map(read).collect(),
+    }
 }
 
 /// Reads the required anti-affinity of a pod with this namespace and these labels.

@@ -14,6 +14,7 @@ pub(crate) mod selectors;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1 as k8s;
 use muster_core::model::names::NodeName;
 use muster_core::model::node::{Node, Taint, TaintEffect, Usage};
@@ -21,7 +22,7 @@ use muster_core::model::pod::{HostPort, Shape};
 use muster_core::model::units::QuantityError;
 use thiserror::Error;
 
-pub use self::constraints::keeps_apart;
+pub use self::constraints::neighbour;
 
 /// An object that the API server would not have accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -74,6 +75,19 @@ pub fn shape_of_template(namespace: &str, template: &k8s::PodTemplateSpec) -> Re
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
     let empty = k8s::PodSpec::default();
     shape(namespace, labels.unwrap_or(&BTreeMap::new()), template.spec.as_ref().unwrap_or(&empty))
+}
+
+/// The shape of the pods of a DaemonSet; `None` if they cannot be read, or if it goes.
+///
+/// Taints of their own they tolerate by their template; those that the controller adds are for conditions of a node that is
+/// not ready.
+#[must_use]
+pub fn daemon(set: &DaemonSet) -> Option<Shape> {
+    if set.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+    shape_of_template(namespace, &set.spec.as_ref()?.template).ok()
 }
 
 /// The shape of a pod with this namespace, these labels and this spec.
@@ -140,7 +154,8 @@ pub fn usage_of<'a>(pods: impl IntoIterator<Item = &'a k8s::Pod>) -> Result<Usag
 
 /// `Usage::own_shape_pods` for `pod` on a node with `pods`: how many there, holding capacity, must not stand beside it.
 pub fn own_shape_pods<'a>(pod: &k8s::Pod, pods: impl IntoIterator<Item = &'a k8s::Pod>) -> u32 {
-    let count = pods.into_iter().filter(|other| holds_capacity(other) && keeps_apart(pod, other)).count();
+    let own = neighbour(pod);
+    let count = pods.into_iter().filter(|other| holds_capacity(other) && own.keeps_apart(&neighbour(other))).count();
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 

@@ -82,6 +82,27 @@ fn toleration(toleration: &k8s::Toleration) -> Option<Toleration> {
     })
 }
 
+/// What a label selector asks for, all of it.
+pub(super) fn label_requirements(selector: &LabelSelector) -> Vec<Requirement> {
+    let equal = selector.match_labels.iter().flatten().map(|(key, value)| Requirement {
+        key: Arc::from(key.as_str()),
+        operator: Operator::In,
+        values: vec![Arc::from(value.as_str())],
+    });
+    let expressions = selector.match_expressions.iter().flatten().map(|requirement| Requirement {
+        key: Arc::from(requirement.key.as_str()),
+        operator: match requirement.operator.as_str() {
+            "In" => Operator::In,
+            "NotIn" => Operator::NotIn,
+            "Exists" => Operator::Exists,
+            "DoesNotExist" => Operator::DoesNotExist,
+            _ => Operator::Unknown,
+        },
+        values: requirement.values.iter().flatten().map(|value| Arc::from(value.as_str())).collect(),
+    });
+    equal.chain(expressions).collect()
+}
+
 /// Whether a label selector selects an object with `labels`. None selects nothing, an empty one everything.
 pub(crate) fn selects(selector: Option<&LabelSelector>, labels: &BTreeMap<String, String>) -> bool {
     let Some(selector) = selector else { return false };

@@ -334,10 +334,10 @@ fn pods_keep_apart_by_the_anti_affinity_of_either() {
     let plain = pod(&json!({"nodeName": "n", "containers": []}));
     let mut stranger = plain.clone();
     stranger.metadata.namespace = Some("other".to_owned());
-    assert!(convert::keeps_apart(&alone, &plain));
-    assert!(convert::keeps_apart(&plain, &alone));
-    assert!(!convert::keeps_apart(&plain, &plain));
-    assert!(!convert::keeps_apart(&alone, &stranger));
+    assert!(convert::neighbour(&alone).keeps_apart(&convert::neighbour(&plain)));
+    assert!(convert::neighbour(&plain).keeps_apart(&convert::neighbour(&alone)));
+    assert!(!convert::neighbour(&plain).keeps_apart(&convert::neighbour(&plain)));
+    assert!(!convert::neighbour(&alone).keeps_apart(&convert::neighbour(&stranger)));
     assert_eq!(convert::own_shape_pods(&alone, [&plain, &alone, &stranger]), 2);
 }
 

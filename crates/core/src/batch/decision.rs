@@ -18,7 +18,7 @@ use crate::ec2::tags::{BatchTags, Tags};
 use crate::ec2::template::TemplateSpec;
 use crate::model::batch::{Attempt, Batch, BatchStatus, Loss, OwnerRef};
 use crate::model::event::GangEvent;
-use crate::model::names::InstanceId;
+use crate::model::names::{InstanceId, ResourceName};
 use crate::model::node::Taint;
 use crate::model::snapshot::Snapshot;
 use crate::offering::rank::Ranking;
@@ -126,7 +126,7 @@ pub trait Supply {
     /// The clocks of a join.
     fn join(&self, pool: Option<&str>) -> JoinClocks;
     /// Extended resources every node of the batch must offer.
-    fn devices(&self, status: &BatchStatus) -> Vec<(String, i64)>;
+    fn devices(&self, status: &BatchStatus) -> Vec<(ResourceName, i64)>;
     /// Taints nodes of a pool keep.
     fn taints(&self, pool: Option<&str>) -> Vec<Taint>;
     /// How long nodes of a pool stay idle; `None`: for ever.

@@ -15,7 +15,7 @@ use crate::ec2::seen::{Instance, InstanceState};
 use crate::model::batch::{
     AttemptOutcome, BatchMember, BatchPhase, BatchStatus, ConditionKind, LossCause, MemberState, Owner,
 };
-use crate::model::names::InstanceId;
+use crate::model::names::{InstanceId, ResourceName};
 use crate::model::node::{Node, Taint};
 use crate::model::snapshot::Snapshot;
 use crate::topology::Level;
@@ -326,7 +326,13 @@ fn all_ready(case: &Case<'_>, mut status: BatchStatus) -> Step<Turn> {
 }
 
 /// What a node lacks before a member can use it.
-fn lacks(case: &Case<'_>, node: &Node, expected: &[(String, i64)], permanent: &[Taint], topology: bool) -> Vec<String> {
+fn lacks(
+    case: &Case<'_>,
+    node: &Node,
+    expected: &[(ResourceName, i64)],
+    permanent: &[Taint],
+    topology: bool,
+) -> Vec<String> {
     let keys = &case.world.settings.keys;
     let mut lacks = Vec::new();
     // Taints of the node lifecycle and of initialisation go by themselves; before that no member fits.
@@ -339,8 +345,8 @@ fn lacks(case: &Case<'_>, node: &Node, expected: &[(String, i64)], permanent: &[
         lacks.push("Ready".to_owned());
     }
     for (resource, amount) in expected {
-        if node.allocatable.get(resource) < *amount {
-            lacks.push(resource.clone());
+        if node.allocatable.get(resource.as_str()) < *amount {
+            lacks.push(resource.to_string());
         }
     }
     if !node.labels.contains_key(keys.zone) {

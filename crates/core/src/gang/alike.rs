@@ -71,8 +71,9 @@ impl Working<'_> {
     /// What keeps capacity from a gang that does not fit, and ends by itself.
     pub(super) fn passing(&mut self, gang: &Gang, request: &GangRequest, refusal: &Refusal) -> Vec<Passing> {
         // What a gang was assigned itself keeps nothing from it.
-        let nothing_held = self.seen && self.ledger.held(&self.own_keys(&gang.key)).is_empty();
-        let Some(ask) = self.ask(request).filter(|_| nothing_held) else {
+        let own = self.own(&gang.key);
+        let nothing_held = self.seen && self.ledger.held(&own.keys).is_empty();
+        let Some(ask) = self.ask(request).filter(|_| nothing_held && own.meets_nobody()) else {
             return self.find_passing(gang, request, refusal);
         };
         let mut known = self.alike.passing.iter();

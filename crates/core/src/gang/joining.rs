@@ -73,7 +73,7 @@ impl Working<'_> {
         if joining.is_empty() {
             return None;
         }
-        let own = self.own_keys(&gang.key);
+        let own = self.own(&gang.key);
         let hosts: Vec<Host> = self.snapshot.nodes.keys().filter_map(|node| self.host(node, &own)).collect();
         let problem = Problem { levels: self.world.levels.clone(), hosts, gang: request.clone() };
         let problem = with_joined(problem, &joining);

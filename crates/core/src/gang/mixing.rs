@@ -80,7 +80,7 @@ impl Working<'_> {
         // What a blocked pool would sell one day is no purchase to compare with.
         let blocked = |offer: &&Offer| self.world.pools.iter().any(|pool| pool.name == offer.pool && pool.blocked);
         let whole = whole.filter(|offer| !blocked(offer));
-        let own = self.own_keys(&gang.key);
+        let own = self.own(&gang.key);
         let bound_zones = self.zones_of_bound(request);
         let mut zones: BTreeMap<Option<Arc<str>>, (u32, Vec<Host>)> = BTreeMap::new();
         for host in self.snapshot.nodes.keys().filter_map(|node| self.host(node, &own)) {

@@ -4,6 +4,7 @@
 //! has no choices left; an action that no longer fits the newest snapshot is dropped there, never patched up.
 
 mod alike;
+mod apart;
 mod claims;
 mod joining;
 mod ledger;
@@ -24,6 +25,7 @@ mod wanted;
 mod watchdog;
 mod working;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -31,6 +33,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use alike::Alike;
+use apart::Apart;
 use working::Working;
 
 use crate::model::batch::{Batch, BatchPhase};
@@ -38,7 +41,7 @@ pub use crate::model::event::GangEvent;
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::snapshot::{AssignedCapacity, Assignment, Snapshot};
-use crate::planner::plan::{Elastic, LevelUse, Plan, Policy, Problem, Report};
+use crate::planner::plan::{LevelUse, Plan, Policy, Problem, Report};
 use crate::topology::Levels;
 
 pub use joining::{NOT_READY, joins_until, ready, with_joined};
@@ -98,9 +101,7 @@ impl Settings {
             join_within: SignedDuration::from_mins(10),
             round_pause: SignedDuration::from_secs(30),
             restart_hold: SignedDuration::from_secs(300),
-            // Members beyond the minimum take whatever capacity there is: of members that fill a node each, none would ever
-            // stand inside the hosts chosen for the minimum.
-            policy: Policy { elastic: Elastic::Spread, ..Policy::default() },
+            policy: Policy::default(),
             record: false,
         }
     }
@@ -332,7 +333,32 @@ pub fn batch_name(uid: &str, round: u32) -> String {
     format!("{head}-{round}")
 }
 
-/// Decides for every gang, older gangs first. Plans made in one pass are disjoint: each is assigned in the working
+/// When a gang has its turn: those of higher priority first, then older ones, those without an object last, then by name.
+///
+/// The priority of a gang is the highest of a member, so that no member waits for a gang below it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Turn {
+    priority: Reverse<i32>,
+    unknown: bool,
+    created: Option<Timestamp>,
+    /// The gang.
+    pub key: ObjectKey,
+}
+
+impl Turn {
+    /// The turn of a gang of this priority, created then.
+    #[must_use]
+    pub fn new(priority: i32, created: Option<Timestamp>, key: ObjectKey) -> Self {
+        Self { priority: Reverse(priority), unknown: created.is_none(), created, key }
+    }
+
+    fn of(snapshot: &Snapshot, key: &ObjectKey) -> Self {
+        let priority = snapshot.live_members(key).map(|pod| pod.priority).max().unwrap_or(0);
+        Self::new(priority, snapshot.gangs.get(key).and_then(|gang| gang.created), key.clone())
+    }
+}
+
+/// Decides for every gang in its [`Turn`]. Plans made in one pass are disjoint: each is assigned in the working
 /// snapshot before the next gang is looked at.
 #[must_use]
 pub fn pass(world: &World<'_>) -> Pass {
@@ -367,18 +393,14 @@ pub fn pass_with(world: &World<'_>, ledger: &mut Ledger) -> Pass {
         joining: None,
         alike: Alike::default(),
         unknown: None,
+        apart: Apart::default(),
     };
-    let mut keys: Vec<(Option<Timestamp>, ObjectKey)> = world
-        .snapshot
-        .recognised
-        .keys()
-        .chain(world.snapshot.gangs.keys())
-        .map(|key| (world.snapshot.gangs.get(key).and_then(|gang| gang.created), key.clone()))
-        .collect();
-    keys.sort_by(|a, b| (a.0.is_none(), &a.0, &a.1).cmp(&(b.0.is_none(), &b.0, &b.1)));
-    keys.dedup();
-    for (_, key) in keys {
-        working.gang(&key, &mut pass);
+    let known = world.snapshot.recognised.keys().chain(world.snapshot.gangs.keys());
+    let mut turns: Vec<Turn> =
+        known.collect::<BTreeSet<_>>().into_iter().map(|key| Turn::of(world.snapshot, key)).collect();
+    turns.sort_unstable();
+    for turn in turns {
+        working.gang(&turn.key, &mut pass);
     }
     let freed = |pod: &&Arc<Pod>| pod.membership == Membership::Single && pod.gated && pod.ours && pod.is_live();
     let mut freed: Vec<&Arc<Pod>> = world.snapshot.pods.values().filter(freed).collect();

@@ -7,7 +7,8 @@ use crate::fit::{self, Misfit};
 use crate::model::names::{NodeName, ResourceName};
 use crate::model::node::{Node, Usage};
 use crate::model::pod::Shape;
-use crate::offering::{CeilingLeft, Exclusion};
+use crate::model::resources::Resources;
+use crate::offering::{CeilingLeft, Exclusion, NewNode};
 use crate::planner;
 use crate::planner::plan::{GangRequest, Host, Policy, Problem, SearchBudget, Seed, TopologyRequests};
 use crate::reason::Unsold;
@@ -57,8 +58,20 @@ pub struct TypeView {
     pub node: Arc<Node>,
     /// What DaemonSets will take there.
     pub overhead: Arc<Usage>,
+    /// What the hardware has: the amounts that count against the pool's limits.
+    pub capacity: Resources,
     /// Micro-dollars per hour and node, cheapest capacity type; `None` if there is no price.
     pub price: Option<u64>,
+}
+
+impl TypeView {
+    /// The type as the node it becomes, at this price per hour.
+    #[must_use]
+    pub fn new(instance_type: &str, new: NewNode, price: Option<u64>) -> Self {
+        let NewNode { node, capacity, overhead, interfaces: _ } = new;
+        let (node, overhead) = (Arc::new(node), Arc::new(overhead));
+        Self { name: instance_type.into(), node, overhead, capacity, price }
+    }
 }
 
 /// N nodes of one type of one pool.
@@ -148,7 +161,7 @@ fn obstacles(pool: &PoolView, kind: &TypeView, needed: &Result<u32, TooSmall>) -
         obstacles.push(Exclusion::TooManyNodes { needed: count, most: pool.max_nodes });
     }
     for Left { resource, left, limit } in &pool.left {
-        let each = if resource.as_str() == "nodes" { 1 } else { kind.node.allocatable.get(resource.as_str()) };
+        let each = if resource.as_str() == "nodes" { 1 } else { kind.capacity.get(resource.as_str()) };
         let needed = each.saturating_mul(i64::from(count));
         if needed > *left {
             let (resource, left, limit) = (resource.clone(), *left, *limit);

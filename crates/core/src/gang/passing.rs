@@ -21,7 +21,7 @@ impl Working<'_> {
     /// See [`Self::passing`].
     pub(super) fn find_passing(&mut self, gang: &Gang, request: &GangRequest, refusal: &Refusal) -> Vec<Passing> {
         let Refusal::DoesNotFit(shortfall) = refusal else { return Vec::new() };
-        let own = self.own_keys(&gang.key);
+        let own = self.own(&gang.key);
         let mut leaving = BTreeMap::new();
         for (node, pods) in self.terminating().iter() {
             let Some(mut host) = self.host(node, &own) else { continue };
@@ -32,7 +32,7 @@ impl Working<'_> {
         let mut assigned = BTreeMap::new();
         for (node, assignments) in &self.snapshot.assignments {
             let others =
-                assignments.iter().map(|assignment| assignment.gang.clone()).filter(|gang| !own.contains(gang));
+                assignments.iter().map(|assignment| assignment.gang.clone()).filter(|gang| !own.keys.contains(gang));
             let others: Vec<ObjectKey> = others.collect();
             let entry = self.snapshot.nodes.get(node).filter(|_| !others.is_empty() && !self.world.lost.contains(node));
             let Some(entry) = entry else { continue };

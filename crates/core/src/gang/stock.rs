@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::apart::Met;
 use super::request::{self, Pending, RequestError, Wanted, build_request};
 use super::watchdog::digest;
 use super::working::Working;
@@ -18,6 +19,22 @@ use crate::planner::check;
 use crate::planner::plan::{GangRequest, Host, Plan, Problem, Report, RolePlace, SearchBudget, Seed};
 use crate::reason::Stale;
 use crate::{fit, planner};
+
+/// How a node looks to one gang and to no other.
+#[derive(Debug)]
+pub(super) struct Own {
+    /// Keys under which the gang holds assignments: its own, and that of its booking.
+    pub(super) keys: Vec<ObjectKey>,
+    /// Nodes with pods that its members must keep apart from.
+    apart: BTreeMap<NodeName, Met>,
+}
+
+impl Own {
+    /// Whether every gang that asks for the same sees the same nodes, as far as anti-affinity goes.
+    pub(super) fn meets_nobody(&self) -> bool {
+        self.apart.is_empty()
+    }
+}
 
 impl Working<'_> {
     /// Why the plan no longer holds on this snapshot, if so.
@@ -63,7 +80,7 @@ impl Working<'_> {
             return Some(Stale::Refused(place.node.clone()));
         }
         // Members of the same gang on one node must fit there together, beside everybody else.
-        let own = self.own_keys(&gang.key);
+        let own = self.own(&gang.key);
         let shapes = shapes(wanted);
         let mut per_node: BTreeMap<&NodeName, Vec<&Shape>> = BTreeMap::new();
         for place in &gang.places {
@@ -74,9 +91,12 @@ impl Working<'_> {
             }
         }
         for (node, members) in per_node {
-            let Some(host) = self.host(node, &own) else {
+            let Some(mut host) = self.host(node, &own) else {
                 return Some(Stale::Assigned(node.clone()));
             };
+            if let Some(met) = own.apart.get(node) {
+                Arc::make_mut(&mut host.usage).own_shape_pods = met.others;
+            }
             if let Some(why) = does_not_hold(&host, &members) {
                 return Some(why);
             }
@@ -144,7 +164,7 @@ impl Working<'_> {
             self.ledger.see(&self.snapshot, self.world.levels);
             self.seen = true;
         }
-        let own = self.own_keys(&gang.key);
+        let own = self.own(&gang.key);
         let hosts = self.own_hosts(request, &own);
         let policy = &self.world.settings.policy;
         // The ledger knows nothing of nodes that are excluded for a shape, which is rare and passes.
@@ -188,16 +208,22 @@ impl Working<'_> {
     }
 
     /// Hosts that look otherwise to the gang than to one without assignments of its own: what it was assigned there is its
-    /// own, and members on their way to them count.
-    fn own_hosts(&self, request: &GangRequest, own: &[ObjectKey]) -> Vec<Host> {
+    /// own, members on their way to them count, and so do pods that its members must keep apart from.
+    fn own_hosts(&self, request: &GangRequest, own: &Own) -> Vec<Host> {
         let places = request.roles.iter().flat_map(|role| &role.places);
         let coming = places.filter_map(|place| {
             let pod = self.snapshot.pods.get(place.uid.as_ref()?)?;
             place.bound.clone().filter(|_| pod.node.is_none())
         });
-        let nodes: BTreeSet<NodeName> = self.ledger.held(own).into_iter().chain(coming).collect();
+        let apart = own.apart.keys().cloned();
+        let nodes: BTreeSet<NodeName> = self.ledger.held(&own.keys).into_iter().chain(coming).chain(apart).collect();
         let hosts = nodes.iter().filter_map(|node| self.host(node, own));
         hosts.map(|host| self.with_fixed(host, request)).collect()
+    }
+
+    /// What is the gang's alone, for [`Self::host`].
+    pub(super) fn own(&self, gang: &ObjectKey) -> Own {
+        Own { keys: self.own_keys(gang), apart: self.apart.met(&self.snapshot, gang) }
     }
 
     /// Keys under which the gang holds assignments: its own, and that of its booking.
@@ -208,14 +234,17 @@ impl Working<'_> {
     }
 
     /// A node as the gang may use it: what is assigned to others counts as used. `None` if it is theirs alone.
-    pub(super) fn host(&self, node: &NodeName, own: &[ObjectKey]) -> Option<Host> {
+    pub(super) fn host(&self, node: &NodeName, own: &Own) -> Option<Host> {
         let entry = self.snapshot.nodes.get(node)?;
-        let assigned = self.snapshot.assigned_to_others(node, own)?;
-        let usage = if assigned.is_empty() {
+        let assigned = self.snapshot.assigned_to_others(node, &own.keys)?;
+        // The planner knows which members are bound there, and counts them off again.
+        let apart = own.apart.get(node).map(|met| met.others.saturating_add(met.own));
+        let usage = if assigned.is_empty() && apart.is_none() {
             Arc::clone(&entry.usage)
         } else {
             let mut usage = Usage::clone(&entry.usage);
             usage.requested.add(&assigned);
+            usage.own_shape_pods = apart.unwrap_or(0);
             Arc::new(usage)
         };
         Some(Host { node: Arc::clone(&entry.node), usage })

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::alike::Alike;
+use super::apart::Apart;
 use super::memory::{Memory, Note};
 use super::request::{RequestError, Wanted};
 use super::watchdog::digest;
@@ -39,6 +40,8 @@ pub(super) struct Working<'a> {
     pub(super) alike: Alike,
     /// Namespaces with pods of which nobody can say whose they are; found out once, where it is asked.
     pub(super) unknown: Option<BTreeSet<Arc<str>>>,
+    /// Who stands where, for pods that keep apart.
+    pub(super) apart: Apart,
 }
 
 impl Working<'_> {
@@ -440,6 +443,9 @@ impl Working<'_> {
     fn assignment(&mut self, gang: &Gang, request: &GangRequest, places: &[Place]) {
         self.alike.assigned();
         for place in places.iter().filter(|place| !place.bound) {
+            let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
+            let like = || self.snapshot.live_members(&gang.key).next();
+            self.apart.assignment(&gang.key, &place.node, pod.or_else(like));
             let requests = request.roles.get(place.role).map(|role| role.shape.requests.clone()).unwrap_or_default();
             if self.seen {
                 self.ledger.assignment(&gang.key, &place.node, &requests);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::node::Usage;
-use crate::model::pod::Shape;
+use crate::model::pod::{Neighbour, Shape};
 use crate::model::resources::Resources;
 use crate::planner::plan::LevelUse;
 use crate::reason::Code;
@@ -361,6 +361,8 @@ pub struct Pod {
     pub held: Arc<Usage>,
     /// What its volumes ask for that no shape can say.
     pub claims: Arc<Claims>,
+    /// Beside whom it may stand.
+    pub neighbour: Arc<Neighbour>,
     /// `spec.nodeName`.
     pub node: Option<NodeName>,
     /// `status.nominatedNodeName`.
@@ -387,6 +389,8 @@ pub struct Pod {
     pub daemon: bool,
     /// Has a priority that only the system's own pods have.
     pub critical: bool,
+    /// `spec.priority`, as admission set it; 0 where it is absent.
+    pub priority: i32,
     /// Creation time.
     pub created: Option<Timestamp>,
     /// Why its kubelet did not take it, in the kubelet's word and sentence.
@@ -428,6 +432,14 @@ impl Pod {
     #[must_use]
     pub fn holds_capacity(&self) -> bool {
         self.node.is_some() && !self.ended
+    }
+
+    /// The node on which it holds capacity or is about to: where it is bound, or, unbound and of no gang, where it is nominated.
+    #[must_use]
+    pub fn capacity(&self) -> Option<&NodeName> {
+        let bound = self.node.as_ref().filter(|_| !self.ended);
+        let single = self.node.is_none() && self.membership == Membership::Single && self.is_live();
+        bound.or(self.nominated.as_ref().filter(|_| single))
     }
 
     /// Whether the pod counts as a member of its gang.

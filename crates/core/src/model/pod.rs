@@ -95,3 +95,65 @@ pub struct HostPort {
     /// Port, never 0.
     pub port: i32,
 }
+
+/// What decides which pods may stand beside a pod on its node: who it is, and whom it keeps away itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Neighbour {
+    /// `metadata.namespace`.
+    pub namespace: Arc<str>,
+    /// `metadata.labels`.
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// Its required anti-affinity by hostname, as far as that can select anything.
+    pub keeps_away: Vec<AntiAffinityTerm>,
+}
+
+/// A term of required anti-affinity by hostname: the pods it selects must not stand on the same node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AntiAffinityTerm {
+    /// Namespaces of those pods; `None`: every one.
+    pub namespaces: Option<Vec<Arc<str>>>,
+    /// What their labels must be, all of it; nothing: any.
+    pub selector: Vec<Requirement>,
+}
+
+impl Neighbour {
+    /// Whether the two cannot stand on one node, by the required anti-affinity of either.
+    #[must_use]
+    pub fn keeps_apart(&self, other: &Self) -> bool {
+        let shuns = |one: &Self, other: &Self| one.keeps_away.iter().any(|term| term.selects(other));
+        shuns(self, other) || shuns(other, self)
+    }
+}
+
+impl AntiAffinityTerm {
+    /// Whether the term selects a pod.
+    fn selects(&self, pod: &Neighbour) -> bool {
+        self.namespaces.as_ref().is_none_or(|all| all.contains(&pod.namespace))
+            && self.selector.iter().all(|requirement| requirement.matches(&pod.labels))
+    }
+}
+
+impl Requirement {
+    /// Whether labels are as the requirement asks.
+    #[must_use]
+    pub fn matches(&self, labels: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
+        let label = labels.get(&self.key);
+        let listed = |value: &Arc<str>| self.values.contains(value);
+        match self.operator {
+            Operator::In => label.is_some_and(listed),
+            Operator::NotIn => !label.is_some_and(listed),
+            Operator::Exists => label.is_some(),
+            Operator::DoesNotExist => label.is_none(),
+            Operator::Gt => self.integers(label).is_some_and(|(label, bound)| label > bound),
+            Operator::Lt => self.integers(label).is_some_and(|(label, bound)| label < bound),
+            Operator::Unknown => false,
+        }
+    }
+
+    /// Label and bound of `Gt` and `Lt`, if both are integers of 64 bits.
+    fn integers(&self, label: Option<&Arc<str>>) -> Option<(i64, i64)> {
+        let label = label?.parse().ok()?;
+        let bound = self.values.first()?.parse().ok()?;
+        Some((label, bound))
+    }
+}

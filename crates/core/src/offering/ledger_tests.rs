@@ -12,7 +12,7 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 fn nodes(count: u32) -> Amounts {
-    Amounts::of_nodes(&counted(&p5()), P5, count)
+    Amounts::of_nodes(&counted(&p5().capacity()), P5, count)
 }
 
 /// A batch that wants so many nodes of each pool.

@@ -10,12 +10,19 @@ use crate::model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
 /// The limit that counts nodes.
 pub const NODES: &str = "nodes";
 
-/// What one node of a type counts for in the limits: what the hardware has, and itself under [`NODES`].
+/// What one node counts for in the limits: what its hardware has, see [`NewNode::capacity`](super::NewNode::capacity), and itself
+/// under [`NODES`].
 #[must_use]
-pub fn counted(info: &InstanceTypeInfo) -> Resources {
+pub fn counted(capacity: &Resources) -> Resources {
+    let mut amounts = capacity.clone();
+    amounts.set(NODES, 1);
+    amounts
+}
+
+/// What a node of the type may count for, whatever its class says.
+fn countable(info: &InstanceTypeInfo) -> Resources {
     let mut amounts = info.capacity();
     amounts.set(EFA, i64::from(info.efa_max));
-    amounts.set(NODES, 1);
     amounts
 }
 
@@ -60,7 +67,7 @@ pub fn unknown_limit<'a>(
     }
     let mut known: BTreeSet<String> = always.into_iter().map(str::to_owned).collect();
     for info in types {
-        known.extend(counted(info).iter().map(|(name, _): (&ResourceName, i64)| name.to_string()));
+        known.extend(countable(info).iter().map(|(name, _): (&ResourceName, i64)| name.to_string()));
     }
     let (key, value) = limits.iter().find(|(key, _)| !known.contains(*key))?;
     let nearest = known.iter().min_by_key(|name| distance(key, name)).cloned().unwrap_or_default();
@@ -122,8 +129,8 @@ mod tests {
 
     #[test]
     fn a_node_counts_for_its_hardware_and_for_itself() {
-        let amounts = counted(&p5());
+        let amounts = counted(&p5().capacity());
         assert_eq!((amounts.get(NODES), amounts.get(CPU), amounts.get("nvidia.com/gpu")), (1, 192_000, 8));
-        assert_eq!(amounts.get(EFA), i64::from(p5().efa_max));
+        assert_eq!(countable(&p5()).get(EFA), i64::from(p5().efa_max));
     }
 }

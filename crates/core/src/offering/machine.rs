@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ec2::network::{InterfaceKind, NetworkInterface, efa_count};
+use crate::ec2::network::{InterfaceKind, NetworkInterface};
 use crate::model::resources::{CPU, MEMORY, PODS, Resources};
 
 /// Extended resource of NVIDIA's device plugin.
@@ -48,6 +48,9 @@ pub struct InstanceTypeInfo {
     /// CPU architectures, `x86_64` or `arm64`.
     #[serde(default)]
     pub architectures: Vec<String>,
+    /// Local disks together, in gigabytes; 0 without any.
+    #[serde(default)]
+    pub local_storage_gb: u64,
 }
 
 /// GPUs of one model.
@@ -97,7 +100,7 @@ pub enum UsageClass {
 }
 
 impl InstanceTypeInfo {
-    /// What the hardware has: the amounts that count against a pool's limits.
+    /// What the type has whatever its node class says: CPU, memory and accelerators.
     #[must_use]
     pub fn capacity(&self) -> Resources {
         let mut resources = self.devices();
@@ -106,21 +109,18 @@ impl InstanceTypeInfo {
         resources
     }
 
-    /// Estimate of a node's allocatable amounts before such a node has registered.
+    /// Estimate of a node's allocatable amounts before such a node has registered, for a kubelet that takes `pods` pods.
     ///
     /// CPU reserve: 6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the rest. Memory: 7.5 %
-    /// VM overhead, 11 MiB per pod + 255 MiB reserve, 100 MiB eviction threshold. `layout` decides how many EFA devices
-    /// and pods there are. Ephemeral storage is not estimated: it is a matter of the node class's disks.
-    #[must_use]
-    pub fn allocatable(&self, layout: &[NetworkInterface]) -> Resources {
-        let pods = self.max_pods(layout);
+    /// VM overhead, 11 MiB per pod + 255 MiB reserve, 100 MiB eviction threshold. What the node class decides is not here:
+    /// see [`new_node`](super::new_node).
+    pub(super) fn allocatable(&self, pods: u32) -> Resources {
         let mut resources = self.devices();
         resources.set(CPU, (i64::from(self.vcpu) * 1000 - reserved_millicpu(self.vcpu)).max(0));
         let reserved_mib = 11 * i64::from(pods) + 255 + 100;
         let usable = mib(self.memory_mib) - scaled(mib(self.memory_mib), 75, 1000);
         resources.set(MEMORY, (usable - reserved_mib * MIB).max(0));
         resources.set(PODS, i64::from(pods));
-        resources.set(EFA, i64::from(efa_count(layout)));
         resources
     }
 
@@ -177,7 +177,6 @@ fn reserved_millicpu(vcpu: u32) -> i64 {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::ec2::network::{Efa, Purpose, efa_layout};
 
     pub(crate) fn card(index: u32, kinds: &[InterfaceKind], max_interfaces: u32) -> NetworkCard {
         NetworkCard { index, kinds: kinds.to_vec(), max_interfaces }
@@ -202,10 +201,11 @@ pub(crate) mod tests {
             supports_cluster_group: true,
             usage_classes: vec![UsageClass::OnDemand, UsageClass::Spot, UsageClass::CapacityBlock],
             architectures: vec!["x86_64".to_owned()],
+            local_storage_gb: 30_400,
         }
     }
 
-    fn plain(name: &str, vcpu: u32, gib: u64, interfaces: u32, ipv4: u32) -> InstanceTypeInfo {
+    pub(in super::super) fn plain(name: &str, vcpu: u32, gib: u64, interfaces: u32, ipv4: u32) -> InstanceTypeInfo {
         InstanceTypeInfo {
             name: name.to_owned(),
             vcpu,
@@ -225,33 +225,6 @@ pub(crate) mod tests {
             assert_eq!(reserved_millicpu(vcpu), reserved, "{vcpu} vCPU");
         }
         assert_eq!(reserved_millicpu(0), 0);
-    }
-
-    #[test]
-    fn an_ordinary_type_offers_cpu_memory_and_pods() {
-        // m5.2xlarge: 4 interfaces of 15 addresses, 58 pods in AWS's published list.
-        let m5 = plain("m5.2xlarge", 8, 32, 4, 15);
-        let layout = efa_layout(&m5, Efa::Auto, Purpose::Ordinary, &[]);
-        let allocatable = m5.allocatable(&layout);
-        assert_eq!(allocatable.get(CPU), 7910);
-        assert_eq!(allocatable.get(PODS), 58);
-        // 34,359,738,368 bytes less 7.5 % (2,576,980,378, rounded up) less 11 * 58 + 255 + 100 MiB.
-        assert_eq!(allocatable.get(MEMORY), 30_741_522_022);
-        assert_eq!(allocatable.get(EFA), 0);
-        assert_eq!(allocatable.get(NVIDIA_GPU), 0);
-    }
-
-    #[test]
-    fn a_gpu_type_offers_gpus_and_as_many_efa_devices_as_its_layout_has() {
-        let layout = efa_layout(&p5(), Efa::Auto, Purpose::Gang, &[]);
-        let allocatable = p5().allocatable(&layout);
-        assert_eq!(allocatable.get(NVIDIA_GPU), 8);
-        assert_eq!(allocatable.get(EFA), 32);
-        // 100 in AWS's published list; one of card 0's two interfaces is efa-only here.
-        assert_eq!(allocatable.get(PODS), 51);
-        assert_eq!(p5().max_pods(&[]), 100);
-        let without = efa_layout(&p5(), Efa::Never, Purpose::Gang, &[]);
-        assert_eq!(p5().allocatable(&without).get(EFA), 0);
     }
 
     #[test]
@@ -278,8 +251,8 @@ pub(crate) mod tests {
             network_cards: vec![card(0, &[], u32::MAX)],
             ..p5()
         };
-        assert!(absurd.allocatable(&[]).get(CPU) > 0);
+        assert!(absurd.allocatable(absurd.max_pods(&[])).get(CPU) > 0);
         let tiny = plain("tiny", 0, 0, 0, 0);
-        assert_eq!(tiny.allocatable(&[]).get(MEMORY), 0);
+        assert_eq!(tiny.allocatable(tiny.max_pods(&[])).get(MEMORY), 0);
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod ledger;
 pub(crate) mod limits;
 pub(crate) mod machine;
+pub(crate) mod node;
 pub(crate) mod price;
 pub(crate) mod rank;
 pub(crate) mod refusals;
@@ -14,10 +15,11 @@ pub use ledger::{
 };
 pub use limits::{NODES, UnknownLimit, counted, unknown_limit};
 pub use machine::{AMD_GPU, EFA, Gpu, InstanceTypeInfo, NEURON, NVIDIA_GPU, NetworkCard, UsageClass};
+pub use node::{ClassTemplate, InterfaceSlot, NewNode, NodeTemplate, new_node};
 pub use price::{Change, Override, PRICES_AS_OF, PriceBook, micro_dollars, on_demand_price};
 pub use rank::{
-    Candidate, Excluded, Exclusion, GroupPolicy, MAX_CANDIDATES, Need, PoolOffer, RankInput, Ranked, Ranking, Rung,
-    rank_candidates,
+    Candidate, Excluded, Exclusion, GroupPolicy, MAX_CANDIDATES, Need, PoolOffer, PoolType, RankInput, Ranked, Ranking,
+    Rung, rank_candidates,
 };
 pub use refusals::{Asked, QUOTA_SECONDS, Quota, Refusal, Refusals};
 pub use unavailable::{ICE_AGAIN_SECONDS, ICE_FIRST_SECONDS, Pool, UnavailableMemory};

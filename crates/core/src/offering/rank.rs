@@ -18,6 +18,7 @@ use crate::ec2::seen::{Offering, Reservation, ReservationState, Subnet};
 use crate::fit::Misfit;
 use crate::model::money::dollars;
 use crate::model::names::ResourceName;
+use crate::model::resources::Resources;
 
 /// Most candidates of one round: what a NodeBatch's status holds.
 pub const MAX_CANDIDATES: usize = 64;
@@ -156,14 +157,25 @@ pub struct PoolOffer {
     pub reservations: Vec<Reservation>,
 }
 
-/// What the gang needs of one type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// One type of one pool: the node it becomes is as pool and class say.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PoolType {
+    /// NodePool.
+    pub pool: String,
+    /// Instance type.
+    pub instance_type: String,
+}
+
+/// What the gang needs of one type of one pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Need {
     /// Nodes, from 1.
     pub nodes: u32,
     /// Addresses each node takes at launch.
     pub addresses_per_node: u32,
+    /// What the hardware of each node has.
+    pub capacity: Resources,
 }
 
 /// Everything a ranking may look at.
@@ -173,8 +185,8 @@ pub struct RankInput<'a> {
     pub pools: &'a [PoolOffer],
     /// Known types by name.
     pub types: &'a BTreeMap<String, InstanceTypeInfo>,
-    /// Nodes needed by type; a type on which no member fits is absent.
-    pub needs: &'a BTreeMap<String, Need>,
+    /// What is needed by pool and type; one on which no member fits is absent.
+    pub needs: &'a BTreeMap<PoolType, Need>,
     /// The gang's own group policy; `Preferred` if it says nothing.
     pub group: GroupPolicy,
     /// Zones the gang's volumes allow; `None` for any.
@@ -555,13 +567,14 @@ fn usable_type<'a>(
     input: &RankInput<'a>,
     pool: &PoolOffer,
     name: &str,
-) -> Result<(&'a InstanceTypeInfo, Need), Exclusion> {
+) -> Result<(&'a InstanceTypeInfo, &'a Need), Exclusion> {
     let info = input.types.get(name).ok_or(Exclusion::UnknownType)?;
-    let need = *input.needs.get(name).filter(|need| need.nodes > 0).ok_or(Exclusion::DoesNotFit)?;
+    let key = PoolType { pool: pool.name.clone(), instance_type: name.to_owned() };
+    let need = input.needs.get(&key).filter(|need| need.nodes > 0).ok_or(Exclusion::DoesNotFit)?;
     if need.nodes > pool.max_nodes_per_batch {
         return Err(Exclusion::TooManyNodes { needed: need.nodes, most: pool.max_nodes_per_batch });
     }
-    let each = counted(info);
+    let each = counted(&need.capacity);
     for (resource, left) in &pool.left {
         let needed = each.get(resource.as_str()).saturating_mul(i64::from(need.nodes));
         if needed > *left && needed > 0 {
@@ -594,7 +607,7 @@ struct Place<'a> {
     input: &'a RankInput<'a>,
     pool: &'a PoolOffer,
     info: &'a InstanceTypeInfo,
-    need: Need,
+    need: &'a Need,
     capacity_type: CapacityType,
     zone: &'a str,
 }

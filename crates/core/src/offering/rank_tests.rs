@@ -7,6 +7,7 @@ use crate::offering::machine::tests::p5;
 struct World {
     pools: Vec<PoolOffer>,
     types: BTreeMap<String, InstanceTypeInfo>,
+    /// By type; every pool is asked for the same.
     needs: BTreeMap<String, Need>,
     group: GroupPolicy,
     volume_zones: Option<BTreeSet<String>>,
@@ -61,7 +62,7 @@ fn world() -> World {
     World {
         pools: vec![pool("gpu", 0)],
         types: [P5, P5EN].map(|name| (name.to_owned(), InstanceTypeInfo { name: name.to_owned(), ..p5() })).into(),
-        needs: [P5, P5EN].map(|name| (name.to_owned(), Need { nodes: 8, addresses_per_node: 1 })).into(),
+        needs: [P5, P5EN].map(|name| (name.to_owned(), need(8))).into(),
         group: GroupPolicy::Preferred,
         volume_zones: None,
         offerings: [(P5, "a"), (P5, "b"), (P5EN, "a"), (P5EN, "b")].map(|(t, z)| offering(t, z)).into(),
@@ -71,11 +72,21 @@ fn world() -> World {
     }
 }
 
+fn need(nodes: u32) -> Need {
+    Need { nodes, addresses_per_node: 1, capacity: p5().capacity() }
+}
+
 fn rank(world: &World) -> Ranking {
+    let of = |pool: &PoolOffer, name: &String| PoolType { pool: pool.name.clone(), instance_type: name.clone() };
+    let every = world.pools.iter().flat_map(|pool| world.needs.iter().map(move |(name, need)| (of(pool, name), need)));
+    rank_for(world, &every.map(|(key, need)| (key, need.clone())).collect())
+}
+
+fn rank_for(world: &World, needs: &BTreeMap<PoolType, Need>) -> Ranking {
     rank_candidates(&RankInput {
         pools: &world.pools,
         types: &world.types,
-        needs: &world.needs,
+        needs,
         group: world.group,
         volume_zones: world.volume_zones.as_ref(),
         offerings: &world.offerings,
@@ -98,6 +109,19 @@ fn order(ranking: &Ranking) -> Vec<String> {
 
 fn reasons(ranking: &Ranking) -> Vec<&Exclusion> {
     ranking.excluded.iter().map(|left| &left.reason).collect()
+}
+
+#[test]
+fn two_pools_that_make_other_nodes_of_a_type_are_asked_for_what_each_needs() {
+    let mut world = world();
+    world.pools = vec![pool("wide", 0), pool("narrow", 0)];
+    let mut needs = BTreeMap::new();
+    for (pool, nodes) in [("wide", 2), ("narrow", 4)] {
+        needs.insert(PoolType { pool: pool.to_owned(), instance_type: P5.to_owned() }, need(nodes));
+    }
+    let ranking = rank_for(&world, &needs);
+    let counts = ranking.candidates.iter().map(|ranked| (ranked.pool.as_str(), ranked.count));
+    assert_eq!(counts.collect::<BTreeSet<_>>(), BTreeSet::from([("wide", 2), ("narrow", 4)]));
 }
 
 #[test]
@@ -143,7 +167,7 @@ fn the_order_of_capacity_types_beats_the_group_and_the_price() {
 #[test]
 fn the_price_of_the_whole_gang_counts_not_that_of_a_node() {
     let mut world = world();
-    world.needs.insert(P5EN.to_owned(), Need { nodes: 4, addresses_per_node: 1 });
+    world.needs.insert(P5EN.to_owned(), need(4));
     let first = rank(&world).candidates.swap_remove(0);
     assert_eq!(first.candidate.instance_type, P5EN);
     assert_eq!((first.count, first.total_micro_usd_per_hour), (4, 4 * 63_296_000));
@@ -397,7 +421,7 @@ fn a_reserved_type_needs_no_price_and_no_offering() {
     let mut world = ladder();
     world.pools[0].instance_types = set(&["p5e.48xlarge"]);
     world.types.insert("p5e.48xlarge".to_owned(), InstanceTypeInfo { name: "p5e.48xlarge".to_owned(), ..p5() });
-    world.needs.insert("p5e.48xlarge".to_owned(), Need { nodes: 8, addresses_per_node: 1 });
+    world.needs.insert("p5e.48xlarge".to_owned(), need(8));
     world.pools[0].reservations =
         vec![Reservation { instance_type: "p5e.48xlarge".to_owned(), ..reservation("cr-1", "a", 8) }];
     world.offerings.insert(Offering { instance_type: "p5e.48xlarge".to_owned(), zone: "a".to_owned() });

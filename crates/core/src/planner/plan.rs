@@ -110,10 +110,11 @@ pub struct Policy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Elastic {
-    /// As many as fit inside the required level, whatever domains that takes: field 3 directly after field 1.
+    /// As many as fit inside the required level, whatever domains that takes: field 3 directly after field 1. Of members
+    /// that fill a node each, none would ever stand inside the hosts chosen for the minimum.
+    #[default]
     Spread,
     /// Only as many as fit without one domain more than the minimum needs: field 3 in its own place.
-    #[default]
     Inside,
 }
 

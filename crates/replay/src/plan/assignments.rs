@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use muster_api::gang_state;
-use muster_core::model::gang::Phase;
+use muster_core::model::gang::{Phase, Pod};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::Usage;
 use muster_core::planner::check::{self, Severity};
@@ -51,7 +50,7 @@ pub(super) fn read(dump: &Dump, members: &Members) -> Assignments {
                 pod: known.map(|known| known.core.key.name.to_string()),
                 uid: place.uid,
                 held: Usage::clone(&pattern.core.held),
-                object: Some(Arc::clone(&pattern.object)),
+                object: Some(Arc::clone(&pattern.core)),
             });
         }
     }

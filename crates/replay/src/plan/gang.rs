@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use muster_api::keys;
 use muster_core::fit::{self, Misfit};
 use muster_core::gang::{Pending, Wanted, build_request};
-use muster_core::model::gang::RoleStated;
+use muster_core::model::gang::{Pod, RoleStated};
 use muster_core::model::names::{NodeName, PodUid};
 use muster_core::model::node::Usage;
 use muster_core::offering::GroupPolicy;
@@ -190,7 +189,7 @@ impl Planning<'_> {
     }
 
     fn of_pods<'w>(&mut self, pods: &'w Pods) -> Result<Demand<'w>, Nothing> {
-        let Pods { found, pending } = pods;
+        let Pods { found, pending, .. } = pods;
         if let Some(fault) = &found.fault {
             return Err(Nothing::Why(Box::new(Why::Invalid(fault.clone()))));
         }
@@ -211,7 +210,7 @@ impl Planning<'_> {
         self.report_surplus(found, &wanted.request);
         trim(&mut wanted, &found.done, found.done_unranked);
         let Wanted { request, ranks, .. } = wanted;
-        let sample = found.members.values().map(|known| &*known.object).next();
+        let sample = found.members.values().map(|known| &*known.core).next();
         Ok(Demand { request, ranks, sample, group: group(&stated.topology_requests), booked: stated.booking.is_some() })
     }
 
@@ -284,7 +283,7 @@ impl Planning<'_> {
                 held.requested.add(&role.shape.requests);
                 held.ports.extend(role.shape.ports.iter().cloned());
             }
-            self.cluster.add(&place.node, pattern.map(|known| &known.object), &held);
+            self.cluster.add(&place.node, pattern.map(|known| &known.core), &held);
             self.taken.push((place.node.clone(), demand.request.key.clone(), held));
         }
     }

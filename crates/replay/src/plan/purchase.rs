@@ -141,7 +141,7 @@ impl Planning<'_> {
         entry.reasons.clear();
         entry.provision = vec![purchase.entry.clone()];
         if let Some(pool) = self.pools.get_mut(purchase.pool) {
-            pool.provisioned(purchase.node(), purchase.entry.usd_micro_per_hour, purchase.entry.count);
+            pool.provisioned(purchase.capacity(), purchase.entry.usd_micro_per_hour, purchase.entry.count);
         }
         self.take(demand, work, &plan);
         self.describe(demand, work, &plan, &levels_of(&report), new, entry);

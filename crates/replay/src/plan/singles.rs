@@ -33,7 +33,7 @@ impl Planning<'_> {
         if let Ok(node) = &placed
             && core.nominated.as_ref() != Some(node)
         {
-            self.cluster.add(node, Some(&known.object), &core.held);
+            self.cluster.add(node, Some(core), &core.held);
         }
         let (node, reason) = match placed {
             Ok(node) => (Some(node.to_string()), None),
@@ -67,7 +67,7 @@ impl Planning<'_> {
         }
         let mut blocked: BTreeMap<String, u32> = BTreeMap::new();
         let mut fitting: Vec<Host> = Vec::new();
-        for host in self.cluster.hosts(Some(&known.object)) {
+        for host in self.cluster.hosts(Some(&known.core)) {
             match fit::fits(shape, &host.node, &host.usage) {
                 Ok(()) => fitting.push(host),
                 Err(misfit) => *blocked.entry(misfit.to_string()).or_default() += 1,

@@ -1,12 +1,11 @@
 //! What is planned as a gang: pods, or a ProvisioningRequest, and what each says of itself.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use muster_core::gang::RequestError;
+use muster_core::gang::{RequestError, Turn};
 use muster_core::model::gang::{Gang, Invalid, Phase, RawTopologyRequests, Recognised, Source};
 use muster_core::model::names::{ObjectKey, PodUid};
 use muster_core::offering::GroupPolicy;
@@ -30,10 +29,9 @@ pub(super) struct Pods {
     pub(super) found: Found,
     /// Values of the pending taint that are its own.
     pub(super) pending: Vec<Arc<str>>,
+    /// When its Gang object was created.
+    created: Option<Timestamp>,
 }
-
-/// Priority, creation (unknown last), namespace, name, object name.
-pub(super) type Order = (Reverse<i32>, bool, Option<Timestamp>, Arc<str>, Arc<str>, Arc<str>);
 
 impl Work {
     /// A gang of pods, with what the dump's other objects say of it.
@@ -50,23 +48,18 @@ impl Work {
             booking.and_then(|booking| booking.metadata.uid.as_deref()),
         ];
         let pending = uids.into_iter().flatten().map(Arc::from).collect();
-        Self::Pods(Box::new(Pods { found, pending }))
+        let created = object.and_then(|object| object.metadata.creation_timestamp.as_ref()).map(|time| time.0);
+        Self::Pods(Box::new(Pods { found, pending, created }))
     }
 
-    /// Gangs are planned in this order.
-    pub(super) fn order(&self) -> Order {
+    /// Gangs are planned in the server's order. One that has an object is as old as that.
+    pub(super) fn turn(&self) -> Turn {
         match self {
             Self::Pods(pods) => {
                 let Found { stated, priority, created, .. } = &pods.found;
-                let Recognised { key, source, .. } = &**stated;
-                let (identity, name) = (Arc::clone(&source.identity), Arc::clone(&key.name));
-                (Reverse(*priority), created.is_none(), *created, Arc::clone(&key.namespace), identity, name)
+                Turn::new(*priority, pods.created.or(*created), stated.key.clone())
             }
-            Self::Request(request) => {
-                let Request { key, created, .. } = &**request;
-                let name = Arc::clone(&key.name);
-                (Reverse(0), created.is_none(), *created, Arc::clone(&key.namespace), Arc::clone(&name), name)
-            }
+            Self::Request(request) => Turn::new(0, request.created, request.key.clone()),
         }
     }
 

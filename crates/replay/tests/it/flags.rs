@@ -53,6 +53,37 @@ fn a_policy_is_read_and_an_unknown_key_is_refused_by_name() {
 }
 
 #[test]
+fn without_a_policy_elastic_members_are_placed_where_the_server_places_them() {
+    let pod = |rank: usize| {
+        serde_json::json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": format!("train-{rank}"), "namespace": "ml", "uid": format!("uid-{rank}"),
+                "annotations": {"muster.dev/gang": "train", "muster.dev/gang-size": "2", "muster.dev/gang-min": "1",
+                                "muster.dev/rank": rank.to_string()},
+            },
+            "spec": {"schedulerName": "muster", "schedulingGates": [{"name": "muster.dev/gang"}],
+                     "containers": [{"name": "main", "resources": {"requests": {"cpu": "8"}}}]},
+        })
+    };
+    let node = |name: &str| {
+        serde_json::json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+            "status": {"allocatable": {"cpu": "8", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]},
+        })
+    };
+    let items = [pod(0), pod(1), node("n1"), node("n2")];
+    let text = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let placed = |policy: Option<&'static str>| {
+        let policy = policy.map(|text| Input { name: "policy.yaml", text });
+        run(&text, |arguments| arguments.policy = policy).unwrap()["gangs"][0]["members"].as_array().unwrap().len()
+    };
+    assert_eq!(placed(None), 2, "each fills a node, and both are used");
+    assert_eq!(placed(Some("placement: locality\n")), 2);
+    assert_eq!(placed(Some("elastic: inside\n")), 1);
+}
+
+#[test]
 fn a_catalogue_of_ones_own_decides_types_and_prices() {
     let mut types: Vec<Value> = Vec::new();
     for (name, vcpu) in [("p5.48xlarge", 192), ("p5.96xlarge", 384)] {

@@ -15,7 +15,7 @@ use muster_core::model::node::Taint;
 use muster_core::offering::PriceBook;
 use muster_core::offering::UnavailableMemory;
 use muster_core::offering::{Asked, Refusals};
-use muster_core::offering::{GroupPolicy, Need, PoolOffer, RankInput, Ranking, rank_candidates};
+use muster_core::offering::{GroupPolicy, Need, PoolOffer, PoolType, RankInput, Ranking, rank_candidates};
 use muster_core::offering::{InstanceTypeInfo, NVIDIA_GPU, UsageClass};
 
 use super::cluster::View;
@@ -109,6 +109,7 @@ pub(super) fn machine(name: &str) -> InstanceTypeInfo {
         supports_cluster_group: true,
         usage_classes: vec![UsageClass::OnDemand, UsageClass::Spot],
         architectures: Vec::new(),
+        local_storage_gb: 0,
     }
 }
 
@@ -145,7 +146,9 @@ impl Offers<'_> {
                 continue;
             }
             let nodes = if only.is_some() { 1 } else { batch.spec.count };
-            needs.insert(pool.instance_type.clone(), Need { nodes, addresses_per_node: 1 });
+            let key = PoolType { pool: name.clone(), instance_type: pool.instance_type.clone() };
+            let capacity = self.catalogue.types.get(&pool.instance_type).map(InstanceTypeInfo::capacity);
+            needs.insert(key, Need { nodes, addresses_per_node: 1, capacity: capacity.unwrap_or_default() });
             let others = others.values().filter(|other| other.name != batch.name);
             let left = pool.limit - others.map(|other| taken(&other.status, name)).sum::<i64>();
             let subnet = |zone: &String| Subnet {
@@ -262,8 +265,8 @@ impl Supply for Offers<'_> {
         self.pool(pool).map(|pool| pool.join.clone()).unwrap_or_default()
     }
 
-    fn devices(&self, _status: &BatchStatus) -> Vec<(String, i64)> {
-        vec![(NVIDIA_GPU.to_owned(), 8)]
+    fn devices(&self, _status: &BatchStatus) -> Vec<(ResourceName, i64)> {
+        vec![(NVIDIA_GPU.into(), 8)]
     }
 
     fn taints(&self, _pool: Option<&str>) -> Vec<Taint> {

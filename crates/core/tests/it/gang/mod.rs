@@ -9,6 +9,7 @@ mod random;
 mod reasons;
 mod roles;
 mod sim;
+mod turns;
 #[cfg(test)]
 mod unread;
 #[cfg(test)]

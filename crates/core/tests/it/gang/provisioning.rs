@@ -66,6 +66,23 @@ fn members_that_are_still_being_created_are_waited_for_before_nodes_are_provisio
 }
 
 #[test]
+fn a_limit_counts_what_the_hardware_has_and_not_what_pods_may_use_of_it() {
+    for (limit, provisioned) in [(200, 1), (199, 0)] {
+        let mut limited = pool();
+        // Two nodes hold the gang; each has 100 CPUs, of which pods may use fewer.
+        limited.types[0].capacity.set("cpu", 100_000);
+        assert!(limited.types[0].node.allocatable.get("cpu") < 100_000);
+        let limit = limit * 1000;
+        limited.left.push(Left { resource: "cpu".into(), left: limit, limit });
+        let mut sim = Sim::new(&[]);
+        sim.pools.push(limited);
+        sim.gang("train", 8, 8);
+        sim.settle();
+        assert_eq!(sim.provisioned.len(), provisioned, "{limit}");
+    }
+}
+
+#[test]
 fn a_blocked_pool_is_asked_behind_all_others_whatever_its_weight_and_alone_if_there_is_no_other() {
     let blocked = PoolView { name: Arc::from("blocked"), blocked: true, weight: 9, ..pool() };
     for (others, asked) in [(vec![pool()], vec!["gpu", "blocked"]), (Vec::new(), vec!["blocked"])] {

@@ -98,6 +98,7 @@ fn run(seed: u64) {
                 name: Arc::from("type"),
                 node: Arc::new(world::node("", 2)),
                 overhead: Arc::default(),
+                capacity: world::node("", 4).allocatable,
                 price: Some(1),
             }],
             left: Vec::new(),

@@ -167,7 +167,13 @@ fn of_an_elastic_gang_the_members_that_exist_get_the_capacity() {
 
 fn pool(max_nodes: u32) -> PoolView {
     let node = Node { labels: BTreeMap::new(), ..world::node("", 4) };
-    let kind = TypeView { name: Arc::from("p5"), node: Arc::new(node), overhead: Arc::default(), price: Some(1) };
+    let kind = TypeView {
+        name: Arc::from("p5"),
+        capacity: node.allocatable.clone(),
+        node: Arc::new(node),
+        overhead: Arc::default(),
+        price: Some(1),
+    };
     PoolView {
         name: Arc::from("gpu"),
         blocked: false,

@@ -332,6 +332,7 @@ pub(super) fn pool() -> PoolView {
             name: Arc::from("p5.48xlarge"),
             node: Arc::new(node),
             overhead: Arc::default(),
+            capacity: world::node("", 4).allocatable,
             price: Some(1),
         }],
         left: Vec::new(),

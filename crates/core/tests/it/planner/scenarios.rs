@@ -143,12 +143,12 @@ fn a_replacement_stays_in_the_rack_of_the_members_that_run() {
 }
 
 #[test]
-fn elastic_members_stay_inside_by_default_and_spread_on_request() {
+fn elastic_members_spread_by_default_and_stay_inside_on_request() {
     let mut problem = problem(zone_and_rack(), racks(&[3, 2], 1), 0, ZONE);
     problem.gang.roles = vec![role("worker", 6, 2)];
-    let (inside, report) = plan(&problem);
+    let (inside, report) = plan_with_policy(&problem, &Policy { elastic: Elastic::Inside, ..SPREAD });
     assert_eq!((nodes(&inside), report.unplaced), (vec!["r1-n0", "r1-n1"], 4));
-    let (spread, report) = plan_with_policy(&problem, &SPREAD);
+    let (spread, report) = plan(&problem);
     assert_eq!((spread.places.len(), report.unplaced), (5, 1));
 }
 
@@ -213,7 +213,7 @@ fn balance_beside_a_bound_member_keeps_what_packing_puts_above_it() {
     gang.gang.roles = vec![role("", 6, 4)];
     gang.gang.roles[0].places[4].bound = Some("n2".into());
     gang.gang.topology_requests.balance = Some(1);
-    let packing = Policy { placement: Placement::Packing, ..Policy::default() };
+    let packing = Policy { placement: Placement::Packing, elastic: Elastic::Inside };
     assert_eq!(nodes(&plan_with_policy(&gang, &packing).0), ["n1", "n1", "n1", "n1", "n2"]);
 }
 

@@ -257,7 +257,7 @@ fn own_rank(gang: &JudgedGang<'_>, pod: &JudgedPod) -> Option<u64> {
 
 /// What trying everything says.
 enum Tried {
-    /// Fewest domains per level, top to bottom, and with them most members.
+    /// Most members, and for them fewest domains per level, top to bottom.
     Best(Vec<u64>, usize),
     None,
     TooMany,
@@ -279,7 +279,7 @@ fn best(gang: &JudgedGang<'_>, keys: &[&str], nodes: &[JudgedNode]) -> Tried {
     if count.is_none_or(|count| count > MOST_TRIED) {
         return Tried::TooMany;
     }
-    let mut best: Option<(Vec<u64>, usize)> = None;
+    let mut best: Option<(usize, Vec<u64>)> = None;
     let mut counts = vec![0_usize; nodes.len()];
     loop {
         let total = counts.iter().sum::<usize>() + running;
@@ -294,14 +294,14 @@ fn best(gang: &JudgedGang<'_>, keys: &[&str], nodes: &[JudgedNode]) -> Tried {
                 on.iter().map(|node| path(node, keys, level)).collect::<BTreeSet<_>>().len() <= 1
                     && on.iter().all(|node| satisfies(node, keys, level))
             });
-            let key = || (used(&on, keys), gang.size - total);
-            if allowed && best.as_ref().is_none_or(|(levels, short)| key() < (levels.clone(), *short)) {
-                best = Some(key());
+            let key = (gang.size - total, used(&on, keys));
+            if allowed && best.as_ref().is_none_or(|best| key < *best) {
+                best = Some(key);
             }
         }
         let Some(next) = (0..nodes.len()).find(|at| counts[*at] < slots[*at]) else { break };
         counts[next] += 1;
         counts[..next].fill(0);
     }
-    best.map_or(Tried::None, |(levels, short)| Tried::Best(levels, gang.size - short))
+    best.map_or(Tried::None, |(short, levels)| Tried::Best(levels, gang.size - short))
 }
