@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-choices test-upgrade test-compat soak test-boto3 lint bench bench-extender bench-load crds fuzz
+.PHONY: help demo test test-choices test-upgrade test-compat test-helm soak test-boto3 lint bench bench-extender bench-load crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -88,12 +88,27 @@ test-choices: ## Run the EC2 suites with every undocumented answer of EC2 flippe
 		MUSTER_SIM_CHOICE=$$choice cargo test --quiet --workspace --test e2e -- provisioning:: ways:: repair:: denied:: bad_input:: scenarios::; \
 	done
 
-test-compat: ## Run the protocol's assumptions on every other supported version of Kubernetes; each is built once
-	@set -e; for version in $(COMPATIBLE); do \
-		echo "Kubernetes $$version"; \
+# Per version of the API server: its own kube-scheduler, and the one of the minor version below (1.35 has none here).
+# FIRST is what the shipped profile needs of both: the assumptions of the protocol, and a gang from nothing to bound.
+FIRST := assumptions:: existing_nodes::a_gang_takes
+NEWEST = $(shell awk '$$1 == "k8s.io/kubernetes" { print $$2; exit }' hack/control-plane/kubernetes/go.mod)
+
+test-compat: ## Run the protocol's assumptions on every supported API server, with its kube-scheduler and the one of the minor below
+	@set -e; below=; for version in $(sort $(COMPATIBLE) $(NEWEST)); do \
 		MUSTER_KUBERNETES=$$version hack/control-plane/build.sh >/dev/null; \
-		MUSTER_KUBERNETES=$$version cargo test --workspace --test e2e -- assumptions::; \
+		folder=$$(MUSTER_KUBERNETES=$$version hack/control-plane/build.sh --print); \
+		for scheduler in $$folder/kube-scheduler $$below; do \
+			echo "API server $$version, $$($$scheduler --version)"; \
+			MUSTER_KUBERNETES=$$version MUSTER_KUBE_SCHEDULER=$$scheduler cargo test --workspace --test e2e -- $(FIRST); \
+		done; \
+		below=$$folder/kube-scheduler; \
 	done
+
+# Helm 3 and 4 are built once from Go modules, about five minutes on two cores.
+test-helm: ## Install, upgrade, roll back and uninstall by Helm 3 and 4; the charts against the kustomization; wrong values
+	@$(call control-plane,make test-helm: not possible without the real Kubernetes control plane: )
+	@folder=$$(hack/helm/build.sh) || exit 1; \
+	MUSTER_HELM=$$folder cargo test --workspace --test e2e -- install::
 
 lint: ## Check formatting and lints, warnings denied
 	cargo fmt --all -- --check
@@ -108,8 +123,9 @@ bench-extender: ## Time filter and prioritize at 5,000 nodes beside bare reading
 	echo "kube-scheduler alone at 5,000 nodes: a cycle is the seconds of its column divided by 1,000 pods"; \
 	NODES=5000 PODS=1000 RUNS=1 ROWS=stock cargo bench --quiet --profile dev --workspace --bench load
 
-crds: ## Write manifests/crds from the types in crates/api
+crds: ## Write manifests/crds from the types in crates/api, and the charts' copies
 	cargo run --quiet --bin muster -- crds --out manifests/crds
+	hack/charts.sh
 
 # Needs the nightly compiler and cargo-fuzz (`cargo install cargo-fuzz`). What is found lands in fuzz/artifacts; put the
 # input among the seeds of its target, and the ordinary tests keep it.

@@ -6,6 +6,8 @@
 #   hack/control-plane/build.sh --print    print the folder, build nothing
 #   MUSTER_KUBERNETES=v1.36.3 hack/control-plane/build.sh
 #                                          the same for another version of Kubernetes
+#   MUSTER_KUBERNETES=v1.36.3 hack/control-plane/build.sh --scheduler
+#                                          build no more of it than kube-scheduler
 #
 # The folder is keyed by the content of the module files, so a change of version builds
 # again and an unchanged one costs nothing. Progress goes to stderr.
@@ -33,7 +35,14 @@ fi
 
 say() { echo "control plane: $*" >&2; }
 
-if [ -e "$out/complete" ]; then
+# Whether everything that was asked for is built.
+complete() { [ -e "$out/complete" ] || { [ "$only" = kube-scheduler ] && [ -x "$out/kube-scheduler" ]; }; }
+only=""
+if [ "${1:-}" = "--scheduler" ]; then
+  only=kube-scheduler
+fi
+
+if complete; then
   echo "$out"
   exit 0
 fi
@@ -59,12 +68,16 @@ if command -v flock >/dev/null 2>&1; then
     flock 9
   fi
 fi
-if [ -e "$out/complete" ]; then
+if complete; then
   echo "$out"
   exit 0
 fi
 
-say "building Kubernetes $kubernetes_version, etcd and kwok into $out (once, about 8 minutes on two cores)"
+if [ -n "$only" ]; then
+  say "building $only $kubernetes_version into $out (once, about 3 minutes on two cores)"
+else
+  say "building Kubernetes $kubernetes_version, etcd and kwok into $out (once, about 8 minutes on two cores)"
+fi
 started=$SECONDS
 trap 'rm -f "$out"/.*.$$.partial' EXIT
 if [ ! -e "$kubernetes/go.sum" ]; then
@@ -92,7 +105,7 @@ if [ ! -e "$kubernetes/go.sum" ]; then
   ) >&2 9>&- || { rm -rf "$kubernetes"; exit 1; }
 fi
 build() { # build MODULE_FOLDER BINARY PACKAGE
-  if [ -x "$out/$2" ]; then
+  if [ -x "$out/$2" ] || { [ -n "$only" ] && [ "$2" != "$only" ]; }; then
     return
   fi
   local from=$SECONDS
@@ -110,6 +123,8 @@ build "$kubernetes" kube-scheduler k8s.io/kubernetes/cmd/kube-scheduler
 build "$kubernetes" kube-controller-manager k8s.io/kubernetes/cmd/kube-controller-manager
 build "$kubernetes" kubectl k8s.io/kubernetes/cmd/kubectl
 build "$here/kwok" kwok sigs.k8s.io/kwok/cmd/kwok
-touch "$out/complete"
+if [ -z "$only" ]; then
+  touch "$out/complete"
+fi
 say "done in $((SECONDS - started)) s"
 echo "$out"

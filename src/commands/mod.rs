@@ -10,6 +10,7 @@ pub mod gc;
 mod live;
 pub mod plan;
 pub mod record;
+mod scheduler_version;
 pub mod serve;
 pub mod uninstall;
 

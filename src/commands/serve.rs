@@ -28,7 +28,7 @@ use tracing::{Instrument, error, info, info_span, warn};
 use crate::client::{self, Patience};
 use crate::cloud::{Cloud, Limits};
 use crate::cluster::{self, Cluster, Store, StoreOptions, WatchOptions};
-use crate::commands::Unusable;
+use crate::commands::{Unusable, scheduler_version};
 use crate::config::Config;
 use crate::extender::{Barrier, BarrierOptions, Extender, Limits as ExtenderLimits};
 use crate::gang::{Events, Executor, ExecutorOptions, GangLoop, Inputs, PoolSource, Recorder};
@@ -53,6 +53,12 @@ pub struct ServeArgs {
     /// Identity in the lease; the name of the Pod, else of the host and process.
     #[arg(long, env = "POD_NAME")]
     identity: Option<String>,
+    /// Namespace of our own Pod, whose name is the identity: its kube-scheduler's image names the version to check.
+    #[arg(long, env = "POD_NAMESPACE")]
+    namespace: Option<String>,
+    /// Version of the kube-scheduler that asks, such as v1.37.0; else that of the image in our own Pod.
+    #[arg(long, env = "KUBE_SCHEDULER_VERSION")]
+    kube_scheduler_version: Option<String>,
 }
 
 /// Longest wait for tasks to end after a signal.
@@ -72,6 +78,11 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let reach = kube::Config::infer().await.context("connect to the cluster (kubeconfig or service account)")?;
     let client = client::bounded(reach.clone(), Patience::default()).context("connect to the cluster")?;
     permissions::check(&client, &config.lease).await?;
+    let own = scheduler_version::Own {
+        version: args.kube_scheduler_version.as_deref(),
+        pod: args.namespace.as_deref().zip(args.identity.as_deref()),
+    };
+    scheduler_version::check(&client, own).await?;
     let cancel = CancellationToken::new();
     let mut tasks = Tasks { set: JoinSet::new(), cancel: cancel.clone() };
     let metrics = Metrics::shared();

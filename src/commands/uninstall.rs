@@ -21,7 +21,7 @@ use crate::step::{Step, step};
 #[derive(Debug, Args)]
 pub struct UninstallArgs {
     /// Say what would be done and what would be left; change nothing.
-    #[arg(long, required_unless_present = "confirm", conflicts_with = "confirm")]
+    #[arg(long, required_unless_present_any = ["confirm", "refuse_while_instances_live"], conflicts_with = "confirm")]
     dry_run: bool,
     /// Delete the admission policy, and say what is left.
     #[arg(long)]
@@ -29,6 +29,9 @@ pub struct UninstallArgs {
     /// Let pods go that are held by Muster's gate: kube-scheduler then places them one by one.
     #[arg(long)]
     ungate: bool,
+    /// Look for NodeBatches alone, and change nothing: what the chart asks before it goes.
+    #[arg(long, conflicts_with_all = ["dry_run", "confirm", "ungate"])]
+    refuse_while_instances_live: bool,
 }
 
 /// The policy and its binding, the binding first: without it the policy does nothing.
@@ -48,6 +51,9 @@ struct Found {
 /// 0 = nothing is left, 3 = something is and was listed.
 pub async fn run(args: UninstallArgs) -> anyhow::Result<ExitCode> {
     let client = Client::try_default().await.context("connect to the cluster (kubeconfig)")?;
+    if args.refuse_while_instances_live {
+        return refuse_while_instances_live(&client).await;
+    }
     let mut found = find(&client).await?;
     for policy in &found.policies {
         say(&format!("{} {} {POLICY}", if args.dry_run { "would delete" } else { "deletes" }, policy.kind));
@@ -90,7 +96,7 @@ pub async fn run(args: UninstallArgs) -> anyhow::Result<ExitCode> {
         say(&format!("Gang {}/{} goes with its definition", gang.namespace().unwrap_or_default(), gang.name_any()));
     }
     if !found.batches.is_empty() {
-        say("EC2 bills for NodeBatches until they are gone: end their gangs, or delete them, while muster serve runs");
+        say(BILLED);
     }
     if left == 0 {
         say("nothing is in the way of: kubectl delete -k manifests");
@@ -98,6 +104,24 @@ pub async fn run(args: UninstallArgs) -> anyhow::Result<ExitCode> {
     }
     Ok(ExitCode::from(3))
 }
+
+/// Needs no right but `muster serve`'s own to list NodeBatches.
+async fn refuse_while_instances_live(client: &Client) -> anyhow::Result<ExitCode> {
+    let batches: Vec<NodeBatch> = items(&Api::all(client.clone()), "NodeBatches").await?;
+    for batch in &batches {
+        say(&format!("NodeBatch {} is left: {}", batch.name_any(), resources(batch)));
+    }
+    if batches.is_empty() {
+        say("no NodeBatch is left");
+        return Ok(ExitCode::SUCCESS);
+    }
+    say(BILLED);
+    Ok(ExitCode::from(3))
+}
+
+/// What becomes of batches without Muster.
+const BILLED: &str =
+    "EC2 bills for NodeBatches until they are gone: end their gangs, or delete them, while muster serve runs";
 
 #[expect(clippy::print_stdout, reason = "the answer of the command")]
 fn say(line: &str) {

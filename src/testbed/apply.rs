@@ -35,7 +35,7 @@ pub struct Manifest {
 
 /// Reads all objects of the YAML files in `folder` and its subfolders, in the order of their
 /// paths. `kustomization.yaml` is excluded, and so is the configuration of Muster itself, which
-/// holds no object.
+/// holds no object, and the folders of components, which a user chooses.
 ///
 /// # Errors
 /// [`TestbedError::File`], [`TestbedError::Yaml`], and [`TestbedError::Malformed`] for an object
@@ -47,6 +47,10 @@ pub fn read_manifests(folder: &Path) -> Result<Vec<Manifest>, TestbedError> {
         entries.push(entry.map_err(TestbedError::file("list", folder))?.path());
     }
     entries.sort();
+    let component = |text: String| text.lines().any(|line| line == "kind: Component");
+    if std::fs::read_to_string(folder.join("kustomization.yaml")).is_ok_and(component) {
+        return Ok(manifests);
+    }
     for path in entries {
         if path.is_dir() {
             manifests.extend(read_manifests(&path)?);

@@ -15,6 +15,8 @@ const NO_GO: i32 = 3;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binaries {
     folder: PathBuf,
+    /// A kube-scheduler of another version.
+    scheduler: Option<PathBuf>,
 }
 
 /// Why there are no binaries.
@@ -54,8 +56,16 @@ impl Binaries {
     /// # Errors
     /// [`BinariesError::NoGo`] when Go is missing or too old: a caller may then exclude what
     /// needs the control plane. Everything else is a failure.
+    ///
+    /// `MUSTER_KUBE_SCHEDULER` names a kube-scheduler to use instead of the one that is built: `make test-compat` runs the
+    /// one of the minor version below.
     pub async fn ensure(repository: &Path, progress: impl FnMut(&str)) -> Result<Self, BinariesError> {
-        Self::at(&built(&repository.join("hack/control-plane/build.sh"), progress).await?)
+        let binaries = Self::at(&built(&repository.join("hack/control-plane/build.sh"), progress).await?)?;
+        let scheduler = std::env::var_os("MUSTER_KUBE_SCHEDULER").map(PathBuf::from);
+        match scheduler {
+            Some(missing) if !missing.is_file() => Err(BinariesError::Missing(missing)),
+            scheduler => Ok(Self { scheduler, ..binaries }),
+        }
     }
 
     /// Takes the binaries that are in `folder`.
@@ -69,7 +79,7 @@ impl Binaries {
                 return Err(BinariesError::Missing(path));
             }
         }
-        Ok(Self { folder: folder.to_owned() })
+        Ok(Self { folder: folder.to_owned(), scheduler: None })
     }
 
     /// kubectl, for people who want to look around in a demo, and for tests of what they see.
@@ -79,6 +89,9 @@ impl Binaries {
 
     /// The binary behind a component, where it is one of the control plane.
     pub(super) fn of(&self, component: Component) -> PathBuf {
+        if let (Component::Scheduler(_), Some(scheduler)) = (component, &self.scheduler) {
+            return scheduler.clone();
+        }
         self.folder.join(match component {
             Component::Etcd => "etcd",
             Component::ApiServer => "kube-apiserver",

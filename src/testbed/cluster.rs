@@ -230,6 +230,15 @@ impl TestCluster {
         manifests.retain(|manifest| without.iter().all(|name| manifest.path.file_name() != Some(OsStr::new(name))));
         let admin = self.client(Identity::Admin)?;
         apply::apply(&admin, &manifests).await?;
+        self.wait_until_installed().await
+    }
+
+    /// Waits until roles and the admission policy count.
+    ///
+    /// # Errors
+    /// [`TestbedError::Wait`].
+    pub async fn wait_until_installed(&self) -> Result<(), TestbedError> {
+        let admin = self.client(Identity::Admin)?;
         apply::wait_until_roles_count(&self.client(Identity::Muster)?).await?;
         apply::wait_until_gate_is_added(&admin).await
     }

@@ -15,7 +15,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::cluster::{CONTROLLERS, free_address};
-use super::{Binaries, ClusterOptions, Command, Component, Identity, SchedulerOptions, TestCluster, TestbedError};
+use super::{
+    Binaries, ClusterOptions, Command, Component, Identity, Installer, SchedulerOptions, TestCluster, TestbedError,
+};
 use super::{eventually, settings};
 
 /// Number of the simulator's process among the Muster processes of a cluster.
@@ -40,7 +42,9 @@ pub struct StackOptions {
     pub config: Value,
     /// Keep folder and processes' logs.
     pub keep: bool,
-    /// Shipped manifests that are not applied.
+    /// What puts the shipped objects on the cluster.
+    pub installer: Installer,
+    /// Shipped manifests that are not applied, where our own reader applies them.
     pub without: Vec<&'static str>,
     /// Pods of the Deployment: so many `muster serve`, each beside a kube-scheduler of its own. With more than one the
     /// kube-schedulers elect a leader, as in the shipped Pods.
@@ -69,6 +73,7 @@ impl StackOptions {
             factor: 1,
             config: json!({}),
             keep: false,
+            installer: Installer::Reader,
             without: Vec::new(),
             replicas: 1,
             scheduler: "own-scheduler.yaml",
@@ -106,7 +111,10 @@ impl Stack {
             cluster_options.controller_manager_args.push(format!("{CONTROLLERS},{more}"));
         }
         let cluster = TestCluster::start(cluster_options).await?;
-        cluster.apply_manifests(&options.without).await?;
+        match &options.installer {
+            Installer::Reader => cluster.apply_manifests(&options.without).await?,
+            installer => installer.install(&cluster, &options.repository).await?,
+        }
         let replicas = (0..options.replicas.max(1))
             .map(|_| Ok((free_address()?, free_address()?)))
             .collect::<Result<Vec<_>, TestbedError>>()?;

@@ -52,3 +52,44 @@ fn the_permissions_that_are_asked_for_at_the_start_are_those_of_the_shipped_role
     }
     assert!(permissions.contains("patch leases.coordination.k8s.io"));
 }
+
+#[test]
+fn what_the_charts_share_with_the_kustomization_is_the_same_to_the_byte() {
+    let read = |path: &str| std::fs::read_to_string(repository().join(path)).unwrap();
+    let mut pairs = vec![
+        ("scheduler-config/own-scheduler.yaml".to_owned(), "charts/muster/files/own-scheduler.yaml".to_owned()),
+        ("manifests/monitoring/pod-monitor.yaml".to_owned(), "charts/muster/files/pod-monitor.yaml".to_owned()),
+    ];
+    for name in [
+        "rbac",
+        "rbac-scheduler",
+        "flow-schemas",
+        "admission-policy",
+        "reserved-keys-policy",
+        "priority-class",
+        "service",
+    ] {
+        pairs.push((format!("manifests/{name}.yaml"), format!("charts/muster/files/{name}.yaml")));
+    }
+    for kind in ["ec2nodeclasses", "gangs", "nodebatches", "nodepools"] {
+        let file = format!("{kind}.muster.dev.yaml");
+        pairs.push((format!("manifests/crds/{file}"), format!("charts/muster-crd/files/{file}")));
+    }
+    let stale: Vec<&str> =
+        pairs.iter().filter(|(from, to)| read(from) != read(to)).map(|(_, to)| to.as_str()).collect();
+    assert!(stale.is_empty(), "run hack/charts.sh; these are not current: {stale:?}");
+}
+
+#[test]
+fn kube_scheduler_has_the_same_release_in_the_kustomization_in_the_chart_and_in_the_tests() {
+    let read = |path: &str| std::fs::read_to_string(repository().join(path)).unwrap();
+    let (helpers, makefile) = (read("charts/muster/templates/_helpers.tpl"), read("Makefile"));
+    let tested = read("hack/control-plane/kubernetes/go.mod") + &makefile;
+    for minor in ["1.35", "1.36", "1.37"] {
+        let component = &shipped(&format!("manifests/kubernetes/{minor}/kustomization.yaml"))[0];
+        let tag = component["images"][0]["newTag"].as_str().unwrap();
+        assert!(tag.starts_with(&format!("v{minor}.")), "{tag}");
+        assert!(helpers.contains(&format!("\"{minor}\" \"{tag}\"")), "{tag} in the chart's helpers");
+        assert!(tested.contains(tag), "{tag} is what the suites run on");
+    }
+}

@@ -12,4 +12,5 @@ pub mod model;
 pub mod offering;
 pub mod planner;
 pub mod reason;
+pub mod skew;
 pub mod topology;

@@ -77,6 +77,7 @@ const HOUSES: [House; 2] = [
         root: "crates/core/src/",
         folders: &[
             ("model", &[]),
+            ("skew", &[]),
             ("topology", &["model"]),
             ("fit", &["model"]),
             ("extender", &["fit", "model"]),
