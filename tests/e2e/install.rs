@@ -130,8 +130,12 @@ fn objects(yaml: &str) -> BTreeMap<String, Value> {
                 }
             }
             "CustomResourceDefinition" => {
-                if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+                let metadata = object["metadata"].as_object_mut().unwrap();
+                if let Some(Value::Object(mut annotations)) = metadata.remove("annotations") {
                     annotations.remove("helm.sh/resource-policy");
+                    if !annotations.is_empty() {
+                        metadata.insert("annotations".to_owned(), Value::Object(annotations));
+                    }
                 }
             }
             _ => {}
