@@ -137,7 +137,7 @@ pub fn offers_for(request: &GangRequest, levels: &Levels, pools: &[PoolView]) ->
     offers
 }
 
-/// [`nodes_needed`] in a zone from which the volumes of the gang can be reached, if they ask for one: what is provisioned has a
+/// [`nodes_needed`] in a zone that the volumes or selectors of the gang ask for, if they do: what is provisioned has a
 /// zone only once it is chosen.
 fn nodes_in_reach(request: &GangRequest, levels: &Levels, pool: &PoolView, kind: &TypeView) -> Result<u32, TooSmall> {
     let mut zones = volumes::zones(request);
