@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use kube::ResourceExt;
 use muster_api::batch_state;
 use muster_api::crd::{NodeBatch, ProvisioningRequest};
-use muster_core::gang::{self, BatchView, Ledger, Memory, PoolView, Settings, World};
+use muster_core::gang::{self, BatchView, Ledger, Memory, PoolView, RecordedWorld, Settings, World};
 use muster_core::model::batch::MemberState;
 use muster_core::model::names::{NodeName, ObjectKey};
 use muster_core::topology::Levels;
@@ -122,7 +122,7 @@ impl GangLoop {
         let memory = self.memory.clone();
         // Planning is heavy and synchronous: it must not hold up the handlers' thread.
         let mut ledger = std::mem::take(&mut self.ledger);
-        let (pass, ledger) = tokio::task::spawn_blocking(move || {
+        let (pass, ledger, recorded) = tokio::task::spawn_blocking(move || {
             let bookings = bookings(&shared);
             let (lost, ending) = (lost(&shared), ending(&shared));
             let world = World {
@@ -138,11 +138,15 @@ impl GangLoop {
                 now: now_real(),
             };
             let pass = gang::pass_with(&world, &mut ledger);
-            (pass, ledger)
+            let recorded = inputs.recorder.is_some().then(|| RecordedWorld::of(&world));
+            (pass, ledger, recorded)
         })
         .await?;
         self.ledger = ledger;
         if let Some(recorder) = &self.inputs.recorder {
+            if let Some(world) = recorded {
+                recorder.keep_pass(world, &pass);
+            }
             recorder.keep(pass.decisions);
         }
         for note in &pass.notes {

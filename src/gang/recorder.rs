@@ -3,21 +3,23 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use muster_core::gang::Decision;
+use muster_core::gang::{Decided, Decision, Pass, RecordedWorld};
 use muster_replay::decision::{Decisions, VERSION};
+use muster_replay::passes::{Passes, RecordedPass};
 
-/// A bounded ring of decisions, shared with the debug endpoint.
+/// Bounded rings of decisions and of whole passes, shared with the debug endpoints.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     most: usize,
     ring: Arc<Mutex<VecDeque<Decision>>>,
+    passes: Arc<Mutex<VecDeque<RecordedPass>>>,
 }
 
 impl Recorder {
-    /// A ring of at most `most` decisions.
+    /// Rings of at most `most` decisions, and as many passes.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        Self { most, ring: Arc::default() }
+        Self { most, ring: Arc::default(), passes: Arc::default() }
     }
 
     /// Keeps decisions. The same answer for the same gang again is not kept: a waiting gang is planned all the time.
@@ -33,6 +35,25 @@ impl Recorder {
             }
             ring.push_back(decision);
         }
+    }
+
+    /// Keeps a pass that did something, with everything it looked at.
+    pub fn keep_pass(&self, world: RecordedWorld, pass: &Pass) {
+        if pass.actions.is_empty() {
+            return;
+        }
+        let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
+        if passes.len() >= self.most {
+            passes.pop_front();
+        }
+        passes.push_back(RecordedPass { world, decided: Decided::of(pass) });
+    }
+
+    /// The last passes that did something, oldest first.
+    #[must_use]
+    pub fn passes(&self) -> Passes {
+        let passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
+        Passes::new(env!("CARGO_PKG_VERSION"), passes.iter().cloned().collect())
     }
 
     /// The decisions for one gang, given as `namespace/name`, or all of them; oldest first.

@@ -30,7 +30,7 @@ pub struct Health {
     pub stopping: AtomicBool,
 }
 
-/// `/healthz`, `/readyz`, `/metrics`, and with a recorder `/debug/record`.
+/// `/healthz`, `/readyz`, `/metrics`, and with a recorder `/debug/record` and `/debug/passes`.
 pub fn router(health: Arc<Health>, recorder: Option<Recorder>) -> Router {
     let router = Router::new()
         .route("/healthz", get(alive))
@@ -39,7 +39,10 @@ pub fn router(health: Arc<Health>, recorder: Option<Recorder>) -> Router {
         .with_state(health);
     match recorder {
         None => router,
-        Some(recorder) => router.merge(Router::new().route("/debug/record", get(decisions)).with_state(recorder)),
+        Some(recorder) => {
+            let debug = Router::new().route("/debug/record", get(decisions)).route("/debug/passes", get(passes));
+            router.merge(debug.with_state(recorder))
+        }
     }
 }
 
@@ -53,9 +56,16 @@ struct Asked {
 /// The last decisions with everything they were made on, for `muster replay`.
 async fn decisions(Shared(recorder): Shared<Recorder>, Query(asked): Query<Asked>) -> Response {
     // Problems are large: serialising them must not hold up the probes.
-    let decisions =
-        tokio::task::spawn_blocking(move || serde_json::to_string_pretty(&recorder.decisions(asked.gang.as_deref())));
-    match decisions.await {
+    answer(move || serde_json::to_string_pretty(&recorder.decisions(asked.gang.as_deref()))).await
+}
+
+/// The last passes that did something, each with everything it looked at, for `muster plan` and `muster replay`.
+async fn passes(Shared(recorder): Shared<Recorder>) -> Response {
+    answer(move || serde_json::to_string(&recorder.passes())).await
+}
+
+async fn answer(written: impl FnOnce() -> serde_json::Result<String> + Send + 'static) -> Response {
+    match tokio::task::spawn_blocking(written).await {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),

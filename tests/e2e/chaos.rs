@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking, its helpers too")]
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
@@ -23,8 +24,9 @@ use serde_json::{Value, json};
 
 use crate::cloud::{
     clock, delete_job, everything_is_terminated, goes_wrong, journal, launched_fleets, nothing_is_stranded,
-    provisioning_stack,
+    provisioning_stack, provisioning_stack_with,
 };
+use crate::recording::decided_the_same_from_recordings;
 use crate::support::{gangs, members, no_errors, options, runs, stack, submit};
 
 /// EC2's minutes pass in a second.
@@ -165,7 +167,9 @@ async fn seeded_faults_leave_no_gang_partial_and_nothing_behind() {
         None if soaking() => (0..50).collect(),
         None => (0..3).collect(),
     };
-    let Some(stack) = provisioning_stack(&roomy(), FACTOR, "1s").await else { return };
+    let recorded = json!({"debug": {"enabled": true, "decisions": 200}});
+    let Some(stack) = provisioning_stack_with(&roomy(), FACTOR, "1s", recorded).await else { return };
+    let mut recordings = BTreeSet::new();
     for seed in seeds {
         let began = Instant::now();
         let done = wave(&stack, seed).await;
@@ -178,7 +182,10 @@ async fn seeded_faults_leave_no_gang_partial_and_nothing_behind() {
         stack.sim_calm().await.unwrap();
         eprintln!("seed {seed}: {WAVE} gangs in {:.1} s", began.elapsed().as_secs_f64());
         everything_is_terminated(&stack).await;
+        recordings.extend(decided_the_same_from_recordings(&stack).await);
     }
+    eprintln!("{} recordings decide the same again, byte for byte", recordings.len());
+    assert!(recordings.len() >= if soaking() { 500 } else { 20 }, "only {} recordings", recordings.len());
     no_errors(&stack);
 }
 

@@ -21,11 +21,22 @@ use crate::support::{DEADLINE, options, stack};
 
 /// A stack that provisions p5.48xlarge from `scenario`, with EC2's time `factor` times as fast and the namespace `ml`.
 pub(crate) async fn provisioning_stack(scenario: &Scenario, factor: u32, consolidate_after: &str) -> Option<Stack> {
+    provisioning_stack_with(scenario, factor, consolidate_after, json!({})).await
+}
+
+/// [`provisioning_stack`] with more of a configuration.
+pub(crate) async fn provisioning_stack_with(
+    scenario: &Scenario,
+    factor: u32,
+    consolidate_after: &str,
+    mut config: Value,
+) -> Option<Stack> {
     let mut options = options().await?;
     options.scenario = Some(serde_json::to_value(scenario).unwrap());
     options.factor = factor;
     // A process that was killed takes its lease back at once.
-    options.config = json!({"lease": {"duration": "2s", "grace": "1s"}});
+    config["lease"] = json!({"duration": "2s", "grace": "1s"});
+    options.config = config;
     let stack = stack(options, "ml").await;
     let (class, pool) = pools::p5(consolidate_after).unwrap();
     pools::create(&stack.admin().unwrap(), &class, &pool).await.unwrap();

@@ -34,6 +34,21 @@ fn name(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
+/// `muster plan` on everything the server recorded: gangs, purchases and reasons as it decided them, byte for byte. The
+/// answer is the moments of the passes.
+pub(crate) async fn decided_the_same_from_recordings(stack: &Stack) -> Vec<String> {
+    let recorded = request(stack.http(), "GET", "/debug/passes", "").await.unwrap();
+    let file = stack.cluster.folder().join("passes.json");
+    std::fs::write(&file, &recorded).unwrap();
+    let planned = text(&muster(stack, &["plan", "-f", name(&file), "-o", "json"]).await, 0);
+    let recorded: Value = serde_json::from_str(&recorded).unwrap();
+    let passes = recorded["passes"].as_array().unwrap().iter();
+    let decided = |pass: &Value| json!({"at": pass["world"]["now"], "decided": pass["decided"]});
+    let expected = json!({"version": 1, "passes": passes.clone().map(decided).collect::<Vec<_>>()});
+    assert_eq!(planned, serde_json::to_string_pretty(&expected).unwrap() + "\n");
+    passes.map(|pass| pass["world"]["now"].to_string()).collect()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_the_server_persisted_is_replayed_and_a_recording_says_the_same_as_the_cluster() {
     let Some(mut options) = options().await else { return };
@@ -76,6 +91,15 @@ async fn a_plan_the_server_persisted_is_replayed_and_a_recording_says_the_same_a
     let spoilt_file = folder.join("spoilt.json");
     std::fs::write(&spoilt_file, spoilt).unwrap();
     assert!(text(&muster(&stack, &["replay", name(&spoilt_file)]).await, 3).contains("DIFFERS"));
+
+    // Whole passes.
+    assert!(decided_the_same_from_recordings(&stack).await.len() > 2);
+    let file = folder.join("passes.json");
+    let said = text(&muster(&stack, &["replay", name(&file)]).await, 0);
+    assert!(said.contains("the same decisions again"), "{said}");
+    let spoilt = std::fs::read_to_string(&file).unwrap().replacen("\"Waiting\"", "\"Bound\"", 1);
+    std::fs::write(&spoilt_file, spoilt).unwrap();
+    assert!(text(&muster(&stack, &["plan", "-f", name(&spoilt_file)]).await, 3).contains("DIFFERS"));
 
     // The cluster as a recording.
     let file = folder.join("cluster.json");

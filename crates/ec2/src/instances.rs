@@ -200,6 +200,7 @@ fn instance(instance: &aws_sdk_ec2::types::Instance) -> Instance {
         launch_time: launched.and_then(|time| Timestamp::from_second(time.secs()).ok()),
         tags: from_tags(instance.tags()),
         placement_group: present(placement.and_then(|placement| placement.group_name())),
+        placement_group_id: present(placement.and_then(|placement| placement.group_id())),
         image_id: text(instance.image_id()),
         subnet_id: present(instance.subnet_id()),
     }

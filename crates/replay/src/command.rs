@@ -12,6 +12,7 @@ use crate::decision::{self, DecisionError};
 use crate::document;
 use crate::dump::{self, Dump, Input, ReadError};
 use crate::explain::{self, ExplainError, Target};
+use crate::passes::{self, Again};
 use crate::plan::{self, Options, PlanError};
 use crate::{table, topology};
 
@@ -84,10 +85,20 @@ pub enum CommandError {
     },
 }
 
-/// Reads, plans and prints.
+/// Reads, plans and prints. Passes that a server recorded are decided again as it did; the exit code is 3 if one comes out
+/// otherwise.
 ///
 /// Errors: input that cannot be read at all.
 pub fn run(arguments: &Arguments<'_>) -> Result<Output, CommandError> {
+    if let [file] = arguments.files.as_slice()
+        && passes::is_one(file.text)
+    {
+        let again = passes::again(file.name, file.text)?;
+        return Ok(match arguments.format {
+            Format::Json => Output { text: passes::to_json(&again), code: code_of(&again) },
+            Format::Table => lines(file.name, &again),
+        });
+    }
     let dump = dump::read(&arguments.files)?;
     let options = options(arguments, &dump)?;
     let study = plan::study(dump, &options)?;
@@ -118,6 +129,12 @@ pub fn explain(arguments: &Arguments<'_>, target: &Target) -> Result<Output, Com
 pub fn replay(files: &[Input<'_>]) -> Result<Output, CommandError> {
     let mut output = Output { text: String::new(), code: 0 };
     for file in files {
+        if passes::is_one(file.text) {
+            let Output { text, code } = lines(file.name, &passes::again(file.name, file.text)?);
+            output.text.push_str(&text);
+            output.code = output.code.max(code);
+            continue;
+        }
         let decisions = decision::read(file.name, file.text)?;
         for replayed in decision::replay(&decisions) {
             let _ = writeln!(output.text, "{replayed}");
@@ -130,6 +147,22 @@ pub fn replay(files: &[Input<'_>]) -> Result<Output, CommandError> {
         }
     }
     Ok(output)
+}
+
+/// A line for each pass.
+fn lines(name: &str, again: &[Again]) -> Output {
+    let mut text = String::new();
+    for one in again {
+        let _ = writeln!(text, "{}", one.line());
+    }
+    if again.is_empty() {
+        let _ = writeln!(text, "{name}: holds no pass");
+    }
+    Output { text, code: code_of(again) }
+}
+
+fn code_of(again: &[Again]) -> u8 {
+    if again.iter().any(|one| one.difference().is_some()) { 3 } else { 0 }
 }
 
 /// Flags first, then what a recording says of itself, then the defaults.

@@ -10,6 +10,7 @@ pub mod document;
 pub mod dump;
 pub mod explain;
 pub mod kinds;
+pub mod passes;
 pub mod plan;
 pub mod record;
 pub mod study;

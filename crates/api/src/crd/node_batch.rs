@@ -138,6 +138,9 @@ pub struct NodeBatchStatus {
     /// Placement group of ours, from the moment it is intended until it is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement_group: Option<String>,
+    /// Id of the placement group the instances are in, ours or that of their reservation, once EC2 has shown it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement_group_id: Option<String>,
     /// Launch templates of ours, from the moment they are intended until they are deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub launch_templates: Vec<String>,

@@ -120,6 +120,12 @@ fn joiners(
     seen: Option<&[Instance]>,
 ) -> (Vec<Joiner>, BTreeMap<String, u32>) {
     let now = case.now();
+    let group = seen.into_iter().flatten().find(|seen| {
+        !has_ended(seen.state) && status.instances.iter().any(|one| one.id == seen.id && one.attempt == status.attempt)
+    });
+    if let Some(id) = group.and_then(|seen| seen.placement_group_id.clone()) {
+        status.placement_group_id = Some(id);
+    }
     let late = late_labels(case, status);
     let booking = late.get(case.world.settings.keys.booking);
     let nodes = nodes_by_instance(case.world.snapshot, status);
@@ -367,8 +373,8 @@ fn carries(node: &Node, key: &str, value: &str) -> bool {
 fn late_labels(case: &Case<'_>, status: &BatchStatus) -> BTreeMap<&'static str, String> {
     let keys = &case.world.settings.keys;
     let mut labels = BTreeMap::new();
-    if let Some(group) = status.group() {
-        labels.insert(keys.placement_group, group);
+    if let Some(id) = status.placement_group_id.clone().filter(|_| status.group().is_some()) {
+        labels.insert(keys.placement_group, id);
     }
     if let Owner::Request(request) = &case.batch.spec.owner {
         labels.insert(keys.booking, request.uid.clone());

@@ -72,6 +72,7 @@ pub(super) fn go(case: &Case<'_>) -> Step<Turn> {
             }
         }
     }
+    status.placement_group_id = None;
     status.instances.clear();
     status.idle_since = None;
     status.phase = BatchPhase::Pending;

@@ -28,6 +28,8 @@ pub struct Instance {
     pub tags: Tags,
     /// Name of the placement group.
     pub placement_group: Option<String>,
+    /// Id of the placement group, `pg-…`.
+    pub placement_group_id: Option<String>,
     /// AMI id.
     pub image_id: String,
     /// Subnet.

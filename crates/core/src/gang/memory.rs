@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::pod::Shape;
 use crate::model::snapshot::Snapshot;
@@ -19,16 +21,19 @@ pub(super) const ALIKE: usize = 3;
 pub(super) const IN_ALL: usize = 9;
 
 /// What is remembered.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Memory {
     /// Nodes excluded for a shape. Keyed by shape: it outlives the pod, not its cause.
     excluded: BTreeMap<NodeName, Vec<Excluded>>,
+    #[serde(with = "crate::model::pairs")]
     gangs: BTreeMap<ObjectKey, Trouble>,
     /// Pods that a kubelet did not take and that still exist: each counts once.
     not_admitted: BTreeSet<PodUid>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Excluded {
     shape: Arc<Shape>,
     by: By,
@@ -39,7 +44,8 @@ struct Excluded {
 }
 
 /// Who refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 enum By {
     Scheduler,
     /// So many times, one after the other.
@@ -49,13 +55,15 @@ enum By {
 /// A node is excluded at most so many times as long as at first.
 const LONGEST: u32 = 32;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Trouble {
     refusals: Vec<Refusal>,
     expired: Vec<u64>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Refusal {
     epoch: u64,
     text: Arc<str>,

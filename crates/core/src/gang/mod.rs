@@ -15,6 +15,7 @@ mod notes;
 mod offers;
 mod passing;
 mod placed;
+mod recording;
 mod refused;
 mod request;
 mod roles;
@@ -41,6 +42,7 @@ pub use crate::model::event::GangEvent;
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::snapshot::{AssignedCapacity, Assignment, Snapshot};
+use crate::model::words::Word;
 use crate::planner::plan::{LevelUse, Plan, Policy, Problem, Report};
 use crate::topology::Levels;
 
@@ -50,10 +52,12 @@ pub use memory::{Memory, Note};
 pub use mixing::may_mix;
 pub use offers::{Left, Offer, Offers, PoolView, TooSmall, TypeView, nodes_needed, offers_for};
 pub use passing::{passing, take_away};
+pub use recording::{Decided, DecidedAction, RecordedWorld};
 pub use request::{Pending, RequestError, Wanted, build_request};
 
 /// Timers and choices of the gang loop. Source of the defaults: `scheduling.md` 3.7.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Settings {
     /// Between a plan persisted and its release: every replica protects the assignment by then.
     pub settle: SignedDuration,
@@ -78,7 +82,8 @@ pub struct Settings {
     /// A gang that was evicted keeps its nodes this long for its pods to come back.
     pub restart_hold: SignedDuration,
     /// Key of the taint on nodes provisioned for a gang until it uses them.
-    pub pending_taint: &'static str,
+    #[serde(deserialize_with = "crate::model::words::read")]
+    pub pending_taint: Word,
     /// What is best.
     pub policy: Policy,
     /// Hand out every decision with what it was made on.
@@ -133,7 +138,8 @@ pub struct World<'a> {
 }
 
 /// A NodeBatch as the gang loop sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct BatchView {
     /// Name.
     pub name: Arc<str>,
@@ -181,7 +187,8 @@ impl BatchView {
 }
 
 /// What the gang loop needs to know of a NodeBatch's phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum BatchStage {
     /// All candidates failed; nothing is held.
     BackingOff,

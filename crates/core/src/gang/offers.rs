@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::volumes;
 use crate::fit::{self, Misfit};
 use crate::model::names::{NodeName, ResourceName};
@@ -15,7 +17,8 @@ use crate::reason::Unsold;
 use crate::topology::{Levels, ZONE_KEY};
 
 /// A pool that may provision, as the gang loop sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct PoolView {
     /// Name.
     pub name: Arc<str>,
@@ -39,7 +42,8 @@ pub struct PoolView {
 }
 
 /// What is left of one limit, in the units of [`crate::model::resources::Resources`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Left {
     /// Resource, or `nodes`.
     pub resource: ResourceName,
@@ -50,7 +54,8 @@ pub struct Left {
 }
 
 /// One instance type of a pool, as the node it would become.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct TypeView {
     /// Instance type.
     pub name: Arc<str>,
@@ -75,7 +80,8 @@ impl TypeView {
 }
 
 /// N nodes of one type of one pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Offer {
     /// Pool.
     pub pool: Arc<str>,
@@ -131,7 +137,7 @@ pub fn offers_for(request: &GangRequest, levels: &Levels, pools: &[PoolView]) ->
     offers
 }
 
-/// [`nodes_needed`] in a zone from which the volumes of the gang can be reached, if they ask for one: what is provisioned has a
+/// [`nodes_needed`] in a zone that the volumes or selectors of the gang ask for, if they do: what is provisioned has a
 /// zone only once it is chosen.
 fn nodes_in_reach(request: &GangRequest, levels: &Levels, pool: &PoolView, kind: &TypeView) -> Result<u32, TooSmall> {
     let mut zones = volumes::zones(request);

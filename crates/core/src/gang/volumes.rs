@@ -1,4 +1,4 @@
-//! The zones that the volumes of a gang ask for: nodes that are provisioned for it must stand there.
+//! The zones that the volumes or the selectors of a gang ask for: nodes that are provisioned for it must stand there.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::PoolView;
 use crate::fit;
 use crate::model::node::Node;
-use crate::model::pod::Operator;
+use crate::model::pod::{Operator, Shape};
 use crate::planner::plan::GangRequest;
 use crate::topology::ZONE_KEY;
 
@@ -14,22 +14,29 @@ use crate::topology::ZONE_KEY;
 const EBS_ZONE_KEY: &str = "topology.ebs.csi.aws.com/zone";
 const REGION_KEY: &str = "topology.kubernetes.io/region";
 
-/// Zones that volumes of members name.
+/// Zones that volumes, node selectors or node affinities of members name.
 pub(super) fn zones(request: &GangRequest) -> BTreeSet<Arc<str>> {
-    let terms = request.roles.iter().flat_map(|role| role.shape.volumes.iter().flatten());
+    let shapes = || request.roles.iter().map(|role| &role.shape);
+    let selected = shapes().filter_map(|shape| shape.node_selector.get(ZONE_KEY).cloned());
+    let affinities = shapes().flat_map(|shape| shape.node_affinity.iter().flatten());
+    let terms = shapes().flat_map(|shape| shape.volumes.iter().flatten()).chain(affinities);
     let named = terms.flat_map(|term| &term.expressions).filter(|requirement| {
         requirement.operator == Operator::In && [ZONE_KEY, EBS_ZONE_KEY].contains(&&*requirement.key)
     });
-    named.flat_map(|requirement| requirement.values.iter().cloned()).collect()
+    named.flat_map(|requirement| requirement.values.iter().cloned()).chain(selected).collect()
 }
 
-/// Those of them in which a node that some pool sells reaches the volumes of every member; empty if they ask for none.
+/// Those of them in which a node that some pool sells is one for every member and reaches its volumes; empty if they ask
+/// for none.
 pub(super) fn reached(request: &GangRequest, pools: &[PoolView]) -> Vec<Arc<str>> {
     let mut zones = zones(request);
     let nodes = || pools.iter().flat_map(|pool| &pool.types).map(|kind| &kind.node);
     zones.retain(|zone| {
-        let reaches =
-            |node: &Node| request.roles.iter().all(|role| fit::reaches_volumes(&role.shape, &in_zone(node, zone)));
+        let reaches = |node: &Node| {
+            let node = in_zone(node, zone);
+            let here = |shape: &Shape| fit::accepts(shape, &node).is_ok() && fit::reaches_volumes(shape, &node);
+            request.roles.iter().all(|role| here(&role.shape))
+        };
         nodes().any(|node| reaches(node))
     });
     zones.into_iter().collect()

@@ -531,6 +531,8 @@ pub struct BatchStatus {
     pub capacity_type: Option<CapacityType>,
     /// Placement group of ours, from the moment it is intended until it is deleted.
     pub placement_group: Option<String>,
+    /// Id of the placement group the instances are in, ours or that of their reservation, once EC2 has shown it.
+    pub placement_group_id: Option<String>,
     /// Launch templates of ours, from the moment they are intended until they are deleted.
     pub launch_templates: Vec<String>,
     /// Micro-dollars per hour of the whole batch.

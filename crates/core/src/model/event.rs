@@ -1,7 +1,10 @@
 //! What people see with `kubectl describe`.
 
+use serde::Serialize;
+
 /// An event on one of our objects.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct GangEvent {
     /// One word.
     pub reason: &'static str,

@@ -11,6 +11,7 @@ use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::node::Usage;
 use crate::model::pod::{Neighbour, Shape};
 use crate::model::resources::Resources;
+use crate::model::words::Word;
 use crate::planner::plan::LevelUse;
 use crate::reason::Code;
 
@@ -101,7 +102,8 @@ impl fmt::Display for Phase {
 }
 
 /// What the pods and their owners say about a gang.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Recognised {
     /// Namespace and name of the Gang object.
     pub key: ObjectKey,
@@ -126,7 +128,8 @@ pub struct Recognised {
 }
 
 /// What is reported of one role.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RoleStated {
     /// Name.
     pub name: Arc<str>,
@@ -137,10 +140,12 @@ pub struct RoleStated {
 }
 
 /// Where a gang was recognised.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Source {
     /// Name of the convention.
-    pub convention: &'static str,
+    #[serde(deserialize_with = "crate::model::words::read")]
+    pub convention: Word,
     /// The gang's name as written.
     pub identity: Arc<str>,
     /// The outermost known owner.
@@ -148,7 +153,8 @@ pub struct Source {
 }
 
 /// An owner reference.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Owner {
     /// API version.
     pub api_version: Arc<str>,
@@ -161,7 +167,8 @@ pub struct Owner {
 }
 
 /// Topology requests as the user wrote them, each with the key it came from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RawTopologyRequests {
     /// Required level.
     pub required: Option<RawTopologyRequest>,
@@ -178,7 +185,8 @@ pub struct RawTopologyRequests {
 }
 
 /// Consecutive ranks that share a domain.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RawSlice {
     /// Members of one slice.
     pub size: u32,
@@ -187,16 +195,19 @@ pub struct RawSlice {
 }
 
 /// One topology request and the key it came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RawTopologyRequest {
     /// The value.
     pub value: Arc<str>,
     /// The annotation.
-    pub key: &'static str,
+    #[serde(deserialize_with = "crate::model::words::read")]
+    pub key: Word,
 }
 
 /// Why a gang is invalid.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Invalid {
     /// The word for it.
     pub reason: Code,
@@ -205,7 +216,8 @@ pub struct Invalid {
 }
 
 /// The durable state of a gang: its Gang object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Gang {
     /// Namespace and name.
     pub key: ObjectKey,
@@ -248,7 +260,8 @@ pub struct Gang {
 }
 
 /// Conditions of a Gang that do not follow from its phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum NoteKind {
     /// Every member has a rank of its own below its role's count.
     RanksOrdered,
@@ -289,7 +302,8 @@ impl NoteKind {
 }
 
 /// One condition.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Note {
     /// Whether it holds.
     pub holds: bool,
@@ -298,7 +312,8 @@ pub struct Note {
 }
 
 /// One place of the durable plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct GangPlace {
     /// Role name.
     pub role: Arc<str>,
@@ -313,7 +328,8 @@ pub struct GangPlace {
 }
 
 /// Capacity that is kept for a gang that was evicted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Held {
     /// Until then; `None` while its pods are being evicted.
     pub until: Option<Timestamp>,
@@ -322,7 +338,8 @@ pub struct Held {
 }
 
 /// Why a gang does not run yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Waiting {
     /// One word.
     pub reason: Arc<str>,
@@ -349,7 +366,8 @@ impl Gang {
 }
 
 /// A pod of the cluster, gang member or not.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Pod {
     /// UID.
     pub uid: PodUid,
@@ -404,7 +422,8 @@ pub struct Pod {
 }
 
 /// What the claims of a pod ask for beside where it may stand.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Claims {
     /// What kube-scheduler waits for too before it lets the pod anywhere, as a sentence.
     pub awaits: Option<Arc<str>>,
@@ -417,7 +436,8 @@ pub struct Claims {
 }
 
 /// A claim that is met by one of the volumes of a class that are there already: nobody makes new ones.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Taken {
     /// The class.
     pub class: Arc<str>,
@@ -456,7 +476,8 @@ impl Pod {
 }
 
 /// Of which gang a pod is. *Unknown is not "no gang".*
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Membership {
     /// Its controller chain is not known up to the root.
     Unknown,
@@ -485,7 +506,8 @@ impl Membership {
 }
 
 /// The rank a member claims.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum RankClaim {
     /// An integer.
     Rank(u32),

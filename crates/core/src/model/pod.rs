@@ -97,7 +97,8 @@ pub struct HostPort {
 }
 
 /// What decides which pods may stand beside a pod on its node: who it is, and whom it keeps away itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Neighbour {
     /// `metadata.namespace`.
     pub namespace: Arc<str>,
@@ -108,7 +109,8 @@ pub struct Neighbour {
 }
 
 /// A term of required anti-affinity by hostname: the pods it selects must not stand on the same node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct AntiAffinityTerm {
     /// Namespaces of those pods; `None`: every one.
     pub namespaces: Option<Vec<Arc<str>>>,

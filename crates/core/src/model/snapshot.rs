@@ -7,6 +7,8 @@ use imbl::shared_ptr::DefaultSharedPtr;
 use imbl::{GenericHashMap, OrdMap};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::gang::{Gang, Membership, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::node::{Node, Usage};
@@ -40,7 +42,8 @@ pub struct Snapshot {
 }
 
 /// A node and what holds capacity on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NodeEntry {
     /// The node.
     pub node: Arc<Node>,
@@ -49,7 +52,8 @@ pub struct NodeEntry {
 }
 
 /// Capacity on a node that is assigned to a gang.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Assignment {
     /// To whom.
     pub gang: ObjectKey,
@@ -58,7 +62,8 @@ pub struct Assignment {
 }
 
 /// What is assigned.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum AssignedCapacity {
     /// The requests of one member.
     Member(Resources),

@@ -41,6 +41,7 @@ fn instance(id: &str, tags: Tags, age: i64, state: InstanceState) -> Instance {
         launch_time: Some(ago(age)),
         tags,
         placement_group: Some("group".to_owned()),
+        placement_group_id: Some("pg-1".to_owned()),
         image_id: "ami-1".to_owned(),
         subnet_id: None,
     }

@@ -462,6 +462,7 @@ impl Ec2 {
             launch_time: Some(self.now),
             tags: parameters.tags.of(ResourceKind::Instance),
             placement_group: parameters.placement_group.clone(),
+            placement_group_id: parameters.placement_group.as_ref().map(|name| format!("pg-{name}")),
             image_id: "ami-1".to_owned(),
             subnet_id: Some(parameters.subnet_id.clone()),
         };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use muster_core::gang::{BatchStage, Left, PoolView};
 use muster_core::model::gang::{Phase, RankClaim};
 use muster_core::model::node::{Taint, TaintEffect};
+use muster_core::model::pod::{Operator, Requirement, SelectorTerm, Shape};
 
 use super::sim::{PENDING, Sim, join, pool};
 use crate::world::{self, key};
@@ -23,6 +24,31 @@ fn without_a_pool_a_gang_waits_and_says_so() {
     sim.gang("train", 8, 8);
     sim.settle();
     assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Waiting, "NoPool"));
+}
+
+#[test]
+fn a_gang_that_selects_one_zone_of_a_pool_with_several_gets_its_nodes_there() {
+    let zone = || Arc::<str>::from("topology.kubernetes.io/zone");
+    let selects: [fn(&mut Shape, Arc<str>); 2] = [
+        |shape, zone| {
+            shape.node_selector.insert(zone, "b".into());
+        },
+        |shape, zone| {
+            let expressions = vec![Requirement { key: zone, operator: Operator::In, values: vec!["b".into()] }];
+            shape.node_affinity = Some(vec![SelectorTerm { expressions, fields: Vec::new() }]);
+        },
+    ];
+    for select in selects {
+        let mut sim = Sim::new(&[]);
+        sim.pools.push(PoolView { zones: vec!["a".into(), "b".into()], ..pool() });
+        sim.gang("train", 8, 8);
+        let mut shape = world::shape(1);
+        select(&mut shape, zone());
+        sim.pods.values_mut().for_each(|pod| pod.shape = Ok(Arc::new(shape.clone())));
+        sim.settle();
+        assert_eq!(sim.phase("train"), Phase::Provisioning, "{}", sim.message("train"));
+        assert_eq!(sim.asked[0].zones, [Arc::from("b")]);
+    }
 }
 
 #[test]

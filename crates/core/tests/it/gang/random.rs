@@ -111,6 +111,7 @@ fn run(seed: u64) {
     for _ in 0..120 {
         event(&mut sim, &mut rng);
         assert_eq!(sim.pass(), sim.pass(), "seed {seed}: a pass is a function of the world");
+        sim.is_the_same_from_its_recording();
         let before = sim.gangs.clone();
         let live: BTreeMap<String, usize> = GANGS
             .iter()

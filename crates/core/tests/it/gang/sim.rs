@@ -8,8 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use muster_core::extender::barrier::{Arrivals, Then};
 use muster_core::extender::{self, Assumed, BindStep, Filtered};
 use muster_core::gang::{
-    self, Action, BatchStage, BatchTopologyRequest, BatchView, Ledger, Memory, Pass, PoolView, Settings, TypeView,
-    World, batch_name,
+    self, Action, BatchStage, BatchTopologyRequest, BatchView, Decided, Ledger, Memory, Pass, PoolView, RecordedWorld,
+    Settings, TypeView, World, batch_name,
 };
 use muster_core::model::gang::{Gang, Phase, Pod, RankClaim, Recognised};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
@@ -136,8 +136,29 @@ impl Sim {
 
     /// One pass, without carrying anything out.
     pub(super) fn pass(&self) -> Pass {
+        self.in_world(|world| {
+            let pass = gang::pass(world);
+            let remembered = gang::pass_with(world, &mut self.ledger.borrow_mut());
+            assert_eq!(remembered, pass, "what earlier passes found out changes nothing");
+            pass
+        })
+    }
+
+    /// Writes the next pass down with everything it looks at, reads that, and decides from it again.
+    pub(super) fn is_the_same_from_its_recording(&self) {
+        self.in_world(|world| {
+            let written = |decided: &Decided| serde_json::to_string(decided).unwrap();
+            let recording = serde_json::to_string(&RecordedWorld::of(world)).unwrap();
+            let read: RecordedWorld = serde_json::from_str(&recording).unwrap();
+            let decided = Decided::of(&gang::pass_with(world, &mut self.ledger.borrow_mut()));
+            assert_eq!(written(&read.decide()), written(&decided), "a recording holds the whole world");
+            assert_eq!(serde_json::to_string(&read).unwrap(), recording, "and comes back as it was");
+        });
+    }
+
+    fn in_world<T>(&self, look: impl FnOnce(&World<'_>) -> T) -> T {
         let (snapshot, settings) = (self.snapshot(), Settings::new(PENDING));
-        let world = World {
+        look(&World {
             snapshot: &snapshot,
             levels: &self.levels,
             pools: &self.pools,
@@ -148,11 +169,7 @@ impl Sim {
             memory: &self.memory,
             settings: &settings,
             now: self.now,
-        };
-        let pass = gang::pass(&world);
-        let remembered = gang::pass_with(&world, &mut self.ledger.borrow_mut());
-        assert_eq!(remembered, pass, "what earlier passes found out changes nothing");
-        pass
+        })
     }
 
     /// One pass carried out, then whatever kube-scheduler makes of it. Whether anything was done.
