@@ -19,7 +19,7 @@ use super::ec2::{Ec2, Habits, Hosts};
 use super::supply::{Catalogue, PoolDef, machine};
 use crate::world::{at, key};
 
-/// So many histories have one of each rare story among them.
+/// So many histories have each rare story among them.
 pub(super) const STORIES: usize = 10;
 
 /// What a history is about: whatever comes, or what seldom comes by itself.
@@ -36,7 +36,7 @@ impl Story {
     pub(super) fn of(seed: u64) -> Self {
         match usize::try_from(seed).unwrap() % STORIES {
             0 => Self::Blocked,
-            1 => Self::Losses,
+            1 | 4 | 7 => Self::Losses,
             _ => Self::Anything,
         }
     }
@@ -46,7 +46,11 @@ fn minutes(count: i64) -> SignedDuration {
     SignedDuration::from_mins(count)
 }
 
-pub(super) fn habits(rng: &mut ChaCha8Rng) -> Habits {
+pub(super) fn habits(story: Story, rng: &mut ChaCha8Rng) -> Habits {
+    if story == Story::Blocked {
+        let lag = [0, 2][rng.random_range(0..2)];
+        return Habits { lag, contradicts: 0.0, forgets: 0.0, ends_within: 2, quota: 1000, fleets: 1000, groups: 500 };
+    }
     Habits {
         lag: [0, 2, 20][rng.random_range(0..3)],
         contradicts: [0.0, 0.0, 0.2][rng.random_range(0..3)],
@@ -66,7 +70,7 @@ pub(super) fn manners(story: Story, pools: &[PoolDef], rng: &mut ChaCha8Rng) -> 
     }
     if story == Story::Blocked {
         let all = pools.iter().map(|pool| pool.instance_type.clone());
-        let broken = all.map(|name| (name, at(rng.random_range(30..150)))).collect();
+        let broken = all.map(|name| (name, at(rng.random_range(100..200)))).collect();
         return Manners {
             never_registers: 0.0,
             never_ready: 0.0,
@@ -78,7 +82,7 @@ pub(super) fn manners(story: Story, pools: &[PoolDef], rng: &mut ChaCha8Rng) -> 
     }
     Manners {
         never_registers: [0.0, 0.0, 0.15][rng.random_range(0..3)],
-        never_ready: [0.0, 0.0, 0.4][rng.random_range(0..3)],
+        never_ready: [0.0, if story == Story::Losses { 0.4 } else { 0.0 }, 0.4][rng.random_range(0..3)],
         broken,
         cleans: story != Story::Losses && rng.random_bool(0.5),
         refuses_evictions: rng.random_bool(0.5),
@@ -87,6 +91,7 @@ pub(super) fn manners(story: Story, pools: &[PoolDef], rng: &mut ChaCha8Rng) -> 
 }
 
 pub(super) fn pools(story: Story, rng: &mut ChaCha8Rng) -> Vec<PoolDef> {
+    let blocked = story == Story::Blocked;
     let capacity_types: [&[CapacityType]; 4] = [
         &[CapacityType::OnDemand],
         &[CapacityType::Spot, CapacityType::OnDemand],
@@ -97,8 +102,8 @@ pub(super) fn pools(story: Story, rng: &mut ChaCha8Rng) -> Vec<PoolDef> {
         name: format!("p{number}"),
         instance_type: format!("p{number}.48xlarge"),
         zones: ["a", "b"][..rng.random_range(1..=2)].iter().map(|zone| (*zone).to_owned()).collect(),
-        capacity_types: capacity_types[rng.random_range(0..4)].to_vec(),
-        limit: rng.random_range(2..8),
+        capacity_types: capacity_types[if blocked { 0 } else { rng.random_range(0..4) }].to_vec(),
+        limit: if blocked { 16 } else { rng.random_range(2..8) },
         group: [GroupPolicy::Preferred, GroupPolicy::Required, GroupPolicy::None][rng.random_range(0..3)],
         join: JoinClocks {
             register_within: minutes(3),
@@ -106,19 +111,16 @@ pub(super) fn pools(story: Story, rng: &mut ChaCha8Rng) -> Vec<PoolDef> {
             replace_after: minutes(1),
             max_replacements: match story {
                 Story::Losses => "100%".to_owned(),
-                Story::Anything | Story::Blocked => ["0", "1", "100%"][rng.random_range(0..3)].to_owned(),
+                Story::Blocked => "0".to_owned(),
+                Story::Anything => ["0", "1", "100%"][rng.random_range(0..3)].to_owned(),
             },
-            max_probes: if story == Story::Blocked { 4 } else { rng.random_range(1..4) },
-            max_probe_micro_usd: if story == Story::Blocked {
-                1_000_000
-            } else {
-                [125_000, 1_000_000][rng.random_range(0..2)]
-            },
+            max_probes: if blocked { 8 } else { rng.random_range(1..4) },
+            max_probe_micro_usd: if blocked { 1_000_000 } else { [125_000, 1_000_000][rng.random_range(0..2)] },
         },
         consolidate: (!rng.random_bool(0.1)).then(|| SignedDuration::from_secs(rng.random_range(0..120))),
         foreign: (!rng.random_bool(0.1)).then(|| minutes(1)),
     };
-    let count = if story == Story::Blocked { 1 } else { rng.random_range(1..=3) };
+    let count = if blocked { 1 } else { rng.random_range(1..=3) };
     (0..count).map(|number| pool(number, rng)).collect()
 }
 
@@ -196,12 +198,13 @@ pub(super) fn wanted(
     for number in 0..rng.random_range(3..=4) {
         let name = format!("g{number}");
         let of_batch = format!("{name}-1");
-        let count = rng.random_range(1..=4);
+        let count = rng.random_range(if story == Story::Blocked { 2 } else { 1 }..=4);
         let ends = end(story, rng);
         let least = if rng.random_bool(0.4) { 1 } else { usize::try_from(count).unwrap() };
         let mut actor = Actor::new(&name, &of_batch, least, ends);
         actor.deleted = story == Story::Losses || rng.random_bool(0.5);
-        actor.cascades = rng.random_bool(0.5);
+        // Whose batch is not deleted with it is looked up.
+        actor.cascades = story != Story::Losses && rng.random_bool(0.5);
         actor.elsewhere = rng.random_bool(0.08).then(|| at(rng.random_range(10..300)));
         let owner = match rng.random_range(0..20) {
             0..=15 => Owner::Gang(OwnerRef { key: key(&name), uid: actor.gang.uid.to_string() }),
@@ -224,6 +227,7 @@ pub(super) fn wanted(
             2 => WantedLevels { required: None, preferred: Some(level) },
             _ => WantedLevels::default(),
         };
+        let levels = if story == Story::Blocked { WantedLevels::default() } else { levels };
         let spec = BatchSpec {
             offers: names.iter().map(offer).collect(),
             node_pools: names,

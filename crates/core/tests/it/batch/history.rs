@@ -49,11 +49,12 @@ impl History {
         let now = at(0);
         let story = draw::Story::of(seed);
         let mut catalogue = draw::catalogue(draw::pools(story, &mut rng));
-        let mut ec2 = Ec2::new(now, draw::habits(&mut rng));
+        let mut ec2 = Ec2::new(now, draw::habits(story, &mut rng));
         draw::stock(story, &mut ec2, &catalogue.pools, &mut rng);
         let mut cluster = Cluster::new(now, draw::manners(story, &catalogue.pools, &mut rng));
         draw::wanted(story, &mut cluster, &mut catalogue, &mut ec2, &mut rng);
-        Self::of(seed, (ec2, cluster, catalogue), rng)
+        let undisturbed = story == draw::Story::Blocked;
+        Self { undisturbed, ..Self::of(seed, (ec2, cluster, catalogue), rng) }
     }
 
     /// The history of a world that was drawn.
