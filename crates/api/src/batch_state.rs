@@ -510,6 +510,9 @@ fn write_condition(one: &BatchCondition) -> Condition {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+    use muster_core::batch::claim;
+    use muster_core::offering::NODES;
     use serde_json::json;
 
     use super::*;
@@ -570,6 +573,10 @@ mod tests {
         let counted = read(&object(&json!({"version": 1, "phase": "Hibernating", "count": 8, "pricePerHour": "80.00",
             "instances": [{"id": "i-1", "attempt": 1, "state": "Ready"}]})));
         assert_eq!(counted.status.price_now(), 10_000_000);
+        let novel = read(&object(&json!({"version": 9, "phase": "Novel", "count": 2, "nodePool": "two",
+            "instanceType": "unheard-of"})));
+        let taken = claim(&novel, |_, _| None, |_| true, Timestamp::MAX).amounts;
+        assert_eq!(taken["two"].resources.get(NODES), 2);
     }
 
     #[test]
