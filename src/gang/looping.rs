@@ -145,6 +145,7 @@ impl GangLoop {
         if let Some(recorder) = &self.inputs.recorder {
             recorder.keep(pass.decisions);
         }
+        self.inputs.metrics.count_stuck(&pass.actions);
         for note in &pass.notes {
             self.memory.record(note, now_real(), self.inputs.settings.exclude_ttl);
         }
