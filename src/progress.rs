@@ -1,7 +1,7 @@
 //! Whether the loops of the process still go round: a process that listens and decides nothing is worse than none.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// A loop that did not go round for longer hangs: the longest it rightly takes for one turn are a few seconds of planning.
@@ -12,7 +12,15 @@ const LIMIT: Duration = Duration::from_mins(2);
 pub struct Progress {
     started: Instant,
     limit: Duration,
-    loops: Mutex<Vec<(&'static str, Arc<AtomicU64>)>>,
+    loops: Mutex<Vec<Watched>>,
+}
+
+/// One loop; it has ended once nobody holds its beat.
+#[derive(Debug)]
+struct Watched {
+    name: &'static str,
+    limit: Duration,
+    last: Weak<AtomicU64>,
 }
 
 impl Default for Progress {
@@ -25,19 +33,31 @@ impl Progress {
     /// A loop that begins now.
     #[must_use]
     pub fn of(&self, name: &'static str) -> Beat {
+        self.within(name, self.limit)
+    }
+
+    /// A loop that begins now and may rightly take so long for one turn.
+    #[must_use]
+    pub fn within(&self, name: &'static str, limit: Duration) -> Beat {
         let beat = Beat { started: self.started, last: Arc::default() };
         beat.beat();
-        self.loops.lock().unwrap_or_else(PoisonError::into_inner).push((name, Arc::clone(&beat.last)));
+        let mut loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
+        loops.retain(|watched| watched.last.strong_count() > 0);
+        loops.push(Watched { name, limit, last: Arc::downgrade(&beat.last) });
+        drop(loops);
         beat
     }
 
     /// A loop that hangs.
     #[must_use]
     pub fn stalled(&self) -> Option<&'static str> {
-        let (now, limit) = (millis(self.started.elapsed()), millis(self.limit));
+        let now = millis(self.started.elapsed());
         let loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
-        let hangs = |last: &AtomicU64| now.saturating_sub(last.load(Ordering::Relaxed)) > limit;
-        loops.iter().find(|(_, last)| hangs(last)).map(|(name, _)| *name)
+        let hangs = |watched: &&Watched| {
+            let last = watched.last.upgrade();
+            last.is_some_and(|last| now.saturating_sub(last.load(Ordering::Relaxed)) > millis(watched.limit))
+        };
+        loops.iter().find(hangs).map(|watched| watched.name)
     }
 }
 
@@ -73,6 +93,18 @@ mod tests {
         assert_eq!(progress.stalled(), Some("lease"));
         gangs.beat();
         lease.beat();
+        assert_eq!(progress.stalled(), None);
+    }
+
+    #[test]
+    fn a_loop_that_ended_is_not_waited_for_and_one_may_be_given_more_time() {
+        let Some(started) = Instant::now().checked_sub(Duration::from_secs(300)) else { return };
+        let progress = Progress { started, ..Progress::default() };
+        let (slow, ended) = (progress.within("collection", Duration::from_mins(10)), progress.of("interruptions"));
+        slow.last.store(0, Ordering::Relaxed);
+        ended.last.store(0, Ordering::Relaxed);
+        assert_eq!(progress.stalled(), Some("interruptions"));
+        drop(ended);
         assert_eq!(progress.stalled(), None);
     }
 }

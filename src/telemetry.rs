@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use muster_api::conventions::{Kind, Served};
 use muster_core::ec2::{CallError, ErrorClass};
+use muster_core::gang::{Action, Stuck};
 use muster_core::model::gang::Phase;
 use muster_core::model::snapshot::Snapshot;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, text};
@@ -89,6 +90,11 @@ struct PhaseLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabel {
     group: &'static str,
     kind: &'static str,
@@ -151,6 +157,7 @@ pub struct GangMetrics {
     pub watch_age: Gauge<f64, AtomicU64>,
     phases: Family<PhaseLabel, Gauge>,
     unlisted: Family<KindLabel, Gauge>,
+    stuck: Family<ReasonLabel, Gauge>,
     snapshot: Gauge<u64, AtomicU64>,
 }
 
@@ -201,6 +208,7 @@ impl Default for Metrics {
             watch_age: Gauge::default(),
             phases: Family::default(),
             unlisted: Family::default(),
+            stuck: Family::default(),
             snapshot: Gauge::default(),
         };
         registry.register("plan_seconds", "Time of a pass of the gang loop that planned", gangs.plan_seconds.clone());
@@ -208,6 +216,11 @@ impl Default for Metrics {
             "commit_seconds",
             "Time from the minimum at the barrier to the last binding",
             gangs.commit_seconds.clone(),
+        );
+        registry.register(
+            "stuck_members",
+            "Released members that kube-scheduler refuses, by reason",
+            gangs.stuck.clone(),
         );
         registry.register("barrier_waiting", "Bind calls that stand at a barrier", gangs.barrier_waiting.clone());
         registry.register("barrier_timeouts", "Barriers that timed out", gangs.barrier_timeouts.clone());
@@ -278,6 +291,16 @@ impl GangMetrics {
                 .set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         self.snapshot.set(snapshot.version);
+    }
+
+    /// Released members that wait in kube-scheduler's queue for somebody to requeue them.
+    pub fn count_stuck(&self, actions: &[Action]) {
+        for reason in Stuck::ALL {
+            let of = |action: &&Action| matches!(action, Action::Release(release) if release.stuck == Some(reason));
+            let count = actions.iter().filter(of).count();
+            let gauge = self.stuck.get_or_create(&ReasonLabel { reason: reason.as_str() });
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
     }
 
     /// Kinds of owners and groups that cannot be listed.

@@ -23,6 +23,10 @@ pub struct Contacts {
     kinds: Vec<(&'static str, AtomicU64)>,
 }
 
+/// A watch is opened again after this at the latest.
+const REOPEN: Duration = Duration::from_secs(6);
+/// A connection that owes a byte for longer is dead.
+const SILENCE: Duration = Duration::from_secs(9);
 /// Of a kind that nobody waits for, until it is heard from.
 const NEVER: u64 = u64::MAX;
 
@@ -52,16 +56,17 @@ impl Contacts {
         Duration::from_millis(ages.max().unwrap_or(0))
     }
 
-    /// Longest time that one watch request stays open.
+    /// Longest time that one watch request stays open. Its end is the proof that the connection lives where nothing
+    /// happens: the API server's bookmarks come once a minute.
     #[must_use]
     pub fn reopen(&self) -> Duration {
-        self.max_age.mul_f32(0.6)
+        self.max_age.mul_f32(0.6).min(REOPEN)
     }
 
     /// Longest silence on a connection before it counts as dead.
     #[must_use]
     pub fn silence(&self) -> Duration {
-        self.max_age.mul_f32(0.8)
+        self.max_age.mul_f32(0.8).min(SILENCE)
     }
 
     fn heard(&self, kind: usize) {
@@ -177,6 +182,16 @@ mod tests {
         assert!(contacts.age() >= Duration::from_secs(150));
         contacts.heard(1);
         assert_eq!(contacts.stale(), None);
+    }
+
+    #[test]
+    fn a_dead_connection_is_noticed_within_ten_seconds_and_a_quiet_one_is_none() {
+        for max_age in [2, 10, 150, 3_600] {
+            let contacts = Contacts::new(&["pods"], &[], Duration::from_secs(max_age));
+            assert!(contacts.silence() < Duration::from_secs(10), "{max_age}");
+            assert!(contacts.reopen() < contacts.silence(), "{max_age}");
+            assert!(contacts.silence() < Duration::from_secs(max_age), "before the kind is stale: {max_age}");
+        }
     }
 
     #[test]

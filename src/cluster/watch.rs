@@ -29,6 +29,7 @@ use tracing::{debug, info, warn};
 use super::contact::{ContactLayer, Contacts};
 use super::owners;
 use super::store::{Store, object_key};
+use crate::progress::Beat;
 
 /// What decides where the volumes of pods can be reached.
 const VOLUME_KINDS: [&str; 4] = ["persistentvolumeclaims", "persistentvolumes", "storageclasses", "csinodes"];
@@ -96,6 +97,8 @@ pub(super) const QUEUE: usize = 4096;
 const FIRST_LIST: Duration = Duration::from_secs(30);
 /// Changes applied before a state is published.
 const BURST: usize = 512;
+/// Without a change the task that owns the store shows after this that it lives.
+const QUIET: Duration = Duration::from_secs(10);
 /// A state is published at most this often: a burst of changes costs one.
 const MIN_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -103,17 +106,14 @@ const MIN_INTERVAL: Duration = Duration::from_millis(5);
 ///
 /// The watches have a client of their own, made from `config`: what passes through it is noted as contact.
 pub async fn run(
-    mut config: kube::Config,
+    config: kube::Config,
     contacts: Arc<Contacts>,
     mut store: Store,
     options: WatchOptions,
+    beat: Beat,
     cancel: CancellationToken,
 ) -> anyhow::Result<()> {
-    config.read_timeout = Some(contacts.silence());
-    let client = ClientBuilder::try_from(config)
-        .context("make a client for the watches")?
-        .with_layer(&ContactLayer(Arc::clone(&contacts)))
-        .build();
+    let client = watching(config, &contacts)?;
     let reopen = u32::try_from(contacts.reopen().as_secs()).unwrap_or(u32::MAX).clamp(1, 290);
     let Some((sender, mut receiver)) = store.take_channel() else {
         anyhow::bail!("the store is already being fed");
@@ -142,6 +142,7 @@ pub async fn run(
     loop {
         tokio::select! {
             () = cancel.cancelled() => return Ok(()),
+            () = tokio::time::sleep(QUIET) => {}
             ended = watches.join_next() => {
                 anyhow::bail!("a watch ended: {ended:?}");
             }
@@ -158,7 +159,16 @@ pub async fn run(
                 tokio::time::sleep(MIN_INTERVAL.max(began.elapsed() * 2)).await;
             }
         }
+        beat.beat();
     }
+}
+
+/// A client on which a connection that says nothing is given up before its kind is stale.
+fn watching(mut config: kube::Config, contacts: &Arc<Contacts>) -> anyhow::Result<Client> {
+    config.connect_timeout = Some(contacts.silence());
+    config.read_timeout = Some(contacts.silence());
+    let client = ClientBuilder::try_from(config).context("make a client for the watches")?;
+    Ok(client.with_layer(&ContactLayer(Arc::clone(contacts))).build())
 }
 
 /// Pods; with their scheduling groups as soon as the cluster serves such groups.
@@ -503,6 +513,42 @@ impl Relists {
                 Event::Apply(request) => store.apply_request(request),
                 Event::Delete(request) => store.delete_request(&object_key(&request)),
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::body::Body;
+    use axum::extract::State;
+    use axum::http::{Request, Response};
+
+    use super::*;
+
+    /// Answers lists, and takes watches without a word.
+    async fn silent(State(watches): State<mpsc::UnboundedSender<()>>, request: Request<Body>) -> Response<Body> {
+        if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+            let _ = watches.send(());
+            return std::future::pending().await;
+        }
+        let list = r#"{"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}"#;
+        Response::builder().header("content-type", "application/json").body(Body::from(list)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_watch_on_a_dead_connection_is_opened_again_on_another() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (opened, mut watches) = mpsc::unbounded_channel();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = kube::Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
+        let router = Router::new().fallback(silent).with_state(opened);
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let contacts = Arc::new(Contacts::new(&["nodes"], &[], Duration::from_millis(500)));
+        let (sender, _receiver) = mpsc::channel(QUEUE);
+        tokio::spawn(watch::<Node>(watching(config, &contacts).unwrap(), "nodes", 290, sender, Change::Node));
+        for _ in 0..2 {
+            watches.recv().await.expect("the watch is opened, and again");
         }
     }
 }

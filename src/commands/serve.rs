@@ -136,12 +136,16 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     if let Some(tls) = tls {
         tasks.spawn("tls", tls.follow(metrics.extender.clone(), cancel.clone()));
     }
-    tasks.spawn("watches", cluster::run(reach, Arc::clone(cluster.contacts()), store, watches, cancel.clone()));
+    tasks.spawn(
+        "watches",
+        cluster::run(reach, Arc::clone(cluster.contacts()), store, watches, progress.of("watches"), cancel.clone()),
+    );
     tasks.spawn("barrier", Arc::clone(&barrier).run(cancel.clone()));
 
     let leader = elect(&client, &config, args.identity.as_deref(), progress.of("lease"), &mut tasks).await?;
     let pools: PoolSource = Arc::new(ArcSwap::from_pointee(Vec::new()));
-    provisioner(&client, &cluster, &config, args.dev, &metrics, &pools, &requeue, &leader, &mut tasks).await?;
+    provisioner(&client, &cluster, &config, args.dev, &metrics, &pools, &requeue, &leader, &progress, &mut tasks)
+        .await?;
     let beat = progress.of("gangs");
     gang_loop(&client, &cluster, &config, &metrics, &pools, &requeue, &leader, beat, recorder.as_ref(), &mut tasks);
     drop(leader);
@@ -321,6 +325,7 @@ async fn provisioner(
     pools: &PoolSource,
     requeue: &Arc<Notify>,
     leader: &watch::Receiver<bool>,
+    progress: &Arc<Progress>,
     tasks: &mut Tasks,
 ) -> anyhow::Result<()> {
     if config.ec2.disabled {
@@ -374,6 +379,7 @@ async fn provisioner(
         Arc::clone(requeue),
         metrics.provisioner.clone(),
         leader.clone(),
+        Arc::clone(progress),
     );
     let cancel = tasks.cancel.clone();
     tasks.spawn("provisioner", provisioner.run(cancel));

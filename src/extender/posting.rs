@@ -266,3 +266,60 @@ pub(super) fn is_transient(error: &kube::Error) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::{Store, StoreOptions};
+    use crate::telemetry::Metrics;
+
+    /// An API server that takes Bindings and keeps none.
+    fn forgetful() -> Client {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            let bound = request.uri().path().ends_with("/binding");
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Success", "metadata": {}});
+            let answer = if bound { status } else { pod() };
+            Ok::<_, Infallible>(Response::new(Body::from(answer.to_string().into_bytes())))
+        });
+        Client::new(service, "ns")
+    }
+
+    fn pod() -> serde_json::Value {
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lost", "namespace": "ns", "uid": "lost"},
+            "spec": {"schedulerName": "muster", "containers": [{"name": "main"}]},
+        })
+    }
+
+    #[tokio::test]
+    async fn a_member_answered_as_bound_that_the_api_server_shows_unbound_is_counted() {
+        let options = StoreOptions {
+            scheduler_names: vec!["muster".to_owned()],
+            accelerators: Vec::new(),
+            max_age: Duration::from_secs(3600),
+        };
+        let (mut store, cluster) = Store::new(options, &[], &[]);
+        store.apply_pod(serde_json::from_value(pod()).unwrap());
+        store.publish();
+        let metrics = Metrics::default();
+        let posting = Posting::new(forgetful(), cluster, metrics.gangs.clone());
+        let args: ExtenderBindingArgs =
+            serde_json::from_value(json!({"PodName": "lost", "PodNamespace": "ns", "PodUID": "lost", "Node": "n1"}))
+                .unwrap();
+        posting.ended(&PodUid::from("lost"), &args, &Ok(()), true);
+        posting.look_for_lost_bindings().await;
+        assert_eq!(metrics.gangs.lost_bindings.get(), 0, "the watch may lag");
+        let Some(earlier) = Instant::now().checked_sub(BOUND_WITHIN + Duration::from_secs(1)) else { return };
+        posting.posted().outcomes.values_mut().for_each(|outcome| outcome.since = earlier);
+        posting.look_for_lost_bindings().await;
+        assert_eq!(metrics.gangs.lost_bindings.get(), 1);
+        posting.look_for_lost_bindings().await;
+        assert_eq!(metrics.gangs.lost_bindings.get(), 1, "once");
+    }
+}

@@ -44,7 +44,7 @@ pub struct Executor {
     /// NodeBatches created and not observed yet.
     created: BTreeMap<Arc<str>, Instant>,
     /// Patches sent and not observed yet.
-    sent: BTreeMap<PodUid, (u64, NodeName, Instant)>,
+    sent: BTreeMap<PodUid, Sent>,
     ungated: BTreeMap<PodUid, Instant>,
     evicted: BTreeMap<PodUid, Instant>,
     /// Conditions sent and not observed yet.
@@ -55,6 +55,23 @@ impl std::fmt::Debug for Executor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Executor").field("options", &self.hands.options).finish_non_exhaustive()
     }
+}
+
+/// A release that was sent.
+#[derive(Debug)]
+struct Sent {
+    epoch: u64,
+    node: NodeName,
+    since: Instant,
+    /// How long after the one before it was sent, if that was for a member that was released already.
+    spacing: Option<Duration>,
+}
+
+/// How long after a release the next one for the same member and node is sent. The first may just not be observed yet; a
+/// member that is stuck is requeued after pauses that double.
+fn spacing(before: Option<Duration>, stuck: bool, renominate: Duration) -> Duration {
+    let first = Duration::from_secs(1);
+    if stuck { before.map_or(first, |before| before * 2).min(renominate) } else { renominate }
 }
 
 /// What came of one lane.
@@ -125,7 +142,7 @@ impl Executor {
         self.created
             .retain(|name, since| !state.batches.contains_key(&**name) && since.elapsed() < Duration::from_secs(30));
         let renominate = self.hands.options.renominate;
-        self.sent.retain(|uid, (_, _, since)| since.elapsed() < renominate && state.snapshot.pods.contains_key(uid));
+        self.sent.retain(|uid, sent| sent.since.elapsed() < 2 * renominate && state.snapshot.pods.contains_key(uid));
         self.ungated.retain(|_, since| since.elapsed() < renominate);
         self.evicted.retain(|_, since| since.elapsed() < renominate);
         self.reported.retain(|_, (_, since)| since.elapsed() < renominate);
@@ -249,10 +266,15 @@ impl Executor {
         let now = Instant::now();
         match action {
             Action::Release(release) => {
-                let known = self.sent.get(&release.pod.uid);
-                let news = known.is_none_or(|(epoch, node, _)| *epoch != release.epoch || *node != release.node);
+                let same = |sent: &&Sent| sent.epoch == release.epoch && sent.node == release.node;
+                let before = self.sent.get(&release.pod.uid).filter(same);
+                let renominate = self.hands.options.renominate;
+                let spacing = spacing(before.and_then(|sent| sent.spacing), release.stuck.is_some(), renominate);
+                let news = before.is_none_or(|sent| now.duration_since(sent.since) >= spacing);
                 if news {
-                    self.sent.insert(release.pod.uid.clone(), (release.epoch, release.node.clone(), now));
+                    let (epoch, node) = (release.epoch, release.node.clone());
+                    let spacing = release.stuck.map(|_| spacing);
+                    self.sent.insert(release.pod.uid.clone(), Sent { epoch, node, since: now, spacing });
                 }
                 news
             }

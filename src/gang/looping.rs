@@ -149,6 +149,7 @@ impl GangLoop {
             }
             recorder.keep(pass.decisions);
         }
+        self.inputs.metrics.count_stuck(&pass.actions);
         for note in &pass.notes {
             self.memory.record(note, now_real(), self.inputs.settings.exclude_ttl);
         }

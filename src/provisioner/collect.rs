@@ -28,6 +28,7 @@ use tracing::{debug, info, warn};
 use super::Context;
 use crate::cloud::Changes;
 use crate::cluster::State;
+use crate::progress::Beat;
 use crate::step::{Step, step};
 
 /// Between two rounds after a change of the leader, ten times.
@@ -47,9 +48,10 @@ pub(super) struct Held {
 }
 
 /// Collects until the term ends.
-pub(super) async fn run(context: Arc<Context>, term: CancellationToken) {
+pub(super) async fn run(context: Arc<Context>, beat: Beat, term: CancellationToken) {
     let mut rounds = 0_u32;
     loop {
+        beat.beat();
         let next = context.clock.now().saturating_add(next_round(rounds, OFTEN, SELDOM));
         tokio::select! {
             () = term.cancelled() => return,

@@ -42,6 +42,7 @@ use crate::clock::Clock;
 use crate::cloud::Cloud;
 use crate::cluster::Cluster;
 use crate::gang::{Events, PoolSource};
+use crate::progress::Progress;
 use catalogue::Catalogue;
 use worker::Worker;
 
@@ -113,12 +114,16 @@ pub struct Provisioner {
     context: Arc<Context>,
     leader: channel::Receiver<bool>,
     reports: tokio::sync::mpsc::Receiver<worker::Reported>,
+    progress: Arc<Progress>,
 }
 
 /// Pools, classes and requests are looked at again after this, in the provisioner's time.
 const REFRESH: jiff::SignedDuration = jiff::SignedDuration::from_secs(300);
 /// What could not be read is asked for again after this, in the provisioner's time.
 const RETRY: jiff::SignedDuration = jiff::SignedDuration::from_secs(15);
+/// A turn of a loop makes calls one after the other, each of which ends; with so many in one turn that they take longer,
+/// something hangs.
+const PATIENCE: Duration = Duration::from_mins(10);
 /// Real time between two looks without a change.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -136,6 +141,7 @@ impl Provisioner {
         requeue: Arc<Notify>,
         metrics: ProvisionerMetrics,
         leader: channel::Receiver<bool>,
+        progress: Arc<Progress>,
     ) -> Self {
         let (reports, found) = worker::reports();
         let batch_settings = muster_core::batch::Settings {
@@ -175,7 +181,7 @@ impl Provisioner {
             metrics,
             held: Mutex::default(),
         };
-        Self { context: Arc::new(context), leader, reports: found }
+        Self { context: Arc::new(context), leader, reports: found, progress }
     }
 
     /// Runs until cancelled. Losing the lease ends every batch's work between two of its steps.
@@ -188,7 +194,9 @@ impl Provisioner {
         let mut worker = Worker::default();
         let mut watchers: JoinSet<()> = JoinSet::new();
         let mut refresh_at = tokio::time::Instant::now();
+        let beat = self.progress.within("provisioner", PATIENCE);
         loop {
+            beat.beat();
             let mut changed = false;
             let next = worker.next().unwrap_or(refresh_at).min(refresh_at);
             tokio::select! {
@@ -248,7 +256,8 @@ impl Provisioner {
     /// Starts what looks after the whole account for as long as this replica leads.
     fn watch(&self, watchers: &mut JoinSet<()>, term: &CancellationToken) {
         let context = || Arc::clone(&self.context);
-        watchers.spawn(collect::run(context(), term.clone()).instrument(info_span!("collection")));
+        let beat = self.progress.within("collection", PATIENCE);
+        watchers.spawn(collect::run(context(), beat, term.clone()).instrument(info_span!("collection")));
         watchers.spawn(interruption::sweep(context(), term.clone()).instrument(info_span!("instance-status")));
         if let Some((options, queue)) = self.context.options.interruptions.clone() {
             let (context, term) = (context(), term.clone());

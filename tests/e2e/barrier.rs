@@ -23,6 +23,7 @@ use muster::clock::Clock;
 use muster::cluster::{self, Cluster, Known, Store, StoreOptions, WatchOptions};
 use muster::extender::{Barrier, BarrierOptions, Extender, Limits, router};
 use muster::gang::{Events, Executor, ExecutorOptions};
+use muster::progress::Progress;
 use muster::server::serve;
 use muster::telemetry::Metrics;
 use muster::testbed::stack::request;
@@ -130,7 +131,14 @@ impl Rig {
         let (store, cluster) = Store::new(options, &watches.kinds(), &Kind::ALL);
         let (cancel, before, metrics) = (CancellationToken::new(), Before::default(), Metrics::shared());
         let contacts = Arc::clone(cluster.contacts());
-        tokio::spawn(cluster::run(config(&plane).await, contacts, store, watches, cancel.clone()));
+        tokio::spawn(cluster::run(
+            config(&plane).await,
+            contacts,
+            store,
+            watches,
+            Progress::default().of("watches"),
+            cancel.clone(),
+        ));
         let client = ClientBuilder::try_from(config(&plane).await).unwrap().with_layer(&before).build();
         let barrier =
             Arc::new(Barrier::new(client, cluster.clone(), barrier, metrics.gangs.clone(), TaskTracker::new()));

@@ -257,3 +257,27 @@ fn nobody_was_bound_before_the_minimum(stack: &Stack, minimum: usize) {
         .count();
     assert!(released >= minimum, "{released} members were released before the first binding");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_must_stand_together_by_pod_affinity_are_bound_in_one_leaf_or_wait() {
+    let Some(options) = options().await else { return };
+    let stack = stack(options, "ml").await;
+    stack.create_nodes([leaves(&["a"], 2), leaves(&["b"], 3)].concat()).await.unwrap();
+    let client = stack.admin().unwrap();
+    let tied = |name: &str, members: u16| {
+        let mut job = TestJob::new(name, members).gpus(8).pod_annotation("muster.dev/gang", name).build();
+        let affinity = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{
+            "topologyKey": "topology.k8s.aws/network-node-layer-3",
+            "labelSelector": {"matchLabels": {"batch.kubernetes.io/job-name": name}},
+        }]}});
+        let spec = job.spec.as_mut().unwrap().template.spec.as_mut().unwrap();
+        spec.affinity = Some(serde_json::from_value(affinity).unwrap());
+        job
+    };
+    submit(&client, "ml", tied("wide", 4)).await;
+    phase(&stack, "ml", "wide", "Waiting").await;
+    submit(&client, "ml", tied("fits", 3)).await;
+    all_run(&stack, "ml", "fits", 3).await;
+    let nodes: Vec<String> = members(&client, "ml", "fits").await.iter().filter_map(node_of).collect();
+    assert!(nodes.iter().all(|node| node.starts_with("b-")), "{nodes:?}");
+}

@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -11,6 +12,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, HOST};
 use axum::http::{Response, StatusCode, header};
+use futures::StreamExt;
 use kube::Client;
 use muster::testbed::{Identity, Stack};
 use serde_json::json;
@@ -22,6 +24,7 @@ pub(crate) struct Proxy {
     /// A kubeconfig that leads here.
     pub(crate) kubeconfig: PathBuf,
     broken: Broken,
+    muted: Arc<AtomicU64>,
     served: JoinHandle<()>,
 }
 
@@ -41,24 +44,33 @@ type Broken = Arc<Mutex<Option<(String, Fault)>>>;
 struct Forward {
     client: Client,
     broken: Broken,
+    /// Raised when all connections go silent: answers that began before never go on.
+    muted: Arc<AtomicU64>,
 }
 
 impl Proxy {
     /// Listens on loopback, with Muster's own permissions.
     pub(crate) async fn start(stack: &Stack) -> Self {
         let broken = Broken::default();
-        let forward = Forward { client: stack.cluster.client(Identity::Muster).unwrap(), broken: Arc::clone(&broken) };
+        let muted = Arc::new(AtomicU64::new(0));
+        let client = stack.cluster.client(Identity::Muster).unwrap();
+        let forward = Forward { client, broken: Arc::clone(&broken), muted: Arc::clone(&muted) };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let kubeconfig = stack.cluster.folder().join("proxied.kubeconfig");
         std::fs::write(&kubeconfig, config_of(listener.local_addr().unwrap())).unwrap();
         let router = Router::new().fallback(forwarded).with_state(forward);
         let served = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { kubeconfig, broken, served }
+        Self { kubeconfig, broken, muted, served }
     }
 
     /// From now on this becomes of every request whose path contains this.
     pub(crate) fn breaks(&self, part: &str, fault: Fault) {
         *self.broken.lock().unwrap() = Some((part.to_owned(), fault));
+    }
+
+    /// Nothing comes any more on what is open now, and nothing ends it: a network that drops packets looks like that.
+    pub(crate) fn mutes(&self) {
+        self.muted.fetch_add(1, Ordering::Relaxed);
     }
 
     /// From now on everything is forwarded.
@@ -96,8 +108,15 @@ async fn forwarded(State(forward): State<Forward>, request: Request) -> Response
     parts.headers.remove(HOST);
     parts.headers.remove(AUTHORIZATION);
     let request = http::Request::from_parts(parts, kube::client::Body::from(body.to_vec()));
+    let began = forward.muted.load(Ordering::Relaxed);
     match forward.client.send(request).await {
-        Ok(answer) => answer.map(Body::new),
+        Ok(answer) => answer.map(|body| {
+            let chunks = Body::new(body).into_data_stream().then(move |chunk| {
+                let muted = forward.muted.load(Ordering::Relaxed) != began;
+                async move { if muted { std::future::pending().await } else { chunk } }
+            });
+            Body::from_stream(chunks)
+        }),
         Err(error) => failed(StatusCode::BAD_GATEWAY, &error.to_string()),
     }
 }

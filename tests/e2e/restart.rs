@@ -127,3 +127,21 @@ async fn a_write_that_is_never_answered_stops_no_other_gang() {
     proxy.heals();
     phase(&stack, "ml", "stuck", "Bound").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_whose_connections_go_silent_are_opened_again_and_a_gang_made_meanwhile_starts() {
+    let Some(options) = options().await else { return };
+    let stack = stack(options, "ml").await;
+    stack.create_nodes(leaves(&["a"], 2)).await.unwrap();
+    stack.kill_muster().unwrap();
+    let proxy = Proxy::start(&stack).await;
+    stack.start_muster(&[("KUBECONFIG", proxy.kubeconfig.to_str().unwrap())]).await.unwrap();
+    let job = |name: &str| TestJob::new(name, 2).pod_annotation("muster.dev/gang", name).build();
+    submit(&stack.admin().unwrap(), "ml", job("before")).await;
+    phase(&stack, "ml", "before", "Bound").await;
+    proxy.mutes();
+    // Nobody is told of it on the connections that were open.
+    submit(&stack.admin().unwrap(), "ml", job("meanwhile")).await;
+    phase(&stack, "ml", "meanwhile", "Bound").await;
+    assert_eq!(request(stack.http(), "GET", "/healthz", "").await.unwrap(), "ok");
+}

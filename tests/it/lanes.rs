@@ -153,7 +153,13 @@ async fn a_release_that_failed_is_made_again_at_once() {
     let state = cluster.load();
     let release = || {
         let pod = Arc::clone(&state.snapshot.pods[&PodUid::from("other")]);
-        vec![Action::Release(Box::new(Release { pod, epoch: 1, node: NodeName::from("n1"), tolerate: Vec::new() }))]
+        vec![Action::Release(Box::new(Release {
+            pod,
+            epoch: 1,
+            node: NodeName::from("n1"),
+            tolerate: Vec::new(),
+            stuck: None,
+        }))]
     };
     let again = executor.execute(&state, release(), &leader).await;
     assert!(again.is_some_and(|again| again < Duration::from_secs(1)), "the loop looks again: {again:?}");

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use muster_api::{convert, keys};
 use rand::seq::IndexedRandom;
@@ -30,6 +30,8 @@ pub(super) struct Case {
     pub(super) present: Vec<Present>,
     /// The pod in question, without a node.
     pub(super) candidate: Pod,
+    /// The claim that the candidate uses, and the volume it is bound to.
+    pub(super) volume: Option<(PersistentVolumeClaim, PersistentVolume)>,
 }
 
 /// A pod bound to the node.
@@ -50,6 +52,8 @@ const HUGE_PAGES: &str = "hugepages-2Mi";
 const EXTENDED: &[&str] = &["nvidia.com/gpu", "example.com/nic"];
 const LABEL_KEYS: &[&str] = &["rack", "size", "tier"];
 const LABEL_VALUES: &[&str] = &["r1", "r2", "5", "05", "7x", "", "99999999999999999999"];
+const ZONE: &str = "topology.kubernetes.io/zone";
+const ZONES: &[&str] = &["z1", "z2", "z3"];
 const BOUNDS: &[&str] = &["3", "5", "6", "05", "99999999999999999999"];
 const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const TAINT_KEYS: &[&str] = &["a", "b", "c"];
@@ -98,8 +102,70 @@ impl Generator {
         let candidate = self.candidate(&topics);
         let count = self.rng.random_range(0..4);
         let present: Vec<Present> = (0..count).map(|index| self.present(index, &topics)).collect();
-        let node = self.node(&topics, &candidate, &present);
-        Case { node, present, candidate }
+        let mut node = self.node(&topics, &candidate, &present);
+        let volume = self.chance(0.6).then(|| self.volume());
+        let mut candidate = candidate;
+        if volume.is_some() {
+            let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": self.claim()}}]);
+            let spec = candidate.spec.get_or_insert_default();
+            spec.volumes = Some(serde_json::from_value(volumes).expect("volumes"));
+            if self.chance(0.6) {
+                let zone = self.pick(ZONES).to_owned();
+                node.metadata.labels.get_or_insert_default().insert(ZONE.to_owned(), zone);
+            }
+        }
+        Case { node, present, candidate, volume }
+    }
+
+    fn claim(&self) -> String {
+        format!("data-{}", self.number)
+    }
+
+    /// A claim bound to a volume that some nodes reach: by terms, by the labels of its zone, or both.
+    fn volume(&mut self) -> (PersistentVolumeClaim, PersistentVolume) {
+        let (claim, name) = (self.claim(), format!("volume-{}", self.number));
+        let mut labels = Map::new();
+        if self.chance(0.4) {
+            let zones = [self.pick(ZONES), self.pick(ZONES)];
+            let zones = if self.chance(0.5) { zones.join("__") } else { zones[0].to_owned() };
+            labels.insert(ZONE.to_owned(), json!(zones));
+        }
+        let mut spec = json!({
+            "accessModes": ["ReadWriteMany"], "capacity": {"storage": "1Gi"}, "storageClassName": "",
+            "nfs": {"server": "nfs.test", "path": "/"}, "claimRef": {"namespace": NAMESPACE, "name": claim},
+        });
+        if self.chance(0.8) {
+            let terms: Vec<Value> = (0..self.rng.random_range(1..3))
+                .map(|_| {
+                    let expressions: Vec<Value> = (0..self.rng.random_range(1..3)).map(|_| self.reach()).collect();
+                    json!({"matchExpressions": expressions})
+                })
+                .collect();
+            spec["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": terms}});
+        }
+        let volume = json!({"metadata": {"name": name, "labels": labels}, "spec": spec});
+        let claim = json!({
+            "metadata": {
+                "name": claim, "namespace": NAMESPACE, "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+            },
+            "spec": {
+                "accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}},
+                "storageClassName": "", "volumeName": name,
+            },
+        });
+        (serde_json::from_value(claim).expect("a claim"), serde_json::from_value(volume).expect("a volume"))
+    }
+
+    /// A requirement on the nodes that reach a volume.
+    fn reach(&mut self) -> Value {
+        let key = self.pick(&["rack", "size", "tier", ZONE]);
+        let values = if key == ZONE { ZONES } else { LABEL_VALUES };
+        match self.rng.random_range(0..4) {
+            0 => json!({"key": key, "operator": "Exists"}),
+            1 => json!({"key": key, "operator": "DoesNotExist"}),
+            2 => json!({"key": key, "operator": "NotIn", "values": [self.pick(values)]}),
+            _ => json!({"key": key, "operator": "In", "values": [self.pick(values), self.pick(values)]}),
+        }
     }
 
     fn candidate(&mut self, topics: &Topics) -> Pod {

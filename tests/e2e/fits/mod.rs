@@ -4,7 +4,9 @@
 //! there. Here the real kube-scheduler judges: each case has a node of its own, which its pod is pinned to, so that one run
 //! of the scheduler gives all verdicts at once, with the reasons in the pod's condition.
 //!
-//! `MUSTER_FITS_CASES` sets the number of cases (200 by default), `MUSTER_FITS_SEED` another sequence, and a failure names
+//! Three of five candidates use a claim that is bound to a volume which some nodes reach.
+//!
+//! `MUSTER_FITS_CASES` sets the number of cases (500 by default), `MUSTER_FITS_SEED` another sequence, and a failure names
 //! seed and number.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
@@ -16,12 +18,13 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::core::v1::{Node, Pod, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplateSpec};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use muster::testbed::{Binaries, ClusterOptions, Identity, SchedulerOptions, TestCluster, binaries, eventually};
 use muster_api::convert;
+use muster_api::volumes::{Used, Volumes};
 use muster_core::fit::{self, Misfit};
 use muster_core::model::names::ResourceName;
 use muster_core::model::pod::Shape;
@@ -31,7 +34,7 @@ use serde_json::json;
 use self::generator::{CANDIDATE, CASE, Case, NAMESPACE, Present};
 
 /// Cases without `MUSTER_FITS_CASES`.
-const CASES: usize = 200;
+const CASES: usize = 500;
 /// Sequence without `MUSTER_FITS_SEED`.
 const SEED: u64 = 20_260;
 /// Requests to the API server at a time.
@@ -46,6 +49,9 @@ const TAINTED: &str = "node(s) had untolerated taint(s)";
 const NOT_SELECTED: &str = "node(s) didn't match Pod's node affinity/selector";
 /// Ends two reasons: the anti-affinity of the new pod, and of those that stand there.
 const APART: &str = "anti-affinity rules";
+/// The volume of the new pod cannot be reached: by its terms, or by its zone.
+const UNREACHABLE: [&str; 2] =
+    ["node(s) didn't match PersistentVolume's node affinity", "node(s) had no available volume zone"];
 
 /// kube-scheduler's answer about one pod.
 #[derive(Debug, PartialEq, Eq)]
@@ -98,7 +104,7 @@ async fn every_generated_pod_gets_the_verdict_of_the_real_kube_scheduler() {
 }
 
 /// Every outcome that a run must see, lest the generator asks too little.
-const KINDS: [&str; 7] = ["fits", "cordon", "taint", "selector", "port", "resource", "occupied"];
+const KINDS: [&str; 8] = ["fits", "cordon", "taint", "selector", "port", "resource", "volume", "occupied"];
 
 /// Creates everything but the scheduler: each pod only when its node is there.
 async fn create(client: &Client, cases: &[Case]) {
@@ -108,14 +114,20 @@ async fn create(client: &Client, cases: &[Case]) {
     }
     let nodes: Api<Node> = Api::all(client.clone());
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), NAMESPACE);
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
     let created: Result<Vec<()>, String> = stream::iter(cases)
         .map(|case| {
-            let (nodes, pods) = (&nodes, &pods);
+            let (nodes, pods, claims, volumes) = (&nodes, &pods, &claims, &volumes);
             async move {
                 let refused = |error: kube::Error| format!("{error}\n{}", text(case));
                 nodes.create(&PostParams::default(), &case.node).await.map_err(refused)?;
                 for present in &case.present {
                     stand(pods, present).await.map_err(refused)?;
+                }
+                if let Some((claim, volume)) = &case.volume {
+                    volumes.create(&PostParams::default(), volume).await.map_err(refused)?;
+                    claims.create(&PostParams::default(), claim).await.map_err(refused)?;
                 }
                 pods.create(&PostParams::default(), &case.candidate).await.map_err(refused)?;
                 Ok(())
@@ -188,11 +200,16 @@ async fn compare(client: &Client, cases: &[Case], verdicts: &BTreeMap<String, Ve
             present.entry(case).or_default().push(pod);
         }
     }
+    let mut volumes = Volumes::default();
+    let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), NAMESPACE);
+    claims.list(&ListParams::default()).await.unwrap().iter().for_each(|claim| volumes.apply_claim(claim));
+    let bound = Api::<PersistentVolume>::all(client.clone()).list(&ListParams::default()).await.unwrap();
+    bound.iter().for_each(|volume| volumes.apply_volume(volume));
     let mut outcome = Outcome::default();
     for (number, case) in cases.iter().enumerate() {
         let key = number.to_string();
         let present = present.get(&key).map(Vec::as_slice).unwrap_or_default();
-        let (kind, complaint) = judge(case, &nodes[&key], present, &candidates[&key], &verdicts[&key]);
+        let (kind, complaint) = judge(case, &nodes[&key], present, &candidates[&key], &volumes, &verdicts[&key]);
         *outcome.seen.entry(kind).or_default() += 1;
         if let Some(complaint) = complaint {
             let mut message = format!("\ncase {number}: {complaint}\n");
@@ -209,18 +226,30 @@ fn judge(
     node: &Node,
     present: &[Pod],
     candidate: &Pod,
+    volumes: &Volumes,
     verdict: &Verdict,
 ) -> (&'static str, Option<String>) {
     let node = convert::node(node).unwrap();
     let shape = convert::shape_of_pod(candidate).unwrap();
     let mut usage = convert::usage_of(present).unwrap();
     usage.own_shape_pods = convert::own_shape_pods(candidate, present);
-    let ours = fit::fits(&shape, &node, &usage);
+    let needs = Used::read(candidate).map(|used| volumes.needs(&used)).unwrap_or_default();
+    assert_eq!((&needs.claims.awaits, &needs.unsupported), (&None, &Vec::new()), "every claim is bound");
+    let with_volumes = Shape { volumes: needs.reach, ..shape.clone() };
+    // kube-scheduler looks at volumes after resources, and before the pods that stand there.
+    let ours = match (fit::fits(&shape, &node, &usage), fit::fits(&with_volumes, &node, &usage)) {
+        (Ok(()) | Err(Misfit::Occupied), with_volumes) => with_volumes,
+        (Err(earlier), with_volumes) => {
+            assert!(with_volumes.is_err(), "a volume makes no node fit");
+            Err(earlier)
+        }
+    };
     let (kind, expected) = match &ours {
         Ok(()) => ("fits", vec![]),
         Err(Misfit::Unschedulable) => ("cordon", vec![CORDONED.to_owned()]),
-        // Rules of Muster alone, and volumes; the cases do not draw them.
-        Err(Misfit::NotReady | Misfit::Shared | Misfit::Volume) => ("ours", vec![]),
+        Err(Misfit::Volume) => ("volume", vec![UNREACHABLE[0].to_owned()]),
+        // Rules of Muster alone; the cases do not draw them.
+        Err(Misfit::NotReady | Misfit::Shared) => ("ours", vec![]),
         Err(Misfit::Taint { .. }) => ("taint", vec![TAINTED.to_owned()]),
         Err(Misfit::Selector) => ("selector", vec![NOT_SELECTED.to_owned()]),
         Err(Misfit::Port) => ("port", vec!["node(s) didn't have free ports for the requested pod ports".to_owned()]),
@@ -253,6 +282,7 @@ fn disagreement(expected: &[String], message: &str) -> Option<String> {
         .split(", ")
         .filter_map(|part| part.split_once(' '))
         .map(|(_, reason)| if reason.contains(APART) { APART } else { reason })
+        .map(|reason| if UNREACHABLE.contains(&reason) { UNREACHABLE[0] } else { reason })
         .collect();
     if !reasons.remove(NOT_PINNED) {
         // A pod that does not name its node in every term was tried on all nodes, and its selector kept it off the others:
@@ -290,6 +320,9 @@ fn text(case: &Case) -> String {
     let mut lines = line(serde_json::to_string(&case.node).unwrap());
     for present in &case.present {
         lines += &line(format!("terminating={} {}", present.terminating, serde_json::to_string(&present.pod).unwrap()));
+    }
+    if let Some((_, volume)) = &case.volume {
+        lines += &line(serde_json::to_string(volume).unwrap());
     }
     lines + &line(serde_json::to_string(&case.candidate).unwrap())
 }

@@ -103,9 +103,9 @@ const HOUSES: [House; 2] = [
         root: "src/",
         folders: &[
             ("clock", &[]),
-            ("cluster", &[]),
             ("client", &[]),
             ("progress", &[]),
+            ("cluster", &["progress"]),
             ("step", &["clock"]),
             ("telemetry", &["step"]),
             ("cloud", &["clock", "step", "telemetry"]),
@@ -116,7 +116,7 @@ const HOUSES: [House; 2] = [
             ("gang", &["clock", "cluster", "progress", "step", "telemetry"]),
             ("extender", &["clock", "cluster", "gang", "step", "telemetry"]),
             ("http", &["cluster", "gang", "progress", "telemetry"]),
-            ("provisioner", &["clock", "cloud", "cluster", "gang", "step", "telemetry"]),
+            ("provisioner", &["clock", "cloud", "cluster", "gang", "progress", "step", "telemetry"]),
             ("testbed", &["clock"]),
             ("fake_kubelet", &["telemetry", "testbed"]),
             (

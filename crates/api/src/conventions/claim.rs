@@ -23,6 +23,8 @@ pub(super) struct Claim {
     pub(super) min: Option<u32>,
     /// Roles in the order the owner declares them; empty: one without a name.
     pub(super) roles: Vec<Declared>,
+    /// Whether the roles are those that this pod knows of: other members name others.
+    pub(super) open_roles: bool,
     /// The pod's role.
     pub(super) role: String,
     /// The pod's rank within its role.

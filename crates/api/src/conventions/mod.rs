@@ -225,7 +225,9 @@ fn describe(chain: &Chain<'_>, found: Found, conflict: Option<Arc<str>>) -> (Rec
     };
     let all = owner.as_ref().unwrap_or(&claim).roles.len();
     let total = |roles: &[RoleStated]| roles.iter().map(|role| role.count.unwrap_or(0)).sum::<u32>();
-    let mut known = if roles.is_empty() {
+    let mut known = if claim.open_roles {
+        claim.size
+    } else if roles.is_empty() {
         if own { owner.as_ref().and_then(|owner| owner.size) } else { claim.size }
     } else if own || claim.size.is_some() || !claim.roles.is_empty() {
         Some(total(&roles)).filter(|size| *size > 0)

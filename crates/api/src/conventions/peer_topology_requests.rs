@@ -1,14 +1,19 @@
 //! Topology requests as Volcano, KAI and Koordinator write them. What Muster cannot keep makes the gang invalid: a topology request is
 //! never dropped silently.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use muster_core::model::gang::{Invalid, RankClaim, RawSlice};
 use muster_core::model::ranks;
 use muster_core::reason::Code;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::chain::Chain;
-use super::claim::{Claim, topology_request};
+use super::claim::{Claim, Declared, topology_request};
 use super::objects::{Object, number};
+use crate::convert::selectors::selects;
 use crate::keys;
 
 fn bad(claim: &mut Claim, message: String) {
@@ -21,8 +26,9 @@ fn tier(topology: &Value) -> Option<String> {
     name.map(str::to_owned).or_else(|| Some(format!("tier-{}", number(topology, "/highestTierAllowed")?)))
 }
 
-/// `networkTopology`, and the sub-groups of a PodGroup or the partitions of a Job.
-pub(super) fn volcano(spec: &Value, claim: &mut Claim) {
+/// `networkTopology`, and the sub-groups of a PodGroup or the partitions of a Job. Only a PodGroup is read beside the pod
+/// that names it: the pod's labels say in which sub-group it is.
+pub(super) fn volcano(spec: &Value, chain: Option<&Chain<'_>>, claim: &mut Claim) {
     if let Some(topology) = spec.get("networkTopology").filter(|topology| topology.is_object()) {
         let hard = topology.get("mode").and_then(Value::as_str).is_none_or(|mode| mode == "hard");
         // Volcano's default.
@@ -47,11 +53,61 @@ pub(super) fn volcano(spec: &Value, claim: &mut Claim) {
         .collect();
     match requested.as_slice() {
         [] => {}
-        [(key, policy, size)] if tasks.len() < 2 => slices(key, policy, size, claim),
+        [(key, policy, size)] if tasks.len() < 2 => {
+            slices(key, policy, size, claim);
+            if let Some(chain) = chain.filter(|_| !claim.topology_requests.slices.is_empty() && claim.invalid.is_none())
+            {
+                sub_group(policy, chain, claim);
+            }
+        }
         [(key, ..), ..] => {
             bad(claim, format!("{key}: Muster cuts the whole gang into slices of one size, not each of its roles"));
         }
     }
+}
+
+/// The sub-group of a pod: those with its values of `matchLabelKeys`. It becomes a role of the size of a slice, so that
+/// the slices of the gang are its sub-groups, whatever ranks their members have.
+fn sub_group(policy: &Value, chain: &Chain<'_>, claim: &mut Claim) {
+    let (key, size) = (keys::VOLCANO_SUBGROUPS, claim.topology_requests.slices.first().map_or(0, |slice| slice.size));
+    let none = BTreeMap::new();
+    let labels = chain.pod.metadata.labels.as_ref().unwrap_or(&none);
+    match policy.get("labelSelector").filter(|selector| !selector.is_null()).map(LabelSelector::deserialize) {
+        Some(Err(error)) => return bad(claim, format!("{key}: labelSelector: {error}")),
+        Some(Ok(selector)) if !selects(Some(&selector), labels) => {
+            return bad(
+                claim,
+                format!("{key}: its labelSelector excludes a pod; Muster cuts the whole gang into sub-groups"),
+            );
+        }
+        Some(Ok(_)) | None => {}
+    }
+    if let Some(least) = number(policy, "/minSubGroups").filter(|least| *least > 0) {
+        claim.min = claim.min.max(Some(least.saturating_mul(size)));
+    }
+    let names: Vec<&str> = policy
+        .get("matchLabelKeys")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    if names.is_empty() {
+        return;
+    }
+    let mut values = Vec::new();
+    for name in names {
+        let Some(value) = chain.label(name) else {
+            return bad(claim, format!("{key}: a pod lacks the label {name} of matchLabelKeys"));
+        };
+        values.push(value);
+    }
+    claim.role = values.join("-");
+    claim.roles = vec![Declared::new(&claim.role, size, None)];
+    claim.open_roles = true;
+    claim.size = claim.min;
+    // Indices count through the whole gang.
+    claim.rank = Some(RankClaim::Missing);
 }
 
 fn slices(key: &'static str, policy: &Value, size: &str, claim: &mut Claim) {

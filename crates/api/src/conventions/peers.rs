@@ -17,7 +17,7 @@ pub(super) fn volcano(chain: &Chain<'_>) -> Option<Claim> {
     let on_owner = || chain.annotation(keys::VOLCANO_MIN_MEMBER).and_then(|found| found.value.parse().ok());
     let mut claim = Claim { identity: name.to_owned(), min: min.or_else(on_owner), ..Claim::default() };
     if let Some(group) = group {
-        peer_topology_requests::volcano(&group.spec, &mut claim);
+        peer_topology_requests::volcano(&group.spec, Some(chain), &mut claim);
     }
     Some(claim)
 }
@@ -44,7 +44,7 @@ pub(super) fn volcano_job(chain: &Chain<'_>) -> Option<Claim> {
         roles,
         ..Claim::default()
     };
-    peer_topology_requests::volcano(&job.spec, &mut claim);
+    peer_topology_requests::volcano(&job.spec, None, &mut claim);
     Some(claim)
 }
 

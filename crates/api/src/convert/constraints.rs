@@ -7,19 +7,30 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as k8s;
-use muster_core::model::pod::{AntiAffinityTerm, Neighbour};
+use muster_core::model::pod::{AntiAffinityTerm, Neighbour, Shape, Together};
 
 use super::selectors::{label_requirements, selects};
 
 /// The label by which a pod keeps to itself on a node.
 const HOSTNAME: &str = "kubernetes.io/hostname";
+/// Labels that the pods of one workload have, and nobody else.
+const WORKLOADS: [&str; 8] = [
+    "batch.kubernetes.io/controller-uid",
+    "controller-uid",
+    "batch.kubernetes.io/job-name",
+    "job-name",
+    "jobset.sigs.k8s.io/jobset-name",
+    "leaderworkerset.sigs.k8s.io/group-key",
+    "training.kubeflow.org/job-name",
+    "ray.io/cluster",
+];
 /// Prefix of requests that only a ResourceClaim can meet.
 const DEVICE_CLASS_RESOURCE: &str = "deviceclass.resource.kubernetes.io/";
 
 /// A constraint that Muster does not model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unmodelled {
-    /// `InterPodAffinity`: required affinity to other pods.
+    /// `InterPodAffinity`: required affinity to other pods. Only who knows all members can keep that to the own workload.
     PodAffinity,
     /// `InterPodAffinity`: required anti-affinity beyond "no two of my own kind on a node".
     PodAntiAffinity,
@@ -38,7 +49,7 @@ impl Unmodelled {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::PodAffinity => "required podAffinity",
+            Self::PodAffinity => Shape::POD_AFFINITY,
             Self::PodAntiAffinity => "required podAntiAffinity other than with itself by hostname",
             Self::TopologySpread => "topologySpreadConstraints with DoNotSchedule",
             Self::ResourceClaims => "resourceClaims",
@@ -100,6 +111,35 @@ pub(super) fn anti_affinity(namespace: &str, labels: &BTreeMap<String, String>, 
         }
         found = AntiAffinity::SelfByHostname;
     }
+    found
+}
+
+/// Required pod affinity to the pods of the own workload; empty if there is any other.
+///
+/// A term counts if it selects the pod itself by a label that a controller gives to the pods of one workload alone.
+pub(super) fn together(namespace: &str, labels: &BTreeMap<String, String>, spec: &k8s::PodSpec) -> Vec<Together> {
+    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.pod_affinity.as_ref());
+    let terms = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_deref());
+    let own = |term: &k8s::PodAffinityTerm| {
+        let selector = term.label_selector.as_ref()?;
+        let own_namespace =
+            term.namespace_selector.is_none() && term.namespaces.iter().flatten().all(|listed| listed == namespace);
+        let own_kind = selects(Some(selector), labels) && term.mismatch_label_keys.as_ref().is_none_or(Vec::is_empty);
+        let equal = |key: &str| selector.match_labels.as_ref().is_some_and(|all| all.contains_key(key));
+        let listed = |key: &str| {
+            selector.match_expressions.iter().flatten().any(|requirement| {
+                let one = requirement.values.as_ref().is_some_and(|values| values.len() == 1);
+                requirement.key == key && requirement.operator == "In" && one
+            })
+        };
+        let (key, value) =
+            WORKLOADS.iter().find_map(|key| Some((*key, labels.get(*key)?)).filter(|_| equal(key) || listed(key)))?;
+        let workload = (Arc::from(key), Arc::from(value.as_str()));
+        (own_namespace && own_kind).then(|| Together { key: Arc::from(term.topology_key.as_str()), workload })
+    };
+    let mut found: Vec<Together> = terms.into_iter().flatten().map(own).collect::<Option<_>>().unwrap_or_default();
+    found.sort();
+    found.dedup();
     found
 }
 

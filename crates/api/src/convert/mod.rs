@@ -112,6 +112,7 @@ pub fn shape(namespace: &str, labels: &BTreeMap<String, String>, spec: &k8s::Pod
         ports,
         one_per_node: apart == constraints::AntiAffinity::SelfByHostname,
         volumes: Vec::new(),
+        together: constraints::together(namespace, labels, spec),
         unsupported,
     })
 }

@@ -223,6 +223,37 @@ fn anti_affinity_with_itself_by_hostname_is_one_per_node() {
 }
 
 #[test]
+fn affinity_to_the_own_workload_is_kept_by_its_key_and_any_other_is_not() {
+    let own = json!({"matchLabels": {"job-name": "train"}});
+    let listed = json!({"matchExpressions": [{"key": "job-name", "operator": "In", "values": ["train"]}]});
+    let two = json!({"matchExpressions": [{"key": "job-name", "operator": "In", "values": ["train", "other"]}]});
+    for (term, kept) in [
+        (json!({"topologyKey": "rack", "labelSelector": own}), true),
+        (json!({"topologyKey": "rack", "labelSelector": listed}), true),
+        (json!({"topologyKey": "rack", "labelSelector": own, "namespaces": ["team"]}), true),
+        (json!({"topologyKey": "rack", "labelSelector": own, "namespaces": ["other"]}), false),
+        (json!({"topologyKey": "rack", "labelSelector": own, "namespaceSelector": {}}), false),
+        (json!({"topologyKey": "rack", "labelSelector": two}), false),
+        (json!({"topologyKey": "rack", "labelSelector": {"matchLabels": {"job-name": "other"}}}), false),
+        // Others may have the label too.
+        (json!({"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "train"}}}), false),
+        (json!({"topologyKey": "rack"}), false),
+    ] {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"namespace": "team", "labels": {"app": "train", "job-name": "train"}},
+            "spec": {
+                "containers": [],
+                "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+            },
+        }))
+        .unwrap();
+        let shape = convert::shape_of_pod(&pod).unwrap();
+        assert_eq!(shape.together.len(), usize::from(kept), "{term}");
+        assert_eq!(shape.unsupported.len(), 1, "only a gang can keep it: {term}");
+    }
+}
+
+#[test]
 fn everything_not_modelled_is_named() {
     let required =
         |kind: &str| json!({kind: {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}});

@@ -230,6 +230,50 @@ fn volcano_s_tiers_are_levels_counted_from_the_host_or_named() {
 }
 
 #[test]
+fn sub_groups_of_volcano_by_label_are_kept_whole_whatever_the_ranks_are() {
+    let hard = json!({"mode": "hard", "highestTierAllowed": 1});
+    let policy = |change: Value| {
+        let mut policy = json!({"subGroupSize": 2, "networkTopology": hard, "matchLabelKeys": ["team", "part"]});
+        for (key, value) in change.as_object().unwrap() {
+            policy[key] = value.clone();
+        }
+        policy
+    };
+    let pod = |part: &str, policy: Value| {
+        let mut documents = documents(include_str!("fixtures/volcano.yaml"));
+        documents[0]["spec"]["minMember"] = json!(4);
+        documents[0]["spec"]["subGroupPolicy"] = json!([policy]);
+        documents[2]["metadata"]["uid"] = json!(part);
+        documents[2]["metadata"]["labels"] = json!({"team": "a", "part": part});
+        recognised(&documents)
+    };
+    assert_eq!(
+        line(&pod("7", policy(json!({})))),
+        "volcano tf-8f2c-volcano 4/4 role=a-7 rank=- [a-7:2] slice=2@tier-1"
+    );
+    let whole = muster_api::conventions::merge(["7", "3"].map(|part| pod(part, policy(json!({})))).iter().map(|pod| {
+        match (&pod.membership, &pod.gang) {
+            (Membership::Member { role, .. }, Some(gang)) => (role, gang),
+            other => panic!("{other:?}"),
+        }
+    }));
+    let whole = whole.unwrap();
+    assert_eq!(
+        whole.roles.iter().map(|role| (&*role.name, role.count)).collect::<Vec<_>>(),
+        [("a-7", Some(2)), ("a-3", Some(2))]
+    );
+    assert_eq!((whole.size, whole.min, &whole.invalid), (Some(4), Some(4), &None));
+    let at_least = pod("7", policy(json!({"minSubGroups": 3})));
+    assert_eq!(line(&at_least), "volcano tf-8f2c-volcano 6/6 role=a-7 rank=- [a-7:2] slice=2@tier-1");
+    let message = |policy: Value| pod("7", policy).gang.unwrap().invalid.clone().map(|invalid| invalid.message);
+    assert!(message(policy(json!({"matchLabelKeys": ["team", "none"]}))).unwrap().contains("lacks the label none"));
+    assert!(
+        message(policy(json!({"labelSelector": {"matchLabels": {"team": "b"}}}))).unwrap().contains("labelSelector")
+    );
+    assert_eq!(message(policy(json!({"labelSelector": {"matchLabels": {"team": "a"}}}))), None);
+}
+
+#[test]
 fn kai_s_levels_are_read_from_the_group_or_from_annotations() {
     let fixture = include_str!("fixtures/kai.yaml");
     let constraint = json!({"topology": "t", "requiredTopologyLevel": "block", "preferredTopologyLevel": "rack"});

@@ -1,10 +1,12 @@
-//! What the volumes of members ask of the gang as a whole: to wait, to share a node, or not to be shared at all.
+//! What members ask of the gang as a whole: their volumes to wait, to share a node, or not to be shared at all; their pod
+//! affinity to stand together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::request::{RequestError, count};
 use crate::model::gang::{Pod, Taken};
+use crate::model::pod::{Shape, Together};
 use crate::planner::plan::GangRequest;
 use crate::topology::Levels;
 
@@ -13,7 +15,7 @@ pub(super) fn awaited(pod: &Pod) -> Option<&Arc<str>> {
     pod.claims.awaits.as_ref().filter(|_| pod.node.is_none())
 }
 
-/// Keeps members that share a claim together, and takes care that there are volumes for all.
+/// Keeps members together that share a claim or say so, and takes care that there are volumes for all.
 ///
 /// A claim that one node may use at a time keeps all members on one node if all use it. One that only some of them share,
 /// and one that a single pod may use, make the gang unsupported.
@@ -35,7 +37,26 @@ pub(super) fn keep(request: &mut GangRequest, members: &[&Arc<Pod>], levels: &Le
     for role in &mut request.roles {
         role.shape.unsupported.extend(unsupported.iter().cloned());
     }
+    stand_together(request, levels);
     enough(members)
+}
+
+/// Pod affinity of all members to each other is a required level, if its key is that of one.
+fn stand_together(request: &mut GangRequest, levels: &Levels) {
+    let mut asked = request.roles.iter().filter(|role| !role.places.is_empty()).map(|role| &role.shape.together);
+    let Some(together) = asked.next().filter(|together| !together.is_empty()).cloned() else { return };
+    if asked.any(|other| *other != together) {
+        return;
+    }
+    let level = |term: &Together| levels.as_slice().iter().position(|level| level.key == term.key);
+    let Some(deepest) = together.iter().map(level).collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max())
+    else {
+        return;
+    };
+    request.topology_requests.required = request.topology_requests.required.max(Some(deepest));
+    for role in &mut request.roles {
+        role.shape.unsupported.retain(|constraint| **constraint != *Shape::POD_AFFINITY);
+    }
 }
 
 /// Claims of one namespace that several members use, with how many do.

@@ -53,6 +53,7 @@ pub use mixing::may_mix;
 pub use offers::{Left, Offer, Offers, PoolView, TooSmall, TypeView, nodes_needed, offers_for};
 pub use passing::{passing, take_away};
 pub use recording::{Decided, DecidedAction, RecordedWorld};
+pub use refused::Stuck;
 pub use request::{Pending, RequestError, Wanted, build_request};
 
 /// Timers and choices of the gang loop. Source of the defaults: `scheduling.md` 3.7.
@@ -275,6 +276,8 @@ pub struct Release {
     pub node: NodeName,
     /// Values of the taint `muster.dev/gang-pending` the pod has to tolerate.
     pub tolerate: Vec<Arc<str>>,
+    /// Why a member that was released already is nominated and requeued again.
+    pub stuck: Option<Stuck>,
 }
 
 /// The end of one member, which must not count against its owner.

@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use super::request::{self, RequestError};
 use super::watchdog::{self, Refusal};
 use super::working::Working;
-use super::{Action, GangEvent, Pass, Release, distinct_nodes, loss, roles, waiting, withdraw};
+use super::{Action, GangEvent, Pass, Release, distinct_nodes, loss, refused, roles, waiting, withdraw};
 use crate::extender;
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::model::names::PodUid;
@@ -103,6 +103,17 @@ impl Working<'_> {
             }
         }
         self.requeue(pass, gang.since, self.world.settings.renominate);
+        let sits = |pod: &Arc<Pod>| {
+            pod.node.is_none()
+                && gang.place_of(&pod.uid).is_some_and(|place| refused::stuck(pod, &place.node).is_some())
+        };
+        if members.iter().any(sits) {
+            if age < watchdog::REQUEUE_AGAIN {
+                self.requeue(pass, gang.since, watchdog::REQUEUE_AGAIN);
+            } else {
+                self.requeue(pass, Some(self.world.now), age.min(self.world.settings.renominate));
+            }
+        }
         None
     }
 
@@ -325,15 +336,17 @@ impl Working<'_> {
             }
             let patched =
                 pod.plan_epoch == Some(gang.epoch) && pod.planned_node.as_ref() == Some(&place.node) && !pod.gated;
-            // A nomination that was lost, or a refusal that no longer holds: nomination and requeue again, now and then. The executor
-            // spaces the patches; a member that stands at the barrier is not disturbed by one.
-            let stuck = watchdog::needs_nomination(pod) && self.age(gang) >= self.world.settings.renominate;
-            if !patched || stuck {
+            // A nomination that was lost, or a refusal that no longer holds: nominate and requeue again. The executor spaces
+            // the patches; a member that stands at the barrier is not disturbed by one.
+            let due = watchdog::REQUEUE_AGAIN.min(self.world.settings.renominate);
+            let stuck = refused::stuck(pod, &place.node).filter(|_| patched && self.age(gang) >= due);
+            if !patched || stuck.is_some() {
                 pass.actions.push(Action::Release(Box::new(Release {
                     pod: Arc::clone(pod),
                     epoch: gang.epoch,
                     node: place.node.clone(),
                     tolerate: tolerate.clone(),
+                    stuck,
                 })));
             }
         }

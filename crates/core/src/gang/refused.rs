@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::extender::Rejection;
 use crate::model::gang::Pod;
+use crate::model::names::NodeName;
 
 /// A refusal of kube-scheduler's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,10 +52,48 @@ pub(super) fn refused(pod: &Pod) -> Option<Refused> {
 }
 
 /// Whether the planned node was not among those that kube-scheduler offered to `filter`.
-pub(super) fn not_offered(pod: &Pod) -> bool {
+fn not_offered(pod: &Pod) -> bool {
     pod.unscheduled.as_ref().is_some_and(|(reason, message)| {
         &**reason == "Unschedulable" && message.contains(Rejection::BeingReplanned.as_str())
     })
+}
+
+/// Why a released member sits in kube-scheduler's queue, unless somebody requeues it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stuck {
+    /// kube-scheduler refuses the planned node.
+    Refused,
+    /// It does so for reasons that our own view denies: its view lags.
+    RefusedThoughItFits,
+    /// It did not offer the planned node to `filter`, although the member is nominated for it.
+    NotOffered,
+    /// It did not offer the planned node, and the nomination is gone.
+    NominationLost,
+}
+
+impl Stuck {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Refused, Self::RefusedThoughItFits, Self::NotOffered, Self::NominationLost];
+
+    /// For metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::RefusedThoughItFits => "refused-though-it-fits",
+            Self::NotOffered => "not-offered",
+            Self::NominationLost => "nomination-lost",
+        }
+    }
+}
+
+/// Whether, and why, a released member waits in kube-scheduler's queue for somebody to requeue it.
+pub(super) fn stuck(pod: &Pod, planned: &NodeName) -> Option<Stuck> {
+    if let Some(refused) = refused(pod) {
+        return Some(if refused.modelled { Stuck::RefusedThoughItFits } else { Stuck::Refused });
+    }
+    let nominated = pod.nominated.as_ref() == Some(planned);
+    not_offered(pod).then_some(if nominated { Stuck::NotOffered } else { Stuck::NominationLost })
 }
 
 /// What a call of kube-scheduler failed with.

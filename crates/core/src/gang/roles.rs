@@ -229,14 +229,24 @@ fn equal_but_pending(one: &Shape, other: &Shape, pending: &Pending<'_>) -> bool 
     fn own<'a>(shape: &'a Shape, taint: &'a str) -> impl Iterator<Item = &'a Toleration> {
         shape.tolerations.iter().filter(move |toleration| *toleration.key != *taint)
     }
-    let Shape { requests, node_selector, node_affinity, tolerations: _, ports, volumes, one_per_node, unsupported } =
-        one;
+    let Shape {
+        requests,
+        node_selector,
+        node_affinity,
+        tolerations: _,
+        ports,
+        volumes,
+        one_per_node,
+        together,
+        unsupported,
+    } = one;
     *requests == other.requests
         && *node_selector == other.node_selector
         && *node_affinity == other.node_affinity
         && *ports == other.ports
         && *volumes == other.volumes
         && *one_per_node == other.one_per_node
+        && *together == other.together
         && *unsupported == other.unsupported
         && own(one, pending.taint).eq(own(other, pending.taint))
 }

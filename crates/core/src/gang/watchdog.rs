@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::memory::{ALIKE, IN_ALL, Note};
-use super::refused::{Refused, not_offered, refused, scheduler_error};
+use super::refused::{Refused, refused, scheduler_error};
 use super::request::Wanted;
 use super::working::Working;
 use super::{Action, GangEvent, MemberReport, Pass, withdraw};
@@ -24,6 +24,9 @@ use crate::reason::{Code, Why};
 const REPORT: SignedDuration = SignedDuration::from_secs(2);
 /// … and this much later for each member of any gang that is on its way.
 const REPORT_EACH: SignedDuration = SignedDuration::from_millis(10);
+/// A released member that kube-scheduler refuses is nominated and requeued again after this, then after pauses that double up
+/// to `release.renominate`: kube-scheduler alone would leave it in its queue for minutes where its view merely lagged.
+pub(super) const REQUEUE_AGAIN: SignedDuration = SignedDuration::from_secs(1);
 
 impl Working<'_> {
     /// A released gang some of whose members kube-scheduler refuses: the node is excluded for their shape and the gang
@@ -255,11 +258,6 @@ pub(super) fn stated(members: &[Arc<Pod>]) -> Option<Waiting> {
     };
     let why = unbound().find_map(refuses).or_else(|| unbound().find_map(fails))?;
     Some(why.waiting(None))
-}
-
-/// Whether a nomination may have been lost, or the planned node was not offered.
-pub(super) fn needs_nomination(pod: &Pod) -> bool {
-    refused(pod).is_some() || not_offered(pod)
 }
 
 /// The digest of what decides where the members fit: another digest, another plan. Not an assignment across versions; a

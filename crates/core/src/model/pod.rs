@@ -28,9 +28,27 @@ pub struct Shape {
     pub volumes: Vec<Vec<SelectorTerm>>,
     /// Required anti-affinity of the shape with itself by hostname: at most one such pod on a node.
     pub one_per_node: bool,
+    /// Required pod affinity, if every term of it selects the pod itself and nobody beside its workload. It stands in
+    /// `unsupported` too, as [`Shape::POD_AFFINITY`]: only who knows all members of a gang can keep it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub together: Vec<Together>,
     /// Constraints of kube-scheduler that Muster does not model, each a short text such as
     /// `topologySpreadConstraints`; a gang with any is refused before anything is released.
     pub unsupported: Vec<Arc<str>>,
+}
+
+impl Shape {
+    /// What `unsupported` says of required pod affinity.
+    pub const POD_AFFINITY: &'static str = "required podAffinity";
+}
+
+/// One term of required pod affinity: all pods of a workload in one domain.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Together {
+    /// Label key of the domains.
+    pub key: Arc<str>,
+    /// The label that tells the workload from others, and its value.
+    pub workload: (Arc<str>, Arc<str>),
 }
 
 /// One nodeSelectorTerm: all its requirements must hold. A term without any matches no node.

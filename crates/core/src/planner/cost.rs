@@ -51,7 +51,7 @@ pub(super) struct Layout {
     pub(super) used: Vec<Field>,
     /// Field 4, first part: domains broken, per level.
     pub(super) broken: Vec<Field>,
-    /// Field 4, second part: slots left over in touched domains, per level.
+    /// Field 4, second part: what is left in touched domains, per level.
     pub(super) left: Vec<Field>,
     /// Limbs needed.
     pub(super) limbs: usize,
@@ -122,14 +122,14 @@ impl Layout {
     /// Lays the fields out for a gang of which `limit` members are to be placed.
     pub(super) fn new(placement: Placement, capacity: &Capacity, limit: u64) -> Self {
         let domains: Vec<u64> = capacity.slots.iter().map(|slots| slots.len() as u64).collect();
-        let total: u64 = capacity.slots.first().map_or(0, |slots| slots.iter().sum());
+        let total: u64 = capacity.free.first().map_or(0, |free| free.iter().sum());
         Self::sized(placement, &domains, total, limit)
     }
 
-    /// The same for so many domains per level and at most so many slots in all.
+    /// The same for so many domains per level and at most so much free in all.
     pub(super) fn sized(placement: Placement, domains: &[u64], total: u64, limit: u64) -> Self {
         let counts: Vec<u64> = domains.iter().map(|domains| limit.min(*domains)).collect();
-        // Every level holds the same slots in total; a sum of leftovers cannot exceed it.
+        // Every level has the same free in total; a sum of what is left cannot exceed it.
         let totals = vec![total; counts.len()];
         // Two bits stay free for the cost of what cannot be.
         let mut packer = Packer { limb: 0, free: u64::BITS - 2 };
@@ -171,7 +171,7 @@ impl Layout {
         read(self.broken[level], self.counts[level], cost)
     }
 
-    /// Slots left over at a level.
+    /// What is left at a level.
     pub(super) fn left_of<C: Cost>(&self, level: LevelIndex, cost: C) -> u64 {
         read(self.left[level], self.totals[level], cost)
     }

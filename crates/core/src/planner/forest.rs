@@ -27,8 +27,10 @@ type NodeId = u32;
 pub(super) trait Sums {
     /// Members the domain can still take.
     fn slots(&self, level: LevelIndex, domain: usize) -> u64;
-    /// No accelerator of the shape is in use in it.
-    fn whole(&self, level: LevelIndex, domain: usize) -> bool;
+    /// What it has left beside so many new members.
+    fn left(&self, level: LevelIndex, domain: usize, members: u64) -> u64;
+    /// Whether it is broken by so many new members.
+    fn breaks(&self, level: LevelIndex, domain: usize, members: u64) -> bool;
 }
 
 /// Tables for gangs of at most so many members.
@@ -69,18 +71,18 @@ enum Kind {
 
 impl Forest {
     /// Makes every table; `None` if the vector is too wide. Shapes: `most` gives, by depth-first position, the slots of
-    /// every host that is never exceeded.
+    /// every host that are never exceeded, and `free` is what all hosts together never have more of.
     pub(super) fn new(
         tree: &Tree,
         placement: Placement,
         limit: usize,
         most: &[u32],
+        free: u64,
         sums: &impl Sums,
         work: &mut Work,
     ) -> Option<Self> {
         let domains: Vec<u64> = (0..tree.depth()).map(|level| tree.level(level).len() as u64).collect();
-        let total = most.iter().map(|most| u64::from(*most)).sum();
-        let layout = Layout::sized(placement, &domains, total, limit as u64);
+        let layout = Layout::sized(placement, &domains, free, limit as u64);
         if layout.limbs > Vector::LIMBS {
             return None;
         }
@@ -226,14 +228,10 @@ impl Forest {
         if members == 0 {
             return Vector::ZERO;
         }
-        let (slots, members) = (sums.slots(level, domain), members as u64);
+        let members = members as u64;
         let used = Vector::field(self.layout.used[level], 1);
-        let cost = used.plus(Vector::field(self.layout.left[level], slots.saturating_sub(members)));
-        if members < slots && sums.whole(level, domain) {
-            cost.plus(Vector::field(self.layout.broken[level], 1))
-        } else {
-            cost
-        }
+        let cost = used.plus(Vector::field(self.layout.left[level], sums.left(level, domain, members)));
+        if sums.breaks(level, domain, members) { cost.plus(Vector::field(self.layout.broken[level], 1)) } else { cost }
     }
 
     fn compute(&mut self, id: usize, sums: &impl Sums, work: &mut Work) {

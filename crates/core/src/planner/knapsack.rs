@@ -70,6 +70,7 @@ struct Table {
 struct Class {
     level: LevelIndex,
     slots: u64,
+    free: u64,
     whole: bool,
     bound: bool,
     allowed: Option<Allowed>,
@@ -172,7 +173,6 @@ impl<'a, C: Cost> Solver<'a, C> {
     }
 
     fn cost(&self, level: LevelIndex, domain: usize, members: usize) -> C {
-        let slots = self.capacity.slots[level][domain];
         let taken = members as u64;
         let mut cost = C::ZERO;
         // A domain with bound members is used already, whatever else it takes.
@@ -182,9 +182,9 @@ impl<'a, C: Cost> Solver<'a, C> {
         }
         if members > 0 || bound {
             // The same number in every solver of a problem, whatever its limit: balance compares them.
-            cost = cost.plus(C::field(self.layout.left[level], slots - taken));
+            cost = cost.plus(C::field(self.layout.left[level], self.capacity.left(level, domain, taken)));
         }
-        if self.capacity.whole[level][domain] && 0 < taken && taken < slots {
+        if 0 < taken && self.capacity.breaks(level, domain, taken) {
             cost = cost.plus(C::field(self.layout.broken[level], 1));
         }
         cost
@@ -426,6 +426,7 @@ impl<'a, C: Cost> Solver<'a, C> {
         let class = Class {
             level,
             slots: self.capacity.slots[level][domain],
+            free: self.capacity.free[level][domain],
             whole: self.capacity.whole[level][domain],
             bound: self.capacity.bound[level][domain] > 0,
             allowed: self.rules.allowed(self.capacity, level, domain),

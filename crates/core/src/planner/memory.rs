@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::capacity::Measure;
 use super::forest::{self, Forest, Sums};
 use super::search::{self, Domains};
 use super::{Asked, Ground, Pruning, answered, place, ranks};
@@ -57,8 +58,11 @@ struct Tally {
     slots: Vec<Vec<u64>>,
     /// Hosts on which an accelerator of the shape is in use.
     used: Vec<Vec<u32>>,
-    /// Per host, by depth-first position: slots that are never exceeded while the node stays what it is.
-    most: Vec<u32>,
+    /// Per host, by depth-first position: slots and what is free that are never exceeded while the node stays what it is.
+    most: Vec<(u32, u64)>,
+    /// What is free, as `measure` counts it.
+    free: Vec<Vec<u64>>,
+    measure: Measure,
 }
 
 impl Sums for Tally {
@@ -66,8 +70,17 @@ impl Sums for Tally {
         self.slots[level][domain]
     }
 
-    fn whole(&self, level: LevelIndex, domain: usize) -> bool {
+    fn left(&self, level: LevelIndex, domain: usize, members: u64) -> u64 {
+        self.free[level][domain].saturating_sub(members.saturating_mul(self.measure.each))
+    }
+
+    fn breaks(&self, level: LevelIndex, domain: usize, members: u64) -> bool {
         self.used[level][domain] == 0
+            && if self.measure.accelerators {
+                self.left(level, domain, members) > 0
+            } else {
+                members < self.slots[level][domain]
+            }
     }
 }
 
@@ -166,17 +179,28 @@ impl Remembered {
         let accelerators: Vec<ResourceName> = super::capacity::accelerators(shape).map(ResourceName::from).collect();
         let tree = &ground.tree;
         let (depth, last) = (tree.depth(), tree.depth().saturating_sub(1));
-        let mut tally = Tally { slots: vec![Vec::new(); depth], used: vec![Vec::new(); depth], most: Vec::new() };
+        let measure = Measure::of(shape);
+        let mut tally = Tally {
+            slots: vec![Vec::new(); depth],
+            used: vec![Vec::new(); depth],
+            most: Vec::new(),
+            free: vec![Vec::new(); depth],
+            measure,
+        };
         for &host in tree.hosts() {
-            tally.slots[last].push(slots[host].as_ref().map_or(0, |slots| u64::from(*slots)));
+            let entry = &problem.hosts[host];
+            tally.slots[last].push(count(&slots[host]));
+            tally.free[last].push(measure.free(shape, &entry.node, &entry.usage, count(&slots[host])));
             tally.used[last].push(u32::from(in_use(&accelerators, &problem.hosts[host])));
         }
         for level in (0..last).rev() {
             for domain in tree.level(level) {
                 let children = domain.children.clone();
                 let slots = tally.slots[level + 1][children.clone()].iter().sum();
+                let free = tally.free[level + 1][children.clone()].iter().sum();
                 let used = tally.used[level + 1][children].iter().sum();
                 tally.slots[level].push(slots);
+                tally.free[level].push(free);
                 tally.used[level].push(used);
             }
         }
@@ -195,7 +219,10 @@ impl Remembered {
             self.slots[host] = slots;
             let in_use = u32::from(in_use(&self.accelerators, &problem.hosts[host]));
             let was_in_use = self.tally.used[last][position];
-            if before == after && in_use == was_in_use {
+            let entry = &problem.hosts[host];
+            let free = self.tally.measure.free(&self.shape, &entry.node, &entry.usage, after);
+            let was_free = self.tally.free[last][position];
+            if before == after && in_use == was_in_use && free == was_free {
                 continue;
             }
             let mut domain = position;
@@ -204,10 +231,12 @@ impl Remembered {
                 *slots = *slots + after - before;
                 let used = &mut self.tally.used[level][domain];
                 *used = *used + in_use - was_in_use;
+                let sum = &mut self.tally.free[level][domain];
+                *sum = *sum + free - was_free;
                 domain = tree.level(level)[domain].parent;
             }
-            let most = self.tally.most.get(position).map_or(0, |most| u64::from(*most));
-            if after > most {
+            let (most, most_free) = self.tally.most.get(position).copied().unwrap_or_default();
+            if after > u64::from(most) || free > most_free {
                 // The node grew; tables are laid out for what it held at most.
                 self.tally.most.clear();
                 self.forests.clear();
@@ -275,9 +304,12 @@ impl Remembered {
             None => {
                 if self.tally.most.is_empty() {
                     let empty = Usage::default();
-                    let most = tree.hosts().iter().zip(self.tally.slots.last()?).map(|(host, now)| {
-                        let most = fit::slots(&self.shape, &problem.hosts[*host].node, &empty).unwrap_or(0);
-                        most.max(u32::try_from(*now).unwrap_or(u32::MAX))
+                    let now = self.tally.slots.last()?.iter().zip(self.tally.free.last()?);
+                    let most = tree.hosts().iter().zip(now).map(|(host, (slots, free))| {
+                        let node = &problem.hosts[*host].node;
+                        let most = fit::slots(&self.shape, node, &empty).unwrap_or(0);
+                        let most_free = self.tally.measure.free(&self.shape, node, &empty, most.into());
+                        (most.max(u32::try_from(*slots).unwrap_or(u32::MAX)), most_free.max(*free))
                     });
                     self.tally.most = most.collect();
                     work.slots += tree.hosts().len() as u64;
@@ -285,7 +317,9 @@ impl Remembered {
                 if self.forests.len() >= MOST_FORESTS {
                     self.forests.remove(0);
                 }
-                let forest = Forest::new(tree, placement, limit, &self.tally.most, &self.tally, work)?;
+                let (most, free): (Vec<u32>, Vec<u64>) = self.tally.most.iter().copied().unzip();
+                let free = free.iter().sum();
+                let forest = Forest::new(tree, placement, limit, &most, free, &self.tally, work)?;
                 self.forests.push((placement, forest));
             }
         }

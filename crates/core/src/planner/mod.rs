@@ -3,18 +3,22 @@
 //! # What is best
 //!
 //! One vector per way to place the gang, compared field by field, smaller is better. *New* members are those this plan
-//! places, *bound* ones stand already; a domain's *slots* are the new members it could take before the plan.
+//! places, *bound* ones stand already; a domain's *slots* are the new members it could take before the plan. What is *free*
+//! in it is counted on those of its nodes that could take one: in accelerators, by the kind that is scarcest there, since
+//! what is left serves gangs of other shapes; for a shape without accelerators in quarters of a member, by the scarcest
+//! resource it requests.
 //!
 //! 1. Members missing below a role's minimum. More than 0: no plan.
 //! 2. Domains that hold a member, new or bound: one number per level, from the top down.
 //!    With a balance level, the most minus the fewest members of its used domains stands directly after its count.
 //! 3. Unbound members not placed (they are elastic). With [`Spread`](crate::planner::plan::Elastic::Spread) this field stands before field 2, so that
 //!    as many as possible are placed; with [`Inside`](crate::planner::plan::Elastic::Inside) it stands here, so that no domain is used for them alone.
-//! 4. Domains *broken*: one number per level, from the top down. Then slots left over: per level from the top down, the
-//!    sum of slots minus new members over the domains that hold a member, new or bound.
+//! 4. Domains *broken*: one number per level, from the top down. Then what is left over: per level from the top down, the
+//!    sum of what is free minus what new members take over the domains that hold a member, new or bound.
 //!    - A domain is *whole* if before the plan no accelerator is in use on any of its nodes, fit or not. Accelerators are
 //!      the extended resources the gang's shape requests; for a shape without any, every domain is whole.
-//!    - It is *broken* if it was whole and takes some new members, but fewer than its slots.
+//!    - It is *broken* if it was whole, takes some new members and keeps accelerators free; for a shape without any, if it
+//!      takes fewer than its slots.
 //! 5. The member counts of the hosts in depth-first natural order ([`Tree`]), lexicographically largest.
 //!
 //! [`Packing`](crate::planner::plan::Placement::Packing) puts field 4 before field 2 (and before field 3 where that stands after field 2).

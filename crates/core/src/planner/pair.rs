@@ -2,9 +2,9 @@
 //!
 //! The same objective and the same knapsack as for one shape, with tables of two dimensions: for every number of
 //! leaders (at most [`MOST_LEADERS`]) and every number of workers the least cost of placing both. *Slots* are those for
-//! workers, so in field 4 a domain's leftover is its slots minus its new workers, and it is broken if it was whole,
-//! takes a worker or a leader that needs a worker's accelerator, and fewer new workers than its slots. After field 4
-//! comes the number of worker slots that leaders take away, summed over the hosts. Field 5 compares per host the
+//! workers, so in field 4 what is left over in a domain is what is free minus what its new workers take, and it is broken
+//! if it was whole, takes a worker or a leader that needs a worker's accelerator, and new workers leave something. After
+//! field 4 comes the number of worker slots that leaders take away, summed over the hosts. Field 5 compares per host the
 //! workers, then the leaders.
 
 use std::ops::Range;
@@ -257,6 +257,7 @@ impl<C: Cost> Table<C> {
 struct Class {
     level: LevelIndex,
     slots: u64,
+    free: u64,
     whole: bool,
     bound: bool,
     below: Result<usize, Vec<u32>>,
@@ -402,15 +403,16 @@ impl<C: Cost> Solver<'_, C> {
 
     fn own(&self, level: LevelIndex, domain: usize, count: Count) -> C {
         let Frame { capacity, layout, takes, .. } = self.frame;
-        let (slots, workers) = (capacity.slots[level][domain], count.workers as u64);
+        let workers = count.workers as u64;
+        let left = capacity.left(level, domain, workers);
         let mut cost = C::ZERO;
         if capacity.bound[level][domain] > 0 {
-            cost = cost.plus(C::field(layout.left[level], slots - workers));
+            cost = cost.plus(C::field(layout.left[level], left));
         } else if count.workers + count.leaders > 0 {
-            cost = cost.plus(C::field(layout.used[level], 1)).plus(C::field(layout.left[level], slots - workers));
+            cost = cost.plus(C::field(layout.used[level], 1)).plus(C::field(layout.left[level], left));
         }
         let touched = workers > 0 || (*takes && count.leaders > 0);
-        if capacity.whole[level][domain] && touched && workers < slots {
+        if touched && capacity.breaks(level, domain, workers) {
             cost = cost.plus(C::field(layout.broken[level], 1));
         }
         cost
@@ -441,7 +443,8 @@ impl<C: Cost> Solver<'_, C> {
             None => Err(profiles[tree.hosts()[domain]].clone()),
         };
         let (slots, whole) = (capacity.slots[level][domain], capacity.whole[level][domain]);
-        let class = Class { level, slots, whole, bound: capacity.bound[level][domain] > 0, below };
+        let free = capacity.free[level][domain];
+        let class = Class { level, slots, free, whole, bound: capacity.bound[level][domain] > 0, below };
         let table = match self.by_class.get(&class) {
             Some(table) => *table,
             None => {

@@ -222,7 +222,7 @@ pub enum GapField {
     Unplaced,
     /// Domains broken.
     Broken(Arc<str>),
-    /// Slots left over in used domains.
+    /// What is left over in used domains.
     Left(Arc<str>),
 }
 

@@ -6,7 +6,7 @@
 //! shape alone, all members together, the amount of each resource. For the main shape alone the whole vector is one,
 //! since more members beside it never use, break or leave over less.
 
-use super::super::capacity::Capacity;
+use super::super::capacity::{Capacity, Measure};
 use super::super::cost::{Cost, Layout};
 use super::super::knapsack::{Pruning, Solver};
 use super::super::rules::Rules;
@@ -40,6 +40,9 @@ pub(super) fn bounds(field: &Field<'_>, candidates: &[Candidate], work: &mut Wor
         squares -= cost;
         let capacity = Capacity {
             slots: weight.caps.clone(),
+            // Only the number of domains is read.
+            free: weight.caps.clone(),
+            measure: Measure::default(),
             bound: field.capacity.bound.clone(),
             whole: field.capacity.whole.iter().map(|whole| vec![false; whole.len()]).collect(),
         };

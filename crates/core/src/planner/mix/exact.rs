@@ -101,6 +101,7 @@ impl<C: Cost> Table<C> {
 struct Class {
     level: LevelIndex,
     slots: u64,
+    free: u64,
     whole: bool,
     bound: bool,
     /// Table of the children, or class of the host.
@@ -234,17 +235,17 @@ impl<C: Cost> Solver<'_, C> {
 
     fn own(&self, level: LevelIndex, domain: usize, counts: &[u32]) -> C {
         let Field { capacity, groups, .. } = self.field;
-        let (slots, main) = (capacity.slots[level][domain], u64::from(counts[0]));
+        let main = u64::from(counts[0]);
+        let left = capacity.left(level, domain, main);
         let any = counts.iter().any(|count| *count > 0);
         let mut cost = C::ZERO;
         if capacity.bound[level][domain] > 0 {
-            cost = cost.plus(C::field(self.layout.left[level], slots - main));
+            cost = cost.plus(C::field(self.layout.left[level], left));
         } else if any {
-            cost =
-                cost.plus(C::field(self.layout.used[level], 1)).plus(C::field(self.layout.left[level], slots - main));
+            cost = cost.plus(C::field(self.layout.used[level], 1)).plus(C::field(self.layout.left[level], left));
         }
         let touched = main > 0 || counts.iter().zip(groups).any(|(count, group)| *count > 0 && group.takes);
-        if capacity.whole[level][domain] && touched && main < slots {
+        if touched && capacity.breaks(level, domain, main) {
             cost = cost.plus(C::field(self.layout.broken[level], 1));
         }
         cost
@@ -282,7 +283,8 @@ impl<C: Cost> Solver<'_, C> {
             Err(class_of[domain])
         };
         let (slots, whole) = (capacity.slots[level][domain], capacity.whole[level][domain]);
-        let class = Class { level, slots, whole, bound: capacity.bound[level][domain] > 0, below };
+        let free = capacity.free[level][domain];
+        let class = Class { level, slots, free, whole, bound: capacity.bound[level][domain] > 0, below };
         let table = match self.by_class.get(&class) {
             Some(table) => *table,
             None => {

@@ -75,7 +75,7 @@ pub(super) struct Field<'p> {
     /// Slots of the main shape, in the order of the problem; a host that takes no member at all says why.
     pub(super) slots: Vec<Result<u32, Misfit>>,
     pub(super) weights: Vec<Weight>,
-    /// Domains with bound members, per level, and the slots of those.
+    /// Domains with bound members, per level, and what is free in those.
     standing: Vec<(u64, u64)>,
 }
 
@@ -136,7 +136,7 @@ impl<'p> Field<'p> {
             clash,
             classes: Vec::new(),
             class_of: Vec::new(),
-            capacity: Capacity { slots: Vec::new(), bound: Vec::new(), whole: Vec::new() },
+            capacity: Capacity::default(),
             slots: Vec::new(),
             weights: Vec::new(),
             standing: Vec::new(),
@@ -386,11 +386,11 @@ impl<'p> Field<'p> {
     }
 
     fn standing(&self) -> Vec<(u64, u64)> {
-        let sums = |(bound, slots): (&Vec<u32>, &Vec<u64>)| {
-            let with = bound.iter().zip(slots).filter(|(bound, _)| **bound > 0);
-            with.fold((0, 0), |(number, sum), (_, slots)| (number + 1, sum + slots))
+        let sums = |(bound, free): (&Vec<u32>, &Vec<u64>)| {
+            let with = bound.iter().zip(free).filter(|(bound, _)| **bound > 0);
+            with.fold((0, 0), |(number, sum), (_, free)| (number + 1, sum + free))
         };
-        self.capacity.bound.iter().zip(&self.capacity.slots).map(sums).collect()
+        self.capacity.bound.iter().zip(&self.capacity.free).map(sums).collect()
     }
 
     /// Domains with bound members at a level.
@@ -416,17 +416,15 @@ impl<'p> Field<'p> {
             }
         }
         for level in (0..depth).rev() {
-            let (number, slots) = self.standing[level];
-            (used[level], left[level]) = (number, slots);
+            (used[level], left[level]) = self.standing[level];
             for (domain, main, touched) in &domains {
-                let slots = self.capacity.slots[level][*domain];
                 if self.capacity.bound[level][*domain] > 0 {
-                    left[level] -= main;
+                    left[level] -= self.capacity.free[level][*domain] - self.capacity.left(level, *domain, *main);
                 } else {
                     used[level] += 1;
-                    left[level] += slots - main;
+                    left[level] += self.capacity.left(level, *domain, *main);
                 }
-                broken[level] += u64::from(self.capacity.whole[level][*domain] && *touched && *main < slots);
+                broken[level] += u64::from(*touched && self.capacity.breaks(level, *domain, *main));
             }
             for (domain, ..) in &mut domains {
                 *domain = self.tree.level(level)[*domain].parent;

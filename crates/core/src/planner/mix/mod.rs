@@ -2,7 +2,7 @@
 //!
 //! The objective is that of one shape. *Slots* are those of the **main** shape, which asks for an accelerator if any
 //! does and has most members of those; *new members* in field 4 are the main shape's, and a domain is broken if it was
-//! whole, takes fewer of these than its slots, and takes one or a member that needs one of the main shape's
+//! whole, these leave something, and it takes one or a member that needs one of the main shape's
 //! accelerators. Field 5 is a rule here too, but not the one of one shape: earlier hosts take more, as far as the search
 //! went.
 //!

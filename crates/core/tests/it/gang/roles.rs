@@ -6,8 +6,9 @@ use std::sync::Arc;
 use muster_core::gang::{Action, PoolView, TypeView};
 use muster_core::model::gang::{Membership, NoteKind, Phase, RankClaim, RawSlice, RawTopologyRequest, RoleStated};
 use muster_core::model::node::Node;
+use muster_core::model::pod::{Shape, Together};
 
-use super::sim::Sim;
+use super::sim::{Sim, levels};
 use crate::world::{self, key};
 
 /// A gang of one leader without accelerators and `workers` with four each.
@@ -41,6 +42,49 @@ fn places(sim: &Sim) -> Vec<(String, u32, String)> {
 
 fn topology_request(value: &str) -> RawTopologyRequest {
     RawTopologyRequest { value: Arc::from(value), key: "muster.dev/slice-topology" }
+}
+
+/// Levels with racks below zones, and nodes n1 to n4 in two racks.
+fn racks() -> Sim {
+    let mut sim = Sim::new(&[("n1", 2), ("n2", 2), ("n3", 2), ("n4", 3)]);
+    sim.levels =
+        levels(&[("zone", "topology.kubernetes.io/zone"), ("rack", "rack"), ("host", "kubernetes.io/hostname")]);
+    for (name, node) in &mut sim.nodes {
+        let rack = if name == "n1" || name == "n4" { "r1" } else { "r2" };
+        node.labels.insert("rack".into(), rack.into());
+        node.labels.insert("kubernetes.io/hostname".into(), name.as_str().into());
+    }
+    sim
+}
+
+#[test]
+fn pod_affinity_of_all_members_to_each_other_is_a_required_level_and_of_some_is_refused() {
+    let ask = |sim: &mut Sim, of: usize, key: &str| {
+        for pod in sim.pods.values_mut().take(of) {
+            let mut shape = Shape::clone(pod.shape.as_ref().unwrap());
+            let workload = (Arc::from("job-name"), Arc::from("train"));
+            shape.together = vec![Together { key: Arc::from(key), workload }];
+            shape.unsupported = vec![Arc::from(Shape::POD_AFFINITY)];
+            pod.shape = Ok(Arc::new(shape));
+        }
+    };
+    // Five need both nodes of the first rack; six fit in no rack, and on both racks together.
+    for (members, of, key, phase) in [
+        (5, 5, "rack", Phase::Bound),
+        (6, 6, "rack", Phase::Waiting),
+        (6, 6, "topology.kubernetes.io/zone", Phase::Bound),
+        (6, 5, "topology.kubernetes.io/zone", Phase::Unsatisfiable),
+        (5, 5, "example.com/aisle", Phase::Unsatisfiable),
+    ] {
+        let mut sim = racks();
+        sim.gang("train", members, members);
+        ask(&mut sim, of, key);
+        sim.settle();
+        assert_eq!(sim.phase("train"), phase, "{members} by {key}: {}", sim.message("train"));
+        if key == "rack" {
+            assert!(sim.bound().iter().all(|(_, node)| ["n1", "n4"].contains(node)), "{:?}", sim.bound());
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use muster_core::gang::{Action, Memory, Note};
+use muster_core::gang::{Action, Memory, Note, Stuck};
 use muster_core::model::gang::{Phase, RankClaim};
 use muster_core::model::names::NodeName;
 use muster_core::model::resources::Resources;
@@ -60,6 +60,35 @@ fn a_node_that_the_scheduler_refuses_is_excluded_and_the_gang_is_planned_elsewhe
     sim.pods.get_mut("train-0").unwrap().unscheduled = None;
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Bound);
+}
+
+#[test]
+fn a_member_that_sits_in_the_scheduler_s_queue_is_requeued_after_a_second_and_it_is_stated_why() {
+    let lags = "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 waiting for gang.";
+    let sampled = "0/3 nodes are available: 2 gang is being replanned.";
+    for (message, nominated, why) in [
+        (DISK, true, Stuck::Refused),
+        (lags, true, Stuck::RefusedThoughItFits),
+        (sampled, true, Stuck::NotOffered),
+        (sampled, false, Stuck::NominationLost),
+    ] {
+        let mut sim = released();
+        refuse(&mut sim, "train-0", message);
+        let planned = NodeName::from(node_of(&sim, "train-0").as_str());
+        sim.pods.get_mut("train-0").unwrap().nominated = nominated.then_some(planned);
+        let requeued = |sim: &mut Sim| -> Vec<Option<Stuck>> {
+            let actions = sim.pass().actions;
+            let releases = actions.iter().filter_map(|action| match action {
+                Action::Release(release) if *release.pod.key.name == *"train-0" => Some(release.stuck),
+                _ => None,
+            });
+            releases.collect()
+        };
+        sim.now = sim.state("train").since.unwrap();
+        assert_eq!(requeued(&mut sim), [], "{message}: not before kube-scheduler could try again itself");
+        sim.wait(1);
+        assert_eq!(requeued(&mut sim), [Some(why)], "{message}");
+    }
 }
 
 #[test]

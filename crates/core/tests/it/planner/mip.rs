@@ -30,6 +30,7 @@ struct Domain {
     satisfies: bool,
     bound: i32,
     slots: i32,
+    free: i32,
     whole: bool,
     /// New workers.
     workers: Sum,
@@ -118,6 +119,8 @@ fn model(problem: &Problem, policy: &Policy) -> Result<Model, Best> {
         (must, may) = (must - shapes.leaders, may - shapes.leaders);
         for leaf in &mut leaves {
             leaf.slots = capacity(problem, &shapes, &leaf.name, 0).unwrap().try_into().unwrap();
+            let (free, _) = oracle::free(problem, shapes.worker, &leaf.name, leaf.slots.into());
+            leaf.free = free.try_into().unwrap();
         }
     }
     let mut program = Program::default();
@@ -168,11 +171,11 @@ fn model(problem: &Problem, policy: &Policy) -> Result<Model, Best> {
     }
 
     // Hosts that differ in nothing but their order change places freely: the first takes most.
-    let mut alike: BTreeMap<(&[String], u32, u32, bool), usize> = BTreeMap::new();
+    let mut alike: BTreeMap<(&[String], u32, u32, u32, bool), usize> = BTreeMap::new();
     for (leaf, count) in leaves.iter().zip(&counts).filter(|_| shapes.leader.is_none()) {
         let Some(worker) = count.0 else { continue };
         let above = &leaf.path[..leaf.path.len() - 1];
-        if let Some(before) = alike.insert((above, leaf.slots, leaf.bound, leaf.whole), worker) {
+        if let Some(before) = alike.insert((above, leaf.slots, leaf.free, leaf.bound, leaf.whole), worker) {
             program.at_most(&Sum::of(worker), &Sum::of(before));
         }
     }
@@ -188,11 +191,11 @@ fn model(problem: &Problem, policy: &Policy) -> Result<Model, Best> {
         let mut level_left = Sum::default().add(&all, -1);
         for domain in domains {
             level_used = level_used.add(&domain.used, 1);
-            level_left = level_left.add(&domain.used, domain.slots);
-            if domain.whole && domain.slots > 1 || (domain.whole && domain.slots > 0 && takes) {
+            level_left = level_left.add(&domain.used, domain.free);
+            if domain.whole && domain.free > 1 || (domain.whole && domain.free > 0 && takes) {
                 // Broken: touched, and not full.
                 let full = program.variable(0, 1);
-                program.at_most(&Sum::default().plus(full, domain.slots), &domain.workers);
+                program.at_most(&Sum::default().plus(full, domain.free), &domain.workers);
                 program.at_most(&Sum::of(full), &domain.touched);
                 level_broken = level_broken.add(&domain.touched, 1).plus(full, -1);
             }
@@ -287,6 +290,7 @@ fn domains(
                 satisfies: leaves[inside[0]].satisfies[level],
                 bound,
                 slots: inside.iter().map(|leaf| int(leaves[*leaf].slots)).sum(),
+                free: inside.iter().map(|leaf| int(leaves[*leaf].free)).sum(),
                 whole: inside.iter().all(|leaf| leaves[*leaf].whole),
                 workers: members(false),
                 used: if bound > 0 { Sum::constant(1) } else { any },

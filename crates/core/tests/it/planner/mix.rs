@@ -286,6 +286,8 @@ struct Instance<'p> {
     main: usize,
     /// Slots of the main role, depth-first.
     slots: Vec<u64>,
+    /// What is free there, and what a member takes of it.
+    free: Vec<(u64, u64)>,
 }
 
 impl<'p> Instance<'p> {
@@ -296,12 +298,15 @@ impl<'p> Instance<'p> {
         let rank = |role: &Role| (role.shape.requests.get(GPU) > 0, role.places.len());
         let most = roles.iter().map(rank).max().unwrap();
         let main = roles.iter().position(|role| rank(role) == most).unwrap();
-        let mut instance = Self { problem, policy, leaves, main, slots: Vec::new() };
+        let mut instance = Self { problem, policy, leaves, main, slots: Vec::new(), free: Vec::new() };
         let alone =
             |count: u32| -> Vec<u32> { (0..roles.len()).map(|role| if role == main { count } else { 0 }).collect() };
         instance.slots = (0..instance.leaves.len())
             .map(|leaf| (0..20).take_while(|count| instance.fits(leaf, &alone(*count))).max().unwrap_or(0).into())
             .collect();
+        let free = instance.leaves.iter().zip(&instance.slots);
+        let shape = &roles[main].shape;
+        instance.free = free.map(|(leaf, slots)| oracle::free(problem, shape, &leaf.name, *slots)).collect();
         // An accelerator nobody asks for is none.
         if roles[main].shape.requests.get(GPU) == 0 {
             instance.leaves.iter_mut().for_each(|leaf| leaf.whole = true);
@@ -403,16 +408,18 @@ impl<'p> Instance<'p> {
             let (mut level_used, mut level_broken, mut level_left) = (0, 0, 0);
             for inside in domains.values() {
                 let slots: u64 = inside.iter().map(|leaf| self.slots[*leaf]).sum();
+                let free: u64 = inside.iter().map(|leaf| self.free[*leaf].0).sum();
                 let main: u64 = inside.iter().map(|leaf| u64::from(counts[*leaf][self.main])).sum();
+                let left = free - main * self.free[0].1;
                 let of = |role: usize| inside.iter().map(|leaf| counts[*leaf][role]).sum::<u32>();
                 let any = (0..roles.len()).any(|role| of(role) > 0);
                 if any || inside.iter().any(|leaf| self.leaves[*leaf].bound > 0) {
                     level_used += 1;
-                    level_left += slots - main;
+                    level_left += left;
                 }
                 let takes = (0..roles.len()).any(|role| gpu && roles[role].shape.requests.get(GPU) > 0 && of(role) > 0);
                 let whole = inside.iter().all(|leaf| self.leaves[*leaf].whole);
-                level_broken += u64::from(whole && (takes || main > 0) && main < slots);
+                level_broken += u64::from(whole && (takes || main > 0) && if gpu { left > 0 } else { main < slots });
             }
             used.push(level_used);
             broken.push(level_broken);

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_core::model::pod::Shape;
 use muster_core::planner::plan::{Elastic, Placement, Policy, Problem};
 
 use super::build::GPU;
@@ -24,6 +25,8 @@ pub(super) struct Leaf {
     pub(super) path: Vec<String>,
     pub(super) satisfies: Vec<bool>,
     pub(super) slots: u32,
+    /// Accelerators free there, if a member fits.
+    pub(super) free: u32,
     pub(super) bound: u32,
     pub(super) whole: bool,
     /// Somebody else holds accelerators there.
@@ -99,7 +102,7 @@ pub(super) fn frame(problem: &Problem) -> Result<Frame, Answer> {
         let shared: Vec<String> =
             leaves.iter().filter(|leaf| leaf.others).map(|leaf| leaf.path[level].clone()).collect();
         for leaf in leaves.iter_mut().filter(|leaf| shared.contains(&leaf.path[level]) || !leaf.satisfies[level]) {
-            leaf.slots = 0;
+            (leaf.slots, leaf.free) = (0, 0);
         }
     }
     Ok(Frame { leaves, must, may, required, fixed, sequence })
@@ -110,7 +113,6 @@ pub(super) fn solve(problem: &Problem, policy: &Policy) -> Answer {
         Ok(frame) => frame,
         Err(answer) => return answer,
     };
-    let topology_requests = &problem.gang.topology_requests;
     let domains: Vec<Option<String>> = match required {
         None => vec![None],
         Some(level) => {
@@ -125,7 +127,7 @@ pub(super) fn solve(problem: &Problem, policy: &Policy) -> Answer {
     let mut most = 0;
     if domains.is_empty() && must == 0 {
         let none = vec![0; leaves.len()];
-        best = Some((vector(&leaves, &none, may, policy, topology_requests.balance), none));
+        best = Some((vector(&leaves, &none, may, policy, problem), none));
     }
     for domain in domains {
         let open: Vec<u32> = leaves
@@ -140,7 +142,7 @@ pub(super) fn solve(problem: &Problem, policy: &Policy) -> Answer {
         loop {
             let total: u32 = counts.iter().sum();
             if must <= total && total <= may {
-                let vector = vector(&leaves, &counts, may - total, policy, topology_requests.balance);
+                let vector = vector(&leaves, &counts, may - total, policy, problem);
                 let better = best.as_ref().is_none_or(|(least, chosen)| {
                     vector.cmp(least).then_with(|| chosen.cmp(&counts)) == Ordering::Less
                 });
@@ -171,13 +173,13 @@ pub(super) fn vector_of(problem: &Problem, policy: &Policy, counts: &BTreeMap<St
         let shared: Vec<String> =
             leaves.iter().filter(|leaf| leaf.others).map(|leaf| leaf.path[level].clone()).collect();
         for leaf in leaves.iter_mut().filter(|leaf| shared.contains(&leaf.path[level]) || !leaf.satisfies[level]) {
-            leaf.slots = 0;
+            (leaf.slots, leaf.free) = (0, 0);
         }
     }
     let counts: Vec<u32> = leaves.iter().map(|leaf| counts.get(&leaf.name).copied().unwrap_or(0)).collect();
     let free = problem.gang.roles.iter().flat_map(|role| &role.places).filter(|place| place.bound.is_none()).count();
     let unplaced = u32::try_from(free).unwrap() - counts.iter().sum::<u32>();
-    vector(&leaves, &counts, unplaced, policy, problem.gang.topology_requests.balance)
+    vector(&leaves, &counts, unplaced, policy, problem)
 }
 
 /// Names of the nodes in depth-first natural order.
@@ -194,7 +196,7 @@ fn leave_unlabelled(problem: &Problem, leaves: &mut [Leaf]) {
         .exclusive
         .is_some_and(|level| topology_requests.slices.iter().all(|slice| slice.level != level));
     if let Some(required) = topology_requests.required.filter(|_| alone) {
-        leaves.iter_mut().filter(|leaf| !leaf.satisfies[required]).for_each(|leaf| leaf.slots = 0);
+        leaves.iter_mut().filter(|leaf| !leaf.satisfies[required]).for_each(|leaf| (leaf.slots, leaf.free) = (0, 0));
     }
 }
 
@@ -309,7 +311,8 @@ fn cut<'l>(
     false
 }
 
-fn vector(leaves: &[Leaf], counts: &[u32], unplaced: u32, policy: &Policy, balance: Option<usize>) -> Vec<u64> {
+fn vector(leaves: &[Leaf], counts: &[u32], unplaced: u32, policy: &Policy, problem: &Problem) -> Vec<u64> {
+    let (balance, each) = (problem.gang.topology_requests.balance, u64::try_from(each(problem)).unwrap());
     let mut used = Vec::new();
     let mut broken = Vec::new();
     let mut left = Vec::new();
@@ -323,15 +326,16 @@ fn vector(leaves: &[Leaf], counts: &[u32], unplaced: u32, policy: &Policy, balan
             }
             done.push(path);
             let inside = || leaves.iter().zip(counts).filter(|(leaf, _)| leaf.path[level] == path);
-            let slots: u64 = inside().map(|(leaf, _)| u64::from(leaf.slots)).sum();
+            let free: u64 = inside().map(|(leaf, _)| u64::from(leaf.free)).sum();
             let new: u64 = inside().map(|(_, count)| u64::from(*count)).sum();
+            let left = free - new * each;
             let bound = inside().any(|(leaf, _)| leaf.bound > 0);
             let whole = inside().all(|(leaf, _)| leaf.whole);
             if new > 0 || bound {
                 level_used += 1;
-                level_left += slots - new;
+                level_left += left;
             }
-            if whole && new > 0 && new < slots {
+            if whole && new > 0 && left > 0 {
                 level_broken += 1;
             }
         }
@@ -357,6 +361,11 @@ fn vector(leaves: &[Leaf], counts: &[u32], unplaced: u32, policy: &Policy, balan
     }
 }
 
+/// Accelerators that a member takes.
+fn each(problem: &Problem) -> i64 {
+    problem.gang.roles.first().map_or(1, |role| role.shape.requests.get(GPU).max(1))
+}
+
 pub(super) fn leaves(problem: &Problem) -> Vec<Leaf> {
     let bound: Vec<&str> = problem
         .gang
@@ -368,6 +377,7 @@ pub(super) fn leaves(problem: &Problem) -> Vec<Leaf> {
     let levels = problem.levels.as_slice();
     let hostname = levels.len() - 1;
     let first_network = levels[..hostname].iter().position(|level| &*level.name == "zone").map_or(0, |zone| zone + 1);
+    let each = each(problem);
     let leaf = |host: &muster_core::planner::plan::Host| {
         let name = host.node.name.as_str().to_owned();
         let label = |level: usize| host.node.labels.get(&levels[level].key).map(|value| value.to_string());
@@ -394,19 +404,38 @@ pub(super) fn leaves(problem: &Problem) -> Vec<Leaf> {
         }
         let gpus = host.node.allocatable.get(GPU) - host.usage.requested.get(GPU);
         let open = host.node.ready && !host.node.unschedulable && host.node.taints.is_empty();
-        let fits = open && gpus > 0;
+        let fits = open && gpus >= each;
+        let bound = i64::try_from(bound.iter().filter(|node| **node == name).count()).unwrap();
         Leaf {
-            bound: u32::try_from(bound.iter().filter(|node| **node == name).count()).unwrap(),
-            slots: if fits { u32::try_from(gpus).unwrap() } else { 0 },
+            bound: u32::try_from(bound).unwrap(),
+            slots: if fits { u32::try_from(gpus / each).unwrap() } else { 0 },
+            free: if fits { u32::try_from(gpus).unwrap() } else { 0 },
             whole: host.usage.requested.get(GPU) == 0,
-            others: host.usage.requested.get(GPU)
-                > i64::try_from(bound.iter().filter(|node| **node == name).count()).unwrap(),
+            others: host.usage.requested.get(GPU) > bound * each,
             name,
             path,
             satisfies,
         }
     };
     problem.hosts.iter().map(leaf).collect()
+}
+
+/// What is free on a host of which a shape takes some, and what one member takes of it: accelerators, or for a shape without
+/// any quarters of a member, by the scarcest resource.
+pub(super) fn free(problem: &Problem, shape: &Shape, name: &str, slots: u64) -> (u64, u64) {
+    let host = problem.hosts.iter().find(|host| host.node.name.as_str() == name).unwrap();
+    let free = |resource: &str| {
+        u64::try_from((host.node.allocatable.get(resource) - host.usage.requested.get(resource)).max(0)).unwrap()
+    };
+    let gpus = u64::try_from(shape.requests.get(GPU)).unwrap();
+    if gpus > 0 {
+        return (if slots > 0 { free(GPU) } else { 0 }, gpus);
+    }
+    let quarters = shape.requests.iter().map(|(name, amount)| {
+        let amount = u64::try_from(amount).unwrap();
+        (4 * free(name.as_str())).div_ceil(amount)
+    });
+    (if slots > 0 { quarters.min().unwrap() } else { 0 }, 4)
 }
 
 /// Orders whole paths step by step, numbers as numbers.

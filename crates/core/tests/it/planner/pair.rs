@@ -149,10 +149,11 @@ fn solve(problem: &Problem, policy: &Policy) -> Option<Counts> {
         let workers: u32 = counts.iter().map(|count| count.0).sum();
         let whole = counts.iter().map(|count| count.1).sum::<u32>() == leaders;
         if whole && (must..=may).contains(&workers) && capped(problem, &leaves, &counts) {
-            let slots: Vec<u64> = (0..leaves.len()).map(|leaf| most(leaf, 0).into()).collect();
+            let free = |leaf: usize| oracle::free(problem, &worker.shape, &leaves[leaf].name, most(leaf, 0).into()).0;
+            let free: Vec<u64> = (0..leaves.len()).map(free).collect();
             let takes = leader.shape.requests.get(GPU) > 0;
             let lost = (0..leaves.len()).map(|leaf| u64::from(most(leaf, 0) - most(leaf, counts[leaf].1))).sum();
-            let vector = vector(&leaves, &counts, &slots, takes, lost, may - workers, policy);
+            let vector = vector(&leaves, &counts, &free, takes, lost, may - workers, policy);
             let better = best
                 .as_ref()
                 .is_none_or(|(least, chosen)| vector.cmp(least).then_with(|| chosen.cmp(&counts)) == Ordering::Less);
@@ -185,7 +186,7 @@ fn capped(problem: &Problem, leaves: &[oracle::Leaf], counts: &[(u32, u32)]) -> 
 fn vector(
     leaves: &[oracle::Leaf],
     counts: &[(u32, u32)],
-    slots: &[u64],
+    free: &[u64],
     takes: bool,
     lost: u64,
     unplaced: u32,
@@ -199,15 +200,15 @@ fn vector(
         }
         let (mut level_used, mut level_broken, mut level_left) = (0, 0, 0);
         for inside in domains.values() {
-            let slots: u64 = inside.iter().map(|leaf| slots[*leaf]).sum();
+            let free: u64 = inside.iter().map(|leaf| free[*leaf]).sum();
             let workers: u64 = inside.iter().map(|leaf| u64::from(counts[*leaf].0)).sum();
             let leaders: u32 = inside.iter().map(|leaf| counts[*leaf].1).sum();
             if workers > 0 || leaders > 0 || inside.iter().any(|leaf| leaves[*leaf].bound > 0) {
                 level_used += 1;
-                level_left += slots - workers;
+                level_left += free - workers;
             }
             let touched = workers > 0 || (takes && leaders > 0);
-            level_broken += u64::from(inside.iter().all(|leaf| leaves[*leaf].whole) && touched && workers < slots);
+            level_broken += u64::from(inside.iter().all(|leaf| leaves[*leaf].whole) && touched && workers < free);
         }
         used.push(level_used);
         broken.push(level_broken);

@@ -318,6 +318,8 @@ pub(super) fn draw(rng: &mut ChaCha8Rng) -> (Problem, Policy) {
 
     let barred = [0.0, 0.04, 0.2][rng.random_range(0..3)];
 
+    // Accelerators of a member: with several, hosts have some that no member can take.
+    let each = [1, 1, 2, 3][rng.random_range(0..4)];
     let mut hosts = Vec::new();
     let mut placements = 1;
     for index in 0..rng.random_range(1..=8) {
@@ -330,7 +332,8 @@ pub(super) fn draw(rng: &mut ChaCha8Rng) -> (Problem, Policy) {
         }
         let slots = rng.random_range(0..=most_slots);
         let used = if rng.random_bool(busy) { rng.random_range(1..=3) } else { 0 };
-        let mut host = build::host(&format!("n{}", index * 3), &labels, slots + used, used);
+        let gpus = slots * each + rng.random_range(0..each);
+        let mut host = build::host(&format!("n{}", index * 3), &labels, gpus + used, used);
         if shut(rng, Arc::make_mut(&mut host.node), barred) {
             // No placement uses it.
         } else if placements * (slots.unsigned_abs() + 1) > PLACEMENTS {
@@ -361,6 +364,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng) -> (Problem, Policy) {
         let min = u32::try_from(min).unwrap();
         roles.push(build::role(&format!("role{}", roles.len()), count, min));
     }
+    roles.iter_mut().for_each(|role| role.shape.requests.set(build::GPU, each));
     problem.gang.roles = roles;
     topology_request(rng, &mut problem);
     bind(rng, &mut problem);
@@ -436,7 +440,7 @@ pub(super) fn bind(rng: &mut ChaCha8Rng, problem: &mut Problem) {
             // A bound member is in the usage; capacity for it is added so that free slots stay as drawn.
             Arc::make_mut(&mut host.usage).requested.add(&role.shape.requests);
             let node = Arc::make_mut(&mut host.node);
-            node.allocatable.set(build::GPU, node.allocatable.get(build::GPU) + 1);
+            node.allocatable.set(build::GPU, node.allocatable.get(build::GPU) + role.shape.requests.get(build::GPU));
         }
     }
 }

@@ -7,7 +7,7 @@ use muster_core::model::resources::Resources;
 use muster_core::planner::plan::{
     Elastic, GangRequest, Host, Placement, Policy, Problem, Refusal, SliceTopologyRequest, TopologyRequests,
 };
-use muster_core::planner::{self, Pruning};
+use muster_core::planner::{self, Memory, Pruning};
 use muster_core::topology::Levels;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -83,6 +83,44 @@ fn packing_keeps_hosts_whole_where_locality_would_break_one() {
     assert_eq!(nodes(&plan(&problem).0), ["n1", "n1"]);
     let packing = Policy { placement: Placement::Packing, ..Policy::default() };
     assert_eq!(nodes(&plan_with_policy(&problem, &packing).0), ["n2", "n3"]);
+}
+
+#[test]
+fn nodes_with_just_enough_accelerators_are_taken_before_untouched_ones() {
+    // A gang of 2 × 6 fits both pairs once; on the untouched one the next gang of 2 × 8 would find no place.
+    let mut hosts = vec![host("n1", "zone=a rack=1", 8, 0), host("n2", "zone=a rack=1", 8, 0)];
+    hosts.extend([host("n3", "zone=a rack=2", 8, 2), host("n4", "zone=a rack=2", 8, 2)]);
+    let mut gang = problem(zone_and_rack(), hosts, 2, RACK);
+    gang.gang.roles[0].shape.requests.set(GPU, 6);
+    for placement in [Placement::Locality, Placement::Packing] {
+        let policy = Policy { placement, ..Policy::default() };
+        assert_eq!(nodes(&plan_with_policy(&gang, &policy).0), ["n3", "n4"], "{placement:?}");
+        let mut memory = Memory::new(gang.levels.clone(), gang.hosts.clone());
+        assert_eq!(nodes(&memory.plan(gang.gang.clone(), &policy).0), ["n3", "n4"], "{placement:?}");
+    }
+}
+
+#[test]
+fn a_gang_that_cannot_avoid_an_untouched_node_takes_the_one_that_keeps_least_free() {
+    let hosts = vec![host("n1", "", 16, 0), host("n2", "", 8, 0)];
+    let mut gang = problem(levels(&[]), hosts, 1, None);
+    gang.gang.roles[0].shape.requests.set(GPU, 6);
+    gang.gang.roles[0].shape.one_per_node = true;
+    assert_eq!(nodes(&plan(&gang).0), ["n2"]);
+}
+
+#[test]
+fn members_without_accelerators_leave_as_little_as_possible_of_what_is_scarcest() {
+    let mut hosts = vec![host("n1", "", 0, 0), host("n2", "", 0, 0), host("n3", "", 0, 0)];
+    for (host, (cpu, memory)) in hosts.iter_mut().zip([(9, 640), (11, 64), (7, 640)]) {
+        let node = Arc::make_mut(&mut host.node);
+        node.allocatable.add(&Resources::from_iter([("cpu", cpu * 1_000), ("memory", memory << 30)]));
+    }
+    let mut gang = problem(levels(&[]), hosts, 1, None);
+    gang.gang.roles[0].shape.requests = Resources::from_iter([("cpu", 6_000), ("memory", 40 << 30), ("pods", 1)]);
+    assert_eq!(nodes(&plan(&gang).0), ["n3"]);
+    Arc::make_mut(&mut gang.hosts[1].node).allocatable.set("memory", 40 << 30);
+    assert_eq!(nodes(&plan(&gang).0), ["n2"], "of its memory nothing is left");
 }
 
 #[test]
