@@ -375,6 +375,7 @@ async fn try_out(
         reservation: None,
         partial: false,
         tags,
+        fleet_tags: muster_core::ec2::FleetTags::Documented,
         token: String::new(),
     };
     let group = placement_group_name(&context.options.access.name, "dry-run", 1);

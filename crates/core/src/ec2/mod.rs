@@ -35,6 +35,7 @@ pub use seen::{
     ReservationState, SecurityGroup, StateReason, Subnet,
 };
 pub use tags::{
-    BatchTags, ResourceKind, TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_PREFIX, TAG_CLUSTER_UID, TAG_GANG_UID, Tags,
+    BatchTags, FleetTags, ResourceKind, TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_PREFIX, TAG_CLUSTER_UID, TAG_GANG_UID,
+    Tags, description,
 };
 pub use template::{BlockDevice, MetadataOptions, TemplateSpec};
