@@ -15,7 +15,7 @@ use kube::{Api, Client};
 use muster_api::conventions::Kind;
 use muster_api::keys;
 use muster_core::gang::Settings;
-use muster_core::offering::Ceiling;
+use muster_core::offering::{Ceiling, PriceBook, PriceList};
 use muster_ec2::{ClientOptions, Credentials};
 use muster_ec2_sim::{Scenario, Simulator};
 use tokio::net::TcpListener;
@@ -364,7 +364,7 @@ async fn provisioner(
         ProvisionerOptions {
             cluster_uid,
             access: config.access.clone(),
-            prices: config.prices.clone(),
+            prices: listed(config, &ec2_options.region),
             back_off: config.back_off,
             ceiling: config.ceiling.or(dev.then_some(DEV_CEILING)),
             levels: config.levels.clone(),
@@ -378,6 +378,23 @@ async fn provisioner(
     let cancel = tasks.cancel.clone();
     tasks.spawn("provisioner", provisioner.run(cancel));
     Ok(())
+}
+
+/// The list prices of the Region below the prices of the configuration.
+fn listed(config: &Config, region: &str) -> PriceBook {
+    let mut prices = config.prices.clone();
+    match PriceList::of_region(region) {
+        None => warn!(region, "no list prices are known: set prices.<instance type>.usdPerHour for what may be launched"),
+        Some(list) if list.region != region => warn!(
+            region,
+            of = list.region,
+            as_of = list.as_of,
+            "the list prices of another Region are used: set prices or priceOverrides where they differ"
+        ),
+        Some(list) => info!(region, as_of = list.as_of, types = list.prices.len(), "list prices"),
+    }
+    prices.list(region);
+    prices
 }
 
 /// The simulator takes any key; AWS gets the SDK's chain.
