@@ -319,7 +319,9 @@ async fn an_instance_profile_that_does_not_exist_is_named_before_the_first_gang_
         let status = classes.get("gpu").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
         let profile = of(&status.conditions, "InstanceProfileReady");
         let named = profile.as_ref().is_some_and(|one| {
-            one.status == "False" && one.reason == "InstanceProfileNotFound" && one.message.starts_with("spec.instanceProfile: ")
+            one.status == "False"
+                && one.reason == "InstanceProfileNotFound"
+                && one.message.starts_with("spec.instanceProfile: ")
         });
         if named { Ok(Some(())) } else { Err(format!("{profile:?}")) }
     })

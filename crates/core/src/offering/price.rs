@@ -65,9 +65,8 @@ impl PriceList {
     }
 
     fn own(region: &str) -> Option<Self> {
-        let block = BY_REGION.split('@').skip(1).find(|block| {
-            block.split_once(' ').is_some_and(|(name, _)| name == region)
-        })?;
+        let block =
+            BY_REGION.split('@').skip(1).find(|block| block.split_once(' ').is_some_and(|(name, _)| name == region))?;
         let mut lines = block.lines();
         let (region, as_of) = lines.next()?.split_once(' ')?;
         let price = |line: &'static str| {
