@@ -96,6 +96,7 @@ def batch(ec2, endpoint):
                 {"DeviceIndex": 1, "NetworkCardIndex": 0, "InterfaceType": "efa-only",
                  "Groups": [groups[0]["GroupId"]]},
             ],
+            "TagSpecifications": tags("volume", "network-interface"),
         })["LaunchTemplate"]
     versions = ec2.describe_launch_template_versions(
         LaunchTemplateId=template["LaunchTemplateId"], Versions=["1"], ResolveAlias=True)
@@ -112,7 +113,7 @@ def batch(ec2, endpoint):
             "Overrides": [{"InstanceType": "p5.48xlarge", "SubnetId": subnets[0]["SubnetId"], "Priority": 0,
                            "Placement": {"GroupName": "demo-b1"}}],
         }],
-        "TagSpecifications": tags("fleet", "instance", "volume", "network-interface"),
+        "TagSpecifications": tags("fleet", "instance"),
     }
     fleet = ec2.create_fleet(**request)
     ids = fleet["Instances"][0]["InstanceIds"]

@@ -9,13 +9,16 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use clap::Args;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use muster_api::conventions::Kind;
 use muster_api::keys;
+use muster_core::ec2::{ClusterAccess, Surroundings, wrong_access};
 use muster_core::gang::Settings;
-use muster_core::offering::Ceiling;
+use muster_core::offering::{Ceiling, PriceBook, PriceList};
 use muster_ec2::{ClientOptions, Credentials};
 use muster_ec2_sim::{Scenario, Simulator};
 use tokio::net::TcpListener;
@@ -353,6 +356,8 @@ async fn provisioner(
         system.get("kube-system").await.context("read the namespace kube-system, whose UID marks our resources")?;
     let cluster_uid = system.metadata.uid.context("the namespace kube-system has no UID")?;
     let ec2_options = options.clone();
+    let access = with_authority(config.access.clone());
+    let access_problem = wrong_way(&access, &ec2_options);
     let ec2 = muster_ec2::Client::connect(options).await.context("connect to EC2")?;
     let provisioner = Provisioner::new(
         client.clone(),
@@ -368,8 +373,9 @@ async fn provisioner(
         config.clock.clone(),
         ProvisionerOptions {
             cluster_uid,
-            access: config.access.clone(),
-            prices: config.prices.clone(),
+            access,
+            access_problem,
+            prices: listed(config, &ec2_options.region),
             back_off: config.back_off,
             ceiling: config.ceiling.or(dev.then_some(DEV_CEILING)),
             levels: config.levels.clone(),
@@ -386,10 +392,65 @@ async fn provisioner(
     Ok(())
 }
 
+/// Where a Pod finds the certificate authority of its cluster.
+const SERVICE_ACCOUNT_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
+
+/// The access with the certificate authority of the cluster that the process runs in, where none is configured.
+fn with_authority(access: ClusterAccess) -> ClusterAccess {
+    if !access.certificate_authority.is_empty() {
+        return access;
+    }
+    let own = std::fs::read(SERVICE_ACCOUNT_CA).map(|pem| BASE64.encode(pem)).unwrap_or_default();
+    ClusterAccess { certificate_authority: own, ..access }
+}
+
+/// Why nodes could not join by this access, if they could not. Gangs are scheduled on the nodes there are all the same.
+fn wrong_way(access: &ClusterAccess, options: &ClientOptions) -> Option<String> {
+    if options.endpoint_url.as_deref().is_some_and(is_local) {
+        // The simulator's machines have no kubelet that could use it.
+        return None;
+    }
+    let around = Surroundings {
+        region: options.region.clone(),
+        service: std::env::var("KUBERNETES_SERVICE_HOST").ok().and_then(|host| host.parse().ok()),
+        authority: std::fs::read_to_string(SERVICE_ACCOUNT_CA).ok(),
+    };
+    let authority = BASE64.decode(&access.certificate_authority).ok().and_then(|pem| String::from_utf8(pem).ok());
+    let wrong = wrong_access(access, authority.as_deref(), &around);
+    if wrong.is_empty() {
+        return None;
+    }
+    let message = wrong.join("; ");
+    error!(%message, "nothing is launched: nodes could not join the cluster");
+    Some(message)
+}
+
+fn is_local(url: &str) -> bool {
+    ["://127.0.0.1", "://localhost", "://[::1]"].iter().any(|host| url.contains(host))
+}
+
+/// The list prices of the Region below the prices of the configuration.
+fn listed(config: &Config, region: &str) -> PriceBook {
+    let mut prices = config.prices.clone();
+    match PriceList::of_region(region) {
+        None => {
+            warn!(region, "no list prices are known: set prices.<instance type>.usdPerHour for what may be launched")
+        }
+        Some(list) if list.region != region => warn!(
+            region,
+            of = list.region,
+            as_of = list.as_of,
+            "the list prices of another Region are used: set prices or priceOverrides where they differ"
+        ),
+        Some(list) => info!(region, as_of = list.as_of, types = list.prices.len(), "list prices"),
+    }
+    prices.list(region);
+    prices
+}
+
 /// The simulator takes any key; AWS gets the SDK's chain.
 fn credentials(endpoint: Option<&str>) -> Credentials {
-    let local = endpoint
-        .is_some_and(|url| url.contains("://127.0.0.1") || url.contains("://localhost") || url.contains("://[::1]"));
+    let local = endpoint.is_some_and(is_local);
     if local && std::env::var("AWS_ACCESS_KEY_ID").is_err() {
         return Credentials::Static {
             access_key_id: "simulator".to_owned(),

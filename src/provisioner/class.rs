@@ -14,7 +14,7 @@ use muster_api::crd::{
 use muster_api::node_class::{self, Problem};
 use muster_api::pool as rules;
 use muster_core::ec2::{
-    Alias, BatchTags, Blame, CallError, CapacityType, Efa, ErrorClass, ImageKind, LaunchParameters, LaunchWay,
+    Alias, BatchTags, Blame, CallError, CapacityType, Efa, ErrorClass, Family, ImageKind, LaunchParameters, LaunchWay,
     Offering, Reservation, ReservationState, Variant, kubernetes_version, placement_group_name,
 };
 use muster_core::gang::GangEvent;
@@ -242,6 +242,12 @@ async fn resolve(context: &Context, state: &State, class: &EC2NodeClass) -> EC2N
         ..EC2NodeClassStatus::default()
     };
     let mut problems = node_class::problems(class, &context.options.access);
+    // Images of one's own may know the way to the cluster by themselves.
+    if let Some(message) = &context.options.access_problem
+        && node_class::family(class) != Family::Custom
+    {
+        problems.insert(0, problem("ValidationSucceeded", "ClusterAccess", message));
+    }
     let read = context.clock.now();
     match subnets(context, class).await {
         Ok(subnets) => {
@@ -375,6 +381,7 @@ async fn try_out(
         reservation: None,
         partial: false,
         tags,
+        fleet_tags: muster_core::ec2::FleetTags::Documented,
         token: String::new(),
     };
     let group = placement_group_name(&context.options.access.name, "dry-run", 1);

@@ -55,6 +55,8 @@ pub struct ProvisionerOptions {
     pub cluster_uid: String,
     /// How nodes reach the cluster.
     pub access: ClusterAccess,
+    /// Why that way cannot be right, if it cannot: then nothing is launched.
+    pub access_problem: Option<String>,
     /// Prices that replace the built-in table.
     pub prices: PriceBook,
     /// Topology levels: a launch that misses the level a gang requires is terminated.

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use muster_api::crd::NodePool;
 use muster_api::{keys, pool as rules};
 use muster_core::batch::{Before, JoinClocks, Probes, Supply, WantedLevels, Working};
-use muster_core::ec2::{ErrorClass, TemplateSpec};
+use muster_core::ec2::{ErrorClass, Tags, TemplateSpec};
 use muster_core::model::batch::{Attempt, Batch, BatchStatus, Owner, OwnerRef};
 use muster_core::model::gang::RawTopologyRequest;
 use muster_core::model::names::ResourceName;
@@ -96,6 +96,10 @@ impl Supply for Shelves<'_> {
 
     fn template(&self, batch: &Batch, attempt: &Attempt) -> Result<TemplateSpec, String> {
         template::template(self.context, batch, self.state, attempt)
+    }
+
+    fn tags(&self, batch: &Batch, attempt: &Attempt) -> Tags {
+        template::description(self.context, self.state, batch, attempt)
     }
 
     fn without_fleets(&self, now: Timestamp) -> bool {

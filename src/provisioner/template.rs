@@ -2,8 +2,11 @@
 
 use muster_api::crd::{EC2NodeClass, EC2NodeClassStatus, NodePool};
 use muster_api::{keys, new_node, node_class, pool as rules};
-use muster_core::ec2::{BatchTags, Bootstrap, LaunchWay, ResourceKind, TAG_CLUSTER_UID, Tags, TemplateSpec, user_data};
-use muster_core::model::batch::{Attempt, Batch};
+use muster_core::ec2::{
+    BatchTags, Bootstrap, CapacityType, LaunchWay, ResourceKind, TAG_CLUSTER_UID, Tags, TemplateSpec,
+    description as described, user_data,
+};
+use muster_core::model::batch::{Attempt, Batch, Owner};
 use muster_core::model::node::{Taint, TaintEffect};
 use muster_core::offering::{InstanceTypeInfo, NewNode};
 
@@ -73,9 +76,12 @@ pub(super) fn template(
         }
     }
     let security_groups = &resolved.security_groups;
-    let common = Common { class, new: &new, image_id, security_groups };
+    let described = description(context, state, batch, attempt);
+    let capacity_type = attempt.capacity_type;
+    let common = Common { class, new: &new, image_id, security_groups, capacity_type, described };
     let mut spec = assemble(context, &common, &tags)?;
-    spec.template_tags = tags.of(ResourceKind::LaunchTemplate);
+    spec.template_tags = common.described;
+    spec.template_tags.extend(tags.of(ResourceKind::LaunchTemplate));
     // A fleet takes the subnet in its override, RunInstances in the interfaces alone.
     spec.subnet_id = (attempt.way == LaunchWay::Run).then(|| attempt.subnet.clone());
     Ok(spec)
@@ -96,11 +102,26 @@ pub(super) fn trial(
         class::image_of(resolved, info).ok_or("the image of the EC2NodeClass is not resolved yet")?.to_owned();
     let new = new_node::of_pool(pool, Some(class), info, new_node::Place::default(), &[])?;
     let security_groups = &resolved.security_groups;
-    let common = Common { class, new: &new, image_id, security_groups };
+    // Dry runs are for on-demand capacity.
+    let capacity_type = CapacityType::OnDemand;
+    let described = class.spec.tags.clone();
+    let common = Common { class, new: &new, image_id, security_groups, capacity_type, described };
     let mut spec = assemble(context, &common, tags)?;
     spec.template_tags = Tags::from([(TAG_CLUSTER_UID.to_owned(), context.options.cluster_uid.clone())]);
     spec.subnet_id = Some(subnet.to_owned());
     Ok(spec)
+}
+
+/// What everything made for an attempt is tagged with beside what makes it ours: what it is for, and what its class adds.
+pub(super) fn description(context: &Context, state: &State, batch: &Batch, attempt: &Attempt) -> Tags {
+    let gang = match &batch.spec.owner {
+        Owner::Gang(owner) => Some((owner.key.namespace.as_ref(), owner.key.name.as_ref())),
+        Owner::Request(_) | Owner::Pods => None,
+    };
+    let mut tags = described(&context.options.access.name, &attempt.node_pool, gang);
+    let class = state.pools.get(&attempt.node_pool).and_then(|pool| pool::class_of(state, pool));
+    tags.extend(class.map(|class| class.spec.tags.clone()).unwrap_or_default());
+    tags
 }
 
 /// The tags of everything an attempt makes.
@@ -120,10 +141,12 @@ struct Common<'a> {
     new: &'a NewNode,
     image_id: String,
     security_groups: &'a [String],
+    capacity_type: CapacityType,
+    described: Tags,
 }
 
 fn assemble(context: &Context, common: &Common<'_>, tags: &BatchTags) -> Result<TemplateSpec, String> {
-    let Common { class, new, image_id, security_groups } = common;
+    let Common { class, new, image_id, security_groups, capacity_type, described } = common;
     let bootstrap = Bootstrap {
         cluster: context.options.access.clone(),
         labels: rules::registered(&new.node.labels),
@@ -134,7 +157,7 @@ fn assemble(context: &Context, common: &Common<'_>, tags: &BatchTags) -> Result<
     };
     let user_data =
         user_data(node_class::family(class), &bootstrap).map_err(|error| format!("{}: {error}", error.field()))?;
-    let mut resource_tags = class.spec.tags.clone();
+    let mut resource_tags = described.clone();
     resource_tags.extend(tags.of(ResourceKind::Instance));
     Ok(TemplateSpec {
         image_id: image_id.clone(),
@@ -146,6 +169,7 @@ fn assemble(context: &Context, common: &Common<'_>, tags: &BatchTags) -> Result<
         user_data,
         block_devices: node_class::block_devices(class),
         detailed_monitoring: class.spec.detailed_monitoring.unwrap_or(false),
+        capacity_type: *capacity_type,
         template_tags: Tags::new(),
         resource_tags,
     })

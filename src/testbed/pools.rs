@@ -27,7 +27,7 @@ pub fn p5(consolidate_after: &str) -> Result<(EC2NodeClass, NodePool), TestbedEr
                 {"id": "subnet-0000000000000000c"},
             ],
             "securityGroupSelectorTerms": [{"id": "sg-00000000000000001"}],
-            "role": "muster-node",
+            "instanceProfile": "muster-node",
         },
     }))
     .map_err(malformed)?;

@@ -305,7 +305,7 @@ async fn images_that_may_not_be_read_are_reported_with_the_action() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_role_that_does_not_exist_is_named_before_the_first_gang_needs_it() {
+async fn an_instance_profile_that_does_not_exist_is_named_before_the_first_gang_needs_it() {
     let mut scenario = Scenario::demo();
     scenario.instance_profiles = vec!["other".to_owned()];
     let Some(stack) = stack_with(&scenario, &json!({}), &json!({})).await else { return };
@@ -315,11 +315,13 @@ async fn a_role_that_does_not_exist_is_named_before_the_first_gang_needs_it() {
     if !early {
         submit(&stack.admin().unwrap(), "ml", gang_job("train", 2)).await;
     }
-    eventually(DEADLINE, "the class to name its role", || async move {
+    eventually(DEADLINE, "the class to name its instance profile", || async move {
         let status = classes.get("gpu").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
         let profile = of(&status.conditions, "InstanceProfileReady");
         let named = profile.as_ref().is_some_and(|one| {
-            one.status == "False" && one.reason == "InstanceProfileNotFound" && one.message.starts_with("spec.role: ")
+            one.status == "False"
+                && one.reason == "InstanceProfileNotFound"
+                && one.message.starts_with("spec.instanceProfile: ")
         });
         if named { Ok(Some(())) } else { Err(format!("{profile:?}")) }
     })
@@ -329,7 +331,7 @@ async fn a_role_that_does_not_exist_is_named_before_the_first_gang_needs_it() {
         submit(&stack.admin().unwrap(), "ml", gang_job("train", 2)).await;
         says(&stack, "ml", "train", "no NodePool is ready to provision nodes").await;
     }
-    let patch = kube::api::Patch::Merge(json!({"spec": {"role": "other"}}));
+    let patch = kube::api::Patch::Merge(json!({"spec": {"instanceProfile": "other"}}));
     classes.patch("gpu", &kube::api::PatchParams::default(), &patch).await.unwrap();
     all_run(&stack, "ml", "train", 2).await;
     let entries = journal(&stack, 0).await;

@@ -302,6 +302,7 @@ fn attempt(one: &BatchAttempt, unknown: &mut Unknown) -> Attempt {
         replayed: one.replayed,
         sweeps: one.sweeps,
         fleet: one.fleet.clone(),
+        request_id: one.request_id.clone(),
         replaces: one.replaces.iter().map(|id| InstanceId::from(id.as_str())).collect(),
         probe: one.probe,
         outcome: outcome.unwrap_or_else(|| {
@@ -463,6 +464,7 @@ fn write_attempt(one: &Attempt) -> Result<BatchAttempt, serde_json::Error> {
         replayed: one.replayed,
         sweeps: one.sweeps,
         fleet: one.fleet.clone(),
+        request_id: one.request_id.clone(),
         replaces: one.replaces.iter().map(ToString::to_string).collect(),
         probe: one.probe,
         outcome: outcome_word(one.outcome).to_owned(),

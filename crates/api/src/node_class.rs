@@ -166,7 +166,7 @@ pub fn metadata(class: &EC2NodeClass) -> MetadataOptions {
     }
 }
 
-/// The name of the instance profile: a role means the profile of its name.
+/// The name of the instance profile. A role, which [`problems`] refuses, was once taken for the profile of its name.
 #[must_use]
 pub fn instance_profile(class: &EC2NodeClass) -> String {
     class.spec.instance_profile.clone().or_else(|| class.spec.role.clone()).unwrap_or_default()
@@ -197,6 +197,9 @@ pub fn problems(class: &EC2NodeClass, access: &ClusterAccess) -> Vec<Problem> {
         let message = "spec.amiSelectorTerms: an alias is of another family than spec.amiFamily or another alias; the \
                        user data has one form";
         found.push(Problem::of_spec("FamilyConflict", message));
+    }
+    if let Some(role) = &class.spec.role {
+        found.push(Problem::of_spec("RoleNotSupported", no_role(role)));
     }
     if class.spec.block_device_mappings.iter().filter(|device| device.root_volume).count() > 1 {
         found.push(Problem::of_spec("BlockDeviceInvalid", "spec.blockDeviceMappings: more than one rootVolume"));
@@ -276,6 +279,16 @@ fn wrong_interfaces(class: &EC2NodeClass) -> Option<&'static str> {
     None
 }
 
+/// What Karpenter's field of that name asks for is that an instance profile be made.
+fn no_role(role: &str) -> String {
+    format!(
+        "spec.role: Muster makes no instance profiles; put the name of one that has the role {role} into \
+         spec.instanceProfile and remove spec.role. To make one: aws iam create-instance-profile \
+         --instance-profile-name {role} && aws iam add-role-to-instance-profile --instance-profile-name {role} \
+         --role-name {role}"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -287,7 +300,7 @@ mod tests {
             "amiSelectorTerms": [{"alias": "al2023@latest"}],
             "subnetSelectorTerms": [{"id": "subnet-1"}],
             "securityGroupSelectorTerms": [{"id": "sg-1"}],
-            "role": "nodes",
+            "instanceProfile": "nodes",
         });
         for (key, value) in spec.as_object().unwrap() {
             whole[key] = value.clone();
@@ -325,6 +338,17 @@ mod tests {
         assert_eq!(metadata(&class), MetadataOptions::default());
         assert_eq!(instance_profile(&class), "nodes");
         assert!(block_devices(&class).is_empty() && !local_storage_raid0(&class));
+    }
+
+    #[test]
+    fn a_role_is_refused_with_the_profile_to_make() {
+        let class = class(&json!({"instanceProfile": null, "role": "train"}));
+        let found = problems(&class, &access());
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].condition, found[0].reason), ("ValidationSucceeded", "RoleNotSupported"));
+        for part in ["spec.role", "spec.instanceProfile", "create-instance-profile --instance-profile-name train"] {
+            assert!(found[0].message.contains(part), "{}", found[0].message);
+        }
     }
 
     #[test]

@@ -38,12 +38,16 @@ pub struct Choices {
     pub leaf_spread: LeafSpread,
     /// What a dry run of a launch looks at.
     pub dry_run: DryRun,
+    /// Whether CreateFleet takes tags for volumes; those for the fleet and its instances alone are documented.
+    pub fleet_volume_tags: FleetVolumeTags,
+    /// Whether a template that says what a shutdown from within does may be used for spot instances.
+    pub spot_shutdown: SpotShutdown,
 }
 
 /// A name for the command line, and what it changes.
 type Flip = (&'static str, fn(&mut Choices));
 
-const FLIPS: [Flip; 17] = [
+const FLIPS: [Flip; 19] = [
     ("replay-without-ids", |choices| choices.replay = Replay::WithoutIds),
     ("replay-error", |choices| choices.replay = Replay::Error),
     ("shortfall-unfulfillable", |choices| choices.shortfall = Shortfall::Unfulfillable),
@@ -61,6 +65,8 @@ const FLIPS: [Flip; 17] = [
     ("token-life-seconds", |choices| choices.token_life_seconds = Some(60)),
     ("dry-run-permissions-alone", |choices| choices.dry_run = DryRun::PermissionsAlone),
     ("leaf-spread-packed", |choices| choices.leaf_spread = LeafSpread::Packed),
+    ("fleet-volume-tags-refused", |choices| choices.fleet_volume_tags = FleetVolumeTags::Refused),
+    ("spot-shutdown-refused", |choices| choices.spot_shutdown = SpotShutdown::Refused),
 ];
 
 impl Choices {
@@ -241,4 +247,26 @@ pub enum LeafSpread {
     RoundRobin,
     /// Leaf by leaf, leaves in seeded order.
     Packed,
+}
+
+/// See [`Choices::fleet_volume_tags`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FleetVolumeTags {
+    /// It does, as other provisioners rely on.
+    #[default]
+    Taken,
+    /// It refuses what is not documented.
+    Refused,
+}
+
+/// See [`Choices::spot_shutdown`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SpotShutdown {
+    /// It may.
+    #[default]
+    Taken,
+    /// The launch is refused.
+    Refused,
 }

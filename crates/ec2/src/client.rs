@@ -11,6 +11,8 @@ use aws_smithy_http_client::Builder as HttpBuilder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use thiserror::Error;
 
+use crate::agent::Agent;
+
 /// Attempts of every call that is no launch: all of them are idempotent by name, token or nature.
 const ATTEMPTS: u32 = 5;
 /// Longest wait for a TCP connection.
@@ -103,7 +105,7 @@ impl Client {
         }
         let endpoint = endpoint_url.clone().unwrap_or_else(|| format!("EC2 in {region}"));
         let launch_timeout = *launch_timeout;
-        let config = aws_sdk_ec2::config::Builder::from(&Box::pin(settings(options)).await);
+        let config = aws_sdk_ec2::config::Builder::from(&Box::pin(settings(options)).await).interceptor(Agent);
         let calls = config.clone().retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS)).timeout_config(
             TimeoutConfig::builder()
                 .connect_timeout(CONNECT_TIMEOUT)

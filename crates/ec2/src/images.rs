@@ -2,7 +2,7 @@
 
 use aws_sdk_ec2::operation::describe_images::builders::DescribeImagesInputBuilder;
 use aws_sdk_ec2::operation::describe_launch_template_versions::builders::DescribeLaunchTemplateVersionsInputBuilder;
-use muster_core::ec2::{CallError, Image, MetadataOptions, Tags, TemplateSpec};
+use muster_core::ec2::{CallError, CapacityType, Image, MetadataOptions, Tags, TemplateSpec};
 
 use crate::Client;
 use crate::convert::{filter, some, tag_filters, text};
@@ -81,6 +81,7 @@ fn resolver(path: &str, template_tags: &Tags) -> TemplateSpec {
         user_data: String::new(),
         block_devices: Vec::new(),
         detailed_monitoring: false,
+        capacity_type: CapacityType::OnDemand,
         template_tags: template_tags.clone(),
         resource_tags: Tags::new(),
     }

@@ -1,5 +1,6 @@
 //! CreateFleet, the all-or-nothing call, and what a fleet says afterwards.
 
+use aws_sdk_ec2::operation::RequestId;
 use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
 use aws_sdk_ec2::operation::create_fleet::builders::CreateFleetInputBuilder;
 use aws_sdk_ec2::operation::describe_fleets::builders::DescribeFleetsInputBuilder;
@@ -9,9 +10,7 @@ use aws_sdk_ec2::types::{
     LaunchTemplateAndOverridesResponse, OnDemandOptionsRequest, Placement, SpotAllocationStrategy, SpotOptionsRequest,
     TargetCapacitySpecificationRequest,
 };
-use muster_core::ec2::{
-    CallError, CapacityType, FleetError, LaunchAnswer, LaunchParameters, LaunchedInstance, ResourceKind,
-};
+use muster_core::ec2::{CallError, CapacityType, FleetError, LaunchAnswer, LaunchParameters, LaunchedInstance};
 
 use crate::Client;
 use crate::convert::{present, signed, tag_specification, text};
@@ -60,6 +59,7 @@ pub(crate) fn fleet(parameters: &LaunchParameters) -> Result<CreateFleetInputBui
         reservation: _,
         partial,
         tags,
+        fleet_tags,
         token,
     } = parameters;
     if *count == 0 || *count > MOST {
@@ -93,7 +93,7 @@ pub(crate) fn fleet(parameters: &LaunchParameters) -> Result<CreateFleetInputBui
                 .build(),
         )
         .set_tag_specifications(Some(
-            ResourceKind::OF_A_LAUNCH.into_iter().filter_map(|kind| tag_specification(kind, &tags.of(kind))).collect(),
+            fleet_tags.kinds().iter().filter_map(|kind| tag_specification(*kind, &tags.of(*kind))).collect(),
         ));
     let target = TargetCapacitySpecificationRequest::builder().total_target_capacity(count);
     match capacity_type {
@@ -137,6 +137,7 @@ fn launched(output: &CreateFleetOutput) -> LaunchAnswer {
     let errors = output.errors().iter();
     LaunchAnswer {
         fleet_id: present(output.fleet_id()),
+        request_id: present(output.request_id()),
         instances: instances.collect(),
         errors: errors
             .map(|item| failure(item.error_code(), item.error_message(), item.launch_template_and_overrides()))
@@ -154,6 +155,8 @@ fn described(fleet: &FleetData) -> LaunchAnswer {
     let errors = fleet.errors().iter();
     LaunchAnswer {
         fleet_id: present(fleet.fleet_id()),
+        // That of the launch is not known any more.
+        request_id: None,
         instances: instances.collect(),
         errors: errors
             .map(|item| failure(item.error_code(), item.error_message(), item.launch_template_and_overrides()))
@@ -198,7 +201,7 @@ impl Override {
 #[cfg(test)]
 mod tests {
     use aws_sdk_ec2::types::{CreateFleetError, CreateFleetInstance, FleetLaunchTemplateOverrides};
-    use muster_core::ec2::{BatchTags, LaunchWay};
+    use muster_core::ec2::{BatchTags, FleetTags, LaunchWay};
 
     use super::*;
 
@@ -222,6 +225,7 @@ mod tests {
                 gang_uid: None,
                 attempt: 1,
             },
+            fleet_tags: FleetTags::Documented,
             token: String::new(),
         }
         .with_token(1)
@@ -253,13 +257,19 @@ mod tests {
     }
 
     #[test]
-    fn everything_the_call_creates_is_tagged() {
-        let input = fleet(&parameters(CapacityType::OnDemand)).unwrap().build().unwrap();
-        let kinds: Vec<_> =
-            input.tag_specifications().iter().map(|tags| tags.resource_type().unwrap().as_str()).collect();
-        assert_eq!(kinds, ["fleet", "instance", "volume", "network-interface"]);
-        for tags in input.tag_specifications() {
-            assert!(tags.tags().iter().any(|tag| tag.key() == Some("muster.dev/attempt")));
+    fn the_documented_kinds_are_tagged_and_an_older_intent_keeps_its_own() {
+        for (fleet_tags, wanted) in [
+            (FleetTags::Documented, &["fleet", "instance"][..]),
+            (FleetTags::Everything, &["fleet", "instance", "volume", "network-interface"]),
+        ] {
+            let parameters = LaunchParameters { fleet_tags, ..parameters(CapacityType::OnDemand) };
+            let input = fleet(&parameters).unwrap().build().unwrap();
+            let kinds: Vec<_> =
+                input.tag_specifications().iter().map(|tags| tags.resource_type().unwrap().as_str()).collect();
+            assert_eq!(kinds, wanted);
+            for tags in input.tag_specifications() {
+                assert!(tags.tags().iter().any(|tag| tag.key() == Some("muster.dev/attempt")));
+            }
         }
     }
 

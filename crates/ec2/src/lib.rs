@@ -6,6 +6,7 @@
 //!
 //! One file per family of operations; in each, requests and answers are plain functions beside the calls.
 
+mod agent;
 mod catalogue;
 mod client;
 mod convert;

@@ -11,6 +11,7 @@ use aws_sdk_sqs::operation::receive_message::builders::ReceiveMessageInputBuilde
 use thiserror::Error;
 
 use crate::ClientOptions;
+use crate::agent::Agent;
 use crate::client::settings;
 
 /// Messages per call: the most SQS gives.
@@ -54,6 +55,7 @@ impl Queue {
     /// Errors: the name is not known, or nobody answers.
     pub async fn connect(options: ClientOptions, queue: &str) -> Result<Self, QueueError> {
         let config = aws_sdk_sqs::config::Builder::from(&Box::pin(settings(options)).await)
+            .interceptor(Agent)
             .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
             .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build());
         let client = aws_sdk_sqs::Client::from_conf(config.build());

@@ -1,6 +1,7 @@
 //! RunInstances with `MinCount = MaxCount`: the atomic call for one type in one zone, into a reservation or without a
 //! fleet.
 
+use aws_sdk_ec2::operation::RequestId;
 use aws_sdk_ec2::operation::run_instances::RunInstancesOutput;
 use aws_sdk_ec2::operation::run_instances::builders::RunInstancesInputBuilder;
 use aws_sdk_ec2::types::{
@@ -13,7 +14,7 @@ use muster_core::ec2::{
 use muster_core::model::names::InstanceId;
 
 use crate::Client;
-use crate::convert::{signed, tag_specification, text};
+use crate::convert::{present, signed, tag_specification, text};
 
 const RUN: &str = "RunInstances";
 /// What RunInstances' bucket of instances holds.
@@ -46,6 +47,7 @@ pub(crate) fn run(parameters: &LaunchParameters) -> Result<RunInstancesInputBuil
         reservation,
         partial,
         tags,
+        fleet_tags: _,
         token,
     } = parameters;
     if *count == 0 || *count > MOST {
@@ -80,7 +82,7 @@ pub(crate) fn run(parameters: &LaunchParameters) -> Result<RunInstancesInputBuil
         .launch_template_id(template_id)
         .version(template_version.to_string())
         .build();
-    let kinds = ResourceKind::OF_A_LAUNCH.into_iter().filter(|kind| *kind != ResourceKind::Fleet);
+    let kinds = [ResourceKind::Instance, ResourceKind::Volume, ResourceKind::NetworkInterface].into_iter();
     Ok(RunInstancesInputBuilder::default()
         .min_count(if *partial { 1 } else { most })
         .max_count(most)
@@ -101,12 +103,17 @@ fn launched(output: &RunInstancesOutput) -> LaunchAnswer {
         instance_type: text(instance.instance_type().map(InstanceType::as_str)),
         zone: text(instance.placement().and_then(Placement::availability_zone)),
     });
-    LaunchAnswer { fleet_id: None, instances: instances.collect(), errors: Vec::new() }
+    LaunchAnswer {
+        fleet_id: None,
+        request_id: present(output.request_id()),
+        instances: instances.collect(),
+        errors: Vec::new(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use muster_core::ec2::{BatchTags, LaunchWay};
+    use muster_core::ec2::{BatchTags, FleetTags, LaunchWay};
 
     use super::*;
 
@@ -130,6 +137,7 @@ mod tests {
                 gang_uid: None,
                 attempt: 1,
             },
+            fleet_tags: FleetTags::Documented,
             token: String::new(),
         }
         .with_token(1)

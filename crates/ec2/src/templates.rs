@@ -4,16 +4,19 @@ use aws_sdk_ec2::operation::create_launch_template::builders::CreateLaunchTempla
 use aws_sdk_ec2::operation::delete_launch_template::builders::DeleteLaunchTemplateInputBuilder;
 use aws_sdk_ec2::operation::describe_launch_templates::builders::DescribeLaunchTemplatesInputBuilder;
 use aws_sdk_ec2::types::{
-    LaunchTemplateBlockDeviceMappingRequest, LaunchTemplateEbsBlockDeviceRequest, LaunchTemplateHttpTokensState,
-    LaunchTemplateIamInstanceProfileSpecificationRequest, LaunchTemplateInstanceMetadataEndpointState,
-    LaunchTemplateInstanceMetadataOptionsRequest, LaunchTemplateInstanceMetadataProtocolIpv6,
+    CapacityReservationPreference, LaunchTemplateBlockDeviceMappingRequest,
+    LaunchTemplateCapacityReservationSpecificationRequest, LaunchTemplateEbsBlockDeviceRequest,
+    LaunchTemplateHttpTokensState, LaunchTemplateIamInstanceProfileSpecificationRequest,
+    LaunchTemplateInstanceMetadataEndpointState, LaunchTemplateInstanceMetadataOptionsRequest,
+    LaunchTemplateInstanceMetadataProtocolIpv6, LaunchTemplateInstanceMetadataTagsState,
     LaunchTemplateInstanceNetworkInterfaceSpecificationRequest, LaunchTemplateTagSpecificationRequest,
-    LaunchTemplatesMonitoringRequest, RequestLaunchTemplateData, ResourceType, VolumeType,
+    LaunchTemplatesMonitoringRequest, RequestLaunchTemplateData, ResourceType, ShutdownBehavior, VolumeType,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use muster_core::ec2::{
-    BlockDevice, CallError, ErrorClass, LaunchTemplate, NetworkInterface, ResourceKind, Tags, TemplateSpec,
+    BlockDevice, CallError, CapacityType, ErrorClass, LaunchTemplate, NetworkInterface, ResourceKind, Tags,
+    TemplateSpec,
 };
 
 use crate::Client;
@@ -103,7 +106,10 @@ fn data(spec: &TemplateSpec) -> Result<RequestLaunchTemplateData, CallError> {
         })
         .http_put_response_hop_limit(i32::from(options.hop_limit))
         .set_http_protocol_ipv6(options.ipv6.then_some(LaunchTemplateInstanceMetadataProtocolIpv6::Enabled))
+        // Keys with a slash, such as ours, could not be read there anyway, and EC2 would refuse them.
+        .instance_metadata_tags(LaunchTemplateInstanceMetadataTagsState::Disabled)
         .build();
+    let (reservations, shutdown) = by_capacity_type(spec.capacity_type);
     let profile = present(Some(&spec.instance_profile))
         .map(|name| LaunchTemplateIamInstanceProfileSpecificationRequest::builder().name(name).build());
     let monitoring =
@@ -117,17 +123,40 @@ fn data(spec: &TemplateSpec) -> Result<RequestLaunchTemplateData, CallError> {
         .set_user_data(user_data)
         .set_network_interfaces(some(interfaces))
         .set_block_device_mappings(some(disks))
-        .set_tag_specifications(some(resource_tags(&spec.resource_tags)))
+        .set_capacity_reservation_specification(reservations)
+        .set_instance_initiated_shutdown_behavior(shutdown)
+        .set_tag_specifications(some(resource_tags(spec.capacity_type, &spec.resource_tags)))
         .build())
 }
 
-/// Instances, volumes and interfaces: what is launched from a template.
-fn resource_tags(tags: &Tags) -> Vec<LaunchTemplateTagSpecificationRequest> {
+/// Which reservations instances may run in, and what becomes of one that powers itself off.
+///
+/// A reserved launch names its reservation in the call. What else is launched takes no place in an open reservation that
+/// was made for somebody else. A spot instance that powers itself off ends by itself, and whether a template for spot
+/// instances may say so is not documented.
+fn by_capacity_type(
+    capacity_type: CapacityType,
+) -> (Option<LaunchTemplateCapacityReservationSpecificationRequest>, Option<ShutdownBehavior>) {
+    let none = LaunchTemplateCapacityReservationSpecificationRequest::builder()
+        .capacity_reservation_preference(CapacityReservationPreference::None)
+        .build();
+    match capacity_type {
+        CapacityType::OnDemand => (Some(none), Some(ShutdownBehavior::Terminate)),
+        CapacityType::Spot => (Some(none), None),
+        CapacityType::Reserved => (None, Some(ShutdownBehavior::Terminate)),
+    }
+}
+
+/// What is launched from a template. A request for spot instances is tagged only where there is one: elsewhere EC2
+/// refuses it.
+fn resource_tags(capacity_type: CapacityType, tags: &Tags) -> Vec<LaunchTemplateTagSpecificationRequest> {
     if tags.is_empty() {
         return Vec::new();
     }
+    let request = (capacity_type == CapacityType::Spot).then_some(ResourceKind::SpotRequest);
     [ResourceKind::Instance, ResourceKind::Volume, ResourceKind::NetworkInterface]
         .into_iter()
+        .chain(request)
         .map(|kind| {
             LaunchTemplateTagSpecificationRequest::builder()
                 .resource_type(ResourceType::from(kind.as_str()))
@@ -214,6 +243,7 @@ mod tests {
                 delete_on_termination: true,
             }],
             detailed_monitoring: false,
+            capacity_type: CapacityType::OnDemand,
             template_tags: Tags::from([("t".to_owned(), "1".to_owned())]),
             resource_tags: Tags::from([("r".to_owned(), "1".to_owned())]),
         }

@@ -43,10 +43,10 @@ pub struct EC2NodeClassSpec {
     /// Security groups, by id, name or tags, ORed.
     #[schemars(length(min = 1, max = 30))]
     pub security_group_selector_terms: Vec<SecurityGroupSelectorTerm>,
-    /// IAM role: means the instance profile of that name. Muster creates no IAM objects.
+    /// Refused: Muster creates no instance profiles. Name one in `instanceProfile`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Instance profile.
+    /// Name of an instance profile that exists and has the nodes' role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_profile: Option<String>,
     /// Merged with Muster's own part: a shell script or NodeConfig for AL2023, TOML for Bottlerocket. `Custom` images get

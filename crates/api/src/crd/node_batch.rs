@@ -326,6 +326,9 @@ pub struct BatchAttempt {
     /// Fleet id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<String>,
+    /// EC2's id of the last request of this attempt that was answered: what AWS support asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
     /// Instances this attempt is to replace in place; empty for a launch of the whole batch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaces: Vec<String>,

@@ -126,6 +126,7 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, ranked: &Ranked, s
         token: None,
         replayed: false,
         sweeps: 0,
+        request_id: None,
         fleet: None,
         replaces: Vec::new(),
         probe: size == Size::Probe,

@@ -126,6 +126,8 @@ pub trait Supply {
     fn image(&self, pool: &str, instance_type: &str) -> Option<String>;
     /// The launch template of an attempt. Errors: why the class cannot be used, for a person.
     fn template(&self, batch: &Batch, attempt: &Attempt) -> Result<TemplateSpec, String>;
+    /// What everything made for an attempt is tagged with beside the tags that make it ours.
+    fn tags(&self, batch: &Batch, attempt: &Attempt) -> Tags;
     /// Whether the Region has too many fleets at the moment.
     fn without_fleets(&self, now: Timestamp) -> bool;
     /// The clocks of a join.

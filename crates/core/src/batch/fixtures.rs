@@ -24,6 +24,7 @@ pub(crate) fn attempt() -> Attempt {
         token: None,
         replayed: false,
         sweeps: 0,
+        request_id: None,
         fleet: None,
         replaces: Vec::new(),
         probe: false,

@@ -266,7 +266,12 @@ mod tests {
             instance_type: Some("p5.48xlarge".to_owned()),
             zone: Some("us-east-1a".to_owned()),
         };
-        Ok(LaunchAnswer { fleet_id: Some("fleet-1".to_owned()), instances, errors: codes.iter().map(item).collect() })
+        Ok(LaunchAnswer {
+            fleet_id: Some("fleet-1".to_owned()),
+            request_id: None,
+            instances,
+            errors: codes.iter().map(item).collect(),
+        })
     }
 
     fn exception(code: Option<&str>, status: Option<u16>) -> Result<LaunchAnswer, CallError> {

@@ -11,7 +11,7 @@ use crate::ec2::blame::Blame;
 use crate::ec2::error::{CallError, ErrorClass, Next as Try};
 use crate::ec2::launch::{LaunchAnswer, LaunchParameters, LaunchWay, LaunchedInstance};
 use crate::ec2::seen::{GroupState, InstanceState};
-use crate::ec2::tags::{ResourceKind, TAG_CLUSTER_UID, Tags};
+use crate::ec2::tags::{FleetTags, ResourceKind, TAG_CLUSTER_UID, Tags};
 use crate::model::batch::{Attempt, AttemptOutcome, BatchMember, BatchPhase, BatchStatus, MemberState};
 use crate::model::names::InstanceId;
 use crate::offering::unavailable::Pool;
@@ -34,7 +34,7 @@ pub(super) fn launching(case: &Case<'_>) -> Step<Turn> {
             let change = Change::Launch { parameters: Box::new(parameters.clone()), first };
             if let Some(answer) = case.outcome(&change) {
                 let answer = answered(answer);
-                return settle(case, parameters, judge(parameters, first, &answer), answer.ok().and_then(fleet_of));
+                return settle(case, parameters, judge(parameters, first, &answer), answer);
             }
         }
     }
@@ -63,15 +63,23 @@ pub(super) fn answered(result: &Result<Made, CallError>) -> Result<LaunchAnswer,
     }
 }
 
-fn fleet_of(answer: LaunchAnswer) -> Option<String> {
-    answer.fleet_id
+/// EC2's id of the request, whatever it answered.
+pub(super) fn request_id(answer: &Result<LaunchAnswer, CallError>) -> Option<String> {
+    match answer {
+        Ok(answer) => answer.request_id.clone(),
+        Err(error) => error.request_id.clone(),
+    }
 }
 
 /// `None` once the placement group can be used.
 fn ensure_group(case: &Case<'_>) -> Step<Option<Turn>> {
     let Some(name) = &case.batch.status.placement_group else { return Ok(None) };
     let tags = case.tags(case.batch.status.attempt);
-    let create = Change::CreateGroup { name: name.clone(), tags: tags.of(ResourceKind::PlacementGroup) };
+    // What a class or a person adds never takes the place of what makes the group ours.
+    let mut all =
+        case.batch.status.last().map_or_else(Tags::new, |attempt| case.world.supply.tags(case.batch, attempt));
+    all.extend(tags.of(ResourceKind::PlacementGroup));
+    let create = Change::CreateGroup { name: name.clone(), tags: all };
     match case.outcome(&create) {
         Some(Ok(_)) => return Ok(Some(look_again(case))),
         // Created by an answer that was lost: the next look finds it.
@@ -142,6 +150,7 @@ fn prepare(case: &Case<'_>, attempt: &Attempt) -> Step<Turn> {
         reservation: attempt.reservation.clone(),
         partial: case.batch.spec.partial,
         tags: case.tags(attempt.number),
+        fleet_tags: FleetTags::Documented,
         token: String::new(),
     }
     .with_token(status.generation);
@@ -155,11 +164,17 @@ fn prepare(case: &Case<'_>, attempt: &Attempt) -> Step<Turn> {
     Ok(Turn::write(status).scratch(scratch))
 }
 
-fn settle(case: &Case<'_>, parameters: &LaunchParameters, verdict: Verdict, fleet: Option<String>) -> Step<Turn> {
+fn settle(
+    case: &Case<'_>,
+    parameters: &LaunchParameters,
+    verdict: Verdict,
+    answer: Result<LaunchAnswer, CallError>,
+) -> Step<Turn> {
     let mut status = case.status();
-    if let (Some(fleet), Some(last)) = (fleet, status.attempts.last_mut()) {
+    if let Some(last) = status.attempts.last_mut() {
+        last.request_id = request_id(&answer).or(last.request_id.take());
         // Written with the outcome: the fleet is found by its id alone.
-        last.fleet = Some(fleet);
+        last.fleet = answer.ok().and_then(|answer| answer.fleet_id).or(last.fleet.take());
     }
     match verdict {
         Verdict::Won(ids) => Ok(won(case, status, parameters, ids)),
@@ -211,7 +226,15 @@ fn settle(case: &Case<'_>, parameters: &LaunchParameters, verdict: Verdict, flee
                 return lose(
                     case,
                     status,
-                    &Loss { kind: None, next: Try::OtherCandidate, operation: None, code, message, unavailable },
+                    &Loss {
+                        kind: None,
+                        next: Try::OtherCandidate,
+                        operation: None,
+                        code,
+                        message,
+                        request_id: None,
+                        unavailable,
+                    },
                 );
             }
             Ok(replay(case, status, why, Sweep::Counted).note(lacking(&unavailable, parameters.count)))
@@ -274,7 +297,7 @@ fn found(case: &Case<'_>, status: &BatchStatus, parameters: &LaunchParameters) -
         // EC2 may not show the rest yet: whoever rolled back what is seen would leave it behind.
         return Ok(Some(replay(case, status, None, Sweep::Counted)));
     }
-    let answer = LaunchAnswer { fleet_id: None, instances, errors: Vec::new() };
+    let answer = LaunchAnswer { fleet_id: None, request_id: None, instances, errors: Vec::new() };
     Ok(Some(match judge(parameters, false, &Ok(answer)) {
         Verdict::Won(ids) => won(case, status, parameters, ids),
         Verdict::Violated(ids) => rollback::violated(case, status, &ids, "fewer instances than asked for were found"),
@@ -323,6 +346,8 @@ pub(super) struct Loss {
     operation: Option<String>,
     code: Option<String>,
     message: String,
+    /// EC2's id of the refused call, if it is not the launch itself.
+    request_id: Option<String>,
     unavailable: Vec<Pool>,
 }
 
@@ -334,6 +359,7 @@ impl Loss {
             operation: None,
             code: why.code.clone(),
             message: why.message.clone(),
+            request_id: None,
             unavailable: unavailable.to_vec(),
         }
     }
@@ -345,13 +371,22 @@ impl Loss {
             operation: Some(error.operation.clone()),
             code: error.code.clone(),
             message: error.message.clone(),
+            request_id: error.request_id.clone(),
             unavailable: Vec::new(),
         }
     }
 
     /// Found before anything was asked.
     fn stop(message: String) -> Self {
-        Self { kind: None, next: Try::Stop, operation: None, code: None, message, unavailable: Vec::new() }
+        Self {
+            kind: None,
+            next: Try::Stop,
+            operation: None,
+            code: None,
+            message,
+            request_id: None,
+            unavailable: Vec::new(),
+        }
     }
 }
 
@@ -364,6 +399,9 @@ fn ending(case: &Case<'_>) -> Step<usize> {
 /// Closes the attempt as lost, with zero instances.
 fn lose(case: &Case<'_>, mut status: BatchStatus, loss: &Loss) -> Step<Turn> {
     let now = case.now();
+    if let (Some(id), Some(last)) = (&loss.request_id, status.attempts.last_mut()) {
+        last.request_id = Some(id.clone());
+    }
     let mut next = loss.next;
     let mut wait = 5;
     let mut why = loss.message.clone();

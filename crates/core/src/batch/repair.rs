@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use super::case::{Case, Step, Stop, Turn, done, later};
 use super::decision::{Change, Converge, Requeue, Scratch};
 use super::judge::{Verdict, judge};
-use super::launch::{self, SWEEPS, answered, lacking};
+use super::launch::{self, SWEEPS, answered, lacking, request_id};
 use super::{owner, rollback, teardown};
 use crate::ec2::launch::{CapacityType, LaunchParameters};
 use crate::ec2::seen::InstanceState;
@@ -156,6 +156,7 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, lost: &BTreeMap<In
         ended: None,
         replayed: false,
         sweeps: 0,
+        request_id: None,
         fleet: None,
         code: None,
         message: None,
@@ -225,8 +226,11 @@ fn settle(
     let now = case.now();
     let mut status = case.status();
     let reserved = attempt.capacity_type == CapacityType::Reserved;
-    if let (Ok(answer), Some(last)) = (answer, status.attempts.last_mut()) {
-        last.fleet.clone_from(&answer.fleet_id);
+    if let Some(last) = status.attempts.last_mut() {
+        if let Ok(answer) = answer {
+            last.fleet.clone_from(&answer.fleet_id);
+        }
+        last.request_id = request_id(answer).or(last.request_id.take());
     }
     let mut notes = Vec::new();
     // What a reservation lacks says nothing about the offering.

@@ -50,7 +50,12 @@ fn exception(code: &str, status: u16, wanted: Left, marks: bool) {
 #[track_caller]
 fn item(code: &str, wanted: Left, marks: bool) {
     let item = FleetError { code: code.to_owned(), message: String::new(), instance_type: None, zone: None };
-    let answer = LaunchAnswer { fleet_id: Some("fleet-1".to_owned()), instances: Vec::new(), errors: vec![item] };
+    let answer = LaunchAnswer {
+        fleet_id: Some("fleet-1".to_owned()),
+        request_id: None,
+        instances: Vec::new(),
+        errors: vec![item],
+    };
     let verdict = judge(&parameters(), true, &Ok(answer));
     match &verdict {
         Verdict::Lost { confirm, .. } | Verdict::Quota { confirm, .. } | Verdict::Configuration { confirm, .. } => {

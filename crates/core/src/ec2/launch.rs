@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::hash::Fields;
-use super::tags::{BatchTags, ResourceKind};
+use super::tags::{BatchTags, FleetTags, ResourceKind};
 use crate::model::names::InstanceId;
 
 /// How capacity is provisioned. The order of trying is the pool's, not that of the variants.
@@ -109,6 +109,9 @@ pub struct LaunchParameters {
     pub partial: bool,
     /// Tags of everything the call makes.
     pub tags: BatchTags,
+    /// Which of it CreateFleet tags.
+    #[serde(default, skip_serializing_if = "FleetTags::is_everything")]
+    pub fleet_tags: FleetTags,
     /// The client token. Not part of the digest, since it is made from the digest.
     pub token: String,
 }
@@ -137,6 +140,9 @@ impl LaunchParameters {
         }
         if self.partial {
             fields = fields.text("partial");
+        }
+        if self.fleet_tags == FleetTags::Documented {
+            fields = fields.text("documented fleet tags");
         }
         fields.finish()
     }
@@ -192,6 +198,9 @@ pub struct LaunchAnswer {
     /// The fleet, `fleet-…`, where the answer names one. Must be stored: an instant fleet is found by its id only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet_id: Option<String>,
+    /// EC2's id of the request, for its support.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
     /// What was launched.
     #[serde(default)]
     pub instances: Vec<LaunchedInstance>,
@@ -252,6 +261,7 @@ pub(crate) mod tests {
                 gang_uid: Some("g".to_owned()),
                 attempt: 1,
             },
+            fleet_tags: FleetTags::Everything,
             token: String::new(),
         }
     }
@@ -264,7 +274,7 @@ pub(crate) mod tests {
     #[test]
     fn an_intent_of_a_plain_fleet_is_written_and_read_without_the_later_fields() {
         let stored = serde_json::to_string(&parameters()).unwrap();
-        for later in ["way", "reservation", "partial"] {
+        for later in ["way", "reservation", "partial", "fleetTags"] {
             assert!(!stored.contains(later), "{stored}");
         }
         assert_eq!(serde_json::from_str::<LaunchParameters>(&stored).unwrap(), parameters());
@@ -308,6 +318,7 @@ pub(crate) mod tests {
                 1,
                 &LaunchParameters { tags: BatchTags { gang_uid: None, ..base.tags.clone() }, ..base.clone() },
             ),
+            token_of(1, 1, &LaunchParameters { fleet_tags: FleetTags::Documented, ..base.clone() }),
         ];
         let distinct: std::collections::BTreeSet<_> = others.iter().chain([&first]).collect();
         assert_eq!(distinct.len(), others.len() + 1);

@@ -3,6 +3,7 @@
 //! Sources of the rules are named where they are applied; facts about EC2 are from its API reference and user guide
 //! unless the text says otherwise.
 
+pub(crate) mod access;
 pub(crate) mod blame;
 pub(crate) mod bootstrap;
 pub(crate) mod bottlerocket;
@@ -18,6 +19,7 @@ pub(crate) mod seen;
 pub(crate) mod tags;
 pub(crate) mod template;
 
+pub use access::{Surroundings, wrong_access};
 pub use blame::Blame;
 pub use bootstrap::{Bootstrap, ClusterAccess, USER_DATA_LIMIT, UserDataError, user_data, user_data_al2023};
 pub use denials::{Denials, Refused, Without, without};
@@ -35,6 +37,7 @@ pub use seen::{
     ReservationState, SecurityGroup, StateReason, Subnet,
 };
 pub use tags::{
-    BatchTags, ResourceKind, TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_PREFIX, TAG_CLUSTER_UID, TAG_GANG_UID, Tags,
+    BatchTags, FleetTags, ResourceKind, TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_PREFIX, TAG_CLUSTER_UID, TAG_GANG_UID,
+    Tags, description,
 };
 pub use template::{BlockDevice, MetadataOptions, TemplateSpec};

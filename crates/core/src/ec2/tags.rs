@@ -15,6 +15,19 @@ pub const TAG_ATTEMPT: &str = "muster.dev/attempt";
 /// Followed by the cluster's name; the value is `owned`. Others use it too, so it proves nothing about us.
 pub const TAG_CLUSTER_PREFIX: &str = "kubernetes.io/cluster/";
 
+/// Name of the cluster, as EKS's own controllers write it.
+const TAG_EKS_CLUSTER: &str = "eks:eks-cluster-name";
+/// What the console shows.
+const TAG_NAME: &str = "Name";
+/// Name of the NodePool.
+const TAG_NODE_POOL: &str = "muster.dev/nodepool";
+/// Namespace of the gang.
+const TAG_NAMESPACE: &str = "muster.dev/namespace";
+/// Name of the gang.
+const TAG_GANG: &str = "muster.dev/gang";
+/// Longest value of a tag.
+const LONGEST_VALUE: usize = 256;
+
 /// Tags of one resource, in order of key.
 pub type Tags = BTreeMap<String, String>;
 
@@ -50,10 +63,12 @@ pub enum ResourceKind {
     Volume,
     /// A network interface.
     NetworkInterface,
+    /// A request for spot instances.
+    SpotRequest,
 }
 
 impl ResourceKind {
-    /// What a launch call creates and therefore tags.
+    /// What a launch creates. The digest of its parameters looks at the tags of these kinds, in this order.
     pub const OF_A_LAUNCH: [Self; 4] = [Self::Fleet, Self::Instance, Self::Volume, Self::NetworkInterface];
 
     /// Spelling of EC2's `ResourceType`.
@@ -66,8 +81,57 @@ impl ResourceKind {
             Self::Instance => "instance",
             Self::Volume => "volume",
             Self::NetworkInterface => "network-interface",
+            Self::SpotRequest => "spot-instances-request",
         }
     }
+}
+
+/// Which resources CreateFleet is asked to tag. An intent keeps what it was written with: its replay sends the same
+/// bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FleetTags {
+    /// Everything the launch creates: how intents were written at first.
+    #[default]
+    Everything,
+    /// The fleet and its instances, as documented; the template tags the rest.
+    Documented,
+}
+
+impl FleetTags {
+    /// The kinds, in the order of the request.
+    #[must_use]
+    pub fn kinds(self) -> &'static [ResourceKind] {
+        match self {
+            Self::Everything => &ResourceKind::OF_A_LAUNCH,
+            Self::Documented => &[ResourceKind::Fleet, ResourceKind::Instance],
+        }
+    }
+
+    pub(super) fn is_everything(&self) -> bool {
+        *self == Self::Everything
+    }
+}
+
+/// What a person, a bill or another controller reads: the cluster, the pool, and the gang by name. They prove nothing.
+///
+/// `Name` is what the console shows; a class may choose another.
+#[must_use]
+pub fn description(cluster_name: &str, node_pool: &str, gang: Option<(&str, &str)>) -> Tags {
+    let name = match gang {
+        Some((namespace, gang)) => format!("{node_pool}/{namespace}/{gang}"),
+        None => node_pool.to_owned(),
+    };
+    let mut tags = Tags::from([
+        (TAG_NAME.to_owned(), name.chars().take(LONGEST_VALUE).collect()),
+        (TAG_EKS_CLUSTER.to_owned(), cluster_name.to_owned()),
+        (TAG_NODE_POOL.to_owned(), node_pool.to_owned()),
+    ]);
+    if let Some((namespace, gang)) = gang {
+        tags.insert(TAG_NAMESPACE.to_owned(), namespace.to_owned());
+        tags.insert(TAG_GANG.to_owned(), gang.to_owned());
+    }
+    tags
 }
 
 impl BatchTags {
@@ -87,7 +151,8 @@ impl BatchTags {
             | ResourceKind::Fleet
             | ResourceKind::Instance
             | ResourceKind::Volume
-            | ResourceKind::NetworkInterface => {
+            | ResourceKind::NetworkInterface
+            | ResourceKind::SpotRequest => {
                 tags.insert(TAG_ATTEMPT.to_owned(), self.attempt.to_string());
             }
         }
@@ -137,6 +202,25 @@ mod tests {
         for kind in ResourceKind::OF_A_LAUNCH.into_iter().chain([ResourceKind::LaunchTemplate]) {
             assert_eq!(tags().of(kind).get(TAG_ATTEMPT).map(String::as_str), Some("3"), "{kind:?}");
         }
+    }
+
+    #[test]
+    fn a_description_names_cluster_pool_and_gang_and_fits() {
+        let tags = description("prod", "gpu", Some(("ml", "train")));
+        let pairs: Vec<_> = tags.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        assert_eq!(
+            pairs,
+            [
+                ("Name", "gpu/ml/train"),
+                ("eks:eks-cluster-name", "prod"),
+                ("muster.dev/gang", "train"),
+                ("muster.dev/namespace", "ml"),
+                ("muster.dev/nodepool", "gpu"),
+            ]
+        );
+        let long = "x".repeat(250);
+        assert_eq!(description("prod", "gpu", Some((&long, &long)))["Name"].len(), 256);
+        assert_eq!(description("prod", "gpu", None)["Name"], "gpu");
     }
 
     #[test]

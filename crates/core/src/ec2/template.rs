@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Tags;
 use super::hash::Fields;
+use super::launch::CapacityType;
 use super::network::NetworkInterface;
 
 /// Instance metadata. The default is IMDSv2 with hop limit 1: tokens are required, and a pod cannot reach the node's
@@ -50,9 +51,11 @@ pub struct TemplateSpec {
     pub block_devices: Vec<BlockDevice>,
     /// CloudWatch at one-minute resolution.
     pub detailed_monitoring: bool,
+    /// The capacity type launched from it: what else it holds depends on it.
+    pub capacity_type: CapacityType,
     /// Tags of the template itself.
     pub template_tags: Tags,
-    /// Tags of instances, volumes and interfaces launched from it.
+    /// Tags of instances, volumes, interfaces and requests for spot instances launched from it.
     pub resource_tags: Tags,
 }
 
@@ -86,8 +89,9 @@ impl TemplateSpec {
     /// Digest of everything in the template: 52 characters of base32.
     #[must_use]
     pub fn content_hash(&self) -> String {
-        let mut fields = Fields::new("muster template 2")
+        let mut fields = Fields::new("muster template 3")
             .text(&self.image_id)
+            .text(self.capacity_type.as_str())
             .text(&self.instance_profile)
             .text(&self.user_data)
             .number(u64::from(self.detailed_monitoring))
@@ -171,6 +175,7 @@ mod tests {
                 delete_on_termination: true,
             }],
             detailed_monitoring: false,
+            capacity_type: CapacityType::OnDemand,
             template_tags: Tags::from([("a".to_owned(), "b".to_owned())]),
             resource_tags: Tags::from([("a".to_owned(), "b".to_owned())]),
         }
@@ -182,7 +187,7 @@ mod tests {
         assert_eq!(name, spec().name());
         // EC2 allows 3 to 128 characters of letters, digits and ( ) . - / _
         assert_eq!(name.len(), 59);
-        let mut changed: Vec<TemplateSpec> = std::iter::repeat_n(spec(), 13).collect();
+        let mut changed: Vec<TemplateSpec> = std::iter::repeat_n(spec(), 14).collect();
         changed[0].image_id = "ami-2".to_owned();
         changed[1].instance_profile = "other".to_owned();
         changed[2].network_interfaces[0].kind = InterfaceKind::Efa;
@@ -196,7 +201,8 @@ mod tests {
         changed[10].public_address = Some(false);
         changed[11].metadata.hop_limit = 2;
         changed[12].block_devices[0].initialization_rate_mib = Some(300);
+        changed[13].capacity_type = CapacityType::Spot;
         let names: std::collections::BTreeSet<_> = changed.iter().map(TemplateSpec::name).chain([name]).collect();
-        assert_eq!(names.len(), 14);
+        assert_eq!(names.len(), 15);
     }
 }

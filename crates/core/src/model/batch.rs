@@ -372,6 +372,8 @@ pub struct Attempt {
     pub sweeps: u32,
     /// Fleet id.
     pub fleet: Option<String>,
+    /// EC2's id of the last request that was answered.
+    pub request_id: Option<String>,
     /// Instances it is to replace in place; empty for a launch of the whole batch.
     pub replaces: Vec<InstanceId>,
     /// Whether one node is launched alone, to see whether nodes of a blocked pool join again.

@@ -38,6 +38,51 @@ pub fn on_demand_price(instance_type: &str) -> Option<u64> {
     ON_DEMAND.iter().find(|(name, _)| *name == instance_type).map(|(_, price)| *price)
 }
 
+/// List prices on demand for Linux, Region by Region: `@region day`, then `type micro-dollars`. Written by
+/// `hack/prices.py` from public data.
+const BY_REGION: &str = include_str!("prices.txt");
+
+/// The Region whose list stands in for Regions of the same partition that have none.
+const STAND_IN: &str = "us-east-1";
+
+/// List prices on demand of one Region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PriceList {
+    /// The Region they are of.
+    pub region: &'static str,
+    /// The day they were read.
+    pub as_of: &'static str,
+    /// Micro-dollars per hour by type.
+    pub prices: BTreeMap<&'static str, u64>,
+}
+
+impl PriceList {
+    /// The list that holds for a Region: its own, or where it has none that of us-east-1, which is a guess. `None` where
+    /// prices are not public or not in dollars.
+    #[must_use]
+    pub fn of_region(region: &str) -> Option<Self> {
+        Self::own(region).or_else(|| Self::own(STAND_IN).filter(|_| is_commercial(region)))
+    }
+
+    fn own(region: &str) -> Option<Self> {
+        let block =
+            BY_REGION.split('@').skip(1).find(|block| block.split_once(' ').is_some_and(|(name, _)| name == region))?;
+        let mut lines = block.lines();
+        let (region, as_of) = lines.next()?.split_once(' ')?;
+        let price = |line: &'static str| {
+            let (name, micros) = line.split_once(' ')?;
+            Some((name, micros.parse().ok()?))
+        };
+        Some(Self { region, as_of, prices: lines.filter_map(price).collect() })
+    }
+}
+
+/// Whether a Region is in the partition `aws`.
+fn is_commercial(region: &str) -> bool {
+    let others = ["cn-", "us-gov-", "us-iso", "eu-isoe-", "eusc-"];
+    !region.is_empty() && !others.iter().any(|prefix| region.starts_with(prefix))
+}
+
 /// How a price differs from what it would be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -87,6 +132,9 @@ pub struct PriceBook {
     known: BTreeMap<String, Vec<Entry>>,
     #[serde(default)]
     overrides: Vec<Override>,
+    /// Whether the lists of the Region are among the known prices: then the built-in table says nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    listed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,6 +157,15 @@ impl PriceBook {
         let entries = self.known.entry(instance_type.to_owned()).or_default();
         entries.retain(|entry| entry.zone.as_deref() != zone || entry.capacity_type != capacity_type);
         entries.push(Entry { zone: zone.map(str::to_owned), capacity_type, micro_usd_per_hour });
+    }
+
+    /// Takes the list of a Region in the place of the built-in table; a type that is not on it has no price.
+    pub fn list(&mut self, region: &str) {
+        self.listed = true;
+        let prices = PriceList::of_region(region).map(|list| list.prices).unwrap_or_default();
+        for (instance_type, micros) in prices {
+            self.set(instance_type, None, CapacityType::OnDemand, micros);
+        }
     }
 
     /// Adds an override. Of several that hold for a price the most exact one counts, of equally exact ones the last.
@@ -145,6 +202,7 @@ impl PriceBook {
             entry.map(|entry| entry.micro_usd_per_hour)
         };
         of(Some(zone)).or_else(|| of(None)).or_else(|| match capacity_type {
+            CapacityType::OnDemand if self.listed => None,
             CapacityType::OnDemand => on_demand_price(instance_type),
             CapacityType::Reserved => self.price(instance_type, zone, CapacityType::OnDemand),
             CapacityType::Spot => None,
@@ -176,6 +234,33 @@ mod tests {
         book.set("p5.48xlarge", Some("a"), CapacityType::OnDemand, 40);
         book.set("p5.48xlarge", Some("a"), CapacityType::OnDemand, 41);
         assert_eq!((price(&book, "a"), price(&book, "b")), (Some(41), Some(50)));
+    }
+
+    #[test]
+    fn every_region_has_its_own_list_or_that_of_its_partition_and_china_none() {
+        let price = |region: &str, name: &str| {
+            let mut book = PriceBook::default();
+            book.list(region);
+            book.price(name, "a", CapacityType::OnDemand)
+        };
+        for (name, micros) in [("g4dn.xlarge", 526_000), ("g5.xlarge", 1_006_000), ("m5.large", 96_000)] {
+            assert_eq!(price("us-east-1", name), Some(micros));
+            assert_eq!(price("eu-west-1", name), Some(micros), "a guess, until it is overridden");
+        }
+        assert_eq!(price("us-gov-west-1", "p5.48xlarge"), Some(66_048_000));
+        assert_eq!(price("us-gov-east-1", "p5.48xlarge"), None, "it is not sold there");
+        assert_eq!(price("cn-north-1", "m5.large"), None, "not in dollars");
+        assert_eq!(price("us-east-1", "nothing.large"), None);
+    }
+
+    #[test]
+    fn what_is_listed_agrees_to_the_cent_with_the_built_in_table() {
+        let list = PriceList::of_region("us-east-1").unwrap();
+        assert!(list.prices.len() > 1_000 && list.as_of == PRICES_AS_OF, "{} {}", list.prices.len(), list.as_of);
+        for (name, micros) in ON_DEMAND {
+            let listed = list.prices.get(name).copied();
+            assert!(listed.is_none_or(|listed| listed.abs_diff(*micros) < 5_000), "{name}: {micros} and {listed:?}");
+        }
     }
 
     #[test]

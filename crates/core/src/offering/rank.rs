@@ -455,7 +455,7 @@ impl fmt::Display for Exclusion {
             Self::MembersElsewhere => f.write_str("running members of the gang are in another zone"),
             Self::NoSubnet => f.write_str("no subnet in the zone"),
             Self::TooFewAddresses { needed, free } => write!(f, "{needed} addresses needed, {free} free"),
-            Self::PriceUnknown => f.write_str("no price is known"),
+            Self::PriceUnknown => f.write_str("no price is known; set prices.<instance type>.usdPerHour"),
             Self::NoCapacity { until } => write!(f, "no capacity for this size until {until}"),
             Self::Refused { refusal, until } => write!(f, "{refusal}; tried again after {until}"),
             Self::TooManyCandidates => write!(f, "behind the first {MAX_CANDIDATES} candidates"),

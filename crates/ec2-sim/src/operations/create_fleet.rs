@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::choices::{BlockMinimum, FleetBucket, FleetCount, Replay};
+use crate::choices::{BlockMinimum, FleetBucket, FleetCount, FleetVolumeTags, Replay, SpotShutdown};
 use crate::fixtures::InstanceType;
 use crate::interfaces::{interfaces, security_groups};
 use crate::journal::Failure;
@@ -35,6 +35,7 @@ pub(super) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
         }
     }
     let spec = Spec::read(form, world)?;
+    check_tags(world, form)?;
     let candidates = candidates(world, form, &spec)?;
     check_count(world)?;
     if world.scenario.choices.fleet_bucket == FleetBucket::Shared
@@ -91,7 +92,47 @@ pub(super) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
 /// What the fleet would be refused for.
 pub(super) fn look_through(world: &World, form: &Form) -> Result<(), ApiError> {
     let spec = Spec::read(form, world)?;
+    check_tags(world, form)?;
     candidates(world, form, &spec).map(|_| ())
+}
+
+/// A fleet tags itself and its instances; a template tags what else is launched from it.
+///
+/// # Errors
+/// `InvalidParameterValue` for another resource type.
+fn check_tags(world: &World, form: &Form) -> Result<(), ApiError> {
+    let volumes = world.scenario.choices.fleet_volume_tags == FleetVolumeTags::Taken;
+    for spec in form.structs("TagSpecification") {
+        match spec.required("ResourceType")? {
+            "fleet" | "instance" => {}
+            "volume" if volumes => {}
+            other => {
+                return Err(ApiError::client(
+                    "InvalidParameterValue",
+                    format!("'{other}' is not a valid taggable resource type for this request."),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// # Errors
+/// The refusal of a template that says what a shutdown does, where that is refused for spot instances.
+pub(super) fn check_shutdown(world: &World, data: &Form, capacity_type: MarketType) -> Result<(), ApiError> {
+    let choices = &world.scenario.choices;
+    match data.get("InstanceInitiatedShutdownBehavior") {
+        None | Some("stop" | "terminate") => {}
+        Some(other) => return Err(ApiError::value("InstanceInitiatedShutdownBehavior", other)),
+    }
+    let named = data.get("InstanceInitiatedShutdownBehavior").is_some();
+    if named && capacity_type == MarketType::Spot && choices.spot_shutdown == SpotShutdown::Refused {
+        return Err(ApiError::client(
+            choices.refusal.code(),
+            "InstanceInitiatedShutdownBehavior is not supported for Spot Instances",
+        ));
+    }
+    Ok(())
 }
 
 fn answer(fleet: &Fleet, shown: Shown) -> Reply {
@@ -288,6 +329,7 @@ fn candidate(
     let security_groups = security_groups(data);
     check_security_groups(world, &security_groups)?;
     check_profile(world, data)?;
+    check_shutdown(world, data, spec.capacity_type)?;
     Ok(Candidate {
         origin: Origin {
             template: template.to_owned(),

@@ -6,7 +6,7 @@ use crate::choices::ZonalMismatch;
 use crate::interfaces::{interfaces, security_groups};
 use crate::launch::{Candidate, Order, Ranking, Source, is_capacity, launch};
 use crate::operations::create_fleet::{
-    check_group, check_profile, check_security_groups, check_token, find_subnet, find_type, group,
+    check_group, check_profile, check_security_groups, check_shutdown, check_token, find_subnet, find_type, group,
 };
 use crate::operations::launch_templates::{check_user_data, check_version, find as find_template, mismatch, resolve};
 use crate::operations::reservations::{check_target, source};
@@ -169,6 +169,26 @@ fn merged(world: &World, form: &Form) -> Result<(Form, String), ApiError> {
     Ok((result, template))
 }
 
+/// Requests for spot instances are tagged where spot instances are asked for, and nowhere else.
+///
+/// # Errors
+/// `InvalidParameterValue` for another resource type.
+fn check_tags(form: &Form, data: &Form, capacity_type: MarketType) -> Result<(), ApiError> {
+    for spec in form.structs("TagSpecification").into_iter().chain(data.structs("TagSpecification")) {
+        match spec.required("ResourceType")? {
+            "instance" | "volume" | "network-interface" | "elastic-gpu" => {}
+            "spot-instances-request" if capacity_type == MarketType::Spot => {}
+            other => {
+                return Err(ApiError::client(
+                    "InvalidParameterValue",
+                    format!("'{other}' is not a valid taggable resource type for this request."),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
 fn candidate(
     world: &World,
     form: &Form,
@@ -204,6 +224,8 @@ fn candidate(
     let security_groups = security_groups(data);
     check_security_groups(world, &security_groups)?;
     check_profile(world, data)?;
+    check_shutdown(world, data, capacity_type)?;
+    check_tags(form, data, capacity_type)?;
     Ok(Candidate {
         tags: tags_of("instance"),
         volume_tags: tags_of("volume"),

@@ -216,9 +216,7 @@ impl Demands<'_> {
             made.push("fleet");
         }
         for kind in made {
-            // A request for spot instances carries tags only through a template.
-            let of = if kind == "spot-instances-request" && tags(kind).is_empty() { "instance" } else { kind };
-            self.make(actions, kind, "*", &tags(of), &[]);
+            self.make(actions, kind, "*", &tags(kind), &[]);
         }
         let account = &world.scenario.account;
         for profile in ends(&["IamInstanceProfile.Name", "IamInstanceProfile.Arn"]) {

@@ -142,7 +142,7 @@ async fn two_bears_a_call_held_back_for_one_round_of_collection() {
 async fn three_is_broken_by_a_resource_without_our_tags() {
     let sim = Sim::small();
     let template = sim.template().await;
-    sim.fleet(&changed(&Fleet::of(&template, "1", "t1"), &[("TagSpecification.3.Tag.3.Key", "attempt")])).await;
+    sim.fleet(&changed(&Fleet::of(&template, "1", "t1"), &[("TagSpecification.2.Tag.3.Key", "attempt")])).await;
     assert_eq!(sim.broken_always(), [3]);
 }
 

@@ -219,6 +219,24 @@ fn sent() -> BTreeSet<String> {
     sent
 }
 
+/// IAM counts everything but white space, and replaces no words.
+#[test]
+fn the_shipped_policy_fits_a_managed_policy_with_long_names() {
+    let values = [
+        ("ACCOUNT", "123456789012".to_owned()),
+        ("REGION", "ap-southeast-1".to_owned()),
+        ("CLUSTER", "c".repeat(100)),
+        ("UID", "0f9c2d4e-0000-0000-0000-000000000000".to_owned()),
+        ("NODE-ROLE", "r".repeat(64)),
+        ("QUEUE", "q".repeat(80)),
+    ];
+    let filled = shipped().filled(&values.map(|(word, value)| (word.to_owned(), value)).into());
+    let text = serde_json::to_string(&filled).expect("a policy is JSON");
+    assert!(text.contains("0f9c2d4e") && !text.contains("ACCOUNT"), "{text}");
+    let length = text.chars().filter(|c| !c.is_whitespace()).count();
+    assert!(length <= 6_144, "{length} characters");
+}
+
 #[test]
 fn the_shipped_policy_allows_what_is_sent_and_nothing_else() {
     let allowed: BTreeSet<String> =

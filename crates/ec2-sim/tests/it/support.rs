@@ -109,25 +109,22 @@ impl Sim {
 
     /// Makes a template for p5 with two interfaces; returns its id.
     pub(crate) async fn template(&self) -> String {
-        let body = self
-            .ok(
-                "CreateLaunchTemplate",
-                &[
-                    ("LaunchTemplateName", "hash-1"),
-                    ("ClientToken", "lt-token"),
-                    ("LaunchTemplateData.ImageId", SSM),
-                    ("LaunchTemplateData.UserData", "aGVsbG8="),
-                    ("LaunchTemplateData.NetworkInterface.1.DeviceIndex", "0"),
-                    ("LaunchTemplateData.NetworkInterface.1.SecurityGroupId.1", "sg-00000000000000001"),
-                    ("LaunchTemplateData.NetworkInterface.2.NetworkCardIndex", "1"),
-                    ("LaunchTemplateData.NetworkInterface.2.DeviceIndex", "0"),
-                    ("LaunchTemplateData.NetworkInterface.2.InterfaceType", "efa-only"),
-                    ("TagSpecification.1.ResourceType", "launch-template"),
-                    ("TagSpecification.1.Tag.1.Key", "muster.dev/cluster-uid"),
-                    ("TagSpecification.1.Tag.1.Value", "c1"),
-                ],
-            )
-            .await;
+        let mut parameters = vec![
+            ("LaunchTemplateName", "hash-1"),
+            ("ClientToken", "lt-token"),
+            ("LaunchTemplateData.ImageId", SSM),
+            ("LaunchTemplateData.UserData", "aGVsbG8="),
+            ("LaunchTemplateData.NetworkInterface.1.DeviceIndex", "0"),
+            ("LaunchTemplateData.NetworkInterface.1.SecurityGroupId.1", "sg-00000000000000001"),
+            ("LaunchTemplateData.NetworkInterface.2.NetworkCardIndex", "1"),
+            ("LaunchTemplateData.NetworkInterface.2.DeviceIndex", "0"),
+            ("LaunchTemplateData.NetworkInterface.2.InterfaceType", "efa-only"),
+            ("TagSpecification.1.ResourceType", "launch-template"),
+            ("TagSpecification.1.Tag.1.Key", "muster.dev/cluster-uid"),
+            ("TagSpecification.1.Tag.1.Value", "c1"),
+        ];
+        parameters.extend(tags("LaunchTemplateData.TagSpecification", &["volume", "network-interface"]));
+        let body = self.ok("CreateLaunchTemplate", &parameters).await;
         text(&body, "launchTemplateId").to_owned()
     }
 
@@ -169,28 +166,31 @@ impl<'a> Fleet<'a> {
         if let Some(group) = self.group {
             parameters.push(("LaunchTemplateConfigs.1.Overrides.1.Placement.GroupName", group));
         }
-        const KINDS: [(&str, &str); 4] =
-            [("fleet", "1"), ("instance", "2"), ("volume", "3"), ("network-interface", "4")];
-        for (kind, number) in KINDS {
-            let name = |rest: &str| -> &'static str {
-                Box::leak(format!("TagSpecification.{number}.{rest}").into_boxed_str())
-            };
-            parameters.push((name("ResourceType"), kind));
-            for (index, (key, value)) in [
-                ("muster.dev/cluster-uid", "c1"),
-                ("muster.dev/batch", "b1"),
-                ("muster.dev/attempt", "1"),
-                ("kubernetes.io/cluster/demo", "owned"),
-            ]
-            .into_iter()
-            .enumerate()
-            {
-                parameters.push((name(&format!("Tag.{}.Key", index + 1)), key));
-                parameters.push((name(&format!("Tag.{}.Value", index + 1)), value));
-            }
-        }
+        parameters.extend(tags("TagSpecification", &["fleet", "instance"]));
         parameters
     }
+}
+
+/// Our tags for resources of these types, in a list of this name.
+fn tags(list: &str, kinds: &[&'static str]) -> Vec<(&'static str, &'static str)> {
+    let mut parameters = Vec::new();
+    for (kind, number) in kinds.iter().zip(1..) {
+        let name = |rest: &str| -> &'static str { Box::leak(format!("{list}.{number}.{rest}").into_boxed_str()) };
+        parameters.push((name("ResourceType"), *kind));
+        for ((key, value), index) in [
+            ("muster.dev/cluster-uid", "c1"),
+            ("muster.dev/batch", "b1"),
+            ("muster.dev/attempt", "1"),
+            ("kubernetes.io/cluster/demo", "owned"),
+        ]
+        .into_iter()
+        .zip(1..)
+        {
+            parameters.push((name(&format!("Tag.{index}.Key")), key));
+            parameters.push((name(&format!("Tag.{index}.Value")), value));
+        }
+    }
+    parameters
 }
 
 /// The text of the first element of this name.

@@ -4,3 +4,4 @@ mod launch;
 mod reads;
 mod support;
 mod ways;
+mod wire;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use muster_core::ec2::{
-    BatchTags, CapacityType, Efa, LaunchParameters, LaunchTemplate, LaunchWay, MetadataOptions, Purpose, ResourceKind,
-    TemplateSpec, efa_layout, placement_group_name,
+    BatchTags, CapacityType, Efa, FleetTags, LaunchParameters, LaunchTemplate, LaunchWay, MetadataOptions, Purpose,
+    ResourceKind, TemplateSpec, efa_layout, placement_group_name,
 };
 use muster_ec2::{Client, ClientOptions, Credentials, ImageSource};
 use muster_ec2_sim::{MarketType, Scenario, Simulator, serve};
@@ -50,11 +50,16 @@ impl World {
 
     /// A template with the EFA layout of p5 and a resolved image.
     pub(crate) async fn template(&self, tags: &BatchTags) -> LaunchTemplate {
-        self.template_in(tags, None).await
+        self.template_in(tags, None, CapacityType::OnDemand).await
     }
 
     /// As [`World::template`], with the subnet in the interfaces.
-    pub(crate) async fn template_in(&self, tags: &BatchTags, subnet_id: Option<String>) -> LaunchTemplate {
+    pub(crate) async fn template_in(
+        &self,
+        tags: &BatchTags,
+        subnet_id: Option<String>,
+        capacity_type: CapacityType,
+    ) -> LaunchTemplate {
         let types = self.client.describe_instance_types(&[P5.to_owned()]).await.expect("the simulator answers");
         let of_template = tags.of(ResourceKind::LaunchTemplate);
         let source = ImageSource::SsmParameter(SSM.to_owned());
@@ -69,6 +74,7 @@ impl World {
             user_data: "hello".to_owned(),
             block_devices: Vec::new(),
             detailed_monitoring: false,
+            capacity_type,
             template_tags: of_template,
             resource_tags: tags.of(ResourceKind::Instance),
         };
@@ -77,19 +83,39 @@ impl World {
 
     /// Group and template exist; the launch is ready to be sent.
     pub(crate) async fn intent(&self, count: u32) -> LaunchParameters {
+        self.intent_on(CapacityType::OnDemand, count).await
+    }
+
+    /// A second launch beside `first`: by RunInstances, and outside the group.
+    pub(crate) async fn run_beside(&self, first: &LaunchParameters, count: u32) -> LaunchParameters {
+        let tags = BatchTags { attempt: 2, ..tags() };
+        let template = self.template_in(&tags, Some(SUBNET.to_owned()), first.capacity_type).await;
+        LaunchParameters {
+            count,
+            way: LaunchWay::Run,
+            placement_group: None,
+            template_id: template.id,
+            tags,
+            ..first.clone()
+        }
+        .with_token(1)
+    }
+
+    /// As [`World::intent`], for a capacity type.
+    pub(crate) async fn intent_on(&self, capacity_type: CapacityType, count: u32) -> LaunchParameters {
         let tags = tags();
         let group = placement_group_name(&tags.cluster_name, &tags.batch_uid, 1);
         self.client
             .create_placement_group(&group, &tags.of(ResourceKind::PlacementGroup))
             .await
             .expect("the simulator answers");
-        let template = self.template(&tags).await;
+        let template = self.template_in(&tags, None, capacity_type).await;
         LaunchParameters {
             count,
             instance_type: P5.to_owned(),
             zone: ZONE.to_owned(),
             subnet_id: SUBNET.to_owned(),
-            capacity_type: CapacityType::OnDemand,
+            capacity_type,
             template_id: template.id,
             template_version: template.latest_version,
             placement_group: Some(group),
@@ -97,6 +123,7 @@ impl World {
             reservation: None,
             partial: false,
             tags,
+            fleet_tags: FleetTags::Documented,
             token: String::new(),
         }
         .with_token(1)

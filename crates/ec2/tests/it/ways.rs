@@ -53,7 +53,7 @@ async fn of(
     capacity_type: CapacityType,
     reservation: Option<Target>,
 ) -> LaunchParameters {
-    let template = world.template_in(&base.tags, Some(SUBNET.to_owned())).await;
+    let template = world.template_in(&base.tags, Some(SUBNET.to_owned()), capacity_type).await;
     let base = base.clone();
     LaunchParameters { capacity_type, way: LaunchWay::Run, reservation, template_id: template.id, ..base }.with_token(1)
 }

@@ -359,7 +359,7 @@ impl Ec2 {
         };
         // Sometimes there is no item at all.
         let errors = if status == 500 && self.next.is_multiple_of(7) { Vec::new() } else { vec![item] };
-        let answer = LaunchAnswer { fleet_id: Some(id), instances: Vec::new(), errors };
+        let answer = LaunchAnswer { fleet_id: Some(id), request_id: None, instances: Vec::new(), errors };
         self.tokens.insert(parameters.token.clone(), (parameters.clone(), answer.clone()));
         Ok(answer)
     }
@@ -436,7 +436,7 @@ impl Ec2 {
         if let Some(fleet) = &fleet_id {
             self.fleets.insert(fleet.clone(), instances.iter().map(|one| one.id.clone()).collect());
         }
-        let answer = LaunchAnswer { fleet_id, instances, errors: Vec::new() };
+        let answer = LaunchAnswer { fleet_id, request_id: None, instances, errors: Vec::new() };
         self.tokens.insert(parameters.token.clone(), (parameters.clone(), answer.clone()));
         Ok(answer)
     }
@@ -515,7 +515,12 @@ impl Ec2 {
                     let (instance_type, zone) = (instance.instance_type.clone(), instance.zone.clone());
                     LaunchedInstance { id: id.clone(), instance_type, zone }
                 });
-                LaunchAnswer { fleet_id: Some(id.clone()), instances: instances.collect(), errors: Vec::new() }
+                LaunchAnswer {
+                    fleet_id: Some(id.clone()),
+                    request_id: None,
+                    instances: instances.collect(),
+                    errors: Vec::new(),
+                }
             })),
             Look::Group(name) => Sight::Group(self.groups.get(name).map(|group| {
                 let available = group.available <= self.now;

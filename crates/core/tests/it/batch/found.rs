@@ -8,7 +8,8 @@ use muster_core::batch::{
     Change, Converge, Decision, Done, JoinClocks, Look, Memory, Sight, WantedLevels, World, pass,
 };
 use muster_core::ec2::{
-    BatchTags, CapacityType, GroupState, LaunchParameters, LaunchWay, PlacementGroup, TAG_BATCH, TAG_CLUSTER_UID, Tags,
+    BatchTags, CapacityType, FleetTags, GroupState, LaunchParameters, LaunchWay, PlacementGroup, TAG_BATCH,
+    TAG_CLUSTER_UID, Tags,
 };
 use muster_core::model::batch::{
     Attempt, AttemptOutcome, Batch, BatchMember, BatchPhase, BatchSpec, BatchStatus, Loss, LossCause, MemberState,
@@ -119,6 +120,7 @@ fn attempt(number: u32, outcome: AttemptOutcome, ended: Option<Timestamp>) -> At
             gang_uid: None,
             attempt: number,
         },
+        fleet_tags: FleetTags::Documented,
         token: "token".to_owned(),
     };
     Attempt {
@@ -139,6 +141,7 @@ fn attempt(number: u32, outcome: AttemptOutcome, ended: Option<Timestamp>) -> At
         token: None,
         replayed: false,
         sweeps: 0,
+        request_id: None,
         fleet: None,
         replaces: Vec::new(),
         probe: false,

@@ -267,9 +267,14 @@ impl Supply for Offers<'_> {
             user_data: String::new(),
             block_devices: Vec::new(),
             detailed_monitoring: false,
+            capacity_type: attempt.capacity_type,
             template_tags: tags.of(ResourceKind::LaunchTemplate),
             resource_tags: tags.of(ResourceKind::Instance),
         })
+    }
+
+    fn tags(&self, _batch: &Batch, attempt: &Attempt) -> Tags {
+        Tags::from([("muster.dev/nodepool".to_owned(), attempt.node_pool.clone())])
     }
 
     fn without_fleets(&self, now: Timestamp) -> bool {

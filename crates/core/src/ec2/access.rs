@@ -1,0 +1,174 @@
+//! Whether the configured way to the cluster can be right, before a node is launched that would never register.
+
+use std::net::IpAddr;
+
+use super::bootstrap::ClusterAccess;
+
+/// What the process knows of its cluster without being told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// The Region nodes are launched in.
+    pub region: String,
+    /// Address of the service `kubernetes`, if the process runs in the cluster.
+    pub service: Option<IpAddr>,
+    /// The certificate authority that a Pod's ServiceAccount gets, as PEM, if the process runs in the cluster.
+    pub authority: Option<String>,
+}
+
+/// What is missing from the access or contradicts what is known, each with its remedy. `authority` is the access's
+/// certificate authority as PEM; `None` if it is not base64 of a text.
+#[must_use]
+pub fn wrong_access(access: &ClusterAccess, authority: Option<&str>, around: &Surroundings) -> Vec<String> {
+    let ClusterAccess { name, endpoint, certificate_authority, service_cidr } = access;
+    let shown = |query: &str| {
+        let name = if name.is_empty() { "NAME" } else { name };
+        format!("aws eks describe-cluster --name {name} --query {query} --output text")
+    };
+    let mut wrong = Vec::new();
+    if name.is_empty() {
+        wrong.push("cluster.name: is empty; give the name of the EKS cluster".to_owned());
+    }
+    if endpoint.is_empty() {
+        wrong.push(format!("cluster.endpoint: is empty; {} tells it", shown("cluster.endpoint")));
+    } else if let Some(host) = endpoint.strip_prefix("https://") {
+        if let Some(other) = region_of(host).filter(|of| *of != around.region) {
+            wrong.push(format!(
+                "cluster.endpoint: is in {other}, but nodes are launched in {}; set cluster.endpoint or ec2.region",
+                around.region
+            ));
+        }
+    } else {
+        wrong.push(format!("cluster.endpoint: \"{endpoint}\" is not an https:// URL"));
+    }
+    match (authority, &around.authority) {
+        _ if certificate_authority.is_empty() => wrong.push(format!(
+            "cluster.certificateAuthority: is empty; {} tells it",
+            shown("cluster.certificateAuthority.data")
+        )),
+        (None, _) => wrong.push("cluster.certificateAuthority: is not base64 of a PEM certificate".to_owned()),
+        (Some(given), _) if !given.contains("-----BEGIN CERTIFICATE-----") => {
+            wrong.push("cluster.certificateAuthority: is not base64 of a PEM certificate".to_owned());
+        }
+        (Some(given), Some(known)) if !known.contains(given.trim()) && !given.contains(known.trim()) => {
+            wrong.push(
+                "cluster.certificateAuthority: is not the authority of the cluster that Muster runs in; leave it out, \
+                 and that one is taken"
+                    .to_owned(),
+            );
+        }
+        (Some(_), Some(_) | None) => {}
+    }
+    match cidr(service_cidr) {
+        None => wrong.push(format!(
+            "cluster.serviceCidr: \"{service_cidr}\" is not a CIDR such as 10.100.0.0/16; {} tells it",
+            shown("cluster.kubernetesNetworkConfig.serviceIpv4Cidr")
+        )),
+        Some(range) => {
+            if let Some(service) = around.service.filter(|service| !holds(range, *service)) {
+                wrong.push(format!(
+                    "cluster.serviceCidr: {service_cidr} does not hold {service}, the address of the service kubernetes; {} \
+                     tells it",
+                    shown("cluster.kubernetesNetworkConfig.serviceIpv4Cidr")
+                ));
+            }
+        }
+    }
+    wrong
+}
+
+/// The Region in the host of an EKS endpoint, `ABC.gr7.us-west-2.eks.amazonaws.com`; `None` for other hosts.
+fn region_of(host: &str) -> Option<&str> {
+    let host = host.split(['/', ':']).next()?;
+    let rest = host.strip_suffix(".eks.amazonaws.com").or_else(|| host.strip_suffix(".eks.amazonaws.com.cn"))?;
+    rest.rsplit('.').next()
+}
+
+fn cidr(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, bits) = text.split_once('/')?;
+    let address: IpAddr = address.parse().ok()?;
+    let bits: u8 = bits.parse().ok()?;
+    (bits <= if address.is_ipv4() { 32 } else { 128 }).then_some((address, bits))
+}
+
+fn holds((network, bits): (IpAddr, u8), address: IpAddr) -> bool {
+    let same = |one: u128, other: u128, width: u32| {
+        let shift = width - u32::from(bits);
+        one.checked_shr(shift).unwrap_or(0) == other.checked_shr(shift).unwrap_or(0)
+    };
+    match (network, address) {
+        (IpAddr::V4(network), IpAddr::V4(address)) => {
+            same(u128::from(u32::from(network)), u128::from(u32::from(address)), 32)
+        }
+        (IpAddr::V6(network), IpAddr::V6(address)) => same(network.into(), address.into(), 128),
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEM: &str = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
+
+    fn access() -> ClusterAccess {
+        ClusterAccess {
+            name: "prod".to_owned(),
+            endpoint: "https://ABC.gr7.us-west-2.eks.amazonaws.com".to_owned(),
+            certificate_authority: "TUlJQg==".to_owned(),
+            service_cidr: "10.100.0.0/16".to_owned(),
+        }
+    }
+
+    fn around() -> Surroundings {
+        Surroundings {
+            region: "us-west-2".to_owned(),
+            service: Some("10.100.0.1".parse().unwrap()),
+            authority: Some(PEM.to_owned()),
+        }
+    }
+
+    #[test]
+    fn an_access_that_fits_its_surroundings_is_right_inside_and_outside_the_cluster() {
+        assert_eq!(wrong_access(&access(), Some(PEM), &around()), Vec::<String>::new());
+        let outside = Surroundings { region: "us-west-2".to_owned(), ..Surroundings::default() };
+        assert_eq!(wrong_access(&access(), Some(PEM), &outside), Vec::<String>::new());
+        let own = ClusterAccess { endpoint: "https://api.example.com:6443".to_owned(), ..access() };
+        assert_eq!(wrong_access(&own, Some(PEM), &outside), Vec::<String>::new());
+        let six = ClusterAccess { service_cidr: "fd12:3456::/108".to_owned(), ..access() };
+        let inside = Surroundings { service: Some("fd12:3456::1".parse().unwrap()), ..around() };
+        assert_eq!(wrong_access(&six, Some(PEM), &inside), Vec::<String>::new());
+    }
+
+    #[test]
+    fn everything_that_is_missing_is_named_at_once_with_what_tells_it() {
+        let nothing = ClusterAccess {
+            name: String::new(),
+            endpoint: String::new(),
+            certificate_authority: String::new(),
+            service_cidr: String::new(),
+        };
+        let wrong = wrong_access(&nothing, Some(""), &around());
+        let keys: Vec<_> = wrong.iter().filter_map(|one| one.split(':').next()).collect();
+        assert_eq!(keys, ["cluster.name", "cluster.endpoint", "cluster.certificateAuthority", "cluster.serviceCidr"]);
+        assert!(wrong[1].contains("aws eks describe-cluster --name NAME"), "{wrong:?}");
+    }
+
+    #[test]
+    fn what_contradicts_the_region_or_the_cluster_is_refused() {
+        let other = PEM.replace("MIIB", "MIIC");
+        let elsewhere = Surroundings { region: "eu-west-1".to_owned(), ..around() };
+        let moved = Surroundings { service: Some("172.20.0.1".parse().unwrap()), ..around() };
+        for (access, authority, around, says) in [
+            (access(), Some(PEM), elsewhere, "is in us-west-2, but nodes are launched in eu-west-1"),
+            (access(), Some(PEM), moved, "does not hold 172.20.0.1"),
+            (access(), Some(other.as_str()), around(), "not the authority of the cluster"),
+            (access(), None, around(), "not base64"),
+            (access(), Some("plain"), around(), "not base64 of a PEM"),
+            (ClusterAccess { endpoint: "http://a".to_owned(), ..access() }, Some(PEM), around(), "not an https:// URL"),
+            (ClusterAccess { service_cidr: "10.0.0.0/40".to_owned(), ..access() }, Some(PEM), around(), "not a CIDR"),
+        ] {
+            let wrong = wrong_access(&access, authority, &around);
+            assert!(wrong.len() == 1 && wrong[0].contains(says), "{says}: {wrong:?}");
+        }
+    }
+}
