@@ -15,9 +15,11 @@ use arc_swap::ArcSwap;
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::runtime::watcher::Event;
+use muster_api::batch_state;
 use muster_api::conventions::{Kind, MissingOwner, Object, Objects, Ref};
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
 use muster_api::pod_state;
+use muster_core::model::batch::Batch;
 use muster_core::model::names::{ObjectKey, PodUid};
 use muster_core::model::pod::Shape;
 use muster_core::model::snapshot::Snapshot;
@@ -38,8 +40,8 @@ pub struct State {
     pub objects: Known,
     /// Gang objects, for conditional writes.
     pub gangs: imbl::OrdMap<ObjectKey, Arc<Gang>>,
-    /// NodeBatches by name.
-    pub batches: Arc<BTreeMap<String, Arc<NodeBatch>>>,
+    /// NodeBatches by name, each read once per change.
+    pub batches: Arc<BTreeMap<String, SeenBatch>>,
     /// NodePools by name.
     pub pools: Arc<BTreeMap<String, Arc<NodePool>>>,
     /// EC2NodeClasses by name.
@@ -56,6 +58,34 @@ pub struct State {
     pub unlisted: Arc<BTreeMap<Kind, Arc<str>>>,
     /// Namespaces of DaemonSets by UID.
     pub daemon_sets: Arc<FxHashMap<String, String>>,
+}
+
+/// A NodeBatch as the watch delivered it, and what it says. Both halves are of one version.
+#[derive(Clone, Debug)]
+pub struct SeenBatch {
+    object: Arc<NodeBatch>,
+    batch: Arc<Batch>,
+}
+
+impl SeenBatch {
+    /// Reads the object.
+    #[must_use]
+    pub fn new(object: Arc<NodeBatch>) -> Self {
+        Self { batch: Arc::new(batch_state::read(&object)), object }
+    }
+
+    /// The object, for conditional writes and events.
+    #[must_use]
+    pub fn object(&self) -> &Arc<NodeBatch> {
+        &self.object
+    }
+
+    /// What it says.
+    #[must_use]
+    pub fn batch(&self) -> &Arc<Batch> {
+        &self.batch
+    }
+
 }
 
 impl State {

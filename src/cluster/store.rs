@@ -14,7 +14,7 @@ use kube::ResourceExt;
 use muster_api::conventions::{self, Kind, Object, Objects as _, Recognition, Ref};
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
 use muster_api::volumes::{Touched, Used, Volumes};
-use muster_api::{batch_state, convert, gang_state, keys, pod_state};
+use muster_api::{convert, gang_state, keys, pod_state};
 use muster_core::model::gang::{Gang as CoreGang, Membership, Pod as CorePod, Recognised};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::{Node as CoreNode, Usage};
@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, watch as channel};
 use tracing::warn;
 
 use super::watch::{Change, QUEUE};
-use super::{Cluster, Contacts, Known, State};
+use super::{Cluster, Contacts, Known, SeenBatch, State};
 
 /// Deleted Gangs remembered; own writes in flight are far fewer.
 const DELETED: usize = 1024;
@@ -88,7 +88,7 @@ pub struct Store {
     changed: BTreeSet<ObjectKey>,
     /// Gangs whose plan has a place for a pod, mostly that of which it is a member.
     planned: FxHashMap<PodUid, BTreeSet<ObjectKey>>,
-    /// What the plan of each gang assignments it, where that is anything.
+    /// What the plan of each gang assigns it, where that is anything.
     assigned: BTreeMap<ObjectKey, Vec<(NodeName, Assignment)>>,
     published: Arc<ArcSwap<State>>,
     version: channel::Sender<u64>,
@@ -258,15 +258,16 @@ impl Store {
             .batches
             .values()
             .filter_map(|batch| {
-                batch.status.as_ref()?;
-                let pending = batch_state::read(batch).status.phase.reserves_nodes();
-                let key = if let Some(gang) = &batch.spec.gang_ref {
+                let object = batch.object();
+                object.status.as_ref()?;
+                let pending = batch.batch().status.phase.reserves_nodes();
+                let key = if let Some(gang) = &object.spec.gang_ref {
                     ObjectKey::new(gang.namespace.as_str(), gang.name.as_str())
                 } else {
-                    let request = batch.spec.provisioning_request_ref.as_ref()?;
+                    let request = object.spec.provisioning_request_ref.as_ref()?;
                     Snapshot::booking_key(&request.namespace, &request.name)
                 };
-                pending.then_some((batch.metadata.uid.as_deref()?, key))
+                pending.then_some((object.metadata.uid.as_deref()?, key))
             })
             .collect();
         if waiting.is_empty() {
@@ -635,7 +636,7 @@ impl Store {
 
     /// A NodeBatch was seen.
     pub fn apply_batch(&mut self, batch: NodeBatch) {
-        Arc::make_mut(&mut self.state.change().batches).insert(batch.name_any(), Arc::new(batch));
+        Arc::make_mut(&mut self.state.change().batches).insert(batch.name_any(), SeenBatch::new(Arc::new(batch)));
     }
 
     /// A NodeBatch is gone.

@@ -391,7 +391,7 @@ fn gang_of(state: &State, action: &Action) -> Option<ObjectKey> {
         Action::Evict(evict) => evict.pod.membership.gang().cloned(),
         Action::Report(report) => report.pod.membership.gang().cloned(),
         Action::AbandonBatch { name } => {
-            let gang = state.batches.get(&**name)?.spec.gang_ref.as_ref()?;
+            let gang = state.batches.get(&**name)?.object().spec.gang_ref.as_ref()?;
             Some(ObjectKey::new(gang.namespace.as_str(), gang.name.as_str()))
         }
         Action::Ungate { .. } => None,

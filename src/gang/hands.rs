@@ -152,7 +152,7 @@ impl Hands {
         }
         let mut status = gang_state::write(&write.next, before.status.as_ref());
         conditions(&mut status, write);
-        status.cost = cost::of(status.cost.as_ref(), &write.gang.uid, state.batches.values());
+        status.cost = cost::of(status.cost.as_ref(), &write.gang.uid, write.next.phase, state.batches.values());
         object.status = Some(status);
         let written = step(Step::WriteGang, gangs.replace_status(&key.name, &PostParams::default(), &object)).await;
         let written = match written {

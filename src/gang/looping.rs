@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use kube::ResourceExt;
-use muster_api::batch_state;
-use muster_api::crd::{NodeBatch, ProvisioningRequest};
+use muster_api::crd::ProvisioningRequest;
 use muster_core::gang::{self, BatchView, Ledger, Memory, PoolView, RecordedWorld, Settings, World};
 use muster_core::model::batch::MemberState;
 use muster_core::model::names::{NodeName, ObjectKey};
@@ -171,18 +170,13 @@ impl GangLoop {
 }
 
 fn batches(state: &State) -> BTreeMap<Arc<str>, BatchView> {
-    state.batches.values().map(|batch| view(batch)).map(|view| (Arc::clone(&view.name), view)).collect()
-}
-
-/// A NodeBatch as the gang loop sees it.
-pub(super) fn view(batch: &NodeBatch) -> BatchView {
-    BatchView::of(&batch_state::read(batch))
+    state.batches.values().map(|seen| BatchView::of(seen.batch())).map(|view| (Arc::clone(&view.name), view)).collect()
 }
 
 /// Nodes that their batch has written off, although they may still run for a moment.
 fn lost(state: &State) -> BTreeSet<NodeName> {
     let mut lost = BTreeSet::new();
-    for status in state.batches.values().map(|batch| batch_state::read(batch).status) {
+    for status in state.batches.values().map(|seen| &seen.batch().status) {
         let listed = status.instances.iter().filter(|instance| instance.state == MemberState::Lost);
         let nodes = listed.chain(&status.replaced).filter_map(|instance| instance.node.as_deref());
         lost.extend(nodes.map(NodeName::from));

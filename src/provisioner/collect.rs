@@ -71,7 +71,7 @@ pub(super) async fn run(context: Arc<Context>, beat: Beat, term: CancellationTok
 async fn round(context: &Context, state: &State, term: &CancellationToken) -> anyhow::Result<()> {
     let account = read(context).await?;
     let nodes = nodes(state);
-    let cached: Vec<KnownBatch> = state.batches.values().map(|batch| known(batch)).collect();
+    let cached: Vec<KnownBatch> = state.batches.values().map(|seen| KnownBatch::of(seen.batch())).collect();
     let cached = find(context, &account, &cached, &nodes);
     if cached.is_empty() {
         context.hold(None);

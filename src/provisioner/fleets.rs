@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use muster_api::batch_state;
 use muster_core::ec2::CallError;
 use muster_core::model::batch::{AttemptOutcome, BatchStatus};
 use muster_core::model::names::InstanceId;
@@ -48,8 +47,8 @@ impl Fleets {
 ///
 /// A deletion ends whatever the fleet still has, so each is looked at first: only what has no live instance goes.
 pub(super) async fn delete_finished(context: &Context, state: &State) -> Result<usize, CallError> {
-    let batches: Vec<BatchStatus> = state.batches.values().map(|batch| batch_state::read(batch).status).collect();
-    let candidates = lock(context).candidates(batches.iter());
+    let batches: Vec<&BatchStatus> = state.batches.values().map(|seen| &seen.batch().status).collect();
+    let candidates = lock(context).candidates(batches.iter().copied());
     let mut dead = Vec::new();
     for id in candidates {
         let launched: Vec<InstanceId> = match context.cloud.fleet(&id).await? {
@@ -98,7 +97,7 @@ mod tests {
             .collect();
         let batch = json!({"apiVersion": "muster.dev/v1alpha1", "kind": "NodeBatch", "metadata": {"name": "b"},
             "spec": {"nodePools": [], "count": 1, "offers": []}, "status": {"phase": "Pending", "attempts": attempts}});
-        batch_state::read(&serde_json::from_value(batch).unwrap()).status
+        muster_api::batch_state::read(&serde_json::from_value(batch).unwrap()).status
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use muster_api::batch_state;
 use muster_core::batch::{Report, heeds_notices, of_subject};
 use muster_core::ec2::{InstanceState, Leads, Notice, NoticeKind, Reaction, Subject, reaction};
 use muster_core::gang::GangEvent;
@@ -17,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::Context;
-use crate::cluster::State;
+use crate::cluster::{SeenBatch, State};
 use crate::step::{Step, step};
 
 /// Longest wait of one call for messages, in seconds; the most SQS takes.
@@ -138,8 +137,8 @@ async fn notify(context: &Context, notice: &Notice) -> anyhow::Result<bool> {
                 let message =
                     format!("{}: {stated}", ids.iter().map(InstanceId::as_str).collect::<Vec<_>>().join(", "));
                 let event = GangEvent { reason: notice.kind.reason(), message, warning: true };
-                if let Some(batch) = state.batches.get(&name) {
-                    context.events.publish(&**batch, &event).await;
+                if let Some(seen) = state.batches.get(&name) {
+                    context.events.publish(&**seen.object(), &event).await;
                 }
             }
             Reaction::Lose { act_at, deadline } => {
@@ -167,8 +166,8 @@ fn sentence(kind: NoticeKind) -> &'static str {
 
 /// Batches that have instances of the subject, with these. What we end ourselves is no loss.
 fn concerned(state: &State, subject: &Subject) -> Vec<(String, BTreeSet<InstanceId>)> {
-    let batches = state.batches.values().map(|batch| batch_state::read(batch));
-    batches.filter_map(|batch| Some((batch.name.clone(), of_subject(&batch, subject)?))).collect()
+    let batches = state.batches.values().map(SeenBatch::batch);
+    batches.filter_map(|batch| Some((batch.name.clone(), of_subject(batch, subject)?))).collect()
 }
 
 /// Looks at the status of all instances now and then, which needs no queue.
@@ -180,12 +179,12 @@ pub(super) async fn sweep(context: Arc<Context>, term: CancellationToken) {
             () = tokio::time::sleep(next.map_or(Duration::MAX, |next| context.clock.real_until(next))) => {}
         }
         let state = context.cluster.load();
-        let batches = state.batches.values().map(|batch| batch_state::read(batch).status);
+        let batches = state.batches.values().map(|seen| &seen.batch().status);
         let ids: Vec<InstanceId> = batches
             .filter(|status| heeds_notices(status.phase))
-            .flat_map(|status| status.instances)
+            .flat_map(|status| &status.instances)
             .filter(|instance| instance.loss.is_none())
-            .map(|instance| instance.id)
+            .map(|instance| instance.id.clone())
             .collect();
         if ids.is_empty() {
             continue;

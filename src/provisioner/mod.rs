@@ -25,10 +25,10 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use kube::Client;
-use muster_api::{batch_state, keys};
+use muster_api::keys;
 use muster_core::batch::Report;
 use muster_core::ec2::{ClusterAccess, ErrorClass, Reservation, classify};
-use muster_core::model::batch::{AttemptOutcome, BatchStatus};
+use muster_core::model::batch::AttemptOutcome;
 use muster_core::offering::{Asked, Ceiling, Pool, PriceBook, Refusals, UnavailableMemory};
 use muster_core::topology::Levels;
 use muster_ec2::{ClientOptions, SpotPrices};
@@ -275,8 +275,7 @@ impl Provisioner {
     async fn refresh(&self) {
         let context = &self.context;
         let state = context.cluster.load();
-        let statuses: Vec<BatchStatus> = state.batches.values().map(|batch| batch_state::read(batch).status).collect();
-        context.metrics.measure(statuses.iter());
+        context.metrics.measure(state.batches.values().map(|seen| &seen.batch().status));
         if let Err(error) = pool::reconcile(context, &state).await {
             debug!(error = %crate::telemetry::chain(&error), "pools");
         }
@@ -386,8 +385,8 @@ impl Context {
     fn remember_unavailable(&self, state: &crate::cluster::State) {
         let mut unavailable = self.unavailable.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut refusals = self.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let statuses = state.batches.values().map(|batch| batch_state::read(batch).status);
-        for attempt in statuses.flat_map(|status| status.attempts) {
+        let statuses = state.batches.values().map(|seen| &seen.batch().status);
+        for attempt in statuses.flat_map(|status| &status.attempts) {
             let (Some(code), Some(ended)) = (attempt.code.as_deref(), attempt.ended) else { continue };
             if attempt.outcome != AttemptOutcome::Lost {
                 continue;

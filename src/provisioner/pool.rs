@@ -431,7 +431,7 @@ async fn write_status(
     };
     let over = before.join_blocked.is_some() && blocked(state, pool).is_none();
     let mut price: u64 = 0;
-    for batch in state.batches.values().filter_map(|batch| batch.status.as_ref()) {
+    for batch in state.batches.values().filter_map(|seen| seen.object().status.as_ref()) {
         if batch.node_pool.as_deref() == Some(name.as_str()) && !batch.instances.is_empty() {
             status.batches += 1;
             status.nodes = status.nodes.saturating_add(u32::try_from(batch.instances.len()).unwrap_or(u32::MAX));

@@ -68,7 +68,7 @@ async fn answer(
     let uid = request.metadata.uid.as_deref().unwrap_or_default();
     let round = rounds(&status);
     let name = batch_name(uid, round.max(1));
-    let mut batch = state.batches.get(&name).cloned();
+    let mut batch = state.batches.get(&name).map(|seen| Arc::clone(seen.object()));
     let closed = [FAILED, EXPIRED, REVOKED].iter().any(|kind| is_true(&status.conditions, kind));
     if batch.is_none() && round > 0 && !closed {
         // The watch may be behind our own creation: only what the API server does not have is gone.

@@ -29,7 +29,7 @@ use super::supply::Shelves;
 use super::{Context, class, effects};
 use crate::clock::now_real;
 use crate::cloud::{for_class, in_lane};
-use crate::cluster::State;
+use crate::cluster::{SeenBatch, State};
 use crate::step::{Step, step};
 
 /// Objects edited at once for one batch.
@@ -70,11 +70,9 @@ struct Due {
 pub(super) struct Worker {
     memory: BTreeMap<String, Memory>,
     /// Objects as the API server answered to writes, until the watch shows them or something newer.
-    written: BTreeMap<String, Arc<NodeBatch>>,
+    written: BTreeMap<String, SeenBatch>,
     /// Batches whose status is being written, as others count them meanwhile.
     intended: BTreeMap<String, Arc<Batch>>,
-    /// Objects as core reads them, by version.
-    read: BTreeMap<String, (Option<String>, Arc<Batch>)>,
     due: BTreeMap<String, Due>,
     busy: BTreeSet<String>,
     /// Changes of the cluster so far.
@@ -209,47 +207,39 @@ impl Worker {
 
     /// Batches as the watch shows them, own writes assumed until it does.
     fn batches(&mut self, state: &State) -> BTreeMap<String, Arc<Batch>> {
-        self.written
-            .retain(|name, written| state.batches.get(name).is_some_and(|seen| version(seen) < version(written)));
+        self.written.retain(|name, written| {
+            state.batches.get(name).is_some_and(|seen| version(seen.object()) < version(written.object()))
+        });
         let gone = |name: &String| !state.batches.contains_key(name);
         self.memory.retain(|name, _| !gone(name));
         self.due.retain(|name, _| !gone(name));
-        self.read.retain(|name, _| !gone(name));
         self.waiting.retain(|name, _| !gone(name));
         let mut batches = BTreeMap::new();
         for (name, seen) in state.batches.iter() {
-            let object = self.written.get(name).unwrap_or(seen);
-            let known = self.read.get(name).filter(|(version, _)| *version == object.resource_version());
-            let batch = match known {
-                Some((_, batch)) => Arc::clone(batch),
-                None => {
-                    let batch = Arc::new(batch_state::read(object));
-                    self.read.insert(name.clone(), (object.resource_version(), Arc::clone(&batch)));
-                    batch
-                }
-            };
-            let batch = self.intended.get(name).cloned().unwrap_or(batch);
-            batches.insert(name.clone(), batch);
+            let seen = self.written.get(name).unwrap_or(seen);
+            let batch = self.intended.get(name).unwrap_or(seen.batch());
+            batches.insert(name.clone(), Arc::clone(batch));
         }
         batches
     }
 
     fn begin(&mut self, context: &Arc<Context>, state: &Arc<State>, decision: Decision, term: &CancellationToken) {
         let name = decision.batch.clone();
-        let Some(object) = self.written.get(&name).or_else(|| state.batches.get(&name)).cloned() else { return };
+        let Some(seen) = self.written.get(&name).or_else(|| state.batches.get(&name)) else { return };
+        let (object, batch) = (Arc::clone(seen.object()), Arc::clone(seen.batch()));
         let reports = self.memory.get(&name).map_or(0, |memory| memory.reports.len());
         if decision.is_waiting() {
             self.end(context, Carried::of(&decision, reports, self.changes));
             return;
         }
-        if let (Some(next), Some((_, batch))) = (&decision.next, self.read.get(&name)) {
-            self.intended.insert(name.clone(), assume(batch, next));
+        if let Some(next) = &decision.next {
+            self.intended.insert(name.clone(), assume(&batch, next));
         }
         self.busy.insert(name.clone());
         let carried = Carried::of(&decision, reports, self.changes);
         let (context, state, term) = (Arc::clone(context), Arc::clone(state), term.clone());
         let span = info_span!("batch", name);
-        // insufficient capacity of one pool must not hold up the launches of another.
+        // Insufficient capacity of one pool must not hold up the launches of another.
         let lane = Arc::from(object.spec.node_pools.join(","));
         self.tasks.spawn(
             async move { in_lane(lane, Box::pin(carry_out(&context, &state, &object, decision, carried, &term))).await }
@@ -275,7 +265,7 @@ impl Worker {
             Write::Conflict(newer) => {
                 memory.seen.clear();
                 if let Some(newer) = newer {
-                    self.written.insert(batch.clone(), Arc::from(newer));
+                    self.written.insert(batch.clone(), SeenBatch::new(Arc::from(newer)));
                 }
                 self.due.remove(&batch);
                 return;
@@ -287,7 +277,7 @@ impl Worker {
                 return;
             }
             Write::Acknowledged(written) => {
-                self.written.insert(batch.clone(), Arc::from(written));
+                self.written.insert(batch.clone(), SeenBatch::new(Arc::from(written)));
             }
             Write::Nothing => {}
         }

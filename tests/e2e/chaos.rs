@@ -23,7 +23,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    clock, delete_job, everything_is_terminated, goes_wrong, journal, launched_fleets, nothing_is_stranded,
+    clock, delete_job, everything_is_terminated, goes_wrong, journal, launched_fleets, no_batch_is_partial,
     provisioning_stack, provisioning_stack_with,
 };
 use crate::recording::decided_the_same_from_recordings;
@@ -121,7 +121,7 @@ async fn wave(stack: &Stack, seed: u64) -> Result<(), String> {
     }
     all_whole(stack, &left).await?;
     if soaking() {
-        nothing_is_stranded(stack).await;
+        no_batch_is_partial(stack).await;
     }
     let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(client, "ml");
     for name in &left {

@@ -222,7 +222,7 @@ const LONG: Duration = Duration::from_secs(400);
 
 /// Instances of ours that are billed and serve nobody now: in no batch and in no launch under way, or in a batch at rest
 /// that has some of its nodes and neither none nor all.
-async fn stranded(stack: &Stack) -> BTreeSet<String> {
+async fn partial(stack: &Stack) -> BTreeSet<String> {
     let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
     let batches = batches(stack).await;
     let by_uid: BTreeMap<String, &NodeBatch> =
@@ -250,14 +250,14 @@ async fn stranded(stack: &Stack) -> BTreeSet<String> {
     found
 }
 
-/// Instances that stay stranded for longer than one reconcile; returns as soon as none is. Atomic batches that bill with
+/// Instances of partial batches that stay for longer than one reconcile; returns as soon as none is. Atomic batches that bill with
 /// neither 0 nor N instances beyond one reconcile must be none, whatever the weather was.
-pub(crate) async fn stranded_beyond_one_reconcile(stack: &Stack) -> BTreeSet<String> {
+pub(crate) async fn partial_beyond_one_reconcile(stack: &Stack) -> BTreeSet<String> {
     let start = clock(stack).await;
-    let first = stranded(stack).await;
+    let first = partial(stack).await;
     let first = &first;
     eventually(LONG, "a reconcile to pass", || async move {
-        let now = stranded(stack).await;
+        let now = partial(stack).await;
         let stayed: BTreeSet<String> = first.intersection(&now).cloned().collect();
         let over = clock(stack).await.duration_since(start) > RECONCILE;
         Ok::<_, String>((over || stayed.is_empty()).then_some(stayed))
@@ -266,8 +266,8 @@ pub(crate) async fn stranded_beyond_one_reconcile(stack: &Stack) -> BTreeSet<Str
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)))
 }
 
-/// No instance is stranded for longer than one reconcile.
-pub(crate) async fn nothing_is_stranded(stack: &Stack) {
-    let left = stranded_beyond_one_reconcile(stack).await;
-    assert!(left.is_empty(), "stranded beyond one reconcile: {left:?}\n{}", stack.cluster.report(60));
+/// No batch is partial for longer than one reconcile.
+pub(crate) async fn no_batch_is_partial(stack: &Stack) {
+    let left = partial_beyond_one_reconcile(stack).await;
+    assert!(left.is_empty(), "partial beyond one reconcile: {left:?}\n{}", stack.cluster.report(60));
 }

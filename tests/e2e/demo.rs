@@ -46,7 +46,7 @@ async fn the_demo_ends_as_announced_leaves_nothing_and_can_be_computed_again() {
 
     assert!(reported.status.success(), "{}\n{}", reported.status, String::from_utf8_lossy(&reported.stderr));
     let summary: Value = serde_json::from_slice(&reported.stdout).unwrap();
-    assert_eq!(summary["strandedMicroUsd"], 0);
+    assert_eq!(summary["partialMicroUsd"], 0);
     assert_eq!(summary["stories"].as_array().unwrap().len(), 4);
     assert_eq!(processes_of(scratch.to_str().unwrap()), [""; 0]);
     assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0, "no folder is left");

@@ -432,7 +432,7 @@ async fn a_budget_that_forbids_the_eviction_is_reported_and_keeps_no_lost_gang_f
     assert!(cost.stranded != "0.00" && cost.batches.len() == 1, "joining and the repair were paid for: {cost:?}");
     delete_job(&stack, "train").await;
     everything_is_terminated(&stack).await;
-    crate::cloud::nothing_is_stranded(&stack).await;
+    crate::cloud::no_batch_is_partial(&stack).await;
     no_errors(&stack);
 }
 

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::cloud::{
     batch_that, batches, delete_job, everything_is_terminated, gang_job, instances, invariants_hold, journal,
-    launched_fleets, nothing_is_stranded, phase_of,
+    launched_fleets, no_batch_is_partial, phase_of,
 };
 use crate::support::{DEADLINE, all_run, no_errors, node_of, options, phase, stack, submit};
 
@@ -90,7 +90,7 @@ async fn a_gang_of_64_is_provisioned_in_one_call_on_one_spine_and_its_topology_i
         *counts.entry(entry["operation"].as_str().unwrap_or_default()).or_default() += 1;
     }
     eprintln!("calls to AWS until all ran: {counts:?}");
-    nothing_is_stranded(&stack).await;
+    no_batch_is_partial(&stack).await;
     delete_job(&stack, "train").await;
     everything_is_terminated(&stack).await;
     no_errors(&stack);

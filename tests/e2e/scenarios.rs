@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::cloud::{
     batch_that, batches, clock, delete_job, everything_is_terminated, gang_job, goes_wrong, instances, invariants_hold,
-    journal, lasting_job, launched_fleets, live, no_instance_is_left, nothing_is_stranded, phase_of,
+    journal, lasting_job, launched_fleets, live, no_batch_is_partial, no_instance_is_left, phase_of,
     provisioning_stack, zone_of, zones,
 };
 use crate::support::{DEADLINE, all_run, choices, no_errors, options, runs, says, stack, submit};
@@ -48,7 +48,7 @@ async fn pool_is_ready(stack: &Stack) {
 
 /// The end of every scenario: the gang's Job goes, and with it all that was provisioned.
 async fn ends_well(stack: &Stack, job: &str) {
-    nothing_is_stranded(stack).await;
+    no_batch_is_partial(stack).await;
     delete_job(stack, job).await;
     everything_is_terminated(stack).await;
     no_errors(stack);

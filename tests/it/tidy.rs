@@ -6,6 +6,7 @@
 mod directions;
 mod imports;
 mod source;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 

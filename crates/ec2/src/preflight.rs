@@ -11,7 +11,7 @@ impl Client {
     /// Asks whether a launch would be carried out, by the call that its parameters name.
     ///
     /// Errors: what it would be refused for. EC2 documents that a dry run looks at the permissions; how much it looks at
-    /// the parameters it does not say, so `Ok` assignments nothing about them.
+    /// the parameters it does not say, so `Ok` guarantees nothing about them.
     pub async fn dry_run_launch(&self, parameters: &LaunchParameters) -> Result<(), CallError> {
         let error = match parameters.way {
             LaunchWay::Fleet => {

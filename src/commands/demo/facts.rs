@@ -79,7 +79,7 @@ pub(super) enum Outcome {
     /// Some, all of them terminated.
     RolledBack,
     /// Some that stayed although the gang did not get all.
-    Stranded,
+    Partial,
 }
 
 /// What one batch cost.
@@ -90,11 +90,11 @@ pub(super) struct BatchBill {
     pub(super) gang: String,
     pub(super) billed_micro_usd: u64,
     /// Billed for instances of attempts by which no whole gang ran.
-    pub(super) stranded_micro_usd: u64,
+    pub(super) partial_micro_usd: u64,
     /// What those instances would have cost if EC2 charged from the launch to the end of the termination.
-    pub(super) stranded_held_micro_usd: u64,
+    pub(super) partial_held_micro_usd: u64,
     /// Instances of those attempts.
-    pub(super) stranded_instances: usize,
+    pub(super) partial_instances: usize,
 }
 
 /// What the demo tells, to be compared with what anybody computes from the files.
@@ -106,8 +106,8 @@ pub(super) struct Summary {
     pub(super) invariants_broken: Vec<String>,
     pub(super) bills: Vec<BatchBill>,
     pub(super) billed_micro_usd: u64,
-    pub(super) stranded_micro_usd: u64,
-    pub(super) stranded_held_micro_usd: u64,
+    pub(super) partial_micro_usd: u64,
+    pub(super) partial_held_micro_usd: u64,
 }
 
 /// Reads a story.
@@ -216,7 +216,7 @@ pub(super) fn fleet(entry: &Value, terminated: &BTreeSet<&str>) -> FleetFact {
         0 => Outcome::Nothing,
         all if gone == all => Outcome::RolledBack,
         all if gone == 0 && u64::try_from(all) == Ok(asked) => Outcome::Won,
-        _ => Outcome::Stranded,
+        _ => Outcome::Partial,
     };
     FleetFact {
         attempt: instance_tag(entry, keys::ATTEMPT).parse().unwrap_or(0),
@@ -261,8 +261,8 @@ impl Summary {
             invariants_held: held.len(),
             invariants_broken: broken.collect(),
             billed_micro_usd: number(&bill, "/total/microUsd"),
-            stranded_micro_usd: bills.iter().map(|bill| bill.stranded_micro_usd).sum(),
-            stranded_held_micro_usd: bills.iter().map(|bill| bill.stranded_held_micro_usd).sum(),
+            partial_micro_usd: bills.iter().map(|bill| bill.partial_micro_usd).sum(),
+            partial_held_micro_usd: bills.iter().map(|bill| bill.partial_held_micro_usd).sum(),
             bills,
             stories,
         })
@@ -297,9 +297,8 @@ impl Summary {
             };
             check(before == expected, &format!("launches before the last ended as {before:?}, not {expected:?}"));
         }
-        if self.stranded_micro_usd > 0 {
-            broken
-                .push(format!("{} micro-dollars were billed for instances of no whole gang", self.stranded_micro_usd));
+        if self.partial_micro_usd > 0 {
+            broken.push(format!("{} micro-dollars were billed for instances of no whole gang", self.partial_micro_usd));
         }
         broken
     }
@@ -324,16 +323,16 @@ fn bills(bill: &Value, ec2: &Value, stories: &[StoryFacts]) -> Vec<BatchBill> {
             batch,
             gang: story.map(|story| story.gang.clone()).unwrap_or_default(),
             billed_micro_usd: 0,
-            stranded_micro_usd: 0,
-            stranded_held_micro_usd: 0,
-            stranded_instances: 0,
+            partial_micro_usd: 0,
+            partial_held_micro_usd: 0,
+            partial_instances: 0,
         });
         let billed = number(instance, "/amount/microUsd");
         entry.billed_micro_usd += billed;
         if !served {
-            entry.stranded_micro_usd += billed;
-            entry.stranded_held_micro_usd += number(instance, "/amount/heldMicroUsd");
-            entry.stranded_instances += 1;
+            entry.partial_micro_usd += billed;
+            entry.partial_held_micro_usd += number(instance, "/amount/heldMicroUsd");
+            entry.partial_instances += 1;
         }
     }
     // In the order of the stories, so that people and scripts read them alike.

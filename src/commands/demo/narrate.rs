@@ -95,7 +95,7 @@ fn from_journal(journal: &[Value], clock: Clock) -> Vec<Moment> {
                 let fleet = facts::fleet(entry, &terminated);
                 let answer = match fleet.outcome {
                     Outcome::Nothing => format!("no instance, {}", fleet.codes.join(", ")),
-                    Outcome::Won | Outcome::RolledBack | Outcome::Stranded => format!("{} instances", fleet.launched),
+                    Outcome::Won | Outcome::RolledBack | Outcome::Partial => format!("{} instances", fleet.launched),
                 };
                 format!(
                     "CreateFleet {} × {} in {}, no fewer than {} → {answer}",
@@ -183,20 +183,20 @@ pub(super) fn end(evidence: &Evidence, summary: &Summary) -> anyhow::Result<Vec<
     for bill in &summary.bills {
         let gang = if bill.gang.is_empty() { "of no story" } else { &bill.gang };
         lines.push(format!("  {gang}: billed {}", dollars(bill.billed_micro_usd)));
-        if bill.stranded_instances > 0 {
+        if bill.partial_instances > 0 {
             lines.push(format!(
                 "    of which {} for {} instances that were rolled back: EC2 bills from `running` on; \
                  from the launch on it would be {}",
-                dollars(bill.stranded_micro_usd),
-                bill.stranded_instances,
-                dollars(bill.stranded_held_micro_usd)
+                dollars(bill.partial_micro_usd),
+                bill.partial_instances,
+                dollars(bill.partial_held_micro_usd)
             ));
         }
     }
     lines.push(format!("  total: billed {}", dollars(summary.billed_micro_usd)));
     lines.push(format!(
-        "  stranded {}: billed for instances that waited for the rest of a gang, or were provisioned for none",
-        dollars(summary.stranded_micro_usd)
+        "  partial launches {}: billed for instances that waited for the rest of a gang, or were provisioned for none",
+        dollars(summary.partial_micro_usd)
     ));
     Ok(lines)
 }

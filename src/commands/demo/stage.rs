@@ -144,7 +144,7 @@ impl Stage {
     pub(super) async fn shrink(&self, zone: &str, free: u64) -> anyhow::Result<Vec<Value>> {
         let state: Value = self.stack.sim("/_sim/state").await?;
         let pool = items(&state, "/pools").find(|pool| {
-            text(pool, "/type") == TYPE && text(pool, "/zone") == zone && text(pool, "/capacity type") == "on-demand"
+            text(pool, "/type") == TYPE && text(pool, "/zone") == zone && text(pool, "/market") == "on-demand"
         });
         let pool = pool.with_context(|| format!("the simulated EC2 has no {TYPE} in {zone}"))?;
         let capacity = |spine: &Value| items(spine, "/leaves").map(|leaf| number(leaf, "/free")).sum::<u64>();

@@ -121,7 +121,7 @@ impl Snapshot {
         assignments
     }
 
-    /// What the plan of one gang assignments it, in the order of its places.
+    /// What the plan of one gang assigns it, in the order of its places.
     #[must_use]
     pub fn assignments_of(&self, gang: &Gang) -> Vec<(NodeName, Assignment)> {
         if gang.deleting {

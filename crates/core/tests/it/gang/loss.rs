@@ -175,7 +175,7 @@ fn a_evicted_gang_keeps_the_capacity_it_had_and_nobody_else_takes_it() {
     sim.settle();
     assert_eq!((sim.phase("train"), sim.phase("other")), (Phase::Bound, Phase::Waiting));
     assert_eq!(nodes(&sim), had);
-    assert_eq!(sim.state("train").held, None, "the plan assignments the capacity by itself");
+    assert_eq!(sim.state("train").held, None, "the plan assigns the capacity by itself");
 }
 
 #[test]
