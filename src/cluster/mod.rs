@@ -85,7 +85,6 @@ impl SeenBatch {
     pub fn batch(&self) -> &Arc<Batch> {
         &self.batch
     }
-
 }
 
 impl State {

@@ -29,8 +29,8 @@ use crate::step::{Step, step};
 pub(super) async fn reconcile(context: &Context, state: &State) -> anyhow::Result<()> {
     let mut views = Vec::new();
     context.allowed.keep(|name| state.pools.contains_key(name));
-    let batches: Vec<Batch> = state.batches.values().map(|batch| batch_state::read(batch)).collect();
-    let left = Ledger::beside_all(&ledger::inputs(context, state, batches.iter()));
+    let batches = state.batches.values().map(|seen| &**seen.batch());
+    let left = Ledger::beside_all(&ledger::inputs(context, state, batches));
     for pool in state.pools.values() {
         let problem = problem(context, state, pool);
         // A blocked pool is not Ready, and yet gangs ask it: who waits for it is who tries whether its nodes join again.
