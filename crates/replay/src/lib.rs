@@ -21,4 +21,5 @@ mod offers;
 mod pools;
 mod reasons;
 mod remedy;
+mod supply;
 mod topology;

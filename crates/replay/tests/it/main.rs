@@ -10,5 +10,6 @@ mod flags;
 mod hostile;
 mod judge;
 mod mixes;
+mod ordinary;
 mod schema;
 mod support;
