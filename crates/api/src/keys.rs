@@ -77,6 +77,28 @@ pub const INSTANCE_GPU_NAME: &str = "muster.dev/instance-gpu-name";
 /// Requirement and node label: number of GPUs.
 pub const INSTANCE_GPU_COUNT: &str = "muster.dev/instance-gpu-count";
 
+/// Letters before the generation of the instance type, `m`, label and requirement.
+pub const INSTANCE_CATEGORY: &str = "muster.dev/instance-category";
+/// Generation of the instance type, an integer, label and requirement.
+pub const INSTANCE_GENERATION: &str = "muster.dev/instance-generation";
+/// vCPUs of the instance type, label and requirement.
+pub const INSTANCE_CPU: &str = "muster.dev/instance-cpu";
+/// Maker of the processor, `intel`, `amd`, `aws`, label and requirement.
+pub const INSTANCE_CPU_MANUFACTURER: &str = "muster.dev/instance-cpu-manufacturer";
+/// Memory of the instance type in MiB, label and requirement.
+pub const INSTANCE_MEMORY: &str = "muster.dev/instance-memory";
+/// Maker of the GPUs, label and requirement.
+pub const INSTANCE_GPU_MANUFACTURER: &str = "muster.dev/instance-gpu-manufacturer";
+/// Memory of one GPU in MiB, label and requirement.
+pub const INSTANCE_GPU_MEMORY: &str = "muster.dev/instance-gpu-memory";
+/// Name of an accelerator that is no GPU, label and requirement.
+pub const INSTANCE_ACCELERATOR_NAME: &str = "muster.dev/instance-accelerator-name";
+/// Maker of an accelerator that is no GPU, label and requirement.
+pub const INSTANCE_ACCELERATOR_MANUFACTURER: &str = "muster.dev/instance-accelerator-manufacturer";
+/// Number of accelerators that are no GPUs, label and requirement.
+pub const INSTANCE_ACCELERATOR_COUNT: &str = "muster.dev/instance-accelerator-count";
+/// Beginning of the labels that describe an instance type.
+pub const INSTANCE_PREFIX: &str = "muster.dev/instance-";
 /// Taint on the nodes of an Atomic batch until it is in use; value = gang UID.
 pub const GANG_PENDING: &str = "muster.dev/gang-pending";
 /// Taint while a node drains.

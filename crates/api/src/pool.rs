@@ -9,7 +9,7 @@ use muster_core::model::names::ResourceName;
 use muster_core::model::node::{Taint, TaintEffect};
 use muster_core::model::resources::{CPU, Resources};
 use muster_core::model::units::Quantity;
-use muster_core::offering::{GroupPolicy, InstanceTypeInfo, NODES, micro_dollars, unknown_limit};
+use muster_core::offering::{GroupPolicy, InstanceTypeInfo, NODES, Requirements, Values, micro_dollars, unknown_limit};
 
 use crate::crd::{
     CapacityTypeName, EC2NodeClass, EfaPolicy, NodePool, NodeRequirement, NodeRequirementOperator, PlacementGroupPolicy,
@@ -47,10 +47,44 @@ fn label_value(name: &str) -> String {
     words.collect::<Vec<_>>().join("-").to_lowercase()
 }
 
+/// Everything known of a type that a requirement may name: [`facts`], and what no launched node carries as a label yet.
+#[must_use]
+pub fn all_facts(info: &InstanceTypeInfo) -> Vec<(&'static str, String)> {
+    let mut facts = facts(info);
+    let family = info.name.split_once('.').map_or(info.name.as_str(), |(family, _)| family);
+    let arm = info.architectures.first().is_some_and(|architecture| architecture == "arm64");
+    let (category, rest) = family.split_at(family.find(|c: char| c.is_ascii_digit()).unwrap_or(family.len()));
+    let generation: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    if !generation.is_empty() {
+        let traits = rest.get(generation.len()..).unwrap_or_default();
+        let maker = match (arm, traits.split('-').next().unwrap_or_default()) {
+            (true, _) => "aws",
+            (false, letters) if letters.contains('a') => "amd",
+            (false, _) => "intel",
+        };
+        facts.push((keys::INSTANCE_CATEGORY, category.to_owned()));
+        facts.push((keys::INSTANCE_GENERATION, generation));
+        facts.push((keys::INSTANCE_CPU_MANUFACTURER, maker.to_owned()));
+    }
+    facts.push((keys::INSTANCE_CPU, info.vcpu.to_string()));
+    facts.push((keys::INSTANCE_MEMORY, info.memory_mib.to_string()));
+    if info.neuron_devices > 0 {
+        let name = if family.starts_with("inf") { "inferentia" } else { "trainium" };
+        facts.push((keys::INSTANCE_ACCELERATOR_NAME, name.to_owned()));
+        facts.push((keys::INSTANCE_ACCELERATOR_MANUFACTURER, "aws".to_owned()));
+        facts.push((keys::INSTANCE_ACCELERATOR_COUNT, info.neuron_devices.to_string()));
+    }
+    if let Some(gpu) = info.gpus.first() {
+        facts.push((keys::INSTANCE_GPU_MANUFACTURER, gpu.manufacturer.to_lowercase()));
+        facts.push((keys::INSTANCE_GPU_MEMORY, gpu.memory_mib.to_string()));
+    }
+    facts
+}
+
 /// Whether a type meets the pool's requirements; zone and capacity type are chosen later.
 #[must_use]
 pub fn allows_type(pool: &NodePool, info: &InstanceTypeInfo) -> bool {
-    let facts: BTreeMap<&str, String> = facts(info).into_iter().collect();
+    let facts: BTreeMap<&str, String> = all_facts(info).into_iter().collect();
     let chosen_later = [keys::ZONE, keys::CAPACITY_TYPE, keys::ZONE_ID];
     let value = |key: &str| facts.get(key).map(String::as_str);
     let requirements = &pool.spec.template.spec.requirements;
@@ -105,20 +139,50 @@ pub fn of_key<'a>(pool: &'a NodePool, key: &'a str) -> impl Iterator<Item = &'a 
 /// Whether a requirement allows a value. Unknown keys have no value.
 #[must_use]
 pub fn allows(requirement: &NodeRequirement, value: Option<&str>) -> bool {
-    let among = value.is_some_and(|value| requirement.values.iter().any(|allowed| allowed == value));
-    let compare = |holds: fn(i64, i64) -> bool| {
-        let (Some(value), Some(bound)) = (value, requirement.values.first()) else { return false };
-        matches!((value.parse(), bound.parse()), (Ok(value), Ok(bound)) if holds(value, bound))
+    values(requirement).is_ok_and(|values| values.contains(value))
+}
+
+/// What a requirement says, as a set of values.
+///
+/// Errors: why it says nothing.
+pub fn values(requirement: &NodeRequirement) -> Result<Values, String> {
+    let listed = || requirement.values.iter().map(String::as_str);
+    let bound = || match requirement.values.as_slice() {
+        [bound] => bound.parse::<i64>().map_err(|_| format!("\"{bound}\" is no integer")),
+        other => Err(format!("{} values instead of one integer", other.len())),
     };
-    match requirement.operator {
-        NodeRequirementOperator::In => among,
-        NodeRequirementOperator::NotIn => !among,
-        NodeRequirementOperator::Exists => value.is_some(),
-        NodeRequirementOperator::DoesNotExist => value.is_none(),
-        NodeRequirementOperator::Gt => compare(|value, bound| value > bound),
-        NodeRequirementOperator::Lt => compare(|value, bound| value < bound),
-        NodeRequirementOperator::Gte => compare(|value, bound| value >= bound),
-        NodeRequirementOperator::Lte => compare(|value, bound| value <= bound),
+    Ok(match requirement.operator {
+        NodeRequirementOperator::In => Values::one_of(listed()),
+        NodeRequirementOperator::NotIn => Values::none_of(listed()),
+        NodeRequirementOperator::Exists => Values::present(),
+        NodeRequirementOperator::DoesNotExist => Values::absent(),
+        NodeRequirementOperator::Gt => Values::at_least(bound()?.saturating_add(1)),
+        NodeRequirementOperator::Lt => Values::at_most(bound()?.saturating_sub(1)),
+        NodeRequirementOperator::Gte => Values::at_least(bound()?),
+        NodeRequirementOperator::Lte => Values::at_most(bound()?),
+    })
+}
+
+/// Everything the pool requires, with what it means where it is silent: reserved and on demand, amd64.
+///
+/// Errors: field and value of the first requirement that says nothing, or the label that nothing satisfies.
+pub fn requirements(pool: &NodePool) -> Result<Requirements, String> {
+    let mut all = Requirements::default();
+    for (index, requirement) in pool.spec.template.spec.requirements.iter().enumerate() {
+        let field = format!("spec.template.spec.requirements[{index}]");
+        let values = values(requirement).map_err(|why| format!("{field}: {}: {why}", requirement.key))?;
+        all.add(&requirement.key, &values);
+    }
+    if all.of(keys::CAPACITY_TYPE).is_none() {
+        let named = [CapacityType::Reserved, CapacityType::OnDemand].map(CapacityType::as_str);
+        all.add(keys::CAPACITY_TYPE, &Values::one_of(named));
+    }
+    if all.of(keys::ARCH).is_none() {
+        all.add(keys::ARCH, &Values::one_of([DEFAULT_ARCH]));
+    }
+    match all.contradiction() {
+        Some(key) => Err(format!("spec.template.spec.requirements: nothing satisfies all that is required of {key}")),
+        None => Ok(all),
     }
 }
 
@@ -153,7 +217,8 @@ pub fn registered(labels: &BTreeMap<Arc<str>, Arc<str>>) -> BTreeMap<Arc<str>, A
 }
 
 /// Labels of the pool's template and its name: what every node of the pool carries, whatever its type.
-pub(crate) fn labels(pool: &NodePool) -> BTreeMap<Arc<str>, Arc<str>> {
+#[must_use]
+pub fn labels(pool: &NodePool) -> BTreeMap<Arc<str>, Arc<str>> {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     let of_template = pool.spec.template.metadata.labels.iter();
     let mut labels: BTreeMap<Arc<str>, Arc<str>> =

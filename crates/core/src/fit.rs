@@ -177,6 +177,23 @@ fn tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     }
 }
 
+/// Whether the node has a taint with the effect `PreferNoSchedule` that pods of the shape do not tolerate.
+pub(crate) fn soft_taint(shape: &Shape, node: &Node) -> bool {
+    let soft = |taint: &&Taint| taint.effect == TaintEffect::PreferNoSchedule;
+    let mut taints = node.taints.iter().filter(soft);
+    taints.any(|taint| !shape.tolerations.iter().any(|one| tolerates(one, &taint.key, &taint.value, taint.effect)))
+}
+
+/// Whether node selector and required node affinity of the shape match the node.
+pub(crate) fn selected_by(shape: &Shape, node: &Node) -> bool {
+    selected(shape, node)
+}
+
+/// Whether the shape tolerates every taint of the node that keeps pods away.
+pub(crate) fn tolerates_all(shape: &Shape, node: &Node) -> bool {
+    node.taints.iter().all(|taint| tolerated(taint, &shape.tolerations))
+}
+
 /// `Toleration.ToleratesTaint`: an empty key matches every key whatever the operator; validation alone keeps `Equal` with
 /// an empty key out of a cluster.
 fn tolerates(toleration: &Toleration, key: &str, value: &str, effect: TaintEffect) -> bool {

@@ -3,10 +3,16 @@
 //! The table holds accelerator types for which EC2 documents EFA; its numbers are those DescribeInstanceTypes reported
 //! on the day of its name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::ec2::{CapacityType, InterfaceKind};
-use muster_core::offering::{Gpu, InstanceTypeInfo, NetworkCard, PRICES_AS_OF, PriceBook, UsageClass};
+use muster_api::pool;
+use muster_core::ec2::{CapacityType, InterfaceKind, Purpose};
+use muster_core::model::names::ResourceName;
+use muster_core::model::resources::{ATTACHABLE_VOLUMES, CPU, Resources};
+use muster_core::model::units::Quantity;
+use muster_core::offering::{
+    ClassTemplate, Gpu, InstanceTypeInfo, NetworkCard, NodeTemplate, PRICES_AS_OF, PriceBook, UsageClass, new_node,
+};
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -17,10 +23,53 @@ use crate::dump::{self, Input};
 pub struct Catalogue {
     /// Name, as the document gives it.
     pub name: String,
-    /// Types by name.
+    /// Types in EC2's form by name: what may be launched for gangs.
     pub types: BTreeMap<String, InstanceTypeInfo>,
+    /// Types that are described by labels and amounts, by name: for ordinary pods alone.
+    pub described: BTreeMap<String, Described>,
     /// Prices; what is not named has the list price on demand, if there is one.
     pub prices: PriceBook,
+    /// Zones that prices and offerings name.
+    pub zones: BTreeSet<String>,
+}
+
+/// An instance type as labels and amounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// Labels of its nodes.
+    pub labels: BTreeMap<String, String>,
+    /// Hardware.
+    pub capacity: Resources,
+    /// What pods may use of it.
+    pub allocatable: Resources,
+    /// Where it is sold, if that is listed; else in every zone that has a price.
+    pub offerings: Option<Vec<Offering>>,
+}
+
+/// One place where a type is sold.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Offering {
+    /// Zone.
+    pub zone: String,
+    /// Capacity type.
+    #[serde(rename = "market")]
+    pub capacity_type: CapacityType,
+    /// Micro-dollars per hour.
+    pub usd_micro_per_hour: u64,
+    /// Whether EC2 has capacity, as far as is known.
+    #[serde(default = "yes")]
+    pub available: bool,
+    /// Capacity reservation.
+    #[serde(default)]
+    pub reservation: Option<String>,
+    /// Hosts that it has free.
+    #[serde(default)]
+    pub free: Option<u32>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Why a catalogue cannot be used.
@@ -36,9 +85,11 @@ pub struct CatalogueError {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct File {
+    #[serde(default = "first")]
+    version: u32,
     #[serde(default)]
     name: Option<String>,
-    types: Vec<InstanceTypeInfo>,
+    types: Vec<serde_json::Value>,
     #[serde(default)]
     prices: Vec<Price>,
 }
@@ -54,6 +105,37 @@ struct Price {
     #[serde(rename = "market")]
     capacity_type: CapacityType,
     usd_micro_per_hour: u64,
+}
+
+/// A type described by labels and amounts.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawDescribed {
+    name: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    capacity: BTreeMap<String, Text>,
+    #[serde(default)]
+    overhead: BTreeMap<String, Text>,
+    #[serde(default)]
+    volume_limits: BTreeMap<String, i64>,
+    #[serde(default)]
+    offerings: Option<Vec<Offering>>,
+}
+
+/// A quantity, or a number.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Text {
+    Number(i64),
+    Text(String),
+}
+
+/// The newest version that is understood.
+const NEWEST: u32 = 2;
+
+fn first() -> u32 {
+    1
 }
 
 fn on_demand() -> CapacityType {
@@ -111,12 +193,15 @@ impl Catalogue {
         Self {
             name: format!("built-in {PRICES_AS_OF}"),
             types: TABLE.iter().map(info).map(|info| (info.name.clone(), info)).collect(),
+            described: BTreeMap::new(),
             prices: PriceBook::default(),
+            zones: BTreeSet::new(),
         }
     }
 
-    /// A file: `{"name", "types": […], "prices": [{"type", "zone", "market", "usdMicroPerHour"}]}`, the types with the
-    /// fields of [`InstanceTypeInfo`]. Without a name it is called like its file.
+    /// A file: `{"version", "name", "types": […], "prices": [{"type", "zone", "market", "usdMicroPerHour"}]}`. A type with
+    /// `capacity` is described by labels and amounts, any other has the fields of [`InstanceTypeInfo`]. Without a name it is
+    /// called like its file.
     ///
     /// Errors: the field and its value.
     pub fn read(input: &Input<'_>) -> Result<Self, CatalogueError> {
@@ -127,16 +212,89 @@ impl Catalogue {
         };
         let file: File = serde_path_to_error::deserialize(document)
             .map_err(|failed| error(format!("{}: {}", failed.path(), failed.inner())))?;
+        if !(first()..=NEWEST).contains(&file.version) {
+            return Err(error(format!("version: {} is not 1 or {NEWEST}", file.version)));
+        }
         let mut prices = PriceBook::default();
+        let mut zones = BTreeSet::new();
         for price in &file.prices {
             prices.set(&price.instance_type, price.zone.as_deref(), price.capacity_type, price.usd_micro_per_hour);
+            zones.extend(price.zone.clone());
         }
-        Ok(Self {
-            name: file.name.unwrap_or_else(|| input.name.to_owned()),
-            types: file.types.into_iter().map(|info| (info.name.clone(), info)).collect(),
-            prices,
-        })
+        let (mut types, mut described) = (BTreeMap::new(), BTreeMap::new());
+        for (index, value) in file.types.into_iter().enumerate() {
+            let at = |path: &str, why: String| error(format!("types[{index}].{path}: {why}"));
+            let name = if value.get("capacity").is_some() {
+                let raw: RawDescribed = serde_path_to_error::deserialize(value)
+                    .map_err(|failed| at(&failed.path().to_string(), failed.inner().to_string()))?;
+                let name = raw.name.clone();
+                let known = describe(raw).map_err(|(path, why)| at(&path, why))?;
+                zones.extend(known.offerings.iter().flatten().map(|offering| offering.zone.clone()));
+                described.insert(name.clone(), known).map(|_| name)
+            } else {
+                let info: InstanceTypeInfo = serde_path_to_error::deserialize(value)
+                    .map_err(|failed| at(&failed.path().to_string(), failed.inner().to_string()))?;
+                let name = info.name.clone();
+                types.insert(name.clone(), info).map(|_| name)
+            };
+            if let Some(name) = name {
+                return Err(at("name", format!("\"{name}\" is there twice")));
+            }
+        }
+        if let Some(name) = types.keys().find(|name| described.contains_key(*name)) {
+            return Err(error(format!("types: \"{name}\" is there twice")));
+        }
+        Ok(Self { name: file.name.unwrap_or_else(|| input.name.to_owned()), types, described, prices, zones })
     }
+
+    /// Every type as labels and amounts, in order of name; `class` decides interfaces and disks of EC2's types.
+    #[must_use]
+    pub fn all(&self, class: &ClassTemplate) -> BTreeMap<&str, Described> {
+        let of_ec2 = |info: &InstanceTypeInfo| {
+            let labels = pool::all_facts(info).into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+            let new = new_node(NodeTemplate::default(), class, info, Purpose::Ordinary, &[]);
+            Described { labels, capacity: new.capacity, allocatable: new.node.allocatable, offerings: None }
+        };
+        let types = self.types.iter().map(|(name, info)| (name.as_str(), of_ec2(info)));
+        types.chain(self.described.iter().map(|(name, known)| (name.as_str(), known.clone()))).collect()
+    }
+}
+
+/// Reads amounts and offerings.
+///
+/// Errors: path and what is wrong there.
+fn describe(raw: RawDescribed) -> Result<Described, (String, String)> {
+    let RawDescribed { name, mut labels, capacity, overhead, volume_limits, offerings } = raw;
+    let amounts = |field: &str, list: &BTreeMap<String, Text>| -> Result<Resources, (String, String)> {
+        let read = |(name, text): (&String, &Text)| {
+            let text = match text {
+                Text::Number(number) => number.to_string(),
+                Text::Text(text) => text.clone(),
+            };
+            let wrong = |why: &str| (format!("{field}.{name}"), format!("\"{text}\" {why}"));
+            let amount: Quantity = text.parse().map_err(|_| wrong("is not a quantity"))?;
+            if amount < Quantity::ZERO {
+                return Err(wrong("is negative"));
+            }
+            Ok((ResourceName::from(name.as_str()), if name == CPU { amount.milli_ceil() } else { amount.unit_ceil() }))
+        };
+        list.iter().map(read).collect()
+    };
+    let capacity = amounts("capacity", &capacity)?;
+    let mut allocatable = capacity.clone();
+    allocatable.subtract(&amounts("overhead", &overhead)?);
+    for (driver, most) in &volume_limits {
+        allocatable.set(format!("{ATTACHABLE_VOLUMES}{driver}").as_str(), *most);
+    }
+    for (index, offering) in offerings.iter().flatten().enumerate() {
+        let reserved = offering.capacity_type == CapacityType::Reserved;
+        if reserved != offering.reservation.is_some() || reserved != offering.free.is_some() {
+            let path = format!("offerings[{index}]");
+            return Err((path, "a reserved offering has `reservation` and `free`, no other has them".to_owned()));
+        }
+    }
+    labels.entry(muster_api::keys::INSTANCE_TYPE.to_owned()).or_insert(name);
+    Ok(Described { labels, capacity, allocatable, offerings })
 }
 
 fn info(row: &Row) -> InstanceTypeInfo {

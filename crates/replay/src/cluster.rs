@@ -6,7 +6,6 @@ use std::sync::Arc;
 use muster_core::model::gang::Pod;
 use muster_core::model::names::NodeName;
 use muster_core::model::node::{Node, Usage};
-use muster_core::model::snapshot::{NodeEntry, Snapshot};
 use muster_core::planner::plan::Host;
 
 /// The nodes.
@@ -103,15 +102,6 @@ impl Cluster {
     /// Every node without any pod.
     pub(crate) fn empty_hosts(&self) -> Vec<Host> {
         self.nodes().map(|node| Host { node: Arc::clone(node), usage: Arc::default() }).collect()
-    }
-
-    /// What the extender would look at.
-    pub(crate) fn snapshot(&self, accelerators: &[Arc<str>]) -> Snapshot {
-        let entry = |standing: &Standing| {
-            Arc::new(NodeEntry { node: Arc::clone(&standing.node), usage: Arc::clone(&standing.usage) })
-        };
-        let nodes = self.nodes.iter().map(|(name, standing)| (name.clone(), entry(standing))).collect();
-        Snapshot { synced: true, nodes, accelerators: accelerators.to_vec(), ..Snapshot::default() }
     }
 }
 

@@ -4,6 +4,7 @@
 //! server's internal plan is another structure and may change without this one.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use muster_core::ec2::CapacityType;
@@ -15,14 +16,14 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 /// The version this code writes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What the planner would do with a dump.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Document {
     /// Version of this structure.
-    #[schemars(extend("const" = 1))]
+    #[schemars(extend("const" = 2))]
     pub version: u32,
     /// Name of the catalogue of instance types and prices; null if the dump has no NodePool.
     pub catalogue: Option<String>,
@@ -32,6 +33,14 @@ pub struct Document {
     pub gangs: Vec<GangEntry>,
     /// Pending pods of the profile that belong to no gang, in planning order.
     pub pods: Vec<PodEntry>,
+    /// Nodes to launch for those pods, in the order of their first pod.
+    pub nodes: Vec<NodeEntry>,
+    /// How they are launched: equal nodes in one call.
+    pub launches: Vec<LaunchEntry>,
+    /// What they cost.
+    pub cost: Cost,
+    /// What limits of NodePools have left, in order of pool and resource.
+    pub limits: Vec<LimitEntry>,
     /// Objects of the dump that play no part, in the order of the dump.
     pub ignored: Vec<Ignored>,
 }
@@ -253,7 +262,7 @@ pub struct ProvisionEntry {
 }
 
 /// How capacity is provisioned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MarketType {
     /// From a capacity reservation.
@@ -282,10 +291,282 @@ pub struct PodEntry {
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// The node it would get.
+    /// UID; null if the dump has none.
+    pub uid: Option<String>,
+    /// What becomes of it.
+    pub outcome: PodOutcome,
+    /// The node it would get: one of the dump, or `new/<k>` of `nodes`.
     pub node: Option<String>,
-    /// Why it gets none.
-    pub reason: Option<String>,
+    /// Preferences that were dropped to find its place.
+    pub relaxed: Vec<Relaxed>,
+    /// Why it has no node; empty if it has one.
+    pub reasons: Vec<PodReason>,
+}
+
+/// What becomes of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PodOutcome {
+    /// It fits a node that is Ready.
+    Placed,
+    /// It fits a node that is joining.
+    Joining,
+    /// A node is launched for it.
+    #[serde(rename = "buy")]
+    Provision,
+    /// Somebody else holds it, or what it belongs to is not known yet.
+    Waiting,
+    /// It fits nowhere.
+    Refused,
+}
+
+/// A preference that was dropped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Relaxed {
+    /// What kind of preference.
+    pub what: RelaxedWhat,
+    /// Its place in the pod's list of that kind, from 0.
+    pub index: u32,
+    /// Its weight; null where there is none.
+    pub weight: Option<i32>,
+}
+
+/// What kind of preference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum RelaxedWhat {
+    /// Preferred node affinity.
+    NodeAffinity,
+    /// `minValues` of a pool.
+    MinValues,
+    /// Preferred pod affinity.
+    PodAffinity,
+    /// Preferred pod anti-affinity.
+    PodAntiAffinity,
+    /// A spread constraint with `ScheduleAnyway`.
+    TopologySpread,
+    /// A taint with the effect `PreferNoSchedule`.
+    Taint,
+}
+
+/// Why a pod has no node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct PodReason {
+    /// What is in the way.
+    pub code: PodCode,
+    /// NodePool it is about.
+    pub pool: Option<String>,
+    /// Instance type of the pool that comes furthest.
+    #[serde(rename = "type")]
+    pub instance_type: Option<String>,
+    /// How much is missing, in units of the resource or limit.
+    pub short: Option<u64>,
+    /// The smallest change that would help, or what exactly is in the way.
+    pub change: Option<String>,
+}
+
+/// What is in the way of a pod: a closed list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+pub enum PodCode {
+    /// No offer fits.
+    NoOfferFits,
+    /// Too little of a resource.
+    Insufficient,
+    /// A taint that is not tolerated.
+    Taint,
+    /// Node selector or affinity.
+    Selector,
+    /// A label that no node of the pool would carry.
+    UndefinedLabel,
+    /// Topology spread.
+    Spread,
+    /// Pod affinity.
+    Affinity,
+    /// Pod anti-affinity.
+    AntiAffinity,
+    /// A host port.
+    Port,
+    /// A claim that does not exist.
+    VolumeNotFound,
+    /// A volume that is not reached from there.
+    VolumeZone,
+    /// More volumes than a node takes.
+    VolumeLimit,
+    /// `minValues` of a pool.
+    MinValues,
+    /// A limit of a pool.
+    LimitReached,
+    /// No price is known.
+    PriceUnknown,
+    /// The pool is not Ready.
+    PoolNotReady,
+    /// There is no pool.
+    NoPool,
+    /// Resource claims are not planned for ordinary pods.
+    DRANotSupported,
+    /// Held by a scheduling gate of somebody else.
+    ForeignGate,
+    /// Annotated so that nothing is launched for it.
+    DoNotProvision,
+    /// DaemonSets leave too little of a node.
+    Overhead,
+}
+
+/// A node to launch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct NodeEntry {
+    /// `new/<k>`, from 0.
+    pub id: String,
+    /// NodePool.
+    pub pool: String,
+    /// Instance type.
+    #[serde(rename = "type")]
+    pub instance_type: String,
+    /// Zone; null if neither pool, class, nodes nor catalogue name one.
+    pub zone: Option<String>,
+    /// Capacity type.
+    #[serde(rename = "market")]
+    pub capacity_type: MarketType,
+    /// Capacity reservation.
+    pub reservation: Option<String>,
+    /// Micro-dollars per hour; of a reservation what it counts, 0.
+    #[serde(rename = "usdMicroPerHour")]
+    pub usd_micro_per_hour: u64,
+    /// Labels it will carry.
+    pub labels: BTreeMap<String, String>,
+    /// Taints it will carry.
+    pub taints: Vec<TaintEntry>,
+    /// Taints that are ignored when it is planned and awaited before it is Ready.
+    #[serde(rename = "startupTaints")]
+    pub startup_taints: Vec<TaintEntry>,
+    /// What pods may use of it.
+    pub allocatable: BTreeMap<String, String>,
+    /// What DaemonSets take of that.
+    pub overhead: BTreeMap<String, String>,
+    /// Offers that would do as well, cheapest first, at most 60.
+    pub alternatives: Vec<AlternativeEntry>,
+}
+
+/// A taint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct TaintEntry {
+    /// Key.
+    pub key: String,
+    /// Value.
+    pub value: String,
+    /// Effect.
+    pub effect: String,
+}
+
+/// An offer in the place of a node's own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct AlternativeEntry {
+    /// Instance type.
+    #[serde(rename = "type")]
+    pub instance_type: String,
+    /// Zone.
+    pub zone: Option<String>,
+    /// Capacity type.
+    #[serde(rename = "market")]
+    pub capacity_type: MarketType,
+    /// Micro-dollars per hour.
+    #[serde(rename = "usdMicroPerHour")]
+    pub usd_micro_per_hour: u64,
+}
+
+/// Equal nodes that one call launches, at most 100.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct LaunchEntry {
+    /// NodePool.
+    pub pool: String,
+    /// Capacity type.
+    #[serde(rename = "market")]
+    pub capacity_type: MarketType,
+    /// Nodes, `new/<k>`.
+    pub nodes: Vec<String>,
+    /// What EC2 may choose from, cheapest first.
+    pub overrides: Vec<OverrideEntry>,
+}
+
+/// One type and zone of a launch.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct OverrideEntry {
+    /// Instance type.
+    #[serde(rename = "type")]
+    pub instance_type: String,
+    /// Zone.
+    pub zone: Option<String>,
+    /// Micro-dollars per hour.
+    #[serde(rename = "usdMicroPerHour")]
+    pub usd_micro_per_hour: u64,
+}
+
+/// Dollars of the new nodes, and the least they could be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Cost {
+    /// Micro-dollars per hour of `nodes`.
+    #[serde(rename = "usdMicroPerHour")]
+    pub usd_micro_per_hour: u64,
+    /// No plan that launches nodes for the same pods costs less; null if no pod needs one.
+    pub bound: Option<u64>,
+    /// 0 only if the plan is proven to be the cheapest.
+    pub gap: Option<Gap>,
+    /// How the bound is proven.
+    pub basis: Option<Basis>,
+}
+
+/// How a bound is proven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Basis {
+    /// Every plan was looked at.
+    Enumeration,
+    /// Duals of packing patterns.
+    Patterns,
+    /// Prices of resources.
+    Resources,
+}
+
+/// One limit of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct LimitEntry {
+    /// NodePool.
+    pub pool: String,
+    /// Resource; `nodes` counts nodes.
+    pub resource: String,
+    /// The limit.
+    pub limit: String,
+    /// What nodes of the dump count.
+    pub used: String,
+    /// What this plan adds, every node counted as the largest it may become.
+    pub planned: String,
+}
+
+impl PodEntry {
+    /// Why the pod has no node, in one line; `None` if it has one.
+    #[must_use]
+    pub fn sentence(&self) -> Option<String> {
+        let of = |reason: &PodReason| {
+            let mut text = format!("{:?}", reason.code);
+            if let Some(pool) = &reason.pool {
+                text = format!("{text} in {pool}");
+            }
+            if let Some(change) = &reason.change {
+                text = format!("{text}: {change}");
+            }
+            text
+        };
+        (self.node.is_none()).then(|| self.reasons.iter().map(of).collect::<Vec<_>>().join("; "))
+    }
 }
 
 /// An object of the dump that plays no part.

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Node, Pod, PodTemplate};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, PodTemplate};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use muster_api::conventions::Object;
 use muster_api::crd::{EC2NodeClass, Gang, NodePool, ProvisioningRequest};
@@ -90,6 +90,8 @@ pub struct Dump {
     pub templates: Vec<PodTemplate>,
     /// DaemonSets: what they take on every new node.
     pub daemon_sets: Vec<DaemonSet>,
+    /// Namespaces, for their labels.
+    pub namespaces: Vec<Namespace>,
     /// Priority classes, for pods that do not exist yet.
     pub priorities: Vec<PriorityClass>,
     /// Pools.

@@ -49,10 +49,13 @@ pub const KINDS: [Kind; 17] = [
     kind("autoscaling.x-k8s.io", &["v1"], "ProvisioningRequest", "provisioningrequests", true),
 ];
 
+/// Those that are read if a dump has them, and are not listed of a running cluster.
+const READ: [Kind; 1] = [kind("", &["v1"], "Namespace", "namespaces", false)];
+
 /// The kind with this group and name.
 #[must_use]
 pub fn find(group: &str, name: &str) -> Option<&'static Kind> {
-    KINDS.iter().find(|kind| kind.group == group && kind.kind == name)
+    KINDS.iter().chain(&READ).find(|kind| kind.group == group && kind.kind == name)
 }
 
 /// Everything that is listed of a running cluster: those, and the owners and groups by which gangs are recognised.

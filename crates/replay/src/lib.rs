@@ -22,4 +22,5 @@ mod offers;
 mod pools;
 mod reasons;
 mod remedy;
+mod supply;
 mod topology;

@@ -2,16 +2,18 @@
 
 mod assignments;
 mod gang;
+mod launches;
+mod ordinary;
 mod passing;
 mod purchase;
 mod requests;
-mod singles;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use muster_api::convert::ordinary::Namespaces;
 use muster_api::{convert, keys};
 use muster_core::model::gang::Membership;
 use muster_core::model::names::{NodeName, ObjectKey};
@@ -22,11 +24,12 @@ use thiserror::Error;
 
 use crate::catalogue::Catalogue;
 use crate::cluster::Cluster;
-use crate::document::{Document, Ignored, VERSION};
+use crate::document::{Document, GangEntry, Ignored, VERSION};
 use crate::dump::Dump;
 use crate::gangs::{self, Known, Members};
 use crate::pools::{self, Pool};
-use crate::study::{Holder, NodeFacts, Study};
+use crate::study::{Detail, Holder, NodeFacts, Study};
+use crate::supply::Supply;
 use crate::topology;
 
 /// Extended resources that count as accelerators: the server's default.
@@ -79,6 +82,9 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         }));
     }
     let pools = pools::read(&mut dump, &options.catalogue, &nodes);
+    let usable: BTreeSet<String> = pools.iter().map(|pool| pool.name.clone()).collect();
+    let supply = Supply::read(&mut dump, &options.catalogue, &nodes, &usable);
+    let namespaces: Namespaces = namespaces(&dump);
     let catalogue = (!dump.pools.is_empty()).then(|| options.catalogue.name.clone());
     gangs::expand(&mut dump);
     let members = gangs::find(&dump, &options.scheduler_names);
@@ -93,6 +99,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     });
     let mut cluster = Cluster::new(nodes);
     let mut leaving: BTreeMap<NodeName, Vec<Arc<Usage>>> = BTreeMap::new();
+    let mut standing = Vec::new();
     for known in &members.all {
         let core = &known.core;
         let capacity = if core.ended { None } else { core.node.as_ref().or_else(|| nominated(known)) };
@@ -101,6 +108,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
                 cluster.ensure(node);
             }
             cluster.add(node, Some(core), &core.held);
+            standing.push((node.clone(), Arc::clone(&known.object)));
             if core.deleting && core.node.is_some() {
                 leaving.entry(node.clone()).or_default().push(Arc::clone(&core.held));
             }
@@ -125,6 +133,8 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         levels,
         cluster,
         pools,
+        supply,
+        standing,
         catalogue: &options.catalogue,
         policy: options.policy,
         ignored: std::mem::take(&mut dump.ignored),
@@ -136,14 +146,21 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     let mut work: Vec<work::Work> = gangs.into_iter().map(|found| work::Work::of_pods(found, &dump)).collect();
     work.extend(requests.into_iter().map(Box::new).map(work::Work::Request));
     work.sort_by_cached_key(work::Work::turn);
-    let (gangs, details) = work.iter().map(|work| planning.gang(work)).unzip();
-    let pods = planning.singles(others);
+    let (gangs, details): (Vec<GangEntry>, Vec<Detail>) = work.iter().map(|work| planning.gang(work)).unzip();
+    for provisioned in gangs.iter().flat_map(|gang| &gang.provision) {
+        planning.supply.launched(&provisioned.pool, &provisioned.instance_type, provisioned.count);
+    }
+    let (pods, launched) = planning.ordinary(others, &namespaces);
     let document = Document {
         version: VERSION,
         catalogue,
         now: options.now.or(dump.newest).unwrap_or(Timestamp::UNIX_EPOCH),
         gangs,
         pods,
+        nodes: launched.nodes,
+        launches: launched.launches,
+        cost: launched.cost,
+        limits: launched.limits,
         ignored: planning.ignored,
     };
     Ok(Study { document, details, levels: planning.levels, focus })
@@ -167,6 +184,9 @@ struct Planning<'a> {
     levels: Levels,
     cluster: Cluster,
     pools: Vec<Pool>,
+    supply: Supply,
+    /// Pods of the dump with the node each stands on or is nominated to.
+    standing: Vec<(NodeName, Arc<k8s_openapi::api::core::v1::Pod>)>,
     catalogue: &'a Catalogue,
     policy: Policy,
     ignored: Vec<Ignored>,
@@ -177,6 +197,18 @@ struct Planning<'a> {
     leaving: BTreeMap<NodeName, Vec<Arc<Usage>>>,
     /// Capacity that plans made here took, with the gang.
     taken: Vec<(NodeName, ObjectKey, Usage)>,
+}
+
+/// Labels of every namespace that the dump has, or that one of its pods is in.
+fn namespaces(dump: &Dump) -> Namespaces {
+    let named =
+        dump.namespaces.iter().filter_map(|one| Some((one.metadata.name.as_deref()?, one.metadata.labels.as_ref())));
+    let of_pods = dump.pods.iter().filter_map(|pod| Some((pod.metadata.namespace.as_deref()?, None)));
+    let mut all = Namespaces::new();
+    for (name, labels) in named.chain(of_pods) {
+        all.entry(Arc::from(name)).or_insert_with(|| convert::ordinary::namespace_labels(name, labels));
+    }
+    all
 }
 
 /// Levels that somebody asks for, by whatever name.

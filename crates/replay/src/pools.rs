@@ -91,7 +91,7 @@ pub(crate) fn read(dump: &mut Dump, catalogue: &Catalogue, nodes: &[Node]) -> Ve
     pools
 }
 
-fn name(pool: &NodePool) -> &str {
+pub(crate) fn name(pool: &NodePool) -> &str {
     pool.metadata.name.as_deref().unwrap_or_default()
 }
 
@@ -115,13 +115,15 @@ fn one(
     rules::taints(pool)?;
     let types: Vec<InstanceTypeInfo> =
         catalogue.types.values().filter(|info| rules::allows_type(pool, info)).cloned().collect();
-    if types.is_empty() {
+    // Types that are described by labels alone are for ordinary pods; whether any is allowed is found there.
+    let described = !catalogue.described.is_empty();
+    if types.is_empty() && !described {
         return Err(format!(
             "spec.template.spec.requirements: no type of the catalogue {} meets all of them",
             catalogue.name
         ));
     }
-    if let Some(why) = rules::unknown_limit_of(pool, types.iter()) {
+    if let Some(why) = rules::unknown_limit_of(pool, types.iter()).filter(|_| !described) {
         return Err(why);
     }
     Ok(Pool {
@@ -173,7 +175,7 @@ fn ceiling(pool: &NodePool, catalogue: &Catalogue, nodes: &[Node]) -> Result<Opt
 }
 
 /// Zones of the class's subnets, else those the requirements name, else those of the nodes, else one unknown.
-fn zones(pool: &NodePool, class: Option<&EC2NodeClass>, known: &BTreeSet<&str>) -> Vec<Option<String>> {
+pub(crate) fn zones(pool: &NodePool, class: Option<&EC2NodeClass>, known: &BTreeSet<&str>) -> Vec<Option<String>> {
     let subnets = class.and_then(|class| class.status.as_ref()).map(|status| status.subnets.as_slice());
     let mut zones: BTreeSet<&str> = subnets.unwrap_or_default().iter().map(|subnet| subnet.zone.as_str()).collect();
     if zones.is_empty() {

@@ -1,11 +1,11 @@
 //! A plan for people.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use muster_core::planner::plan::Refusal;
 
-use crate::document::{GangEntry, MarketType, Outcome, ProvisionEntry, Reason};
+use crate::document::{Cost, Document, GangEntry, Gap, MarketType, NodeEntry, Outcome, ProvisionEntry, Reason};
 use crate::study::{Candidate, Detail, Study};
 
 /// Ignored objects named one by one.
@@ -39,11 +39,12 @@ pub fn render(study: &Study) -> String {
         let mut rows = vec![["NAMESPACE", "POD", "NODE", "REASON"].map(str::to_owned)];
         rows.extend(document.pods.iter().map(|pod| {
             let none = || "-".to_owned();
-            let (node, reason) = (pod.node.clone(), pod.reason.clone());
+            let (node, reason) = (pod.node.clone(), pod.sentence());
             [pod.namespace.clone(), pod.name.clone(), node.unwrap_or_else(none), reason.unwrap_or_else(none)]
         }));
         columns(&mut out, &rows);
     }
+    launches(&mut out, document);
     if !document.ignored.is_empty() {
         let _ = writeln!(out, "\nignored:");
         for object in document.ignored.iter().take(IGNORED_SHOWN) {
@@ -55,6 +56,42 @@ pub fn render(study: &Study) -> String {
         }
     }
     out
+}
+
+/// What is launched for ordinary pods, and what it costs.
+fn launches(out: &mut String, document: &Document) {
+    if document.nodes.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\nlaunches:");
+    let mut counts: BTreeMap<(&str, &str, Option<&str>, MarketType, u64), u64> = BTreeMap::new();
+    for node in &document.nodes {
+        let NodeEntry { pool, instance_type, zone, capacity_type, usd_micro_per_hour, .. } = node;
+        *counts.entry((pool, instance_type, zone.as_deref(), *capacity_type, *usd_micro_per_hour)).or_default() += 1;
+    }
+    for ((pool, instance_type, zone, capacity_type, each), count) in counts {
+        let zone = zone.unwrap_or("any zone");
+        let (capacity_type, price) = (word(capacity_type), dollars(each.saturating_mul(count)));
+        let _ = writeln!(out, "  {count} {instance_type} {capacity_type} in {zone} from {pool} at {price}/h");
+    }
+    let Cost { usd_micro_per_hour, bound, gap, .. } = &document.cost;
+    let proof = match gap {
+        Some(Gap::None) => "proven to be the least".to_owned(),
+        Some(Gap::Open { .. }) | None => format!("at least {}/h", dollars(bound.unwrap_or(0))),
+    };
+    let _ = writeln!(out, "  together {}/h, {proof}", dollars(*usd_micro_per_hour));
+}
+
+fn dollars(micros: u64) -> String {
+    format!("${}.{:02}", micros / 1_000_000, micros % 1_000_000 / 10_000)
+}
+
+fn word(capacity_type: MarketType) -> &'static str {
+    match capacity_type {
+        MarketType::Reserved => "reserved",
+        MarketType::OnDemand => "on-demand",
+        MarketType::Spot => "spot",
+    }
 }
 
 /// Why running nodes do not hold a gang, and what could be provisioned for it.
@@ -122,15 +159,10 @@ fn row(gang: &GangEntry) -> [String; 7] {
 
 fn provisioned(entry: &ProvisionEntry) -> String {
     let ProvisionEntry { pool, instance_type, zone, capacity_type, count, usd_micro_per_hour } = entry;
-    let capacity_type = match capacity_type {
-        MarketType::Reserved => "reserved",
-        MarketType::OnDemand => "on-demand",
-        MarketType::Spot => "spot",
-    };
+    let capacity_type = word(*capacity_type);
     let total = usd_micro_per_hour.saturating_mul(u64::from(*count));
     let zone = zone.as_deref().unwrap_or("any zone");
-    let (dollars, cents) = (total / 1_000_000, total % 1_000_000 / 10_000);
-    format!("{count} {instance_type} {capacity_type} in {zone} from {pool} at ${dollars}.{cents:02}/h")
+    format!("{count} {instance_type} {capacity_type} in {zone} from {pool} at {}/h", dollars(total))
 }
 
 pub(crate) fn sentence(reason: &Reason) -> String {

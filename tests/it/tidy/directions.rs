@@ -83,6 +83,7 @@ const HOUSES: [House; 2] = [
             ("extender", &["fit", "model"]),
             ("ec2", &["model"]),
             ("offering", &["ec2", "fit", "model"]),
+            ("packing", &["ec2", "fit", "model"]),
             ("planner", &["fit", "model", "topology"]),
             ("reason", &["fit", "model", "offering", "planner"]),
             ("batch", &["ec2", "model", "offering", "reason", "topology"]),

@@ -8,6 +8,7 @@
 //! first two are not seen (kube-scheduler may then differ), the last are added by [`crate::volumes`].
 
 pub mod constraints;
+pub mod ordinary;
 mod requests;
 pub(crate) mod selectors;
 

@@ -43,7 +43,7 @@ fn requirements(list: Option<&[k8s::NodeSelectorRequirement]>) -> Vec<Requiremen
     requirements
 }
 
-fn operator(text: &str) -> Operator {
+pub(crate) fn operator(text: &str) -> Operator {
     match text {
         "In" => Operator::In,
         "NotIn" => Operator::NotIn,

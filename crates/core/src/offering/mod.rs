@@ -7,6 +7,7 @@ pub(crate) mod node;
 pub(crate) mod price;
 pub(crate) mod rank;
 pub(crate) mod refusals;
+pub(crate) mod requirements;
 pub(crate) mod unavailable;
 
 pub use ledger::{
@@ -22,4 +23,5 @@ pub use rank::{
     Rung, rank_candidates,
 };
 pub use refusals::{Asked, QUOTA_SECONDS, Quota, Refusal, Refusals};
+pub use requirements::{Requirements, Values};
 pub use unavailable::{ICE_AGAIN_SECONDS, ICE_FIRST_SECONDS, Pool, UnavailableMemory};

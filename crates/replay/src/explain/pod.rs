@@ -112,7 +112,7 @@ pub(super) fn explain(
     reported.summary = match (entry, &reported.node) {
         (Some(entry), _) => {
             reported.node.clone_from(&entry.node);
-            match (&entry.node, &entry.reason) {
+            match (&entry.node, entry.sentence()) {
                 (Some(node), _) => format!("belongs to no gang and would get {node}"),
                 (None, Some(reason)) => format!("belongs to no gang and waits: {reason}"),
                 (None, None) => "belongs to no gang and waits".to_owned(),

@@ -10,6 +10,7 @@ mod flags;
 mod hostile;
 mod judge;
 mod mixes;
+mod ordinary;
 mod passes;
 mod schema;
 mod support;

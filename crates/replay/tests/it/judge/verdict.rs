@@ -68,13 +68,15 @@ pub(super) fn faults(objects: &[Value], document: &Value, code: u8) -> Vec<Strin
             continue;
         };
         match entry["node"].as_str() {
+            // A node to launch: the packing planner has a judge of its own.
+            Some(on) if on.starts_with("new/") => {}
             Some(on) => match nodes.iter_mut().find(|node| node.name == on) {
                 Some(node) if node.slots(pod) > 0 => node.take(&pod.requests),
                 Some(_) | None => faults.push(format!("pod {name} does not fit {on}")),
             },
             None => {
                 complete = false;
-                let unknown = entry["reason"].as_str().is_some_and(|reason| reason.contains("not known"));
+                let unknown = entry["outcome"] == "waiting";
                 if !pod.foreign_gate && !unknown && nodes.iter().any(|node| node.slots(pod) > 0) {
                     faults.push(format!("pod {name} fits a node and gets none"));
                 }

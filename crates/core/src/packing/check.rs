@@ -1,0 +1,328 @@
+//! A second opinion about a plan: everything it claims, from the definition. It shares nothing with the search but the
+//! question whether one pod fits one node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::fit;
+use crate::model::node::{Node, Usage};
+
+use super::problem::{Basis, Class, PRICE_SCALE, Place, Plan, PodTerm, Problem, Rule, Spread, selects};
+
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// What is wrong with the plan; empty if nothing is.
+#[must_use]
+pub fn check(problem: &Problem, plan: &Plan) -> Vec<String> {
+    let mut faults = Vec::new();
+    if plan.places.len() != problem.pods.len() || plan.relaxed.len() != problem.pods.len() {
+        return vec![format!("{} places for {} pods", plan.places.len(), problem.pods.len())];
+    }
+    nodes(problem, plan, &mut faults);
+    money(problem, plan, &mut faults);
+    limits(problem, plan, &mut faults);
+    topology(problem, plan, &mut faults);
+    faults
+}
+
+/// The class a pod was placed as. On a node that exists it is what is required alone.
+fn class_of<'p>(problem: &'p Problem, plan: &Plan, pod: usize) -> &'p Class {
+    let kind = &problem.kinds[problem.pods[pod]];
+    let level = match plan.places[pod] {
+        Place::New(_) => plan.relaxed[pod].min(kind.len() - 1),
+        Place::Existing(_) | Place::None => kind.len() - 1,
+    };
+    &problem.classes[kind[level]]
+}
+
+/// Every node takes its pods one after the other, with its own offer and with each alternative.
+fn nodes(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
+    let mut on: BTreeMap<Place, Vec<usize>> = BTreeMap::new();
+    for (pod, place) in plan.places.iter().enumerate() {
+        on.entry(*place).or_default().push(pod);
+    }
+    let mut fill = |name: String, node: &Node, usage: &Usage, pods: &[usize]| {
+        let mut usage = usage.clone();
+        for pod in pods {
+            let class = class_of(problem, plan, *pod);
+            if let Err(misfit) = fit::fits(&class.shape, node, &Usage { own_shape_pods: 0, ..usage.clone() }) {
+                faults.push(format!("pod {pod} does not fit {name}: {misfit}"));
+            }
+            usage.requested.add(&class.shape.requests);
+            usage.ports.extend(class.shape.ports.iter().cloned());
+        }
+    };
+    for (place, pods) in &on {
+        match place {
+            Place::None => {}
+            Place::Existing(index) => {
+                let one = &problem.nodes[*index];
+                fill(format!("node {}", one.node.name.as_str()), &one.node, &one.usage, pods);
+            }
+            Place::New(index) => {
+                let Some(node) = plan.nodes.get(*index) else {
+                    fill(format!("new node {index}, which is not in the plan"), &no_node(), &Usage::default(), pods);
+                    continue;
+                };
+                for offer in std::iter::once(&node.offer).chain(&node.alternatives) {
+                    let offer = &problem.offers[*offer];
+                    fill(format!("new node {index} as {}", offer.instance_type), &offer.node, &offer.overhead, pods);
+                }
+            }
+        }
+    }
+    for index in (0..plan.nodes.len()).filter(|index| !on.contains_key(&Place::New(*index))) {
+        faults.push(format!("new node {index} holds no pod"));
+    }
+}
+
+/// A node that takes nothing.
+fn no_node() -> Node {
+    Node {
+        name: crate::model::names::NodeName::from(String::new()),
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
+        allocatable: crate::model::resources::Resources::default(),
+        unschedulable: true,
+        ready: false,
+        deleting: false,
+        provider_id: None,
+        created: None,
+    }
+}
+
+/// The cost is the sum of the nodes; the bound is not above it, and its certificate holds.
+fn money(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
+    let cost = plan.nodes.iter().map(|node| problem.offers[node.offer].price).fold(0, u64::saturating_add);
+    if cost != plan.cost {
+        faults.push(format!("cost {} is not {cost}", plan.cost));
+    }
+    let Some(bound) = &plan.bound else {
+        if !plan.nodes.is_empty() {
+            faults.push("new nodes and no bound".to_owned());
+        }
+        return;
+    };
+    if bound.value > plan.cost {
+        faults.push(format!("the bound {} is above the cost {}", bound.value, plan.cost));
+    }
+    if bound.basis == Basis::Enumeration {
+        return;
+    }
+    let price = |class: usize, resource: &str| {
+        let group = bound.prices.iter().find(|group| group.classes.contains(&class));
+        let found = group.and_then(|group| group.prices.iter().find(|(name, _)| name.as_str() == resource));
+        found.map_or(0, |(_, price)| *price)
+    };
+    // What the pods come to, in the class of what they require alone.
+    let mut worth = u128::from(bound.nodes.0) * u128::from(bound.nodes.1);
+    let mut known: BTreeMap<usize, u128> = BTreeMap::new();
+    for pod in (0..problem.pods.len()).filter(|pod| matches!(plan.places[*pod], Place::New(_))) {
+        let Some(class) = problem.kinds[problem.pods[pod]].last().copied() else { continue };
+        worth += *known.entry(class).or_insert_with(|| {
+            let requests = problem.classes[class].shape.requests.iter();
+            requests
+                .map(|(name, need)| u128::from(need.max(0).unsigned_abs()) * u128::from(price(class, name.as_str())))
+                .sum()
+        });
+    }
+    if bound.value > u64::try_from(worth / u128::from(PRICE_SCALE)).unwrap_or(u64::MAX) {
+        faults.push(format!("the bound {} is more than its prices come to", bound.value));
+    }
+}
+
+/// Limits hold if every node counts as the largest it may become.
+fn limits(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
+    for (index, pool) in problem.pools.iter().enumerate() {
+        for (name, left) in &pool.left {
+            let amount = |offer: &usize| {
+                if name.as_str() == "nodes" { 1 } else { problem.offers[*offer].capacity.get(name.as_str()) }
+            };
+            let nodes = plan.nodes.iter().filter(|node| problem.offers[node.offer].pool == index);
+            let largest =
+                nodes.filter_map(|node| std::iter::once(&node.offer).chain(&node.alternatives).map(amount).max());
+            let sum: i64 = largest.sum();
+            if sum > *left && sum > 0 {
+                faults.push(format!("pool {}: {name:?}: {sum} of {left}", pool.name));
+            }
+        }
+    }
+    let mut reserved: BTreeMap<&str, u32> = BTreeMap::new();
+    for node in &plan.nodes {
+        let offer = &problem.offers[node.offer];
+        if let Some((name, free)) = offer.reservation.as_deref().zip(offer.free) {
+            let count = reserved.entry(name).or_default();
+            *count += 1;
+            if *count > free {
+                faults.push(format!("reservation {name}: {count} of {free} hosts"));
+            }
+        }
+    }
+}
+
+/// A pod as constraints see it.
+struct Seen<'p> {
+    namespace: &'p str,
+    labels: &'p BTreeMap<Arc<str>, Arc<str>>,
+    terms: Vec<&'p PodTerm>,
+    node: usize,
+    deleting: bool,
+}
+
+/// Nodes by number: those that exist, then new ones.
+struct Nodes<'p> {
+    problem: &'p Problem,
+    plan: &'p Plan,
+}
+
+impl<'p> Nodes<'p> {
+    fn node(&self, index: usize) -> &'p Node {
+        let existing = self.problem.nodes.len();
+        match self.problem.nodes.get(index) {
+            Some(one) => &one.node,
+            None => &self.problem.offers[self.plan.nodes[index - existing].offer].node,
+        }
+    }
+
+    fn domain(&self, key: &str, index: usize) -> Option<String> {
+        if key == HOSTNAME {
+            Some(format!("#{index}"))
+        } else {
+            self.node(index).labels.get(key).map(ToString::to_string)
+        }
+    }
+}
+
+/// Topology constraints: pods are placed in their order, those that are refused again and again until nobody moves, as
+/// kube-scheduler would. At the end nobody is left, and anti-affinity holds between all of them.
+fn topology(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
+    let constrained = problem.classes.iter().any(|class| !class.rules.is_empty());
+    if !constrained && problem.standing.iter().all(|pod| pod.anti_affinity.is_empty()) {
+        return;
+    }
+    let nodes = Nodes { problem, plan };
+    let mut seen: Vec<Seen<'_>> = problem
+        .standing
+        .iter()
+        .map(|pod| Seen {
+            namespace: &pod.namespace,
+            labels: &pod.labels,
+            terms: pod.anti_affinity.iter().collect(),
+            node: pod.node,
+            deleting: pod.deleting,
+        })
+        .collect();
+    let existing = problem.nodes.len();
+    let mut waiting: Vec<(usize, &Class, usize)> = Vec::new();
+    for (pod, place) in plan.places.iter().enumerate() {
+        match place {
+            Place::None => {}
+            Place::Existing(node) => waiting.push((pod, class_of(problem, plan, pod), *node)),
+            Place::New(node) => waiting.push((pod, class_of(problem, plan, pod), existing + node)),
+        }
+    }
+    loop {
+        let before = waiting.len();
+        waiting.retain(|(_, class, node)| {
+            if !allowed(class, *node, &seen, &nodes) {
+                return true;
+            }
+            let terms = class.rules.iter().filter_map(|rule| match rule {
+                Rule::AntiAffinity(term) => Some(term),
+                Rule::Spread(_) | Rule::Affinity(_) => None,
+            });
+            let (namespace, labels) = (&*class.namespace, &class.labels);
+            seen.push(Seen { namespace, labels, terms: terms.collect(), node: *node, deleting: false });
+            false
+        });
+        if waiting.len() == before {
+            break;
+        }
+    }
+    for (pod, class, _) in waiting {
+        faults.push(format!("pod {pod} is refused by its node for a topology constraint of {:?}", class.rules));
+    }
+    for (at, one) in seen.iter().enumerate() {
+        let meets = |term: &PodTerm| {
+            let domain = nodes.domain(&term.key, one.node);
+            let same = |other: &Seen<'_>| domain.is_some() && nodes.domain(&term.key, other.node) == domain;
+            let others = seen.iter().enumerate().filter(|(index, _)| *index != at);
+            others.into_iter().any(|(_, other)| term.matches(other.namespace, other.labels) && same(other))
+        };
+        if at >= problem.standing.len() && one.terms.iter().any(|term| meets(term)) {
+            faults.push(format!("anti-affinity does not hold on node {}", one.node));
+        }
+    }
+}
+
+/// Whether kube-scheduler's filters for topology accept a pod of the class on the node, beside those that are there.
+fn allowed(class: &Class, node: usize, seen: &[Seen<'_>], nodes: &Nodes<'_>) -> bool {
+    let kept_away = seen.iter().any(|one| {
+        one.terms.iter().any(|term| {
+            let domain = nodes.domain(&term.key, node);
+            term.matches(&class.namespace, &class.labels)
+                && domain.is_some()
+                && domain == nodes.domain(&term.key, one.node)
+        })
+    });
+    !kept_away
+        && class.rules.iter().all(|rule| match rule {
+            Rule::AntiAffinity(term) => {
+                let domain = nodes.domain(&term.key, node);
+                let same = |one: &Seen<'_>| domain.is_some() && nodes.domain(&term.key, one.node) == domain;
+                !seen.iter().any(|one| term.matches(one.namespace, one.labels) && same(one))
+            }
+            Rule::Affinity(terms) => {
+                let all = |one: &&Seen<'_>| terms.iter().all(|term| term.matches(one.namespace, one.labels));
+                let own = terms.iter().all(|term| term.matches(&class.namespace, &class.labels));
+                let first = own
+                    && !seen
+                        .iter()
+                        .filter(all)
+                        .any(|one| terms.iter().any(|term| nodes.domain(&term.key, one.node).is_some()));
+                terms.iter().all(|term| {
+                    let domain = nodes.domain(&term.key, node);
+                    let same = |one: &Seen<'_>| nodes.domain(&term.key, one.node) == domain;
+                    domain.is_some() && (first || seen.iter().filter(all).any(same))
+                })
+            }
+            Rule::Spread(spread) => within_skew(spread, class, node, seen, nodes),
+        })
+}
+
+fn within_skew(spread: &Spread, class: &Class, node: usize, seen: &[Seen<'_>], nodes: &Nodes<'_>) -> bool {
+    let keys = class.rules.iter().filter_map(|rule| match rule {
+        Rule::Spread(spread) => Some(&spread.key),
+        Rule::Affinity(_) | Rule::AntiAffinity(_) => None,
+    });
+    let keys: Vec<&Arc<str>> = keys.collect();
+    let eligible = |one: &Node| {
+        keys.iter().all(|key| &***key == HOSTNAME || one.labels.contains_key(*key))
+            && (!spread.honor_affinity || fit::selected_by(&class.shape, one))
+            && (!spread.honor_taints || fit::tolerates_all(&class.shape, one))
+    };
+    let Some(here) = nodes.domain(&spread.key, node) else { return false };
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    for index in 0..nodes.problem.nodes.len() + nodes.plan.nodes.len() {
+        if eligible(nodes.node(index)) {
+            counts.extend(nodes.domain(&spread.key, index).map(|domain| (domain, 0)));
+        }
+    }
+    // A domain that can be launched into counts before it has a node.
+    for offer in nodes.problem.offers.iter().filter(|offer| super::compile::accepts(class, &offer.node)) {
+        if let Some(domain) = offer.node.labels.get(&spread.key).filter(|_| &*spread.key != HOSTNAME) {
+            counts.entry(domain.to_string()).or_insert(0);
+        }
+    }
+    for one in seen {
+        let counted = !one.deleting && one.namespace == &*class.namespace && selects(&spread.selector, one.labels);
+        if let Some(domain) = nodes.domain(&spread.key, one.node).filter(|_| counted && eligible(nodes.node(one.node)))
+        {
+            *counts.entry(domain).or_insert(0) += 1;
+        }
+    }
+    let enough = counts.len() >= spread.min_domains as usize;
+    let least = if enough { counts.values().min().copied().unwrap_or(0) } else { 0 };
+    let own = u32::from(selects(&spread.selector, &class.labels));
+    (counts.get(&here).copied().unwrap_or(0) + own).saturating_sub(least) <= spread.max_skew
+}

@@ -1,0 +1,264 @@
+//! A problem as dense tables: which offers take which class, what fits where, and what keeps classes off each other's
+//! nodes. The algebra of selectors is evaluated here, once; a search only looks things up.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::fit;
+use crate::model::names::ResourceName;
+use crate::model::node::Node;
+use crate::model::pod::{SelectorTerm, Shape, Toleration};
+
+use super::bits::Bits;
+use super::problem::{Class, Existing, Offer, PodTerm, Problem, Rule, selects};
+
+/// The label whose domains are single nodes.
+pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// At most so many pods of certain classes on a node that holds a pod of the class this belongs to.
+#[derive(Clone, Debug)]
+pub(super) struct Cap {
+    pub(super) most: u32,
+    /// The classes that count.
+    pub(super) of: Bits,
+    /// How many of them stand on each node that exists.
+    pub(super) standing: Vec<u32>,
+}
+
+/// The tables. Offers are in order of price, so that the first of a set is the cheapest.
+#[derive(Debug)]
+pub(super) struct Compiled<'a> {
+    pub(super) problem: &'a Problem,
+    /// Index of each offer in the problem.
+    pub(super) offer_of: Vec<usize>,
+    pub(super) resources: Vec<ResourceName>,
+    /// `[class][resource]`.
+    pub(super) requests: Vec<Vec<i64>>,
+    /// `[offer][resource]`: allocatable less DaemonSets.
+    pub(super) avail: Vec<Vec<i64>>,
+    /// `[node][resource]`: what is free on a node that exists.
+    pub(super) free: Vec<Vec<i64>>,
+    /// `[class]`: offers whose node takes the class if it is large enough.
+    pub(super) takes: Vec<Bits>,
+    /// `[class]`: nodes that exist and take the class if they have the resources.
+    pub(super) open: Vec<Bits>,
+    /// `[class]`: classes that cannot share a node with it, itself among them where there is one pod to a node.
+    pub(super) apart: Vec<Option<Bits>>,
+    /// `[class]`: hostname spread.
+    pub(super) caps: Vec<Vec<Cap>>,
+    /// Per resource: the distinct amounts of the offers, ascending, each with the offers that have at least so much.
+    ladders: Vec<Vec<(i64, Bits)>>,
+}
+
+type Selection<'a> =
+    (&'a BTreeMap<Arc<str>, Arc<str>>, &'a Option<Vec<SelectorTerm>>, &'a [Toleration], &'a [Vec<SelectorTerm>], bool);
+
+fn selection(class: &Class) -> Selection<'_> {
+    let Shape { node_selector, node_affinity, tolerations, volumes, .. } = &class.shape;
+    (node_selector, node_affinity, tolerations, volumes, class.heeds_soft_taints)
+}
+
+impl<'a> Compiled<'a> {
+    pub(super) fn new(problem: &'a Problem) -> Self {
+        let mut offer_of: Vec<usize> = (0..problem.offers.len()).collect();
+        offer_of.sort_by_key(|index| order(problem, *index));
+        let offers: Vec<&Offer> = offer_of.iter().filter_map(|index| problem.offers.get(*index)).collect();
+        let mut resources: Vec<ResourceName> = Vec::new();
+        for class in &problem.classes {
+            let new = class.shape.requests.iter().filter(|(_, amount)| *amount > 0).map(|(name, _)| name.clone());
+            resources.extend(new);
+        }
+        resources.sort();
+        resources.dedup();
+        let dense = |get: &dyn Fn(&str) -> i64| resources.iter().map(|name| get(name.as_str())).collect::<Vec<i64>>();
+        let requests: Vec<Vec<i64>> =
+            problem.classes.iter().map(|class| dense(&|name| class.shape.requests.get(name))).collect();
+        let avail: Vec<Vec<i64>> = offers
+            .iter()
+            .map(|offer| dense(&|name| fit::free_of(&offer.node.allocatable, &offer.overhead.requested, name)))
+            .collect();
+        let free: Vec<Vec<i64>> = problem
+            .nodes
+            .iter()
+            .map(|one| dense(&|name| fit::free_of(&one.node.allocatable, &one.usage.requested, name)))
+            .collect();
+        let (mut takes, mut open) = selected(problem, &offers);
+        for (class, open) in problem.classes.iter().zip(&mut open) {
+            keep_open(class, problem, open);
+        }
+        for (_, takes) in problem.classes.iter().zip(&mut takes).filter(|(class, _)| class.existing_only) {
+            *takes = Bits::none(offers.len());
+        }
+        for (class, takes) in problem.classes.iter().zip(&mut takes).filter(|(class, _)| !class.shape.ports.is_empty())
+        {
+            for (index, offer) in offers.iter().enumerate() {
+                if !fit::ports_free(&class.shape.ports, &offer.overhead.ports) {
+                    takes.subtract(&Bits::of(offers.len(), |other| other == index));
+                }
+            }
+        }
+        let ladders = (0..resources.len()).map(|resource| ladder(&avail, resource)).collect();
+        Self {
+            problem,
+            offer_of,
+            requests,
+            avail,
+            free,
+            takes,
+            open,
+            apart: apart(&problem.classes),
+            caps: problem.classes.iter().map(|class| caps(class, problem)).collect(),
+            ladders,
+            resources,
+        }
+    }
+
+    /// The offer at a place of the price order.
+    pub(super) fn offer(&self, at: usize) -> &'a Offer {
+        &self.problem.offers[self.offer_of[at]]
+    }
+
+    /// Leaves in `mask` the offers that hold a load.
+    pub(super) fn holding(&self, mask: &mut Bits, load: &[i64]) {
+        for (ladder, need) in self.ladders.iter().zip(load) {
+            if *need <= 0 {
+                continue;
+            }
+            let at = ladder.partition_point(|(amount, _)| amount < need);
+            match ladder.get(at) {
+                Some((_, enough)) => mask.intersect(enough),
+                None => *mask = Bits::none(self.avail.len()),
+            }
+        }
+    }
+
+    /// Whether one pod of the class may stand on a node with these pods, as far as they alone decide.
+    pub(super) fn together(&self, class: usize, counts: &[(usize, u32)], existing: Option<usize>) -> bool {
+        if let Some(apart) = &self.apart[class]
+            && counts.iter().any(|(other, count)| *count > 0 && apart.contains(*other))
+        {
+            return false;
+        }
+        let within = |owner: usize| {
+            self.caps[owner].iter().all(|cap| {
+                let there = existing.and_then(|node| cap.standing.get(node)).copied().unwrap_or(0);
+                let counted = counts.iter().filter(|(other, _)| cap.of.contains(*other)).map(|(_, count)| count);
+                let sum = counted.sum::<u32>() + there + u32::from(cap.of.contains(class));
+                sum <= cap.most
+            })
+        };
+        within(class) && counts.iter().all(|(other, count)| *count == 0 || *other == class || within(*other))
+    }
+}
+
+/// Price, then the names that make the order total.
+fn order(problem: &Problem, index: usize) -> impl Ord + use<> {
+    let offer = &problem.offers[index];
+    let pool = problem.pools.get(offer.pool).map(|pool| Arc::clone(&pool.name));
+    let names = (Arc::clone(&offer.instance_type), offer.zone.clone(), offer.capacity_type, offer.reservation.clone());
+    (offer.price, offer.reservation.is_none(), names, pool, offer.variant, index)
+}
+
+/// Which offers and which nodes take each class, by everything that is no amount.
+fn selected(problem: &Problem, offers: &[&Offer]) -> (Vec<Bits>, Vec<Bits>) {
+    let mut known: BTreeMap<Selection<'_>, (Bits, Bits)> = BTreeMap::new();
+    let (mut takes, mut open) = (Vec::new(), Vec::new());
+    for class in &problem.classes {
+        let (of_offers, of_nodes) = known.entry(selection(class)).or_insert_with(|| {
+            let accepts = |node: &Node| accepts(class, node);
+            (
+                Bits::of(offers.len(), |index| offers.get(index).is_some_and(|offer| accepts(&offer.node))),
+                Bits::of(problem.nodes.len(), |index| problem.nodes.get(index).is_some_and(|one| accepts(&one.node))),
+            )
+        });
+        takes.push(of_offers.clone());
+        open.push(of_nodes.clone());
+    }
+    (takes, open)
+}
+
+/// Whether a node takes pods of the class, by everything that is no amount and depends on no other pod.
+pub(super) fn accepts(class: &Class, node: &Node) -> bool {
+    fit::accepts(&class.shape, node).is_ok() && !(class.heeds_soft_taints && fit::soft_taint(&class.shape, node))
+}
+
+/// Takes the nodes out on which a host port is taken, or a pod stands that keeps the class away or that it keeps away.
+fn keep_open(class: &Class, problem: &Problem, open: &mut Bits) {
+    if !class.shape.ports.is_empty() {
+        let taken = |one: &Existing| !fit::ports_free(&class.shape.ports, &one.usage.ports);
+        open.subtract(&Bits::of(problem.nodes.len(), |index| problem.nodes.get(index).is_some_and(taken)));
+    }
+    let own = || anti_terms(class).filter(|term| &*term.key == HOSTNAME);
+    for pod in &problem.standing {
+        let theirs = pod.anti_affinity.iter().filter(|term| &*term.key == HOSTNAME);
+        let apart = own().any(|term| term.matches(&pod.namespace, &pod.labels))
+            || theirs.into_iter().any(|term| term.matches(&class.namespace, &class.labels));
+        if apart {
+            open.subtract(&Bits::of(problem.nodes.len(), |index| index == pod.node));
+        }
+    }
+}
+
+/// Required anti-affinity of a class.
+pub(super) fn anti_terms(class: &Class) -> impl Iterator<Item = &PodTerm> {
+    class.rules.iter().filter_map(|rule| match rule {
+        Rule::AntiAffinity(term) => Some(term),
+        Rule::Spread(_) | Rule::Affinity(_) => None,
+    })
+}
+
+/// Host ports and anti-affinity by hostname: which classes never share a node.
+fn apart(classes: &[Class]) -> Vec<Option<Bits>> {
+    let size = classes.len();
+    let mut found: Vec<Option<Bits>> = vec![None; size];
+    let mut note = |one: usize, other: usize| {
+        found[one].get_or_insert_with(|| Bits::none(size)).insert(other);
+        found[other].get_or_insert_with(|| Bits::none(size)).insert(one);
+    };
+    for (index, class) in classes.iter().enumerate() {
+        let terms: Vec<&PodTerm> = anti_terms(class).filter(|term| &*term.key == HOSTNAME).collect();
+        if terms.is_empty() && class.shape.ports.is_empty() {
+            continue;
+        }
+        for (at, other) in classes.iter().enumerate() {
+            let ports = !fit::ports_free(&class.shape.ports, &other.shape.ports);
+            if ports || terms.iter().any(|term| term.matches(&other.namespace, &other.labels)) {
+                note(index, at);
+            }
+        }
+    }
+    found
+}
+
+/// Hostname spread as caps. The least of all hosts is taken as 0: a host without such a pod can always come.
+fn caps(class: &Class, problem: &Problem) -> Vec<Cap> {
+    let spreads = class.rules.iter().filter_map(|rule| match rule {
+        Rule::Spread(spread) if &*spread.key == HOSTNAME => Some(spread),
+        Rule::Spread(_) | Rule::Affinity(_) | Rule::AntiAffinity(_) => None,
+    });
+    spreads
+        .map(|spread| {
+            let counts = |namespace: &str, labels: &BTreeMap<Arc<str>, Arc<str>>| {
+                namespace == &*class.namespace && selects(&spread.selector, labels)
+            };
+            let of = Bits::of(problem.classes.len(), |index| {
+                problem.classes.get(index).is_some_and(|other| counts(&other.namespace, &other.labels))
+            });
+            let mut standing = vec![0; problem.nodes.len()];
+            for pod in problem.standing.iter().filter(|pod| !pod.deleting && counts(&pod.namespace, &pod.labels)) {
+                if let Some(count) = standing.get_mut(pod.node) {
+                    *count += 1;
+                }
+            }
+            Cap { most: spread.max_skew, of, standing }
+        })
+        .collect()
+}
+
+fn ladder(avail: &[Vec<i64>], resource: usize) -> Vec<(i64, Bits)> {
+    let amount = |index: usize| avail.get(index).and_then(|amounts| amounts.get(resource)).copied().unwrap_or(0);
+    let mut amounts: Vec<i64> = (0..avail.len()).map(amount).collect();
+    amounts.sort_unstable();
+    amounts.dedup();
+    amounts.into_iter().map(|least| (least, Bits::of(avail.len(), |index| amount(index) >= least))).collect()
+}

@@ -1,0 +1,113 @@
+//! A plan as it is made: nodes that exist first, then new ones pool by pool, preference by preference.
+
+use super::compile::Compiled;
+use super::construct::{self, Order};
+use super::state::State;
+use super::topology::Topology;
+
+/// A plan before pods and nodes have their numbers.
+pub(super) struct Draft<'c, 'p> {
+    pub(super) state: State<'c, 'p>,
+    /// `[pod]`: the node, by its number in the state.
+    pub(super) slots: Vec<Option<usize>>,
+    /// `[pod]`: how many preferences were dropped.
+    pub(super) levels: Vec<usize>,
+    /// Every step was proven to be the cheapest.
+    pub(super) proven: bool,
+}
+
+impl<'c, 'p> Draft<'c, 'p> {
+    pub(super) fn make(compiled: &'c Compiled<'p>, topology: &'c Topology<'p>, order: Order) -> Self {
+        let problem = compiled.problem;
+        let pods = problem.pods.len();
+        let mut draft = Self {
+            state: State::new(compiled, topology),
+            slots: vec![None; pods],
+            levels: vec![0; pods],
+            proven: true,
+        };
+        draft.settle();
+        let mut weights: Vec<u32> = problem.pools.iter().map(|pool| pool.weight).collect();
+        weights.sort_unstable();
+        weights.dedup();
+        let deepest = problem.kinds.iter().map(Vec::len).max().unwrap_or(0);
+        for level in 0..deepest {
+            for weight in weights.iter().rev() {
+                draft.state.tier = construct::tier(&draft.state, *weight);
+                draft.new_nodes(level, order);
+            }
+            // Who stands now may be what somebody refused before waits for.
+            draft.settle();
+        }
+        draft
+    }
+
+    /// Whether some pod has no place.
+    pub(super) fn is_short(&self) -> bool {
+        self.slots.iter().any(Option::is_none)
+    }
+
+    /// Pods without a place into nodes that exist, whatever they prefer, until nobody finds one any more.
+    fn settle(&mut self) {
+        let problem = self.state.compiled.problem;
+        let mut from: rustc_hash::FxHashMap<usize, usize> = rustc_hash::FxHashMap::default();
+        loop {
+            let mut moved = false;
+            for (pod, kind) in problem.pods.iter().enumerate() {
+                let Some(class) = problem.kinds[*kind].last().copied().filter(|_| self.slots[pod].is_none()) else {
+                    continue;
+                };
+                let linked = self.state.topology.links(class);
+                let start = if linked { 0 } else { from.get(&class).copied().unwrap_or(0) };
+                let found = (start..problem.nodes.len()).find_map(|at| self.state.fits(at, class));
+                if !linked {
+                    // What refused this pod refuses the next of its class.
+                    from.insert(class, found.as_ref().map_or(problem.nodes.len(), |fitted| fitted.slot));
+                }
+                if let Some(fitted) = found {
+                    self.slots[pod] = Some(self.state.put(class, fitted));
+                    moved = true;
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    /// Pods without a place onto new nodes of the tier, with so many preferences dropped.
+    fn new_nodes(&mut self, level: usize, order: Order) {
+        let problem = self.state.compiled.problem;
+        let class_of = |pod: usize| problem.kinds[problem.pods[pod]].get(level).copied();
+        let open: Vec<(usize, usize)> = (0..problem.pods.len())
+            .filter(|pod| self.slots[*pod].is_none())
+            .filter_map(|pod| Some((pod, class_of(pod)?)))
+            .filter(|(_, class)| self.state.compiled.takes[*class].meets(&self.state.tier))
+            .collect();
+        let classes: Vec<usize> = open.iter().map(|(_, class)| *class).collect();
+        let before = self.state.slots.clone();
+        self.proven &= construct::place(&mut self.state, &classes, order) || open.is_empty();
+        // Pods of a class are interchangeable: the earliest get what there is.
+        let mut free: rustc_hash::FxHashMap<usize, std::collections::VecDeque<usize>> =
+            rustc_hash::FxHashMap::default();
+        for (at, slot) in self.state.slots.iter().enumerate() {
+            for (class, count) in &slot.counts {
+                let had = before.get(at).and_then(|old| old.counts.iter().find(|(other, _)| other == class));
+                let new = count.saturating_sub(had.map_or(0, |(_, count)| *count));
+                free.entry(*class).or_default().extend(std::iter::repeat_n(at, new as usize));
+            }
+        }
+        for (pod, class) in open {
+            if let Some(at) = free.get_mut(&class).and_then(std::collections::VecDeque::pop_front) {
+                self.slots[pod] = Some(at);
+                self.levels[pod] = level;
+            }
+        }
+    }
+
+    /// Smaller is better: who has no place in the order of pods, preferences dropped, dollars, nodes.
+    pub(super) fn rank(&self) -> (Vec<bool>, usize, u64, usize) {
+        let missing = self.slots.iter().map(Option::is_none).collect();
+        (missing, self.levels.iter().sum(), self.state.cost(), self.state.new_nodes().count())
+    }
+}

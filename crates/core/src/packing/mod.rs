@@ -1,0 +1,49 @@
+//! Nodes for ordinary pods: which pods go to nodes that exist, and the cheapest mix of new nodes for the others, with a lower
+//! bound on its cost.
+//!
+//! Best is lexicographic: the placed pods in their order, fewest preferences dropped, dollars, nodes. The plan is a
+//! deterministic function of the problem; what may be spent on it is counted work, not time. `check` is a second opinion
+//! that shares nothing with the search.
+
+mod bits;
+mod bound;
+pub mod check;
+mod compile;
+mod construct;
+mod draft;
+mod exact;
+mod finish;
+mod problem;
+mod refuse;
+mod simplex;
+mod state;
+mod topology;
+
+use compile::Compiled;
+use construct::Order;
+use draft::Draft;
+use topology::Topology;
+
+pub use problem::{
+    Basis, Bound, Budget, Class, Existing, GroupPrices, NewNode, Offer, PRICE_SCALE, Place, Plan, PodTerm, Pool,
+    Problem, Rule, Spread, Standing, Work, selects,
+};
+pub use refuse::{Obstacle, obstacles};
+
+/// Places every pod that can be placed.
+///
+/// Shapes: `places[pod]` and `relaxed[pod]` follow `problem.pods`. The answer is the same for the same problem.
+#[must_use]
+pub fn plan(problem: &Problem) -> Plan {
+    let compiled = Compiled::new(problem);
+    let topology = Topology::new(&compiled);
+    let cheap = Draft::make(&compiled, &topology, Order::Cost);
+    let draft = if cheap.is_short() {
+        // Somebody has no place: perhaps limits went to later pods, or a domain filled up in an unlucky order.
+        let given = Draft::make(&compiled, &topology, Order::Given);
+        if given.rank() < cheap.rank() { given } else { cheap }
+    } else {
+        cheap
+    };
+    finish::finish(draft)
+}

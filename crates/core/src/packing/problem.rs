@@ -1,0 +1,282 @@
+//! What is packed: pods by class, nodes that exist, pools and what they offer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::ec2::CapacityType;
+use crate::model::names::ResourceName;
+use crate::model::node::{Node, Usage};
+use crate::model::pod::{Requirement, Shape};
+use crate::model::resources::Resources;
+
+/// Everything a plan for ordinary pods depends on.
+#[derive(Clone, Debug, Default)]
+pub struct Problem {
+    /// Distinct pods. Pods of one class are interchangeable but for their order.
+    pub classes: Vec<Class>,
+    /// Kinds of pods: the class with every preference kept first, then with one preference less at a time, the weakest
+    /// dropped first; the last has only what is required. Never empty.
+    pub kinds: Vec<Vec<usize>>,
+    /// The pending pods in planning order (priority, creation, namespace and name): the kind of each.
+    pub pods: Vec<usize>,
+    /// Nodes that exist, in the order in which they are tried: Ready ones first, then those that are joining.
+    pub nodes: Vec<Existing>,
+    /// Pods that stand on those nodes and matter to a topology constraint of any class, or carry one.
+    pub standing: Vec<Standing>,
+    /// NodePools.
+    pub pools: Vec<Pool>,
+    /// What the pools offer.
+    pub offers: Vec<Offer>,
+    /// How much may be spent on a proof.
+    pub budget: Budget,
+}
+
+/// One kind of pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Class {
+    /// Requests, selection, tolerations, ports and volumes. Its list of unsupported constraints is the gang planner's.
+    pub shape: Shape,
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Labels.
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// Required topology constraints.
+    pub rules: Vec<Rule>,
+    /// Taints with the effect `PreferNoSchedule` that are not tolerated keep it away, as if they were `NoSchedule`.
+    pub heeds_soft_taints: bool,
+    /// It gets no new node: it may only use what exists.
+    pub existing_only: bool,
+}
+
+/// A required topology constraint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Rule {
+    /// `topologySpreadConstraints` with `DoNotSchedule`.
+    Spread(Spread),
+    /// `podAffinity`: all required terms of a pod are one rule, since kube-scheduler counts pods that match all of them.
+    Affinity(Vec<PodTerm>),
+    /// `podAntiAffinity`, one term.
+    AntiAffinity(PodTerm),
+}
+
+/// One topology spread constraint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Spread {
+    /// Label key whose values are the domains.
+    pub key: Arc<str>,
+    /// Which pods count; those of the pod's own namespace.
+    pub selector: Vec<Requirement>,
+    /// `maxSkew`.
+    pub max_skew: u32,
+    /// `minDomains`; 1 if absent.
+    pub min_domains: u32,
+    /// `nodeAffinityPolicy: Honor`: only nodes that the pod selects count.
+    pub honor_affinity: bool,
+    /// `nodeTaintsPolicy: Honor`: only nodes whose taints the pod tolerates count.
+    pub honor_taints: bool,
+}
+
+/// A term of pod affinity or anti-affinity.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PodTerm {
+    /// Label key whose values are the domains.
+    pub key: Arc<str>,
+    /// Namespaces whose pods count; `None` = all of them.
+    pub namespaces: Option<BTreeSet<Arc<str>>>,
+    /// Which pods count. `None` selects nothing, an empty list everything.
+    pub selector: Option<Vec<Requirement>>,
+}
+
+/// A node that exists.
+#[derive(Clone, Debug)]
+pub struct Existing {
+    /// The node. One that is joining is given as it will be: Ready, without the taints that go.
+    pub node: Arc<Node>,
+    /// What pods on it hold.
+    pub usage: Usage,
+}
+
+/// A pod that stands on a node.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// Index of the node.
+    pub node: usize,
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Labels.
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// Its required anti-affinity.
+    pub anti_affinity: Vec<PodTerm>,
+    /// Has a deletion timestamp: it holds capacity, and no spread constraint counts it.
+    pub deleting: bool,
+}
+
+/// What all nodes of a pool have in common.
+#[derive(Clone, Debug, Default)]
+pub struct Pool {
+    /// Name.
+    pub name: Arc<str>,
+    /// Higher first.
+    pub weight: u32,
+    /// What is left of its limits; `nodes` counts nodes, everything else hardware capacity.
+    pub left: BTreeMap<ResourceName, i64>,
+    /// Label keys of which a node must leave so many distinct values among its alternatives.
+    pub min_values: Vec<(Arc<str>, u32)>,
+}
+
+/// One way to launch a node: pool × instance type × zone × capacity type × reservation.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// Index of the pool.
+    pub pool: usize,
+    /// Values of the custom labels that the pool leaves open: offers of one pool that differ in it are never alternatives of
+    /// each other.
+    pub variant: u32,
+    /// Instance type.
+    pub instance_type: Arc<str>,
+    /// Zone; `None` where none is known.
+    pub zone: Option<Arc<str>>,
+    /// Capacity type.
+    pub capacity_type: CapacityType,
+    /// Capacity reservation.
+    pub reservation: Option<Arc<str>>,
+    /// Hosts that the reservation has free; `None` without one.
+    pub free: Option<u32>,
+    /// Micro-dollars per hour; 0 for a reservation, which is paid for anyway.
+    pub price: u64,
+    /// The node as it would register, without its hostname.
+    pub node: Arc<Node>,
+    /// What DaemonSets take of it.
+    pub overhead: Usage,
+    /// What the hardware has: it counts against limits.
+    pub capacity: Resources,
+}
+
+/// Counted work that a plan may spend. Nothing here is time, so that the same problem gives the same plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// States of the enumeration; 0 switches it off.
+    pub states: u64,
+    /// Patterns the enumeration looks at, over all states.
+    pub patterns: u64,
+    /// Rounds of improvement.
+    pub ruins: u32,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { states: 200_000, patterns: 4_000_000, ruins: 400 }
+    }
+}
+
+/// What becomes of the pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// One entry per pod of the problem, in its order.
+    pub places: Vec<Place>,
+    /// How many preferences of each pod were dropped to find its place.
+    pub relaxed: Vec<usize>,
+    /// New nodes.
+    pub nodes: Vec<NewNode>,
+    /// Micro-dollars per hour of the new nodes.
+    pub cost: u64,
+    /// No plan that places the same pods on new nodes costs less; `None` if no pod goes to a new node.
+    pub bound: Option<Bound>,
+    /// Counted work.
+    pub work: Work,
+}
+
+/// Where one pod goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Place {
+    /// Index of a node that exists.
+    Existing(usize),
+    /// Index of a new node.
+    New(usize),
+    /// Nowhere.
+    None,
+}
+
+/// A node to launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewNode {
+    /// Index of the offer.
+    pub offer: usize,
+    /// Offers that would do as well, whatever becomes of the other nodes; cheapest first, without `offer`.
+    pub alternatives: Vec<usize>,
+}
+
+/// A lower bound on the cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Micro-dollars per hour.
+    pub value: u64,
+    /// How it is proven.
+    pub basis: Basis,
+    /// Certificate of [`Basis::Resources`]; empty for an enumeration.
+    pub prices: Vec<GroupPrices>,
+    /// Least number of new nodes, and the price of one in [`PRICE_SCALE`]ths of a micro-dollar.
+    pub nodes: (u32, u64),
+}
+
+/// Prices of resources for some classes. No offer has more to sell than its own price comes to, even if each of its
+/// resources is sold at the highest price that a class it takes pays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupPrices {
+    /// The classes that pay these prices.
+    pub classes: Vec<usize>,
+    /// [`PRICE_SCALE`]ths of a micro-dollar per unit.
+    pub prices: Vec<(ResourceName, u64)>,
+}
+
+/// How a bound is proven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Basis {
+    /// Every plan was looked at.
+    Enumeration,
+    /// Prices of resources.
+    Resources,
+}
+
+/// Parts of a micro-dollar in which certificates count.
+pub const PRICE_SCALE: u64 = 1 << 40;
+
+/// Counted work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Nodes looked at for a pod or a run of pods.
+    pub nodes: u64,
+    /// States and patterns of the enumeration.
+    pub patterns: u64,
+    /// Fillings of a node that were tried.
+    pub fillings: u64,
+    /// Nodes taken apart and packed again.
+    pub ruins: u64,
+}
+
+/// Whether requirements on labels hold; the operators of label selectors.
+#[must_use]
+pub fn selects(requirements: &[Requirement], labels: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
+    use crate::model::pod::Operator;
+    requirements.iter().all(|requirement| {
+        let label = labels.get(&requirement.key);
+        let listed = label.is_some_and(|label| requirement.values.contains(label));
+        match requirement.operator {
+            Operator::In => listed,
+            Operator::NotIn => !listed,
+            Operator::Exists => label.is_some(),
+            Operator::DoesNotExist => label.is_none(),
+            // No operators of label selectors.
+            Operator::Gt | Operator::Lt | Operator::Unknown => false,
+        }
+    })
+}
+
+impl PodTerm {
+    /// Whether a pod counts.
+    #[must_use]
+    pub fn matches(&self, namespace: &str, labels: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
+        self.namespaces.as_ref().is_none_or(|names| names.contains(namespace))
+            && self.selector.as_ref().is_some_and(|selector| selects(selector, labels))
+    }
+}

@@ -1,0 +1,318 @@
+//! A plan as it grows: what stands on each node, which offers each new node may still become, what limits have left.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::bits::Bits;
+use super::compile::Compiled;
+use super::problem::Work;
+use super::topology::{Counts, Kind, Spot, Topology};
+
+/// The name of the limit that counts nodes.
+const NODES: &str = "nodes";
+
+/// One node of the plan: those that exist first, in the order of the problem, then new ones.
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    /// `Some`: a node that exists.
+    pub(super) existing: Option<usize>,
+    /// What the plan puts there; on a node that exists without what stands there.
+    pub(super) load: Vec<i64>,
+    /// Class and number of pods that the plan puts there.
+    pub(super) counts: Vec<(usize, u32)>,
+    /// Offers a new node may still become.
+    pub(super) mask: Bits,
+    /// The cheapest of them that limits allow.
+    pub(super) offer: usize,
+}
+
+/// How a node would take one more pod.
+#[derive(Clone, Debug)]
+pub(super) struct Fitted {
+    pub(super) slot: usize,
+    mask: Bits,
+    pub(super) offer: usize,
+    /// By how much its price rises.
+    pub(super) rise: u64,
+}
+
+/// The plan as it is.
+#[derive(Clone, Debug)]
+pub(super) struct State<'c, 'p> {
+    pub(super) compiled: &'c Compiled<'p>,
+    pub(super) topology: &'c Topology<'p>,
+    pub(super) slots: Vec<Slot>,
+    counts: Counts,
+    /// Per pool: new nodes and their hardware, by the names of its limits.
+    taken: Vec<BTreeMap<Arc<str>, i64>>,
+    /// Hosts taken of each reservation.
+    reserved: BTreeMap<Arc<str>, u32>,
+    /// Offers that may be used: the pools of the weight that is tried now.
+    pub(super) tier: Bits,
+    pub(super) work: Work,
+}
+
+impl<'c, 'p> State<'c, 'p> {
+    pub(super) fn new(compiled: &'c Compiled<'p>, topology: &'c Topology<'p>) -> Self {
+        let problem = compiled.problem;
+        let slot = |index: usize| Slot {
+            existing: Some(index),
+            load: vec![0; compiled.resources.len()],
+            counts: Vec::new(),
+            mask: Bits::default(),
+            offer: 0,
+        };
+        Self {
+            compiled,
+            topology,
+            slots: (0..problem.nodes.len()).map(slot).collect(),
+            counts: topology.counts(problem),
+            taken: vec![BTreeMap::new(); problem.pools.len()],
+            reserved: BTreeMap::new(),
+            tier: Bits::of(compiled.offer_of.len(), |_| true),
+            work: Work::default(),
+        }
+    }
+
+    /// Whether the node takes one more pod of the class now.
+    pub(super) fn fits(&mut self, at: usize, class: usize) -> Option<Fitted> {
+        self.work.nodes += 1;
+        let (compiled, slot) = (self.compiled, &self.slots[at]);
+        let request = &compiled.requests[class];
+        if let Some(node) = slot.existing {
+            let enough = request
+                .iter()
+                .zip(&slot.load)
+                .zip(&compiled.free[node])
+                .all(|((need, load), free)| *need <= 0 || need.saturating_add(*load) <= *free);
+            let spot = Spot { slot: at, kind: Kind::Existing(node) };
+            let taken = compiled.open[class].contains(node)
+                && enough
+                && compiled.together(class, &slot.counts, Some(node))
+                && self.topology.allows(compiled, &self.counts, class, spot);
+            return taken.then(|| Fitted { slot: at, mask: Bits::default(), offer: 0, rise: 0 });
+        }
+        if !slot.mask.meets(&compiled.takes[class]) || !compiled.together(class, &slot.counts, None) {
+            return None;
+        }
+        let mut mask = slot.mask.clone();
+        mask.intersect(&compiled.takes[class]);
+        let load: Vec<i64> = slot.load.iter().zip(request).map(|(load, need)| load.saturating_add(*need)).collect();
+        compiled.holding(&mut mask, &load);
+        let before = compiled.offer(slot.offer).price;
+        self.best(at, class, &mask, Some(slot.offer), before)
+    }
+
+    /// How a new node for one pod of the class would come cheapest.
+    pub(super) fn opened(&mut self, class: usize) -> Option<Fitted> {
+        self.work.nodes += 1;
+        let mut mask = self.tier.clone();
+        mask.intersect(&self.compiled.takes[class]);
+        self.compiled.holding(&mut mask, &self.compiled.requests[class]);
+        if !self.compiled.together(class, &[], None) {
+            return None;
+        }
+        self.best(self.slots.len(), class, &mask, None, 0)
+    }
+
+    /// The cheapest way among `mask`, cell by cell where the class has anything to do with a counter.
+    fn best(&self, at: usize, class: usize, mask: &Bits, now: Option<usize>, before: u64) -> Option<Fitted> {
+        let fitted = |mask: Bits| {
+            let offer = self.cheapest(&mask, now)?;
+            let rise = self.compiled.offer(offer).price.saturating_sub(before);
+            Some(Fitted { slot: at, mask, offer, rise })
+        };
+        if !self.topology.links(class) {
+            return fitted(mask.clone());
+        }
+        let mut best: Option<Fitted> = None;
+        for cell in &self.topology.cells {
+            let mut inside = mask.clone();
+            inside.intersect(cell);
+            self.topology.settle(class, &mut inside);
+            let Some(found) = fitted(inside) else { continue };
+            let spot = Spot { slot: at, kind: Kind::Offer(found.offer) };
+            let better = best.as_ref().is_none_or(|best| found.rise < best.rise);
+            if better && self.topology.allows(self.compiled, &self.counts, class, spot) {
+                best = Some(found);
+            }
+        }
+        best
+    }
+
+    /// The cheapest offer that limits and reservations allow, and that leaves the distinct values its pool asks for. `now`
+    /// is what the node counts as already.
+    fn cheapest(&self, mask: &Bits, now: Option<usize>) -> Option<usize> {
+        mask.iter().find(|at| self.may(*at, now) && self.varied(*at, mask))
+    }
+
+    /// Whether limits and reservations allow one more node of an offer in the place of `now`.
+    pub(super) fn may(&self, at: usize, now: Option<usize>) -> bool {
+        self.capacity(at, now, 1) > 0
+    }
+
+    /// How many more nodes of an offer limits and reservations allow, at most `most`.
+    pub(super) fn capacity(&self, at: usize, now: Option<usize>, most: u32) -> u32 {
+        let offer = self.compiled.offer(at);
+        let mut capacity = most;
+        if let Some((free, name)) = offer.free.zip(offer.reservation.as_ref()) {
+            let own = now.is_some_and(|now| self.compiled.offer(now).reservation.as_ref() == Some(name));
+            let taken = self.reserved.get(name).copied().unwrap_or(0).saturating_sub(u32::from(own));
+            capacity = capacity.min(free.saturating_sub(taken));
+        }
+        let pool = &self.compiled.problem.pools[offer.pool];
+        let same = now.map(|now| self.compiled.offer(now)).filter(|now| now.pool == offer.pool);
+        for (name, left) in &pool.left {
+            let each = amount(offer, name.as_str());
+            if each <= 0 {
+                continue;
+            }
+            let taken = self.taken[offer.pool].get(name.as_str()).copied().unwrap_or(0);
+            let own = same.map_or(0, |now| amount(now, name.as_str()));
+            let fits = left.saturating_sub(taken).saturating_add(own).max(0) / each;
+            capacity = capacity.min(u32::try_from(fits).unwrap_or(u32::MAX));
+        }
+        capacity
+    }
+
+    /// Whether the offers of this one's pool in `mask` have as many distinct values as the pool asks for.
+    pub(super) fn varied(&self, at: usize, mask: &Bits) -> bool {
+        let offer = self.compiled.offer(at);
+        let pool = &self.compiled.problem.pools[offer.pool];
+        pool.min_values.iter().all(|(key, least)| {
+            let same = mask.iter().map(|other| self.compiled.offer(other));
+            let same = same.filter(|other| other.pool == offer.pool && other.variant == offer.variant);
+            let mut values: Vec<_> = same.filter_map(|other| other.node.labels.get(key)).collect();
+            values.sort();
+            values.dedup();
+            values.len() >= *least as usize
+        })
+    }
+
+    /// Puts the pod there.
+    pub(super) fn put(&mut self, class: usize, fitted: Fitted) -> usize {
+        let at = fitted.slot;
+        if at == self.slots.len() {
+            let load = vec![0; self.compiled.resources.len()];
+            let (mask, offer) = (fitted.mask.clone(), fitted.offer);
+            self.slots.push(Slot { existing: None, load, counts: Vec::new(), mask, offer });
+            self.charge(fitted.offer, 1);
+        } else if self.slots[at].existing.is_none() {
+            self.charge(self.slots[at].offer, -1);
+            self.charge(fitted.offer, 1);
+        }
+        let slot = &mut self.slots[at];
+        if slot.existing.is_none() {
+            slot.mask = fitted.mask;
+            slot.offer = fitted.offer;
+        }
+        add(slot, &self.compiled.requests[class], class, 1);
+        let kind = slot.existing.map_or(Kind::Offer(slot.offer), Kind::Existing);
+        self.topology.count(self.compiled, &mut self.counts, class, Spot { slot: at, kind }, true);
+        at
+    }
+
+    /// Opens `number` new nodes with the same pods of classes that no counter concerns.
+    pub(super) fn open(&mut self, offer: usize, counts: &[(usize, u32)], number: u32) {
+        let load = self.load_of(counts);
+        let mut mask = self.tier.clone();
+        counts.iter().for_each(|(class, _)| mask.intersect(&self.compiled.takes[*class]));
+        self.compiled.holding(&mut mask, &load);
+        self.charge(offer, i64::from(number));
+        let slot = Slot { existing: None, load, counts: counts.to_vec(), mask, offer };
+        self.slots.extend(std::iter::repeat_n(slot, number as usize));
+    }
+
+    /// What pods request together.
+    pub(super) fn load_of(&self, counts: &[(usize, u32)]) -> Vec<i64> {
+        let mut load = vec![0_i64; self.compiled.resources.len()];
+        for (class, count) in counts {
+            for (sum, need) in load.iter_mut().zip(&self.compiled.requests[*class]) {
+                *sum = sum.saturating_add(need.saturating_mul(i64::from(*count)));
+            }
+        }
+        load
+    }
+
+    /// The offers a node with these pods of classes without counters may become.
+    pub(super) fn becoming(&self, counts: &[(usize, u32)]) -> Bits {
+        let mut mask = self.tier.clone();
+        counts.iter().for_each(|(class, _)| mask.intersect(&self.compiled.takes[*class]));
+        self.compiled.holding(&mut mask, &self.load_of(counts));
+        mask
+    }
+
+    /// Takes a new node out again; its pods are free. It stays in the list, empty, and is dropped at the end.
+    pub(super) fn close(&mut self, at: usize) -> Vec<(usize, u32)> {
+        let counts = std::mem::take(&mut self.slots[at].counts);
+        let slot = &mut self.slots[at];
+        slot.load.fill(0);
+        let kind = Kind::Offer(slot.offer);
+        self.charge(self.slots[at].offer, -1);
+        for (class, count) in &counts {
+            for _ in 0..*count {
+                let spot = Spot { slot: at, kind };
+                self.topology.count(self.compiled, &mut self.counts, *class, spot, false);
+            }
+        }
+        self.slots[at].mask = Bits::none(self.compiled.offer_of.len());
+        counts
+    }
+
+    /// Dollars of the new nodes.
+    pub(super) fn cost(&self) -> u64 {
+        self.new_nodes().map(|slot| self.compiled.offer(slot.offer).price).fold(0, u64::saturating_add)
+    }
+
+    /// New nodes that hold pods.
+    pub(super) fn new_nodes(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(|slot| slot.existing.is_none() && !slot.counts.is_empty())
+    }
+
+    /// Counts nodes of an offer against limits and reservation.
+    pub(super) fn charge(&mut self, at: usize, number: i64) {
+        let offer = self.compiled.offer(at);
+        for name in self.compiled.problem.pools[offer.pool].left.keys() {
+            let each = amount(offer, name.as_str());
+            *self.taken[offer.pool].entry(Arc::from(name.as_str())).or_default() += each.saturating_mul(number);
+        }
+        if let Some(name) = &offer.reservation {
+            let taken = self.reserved.entry(Arc::clone(name)).or_default();
+            *taken = u32::try_from(i64::from(*taken) + number).unwrap_or(0);
+        }
+    }
+}
+
+/// Adds pods to a node.
+fn add(slot: &mut Slot, request: &[i64], class: usize, count: u32) {
+    for (sum, need) in slot.load.iter_mut().zip(request) {
+        *sum = sum.saturating_add(need.saturating_mul(i64::from(count)));
+    }
+    match slot.counts.iter_mut().find(|(other, _)| *other == class) {
+        Some((_, number)) => *number += count,
+        None => slot.counts.push((class, count)),
+    }
+}
+
+/// What a node of an offer counts against a limit of this name.
+pub(super) fn amount(offer: &super::problem::Offer, name: &str) -> i64 {
+    if name == NODES { 1 } else { offer.capacity.get(name) }
+}
+
+impl State<'_, '_> {
+    /// Counts so much more against the limits of a pool, in their order, if there is so much left.
+    pub(super) fn extend(&mut self, pool: usize, more: &[i64]) -> bool {
+        let limits = &self.compiled.problem.pools[pool].left;
+        let taken = |name: &str| self.taken[pool].get(name).copied().unwrap_or(0);
+        let fits = limits
+            .iter()
+            .zip(more)
+            .all(|((name, left), more)| *more == 0 || taken(name.as_str()).saturating_add(*more) <= *left);
+        if fits {
+            for (name, more) in limits.keys().zip(more) {
+                *self.taken[pool].entry(Arc::from(name.as_str())).or_default() += more;
+            }
+        }
+        fits
+    }
+}

@@ -1,0 +1,374 @@
+//! Counters of topology constraints over domains of more than one node: spread, pod affinity and anti-affinity.
+//!
+//! One counter per question "how many pods like these stand in each domain of this key". A class feeds some counters and
+//! obeys some. Constraints by hostname that only restrict one node are not here: see `compile`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::fit;
+use crate::model::node::Node;
+
+use super::bits::Bits;
+use super::compile::{Compiled, HOSTNAME, anti_terms};
+use super::problem::{Class, PodTerm, Problem, Rule, Spread, Standing, selects};
+
+/// A domain of a counter: the interned value of its label, or a node.
+type Domain = usize;
+
+/// What a class has to obey.
+#[derive(Debug)]
+enum Obey {
+    Spread {
+        counter: usize,
+        max_skew: u32,
+        min_domains: u32,
+        own: bool,
+        domains: Vec<Domain>,
+    },
+    /// Every counter has a pod in the domain, or none has one anywhere and the pod matches itself.
+    Affinity {
+        counters: Vec<usize>,
+        own: bool,
+    },
+    /// No pod in the domain.
+    Away {
+        counter: usize,
+    },
+}
+
+/// Which pods a counter counts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Counted<'a> {
+    /// Those a spread constraint of this class selects, on nodes that its policies let count.
+    Spread { owner: usize, spread: &'a Spread },
+    /// Those that match all these terms.
+    Matching(&'a [PodTerm]),
+    /// Those that carry this anti-affinity term.
+    Owners(&'a PodTerm),
+}
+
+#[derive(Debug)]
+struct Counter<'a> {
+    counted: Counted<'a>,
+    key: Arc<str>,
+    /// Values of the key, interned, where it is not the hostname.
+    values: BTreeMap<Arc<str>, Domain>,
+    /// Offers and nodes that count, for spread.
+    offers: Option<Bits>,
+    nodes: Option<Bits>,
+}
+
+/// The constraints of a problem; what changes while a plan grows is in [`Counts`].
+#[derive(Debug)]
+pub(super) struct Topology<'a> {
+    counters: Vec<Counter<'a>>,
+    feeds: Vec<Vec<usize>>,
+    obeys: Vec<Vec<Obey>>,
+    /// Offers that agree in every key somebody counts by, per combination of values; in order of price.
+    pub(super) cells: Vec<Bits>,
+    /// `[offer]`: its cell.
+    pub(super) cell_of: Vec<usize>,
+}
+
+/// How many pods stand in each domain of each counter.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts(Vec<FxHashMap<Domain, u32>>);
+
+/// What a node of the plan is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// One that exists.
+    Existing(usize),
+    /// A new one, by any offer it may become: they agree in what is asked.
+    Offer(usize),
+}
+
+/// A node of the plan, by its number there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spot {
+    pub(super) slot: usize,
+    pub(super) kind: Kind,
+}
+
+impl<'a> Topology<'a> {
+    pub(super) fn new(compiled: &Compiled<'a>) -> Self {
+        let problem = compiled.problem;
+        let mut made = Self {
+            counters: Vec::new(),
+            feeds: vec![Vec::new(); problem.classes.len()],
+            obeys: (0..problem.classes.len()).map(|_| Vec::new()).collect(),
+            cells: Vec::new(),
+            cell_of: Vec::new(),
+        };
+        for (index, class) in problem.classes.iter().enumerate() {
+            for rule in &class.rules {
+                match rule {
+                    Rule::Spread(spread) if &*spread.key != HOSTNAME => made.spread(compiled, index, spread),
+                    Rule::Affinity(terms) => made.affinity(compiled, index, terms),
+                    Rule::AntiAffinity(term) if &*term.key != HOSTNAME => made.anti_affinity(compiled, index, term),
+                    Rule::Spread(_) | Rule::AntiAffinity(_) => {}
+                }
+            }
+        }
+        for (index, counter) in made.counters.iter().enumerate() {
+            for (class, feeds) in made.feeds.iter_mut().enumerate() {
+                if counter.counts(&problem.classes[class], problem) {
+                    feeds.push(index);
+                }
+            }
+        }
+        made.cut(compiled);
+        made
+    }
+
+    /// Whether the class obeys or feeds any counter.
+    pub(super) fn links(&self, class: usize) -> bool {
+        !self.feeds[class].is_empty() || !self.obeys[class].is_empty()
+    }
+
+    /// What stands on the nodes that exist.
+    pub(super) fn counts(&self, problem: &Problem) -> Counts {
+        let mut counts = Counts(vec![FxHashMap::default(); self.counters.len()]);
+        for pod in &problem.standing {
+            let Some(one) = problem.nodes.get(pod.node) else { continue };
+            for (counter, of) in self.counters.iter().zip(&mut counts.0) {
+                let skipped = pod.deleting && matches!(counter.counted, Counted::Spread { .. });
+                if skipped || !counter.counts_standing(pod, problem) || !counter.counts_node(pod.node) {
+                    continue;
+                }
+                if let Some(domain) = counter.domain(&one.node, pod.node) {
+                    *of.entry(domain).or_default() += 1;
+                }
+            }
+        }
+        counts
+    }
+
+    /// Whether a pod of the class may stand there now.
+    pub(super) fn allows(&self, compiled: &Compiled<'a>, counts: &Counts, class: usize, spot: Spot) -> bool {
+        let node = node_of(compiled, spot);
+        self.obeys[class].iter().all(|obey| match obey {
+            Obey::Away { counter } => {
+                let domain = self.counters[*counter].domain(node, spot.slot);
+                domain.is_none_or(|domain| counts.of(*counter, domain) == 0)
+            }
+            Obey::Affinity { counters, own } => {
+                let first = *own && counters.iter().all(|counter| counts.0[*counter].values().all(|count| *count == 0));
+                counters.iter().all(|counter| {
+                    let domain = self.counters[*counter].domain(node, spot.slot);
+                    domain.is_some_and(|domain| first || counts.of(*counter, domain) > 0)
+                })
+            }
+            Obey::Spread { counter, max_skew, min_domains, own, domains } => {
+                let Some(domain) = self.counters[*counter].domain(node, spot.slot) else { return false };
+                let enough = domains.len() >= *min_domains as usize;
+                let least = domains.iter().map(|domain| counts.of(*counter, *domain)).min().filter(|_| enough);
+                let there = counts.of(*counter, domain) + u32::from(*own);
+                there.saturating_sub(least.unwrap_or(0)) <= *max_skew
+            }
+        })
+    }
+
+    /// One pod of the class comes to or leaves a node.
+    pub(super) fn count(&self, compiled: &Compiled<'a>, counts: &mut Counts, class: usize, spot: Spot, comes: bool) {
+        let node = node_of(compiled, spot);
+        for counter in &self.feeds[class] {
+            let of = &self.counters[*counter];
+            let counted = match spot.kind {
+                Kind::Existing(existing) => of.counts_node(existing),
+                Kind::Offer(offer) => of.offers.as_ref().is_none_or(|offers| offers.contains(offer)),
+            };
+            if let Some(domain) = of.domain(node, spot.slot).filter(|_| counted) {
+                let count = counts.0[*counter].entry(domain).or_default();
+                *count = if comes { *count + 1 } else { count.saturating_sub(1) };
+            }
+        }
+    }
+
+    /// Leaves offers that agree on whether they count for whatever the class feeds.
+    pub(super) fn settle(&self, class: usize, mask: &mut Bits) {
+        for counter in &self.feeds[class] {
+            if let Some(offers) = self.counters[*counter].offers.as_ref().filter(|offers| offers.meets(mask)) {
+                mask.intersect(offers);
+            }
+        }
+    }
+
+    fn counter(&mut self, compiled: &Compiled<'a>, key: &Arc<str>, counted: Counted<'a>) -> usize {
+        if let Some(known) = self.counters.iter().position(|one| one.key == *key && one.counted == counted) {
+            return known;
+        }
+        let problem = compiled.problem;
+        let mut values = BTreeMap::new();
+        let nodes = problem.nodes.iter().map(|one| &*one.node);
+        let labels =
+            nodes.chain(problem.offers.iter().map(|offer| &*offer.node)).filter_map(|node| node.labels.get(key));
+        for value in labels {
+            let next = values.len();
+            values.entry(Arc::clone(value)).or_insert(next);
+        }
+        let (mut of_offers, mut of_nodes) = (None, None);
+        if let Counted::Spread { owner, spread } = &counted {
+            let class = &problem.classes[*owner];
+            let counts = |node: &Node| counts_for(class, spread, node);
+            of_offers = Some(Bits::of(compiled.offer_of.len(), |at| counts(&compiled.offer(at).node)));
+            of_nodes = Some(Bits::of(problem.nodes.len(), |at| counts(&problem.nodes[at].node)));
+        }
+        self.counters.push(Counter { counted, key: Arc::clone(key), values, offers: of_offers, nodes: of_nodes });
+        self.counters.len() - 1
+    }
+
+    fn spread(&mut self, compiled: &Compiled<'a>, index: usize, spread: &'a Spread) {
+        let problem = compiled.problem;
+        let class = &problem.classes[index];
+        // Classes that look at the same nodes share a counter.
+        let same = |other: &Class| {
+            let (one, two) = (&class.shape, &other.shape);
+            class.namespace == other.namespace
+                && keys(class).eq(keys(other))
+                && (!spread.honor_affinity
+                    || (&one.node_selector, &one.node_affinity) == (&two.node_selector, &two.node_affinity))
+                && (!spread.honor_taints || one.tolerations == two.tolerations)
+        };
+        let owner = self.counters.iter().find_map(|counter| match &counter.counted {
+            Counted::Spread { owner, spread: other } => {
+                (*other == spread && same(&problem.classes[*owner])).then_some(*owner)
+            }
+            Counted::Matching(_) | Counted::Owners(_) => None,
+        });
+        let counted = Counted::Spread { owner: owner.unwrap_or(index), spread };
+        let counter = self.counter(compiled, &spread.key, counted);
+        let of = &self.counters[counter];
+        let value = |node: &Node| node.labels.get(&spread.key).and_then(|value| of.values.get(value)).copied();
+        let nodes = problem.nodes.iter().enumerate().filter(|(at, _)| of.counts_node(*at));
+        let offers = compiled.takes[index].iter().map(|at| &*compiled.offer(at).node);
+        let mut domains: Vec<Domain> = nodes.map(|(_, one)| &*one.node).chain(offers).filter_map(value).collect();
+        domains.sort_unstable();
+        domains.dedup();
+        let own = selects(&spread.selector, &class.labels);
+        let (max_skew, min_domains) = (spread.max_skew, spread.min_domains);
+        self.obeys[index].push(Obey::Spread { counter, max_skew, min_domains, own, domains });
+    }
+
+    fn affinity(&mut self, compiled: &Compiled<'a>, index: usize, terms: &'a [PodTerm]) {
+        let class = &compiled.problem.classes[index];
+        let own = terms.iter().all(|term| term.matches(&class.namespace, &class.labels));
+        let counters = terms.iter().map(|term| self.counter(compiled, &term.key, Counted::Matching(terms))).collect();
+        self.obeys[index].push(Obey::Affinity { counters, own });
+    }
+
+    /// Both directions: nobody it selects in its domain, and it in no domain of anybody who selects it.
+    fn anti_affinity(&mut self, compiled: &Compiled<'a>, index: usize, term: &'a PodTerm) {
+        let matching = self.counter(compiled, &term.key, Counted::Matching(std::slice::from_ref(term)));
+        self.obeys[index].push(Obey::Away { counter: matching });
+        let owners = self.counter(compiled, &term.key, Counted::Owners(term));
+        for (other, class) in compiled.problem.classes.iter().enumerate() {
+            let known =
+                self.obeys[other].iter().any(|obey| matches!(obey, Obey::Away { counter } if *counter == owners));
+            if !known && term.matches(&class.namespace, &class.labels) {
+                self.obeys[other].push(Obey::Away { counter: owners });
+            }
+        }
+    }
+
+    /// Anti-affinity of standing pods whose term no class shares, and the cells.
+    fn cut(&mut self, compiled: &Compiled<'a>) {
+        let problem = compiled.problem;
+        let terms = problem.standing.iter().flat_map(|pod| &pod.anti_affinity).filter(|term| &*term.key != HOSTNAME);
+        for term in terms {
+            let concerned: Vec<usize> = (0..problem.classes.len())
+                .filter(|index| term.matches(&problem.classes[*index].namespace, &problem.classes[*index].labels))
+                .collect();
+            if concerned.is_empty() {
+                continue;
+            }
+            let counter = self.counter(compiled, &term.key, Counted::Owners(term));
+            for index in concerned {
+                let known =
+                    self.obeys[index].iter().any(|obey| matches!(obey, Obey::Away { counter: one } if *one == counter));
+                if !known {
+                    self.obeys[index].push(Obey::Away { counter });
+                }
+            }
+        }
+        let mut keys: Vec<&Arc<str>> =
+            self.counters.iter().map(|counter| &counter.key).filter(|key| &***key != HOSTNAME).collect();
+        keys.sort();
+        keys.dedup();
+        let mut known: BTreeMap<Vec<Option<Arc<str>>>, usize> = BTreeMap::new();
+        let size = compiled.offer_of.len();
+        let (mut cells, mut cell_of): (Vec<Bits>, Vec<usize>) = (Vec::new(), Vec::new());
+        for at in 0..size {
+            let labels = &compiled.offer(at).node.labels;
+            let next = known.len();
+            let cell = *known.entry(keys.iter().map(|key| labels.get(*key).cloned()).collect()).or_insert(next);
+            if cell == cells.len() {
+                cells.push(Bits::none(size));
+            }
+            cells[cell].insert(at);
+            cell_of.push(cell);
+        }
+        (self.cells, self.cell_of) = (cells, cell_of);
+    }
+}
+
+impl Counter<'_> {
+    fn counts(&self, class: &Class, problem: &Problem) -> bool {
+        match &self.counted {
+            Counted::Spread { owner, spread } => {
+                class.namespace == problem.classes[*owner].namespace && selects(&spread.selector, &class.labels)
+            }
+            Counted::Matching(terms) => terms.iter().all(|term| term.matches(&class.namespace, &class.labels)),
+            Counted::Owners(term) => anti_terms(class).any(|own| own == *term),
+        }
+    }
+
+    fn counts_standing(&self, pod: &Standing, problem: &Problem) -> bool {
+        match &self.counted {
+            Counted::Spread { owner, spread } => {
+                pod.namespace == problem.classes[*owner].namespace && selects(&spread.selector, &pod.labels)
+            }
+            Counted::Matching(terms) => terms.iter().all(|term| term.matches(&pod.namespace, &pod.labels)),
+            Counted::Owners(term) => pod.anti_affinity.contains(*term),
+        }
+    }
+
+    fn counts_node(&self, index: usize) -> bool {
+        self.nodes.as_ref().is_none_or(|nodes| nodes.contains(index))
+    }
+
+    fn domain(&self, node: &Node, slot: usize) -> Option<Domain> {
+        if &*self.key == HOSTNAME { Some(slot) } else { self.values.get(node.labels.get(&self.key)?).copied() }
+    }
+}
+
+impl Counts {
+    fn of(&self, counter: usize, domain: Domain) -> u32 {
+        self.0[counter].get(&domain).copied().unwrap_or(0)
+    }
+}
+
+/// The keys that a node must carry to count for any spread constraint of the class.
+fn keys(class: &Class) -> impl Iterator<Item = &Arc<str>> {
+    class.rules.iter().filter_map(|rule| match rule {
+        Rule::Spread(spread) => Some(&spread.key),
+        Rule::Affinity(_) | Rule::AntiAffinity(_) => None,
+    })
+}
+
+/// Whether a node counts for a spread constraint of the class. Every node has a hostname by the time it is asked.
+fn counts_for(class: &Class, spread: &Spread, node: &Node) -> bool {
+    keys(class).all(|key| &**key == HOSTNAME || node.labels.contains_key(key))
+        && (!spread.honor_affinity || fit::selected_by(&class.shape, node))
+        && (!spread.honor_taints || fit::tolerates_all(&class.shape, node))
+}
+
+fn node_of<'p>(compiled: &Compiled<'p>, spot: Spot) -> &'p Node {
+    match spot.kind {
+        Kind::Existing(existing) => &compiled.problem.nodes[existing].node,
+        Kind::Offer(offer) => &compiled.offer(offer).node,
+    }
+}

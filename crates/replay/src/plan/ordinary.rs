@@ -1,0 +1,275 @@
+//! Pods of no gang: the node that exists for each, or the cheapest nodes to launch, with the proof.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use muster_api::convert::ordinary::{self as read, Kind, Namespaces};
+use muster_api::keys;
+use muster_core::fit;
+use muster_core::model::gang::Membership;
+use muster_core::model::names::NodeName;
+use muster_core::model::node::{Node, TaintEffect};
+use muster_core::packing::{self, Class, Existing, Place, PodTerm, Problem, Rule, Standing};
+use muster_core::planner::plan::Host;
+use muster_core::topology::natural_cmp;
+
+use super::{ACCELERATORS, Planning};
+use crate::document::{PodCode, PodEntry, PodOutcome, PodReason};
+use crate::gangs::Known;
+use crate::plan::launches::{self, Launched};
+
+/// The annotation of a pod for which nothing is launched.
+const DO_NOT_PROVISION: &str = "muster.dev/do-not-provision";
+
+/// A pod that is planned, and its place in the document.
+struct Planned {
+    entry: usize,
+    kind: Kind,
+}
+
+impl Planning<'_> {
+    /// Places pending pods: priority, creation, namespace and name.
+    pub(super) fn ordinary(&mut self, others: Vec<Known>, namespaces: &Namespaces) -> (Vec<PodEntry>, Launched) {
+        let mut pending: Vec<Known> =
+            others.into_iter().filter(|known| known.core.node.is_none() && known.core.is_live()).collect();
+        pending.sort_by_cached_key(|known| {
+            let created = known.core.created;
+            (Reverse(known.priority), created.is_none(), created, known.core.key.clone())
+        });
+        let nodes = self.tried();
+        let soft = |node: &Node| node.taints.iter().any(|taint| taint.effect == TaintEffect::PreferNoSchedule);
+        let soft_taints =
+            nodes.iter().any(|(host, _)| soft(&host.node)) || self.supply.offers.iter().any(|offer| soft(&offer.node));
+        let mut entries = Vec::new();
+        let mut planned = Vec::new();
+        for known in &pending {
+            let core = &known.core;
+            let mut entry = PodEntry {
+                namespace: core.key.namespace.to_string(),
+                name: core.key.name.to_string(),
+                uid: known.uid.clone(),
+                outcome: PodOutcome::Refused,
+                node: None,
+                relaxed: Vec::new(),
+                reasons: Vec::new(),
+            };
+            // kube-scheduler has made capacity for it there, and that capacity is counted already.
+            let nominated = core.nominated.as_ref().filter(|node| self.cluster.node(node).is_some());
+            match (self.aside(known), &core.shape, nominated) {
+                (Some((outcome, reason)), ..) => {
+                    entry.outcome = outcome;
+                    entry.reasons.push(reason);
+                }
+                (None, Err(why), _) => entry.reasons.push(reason(PodCode::NoOfferFits, why.to_string())),
+                (None, Ok(_), Some(node)) => {
+                    entry.outcome = PodOutcome::Placed;
+                    entry.node = Some(node.to_string());
+                }
+                (None, Ok(shape), None) => {
+                    let mut kind = read::kind(&known.object, shape, namespaces, soft_taints);
+                    kind.required.existing_only = stays_out(known);
+                    planned.push(Planned { entry: entries.len(), kind });
+                }
+            }
+            entries.push(entry);
+        }
+        let problem = self.problem_of(&planned, &nodes, namespaces);
+        let plan = packing::plan(&problem);
+        let mut after = nodes.clone();
+        for (pod, place) in plan.places.iter().enumerate() {
+            let class = problem.kinds[problem.pods[pod]].last().map(|class| &problem.classes[*class]);
+            if let (Place::Existing(index), Some(class)) = (place, class) {
+                Arc::make_mut(&mut after[*index].0.usage).add(&class.shape);
+            }
+        }
+        debug_assert_eq!(packing::check::check(&problem, &plan), Vec::<String>::new(), "a plan that is wrong");
+        let mut known: BTreeMap<usize, Vec<PodReason>> = BTreeMap::new();
+        for (pod, one) in planned.iter().enumerate() {
+            let entry = &mut entries[one.entry];
+            entry.relaxed = one.kind.preferences.iter().take(plan.relaxed[pod]).map(launches::relaxed).collect();
+            match plan.places[pod] {
+                Place::Existing(index) => {
+                    let (host, joining) = &nodes[index];
+                    entry.outcome = if *joining { PodOutcome::Joining } else { PodOutcome::Placed };
+                    entry.node = Some(host.node.name.to_string());
+                }
+                Place::New(index) => {
+                    entry.outcome = PodOutcome::Provision;
+                    entry.node = Some(format!("new/{index}"));
+                }
+                Place::None => {
+                    let class = problem.kinds[problem.pods[pod]].last().copied().unwrap_or(0);
+                    let reasons = known.entry(class).or_insert_with(|| self.reasons(&problem, &plan, class, &after));
+                    entry.reasons.clone_from(reasons);
+                }
+            }
+        }
+        (entries, launches::describe(&problem, &plan, &self.supply))
+    }
+
+    /// Pods that are not planned, with the reason.
+    fn aside(&self, known: &Known) -> Option<(PodOutcome, PodReason)> {
+        let core = &known.core;
+        let spec = known.object.spec.as_ref();
+        if core.membership == Membership::Unknown {
+            let owners = known.object.metadata.owner_references.iter().flatten();
+            let owner = owners.map(|owner| format!("{} {}", owner.kind, owner.name)).next().unwrap_or_default();
+            let why = format!("whether it belongs to a gang is not known: {owner} is not in the dump");
+            return Some((PodOutcome::Waiting, reason(PodCode::NoOfferFits, why)));
+        }
+        if core.foreign_gates {
+            let gates = spec.and_then(|spec| spec.scheduling_gates.as_ref());
+            let names: Vec<&str> = gates.into_iter().flatten().map(|gate| gate.name.as_str()).collect();
+            let why = format!("held by scheduling gates: {}", names.join(", "));
+            return Some((PodOutcome::Waiting, reason(PodCode::ForeignGate, why)));
+        }
+        if let Some(awaits) = &core.claims.awaits {
+            let mut volumes = spec.and_then(|spec| spec.volumes.as_ref()).into_iter().flatten();
+            let comes = volumes.any(|volume| volume.ephemeral.is_some());
+            let outcome = if comes { PodOutcome::Waiting } else { PodOutcome::Refused };
+            return Some((outcome, reason(PodCode::VolumeNotFound, format!("waits for a volume: {awaits}"))));
+        }
+        let constraint = core.shape.as_ref().ok().and_then(|shape| read::unmodelled(shape).into_iter().next())?;
+        let code = if &*constraint == "resourceClaims" { PodCode::DRANotSupported } else { PodCode::NoOfferFits };
+        Some((PodOutcome::Refused, reason(code, format!("carries a constraint that is not modelled: {constraint}"))))
+    }
+
+    /// Nodes in the order in which they are tried, and whether each is joining: Ready ones first; those without accelerators
+    /// before those with, the fullest of which come first.
+    fn tried(&self) -> Vec<(Host, bool)> {
+        let mut nodes: Vec<(Host, bool)> = Vec::new();
+        for Host { node, usage } in self.cluster.hosts(None) {
+            let joining = !node.ready && !node.deleting && node.labels.contains_key(keys::BATCH);
+            if joining {
+                let mut joined = Node { ready: true, ..Node::clone(&node) };
+                joined.taints.retain(|taint| !taint.key.starts_with("node.kubernetes.io/"));
+                nodes.push((Host { node: Arc::new(joined), usage }, true));
+            } else {
+                nodes.push((Host { node, usage }, false));
+            }
+        }
+        let left = |host: &Host| -> i64 {
+            let one = |name: &&str| host.node.allocatable.get(name).saturating_sub(host.usage.requested.get(name));
+            ACCELERATORS.iter().map(one).sum()
+        };
+        let precious = |host: &Host| ACCELERATORS.iter().any(|name| host.node.allocatable.get(name) > 0);
+        nodes.sort_by(|(one, one_joining), (other, other_joining)| {
+            let key = |host: &Host| (precious(host), if precious(host) { left(host) } else { 0 });
+            (one_joining, key(one))
+                .cmp(&(other_joining, key(other)))
+                .then_with(|| natural_cmp(one.node.name.as_str(), other.node.name.as_str()))
+        });
+        nodes
+    }
+
+    fn problem_of(&self, planned: &[Planned], nodes: &[(Host, bool)], namespaces: &Namespaces) -> Problem {
+        let index: BTreeMap<&NodeName, usize> =
+            nodes.iter().enumerate().map(|(index, (host, _))| (&host.node.name, index)).collect();
+        let mut ladders: Vec<Vec<Class>> = planned
+            .iter()
+            .map(|one| (0..=one.kind.preferences.len()).map(|dropped| one.kind.class(dropped)).collect())
+            .collect();
+        let mut standing: Vec<Standing> = Vec::new();
+        for (name, pod) in &self.standing {
+            let Some(node) = index.get(name).copied() else { continue };
+            let ended = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            if matches!(ended, Some("Succeeded" | "Failed")) {
+                continue;
+            }
+            let labels = pod.metadata.labels.iter().flatten();
+            standing.push(Standing {
+                node,
+                namespace: pod.metadata.namespace.as_deref().unwrap_or_default().into(),
+                labels: labels.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect(),
+                anti_affinity: read::anti_affinity(pod, namespaces),
+                deleting: pod.metadata.deletion_timestamp.is_some(),
+            });
+        }
+        // Labels that nobody asks for make no difference between pods.
+        let mut asked: BTreeSet<Arc<str>> = BTreeSet::new();
+        let mut ask = |term: &PodTerm| asked.extend(term.selector.iter().flatten().map(|one| Arc::clone(&one.key)));
+        standing.iter().flat_map(|pod| &pod.anti_affinity).for_each(&mut ask);
+        let mut spreads = BTreeSet::new();
+        for rule in ladders.iter().flatten().flat_map(|class| &class.rules) {
+            match rule {
+                Rule::Spread(spread) => spreads.extend(spread.selector.iter().map(|one| Arc::clone(&one.key))),
+                Rule::Affinity(terms) => terms.iter().for_each(&mut ask),
+                Rule::AntiAffinity(term) => ask(term),
+            }
+        }
+        asked.extend(spreads);
+        let mut problem = Problem { standing, ..Problem::default() };
+        let (mut classes, mut kinds) = (BTreeMap::new(), BTreeMap::new());
+        for ladder in &mut ladders {
+            let mut kind = Vec::new();
+            for class in ladder {
+                class.labels.retain(|key, _| asked.contains(key));
+                let next = classes.len();
+                let number = *classes.entry(class.clone()).or_insert(next);
+                if number == next {
+                    problem.classes.push(class.clone());
+                }
+                kind.push(number);
+            }
+            let next = kinds.len();
+            let number = *kinds.entry(kind.clone()).or_insert(next);
+            if number == next {
+                problem.kinds.push(kind);
+            }
+            problem.pods.push(number);
+        }
+        let existing =
+            |(host, _): &(Host, bool)| Existing { node: Arc::clone(&host.node), usage: (*host.usage).clone() };
+        problem.nodes = nodes.iter().map(existing).collect();
+        problem.pools.clone_from(&self.supply.pools);
+        problem.offers.clone_from(&self.supply.offers);
+        problem
+    }
+
+    /// Why a class finds no place: on nodes that exist, and in each pool.
+    fn reasons(&self, problem: &Problem, plan: &packing::Plan, class: usize, nodes: &[(Host, bool)]) -> Vec<PodReason> {
+        let of = &problem.classes[class];
+        let mut reasons = Vec::new();
+        if of.existing_only {
+            reasons.push(reason(PodCode::DoNotProvision, format!("annotated {DO_NOT_PROVISION}")));
+        }
+        if problem.pools.is_empty() {
+            reasons.push(reason(PodCode::NoPool, "a NodePool that offers what it needs".to_owned()));
+        }
+        let mut blocked: BTreeMap<String, (u32, fit::Misfit)> = BTreeMap::new();
+        for (host, _) in nodes {
+            if let Err(misfit) = fit::fits(&of.shape, &host.node, &host.usage) {
+                blocked.entry(misfit.to_string()).or_insert((0, misfit)).0 += 1;
+            }
+        }
+        let mut blocked: Vec<(String, (u32, fit::Misfit))> = blocked.into_iter().collect();
+        blocked.sort_by_key(|(_, (count, _))| Reverse(*count));
+        if let Some((text, (count, misfit))) = blocked.into_iter().next() {
+            let nodes = if count == 1 { "node" } else { "nodes" };
+            reasons.push(reason(launches::code_of(&misfit), format!("{count} {nodes}: {text}")));
+        }
+        if !of.existing_only {
+            for (pool, instance_type, obstacle) in packing::obstacles(problem, plan, class) {
+                let unpriced = self.supply.unpriced.get(pool).is_some_and(|types| !types.is_empty());
+                let name = problem.pools[pool].name.to_string();
+                reasons.push(launches::obstacle(name, instance_type.as_deref(), &obstacle, unpriced));
+            }
+        }
+        if reasons.is_empty() {
+            reasons.push(reason(PodCode::NoOfferFits, "no node and no offer fits".to_owned()));
+        }
+        reasons
+    }
+}
+
+/// A reason that is about no pool.
+fn reason(code: PodCode, change: String) -> PodReason {
+    PodReason { code, pool: None, instance_type: None, short: None, change: Some(change) }
+}
+
+/// Whether the pod says that nothing is to be launched for it.
+fn stays_out(known: &Known) -> bool {
+    let annotations = known.object.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(DO_NOT_PROVISION)).is_some_and(|value| value == "true")
+}

@@ -1,0 +1,310 @@
+//! What NodePools of a dump offer to ordinary pods: every type of the catalogue, in every zone, of every capacity type.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use muster_api::crd::{EC2NodeClass, NodePool};
+use muster_api::{convert, keys, node_class, pool as rules};
+use muster_core::ec2::CapacityType;
+use muster_core::fit;
+use muster_core::model::names::{NodeName, ResourceName};
+use muster_core::model::node::{Node, Taint, Usage};
+use muster_core::model::pod::Shape;
+use muster_core::offering::{ClassTemplate, NODES, Requirements, UsageClass};
+use muster_core::packing;
+
+use crate::catalogue::{Catalogue, Described, Offering};
+use crate::dump::Dump;
+use crate::pools;
+
+/// Most combinations of custom labels of one pool.
+const VARIANTS: usize = 64;
+
+/// Labels of a node.
+type Labels = BTreeMap<Arc<str>, Arc<str>>;
+
+/// Pools and offers, with what each pool's limits are.
+#[derive(Debug, Default)]
+pub(crate) struct Supply {
+    /// Pools in order of name.
+    pub(crate) pools: Vec<packing::Pool>,
+    /// Per pool: limits, and what nodes of the dump count.
+    pub(crate) limits: Vec<BTreeMap<ResourceName, (i64, i64)>>,
+    /// Offers.
+    pub(crate) offers: Vec<packing::Offer>,
+    /// Per pool: types it would have if a price were known.
+    pub(crate) unpriced: Vec<BTreeSet<String>>,
+    /// Hardware of the catalogue's types.
+    capacity: BTreeMap<String, muster_core::model::resources::Resources>,
+}
+
+impl Supply {
+    /// The pools that can be used, `usable` by name. A pool of which no type, or nothing at all, can be understood is
+    /// reported.
+    pub(crate) fn read(dump: &mut Dump, catalogue: &Catalogue, nodes: &[Node], usable: &BTreeSet<String>) -> Self {
+        let mut supply = Self::default();
+        let daemons: Vec<Shape> = dump.daemon_sets.iter().filter_map(convert::daemon).collect();
+        let known_zones: BTreeSet<&str> =
+            nodes.iter().filter_map(|node| node.labels.get(keys::ZONE).map(|zone| &**zone)).collect();
+        for (name, known) in catalogue.all(&ClassTemplate::default()) {
+            supply.capacity.insert(name.to_owned(), known.capacity);
+        }
+        let mut unusable = Vec::new();
+        let mut sorted: Vec<&NodePool> = dump.pools.iter().filter(|pool| usable.contains(pools::name(pool))).collect();
+        sorted.sort_by_key(|pool| pools::name(pool));
+        for pool in sorted {
+            let reference = &pool.spec.template.spec.node_class_ref.name;
+            let class = dump.classes.iter().find(|class| class.metadata.name.as_ref() == Some(reference));
+            if let Err(why) = supply.pool(pool, class, catalogue, nodes, &known_zones, &daemons) {
+                unusable.push((pools::name(pool).to_owned(), why));
+            }
+        }
+        for (name, why) in unusable {
+            dump.ignore("NodePool".to_owned(), name, why);
+        }
+        supply
+    }
+
+    /// Adds a pool.
+    ///
+    /// Errors: field and value of what cannot be used.
+    fn pool(
+        &mut self,
+        pool: &NodePool,
+        class: Option<&EC2NodeClass>,
+        catalogue: &Catalogue,
+        nodes: &[Node],
+        known_zones: &BTreeSet<&str>,
+        daemons: &[Shape],
+    ) -> Result<(), String> {
+        let requirements = rules::requirements(pool)?;
+        let template = rules::labels(pool);
+        let types = catalogue.all(&class.map(node_class::template).unwrap_or_default());
+        let known: BTreeSet<&str> = types.values().flat_map(|known| known.labels.keys().map(String::as_str)).collect();
+        let variants = variants(&requirements, &template, &known)?;
+        let mut limits: BTreeMap<ResourceName, (i64, i64)> =
+            rules::limits(pool)?.into_iter().map(|(name, limit)| (name, (limit, 0))).collect();
+        let own =
+            nodes.iter().filter(|node| node.labels.get(keys::NODEPOOL).is_some_and(|of| **of == *pools::name(pool)));
+        for node in own {
+            let hardware = node.labels.get(keys::INSTANCE_TYPE).and_then(|name| self.capacity.get(&**name));
+            for (name, (_, used)) in &mut limits {
+                let each =
+                    if name.as_str() == NODES { 1 } else { hardware.unwrap_or(&node.allocatable).get(name.as_str()) };
+                *used = used.saturating_add(each);
+            }
+        }
+        let subnets: BTreeSet<&str> = class
+            .and_then(|class| class.status.as_ref())
+            .map(|status| status.subnets.iter().map(|subnet| subnet.zone.as_str()).collect())
+            .unwrap_or_default();
+        let zones: Vec<Option<String>> = if subnets.is_empty() && !catalogue.zones.is_empty() {
+            catalogue.zones.iter().cloned().map(Some).collect()
+        } else {
+            pools::zones(pool, class, known_zones)
+        };
+        let (index, before) = (self.pools.len(), self.offers.len());
+        let mut unpriced = BTreeSet::new();
+        let taints = rules::taints(pool)?;
+        for (name, known) in &types {
+            if !allows(&requirements, &template, known) {
+                continue;
+            }
+            for offering in offered(name, known, catalogue, &zones, &mut unpriced) {
+                let in_subnets =
+                    subnets.is_empty() || offering.zone.as_deref().is_some_and(|zone| subnets.contains(zone));
+                let zone_allowed = match &offering.zone {
+                    Some(zone) => requirements.allows(keys::ZONE, Some(zone)),
+                    None => true,
+                };
+                let sold = requirements.allows(keys::CAPACITY_TYPE, Some(offering.capacity_type.as_str()));
+                if !(in_subnets && zone_allowed && sold) {
+                    continue;
+                }
+                for (variant, custom) in (0..).zip(&variants) {
+                    self.offers.push(offer(
+                        (index, variant),
+                        name,
+                        known,
+                        &offering,
+                        (&template, custom, &taints),
+                        daemons,
+                    ));
+                }
+            }
+        }
+        if self.offers.len() == before && unpriced.is_empty() {
+            return Err(format!(
+                "spec.template.spec.requirements: no type of the catalogue {} meets all of them",
+                catalogue.name
+            ));
+        }
+        self.pools.push(packing::Pool {
+            name: pools::name(pool).into(),
+            weight: pool.spec.weight.unwrap_or(0),
+            left: limits.iter().map(|(name, (limit, used))| (name.clone(), limit.saturating_sub(*used))).collect(),
+            min_values: Vec::new(),
+        });
+        self.limits.push(limits);
+        self.unpriced.push(unpriced);
+        Ok(())
+    }
+
+    /// Nodes that are launched for gangs count too.
+    pub(crate) fn launched(&mut self, pool: &str, instance_type: &str, count: u32) {
+        let Some(index) = self.pools.iter().position(|known| &*known.name == pool) else { return };
+        let hardware = self.capacity.get(instance_type);
+        for (name, left) in &mut self.pools[index].left {
+            let each = if name.as_str() == NODES { 1 } else { hardware.map_or(0, |all| all.get(name.as_str())) };
+            *left = left.saturating_sub(each.saturating_mul(i64::from(count)));
+        }
+    }
+}
+
+/// Where and for how much a node is sold.
+struct Sold {
+    zone: Option<String>,
+    capacity_type: CapacityType,
+    reservation: Option<String>,
+    free: Option<u32>,
+    price: u64,
+}
+
+/// Whether the pool's requirements hold for a type with the pool's own labels. Zone and capacity type are of the offering, a
+/// custom key of the variant.
+fn allows(requirements: &Requirements, template: &Labels, known: &Described) -> bool {
+    let later = [keys::ZONE, keys::CAPACITY_TYPE];
+    requirements.iter().filter(|(key, _)| !later.contains(&&***key)).all(|(key, values)| {
+        let label = known.labels.get(&**key).map(String::as_str).or_else(|| template.get(key).map(|value| &**value));
+        // A pool that lists values of a key that nobody knows defines the label by that.
+        label.map_or_else(
+            || values.contains(None) || !is_known(key) && values.finite().is_some(),
+            |label| values.contains(Some(label)),
+        )
+    })
+}
+
+/// Keys that mean something without any catalogue.
+fn is_known(key: &str) -> bool {
+    let standard = [keys::INSTANCE_TYPE, keys::ARCH, keys::OS, keys::ZONE, keys::REGION, keys::ZONE_ID, keys::HOSTNAME];
+    standard.contains(&key) || key.starts_with(keys::PREFIX)
+}
+
+/// Every combination of values of the custom labels that a pool leaves open, the smallest first.
+///
+/// Errors: a key that is required to be there and has no value; too many combinations.
+fn variants(requirements: &Requirements, template: &Labels, known: &BTreeSet<&str>) -> Result<Vec<Labels>, String> {
+    let mut all = vec![BTreeMap::new()];
+    for (key, values) in requirements.iter() {
+        if is_known(key) || known.contains(&**key) || template.contains_key(key) || values.contains(None) {
+            continue;
+        }
+        let Some(values) = values.finite() else {
+            return Err(format!(
+                "spec.template.spec.requirements: {key}: no value is named, and nothing else defines one"
+            ));
+        };
+        let values: Vec<&Arc<str>> = values.collect();
+        let with = |one: &Labels, value: &Arc<str>| {
+            let mut one = one.clone();
+            one.insert(Arc::clone(key), Arc::clone(value));
+            one
+        };
+        all = all.iter().flat_map(|one| values.iter().map(move |value| with(one, value))).collect();
+        if all.len() > VARIANTS {
+            return Err(format!(
+                "spec.template.spec.requirements: {key}: more than {VARIANTS} combinations of custom labels"
+            ));
+        }
+    }
+    Ok(all)
+}
+
+/// Every way a type is sold: as its offerings say, else in each zone at the price that is known.
+fn offered(
+    name: &str,
+    known: &Described,
+    catalogue: &Catalogue,
+    zones: &[Option<String>],
+    unpriced: &mut BTreeSet<String>,
+) -> Vec<Sold> {
+    if let Some(offerings) = &known.offerings {
+        let sold = |one: &Offering| Sold {
+            zone: Some(one.zone.clone()),
+            capacity_type: one.capacity_type,
+            reservation: one.reservation.clone(),
+            free: one.free,
+            // A reservation is paid for anyway.
+            price: if one.capacity_type == CapacityType::Reserved { 0 } else { one.usd_micro_per_hour },
+        };
+        return offerings.iter().filter(|one| one.available).map(sold).collect();
+    }
+    let classes = catalogue.types.get(name).map(|info| &info.usage_classes);
+    let mut found = Vec::new();
+    for zone in zones {
+        for capacity_type in [CapacityType::Spot, CapacityType::OnDemand] {
+            let class = if capacity_type == CapacityType::Spot { UsageClass::Spot } else { UsageClass::OnDemand };
+            if classes.is_some_and(|classes| !classes.contains(&class)) {
+                continue;
+            }
+            match catalogue.prices.price(name, zone.as_deref().unwrap_or_default(), capacity_type) {
+                Some(price) => {
+                    let zone = zone.clone();
+                    found.push(Sold { zone, capacity_type, reservation: None, free: None, price });
+                }
+                None => {
+                    unpriced.insert(name.to_owned());
+                }
+            }
+        }
+    }
+    found
+}
+
+type Common<'a> = (&'a Labels, &'a Labels, &'a [Taint]);
+
+fn offer(
+    (pool, variant): (usize, u32),
+    name: &str,
+    known: &Described,
+    sold: &Sold,
+    (template, custom, taints): Common<'_>,
+    daemons: &[Shape],
+) -> packing::Offer {
+    let mut labels = template.clone();
+    labels.extend(known.labels.iter().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))));
+    labels.extend(custom.iter().map(|(key, value)| (Arc::clone(key), Arc::clone(value))));
+    labels.insert(keys::CAPACITY_TYPE.into(), sold.capacity_type.as_str().into());
+    if let Some(zone) = &sold.zone {
+        labels.insert(keys::ZONE.into(), zone.as_str().into());
+    }
+    if let Some(reservation) = &sold.reservation {
+        labels.insert(keys::CAPACITY_RESERVATION_ID.into(), reservation.as_str().into());
+    }
+    let node = Node {
+        name: NodeName::from(format!("new {name}")),
+        labels,
+        taints: taints.to_vec(),
+        allocatable: known.allocatable.clone(),
+        unschedulable: false,
+        ready: true,
+        deleting: false,
+        provider_id: None,
+        created: None,
+    };
+    let mut overhead = Usage::default();
+    daemons.iter().filter(|daemon| fit::accepts(daemon, &node).is_ok()).for_each(|daemon| overhead.add(daemon));
+    packing::Offer {
+        pool,
+        variant,
+        instance_type: name.into(),
+        zone: sold.zone.as_deref().map(Arc::from),
+        capacity_type: sold.capacity_type,
+        reservation: sold.reservation.as_deref().map(Arc::from),
+        free: sold.free,
+        price: sold.price,
+        node: Arc::new(node),
+        overhead,
+        capacity: known.capacity.clone(),
+    }
+}
