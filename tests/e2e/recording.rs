@@ -95,9 +95,9 @@ async fn a_plan_the_server_persisted_is_replayed_and_a_recording_says_the_same_a
     // Whole passes.
     assert!(decided_the_same_from_recordings(&stack).await.len() > 2);
     let file = folder.join("passes.json");
-    let said = text(&muster(&stack, &["replay", name(&file)]).await, 0);
-    assert!(said.contains("the same decisions again"), "{said}");
-    let spoilt = std::fs::read_to_string(&file).unwrap().replacen("\"Waiting\"", "\"Bound\"", 1);
+    let replayed = text(&muster(&stack, &["replay", name(&file)]).await, 0);
+    assert!(replayed.contains("the same decisions again"), "{replayed}");
+    let spoilt = std::fs::read_to_string(&file).unwrap().replacen("\"createGang\"", "\"deleteGang\"", 1);
     std::fs::write(&spoilt_file, spoilt).unwrap();
     assert!(text(&muster(&stack, &["plan", "-f", name(&spoilt_file)]).await, 3).contains("DIFFERS"));
 
