@@ -95,7 +95,7 @@ pub enum DecidedAction {
     /// A Gang object is created.
     CreateGang { recognised: Arc<Recognised> },
     /// A Gang's status: its phase, its plan, and why it waits.
-    WriteStatus { next: Gang, event: Option<GangEvent>, also: Vec<GangEvent> },
+    WriteStatus { next: Box<Gang>, event: Option<GangEvent>, also: Vec<GangEvent> },
     /// Nodes are provisioned.
     CreateBatch {
         gang: ObjectKey,
@@ -135,9 +135,11 @@ impl DecidedAction {
         let named = |pod: &Pod| (pod.key.clone(), pod.uid.clone());
         match action {
             Action::CreateGang(recognised) => Self::CreateGang { recognised: Arc::clone(recognised) },
-            Action::WriteStatus(write) => {
-                Self::WriteStatus { next: write.next.clone(), event: write.event.clone(), also: write.also.clone() }
-            }
+            Action::WriteStatus(write) => Self::WriteStatus {
+                next: Box::new(write.next.clone()),
+                event: write.event.clone(),
+                also: write.also.clone(),
+            },
             Action::CreateBatch(batch) => Self::CreateBatch {
                 gang: batch.gang.key.clone(),
                 round: batch.round,
@@ -174,6 +176,9 @@ mod written_snapshot {
     use super::{Arc, Assignment, Deserialize, Gang, NodeEntry, NodeName, ObjectKey, Pod, PodUid, Recognised};
     use super::{Serialize, Snapshot};
 
+    /// Names and UIDs of a gang's members.
+    type Members = Vec<(Arc<str>, PodUid)>;
+
     #[derive(Serialize, Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Written {
@@ -181,7 +186,7 @@ mod written_snapshot {
         synced: bool,
         nodes: Vec<Arc<NodeEntry>>,
         pods: Vec<Arc<Pod>>,
-        members: Vec<(ObjectKey, Vec<(Arc<str>, PodUid)>)>,
+        members: Vec<(ObjectKey, Members)>,
         recognised: Vec<(ObjectKey, Arc<Recognised>)>,
         gangs: Vec<Arc<Gang>>,
         assignments: Vec<(NodeName, Vec<Assignment>)>,
