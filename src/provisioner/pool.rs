@@ -9,11 +9,11 @@ use kube::{Api, ResourceExt};
 use muster_api::crd::{
     EC2NodeClass, JoinBlocked, NodePool, NodePoolStatus, PlacementGroupPolicy, is_true, set_condition,
 };
-use muster_api::{batch_state, keys, new_node, node_class, pool as rules};
+use muster_api::{keys, new_node, node_class, pool as rules};
 use muster_core::batch::{Probe, Probes, dollars, micros, replacements};
 use muster_core::ec2::{CapacityType, ImageKind, Subnet};
 use muster_core::gang::{Left, PoolView, TypeView};
-use muster_core::model::batch::{Batch, BatchStatus};
+use muster_core::model::batch::BatchStatus;
 use muster_core::model::names::ResourceName;
 use muster_core::offering::{InstanceTypeInfo, Ledger, PoolOffer, UsageClass};
 use serde_json::json;
