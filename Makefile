@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-choices test-upgrade test-compat test-helm soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
+.PHONY: help demo test test-choices test-upgrade test-compat test-helm test-cloudformation soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -52,6 +52,19 @@ test-boto3: ## Run boto3 against the EC2 simulator and hold every request and an
 	$$python hack/boto3-roundtrip.py || exit 1; \
 	journals=$$(mktemp -d) && trap 'rm -r "$$journals"' EXIT && \
 	EC2_SIM_JOURNAL_DIR=$$journals cargo test --quiet --package muster-ec2-sim >/dev/null && $$python hack/botocore-check.py "$$journals"/*
+
+# The template needs no AWS: cfn-lint has the schemas, moto plays CloudFormation.
+CFN := cfn-lint==1.58.0 moto[cloudformation,ec2,iam,sqs,events]==5.2.5 boto3==$(BOTO3)
+CFN_ENV = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/muster/cloudformation-$(BOTO3)
+
+test-cloudformation: ## Lint the CloudFormation template, deploy it in moto, and hold rules and policy against what they are for
+	@python=$(CFN_ENV)/bin/python; \
+	if ! $$python -c 'import boto3, moto, cfnlint' 2>/dev/null && ! { python3 -m venv $(CFN_ENV) && \
+	$$python -m pip install --quiet --disable-pip-version-check $(foreach one,$(CFN),'$(one)'); }; then \
+		echo "make test-cloudformation: not possible: cfn-lint and moto cannot be installed with python3 -m venv and pip" >&2; \
+		[ "$${CI:-}" = true ] && exit 3 || exit 0; \
+	fi; \
+	cargo build --quiet --workspace --bin muster && MUSTER=$$CARGO_TARGET_DIR/debug/muster $$python hack/cloudformation-test.py
 
 soak: ## A hundred thousand histories of NodeBatches; crash at every step in every weather, a thousand gangs with seeded faults, two hundred lives on existing nodes, insufficient capacity
 	@$(call control-plane,make soak: not possible without the real Kubernetes control plane: )

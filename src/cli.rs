@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{Unusable, check_config, crds, demo, ec2_sim, explain, gc, plan, record, serve, uninstall};
+use crate::commands::{Unusable, check_config, crds, demo, ec2_sim, explain, gc, iam, plan, record, serve, uninstall};
 
 /// Whole gangs or nothing, side by side: an extender for a stock kube-scheduler and a provisioner of EC2 nodes.
 #[derive(Debug, Parser)]
@@ -25,6 +25,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Write the custom resource definitions.
     Crds(crds::CrdsArgs),
+    /// Write the IAM policy of Muster's AWS identity, its words filled in.
+    Iam(iam::IamArgs),
     /// Show what the orphan sweep holds back, and release it.
     Gc(gc::GcArgs),
     /// Print what the planner would do with a dump of a cluster.
@@ -57,6 +59,7 @@ impl Cli {
                 Command::Ec2Sim(args) => Box::pin(ec2_sim::run(args)).await,
                 Command::Demo(args) => Box::pin(demo::run(args)).await,
                 Command::Crds(args) => crds::run(&args),
+                Command::Iam(args) => iam::run(&args),
                 Command::Gc(args) => gc::run(&args).await,
                 Command::Plan(args) => plan::run(&args),
                 Command::Explain(args) => Box::pin(explain::run(args)).await,

@@ -7,6 +7,7 @@ pub mod ec2_sim;
 pub mod explain;
 mod flags;
 pub mod gc;
+pub mod iam;
 mod live;
 pub mod plan;
 pub mod record;
