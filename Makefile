@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-choices test-upgrade test-compat test-helm soak test-boto3 lint bench bench-extender bench-load crds fuzz
+.PHONY: help demo test test-choices test-upgrade test-compat test-helm soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -53,8 +53,9 @@ test-boto3: ## Run boto3 against the EC2 simulator and hold every request and an
 	journals=$$(mktemp -d) && trap 'rm -r "$$journals"' EXIT && \
 	EC2_SIM_JOURNAL_DIR=$$journals cargo test --quiet --package muster-ec2-sim >/dev/null && $$python hack/botocore-check.py "$$journals"/*
 
-soak: ## Crash at every step in every weather, a thousand gangs with seeded faults, two hundred lives on existing nodes, insufficient capacity
+soak: ## A hundred thousand histories of NodeBatches; crash at every step in every weather, a thousand gangs with seeded faults, two hundred lives on existing nodes, insufficient capacity
 	@$(call control-plane,make soak: not possible without the real Kubernetes control plane: )
+	MUSTER_SOAK=1 cargo test --package muster-core --test it -- batch:: --nocapture
 	MUSTER_SOAK=1 cargo test --workspace --test e2e -- chaos:: --nocapture --test-threads=1
 
 # kube-scheduler is optimised: so is Muster here, in a build of its own (about a quarter of an hour at first).
@@ -109,6 +110,13 @@ test-helm: ## Install, upgrade, roll back and uninstall by Helm 3 and 4; the cha
 	@$(call control-plane,make test-helm: not possible without the real Kubernetes control plane: )
 	@folder=$$(hack/helm/build.sh) || exit 1; \
 	MUSTER_HELM=$$folder cargo test --workspace --test e2e -- install::
+
+# Needs cargo-mutants (`cargo install cargo-mutants --locked`). An hour or two on four cores; SHARD=1/20 takes every twentieth.
+# Debug implementations are for people who look at a failure, and decide nothing.
+mutants: ## Change the pass over NodeBatches line by line, and see that a test notices each; SHARD=k/n takes a part
+	MUSTER_BATCH_HISTORIES=100 cargo mutants --package muster-core --file 'crates/core/src/batch/*' --exclude-re 'fmt::Debug' \
+	--profile mutants --baseline skip --timeout 60 --jobs 2 $(if $(SHARD),--shard $(SHARD)) \
+	--cargo-arg=--lib --cargo-arg=--test=it -- batch
 
 lint: ## Check formatting and lints, warnings denied
 	cargo fmt --all -- --check

@@ -9,7 +9,8 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use muster_api::crd::{BatchOffer, set_condition};
 use muster_api::crd::{Fill, Gang as GangObject, GangRef, NodeBatch, NodeBatchSpec};
-use muster_api::{gang_state, keys};
+use muster_api::{batch_state, gang_state, keys};
+use muster_core::batch::reserves;
 use muster_core::ec2::Grace;
 use muster_core::gang::{
     Action, BatchTopologyRequest, Evict, GangEvent, MemberReport, Release, StatusWrite, batch_name,
@@ -211,6 +212,9 @@ impl Hands {
                 pools.push(offer.pool.to_string());
             }
         }
+        // What nodes have is known to the provisioner alone; the nodes themselves count whatever it knows.
+        let offers = topology_request.offers.iter().map(|offer| (&*offer.pool, &*offer.instance_type, offer.count));
+        let reserved = reserves(offers, |_, _| None);
         let mut object = NodeBatch::new(
             &name,
             NodeBatchSpec {
@@ -234,6 +238,7 @@ impl Hands {
                     .collect(),
                 placement_group: topology_request.placement_group.as_ref().map(ToString::to_string),
                 zones: topology_request.zones.iter().map(ToString::to_string).collect(),
+                reserves: batch_state::write_reserves(&reserved),
             },
         );
         object.metadata.finalizers = Some(vec![keys::TERMINATION.to_owned()]);

@@ -7,9 +7,9 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod as PodObject, Taint};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
-use muster_api::crd::{Gang, JoinBlocked, NodeBatch, NodePool, ProvisioningRequest};
+use muster_api::crd::{Gang, JoinBlocked, JoinProbes, NodeBatch, NodePool, ProvisioningRequest};
 use muster_api::keys;
-use muster_core::batch::{BatchEvent, Change, Converge, Look, Made, Note, OwnerLook, Sight, gone};
+use muster_core::batch::{BatchEvent, Change, Converge, Look, Made, Note, OwnerLook, Probes, Sight, dollars, gone};
 use muster_core::ec2::{CallError, ErrorClass};
 use muster_core::model::gang::Phase;
 use muster_core::offering::Asked;
@@ -122,6 +122,7 @@ pub(super) async fn converge(
         }
         Converge::Evict { pod, uid, force } => evict(context, pod, uid.as_str(), *force).await?,
         Converge::BlockPool { pool, cause } => block(context, state, batch, pool, cause).await?,
+        Converge::CountProbe { pool, probes } => count_probe(context, state, pool, probes).await?,
         Converge::UnblockPool(pool) => {
             let api: Api<NodePool> = Api::all(context.client.clone());
             let patch = Patch::Merge(json!({"status": {"joinBlocked": null}}));
@@ -213,11 +214,35 @@ async fn block(context: &Context, state: &State, batch: &NodeBatch, pool: &str, 
         batch: batch.name_any(),
         pool_generation: object.metadata.generation.unwrap_or_default(),
         class_generation: class.and_then(|class| class.metadata.generation).unwrap_or_default(),
+        // A block that is there counts on, whoever finds the same fault again.
+        probes: pool::blocked(state, object).and_then(|blocked| blocked.probes.clone()),
     };
     let api: Api<NodePool> = Api::all(context.client.clone());
     let patch = Patch::Merge(json!({"status": {"joinBlocked": blocked}}));
     absent(step(Step::WriteStatus, api.patch_status(pool, &PatchParams::default(), &patch)).await)
         .with_context(|| format!("block the NodePool {pool}"))
+}
+
+/// Counts a node that is about to be tried alone. Conditional on the version the number was read from: none is forgotten.
+async fn count_probe(context: &Context, state: &State, pool: &str, probes: &Probes) -> anyhow::Result<()> {
+    let (Some(object), Some(last)) = (state.pools.get(pool), &probes.last) else { return Ok(()) };
+    let counted = JoinProbes {
+        count: probes.count,
+        usd: dollars(probes.micro_usd),
+        batch: last.batch.clone(),
+        attempt: last.attempt,
+        last_usd: dollars(last.micro_usd),
+    };
+    let api: Api<NodePool> = Api::all(context.client.clone());
+    let patch = Patch::Merge(json!({
+        "metadata": {"resourceVersion": object.metadata.resource_version},
+        "status": {"joinBlocked": {"probes": counted}},
+    }));
+    match step(Step::WriteStatus, api.patch_status(pool, &PatchParams::default(), &patch)).await {
+        // Somebody else wrote; it is decided again on what they wrote.
+        Err(kube::Error::Api(answer)) if answer.code == 409 => Ok(()),
+        result => absent(result).with_context(|| format!("count a node of the NodePool {pool} that is tried alone")),
+    }
 }
 
 /// Removes the finalizer and the object: nothing of the batch is left in EC2.

@@ -4,16 +4,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kube::ResourceExt;
-use muster_api::claim::{PerNode, claim};
-use muster_api::crd::{NodeBatch, NodePool};
+use muster_api::crd::NodePool;
 use muster_api::{new_node, pool as rules};
+use muster_core::batch::{PerNode, claim};
+use muster_core::model::batch::Batch;
 use muster_core::offering::{Amounts, Ceiling, LedgerInputs, PoolLimits, counted};
 
 use super::{Context, pool};
 use crate::cluster::State;
 
-/// Everything the ledger is opened from. `usable` names the pools that can be provisioned from.
-pub(super) fn inputs(context: &Context, state: &State, usable: &BTreeSet<String>) -> LedgerInputs {
+/// Everything the ledger is opened from: all NodeBatches, and the pools that can be provisioned from.
+pub(super) fn inputs<'b>(context: &Context, state: &State, batches: impl Iterator<Item = &'b Batch>) -> LedgerInputs {
+    let usable = usable(context, state);
     let limits = |pool: &Arc<NodePool>| {
         // A pool whose limits cannot be read is not Ready and provisions nothing.
         let limits = PoolLimits {
@@ -23,7 +25,7 @@ pub(super) fn inputs(context: &Context, state: &State, usable: &BTreeSet<String>
         (pool.name_any(), limits)
     };
     let now = context.clock.now();
-    let of = |batch: &Arc<NodeBatch>| {
+    let of = |batch: &Batch| {
         claim(
             batch,
             |pool, instance_type| per_node(context, state, pool, instance_type),
@@ -35,18 +37,18 @@ pub(super) fn inputs(context: &Context, state: &State, usable: &BTreeSet<String>
         pools: state.pools.values().map(limits).collect(),
         // Without a ceiling no pool is Ready, so this one is never asked for a purchase.
         cluster: context.options.ceiling.unwrap_or(Ceiling::At(0)),
-        claims: state.batches.values().map(of).collect(),
+        claims: batches.map(of).collect(),
     }
 }
 
 /// Pools that can be provisioned from.
-pub(super) fn usable(context: &Context, state: &State) -> BTreeSet<String> {
+fn usable(context: &Context, state: &State) -> BTreeSet<String> {
     let usable = |pool: &&Arc<NodePool>| pool::problem(context, state, pool).is_none();
     state.pools.values().filter(usable).map(|pool| pool.name_any()).collect()
 }
 
 /// What one node takes, at the highest price that any capacity type and zone of the pool has for it.
-fn per_node(context: &Context, state: &State, pool: &str, instance_type: &str) -> Option<PerNode> {
+pub(super) fn per_node(context: &Context, state: &State, pool: &str, instance_type: &str) -> Option<PerNode> {
     let catalogue = context.catalogue.load();
     let info = catalogue.types.get(instance_type)?;
     let object = state.pools.get(pool);

@@ -9,11 +9,11 @@ use kube::{Api, ResourceExt};
 use muster_api::crd::{
     EC2NodeClass, JoinBlocked, NodePool, NodePoolStatus, PlacementGroupPolicy, is_true, set_condition,
 };
-use muster_api::{keys, new_node, node_class, pool as rules};
-use muster_core::batch::{dollars, micros, replacements};
+use muster_api::{batch_state, keys, new_node, node_class, pool as rules};
+use muster_core::batch::{Probe, Probes, dollars, micros, replacements};
 use muster_core::ec2::{CapacityType, ImageKind, Subnet};
 use muster_core::gang::{Left, PoolView, TypeView};
-use muster_core::model::batch::BatchStatus;
+use muster_core::model::batch::{Batch, BatchStatus};
 use muster_core::model::names::ResourceName;
 use muster_core::offering::{InstanceTypeInfo, Ledger, PoolOffer, UsageClass};
 use serde_json::json;
@@ -29,7 +29,8 @@ use crate::step::{Step, step};
 pub(super) async fn reconcile(context: &Context, state: &State) -> anyhow::Result<()> {
     let mut views = Vec::new();
     context.allowed.keep(|name| state.pools.contains_key(name));
-    let left = Ledger::beside_all(&ledger::inputs(context, state, &ledger::usable(context, state)));
+    let batches: Vec<Batch> = state.batches.values().map(|batch| batch_state::read(batch)).collect();
+    let left = Ledger::beside_all(&ledger::inputs(context, state, batches.iter()));
     for pool in state.pools.values() {
         let problem = problem(context, state, pool);
         // A blocked pool is not Ready, and yet gangs ask it: who waits for it is who tries whether its nodes join again.
@@ -63,13 +64,36 @@ pub(super) fn only_blocked(context: &Context, state: &State, pool: &NodePool) ->
 pub(super) fn problem(context: &Context, state: &State, pool: &NodePool) -> Option<(&'static str, String)> {
     problem_but_block(context, state, pool).or_else(|| {
         let blocked = blocked(state, pool)?;
+        let join = &pool.spec.join;
+        let tried = probes(blocked);
         let message = format!(
             "most nodes of NodeBatch {} {}; one node is tried alone now and then, and no batch is provisioned before it joins \
-             or this pool or its EC2NodeClass changes",
-            blocked.batch, blocked.cause
+             or this pool or its EC2NodeClass changes; tried so far: {} of {} nodes, for at most ${} of ${}",
+            blocked.batch,
+            blocked.cause,
+            tried.count,
+            join.max_probes,
+            dollars(tried.micro_usd),
+            join.max_probe_usd.0
         );
         Some(("JoinBlocked", message))
     })
+}
+
+/// Nodes that were tried alone under a block.
+pub(super) fn probes(blocked: &JoinBlocked) -> Probes {
+    let Some(probes) = &blocked.probes else { return Probes::default() };
+    // What cannot be read costs so much that nothing more is tried.
+    let read = |text: &str| micros(text).unwrap_or(u64::MAX);
+    Probes {
+        count: probes.count,
+        micro_usd: read(&probes.usd),
+        last: Some(Probe {
+            batch: probes.batch.clone(),
+            attempt: probes.attempt,
+            micro_usd: micros(&probes.last_usd).unwrap_or(0),
+        }),
+    }
 }
 
 fn problem_but_block(context: &Context, state: &State, pool: &NodePool) -> Option<(&'static str, String)> {
@@ -176,6 +200,7 @@ fn validate(pool: &NodePool) -> Result<(), (&'static str, String)> {
     }
     rules::limits(pool).map_err(|message| ("LimitInvalid", message))?;
     rules::max_usd_per_hour(pool).map_err(|message| ("LimitInvalid", message))?;
+    rules::max_probe_usd(pool).map_err(|message| ("LimitInvalid", message))?;
     rules::taints(pool).map_err(|message| ("TaintInvalid", message))?;
     if replacements(&pool.spec.join.max_replacements.0, 1).is_none() {
         let text = &pool.spec.join.max_replacements.0;

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use muster_api::crd::{EC2NodeClass, NodeBatch};
+use muster_api::crd::EC2NodeClass;
 use muster_api::{new_node, pool as rules};
-use muster_core::batch::Before;
+use muster_core::batch::{Before, Working};
 use muster_core::ec2::{CapacityType, Reservation};
+use muster_core::model::batch::Batch;
 use muster_core::offering::{GroupPolicy, Ledger, Need, PoolOffer, PoolType, RankInput, Ranking, rank_candidates};
 use tracing::debug;
 
@@ -18,12 +19,19 @@ use crate::cluster::State;
 const FRESH: SignedDuration = SignedDuration::from_secs(20);
 
 /// Ranks all ways to provision the batch now.
-pub(super) fn rank(context: &Context, batch: &NodeBatch, state: &State, before: Before, now: Timestamp) -> Ranking {
+pub(super) fn rank(
+    context: &Context,
+    batch: &Batch,
+    others: &Working,
+    state: &State,
+    before: Before,
+    now: Timestamp,
+) -> Ranking {
     let spec = &batch.spec;
-    let inputs = ledger::inputs(context, state, &ledger::usable(context, state));
+    let inputs = ledger::inputs(context, state, others.values().map(AsRef::as_ref));
     let left = match before {
-        Before::Older => Ledger::before(&inputs, &batch.name_any()),
-        Before::Nobody => Ledger::new(&inputs, Some(&batch.name_any())),
+        Before::Older => Ledger::before(&inputs, &batch.name),
+        Before::Nobody => Ledger::new(&inputs, Some(&batch.name)),
     };
     let names = spec.node_pools.iter();
     let pools: Vec<_> = names
@@ -34,9 +42,16 @@ pub(super) fn rank(context: &Context, batch: &NodeBatch, state: &State, before: 
 }
 
 /// Ranks all ways to provision one node of a blocked pool now.
-pub(super) fn rank_one(context: &Context, batch: &NodeBatch, state: &State, pool: &str, now: Timestamp) -> Ranking {
-    let inputs = ledger::inputs(context, state, &ledger::usable(context, state));
-    let left = Ledger::before(&inputs, &batch.name_any());
+pub(super) fn rank_one(
+    context: &Context,
+    batch: &Batch,
+    others: &Working,
+    state: &State,
+    pool: &str,
+    now: Timestamp,
+) -> Ranking {
+    let inputs = ledger::inputs(context, state, others.values().map(AsRef::as_ref));
+    let left = Ledger::before(&inputs, &batch.name);
     let offer = state.pools.get(pool).and_then(|pool| pool::blocked_offer(context, state, pool, &left));
     let offer = offer.map(|pool| in_zones(pool, &batch.spec.zones));
     rank_in(context, batch, state, offer.as_slice(), Some(1), now)
@@ -50,7 +65,7 @@ fn in_zones(mut pool: PoolOffer, zones: &[String]) -> PoolOffer {
 
 fn rank_in(
     context: &Context,
-    batch: &NodeBatch,
+    batch: &Batch,
     state: &State,
     pools: &[PoolOffer],
     nodes: Option<u32>,

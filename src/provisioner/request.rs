@@ -12,6 +12,7 @@ use muster_api::crd::{
     set_condition,
 };
 use muster_api::{batch_state, convert, keys};
+use muster_core::batch::reserves;
 use muster_core::gang::{Offers, batch_name, offers_for};
 use muster_core::model::booking::{self, Answer, BatchSeen, Parameters};
 use muster_core::model::names::ObjectKey;
@@ -21,7 +22,7 @@ use muster_core::topology::{HOST_KEY, Level, Levels};
 use serde_json::json;
 use tracing::info;
 
-use super::Context;
+use super::{Context, ledger};
 use crate::clock::now_real;
 use crate::cluster::State;
 use crate::step::{Step, step};
@@ -87,7 +88,7 @@ async fn answer(
     };
     match booking::answer(&seen, now) {
         Answer::Nothing => return Ok(()),
-        Answer::Book { round, revoke } => match plan(context, key, request, revoke).await? {
+        Answer::Book { round, revoke } => match plan(context, state, key, request, revoke).await? {
             Ok(spec) => {
                 let name = batch_name(uid, round);
                 book(context, key, &name, spec).await?;
@@ -228,6 +229,7 @@ type Refused = (&'static str, String);
 /// trusts in them: a pool that is blocked is no answer then.
 async fn plan(
     context: &Context,
+    state: &State,
     key: &ObjectKey,
     request: &ProvisioningRequest,
     again: bool,
@@ -289,6 +291,11 @@ async fn plan(
             node_pools.push(offer.pool.to_string());
         }
     }
+    let takes = |pool: &str, instance_type: &str| {
+        ledger::per_node(context, state, pool, instance_type).map(|each| each.amounts.resources)
+    };
+    let asked = possible.iter().map(|offer| (&*offer.pool, &*offer.instance_type, offer.count));
+    let reserved = reserves(asked, takes);
     Ok(Ok(NodeBatchSpec {
         node_pools,
         count: possible.first().map_or(0, |offer| offer.count),
@@ -309,6 +316,7 @@ async fn plan(
             .collect(),
         placement_group: request.spec.parameters.get(keys::PLACEMENT_GROUP).cloned(),
         zones: Vec::new(),
+        reserves: batch_state::write_reserves(&reserved),
     }))
 }
 

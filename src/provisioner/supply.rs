@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_api::crd::NodePool;
-use muster_api::{batch_state, keys, pool as rules};
-use muster_core::batch::{Before, JoinClocks, Supply, WantedLevels, Working};
+use muster_api::{keys, pool as rules};
+use muster_core::batch::{Before, JoinClocks, Probes, Supply, WantedLevels, Working};
 use muster_core::ec2::{ErrorClass, TemplateSpec};
 use muster_core::model::batch::{Attempt, Batch, BatchStatus, Owner, OwnerRef};
 use muster_core::model::gang::RawTopologyRequest;
 use muster_core::model::names::ResourceName;
 use muster_core::model::node::Taint;
+use muster_core::model::resources::Resources;
 use muster_core::offering::Ranking;
 use muster_core::topology::Level;
 
-use super::{Context, class, pool, ranking, template};
+use super::{Context, class, ledger, pool, ranking, template};
 use crate::cluster::State;
 
 /// One published state with everything learned so far.
@@ -27,20 +28,6 @@ pub(super) struct Shelves<'a> {
 impl Shelves<'_> {
     fn pool(&self, name: &str) -> Option<&Arc<NodePool>> {
         self.state.pools.get(name)
-    }
-
-    /// The state with the batches as this pass leaves them: what was decided for one counts for those after it.
-    fn beside(&self, others: &Working) -> State {
-        let mut state = State::clone(self.state);
-        let batches = Arc::make_mut(&mut state.batches);
-        for (name, batch) in others {
-            let Some(object) = batches.get_mut(name) else { continue };
-            let Ok(status) = batch_state::write(&batch.status) else { continue };
-            if object.status.as_ref() != Some(&status) {
-                Arc::make_mut(object).status = Some(status);
-            }
-        }
-        state
     }
 }
 
@@ -65,6 +52,14 @@ impl Supply for Shelves<'_> {
         status.is_some_and(|status| status.join_blocked.is_some())
     }
 
+    fn probes(&self, pool: &str) -> Probes {
+        self.pool(pool).and_then(|pool| pool::blocked(self.state, pool)).map(pool::probes).unwrap_or_default()
+    }
+
+    fn takes(&self, pool: &str, instance_type: &str) -> Option<Resources> {
+        ledger::per_node(self.context, self.state, pool, instance_type).map(|each| each.amounts.resources)
+    }
+
     fn problems(&self, batch: &Batch) -> Vec<String> {
         let of = |name: &String| {
             let Some(pool) = self.pool(name) else { return Some(format!("NodePool {name} is gone")) };
@@ -84,18 +79,11 @@ impl Supply for Shelves<'_> {
     }
 
     fn rank(&self, batch: &Batch, others: &Working, before: Before, now: Timestamp) -> Ranking {
-        let state = self.beside(others);
-        state
-            .batches
-            .get(&batch.name)
-            .map(|object| ranking::rank(self.context, object, &state, before, now))
-            .unwrap_or_default()
+        ranking::rank(self.context, batch, others, self.state, before, now)
     }
 
     fn rank_one(&self, batch: &Batch, pool: &str, others: &Working, now: Timestamp) -> Ranking {
-        let state = self.beside(others);
-        let object = state.batches.get(&batch.name);
-        object.map(|object| ranking::rank_one(self.context, object, &state, pool, now)).unwrap_or_default()
+        ranking::rank_one(self.context, batch, others, self.state, pool, now)
     }
 
     fn reservations_are_stale(&self, batch: &Batch, now: Timestamp) -> bool {
@@ -124,6 +112,8 @@ impl Supply for Shelves<'_> {
             ready_within: read(&join.ready_within, standard.ready_within),
             replace_after: read(&join.replace_after, standard.replace_after),
             max_replacements: join.max_replacements.0.clone(),
+            max_probes: join.max_probes,
+            max_probe_micro_usd: rules::max_probe_usd(pool).unwrap_or(standard.max_probe_micro_usd),
         }
     }
 

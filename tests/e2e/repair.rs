@@ -292,6 +292,35 @@ async fn a_pool_whose_nodes_never_register_provisions_no_batch_until_it_is_chang
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_as_many_nodes_tried_alone_as_the_pool_allows_nothing_is_launched_before_a_person_changes_it() {
+    let Some(stack) = nodes_that_do_not_register(None).await else { return };
+    let pools: Api<NodePool> = Api::all(stack.admin().unwrap());
+    let few = json!({"spec": {"join": {"maxProbes": 1}}});
+    pools.patch("h100", &PatchParams::default(), &Patch::Merge(&few)).await.unwrap();
+    pool_is_blocked(&stack).await;
+    let stated = batch_that(&stack, "no further node to be tried alone", |batch| {
+        let message = batch.status.as_ref().and_then(|status| status.message.as_deref());
+        message.is_some_and(|message| message.contains("no more are"))
+    })
+    .await;
+    let message = stated.status.unwrap().message.unwrap();
+    assert!(message.starts_with("1 nodes of NodePool h100 were tried alone, for at most $"), "{message}");
+    assert_eq!(launches(&stack).await, [8, 1]);
+    let tried = pools.get("h100").await.unwrap().status.unwrap().join_blocked.unwrap().probes.unwrap();
+    assert_eq!(tried.count, 1);
+    assert!(reasons(&stack).await.contains("ProbesExhausted"));
+
+    stack.sim_calm().await.unwrap();
+    let mended = json!({"spec": {"join": {"registerWithin": "10m"}}});
+    pools.patch("h100", &PatchParams::default(), &Patch::Merge(&mended)).await.unwrap();
+    all_run(&stack, "ml", "train", 8).await;
+    assert_eq!(launches(&stack).await, [8, 1, 8]);
+    delete_job(&stack, "train").await;
+    everything_is_terminated(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gang_that_loses_a_node_is_evicted_repaired_in_place_and_runs_again() {
     let Some(stack) = provisioning_stack(&Scenario::demo(), 20, "1s").await else { return };
     submit(&stack.admin().unwrap(), "ml", lasting_job("train", 8)).await;

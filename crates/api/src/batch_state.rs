@@ -1,5 +1,6 @@
 //! NodeBatches between the API server and core: the only place that knows the words of their status.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -11,11 +12,13 @@ use muster_core::model::batch::{
     Billing, CandidateRow, ConditionKind, ExcludedRow, Hold, HoldReason, Loss, LossCause, MemberState, Owner, OwnerRef,
     StoredParameters,
 };
-use muster_core::model::names::{InstanceId, ObjectKey};
+use muster_core::model::names::{InstanceId, ObjectKey, ResourceName};
+use muster_core::model::resources::{CPU, Resources};
+use muster_core::model::units::Quantity;
 
 use crate::crd::{
-    BatchAttempt, BatchBilling, BatchCandidate, BatchExcluded, BatchHold, BatchInstance, BatchLoss, Fill, GangRef,
-    NodeBatch, NodeBatchStatus,
+    BatchAttempt, BatchBilling, BatchCandidate, BatchExcluded, BatchHold, BatchInstance, BatchLoss, BatchReserve, Fill,
+    GangRef, IntOrQuantity, NodeBatch, NodeBatchStatus,
 };
 
 /// Version of `NodeBatch.status` this code writes.
@@ -78,7 +81,32 @@ fn spec(object: &NodeBatch) -> BatchSpec {
             .collect(),
         placement_group: spec.placement_group.clone(),
         zones: spec.zones.clone(),
+        reserves: spec.reserves.iter().map(read_reserve).collect(),
     }
+}
+
+fn read_reserve(one: &BatchReserve) -> (String, Resources) {
+    let mut resources = Resources::default();
+    for (name, amount) in &one.resources {
+        // What cannot be read was not written by Muster, and counts by the offers.
+        let Ok(amount) = amount.0.parse::<Quantity>() else { continue };
+        resources.set(name.as_str(), if name == CPU { amount.milli_ceil() } else { amount.unit_ceil() });
+    }
+    (one.node_pool.clone(), resources)
+}
+
+/// What a batch takes of each pool, as the object has it.
+#[must_use]
+pub fn write_reserves(reserves: &BTreeMap<String, Resources>) -> Vec<BatchReserve> {
+    let amount = |(name, amount): (&ResourceName, i64)| {
+        let text = if name.as_str() == CPU { format!("{amount}m") } else { amount.to_string() };
+        (name.to_string(), IntOrQuantity(text))
+    };
+    let of = |(pool, resources): (&String, &Resources)| BatchReserve {
+        node_pool: pool.clone(),
+        resources: resources.iter().map(amount).collect(),
+    };
+    reserves.iter().map(of).collect()
 }
 
 fn phase_word(phase: BatchPhase) -> &'static str {
@@ -190,6 +218,7 @@ fn read_status(status: &NodeBatchStatus, unknown: &mut Unknown) -> BatchStatus {
             .map(|row| ExcludedRow { what: row.what.clone(), why: row.why.clone(), change: row.change.clone() })
             .collect(),
         located: status.located.clone(),
+        reserved: status.reserved.iter().map(read_reserve).collect(),
         misses: status.misses,
         held: status.held.as_ref().and_then(|hold| {
             let reason = HoldReason::ALL.into_iter().find(|reason| hold_word(*reason) == hold.reason);
@@ -373,6 +402,7 @@ pub fn write(status: &BatchStatus) -> Result<NodeBatchStatus, serde_json::Error>
             .map(|row| BatchExcluded { what: row.what.clone(), why: row.why.clone(), change: row.change.clone() })
             .collect(),
         located: status.located.clone(),
+        reserved: write_reserves(&status.reserved),
         misses: status.misses,
         held: status
             .held
@@ -480,6 +510,9 @@ fn write_condition(one: &BatchCondition) -> Condition {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+    use muster_core::batch::claim;
+    use muster_core::offering::NODES;
     use serde_json::json;
 
     use super::*;
@@ -540,6 +573,10 @@ mod tests {
         let counted = read(&object(&json!({"version": 1, "phase": "Hibernating", "count": 8, "pricePerHour": "80.00",
             "instances": [{"id": "i-1", "attempt": 1, "state": "Ready"}]})));
         assert_eq!(counted.status.price_now(), 10_000_000);
+        let novel = read(&object(&json!({"version": 9, "phase": "Novel", "count": 2, "nodePool": "two",
+            "instanceType": "unheard-of"})));
+        let taken = claim(&novel, |_, _| None, |_| true, Timestamp::MAX).amounts;
+        assert_eq!(taken["two"].resources.get(NODES), 2);
     }
 
     #[test]

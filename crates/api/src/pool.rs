@@ -186,6 +186,15 @@ pub fn max_usd_per_hour(pool: &NodePool) -> Result<Option<u64>, String> {
         .ok_or_else(|| format!("spec.maxUsdPerHour: \"{text}\" is not an amount of dollars such as \"440.32\""))
 }
 
+/// Micro-dollars that nodes which are tried alone may cost together.
+///
+/// Errors: the field, for a person.
+pub fn max_probe_usd(pool: &NodePool) -> Result<u64, String> {
+    let text = pool.spec.join.max_probe_usd.0.as_str();
+    micro_dollars(text)
+        .ok_or_else(|| format!("spec.join.maxProbeUsd: \"{text}\" is not an amount of dollars such as \"250\""))
+}
+
 /// Why a limit of the pool limits nothing, if one does; `types` are those that its requirements allow.
 #[must_use]
 pub fn unknown_limit_of<'a>(pool: &NodePool, types: impl Iterator<Item = &'a InstanceTypeInfo>) -> Option<String> {

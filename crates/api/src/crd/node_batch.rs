@@ -10,6 +10,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::IntOrQuantity;
+
 /// N nodes of one offering, all or none. Written by Muster only.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
@@ -59,6 +61,20 @@ pub struct NodeBatchSpec {
     /// Zones it may be provisioned in: those of the running nodes it is to stand beside. Empty: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub zones: Vec<String>,
+    /// What the batch takes at most of each pool. It counts against the limits from the creation until an attempt begins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reserves: Vec<BatchReserve>,
+}
+
+/// What a batch takes of the limits of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchReserve {
+    /// NodePool.
+    pub node_pool: String,
+    /// Nodes and resources, under the keys of the limits.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<String, IntOrQuantity>,
 }
 
 /// What may be provisioned for the batch.
@@ -172,6 +188,9 @@ pub struct NodeBatchStatus {
     /// Network nodes the instances hang on, per layer from the top; known once all of them ran.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub located: Vec<u32>,
+    /// What the attempt that has begun takes of its pool: what `spec.reserves` comes to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reserved: Vec<BatchReserve>,
     /// Launches that missed the level the gang requires.
     #[serde(default)]
     pub misses: u32,

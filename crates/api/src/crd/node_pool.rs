@@ -253,6 +253,11 @@ pub struct NodePoolJoin {
     /// Nodes of one batch that are replaced before all of it is rolled back: a number, or a share in percent, rounded
     /// up.
     pub max_replacements: IntOrQuantity,
+    /// Nodes that are tried alone while most nodes of a batch failed to join. After these a person has to change the
+    /// NodePool or its EC2NodeClass.
+    pub max_probes: u32,
+    /// Dollars that these nodes may cost together, each counted for as long as it may take to join.
+    pub max_probe_usd: IntOrQuantity,
 }
 
 impl Default for NodePoolJoin {
@@ -262,6 +267,8 @@ impl Default for NodePoolJoin {
             ready_within: "10m".to_owned(),
             replace_after: "5m".to_owned(),
             max_replacements: IntOrQuantity("10%".to_owned()),
+            max_probes: 10,
+            max_probe_usd: IntOrQuantity("250".to_owned()),
         }
     }
 }
@@ -316,4 +323,23 @@ pub struct JoinBlocked {
     pub pool_generation: i64,
     /// Generation of the EC2NodeClass that failed; a later one is tried.
     pub class_generation: i64,
+    /// Nodes that were tried alone since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probes: Option<JoinProbes>,
+}
+
+/// Nodes of a blocked pool that were tried alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JoinProbes {
+    /// How many.
+    pub count: u32,
+    /// Dollars they cost at most.
+    pub usd: String,
+    /// The NodeBatch that tried last.
+    pub batch: String,
+    /// Number of its attempt.
+    pub attempt: u32,
+    /// Dollars the last one costs at most.
+    pub last_usd: String,
 }

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::backoff::pause;
 use super::case::{Case, Turn, later};
+use super::claim::reserves;
 use super::decision::Requeue;
 use crate::ec2::launch::{LaunchWay, Target, placement_group_name};
 use crate::model::batch::{Attempt, AttemptOutcome, BatchPhase, BatchStatus, CandidateRow, ExcludedRow};
@@ -83,6 +84,8 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, ranked: &Ranked, s
     status.zone = Some(candidate.zone.clone());
     status.capacity_type = Some(candidate.capacity_type);
     status.price = Some(ranked.total_micro_usd_per_hour);
+    let one = [(ranked.pool.as_str(), candidate.instance_type.as_str(), ranked.count)];
+    status.reserved = reserves(one.into_iter(), |pool, instance_type| supply.takes(pool, instance_type));
     status.next_attempt_after = None;
     status.located.clear();
     status.generation = status.generation.max(1);

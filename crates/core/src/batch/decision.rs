@@ -20,6 +20,7 @@ use crate::model::batch::{Attempt, Batch, BatchStatus, Loss, OwnerRef};
 use crate::model::event::GangEvent;
 use crate::model::names::{InstanceId, ResourceName};
 use crate::model::node::Taint;
+use crate::model::resources::Resources;
 use crate::model::snapshot::Snapshot;
 use crate::offering::rank::Ranking;
 use crate::offering::unavailable::Pool;
@@ -107,6 +108,10 @@ pub trait Supply {
     fn is_blocked_by(&self, pool: &str, batch: &str) -> bool;
     /// Whether a pool carries any join block.
     fn is_blocked(&self, pool: &str) -> bool;
+    /// Nodes that were tried alone since the pool was blocked.
+    fn probes(&self, pool: &str) -> Probes;
+    /// What one node of a pool and type takes of limits; `None` of a type that nobody knows.
+    fn takes(&self, pool: &str, instance_type: &str) -> Option<Resources>;
     /// What keeps pools of the batch from being launched from, whatever EC2 has.
     fn problems(&self, batch: &Batch) -> Vec<String>;
     /// Generations of the pools and classes of a batch, as one text.
@@ -163,6 +168,10 @@ pub struct JoinClocks {
     pub replace_after: SignedDuration,
     /// A number, or a share of the batch in percent.
     pub max_replacements: String,
+    /// Nodes that are tried alone while the pool is blocked.
+    pub max_probes: u32,
+    /// Micro-dollars they may cost together.
+    pub max_probe_micro_usd: u64,
 }
 
 impl Default for JoinClocks {
@@ -172,8 +181,33 @@ impl Default for JoinClocks {
             ready_within: SignedDuration::from_mins(10),
             replace_after: SignedDuration::from_mins(5),
             max_replacements: "10%".to_owned(),
+            max_probes: 10,
+            max_probe_micro_usd: 250_000_000,
         }
     }
+}
+
+/// Nodes that were tried alone since a pool was blocked. Kept with the block, so that they are as few whoever tries: a
+/// batch that goes takes its own memory with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Probes {
+    /// How many.
+    pub count: u32,
+    /// Micro-dollars they cost at most.
+    pub micro_usd: u64,
+    /// The last of them, which is counted before it is launched.
+    pub last: Option<Probe>,
+}
+
+/// A node that is tried alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// Name of the batch.
+    pub batch: String,
+    /// Number of its attempt.
+    pub attempt: u32,
+    /// Micro-dollars it costs at most: as long as it may take to join.
+    pub micro_usd: u64,
 }
 
 /// What came back for one batch. Lost with the process: everything in it is asked for, or carried out, again.
@@ -321,6 +355,13 @@ pub enum Converge {
         pool: String,
         /// Why.
         cause: String,
+    },
+    /// A node of a blocked pool is about to be tried alone.
+    CountProbe {
+        /// NodePool.
+        pool: String,
+        /// All so far, this one included.
+        probes: Probes,
     },
     /// The pool launches again.
     UnblockPool(String),

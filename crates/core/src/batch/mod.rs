@@ -9,6 +9,7 @@ pub(crate) mod backoff;
 pub(crate) mod bill;
 mod candidates;
 mod case;
+pub(crate) mod claim;
 pub(crate) mod collect;
 pub(crate) mod decision;
 mod events;
@@ -31,13 +32,14 @@ mod teardown;
 pub use crate::model::money::{StrandedCause, cost, cost_between, dollars, micros};
 pub use backoff::pause;
 pub use bill::strands;
+pub use claim::{PerNode, claim, reserves};
 pub use collect::{
     Account, Collection, Findings, HeldCost, KnownBatch, KnownInstance, KnownNode, SweepRound, collect, held_cost,
     next_round, sweep_round,
 };
 pub use decision::{
     BatchEvent, Before, Change, Converge, Decision, Done, Failure, JoinClocks, Keys, Look, Made, Memory, Note,
-    OwnerLook, Refused, Report, Requeue, Scratch, Settings, Sight, Supply, WantedLevels, Working, World,
+    OwnerLook, Probe, Probes, Refused, Report, Requeue, Scratch, Settings, Sight, Supply, WantedLevels, Working, World,
 };
 pub use events::gone;
 pub use join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements};

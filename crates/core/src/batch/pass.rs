@@ -109,6 +109,10 @@ fn complete(case: &Case<'_>, mut turn: Turn) -> Decision {
 fn finish(before: &BatchStatus, mut next: BatchStatus, now: Timestamp, now_real: Timestamp) -> Option<BatchStatus> {
     let mut kept = attempts::kept(&next.attempts, next.round_from).into_iter();
     next.attempts.retain(|_| kept.next().unwrap_or(true));
+    if next.phase == BatchPhase::Pending {
+        // Until the next attempt it takes what it was created with.
+        next.reserved.clear();
+    }
     if *before == next {
         return None;
     }

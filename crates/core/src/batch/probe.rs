@@ -2,12 +2,16 @@
 //!
 //! Most nodes of a batch failed to join for one cause: configuration, not capacity. What is wrong may lie outside of the
 //! pool and its class, in a network or a DaemonSet, where no change tells. So the batch that waits first in line launches
-//! a single node after each pause of its back-off, and gives it back. If it joined, the pool is open again.
+//! a single node after each pause of its back-off, and gives it back. If it joined, the pool is open again. What does not
+//! join is not tried for ever: `join.maxProbes` and `join.maxProbeUsd` of the pool bound how many nodes that takes, and
+//! what they cost.
 
 use super::candidates::{Size, back_off, begin, show};
 use super::case::{Case, Turn, later};
-use super::decision::{Converge, Requeue};
+use super::decision::{Converge, JoinClocks, Probe, Probes, Requeue};
 use crate::model::batch::{AttemptOutcome, Batch, BatchPhase, BatchStatus, Hold, HoldReason, MemberState};
+use crate::model::money::{cost, dollars};
+use crate::offering::rank::Ranked;
 
 /// Whether the batch waits for a blocked pool.
 pub(super) fn held(status: &BatchStatus) -> bool {
@@ -43,9 +47,94 @@ pub(super) fn wait(case: &Case<'_>, mut status: BatchStatus, why: &str) -> Turn 
                 back_off(case, &mut status, "not even one node can be provisioned");
                 return Turn::write(status).requeue(Requeue::At(later(now, 15)));
             };
-            begin(case, status, ranked, Size::Probe)
+            if case.world.settings.dry_run {
+                return begin(case, status, ranked, Size::Probe);
+            }
+            let clocks = supply.join(Some(&pool));
+            let probe = next(case, ranked, &clocks);
+            let known = supply.probes(&pool);
+            if known.last.as_ref().is_some_and(|last| last.covers(&probe)) {
+                return begin(case, status, ranked, Size::Probe);
+            }
+            match known.without_unlaunched(&case.batch.name, &status).and(probe, &clocks) {
+                // It counts before it is launched, and is launched once that is seen.
+                Some(probes) => {
+                    let count = Converge::CountProbe { pool, probes };
+                    Turn::wait(Requeue::At(later(now, 2))).converge([count])
+                }
+                None => exhausted(status, &pool, &known, &clocks, why).requeue(Requeue::At(later(now, 60))),
+            }
         }
     }
+}
+
+/// The next node that is tried alone: it lives as long as it may take to join.
+fn next(case: &Case<'_>, ranked: &Ranked, clocks: &JoinClocks) -> Probe {
+    let lives = clocks.register_within.saturating_add(clocks.ready_within);
+    Probe {
+        batch: case.batch.name.clone(),
+        attempt: case.batch.status.attempt.saturating_add(1),
+        micro_usd: cost(ranked.total_micro_usd_per_hour, lives),
+    }
+}
+
+impl Probe {
+    /// Whether this is that one, and counted with no less than it costs now.
+    fn covers(&self, other: &Self) -> bool {
+        (&self.batch, self.attempt) == (&other.batch, other.attempt) && self.micro_usd >= other.micro_usd
+    }
+}
+
+impl Probes {
+    /// Without the last one, where it was counted for this batch and launched nothing: not begun yet, or refused by EC2.
+    fn without_unlaunched(&self, batch: &str, status: &BatchStatus) -> Self {
+        let Some(last) = self.last.as_ref().filter(|last| last.batch == batch) else { return self.clone() };
+        let attempt = status.attempts.iter().find(|attempt| attempt.number == last.attempt);
+        let refused = attempt.is_some_and(|attempt| match attempt.outcome {
+            // Without a code nobody knows whether EC2 launched it.
+            AttemptOutcome::Lost | AttemptOutcome::Retry => attempt.code.is_some(),
+            AttemptOutcome::Launching
+            | AttemptOutcome::Won
+            | AttemptOutcome::Violated
+            | AttemptOutcome::Misplaced
+            | AttemptOutcome::ProbeJoined => false,
+        });
+        if !refused && last.attempt <= status.attempt {
+            return self.clone();
+        }
+        Self {
+            count: self.count.saturating_sub(1),
+            micro_usd: self.micro_usd.saturating_sub(last.micro_usd),
+            last: None,
+        }
+    }
+
+    /// With one more; `None` if that passes what the pool allows.
+    fn and(&self, probe: Probe, clocks: &JoinClocks) -> Option<Self> {
+        let all = Self {
+            count: self.count.saturating_add(1),
+            micro_usd: self.micro_usd.saturating_add(probe.micro_usd),
+            last: Some(probe),
+        };
+        (all.count <= clocks.max_probes && all.micro_usd <= clocks.max_probe_micro_usd).then_some(all)
+    }
+}
+
+/// No further node is tried alone: a person has to change something.
+fn exhausted(mut status: BatchStatus, pool: &str, probes: &Probes, clocks: &JoinClocks, why: &str) -> Turn {
+    let message = format!(
+        "{} nodes of NodePool {pool} were tried alone, for at most ${}, and no more are (join.maxProbes {}, \
+         join.maxProbeUsd {}): change the NodePool or its EC2NodeClass; {why}",
+        probes.count,
+        dollars(probes.micro_usd),
+        clocks.max_probes,
+        dollars(clocks.max_probe_micro_usd)
+    );
+    if status.message.as_ref() == Some(&message) {
+        return Turn::default();
+    }
+    status.message = Some(message.clone());
+    Turn::write(status).pool_event(pool, "ProbesExhausted", message, true)
 }
 
 /// One batch at a time tries: the first by name of those that wait for the pool.
@@ -105,4 +194,71 @@ pub(super) fn joined(case: &Case<'_>, mut status: BatchStatus) -> Joined {
     status.message = Some(stated.clone());
     status.close(AttemptOutcome::ProbeJoined, None, Some(stated), case.now());
     Joined::Turn(Box::new(Turn::write(status)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures;
+    use super::*;
+    use crate::model::batch::Attempt;
+
+    fn clocks(max_probes: u32, max_probe_micro_usd: u64) -> JoinClocks {
+        JoinClocks { max_probes, max_probe_micro_usd, ..JoinClocks::default() }
+    }
+
+    fn probe(batch: &str, attempt: u32, micro_usd: u64) -> Probe {
+        Probe { batch: batch.to_owned(), attempt, micro_usd }
+    }
+
+    fn status(outcome: AttemptOutcome, code: Option<&str>) -> BatchStatus {
+        let attempt = Attempt { number: 3, probe: true, outcome, code: code.map(str::to_owned), ..fixtures::attempt() };
+        BatchStatus { attempt: 3, attempts: vec![attempt], ..BatchStatus::default() }
+    }
+
+    #[test]
+    fn no_more_nodes_are_tried_alone_than_the_pool_allows_in_number_and_in_dollars() {
+        let (number, money) = (clocks(3, 1000), clocks(10, 25));
+        for (clocks, most) in [(number, 3), (money, 2)] {
+            let mut probes = Probes::default();
+            for attempt in 1..=most {
+                probes = probes.and(probe("b", attempt, 10), &clocks).unwrap();
+                assert_eq!((probes.count, probes.micro_usd), (attempt, 10 * u64::from(attempt)));
+            }
+            assert_eq!(probes.and(probe("b", 9, 10), &clocks), None, "after {most}");
+        }
+        let exact = Probes::default().and(probe("b", 1, 25), &clocks(1, 25));
+        assert!(exact.is_some(), "what uses the limits up is within them");
+    }
+
+    #[test]
+    fn a_node_that_ec2_refused_or_that_was_never_begun_does_not_count() {
+        let all = Probes { count: 2, micro_usd: 30, last: Some(probe("b", 3, 20)) };
+        let rest = Probes { count: 1, micro_usd: 10, last: None };
+        for outcome in [AttemptOutcome::Lost, AttemptOutcome::Retry] {
+            let code = Some("InsufficientInstanceCapacity");
+            assert_eq!(all.without_unlaunched("b", &status(outcome, code)), rest, "{outcome:?}");
+            assert_eq!(
+                all.without_unlaunched("b", &status(outcome, None)),
+                all,
+                "{outcome:?}: it may have been launched"
+            );
+            assert_eq!(all.without_unlaunched("a", &status(outcome, code)), all, "it is another batch's");
+        }
+        for outcome in [AttemptOutcome::Violated, AttemptOutcome::Won, AttemptOutcome::Launching] {
+            assert_eq!(all.without_unlaunched("b", &status(outcome, Some("code"))), all, "{outcome:?}");
+        }
+        let before = BatchStatus { attempt: 2, ..BatchStatus::default() };
+        assert_eq!(all.without_unlaunched("b", &before), rest, "counted, and not begun yet");
+        let later = BatchStatus { attempt: 4, ..BatchStatus::default() };
+        assert_eq!(all.without_unlaunched("b", &later), all, "its attempt is forgotten");
+    }
+
+    #[test]
+    fn what_was_counted_covers_the_same_attempt_at_no_higher_price() {
+        let counted = probe("b", 3, 20);
+        assert!(counted.covers(&probe("b", 3, 20)) && counted.covers(&probe("b", 3, 19)));
+        for other in [probe("b", 3, 21), probe("b", 4, 20), probe("a", 3, 20)] {
+            assert!(!counted.covers(&other), "{other:?}");
+        }
+    }
 }

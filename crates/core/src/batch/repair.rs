@@ -159,6 +159,8 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, lost: &BTreeMap<In
         fleet: None,
         code: None,
         message: None,
+        // It replaces what was kept, and tries nothing out.
+        probe: false,
         ..won
     });
     let scratch = Scratch { first: Some(number), cleared: None, ..case.memory.scratch };

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use crate::ec2::launch::{CapacityType, LaunchParameters, LaunchWay, Target};
 use crate::ec2::notice::NoticeKind;
 use crate::model::names::{InstanceId, ObjectKey};
+use crate::model::resources::Resources;
 
 /// A NodeBatch.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +51,8 @@ pub struct BatchSpec {
     pub placement_group: Option<String>,
     /// Zones it may be launched in; empty: any.
     pub zones: Vec<String>,
+    /// What it takes at most of each pool, until an attempt has begun; resources in the units of [`Resources`].
+    pub reserves: BTreeMap<String, Resources>,
 }
 
 /// For whom a batch is.
@@ -553,6 +556,8 @@ pub struct BatchStatus {
     pub excluded: Vec<ExcludedRow>,
     /// Network nodes the instances hang on, per layer from the top.
     pub located: Vec<u32>,
+    /// What the attempt that has begun takes of its pool.
+    pub reserved: BTreeMap<String, Resources>,
     /// Launches that missed the level the gang requires.
     pub misses: u32,
     /// Why nothing more is tried.

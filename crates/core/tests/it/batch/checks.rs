@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::batch::Change;
+use muster_core::batch::{Change, cost};
 use muster_core::ec2::TAG_BATCH;
 use muster_core::model::batch::{Batch, BatchPhase};
 use muster_core::model::names::InstanceId;
@@ -37,6 +37,26 @@ pub(super) fn before_change(sim: &mut History, change: &Change) {
         if sim.ec2.vms.get(id).is_some_and(Vm::live) && sim.cluster.occupied(&node) && !lost {
             sim.fail(format!("{id} is terminated under a gang that runs"));
         }
+    }
+}
+
+/// A node of a blocked pool was launched alone: no more of them than the pool allows since it was blocked, nor dearer.
+pub(super) fn probe(sim: &mut History, change: &Change) {
+    let Change::Launch { parameters, .. } = change else { return };
+    let Some(batch) = of_uid(sim, &parameters.tags.batch_uid) else { return };
+    let number = parameters.tags.attempt;
+    let probe = batch.status.attempts.iter().find(|attempt| attempt.number == number && attempt.probe);
+    let Some(attempt) = probe else { return };
+    let id = format!("{}/{}", batch.name, attempt.number);
+    let (pool, price) = (attempt.node_pool.clone(), batch.status.price.unwrap_or(0));
+    let Some(of) = sim.catalogue.pools.iter().find(|of| of.name == pool) else { return };
+    let (most, dearest) = (of.join.max_probes, of.join.max_probe_micro_usd);
+    let lives = of.join.register_within + of.join.ready_within;
+    let Some(block) = sim.cluster.blocks.get_mut(&pool) else { return };
+    block.launched.insert(id, cost(price, lives));
+    let (count, spent) = (block.launched.len(), block.launched.values().sum::<u64>());
+    if count > usize::try_from(most).unwrap() || spent > dearest {
+        sim.fail(format!("{count} nodes of {pool} are tried alone for {spent}: {most} for {dearest} are allowed"));
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use muster_core::batch::Probes;
 use muster_core::model::batch::{Batch, BatchPhase, MemberState};
 use muster_core::model::gang::{Gang, Membership, Phase, Pod, RankClaim};
 use muster_core::model::names::InstanceId;
@@ -79,13 +80,24 @@ pub(super) struct Cluster {
     pub(super) requests: BTreeSet<String>,
     pub(super) machines: BTreeMap<String, Machine>,
     pub(super) pods: BTreeMap<String, Pod>,
-    /// Blocked pools, each with the batch that found out.
-    pub(super) blocks: BTreeMap<String, String>,
+    /// Blocked pools.
+    pub(super) blocks: BTreeMap<String, Block>,
     pub(super) version: u64,
     known: BTreeMap<InstanceId, Option<Timestamp>>,
     /// Pods that leave, and when.
     leaving: BTreeMap<String, Timestamp>,
     view: Option<Arc<View>>,
+}
+
+/// A pool whose nodes do not join.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Block {
+    /// The batch that found out.
+    pub(super) batch: String,
+    /// Nodes that were tried alone since.
+    pub(super) probes: Probes,
+    /// Those EC2 was asked for, each with its price: what is counted must be no less.
+    pub(super) launched: BTreeMap<String, u64>,
 }
 
 /// What a watch has delivered.
@@ -95,7 +107,7 @@ pub(super) struct View {
     pub(super) snapshot: Snapshot,
     pub(super) batches: BTreeMap<String, (u64, Arc<Batch>)>,
     pub(super) requests: BTreeSet<String>,
-    pub(super) blocks: BTreeMap<String, String>,
+    pub(super) blocks: BTreeMap<String, Block>,
 }
 
 impl Actor {

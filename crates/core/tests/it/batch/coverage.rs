@@ -24,6 +24,7 @@ pub(super) enum Effect {
     DeleteNode,
     Evict,
     BlockPool,
+    CountProbe,
     UnblockPool,
     Remove,
     Instances,
@@ -57,6 +58,7 @@ impl Effect {
             Converge::DeleteNode(_) => Self::DeleteNode,
             Converge::Evict { .. } => Self::Evict,
             Converge::BlockPool { .. } => Self::BlockPool,
+            Converge::CountProbe { .. } => Self::CountProbe,
             Converge::UnblockPool(_) => Self::UnblockPool,
             Converge::Remove => Self::Remove,
         }
@@ -94,6 +96,7 @@ impl Effect {
             | Self::DeleteNode
             | Self::Evict
             | Self::BlockPool
+            | Self::CountProbe
             | Self::UnblockPool
             | Self::Remove => &[None, Refused, Lost],
             Self::Instances | Self::Tagged | Self::Fleet | Self::Group | Self::Topology | Self::Reservations => {
@@ -150,7 +153,7 @@ pub(super) const PAIRS: &[(BatchPhase, &[Effect])] = {
     use BatchPhase::*;
     use Effect::*;
     &[
-        (Pending, &[Write, DeleteTemplates, Owner, Reservations]),
+        (Pending, &[Write, DeleteTemplates, CountProbe, Owner, Reservations]),
         (
             Launching,
             &[
@@ -272,20 +275,27 @@ impl Coverage {
 
 /// Whether few histories come to this effect, or each comes to it seldom.
 fn is_rare(phase: BatchPhase, effect: Effect) -> bool {
-    use Effect::{BlockPool, DaemonSets, DeleteFleets, DeleteNode, Evict, Fleet, Topology, UnblockPool};
+    use Effect::{BlockPool, CountProbe, DaemonSets, DeleteFleets, DeleteNode, Evict, Fleet, Topology, UnblockPool};
     listed(ANY_PHASE, phase, effect) && (effect != Topology || phase == BatchPhase::Joining)
-        || matches!(effect, BlockPool | UnblockPool | DaemonSets | DeleteFleets | Evict)
+        || matches!(effect, BlockPool | CountProbe | UnblockPool | DaemonSets | DeleteFleets | Evict)
         || phase == BatchPhase::Replacing && matches!(effect, Fleet | DeleteNode)
 }
 
 /// Draws crashes and faults: each effect of a phase meets many of them when it first occurs in a history, and few later.
 #[derive(Debug, Default)]
 pub(super) struct Dice {
+    /// What rare effects meet goes round over the histories, so that nothing is left to chance.
+    turn: usize,
     visits: BTreeMap<(BatchPhase, Effect), u32>,
     pub(super) calm: bool,
 }
 
 impl Dice {
+    /// Those of one history in a row of them.
+    pub(super) fn of(turn: usize) -> Self {
+        Self { turn, ..Self::default() }
+    }
+
     pub(super) fn draw(&mut self, phase: BatchPhase, effect: Effect, rng: &mut ChaCha8Rng) -> (Crash, Fault) {
         let visits = self.visits.entry((phase, effect)).or_default();
         *visits += 1;
@@ -298,6 +308,10 @@ impl Dice {
             return (Crash::None, Fault::None);
         }
         let cells = effect.cells();
+        if is_rare(phase, effect) {
+            let visit = usize::try_from(*visits).unwrap();
+            return cells[(self.turn + visit) % cells.len()];
+        }
         cells[rng.random_range(0..cells.len())]
     }
 }

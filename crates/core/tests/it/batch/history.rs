@@ -35,21 +35,31 @@ pub(super) struct History {
     pub(super) wrong: Option<String>,
     /// Losses that were reported and whose message is not taken yet.
     pub(super) reports: Vec<(String, Report)>,
-    dice: Dice,
+    pub(super) dice: Dice,
     late: Vec<(Timestamp, Change)>,
     swept: Timestamp,
     trace: bool,
+    /// Nothing happens that nobody asked for.
+    pub(super) undisturbed: bool,
 }
 
 impl History {
     fn new(seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let now = at(0);
-        let mut catalogue = draw::catalogue(draw::pools(&mut rng));
-        let mut ec2 = Ec2::new(now, draw::habits(&mut rng));
-        draw::stock(&mut ec2, &catalogue.pools, &mut rng);
-        let mut cluster = Cluster::new(now, draw::manners(&catalogue.pools, &mut rng));
-        draw::wanted(&mut cluster, &mut catalogue, &mut ec2, &mut rng);
+        let story = draw::Story::of(seed);
+        let mut catalogue = draw::catalogue(draw::pools(story, &mut rng));
+        let mut ec2 = Ec2::new(now, draw::habits(story, &mut rng));
+        draw::stock(story, &mut ec2, &catalogue.pools, &mut rng);
+        let mut cluster = Cluster::new(now, draw::manners(story, &catalogue.pools, &mut rng));
+        draw::wanted(story, &mut cluster, &mut catalogue, &mut ec2, &mut rng);
+        let undisturbed = story == draw::Story::Blocked;
+        Self { undisturbed, ..Self::of(seed, (ec2, cluster, catalogue), rng) }
+    }
+
+    /// The history of a world that was drawn.
+    pub(super) fn of(seed: u64, (ec2, cluster, catalogue): (Ec2, Cluster, Catalogue), rng: ChaCha8Rng) -> Self {
+        let now = at(0);
         Self {
             now,
             rng,
@@ -59,10 +69,11 @@ impl History {
             coverage: Coverage::default(),
             wrong: None,
             reports: Vec::new(),
-            dice: Dice::default(),
+            dice: Dice::of(usize::try_from(seed).unwrap() / draw::STORIES),
             late: Vec::new(),
             swept: now,
             trace: std::env::var("MUSTER_BATCH_SEED").is_ok(),
+            undisturbed: false,
         }
     }
 
@@ -100,7 +111,11 @@ impl History {
     /// Carries out a change in EC2.
     pub(super) fn change(&mut self, change: &Change) -> Result<Made, CallError> {
         checks::before_change(self, change);
+        let before = self.ec2.launches.len();
         let result = self.ec2.carry_out(change, &mut self.rng);
+        if self.ec2.launches.len() > before {
+            checks::probe(self, change);
+        }
         self.tell(|_| format!("{} -> {result:?}", brief(change)));
         checks::account(self);
         result
@@ -125,6 +140,7 @@ impl History {
             if let Some(launch) = self.ec2.launches.get_mut(before) {
                 launch.late = !open;
                 self.coverage.event("a launch is carried out late");
+                checks::probe(self, &change);
             }
             checks::account(self);
         }
@@ -153,7 +169,7 @@ impl History {
         let Self { cluster, ec2, rng, .. } = self;
         cluster.pass_time(self.now, ec2, rng);
         self.arrive();
-        if !self.dice.calm {
+        if !self.dice.calm && !self.undisturbed {
             self.disturb();
         }
         if self.now.duration_since(self.swept) > SignedDuration::from_secs(60) {
@@ -317,12 +333,53 @@ fn brief(change: &Change) -> String {
     }
 }
 
+/// The process that holds the lease, or when the next one starts.
+#[derive(Debug, Default)]
+pub(super) struct Lease {
+    worker: Option<Worker>,
+    starts: Timestamp,
+}
+
+impl History {
+    /// One line: of the worker, of the time that passes, or of a process that starts.
+    pub(super) fn line(&mut self, lease: &mut Lease) {
+        let Some(mut active) = lease.worker.take() else {
+            if self.now >= lease.starts {
+                lease.worker = Some(Worker::start(self.cluster.view()));
+            } else {
+                self.pass_time(lease.starts, None);
+            }
+            return;
+        };
+        if active.view.version != self.cluster.version && self.rng.random_bool(0.2) {
+            active.deliver(self.cluster.view());
+        }
+        match active.step(self) {
+            Did::Something => lease.worker = Some(active),
+            Did::Crashed => {
+                self.coverage.event("a process ends");
+                self.tell(|_| "the process ends".to_owned());
+                lease.starts = self.now + SignedDuration::from_secs(self.rng.random_range(0..20));
+            }
+            Did::Nothing(until) => {
+                self.pass_time(until.max(self.now), Some(&mut active));
+                if self.rng.random_bool(0.7) {
+                    active.deliver(self.cluster.view());
+                }
+                lease.worker = Some(active);
+            }
+        }
+    }
+}
+
 /// Runs one history. Errors: what must not be, and was.
 pub(super) fn run(seed: u64) -> Result<Coverage, String> {
     let mut sim = History::new(seed);
-    let mut worker: Option<Worker> = None;
-    let mut starts = sim.now;
-    let calm = at(sim.rng.random_range(300..1000));
+    let mut lease = Lease::default();
+    let calm = at(match draw::Story::of(seed) {
+        draw::Story::Blocked => sim.rng.random_range(800..1000),
+        draw::Story::Anything | draw::Story::Losses => sim.rng.random_range(300..1000),
+    });
     let end = at(HOURS * 3600);
     let mut lines = 0;
     let mut quiet = None;
@@ -344,32 +401,7 @@ pub(super) fn run(seed: u64) -> Result<Coverage, String> {
                 break;
             }
         }
-        let Some(mut active) = worker.take() else {
-            if sim.now >= starts {
-                worker = Some(Worker::start(sim.cluster.view()));
-            } else {
-                sim.pass_time(starts, None);
-            }
-            continue;
-        };
-        if active.view.version != sim.cluster.version && sim.rng.random_bool(0.2) {
-            active.deliver(sim.cluster.view());
-        }
-        match active.step(&mut sim) {
-            Did::Something => worker = Some(active),
-            Did::Crashed => {
-                sim.coverage.event("a process ends");
-                sim.tell(|_| "the process ends".to_owned());
-                starts = sim.now + SignedDuration::from_secs(sim.rng.random_range(0..20));
-            }
-            Did::Nothing(until) => {
-                sim.pass_time(until.max(sim.now), Some(&mut active));
-                if sim.rng.random_bool(0.7) {
-                    active.deliver(sim.cluster.view());
-                }
-                worker = Some(active);
-            }
-        }
+        sim.line(&mut lease);
     }
     let left = sim.ec2.left();
     if !left.is_empty() {

@@ -3,18 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use muster_core::batch::{Before, JoinClocks, Note, Supply, WantedLevels, Working};
+use muster_core::batch::{Before, JoinClocks, Note, Probes, Supply, WantedLevels, Working, claim};
 use muster_core::ec2::CapacityType;
 use muster_core::ec2::ErrorClass;
 use muster_core::ec2::{BatchTags, ResourceKind, Tags};
 use muster_core::ec2::{MetadataOptions, TemplateSpec};
 use muster_core::ec2::{Offering, Reservation, Subnet};
-use muster_core::model::batch::{Attempt, Batch, BatchPhase, BatchStatus, OwnerRef};
+use muster_core::model::batch::{Attempt, Batch, BatchStatus, OwnerRef};
 use muster_core::model::names::ResourceName;
 use muster_core::model::node::Taint;
+use muster_core::model::resources::Resources;
 use muster_core::offering::PriceBook;
 use muster_core::offering::UnavailableMemory;
 use muster_core::offering::{Asked, Refusals};
+use muster_core::offering::{Ceiling, Ledger, LedgerInputs, NODES, PoolLimits};
 use muster_core::offering::{GroupPolicy, Need, PoolOffer, PoolType, RankInput, Ranking, rank_candidates};
 use muster_core::offering::{InstanceTypeInfo, NVIDIA_GPU, UsageClass};
 
@@ -113,17 +115,6 @@ pub(super) fn machine(name: &str) -> InstanceTypeInfo {
     }
 }
 
-/// Nodes a batch takes from the limit of a pool.
-pub(super) fn taken(status: &BatchStatus, pool: &str) -> i64 {
-    if status.node_pool.as_deref() != Some(pool) {
-        return 0;
-    }
-    match status.phase {
-        BatchPhase::Pending => 0,
-        _ => i64::from(status.count).max(i64::try_from(status.instances.len()).unwrap()),
-    }
-}
-
 /// The catalogue as one process sees it.
 #[derive(Debug)]
 pub(super) struct Offers<'a> {
@@ -137,7 +128,25 @@ impl Offers<'_> {
         self.catalogue.pools.iter().find(|pool| Some(pool.name.as_str()) == name)
     }
 
-    fn ranking(&self, batch: &Batch, only: Option<&str>, others: &Working, now: Timestamp) -> Ranking {
+    /// The ledger beside all other batches.
+    fn ledger(&self, batch: &Batch, others: &Working, before: Before, now: Timestamp) -> Ledger {
+        let limits = |pool: &PoolDef| {
+            let limits = BTreeMap::from([(ResourceName::from(NODES), pool.limit)]);
+            (pool.name.clone(), PoolLimits { limits, max_micro_usd_per_hour: None })
+        };
+        let usable = |pool: &str| !self.is_blocked(pool);
+        let inputs = LedgerInputs {
+            pools: self.catalogue.pools.iter().map(limits).collect(),
+            cluster: Ceiling::Unlimited,
+            claims: others.values().map(|other| claim(other, |_, _| None, usable, now)).collect(),
+        };
+        match before {
+            Before::Older => Ledger::before(&inputs, &batch.name),
+            Before::Nobody => Ledger::new(&inputs, Some(&batch.name)),
+        }
+    }
+
+    fn ranking(&self, batch: &Batch, only: Option<&str>, ledger: &Ledger, now: Timestamp) -> Ranking {
         let mut needs = BTreeMap::new();
         let mut offers = Vec::new();
         for name in &batch.spec.node_pools {
@@ -149,8 +158,6 @@ impl Offers<'_> {
             let key = PoolType { pool: name.clone(), instance_type: pool.instance_type.clone() };
             let capacity = self.catalogue.types.get(&pool.instance_type).map(InstanceTypeInfo::capacity);
             needs.insert(key, Need { nodes, addresses_per_node: 1, capacity: capacity.unwrap_or_default() });
-            let others = others.values().filter(|other| other.name != batch.name);
-            let left = pool.limit - others.map(|other| taken(&other.status, name)).sum::<i64>();
             let subnet = |zone: &String| Subnet {
                 id: format!("subnet-{zone}"),
                 zone: zone.clone(),
@@ -167,8 +174,8 @@ impl Offers<'_> {
                 zones: pool.zones.iter().cloned().collect(),
                 capacity_types: pool.capacity_types.clone(),
                 group: pool.group,
-                left: BTreeMap::from([(ResourceName::from("nodes"), left)]),
-                limits: BTreeMap::from([(ResourceName::from("nodes"), pool.limit)]),
+                left: ledger.left(name),
+                limits: ledger.limits(name),
                 max_nodes_per_batch: 100,
                 subnets: pool.zones.iter().map(subnet).collect(),
                 reservations: self.lessons.reservations.clone(),
@@ -199,11 +206,19 @@ impl Supply for Offers<'_> {
     }
 
     fn is_blocked_by(&self, pool: &str, batch: &str) -> bool {
-        self.view.blocks.get(pool).is_some_and(|by| by == batch)
+        self.view.blocks.get(pool).is_some_and(|by| by.batch == batch)
     }
 
     fn is_blocked(&self, pool: &str) -> bool {
         self.view.blocks.contains_key(pool)
+    }
+
+    fn probes(&self, pool: &str) -> Probes {
+        self.view.blocks.get(pool).map(|block| block.probes.clone()).unwrap_or_default()
+    }
+
+    fn takes(&self, _pool: &str, _instance_type: &str) -> Option<Resources> {
+        None
     }
 
     fn problems(&self, _batch: &Batch) -> Vec<String> {
@@ -214,12 +229,12 @@ impl Supply for Offers<'_> {
         self.catalogue.generation.to_string()
     }
 
-    fn rank(&self, batch: &Batch, others: &Working, _before: Before, now: Timestamp) -> Ranking {
-        self.ranking(batch, None, others, now)
+    fn rank(&self, batch: &Batch, others: &Working, before: Before, now: Timestamp) -> Ranking {
+        self.ranking(batch, None, &self.ledger(batch, others, before, now), now)
     }
 
     fn rank_one(&self, batch: &Batch, pool: &str, others: &Working, now: Timestamp) -> Ranking {
-        self.ranking(batch, Some(pool), others, now)
+        self.ranking(batch, Some(pool), &self.ledger(batch, others, Before::Older, now), now)
     }
 
     fn reservations_are_stale(&self, batch: &Batch, now: Timestamp) -> bool {

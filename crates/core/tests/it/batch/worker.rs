@@ -452,8 +452,14 @@ fn apply(batch: &str, edit: &Converge, sim: &mut History) -> bool {
         Converge::DeleteNode(node) => cluster.delete_node(node),
         Converge::Evict { pod, force, .. } => return cluster.evict(&pod.name, *force, &mut sim.rng),
         Converge::BlockPool { pool, .. } => {
-            cluster.blocks.insert(pool.clone(), batch.to_owned());
+            cluster.blocks.entry(pool.clone()).or_default().batch = batch.to_owned();
             cluster.touch();
+        }
+        Converge::CountProbe { pool, probes } => {
+            if let Some(block) = cluster.blocks.get_mut(pool) {
+                block.probes = probes.clone();
+                cluster.touch();
+            }
         }
         Converge::UnblockPool(pool) => {
             cluster.blocks.remove(pool);

@@ -1,0 +1,188 @@
+//! What nobody needs any more ends by itself, or waits for a person and says what it costs: pods of no gang, instances that
+//! turn up late, instances that a restored API server does not know.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use muster::testbed::stack::request;
+use muster::testbed::workloads::TestPod;
+use muster::testbed::{Identity, Stack, eventually};
+use muster_api::crd::{NodeBatch, NodePool};
+use muster_api::keys;
+use muster_ec2_sim::{Fault, FaultKind, Scenario};
+use serde_json::{Value, json};
+
+use crate::cloud::{
+    batch_that, clock, delete_job, everything_is_terminated, gang_job, goes_wrong, journal, launched_fleets, live,
+    phase_of, provisioning_stack, zones,
+};
+use crate::support::{DEADLINE, all_run, create, no_errors, runs_on, submit};
+
+/// The sum of a metric over its labels.
+async fn metric(stack: &Stack, name: &str) -> f64 {
+    let text = request(stack.http(), "GET", "/metrics", "").await.unwrap();
+    let of = |line: &str| -> Option<f64> {
+        let (series, value) = line.rsplit_once(' ')?;
+        (series.split('{').next() == Some(name)).then(|| value.parse().unwrap())
+    };
+    text.lines().filter_map(of).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ordinary_pod_keeps_no_nodes_whose_gang_has_ended_and_they_count_as_idle_meanwhile() {
+    let Some(stack) = provisioning_stack(&Scenario::demo(), 60, "1s").await else { return };
+    let pools: Api<NodePool> = Api::all(stack.admin().unwrap());
+    let soon = json!({"spec": {"disruption": {"foreignPodsAfter": "15m"}}});
+    pools.patch("h100", &PatchParams::default(), &Patch::Merge(&soon)).await.unwrap();
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 2)).await;
+    all_run(&stack, "ml", "train", 2).await;
+    batch_that(&stack, "the batch to be in use", |batch| phase_of(batch) == "InUse").await;
+    let pod = TestPod::new("single").on(keys::NODEPOOL, "h100").build();
+    create(&stack, "ml", pod).await;
+    runs_on(&stack, "ml", "single", DEADLINE).await;
+    assert!(metric(&stack, "muster_idle_usd_per_hour").await < 0.01, "its gang runs");
+
+    delete_job(&stack, "train").await;
+
+    // Two times p5.48xlarge.
+    let idle = &stack;
+    eventually(DEADLINE, "idle dollars", || async move {
+        let dollars = metric(idle, "muster_idle_usd_per_hour").await;
+        if (dollars - 110.08).abs() < 0.01 { Ok(Some(())) } else { Err(format!("${dollars} per hour")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    assert_eq!(live(&stack).await.len(), 2, "the pod keeps its time");
+    everything_is_terminated(&stack).await;
+    let pods: Api<Pod> = Api::namespaced(stack.admin().unwrap(), "ml");
+    assert_eq!(pods.get_opt("single").await.unwrap().map(|pod| pod.name_any()), None, "it was evicted");
+    assert!(metric(&stack, "muster_idle_usd_per_hour").await < 0.01);
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn six_instances_of_a_launch_that_was_given_up_are_terminated_when_they_turn_up_an_hour_later() {
+    const HOUR: f64 = 3600.0;
+    let Some(stack) = provisioning_stack(&zones([8, 8, 8]), 60, "Never").await else { return };
+    let pools: Api<NodePool> = Api::all(stack.admin().unwrap());
+    // An hour is a minute here: a slow machine is no node that does not come.
+    // And a placement group that holds them would hold the next launch in their zone.
+    let patient = json!({"spec": {
+        "join": {"registerWithin": "50m", "readyWithin": "50m", "replaceAfter": "45m"},
+        "placement": {"placementGroup": "none"},
+    }});
+    pools.patch("h100", &PatchParams::default(), &Patch::Merge(&patient)).await.unwrap();
+    // Neither an answer nor a description tells that they were launched.
+    goes_wrong(&stack, &Fault::of(FaultKind::Invisible { seconds: HOUR }).on("CreateFleet").times(1)).await;
+    let mut lost = Fault::of(FaultKind::LostResponse).on("CreateFleet");
+    lost.zone = Some("us-east-1a".to_owned());
+    goes_wrong(&stack, &lost).await;
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 6)).await;
+
+    all_run(&stack, "ml", "train", 6).await;
+
+    let given_up = batch_that(&stack, "the first attempt to be given up", |batch| phase_of(batch) == "InUse").await;
+    let status = given_up.status.unwrap();
+    assert_eq!(status.attempts[0].outcome, "Lost", "{:?}", status.attempts);
+    let kept: BTreeSet<String> = status.instances.iter().map(|instance| instance.id.clone()).collect();
+    assert_eq!((kept.len(), live(&stack).await.len()), (6, 12), "six are billed that nobody sees");
+    let launched = launched_fleets(&journal(&stack, 0).await).len();
+    assert_eq!(launched, 2, "one launch for each attempt");
+
+    let start = clock(&stack).await;
+    let (looking, kept) = (&stack, &kept);
+    let gone = eventually(Duration::from_secs(200), "only the kept instances to be left", || async move {
+        let left = live(looking).await;
+        if left == *kept { Ok(Some(clock(looking).await)) } else { Err(format!("{left:?}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+
+    // They are seen an hour after their launch, which was a little before `start`. Two rounds of the sweep are four minutes,
+    // and a termination takes its time.
+    let took = gone.duration_since(start).as_secs();
+    assert!(took <= 3600 + 480, "gone {took} s after the gang ran");
+    let conditions = pools.get("h100").await.unwrap().status.unwrap().conditions;
+    let held = conditions.iter().any(|one| one.type_ == "OrphanSweepHeld" && one.status == "True");
+    assert!(!held, "no person was asked: {conditions:?}");
+    all_run(&stack, "ml", "train", 6).await;
+    no_errors(&stack);
+}
+
+/// Takes away what the API server learned of a batch since its backup: the object and its Nodes.
+async fn restore_without(stack: &Stack, batch: &str) {
+    let client = stack.admin().unwrap();
+    let batches: Api<NodeBatch> = Api::all(client.clone());
+    let bare = json!({"metadata": {"finalizers": []}});
+    batches.patch(batch, &PatchParams::default(), &Patch::Merge(&bare)).await.unwrap();
+    batches.delete(batch, &DeleteParams::default()).await.unwrap();
+    let nodes: Api<Node> = Api::all(client);
+    nodes.delete_collection(&DeleteParams::default(), &ListParams::default().labels(keys::BATCH)).await.unwrap();
+}
+
+/// Runs `muster gc`: exit code, and what was printed.
+fn gc(stack: &Stack, args: &[&str]) -> (Option<i32>, String) {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_muster"))
+        .arg("gc")
+        .args(args)
+        .env("KUBECONFIG", stack.cluster.kubeconfig(Identity::Admin))
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.code(), printed)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_restored_api_server_does_not_know_waits_with_its_price_until_gc_is_confirmed() {
+    let Some(stack) = provisioning_stack(&Scenario::demo(), 60, "Never").await else { return };
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
+    all_run(&stack, "ml", "train", 8).await;
+    delete_job(&stack, "train").await;
+    let idle = batch_that(&stack, "the batch to be idle", |batch| phase_of(batch) == "Idle").await;
+    assert_eq!(gc(&stack, &[]).0, Some(0), "nothing is held");
+    stack.kill_muster().unwrap();
+
+    restore_without(&stack, &idle.name_any()).await;
+    stack.start_muster(&[]).await.unwrap();
+
+    let held = &stack;
+    eventually(DEADLINE, "the instances to be held", || async move {
+        let (code, printed) = gc(held, &[]);
+        if code == Some(3) { Ok(Some(())) } else { Err(printed) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    let dollars = metric(&stack, "muster_held_orphans_usd_per_hour").await;
+    assert!((dollars - 440.32).abs() < 0.01, "${dollars} per hour");
+    assert!(metric(&stack, "muster_held_orphans_age_seconds").await > 0.0);
+    // Two rounds later.
+    let start = clock(&stack).await;
+    eventually(DEADLINE, "two rounds to pass", || async move {
+        Ok::<_, String>((clock(held).await.duration_since(start).as_secs() > 300).then_some(()))
+    })
+    .await
+    .unwrap();
+    assert_eq!(live(&stack).await.len(), 8, "nothing is terminated before a person says so");
+
+    let (code, printed) = gc(&stack, &["--confirm"]);
+
+    assert_eq!(code, Some(0), "{printed}");
+    // The group is empty, and so collected, a round later.
+    eventually(DEADLINE, "instances and group to be collected", || async move {
+        let state: Value = held.sim("/_sim/state").await.map_err(|error| error.to_string())?;
+        let left = live(held).await.len();
+        let groups = &state["placementGroups"];
+        if left == 0 && *groups == json!([]) { Ok(Some(())) } else { Err(format!("{left} live, groups {groups}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    everything_is_terminated(&stack).await;
+    assert!(metric(&stack, "muster_held_orphans_usd_per_hour").await < 0.01);
+    assert_eq!(gc(&stack, &[]).0, Some(0), "nothing is held any more");
+    no_errors(&stack);
+}
