@@ -71,7 +71,11 @@ async fn six_instances_of_a_launch_that_was_given_up_are_terminated_when_they_tu
     let Some(stack) = provisioning_stack(&zones([8, 8, 8]), 60, "Never").await else { return };
     let pools: Api<NodePool> = Api::all(stack.admin().unwrap());
     // An hour is a minute here: a slow machine is no node that does not come.
-    let patient = json!({"spec": {"join": {"registerWithin": "50m", "readyWithin": "50m", "replaceAfter": "45m"}}});
+    // And a placement group that holds them would hold the next launch in their zone.
+    let patient = json!({"spec": {
+        "join": {"registerWithin": "50m", "readyWithin": "50m", "replaceAfter": "45m"},
+        "placement": {"placementGroup": "none"},
+    }});
     pools.patch("h100", &PatchParams::default(), &Patch::Merge(&patient)).await.unwrap();
     // Neither an answer nor a description tells that they were launched.
     goes_wrong(&stack, &Fault::of(FaultKind::Invisible { seconds: HOUR }).on("CreateFleet").times(1)).await;
