@@ -25,7 +25,7 @@ pub fn dump(data: &[u8]) {
     };
     let Ok(output) = command::run(&arguments(Format::Json)) else { return };
     let document: serde_json::Value = serde_json::from_str(&output.text).expect("the document is JSON");
-    assert_eq!(document["version"], 1);
+    assert_eq!(document["version"], 2);
     for gang in document["gangs"].as_array().expect("gangs are a list") {
         let placed = gang["outcome"] == "placed" || gang["outcome"] == "buy";
         assert_eq!(gang["members"].as_array().is_some_and(|members| !members.is_empty()), placed, "{gang}");

@@ -97,8 +97,8 @@ pub const INSTANCE_ACCELERATOR_NAME: &str = "muster.dev/instance-accelerator-nam
 pub const INSTANCE_ACCELERATOR_MANUFACTURER: &str = "muster.dev/instance-accelerator-manufacturer";
 /// Number of accelerators that are no GPUs, label and requirement.
 pub const INSTANCE_ACCELERATOR_COUNT: &str = "muster.dev/instance-accelerator-count";
-/// Beginning of the labels that describe an instance type.
-pub const INSTANCE_PREFIX: &str = "muster.dev/instance-";
+/// Annotation of a pod for which nothing is launched: `true`.
+pub const DO_NOT_PROVISION: &str = "muster.dev/do-not-provision";
 /// Taint on the nodes of an Atomic batch until it is in use; value = gang UID.
 pub const GANG_PENDING: &str = "muster.dev/gang-pending";
 /// Taint while a node drains.

@@ -9,7 +9,9 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use muster_api::crd::{Gang, NodeBatch};
-use muster_api::keys;
+use muster_api::{batch_state, keys};
+use muster_core::model::batch::BatchPhase;
+use muster_core::model::gang::Phase;
 use muster_ec2_sim::Scenario;
 use serde_json::{Value, json};
 
@@ -84,12 +86,14 @@ impl Stage {
             let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
             let running = members.iter().filter(|pod| phase(pod).as_deref() == Some("Running")).count();
             let gang = gangs.list(&all).await?.into_iter().find(|gang| gang.spec.source.identity == name);
-            let bound =
-                gang.as_ref().and_then(|gang| gang.status.as_ref()).is_some_and(|status| status.phase == "Bound");
+            let bound = gang
+                .as_ref()
+                .and_then(|gang| gang.status.as_ref())
+                .is_some_and(|status| status.phase == Phase::Bound.as_str());
             let gang = gang.map(|gang| gang.name_any()).unwrap_or_default();
             let used = batches.list(&all).await?.into_iter().any(|batch| {
-                batch.spec.gang_ref.is_some_and(|owner| owner.name == gang)
-                    && batch.status.is_some_and(|status| status.phase == "InUse")
+                batch.spec.gang_ref.as_ref().is_some_and(|owner| owner.name == gang)
+                    && batch_state::read(&batch).status.phase == BatchPhase::InUse
             });
             Ok::<_, kube::Error>((running == usize::from(MEMBERS) && bound && used).then_some(()))
         })

@@ -8,7 +8,7 @@ use super::source::{files, line, rust};
 
 /// A word that is not the field's, and the one that is. A word is a part of an identifier (`snake_case`, `CamelCase`) or
 /// of a sentence.
-const WORDS: [(&str, &str); 31] = [
+const WORDS: [(&str, &str); 30] = [
     ("wish", "topology request"),
     ("wishes", "topology requests"),
     ("promise", "assignment"),
@@ -30,7 +30,6 @@ const WORDS: [(&str, &str); 31] = [
     ("woken", "requeued"),
     ("believe", "assume, trust"),
     ("believed", "assumed, trusted"),
-    ("overlay", "assumed"),
     ("drought", "insufficient capacity"),
     ("canary", "probe"),
     ("brake", "safety threshold"),
@@ -54,7 +53,7 @@ const PHRASES: [(&str, &str); 7] = [
 ];
 
 /// What may stand, each with its reason. It is cut out before words are looked for.
-const STAYS: [(&str, &str); 19] = [
+const STAYS: [(&str, &str); 22] = [
     ("muster.dev/wake", "a key on pods, persisted"),
     ("\"wishes\"", "a field of Gangs and of recordings, persisted"),
     ("wishes:", "a field of Gangs, persisted"),
@@ -71,6 +70,9 @@ const STAYS: [(&str, &str); 19] = [
     ("\"/market\"", "a path into a scenario's view, a published format"),
     ("\"promised\"", "a field of documents, a published format"),
     ("\"buy\"", "a field of documents, a published format"),
+    ("is buy", "an outcome in documents, a published format"),
+    ("`market`", "a field of scenarios and documents, in prose"),
+    ("otherMarket", "an answer of the error table, persisted"),
     ("rehint", "a key of the configuration"),
     ("rights-alone", "a choice of the simulator, a published name"),
     ("MarketType", "a type of the EC2 API"),
@@ -187,6 +189,10 @@ fn no_phase_of_a_batch_is_compared_as_text_behind_the_edge() {
     let mut seen = 0;
     for (path, text) in rust(&files) {
         let shipped = text.split("#[cfg(test)]").next().unwrap_or_default();
+        // The simulator reads objects by itself: it is a second opinion and shares nothing with ours but core.
+        if path.starts_with("crates/ec2-sim/") {
+            continue;
+        }
         if path.starts_with("crates/api/src/") {
             seen += PHASES.iter().filter(|phase| shipped.contains(**phase)).count();
             continue;

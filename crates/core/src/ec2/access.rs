@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::bootstrap::ClusterAccess;
 
-/// What the process knows of its cluster without being told.
+/// What the process knows of its cluster without a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// The Region nodes are launched in.

@@ -26,7 +26,7 @@ pub struct Parameters {
     pub valid: Option<SignedDuration>,
 }
 
-/// Reads the parameters. `wishes` are the keys of ours that a request may carry.
+/// Reads the parameters. `topology_requests` are the keys of ours that a request may carry.
 ///
 /// Errors: the parameter, its value and what would be right. Keys of others are not ours to refuse.
 pub fn parameters(

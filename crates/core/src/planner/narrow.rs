@@ -47,7 +47,7 @@ impl Limits {
 
 /// Bounds an optimal placement of `members` in exactly `used` of some domains.
 ///
-/// Shapes: `rooms` has, per domain, what every child holds.
+/// Shapes: `capacities` has, per domain, what every child holds.
 pub(super) fn narrowed(mut capacities: Vec<Vec<usize>>, used: usize, members: usize) -> Narrowed {
     let all = Narrowed { possible: vec![true; capacities.len()], limits: None };
     if used > MOST_DOMAINS || capacities.len() <= 1 {

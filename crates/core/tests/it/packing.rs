@@ -65,18 +65,18 @@ fn draw(random: &mut ChaCha8Rng, counters: bool, budget: Budget) -> Problem {
         for pool in 0..problem.pools.len() {
             let tainted = random.random_bool(0.2);
             for zone in &ZONES[..random.random_range(1..=3)] {
-                for market in [CapacityType::Spot, CapacityType::OnDemand] {
+                for capacity_type in [CapacityType::Spot, CapacityType::OnDemand] {
                     if random.random_bool(0.3) {
                         continue;
                     }
                     let name = format!("t{kind}");
-                    let labels = [(ZONE, *zone), ("type", name.as_str()), ("market", market.as_str())];
+                    let labels = [(ZONE, *zone), ("type", name.as_str()), ("market", capacity_type.as_str())];
                     let mut node = node("new", &labels, cpu, memory);
                     if tainted {
                         let effect = TaintEffect::NoSchedule;
                         node.taints.push(Taint { key: "dedicated".into(), value: "".into(), effect });
                     }
-                    let share = if market == CapacityType::Spot { random.random_range(40..=110) } else { 100 };
+                    let share = if capacity_type == CapacityType::Spot { random.random_range(40..=110) } else { 100 };
                     let requested = Resources::from_iter([("cpu", 100), ("pods", 1)]);
                     let overhead = Usage { requested, ..Usage::default() };
                     problem.offers.push(Offer {
@@ -84,7 +84,7 @@ fn draw(random: &mut ChaCha8Rng, counters: bool, budget: Budget) -> Problem {
                         variant: 0,
                         instance_type: name.as_str().into(),
                         zone: Some((*zone).into()),
-                        capacity_type: market,
+                        capacity_type,
                         reservation: None,
                         free: None,
                         price: price * share,

@@ -19,9 +19,6 @@ use crate::document::{PodCode, PodEntry, PodOutcome, PodReason};
 use crate::gangs::Known;
 use crate::plan::launches::{self, Launched};
 
-/// The annotation of a pod for which nothing is launched.
-const DO_NOT_PROVISION: &str = "muster.dev/do-not-provision";
-
 /// A pod that is planned, and its place in the document.
 struct Planned {
     entry: usize,
@@ -232,7 +229,7 @@ impl Planning<'_> {
         let of = &problem.classes[class];
         let mut reasons = Vec::new();
         if of.existing_only {
-            reasons.push(reason(PodCode::DoNotProvision, format!("annotated {DO_NOT_PROVISION}")));
+            reasons.push(reason(PodCode::DoNotProvision, format!("annotated {}", keys::DO_NOT_PROVISION)));
         }
         if problem.pools.is_empty() {
             reasons.push(reason(PodCode::NoPool, "a NodePool that offers what it needs".to_owned()));
@@ -271,5 +268,5 @@ fn reason(code: PodCode, change: String) -> PodReason {
 /// Whether the pod says that nothing is to be launched for it.
 fn stays_out(known: &Known) -> bool {
     let annotations = known.object.metadata.annotations.as_ref();
-    annotations.and_then(|all| all.get(DO_NOT_PROVISION)).is_some_and(|value| value == "true")
+    annotations.and_then(|all| all.get(keys::DO_NOT_PROVISION)).is_some_and(|value| value == "true")
 }
