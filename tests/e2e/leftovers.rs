@@ -1,10 +1,7 @@
-//! What nobody needs any more ends by itself, or waits for a person and says what it costs: pods of no gang, instances that
-//! turn up late, instances that a restored API server does not know.
+//! What nobody needs any more ends by itself, or waits for a person and says what it costs: pods of no gang, and instances that
+//! a restored API server does not know.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
-
-use std::collections::BTreeSet;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -14,12 +11,11 @@ use muster::testbed::workloads::TestPod;
 use muster::testbed::{Identity, Stack, eventually};
 use muster_api::crd::{NodeBatch, NodePool};
 use muster_api::keys;
-use muster_ec2_sim::{Fault, FaultKind, Scenario};
+use muster_ec2_sim::Scenario;
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    batch_that, clock, delete_job, everything_is_terminated, gang_job, goes_wrong, journal, launched_fleets, live,
-    phase_of, provisioning_stack, zones,
+    batch_that, clock, delete_job, everything_is_terminated, gang_job, live, phase_of, provisioning_stack,
 };
 use crate::support::{DEADLINE, all_run, create, no_errors, runs_on, submit};
 
@@ -62,55 +58,6 @@ async fn an_ordinary_pod_keeps_no_nodes_whose_gang_has_ended_and_they_count_as_i
     let pods: Api<Pod> = Api::namespaced(stack.admin().unwrap(), "ml");
     assert_eq!(pods.get_opt("single").await.unwrap().map(|pod| pod.name_any()), None, "it was evicted");
     assert!(metric(&stack, "muster_idle_usd_per_hour").await < 0.01);
-    no_errors(&stack);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn six_instances_of_a_launch_that_was_given_up_are_terminated_when_they_turn_up_an_hour_later() {
-    const HOUR: f64 = 3600.0;
-    let Some(stack) = provisioning_stack(&zones([8, 8, 8]), 60, "Never").await else { return };
-    let pools: Api<NodePool> = Api::all(stack.admin().unwrap());
-    // An hour is a minute here: a slow machine is no node that does not come.
-    // And a placement group that holds them would hold the next launch in their zone.
-    let patient = json!({"spec": {
-        "join": {"registerWithin": "50m", "readyWithin": "50m", "replaceAfter": "45m"},
-        "placement": {"placementGroup": "none"},
-    }});
-    pools.patch("h100", &PatchParams::default(), &Patch::Merge(&patient)).await.unwrap();
-    // Neither an answer nor a description tells that they were launched.
-    goes_wrong(&stack, &Fault::of(FaultKind::Invisible { seconds: HOUR }).on("CreateFleet").times(1)).await;
-    let mut lost = Fault::of(FaultKind::LostResponse).on("CreateFleet");
-    lost.zone = Some("us-east-1a".to_owned());
-    goes_wrong(&stack, &lost).await;
-    submit(&stack.admin().unwrap(), "ml", gang_job("train", 6)).await;
-
-    all_run(&stack, "ml", "train", 6).await;
-
-    let given_up = batch_that(&stack, "the first attempt to be given up", |batch| phase_of(batch) == "InUse").await;
-    let status = given_up.status.unwrap();
-    assert_eq!(status.attempts[0].outcome, "Lost", "{:?}", status.attempts);
-    let kept: BTreeSet<String> = status.instances.iter().map(|instance| instance.id.clone()).collect();
-    assert_eq!((kept.len(), live(&stack).await.len()), (6, 12), "six are billed that nobody sees");
-    let launched = launched_fleets(&journal(&stack, 0).await).len();
-    assert_eq!(launched, 2, "one launch for each attempt");
-
-    let start = clock(&stack).await;
-    let (looking, kept) = (&stack, &kept);
-    let gone = eventually(Duration::from_secs(200), "only the kept instances to be left", || async move {
-        let left = live(looking).await;
-        if left == *kept { Ok(Some(clock(looking).await)) } else { Err(format!("{left:?}")) }
-    })
-    .await
-    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
-
-    // They are seen an hour after their launch, which was a little before `start`. Two rounds of the sweep are four minutes,
-    // and a termination takes its time.
-    let took = gone.duration_since(start).as_secs();
-    assert!(took <= 3600 + 480, "gone {took} s after the gang ran");
-    let conditions = pools.get("h100").await.unwrap().status.unwrap().conditions;
-    let held = conditions.iter().any(|one| one.type_ == "OrphanSweepHeld" && one.status == "True");
-    assert!(!held, "no person was asked: {conditions:?}");
-    all_run(&stack, "ml", "train", 6).await;
     no_errors(&stack);
 }
 
