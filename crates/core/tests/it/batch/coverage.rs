@@ -19,7 +19,8 @@ pub(super) enum Effect {
     Terminate,
     DeleteFleets,
     Taint,
-    Untaint,
+    Hold,
+    Unhold,
     Label,
     DeleteNode,
     Evict,
@@ -52,7 +53,8 @@ impl Effect {
     pub(super) fn of_converge(edit: &Converge) -> Self {
         match edit {
             Converge::Taint { .. } => Self::Taint,
-            Converge::Untaint { .. } => Self::Untaint,
+            Converge::Hold { .. } => Self::Hold,
+            Converge::Unhold { .. } => Self::Unhold,
             Converge::Label { .. } => Self::Label,
             Converge::DeleteNode(_) => Self::DeleteNode,
             Converge::Evict { .. } => Self::Evict,
@@ -89,7 +91,8 @@ impl Effect {
             | Self::Terminate
             | Self::DeleteFleets => &[None, Refused, Lost, Throttled, Denied],
             Self::Taint
-            | Self::Untaint
+            | Self::Hold
+            | Self::Unhold
             | Self::Label
             | Self::DeleteNode
             | Self::Evict
@@ -169,9 +172,9 @@ pub(super) const PAIRS: &[(BatchPhase, &[Effect])] = {
             ],
         ),
         (Launched, &[Write, Instances, Owner]),
-        (Joining, &[Write, Label, UnblockPool, Instances, Owner]),
+        (Joining, &[Write, Hold, Label, UnblockPool, Instances, Owner]),
         (Replacing, &[Write, Launch, Terminate, Taint, DeleteNode, Instances, Tagged, Fleet]),
-        (Ready, &[Write, Untaint]),
+        (Ready, &[Write, Hold, Unhold]),
         (InUse, &[Write, Evict]),
         (Idle, &[Write]),
         (Draining, &[Write, Taint]),
