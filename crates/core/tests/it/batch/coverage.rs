@@ -172,9 +172,9 @@ pub(super) const PAIRS: &[(BatchPhase, &[Effect])] = {
             ],
         ),
         (Launched, &[Write, Instances, Owner]),
-        (Joining, &[Write, Hold, Label, UnblockPool, Instances, Owner]),
+        (Joining, &[Write, Label, UnblockPool, Instances, Owner]),
         (Replacing, &[Write, Launch, Terminate, Taint, DeleteNode, Instances, Tagged, Fleet]),
-        (Ready, &[Write, Hold, Unhold]),
+        (Ready, &[Write, Unhold]),
         (InUse, &[Write, Evict]),
         (Idle, &[Write]),
         (Draining, &[Write, Taint]),
@@ -184,7 +184,7 @@ pub(super) const PAIRS: &[(BatchPhase, &[Effect])] = {
 
 /// What precedes every phase: lost instances are terminated, their nodes tainted and deleted, and an owner is looked up
 /// that may be gone. The same lines whatever the phase, so that phases in which they are rare are counted together. So is
-/// what is judged alike in `Launched` and `Joining`, and pods of no gang, who are ended alike wherever they are in the way.
+/// what is judged alike in `Launched` and `Joining`, holds of nodes that wait for their gang, and pods of no gang, who are ended alike wherever they are in the way.
 const ANY_PHASE: &[(BatchPhase, &[Effect])] = {
     use BatchPhase::*;
     use Effect::*;
@@ -192,9 +192,9 @@ const ANY_PHASE: &[(BatchPhase, &[Effect])] = {
         (Pending, &[Terminate, Taint, DeleteNode, Instances]),
         (Launching, &[Taint, DeleteNode]),
         (Launched, &[Terminate, Taint, DeleteNode, Topology, BlockPool, DaemonSets]),
-        (Joining, &[Terminate, Taint, DeleteNode, Topology, BlockPool, DaemonSets]),
+        (Joining, &[Hold, Terminate, Taint, DeleteNode, Topology, BlockPool, DaemonSets]),
         (Replacing, &[Owner, Evict]),
-        (Ready, &[Terminate, Taint, DeleteNode, Instances, Owner]),
+        (Ready, &[Hold, Terminate, Taint, DeleteNode, Instances, Owner]),
         (InUse, &[Terminate, Taint, DeleteNode, Instances]),
         (Idle, &[Terminate, Taint, DeleteNode, Instances, Evict]),
         (Draining, &[Terminate, DeleteNode, Instances, Evict]),
