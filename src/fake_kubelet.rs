@@ -24,6 +24,8 @@ use crate::testbed::nodes::TestNode;
 
 /// Label of the nodes the fake made, so that it removes no others.
 const FAKE_KUBELET: &str = "fake-kubelet.muster.dev/simulated";
+/// Label of a pool whose nodes register without devices: somebody else plays the device plugins.
+pub const DEVICES_BY_PLUGIN: &str = "example.com/devices-by-plugin";
 /// Real time between two looks at the simulator, which runs on a clock of its own.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -106,8 +108,10 @@ async fn register(nodes: &Api<Node>, instance: &InstanceView) -> anyhow::Result<
     for (index, layer) in instance.network_nodes.iter().enumerate() {
         node = node.label(&format!("{}{}", keys::NETWORK_LAYER_PREFIX, index + 1), layer);
     }
-    node = node.gpus(0).efa(u32::try_from(instance.efa_interfaces).unwrap_or(u32::MAX));
-    if let (Some(resource), true) = (&instance.gpu_resource, instance.gpus > 0) {
+    let labels = config.spec.kubelet.flags.iter().filter_map(|flag| flag.strip_prefix("--node-labels="));
+    let by_plugin = labels.flat_map(|labels| labels.split(',')).any(|label| label.starts_with(DEVICES_BY_PLUGIN));
+    node = node.gpus(0).efa(if by_plugin { 0 } else { u32::try_from(instance.efa_interfaces).unwrap_or(u32::MAX) });
+    if let (Some(resource), true) = (&instance.gpu_resource, instance.gpus > 0 && !by_plugin) {
         node = node.resource(resource, &instance.gpus.to_string());
     }
     for flag in config.spec.kubelet.flags.iter().filter_map(|flag| flag.strip_prefix("--node-labels=")) {

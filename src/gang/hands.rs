@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
+use muster_api::convert::{is_of_held, of_held};
 use muster_api::crd::{BatchOffer, set_condition};
 use muster_api::crd::{Fill, Gang as GangObject, GangRef, NodeBatch, NodeBatchSpec};
 use muster_api::{batch_state, gang_state, keys};
@@ -442,6 +443,10 @@ fn tolerations(mut known: Vec<Toleration>, tolerate: &[Arc<str>]) -> Vec<Tolerat
         if !known.contains(&ours) {
             known.push(ours);
         }
+    }
+    // kube-scheduler sees the hold as what it is, a cordon.
+    if !tolerate.is_empty() && !known.iter().any(is_of_held) {
+        known.push(of_held());
     }
     known
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Context as _;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Node as NodeObject, Pod as PodObject, Taint};
+use k8s_openapi::api::core::v1::{Node as NodeObject, Pod as PodObject, Taint, Toleration};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
 use muster_api::crd::{Gang, JoinBlocked, JoinProbes, NodeBatch, NodePool, ProvisioningRequest};
@@ -12,6 +12,7 @@ use muster_api::keys;
 use muster_core::batch::{BatchEvent, Change, Converge, Look, Made, Note, OwnerLook, Probes, Sight, dollars, gone};
 use muster_core::ec2::{CallError, ErrorClass};
 use muster_core::model::gang::Phase;
+use muster_core::model::node::{Taint as KnownTaint, TaintEffect};
 use muster_core::offering::Asked;
 use serde_json::json;
 use tracing::{debug, info, warn};
@@ -106,7 +107,8 @@ pub(super) async fn converge(
 ) -> anyhow::Result<Edited> {
     match edit {
         Converge::Taint { node, key } => taints(context, node, |taints| add(taints, key)).await?,
-        Converge::Untaint { node, key } => taints(context, node, |taints| remove(taints, key)).await?,
+        Converge::Hold { node, owner } => hold(context, node, Some(owner)).await?,
+        Converge::Unhold { node } => hold(context, node, None).await?,
         Converge::Label { node, labels } => {
             let api: Api<NodeObject> = Api::all(context.client.clone());
             let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
@@ -154,9 +156,22 @@ fn add(mut taints: Vec<Taint>, key: &str) -> Vec<Taint> {
     taints
 }
 
-fn remove(mut taints: Vec<Taint>, key: &str) -> Vec<Taint> {
-    taints.retain(|taint| taint.key != key);
-    taints
+/// Cordons a Node for `owner`, or lifts our cordon; the taint it registered with goes either way, in the same patch. A cordon
+/// of somebody else's, without our annotation, is not lifted.
+async fn hold(context: &Context, name: &str, owner: Option<&str>) -> anyhow::Result<()> {
+    let api: Api<NodeObject> = Api::all(context.client.clone());
+    let Some(node) = api.get_opt(name).await.with_context(|| format!("read the Node {name}"))? else { return Ok(()) };
+    let held = node.annotations().contains_key(keys::HOLD);
+    let spec = node.spec.unwrap_or_default();
+    let cordoned = owner.is_some() || !held && spec.unschedulable == Some(true);
+    let mut taints = spec.taints.unwrap_or_default();
+    taints.retain(|taint| taint.key != keys::GANG_PENDING && (cordoned || taint.key != keys::UNSCHEDULABLE));
+    let patch = json!({
+        "metadata": {"resourceVersion": node.metadata.resource_version, "annotations": {keys::HOLD: owner}},
+        "spec": {"unschedulable": cordoned.then_some(true), "taints": taints},
+    });
+    let written = step(Step::EditNode, api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))).await;
+    absent(written).with_context(|| format!("hold the Node {name}, or lift the hold"))
 }
 
 /// Edits the taints of a Node as the API server has them.
@@ -326,7 +341,8 @@ pub(super) fn learn(context: &Context, state: &State, notes: Vec<Note>) {
     }
 }
 
-/// DaemonSets that would run on these nodes and do not tolerate our taint, at most five names.
+/// DaemonSets that would run on these nodes and do not tolerate their taints, at most five names. A cordon is tolerated by all of
+/// their pods.
 async fn intolerant_daemon_sets(context: &Context, state: &State, nodes: &[String]) -> Vec<String> {
     let sets: Api<DaemonSet> = Api::all(context.client.clone());
     let all = match sets.list(&ListParams::default()).await {
@@ -348,15 +364,26 @@ async fn intolerant_daemon_sets(context: &Context, state: &State, nodes: &[Strin
             })
         });
         let tolerations = pod.and_then(|pod| pod.tolerations.as_deref()).unwrap_or_default();
-        let tolerates = tolerations.iter().any(|toleration| {
-            let key = toleration.key.as_deref();
-            let exists = toleration.operator.as_deref() == Some("Exists");
-            let effect = toleration.effect.as_deref().is_none_or(|effect| effect == "NoSchedule");
-            effect && exists && (key.is_none() || key == Some(keys::GANG_PENDING))
+        let mut taints = node.into_iter().flat_map(|entry| {
+            let held = entry.node.held;
+            entry.node.taints.iter().filter(move |taint| !(held && *taint.key == *keys::GANG_PENDING))
         });
-        selects && !tolerates
+        let tolerated = |taint: &KnownTaint| tolerations.iter().any(|toleration| tolerates(toleration, taint));
+        selects && taints.any(|taint| !tolerated(taint))
     };
     let named = |set: &DaemonSet| format!("{}/{}", set.namespace().unwrap_or_default(), set.name_any());
     let names: BTreeSet<String> = all.iter().filter(concerned).map(named).collect();
     names.into_iter().take(5).collect()
+}
+
+/// As kube-scheduler compares them. The DaemonSet controller makes its pods tolerate what the node lifecycle puts on nodes.
+fn tolerates(toleration: &Toleration, taint: &KnownTaint) -> bool {
+    let key = toleration.key.as_deref().unwrap_or_default();
+    let exists = toleration.operator.as_deref() == Some("Exists");
+    let value = exists || toleration.value.as_deref().unwrap_or_default() == &*taint.value;
+    let effect = toleration.effect.as_deref().unwrap_or_default();
+    let named = key.is_empty() && exists || key == &*taint.key;
+    taint.effect == TaintEffect::PreferNoSchedule
+        || taint.key.starts_with("node.kubernetes.io/")
+        || named && value && (effect.is_empty() || effect == taint.effect.to_string())
 }

@@ -96,7 +96,7 @@ async fn what_cannot_be_read_is_stated_and_everybody_else_goes_on() {
     // What the schema can refuse never gets that far.
     let mut raw = serde_json::to_value(&class).unwrap();
     raw["metadata"]["name"] = json!("both");
-    raw["spec"]["instanceProfile"] = json!("x");
+    raw["spec"]["role"] = json!("x");
     refused_by_the_api_server::<EC2NodeClass>(&stack, raw.clone(), "exactly one of role and instanceProfile").await;
     raw["spec"]["subnetSelectorTerms"] = json!([]);
     refused_by_the_api_server::<EC2NodeClass>(&stack, raw, "spec.subnetSelectorTerms").await;

@@ -15,6 +15,7 @@ mod denied;
 mod existing_nodes;
 mod fits;
 mod ha;
+mod hold;
 mod install;
 mod kueue;
 mod leftovers;

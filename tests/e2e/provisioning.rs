@@ -228,9 +228,8 @@ async fn a_provisioning_request_books_nodes_that_the_job_that_names_it_runs_on()
     let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await.unwrap().items;
     assert_eq!(nodes.len(), 8);
     for node in &nodes {
-        let taints = node.spec.clone().unwrap_or_default().taints.unwrap_or_default();
-        let pending = taints.iter().find(|taint| taint.key == keys::GANG_PENDING).unwrap();
-        assert_eq!(pending.value.as_deref(), Some(uid.as_str()), "booked for the request");
+        assert_eq!(node.annotations().get(keys::HOLD), Some(&uid), "booked for the request");
+        assert_eq!(node.spec.as_ref().and_then(|spec| spec.unschedulable), Some(true), "and held for it");
     }
     let names = node_names(&stack).await;
     let job = TestJob::new("train", 8)

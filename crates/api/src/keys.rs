@@ -101,6 +101,10 @@ pub const INSTANCE_ACCELERATOR_COUNT: &str = "muster.dev/instance-accelerator-co
 pub const DO_NOT_PROVISION: &str = "muster.dev/do-not-provision";
 /// Taint on the nodes of an Atomic batch until it is in use; value = gang UID.
 pub const GANG_PENDING: &str = "muster.dev/gang-pending";
+/// Node annotation beside a cordon of ours; value = UID of the gang or request the node is held for.
+pub const HOLD: &str = "muster.dev/hold";
+/// Taint that Kubernetes puts on cordoned nodes, and that pods of DaemonSets tolerate by themselves.
+pub const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 /// Taint while a node drains.
 pub const DISRUPTED: &str = "muster.dev/disrupted";
 /// NodePool annotation: names the set of orphaned instances that a person has released for termination.

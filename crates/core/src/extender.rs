@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
+use crate::fit::{Misfit, accepts};
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod};
 use crate::model::names::{NodeName, PodUid};
 use crate::model::resources::Resources;
@@ -151,6 +152,8 @@ pub fn filter<'a, N: AsRef<str>>(snapshot: &Snapshot, assumed: &Assumed, pod: &P
     let Some(gang) = gang else { return reject_all(offered, Rejection::WaitingForGang, true) };
     let place = || match gang.place_of(&pod.uid).map(|place| &place.node) {
         None => reject_all(offered, Rejection::WaitingForGang, true),
+        // Not ours: somebody wants nothing new there, and what lets members pass a hold is no licence for that.
+        Some(node) if is_cordoned(snapshot, pod, node) => reject_all(offered, Rejection::BeingReplanned, true),
         Some(node) if offered.iter().any(|name| name.as_ref() == node.as_str()) => {
             keep_only(offered, node, Rejection::WaitingForGang)
         }
@@ -168,6 +171,12 @@ pub fn filter<'a, N: AsRef<str>>(snapshot: &Snapshot, assumed: &Assumed, pod: &P
         }
         Some(Phase::Finished) | None => reject_all(offered, Rejection::WaitingForGang, true),
     }
+}
+
+/// Whether a node is cordoned, by somebody else than us, and the pod does not tolerate that of its own accord.
+fn is_cordoned(snapshot: &Snapshot, pod: &Pod, node: &NodeName) -> bool {
+    let (Some(entry), Ok(shape)) = (snapshot.nodes.get(node), &pod.shape) else { return false };
+    entry.node.unschedulable && accepts(shape, &entry.node) == Err(Misfit::Unschedulable)
 }
 
 fn filter_single<'a, N: AsRef<str>>(

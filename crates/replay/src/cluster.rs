@@ -48,6 +48,7 @@ impl Cluster {
                 taints: Vec::new(),
                 allocatable: muster_core::model::resources::Resources::default(),
                 unschedulable: true,
+                held: false,
                 ready: false,
                 deleting: false,
                 provider_id: None,

@@ -24,6 +24,8 @@ use muster_core::model::units::QuantityError;
 use thiserror::Error;
 
 pub use self::constraints::neighbour;
+pub use self::selectors::{is_of_held, of_held};
+use crate::keys;
 
 /// An object that the API server would not have accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -42,12 +44,23 @@ pub fn node(node: &k8s::Node) -> Result<Node, ConvertError> {
     let spec = node.spec.as_ref();
     let status = node.status.as_ref();
     let metadata = &node.metadata;
+    let mut taints: Vec<Taint> =
+        spec.and_then(|spec| spec.taints.as_ref()).into_iter().flatten().filter_map(taint).collect();
+    let cordoned = spec.and_then(|spec| spec.unschedulable).unwrap_or(false);
+    let hold = metadata.annotations.as_ref().and_then(|all| all.get(keys::HOLD));
+    if let Some(uid) = hold {
+        // Ours is for one gang: whoever tolerates that passes. Without the cordon, which somebody has lifted, it is so still.
+        taints.retain(|taint| *taint.key != *keys::UNSCHEDULABLE && *taint.key != *keys::GANG_PENDING);
+        let (key, value) = (keys::GANG_PENDING.into(), uid.as_str().into());
+        taints.push(Taint { key, value, effect: TaintEffect::NoSchedule });
+    }
     Ok(Node {
         name: NodeName::from(metadata.name.as_deref().unwrap_or_default()),
         labels: shared(metadata.labels.as_ref()),
-        taints: spec.and_then(|spec| spec.taints.as_ref()).into_iter().flatten().filter_map(taint).collect(),
+        taints,
         allocatable: requests::allocatable(status.and_then(|status| status.allocatable.as_ref()))?,
-        unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
+        unschedulable: cordoned && hold.is_none(),
+        held: cordoned && hold.is_some(),
         ready: status
             .and_then(|status| status.conditions.as_ref())
             .is_some_and(|all| all.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")),

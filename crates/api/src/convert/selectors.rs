@@ -7,6 +7,8 @@ use k8s_openapi::api::core::v1 as k8s;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use muster_core::model::pod::{Operator, Requirement, SelectorTerm, Toleration};
 
+use crate::keys;
+
 /// Required node affinity; `None` without any.
 pub(super) fn required_terms(spec: &k8s::PodSpec) -> Option<Vec<SelectorTerm>> {
     let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
@@ -58,10 +60,34 @@ pub(crate) fn operator(text: &str) -> Operator {
 /// Tolerations that can tolerate anything. One with an operator or effect unknown to Muster tolerates nothing, which errs
 /// on the safe side: the numeric operators `Gt` and `Lt` stand behind a gate that is off by default.
 pub(super) fn tolerations(spec: &k8s::PodSpec) -> Vec<Toleration> {
-    let mut tolerations: Vec<Toleration> = spec.tolerations.iter().flatten().filter_map(toleration).collect();
+    let all = spec.tolerations.as_deref().unwrap_or_default();
+    // What the release adds beside the toleration of a hold lets a member pass a cordon of ours, and is no licence for any other.
+    let released = all.iter().any(|toleration| toleration.key.as_deref() == Some(keys::GANG_PENDING));
+    let own = all.iter().filter(|toleration| !(released && is_of_held(toleration)));
+    let mut tolerations: Vec<Toleration> = own.filter_map(toleration).collect();
     tolerations.sort();
     tolerations.dedup();
     tolerations
+}
+
+/// The toleration that the release gives to members whose nodes are held for them. It is written out as nobody else writes it,
+/// so that it is known again: people write `Exists` for a taint without a value.
+#[must_use]
+pub fn of_held() -> k8s::Toleration {
+    k8s::Toleration {
+        key: Some(keys::UNSCHEDULABLE.to_owned()),
+        operator: Some("Equal".to_owned()),
+        value: Some(String::new()),
+        effect: Some("NoSchedule".to_owned()),
+        toleration_seconds: None,
+    }
+}
+
+/// Whether a toleration is that of [`of_held`]. The API server drops an empty value.
+#[must_use]
+pub fn is_of_held(toleration: &k8s::Toleration) -> bool {
+    let value = toleration.value.clone().unwrap_or_default();
+    k8s::Toleration { value: Some(value), ..toleration.clone() } == of_held()
 }
 
 fn toleration(toleration: &k8s::Toleration) -> Option<Toleration> {

@@ -397,3 +397,42 @@ fn a_node_is_read_whole() {
     let bare = convert::node(&Node::default()).unwrap();
     assert!(!bare.ready && !bare.unschedulable && !bare.deleting);
 }
+
+#[test]
+fn a_cordon_with_our_annotation_is_a_hold_and_no_cordon_and_without_the_cordon_the_node_is_still_one_gang_s() {
+    let read = |cordoned: Option<bool>, annotation: Option<&str>, taints: serde_json::Value| {
+        let annotations = annotation.map(|uid| json!({"muster.dev/hold": uid}));
+        let spec = json!({"unschedulable": cordoned, "taints": taints});
+        let object = json!({"metadata": {"name": "n", "annotations": annotations}, "spec": spec});
+        let node = convert::node(&serde_json::from_value(object).unwrap()).unwrap();
+        let taints: Vec<String> = node.taints.iter().map(ToString::to_string).collect();
+        (node.held, node.unschedulable, taints.join(" "))
+    };
+    let (cordon, pending) = (
+        json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}),
+        json!({"key": "muster.dev/gang-pending", "value": "u-1", "effect": "NoSchedule"}),
+    );
+    let waits = "muster.dev/gang-pending=u-1:NoSchedule".to_owned();
+    assert_eq!(read(Some(true), Some("u-1"), json!([cordon.clone()])), (true, false, waits.clone()), "held");
+    assert_eq!(read(None, Some("u-1"), json!([])), (false, false, waits.clone()), "somebody uncordoned it");
+    assert_eq!(read(None, None, json!([pending])), (false, false, waits), "it has just registered");
+    let unschedulable = "node.kubernetes.io/unschedulable:NoSchedule".to_owned();
+    assert_eq!(read(Some(true), None, json!([cordon])), (false, true, unschedulable), "somebody else's");
+}
+
+#[test]
+fn what_the_release_adds_is_no_toleration_of_somebody_else_s_cordon() {
+    let tolerations = |list: serde_json::Value| {
+        let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [], "tolerations": list}})).unwrap();
+        let shape = convert::shape_of_pod(&pod).unwrap();
+        shape.tolerations.iter().map(|toleration| toleration.key.to_string()).collect::<Vec<_>>()
+    };
+    // As the API server answers: an empty value is not there.
+    let ours = json!({"key": "node.kubernetes.io/unschedulable", "operator": "Equal", "effect": "NoSchedule"});
+    let gang = json!({"key": "muster.dev/gang-pending", "operator": "Equal", "value": "u", "effect": "NoSchedule"});
+    let own = json!({"key": "node.kubernetes.io/unschedulable", "operator": "Exists"});
+    let (cordon, pending) = ("node.kubernetes.io/unschedulable", "muster.dev/gang-pending");
+    assert_eq!(tolerations(json!([gang.clone(), ours.clone()])), [pending]);
+    assert_eq!(tolerations(json!([gang, ours.clone(), own])), [pending, cordon], "the author's own stays");
+    assert_eq!(tolerations(json!([ours])), [cordon], "nobody released it");
+}

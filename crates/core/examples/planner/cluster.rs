@@ -129,6 +129,7 @@ fn node(name: NodeName, index: usize, fabric: Fabric) -> Node {
         taints: Vec::new(),
         allocatable: Resources::from_iter([(GPU, SLOTS), ("pods", 110)]),
         unschedulable: false,
+        held: false,
         ready: true,
         deleting: false,
         provider_id: None,

@@ -187,7 +187,7 @@ impl<'a> Case<'a> {
         })
     }
 
-    /// Names of DaemonSets that do not tolerate the pending taint; none if they cannot be read.
+    /// Names of DaemonSets that do not tolerate the taints of some nodes; none if they cannot be read.
     pub(super) fn intolerant_daemon_sets(&self, nodes: Vec<String>) -> Step<Vec<String>> {
         Ok(match self.look(Look::IntolerantDaemonSets(nodes))? {
             Ok(Sight::Names(names)) => names.clone(),

@@ -326,12 +326,17 @@ pub enum Converge {
         /// Key.
         key: &'static str,
     },
-    /// Take a taint off a Node.
-    Untaint {
+    /// Cordon a Node for a gang or a request, in place of the taint it registered with.
+    Hold {
         /// Node.
         node: String,
-        /// Key.
-        key: &'static str,
+        /// UID of the gang or request.
+        owner: String,
+    },
+    /// Lift our cordon of a Node, and the taint if it is still there.
+    Unhold {
+        /// Node.
+        node: String,
     },
     /// Write labels of a Node.
     Label {
@@ -393,7 +398,7 @@ pub enum Look {
     Owner(OwnerLook),
     /// Free hosts of the reservations of these pools.
     Reservations(Vec<String>),
-    /// DaemonSets that would run on these nodes and do not tolerate the pending taint.
+    /// DaemonSets that would run on these nodes and do not tolerate their taints.
     IntolerantDaemonSets(Vec<String>),
 }
 

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::case::{Case, Step, Turn, later};
 use super::decision::{Converge, Requeue, Scratch};
+use super::hold;
 use super::join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements};
 use super::located::{Located, located};
 use super::probe::{self, Joined};
@@ -252,8 +253,7 @@ fn judge(case: &Case<'_>, status: &BatchStatus, joiners: &[Joiner]) -> Step<Judg
         let intolerant = case.intolerant_daemon_sets(nodes)?;
         if !intolerant.is_empty() {
             message = format!(
-                "{stated}; {resource} may be missing because these DaemonSets do not tolerate the taint {}: {}",
-                case.world.settings.keys.gang_pending,
+                "{stated}; {resource} may be missing because these DaemonSets do not tolerate the taints of the nodes: {}",
                 intolerant.join(", ")
             );
         }
@@ -295,7 +295,8 @@ pub(super) fn joining(case: &Case<'_>) -> Step<Turn> {
     let (joiners, missing) = joiners(case, &mut status, seen.as_deref());
     let ready = status.instances.iter().filter(|instance| instance.state == MemberState::Ready).count();
     status.ready_count = u32::try_from(ready).unwrap_or(u32::MAX);
-    let labels = labels(case, &status);
+    let mut labels = labels(case, &status);
+    labels.extend(hold::hold(case, &status));
     let until = match judge(case, &status, &joiners)? {
         Judged::Acted(turn) => return Ok(turn.scratch(scratch)),
         Judged::Wait(until) => until,
@@ -394,16 +395,12 @@ fn labels(case: &Case<'_>, status: &BatchStatus) -> Vec<Converge> {
     status.instances.iter().filter_map(lacking).collect()
 }
 
-/// Waits for the gang to be bound on the nodes; then their taint goes.
+/// Waits for the gang to be bound on the nodes; then they are held no longer.
 pub(super) fn ready(case: &Case<'_>) -> Step<Turn> {
     let mut status = case.status();
     let now = case.now();
     if owner::is_used(case, &status) {
-        let key = case.world.settings.keys.gang_pending;
-        let tainted = |name: &&str| case.node(name).is_some_and(|node| node.taints.iter().any(|one| *one.key == *key));
-        let nodes = status.instances.iter().filter_map(|instance| instance.node.as_deref());
-        let edits: Vec<Converge> =
-            nodes.filter(tainted).map(|node| Converge::Untaint { node: node.to_owned(), key }).collect();
+        let edits = hold::lift(case, &status);
         if !edits.is_empty() {
             return Ok(Turn::wait(Requeue::At(later(now, 2))).converge(edits));
         }
@@ -412,6 +409,10 @@ pub(super) fn ready(case: &Case<'_>) -> Step<Turn> {
         status.idle_since = None;
         status.message = None;
         return Ok(Turn::write(status));
+    }
+    let edits = hold::hold(case, &status);
+    if !edits.is_empty() {
+        return Ok(Turn::wait(Requeue::At(later(now, 2))).converge(edits));
     }
     let of_gang = matches!(case.batch.spec.owner, Owner::Gang(_));
     if of_gang && owner::is_gone(case) {

@@ -15,6 +15,7 @@ pub(crate) mod decision;
 mod events;
 #[cfg(test)]
 pub(crate) mod fixtures;
+mod hold;
 pub(crate) mod join;
 mod joining;
 pub(crate) mod judge;

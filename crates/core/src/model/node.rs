@@ -25,6 +25,10 @@ pub struct Node {
     pub allocatable: Resources,
     /// `spec.unschedulable`: cordoned.
     pub unschedulable: bool,
+    /// Cordoned by Muster for a gang; `unschedulable` is then false. A node that waits for its gang has the gang's taint in
+    /// `taints`, whether the object carries that taint or our annotation: to everybody who decides both are one.
+    #[serde(default)]
+    pub held: bool,
     /// Condition `Ready` is `True`.
     pub ready: bool,
     /// Has a deletion timestamp.

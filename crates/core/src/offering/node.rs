@@ -94,6 +94,7 @@ pub fn new_node(
         taints: template.taints,
         allocatable,
         unschedulable: false,
+        held: false,
         ready: true,
         deleting: false,
         provider_id: None,

@@ -84,6 +84,7 @@ fn no_node() -> Node {
         taints: Vec::new(),
         allocatable: crate::model::resources::Resources::default(),
         unschedulable: true,
+        held: false,
         ready: false,
         deleting: false,
         provider_id: None,

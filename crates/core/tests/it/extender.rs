@@ -97,6 +97,23 @@ fn a_released_member_gets_its_place_although_only_the_plan_is_seen_here() {
 }
 
 #[test]
+fn a_planned_node_that_somebody_cordoned_is_refused_and_one_that_is_held_for_the_gang_is_not() {
+    for phase in RELEASED {
+        let (mut snapshot, pod) = planned(phase);
+        let change = |snapshot: &mut Snapshot, held: bool, cordoned: bool| {
+            let mut entry = snapshot.nodes.get("n1").unwrap().clone();
+            let node = Arc::make_mut(&mut Arc::make_mut(&mut entry).node);
+            (node.held, node.unschedulable) = (held, cordoned);
+            snapshot.nodes.insert("n1".into(), entry);
+        };
+        change(&mut snapshot, false, true);
+        assert_eq!(asked(&snapshot, &pod, &["n1", "n2"]), (vec![], Some(Rejection::BeingReplanned)), "{phase}");
+        change(&mut snapshot, true, false);
+        assert_eq!(asked(&snapshot, &pod, &["n1", "n2"]).0, ["n1"], "{phase}");
+    }
+}
+
+#[test]
 fn an_invalid_or_unsatisfiable_gang_is_refused_with_its_own_reason() {
     let (snapshot, pod) = planned(Phase::Invalid);
     assert_eq!(asked(&snapshot, &pod, &["n1", "n2"]), (vec![], Some(Rejection::GangInvalid)));

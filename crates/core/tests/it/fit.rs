@@ -18,6 +18,7 @@ fn node() -> Node {
         taints: Vec::new(),
         allocatable: [("pods", 110), ("cpu", 8_000), ("memory", 1_000), (GPU, 8)].into_iter().collect(),
         unschedulable: false,
+        held: false,
         ready: true,
         deleting: false,
         provider_id: None,

@@ -29,6 +29,7 @@ fn node(name: &str, labels: &[(&str, &str)], cpu: i64, memory: i64) -> Node {
         taints: Vec::new(),
         allocatable: Resources::from_iter([("cpu", cpu), ("memory", memory), ("pods", 10)]),
         unschedulable: false,
+        held: false,
         ready: true,
         deleting: false,
         provider_id: None,

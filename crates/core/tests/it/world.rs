@@ -33,6 +33,7 @@ pub(crate) fn node(name: &str, gpus: i64) -> Node {
         taints: Vec::new(),
         allocatable: Resources::from_iter([(GPU, gpus), ("cpu", 10_000), ("pods", 110)]),
         unschedulable: false,
+        held: false,
         ready: true,
         deleting: false,
         provider_id: None,

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use muster_api::keys;
+
 use super::gang::{Choice, GangExplanation, LevelExplanation};
 use super::node::{Assignment, NodeExplanation, OfGang, OnNode, amount};
 use super::pod::PodExplanation;
@@ -140,7 +142,12 @@ pub(super) fn node(node: &NodeExplanation) -> String {
     let states: Vec<&str> = states.into_iter().filter(|(is, _)| *is).map(|(_, state)| state).collect();
     let _ = writeln!(out, " is {}", if states.is_empty() { "Ready".to_owned() } else { states.join(", ") });
     for taint in &node.taints {
-        let _ = writeln!(out, "  taint {taint}");
+        // Taint or cordon, it is ours and goes by itself: nobody is to lift it.
+        let waits = taint.strip_prefix(keys::GANG_PENDING).and_then(|rest| rest.strip_prefix('='));
+        let _ = match waits.and_then(|rest| rest.split_once(':')) {
+            Some((uid, _)) => writeln!(out, "  held for the gang or request {uid}, until it runs here"),
+            None => writeln!(out, "  taint {taint}"),
+        };
     }
     for (level, label) in &node.levels {
         let _ = writeln!(out, "  {level}: {}", label.as_deref().unwrap_or("no label"));

@@ -22,6 +22,7 @@ fn decision() -> Decision {
             taints: Vec::new(),
             allocatable: [("nvidia.com/gpu", 8), ("pods", 110)].into_iter().collect(),
             unschedulable: false,
+            held: false,
             ready: true,
             deleting: false,
             provider_id: None,

@@ -19,7 +19,8 @@ pub(super) enum Effect {
     Terminate,
     DeleteFleets,
     Taint,
-    Untaint,
+    Hold,
+    Unhold,
     Label,
     DeleteNode,
     Evict,
@@ -53,7 +54,8 @@ impl Effect {
     pub(super) fn of_converge(edit: &Converge) -> Self {
         match edit {
             Converge::Taint { .. } => Self::Taint,
-            Converge::Untaint { .. } => Self::Untaint,
+            Converge::Hold { .. } => Self::Hold,
+            Converge::Unhold { .. } => Self::Unhold,
             Converge::Label { .. } => Self::Label,
             Converge::DeleteNode(_) => Self::DeleteNode,
             Converge::Evict { .. } => Self::Evict,
@@ -91,7 +93,8 @@ impl Effect {
             | Self::Terminate
             | Self::DeleteFleets => &[None, Refused, Lost, Throttled, Denied],
             Self::Taint
-            | Self::Untaint
+            | Self::Hold
+            | Self::Unhold
             | Self::Label
             | Self::DeleteNode
             | Self::Evict
@@ -174,7 +177,7 @@ pub(super) const PAIRS: &[(BatchPhase, &[Effect])] = {
         (Launched, &[Write, Instances, Owner]),
         (Joining, &[Write, Label, UnblockPool, Instances, Owner]),
         (Replacing, &[Write, Launch, Terminate, Taint, DeleteNode, Instances, Tagged, Fleet]),
-        (Ready, &[Write, Untaint]),
+        (Ready, &[Write, Unhold]),
         (InUse, &[Write, Evict]),
         (Idle, &[Write]),
         (Draining, &[Write, Taint]),
@@ -184,7 +187,7 @@ pub(super) const PAIRS: &[(BatchPhase, &[Effect])] = {
 
 /// What precedes every phase: lost instances are terminated, their nodes tainted and deleted, and an owner is looked up
 /// that may be gone. The same lines whatever the phase, so that phases in which they are rare are counted together. So is
-/// what is judged alike in `Launched` and `Joining`, and pods of no gang, who are ended alike wherever they are in the way.
+/// what is judged alike in `Launched` and `Joining`, holds of nodes that wait for their gang, and pods of no gang, who are ended alike wherever they are in the way.
 const ANY_PHASE: &[(BatchPhase, &[Effect])] = {
     use BatchPhase::*;
     use Effect::*;
@@ -192,9 +195,9 @@ const ANY_PHASE: &[(BatchPhase, &[Effect])] = {
         (Pending, &[Terminate, Taint, DeleteNode, Instances]),
         (Launching, &[Taint, DeleteNode]),
         (Launched, &[Terminate, Taint, DeleteNode, Topology, BlockPool, DaemonSets]),
-        (Joining, &[Terminate, Taint, DeleteNode, Topology, BlockPool, DaemonSets]),
+        (Joining, &[Hold, Terminate, Taint, DeleteNode, Topology, BlockPool, DaemonSets]),
         (Replacing, &[Owner, Evict]),
-        (Ready, &[Terminate, Taint, DeleteNode, Instances, Owner]),
+        (Ready, &[Hold, Terminate, Taint, DeleteNode, Instances, Owner]),
         (InUse, &[Terminate, Taint, DeleteNode, Instances]),
         (Idle, &[Terminate, Taint, DeleteNode, Instances, Evict]),
         (Draining, &[Terminate, DeleteNode, Instances, Evict]),

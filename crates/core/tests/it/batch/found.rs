@@ -17,7 +17,8 @@ use muster_core::model::batch::{
 };
 use muster_core::model::gang::{Gang, Phase, Pod, RankClaim};
 use muster_core::model::names::InstanceId;
-use muster_core::model::node::Node;
+use muster_core::model::node::{Node, Taint, TaintEffect};
+use muster_core::model::pod::Toleration;
 use muster_core::offering::GroupPolicy;
 
 use super::cluster::View;
@@ -287,6 +288,66 @@ fn an_elastic_gang_on_booked_nodes_goes_on_without_a_lost_one() {
     setup.batch("a-1", Owner::Request(OwnerRef { key: key("r"), uid: "r-uid".to_owned() }), batch);
     let next = setup.decide().remove(0).next.unwrap();
     assert_eq!((next.phase, next.count, next.replaced.len()), (BatchPhase::InUse, 1, 1));
+}
+
+/// A node that waits for gang `a`.
+fn waiting(id: &str, held: bool) -> Node {
+    let mut node = node(id);
+    let (key, value) = (Arc::from("muster.dev/gang-pending"), Arc::from("a-uid"));
+    node.taints.push(Taint { key, value, effect: TaintEffect::NoSchedule });
+    node.held = held;
+    node
+}
+
+#[test]
+fn a_node_that_waits_for_its_gang_is_held_also_when_somebody_uncordoned_it_and_let_go_once_the_gang_runs() {
+    let mut setup = Setup::default();
+    setup.gangs.push(world::gang("a", Phase::Waiting, Vec::new()));
+    setup.nodes = vec![waiting("i-1", true), waiting("i-2", false)];
+    let holds = |decision: &Decision| -> Vec<Converge> {
+        let of_hold = |edit: &&Converge| matches!(edit, Converge::Hold { .. } | Converge::Unhold { .. });
+        decision.converge.iter().filter(of_hold).cloned().collect()
+    };
+    let hold = [Converge::Hold { node: "n-i-2".to_owned(), owner: "a-uid".to_owned() }];
+    setup.batch("a-1", gang("a"), status(BatchPhase::Ready, &["i-1", "i-2"]));
+    assert_eq!(holds(&setup.decide()[0]), hold);
+    setup.nodes = vec![waiting("i-1", true), waiting("i-2", true)];
+    assert_eq!(holds(&setup.decide()[0]), [], "both are held");
+    let places = vec![world::place(0, Some("a-0"), "n-i-1"), world::place(1, Some("a-1"), "n-i-2")];
+    setup.gangs = vec![world::gang("a", Phase::Bound, places)];
+    let lifted = ["n-i-1", "n-i-2"].map(|node| Converge::Unhold { node: node.to_owned() });
+    assert_eq!(holds(&setup.decide()[0]), lifted);
+    setup.nodes = vec![node("i-1"), node("i-2")];
+    let decision = setup.decide().remove(0);
+    assert_eq!((holds(&decision), decision.next.unwrap().phase), (vec![], BatchPhase::InUse));
+}
+
+#[test]
+fn who_crept_onto_a_node_that_waits_for_its_gang_leaves_and_who_tolerates_that_stays() {
+    let mut setup = Setup::default();
+    setup.gangs.push(world::gang("a", Phase::Waiting, Vec::new()));
+    setup.nodes = vec![waiting("i-1", true)];
+    let single = |name: &str, key: Option<&str>| {
+        let mut shape = world::shape(0);
+        shape.tolerations.extend(key.map(|key| Toleration {
+            key: Arc::from(key),
+            exists: true,
+            value: Arc::from(""),
+            effect: None,
+        }));
+        Pod { node: Some("n-i-1".into()), ..world::pod(name, &shape) }
+    };
+    let daemon = Pod { daemon: true, ..single("daemon", None) };
+    let everything = single("agent", Some(""));
+    setup.pods = vec![single("plain", None), single("gpu", Some("nvidia.com/gpu")), daemon, everything];
+    setup.batch("a-1", gang("a"), status(BatchPhase::Ready, &["i-1"]));
+    let mut evicted: Vec<String> = Vec::new();
+    for edit in &setup.decide()[0].converge {
+        if let Converge::Evict { pod, force: false, .. } = edit {
+            evicted.push(pod.name.to_string());
+        }
+    }
+    assert_eq!(evicted, ["gpu", "plain"]);
 }
 
 #[test]

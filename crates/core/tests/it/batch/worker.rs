@@ -436,9 +436,18 @@ fn apply(batch: &str, edit: &Converge, sim: &mut History) -> bool {
                 cluster.touch();
             }
         }
-        Converge::Untaint { node, key } => {
+        Converge::Hold { node, owner } => {
             if let Some(machine) = cluster.machines.get_mut(node) {
-                machine.node.taints.retain(|taint| *taint.key != **key);
+                let waits = machine.node.taints.iter().find(|taint| *taint.key == *PENDING);
+                assert_eq!(waits.map(|taint| &*taint.value), Some(owner.as_str()), "held for whom it waits");
+                machine.node.held = true;
+                cluster.touch();
+            }
+        }
+        Converge::Unhold { node } => {
+            if let Some(machine) = cluster.machines.get_mut(node) {
+                machine.node.taints.retain(|taint| *taint.key != *PENDING);
+                machine.node.held = false;
                 cluster.touch();
             }
         }

@@ -43,6 +43,7 @@ pub(super) fn host(name: &str, labels: &str, gpus: i64, used: i64) -> Host {
         taints: Vec::new(),
         allocatable: Resources::from_iter([(GPU, gpus), ("pods", 110)]),
         unschedulable: false,
+        held: false,
         ready: true,
         deleting: false,
         provider_id: None,

@@ -1,0 +1,156 @@
+//! Nodes that wait for their gang are cordoned for it: device plugins run there as they are shipped, and nobody else does.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use muster::fake_kubelet::DEVICES_BY_PLUGIN;
+use muster::testbed::{Stack, eventually};
+use muster_api::crd::NodePool;
+use muster_api::keys;
+use serde_json::{Value, json};
+
+use crate::cloud::{batch_that, delete_job, everything_is_terminated, gang_job, phase_of, provisioning_stack, zones};
+use crate::support::{DEADLINE, all_run, no_errors, submit};
+
+/// Name, tolerations, and what a kubelet reports once the pod runs.
+///
+/// Tolerations are those of the shipped files: NVIDIA's device plugin v0.17.1 (`deployments/static/nvidia-device-plugin.yml`),
+/// operands of the GPU operator v25 (`daemonsets.tolerations` of its chart), and the EFA plugin v0.5.5 (chart of eks-charts).
+fn plugins() -> [(&'static str, Value, Option<Value>); 3] {
+    let gpu = json!([{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]);
+    [
+        ("nvidia-device-plugin", gpu.clone(), Some(json!({"nvidia.com/gpu": "8"}))),
+        ("gpu-operator-operand", gpu, None),
+        (
+            "aws-efa-k8s-device-plugin",
+            json!([{"key": "CriticalAddonsOnly", "operator": "Exists"}]),
+            Some(json!({"vpc.amazonaws.com/efa": "32"})),
+        ),
+    ]
+}
+
+/// Creates the DaemonSets. The testbed has one kube-scheduler, which is Muster's.
+async fn create_plugins(client: &Client) {
+    let sets: Api<DaemonSet> = Api::namespaced(client.clone(), "kube-system");
+    for (name, tolerations, _) in plugins() {
+        let set = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "selector": {"matchLabels": {"plugin": name}},
+                "template": {
+                    "metadata": {"labels": {"plugin": name}},
+                    "spec": {
+                        "schedulerName": "muster",
+                        "tolerations": tolerations,
+                        "containers": [{"name": "plugin", "image": "plugin"}],
+                    },
+                },
+            },
+        });
+        sets.create(&PostParams::default(), &serde_json::from_value(set).unwrap()).await.unwrap();
+    }
+}
+
+/// A kubelet reports a device once the pod of its plugin runs there; until this future is dropped.
+async fn report_devices(client: Client) {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "kube-system");
+    let nodes: Api<Node> = Api::all(client);
+    loop {
+        for (name, _, devices) in plugins() {
+            let of_plugin = ListParams::default().labels(&format!("plugin={name}")).fields("status.phase=Running");
+            for pod in pods.list(&of_plugin).await.unwrap() {
+                let (Some(node), Some(devices)) = (pod.spec.and_then(|spec| spec.node_name), &devices) else {
+                    continue;
+                };
+                let patch = Patch::Merge(json!({"status": {"capacity": devices, "allocatable": devices}}));
+                // The node may have gone with its batch.
+                let _ = nodes.patch_status(&node, &PatchParams::default(), &patch).await;
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A stack with two p5.48xlarge to launch, whose nodes register without devices.
+async fn without_devices(factor: u32) -> Option<Stack> {
+    let stack = provisioning_stack(&zones([2, 0, 0]), factor, "1s").await?;
+    let pools: Api<NodePool> = Api::all(stack.admin().unwrap());
+    let labels = json!({"spec": {"template": {"metadata": {"labels": {DEVICES_BY_PLUGIN: "true"}}}}});
+    pools.patch("h100", &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
+    Some(stack)
+}
+
+/// Cordoned, whom the node is held for, and whether it carries the taint it registered with.
+fn hold(node: &Node) -> (bool, Option<&str>, bool) {
+    let spec = node.spec.as_ref().unwrap();
+    let tainted = spec.taints.iter().flatten().any(|taint| taint.key == keys::GANG_PENDING);
+    (spec.unschedulable == Some(true), node.annotations().get(keys::HOLD).map(String::as_str), tainted)
+}
+
+/// Waits until all nodes, of which there are two, satisfy `is`.
+async fn nodes_that(stack: &Stack, what: &str, is: impl Fn(&Node) -> bool) -> Vec<Node> {
+    let nodes: Api<Node> = Api::all(stack.admin().unwrap());
+    let (nodes, is) = (&nodes, &is);
+    eventually(DEADLINE, what, || async move {
+        let all = nodes.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+        if all.len() == 2 && all.iter().all(is) {
+            Ok(Some(all))
+        } else {
+            Err(format!("{:?}", all.iter().map(hold).collect::<Vec<_>>()))
+        }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn device_plugins_run_as_they_are_shipped_on_nodes_that_wait_and_the_gang_starts() {
+    let Some(stack) = without_devices(20).await else { return };
+    let client = stack.admin().unwrap();
+    create_plugins(&client).await;
+    let kubelets = tokio::spawn(report_devices(client.clone()));
+    submit(&client, "ml", gang_job("train", 2)).await;
+
+    all_run(&stack, "ml", "train", 2).await;
+
+    batch_that(&stack, "the batch to be in use", |batch| phase_of(batch) == "InUse").await;
+    nodes_that(&stack, "nobody to be held for any more", |node| hold(node) == (false, None, false)).await;
+    kubelets.abort();
+    delete_job(&stack, "train").await;
+    everything_is_terminated(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_somebody_lifts_comes_back_and_who_crept_in_leaves() {
+    // Nobody plays the plugins: the nodes wait.
+    let Some(stack) = without_devices(5).await else { return };
+    let client = stack.admin().unwrap();
+    submit(&client, "ml", gang_job("train", 2)).await;
+    let held = nodes_that(&stack, "both nodes to be held", |node| matches!(hold(node), (true, Some(_), false))).await;
+
+    let nodes: Api<Node> = Api::all(client.clone());
+    let name = held[0].name_any();
+    let uncordon = Patch::Merge(json!({"spec": {"unschedulable": null}}));
+    nodes.patch(&name, &PatchParams::default(), &uncordon).await.unwrap();
+    // Bound past every scheduler, as what is quicker than the cordon would be.
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "ml");
+    let pod = json!({
+        "metadata": {"name": "foreign"},
+        "spec": {"nodeName": name, "containers": [{"name": "main", "image": "main"}]},
+    });
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+
+    nodes_that(&stack, "both nodes to be held again", |node| matches!(hold(node), (true, Some(_), false))).await;
+    let pods = &pods;
+    eventually(DEADLINE, "the foreign pod to be gone", || async move {
+        pods.get_opt("foreign").await.map(|pod| pod.is_none().then_some(()))
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    delete_job(&stack, "train").await;
+    everything_is_terminated(&stack).await;
+}
