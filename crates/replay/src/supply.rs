@@ -287,6 +287,7 @@ fn offer(
         taints: taints.to_vec(),
         allocatable: known.allocatable.clone(),
         unschedulable: false,
+        held: false,
         ready: true,
         deleting: false,
         provider_id: None,

@@ -413,7 +413,7 @@ fn a_cordon_with_our_annotation_is_a_hold_and_no_cordon_and_without_the_cordon_t
         json!({"key": "muster.dev/gang-pending", "value": "u-1", "effect": "NoSchedule"}),
     );
     let waits = "muster.dev/gang-pending=u-1:NoSchedule".to_owned();
-    assert_eq!(read(Some(true), Some("u-1"), json!([cordon.clone()])), (true, false, waits.clone()), "held");
+    assert_eq!(read(Some(true), Some("u-1"), json!([cordon])), (true, false, waits.clone()), "held");
     assert_eq!(read(None, Some("u-1"), json!([])), (false, false, waits.clone()), "somebody uncordoned it");
     assert_eq!(read(None, None, json!([pending])), (false, false, waits), "it has just registered");
     let unschedulable = "node.kubernetes.io/unschedulable:NoSchedule".to_owned();
@@ -432,7 +432,7 @@ fn what_the_release_adds_is_no_toleration_of_somebody_else_s_cordon() {
     let gang = json!({"key": "muster.dev/gang-pending", "operator": "Equal", "value": "u", "effect": "NoSchedule"});
     let own = json!({"key": "node.kubernetes.io/unschedulable", "operator": "Exists"});
     let (cordon, pending) = ("node.kubernetes.io/unschedulable", "muster.dev/gang-pending");
-    assert_eq!(tolerations(json!([gang.clone(), ours.clone()])), [pending]);
-    assert_eq!(tolerations(json!([gang, ours.clone(), own])), [pending, cordon], "the author's own stays");
+    assert_eq!(tolerations(json!([gang, ours])), [pending]);
+    assert_eq!(tolerations(json!([gang, ours, own])), [pending, cordon], "the author's own stays");
     assert_eq!(tolerations(json!([ours])), [cordon], "nobody released it");
 }
