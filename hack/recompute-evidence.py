@@ -68,7 +68,7 @@ def launches(journal, batch):
         elif gone == 0 and len(made) == asked:
             outcome = "won"
         else:
-            outcome = "stranded"
+            outcome = "partial"
         override = "LaunchTemplateConfigs.1.Overrides.1."
         found.append({
             "attempt": int(instance_tag(entry, "muster.dev/attempt") or 0),
@@ -146,13 +146,13 @@ def bills(folder, stories):
         served = story is not None and story["runsWhole"] and any(
             fleet["outcome"] == "won" and str(fleet["attempt"]) == attempt for fleet in story["fleets"])
         bill = found.setdefault(batch, {
-            "batch": batch, "gang": story["gang"] if story else "", "billedMicroUsd": 0, "strandedMicroUsd": 0,
-            "strandedHeldMicroUsd": 0, "strandedInstances": 0})
+            "batch": batch, "gang": story["gang"] if story else "", "billedMicroUsd": 0, "partialMicroUsd": 0,
+            "partialHeldMicroUsd": 0, "partialInstances": 0})
         bill["billedMicroUsd"] += instance["amount"]["microUsd"]
         if not served:
-            bill["strandedMicroUsd"] += instance["amount"]["microUsd"]
-            bill["strandedHeldMicroUsd"] += instance["amount"]["heldMicroUsd"]
-            bill["strandedInstances"] += 1
+            bill["partialMicroUsd"] += instance["amount"]["microUsd"]
+            bill["partialHeldMicroUsd"] += instance["amount"]["heldMicroUsd"]
+            bill["partialInstances"] += 1
     order = [story["batch"] for story in stories]
     return sorted(found.values(), key=lambda bill: order.index(bill["batch"]) if bill["batch"] in order else len(order))
 
@@ -206,8 +206,8 @@ def main():
         "bills": computed_bills,
         # The sum of the instances and not the total that the simulator printed.
         "billedMicroUsd": total("billedMicroUsd"),
-        "strandedMicroUsd": total("strandedMicroUsd"),
-        "strandedHeldMicroUsd": total("strandedHeldMicroUsd"),
+        "partialMicroUsd": total("partialMicroUsd"),
+        "partialHeldMicroUsd": total("partialHeldMicroUsd"),
     }
     problems = list(computed["invariantsBroken"])
     row = "{:<18} {:>5} {:>6} {:>7}  {}".format
@@ -221,10 +221,10 @@ def main():
         print(row(name, len(story["nodes"]), leaves, ring, fleets))
     for bill in computed_bills:
         print(f"{bill['gang'] or 'of no story'}: billed {dollars(bill['billedMicroUsd'])}, "
-              f"stranded {dollars(bill['strandedMicroUsd'])}")
-    print(f"total: billed {dollars(computed['billedMicroUsd'])}, stranded {dollars(computed['strandedMicroUsd'])}, "
+              f"partial {dollars(bill['partialMicroUsd'])}")
+    print(f"total: billed {dollars(computed['billedMicroUsd'])}, partial {dollars(computed['partialMicroUsd'])}, "
           f"{computed['invariantsHeld']} of {len(invariants)} invariants hold")
-    if computed["strandedMicroUsd"]:
+    if computed["partialMicroUsd"]:
         problems.append("dollars were billed for instances of no whole gang")
     problems += differences(read(folder / "summary.json"), computed)
     for problem in problems:

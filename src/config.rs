@@ -182,7 +182,7 @@ impl Default for RawBind {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawRelease {
     settle: String,
-    #[serde(rename = "rehint")]
+    #[serde(alias = "rehint")]
     renominate: String,
     parallel: u32,
     expiry: String,

@@ -365,7 +365,7 @@ async fn a_profile_that_ec2_refuses_is_blamed_on_the_class_and_not_tried_again()
     goes_wrong(&stack, &Fault::of(code).on("CreateFleet")).await;
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 4)).await;
 
-    reported(&stack, "EC2NodeClass", "ClassNotReady", "spec.role: EC2 refused").await;
+    reported(&stack, "EC2NodeClass", "ClassNotReady", "spec.instanceProfile: EC2 refused").await;
     reported(&stack, "NodeBatch", "AttemptLost", "InvalidParameterValue").await;
     assert_eq!(launches(&journal(&stack, 0).await).len(), 1);
     no_errors(&stack);
