@@ -378,6 +378,17 @@ fn a_reason_is_seen_in_every_form_in_which_it_is_written() {
 }
 
 #[test]
+fn every_decision_is_in_the_index_of_decisions() {
+    let files = files();
+    let index = document(&files, "docs/decisions/0001-record.md");
+    let pages = files.keys().filter_map(|path| path.strip_prefix("docs/decisions/"));
+    let pages: Vec<&str> = pages.filter(|page| !page.starts_with("0001")).collect();
+    assert!(pages.len() > 30, "the decisions were not found: {pages:?}");
+    let missing = pages.iter().filter(|page| !index.contains(&format!("]({page})"))).map(|page| (*page).to_owned());
+    nothing(&missing.collect::<Vec<_>>(), "pages without a row in docs/decisions/0001-record.md:");
+}
+
+#[test]
 fn every_key_of_ours_is_in_the_user_guide() {
     let files = files();
     let source = Source::whole(document(&files, "crates/api/src/keys.rs"));

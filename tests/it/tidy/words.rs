@@ -52,7 +52,7 @@ const PHRASES: [(&str, &str); 7] = [
 ];
 
 /// What may stand, each with its reason. It is cut out before words are looked for.
-const STAYS: [(&str, &str); 22] = [
+const STAYS: [(&str, &str); 23] = [
     ("muster.dev/wake", "a key on pods, persisted"),
     ("\"wishes\"", "a field of Gangs and of recordings, persisted"),
     ("wishes:", "a field of Gangs, persisted"),
@@ -70,6 +70,7 @@ const STAYS: [(&str, &str); 22] = [
     ("\"promised\"", "a field of documents, a published format"),
     ("\"buy\"", "a field of documents, a published format"),
     ("is buy", "an outcome in documents, a published format"),
+    ("`buy`", "the same, in prose"),
     ("`market`", "a field of scenarios and documents, in prose"),
     ("otherMarket", "an answer of the error table, persisted"),
     ("rehint", "an older spelling of a key of the configuration"),
