@@ -123,6 +123,10 @@ fn finish(before: &BatchStatus, mut next: BatchStatus, now: Timestamp, now_real:
     Some(next)
 }
 
+/// Why a batch without instances waits although it is `Pending`.
+const UNKNOWN_NODES: &str = "members run on nodes of this batch that its status does not know, as after a restored backup: nothing is launched or \
+                             terminated until they have ended";
+
 fn advance(case: &Case<'_>) -> Step<Turn> {
     let now = case.now();
     if case.batch.newer.is_some() {
@@ -134,6 +138,11 @@ fn advance(case: &Case<'_>) -> Step<Turn> {
     let status = &case.batch.status;
     // A launch whose outcome is open must be settled first: what it made has to be found.
     let open = status.last().is_some_and(crate::model::batch::Attempt::is_open);
+    if status.phase == BatchPhase::Pending && !open && teardown::runs_members_unknown(case) {
+        let mut next = case.status();
+        next.message = Some(UNKNOWN_NODES.to_owned());
+        return Ok(Turn::write(next).requeue(Requeue::At(later(now, 60))));
+    }
     if !status.phase.is_settled() && status.phase != BatchPhase::Replacing && !open && owner::unwanted(case)? {
         let mut next = case.status();
         next.phase = BatchPhase::Draining;

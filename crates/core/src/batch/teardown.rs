@@ -1,6 +1,7 @@
 //! The end of a batch: idle, drained, terminated in one call, group and templates deleted, object gone.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -8,6 +9,7 @@ use super::case::{Case, Step, Turn, done, later};
 use super::decision::{Change, Converge, Note, Requeue};
 use super::owner;
 use super::rollback::{GroupEnd, delete_group, terminate_all};
+use crate::ec2::tags::TAG_BATCH;
 use crate::model::batch::{BatchPhase, BatchStatus, MemberState, Owner};
 use crate::model::gang::{Membership, Pod};
 use crate::model::names::NodeName;
@@ -46,7 +48,7 @@ pub(super) fn in_use(case: &Case<'_>) -> Turn {
     Turn::write(status)
 }
 
-/// Given back whole after `consolidateAfter` without pods and assignments.
+/// Terminated whole after `consolidateAfter` without pods and assignments.
 pub(super) fn idle(case: &Case<'_>) -> Turn {
     let mut status = case.status();
     let now = case.now();
@@ -80,6 +82,24 @@ pub(super) fn pods_on<'a>(snapshot: &'a Snapshot, status: &BatchStatus) -> Vec<&
     let mut pods: Vec<&Pod> = snapshot.occupants(&nodes).map(AsRef::as_ref).collect();
     pods.sort_by(|one, other| one.key.cmp(&other.key));
     pods
+}
+
+/// Whether members of gangs run on nodes that carry the batch's label while its status lists no instance. A status that was
+/// restored from a backup is older than its launch: what EC2 still has under the batch's tag may be what a gang runs on.
+pub(super) fn runs_members_unknown(case: &Case<'_>) -> bool {
+    let snapshot = case.world.snapshot;
+    if !case.batch.status.instances.is_empty() {
+        return false;
+    }
+    let of_batch = |label: &Arc<str>| **label == *case.batch.uid;
+    let nodes: BTreeSet<&str> = snapshot
+        .nodes
+        .values()
+        .filter(|entry| entry.node.labels.get(TAG_BATCH).is_some_and(of_batch))
+        .map(|entry| entry.node.name.as_str())
+        .collect();
+    let pods: Vec<&Pod> = snapshot.occupants(&nodes).map(AsRef::as_ref).collect();
+    members(&pods) > 0
 }
 
 /// Members of gangs, whichever: nobody ends them for the sake of a node.

@@ -410,3 +410,29 @@ fn a_launch_whose_template_is_gone_is_tried_again_with_another() {
         assert_eq!(next.last().unwrap().outcome == AttemptOutcome::Retry, phase == BatchPhase::Pending);
     }
 }
+
+#[test]
+fn a_gang_keeps_the_nodes_of_its_batch_when_a_restored_status_does_not_know_them() {
+    // The API server was restored to a moment before the launch; node, pods and Gang came back by themselves.
+    let mut setup = Setup::default();
+    let mut labelled = node("i-1");
+    labelled.labels.insert(Arc::from(TAG_BATCH), Arc::from("a-1-uid"));
+    setup.nodes.push(labelled);
+    setup.gangs.push(world::gang("a", Phase::Bound, vec![world::place(0, Some("a-0"), "n-i-1")]));
+    setup.pods.push(member("a", 0, "i-1"));
+    setup.batch("a-1", gang("a"), BatchStatus::default());
+    let decision = setup.decide().remove(0);
+    assert!(decision.change.is_none(), "nothing is launched or terminated: {:?}", decision.change);
+    let next = decision.next.unwrap();
+    assert_eq!(next.phase, BatchPhase::Pending);
+    assert!(next.message.as_deref().unwrap().contains("its status does not know"), "{:?}", next.message);
+    // Deleted by a person, it waits for its gang like a batch that knows its instances.
+    let deleted = Batch { deleting: true, ..Batch::clone(&setup.batches["a-1"]) };
+    setup.batches.insert("a-1".to_owned(), Arc::new(deleted));
+    let decision = setup.decide().remove(0);
+    assert_eq!((decision.change, decision.next.unwrap().phase), (None, BatchPhase::Pending));
+    // Once the gang has ended it goes on as ever.
+    setup.gangs.clear();
+    setup.pods.clear();
+    assert_eq!(setup.decide().remove(0).next.unwrap().phase, BatchPhase::Draining);
+}
