@@ -69,7 +69,7 @@ const PROVISIONING: [(Point, Point); 8] = [
     (after(Step::CreateFleet, 1), after(Step::DeleteLaunchTemplate, 1)),
     // The status that would name the instances is the fourth: candidate, template, parameters, outcome.
     (before(Step::WriteBatch, 4), after(Step::EditBatch, 1)),
-    (after(Step::EditNode, 3), before(Step::EditBatch, 2)),
+    (after(Step::EditNode, 2), before(Step::EditBatch, 2)),
 ];
 
 /// While a gang that lost a node is evicted and its node replaced.
