@@ -57,7 +57,8 @@ impl CallClass {
     }
 
     /// EC2's published buckets; its one bucket of other mutating calls (50, 5 a second) is shared out between launches
-    /// and clean-up.
+    /// and clean-up, less a fifth of its size: calls sent at the exact rate arrive later and closer together than they
+    /// were sent, and a bucket of the same size would refuse the last of them.
     ///
     /// Source: EC2 API reference, "Request throttling".
     #[must_use]
@@ -65,11 +66,11 @@ impl CallClass {
         let (burst, per_second) = match self {
             Self::Describe => (100, 20),
             Self::Topology => (1, 1),
-            Self::Launch => (35, 4),
+            Self::Launch => (30, 4),
             Self::Run => (5, 2),
             Self::RunInstances => (1000, 2),
             Self::Terminate => (100, 5),
-            Self::CleanUp => (15, 1),
+            Self::CleanUp => (10, 1),
         };
         Limit {
             burst: NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN),
@@ -239,17 +240,18 @@ mod tests {
     #[test]
     fn launches_that_used_up_their_bucket_leave_rollbacks_theirs() {
         let (limits, _) = limits();
-        assert!(taken(&limits, CallClass::Launch) >= 35);
+        assert!(taken(&limits, CallClass::Launch) >= 30);
         assert!(limits.buckets[CallClass::Launch.index()].check().is_err());
         assert!(limits.buckets[CallClass::Terminate.index()].check().is_ok());
         assert!(limits.buckets[CallClass::CleanUp.index()].check().is_ok());
     }
 
     #[test]
-    fn launch_and_clean_up_together_stay_within_ec2s_one_bucket() {
+    fn launch_and_clean_up_together_stay_within_ec2s_one_bucket_when_two_seconds_of_calls_arrive_together() {
         let (launch, clean) = (CallClass::Launch.default_limit(), CallClass::CleanUp.default_limit());
-        assert_eq!(launch.burst.get() + clean.burst.get(), 50);
-        assert_eq!(launch.per_second.get() + clean.per_second.get(), 5);
+        let per_second = launch.per_second.get() + clean.per_second.get();
+        assert_eq!(per_second, 5);
+        assert_eq!(launch.burst.get() + clean.burst.get() + 2 * per_second, 50);
     }
 
     #[tokio::test]
