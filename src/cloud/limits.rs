@@ -66,11 +66,11 @@ impl CallClass {
         let (burst, per_second) = match self {
             Self::Describe => (100, 20),
             Self::Topology => (1, 1),
-            Self::Launch => (30, 4),
+            Self::Launch => (25, 3),
             Self::Run => (5, 2),
             Self::RunInstances => (1000, 2),
             Self::Terminate => (100, 5),
-            Self::CleanUp => (10, 1),
+            Self::CleanUp => (15, 2),
         };
         Limit {
             burst: NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN),
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn launches_that_used_up_their_bucket_leave_rollbacks_theirs() {
         let (limits, _) = limits();
-        assert!(taken(&limits, CallClass::Launch) >= 30);
+        assert!(taken(&limits, CallClass::Launch) >= 25);
         assert!(limits.buckets[CallClass::Launch.index()].check().is_err());
         assert!(limits.buckets[CallClass::Terminate.index()].check().is_ok());
         assert!(limits.buckets[CallClass::CleanUp.index()].check().is_ok());

@@ -186,12 +186,7 @@ impl Cloud {
         self.limits.turn(CallClass::Launch).await;
         let tags = parameters.tags.of(ResourceKind::PlacementGroup);
         self.tried("CreatePlacementGroup", &self.client.dry_run_placement_group(group, &tags).await);
-        let deleted = step(
-            Step::ResolveImage,
-            self.change("DeleteLaunchTemplate", self.client.delete_launch_template(&template.id)),
-        )
-        .await;
-        self.done("delete-launch-template", deleted)?;
+        self.delete_template(Step::ResolveImage, &template.id).await?;
         found
     }
 
@@ -289,14 +284,8 @@ impl Cloud {
     pub async fn delete_launch_templates(&self, tags: &BatchTags) -> Result<(), CallError> {
         let mut of_batch = tags.sweep();
         of_batch.retain(|key, _| key != muster_core::ec2::TAG_ATTEMPT);
-        let templates = self.client.describe_launch_templates(&of_batch).await;
-        for template in self.done("describe-launch-templates", templates)? {
-            let result = step(
-                Step::DeleteLaunchTemplate,
-                self.change("DeleteLaunchTemplate", self.client.delete_launch_template(&template.id)),
-            )
-            .await;
-            self.done("delete-launch-template", result)?;
+        for template in self.launch_templates(&of_batch).await? {
+            self.delete_template(Step::DeleteLaunchTemplate, &template.id).await?;
         }
         Ok(())
     }
@@ -376,12 +365,14 @@ impl Cloud {
 
     /// Deletes a launch template by its id.
     pub async fn delete_launch_template(&self, id: &str) -> Result<(), CallError> {
+        self.delete_template(Step::DeleteLaunchTemplate, id).await
+    }
+
+    /// Deletes a launch template in its turn, whatever it was for.
+    async fn delete_template(&self, purpose: Step, id: &str) -> Result<(), CallError> {
         self.limits.turn(CallClass::CleanUp).await;
-        let result = step(
-            Step::DeleteLaunchTemplate,
-            self.change("DeleteLaunchTemplate", self.client.delete_launch_template(id)),
-        )
-        .await;
+        let deleted = self.change("DeleteLaunchTemplate", self.client.delete_launch_template(id));
+        let result = step(purpose, deleted).await;
         self.done("delete-launch-template", result)
     }
 
@@ -426,15 +417,9 @@ impl Cloud {
         let result = self.done("resolve-image", result);
         if let ImageSource::SsmParameter(_) = image {
             // Templates without a batch serve nothing but this.
-            let templates = self.client.describe_launch_templates(&tags).await;
-            let templates = self.done("describe-launch-templates", templates)?;
+            let templates = self.launch_templates(&tags).await?;
             for template in templates.iter().filter(|template| !template.tags.contains_key(TAG_BATCH)) {
-                let deleted = step(
-                    Step::ResolveImage,
-                    self.change("DeleteLaunchTemplate", self.client.delete_launch_template(&template.id)),
-                )
-                .await;
-                self.done("delete-launch-template", deleted)?;
+                self.delete_template(Step::ResolveImage, &template.id).await?;
             }
         }
         result

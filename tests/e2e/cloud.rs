@@ -138,6 +138,19 @@ pub(crate) fn phase_of(batch: &NodeBatch) -> &str {
     batch.status.as_ref().map(|status| status.phase.as_str()).unwrap_or_default()
 }
 
+/// Deletes a Job once every NodeBatch is written down as in use: the nodes of one whose gang ended before are no longer
+/// needed, and are terminated instead of being idle.
+pub(crate) async fn delete_job_whose_nodes_are_in_use(stack: &Stack, name: &str) {
+    eventually(DEADLINE, "every batch to be in use", || async move {
+        let batches = batches(stack).await;
+        let phases: Vec<String> = batches.values().map(|batch| phase_of(batch).to_owned()).collect();
+        if phases.iter().all(|phase| phase == "InUse") { Ok(Some(())) } else { Err(format!("{phases:?}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    delete_job(stack, name).await;
+}
+
 /// Deletes a Job with its pods.
 pub(crate) async fn delete_job(stack: &Stack, name: &str) {
     let jobs: Api<Job> = Api::namespaced(stack.admin().unwrap(), "ml");

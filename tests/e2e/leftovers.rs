@@ -15,7 +15,8 @@ use muster_ec2_sim::Scenario;
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    batch_that, clock, delete_job, everything_is_terminated, gang_job, live, phase_of, provisioning_stack,
+    batch_that, clock, delete_job, delete_job_whose_nodes_are_in_use, everything_is_terminated, gang_job, live,
+    phase_of, provisioning_stack,
 };
 use crate::support::{DEADLINE, all_run, create, no_errors, runs_on, submit};
 
@@ -89,7 +90,7 @@ async fn what_a_restored_api_server_does_not_know_waits_with_its_price_until_gc_
     let Some(stack) = provisioning_stack(&Scenario::demo(), 60, "Never").await else { return };
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
     all_run(&stack, "ml", "train", 8).await;
-    delete_job(&stack, "train").await;
+    delete_job_whose_nodes_are_in_use(&stack, "train").await;
     let idle = batch_that(&stack, "the batch to be idle", |batch| phase_of(batch) == "Idle").await;
     assert_eq!(gc(&stack, &[]).0, Some(0), "nothing is held");
     stack.kill_muster().unwrap();

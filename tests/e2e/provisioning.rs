@@ -17,8 +17,8 @@ use muster_ec2_sim::{Fault, FaultKind, Scenario};
 use serde_json::json;
 
 use crate::cloud::{
-    batch_that, delete_job, everything_is_terminated, gang_job, goes_wrong, instances, invariants_hold, journal,
-    launched_fleets, node_names, phase_of, provisioning_stack, zone_of, zones,
+    batch_that, delete_job, delete_job_whose_nodes_are_in_use, everything_is_terminated, gang_job, goes_wrong,
+    instances, invariants_hold, journal, launched_fleets, node_names, phase_of, provisioning_stack, zone_of, zones,
 };
 use crate::support::{DEADLINE, all_run, choices, leaves, no_errors, node_of, options, phase, says, stack, submit};
 
@@ -274,7 +274,7 @@ async fn a_deleted_batch_gives_everything_back_at_once_if_idle_and_after_its_gan
     let api = Api::<NodeBatch>::all(stack.admin().unwrap());
     submit(&stack.admin().unwrap(), "ml", gang_job("first", 8)).await;
     all_run(&stack, "ml", "first", 8).await;
-    delete_job(&stack, "first").await;
+    delete_job_whose_nodes_are_in_use(&stack, "first").await;
     let idle = batch_that(&stack, "the batch to be idle", |batch| phase_of(batch) == "Idle").await;
     api.delete(&idle.name_any(), &DeleteParams::default()).await.unwrap();
     everything_is_terminated(&stack).await;

@@ -15,8 +15,9 @@ use muster_ec2_sim::{Fault, FaultKind, Scenario};
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    batch_that, delete_job, everything_is_terminated, gang_job, goes_wrong, instances, invariants_hold, journal,
-    lasting_job, launched_fleets, live, no_instance_is_left, phase_of, provisioning_stack, zones,
+    batch_that, delete_job, delete_job_whose_nodes_are_in_use, everything_is_terminated, gang_job, goes_wrong,
+    instances, invariants_hold, journal, lasting_job, launched_fleets, live, no_instance_is_left, phase_of,
+    provisioning_stack, zones,
 };
 use crate::support::{DEADLINE, all_run, leaves, no_errors, node_of, options, phase, stack, submit};
 
@@ -52,7 +53,7 @@ async fn instances_group_and_template_of_a_batch_that_is_gone_are_collected_and_
     let kept = live(&stack).await;
     submit(&client, "ml", gang_job("lost", 4)).await;
     all_run(&stack, "ml", "lost", 4).await;
-    delete_job(&stack, "lost").await;
+    delete_job_whose_nodes_are_in_use(&stack, "lost").await;
     let idle = batch_that(&stack, "the second batch to be idle", |batch| phase_of(batch) == "Idle").await;
 
     forget_batch(&stack, &idle.name_any()).await;
@@ -83,7 +84,7 @@ async fn more_orphans_than_is_credible_wait_for_a_person() {
     let Some(stack) = provisioning_stack(&Scenario::demo(), FACTOR, "Never").await else { return };
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
     all_run(&stack, "ml", "train", 8).await;
-    delete_job(&stack, "train").await;
+    delete_job_whose_nodes_are_in_use(&stack, "train").await;
     let idle = batch_that(&stack, "the batch to be idle", |batch| phase_of(batch) == "Idle").await;
 
     forget_batch(&stack, &idle.name_any()).await;

@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod check_config;
 #[cfg(test)]
+mod cloud;
+#[cfg(test)]
 mod deployment;
 #[cfg(test)]
 mod documents;
