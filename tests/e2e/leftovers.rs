@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -11,12 +14,12 @@ use muster::testbed::workloads::TestPod;
 use muster::testbed::{Identity, Stack, eventually};
 use muster_api::crd::{NodeBatch, NodePool};
 use muster_api::keys;
-use muster_ec2_sim::Scenario;
+use muster_ec2_sim::{Fault, FaultKind, Scenario};
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    batch_that, clock, delete_job, delete_job_whose_nodes_are_in_use, everything_is_terminated, gang_job, live,
-    phase_of, provisioning_stack,
+    batch_that, clock, delete_job, delete_job_whose_nodes_are_in_use, everything_is_terminated, gang_job, goes_wrong,
+    instances, journal, lasting_job, launched_fleets, live, no_batch_is_partial, phase_of, provisioning_stack, zones,
 };
 use crate::support::{DEADLINE, all_run, create, no_errors, runs_on, submit};
 
@@ -59,6 +62,59 @@ async fn an_ordinary_pod_keeps_no_nodes_whose_gang_has_ended_and_they_count_as_i
     let pods: Api<Pod> = Api::namespaced(stack.admin().unwrap(), "ml");
     assert_eq!(pods.get_opt("single").await.unwrap().map(|pod| pod.name_any()), None, "it was evicted");
     assert!(metric(&stack, "muster_idle_usd_per_hour").await < 0.01);
+    no_errors(&stack);
+}
+
+/// Readings of the whole account: what a round of the collection begins with.
+fn is_sweep(entry: &Value) -> bool {
+    let filters = entry["parameters"].to_string();
+    entry["operation"] == "DescribeInstances" && filters.contains(keys::CLUSTER_UID) && !filters.contains(keys::BATCH)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn six_instances_of_an_attempt_that_was_given_up_are_gone_two_sweeps_after_they_turn_up() {
+    let Some(stack) = provisioning_stack(&zones([8, 8, 8]), 120, "1s").await else { return };
+    // The launch is carried out, but neither its answer nor anything it made is seen for an hour; asked again under its
+    // token, the zone has nothing.
+    goes_wrong(&stack, &Fault::of(FaultKind::LostResponse).on("CreateFleet").times(1)).await;
+    goes_wrong(&stack, &Fault::of(FaultKind::Invisible { seconds: 3600.0 }).on("CreateFleet").times(1)).await;
+    let refused = FaultKind::Error {
+        status: 500,
+        code: "InsufficientInstanceCapacity".to_owned(),
+        message: "We currently do not have sufficient p5.48xlarge capacity".to_owned(),
+    };
+    let asked_again = Fault { zone: Some("us-east-1a".to_owned()), skip: 1, ..Fault::of(refused).on("CreateFleet") };
+    goes_wrong(&stack, &asked_again).await;
+    submit(&stack.admin().unwrap(), "ml", lasting_job("train", 6)).await;
+    all_run(&stack, "ml", "train", 6).await;
+    let launched = journal(&stack, 0).await;
+    let late: BTreeSet<String> = instances(launched_fleets(&launched)[0]).into_iter().map(str::to_owned).collect();
+    assert_eq!(late.len(), 6, "the first launch was carried out");
+    assert_eq!(live(&stack).await.intersection(&late).count(), 6, "nobody saw them");
+
+    let (held, gone) = (&stack, &late);
+    eventually(DEADLINE * 2, "the late instances to be gone", || async move {
+        let left = live(held).await.intersection(gone).count();
+        if left == 0 { Ok(Some(())) } else { Err(format!("{left} of the late instances live")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+
+    let journal = journal(&stack, 0).await;
+    let at = |entry: &Value| entry["at"].as_str().unwrap().parse::<Timestamp>().unwrap();
+    let visible = at(launched_fleets(&journal)[0]).checked_add(SignedDuration::from_hours(1)).unwrap();
+    let ends = |entry: &&Value| {
+        entry["operation"] == "TerminateInstances" && late.iter().all(|id| entry["parameters"].to_string().contains(id))
+    };
+    let end = at(journal.iter().find(ends).expect("they were terminated in one call"));
+    let sweeps = journal.iter().filter(|entry| is_sweep(entry) && at(entry) >= visible && at(entry) <= end).count();
+    assert!((1..=2).contains(&sweeps), "{sweeps} sweeps saw them");
+    // The gang has not noticed.
+    all_run(&stack, "ml", "train", 6).await;
+    assert_eq!(live(&stack).await.len(), 6);
+    no_batch_is_partial(&stack).await;
+    delete_job(&stack, "train").await;
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }
 

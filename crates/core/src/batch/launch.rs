@@ -462,6 +462,13 @@ fn lose(case: &Case<'_>, mut status: BatchStatus, loss: &Loss) -> Step<Turn> {
     let stated = loss.code.clone().unwrap_or_else(|| why.clone());
     status.close(outcome, loss.code.clone(), Some(why.clone()), now);
     status.phase = BatchPhase::Pending;
+    if status.last().is_some_and(|attempt| attempt.replayed && attempt.group) {
+        // What its calls may have made all the same occupies the group, and ties it to that zone: the next attempt has one
+        // of its own, and the collection deletes this one once it is empty.
+        status.placement_group = None;
+        status.placement_group_id = None;
+        status.generation = status.generation.saturating_add(1);
+    }
     let number = status.attempt;
     let lost = |what: &str| Some(format!("attempt {number} lost ({stated}): {what}"));
     match next {

@@ -412,6 +412,37 @@ fn a_launch_whose_template_is_gone_is_tried_again_with_another() {
 }
 
 #[test]
+fn after_a_launch_whose_outcome_was_open_the_next_attempt_has_a_placement_group_of_its_own() {
+    // What it made all the same may turn up much later, and ties its group to that zone until it is terminated.
+    for (replayed, group, generation) in [(false, Some("muster-a-1"), 1), (true, None, 2)] {
+        let mut setup = Setup::default();
+        let sweeps = if replayed { 20 } else { 0 };
+        let open = Attempt { group: true, replayed, sweeps, ..attempt(1, AttemptOutcome::Launching, None) };
+        let parameters = Box::new(open.parameters.clone().unwrap().value);
+        setup.saw("a-1", Look::Tagged(parameters.tags.sweep()), Sight::Instances(Vec::new()));
+        setup.gangs.push(world::gang("a", Phase::Provisioning, Vec::new()));
+        let launching = BatchStatus {
+            count: 3,
+            attempts: vec![open],
+            placement_group: Some("muster-a-1".to_owned()),
+            placement_group_id: Some("pg-1".to_owned()),
+            generation: 1,
+            ..status(BatchPhase::Launching, &[])
+        };
+        setup.batch("a-1", gang("a"), launching);
+        let refused = error("RunInstances", Some("InsufficientInstanceCapacity"), Some(500));
+        let done = Done { change: Change::Launch { parameters, first: !replayed }, result: Err(refused) };
+        setup.memory.entry("a-1".to_owned()).or_default().done = Some(done);
+
+        let next = setup.decide().remove(0).next.unwrap();
+
+        assert_eq!(next.phase, BatchPhase::Pending);
+        assert_eq!((next.placement_group.as_deref(), next.generation), (group, generation), "replayed: {replayed}");
+        assert_eq!(next.placement_group_id.is_some(), group.is_some());
+    }
+}
+
+#[test]
 fn a_gang_keeps_the_nodes_of_its_batch_when_a_restored_status_does_not_know_them() {
     // The API server was restored to a moment before the launch; node, pods and Gang came back by themselves.
     let mut setup = Setup::default();
