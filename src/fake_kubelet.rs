@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use base64::Engine as _;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -33,6 +34,7 @@ const TICK: Duration = Duration::from_millis(100);
 pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: CancellationToken) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client);
     let mut registered: BTreeMap<String, String> = BTreeMap::new();
+    let mut unanswered: BTreeMap<String, BackOff> = BTreeMap::new();
     for node in nodes.list(&ListParams::default().labels(FAKE_KUBELET)).await.context("list simulated nodes")? {
         if let Some(id) = node.labels().get(FAKE_KUBELET) {
             registered.insert(id.clone(), node.name_any());
@@ -57,11 +59,17 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
                 continue;
             }
             // For these types the cloud controller asks for the topology of each new node, and does not let the node
-            // begin without an answer. A throttled call is made again.
-            if asks_for_topology(&instance.instance_type)
-                && simulator.topology_for_node(&instance.instance_id).is_none()
-            {
-                continue;
+            // begin without an answer.
+            if asks_for_topology(&instance.instance_type) {
+                let (now, id) = (simulator.clock().now(), &instance.instance_id);
+                if unanswered.get(id).is_some_and(|back_off| now < back_off.until) {
+                    continue;
+                }
+                if simulator.topology_for_node(id).is_none() {
+                    unanswered.entry(id.clone()).or_insert_with(|| BackOff::first(now)).double(now);
+                    continue;
+                }
+                unanswered.remove(id);
             }
             match register(&nodes, instance).await {
                 Ok(name) => {
@@ -85,6 +93,27 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
                 }
             }
         }
+    }
+}
+
+/// When the cloud controller asks again about a node it had no answer for: throttled calls, and instances that EC2 does
+/// not show. Each node has a pause of its own that doubles, so that one without an answer takes no other's turn.
+#[derive(Debug)]
+struct BackOff {
+    pause: SignedDuration,
+    until: Timestamp,
+}
+
+impl BackOff {
+    const LONGEST: SignedDuration = SignedDuration::from_mins(5);
+
+    fn first(now: Timestamp) -> Self {
+        Self { pause: SignedDuration::from_millis(500), until: now }
+    }
+
+    fn double(&mut self, now: Timestamp) {
+        self.pause = self.pause.saturating_mul(2).min(Self::LONGEST);
+        self.until = now.saturating_add(self.pause).unwrap_or(Timestamp::MAX);
     }
 }
 
@@ -178,7 +207,21 @@ fn node_config(instance: &InstanceView) -> anyhow::Result<NodeConfig> {
 
 #[cfg(test)]
 mod tests {
-    use super::asks_for_topology;
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::{BackOff, asks_for_topology};
+
+    #[test]
+    fn a_node_without_an_answer_is_asked_about_after_pauses_that_double_up_to_five_minutes() {
+        let now = Timestamp::UNIX_EPOCH;
+        let mut back_off = BackOff::first(now);
+        let mut pause = || {
+            back_off.double(now);
+            back_off.until.duration_since(now)
+        };
+        assert_eq!([pause(), pause(), pause()], [1, 2, 4].map(SignedDuration::from_secs));
+        assert_eq!((0..20).map(|_| pause()).last(), Some(SignedDuration::from_mins(5)));
+    }
 
     #[test]
     fn the_cloud_controller_asks_about_accelerated_and_hpc_types_alone() {

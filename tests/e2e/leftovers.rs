@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 
 use crate::cloud::{
     batch_that, clock, delete_job, delete_job_whose_nodes_are_in_use, everything_is_terminated, gang_job, goes_wrong,
-    instances, journal, lasting_job, launched_fleets, live, no_batch_is_partial, phase_of, provisioning_stack, zones,
+    instances, invariants_hold_but, journal, lasting_job, launched_fleets, live, no_batch_is_partial, nothing_is_left,
+    phase_of, provisioning_stack, zones,
 };
 use crate::support::{DEADLINE, all_run, create, no_errors, runs_on, submit};
 
@@ -113,8 +114,17 @@ async fn six_instances_of_an_attempt_that_was_given_up_are_gone_two_sweeps_after
     all_run(&stack, "ml", "train", 6).await;
     assert_eq!(live(&stack).await.len(), 6);
     no_batch_is_partial(&stack).await;
+    eventually(DEADLINE, "the group of the late instances to be collected", || async move {
+        let state: Value = held.sim("/_sim/state").await.map_err(|error| error.to_string())?;
+        let groups = state["placementGroups"].as_array().map_or(0, Vec::len);
+        if groups == 1 { Ok(Some(())) } else { Err(format!("{groups} groups")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
     delete_job(&stack, "train").await;
-    everything_is_terminated(&stack).await;
+    nothing_is_left(&stack).await;
+    // Twelve lived for a while, of which nobody could see six.
+    invariants_hold_but(&stack, &[2]).await;
     no_errors(&stack);
 }
 
