@@ -186,7 +186,7 @@ impl Cloud {
         self.limits.turn(CallClass::Launch).await;
         let tags = parameters.tags.of(ResourceKind::PlacementGroup);
         self.tried("CreatePlacementGroup", &self.client.dry_run_placement_group(group, &tags).await);
-        self.delete_template(Step::ResolveImage, &template.id).await?;
+        self.clean_up_template(Step::ResolveImage, &template.id).await?;
         found
     }
 
@@ -285,7 +285,7 @@ impl Cloud {
         let mut of_batch = tags.sweep();
         of_batch.retain(|key, _| key != muster_core::ec2::TAG_ATTEMPT);
         for template in self.launch_templates(&of_batch).await? {
-            self.delete_template(Step::DeleteLaunchTemplate, &template.id).await?;
+            self.clean_up_template(Step::DeleteLaunchTemplate, &template.id).await?;
         }
         Ok(())
     }
@@ -365,14 +365,13 @@ impl Cloud {
 
     /// Deletes a launch template by its id.
     pub async fn delete_launch_template(&self, id: &str) -> Result<(), CallError> {
-        self.delete_template(Step::DeleteLaunchTemplate, id).await
+        self.clean_up_template(Step::DeleteLaunchTemplate, id).await
     }
 
     /// Deletes a launch template in its turn, whatever it was for.
-    async fn delete_template(&self, purpose: Step, id: &str) -> Result<(), CallError> {
+    async fn clean_up_template(&self, purpose: Step, id: &str) -> Result<(), CallError> {
         self.limits.turn(CallClass::CleanUp).await;
-        let deleted = self.change("DeleteLaunchTemplate", self.client.delete_launch_template(id));
-        let result = step(purpose, deleted).await;
+        let result = step(purpose, self.change("DeleteLaunchTemplate", self.client.delete_launch_template(id))).await;
         self.done("delete-launch-template", result)
     }
 
@@ -419,7 +418,7 @@ impl Cloud {
             // Templates without a batch serve nothing but this.
             let templates = self.launch_templates(&tags).await?;
             for template in templates.iter().filter(|template| !template.tags.contains_key(TAG_BATCH)) {
-                self.delete_template(Step::ResolveImage, &template.id).await?;
+                self.clean_up_template(Step::ResolveImage, &template.id).await?;
             }
         }
         result
