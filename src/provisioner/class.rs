@@ -13,6 +13,7 @@ use muster_api::crd::{
 };
 use muster_api::node_class::{self, Problem};
 use muster_api::pool as rules;
+use muster_api::supply;
 use muster_core::ec2::{
     Alias, BatchTags, Blame, CallError, CapacityType, Efa, ErrorClass, Family, ImageKind, LaunchParameters, LaunchWay,
     Offering, Reservation, ReservationState, Variant, kubernetes_version, placement_group_name,
@@ -191,21 +192,6 @@ fn has(status: &EC2NodeClassStatus, kind: &ImageKind) -> bool {
     status.amis.iter().any(|ami| ami.architecture == kind.architecture && ami.variant == kind.variant.as_str())
 }
 
-/// The image nodes of a type boot, if the class has one.
-pub(super) fn image_for<'a>(class: &'a EC2NodeClass, info: &InstanceTypeInfo) -> Option<&'a str> {
-    image_of(class.status.as_ref()?, info)
-}
-
-/// The image nodes of a type boot, if one is resolved.
-pub(super) fn image_of<'a>(status: &'a EC2NodeClassStatus, info: &InstanceTypeInfo) -> Option<&'a str> {
-    let kind = ImageKind::of(info);
-    status
-        .amis
-        .iter()
-        .find(|ami| ami.architecture == kind.architecture && ami.variant == kind.variant.as_str())
-        .map(|ami| ami.id.as_str())
-}
-
 /// Pools of the class.
 fn pools_of<'a>(state: &'a State, class: &EC2NodeClass) -> impl Iterator<Item = &'a NodePool> + use<'a> {
     let name = class.name_any();
@@ -331,7 +317,7 @@ fn trial<'a>(
     for pool in pools_of(state, class) {
         let types = pool::allowed(context, pool, &catalogue);
         for info in types.filter(|info| node_class::interfaces_fit(class, info).is_ok()) {
-            if image_of(resolved?, info).is_none() {
+            if supply::image(resolved?, info).is_none() {
                 continue;
             }
             let sold = |subnet: &&SubnetStatus| {

@@ -1,18 +1,17 @@
 //! NodePools: what they allow, what is left of them, and what the gang loop and the ranking see of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use muster_api::crd::{
-    EC2NodeClass, JoinBlocked, NodePool, NodePoolStatus, PlacementGroupPolicy, is_true, set_condition,
-};
+use muster_api::crd::{EC2NodeClass, JoinBlocked, NodePool, NodePoolStatus, is_true, set_condition};
+use muster_api::supply::{self, Supplied};
 use muster_api::{keys, new_node, node_class, pool as rules};
 use muster_core::batch::{Probe, Probes, dollars, micros, replacements};
-use muster_core::ec2::{CapacityType, ImageKind, Subnet};
-use muster_core::gang::{Left, PoolView, TypeView};
+use muster_core::ec2::{CapacityType, Subnet};
+use muster_core::gang::PoolView;
 use muster_core::model::batch::BatchStatus;
 use muster_core::model::names::ResourceName;
 use muster_core::offering::{InstanceTypeInfo, Ledger, PoolOffer, UsageClass};
@@ -257,8 +256,7 @@ fn instance_types<'a>(
     class: &'a EC2NodeClass,
     catalogue: &'a Catalogue,
 ) -> impl Iterator<Item = &'a InstanceTypeInfo> + use<'a> {
-    allowed(context, pool, catalogue)
-        .filter(move |info| class::image_for(class, info).is_some() && node_class::interfaces_fit(class, info).is_ok())
+    allowed(context, pool, catalogue).filter(move |info| supply::launches(class, info))
 }
 
 /// Why the pool has no type to launch.
@@ -273,13 +271,7 @@ fn no_type(context: &Context, pool: &NodePool, class: &EC2NodeClass, catalogue: 
                 .to_owned(),
         );
     };
-    let of_class = format!("EC2NodeClass {}", class.name_any());
-    Some(match node_class::interfaces_fit(class, allowed) {
-        Err(why) => format!("{of_class}: {why}"),
-        Ok(()) => {
-            format!("{of_class}: spec.amiSelectorTerms: no image for {} ({})", ImageKind::of(allowed), allowed.name)
-        }
-    })
+    Some(supply::why_not_launched(class, allowed))
 }
 
 /// Types that some pool may provision on spot, in order of name.
@@ -294,14 +286,9 @@ pub(super) fn spot_types(context: &Context, state: &State) -> Vec<String> {
     types.into_iter().collect()
 }
 
+/// Zones that the pool allows and in which its class has subnets.
 pub(super) fn zones(state: &State, pool: &NodePool) -> BTreeSet<String> {
-    let subnets = class_of(state, pool).and_then(|class| class.status.as_ref()).map(|status| status.subnets.clone());
-    subnets
-        .unwrap_or_default()
-        .into_iter()
-        .filter(|subnet| rules::allows_zone(pool, &subnet.zone))
-        .map(|subnet| subnet.zone)
-        .collect()
+    supply::zones(pool, class_of(state, pool))
 }
 
 /// Extended resources every node of a batch must offer before a member can use it: those its launch template was made for.
@@ -318,57 +305,9 @@ pub(super) fn devices(context: &Context, state: &State, status: &BatchStatus) ->
 fn view(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> Option<PoolView> {
     let catalogue = context.catalogue.load();
     let class = class_of(state, pool)?;
-    let zones = zones(state, pool);
-    let reserved: BTreeSet<&str> = class
-        .status
-        .iter()
-        .flat_map(|status| &status.capacity_reservations)
-        .filter(|one| one.state != "ended" && zones.contains(&one.zone))
-        .map(|one| one.instance_type.as_str())
-        .collect();
-    let capacity_types = rules::capacity_types(pool);
-    // What is decided with the candidate is a label of the node only where there is but one.
-    let zone = if let [zone] = zones.iter().collect::<Vec<_>>()[..] { Some(zone.as_str()) } else { None };
-    let capacity_type = if let [one] = capacity_types[..] { Some(one) } else { None };
-    let place = new_node::Place { zone, capacity_type };
-    let types = instance_types(context, pool, class, &catalogue)
-        .filter_map(|info| {
-            // A pool whose taints cannot be read is not Ready.
-            let new = new_node::of_pool(pool, Some(class), info, place, &state.daemons).ok()?;
-            let price = zones
-                .iter()
-                .flat_map(|zone| capacity_types.iter().map(move |capacity_type| (zone, *capacity_type)))
-                .filter(|(_, capacity_type)| *capacity_type != CapacityType::Reserved)
-                .filter_map(|(zone, capacity_type)| catalogue.prices.price(&info.name, zone, capacity_type))
-                .min();
-            // What is reserved is paid for anyway: it can be had even where nobody knows a price.
-            let owned = capacity_types.contains(&CapacityType::Reserved) && reserved.contains(info.name.as_str());
-            let of_reserved =
-                || zones.first().and_then(|zone| catalogue.prices.price(&info.name, zone, CapacityType::Reserved));
-            let price = price.or_else(|| owned.then(|| of_reserved().unwrap_or(0)));
-            Some(TypeView::new(&info.name, new, price))
-        })
-        .collect();
-    let limits = ledger.limits(&pool.name_any());
-    Some(PoolView {
-        name: pool.name_any().into(),
-        blocked: blocked(state, pool).is_some(),
-        weight: pool.spec.weight.unwrap_or(0),
-        max_nodes: pool.spec.placement.max_nodes_per_batch.unwrap_or(1000),
-        placement_group: match pool.spec.placement.placement_group {
-            PlacementGroupPolicy::Required => "required".into(),
-            PlacementGroupPolicy::Preferred => "preferred".into(),
-            PlacementGroupPolicy::None => "none".into(),
-        },
-        zones: zones.iter().map(|zone| Arc::from(zone.as_str())).collect(),
-        types,
-        left: ledger
-            .left(&pool.name_any())
-            .into_iter()
-            .map(|(resource, left)| Left { limit: limits.get(&resource).copied().unwrap_or(left), resource, left })
-            .collect(),
-        ceilings: ledger.ceilings(&pool.name_any()),
-    })
+    let supplied = Supplied { pool, class: Some(class), zones: &zones(state, pool) };
+    let types = instance_types(context, pool, class, &catalogue);
+    Some(supplied.view(types, &catalogue.prices, &state.daemons, ledger, blocked(state, pool).is_some()))
 }
 
 /// The pool as the ranking sees it, with what is left for the batch that asks.
@@ -382,38 +321,14 @@ pub(super) fn blocked_offer(context: &Context, state: &State, pool: &NodePool, l
 }
 
 fn describe(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> Option<PoolOffer> {
-    let of_pool = class_of(state, pool)?;
-    let class = of_pool.status.as_ref()?;
+    let class = class_of(state, pool)?;
     let catalogue = context.catalogue.load();
-    let name = pool.name_any();
-    let read = class::subnets_read(context, of_pool);
+    let read = class::subnets_read(context, class);
     let free = |subnet: Subnet| Subnet { free_addresses: ledger.addresses(&subnet, read), ..subnet };
-    Some(PoolOffer {
-        reservations: ranking::reservations(context, of_pool, ledger),
-        ceilings: ledger.ceilings(&name),
-        left: ledger.left(&name),
-        limits: ledger.limits(&name),
-        name,
-        weight: pool.spec.weight.unwrap_or(0),
-        instance_types: instance_types(context, pool, of_pool, &catalogue).map(|info| info.name.clone()).collect(),
-        zones: zones(state, pool),
-        capacity_types: rules::capacity_types(pool),
-        group: rules::group_policy(pool),
-        max_nodes_per_batch: pool.spec.placement.max_nodes_per_batch.unwrap_or(1000),
-        subnets: class
-            .subnets
-            .iter()
-            .map(|subnet| Subnet {
-                id: subnet.id.clone(),
-                zone: subnet.zone.clone(),
-                zone_id: subnet.zone_id.clone(),
-                free_addresses: subnet.available_addresses,
-                vpc_id: String::new(),
-                tags: BTreeMap::new(),
-            })
-            .map(free)
-            .collect(),
-    })
+    let subnets = supply::subnets(class).into_iter().map(free).collect();
+    let supplied = Supplied { pool, class: Some(class), zones: &zones(state, pool) };
+    let types = instance_types(context, pool, class, &catalogue);
+    Some(supplied.offer(types, subnets, ranking::reservations(context, class, ledger), ledger))
 }
 
 async fn write_status(

@@ -1,11 +1,12 @@
 //! The candidates of a batch, as its status shows them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use muster_api::crd::EC2NodeClass;
-use muster_api::{new_node, pool as rules};
+use muster_api::pool as rules;
+use muster_api::supply::Supplied;
 use muster_core::batch::{Before, Working};
 use muster_core::ec2::{CapacityType, Reservation};
 use muster_core::model::batch::Batch;
@@ -77,26 +78,16 @@ fn rank_in(
     for offer in &spec.offers {
         let Some(info) = catalogue.types.get(&offer.instance_type) else { continue };
         let Some(pool) = state.pools.get(&offer.node_pool) else { continue };
-        let Ok(new) = new_node::of_pool(pool, pool::class_of(state, pool), info, new_node::Place::default(), &[])
-        else {
-            continue;
-        };
-        let need =
-            Need { nodes: nodes.unwrap_or(offer.count), addresses_per_node: new.addresses(), capacity: new.capacity };
-        needs.insert(PoolType { pool: offer.node_pool.clone(), instance_type: offer.instance_type.clone() }, need);
+        let supplied = Supplied { pool, class: pool::class_of(state, pool), zones: &BTreeSet::new() };
+        needs.extend(supplied.need(info, nodes.unwrap_or(offer.count)));
     }
-    let topology_request = match spec.placement_group.as_deref() {
-        Some("required") => GroupPolicy::Required,
-        Some("none") => GroupPolicy::None,
-        Some(_) | None => GroupPolicy::Preferred,
-    };
     let unavailable = context.unavailable.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let refusals = context.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     rank_candidates(&RankInput {
         pools,
         types: &catalogue.types,
         needs: &needs,
-        group: topology_request,
+        group: GroupPolicy::of_gang(spec.placement_group.as_deref()),
         volume_zones: None,
         offerings: &catalogue.offerings,
         prices: &catalogue.prices,

@@ -1,7 +1,7 @@
 //! The launch template of an attempt: everything its nodes have in common.
 
 use muster_api::crd::{EC2NodeClass, EC2NodeClassStatus, NodePool};
-use muster_api::{keys, new_node, node_class, pool as rules};
+use muster_api::{keys, new_node, node_class, pool as rules, supply};
 use muster_core::ec2::{
     BatchTags, Bootstrap, CapacityType, LaunchWay, ResourceKind, TAG_CLUSTER_UID, Tags, TemplateSpec,
     description as described, user_data,
@@ -10,7 +10,7 @@ use muster_core::model::batch::{Attempt, Batch, Owner};
 use muster_core::model::node::{Taint, TaintEffect};
 use muster_core::offering::{InstanceTypeInfo, NewNode};
 
-use super::{Context, class, pool};
+use super::{Context, pool};
 use crate::cluster::State;
 
 /// The image of an attempt: that of the class now. It is fixed with the attempt, so that later replacements boot it too.
@@ -22,7 +22,7 @@ pub(super) fn image(context: &Context, state: &State, node_pool: &str, instance_
         pool::class_of(state, pool).ok_or_else(|| format!("the EC2NodeClass of NodePool {node_pool} is gone"))?;
     let catalogue = context.catalogue.load();
     let info = catalogue.types.get(instance_type).ok_or_else(|| format!("type {instance_type} is not known"))?;
-    let image = class::image_for(of_pool, info);
+    let image = of_pool.status.as_ref().and_then(|resolved| supply::image(resolved, info));
     image.map(str::to_owned).ok_or_else(|| "the image of the EC2NodeClass is not resolved yet".to_owned())
 }
 
@@ -98,8 +98,7 @@ pub(super) fn trial(
     subnet: &str,
     tags: &BatchTags,
 ) -> Result<TemplateSpec, String> {
-    let image_id =
-        class::image_of(resolved, info).ok_or("the image of the EC2NodeClass is not resolved yet")?.to_owned();
+    let image_id = supply::image(resolved, info).ok_or("the image of the EC2NodeClass is not resolved yet")?.to_owned();
     let new = new_node::of_pool(pool, Some(class), info, new_node::Place::default(), &[])?;
     let security_groups = &resolved.security_groups;
     // Dry runs are for on-demand capacity.

@@ -13,4 +13,5 @@ pub mod new_node;
 pub mod node_class;
 pub mod pod_state;
 pub mod pool;
+pub mod supply;
 pub mod volumes;

@@ -1,16 +1,19 @@
-//! What is provisioned for a gang that no node of the dump holds.
+//! What is provisioned for a gang that no node of the dump holds: the server's decisions, asked in the server's order.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_core::ec2::CapacityType;
-use muster_core::gang::{Left, PoolView, offers_for};
-use muster_core::model::names::{NodeName, ResourceName};
+use jiff::Timestamp;
+use muster_core::ec2::Offering;
+use muster_core::gang::{self, PoolView, Purchases, Short};
+use muster_core::model::names::NodeName;
 use muster_core::model::node::{Node, Usage};
 use muster_core::model::resources::Resources;
-use muster_core::offering::{Exclusion, GroupPolicy, UsageClass};
-use muster_core::planner::plan::{GangRequest, Host};
+use muster_core::offering::{
+    Candidate, Excluded, Exclusion, GroupPolicy, Ledger, PoolOffer, RankInput, Ranked, Ranking, Refusals,
+    UnavailableMemory, rank_candidates,
+};
+use muster_core::planner::plan::{GangRequest, Host, Policy};
 use muster_core::reason::{Code, Help, Reason, Unsold};
 use muster_core::topology::Levels;
 
@@ -22,13 +25,11 @@ use crate::reasons;
 /// One way to provision all nodes of a gang in one call.
 #[derive(Debug)]
 pub(crate) struct Purchase {
-    /// Index of the pool.
-    pub(crate) pool: usize,
     /// What the document says.
     pub(crate) entry: ProvisionEntry,
     /// Members that running nodes of the zone are counted on for.
     pub(crate) beside: u32,
-    node: Arc<Node>,
+    node: Node,
     overhead: Arc<Usage>,
     capacity: Resources,
 }
@@ -38,7 +39,7 @@ impl Purchase {
     pub(crate) fn hosts(&self, provision: usize) -> Vec<Host> {
         (0..self.entry.count)
             .map(|k| {
-                let node = Node { name: NodeName::from(format!("new/{provision}/{k}")), ..Node::clone(&self.node) };
+                let node = Node { name: NodeName::from(format!("new/{provision}/{k}")), ..self.node.clone() };
                 Host { node: Arc::new(node), usage: Arc::clone(&self.overhead) }
             })
             .collect()
@@ -50,159 +51,154 @@ impl Purchase {
     }
 }
 
-/// Members that running nodes take, per zone.
-pub(crate) type Beside = BTreeMap<Arc<str>, u32>;
-
 /// What is on sale for a gang, and what is not.
 #[derive(Debug, Default)]
 pub(crate) struct OnSale {
-    /// Best first.
+    /// In the order they are tried.
     pub(crate) purchases: Vec<Purchase>,
-    /// Every pool, type, zone and capacity type that is no candidate, with the reason.
+    /// Everything that is no candidate, with the reason.
     pub(crate) excluded: Vec<document::Reason>,
 }
 
-/// Every way to provision for `request`, best first: pool weight, the order of capacity types, group kept before dropped, dollars per
-/// hour of the whole gang, then names.
-///
-/// Source: `lifecycle.md` 3.1. `zones` are those its running members allow; `beside` are members that need no new node.
-pub(crate) fn find(
-    request: &GangRequest,
-    levels: &Levels,
-    (group, zones): (GroupPolicy, Option<&BTreeSet<Arc<str>>>),
-    beside: &Beside,
-    pools: &[Pool],
-    catalogue: &Catalogue,
-) -> OnSale {
-    let mut found = Vec::new();
-    let mut reasons: Vec<document::Reason> = Vec::new();
-    if pools.is_empty() {
-        reasons.push(Reason::new(Code::NoPool, Help::NewPool).into());
-    }
-    for (index, pool) in pools.iter().enumerate() {
-        let Some(policy) = pool.group.with(group) else {
-            reasons.push(unsold(pool, None, Exclusion::GroupPolicyConflict));
-            continue;
-        };
-        for (order, capacity_type) in pool.capacity_types.iter().enumerate() {
-            // There is no list of reservations in a dump, so none is known to have capacity.
-            if *capacity_type == CapacityType::Reserved {
-                if pool.capacity_types.len() == 1 {
-                    reasons.push(unsold(pool, None, Exclusion::NoReservation));
-                }
-                continue;
-            }
-            for zone in &pool.zones {
-                if zones.is_some_and(|zones| zone.as_ref().is_none_or(|zone| !zones.contains(zone.as_str()))) {
-                    reasons.push(unsold(pool, None, Exclusion::MembersElsewhere));
-                    continue;
-                }
-                let beside = zone.as_deref().and_then(|zone| beside.get(zone)).copied().unwrap_or(0);
-                let zone = zone.as_deref();
-                let chosen = Choice { pool, index, order, capacity_type: *capacity_type, zone, policy, beside };
-                look((request, levels), &chosen, catalogue, &mut found, &mut reasons);
+/// A gang that the nodes of the dump do not hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    /// The gang.
+    pub(crate) request: &'a GangRequest,
+    /// Its placement group.
+    pub(crate) placement_group: Option<&'a str>,
+    /// Zones that its bound members leave open; empty: any.
+    pub(crate) bound_zones: &'a [Arc<str>],
+    /// Topology levels.
+    pub(crate) levels: &'a Levels,
+    /// What is best.
+    pub(crate) policy: &'a Policy,
+}
+
+/// What is on sale, and where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shop<'a> {
+    /// Pools of the dump.
+    pub(crate) pools: &'a [Pool],
+    /// What they have left.
+    pub(crate) ledger: &'a Ledger,
+    /// Types and prices.
+    pub(crate) catalogue: &'a Catalogue,
+}
+
+/// Every way to provision for a gang, in the order they are tried: beside running nodes, `hosts`, where that takes fewer new
+/// ones, then all of it.
+pub(crate) fn find(asked: &Asked<'_>, shop: &Shop<'_>, hosts: impl FnOnce() -> Vec<Host>) -> OnSale {
+    let Asked { request, placement_group, bound_zones, levels, policy } = *asked;
+    let views: Vec<PoolView> = shop.pools.iter().map(|pool| pool.view(&shop.catalogue.prices, shop.ledger)).collect();
+    let short = Short { request, placement_group, bound_zones, levels, pools: &views, policy };
+    let Purchases { mixed, whole, unsold } = gang::purchases(&short, hosts);
+    // Without a type the pool has been reported already.
+    let types = unsold.iter().filter(|unsold| unsold.instance_type.is_some());
+    let mut sale = OnSale { purchases: Vec::new(), excluded: types.map(reasons::of_unsold).collect() };
+    let group = GroupPolicy::of_gang(placement_group);
+    let mut seen = BTreeSet::new();
+    for purchase in mixed.iter().chain(&whole) {
+        let Ranking { candidates, excluded } = rank(purchase, group, shop);
+        for ranked in candidates {
+            let Candidate { instance_type, zone, capacity_type, .. } = &ranked.candidate;
+            let place = (ranked.pool.clone(), instance_type.clone(), zone.clone(), *capacity_type);
+            // With and without a placement group it is the same to whoever reads the plan.
+            if seen.insert(place) {
+                let beside = u32::try_from(purchase.beside.len()).unwrap_or(u32::MAX);
+                sale.purchases.extend(described(&ranked, beside, shop.pools));
             }
         }
+        let sold = |excluded: &&Excluded| {
+            let Excluded { pool, instance_type, zone, capacity_type, .. } = *excluded;
+            let place = (pool.clone(), instance_type.clone()?, zone.clone()?, (*capacity_type)?);
+            Some(seen.contains(&place))
+        };
+        let excluded = excluded.iter().filter(|excluded| sold(excluded) != Some(true));
+        sale.excluded.extend(excluded.filter_map(|excluded| stated(excluded, shop.pools)));
     }
-    if found.is_empty() && reasons.is_empty() {
-        reasons.push(Reason::new(Code::NoPool, Help::NewPool).into());
+    sale.excluded.extend(elsewhere(bound_zones, &views));
+    if shop.pools.is_empty() || sale.purchases.is_empty() && sale.excluded.is_empty() {
+        sale.excluded.push(Reason::new(Code::NoPool, Help::NewPool).into());
     }
     let mut seen = BTreeSet::new();
-    reasons.retain(|reason| seen.insert((reason.code, reason.short, reason.change.clone())));
-    found.sort_by(|(one, _), (other, _)| one.cmp(other));
-    OnSale { purchases: found.into_iter().map(|(_, purchase)| purchase).collect(), excluded: reasons }
+    sale.excluded.retain(|reason| seen.insert((reason.code, reason.short, reason.change.clone())));
+    sale
 }
 
-/// One pool, capacity type and zone.
-#[derive(Clone, Copy, Debug)]
-struct Choice<'a> {
-    pool: &'a Pool,
-    index: usize,
-    order: usize,
-    capacity_type: CapacityType,
-    zone: Option<&'a str>,
-    policy: GroupPolicy,
-    beside: u32,
-}
-
-/// Pool weight, capacity type, group dropped, dollars of all nodes, type, zone, pool.
-type Key = (Reverse<u32>, usize, bool, u64, String, Option<String>, String);
-
-fn look(
-    (request, levels): (&GangRequest, &Levels),
-    choice: &Choice<'_>,
-    catalogue: &Catalogue,
-    found: &mut Vec<(Key, Purchase)>,
-    stated: &mut Vec<document::Reason>,
-) {
-    let Choice { pool, index, order, capacity_type, zone, policy, beside } = *choice;
-    let mut request = request.clone();
-    if let Some(role) = request.roles.first_mut() {
-        role.places.truncate(role.places.len().saturating_sub(usize::try_from(beside).unwrap_or(usize::MAX)));
-    }
-    let request = &request;
-    let class = if capacity_type == CapacityType::Spot { UsageClass::Spot } else { UsageClass::OnDemand };
-    let mut views = BTreeMap::new();
-    for info in &pool.types {
-        if !info.usage_classes.contains(&class) {
-            stated.push(unsold(pool, Some(&info.name), Exclusion::NotSold));
-            continue;
-        }
-        if policy == GroupPolicy::Required && !info.supports_cluster_group {
-            stated.push(unsold(pool, Some(&info.name), Exclusion::NoGroupForType));
-            continue;
-        }
-        let price = catalogue.prices.price(&info.name, zone.unwrap_or_default(), capacity_type);
-        views.insert(info.name.clone(), (pool.view(info, zone, capacity_type, price), info.supports_cluster_group));
-    }
-    let left = |(resource, left): (&ResourceName, &i64)| {
-        let limit = pool.limits.get(resource).copied().unwrap_or(*left);
-        Left { resource: resource.clone(), left: *left, limit }
+/// The candidates of a purchase, as the NodeBatch would rank them.
+fn rank(purchase: &gang::Purchase, group: GroupPolicy, shop: &Shop<'_>) -> Ranking {
+    let pool = |name: &str| shop.pools.iter().find(|pool| pool.name == name);
+    let names: BTreeSet<&str> = purchase.offers.iter().map(|offer| &*offer.pool).collect();
+    let pools: Vec<PoolOffer> =
+        names.into_iter().filter_map(pool).map(|pool| pool.offer(&purchase.zones, shop.ledger)).collect();
+    let needs = purchase.offers.iter().filter_map(|offer| pool(&offer.pool)?.need(&offer.instance_type, offer.count));
+    // A dump tells nothing of what EC2 offers where: every type everywhere.
+    let zones: BTreeSet<&String> = pools.iter().flat_map(|pool| &pool.zones).collect();
+    let offered = |zone: &&String| -> Vec<Offering> {
+        let of = |name: &String| Offering { instance_type: name.clone(), zone: (*zone).clone() };
+        shop.catalogue.types.keys().map(of).collect()
     };
-    let view = PoolView {
-        name: pool.name.as_str().into(),
-        blocked: false,
-        weight: pool.weight,
-        max_nodes: pool.max_nodes,
-        placement_group: "preferred".into(),
-        zones: Vec::new(),
-        types: views.values().map(|(view, _)| view.clone()).collect(),
-        left: pool.left.iter().map(left).collect(),
-        ceilings: pool.ceiling.into_iter().collect(),
-    };
-    let offers = offers_for(request, levels, &[view]);
-    for offer in &offers.possible {
-        let Some((view, grouped)) = views.get(&*offer.instance_type) else { continue };
-        let Some(price) = view.price else { continue };
-        let dropped = policy == GroupPolicy::None || !grouped;
-        let total = price.saturating_mul(u64::from(offer.count));
-        let entry = ProvisionEntry {
-            pool: pool.name.clone(),
-            instance_type: offer.instance_type.to_string(),
-            zone: zone.map(str::to_owned),
-            capacity_type: capacity_type.into(),
-            count: offer.count,
-            usd_micro_per_hour: price,
-        };
-        let key = (
-            Reverse(pool.weight),
-            order,
-            dropped,
-            total,
-            entry.instance_type.clone(),
-            entry.zone.clone(),
-            pool.name.clone(),
-        );
-        let (node, overhead, capacity) = (Arc::clone(&view.node), Arc::clone(&view.overhead), view.capacity.clone());
-        let purchase = Purchase { pool: index, entry, beside, node, overhead, capacity };
-        found.push((key, purchase));
-    }
-    // Without a type the capacity type has reported already why it has none.
-    let types = offers.unsold.iter().filter(|unsold| unsold.instance_type.is_some());
-    stated.extend(types.map(reasons::of_unsold));
+    rank_candidates(&RankInput {
+        pools: &pools,
+        types: &shop.catalogue.types,
+        needs: &needs.collect::<BTreeMap<_, _>>(),
+        group,
+        volume_zones: None,
+        offerings: &zones.iter().flat_map(offered).collect(),
+        prices: &shop.catalogue.prices,
+        unavailable: &UnavailableMemory::default(),
+        refusals: &Refusals::default(),
+        now: Timestamp::UNIX_EPOCH,
+    })
 }
 
-fn unsold(pool: &Pool, instance_type: Option<&str>, why: Exclusion) -> document::Reason {
-    let (pool, instance_type) = (pool.name.as_str().into(), instance_type.map(Into::into));
-    reasons::of_unsold(&Unsold { pool, instance_type, count: None, why: vec![why] })
+/// A candidate with the node it becomes.
+fn described(ranked: &Ranked, beside: u32, pools: &[Pool]) -> Option<Purchase> {
+    let candidate = &ranked.candidate;
+    let new = pools.iter().find(|pool| pool.name == ranked.pool)?.node(candidate)?;
+    Some(Purchase {
+        entry: ProvisionEntry {
+            pool: ranked.pool.clone(),
+            instance_type: candidate.instance_type.clone(),
+            zone: Some(candidate.zone.clone()).filter(|zone| !zone.is_empty()),
+            capacity_type: candidate.capacity_type.into(),
+            count: ranked.count,
+            usd_micro_per_hour: candidate.price_micro_usd_per_hour?,
+        },
+        beside,
+        node: new.node,
+        overhead: Arc::new(new.overhead),
+        capacity: new.capacity,
+    })
+}
+
+/// What the ranking excluded, as the document has it; `None` for what is reported already.
+fn stated(excluded: &Excluded, pools: &[Pool]) -> Option<document::Reason> {
+    let Excluded { pool, instance_type, reason, .. } = excluded;
+    // Types that are no offer at all are reported with everything that stands in the way of them.
+    if matches!(reason, Exclusion::DoesNotFit | Exclusion::TooManyCandidates) {
+        return None;
+    }
+    let unread = *reason == Exclusion::NoReservation;
+    // What else the pool may provision is not held up by a reservation of which the dump tells nothing.
+    if unread && !pools.iter().any(|known| known.name == *pool && known.is_only_reserved()) {
+        return None;
+    }
+    let instance_type = instance_type.as_deref().filter(|_| !unread).map(Into::into);
+    let unsold = Unsold { pool: pool.as_str().into(), instance_type, count: None, why: vec![reason.clone()] };
+    Some(reasons::of_unsold(&unsold))
+}
+
+/// Pools with zones that running members rule out.
+fn elsewhere(bound_zones: &[Arc<str>], pools: &[PoolView]) -> Vec<document::Reason> {
+    let outside = |pool: &&PoolView| pool.zones.iter().any(|zone| !bound_zones.contains(zone));
+    let outside = pools.iter().filter(|_| !bound_zones.is_empty()).filter(outside);
+    let unsold = |pool: &PoolView| Unsold {
+        pool: Arc::clone(&pool.name),
+        instance_type: None,
+        count: None,
+        why: vec![Exclusion::MembersElsewhere],
+    };
+    outside.map(|pool| reasons::of_unsold(&unsold(pool))).collect()
 }

@@ -18,6 +18,7 @@ use muster_api::{convert, keys};
 use muster_core::model::gang::Membership;
 use muster_core::model::names::{NodeName, ObjectKey};
 use muster_core::model::node::{Node, Usage};
+use muster_core::offering::Ledger;
 use muster_core::planner::plan::Policy;
 use muster_core::topology::{Levels, LevelsError};
 use thiserror::Error;
@@ -82,6 +83,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         }));
     }
     let pools = pools::read(&mut dump, &options.catalogue, &nodes);
+    let ledger = pools::ledger(&pools, &nodes, &options.catalogue);
     let usable: BTreeSet<String> = pools.iter().map(|pool| pool.name.clone()).collect();
     let supply = Supply::read(&mut dump, &options.catalogue, &nodes, &usable);
     let namespaces: Namespaces = namespaces(&dump);
@@ -133,6 +135,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         levels,
         cluster,
         pools,
+        ledger,
         supply,
         standing,
         catalogue: &options.catalogue,
@@ -184,6 +187,8 @@ struct Planning<'a> {
     levels: Levels,
     cluster: Cluster,
     pools: Vec<Pool>,
+    /// What the pools have left.
+    ledger: Ledger,
     supply: Supply,
     /// Pods of the dump with the node each stands on or is nominated to.
     standing: Vec<(NodeName, Arc<k8s_openapi::api::core::v1::Pod>)>,

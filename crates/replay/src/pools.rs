@@ -1,73 +1,124 @@
 //! NodePools of a dump: what each may provision, in which zones and on which capacity types, and what is left of its limits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use muster_api::crd::{EC2NodeClass, NodePool, NodeRequirementOperator};
-use muster_api::{convert, keys, new_node, pool as rules};
-use muster_core::ec2::CapacityType;
-use muster_core::gang::TypeView;
-use muster_core::model::names::ResourceName;
+use muster_api::supply::{self, Supplied};
+use muster_api::{convert, keys, new_node, node_class, pool as rules};
+use muster_core::ec2::{CapacityType, Subnet, Tags};
+use muster_core::gang::PoolView;
 use muster_core::model::node::Node;
 use muster_core::model::pod::Shape;
-use muster_core::model::resources::Resources;
-use muster_core::offering::{CeilingLeft, CeilingScope, GroupPolicy, InstanceTypeInfo};
+use muster_core::offering::{
+    Amounts, Candidate, Ceiling, InstanceTypeInfo, Ledger, LedgerInputs, Need, NewNode, PoolLimits, PoolOffer,
+    PoolType, PriceBook, counted,
+};
 
 use crate::catalogue::Catalogue;
 use crate::dump::Dump;
-
-/// The largest batch there can be: CreateFleet's largest minimum.
-const MOST_NODES: u32 = 1000;
 
 /// A pool that may provision.
 #[derive(Debug)]
 pub(crate) struct Pool {
     /// Name.
     pub(crate) name: String,
-    /// Higher first.
-    pub(crate) weight: u32,
-    /// Largest batch.
-    pub(crate) max_nodes: u32,
-    /// Group policy.
-    pub(crate) group: GroupPolicy,
-    /// What is left of the limits, in the units of `Resources`; `nodes` counts nodes.
-    pub(crate) left: BTreeMap<ResourceName, i64>,
-    /// The limits, in the same units.
-    pub(crate) limits: BTreeMap<ResourceName, i64>,
-    /// What is left under its ceiling on dollars per hour. A dump tells nothing of the ceiling of the cluster.
-    pub(crate) ceiling: Option<CeilingLeft>,
-    /// Capacity types in order.
-    pub(crate) capacity_types: Vec<CapacityType>,
-    /// Zones; one `None` if none is known.
-    pub(crate) zones: Vec<Option<String>>,
-    /// Types its requirements allow.
-    pub(crate) types: Vec<InstanceTypeInfo>,
     object: NodePool,
     class: Option<EC2NodeClass>,
+    /// Empty: not known.
+    zones: BTreeSet<String>,
+    /// Types that it allows and the class can launch.
+    types: Vec<InstanceTypeInfo>,
     daemons: Arc<[Shape]>,
 }
 
 impl Pool {
-    /// A node of the pool as it would register.
-    pub(crate) fn view(
-        &self,
-        info: &InstanceTypeInfo,
-        zone: Option<&str>,
-        capacity_type: CapacityType,
-        price: Option<u64>,
-    ) -> TypeView {
-        let place = new_node::Place { zone, capacity_type: Some(capacity_type) };
-        let new = new_node::of_pool(&self.object, self.class.as_ref(), info, place, &self.daemons);
-        TypeView::new(&info.name, new.expect("a pool whose taints cannot be read is not kept"), price)
+    fn supplied(&self) -> Supplied<'_> {
+        Supplied { pool: &self.object, class: self.class.as_ref(), zones: &self.zones }
     }
 
-    /// Nodes provisioned count against the limits, and what they cost against the ceiling.
-    pub(crate) fn provisioned(&mut self, capacity: &Resources, price: u64, count: u32) {
-        rules::take(&mut self.left, capacity, count);
-        if let Some(ceiling) = &mut self.ceiling {
-            ceiling.left = ceiling.left.saturating_sub(price.saturating_mul(u64::from(count)));
-        }
+    /// As the gang pass sees it.
+    pub(crate) fn view(&self, prices: &PriceBook, ledger: &Ledger) -> PoolView {
+        self.supplied().view(self.types.iter(), prices, &self.daemons, ledger, false)
     }
+
+    /// As the ranking sees it in these zones; in all of its own if none is named. A dump tells nothing of free hosts of
+    /// reservations, so none is known to have any; a zone that is not known has no name.
+    pub(crate) fn offer(&self, zones: &[Arc<str>], ledger: &Ledger) -> PoolOffer {
+        let mut offer = self.supplied().offer(self.types.iter(), Vec::new(), Vec::new(), ledger);
+        if offer.zones.is_empty() {
+            offer.zones = zones.iter().map(ToString::to_string).collect();
+        }
+        if offer.zones.is_empty() {
+            offer.zones.insert(String::new());
+        }
+        offer.zones.retain(|zone| zones.is_empty() || zones.iter().any(|one| **one == **zone));
+        let listed = self.class.as_ref().map(supply::subnets).unwrap_or_default();
+        // A class that was written by hand says nothing of subnets, or nothing of their addresses.
+        let unlimited = listed.iter().all(|subnet| subnet.free_addresses == 0);
+        offer.subnets =
+            if unlimited { offer.zones.iter().map(|zone| unlimited_subnet(zone)).collect() } else { listed };
+        offer
+    }
+
+    /// Whether it may provision nothing but what is reserved.
+    pub(crate) fn is_only_reserved(&self) -> bool {
+        rules::capacity_types(&self.object) == [CapacityType::Reserved]
+    }
+
+    /// What so many nodes of a type need of the ranking.
+    pub(crate) fn need(&self, instance_type: &str, nodes: u32) -> Option<(PoolType, Need)> {
+        self.supplied().need(self.info(instance_type)?, nodes)
+    }
+
+    /// A node of a type as it registers.
+    pub(crate) fn node(&self, candidate: &Candidate) -> Option<NewNode> {
+        let zone = Some(candidate.zone.as_str()).filter(|zone| !zone.is_empty());
+        let place = new_node::Place { zone, capacity_type: Some(candidate.capacity_type) };
+        let info = self.info(&candidate.instance_type)?;
+        new_node::of_pool(&self.object, self.class.as_ref(), info, place, &self.daemons).ok()
+    }
+
+    fn info(&self, instance_type: &str) -> Option<&InstanceTypeInfo> {
+        self.types.iter().find(|info| info.name == instance_type)
+    }
+}
+
+/// A subnet of which nobody says how many addresses it has free.
+fn unlimited_subnet(zone: &str) -> Subnet {
+    let (zone, tags) = (zone.to_owned(), Tags::new());
+    Subnet { id: String::new(), zone, zone_id: String::new(), free_addresses: u32::MAX, vpc_id: String::new(), tags }
+}
+
+/// What the pools have left beside the nodes of the dump that carry their labels, at the catalogue's prices. Of a type that
+/// the catalogue does not know, what its node offers is all that is known. A dump tells nothing of the ceiling of the
+/// cluster.
+pub(crate) fn ledger(pools: &[Pool], nodes: &[Node], catalogue: &Catalogue) -> Ledger {
+    let limits = |pool: &Pool| {
+        // A pool of which these cannot be read is not kept.
+        let limits = PoolLimits {
+            limits: rules::limits(&pool.object).unwrap_or_default(),
+            max_micro_usd_per_hour: rules::max_usd_per_hour(&pool.object).unwrap_or_default(),
+        };
+        (pool.name.clone(), limits)
+    };
+    let pools_of = pools.iter().map(limits).collect();
+    let inputs = LedgerInputs { pools: pools_of, cluster: Ceiling::Unlimited, claims: Vec::new() };
+    let mut ledger = Ledger::new(&inputs, None);
+    for node in nodes {
+        let label = |key: &str| node.labels.get(key).map(|value| &**value).unwrap_or_default();
+        let Some(pool) = pools.iter().find(|pool| pool.name == label(keys::NODEPOOL)) else { continue };
+        let instance_type = label(keys::INSTANCE_TYPE);
+        let capacity = match (catalogue.types.get(instance_type), catalogue.described.get(instance_type)) {
+            (Some(info), _) => new_node::of_class(pool.class.as_ref(), info).capacity,
+            (None, Some(described)) => described.capacity.clone(),
+            (None, None) => node.allocatable.clone(),
+        };
+        let capacity_type = CapacityType::parse(label(keys::CAPACITY_TYPE)).unwrap_or(CapacityType::OnDemand);
+        let price = catalogue.prices.price(instance_type, label(keys::ZONE), capacity_type).unwrap_or(0);
+        ledger.take(&pool.name, &Amounts::of_nodes(&counted(&capacity), price, 1));
+    }
+    ledger
 }
 
 /// The pools of a dump in order of name; one that cannot be used is reported and excluded.
@@ -80,7 +131,7 @@ pub(crate) fn read(dump: &mut Dump, catalogue: &Catalogue, nodes: &[Node]) -> Ve
     let mut sorted: Vec<&NodePool> = dump.pools.iter().collect();
     sorted.sort_by_key(|pool| name(pool));
     for pool in sorted {
-        match one(pool, &dump.classes, catalogue, nodes, &known_zones, &daemons) {
+        match one(pool, &dump.classes, catalogue, &known_zones, &daemons) {
             Ok(pool) => pools.push(pool),
             Err(why) => unusable.push((name(pool).to_owned(), why)),
         }
@@ -99,7 +150,6 @@ fn one(
     pool: &NodePool,
     classes: &[EC2NodeClass],
     catalogue: &Catalogue,
-    nodes: &[Node],
     known_zones: &BTreeSet<&str>,
     daemons: &Arc<[Shape]>,
 ) -> Result<Pool, String> {
@@ -126,52 +176,32 @@ fn one(
     if let Some(why) = rules::unknown_limit_of(pool, types.iter()).filter(|_| !described) {
         return Err(why);
     }
+    rules::limits(pool)?;
+    rules::max_usd_per_hour(pool)?;
+    let (first, mut launched) = (types.first().cloned(), types);
+    launched.retain(|info| launches(class, info));
+    if let (Some(class), Some(first), true) = (class, &first, launched.is_empty() && !described) {
+        return Err(supply::why_not_launched(class, first));
+    }
+    let zones = zones(pool, class, known_zones);
+    if zones.is_empty() {
+        launched.clear();
+    }
     Ok(Pool {
         name: name(pool).to_owned(),
-        weight: pool.spec.weight.unwrap_or(0),
-        max_nodes: pool.spec.placement.max_nodes_per_batch.unwrap_or(MOST_NODES).min(MOST_NODES),
-        group: rules::group_policy(pool),
-        left: left(pool, class, nodes, catalogue)?,
-        ceiling: ceiling(pool, catalogue, nodes)?,
-        limits: rules::limits(pool)?,
-        capacity_types: rules::capacity_types(pool),
-        zones: zones(pool, class, known_zones),
-        types,
         object: pool.clone(),
         class: class.cloned(),
+        zones: zones.into_iter().flatten().collect(),
+        types: launched,
         daemons: Arc::clone(daemons),
     })
 }
 
-/// What is left of the limits beside the nodes of the dump that carry the pool's label. Of a type that the catalogue does
-/// not know, what its node offers is all that is known.
-fn left(
-    pool: &NodePool,
-    class: Option<&EC2NodeClass>,
-    nodes: &[Node],
-    catalogue: &Catalogue,
-) -> Result<BTreeMap<ResourceName, i64>, String> {
-    let mut left = rules::limits(pool)?;
-    let own = nodes.iter().filter(|node| node.labels.get(keys::NODEPOOL).is_some_and(|of| **of == *name(pool)));
-    for node in own {
-        let info = node.labels.get(keys::INSTANCE_TYPE).and_then(|name| catalogue.types.get(&**name));
-        let capacity = info.map_or_else(|| node.allocatable.clone(), |info| new_node::of_class(class, info).capacity);
-        rules::take(&mut left, &capacity, 1);
-    }
-    Ok(left)
-}
-
-/// What is left under the pool's ceiling beside the nodes of the dump that carry its label, at the catalogue's prices.
-fn ceiling(pool: &NodePool, catalogue: &Catalogue, nodes: &[Node]) -> Result<Option<CeilingLeft>, String> {
-    let Some(ceiling) = rules::max_usd_per_hour(pool)? else { return Ok(None) };
-    let own = nodes.iter().filter(|node| node.labels.get(keys::NODEPOOL).is_some_and(|of| **of == *name(pool)));
-    let price = |node: &Node| {
-        let label = |key: &str| node.labels.get(key).map(|value| &**value).unwrap_or_default();
-        let capacity_type = CapacityType::parse(label(keys::CAPACITY_TYPE)).unwrap_or(CapacityType::OnDemand);
-        catalogue.prices.price(label(keys::INSTANCE_TYPE), label(keys::ZONE), capacity_type).unwrap_or(0)
-    };
-    let spent = own.map(price).fold(0, u64::saturating_add);
-    Ok(Some(CeilingLeft { scope: CeilingScope::Pool, left: ceiling.saturating_sub(spent), ceiling }))
+/// Whether the class can launch a type, as far as the dump says: one that was written by hand has resolved no images.
+fn launches(class: Option<&EC2NodeClass>, info: &InstanceTypeInfo) -> bool {
+    let Some(class) = class else { return true };
+    let resolved = class.status.as_ref().is_some_and(|status| !status.amis.is_empty());
+    if resolved { supply::launches(class, info) } else { node_class::interfaces_fit(class, info).is_ok() }
 }
 
 /// Zones of the class's subnets, else those the requirements name, else those of the nodes, else one unknown.

@@ -10,11 +10,11 @@ mod joining;
 mod ledger;
 mod loss;
 mod memory;
-mod mixing;
 mod notes;
 mod offers;
 mod passing;
 mod placed;
+mod purchase;
 mod recording;
 mod refused;
 mod request;
@@ -49,12 +49,13 @@ use crate::topology::Levels;
 pub use joining::{NOT_READY, joins_until, ready, with_joined};
 pub use ledger::Ledger;
 pub use memory::{Memory, Note};
-pub use mixing::may_mix;
 pub use offers::{Left, Offer, Offers, PoolView, TooSmall, TypeView, nodes_needed, offers_for};
 pub use passing::{passing, take_away};
+pub use purchase::{Purchase, Purchases, Short, bound_zones, may_mix, purchases};
 pub use recording::{Decided, DecidedAction, RecordedWorld};
 pub use refused::Stuck;
 pub use request::{Pending, RequestError, Wanted, build_request};
+pub use wanted::existing;
 
 /// Timers and choices of the gang loop. Source of the defaults: `scheduling.md` 3.7.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

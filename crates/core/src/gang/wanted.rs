@@ -16,7 +16,8 @@ const GRAIN: SignedDuration = SignedDuration::from_secs(1);
 ///
 /// A place beyond the minimum without a pod may never get one. Such places come last in their role, so that the numbers of
 /// the others stay. Of a gang in slices nothing is excluded, since what is left would not be cut evenly.
-pub(super) fn existing(request: &GangRequest) -> Option<GangRequest> {
+#[must_use]
+pub fn existing(request: &GangRequest) -> Option<GangRequest> {
     if !request.topology_requests.slices.is_empty() {
         return None;
     }

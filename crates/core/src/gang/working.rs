@@ -8,17 +8,19 @@ use jiff::{SignedDuration, Timestamp};
 use super::alike::Alike;
 use super::apart::Apart;
 use super::memory::{Memory, Note};
+use super::purchase::{Purchase, Purchases, Short};
 use super::request::{RequestError, Wanted};
 use super::watchdog::digest;
 use super::{
     Action, BatchStage, BatchTopologyRequest, BatchView, GangEvent, Ledger, Pass, StatusWrite, World, batch_name,
-    distinct_nodes, level_summary, loss, notes, offers, roles, volumes, waiting, wanted, withdraw,
+    distinct_nodes, level_summary, loss, notes, purchase, roles, waiting, wanted, withdraw,
 };
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::snapshot::{AssignedCapacity, Assignment, Snapshot};
-use crate::planner::plan::{GangRequest, Place, Plan, Refusal, Report};
+use crate::planner::plan::{GangRequest, Host, Place, Plan, Refusal, Report};
 use crate::reason::Why;
+use crate::topology::ZONE_KEY;
 
 /// The working view of one pass: a snapshot that takes the assignments made in the pass; the published one stays as it
 /// is.
@@ -385,25 +387,26 @@ impl Working<'_> {
             }
         }
         let request = existing.as_ref().unwrap_or(request);
-        let offers = offers::offers_for(request, self.world.levels, self.world.pools);
-        let mixed = match mix {
-            Mix::Allowed => self.mixed(gang, recognised, request, offers.possible.first()),
-            Mix::Never => None,
+        let placement_group = recognised.topology_requests.placement_group.as_ref();
+        let zone_of = |node: &NodeName| self.snapshot.nodes.get(node)?.node.labels.get(ZONE_KEY).cloned();
+        let short = Short {
+            request,
+            placement_group: placement_group.map(|topology_request| &*topology_request.value),
+            bound_zones: &purchase::bound_zones(request, zone_of),
+            levels: self.world.levels,
+            pools: self.world.pools,
+            policy: &self.world.settings.policy,
         };
-        if offers.possible.is_empty() && mixed.is_none() {
+        let Purchases { mixed, whole, unsold } = purchase::purchases(&short, || match mix {
+            Mix::Allowed => self.hosts_beside(gang, request),
+            Mix::Never => Vec::new(),
+        });
+        let Some(Purchase { offers, zones, beside: places }) = mixed.or(whole) else {
             let pools = !self.world.pools.is_empty();
             let one_day = self.one_day(request, pass);
             let passing = self.passing(gang, request, refusal);
-            let (refusal, unsold) = (refusal.clone(), offers.unsold);
-            let why = Why::NothingOnSale { refusal, passing, pools, unsold, one_day };
+            let why = Why::NothingOnSale { refusal: refusal.clone(), passing, pools, unsold, one_day };
             return waiting::nothing_to_provision(gang, next, &why, one_day || !pools);
-        }
-        let (offers, zones) = match &mixed {
-            Some(mixed) => (mixed.offers.clone(), mixed.zone.iter().cloned().collect()),
-            None => match self.zones_of_bound(request) {
-                zones if zones.is_empty() => (offers.possible, volumes::reached(request, self.world.pools)),
-                zones => (offers.possible, zones),
-            },
         };
         let round = gang.round.saturating_add(1);
         let name: Arc<str> = Arc::from(batch_name(&gang.uid, round));
@@ -412,11 +415,7 @@ impl Working<'_> {
             gang: Arc::clone(gang),
             round,
             offers,
-            placement_group: recognised
-                .topology_requests
-                .placement_group
-                .as_ref()
-                .map(|topology_request| Arc::clone(&topology_request.value)),
+            placement_group: placement_group.map(|topology_request| Arc::clone(&topology_request.value)),
             zones,
         })));
         next.phase = Some(Phase::Provisioning);
@@ -425,18 +424,26 @@ impl Working<'_> {
         let why = Why::Provisioning { batch: Some((Arc::clone(&name), None)), count: Some(count) };
         next.waiting = Some(why.waiting(None));
         let mut beside = String::new();
-        if let Some(mixed) = mixed {
+        if !places.is_empty() {
             // Assigned in the write that names the purchase: nobody else takes this capacity meanwhile.
-            beside = format!(" beside {} members on running nodes", mixed.beside.len());
+            beside = format!(" beside {} members on running nodes", places.len());
             next.epoch = gang.epoch.max(next.epoch).saturating_add(1);
-            next.places = self.assigned_places(wanted, &mixed.beside);
-            self.assignment(gang, request, &mixed.beside);
+            next.places = self.assigned_places(wanted, &places);
+            self.assignment(gang, request, &places);
         }
         Some(GangEvent {
             reason: "Provisioning",
             message: format!("provisioning {count} nodes in one batch ({name}){beside}: {refusal}"),
             warning: false,
         })
+    }
+
+    /// Running nodes as the gang may use them beside new ones.
+    fn hosts_beside(&self, gang: &Gang, request: &GangRequest) -> Vec<Host> {
+        let own = self.own(&gang.key);
+        let hosts = self.snapshot.nodes.keys().filter_map(|node| self.host(node, &own));
+        let excluded = |host: &Host| request.roles.iter().any(|role| self.is_excluded(&host.node.name, &role.shape));
+        hosts.filter(|host| !excluded(host)).collect()
     }
 
     /// Assignments capacity in the working snapshot.

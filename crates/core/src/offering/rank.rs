@@ -101,6 +101,16 @@ pub enum GroupPolicy {
 }
 
 impl GroupPolicy {
+    /// What a gang's annotation says; [`Self::Preferred`] without one.
+    #[must_use]
+    pub fn of_gang(annotation: Option<&str>) -> Self {
+        match annotation {
+            Some("required") => Self::Required,
+            Some("none") => Self::None,
+            Some(_) | None => Self::Preferred,
+        }
+    }
+
     /// The pool's policy against the gang's: `Preferred` yields to the other side, `Required` against `None` rules the
     /// pool out for that gang.
     #[must_use]

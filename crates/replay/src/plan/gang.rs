@@ -9,7 +9,6 @@ use muster_core::gang::{Pending, Wanted, build_request};
 use muster_core::model::gang::{Pod, RoleStated};
 use muster_core::model::names::{NodeName, PodUid};
 use muster_core::model::node::Usage;
-use muster_core::offering::GroupPolicy;
 use muster_core::planner;
 use muster_core::planner::check::{self, Severity};
 use muster_core::planner::plan::{
@@ -18,7 +17,7 @@ use muster_core::planner::plan::{
 use muster_core::reason::Why;
 
 use super::requests::Request;
-use super::work::{Pods, Work, group, pseudo, recognised, refused};
+use super::work::{Pods, Work, placement_group, pseudo, recognised, refused};
 use super::{Planning, assignments};
 use crate::document::{
     Code, GangEntry, Gap, Ignored, LevelEntry, MemberEntry, MemberState, Outcome, Reason, RoleEntry, Score,
@@ -33,7 +32,7 @@ pub(super) struct Demand<'a> {
     pub(super) request: GangRequest,
     ranks: Vec<Vec<u32>>,
     pub(super) sample: Option<&'a Pod>,
-    pub(super) group: GroupPolicy,
+    pub(super) placement_group: Option<Arc<str>>,
     pub(super) booked: bool,
 }
 
@@ -211,7 +210,13 @@ impl Planning<'_> {
         trim(&mut wanted, &found.done, found.done_unranked);
         let Wanted { request, ranks, .. } = wanted;
         let sample = found.members.values().map(|known| &*known.core).next();
-        Ok(Demand { request, ranks, sample, group: group(&stated.topology_requests), booked: stated.booking.is_some() })
+        Ok(Demand {
+            request,
+            ranks,
+            sample,
+            placement_group: placement_group(&stated.topology_requests),
+            booked: stated.booking.is_some(),
+        })
     }
 
     fn of_request<'w>(&self, request: &Request) -> Result<Demand<'w>, Nothing> {
@@ -233,7 +238,7 @@ impl Planning<'_> {
             request,
             ranks: vec![(0..size).collect()],
             sample: None,
-            group: group(topology_requests),
+            placement_group: placement_group(topology_requests),
             booked: false,
         })
     }

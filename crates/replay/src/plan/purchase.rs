@@ -5,19 +5,18 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use muster_api::keys;
-use muster_core::fit;
 use muster_core::gang;
 use muster_core::model::names::NodeName;
-use muster_core::model::node::{Node, Usage};
-use muster_core::offering::{Exclusion, GroupPolicy};
-use muster_core::planner::plan::{GangRequest, Host, Problem, TopologyRequests};
-use muster_core::reason::{Help, Joining, Reason, Unsold, Why};
+use muster_core::model::node::Node;
+use muster_core::offering::{Amounts, Exclusion, counted};
+use muster_core::planner::plan::{Host, Problem, TopologyRequests};
+use muster_core::reason::{Joining, Unsold, Why};
 
 use super::Planning;
 use super::gang::{Demand, levels_of, solve};
 use super::work::Work;
-use crate::document::{Code, GangEntry, Outcome};
-use crate::offers::{self, Beside, Purchase};
+use crate::document::{GangEntry, Outcome, ProvisionEntry};
+use crate::offers::{self, Asked, Purchase, Shop};
 use crate::reasons::{of_unsold, of_why};
 use crate::study::{Candidate, Detail};
 
@@ -62,26 +61,21 @@ impl Planning<'_> {
             return;
         }
         let bound: BTreeSet<NodeName> = demand.places().filter_map(|place| place.bound.clone()).collect();
-        let topology_requests = &demand.request.topology_requests;
-        let mixes = gang::may_mix(topology_requests, &self.levels);
-        if !bound.is_empty() && !mixes {
-            entry.reasons.push(Reason::new(Code::MixedWithRunning, Help::NoNetworkLevel).into());
-            return;
-        }
+        let existing = gang::existing(&demand.request);
+        let request = existing.as_ref().unwrap_or(&demand.request);
         let zone_of = |name: &NodeName| self.cluster.node(name)?.labels.get(keys::ZONE).cloned();
-        let zones: Option<BTreeSet<Arc<str>>> = (!bound.is_empty() && topology_requests.required.is_some())
-            .then(|| bound.iter().filter_map(zone_of).collect());
-        let mut unbound = demand.request.clone();
-        for role in &mut unbound.roles {
-            role.places.retain(|place| place.bound.is_none());
-        }
-        let beside =
-            if mixes && demand.group != GroupPolicy::Required { held(&unbound, problem) } else { Beside::new() };
-        let capacity_type =
-            offers::find(&unbound, &self.levels, (demand.group, zones.as_ref()), &beside, &self.pools, self.catalogue);
-        detail.excluded.clone_from(&capacity_type.excluded);
+        let asked = Asked {
+            request,
+            placement_group: demand.placement_group.as_deref(),
+            bound_zones: &gang::bound_zones(request, zone_of),
+            levels: &self.levels,
+            policy: &self.policy,
+        };
+        let shop = Shop { pools: &self.pools, ledger: &self.ledger, catalogue: self.catalogue };
+        let sale = offers::find(&asked, &shop, || problem.hosts.clone());
+        detail.excluded.clone_from(&sale.excluded);
         let mut provisioned = false;
-        for (index, purchase) in capacity_type.purchases.iter().enumerate() {
+        for (index, purchase) in sale.purchases.iter().enumerate() {
             let mut candidate = Candidate::new(purchase.entry.clone(), purchase.beside);
             if !provisioned && index < PURCHASES_TRIED {
                 match self.place_on(purchase, demand, work, &bound, entry, detail) {
@@ -94,10 +88,10 @@ impl Planning<'_> {
         if provisioned {
             return;
         }
-        if capacity_type.purchases.is_empty() {
-            entry.reasons.extend(capacity_type.excluded);
+        if sale.purchases.is_empty() {
+            entry.reasons.extend(sale.excluded);
         } else {
-            let first = capacity_type.purchases.first().map(|purchase| &purchase.entry);
+            let first = sale.purchases.first().map(|purchase| &purchase.entry);
             entry.reasons.extend(first.map(|first| {
                 let (pool, instance_type) = (first.pool.as_str().into(), Some(first.instance_type.as_str().into()));
                 of_unsold(&Unsold { pool, instance_type, count: Some(first.count), why: vec![Exclusion::DoesNotFit] })
@@ -140,9 +134,8 @@ impl Planning<'_> {
         }
         entry.reasons.clear();
         entry.provision = vec![purchase.entry.clone()];
-        if let Some(pool) = self.pools.get_mut(purchase.pool) {
-            pool.provisioned(purchase.capacity(), purchase.entry.usd_micro_per_hour, purchase.entry.count);
-        }
+        let ProvisionEntry { pool, usd_micro_per_hour, count, .. } = &purchase.entry;
+        self.ledger.take(pool, &Amounts::of_nodes(&counted(purchase.capacity()), *usd_micro_per_hour, *count));
         self.take(demand, work, &plan);
         self.describe(demand, work, &plan, &levels_of(&report), new, entry);
         self.note(&report, detail);
@@ -171,20 +164,4 @@ fn wait(why: Why, entry: &mut GangEntry, detail: &mut Detail) {
     entry.outcome = Outcome::Waiting;
     entry.reasons.splice(0..0, of_why(&why));
     detail.why = Some(why);
-}
-
-/// Members that running nodes take, per zone; never all of them.
-fn held(request: &GangRequest, problem: &Problem) -> Beside {
-    let mut held: BTreeMap<Arc<str>, u32> = BTreeMap::new();
-    let [role] = request.roles.as_slice() else { return held };
-    let most = u32::try_from(role.places.len()).unwrap_or(u32::MAX).saturating_sub(1);
-    for Host { node, usage } in &problem.hosts {
-        let Some(zone) = node.labels.get(keys::ZONE) else { continue };
-        let usage: &Usage = usage;
-        if let Ok(slots) = fit::slots(&role.shape, node, usage) {
-            let sum = held.entry(Arc::clone(zone)).or_default();
-            *sum = sum.saturating_add(slots).min(most);
-        }
-    }
-    held
 }

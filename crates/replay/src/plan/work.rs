@@ -8,7 +8,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use muster_core::gang::{RequestError, Turn};
 use muster_core::model::gang::{Gang, Invalid, Phase, RawTopologyRequests, Recognised, Source};
 use muster_core::model::names::{ObjectKey, PodUid};
-use muster_core::offering::GroupPolicy;
 use muster_core::reason::Why;
 
 use super::requests::Request;
@@ -117,12 +116,8 @@ pub(super) fn refused(error: RequestError) -> Why {
 }
 
 /// The placement group a gang asks for.
-pub(super) fn group(topology_requests: &RawTopologyRequests) -> GroupPolicy {
-    match topology_requests.placement_group.as_ref().map(|topology_request| &*topology_request.value) {
-        Some("required") => GroupPolicy::Required,
-        Some("none") => GroupPolicy::None,
-        Some(_) | None => GroupPolicy::Preferred,
-    }
+pub(super) fn placement_group(topology_requests: &RawTopologyRequests) -> Option<Arc<str>> {
+    topology_requests.placement_group.as_ref().map(|topology_request| Arc::clone(&topology_request.value))
 }
 
 /// What a ProvisioningRequest says, as if its pods had reported it.

@@ -93,14 +93,14 @@ fn a_catalogue_of_ones_own_decides_types_and_prices() {
         types.push(info);
     }
     let prices = serde_json::json!([
-        {"type": "p5.96xlarge", "zone": "us-east-1b", "market": "on-demand", "usdMicroPerHour": 1},
+        {"type": "p5.96xlarge", "zone": "us-east-1a", "market": "on-demand", "usdMicroPerHour": 1},
     ]);
     let file = serde_json::json!({"name": "ours", "types": types, "prices": prices}).to_string();
     let document = run(&dump("limits"), |a| a.catalogue = Some(Input { name: "c.json", text: &file })).unwrap();
     assert_eq!(document["catalogue"], "ours");
     let document = run(&dump("buy"), |a| a.catalogue = Some(Input { name: "c.json", text: &file })).unwrap();
     let provision = &document["gangs"][0]["buy"][0];
-    assert_eq!((&provision["type"], &provision["zone"]), (&"p5.96xlarge".into(), &"us-east-1b".into()));
+    assert_eq!((&provision["type"], &provision["zone"]), (&"p5.96xlarge".into(), &"us-east-1a".into()));
     let error =
         run(&dump("buy"), |a| a.catalogue = Some(Input { name: "c.json", text: "{\"types\": [{\"name\": 5}]}" }));
     let error = error.unwrap_err();

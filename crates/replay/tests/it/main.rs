@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise, helpers included")]
 
+mod agreement;
 mod decisions;
 mod dumps;
 mod explain;

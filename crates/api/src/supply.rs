@@ -1,0 +1,188 @@
+//! What a NodePool can provision, as the gang pass and the ranking of candidates look at it: the one answer of the server
+//! and of the offline planner.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use muster_core::ec2::{CapacityType, ImageKind, Reservation, Subnet};
+use muster_core::gang::{Left, PoolView, TypeView};
+use muster_core::model::pod::Shape;
+use muster_core::offering::{InstanceTypeInfo, Ledger, Need, PoolOffer, PoolType, PriceBook};
+
+use crate::crd::{EC2NodeClass, EC2NodeClassStatus, NodePool, PlacementGroupPolicy, SubnetStatus};
+use crate::new_node::{self, Place};
+use crate::{node_class, pool};
+
+/// The largest batch there can be: CreateFleet's largest minimum.
+const MOST_NODES: u32 = 1000;
+
+/// A pool with its class.
+#[derive(Clone, Copy, Debug)]
+pub struct Supplied<'a> {
+    /// The pool.
+    pub pool: &'a NodePool,
+    /// Its class; one that is not known says nothing.
+    pub class: Option<&'a EC2NodeClass>,
+    /// Zones that the pool allows and in which the class has subnets; empty: not known.
+    pub zones: &'a BTreeSet<String>,
+}
+
+impl<'a> Supplied<'a> {
+    /// The pool as the gang pass sees it. `types` are those that it allows and the class can launch; `blocked`: most nodes
+    /// of a batch did not join.
+    #[must_use]
+    pub fn view(
+        &self,
+        types: impl Iterator<Item = &'a InstanceTypeInfo>,
+        prices: &PriceBook,
+        daemons: &[Shape],
+        ledger: &Ledger,
+        blocked: bool,
+    ) -> PoolView {
+        let name = self.name();
+        let limits = ledger.limits(name);
+        let left = ledger.left(name).into_iter();
+        PoolView {
+            name: name.into(),
+            blocked,
+            weight: self.pool.spec.weight.unwrap_or(0),
+            max_nodes: self.max_nodes(),
+            placement_group: match self.pool.spec.placement.placement_group {
+                PlacementGroupPolicy::Required => "required".into(),
+                PlacementGroupPolicy::Preferred => "preferred".into(),
+                PlacementGroupPolicy::None => "none".into(),
+            },
+            zones: self.zones.iter().map(|zone| Arc::from(zone.as_str())).collect(),
+            types: types.filter_map(|info| self.type_view(info, prices, daemons)).collect(),
+            left: left
+                .map(|(resource, left)| Left { limit: limits.get(&resource).copied().unwrap_or(left), resource, left })
+                .collect(),
+            ceilings: ledger.ceilings(name),
+        }
+    }
+
+    fn type_view(&self, info: &InstanceTypeInfo, prices: &PriceBook, daemons: &[Shape]) -> Option<TypeView> {
+        let capacity_types = pool::capacity_types(self.pool);
+        // What is decided with the candidate is a label of the node only where there is but one.
+        let zone = if let [zone] = self.zones.iter().collect::<Vec<_>>()[..] { Some(zone.as_str()) } else { None };
+        let capacity_type = if let [one] = capacity_types[..] { Some(one) } else { None };
+        // A pool whose taints cannot be read is not Ready.
+        let new = new_node::of_pool(self.pool, self.class, info, Place { zone, capacity_type }, daemons).ok()?;
+        let zones: Vec<&str> =
+            if self.zones.is_empty() { vec![""] } else { self.zones.iter().map(String::as_str).collect() };
+        let price = zones
+            .iter()
+            .flat_map(|zone| capacity_types.iter().map(move |capacity_type| (zone, *capacity_type)))
+            .filter(|(_, capacity_type)| *capacity_type != CapacityType::Reserved)
+            .filter_map(|(zone, capacity_type)| prices.price(&info.name, zone, capacity_type))
+            .min();
+        // What is reserved is paid for anyway: it can be had even where nobody knows a price.
+        let owned = capacity_types.contains(&CapacityType::Reserved) && self.has_reservation(&info.name);
+        let of_reserved = || zones.first().and_then(|zone| prices.price(&info.name, zone, CapacityType::Reserved));
+        let price = price.or_else(|| owned.then(|| of_reserved().unwrap_or(0)));
+        Some(TypeView::new(&info.name, new, price))
+    }
+
+    /// Whether the class chooses a reservation of the type in a zone of the pool.
+    fn has_reservation(&self, instance_type: &str) -> bool {
+        let status = self.class.and_then(|class| class.status.as_ref());
+        status
+            .iter()
+            .flat_map(|status| &status.capacity_reservations)
+            .any(|one| one.state != "ended" && one.instance_type == instance_type && self.zones.contains(&one.zone))
+    }
+
+    /// The pool as the ranking of candidates sees it.
+    #[must_use]
+    pub fn offer(
+        &self,
+        types: impl Iterator<Item = &'a InstanceTypeInfo>,
+        subnets: Vec<Subnet>,
+        reservations: Vec<Reservation>,
+        ledger: &Ledger,
+    ) -> PoolOffer {
+        let name = self.name();
+        PoolOffer {
+            name: name.to_owned(),
+            weight: self.pool.spec.weight.unwrap_or(0),
+            instance_types: types.map(|info| info.name.clone()).collect(),
+            zones: self.zones.clone(),
+            capacity_types: pool::capacity_types(self.pool),
+            group: pool::group_policy(self.pool),
+            left: ledger.left(name),
+            limits: ledger.limits(name),
+            ceilings: ledger.ceilings(name),
+            max_nodes_per_batch: self.max_nodes(),
+            subnets,
+            reservations,
+        }
+    }
+
+    /// What each node of a type takes, for a ranking that wants so many of them. `None` for a pool whose taints cannot be
+    /// read.
+    #[must_use]
+    pub fn need(&self, info: &InstanceTypeInfo, nodes: u32) -> Option<(PoolType, Need)> {
+        let new = new_node::of_pool(self.pool, self.class, info, Place::default(), &[]).ok()?;
+        let of = PoolType { pool: self.name().to_owned(), instance_type: info.name.clone() };
+        Some((of, Need { nodes, addresses_per_node: new.addresses(), capacity: new.capacity }))
+    }
+
+    fn name(&self) -> &'a str {
+        self.pool.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    fn max_nodes(&self) -> u32 {
+        self.pool.spec.placement.max_nodes_per_batch.unwrap_or(MOST_NODES).min(MOST_NODES)
+    }
+}
+
+/// Zones in which the class has subnets and that the pool allows.
+#[must_use]
+pub fn zones(pool: &NodePool, class: Option<&EC2NodeClass>) -> BTreeSet<String> {
+    let status = class.and_then(|class| class.status.as_ref());
+    let zones = status.into_iter().flat_map(|status| &status.subnets).map(|subnet| &subnet.zone);
+    zones.filter(|zone| pool::allows_zone(pool, zone)).cloned().collect()
+}
+
+/// The subnets of a class, as it lists them.
+#[must_use]
+pub fn subnets(class: &EC2NodeClass) -> Vec<Subnet> {
+    let listed = class.status.iter().flat_map(|status| &status.subnets);
+    let subnet = |subnet: &SubnetStatus| Subnet {
+        id: subnet.id.clone(),
+        zone: subnet.zone.clone(),
+        zone_id: subnet.zone_id.clone(),
+        free_addresses: subnet.available_addresses,
+        vpc_id: String::new(),
+        tags: BTreeMap::new(),
+    };
+    listed.map(subnet).collect()
+}
+
+/// The image nodes of a type boot, if the class has resolved one.
+#[must_use]
+pub fn image<'a>(resolved: &'a EC2NodeClassStatus, info: &InstanceTypeInfo) -> Option<&'a str> {
+    let kind = ImageKind::of(info);
+    let mut images = resolved.amis.iter();
+    let of_kind = images.find(|ami| ami.architecture == kind.architecture && ami.variant == kind.variant.as_str());
+    of_kind.map(|ami| ami.id.as_str())
+}
+
+/// Whether the class can launch a type: with an image, and with interfaces that fit.
+#[must_use]
+pub fn launches(class: &EC2NodeClass, info: &InstanceTypeInfo) -> bool {
+    let image = class.status.as_ref().and_then(|resolved| image(resolved, info));
+    image.is_some() && node_class::interfaces_fit(class, info).is_ok()
+}
+
+/// Why the class cannot launch a type, for a person.
+#[must_use]
+pub fn why_not_launched(class: &EC2NodeClass, info: &InstanceTypeInfo) -> String {
+    let name = class.metadata.name.as_deref().unwrap_or_default();
+    match node_class::interfaces_fit(class, info) {
+        Err(why) => format!("EC2NodeClass {name}: {why}"),
+        Ok(()) => {
+            format!("EC2NodeClass {name}: spec.amiSelectorTerms: no image for {} ({})", ImageKind::of(info), info.name)
+        }
+    }
+}

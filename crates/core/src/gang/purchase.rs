@@ -1,0 +1,202 @@
+//! What is provisioned for a gang that running nodes do not hold: the one answer of the pass and of the offline planner.
+//!
+//! New nodes may stand beside running ones: then only what running nodes of one zone do not take is provisioned. Where new
+//! nodes stand in the network is known only once they run, so nothing is mixed for a gang that asks for a network level
+//! below the zone. The running nodes' places are assigned in the write that names the purchase; nobody is released before
+//! the whole gang has its places.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::offers::{Offer, PoolView, offers_for};
+use super::request::count;
+use super::volumes::{self, in_zone};
+use crate::fit;
+use crate::model::names::NodeName;
+use crate::model::node::Node;
+use crate::planner;
+use crate::planner::plan::{
+    GangRequest, Host, LevelIndex, Place, Policy, Problem, SearchBudget, Seed, TopologyRequests,
+};
+use crate::reason::Unsold;
+use crate::topology::{Levels, ZONE_KEY};
+
+/// A gang that running nodes do not hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Short<'a> {
+    /// The gang, without places that nobody has created: see [`existing`](super::existing).
+    pub request: &'a GangRequest,
+    /// Its placement group: `required`, `preferred` or `none`.
+    pub placement_group: Option<&'a str>,
+    /// Zones that its bound members leave open; empty: any. See [`bound_zones`].
+    pub bound_zones: &'a [Arc<str>],
+    /// Topology levels.
+    pub levels: &'a Levels,
+    /// Pools that may provision.
+    pub pools: &'a [PoolView],
+    /// What is best.
+    pub policy: &'a Policy,
+}
+
+/// What a NodeBatch is created with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Purchase {
+    /// What may be provisioned, best first; at least one.
+    pub offers: Vec<Offer>,
+    /// Zones it may be provisioned in; empty: any.
+    pub zones: Vec<Arc<str>>,
+    /// Places on running nodes that are counted on.
+    pub beside: Vec<Place>,
+}
+
+/// What can be provisioned for a gang.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Purchases {
+    /// Nodes beside running ones, where that takes fewer of them; tried first.
+    pub mixed: Option<Purchase>,
+    /// Nodes for the whole gang.
+    pub whole: Option<Purchase>,
+    /// Every type of every pool that is no offer for the whole gang, with all that stands in the way.
+    pub unsold: Vec<Unsold>,
+}
+
+/// What can be provisioned for a gang. `hosts` are running nodes that members could stand beside new ones on; they are
+/// asked for only where that is possible.
+#[must_use]
+pub fn purchases(short: &Short<'_>, hosts: impl FnOnce() -> Vec<Host>) -> Purchases {
+    let Short { request, placement_group, bound_zones, levels, pools, policy: _ } = *short;
+    let offers = offers_for(request, levels, pools);
+    let mixes = request.roles.len() == 1
+        && !pools.is_empty()
+        && placement_group != Some("required")
+        && may_mix(&request.topology_requests, levels);
+    let mixed = if mixes { mixed(short, hosts(), offers.possible.first()) } else { None };
+    let zones = || match bound_zones {
+        [] => volumes::reached(request, pools),
+        zones => zones.to_vec(),
+    };
+    let whole =
+        (!offers.possible.is_empty()).then(|| Purchase { offers: offers.possible, zones: zones(), beside: Vec::new() });
+    Purchases { mixed, whole, unsold: offers.unsold }
+}
+
+/// Zones that a gang's bound members leave open, by the zone of each node; empty: any.
+pub fn bound_zones(request: &GangRequest, zone_of: impl Fn(&NodeName) -> Option<Arc<str>>) -> Vec<Arc<str>> {
+    if request.topology_requests.required.is_none() {
+        return Vec::new();
+    }
+    let bound = request.roles.iter().flat_map(|role| &role.places).filter_map(|place| place.bound.as_ref());
+    let zones: BTreeSet<Arc<str>> = bound.filter_map(zone_of).collect();
+    zones.into_iter().collect()
+}
+
+/// Whether provisioned nodes may stand beside running ones: only where no network level below the zone is requested.
+#[must_use]
+pub fn may_mix(topology_requests: &TopologyRequests, levels: &Levels) -> bool {
+    let network = levels.network();
+    let below = |level: LevelIndex| network.contains(&level);
+    let slices = topology_requests.slices.iter().map(|slice| slice.level);
+    let requested = [
+        topology_requests.required,
+        topology_requests.preferred,
+        topology_requests.exclusive,
+        topology_requests.balance,
+    ];
+    !requested.into_iter().flatten().chain(slices).any(below)
+}
+
+/// The cheapest purchase beside running nodes that needs fewer nodes than a whole one; `None` if nothing is saved. Members
+/// of one shape only, with topology requests that [`may_mix`].
+pub(super) fn mixed(short: &Short<'_>, hosts: Vec<Host>, whole: Option<&Offer>) -> Option<Purchase> {
+    let Short { request, placement_group: _, bound_zones, levels, pools, policy: _ } = *short;
+    let [role] = request.roles.as_slice() else { return None };
+    // What a blocked pool would sell one day is no purchase to compare with.
+    let blocked = |offer: &&Offer| pools.iter().any(|pool| pool.name == offer.pool && pool.blocked);
+    let whole = whole.filter(|offer| !blocked(offer));
+    let mut zones: BTreeMap<Option<Arc<str>>, (u32, Vec<Host>)> = BTreeMap::new();
+    for host in hosts {
+        let zone = host.node.labels.get(ZONE_KEY).cloned();
+        if !bound_zones.is_empty() && !zone.as_ref().is_some_and(|zone| bound_zones.contains(zone)) {
+            continue;
+        }
+        let slots = fit::slots(&role.shape, &host.node, &host.usage).unwrap_or(0);
+        let (sum, hosts) = zones.entry(zone).or_default();
+        *sum = sum.saturating_add(slots);
+        hosts.push(host);
+    }
+    let unbound = count(role.places.iter().filter(|place| place.bound.is_none()).count());
+    let mut best: Option<(u64, Purchase)> = None;
+    for (zone, (slots, hosts)) in zones {
+        let taken = slots.min(unbound.saturating_sub(1));
+        if taken == 0 {
+            continue;
+        }
+        let pools: Vec<PoolView> = pools.iter().filter_map(|pool| of_zone(pool, zone.as_ref())).collect();
+        let offers = offers_for(&less(request, taken), levels, &pools).possible;
+        let Some(first) = offers.first().filter(|first| whole.is_none_or(|whole| first.count < whole.count)) else {
+            continue;
+        };
+        let kind = pools.iter().filter(|pool| pool.name == first.pool).flat_map(|pool| &pool.types);
+        let Some(kind) = kind.into_iter().find(|kind| kind.name == first.instance_type) else { continue };
+        let total = kind.price.unwrap_or(0).saturating_mul(u64::from(first.count));
+        if best.as_ref().is_some_and(|(least, _)| *least <= total) {
+            continue;
+        }
+        let new_node = zone.as_ref().map_or_else(|| Node::clone(&kind.node), |zone| in_zone(&kind.node, zone));
+        let new = (0..first.count).map(|number| {
+            let name = NodeName::from(format!("new/{number}"));
+            Host { node: Arc::new(Node { name, ..new_node.clone() }), usage: Arc::clone(&kind.overhead) }
+        });
+        let hosts: Vec<Host> = hosts.into_iter().chain(new).collect();
+        if let Some(beside) = beside(short, hosts) {
+            best = Some((total, Purchase { offers, zones: zone.into_iter().collect(), beside }));
+        }
+    }
+    best.map(|(_, purchase)| purchase)
+}
+
+/// The places on running nodes of a plan for the whole gang on these hosts; `None` if it does not fit there.
+fn beside(short: &Short<'_>, hosts: Vec<Host>) -> Option<Vec<Place>> {
+    let mut gang = short.request.clone();
+    for role in &mut gang.roles {
+        role.min = count(role.places.len());
+    }
+    let problem = Problem { levels: short.levels.clone(), hosts, gang };
+    let (plan, report) = planner::plan(&problem, short.policy, SearchBudget::default(), Seed::default());
+    let new = |place: &Place| place.node.as_str().starts_with("new/");
+    let used = report.refusal.is_none() && plan.places.iter().any(|place| !new(place) && !place.bound);
+    used.then(|| plan.places.into_iter().filter(|place| !new(place) && !place.bound).collect())
+}
+
+/// The request without so many of its unbound places.
+fn less(request: &GangRequest, members: u32) -> GangRequest {
+    let mut request = request.clone();
+    let mut left = members;
+    for role in &mut request.roles {
+        let mut places = std::mem::take(&mut role.places);
+        places.retain(|place| {
+            let gone = place.bound.is_none() && left > 0;
+            left -= u32::from(gone);
+            !gone
+        });
+        role.min = role.min.min(count(places.len()));
+        role.places = places;
+    }
+    request
+}
+
+/// The pool as it sells in a zone; `None` if it does not. A blocked one sells nothing that running nodes could be held for.
+fn of_zone(pool: &PoolView, zone: Option<&Arc<str>>) -> Option<PoolView> {
+    if pool.blocked {
+        return None;
+    }
+    let Some(zone) = zone else { return Some(pool.clone()) };
+    if !pool.zones.is_empty() && !pool.zones.contains(zone) {
+        return None;
+    }
+    let mut pool = pool.clone();
+    for kind in &mut pool.types {
+        Arc::make_mut(&mut kind.node).labels.insert(Arc::from(ZONE_KEY), Arc::clone(zone));
+    }
+    Some(pool)
+}
