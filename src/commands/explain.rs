@@ -79,7 +79,7 @@ pub async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
         Err(message) => return flags::print(Err(message)),
     };
     if asked.filename.is_empty() {
-        texts.push("the cluster", live::record(asked.settings.in_force()?).await?);
+        texts.push("the cluster", live::record(asked.settings.in_force()?, Vec::new()).await?);
     }
     let format = match asked.output {
         Output::Text => Format::Table,

@@ -23,17 +23,17 @@ pub(crate) struct InForce {
     pub(crate) scheduler_names: Vec<String>,
 }
 
-/// Reads the cluster of the kubeconfig, or of the service account.
+/// Reads the cluster of the kubeconfig, or of the service account. `passes` are those of its server.
 ///
 /// Kinds that the cluster does not serve are excluded. So are, with a line on standard error, kinds that may not be
 /// listed; nodes and pods must be.
 ///
 /// Errors: no cluster, no answer, no right to list nodes or pods.
 #[expect(clippy::print_stderr, reason = "what was excluded must be seen, and standard output holds the recording")]
-pub(crate) async fn record(in_force: InForce) -> anyhow::Result<String> {
+pub(crate) async fn record(in_force: InForce, passes: Vec<Value>) -> anyhow::Result<String> {
     let client = Client::try_default().await.context("connect to the cluster (kubeconfig or service account)")?;
     let time = now_real();
-    let mut objects = Vec::new();
+    let mut objects = passes;
     for kind in kinds::listed() {
         match list(&client, &kind).await {
             Ok(found) => objects.extend(found),

@@ -1,12 +1,12 @@
 //! `muster record`: everything the planner reads of a cluster, in one file that `plan` and `explain` read again; and
 //! `muster replay`: decisions of a server, planned again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use muster_replay::command;
+use muster_replay::{command, passes};
 
 use crate::commands::flags::{self, Flags, Texts};
 use crate::commands::live::{self, InForce};
@@ -18,6 +18,9 @@ pub struct RecordArgs {
     /// File to write; without it standard output.
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// What `/debug/passes` of the server answered: kept in the recording, so that `muster plan` decides each pass again.
+    #[arg(long, value_name = "FILE")]
+    passes: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
 }
@@ -56,9 +59,13 @@ pub struct ReplayArgs {
 
 /// Records.
 ///
-/// Errors: no cluster, no right to read nodes or pods, a file that cannot be written.
+/// Errors: a file of passes that holds none, no cluster, no right to read nodes or pods, a file that cannot be written.
 pub async fn record(args: RecordArgs) -> anyhow::Result<ExitCode> {
-    let text = live::record(args.settings.in_force()?).await?;
+    let passes = match &args.passes {
+        None => Vec::new(),
+        Some(path) => vec![read_passes(path).await?],
+    };
+    let text = live::record(args.settings.in_force()?, passes).await?;
     match &args.out {
         None => return flags::print(Ok(command::Output { text, code: 0 })),
         Some(path) => {
@@ -66,6 +73,15 @@ pub async fn record(args: RecordArgs) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The passes in a file.
+///
+/// Errors: a file that cannot be read, or that holds none.
+async fn read_passes(path: &Path) -> anyhow::Result<serde_json::Value> {
+    let text = tokio::fs::read_to_string(path).await.with_context(|| format!("read {}", path.display()))?;
+    anyhow::ensure!(passes::is_one(&text), "{}: holds no answer of /debug/passes", path.display());
+    serde_json::from_str(&text).with_context(|| format!("read {}", path.display()))
 }
 
 /// Replays. 0 = every decision comes out the same, 3 = one does not, 2 = a file that holds no decisions.

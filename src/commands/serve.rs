@@ -147,10 +147,13 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
 
     let leader = elect(&client, &config, args.identity.as_deref(), progress.of("lease"), &mut tasks).await?;
     let pools: PoolSource = Arc::new(ArcSwap::from_pointee(Vec::new()));
-    provisioner(&client, &cluster, &config, args.dev, &metrics, &pools, &requeue, &leader, &progress, &mut tasks)
-        .await?;
+    let recorder = recorder.as_ref();
+    provisioner(
+        &client, &cluster, &config, args.dev, &metrics, &pools, &requeue, &leader, &progress, recorder, &mut tasks,
+    )
+    .await?;
     let beat = progress.of("gangs");
-    gang_loop(&client, &cluster, &config, &metrics, &pools, &requeue, &leader, beat, recorder.as_ref(), &mut tasks);
+    gang_loop(&client, &cluster, &config, &metrics, &pools, &requeue, &leader, beat, recorder, &mut tasks);
     drop(leader);
     info!(extender = %config.extender, http = %config.http, "muster serves");
 
@@ -329,6 +332,7 @@ async fn provisioner(
     requeue: &Arc<Notify>,
     leader: &watch::Receiver<bool>,
     progress: &Arc<Progress>,
+    recorder: Option<&Recorder>,
     tasks: &mut Tasks,
 ) -> anyhow::Result<()> {
     if config.ec2.disabled {
@@ -380,6 +384,7 @@ async fn provisioner(
             ceiling: config.ceiling.or(dev.then_some(DEV_CEILING)),
             levels: config.levels.clone(),
             interruptions: config.ec2.interruption_queue.clone().map(|queue| (ec2_options, queue)),
+            recorder: recorder.cloned(),
         },
         Arc::clone(pools),
         Arc::clone(requeue),

@@ -41,7 +41,7 @@ use tracing::{Instrument, debug, info_span, warn};
 use crate::clock::Clock;
 use crate::cloud::Cloud;
 use crate::cluster::Cluster;
-use crate::gang::{Events, PoolSource};
+use crate::gang::{Events, PoolSource, Recorder};
 use crate::progress::Progress;
 use catalogue::Catalogue;
 use worker::Worker;
@@ -67,6 +67,8 @@ pub struct ProvisionerOptions {
     pub back_off: jiff::SignedDuration,
     /// The queue that EventBridge fills with notices about instances: how to connect, and its URL or name.
     pub interruptions: Option<(ClientOptions, String)>,
+    /// Where passes over NodeBatches are kept, if somebody wants them.
+    pub recorder: Option<Recorder>,
 }
 
 /// Everything the provisioner's parts share.

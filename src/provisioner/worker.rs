@@ -15,7 +15,7 @@ use kube::{Api, ResourceExt};
 use muster_api::batch_state;
 use muster_api::crd::NodeBatch;
 use muster_core::batch::{
-    Converge, Decision, Done, Failure, Look, Memory, Report, Requeue, Sight, World, assume, pass,
+    Converge, Decision, Done, Failure, Look, Memory, Report, Requeue, Sight, World, assume, pass, recorded_pass,
 };
 use muster_core::ec2::CallError;
 use muster_core::model::batch::Batch;
@@ -155,7 +155,7 @@ impl Worker {
             return;
         }
         let shelves = Shelves { context, state };
-        let decisions = pass(&World {
+        let world = World {
             batches: &batches,
             memory: &self.memory,
             busy: &asleep,
@@ -164,7 +164,17 @@ impl Worker {
             settings: &context.batch_settings,
             now: context.clock.now(),
             now_real: now_real(),
-        });
+        };
+        let decisions = match &context.options.recorder {
+            None => pass(&world),
+            Some(recorder) => {
+                let (decisions, recorded) = recorded_pass(&world);
+                if let Some(recorded) = recorded {
+                    recorder.keep_batches(recorded, &decisions);
+                }
+                decisions
+            }
+        };
         for decision in decisions {
             self.begin(context, state, decision, term);
         }

@@ -99,14 +99,23 @@ pub fn run(arguments: &Arguments<'_>) -> Result<Output, CommandError> {
             Format::Table => lines(file.name, &again),
         });
     }
-    let dump = dump::read(&arguments.files)?;
+    let mut dump = dump::read(&arguments.files)?;
     let options = options(arguments, &dump)?;
+    let recorded = std::mem::take(&mut dump.passes);
     let study = plan::study(dump, &options)?;
-    let text = match arguments.format {
+    let mut text = match arguments.format {
         Format::Json => study.document.to_json(),
         Format::Table => table::render(&study),
     };
-    Ok(Output { text, code: if study.document.is_complete() { 0 } else { 3 } })
+    let mut code = if study.document.is_complete() { 0 } else { 3 };
+    for passes in recorded {
+        let again = passes::again_of("passes", passes)?;
+        code = code.max(code_of(&again));
+        if arguments.format == Format::Table {
+            let _ = write!(text, "\n{}", lines("passes", &again).text);
+        }
+    }
+    Ok(Output { text, code })
 }
 
 /// Reads, plans and explains one object. The exit code is 0.

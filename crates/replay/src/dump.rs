@@ -106,6 +106,8 @@ pub struct Dump {
     pub(crate) runtimes: Vec<Runtime>,
     /// The head of a recording, if the dump is one.
     pub record: Option<Record>,
+    /// Passes of a server, if the dump is a recording that holds some.
+    pub passes: Vec<Value>,
     /// Those of them that have ended: plural, namespace, name.
     pub finished: BTreeSet<(String, String, String)>,
     /// What plays no part, and why.

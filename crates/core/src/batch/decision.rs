@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::ec2::error::{CallError, ErrorClass};
 use crate::ec2::launch::{CapacityType, LaunchAnswer, LaunchParameters};
@@ -20,8 +21,10 @@ use crate::model::batch::{Attempt, Batch, BatchStatus, Loss, OwnerRef};
 use crate::model::event::GangEvent;
 use crate::model::names::{InstanceId, ResourceName};
 use crate::model::node::Taint;
+use crate::model::pairs;
 use crate::model::resources::Resources;
 use crate::model::snapshot::Snapshot;
+use crate::model::words::{self, Word};
 use crate::offering::rank::Ranking;
 use crate::offering::unavailable::Pool;
 use crate::topology::Level;
@@ -54,7 +57,8 @@ impl std::fmt::Debug for World<'_> {
 }
 
 /// What holds for all batches.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Settings {
     /// UID of the namespace `kube-system`.
     pub cluster_uid: String,
@@ -69,20 +73,27 @@ pub struct Settings {
 }
 
 /// Label and taint keys the decisions need; spelt out in `muster_api::keys` alone.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Keys {
     /// Taint of a node that waits for its gang.
-    pub gang_pending: &'static str,
+    #[serde(deserialize_with = "words::read")]
+    pub gang_pending: Word,
     /// Taint of a node that is terminated.
-    pub disrupted: &'static str,
+    #[serde(deserialize_with = "words::read")]
+    pub disrupted: Word,
     /// Label of a booking.
-    pub booking: &'static str,
+    #[serde(deserialize_with = "words::read")]
+    pub booking: Word,
     /// Label of the placement group.
-    pub placement_group: &'static str,
+    #[serde(deserialize_with = "words::read")]
+    pub placement_group: Word,
     /// Label of the zone.
-    pub zone: &'static str,
+    #[serde(deserialize_with = "words::read")]
+    pub zone: Word,
     /// Prefix of the labels of network layers.
-    pub network_layer_prefix: &'static str,
+    #[serde(deserialize_with = "words::read")]
+    pub network_layer_prefix: Word,
 }
 
 /// Batches as this pass leaves them: what was decided earlier in it counts for what is decided later.
@@ -151,7 +162,8 @@ pub trait Supply {
 }
 
 /// Levels an owner wants, as far as the cluster has them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct WantedLevels {
     /// All nodes in one domain of it, or none are used.
     pub required: Option<Level>,
@@ -160,7 +172,8 @@ pub struct WantedLevels {
 }
 
 /// The clocks of a join, from `join.*` of the NodePool.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct JoinClocks {
     /// From the launch: who has no Node by then has failed.
     pub register_within: SignedDuration,
@@ -191,7 +204,8 @@ impl Default for JoinClocks {
 
 /// Nodes that were tried alone since a pool was blocked. Kept with the block, so that they are as few whoever tries: a
 /// batch that goes takes its own memory with it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Probes {
     /// How many.
     pub count: u32,
@@ -202,7 +216,8 @@ pub struct Probes {
 }
 
 /// A node that is tried alone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Probe {
     /// Name of the batch.
     pub batch: String,
@@ -213,11 +228,13 @@ pub struct Probe {
 }
 
 /// What came back for one batch. Lost with the process: everything in it is asked for, or carried out, again.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Memory {
     /// The change that was carried out last, until a decision has used it.
     pub done: Option<Done>,
     /// Answers to looks, until a decision has used them.
+    #[serde(with = "pairs")]
     pub seen: BTreeMap<Look, Result<Sight, CallError>>,
     /// What went wrong, until it is decided what follows.
     pub failed: Option<Failure>,
@@ -230,7 +247,8 @@ pub struct Memory {
 }
 
 /// Clocks of one batch that need not outlive the process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Scratch {
     /// When EC2 was last asked whether joining instances still live.
     pub looked: Option<Timestamp>,
@@ -243,7 +261,8 @@ pub struct Scratch {
 }
 
 /// A change with what EC2 reported.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Done {
     /// The change.
     pub change: Change,
@@ -252,7 +271,8 @@ pub struct Done {
 }
 
 /// Something that went wrong in an effect that is not a launch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Failure {
     /// For people.
     pub text: String,
@@ -261,16 +281,19 @@ pub struct Failure {
 }
 
 /// Losses that somebody else found out: a notice, the state of instances, or the collector.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Report {
     /// By instance.
     pub losses: BTreeMap<InstanceId, Loss>,
     /// Reason of the event.
-    pub reason: &'static str,
+    #[serde(deserialize_with = "words::read")]
+    pub reason: Word,
 }
 
 /// Something that alters EC2.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Change {
     /// Create a cluster placement group.
     CreateGroup {
@@ -299,7 +322,8 @@ pub enum Change {
 }
 
 /// What a change made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Made {
     /// Nothing to tell.
     Nothing,
@@ -317,7 +341,8 @@ pub enum Made {
 }
 
 /// Something that brings an object of the API server where it should be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Converge {
     /// Put a taint with effect `NoSchedule` on a Node.
     Taint {
@@ -377,7 +402,8 @@ pub enum Converge {
 }
 
 /// Something to read.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Look {
     /// Instances by id.
     Instances(Vec<InstanceId>),
@@ -403,7 +429,8 @@ pub enum Look {
 }
 
 /// Which owner to read.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum OwnerLook {
     /// A Gang.
     Gang {
@@ -422,7 +449,8 @@ pub enum OwnerLook {
 }
 
 /// What was seen.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Sight {
     /// Instances.
     Instances(Vec<Instance>),
@@ -441,7 +469,8 @@ pub enum Sight {
 }
 
 /// What a batch learned for the others.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Note {
     /// These offerings lack capacity for so many nodes.
     NoCapacity {
@@ -495,7 +524,8 @@ pub enum Note {
 }
 
 /// What was asked when it was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Refused {
     /// Instance type.
     pub instance_type: String,
@@ -510,7 +540,8 @@ pub struct Refused {
 }
 
 /// An event, on the batch or on a pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct BatchEvent {
     /// The pool it is about; `None`: the batch.
     pub pool: Option<String>,
@@ -519,7 +550,8 @@ pub struct BatchEvent {
 }
 
 /// When to look again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Requeue {
     /// At once.
     Now,
@@ -535,7 +567,8 @@ pub enum Requeue {
 }
 
 /// What follows for one batch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 #[must_use = "a decision that is not carried out is lost"]
 pub struct Decision {
     /// Name of the batch.

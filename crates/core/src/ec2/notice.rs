@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::model::names::InstanceId;
 
 /// What EC2 tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum NoticeKind {
     /// Spot capacity is taken back in two minutes.
     SpotInterruption,

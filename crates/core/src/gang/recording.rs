@@ -12,14 +12,14 @@ use super::{Action, BatchView, Pass, Settings, World, pass};
 use crate::model::event::GangEvent;
 use crate::model::gang::{Gang, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
-use crate::model::snapshot::{Assignment, NodeEntry, Snapshot};
+use crate::model::snapshot::Snapshot;
 use crate::topology::Levels;
 
 /// A [`World`] of its own, to keep and to write down. A copy is cheap: the maps of the snapshot are shared.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordedWorld {
-    #[serde(with = "written_snapshot")]
+    #[serde(with = "crate::model::written")]
     snapshot: Snapshot,
     levels: Levels,
     pools: Arc<[PoolView]>,
@@ -164,75 +164,5 @@ impl DecidedAction {
             Action::Ungate { uid } => Self::Ungate { uid: uid.clone() },
             Action::DeleteGang { gang } => Self::DeleteGang { gang: gang.key.clone() },
         }
-    }
-}
-
-/// A [`Snapshot`] as lists.
-mod written_snapshot {
-    use imbl::OrdMap;
-    use rustc_hash::FxHashMap;
-    use serde::{Deserializer, Serializer};
-
-    use super::{Arc, Assignment, Deserialize, Gang, NodeEntry, NodeName, ObjectKey, Pod, PodUid, Recognised};
-    use super::{Serialize, Snapshot};
-
-    /// Names and UIDs of a gang's members.
-    type Members = Vec<(Arc<str>, PodUid)>;
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Written {
-        version: u64,
-        synced: bool,
-        nodes: Vec<Arc<NodeEntry>>,
-        pods: Vec<Arc<Pod>>,
-        members: Vec<(ObjectKey, Members)>,
-        recognised: Vec<(ObjectKey, Arc<Recognised>)>,
-        gangs: Vec<Arc<Gang>>,
-        assignments: Vec<(NodeName, Vec<Assignment>)>,
-        accelerators: Vec<Arc<str>>,
-    }
-
-    pub(super) fn serialize<S: Serializer>(snapshot: &Snapshot, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut pods: Vec<Arc<Pod>> = snapshot.pods.values().cloned().collect();
-        pods.sort_unstable_by(|one, other| one.uid.cmp(&other.uid));
-        let mut assignments: Vec<(NodeName, Vec<Assignment>)> =
-            snapshot.assignments.iter().map(|(node, all)| (node.clone(), all.clone())).collect();
-        assignments.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-        let members = snapshot.members.iter().map(|(gang, members)| {
-            (gang.clone(), members.iter().map(|(name, uid)| (Arc::clone(name), uid.clone())).collect())
-        });
-        let recognised = snapshot.recognised.iter().map(|(gang, recognised)| (gang.clone(), Arc::clone(recognised)));
-        let written = Written {
-            version: snapshot.version,
-            synced: snapshot.synced,
-            nodes: snapshot.nodes.values().cloned().collect(),
-            pods,
-            members: members.collect(),
-            recognised: recognised.collect(),
-            gangs: snapshot.gangs.values().cloned().collect(),
-            assignments,
-            accelerators: snapshot.accelerators.clone(),
-        };
-        written.serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Snapshot, D::Error> {
-        let written = Written::deserialize(deserializer)?;
-        Ok(Snapshot {
-            version: written.version,
-            synced: written.synced,
-            nodes: written.nodes.into_iter().map(|entry| (entry.node.name.clone(), entry)).collect(),
-            pods: written.pods.into_iter().map(|pod| (pod.uid.clone(), pod)).collect(),
-            members: written
-                .members
-                .into_iter()
-                .map(|(gang, all)| (gang, all.into_iter().collect::<OrdMap<_, _>>()))
-                .collect(),
-            recognised: written.recognised.into_iter().collect(),
-            gangs: written.gangs.into_iter().map(|gang| (gang.key.clone(), gang)).collect(),
-            assignments: written.assignments.into_iter().collect::<FxHashMap<_, _>>(),
-            accelerators: written.accelerators,
-        })
     }
 }

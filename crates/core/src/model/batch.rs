@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::ec2::launch::{CapacityType, LaunchParameters, LaunchWay, Target};
 use crate::ec2::notice::NoticeKind;
@@ -16,7 +17,8 @@ use crate::model::names::{InstanceId, ObjectKey};
 use crate::model::resources::Resources;
 
 /// A NodeBatch.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Batch {
     /// Name of the object, unique in the cluster.
     pub name: String,
@@ -35,7 +37,8 @@ pub struct Batch {
 }
 
 /// What is wanted.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct BatchSpec {
     /// Pools that may serve the batch, best first.
     pub node_pools: Vec<String>,
@@ -56,7 +59,8 @@ pub struct BatchSpec {
 }
 
 /// For whom a batch is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Owner {
     /// One gang.
     Gang(OwnerRef),
@@ -88,7 +92,8 @@ impl Owner {
 }
 
 /// Reference to an owner.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct OwnerRef {
     /// Namespace and name.
     pub key: ObjectKey,
@@ -97,7 +102,8 @@ pub struct OwnerRef {
 }
 
 /// One type that may be launched.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct BatchOffer {
     /// NodePool.
     pub node_pool: String,
@@ -108,7 +114,8 @@ pub struct BatchOffer {
 }
 
 /// Phase of a batch. Source of the arrows: `lifecycle.md`; each is one status write.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum BatchPhase {
     /// No attempt is under way: one begins, or a back-off or a person is waited for.
     #[default]
@@ -185,7 +192,8 @@ impl BatchPhase {
 }
 
 /// How an attempt ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum AttemptOutcome {
     /// It is under way.
     Launching,
@@ -219,7 +227,8 @@ impl AttemptOutcome {
 }
 
 /// Where an instance of a batch stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum MemberState {
     /// EC2 answered with its id.
     #[default]
@@ -254,7 +263,8 @@ impl MemberState {
 }
 
 /// Why an instance is lost, or will be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum LossCause {
     /// EC2 reported so.
     Notice(NoticeKind),
@@ -265,7 +275,8 @@ pub enum LossCause {
 }
 
 /// A loss.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Loss {
     /// Why.
     pub cause: LossCause,
@@ -280,7 +291,8 @@ pub struct Loss {
 }
 
 /// One instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct BatchMember {
     /// Id.
     pub id: InstanceId,
@@ -313,7 +325,8 @@ impl BatchMember {
 }
 
 /// Everything needed to send a launch call again.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct StoredParameters {
     /// As read.
     pub value: LaunchParameters,
@@ -334,7 +347,8 @@ impl From<LaunchParameters> for StoredParameters {
 }
 
 /// One attempt: one fixed set of parameters, one token.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Attempt {
     /// Number, from 1.
     pub number: u32,
@@ -405,7 +419,8 @@ impl Attempt {
 }
 
 /// One candidate of the round, as people read it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct CandidateRow {
     /// NodePool.
     pub node_pool: String,
@@ -430,7 +445,8 @@ pub struct CandidateRow {
 }
 
 /// What is no candidate, as people read it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ExcludedRow {
     /// What.
     pub what: String,
@@ -441,7 +457,8 @@ pub struct ExcludedRow {
 }
 
 /// Why nothing more is tried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum HoldReason {
     /// Nodes of the pool do not join.
     JoinBlocked,
@@ -464,7 +481,8 @@ impl fmt::Display for HoldReason {
 }
 
 /// A batch that waits for a change by a person.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Hold {
     /// Why.
     pub reason: HoldReason,
@@ -473,7 +491,8 @@ pub struct Hold {
 }
 
 /// What a batch cost so far, in micro-dollars.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Billing {
     /// Everything before this is summed up.
     pub since: Option<Timestamp>,
@@ -484,7 +503,8 @@ pub struct Billing {
 }
 
 /// What a condition is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ConditionKind {
     /// Whether every call is permitted.
     Authorized,
@@ -495,7 +515,8 @@ pub enum ConditionKind {
 }
 
 /// A condition.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct BatchCondition {
     /// What it is about.
     pub kind: ConditionKind,
@@ -512,7 +533,8 @@ pub struct BatchCondition {
 }
 
 /// Where a batch stands. What is persisted, and nothing else.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct BatchStatus {
     /// Phase.
     pub phase: BatchPhase,

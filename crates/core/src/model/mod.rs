@@ -15,3 +15,4 @@ pub mod snapshot;
 pub mod taint;
 pub mod units;
 pub mod words;
+pub(crate) mod written;

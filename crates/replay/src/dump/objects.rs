@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::{Dump, MAX_NODES, MAX_OBJECTS, ReadError, Runtime};
 use crate::record::{self, Record};
-use crate::{gangs, kinds};
+use crate::{gangs, kinds, passes};
 
 impl Dump {
     pub(super) fn keep(
@@ -33,6 +33,10 @@ impl Dump {
         let group = version.split_once('/').map_or("", |(group, _)| group);
         if group == keys::GROUP && kind == record::KIND {
             return self.header(object, place);
+        }
+        if group == keys::GROUP && kind == passes::KIND {
+            self.passes.push(object);
+            return Ok(());
         }
         let read = Kind::of(version, &kind).filter(|kind| *kind != Kind::Job);
         let known = kinds::find(group, &kind);

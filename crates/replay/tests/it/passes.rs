@@ -42,7 +42,7 @@ fn recording() -> String {
         now: jiff::Timestamp::UNIX_EPOCH,
     };
     let recorded = RecordedPass { world: RecordedWorld::of(&world), decided: Decided::of(&pass(&world)) };
-    serde_json::to_string(&Passes::new("0.1.0", vec![recorded])).unwrap()
+    serde_json::to_string(&Passes::new("0.1.0", vec![recorded], Vec::new())).unwrap()
 }
 
 fn plan(text: &str, format: Format) -> (String, u8) {
@@ -83,4 +83,33 @@ fn a_file_of_passes_that_cannot_be_read_is_an_error_with_field_and_value() {
     assert!(error(&text.replacen("\"version\":1", "\"version\":2", 1)).contains("version 2 is not 1"));
     let wrong = error(&text.replace("\"now\":\"1970-01-01T00:00:00Z\"", "\"now\":7"));
     assert!(wrong.contains("passes[0].world.now"), "{wrong}");
+}
+
+#[test]
+fn a_recording_of_a_cluster_carries_the_passes_of_its_server() {
+    let record = |passes: &str| {
+        let head = muster_replay::record::Record {
+            time: jiff::Timestamp::UNIX_EPOCH,
+            version: "0.1.0".to_owned(),
+            levels: None,
+            scheduler_names: vec!["muster".to_owned()],
+            policy: muster_core::planner::plan::Policy::default().into(),
+        };
+        muster_replay::record::render(&head, vec![serde_json::from_str(passes).unwrap()])
+    };
+    let text = record(&recording());
+    let (table, code) = plan(&text, Format::Table);
+    assert!(table.ends_with("1970-01-01T00:00:00Z: the same decisions again (1 ungate)\n"), "{table}");
+    assert_eq!(code, 0);
+    let (document, code) = plan(&text, Format::Json);
+    assert_eq!(
+        serde_json::from_str::<Value>(&document).unwrap()["ignored"],
+        json!([]),
+        "the document says nothing of them"
+    );
+    assert_eq!(code, 0);
+    let spoilt = record(&recording().replace("\"action\":\"ungate\"", "\"action\":\"deleteGang\""));
+    assert_eq!(plan(&spoilt, Format::Json).1, 3);
+    let (table, code) = plan(&spoilt, Format::Table);
+    assert!(code == 3 && table.contains("DIFFERS"), "{table}");
 }

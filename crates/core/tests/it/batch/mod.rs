@@ -11,6 +11,7 @@ mod ec2;
 mod found;
 mod history;
 mod race;
+mod recorded;
 mod supply;
 mod sweep;
 mod worker;

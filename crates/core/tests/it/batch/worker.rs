@@ -19,6 +19,7 @@ use super::cluster::{BOOKING, DISRUPTED, PENDING, View};
 use super::coverage::{Crash, Effect, Fault};
 use super::ec2::{CLUSTER_UID, error, operation};
 use super::history::History;
+use super::recorded;
 use super::supply::{Lessons, Offers};
 
 /// When a batch is looked at again.
@@ -173,6 +174,7 @@ impl Worker {
             now,
             now_real: now,
         };
+        recorded::look(&world);
         for decision in pass(&world) {
             let name = decision.batch.clone();
             let (version, batch) = &self.store[&name];
