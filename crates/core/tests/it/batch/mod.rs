@@ -5,6 +5,8 @@
 mod checks;
 mod cluster;
 mod coverage;
+#[cfg(test)]
+mod decisions;
 mod draw;
 mod ec2;
 #[cfg(test)]
