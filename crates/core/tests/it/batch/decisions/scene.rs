@@ -9,7 +9,7 @@ use muster_core::ec2::{
     LaunchedInstance, TAG_BATCH, TAG_CLUSTER_UID, Tags, classify,
 };
 use muster_core::model::batch::{
-    Attempt, AttemptOutcome, Batch, BatchMember, BatchOffer, BatchPhase, BatchSpec, BatchStatus, Loss, LossCause,
+    Attempt, AttemptOutcome, Batch, BatchMember, BatchOffer, BatchPhase, BatchSpec, BatchStatus, Billing, Loss, LossCause,
     MemberState, Owner, OwnerRef,
 };
 use muster_core::model::gang::{Gang, Phase, Pod, RankClaim};
@@ -250,6 +250,7 @@ pub(super) fn after(phase: BatchPhase, outcome: AttemptOutcome) -> BatchStatus {
         zone: Some("a".to_owned()),
         capacity_type: Some(CapacityType::OnDemand),
         price: Some(300_000_000),
+        billing: Some(Billing { since: Some(at(NOW - 50)), ..Billing::default() }),
         attempts: vec![attempt(1, outcome)],
         ..BatchStatus::default()
     }
