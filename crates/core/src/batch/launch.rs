@@ -300,7 +300,9 @@ fn found(case: &Case<'_>, status: &BatchStatus, parameters: &LaunchParameters) -
     let answer = LaunchAnswer { fleet_id: None, request_id: None, instances, errors: Vec::new() };
     Ok(Some(match judge(parameters, false, &Ok(answer)) {
         Verdict::Won(ids) => won(case, status, parameters, ids),
-        Verdict::Violated(ids) => rollback::violated(case, status, &ids, "fewer instances than asked for were found"),
+        Verdict::Violated(ids) => {
+            rollback::violated(case, status, &ids, "another number of instances than asked for was found")
+        }
         Verdict::Lost { .. }
         | Verdict::Quota { .. }
         | Verdict::Configuration { .. }

@@ -11,6 +11,7 @@ mod draw;
 mod ec2;
 #[cfg(test)]
 mod found;
+mod heals;
 mod history;
 mod race;
 mod supply;

@@ -38,22 +38,37 @@ fn a_batch_is_idle_once_its_gang_has_ended_and_the_last_member_has_left() {
     let rows = [
         ("the gang runs", in_use().bound(&["i-1", "i-2"])),
         ("the gang runs again", idle_since(in_use().bound(&["i-1", "i-2"]), 60)),
-        ("the gang runs, and the batch is deleted", in_use().bound(&["i-1", "i-2"]).with(|one| one.batch.deleting = true)),
-        ("the gang runs elsewhere", in_use().with(|one| one.gangs = vec![world::gang("a", Phase::Bound, vec![place(0, None, "n-i-9")])])),
+        (
+            "the gang runs, and the batch is deleted",
+            in_use().bound(&["i-1", "i-2"]).with(|one| one.batch.deleting = true),
+        ),
+        (
+            "the gang runs elsewhere",
+            in_use().with(|one| one.gangs = vec![world::gang("a", Phase::Bound, vec![place(0, None, "n-i-9")])]),
+        ),
         ("the gang waits for a plan", in_use()),
         ("the gang of its booking has ended", in_use().of_request()),
         ("the gang of its booking runs", in_use().of_request().bound(&["i-1"]).with(|one| one.booked = Some("r"))),
-        ("the gang of its booking runs, and the request is gone", in_use().of_request().bound(&["i-1"]).with(|one| {
-            one.booked = Some("r");
-            one.says.requests = false;
-        })),
+        (
+            "the gang of its booking runs, and the request is gone",
+            in_use().of_request().bound(&["i-1"]).with(|one| {
+                one.booked = Some("r");
+                one.says.requests = false;
+            }),
+        ),
         ("the gang has ended", ended()),
         ("the gang has ended, and a member leaves", ended().with(|one| one.pods = vec![member("a", 0, "i-1")])),
-        ("the gang has ended, and a member and another are there", foreign(ended()).with(|one| one.pods.push(member("c", 0, "i-1")))),
-        ("the gang has ended, and pods of DaemonSets and ended ones are there", foreign(ended()).with(|one| {
-            one.pods[0].daemon = true;
-            one.pods[1].ended = true;
-        })),
+        (
+            "the gang has ended, and a member and another are there",
+            foreign(ended()).with(|one| one.pods.push(member("c", 0, "i-1"))),
+        ),
+        (
+            "the gang has ended, and pods of DaemonSets and ended ones are there",
+            foreign(ended()).with(|one| {
+                one.pods[0].daemon = true;
+                one.pods[1].ended = true;
+            }),
+        ),
         ("the gang has ended, and pods of no gang are there", foreign(ended())),
         ("pods of no gang are there for almost fifteen minutes", late(899)),
         ("pods of no gang are there for fifteen minutes", late(900)),
@@ -68,7 +83,8 @@ fn a_batch_is_idle_once_its_gang_has_ended_and_the_last_member_has_left() {
 fn idle_nodes_go_together_when_they_were_quiet_for_long_enough() {
     let idle = |seconds| idle_since(finished(BatchPhase::Idle), seconds);
     let planned = |scene: Scene| {
-        scene.with(|one| one.gangs.push(world::gang("b", Phase::Committing, vec![place(0, Some("b-0"), "n-i-1")])))
+        scene
+            .with(|one| one.gangs.push(world::gang("b", Phase::Committing, vec![place(0, Some("b-0"), "n-i-1")])))
             .with(|one| {
                 let mut pod = member("b", 0, "i-1");
                 pod.node = None;
@@ -121,7 +137,10 @@ fn draining_keeps_new_pods_away_before_anything_ends() {
 
 #[test]
 fn the_end_leaves_nothing_in_ec2_and_then_no_object() {
-    let ending = || finished(BatchPhase::Terminating).status(|status| status.instances.iter_mut().for_each(|one| one.state = MemberState::Terminating));
+    let ending = || {
+        finished(BatchPhase::Terminating)
+            .status(|status| status.instances.iter_mut().for_each(|one| one.state = MemberState::Terminating))
+    };
     let gone = || ending().instances(&[("i-1", GONE), ("i-2", GONE)]).swept_all(&[]);
     let grouped = || gone().status(|status| status.placement_group = Some("mine".to_owned()));
     let delete = || Change::DeleteGroup("mine".to_owned());
@@ -135,7 +154,8 @@ fn the_end_leaves_nothing_in_ec2_and_then_no_object() {
     let trouble = || error("DeleteLaunchTemplate", Some("InternalError"));
     let lost = || {
         gone().done(templates(), Ok(Made::Nothing)).status(|status| {
-            let mut one = BatchMember { node: Some("n-i-3".to_owned()), ..BatchMember::new("i-3".into(), 1, MemberState::Lost) };
+            let mut one =
+                BatchMember { node: Some("n-i-3".to_owned()), ..BatchMember::new("i-3".into(), 1, MemberState::Lost) };
             lose(&mut one);
             status.replaced.push(one);
             status.attempts[0].fleet = Some("fleet-1".to_owned());
@@ -146,7 +166,10 @@ fn the_end_leaves_nothing_in_ec2_and_then_no_object() {
         ("one runs", ending().instances(&[("i-1", InstanceState::Running), ("i-2", GONE)]).swept_all(&[])),
         ("they were just ended", ending().done(Change::Terminate(vec!["i-1".into(), "i-2".into()]), Ok(Made::Nothing))),
         ("one is ending", ending().instances(&[("i-1", InstanceState::ShuttingDown), ("i-2", GONE)]).swept_all(&[])),
-        ("the tags find one of an attempt that was given up", ending().instances(&[("i-1", GONE), ("i-2", GONE)]).swept_all(&[("i-9", InstanceState::Pending)])),
+        (
+            "the tags find one of an attempt that was given up",
+            ending().instances(&[("i-1", GONE), ("i-2", GONE)]).swept_all(&[("i-9", InstanceState::Pending)]),
+        ),
         ("all have ended: the templates go", gone()),
         ("the templates are gone", gone().done(templates(), Ok(Made::Nothing))),
         ("the templates cannot be deleted", gone().done(templates(), Err(trouble()))),

@@ -15,9 +15,9 @@ use muster_core::model::names::InstanceId;
 use muster_core::model::node::Node;
 use muster_core::topology::{Level, NETWORK_LAYER_KEYS};
 
+use super::super::cluster::{BOOKING, DISRUPTED, PENDING};
 use super::compare;
 use super::scene::{NOW, Scene, attempt, having, instances, lose, loss, member, node, single, taint};
-use super::super::cluster::{BOOKING, DISRUPTED, PENDING};
 use crate::world::{self, at};
 
 const RUNNING: InstanceState = InstanceState::Running;
@@ -73,9 +73,15 @@ fn launched_instances_are_awaited_until_all_run_and_then_located_once() {
         ("half an answer", running().saw(topology(), places([&["s", "l1"], &[]]))),
         ("they lie together", running().saw(topology(), places([&["s", "l1"], &["s", "l1"]]))),
         ("they lie apart, and nobody minds", apart()),
-        ("they lie apart, and a preferred level is missed", apart().with(|one| one.says.levels.preferred = Some(level(1)))),
+        (
+            "they lie apart, and a preferred level is missed",
+            apart().with(|one| one.says.levels.preferred = Some(level(1))),
+        ),
         ("they lie apart below the preferred level", apart().with(|one| one.says.levels.preferred = Some(level(0)))),
-        ("they lie apart, and a required level is missed", apart().with(|one| one.says.levels.required = Some(level(1)))),
+        (
+            "they lie apart, and a required level is missed",
+            apart().with(|one| one.says.levels.required = Some(level(1))),
+        ),
         (
             "a required level is missed for the second time",
             apart().with(|one| {
@@ -92,9 +98,15 @@ fn launched_instances_are_awaited_until_all_run_and_then_located_once() {
             }),
         ),
         ("they are in a placement group", in_group()),
-        ("one has registered already", running().saw(topology(), places([&["s"], &["s"]])).with(|one| one.nodes = vec![node("i-1")])),
+        (
+            "one has registered already",
+            running().saw(topology(), places([&["s"], &["s"]])).with(|one| one.nodes = vec![node("i-1")]),
+        ),
         ("one has ended, and may be replaced", launched().instances(&[ALL[0], ("i-2", InstanceState::Terminated)])),
-        ("all have ended", launched().instances(&[("i-1", InstanceState::Terminated), ("i-2", InstanceState::ShuttingDown)])),
+        (
+            "all have ended",
+            launched().instances(&[("i-1", InstanceState::Terminated), ("i-2", InstanceState::ShuttingDown)]),
+        ),
         ("one is stopped", launched().instances(&[ALL[0], ("i-2", InstanceState::Stopped)])),
         ("one is in a state nobody knows", launched().instances(&[ALL[0], ("i-2", InstanceState::Unknown)])),
     ];
@@ -161,7 +173,10 @@ fn nodes_join_one_by_one_and_what_each_lacks_is_named() {
             }),
         ),
         ("all are ready", with(|_| {})),
-        ("all are ready again after a loss", with(|_| {}).status(|status| status.set(ConditionKind::Interrupted, true, "SpotInterruption", "", at(0)))),
+        (
+            "all are ready again after a loss",
+            with(|_| {}).status(|status| status.set(ConditionKind::Interrupted, true, "SpotInterruption", "", at(0))),
+        ),
         ("all are ready for a request: its label is missing", with(|_| {}).of_request()),
         ("all are ready for a request: its label is another's", labelled("other")),
         ("all are ready for a request, labels and all", labelled("r-uid")),
@@ -186,7 +201,10 @@ fn nodes_join_one_by_one_and_what_each_lacks_is_named() {
         ("a level is required, and where they lie is not known", unknown()),
         ("a level is required, and they lie together", unknown().saw(topology(), places([&["s"], &["s"]]))),
         ("a level is required, and they lie apart", unknown().saw(topology(), places([&["s"], &["t"]]))),
-        ("a node of another machine has come", joining().with(|one| one.nodes = vec![node("i-9"), world::node("n-i-1", 8)])),
+        (
+            "a node of another machine has come",
+            joining().with(|one| one.nodes = vec![node("i-9"), world::node("n-i-1", 8)]),
+        ),
     ];
     compare("joining-nodes", &rows);
 }
@@ -219,11 +237,13 @@ fn nodes_that_do_not_come_are_replaced_or_all_of_them_go() {
         })
     };
     let nodes = || Look::IntolerantDaemonSets(["n-i-1", "n-i-2", "n-i-3", "n-i-4"].map(str::to_owned).into());
-    let stale = || bare(late(601, 700)).status(|status| {
-        for one in &mut status.instances {
-            one.registered = Some(at(NOW - 601));
-        }
-    });
+    let stale = || {
+        bare(late(601, 700)).status(|status| {
+            for one in &mut status.instances {
+                one.registered = Some(at(NOW - 601));
+            }
+        })
+    };
     let half = || {
         stale().with(|one| {
             one.nodes[0] = node("i-1");
@@ -247,31 +267,52 @@ fn nodes_that_do_not_come_are_replaced_or_all_of_them_go() {
         ("two are late, and the pool says nonsense", allowed("many", few())),
         ("one was replaced before", again(&["i-8"])),
         ("none was replaced before", again(&[])),
-        ("two were launched after the others had come", again(&[]).status(|status| {
-            for one in &mut status.instances[2..] {
-                one.attempt = 2;
-            }
-            status.attempts[1].ended = Some(at(NOW - 250));
-        })),
+        (
+            "two were launched after the others had come",
+            again(&[]).status(|status| {
+                for one in &mut status.instances[2..] {
+                    one.attempt = 2;
+                }
+                status.attempts[1].ended = Some(at(NOW - 250));
+            }),
+        ),
         ("the time of all is over", over()),
-        ("the time of all is over, for no known failure", late(100, 1500).with(|one| {
-            one.nodes = ["i-1", "i-2", "i-3", "i-4"].map(node).into();
-            one.nodes[3].ready = false;
-        })),
+        (
+            "the time of all is over, for no known failure",
+            late(100, 1500).with(|one| {
+                one.nodes = ["i-1", "i-2", "i-3", "i-4"].map(node).into();
+                one.nodes[3].ready = false;
+            }),
+        ),
         ("the time of all is over while a member runs here", over().with(|one| one.pods = vec![member("a", 0, "i-1")])),
-        ("the time of all is over while a pod of no gang runs here", over().with(|one| one.pods = vec![single("other", "i-1")])),
+        (
+            "the time of all is over while a pod of no gang runs here",
+            over().with(|one| one.pods = vec![single("other", "i-1")]),
+        ),
         ("half of them have no devices", allowed("0", half())),
         ("half of them have no devices: why not?", allowed("0", half()).saw(nodes(), Sight::Names(Vec::new()))),
-        ("half of them have no devices for the taint of a DaemonSet", allowed("0", half()).saw(nodes(), Sight::Names(vec!["plugin".to_owned(), "agent".to_owned()]))),
+        (
+            "half of them have no devices for the taint of a DaemonSet",
+            allowed("0", half()).saw(nodes(), Sight::Names(vec!["plugin".to_owned(), "agent".to_owned()])),
+        ),
         ("half of them have no devices, and nobody knows why", allowed("0", half()).failed_to_see(nodes())),
         ("most have no devices: the pool is blocked first", stale()),
-        ("most have no devices, and the pool is blocked", stale().with(|one| one.says.blocked_by = Some("a-1")).saw(nodes(), Sight::Names(Vec::new()))),
-        ("most have no devices, and another batch blocked the pool", stale().with(|one| one.says.blocked_by = Some("b-1"))),
-        ("one that was tried alone has no devices", stale().status(|status| {
-            status.instances.truncate(1);
-            status.count = 1;
-            status.attempts[0].probe = true;
-        })),
+        (
+            "most have no devices, and the pool is blocked",
+            stale().with(|one| one.says.blocked_by = Some("a-1")).saw(nodes(), Sight::Names(Vec::new())),
+        ),
+        (
+            "most have no devices, and another batch blocked the pool",
+            stale().with(|one| one.says.blocked_by = Some("b-1")),
+        ),
+        (
+            "one that was tried alone has no devices",
+            stale().status(|status| {
+                status.instances.truncate(1);
+                status.count = 1;
+                status.attempts[0].probe = true;
+            }),
+        ),
     ];
     compare("joining-fails", &rows);
 }
@@ -294,9 +335,7 @@ fn an_instance_that_ec2_took_back_while_it_joined_is_replaced() {
         let mut shown = instances(&[ALL[0], ("i-2", InstanceState::Terminated)]);
         let (code, message) = ("Server.SpotInstanceTermination".to_owned(), "taken back".to_owned());
         shown[1].state_reason = Some(StateReason { code, message });
-        joining()
-            .with(|one| one.memory.scratch.looked = None)
-            .saw(Look::Instances(ids()), Sight::Instances(shown))
+        joining().with(|one| one.memory.scratch.looked = None).saw(Look::Instances(ids()), Sight::Instances(shown))
     };
     let none_left = |scene: Scene| scene.with(|one| one.says.join.max_replacements = "0".to_owned());
     let rows = [
@@ -351,37 +390,47 @@ fn ready_nodes_wait_for_their_gang_and_are_held_for_it() {
         })
     };
     let gone = || ready().with(|one| one.gangs = vec![world::gang("a", Phase::Finished, Vec::new())]);
-    let booked = |deadline: i64| {
-        ready().of_request().status(|status| status.deadline = Some(at(NOW + deadline)))
-    };
+    let booked = |deadline: i64| ready().of_request().status(|status| status.deadline = Some(at(NOW + deadline)));
     let rows = [
         ("nothing happens", ready()),
         ("they are not held yet", waiting(false)),
         ("they are held", waiting(true)),
         ("a pod of no gang crept in", waiting(true).with(|one| one.pods = vec![single("other", "i-1")])),
-        ("a pod that crept in is leaving", waiting(true).with(|one| {
-            one.pods = vec![single("other", "i-1")];
-            one.pods[0].deleting = true;
-        })),
-        ("a pod of no gang is on a node that waits for nobody", ready().with(|one| one.pods = vec![single("other", "i-1")])),
+        (
+            "a pod that crept in is leaving",
+            waiting(true).with(|one| {
+                one.pods = vec![single("other", "i-1")];
+                one.pods[0].deleting = true;
+            }),
+        ),
+        (
+            "a pod of no gang is on a node that waits for nobody",
+            ready().with(|one| one.pods = vec![single("other", "i-1")]),
+        ),
         ("a member crept in", waiting(true).with(|one| one.pods = vec![member("b", 0, "i-1")])),
         ("the gang runs, and the nodes are held", waiting(true).bound(&["i-1", "i-2"])),
         ("the gang runs", ready().bound(&["i-1", "i-2"]).status(|status| status.idle_since = Some(at(0)))),
         ("its gang has finished, and is looked for", gone()),
         ("a booking that nobody uses yet", booked(1)),
         ("a booking that expired", booked(0)),
-        ("a booking that crept in stays", booked(1).with(|one| {
-            one.nodes[0].taints.push(taint(PENDING, "r-uid"));
-            one.nodes[0].held = true;
-            one.pods = vec![single("other", "i-1")];
-        })),
+        (
+            "a booking that crept in stays",
+            booked(1).with(|one| {
+                one.nodes[0].taints.push(taint(PENDING, "r-uid"));
+                one.nodes[0].held = true;
+                one.pods = vec![single("other", "i-1")];
+            }),
+        ),
         ("a booking that is used", booked(1).bound(&["i-1"]).with(|one| one.booked = Some("r"))),
         ("a booking of another request is used", booked(1).bound(&["i-1"]).with(|one| one.booked = Some("s"))),
         ("a Node is gone", ready().with(|one| drop(one.nodes.pop()))),
-        ("a gang that failed to be looked for", gone().failed_to_see(Look::Owner(muster_core::batch::OwnerLook::Gang {
-            key: world::key("a"),
-            uid: "a-uid".to_owned(),
-        }))),
+        (
+            "a gang that failed to be looked for",
+            gone().failed_to_see(Look::Owner(muster_core::batch::OwnerLook::Gang {
+                key: world::key("a"),
+                uid: "a-uid".to_owned(),
+            })),
+        ),
     ];
     compare("joining-ready", &rows);
 }
@@ -389,19 +438,26 @@ fn ready_nodes_wait_for_their_gang_and_are_held_for_it() {
 #[test]
 fn losses_that_others_found_are_written_down_once() {
     let report = |id: &str, act_at: i64| {
-        let loss = Loss { act_at: at(NOW + act_at), ..loss(LossCause::Notice(NoticeKind::SpotInterruption), "taken back") };
+        let loss =
+            Loss { act_at: at(NOW + act_at), ..loss(LossCause::Notice(NoticeKind::SpotInterruption), "taken back") };
         Report { losses: BTreeMap::from([(InstanceId::from(id), loss)]), reason: "SpotInterruption" }
     };
-    let in_use = || Scene::new(having(BatchPhase::InUse, MemberState::Ready, &["i-1", "i-2"])).with_nodes().bound(&["i-1", "i-2"]);
+    let in_use = || {
+        Scene::new(having(BatchPhase::InUse, MemberState::Ready, &["i-1", "i-2"])).with_nodes().bound(&["i-1", "i-2"])
+    };
     let told = |scene: Scene, reports: &[Report]| scene.with(|one| one.memory.reports = reports.to_vec());
-    let phase = |phase| told(Scene::new(having(phase, MemberState::Ready, &["i-1", "i-2"])).with_nodes(), &[report("i-2", 0)]);
+    let phase =
+        |phase| told(Scene::new(having(phase, MemberState::Ready, &["i-1", "i-2"])).with_nodes(), &[report("i-2", 0)]);
     let rows = [
         ("one is lost", told(in_use(), &[report("i-2", 0)])),
         ("one will be lost", told(in_use(), &[report("i-2", 1)])),
         ("the same twice", told(in_use(), &[report("i-2", 0), report("i-2", 0)])),
         ("one after the other", told(in_use(), &[report("i-2", 0), report("i-1", 9)])),
         ("one that is not listed", told(in_use(), &[report("i-9", 0)])),
-        ("one that is being ended", told(in_use().status(|status| status.instances[1].state = MemberState::Terminating), &[report("i-2", 0)])),
+        (
+            "one that is being ended",
+            told(in_use().status(|status| status.instances[1].state = MemberState::Terminating), &[report("i-2", 0)]),
+        ),
         ("a batch that is idle", phase(BatchPhase::Idle)),
         ("a batch that ends its instances", phase(BatchPhase::Terminating)),
         ("a batch that drains", phase(BatchPhase::Draining)),

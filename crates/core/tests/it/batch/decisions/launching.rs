@@ -155,7 +155,10 @@ fn a_launch_is_won_whole_or_rolled_back() {
     let rows = [
         ("it is sent for the first time", open(|_| {}).with(|one| one.memory.scratch.first = Some(1))),
         ("it may have been sent before", open(|_| {})),
-        ("another attempt was written down by this process", open(|_| {}).with(|one| one.memory.scratch.first = Some(9))),
+        (
+            "another attempt was written down by this process",
+            open(|_| {}).with(|one| one.memory.scratch.first = Some(9)),
+        ),
         ("all were launched", open(|_| {}).answered(true, made(&["i-1", "i-2", "i-3"]))),
         ("all were launched, by an earlier call", open(|_| {}).answered(false, made(&["i-1", "i-2", "i-3"]))),
         (
@@ -213,14 +216,17 @@ fn a_launch_that_ec2_refused_says_what_is_tried_next() {
             "a permission is missing for RunInstances",
             open(|attempt| attempt.way = LaunchWay::Run).answered(true, code("UnauthorizedOperation")),
         ),
-        ("the class is to blame", first("InvalidParameterValue").with(|one| one.says.blame = Some("the class has a wrong subnet"))),
+        (
+            "the class is to blame",
+            first("InvalidParameterValue").with(|one| one.says.blame = Some("the class has a wrong subnet")),
+        ),
         ("nobody is to blame", first("InvalidParameterValue")),
         ("slow down", first("RequestLimitExceeded")),
+        ("the token is another call's, and nothing was launched", first("IdempotentParameterMismatch").swept(&[])),
         (
-            "the token is another call's, and nothing was launched",
-            first("IdempotentParameterMismatch").swept(&[]),
+            "the token is another call's, and what it launched is found",
+            first("IdempotentParameterMismatch").swept(&ALL),
         ),
-        ("the token is another call's, and what it launched is found", first("IdempotentParameterMismatch").swept(&ALL)),
         ("the template is not seen yet", first("InvalidLaunchTemplateId.NotFound").swept(&[])),
         (
             "the template is not seen five minutes after the attempt began",
@@ -264,10 +270,19 @@ fn a_launch_whose_outcome_is_open_is_looked_for_and_sent_again_until_it_counts_a
             unknown(0).failed_to_see(sweep)
         }),
         ("no answer, and the fleet knows all", known_fleet(Some(launched(&["i-1", "i-2", "i-3"]))).swept(&[])),
-        ("no answer, and fleet and tags know a part each", known_fleet(Some(launched(&["i-1"]))).swept(&[ALL[1], ALL[2]])),
+        (
+            "no answer, and fleet and tags know a part each",
+            known_fleet(Some(launched(&["i-1"]))).swept(&[ALL[1], ALL[2]]),
+        ),
         ("no answer, and no such fleet", known_fleet(None).swept(&[])),
-        ("no capacity at a replay says nothing", open(|_| {}).answered(false, code("InsufficientInstanceCapacity")).swept(&[])),
-        ("no capacity at a replay, at last", open(|attempt| attempt.sweeps = 4).answered(false, code("InsufficientInstanceCapacity")).swept(&[])),
+        (
+            "no capacity at a replay says nothing",
+            open(|_| {}).answered(false, code("InsufficientInstanceCapacity")).swept(&[]),
+        ),
+        (
+            "no capacity at a replay, at last",
+            open(|attempt| attempt.sweeps = 4).answered(false, code("InsufficientInstanceCapacity")).swept(&[]),
+        ),
         ("an empty answer without capacity: nothing is there", nothing(&["InsufficientInstanceCapacity"]).swept(&[])),
         ("an empty answer without capacity: all are there", nothing(&["InsufficientInstanceCapacity"]).swept(&ALL)),
         ("an empty answer that throttles: nothing is there", nothing(&["RequestLimitExceeded"]).swept(&[])),
@@ -298,19 +313,20 @@ fn a_rollback_ends_every_instance_then_the_group_and_then_goes_on() {
     const GONE: InstanceState = InstanceState::Terminated;
     let gone = [("i-1", GONE), ("i-2", GONE)];
     let ended = || rolling_back(|_| {}).instances(&gone).swept(&gone);
-    let grouped = || {
-        rolling_back(|status| status.placement_group = Some("mine".to_owned())).instances(&gone).swept(&[])
-    };
+    let grouped =
+        || rolling_back(|status| status.placement_group = Some("mine".to_owned())).instances(&gone).swept(&[]);
     let ours = tags(1).of(ResourceKind::PlacementGroup);
     let look = || Look::Group("mine".to_owned());
     let delete = || Change::DeleteGroup("mine".to_owned());
     let terminate = |ids: &[&str]| Change::Terminate(ids.iter().map(|id| InstanceId::from(*id)).collect());
-    let held = |reason| rolling_back(|status| {
-        status.held = Some(Hold { reason, seen: "1".to_owned() });
-        status.misses = 2;
-    })
-    .instances(&gone)
-    .swept(&[]);
+    let held = |reason| {
+        rolling_back(|status| {
+            status.held = Some(Hold { reason, seen: "1".to_owned() });
+            status.misses = 2;
+        })
+        .instances(&gone)
+        .swept(&[])
+    };
     let live = |state| rolling_back(|_| {}).instances(&[("i-1", state), ("i-2", GONE)]).swept(&[]);
     let young = |seconds| {
         rolling_back(|status| status.attempts[0].ended = Some(at(NOW - seconds))).instances(&gone[..1]).swept(&[])
@@ -327,7 +343,10 @@ fn a_rollback_ends_every_instance_then_the_group_and_then_goes_on() {
         ("one is ending", live(InstanceState::ShuttingDown)),
         ("the tags find one more", rolling_back(|_| {}).instances(&gone).swept(&[("i-9", RUNNING)])),
         ("they were just ended", ended().done(terminate(&["i-1", "i-2"]), Ok(Made::Nothing))),
-        ("none could be ended", ended().done(terminate(&["i-1"]), Err(error("TerminateInstances", Some("InternalError"))))),
+        (
+            "none could be ended",
+            ended().done(terminate(&["i-1"]), Err(error("TerminateInstances", Some("InternalError")))),
+        ),
         ("one that was just launched is not shown", young(60)),
         ("one that was launched two minutes ago is not shown", young(120)),
         ("there is a group", grouped()),
@@ -335,8 +354,14 @@ fn a_rollback_ends_every_instance_then_the_group_and_then_goes_on() {
         ("the group is somebody else's", grouped().saw(look(), group(GroupState::Available, Tags::new()))),
         ("the group is gone", grouped().saw(look(), Sight::Group(None))),
         ("the group is deleted", grouped().done(delete(), Ok(Made::Nothing))),
-        ("the group is in use", grouped().done(delete(), Err(error("DeletePlacementGroup", Some("InvalidPlacementGroup.InUse"))))),
-        ("the group cannot be deleted", grouped().done(delete(), Err(error("DeletePlacementGroup", Some("InternalError"))))),
+        (
+            "the group is in use",
+            grouped().done(delete(), Err(error("DeletePlacementGroup", Some("InvalidPlacementGroup.InUse")))),
+        ),
+        (
+            "the group cannot be deleted",
+            grouped().done(delete(), Err(error("DeletePlacementGroup", Some("InternalError")))),
+        ),
         ("the level was missed too often", held(HoldReason::RequiredLevelNotMet)),
         ("the node was tried alone", held(HoldReason::JoinBlocked)),
     ];

@@ -6,8 +6,8 @@ mod joining;
 mod launching;
 mod pending;
 mod repairing;
-mod scene;
 mod says;
+mod scene;
 mod told;
 
 use std::fmt::Write as _;
@@ -21,7 +21,8 @@ fn compare(name: &str, rows: &[(&str, Scene)]) {
     for (what, scene) in rows {
         writeln!(text, "## {what}\n{}", told::decision(scene)).unwrap();
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/batch/decisions/golden").join(format!("{name}.txt"));
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/batch/decisions/golden").join(format!("{name}.txt"));
     if std::env::var_os("MUSTER_BLESS").is_some() {
         std::fs::write(&path, &text).unwrap();
         return;

@@ -48,7 +48,10 @@ fn a_batch_without_an_attempt_begins_the_best_candidate_it_has_not_tried_in_this
     let unsold = [Exclusion::NotSold, Exclusion::NoTypes];
     let rows = [
         ("it has never tried: the first candidate", offered(&[ranked("a"), ranked("b")])),
-        ("it has tried the first: the second", offered(&[ranked("a"), ranked("b")]).with(|one| one.batch.status = lost())),
+        (
+            "it has tried the first: the second",
+            offered(&[ranked("a"), ranked("b")]).with(|one| one.batch.status = lost()),
+        ),
         (
             "a round that began after it tried: the first again",
             offered(&[ranked("a"), ranked("b")]).with(|one| one.batch.status = BatchStatus { round_from: 1, ..lost() }),
@@ -73,7 +76,10 @@ fn a_batch_without_an_attempt_begins_the_best_candidate_it_has_not_tried_in_this
             })]),
         ),
         ("a Capacity Block", offered(&[other("a", |one| reserved(one, true))])),
-        ("the Region has too many fleets: by RunInstances", offered(&[ranked("a")]).with(|one| one.says.without_fleets = true)),
+        (
+            "the Region has too many fleets: by RunInstances",
+            offered(&[ranked("a")]).with(|one| one.says.without_fleets = true),
+        ),
         (
             "candidates with and without a price, and what is excluded, are shown",
             fresh().with(|one| {
@@ -83,10 +89,7 @@ fn a_batch_without_an_attempt_begins_the_best_candidate_it_has_not_tried_in_this
         ),
         ("a dry run only tells", offered(&[ranked("a")]).with(|one| one.dry_run = true)),
         ("a dry run tells of the group", offered(&[other("a", group)]).with(|one| one.dry_run = true)),
-        (
-            "a pause that is over",
-            offered(&[ranked("a")]).status(|status| status.next_attempt_after = Some(at(NOW))),
-        ),
+        ("a pause that is over", offered(&[ranked("a")]).status(|status| status.next_attempt_after = Some(at(NOW)))),
     ];
     compare("pending-begins", &rows);
 }
@@ -108,7 +111,10 @@ fn a_batch_without_a_candidate_waits_longer_each_round_and_never_for_what_is_pas
         ("all were tried for the third time", tried(2)),
         ("all were tried for the hundredth time", tried(99)),
         ("nothing is offered", nothing(&[])),
-        ("nothing is offered, and each reason is told once", nothing(&[Exclusion::NotSold, Exclusion::NotSold, Exclusion::NoTypes])),
+        (
+            "nothing is offered, and each reason is told once",
+            nothing(&[Exclusion::NotSold, Exclusion::NotSold, Exclusion::NoTypes]),
+        ),
         (
             "what keeps pools from being used comes first, and three reasons are enough",
             nothing(&[Exclusion::NotSold, Exclusion::NoTypes, Exclusion::UnknownType])
@@ -116,7 +122,10 @@ fn a_batch_without_a_candidate_waits_longer_each_round_and_never_for_what_is_pas
         ),
         ("a reservation begins before the pause ends", nothing(&[not_started(NOW + 900), not_started(NOW + 10)])),
         ("a reservation begins after the pause", nothing(&[not_started(NOW + 900)])),
-        ("a reservation that should have begun is not waited for", nothing(&[not_started(NOW), not_started(NOW - 900)])),
+        (
+            "a reservation that should have begun is not waited for",
+            nothing(&[not_started(NOW), not_started(NOW - 900)]),
+        ),
         ("a pause", offered(&[ranked("a")]).status(|status| status.next_attempt_after = Some(at(NOW + 20)))),
         (
             "only the older batch stands against it",
@@ -126,10 +135,7 @@ fn a_batch_without_a_candidate_waits_longer_each_round_and_never_for_what_is_pas
             "without the older batch there would be only what it has tried",
             nothing(&[Exclusion::NotSold]).with(|one| one.says.alone = ranking(&[ranked("a")], &[])),
         ),
-        (
-            "what is known of reservations is old",
-            offered(&[ranked("a")]).with(|one| one.says.stale = true),
-        ),
+        ("what is known of reservations is old", offered(&[ranked("a")]).with(|one| one.says.stale = true)),
         (
             "reservations were read just now",
             offered(&[ranked("a")])
@@ -152,7 +158,11 @@ fn between_two_attempts_templates_go_and_finished_fleets_make_room() {
     let rows = [
         ("templates are there", templates()),
         ("templates are deleted", templates().done(Change::DeleteTemplates(tags(1)), Ok(Made::Nothing))),
-        ("templates cannot be deleted", templates().done(Change::DeleteTemplates(tags(1)), Err(error("DeleteLaunchTemplate", Some("InternalError"))))),
+        (
+            "templates cannot be deleted",
+            templates()
+                .done(Change::DeleteTemplates(tags(1)), Err(error("DeleteLaunchTemplate", Some("InternalError")))),
+        ),
         ("two fleets were deleted", fleets(Ok(Made::Fleets(2)))),
         ("no fleet was there to be deleted", fleets(Ok(Made::Fleets(0)))),
         ("no fleet could be deleted", fleets(Err(error("DeleteFleets", Some("InternalError"))))),
@@ -181,7 +191,8 @@ fn probing(one: impl FnOnce(&mut Scene)) -> Scene {
             scene.says.unready = Some("the pool is blocked");
             scene.says.blocked_pool = Some("p0");
             scene.says.blocked = true;
-            scene.says.one = ranking(&[other("a", |one| (one.count, one.total_micro_usd_per_hour) = (1, 100_000_000))], &[]);
+            scene.says.one =
+                ranking(&[other("a", |one| (one.count, one.total_micro_usd_per_hour) = (1, 100_000_000))], &[]);
         })
         .with(one)
 }
@@ -210,34 +221,49 @@ fn one_batch_at_a_time_tries_one_node_of_a_blocked_pool_after_each_pause_and_no_
         ("it is counted: it is begun", probing(|scene| scene.says.probes = counted("a-1", 2, cost + 1))),
         ("it costs more than was counted", probing(|scene| scene.says.probes = counted("a-1", 2, cost - 1))),
         ("another batch was counted", probing(|scene| scene.says.probes = counted("b-1", 2, cost + 1))),
-        ("as many as are allowed were tried", probing(|scene| {
-            scene.says.probes = counted("b-1", 2, cost);
-            scene.says.join = clocks(1, u64::MAX);
-        })),
-        ("one more is allowed", probing(|scene| {
-            scene.says.probes = counted("b-1", 2, cost);
-            scene.says.join = clocks(2, u64::MAX);
-        })),
-        ("they cost as much as is allowed", probing(|scene| {
-            scene.says.probes = counted("b-1", 2, 3);
-            scene.says.join = clocks(9, 3);
-        })),
-        ("that no more are allowed is told once", probing(|scene| {
-            scene.says.probes = counted("b-1", 2, 3);
-            scene.says.join = clocks(9, 3);
-            let told = scene.decide().next.unwrap().message;
-            scene.batch.status.message = told;
-        })),
+        (
+            "as many as are allowed were tried",
+            probing(|scene| {
+                scene.says.probes = counted("b-1", 2, cost);
+                scene.says.join = clocks(1, u64::MAX);
+            }),
+        ),
+        (
+            "one more is allowed",
+            probing(|scene| {
+                scene.says.probes = counted("b-1", 2, cost);
+                scene.says.join = clocks(2, u64::MAX);
+            }),
+        ),
+        (
+            "they cost as much as is allowed",
+            probing(|scene| {
+                scene.says.probes = counted("b-1", 2, 3);
+                scene.says.join = clocks(9, 3);
+            }),
+        ),
+        (
+            "that no more are allowed is told once",
+            probing(|scene| {
+                scene.says.probes = counted("b-1", 2, 3);
+                scene.says.join = clocks(9, 3);
+                let told = scene.decide().next.unwrap().message;
+                scene.batch.status.message = told;
+            }),
+        ),
         ("a dry run only tells", probing(|scene| scene.dry_run = true)),
         ("a batch before it waits for the same pool", another("Z-1", |_| {})),
         ("a batch after it waits for the same pool", another("b-1", |_| {})),
         ("a batch before it is being deleted", another("Z-1", |other| other.deleting = true)),
         ("a batch before it waits for something else", another("Z-1", |other| other.status.held = None)),
-        ("a batch before it waits for another pool", another("Z-1", |other| {
-            let mut spec = muster_core::model::batch::BatchSpec::clone(&other.spec);
-            spec.node_pools = vec!["p1".to_owned()];
-            other.spec = std::sync::Arc::new(spec);
-        })),
+        (
+            "a batch before it waits for another pool",
+            another("Z-1", |other| {
+                let mut spec = muster_core::model::batch::BatchSpec::clone(&other.spec);
+                spec.node_pools = vec!["p1".to_owned()];
+                other.spec = std::sync::Arc::new(spec);
+            }),
+        ),
     ];
     compare("pending-probes", &rows);
 }
@@ -320,7 +346,10 @@ fn a_failed_step_is_tried_again_after_a_pause_that_grows_and_is_told_once_it_kee
         ("the sixth failure", failing(5, false)),
         ("the thousandth failure", failing(999, false)),
         ("a permission is missing", failing(0, true)),
-        ("a permission is missing that is known", failing(0, true).with(|one| one.says.lacks = Some("not permitted: RunInstances"))),
+        (
+            "a permission is missing that is known",
+            failing(0, true).with(|one| one.says.lacks = Some("not permitted: RunInstances")),
+        ),
         ("it goes on after it kept failing", told(false)),
         ("it goes on once it is permitted", told(true)),
     ];

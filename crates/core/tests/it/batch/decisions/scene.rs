@@ -9,18 +9,18 @@ use muster_core::ec2::{
     LaunchedInstance, TAG_BATCH, TAG_CLUSTER_UID, Tags, classify,
 };
 use muster_core::model::batch::{
-    Attempt, AttemptOutcome, Batch, BatchMember, BatchOffer, BatchPhase, BatchSpec, BatchStatus, Billing, Loss, LossCause,
-    MemberState, Owner, OwnerRef,
+    Attempt, AttemptOutcome, Batch, BatchMember, BatchOffer, BatchPhase, BatchSpec, BatchStatus, Billing, Loss,
+    LossCause, MemberState, Owner, OwnerRef,
 };
 use muster_core::model::gang::{Gang, Phase, Pod, RankClaim};
 use muster_core::model::names::InstanceId;
 use muster_core::model::node::{Node, Taint, TaintEffect};
 use muster_core::offering::{Candidate, Excluded, Exclusion, Ranked, Ranking};
 
-use super::says::Says;
 use super::super::draw;
 use super::super::ec2::CLUSTER_UID;
 use super::super::worker::settings;
+use super::says::Says;
 use crate::world::{self, at, key};
 
 /// When everything is decided.
