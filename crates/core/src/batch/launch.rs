@@ -193,13 +193,13 @@ fn settle(
             if let Some(turn) = found(case, &status, parameters)? {
                 return Ok(turn);
             }
-            lose(case, status, &Loss { next: Try::SameCandidate, ..Loss::new(&why, &unavailable) })
+            lose(case, status, &Loss::new(&why, &unavailable))
         }
         Verdict::TokenRefused { why } => {
             if let Some(turn) = found(case, &status, parameters)? {
                 return Ok(turn);
             }
-            lose(case, status, &Loss { next: Try::SameCandidate, ..Loss::new(&why, &[]) })
+            lose(case, status, &Loss::new(&why, &[]))
         }
         // A template or group that EC2 does not see yet is there in a moment. If it is not, it is gone, and the next
         // attempt makes another.

@@ -15,7 +15,7 @@ use muster_core::model::names::InstanceId;
 use muster_core::model::node::Node;
 use muster_core::topology::{Level, NETWORK_LAYER_KEYS};
 
-use super::super::cluster::{BOOKING, DISRUPTED, PENDING};
+use super::super::cluster::{BOOKING, PENDING};
 use super::compare;
 use super::scene::{NOW, Scene, attempt, having, instances, lose, loss, member, node, single, taint};
 use crate::world::{self, at};
@@ -98,6 +98,18 @@ fn launched_instances_are_awaited_until_all_run_and_then_located_once() {
             }),
         ),
         ("they are in a placement group", in_group()),
+        (
+            "an instance that has ended says nothing of their placement group",
+            in_group().with(|one| {
+                let mut shown = instances(&[("i-1", InstanceState::Terminated), ALL[1]]);
+                shown[0].placement_group_id = Some("pg-0".to_owned());
+                one.memory.seen.insert(Look::Instances(ids()), Ok(Sight::Instances(shown)));
+            }),
+        ),
+        (
+            "an instance of another attempt says nothing of their placement group",
+            in_group().status(|status| status.instances[0].attempt = 0),
+        ),
         (
             "one has registered already",
             running().saw(topology(), places([&["s"], &["s"]])).with(|one| one.nodes = vec![node("i-1")]),
@@ -276,6 +288,15 @@ fn nodes_that_do_not_come_are_replaced_or_all_of_them_go() {
                 status.attempts[1].ended = Some(at(NOW - 250));
             }),
         ),
+        (
+            "two are late, and one of them never ran",
+            few().with(|one| one.memory.scratch.looked = None).instances(&[
+                ALL[0],
+                ALL[1],
+                ("i-3", RUNNING),
+                ("i-4", InstanceState::Pending),
+            ]),
+        ),
         ("the time of all is over", over()),
         (
             "the time of all is over, for no known failure",
@@ -423,6 +444,14 @@ fn ready_nodes_wait_for_their_gang_and_are_held_for_it() {
         ),
         ("a booking that is used", booked(1).bound(&["i-1"]).with(|one| one.booked = Some("r"))),
         ("a booking of another request is used", booked(1).bound(&["i-1"]).with(|one| one.booked = Some("s"))),
+        ("a gang of its booking runs elsewhere", booked(1).bound(&["i-9"]).with(|one| one.booked = Some("r"))),
+        (
+            "a gang of its booking is planned here",
+            booked(1).bound(&["i-1"]).with(|one| {
+                one.booked = Some("r");
+                one.gangs[0].phase = Some(Phase::Waiting);
+            }),
+        ),
         ("a Node is gone", ready().with(|one| drop(one.nodes.pop()))),
         (
             "a gang that failed to be looked for",
@@ -463,5 +492,4 @@ fn losses_that_others_found_are_written_down_once() {
         ("a batch that drains", phase(BatchPhase::Draining)),
     ];
     compare("joining-reports", &rows);
-    let _ = DISRUPTED;
 }

@@ -22,6 +22,12 @@ fn begun(change: impl FnOnce(&mut Attempt)) -> Scene {
     Scene::new(status)
 }
 
+/// What was seen before the change is not known any more.
+fn forget(mut scene: Scene) -> Scene {
+    scene.memory.seen.clear();
+    scene
+}
+
 fn grouped() -> Scene {
     begun(|attempt| attempt.group = true).status(|status| status.placement_group = Some("mine".to_owned()))
 }
@@ -77,10 +83,6 @@ fn the_parameters_of_a_launch_are_written_down_before_it_is_sent() {
         let ours = tags(1).of(ResourceKind::PlacementGroup);
         grouped().saw(Look::Group("mine".to_owned()), group(GroupState::Available, ours))
     };
-    let forget = |mut scene: Scene| {
-        scene.memory.seen.clear();
-        scene
-    };
     let known = || {
         let scene = begun(|_| {});
         let next = scene.decide().next.unwrap();
@@ -104,6 +106,14 @@ fn the_parameters_of_a_launch_are_written_down_before_it_is_sent() {
             ),
         ),
         ("a group that the attempt does not ask for is not used", template(begun(|_| {}), made())),
+        (
+            "a group that is left from before is not looked at",
+            begun(|_| {}).status(|status| status.placement_group = Some("mine".to_owned())),
+        ),
+        (
+            "looks at the group are counted from the start again",
+            template(begun(|_| {}).with(|one| one.memory.scratch.group_looks = 3), made()),
+        ),
         ("the class cannot be used", begun(|_| {}).with(|one| one.says.template = Err("no such AMI"))),
         ("the template is refused", refused("InvalidParameterValue")),
         ("a permission is missing", refused("UnauthorizedOperation")),
@@ -350,10 +360,10 @@ fn a_rollback_ends_every_instance_then_the_group_and_then_goes_on() {
         ("one that was just launched is not shown", young(60)),
         ("one that was launched two minutes ago is not shown", young(120)),
         ("there is a group", grouped()),
-        ("the group is ours", grouped().saw(look(), group(GroupState::Available, ours.clone()))),
+        ("the group is ours", grouped().saw(look(), group(GroupState::Available, ours))),
         ("the group is somebody else's", grouped().saw(look(), group(GroupState::Available, Tags::new()))),
         ("the group is gone", grouped().saw(look(), Sight::Group(None))),
-        ("the group is deleted", grouped().done(delete(), Ok(Made::Nothing))),
+        ("the group is deleted", forget(grouped().done(delete(), Ok(Made::Nothing)))),
         (
             "the group is in use",
             grouped().done(delete(), Err(error("DeletePlacementGroup", Some("InvalidPlacementGroup.InUse")))),

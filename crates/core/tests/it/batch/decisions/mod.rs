@@ -4,6 +4,7 @@
 mod ending;
 mod joining;
 mod launching;
+mod order;
 mod pending;
 mod repairing;
 mod says;

@@ -1,12 +1,8 @@
 //! A batch that has lost nodes: it shrinks, or they are replaced in place, or all of it goes.
 
-use std::sync::Arc;
-
 use muster_core::batch::{Change, Look, Made, OwnerLook, Sight};
 use muster_core::ec2::{CallError, CapacityType, FleetError, InstanceState, LaunchAnswer, Target};
-use muster_core::model::batch::{
-    Attempt, AttemptOutcome, BatchMember, BatchPhase, BatchStatus, LossCause, MemberState,
-};
+use muster_core::model::batch::{Attempt, AttemptOutcome, BatchMember, BatchPhase, LossCause, MemberState};
 use muster_core::model::gang::Phase;
 use muster_core::model::names::InstanceId;
 
@@ -76,6 +72,24 @@ fn a_gang_that_keeps_its_minimum_goes_on_and_others_get_a_replacement() {
                 status.attempt = 2;
             }),
         ),
+        (
+            "all are lost, and the gang has its minimum on other nodes",
+            minimum(lost(), 1).status(|status| status.instances.iter_mut().for_each(lose)).with(|one| {
+                one.nodes.push(node("i-9"));
+                one.pods.push(member("a", 3, "i-9"));
+            }),
+        ),
+        (
+            "one is lost after a launch that took long",
+            lost()
+                .status(|status| {
+                    let won = &mut status.attempts[0];
+                    (won.replayed, won.sweeps, won.probe) = (true, 2, true);
+                    (won.request_id, won.fleet) = (Some("req-1".to_owned()), Some("fleet-1".to_owned()));
+                    (won.code, won.message) = (Some("code".to_owned()), Some("words".to_owned()));
+                })
+                .with(|one| one.memory.scratch.cleared = Some(at(NOW - 1))),
+        ),
         ("the gang has ended", lost().with(|one| one.gangs.clear())),
         ("a Node is gone", lost().with(|one| drop(one.nodes.remove(0)))),
         ("a Node is gone whose instance will be lost", lost().with(|one| drop(one.nodes.remove(2)))),
@@ -144,7 +158,7 @@ fn lost_instances_are_ended_once_they_serve_nobody_and_forgotten_when_they_are_g
             .status(|status| status.replaced[0].loss.as_mut().unwrap().deadline = Some(at(NOW + seconds)))
     };
     let there = |scene: Scene| scene.with(|one| one.nodes.push(node("i-3")));
-    let cleared = |seconds: i64| settled().with(|one| one.memory.scratch.cleared = Some(at(NOW - seconds)));
+    let looked = |seconds: i64| settled().with(|one| one.memory.scratch.cleared = Some(at(NOW - seconds)));
     let rows = [
         ("it is looked at", settled()),
         ("it runs: it is ended", third(settled(), RUNNING)),
@@ -180,8 +194,9 @@ fn lost_instances_are_ended_once_they_serve_nobody_and_forgotten_when_they_are_g
             "something else was just changed",
             third(settled(), RUNNING).done(Change::DeleteFinishedFleets, Ok(Made::Nothing)),
         ),
-        ("it was looked after four seconds ago", cleared(4)),
-        ("it was looked after five seconds ago", cleared(5)),
+        ("it was looked after four seconds ago", looked(4)),
+        ("it was looked after five seconds ago", looked(5)),
+        ("it is looked after later: its Node is kept free", cleared(there(settled()))),
         ("all of the batch is ended", settled().status(|status| status.phase = BatchPhase::Terminating)),
         (
             "a node of a lost instance is kept free",
@@ -343,5 +358,4 @@ fn a_replacement_is_sent_until_there_is_an_answer_and_one_that_does_not_come_end
         ),
     ];
     compare("repairing-replaces", &rows);
-    let _ = (Arc::<str>::from("x"), member("a", 0, "i-1"), BatchStatus::default());
 }

@@ -9,12 +9,15 @@ use muster_core::model::batch::{Attempt, BatchMember, BatchStatus};
 use super::scene::{NOW, Scene};
 use crate::world::at;
 
-/// Fields of `$after` that differ from `$before`, one line each.
+/// Fields of `$after` that differ from `$before`, one line each. The answer is `$before` with all of them.
 macro_rules! changes {
     ($text:expr, $what:expr, $before:expr, $after:expr, $($field:ident)*) => {{
+        let mut same = $before.clone();
         $(if $before.$field != $after.$field {
             writeln!($text, "{}{}: {} -> {}", $what, stringify!($field), short(&$before.$field), short(&$after.$field)).unwrap();
+            same.$field.clone_from(&$after.$field);
         })*
+        same
     }};
 }
 
@@ -45,11 +48,13 @@ fn attempts(text: &mut String, before: &[Attempt], after: &[Attempt]) {
         let what = format!("attempt {} ", now.number);
         match before.iter().find(|one| one.number == now.number) {
             None => writeln!(text, "{what}is new: {}", short(now)).unwrap(),
-            Some(was) => changes!(
+            Some(was) => {
+                let same = changes!(
                 text, what, was, now,
                 node_pool instance_type zone subnet capacity_type count group reservation_group reservation way image template
-                parameters token replayed sweeps fleet request_id replaces probe outcome code message started ended
-            ),
+                parameters token replayed sweeps fleet request_id replaces probe outcome code message started ended);
+                assert_eq!(same, *now, "a field that is not in the table");
+            }
         }
     }
 }
@@ -62,13 +67,16 @@ fn members(text: &mut String, what: &str, before: &[BatchMember], after: &[Batch
         let what = format!("{what} {} ", now.id);
         match before.iter().find(|one| one.id == now.id) {
             None => writeln!(text, "{what}is new: {}", short(now)).unwrap(),
-            Some(was) => changes!(text, what, was, now, attempt state node registered loss network_nodes),
+            Some(was) => {
+                let same = changes!(text, what, was, now, attempt state node registered loss network_nodes);
+                assert_eq!(same, *now, "a field that is not in the table");
+            }
         }
     }
 }
 
 fn status(text: &mut String, before: &BatchStatus, after: &BatchStatus) {
-    changes!(
+    let mut same = changes!(
         text, "", before, after,
         phase since count ready_count attempt generation node_pool instance_type zone capacity_type placement_group
         placement_group_id launch_templates price message next_attempt_after round_from failed_rounds deadline idle_since
@@ -77,6 +85,10 @@ fn status(text: &mut String, before: &BatchStatus, after: &BatchStatus) {
     attempts(text, &before.attempts, &after.attempts);
     members(text, "instance", &before.instances, &after.instances);
     members(text, "lost instance", &before.replaced, &after.replaced);
+    same.attempts.clone_from(&after.attempts);
+    same.instances.clone_from(&after.instances);
+    same.replaced.clone_from(&after.replaced);
+    assert_eq!(same, *after, "a field that is not in the table");
 }
 
 /// Everything a decision says.
@@ -105,7 +117,8 @@ pub(super) fn decision(scene: &Scene) -> String {
         writeln!(text, "event: {}", short(&event)).unwrap();
     }
     let before = scene.memory.scratch;
-    changes!(text, "scratch ", before, scratch, looked cleared group_looks first);
+    let same = changes!(text, "scratch ", before, scratch, looked cleared group_looks first);
+    assert_eq!(same, scratch, "a field that is not in the table");
     if used {
         text.push_str("what was seen and done is used\n");
     }
