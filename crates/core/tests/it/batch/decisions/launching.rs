@@ -210,9 +210,21 @@ fn a_launch_that_ec2_refused_says_what_is_tried_next() {
         })
         .answered(true, code(what))
     };
+    let in_group = |replayed: bool| {
+        open(|attempt| (attempt.group, attempt.replayed) = (true, replayed))
+            .status(|status| status.placement_group = Some("mine".to_owned()))
+            .status(|status| status.placement_group_id = Some("pg-1".to_owned()))
+            .answered(true, code("InsufficientInstanceCapacity"))
+    };
     let ending = [("i-7", InstanceState::ShuttingDown), ("i-8", RUNNING), ("i-9", InstanceState::ShuttingDown)];
     let rows = [
         ("no capacity", first("InsufficientInstanceCapacity")),
+        (
+            "no capacity without a placement group, after a call without an answer",
+            open(|attempt| attempt.replayed = true)
+                .status(|status| status.placement_group_id = Some("pg-1".to_owned()))
+                .answered(true, code("InsufficientInstanceCapacity")),
+        ),
         ("a quota, before it is known whether instances of ours are ending", first("VcpuLimitExceeded")),
         ("a quota", first("VcpuLimitExceeded").saw(ours(), shown(&[("i-8", RUNNING)]))),
         ("a quota, while instances of ours are ending", first("VcpuLimitExceeded").saw(ours(), shown(&ending))),
@@ -232,6 +244,8 @@ fn a_launch_that_ec2_refused_says_what_is_tried_next() {
         ),
         ("nobody is to blame", first("InvalidParameterValue")),
         ("slow down", first("RequestLimitExceeded")),
+        ("no capacity in a placement group that nobody else uses", in_group(false)),
+        ("no capacity in a placement group that calls without an answer may have used", in_group(true)),
         ("the token is another call's, and nothing was launched", first("IdempotentParameterMismatch").swept(&[])),
         (
             "the token is another call's, and what it launched is found",
