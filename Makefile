@@ -124,12 +124,12 @@ test-helm: ## Install, upgrade, roll back and uninstall by Helm 3 and 4; the cha
 	@folder=$$(hack/helm/build.sh) || exit 1; \
 	MUSTER_HELM=$$folder cargo test --workspace --test e2e -- install::
 
-# Needs cargo-mutants (`cargo install cargo-mutants --locked`). An hour or two on four cores; SHARD=1/20 takes every twentieth.
+# Needs cargo-mutants (`cargo install cargo-mutants --locked`). Some hours on four cores; SHARD=1/20 takes every twentieth.
 # Debug implementations are for people who look at a failure, and decide nothing.
 mutants: ## Change the pass over NodeBatches line by line, and see that a test notices each; SHARD=k/n takes a part
-	MUSTER_BATCH_HISTORIES=100 cargo mutants --package muster-core --file 'crates/core/src/batch/*' --exclude-re 'fmt::Debug' \
+	MUSTER_BATCH_HISTORIES=25 cargo mutants --package muster-core --file 'crates/core/src/batch/*' --exclude-re 'fmt::Debug' \
 	--profile mutants --baseline skip --timeout 60 --jobs 2 $(if $(SHARD),--shard $(SHARD)) \
-	--cargo-arg=--lib --cargo-arg=--test=it -- batch
+	--cargo-arg=--lib --cargo-arg=--test=it -- batch collect::
 
 lint: ## Check formatting and lints, warnings denied
 	cargo fmt --all -- --check

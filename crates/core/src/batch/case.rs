@@ -59,7 +59,7 @@ pub(super) type Step<T> = Result<T, Stop>;
 impl Turn {
     /// A status, and on at once.
     pub(super) fn write(next: BatchStatus) -> Self {
-        Self { next: Some(next), requeue: Some(Requeue::Now), ..Self::default() }
+        Self { next: Some(next), ..Self::default() }
     }
 
     /// Nothing but waiting.

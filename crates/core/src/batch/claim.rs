@@ -263,6 +263,15 @@ mod tests {
     }
 
     #[test]
+    fn a_record_that_names_no_nodes_says_nothing_of_one_of_them() {
+        let mut only_cpu = Resources::default();
+        only_cpu.set("cpu", 384_000);
+        let status =
+            BatchStatus { reserved: BTreeMap::from([("one".to_owned(), only_cpu)]), ..begun(BatchPhase::InUse) };
+        assert_eq!(taken(&of(&batch(status)), "one"), Some((4, 384_000, 120)), "what the catalogue says");
+    }
+
+    #[test]
     fn what_is_reserved_is_the_most_of_any_offer_of_a_pool() {
         let offers = [("one", "large", 4), ("one", "small", 8), ("two", "odd", 2)];
         let each = |pool: &str, instance_type: &str| per_node(pool, instance_type).map(|each| each.amounts.resources);

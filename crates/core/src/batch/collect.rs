@@ -344,7 +344,7 @@ mod tests {
     use super::*;
     use crate::batch::fixtures::attempt;
     use crate::ec2::launch::tests::parameters;
-    use crate::model::batch::{Attempt, BatchPhase, BatchSpec, BatchStatus};
+    use crate::model::batch::{Attempt, BatchPhase, BatchSpec, BatchStatus, MemberState};
 
     #[test]
     fn an_attempt_in_flight_is_the_last_one_with_parameters() {
@@ -370,5 +370,81 @@ mod tests {
         batch.status.attempts[0].outcome = AttemptOutcome::Launching;
         batch.status.attempts[0].parameters = None;
         assert_eq!(KnownBatch::of(&batch).in_flight, None, "no call was sent");
+        assert_eq!(KnownBatch::of(&batch).closed, 2, "whether it was sent is not known");
+    }
+
+    #[test]
+    fn what_a_batch_lists_is_missed_from_its_launch_on_unless_it_is_lost_already_or_the_batch_is_a_newer_version_s() {
+        let at = |seconds: i64| Timestamp::from_second(1_800_000_000 + seconds).unwrap();
+        let [mut listed, lost, mut forgotten] =
+            ["i-1", "i-2", "i-3"].map(|id| BatchMember::new(id.into(), 1, MemberState::Ready));
+        listed.attempt = 2;
+        forgotten.attempt = 7;
+        forgotten.state = MemberState::Lost;
+        let launch = |number, ended| Attempt { number, started: Some(at(0)), ended, ..attempt() };
+        let status = BatchStatus {
+            phase: BatchPhase::InUse,
+            since: Some(at(50)),
+            attempts: vec![launch(1, None), launch(2, Some(at(9)))],
+            instances: vec![listed, forgotten],
+            replaced: vec![lost],
+            placement_group: Some("group".to_owned()),
+            launch_templates: vec!["template".to_owned()],
+            ..BatchStatus::default()
+        };
+        let mut batch = Batch {
+            name: "b-1".to_owned(),
+            uid: "u".to_owned(),
+            created: None,
+            deleting: false,
+            spec: Arc::new(BatchSpec::default()),
+            status,
+            newer: None,
+        };
+        let known = KnownBatch::of(&batch);
+        let of = |id: &str, since, settled| KnownInstance { id: id.into(), since: Some(at(since)), settled };
+        assert_eq!(known.instances, [of("i-1", 9, false), of("i-3", 50, true), of("i-2", 0, true)]);
+        assert_eq!((known.name.as_str(), known.uid.as_str(), known.ending), ("b-1", "u", false));
+        assert_eq!((known.group.as_deref(), known.templates.contains("template")), (Some("group"), true));
+        batch.newer = Some("phase Dozing".to_owned());
+        assert!(KnownBatch::of(&batch).ending, "nothing is concluded of what is not understood");
+    }
+
+    #[test]
+    fn nothing_is_to_be_done_only_if_no_finding_is_left() {
+        assert!(Findings { live: 9, explained: ["i-1".into()].into(), ..Findings::default() }.is_empty());
+        let findings = [
+            Findings { instances: ["i-1".into()].into(), ..Findings::default() },
+            Findings { lost: [("b-1".to_owned(), ["i-1".into()].into())].into(), ..Findings::default() },
+            Findings { nodes: ["n-1".into()].into(), ..Findings::default() },
+            Findings { groups: ["group".to_owned()].into(), ..Findings::default() },
+            Findings { templates: ["lt-1".to_owned()].into(), ..Findings::default() },
+        ];
+        for found in &findings {
+            assert!(!found.is_empty(), "{found:?}");
+            assert_eq!(found.confirmed_by(found), *found);
+            assert!(found.confirmed_by(&Findings::default()).is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_explained_is_all_that_is_done_while_the_rest_is_held() {
+        let found = Findings {
+            instances: ["i-1".into(), "i-2".into()].into(),
+            explained: ["i-1".into()].into(),
+            nodes: ["n-1".into()].into(),
+            live: 9,
+            ..Findings::default()
+        };
+        let explained: BTreeSet<InstanceId> = ["i-1".into()].into();
+        let alone = Findings { instances: explained.clone(), explained, live: 9, ..Findings::default() };
+        assert_eq!(found.explained_alone(), alone);
+    }
+
+    #[test]
+    fn rounds_are_frequent_after_a_change_of_the_leader() {
+        let (often, seldom) = (SignedDuration::from_secs(1), SignedDuration::from_secs(60));
+        assert_eq!((next_round(0, often, seldom), next_round(9, often, seldom)), (often, often));
+        assert_eq!((next_round(10, often, seldom), next_round(99, often, seldom)), (seldom, seldom));
     }
 }

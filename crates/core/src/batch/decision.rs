@@ -607,3 +607,38 @@ impl Decision {
             && self.events.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decision_waits_only_if_it_asks_for_nothing() {
+        let nothing = Decision {
+            batch: "b-1".to_owned(),
+            next: None,
+            change: None,
+            converge: Vec::new(),
+            looks: Vec::new(),
+            notes: Vec::new(),
+            events: Vec::new(),
+            requeue: Requeue::Now,
+            scratch: Scratch::default(),
+            used: true,
+            succeeded: true,
+        };
+        assert!(nothing.is_waiting());
+        let event = GangEvent { reason: "Gone", message: String::new(), warning: false };
+        let something = [
+            Decision { next: Some(BatchStatus::default()), ..nothing.clone() },
+            Decision { change: Some(Change::DeleteFinishedFleets), ..nothing.clone() },
+            Decision { converge: vec![Converge::Remove], ..nothing.clone() },
+            Decision { looks: vec![Look::Fleet("fleet-1".to_owned())], ..nothing.clone() },
+            Decision { notes: vec![Note::ForgetReservations], ..nothing.clone() },
+            Decision { events: vec![BatchEvent { pool: None, event }], ..nothing },
+        ];
+        for decision in something {
+            assert!(!decision.is_waiting(), "{decision:?}");
+        }
+    }
+}

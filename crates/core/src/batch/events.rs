@@ -176,6 +176,28 @@ mod tests {
     }
 
     #[test]
+    fn a_launch_says_whether_it_is_in_one_placement_group() {
+        let launching = status(BatchPhase::Launching, &[Launching]);
+        let mut won = status(BatchPhase::Launched, &[AttemptOutcome::Won]);
+        let told = |won: &BatchStatus| between(&launching, won)[0].event.message.clone();
+        assert_eq!(told(&won), "attempt 1: 8 × p5.48xlarge on-demand in us-east-1a, in one call");
+        won.attempts[0].group = true;
+        assert_eq!(
+            told(&won),
+            "attempt 1: 8 × p5.48xlarge on-demand in us-east-1a, in one call and one placement group"
+        );
+    }
+
+    #[test]
+    fn the_end_of_a_batch_without_instances_terminates_nothing() {
+        let draining = status(BatchPhase::Draining, &[]);
+        let mut terminating = status(BatchPhase::Terminating, &[]);
+        assert_eq!(reasons(&draining, &terminating), [""; 0]);
+        terminating.instances = members(2);
+        assert_eq!(reasons(&draining, &terminating), ["Terminating"]);
+    }
+
+    #[test]
     fn quotas_and_missed_levels_have_words_of_their_own() {
         let launching = status(BatchPhase::Launching, &[Launching]);
         let mut quota = status(BatchPhase::Pending, &[Lost]);

@@ -86,16 +86,6 @@ impl JoinCause {
             Self::NeverRegistered | Self::Lacks(_) => true,
         }
     }
-
-    /// Closed word for metrics and events.
-    #[must_use]
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Died(_) => "terminated",
-            Self::NeverRan | Self::NeverRegistered => "join",
-            Self::Lacks(_) => "devices",
-        }
-    }
 }
 
 impl fmt::Display for JoinCause {
@@ -363,5 +353,23 @@ mod tests {
             describe_failures(&all),
             "4 × never registered as a node (i-0, i-1, i-2 and 1 more); 1 × never had nvidia.com/gpu (i-9)"
         );
+    }
+
+    #[test]
+    fn exactly_half_of_a_batch_shares_nothing() {
+        let lacks = JoinStage::Registered { at: at(0), lacks: ["nvidia.com/gpu".to_owned()].into() };
+        let half = joiners(&[JoinStage::Ready { registered: at(0) }, lacks.clone()]);
+        let cause = JoinCause::Lacks("nvidia.com/gpu".to_owned());
+        assert_eq!(judge_join(&half, &rules(1), at(600)), JoinVerdict::Replace(failed(&[1], &cause)));
+        let more = joiners(&[JoinStage::Ready { registered: at(0) }, lacks.clone(), lacks]);
+        assert!(matches!(judge_join(&more, &rules(2), at(600)), JoinVerdict::Block { .. }));
+    }
+
+    #[test]
+    fn three_failed_nodes_are_named_and_of_more_how_many() {
+        let cause = JoinCause::NeverRegistered;
+        assert_eq!(describe_failures(&failed(&[0, 1, 2], &cause)), "3 × never registered as a node (i-0, i-1, i-2)");
+        let four = "4 × never registered as a node (i-0, i-1, i-2 and 1 more)";
+        assert_eq!(describe_failures(&failed(&[0, 1, 2, 3], &cause)), four);
     }
 }

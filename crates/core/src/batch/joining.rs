@@ -95,8 +95,7 @@ fn missed<'l>(found: &Located, level: Option<&'l Level>) -> Option<&'l Level> {
 fn clocks(case: &Case<'_>, status: &BatchStatus) -> JoinRules {
     let join = case.world.supply.join(status.node_pool.as_deref());
     let whole = status.attempts.iter().rposition(crate::model::batch::Attempt::won_whole);
-    let since = whole.map_or(0, |position| position + 1);
-    let replaced: usize = status.attempts.iter().skip(since).map(|attempt| attempt.replaces.len()).sum();
+    let replaced: usize = status.attempts.iter().skip(whole.unwrap_or(0)).map(|attempt| attempt.replaces.len()).sum();
     let allowed = replacements(&join.max_replacements, status.count).unwrap_or(0);
     let won = status.attempts.iter().rev().find(|attempt| attempt.outcome == AttemptOutcome::Won);
     let launched = won.and_then(|won| won.ended);

@@ -487,4 +487,30 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn of_several_items_the_one_that_leaves_least_to_try_decides() {
+        let lacking = "InsufficientInstanceCapacity";
+        for codes in [[lacking, "InsufficientFreeAddressesInSubnet"], ["InsufficientFreeAddressesInSubnet", lacking]] {
+            let Verdict::Lost { why, unavailable, .. } = judge(&parameters(), FIRST, &ok(Vec::new(), &codes)) else {
+                panic!("{codes:?}");
+            };
+            assert_eq!((why.kind, unavailable.len()), (ErrorClass::SubnetFull, 1), "{codes:?}");
+        }
+    }
+
+    #[test]
+    fn what_an_item_names_lacks_capacity_and_not_what_was_asked_for() {
+        let mut answer = ok(Vec::new(), &["InsufficientInstanceCapacity"]).unwrap();
+        answer.errors[0].instance_type = Some("p4d.24xlarge".to_owned());
+        answer.errors[0].zone = Some("us-east-1b".to_owned());
+        let lost = |answer: LaunchAnswer| match judge(&parameters(), FIRST, &Ok(answer)) {
+            Verdict::Lost { unavailable, .. } => unavailable,
+            other => panic!("{other:?}"),
+        };
+        let pool = &lost(answer.clone())[0];
+        assert_eq!((pool.instance_type.as_str(), pool.zone.as_str()), ("p4d.24xlarge", "us-east-1b"));
+        (answer.errors[0].instance_type, answer.errors[0].zone) = (None, None);
+        assert_eq!(lost(answer), [parameters().pool()]);
+    }
 }

@@ -193,13 +193,13 @@ fn settle(
             if let Some(turn) = found(case, &status, parameters)? {
                 return Ok(turn);
             }
-            lose(case, status, &Loss { next: Try::SameCandidate, ..Loss::new(&why, &unavailable) })
+            lose(case, status, &Loss::new(&why, &unavailable))
         }
         Verdict::TokenRefused { why } => {
             if let Some(turn) = found(case, &status, parameters)? {
                 return Ok(turn);
             }
-            lose(case, status, &Loss { next: Try::SameCandidate, ..Loss::new(&why, &[]) })
+            lose(case, status, &Loss::new(&why, &[]))
         }
         // A template or group that EC2 does not see yet is there in a moment. If it is not, it is gone, and the next
         // attempt makes another.
@@ -300,7 +300,9 @@ fn found(case: &Case<'_>, status: &BatchStatus, parameters: &LaunchParameters) -
     let answer = LaunchAnswer { fleet_id: None, request_id: None, instances, errors: Vec::new() };
     Ok(Some(match judge(parameters, false, &Ok(answer)) {
         Verdict::Won(ids) => won(case, status, parameters, ids),
-        Verdict::Violated(ids) => rollback::violated(case, status, &ids, "fewer instances than asked for were found"),
+        Verdict::Violated(ids) => {
+            rollback::violated(case, status, &ids, "another number of instances than asked for was found")
+        }
         Verdict::Lost { .. }
         | Verdict::Quota { .. }
         | Verdict::Configuration { .. }

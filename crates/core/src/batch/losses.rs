@@ -101,4 +101,48 @@ mod tests {
         assert!(note(&mut status, &missing, now).is_empty(), "duplicates and reordering change nothing");
         assert_eq!(status.instances[1], member("i-2"));
     }
+
+    #[test]
+    fn a_notice_concerns_the_instances_it_names_and_all_that_run_in_the_reservation_it_names() {
+        use super::super::fixtures::{attempt, members};
+        use crate::ec2::launch::Target;
+        use crate::model::batch::{Attempt, BatchSpec};
+        let into = |outcome| Attempt {
+            outcome,
+            reservation: Some(Target { id: "cr-1".to_owned(), block: false }),
+            ..attempt()
+        };
+        let batch = |phase, outcome| Batch {
+            name: "b-1".to_owned(),
+            uid: "u".to_owned(),
+            created: None,
+            deleting: false,
+            spec: std::sync::Arc::new(BatchSpec::default()),
+            status: BatchStatus {
+                phase,
+                instances: members(2),
+                attempts: vec![into(outcome)],
+                ..BatchStatus::default()
+            },
+            newer: None,
+        };
+        let in_use = batch(BatchPhase::InUse, AttemptOutcome::Won);
+        let reservation = Subject::Reservation("cr-1".to_owned());
+        let ids = |ids: &[&str]| Some(ids.iter().map(|id| InstanceId::from(*id)).collect::<BTreeSet<_>>());
+        assert_eq!(of_subject(&in_use, &Subject::Instances(vec!["i-1".into(), "i-9".into()])), ids(&["i-1"]));
+        assert_eq!(of_subject(&in_use, &Subject::Instances(vec!["i-9".into()])), None);
+        assert_eq!(of_subject(&in_use, &reservation), ids(&["i-0", "i-1"]));
+        assert_eq!(of_subject(&in_use, &Subject::Reservation("cr-2".to_owned())), None);
+        assert_eq!(
+            of_subject(&batch(BatchPhase::InUse, AttemptOutcome::Lost), &reservation),
+            None,
+            "nothing runs in it"
+        );
+        assert_eq!(
+            of_subject(&batch(BatchPhase::Terminating, AttemptOutcome::Won), &reservation),
+            None,
+            "they end anyway"
+        );
+        assert!(heeds_notices(BatchPhase::InUse) && !heeds_notices(BatchPhase::Terminating));
+    }
 }

@@ -282,7 +282,7 @@ fn settle(
         why.as_ref().map_or_else(|| "no answer".to_owned(), |why| why.code.clone().unwrap_or(why.message.clone()));
     if !found.is_empty() {
         status.instances.extend(fresh(&found, status.attempt));
-        return Ok(reported(lost_again(case, status, None, "fewer instances than asked for were found")));
+        return Ok(reported(lost_again(case, status, None, "another number of instances than asked for was found")));
     }
     if open && !no_host && attempt.sweeps < SWEEPS {
         let mut turn = 0;

@@ -1,5 +1,7 @@
 //! One history: a world, workers that come and go, and everything that can happen to both.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::{Change, Made, Report};
 use muster_core::ec2::CallError;
@@ -36,6 +38,8 @@ pub(super) struct History {
     /// Losses that were reported and whose message is not taken yet.
     pub(super) reports: Vec<(String, Report)>,
     pub(super) dice: Dice,
+    /// Status writes by batch.
+    pub(super) writes: BTreeMap<String, u32>,
     late: Vec<(Timestamp, Change)>,
     swept: Timestamp,
     trace: bool,
@@ -44,7 +48,7 @@ pub(super) struct History {
 }
 
 impl History {
-    fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let now = at(0);
         let story = draw::Story::of(seed);
@@ -70,6 +74,7 @@ impl History {
             wrong: None,
             reports: Vec::new(),
             dice: Dice::of(usize::try_from(seed).unwrap() / draw::STORIES),
+            writes: BTreeMap::new(),
             late: Vec::new(),
             swept: now,
             trace: std::env::var("MUSTER_BATCH_SEED").is_ok(),
@@ -148,6 +153,7 @@ impl History {
 
     /// A status was written.
     pub(super) fn written(&mut self, name: &str) {
+        *self.writes.entry(name.to_owned()).or_default() += 1;
         self.tell(|history| {
             let status = &history.cluster.batches[name].1.status;
             let last = status.last().map(|last| (last.number, last.outcome, last.replaces.len()));
@@ -229,7 +235,7 @@ impl History {
         }
     }
 
-    fn repair_pools(&mut self) {
+    pub(super) fn repair_pools(&mut self) {
         self.catalogue.generation += 1;
         self.cluster.blocks.clear();
         self.cluster.touch();

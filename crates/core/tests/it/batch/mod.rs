@@ -5,10 +5,13 @@
 mod checks;
 mod cluster;
 mod coverage;
+#[cfg(test)]
+mod decisions;
 mod draw;
 mod ec2;
 #[cfg(test)]
 mod found;
+mod heals;
 mod history;
 mod race;
 mod recorded;

@@ -1,0 +1,186 @@
+//! A batch whose gang runs or has ended: idle, drained, terminated, gone.
+
+use jiff::SignedDuration;
+use muster_core::batch::{Change, Look, Made, Sight};
+use muster_core::ec2::{GroupState, InstanceState, PlacementGroup, ResourceKind, Tags};
+use muster_core::model::batch::{BatchMember, BatchPhase, MemberState};
+use muster_core::model::gang::Phase;
+use muster_core::model::node::Node;
+
+use super::super::cluster::DISRUPTED;
+use super::compare;
+use super::scene::{NOW, Scene, error, having, lose, member, single, tags, taint};
+use crate::world::{self, at, place};
+
+const GONE: InstanceState = InstanceState::Terminated;
+
+fn of(phase: BatchPhase) -> Scene {
+    Scene::new(having(phase, MemberState::Ready, &["i-1", "i-2"])).with_nodes()
+}
+
+fn finished(phase: BatchPhase) -> Scene {
+    of(phase).with(|one| one.gangs = vec![world::gang("a", Phase::Finished, Vec::new())])
+}
+
+fn idle_since(scene: Scene, seconds: i64) -> Scene {
+    scene.status(|status| status.idle_since = Some(at(NOW - seconds)))
+}
+
+fn foreign(scene: Scene) -> Scene {
+    scene.with(|one| one.pods = vec![single("b", "i-2"), single("a", "i-1")])
+}
+
+#[test]
+fn a_batch_is_idle_once_its_gang_has_ended_and_the_last_member_has_left() {
+    let in_use = || of(BatchPhase::InUse);
+    let ended = || finished(BatchPhase::InUse);
+    let late = |seconds| idle_since(foreign(ended()), seconds);
+    let rows = [
+        ("the gang runs", in_use().bound(&["i-1", "i-2"])),
+        ("the gang runs again", idle_since(in_use().bound(&["i-1", "i-2"]), 60)),
+        (
+            "the gang runs, and the batch is deleted",
+            in_use().bound(&["i-1", "i-2"]).with(|one| one.batch.deleting = true),
+        ),
+        (
+            "the gang runs elsewhere",
+            in_use().with(|one| one.gangs = vec![world::gang("a", Phase::Bound, vec![place(0, None, "n-i-9")])]),
+        ),
+        ("the gang waits for a plan", in_use()),
+        ("the gang of its booking has ended", in_use().of_request()),
+        ("the gang of its booking runs", in_use().of_request().bound(&["i-1"]).with(|one| one.booked = Some("r"))),
+        (
+            "the gang of its booking runs, and the request is gone",
+            in_use().of_request().bound(&["i-1"]).with(|one| {
+                one.booked = Some("r");
+                one.says.requests = false;
+            }),
+        ),
+        ("the gang has ended", ended()),
+        ("the gang has ended, and a member leaves", ended().with(|one| one.pods = vec![member("a", 0, "i-1")])),
+        (
+            "the gang has ended, and a member and another are there",
+            foreign(ended()).with(|one| one.pods.push(member("c", 0, "i-1"))),
+        ),
+        (
+            "the gang has ended, and pods of DaemonSets and ended ones are there",
+            foreign(ended()).with(|one| {
+                one.pods[0].daemon = true;
+                one.pods[1].ended = true;
+            }),
+        ),
+        ("the gang has ended, and pods of no gang are there", foreign(ended())),
+        ("pods of no gang are there for almost fifteen minutes", late(899)),
+        ("pods of no gang are there for fifteen minutes", late(900)),
+        ("pods of no gang are there for half an hour", late(1800)),
+        ("pods of no gang are leaving", late(900).with(|one| one.pods[0].deleting = true)),
+        ("pods of no gang may stay for ever", late(90_000).with(|one| one.says.foreign = None)),
+    ];
+    compare("ending-in-use", &rows);
+}
+
+#[test]
+fn idle_nodes_go_together_when_they_were_quiet_for_long_enough() {
+    let idle = |seconds| idle_since(finished(BatchPhase::Idle), seconds);
+    let planned = |scene: Scene| {
+        scene
+            .with(|one| one.gangs.push(world::gang("b", Phase::Committing, vec![place(0, Some("b-0"), "n-i-1")])))
+            .with(|one| {
+                let mut pod = member("b", 0, "i-1");
+                pod.node = None;
+                one.pods.push(pod);
+            })
+    };
+    let rows = [
+        ("they are quiet since just now", finished(BatchPhase::Idle)),
+        ("they are quiet for almost five minutes", idle(299)),
+        ("they are quiet for five minutes", idle(300)),
+        ("they may stay for ever", idle(90_000).with(|one| one.says.consolidate = None)),
+        ("a person deletes the batch", idle(1).with(|one| one.batch.deleting = true)),
+        ("a member of another gang came", idle(300).with(|one| one.pods = vec![member("b", 0, "i-1")])),
+        ("a gang is planned here", planned(idle(300))),
+        ("pods of no gang are there", foreign(idle(300))),
+        ("pods of no gang are there for fifteen minutes", foreign(idle(900))),
+        ("pods of no gang are there, and the batch is deleted", foreign(idle(1)).with(|one| one.batch.deleting = true)),
+        ("nodes go at once", idle(0).with(|one| one.says.consolidate = Some(SignedDuration::ZERO))),
+    ];
+    compare("ending-idle", &rows);
+}
+
+#[test]
+fn draining_keeps_new_pods_away_before_anything_ends() {
+    let tainted = |node: &mut Node| node.taints.push(taint(DISRUPTED, ""));
+    let draining = || finished(BatchPhase::Draining);
+    let drained = || draining().with(|one| one.nodes.iter_mut().for_each(tainted));
+    let planned = |scene: Scene| {
+        scene.with(|one| {
+            one.gangs.push(world::gang("b", Phase::Committing, vec![place(0, Some("b-0"), "n-i-1")]));
+            let mut pod = member("b", 0, "i-1");
+            pod.node = None;
+            one.pods.push(pod);
+        })
+    };
+    let rows = [
+        ("the taint is missing", draining()),
+        ("the taint is missing on one", draining().with(|one| tainted(&mut one.nodes[0]))),
+        ("another taint is there", draining().with(|one| one.nodes[0].taints.push(taint("team", "")))),
+        ("the nodes are not there", draining().with(|one| one.nodes.clear())),
+        ("a gang is planned here", planned(drained())),
+        ("a member is there", drained().with(|one| one.pods = vec![member("b", 0, "i-1")])),
+        ("pods of no gang are there", foreign(drained())),
+        ("pods of no gang are there for fifteen minutes", idle_since(foreign(drained()), 900)),
+        ("pods of no gang are there for half an hour", idle_since(foreign(drained()), 1800)),
+        ("nobody is there", drained()),
+    ];
+    compare("ending-draining", &rows);
+}
+
+#[test]
+fn the_end_leaves_nothing_in_ec2_and_then_no_object() {
+    let ending = || {
+        finished(BatchPhase::Terminating)
+            .status(|status| status.instances.iter_mut().for_each(|one| one.state = MemberState::Terminating))
+    };
+    let gone = || ending().instances(&[("i-1", GONE), ("i-2", GONE)]).swept_all(&[]);
+    let grouped = || gone().status(|status| status.placement_group = Some("mine".to_owned()));
+    let delete = || Change::DeleteGroup("mine".to_owned());
+    let templates = || Change::DeleteTemplates(tags(1));
+    let group = |tags: Tags| {
+        let (name, id, strategy) = ("mine".to_owned(), "pg-1".to_owned(), "cluster".to_owned());
+        Sight::Group(Some(PlacementGroup { name, id, state: GroupState::Available, strategy, tags }))
+    };
+    let look = || Look::Group("mine".to_owned());
+    let in_use = error("DeletePlacementGroup", Some("InvalidPlacementGroup.InUse"));
+    let trouble = || error("DeleteLaunchTemplate", Some("InternalError"));
+    let lost = || {
+        gone().done(templates(), Ok(Made::Nothing)).status(|status| {
+            let mut one =
+                BatchMember { node: Some("n-i-3".to_owned()), ..BatchMember::new("i-3".into(), 1, MemberState::Lost) };
+            lose(&mut one);
+            status.replaced.push(one);
+            status.attempts[0].fleet = Some("fleet-1".to_owned());
+        })
+    };
+    let rows = [
+        ("the instances are looked at", ending()),
+        ("one runs", ending().instances(&[("i-1", InstanceState::Running), ("i-2", GONE)]).swept_all(&[])),
+        ("they were just ended", ending().done(Change::Terminate(vec!["i-1".into(), "i-2".into()]), Ok(Made::Nothing))),
+        ("one is ending", ending().instances(&[("i-1", InstanceState::ShuttingDown), ("i-2", GONE)]).swept_all(&[])),
+        (
+            "the tags find one of an attempt that was given up",
+            ending().instances(&[("i-1", GONE), ("i-2", GONE)]).swept_all(&[("i-9", InstanceState::Pending)]),
+        ),
+        ("all have ended: the templates go", gone()),
+        ("the templates are gone", ending().done(templates(), Ok(Made::Nothing))),
+        ("the templates cannot be deleted", gone().done(templates(), Err(trouble()))),
+        ("the Nodes are gone too", gone().done(templates(), Ok(Made::Nothing)).with(|one| one.nodes.clear())),
+        ("fleets are left to be deleted", lost()),
+        ("the group is looked at", grouped()),
+        ("the group is ours", grouped().saw(look(), group(tags(1).of(ResourceKind::PlacementGroup)))),
+        ("the group is somebody else's", grouped().saw(look(), group(Tags::new()))),
+        ("the group is deleted", grouped().with(|one| one.memory.seen.clear()).done(delete(), Ok(Made::Nothing))),
+        ("the group is in use", grouped().done(delete(), Err(in_use))),
+        ("the group cannot be deleted", grouped().done(delete(), Err(trouble()))),
+    ];
+    compare("ending-terminating", &rows);
+}

@@ -1,0 +1,361 @@
+//! A batch that has lost nodes: it shrinks, or they are replaced in place, or all of it goes.
+
+use muster_core::batch::{Change, Look, Made, OwnerLook, Sight};
+use muster_core::ec2::{CallError, CapacityType, FleetError, InstanceState, LaunchAnswer, Target};
+use muster_core::model::batch::{Attempt, AttemptOutcome, BatchMember, BatchPhase, LossCause, MemberState};
+use muster_core::model::gang::Phase;
+use muster_core::model::names::InstanceId;
+
+use super::compare;
+use super::scene::{NOW, Scene, attempt, error, having, launched, lose, loss, member, node, single};
+use crate::world::{self, at, key};
+
+const RUNNING: InstanceState = InstanceState::Running;
+const GONE: InstanceState = InstanceState::Terminated;
+
+/// Three nodes in use, the last of which is lost.
+fn lost() -> Scene {
+    let mut status = having(BatchPhase::InUse, MemberState::Ready, &["i-1", "i-2", "i-3"]);
+    lose(&mut status.instances[2]);
+    status.ready_count = 3;
+    Scene::new(status).with_nodes().bound(&["i-1", "i-2", "i-3"])
+}
+
+fn minimum(scene: Scene, minimum: u32) -> Scene {
+    scene.with(|one| one.gangs[0].minimum = minimum)
+}
+
+#[test]
+fn a_gang_that_keeps_its_minimum_goes_on_and_others_get_a_replacement() {
+    let rows = [
+        ("the gang needs all", lost()),
+        ("the gang goes on with two", minimum(lost(), 2)),
+        ("the gang goes on with none, and two are left", minimum(lost(), 0)),
+        ("the gang goes on with two, and one of their Nodes is gone", {
+            let scene = minimum(lost(), 2);
+            scene.with(|one| drop(one.nodes.remove(1))).status(|status| {
+                status.instances[1].loss = Some(loss(LossCause::Missing, "later"));
+                status.instances[1].loss.as_mut().unwrap().act_at = at(NOW + 9);
+            })
+        }),
+        (
+            "the gang goes on with two, and is degraded",
+            minimum(lost(), 2).with(|one| one.gangs[0].phase = Some(Phase::Degraded)),
+        ),
+        ("the gang goes on with two, and one has ended", minimum(lost(), 2).with(|one| one.pods[0].ended = true)),
+        (
+            "the gang goes on with two, and waits",
+            minimum(lost(), 2).with(|one| one.gangs[0].phase = Some(Phase::Waiting)),
+        ),
+        ("all are lost", minimum(lost(), 0).status(|status| status.instances.iter_mut().for_each(lose))),
+        (
+            "two are lost for two causes",
+            lost().status(|status| {
+                lose(&mut status.instances[0]);
+                status.instances[0].loss = Some(loss(LossCause::Missing, "its Node is gone"));
+            }),
+        ),
+        (
+            "one is lost while nodes wait for their gang",
+            lost().status(|status| status.phase = BatchPhase::Ready).with(|one| {
+                one.pods.clear();
+                one.gangs[0] = world::gang("a", Phase::Waiting, Vec::new());
+            }),
+        ),
+        ("one is lost, and no launch is known", lost().status(|status| status.attempts.clear())),
+        ("one is lost, and its launch has no parameters", lost().status(|status| status.attempts[0].parameters = None)),
+        (
+            "one is lost after a replacement",
+            lost().status(|status| {
+                let replaces = vec![InstanceId::from("i-0")];
+                status.attempts.push(Attempt { replaces, ..attempt(2, AttemptOutcome::Won) });
+                status.attempt = 2;
+            }),
+        ),
+        (
+            "all are lost, and the gang has its minimum on other nodes",
+            minimum(lost(), 1).status(|status| status.instances.iter_mut().for_each(lose)).with(|one| {
+                one.nodes.push(node("i-9"));
+                one.pods.push(member("a", 3, "i-9"));
+            }),
+        ),
+        (
+            "one is lost after a launch that took long",
+            lost()
+                .status(|status| {
+                    let won = &mut status.attempts[0];
+                    (won.replayed, won.sweeps, won.probe) = (true, 2, true);
+                    (won.request_id, won.fleet) = (Some("req-1".to_owned()), Some("fleet-1".to_owned()));
+                    (won.code, won.message) = (Some("code".to_owned()), Some("words".to_owned()));
+                })
+                .with(|one| one.memory.scratch.cleared = Some(at(NOW - 1))),
+        ),
+        ("the gang has ended", lost().with(|one| one.gangs.clear())),
+        ("a Node is gone", lost().with(|one| drop(one.nodes.remove(0)))),
+        ("a Node is gone whose instance will be lost", lost().with(|one| drop(one.nodes.remove(2)))),
+        (
+            "a Node of an idle batch is gone",
+            lost().status(|status| status.phase = BatchPhase::Idle).with(|one| one.nodes.clear()),
+        ),
+    ];
+    compare("repairing-lost", &rows);
+}
+
+/// i-3 is being replaced; the call may have been sent.
+fn replacing(change: impl FnOnce(&mut Attempt)) -> Scene {
+    let mut status = having(BatchPhase::Replacing, MemberState::Ready, &["i-1", "i-2"]);
+    status.count = 3;
+    status.attempt = 2;
+    let mut gone =
+        BatchMember { node: Some("n-i-3".to_owned()), ..BatchMember::new("i-3".into(), 1, MemberState::Lost) };
+    lose(&mut gone);
+    status.replaced.push(gone);
+    let mut attempt = Attempt { count: 1, replaces: vec!["i-3".into()], ..attempt(2, AttemptOutcome::Launching) };
+    attempt.parameters.as_mut().unwrap().value.count = 1;
+    change(&mut attempt);
+    status.attempts[0].ended = Some(at(NOW - 700));
+    status.attempts[0].started = Some(at(NOW - 720));
+    status.attempts.push(attempt);
+    Scene::new(status).with_nodes()
+}
+
+/// EC2 shows the instance that is replaced like this.
+fn third(scene: Scene, state: InstanceState) -> Scene {
+    scene.saw(Look::Instances(vec!["i-3".into()]), Sight::Instances(super::scene::instances(&[("i-3", state)])))
+}
+
+fn missing(scene: Scene) -> Scene {
+    scene.saw(Look::Instances(vec!["i-3".into()]), Sight::Instances(Vec::new()))
+}
+
+fn into_reservation(attempt: &mut Attempt) {
+    attempt.capacity_type = CapacityType::Reserved;
+    attempt.reservation = Some(Target { id: "cr-1".to_owned(), block: false });
+    attempt.parameters.as_mut().unwrap().value.capacity_type = CapacityType::Reserved;
+}
+
+fn reserved(change: impl FnOnce(&mut Attempt)) -> Scene {
+    replacing(|attempt| {
+        into_reservation(attempt);
+        change(attempt);
+    })
+    .status(|status| status.capacity_type = Some(CapacityType::Reserved))
+}
+
+fn terminate() -> Change {
+    Change::Terminate(vec!["i-3".into()])
+}
+
+#[test]
+fn lost_instances_are_ended_once_they_serve_nobody_and_forgotten_when_they_are_gone() {
+    let settled = || {
+        let scene = replacing(|attempt| attempt.outcome = AttemptOutcome::Won);
+        scene.status(|status| status.phase = BatchPhase::Ready).bound(&["i-1", "i-2"])
+    };
+    let busy = |scene: Scene| scene.with(|one| one.pods = vec![single("other", "i-3")]);
+    let deadline = |seconds: i64| {
+        busy(third(settled(), RUNNING))
+            .status(|status| status.replaced[0].loss.as_mut().unwrap().deadline = Some(at(NOW + seconds)))
+    };
+    let there = |scene: Scene| scene.with(|one| one.nodes.push(node("i-3")));
+    let looked = |seconds: i64| settled().with(|one| one.memory.scratch.cleared = Some(at(NOW - seconds)));
+    let rows = [
+        ("it is looked at", settled()),
+        ("it runs: it is ended", third(settled(), RUNNING)),
+        ("it is ending", third(settled(), InstanceState::ShuttingDown)),
+        ("it has ended", third(settled(), GONE)),
+        ("it has ended, and its Node is there", there(third(settled(), GONE))),
+        ("EC2 does not show it", missing(settled())),
+        (
+            "EC2 does not show it, and it was just launched",
+            missing(settled().status(|status| status.attempts[0].ended = Some(at(NOW - 119)))),
+        ),
+        (
+            "EC2 does not show it, and it was launched two minutes ago",
+            missing(settled().status(|status| status.attempts[0].ended = Some(at(NOW - 120)))),
+        ),
+        (
+            "EC2 does not show it, and its launch began just now",
+            missing(settled().status(|status| {
+                (status.attempts[0].started, status.attempts[0].ended) = (Some(at(NOW)), None);
+            })),
+        ),
+        ("a pod is on it", busy(third(settled(), RUNNING))),
+        ("a pod of a DaemonSet is on it", busy(third(settled(), RUNNING)).with(|one| one.pods[0].daemon = true)),
+        ("a pod that has ended is on it", busy(third(settled(), RUNNING)).with(|one| one.pods[0].ended = true)),
+        ("a pod is on it, and EC2 ends it in a second", deadline(1)),
+        ("a pod is on it, and EC2 ends it now", deadline(0)),
+        ("it was just ended", third(settled(), RUNNING).done(terminate(), Ok(Made::Nothing))),
+        (
+            "it could not be ended",
+            third(settled(), RUNNING).done(terminate(), Err(error("TerminateInstances", Some("InternalError")))),
+        ),
+        (
+            "something else was just changed",
+            third(settled(), RUNNING).done(Change::DeleteFinishedFleets, Ok(Made::Nothing)),
+        ),
+        ("it was looked after four seconds ago", looked(4)),
+        ("it was looked after five seconds ago", looked(5)),
+        ("it is looked after later: its Node is kept free", cleared(there(settled()))),
+        ("all of the batch is ended", settled().status(|status| status.phase = BatchPhase::Terminating)),
+        (
+            "a node of a lost instance is kept free",
+            there(third(settled(), InstanceState::ShuttingDown)).bound(&["i-1", "i-2"]),
+        ),
+        (
+            "in a reservation it goes as well, once it is replaced",
+            third(settled().status(|status| status.capacity_type = Some(CapacityType::Reserved)), RUNNING),
+        ),
+        ("in a reservation it stays until there is no free host", reserved(|_| {})),
+    ];
+    compare("repairing-ends", &rows);
+}
+
+fn code(code: &str) -> Result<Made, CallError> {
+    Err(error("CreateFleet", Some(code)))
+}
+
+fn made(ids: &[&str]) -> Result<Made, CallError> {
+    Ok(Made::Launched(launched(ids)))
+}
+
+fn empty(code: &str) -> Result<Made, CallError> {
+    let (code, message) = (code.to_owned(), "EC2's words".to_owned());
+    let item = FleetError { code, message, instance_type: None, zone: None };
+    Ok(Made::Launched(LaunchAnswer { errors: vec![item], ..launched(&[]) }))
+}
+
+/// The lost instance was looked after just now.
+fn cleared(scene: Scene) -> Scene {
+    scene.with(|one| one.memory.scratch.cleared = Some(at(NOW)))
+}
+
+#[test]
+fn a_replacement_is_sent_until_there_is_an_answer_and_one_that_does_not_come_ends_the_batch() {
+    let answered = |first, result| replacing(|_| {}).answered(first, result);
+    let timed_out = || Err(error("CreateFleet", None));
+    let unknown = |sweeps: u32| replacing(|attempt| attempt.sweeps = sweeps).answered(false, timed_out());
+    let one: [(&str, InstanceState); 1] = [("i-4", RUNNING)];
+    let two: [(&str, InstanceState); 2] = [("i-4", RUNNING), ("i-5", RUNNING)];
+    let fleet = || {
+        replacing(|attempt| attempt.fleet = Some("fleet-1".to_owned()))
+            .answered(false, timed_out())
+            .saw(Look::Fleet("fleet-1".to_owned()), Sight::Fleet(Some(launched(&["i-4"]))))
+    };
+    let no_host =
+        |change: fn(&mut Attempt)| reserved(change).answered(true, code("ReservationCapacityExceeded")).swept(&[]);
+    let closed = |outcome| replacing(|attempt| attempt.outcome = outcome);
+    let replayed = || replacing(|attempt| attempt.replayed = true);
+    let rows = [
+        ("the lost instance is looked after first", replacing(|_| {})),
+        ("the lost instance is ended first", third(replacing(|_| {}), RUNNING)),
+        (
+            "it is sent for the first time",
+            cleared(third(replacing(|_| {}), GONE)).with(|one| one.memory.scratch.first = Some(2)),
+        ),
+        ("it may have been sent before", cleared(third(replacing(|_| {}), GONE))),
+        ("in a reservation the free host comes first", reserved(|_| {})),
+        (
+            "in a full reservation the lost instance goes first",
+            third(reserved(|attempt| attempt.code = Some("full".to_owned())), InstanceState::ShuttingDown),
+        ),
+        (
+            "in a full reservation the lost instance has gone",
+            third(reserved(|attempt| attempt.code = Some("full".to_owned())), GONE),
+        ),
+        (
+            "in a full reservation the lost instance stays too long",
+            third(
+                reserved(|attempt| {
+                    attempt.code = Some("full".to_owned());
+                    attempt.started = Some(at(NOW - 1500));
+                }),
+                InstanceState::ShuttingDown,
+            ),
+        ),
+        ("it came", answered(true, made(&["i-4"]))),
+        ("it came by an earlier call", answered(false, made(&["i-4"]))),
+        ("two came", answered(true, made(&["i-4", "i-5"]))),
+        ("no capacity", answered(true, code("InsufficientInstanceCapacity")).swept(&[])),
+        ("no capacity, before the tags were looked for", answered(true, code("InsufficientInstanceCapacity"))),
+        ("no capacity, and it is found", answered(true, code("InsufficientInstanceCapacity")).swept(&one)),
+        ("no capacity, and two are found", answered(true, code("InsufficientInstanceCapacity")).swept(&two)),
+        ("no capacity at a replay", answered(false, code("InsufficientInstanceCapacity")).swept(&[])),
+        (
+            "no capacity at a replay that this process did not begin",
+            replayed().answered(true, code("InsufficientInstanceCapacity")).swept(&[]),
+        ),
+        ("a quota", answered(true, code("VcpuLimitExceeded")).swept(&[])),
+        ("a permission is missing", answered(true, code("UnauthorizedOperation")).swept(&[])),
+        ("slow down", answered(true, code("RequestLimitExceeded")).swept(&[])),
+        ("the token is another call's", answered(true, code("IdempotentParameterMismatch")).swept(&[])),
+        (
+            "an empty answer without capacity",
+            answered(true, empty("InsufficientInstanceCapacity"))
+                .saw(Look::Fleet("fleet-1".to_owned()), Sight::Fleet(None))
+                .swept(&[]),
+        ),
+        (
+            "an empty answer that throttles",
+            answered(true, empty("RequestLimitExceeded"))
+                .saw(Look::Fleet("fleet-1".to_owned()), Sight::Fleet(None))
+                .swept(&[]),
+        ),
+        ("no answer", unknown(0).swept(&[])),
+        ("no answer for the third time", unknown(2).swept(&[])),
+        ("no answer for the fifth time", unknown(4).swept(&[])),
+        ("no answer, and the fleet knows it", fleet().swept(&[])),
+        (
+            "no answer, and in a reservation it is not sent again for that",
+            reserved(|_| {}).answered(false, timed_out()).swept(&[]),
+        ),
+        ("the reservation has no free host", no_host(|_| {})),
+        (
+            "the reservation has no free host, in EC2's other words",
+            reserved(|_| {}).answered(true, code("InsufficientInstanceCapacity")).swept(&[]),
+        ),
+        (
+            "the reservation has no free host, and the time is over",
+            no_host(|attempt| attempt.started = Some(at(NOW - 1500))),
+        ),
+        (
+            "the reservation has no free host, and the batch is being deleted",
+            no_host(|_| {}).with(|one| one.batch.deleting = true),
+        ),
+        ("the reservation has no free host, and its gang may be gone", no_host(|_| {}).with(|one| one.gangs.clear())),
+        (
+            "the reservation has no free host, and its gang is gone",
+            no_host(|_| {})
+                .with(|one| one.gangs.clear())
+                .saw(Look::Owner(OwnerLook::Gang { key: key("a"), uid: "a-uid".to_owned() }), Sight::Owner(false)),
+        ),
+        (
+            "the reservation is full, and one is found",
+            reserved(|_| {}).answered(true, code("ReservationCapacityExceeded")).swept(&two),
+        ),
+        ("none came", cleared(closed(AttemptOutcome::Lost))),
+        ("none came, and members are there", cleared(closed(AttemptOutcome::Lost)).bound(&["i-1"])),
+        (
+            "none came, and a pod of no gang is there",
+            cleared(closed(AttemptOutcome::Lost)).with(|one| one.pods = vec![single("other", "i-1")]),
+        ),
+        (
+            "none came, and a pod of no gang is there for long",
+            cleared(closed(AttemptOutcome::Lost))
+                .with(|one| one.pods = vec![single("other", "i-1")])
+                .status(|status| status.idle_since = Some(at(NOW - 900))),
+        ),
+        (
+            "none came, and why is known",
+            cleared(closed(AttemptOutcome::Lost))
+                .status(|status| status.attempts[1].message = Some("no capacity".to_owned())),
+        ),
+        ("nothing is known of the call", cleared(replacing(|attempt| attempt.parameters = None))),
+        ("there is no attempt", cleared(replacing(|_| {}).status(|status| status.attempts.clear()))),
+        (
+            "it is not wanted any more while the call is open",
+            cleared(third(replacing(|_| {}), GONE)).with(|one| one.batch.deleting = true),
+        ),
+    ];
+    compare("repairing-replaces", &rows);
+}
