@@ -3,6 +3,7 @@
 pub mod check_config;
 pub mod crds;
 pub mod demo;
+pub mod doctor;
 pub mod ec2_sim;
 pub mod explain;
 mod flags;
@@ -10,6 +11,7 @@ pub mod gc;
 pub mod iam;
 mod live;
 pub mod plan;
+mod reach;
 pub mod record;
 mod scheduler_version;
 pub mod serve;

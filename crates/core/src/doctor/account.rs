@@ -32,8 +32,9 @@ pub(super) fn identity(facts: &Facts, checks: &mut Vec<Finding>) {
 }
 
 impl Account {
-    /// Whether AWS answered whoever asks.
-    fn known(&self) -> bool {
+    /// Whether AWS answered, and knows who asks: else nothing more need be asked.
+    #[must_use]
+    pub fn known(&self) -> bool {
         self.first.as_ref().err().is_none_or(|error| !nobody(error))
     }
 }
