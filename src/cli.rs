@@ -31,7 +31,7 @@ enum Command {
     Crds(crds::CrdsArgs),
     /// Write the IAM policy of Muster's AWS identity, its words filled in.
     Iam(iam::IamArgs),
-    /// Show what the orphan sweep holds back, and release it.
+    /// Show what the orphan sweep holds back, and release it; or what AWS has of a cluster, and end it.
     Gc(gc::GcArgs),
     /// Print what the planner would do with a dump of a cluster.
     Plan(plan::PlanArgs),

@@ -8,6 +8,7 @@ pub mod ec2_sim;
 pub mod explain;
 mod flags;
 pub mod gc;
+pub mod gc_account;
 pub mod iam;
 mod live;
 pub mod plan;

@@ -54,7 +54,7 @@ pub(super) fn wrong_way(access: &ClusterAccess, options: &ClientOptions) -> Vec<
 }
 
 /// The simulator requires a signature and does not verify it; anybody else's endpoint gets the chain's credentials.
-fn credentials(endpoint: Option<&str>) -> Credentials {
+pub(super) fn credentials(endpoint: Option<&str>) -> Credentials {
     let local = endpoint.is_some_and(is_local);
     if local && std::env::var("AWS_ACCESS_KEY_ID").is_err() {
         return Credentials::Static {

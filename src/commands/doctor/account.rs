@@ -56,9 +56,9 @@ struct Region {
     offerings: BTreeSet<Offering>,
 }
 
-/// The first call: whether AWS knows who asks.
+/// The first call, a small one: whether AWS knows who asks. A type that the Region does not have is an answer too.
 pub(super) async fn first(ec2: &Client) -> Result<(), CallError> {
-    ec2.dry_run_read(READS[6]).await.unwrap_or(Ok(()))
+    ec2.describe_instance_types(&["m5.large".to_owned()]).await.map(|_| ())
 }
 
 /// The queue, by its URL or name.
