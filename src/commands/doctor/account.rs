@@ -300,7 +300,7 @@ async fn actions(ec2: &Client, whose: &Whose, looked: &Looked) -> Vec<(String, T
     let group = ec2.dry_run_placement_group(&name, &tags.of(ResourceKind::PlacementGroup)).await;
     add("ec2:CreatePlacementGroup", group.into());
     let launch = looked.classes.iter().find_map(|class| class.launch.clone());
-    // What else is wrong with a launch is said of its class.
+    // What else is wrong with a launch is a finding of its class.
     let launch = launch.unwrap_or(Trial::NothingToTry("an EC2NodeClass and a NodePool"));
     add("ec2:RunInstances", launch);
 

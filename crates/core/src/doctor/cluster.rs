@@ -71,7 +71,7 @@ pub(super) fn around(cluster: &Cluster, checks: &mut Vec<Finding>) {
             "",
             format!("these permissions are missing: {}", missing.join(", ")),
             "kubectl apply -f manifests/rbac.yaml, and ask as its ServiceAccount: kubectl -n muster-system exec \
-             deploy/muster -c muster -- muster doctor",
+             deploy/muster -c muster -- muster doctor --config /etc/muster/muster.yaml",
         )),
     });
     let absent: Vec<&str> =

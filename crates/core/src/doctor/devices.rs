@@ -1,26 +1,11 @@
 //! DaemonSets that must run on the nodes of a pool before its gangs can.
 
-use super::facts::{Daemon, Facts, Pool};
+use super::facts::{Daemon, Facts, Pool, Role};
 use super::{Check, Finding};
 use crate::ec2::Family;
 use crate::fit::{self, Misfit};
 use crate::model::node::Node;
 use crate::offering::{EFA, NEURON, NVIDIA_GPU};
-
-/// What a DaemonSet is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
-    /// It brings `nvidia.com/gpu`.
-    Nvidia,
-    /// It brings `aws.amazon.com/neuron`.
-    Neuron,
-    /// It brings `vpc.amazonaws.com/efa`.
-    Efa,
-    /// It is the pod network.
-    Network,
-    /// It makes Services work.
-    KubeProxy,
-}
 
 /// What a DaemonSet is for, by its name and the images of its containers; `None` for others.
 #[must_use]

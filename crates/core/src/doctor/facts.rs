@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use super::Role;
 use crate::ec2::{CallError, Family, SecurityGroup, Subnet};
 use crate::model::node;
 use crate::model::pod::Shape;
@@ -90,6 +89,21 @@ pub struct Node {
     pub ours: bool,
     /// Its labels.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
+}
+
+/// What a DaemonSet is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// It brings `nvidia.com/gpu`.
+    Nvidia,
+    /// It brings `aws.amazon.com/neuron`.
+    Neuron,
+    /// It brings `vpc.amazonaws.com/efa`.
+    Efa,
+    /// It is the pod network.
+    Network,
+    /// It makes Services work.
+    KubeProxy,
 }
 
 /// A DaemonSet.

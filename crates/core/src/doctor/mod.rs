@@ -11,9 +11,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-pub use devices::{Role, role};
+pub use devices::role;
 pub use facts::{
-    Account, Answer, Class, Cluster, Configuration, Daemon, Facts, Images, Node, Pool, Queue, READS, Ready, Trial,
+    Account, Answer, Class, Cluster, Configuration, Daemon, Facts, Images, Node, Pool, Queue, READS, Ready, Role, Trial,
 };
 
 /// How a check ended.

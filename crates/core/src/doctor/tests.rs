@@ -55,7 +55,7 @@ fn a_scheduler_that_is_newer_fails_and_one_that_is_too_old_warns() {
 }
 
 #[test]
-fn who_is_not_known_is_told_from_who_may_not_and_from_nobody_there() {
+fn who_is_not_known_differs_from_who_may_not_and_from_nobody_there() {
     let silent = CallError { kind: ErrorClass::Unknown, code: None, ..refused("x", "cannot reach") };
     let without = CallError { kind: ErrorClass::NotSent, code: None, ..refused("x", "no providers in chain") };
     for (error, says) in [
