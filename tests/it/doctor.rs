@@ -50,7 +50,7 @@ const DAEMONS: &str = "/apis/apps/v1/daemonsets";
 const POOLS: &str = "/apis/muster.dev/v1alpha1/nodepools";
 const CLASSES: &str = "/apis/muster.dev/v1alpha1/ec2nodeclasses";
 
-fn daemon(name: &str, image: &str, tolerations: Value) -> Value {
+fn daemon(name: &str, image: &str, tolerations: &Value) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet",
         "metadata": {"namespace": "kube-system", "name": name},
@@ -71,7 +71,7 @@ fn of_ready(message: Option<&str>) -> Value {
     }]})
 }
 
-fn node(name: &str, labels: Value) -> Value {
+fn node(name: &str, labels: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
 }
 
@@ -93,7 +93,7 @@ impl World {
                 NODES,
                 vec![node(
                     "system",
-                    json!({"topology.kubernetes.io/zone": "us-east-1a", "kubernetes.io/hostname": "system"}),
+                    &json!({"topology.kubernetes.io/zone": "us-east-1a", "kubernetes.io/hostname": "system"}),
                 )],
             ),
             (
@@ -110,10 +110,10 @@ impl World {
             (
                 DAEMONS,
                 vec![
-                    daemon("aws-node", "x/amazon-k8s-cni:v1", every.clone()),
-                    daemon("kube-proxy", "x/eks/kube-proxy:v1", every),
-                    daemon("nvdp-nvidia-device-plugin", "nvcr.io/nvidia/k8s-device-plugin:v0.18.0", gpu.clone()),
-                    daemon("efa", "x/aws-efa-k8s-device-plugin:v0.5", gpu),
+                    daemon("aws-node", "x/amazon-k8s-cni:v1", &every),
+                    daemon("kube-proxy", "x/eks/kube-proxy:v1", &every),
+                    daemon("nvdp-nvidia-device-plugin", "nvcr.io/nvidia/k8s-device-plugin:v0.18.0", &gpu),
+                    daemon("efa", "x/aws-efa-k8s-device-plugin:v0.5", &gpu),
                 ],
             ),
             (
@@ -570,7 +570,7 @@ fn cases() -> Vec<Case> {
         ),
         (
             "a node that no cloud controller has seen",
-            |world| world.objects.get_mut(NODES).unwrap().push(node("new", json!({}))),
+            |world| world.objects.get_mut(NODES).unwrap().push(node("new", &json!({}))),
             Fail,
             Check::TopologyLabels,
             "topology.kubernetes.io/zone",
@@ -580,7 +580,7 @@ fn cases() -> Vec<Case> {
             "a node of ours without its place",
             |world| {
                 let labels = json!({"topology.kubernetes.io/zone": "us-east-1a", "muster.dev/nodepool": "train"});
-                world.objects.get_mut(NODES).unwrap().push(node("own", labels));
+                world.objects.get_mut(NODES).unwrap().push(node("own", &labels));
             },
             Warn,
             Check::TopologyLabels,
