@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{Unusable, check_config, crds, demo, ec2_sim, explain, gc, iam, plan, record, serve, uninstall};
+use crate::commands::{
+    Unusable, check_config, crds, demo, doctor, ec2_sim, explain, gc, iam, plan, record, serve, uninstall,
+};
 
 /// Whole gangs or nothing, side by side: an extender for a stock kube-scheduler and a provisioner of EC2 nodes.
 #[derive(Debug, Parser)]
@@ -23,11 +25,13 @@ enum Command {
     Ec2Sim(ec2_sim::Ec2SimArgs),
     /// Start a whole cluster and a simulated EC2 on this machine, and watch gangs get their nodes.
     Demo(demo::DemoArgs),
+    /// Check account, cluster and configuration before the first gang, and name what mends what is wrong; changes nothing.
+    Doctor(doctor::DoctorArgs),
     /// Write the custom resource definitions.
     Crds(crds::CrdsArgs),
     /// Write the IAM policy of Muster's AWS identity, its words filled in.
     Iam(iam::IamArgs),
-    /// Show what the orphan sweep holds back, and release it.
+    /// Show what the orphan sweep holds back, and release it; or what AWS has of a cluster, and end it.
     Gc(gc::GcArgs),
     /// Print what the planner would do with a dump of a cluster.
     Plan(plan::PlanArgs),
@@ -58,6 +62,7 @@ impl Cli {
                 Command::Serve(args) => Box::pin(serve::run(args)).await,
                 Command::Ec2Sim(args) => Box::pin(ec2_sim::run(args)).await,
                 Command::Demo(args) => Box::pin(demo::run(args)).await,
+                Command::Doctor(args) => Box::pin(doctor::run(args)).await,
                 Command::Crds(args) => crds::run(&args),
                 Command::Iam(args) => iam::run(&args),
                 Command::Gc(args) => gc::run(&args).await,

@@ -77,9 +77,36 @@ pub fn permissions() -> anyhow::Result<Vec<Right>> {
 /// Permissions asked for at once.
 const PARALLEL: usize = 16;
 
+/// Permissions that the one who asks lacks, as `verb resource.group`, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// Needed.
+    pub needed: Vec<String>,
+    /// For kinds that gangs are read from and that the cluster does not serve.
+    pub spared: Vec<String>,
+}
+
 /// Fails with every right that is missing, as `verb resource.group`; one to a kind that gangs are read from and that the
 /// cluster does not serve is only named.
 pub async fn check(client: &Client, lease: &Lease) -> anyhow::Result<()> {
+    let Missing { needed, spared } = missing(client, lease).await?;
+    if !spared.is_empty() {
+        let permissions = spared.join(", ");
+        warn!(permissions, "not granted, and the cluster does not serve these kinds: needed before they are installed");
+    }
+    anyhow::ensure!(
+        needed.is_empty(),
+        "these permissions are missing: {}; apply manifests/rbac.yaml, and run as the ServiceAccount that it names",
+        needed.join(", ")
+    );
+    Ok(())
+}
+
+/// Asks for every right of the shipped roles. One that cannot be asked for counts as granted: the call that needs it will
+/// say so.
+///
+/// Errors: those of [`permissions`].
+pub async fn missing(client: &Client, lease: &Lease) -> anyhow::Result<Missing> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let reviews = &reviews;
     let missing: Vec<Right> = futures::stream::iter(permissions()?)
@@ -88,7 +115,6 @@ pub async fn check(client: &Client, lease: &Lease) -> anyhow::Result<()> {
                 Ok(review) if review.status.as_ref().is_some_and(|status| status.allowed) => None,
                 Ok(_) => Some(right),
                 Err(error) => {
-                    // The call that needs the right will say so.
                     warn!(%right, %error, "cannot ask for this right");
                     None
                 }
@@ -98,27 +124,17 @@ pub async fn check(client: &Client, lease: &Lease) -> anyhow::Result<()> {
         .filter_map(|missing| async move { missing })
         .collect()
         .await;
-    let (mut needed, mut spared) = (Vec::new(), Vec::new());
+    let mut all = Missing::default();
     for right in missing {
         let spare = match optional(&right) {
             Some(kind) => !is_served(client, kind).await,
             None => false,
         };
-        if spare { &mut spared } else { &mut needed }.push(right.to_string());
+        if spare { &mut all.spared } else { &mut all.needed }.push(right.to_string());
     }
-    spared.sort_unstable();
-    if !spared.is_empty() {
-        let permissions = spared.join(", ");
-        warn!(permissions, "not granted, and the cluster does not serve these kinds: needed before they are installed");
-    }
-    let mut missing = needed;
-    missing.sort_unstable();
-    anyhow::ensure!(
-        missing.is_empty(),
-        "these permissions are missing: {}; apply manifests/rbac.yaml, and run as the ServiceAccount that it names",
-        missing.join(", ")
-    );
-    Ok(())
+    all.needed.sort_unstable();
+    all.spared.sort_unstable();
+    Ok(all)
 }
 
 /// The kind of somebody else's that gangs are read from and that the right is for: a cluster need not have it.

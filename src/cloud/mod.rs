@@ -5,6 +5,7 @@
 
 mod lanes;
 mod limits;
+pub(crate) mod selectors;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;

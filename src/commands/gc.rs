@@ -1,26 +1,61 @@
-//! `muster gc`: what the orphan sweep holds, and its release.
+//! `muster gc`: what the orphan sweep holds, and its release; with `--account`, what AWS has of a cluster, and its end.
 
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use muster_api::crd::NodePool;
 use muster_api::keys;
+use muster_ec2::ClientOptions;
 use serde_json::json;
+
+use super::gc_account::{self, Account};
+use super::{Unusable, iam, reach};
 
 /// Arguments of `muster gc`.
 #[derive(Debug, Args)]
 pub struct GcArgs {
-    /// Release exactly the set of instances that is held now: they are terminated in the next round.
+    /// Release exactly the set of instances that is held now: they are terminated in the next round. With --account:
+    /// terminate every instance listed, then delete placement groups and launch templates.
     #[arg(long)]
     confirm: bool,
+    /// Ask AWS alone, and no cluster: list everything that carries the tags of --cluster-uid.
+    #[arg(long, requires = "cluster_uid")]
+    account: bool,
+    /// UID of the namespace kube-system of the cluster whose resources are meant; it may be gone.
+    #[arg(long, requires = "account")]
+    cluster_uid: Option<String>,
+    /// Region.
+    #[arg(long, env = "AWS_REGION")]
+    region: Option<String>,
+    /// Another endpoint than EC2's own.
+    #[arg(long, env = "AWS_ENDPOINT_URL")]
+    endpoint_url: Option<String>,
+    /// Longest wait for instances to be terminated, in seconds.
+    #[arg(long, default_value_t = 600)]
+    wait: u64,
+    /// How the list of --account is written.
+    #[arg(short, long, value_enum, default_value_t = Form::Table)]
+    output: Form,
+}
+
+/// How the list is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// A line for each thing.
+    Table,
+    /// One JSON document.
+    Json,
 }
 
 /// Prints what is held. 0 = nothing, or released; 3 = held.
 #[expect(clippy::print_stdout, reason = "the output of the command")]
 pub async fn run(args: &GcArgs) -> anyhow::Result<ExitCode> {
+    if let (true, Some(uid)) = (args.account, &args.cluster_uid) {
+        return account(args, uid).await;
+    }
     let client = Client::try_default().await.context("connect to the cluster (kubeconfig)")?;
     let pools: Api<NodePool> = Api::all(client);
     let all = pools.list(&ListParams::default()).await.context("list NodePools")?;
@@ -41,6 +76,52 @@ pub async fn run(args: &GcArgs) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("annotate NodePool {name}"))?;
     println!("set {digest} is released");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what AWS has of the cluster; with `--confirm` what is left of it. 0 = nothing, 3 = something.
+#[expect(clippy::print_stdout, reason = "the output of the command")]
+async fn account(args: &GcArgs, uid: &str) -> anyhow::Result<ExitCode> {
+    if !iam::is_uid(uid) {
+        return Err(Unusable(format!("--cluster-uid: \"{uid}\" is not the UID of a namespace")).into());
+    }
+    let region = args.region.clone().ok_or_else(|| Unusable("--region: name it, or set AWS_REGION".to_owned()))?;
+    let ec2 = muster_ec2::Client::connect(ClientOptions {
+        region,
+        credentials: reach::credentials(args.endpoint_url.as_deref()),
+        endpoint_url: args.endpoint_url.clone(),
+        launch_timeout: ClientOptions::LAUNCH_TIMEOUT,
+    })
+    .await
+    .context("connect to EC2")?;
+    let left = if args.confirm {
+        gc_account::collect(&ec2, uid, std::time::Duration::from_secs(args.wait)).await?
+    } else {
+        gc_account::list(&ec2, uid).await?
+    };
+    match args.output {
+        Form::Json => println!("{}", serde_json::to_string_pretty(&left)?),
+        Form::Table => println!("{}", table(&left, args.confirm)),
+    }
+    Ok(if left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) })
+}
+
+fn table(left: &Account, confirmed: bool) -> String {
+    let mut lines = Vec::new();
+    for one in &left.instances {
+        let launched = one.launched.map(|at| at.to_string()).unwrap_or_default();
+        lines.push(format!(
+            "instance {} {} {} {:?} batch {} launched {launched}",
+            one.id, one.instance_type, one.zone, one.state, one.batch
+        ));
+    }
+    lines.extend(left.placement_groups.iter().map(|name| format!("placement group {name}")));
+    lines.extend(left.launch_templates.iter().map(|(id, name)| format!("launch template {id} {name}")));
+    lines.push(match (left.is_empty(), confirmed) {
+        (true, _) => format!("nothing is left of cluster {}", left.cluster_uid),
+        (false, true) => "not all of it has ended: run the command again".to_owned(),
+        (false, false) => "--confirm ends all of it; stop muster serve first, or it provisions again".to_owned(),
+    });
+    lines.join("\n")
 }
 
 fn message(pool: &NodePool) -> Option<String> {

@@ -88,7 +88,7 @@ fn render(args: &IamArgs) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&policy)?)
 }
 
-fn is_uid(text: &str) -> bool {
+pub(super) fn is_uid(text: &str) -> bool {
     text.len() == 36 && text.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
 }
 

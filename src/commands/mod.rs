@@ -3,13 +3,16 @@
 pub mod check_config;
 pub mod crds;
 pub mod demo;
+pub mod doctor;
 pub mod ec2_sim;
 pub mod explain;
 mod flags;
 pub mod gc;
+pub mod gc_account;
 pub mod iam;
 mod live;
 pub mod plan;
+mod reach;
 pub mod record;
 mod scheduler_version;
 pub mod serve;

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use super::Unusable;
 
 /// Name of the container in the shipped Pod.
-const CONTAINER: &str = "kube-scheduler";
+pub(super) const CONTAINER: &str = "kube-scheduler";
 
 /// What `muster serve` knows of itself.
 #[derive(Clone, Copy, Debug)]

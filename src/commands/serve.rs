@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use clap::Args;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use muster_api::conventions::Kind;
 use muster_api::keys;
-use muster_core::ec2::{ClusterAccess, Surroundings, wrong_access};
+use muster_core::ec2::ClusterAccess;
 use muster_core::gang::Settings;
 use muster_core::offering::{Ceiling, PriceBook, PriceList};
 use muster_ec2::{ClientOptions, Credentials};
@@ -31,7 +29,7 @@ use tracing::{Instrument, error, info, info_span, warn};
 use crate::client::{self, Patience};
 use crate::cloud::{Cloud, Limits};
 use crate::cluster::{self, Cluster, Store, StoreOptions, WatchOptions};
-use crate::commands::{Unusable, scheduler_version};
+use crate::commands::{Unusable, reach, scheduler_version};
 use crate::config::Config;
 use crate::extender::{Barrier, BarrierOptions, Extender, Limits as ExtenderLimits};
 use crate::gang::{Events, Executor, ExecutorOptions, GangLoop, Inputs, PoolSource, Recorder};
@@ -339,28 +337,21 @@ async fn provisioner(
         info!("ec2.disabled: nothing is ever provisioned");
         return Ok(());
     }
-    let region = config.ec2.region.clone().or_else(|| std::env::var("AWS_REGION").ok());
-    let endpoint = config.ec2.endpoint_url.clone().or_else(|| std::env::var("AWS_ENDPOINT_URL").ok());
-    let options = match (region, endpoint) {
-        (None, None) if dev => embedded_simulator(client, tasks).await?,
-        (None, None) => {
+    let options = match reach::ec2(config) {
+        Some(options) => options,
+        None if dev => embedded_simulator(client, tasks).await?,
+        None => {
             let what = "ec2.region: is not set; set it, or AWS_REGION, or ec2.disabled: true to provision nothing, or use --dev \
                         for the embedded simulator";
             return Err(Unusable(what.to_owned()).into());
         }
-        (region, endpoint_url) => ClientOptions {
-            region: region.unwrap_or_else(|| "us-east-1".to_owned()),
-            credentials: credentials(endpoint_url.as_deref()),
-            endpoint_url,
-            launch_timeout: config.ec2.launch_timeout.map_or(ClientOptions::LAUNCH_TIMEOUT, std),
-        },
     };
     let system: Api<Namespace> = Api::all(client.clone());
     let system =
         system.get("kube-system").await.context("read the namespace kube-system, whose UID marks our resources")?;
     let cluster_uid = system.metadata.uid.context("the namespace kube-system has no UID")?;
     let ec2_options = options.clone();
-    let access = with_authority(config.access.clone());
+    let access = reach::with_authority(config.access.clone());
     let access_problem = wrong_way(&access, &ec2_options);
     let ec2 = muster_ec2::Client::connect(options).await.context("connect to EC2")?;
     let provisioner = Provisioner::new(
@@ -397,41 +388,15 @@ async fn provisioner(
     Ok(())
 }
 
-/// Where a Pod finds the certificate authority of its cluster.
-const SERVICE_ACCOUNT_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
-
-/// The access with the certificate authority of the cluster that the process runs in, where none is configured.
-fn with_authority(access: ClusterAccess) -> ClusterAccess {
-    if !access.certificate_authority.is_empty() {
-        return access;
-    }
-    let own = std::fs::read(SERVICE_ACCOUNT_CA).map(|pem| BASE64.encode(pem)).unwrap_or_default();
-    ClusterAccess { certificate_authority: own, ..access }
-}
-
 /// Why nodes could not join by this access, if they could not. Gangs are scheduled on the nodes there are all the same.
 fn wrong_way(access: &ClusterAccess, options: &ClientOptions) -> Option<String> {
-    if options.endpoint_url.as_deref().is_some_and(is_local) {
-        // The simulator's machines have no kubelet that could use it.
-        return None;
-    }
-    let around = Surroundings {
-        region: options.region.clone(),
-        service: std::env::var("KUBERNETES_SERVICE_HOST").ok().and_then(|host| host.parse().ok()),
-        authority: std::fs::read_to_string(SERVICE_ACCOUNT_CA).ok(),
-    };
-    let authority = BASE64.decode(&access.certificate_authority).ok().and_then(|pem| String::from_utf8(pem).ok());
-    let wrong = wrong_access(access, authority.as_deref(), &around);
+    let wrong = reach::wrong_way(access, options);
     if wrong.is_empty() {
         return None;
     }
     let message = wrong.join("; ");
     error!(%message, "nothing is launched: nodes could not join the cluster");
     Some(message)
-}
-
-fn is_local(url: &str) -> bool {
-    ["://127.0.0.1", "://localhost", "://[::1]"].iter().any(|host| url.contains(host))
 }
 
 /// The list prices of the Region below the prices of the configuration.
@@ -451,18 +416,6 @@ fn listed(config: &Config, region: &str) -> PriceBook {
     }
     prices.list(region);
     prices
-}
-
-/// The simulator takes any key; AWS gets the SDK's chain.
-fn credentials(endpoint: Option<&str>) -> Credentials {
-    let local = endpoint.is_some_and(is_local);
-    if local && std::env::var("AWS_ACCESS_KEY_ID").is_err() {
-        return Credentials::Static {
-            access_key_id: "simulator".to_owned(),
-            secret_access_key: "simulator".to_owned(),
-        };
-    }
-    Credentials::Default
 }
 
 async fn embedded_simulator(client: &Client, tasks: &mut Tasks) -> anyhow::Result<ClientOptions> {

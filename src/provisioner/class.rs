@@ -20,13 +20,13 @@ use muster_core::ec2::{
 };
 use muster_core::gang::GangEvent;
 use muster_core::offering::InstanceTypeInfo;
-use muster_ec2::{ImageQuery, ImageSource, NetworkQuery, ReservationQuery};
+use muster_ec2::{ImageQuery, ImageSource, ReservationQuery};
 use serde_json::json;
 
 use super::catalogue::Catalogue;
 use super::{Context, REFRESH, RETRY, pool, template};
 use crate::clock::now_real;
-use crate::cloud::for_class;
+use crate::cloud::{for_class, selectors};
 use crate::cluster::State;
 use crate::step::{Step, step};
 
@@ -444,8 +444,7 @@ fn conclude(
 async fn subnets(context: &Context, class: &EC2NodeClass) -> Result<Vec<SubnetStatus>, String> {
     let mut found: BTreeMap<String, SubnetStatus> = BTreeMap::new();
     for term in &class.spec.subnet_selector_terms {
-        let query = term.id.clone().map_or_else(|| NetworkQuery::Tags(term.tags.clone()), NetworkQuery::Id);
-        let subnets = match context.cloud.subnets(&query).await {
+        let subnets = match context.cloud.subnets(&selectors::subnets(term)).await {
             Ok(subnets) => subnets,
             Err(error) if error.kind == ErrorClass::Configuration => continue,
             Err(error) => return Err(format!("spec.subnetSelectorTerms: {error}")),
@@ -469,12 +468,7 @@ async fn subnets(context: &Context, class: &EC2NodeClass) -> Result<Vec<SubnetSt
 async fn security_groups(context: &Context, class: &EC2NodeClass) -> Result<(Vec<String>, bool), String> {
     let mut found = BTreeMap::new();
     for term in &class.spec.security_group_selector_terms {
-        let query = match (&term.id, &term.name) {
-            (Some(id), _) => NetworkQuery::Id(id.clone()),
-            (None, Some(name)) => NetworkQuery::Name(name.clone()),
-            (None, None) => NetworkQuery::Tags(term.tags.clone()),
-        };
-        let groups = match context.cloud.security_groups(&query).await {
+        let groups = match context.cloud.security_groups(&selectors::security_groups(term)).await {
             Ok(groups) => groups,
             Err(error) if error.kind == ErrorClass::Configuration => continue,
             Err(error) => return Err(format!("spec.securityGroupSelectorTerms: {error}")),
@@ -557,15 +551,7 @@ async fn of_term(context: &Context, term: &AmiSelectorTerm, kinds: &[ImageKind])
                 .map_err(|error| not_found(&format!("parameter {path}"), &error.to_string()))?;
             ImageQuery { ids: vec![id], ..ImageQuery::default() }
         }
-        (None, None) => ImageQuery {
-            ids: Vec::new(),
-            names: term.name.iter().cloned().collect(),
-            owners: term
-                .owner
-                .clone()
-                .map_or_else(|| vec!["self".to_owned(), "amazon".to_owned()], |owner| vec![owner]),
-            tags: term.tags.clone(),
-        },
+        (None, None) => selectors::images(term),
     };
     let what = match (&term.id, &term.ssm_parameter, &term.name) {
         (Some(id), _, _) => format!("image {id}"),

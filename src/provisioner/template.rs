@@ -1,5 +1,6 @@
 //! The launch template of an attempt: everything its nodes have in common.
 
+use jiff::SignedDuration;
 use muster_api::crd::{EC2NodeClass, EC2NodeClassStatus, NodePool};
 use muster_api::{keys, new_node, node_class, pool as rules, supply};
 use muster_core::ec2::{
@@ -78,7 +79,8 @@ pub(super) fn template(
     let security_groups = &resolved.security_groups;
     let described = description(context, state, batch, attempt);
     let capacity_type = attempt.capacity_type;
-    let common = Common { class, new: &new, image_id, security_groups, capacity_type, described };
+    let power_off_after = power_off_after(pool);
+    let common = Common { class, new: &new, image_id, security_groups, capacity_type, described, power_off_after };
     let mut spec = assemble(context, &common, &tags)?;
     spec.template_tags = common.described;
     spec.template_tags.extend(tags.of(ResourceKind::LaunchTemplate));
@@ -104,7 +106,8 @@ pub(super) fn trial(
     // Dry runs are for on-demand capacity.
     let capacity_type = CapacityType::OnDemand;
     let described = class.spec.tags.clone();
-    let common = Common { class, new: &new, image_id, security_groups, capacity_type, described };
+    let power_off_after = power_off_after(pool);
+    let common = Common { class, new: &new, image_id, security_groups, capacity_type, described, power_off_after };
     let mut spec = assemble(context, &common, tags)?;
     spec.template_tags = Tags::from([(TAG_CLUSTER_UID.to_owned(), context.options.cluster_uid.clone())]);
     spec.subnet_id = Some(subnet.to_owned());
@@ -142,10 +145,21 @@ struct Common<'a> {
     security_groups: &'a [String],
     capacity_type: CapacityType,
     described: Tags,
+    power_off_after: Option<u64>,
 }
 
+/// After how many seconds a node of the pool that never registered ends itself: later than Muster would end it, and earlier
+/// than five minutes after that, since a launch begins before the machine does. A pool that waits for ever has no such node.
+fn power_off_after(pool: &NodePool) -> Option<u64> {
+    let within = pool::duration(&pool.spec.join.register_within)?;
+    u64::try_from(within.saturating_add(POWER_OFF_LATER).as_secs()).ok()
+}
+
+/// See [`power_off_after`].
+const POWER_OFF_LATER: SignedDuration = SignedDuration::from_mins(4);
+
 fn assemble(context: &Context, common: &Common<'_>, tags: &BatchTags) -> Result<TemplateSpec, String> {
-    let Common { class, new, image_id, security_groups, capacity_type, described } = common;
+    let Common { class, new, image_id, security_groups, capacity_type, described, power_off_after } = common;
     let bootstrap = Bootstrap {
         cluster: context.options.access.clone(),
         labels: rules::registered(&new.node.labels),
@@ -153,6 +167,7 @@ fn assemble(context: &Context, common: &Common<'_>, tags: &BatchTags) -> Result<
         kubelet: node_class::kubelet(class)?,
         local_storage_raid0: node_class::local_storage_raid0(class),
         user_data: class.spec.user_data.clone().unwrap_or_default(),
+        power_off_after: *power_off_after,
     };
     let user_data =
         user_data(node_class::family(class), &bootstrap).map_err(|error| format!("{}: {error}", error.field()))?;

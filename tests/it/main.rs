@@ -8,14 +8,20 @@ mod cloud;
 #[cfg(test)]
 mod deployment;
 #[cfg(test)]
+mod doctor;
+#[cfg(test)]
 mod documents;
 mod fuzz;
+#[cfg(test)]
+mod gc_account;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
 mod lanes;
 #[cfg(test)]
 mod lease;
+#[cfg(test)]
+mod power_off;
 #[cfg(test)]
 mod prices;
 #[cfg(test)]

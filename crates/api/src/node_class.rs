@@ -221,6 +221,8 @@ pub fn problems(class: &EC2NodeClass, access: &ClusterAccess) -> Vec<Problem> {
                 kubelet,
                 local_storage_raid0: local_storage_raid0(class),
                 user_data: class.spec.user_data.clone().unwrap_or_default(),
+                // What EC2 takes must hold the longest.
+                power_off_after: Some(u64::from(u32::MAX)),
             };
             if let Err(error) = user_data(family(class), &sample) {
                 let reason = match error {

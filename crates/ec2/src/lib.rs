@@ -34,6 +34,7 @@ pub use health::InstanceHealth;
 pub use images::{ImageQuery, ImageSource};
 pub use instances::{InstanceQuery, Terminated, TopologyQuery};
 pub use network::NetworkQuery;
+pub use preflight::TrialLaunch;
 pub use prices::SpotPrices;
 pub use queue::{Queue, QueueError, Received};
 pub use reservations::ReservationQuery;

@@ -88,6 +88,7 @@ const HOUSES: [House; 2] = [
             ("reason", &["fit", "model", "offering", "planner"]),
             ("batch", &["ec2", "model", "offering", "reason", "topology"]),
             ("gang", &["extender", "fit", "model", "offering", "planner", "reason", "topology"]),
+            ("doctor", &["ec2", "fit", "model", "offering", "skew"]),
         ],
         against: &[
             ("ec2/image.rs", "offering/machine.rs"),

@@ -45,7 +45,14 @@ pub struct Bootstrap {
     /// The node class's own user data; empty for none. AL2023: a shell script (`#!`) or a NodeConfig document.
     /// Bottlerocket: TOML.
     pub user_data: String,
+    /// AL2023: the machine ends itself unless it has registered this many seconds after it started; `None`: it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_off_after: Option<u64>,
 }
+
+/// Installs the unit that ends a machine which does not become a node. Bottlerocket runs no scripts, and the user data of other
+/// images is their own.
+const POWER_OFF: &str = include_str!("power_off.sh");
 
 /// User data of a node of this family. Errors: [`UserDataError`].
 pub fn user_data(family: Family, bootstrap: &Bootstrap) -> Result<String, UserDataError> {
@@ -110,14 +117,21 @@ impl UserDataError {
     }
 }
 
+/// A part that cloud-init runs once.
+const SCRIPT: &str = "text/x-shellscript; charset=\"us-ascii\"";
+
 /// User data of an AL2023 node: MIME multipart with the class's own part first and ours last, since nodeadm lets the
 /// later NodeConfig win. Errors: [`UserDataError`]. Source: nodeadm's API and the EKS user guide.
 pub fn user_data_al2023(bootstrap: &Bootstrap) -> Result<String, UserDataError> {
     let mut text = String::from("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"//\"\n\n");
+    if let Some(seconds) = bootstrap.power_off_after {
+        // First, since scripts run one after the other, and that of the class may never end.
+        part(&mut text, SCRIPT, &POWER_OFF.replace("LIMIT", &seconds.to_string()));
+    }
     let own = bootstrap.user_data.trim();
     if !own.is_empty() {
         let kind = if own.starts_with("#!") {
-            "text/x-shellscript; charset=\"us-ascii\""
+            SCRIPT
         } else if own.contains("kind: NodeConfig") && !own.starts_with("MIME-Version:") {
             "application/node.eks.aws"
         } else {
@@ -289,6 +303,7 @@ pub(super) mod tests {
             kubelet: Kubelet::default(),
             local_storage_raid0: true,
             user_data: String::new(),
+            power_off_after: None,
         }
     }
 
@@ -330,6 +345,8 @@ pub(super) mod tests {
         golden("al2023.mime", &user_data_al2023(&bootstrap()).unwrap());
         let full = Bootstrap { kubelet: kubelet(), user_data: "#!/bin/sh\necho hi\n".to_owned(), ..bootstrap() };
         golden("al2023-full.mime", &user_data_al2023(&full).unwrap());
+        let ending = Bootstrap { power_off_after: Some(1140), ..bootstrap() };
+        golden("al2023-power-off.mime", &user_data_al2023(&ending).unwrap());
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl Denials {
     /// if it was made for one.
     pub fn record(&mut self, call: &Refused<'_>, class: Option<&str>, dry: bool, at: Timestamp) {
         let Refused { service, operation, code, message } = *call;
-        let named = action(message);
+        let named = denied_action(message);
         let of_action = matches!(code, None | Some("UnauthorizedOperation"));
         let whole = named.is_none() && !of_action && code.is_some_and(|code| !code.starts_with("AccessDenied"));
         let action = named.unwrap_or_else(|| format!("{service}:{operation}"));
@@ -153,8 +153,9 @@ impl Denials {
     }
 }
 
-/// The action that EC2 names in its text.
-fn action(message: &str) -> Option<String> {
+/// The action that AWS names in the text of a denial; a launch also tags, and passes a role.
+#[must_use]
+pub fn denied_action(message: &str) -> Option<String> {
     let rest = message.split_once("not authorized to perform: ")?.1;
     let action = rest.split([' ', '\n', ',']).next()?;
     action.contains(':').then(|| action.to_owned())

@@ -1,0 +1,160 @@
+//! DaemonSets that must run on the nodes of a pool before its gangs can.
+
+use super::facts::{Daemon, Facts, Pool, Role};
+use super::{Check, Finding};
+use crate::ec2::Family;
+use crate::fit::{self, Misfit};
+use crate::model::node::Node;
+use crate::offering::{EFA, NEURON, NVIDIA_GPU};
+
+/// What a DaemonSet is for, by its name and the images of its containers; `None` for others.
+#[must_use]
+pub fn role(name: &str, images: &[&str]) -> Option<Role> {
+    // Registries are mirrored, so it is the image's own name that counts.
+    let of_image =
+        |image: &&str| image.rsplit('/').next().and_then(|last| last.split([':', '@']).next()).map(str::to_owned);
+    let mut names: Vec<String> = images.iter().filter_map(of_image).collect();
+    names.push(name.to_owned());
+    let any = |words: &[&str]| names.iter().any(|name| words.iter().any(|word| name.contains(word)));
+    if any(&["efa-k8s-device-plugin"]) {
+        Some(Role::Efa)
+    } else if any(&["neuron-device-plugin"]) {
+        Some(Role::Neuron)
+    } else if any(&["nvidia-device-plugin"])
+        || (any(&["k8s-device-plugin"]) && images.iter().any(|image| image.contains("nvidia")))
+    {
+        Some(Role::Nvidia)
+    } else if any(&["kube-proxy"]) {
+        Some(Role::KubeProxy)
+    } else if any(&["aws-node", "amazon-k8s-cni", "cilium", "calico-node", "antrea-agent", "kube-flannel"])
+        && !any(&["cilium-envoy"])
+    {
+        Some(Role::Network)
+    } else {
+        None
+    }
+}
+
+/// Judges the DaemonSets against a node of each pool.
+pub(super) fn judge(facts: &Facts, checks: &mut Vec<Finding>) {
+    let daemons = match &facts.cluster.daemons {
+        None => return,
+        Some(Err(why)) => {
+            return checks.push(Finding::warn(
+                Check::Devices,
+                "",
+                format!("DaemonSets cannot be listed: {why}"),
+                "kubectl apply -f manifests/rbac.yaml",
+            ));
+        }
+        Some(Ok(daemons)) => daemons,
+    };
+    for (check, role, what, mend) in [
+        (
+            Check::Network,
+            Role::Network,
+            "pod network",
+            "aws eks create-addon --cluster-name CLUSTER --addon-name vpc-cni, unless another one runs",
+        ),
+        (
+            Check::KubeProxy,
+            Role::KubeProxy,
+            "kube-proxy",
+            "aws eks create-addon --cluster-name CLUSTER --addon-name kube-proxy, unless the pod network replaces it",
+        ),
+    ] {
+        let found: Vec<&Daemon> = daemons.iter().filter(|daemon| daemon.role == Some(role)).collect();
+        let Some(first) = found.first() else {
+            checks.push(Finding::warn(check, "", format!("no DaemonSet is known to be the {what}"), mend));
+            continue;
+        };
+        let misfit = facts.pools.iter().find_map(|pool| {
+            let node = pool.nodes.first()?;
+            refused(pool, node, &found)
+        });
+        checks.push(misfit.map_or_else(
+            || Finding::ok(check, &full_name(first), "runs on the nodes of every pool"),
+            |(daemon, message, mend)| Finding::fail(check, &daemon, message, mend),
+        ));
+    }
+    for pool in &facts.pools {
+        devices(pool, daemons, checks);
+    }
+}
+
+fn devices(pool: &Pool, daemons: &[Daemon], checks: &mut Vec<Finding>) {
+    const CHECK: Check = Check::Devices;
+    for (role, resource) in [(Role::Nvidia, NVIDIA_GPU), (Role::Neuron, NEURON), (Role::Efa, EFA)] {
+        let Some(node) = pool.nodes.iter().find(|node| node.allocatable.get(resource) > 0) else { continue };
+        let found: Vec<&Daemon> = daemons.iter().filter(|daemon| daemon.role == Some(role)).collect();
+        let name = &pool.name;
+        if found.is_empty() {
+            checks.push(match (role, pool.family) {
+                (Role::Nvidia, Family::Bottlerocket) => {
+                    Finding::ok(CHECK, name, format!("the image itself brings {resource}"))
+                }
+                (Role::Nvidia | Role::Neuron, Family::Al2023 | Family::Custom | Family::Bottlerocket) => Finding::fail(
+                    CHECK,
+                    name,
+                    format!("no DaemonSet brings {resource}: its nodes would be launched and never be used"),
+                    install(role),
+                ),
+                (Role::Efa | Role::Network | Role::KubeProxy, _) => Finding::warn(
+                    CHECK,
+                    name,
+                    format!("no DaemonSet brings {resource}: pods that request it would wait"),
+                    install(role),
+                ),
+            });
+            continue;
+        }
+        checks.push(match refused(pool, node, &found) {
+            None => Finding::ok(CHECK, name, format!("{} brings {resource}", full_name(found[0]))),
+            Some((daemon, message, mend)) => Finding::fail(CHECK, name, format!("{daemon} {message}"), mend),
+        });
+    }
+}
+
+fn install(role: Role) -> &'static str {
+    match role {
+        Role::Nvidia => {
+            "helm upgrade --install nvdp nvdp/nvidia-device-plugin --namespace kube-system (repository \
+             https://nvidia.github.io/k8s-device-plugin)"
+        }
+        Role::Neuron => {
+            "helm upgrade --install neuron oci://public.ecr.aws/neuron/neuron-helm-chart --namespace kube-system"
+        }
+        Role::Efa => {
+            "helm upgrade --install efa eks/aws-efa-k8s-device-plugin --namespace kube-system (repository \
+             https://aws.github.io/eks-charts)"
+        }
+        Role::Network | Role::KubeProxy => "aws eks create-addon",
+    }
+}
+
+/// The DaemonSet that does not tolerate the pool's nodes, with what to add to it; `None` if one of them runs there. A selector
+/// that does not match is no evidence: what it asks for may be a label that comes later.
+fn refused(pool: &Pool, node: &Node, daemons: &[&Daemon]) -> Option<(String, String, String)> {
+    let mut intolerant = None;
+    for daemon in daemons {
+        match fit::accepts(&daemon.shape, node) {
+            Err(Misfit::Taint { taint }) => {
+                let key = taint.split(['=', ':']).next().unwrap_or(&taint).to_owned();
+                let Daemon { namespace, name, .. } = daemon;
+                let patch = format!(
+                    "kubectl -n {namespace} patch daemonset {name} --type=json -p \
+                     '[{{\"op\":\"add\",\"path\":\"/spec/template/spec/tolerations/-\",\"value\":{{\"key\":\"{key}\",\
+                     \"operator\":\"Exists\"}}}}]'"
+                );
+                let message = format!("does not tolerate {taint} of NodePool {}", pool.name);
+                intolerant = intolerant.or(Some((full_name(daemon), message, patch)));
+            }
+            Ok(()) | Err(_) => return None,
+        }
+    }
+    intolerant
+}
+
+fn full_name(daemon: &Daemon) -> String {
+    format!("{}/{}", daemon.namespace, daemon.name)
+}

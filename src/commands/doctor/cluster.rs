@@ -1,0 +1,123 @@
+//! What the API server is asked.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use http::header::DATE;
+use jiff::SignedDuration;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::api::ListParams;
+use kube::client::Body;
+use kube::{Api, Client, Resource, ResourceExt};
+use muster_api::crd::{self, EC2NodeClass, NodePool};
+use muster_api::{convert, keys};
+use muster_core::doctor::{self, Answer, Cluster, Daemon, role};
+use muster_core::skew::Minor;
+
+use crate::clock::now_real;
+use crate::commands::scheduler_version::CONTAINER;
+use crate::config::Config;
+use crate::permissions;
+
+/// Pools and classes, as they are.
+#[derive(Debug)]
+pub(super) struct Objects {
+    pub(super) pools: Vec<NodePool>,
+    pub(super) classes: Vec<EC2NodeClass>,
+}
+
+/// Everything about the cluster that is judged by itself.
+pub(super) async fn gather(client: &Client, config: &Config) -> anyhow::Result<Cluster> {
+    let version = client.apiserver_version().await.context("ask the API server for its version")?;
+    let pods: Vec<Pod> = list(&Api::namespaced(client.clone(), &config.lease.namespace)).await.unwrap_or_default();
+    Ok(Cluster {
+        ahead: ahead(client).await,
+        api_server: Minor::parse(&version.git_version),
+        schedulers: pods.iter().filter_map(scheduler).collect(),
+        missing: Some(
+            permissions::missing(client, &config.lease)
+                .await
+                .map(|missing| missing.needed)
+                .map_err(|error| format!("{error:#}")),
+        ),
+        kinds: kinds(client).await?,
+        daemons: Some(list(&Api::all(client.clone())).await.map(|sets| sets.iter().filter_map(daemon).collect())),
+        nodes: Some(list(&Api::all(client.clone())).await.map(|nodes| nodes.iter().map(node).collect())),
+    })
+}
+
+/// NodePools and EC2NodeClasses in order of name; none where their kinds are not served.
+pub(super) async fn objects(client: &Client) -> anyhow::Result<Objects> {
+    let named = |error: String, kind: &str| anyhow::anyhow!("list {kind}: {error}");
+    let mut pools: Vec<NodePool> = list(&Api::all(client.clone())).await.map_err(|error| named(error, "NodePools"))?;
+    let mut classes: Vec<EC2NodeClass> =
+        list(&Api::all(client.clone())).await.map_err(|error| named(error, "EC2NodeClasses"))?;
+    pools.sort_by_key(ResourceExt::name_any);
+    classes.sort_by_key(ResourceExt::name_any);
+    Ok(Objects { pools, classes })
+}
+
+/// The UID that marks what is ours in EC2.
+pub(super) async fn uid(client: &Client) -> anyhow::Result<String> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let system = namespaces.get("kube-system").await.context("read the namespace kube-system")?;
+    system.metadata.uid.context("the namespace kube-system has no UID")
+}
+
+/// All objects of a kind; none where it is not served.
+async fn list<K>(api: &Api<K>) -> Answer<Vec<K>>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned + Resource,
+{
+    match api.list(&ListParams::default()).await {
+        Ok(found) => Ok(found.items),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// How far the API server's clock is ahead, by the header of an answer.
+async fn ahead(client: &Client) -> Option<SignedDuration> {
+    let request = http::Request::get("/version").body(Body::empty()).ok()?;
+    let answer = client.send(request).await.ok()?;
+    let date = answer.headers().get(DATE)?.to_str().ok()?;
+    let there = jiff::fmt::rfc2822::parse(date).ok()?.timestamp();
+    Some(there.duration_since(now_real()))
+}
+
+/// Which kinds of ours are served in the version that this binary reads.
+async fn kinds(client: &Client) -> anyhow::Result<BTreeMap<String, bool>> {
+    let mut kinds = BTreeMap::new();
+    for (_, definition) in crd::all() {
+        let spec = definition.spec;
+        let Some(version) = spec.versions.iter().find(|version| version.storage) else { continue };
+        let served = match client.list_api_group_resources(&format!("{}/{}", spec.group, version.name)).await {
+            Ok(list) => list.resources.iter().any(|resource| resource.name == spec.names.plural),
+            Err(kube::Error::Api(status)) if status.code == 404 => false,
+            Err(error) => return Err(anyhow::Error::new(error).context("ask the API server for its kinds")),
+        };
+        kinds.insert(format!("{}.{} {}", spec.names.plural, spec.group, version.name), served);
+    }
+    Ok(kinds)
+}
+
+/// The version of the kube-scheduler in a pod, if there is one.
+fn scheduler(pod: &Pod) -> Option<Option<Minor>> {
+    let containers = &pod.spec.as_ref()?.containers;
+    let container = containers.iter().find(|container| container.name == CONTAINER)?;
+    Some(container.image.as_deref().and_then(Minor::of_image))
+}
+
+fn daemon(set: &DaemonSet) -> Option<Daemon> {
+    let shape = convert::daemon(set)?;
+    let containers = &set.spec.as_ref()?.template.spec.as_ref()?.containers;
+    let images: Vec<&str> = containers.iter().filter_map(|container| container.image.as_deref()).collect();
+    let name = set.name_any();
+    Some(Daemon { namespace: set.namespace().unwrap_or_default(), role: role(&name, &images), name, shape })
+}
+
+fn node(node: &Node) -> doctor::Node {
+    let labels = node.labels().iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect();
+    doctor::Node { name: node.name_any(), ours: node.labels().contains_key(keys::NODEPOOL), labels }
+}

@@ -1,0 +1,95 @@
+//! `muster doctor`: account, cluster and configuration looked at before the first gang. Nothing is changed: AWS is asked by
+//! reads and dry runs, the API server by reads and questions about permissions.
+
+mod account;
+mod cluster;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use kube::Client;
+use muster_core::doctor::{Account, Configuration, Facts, Report, judge};
+use muster_ec2::ClientOptions;
+
+use super::reach;
+use crate::client::{self, Patience};
+use crate::cloud::Changes;
+use crate::config::Config;
+
+/// Arguments of `muster doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Configuration file of `muster serve` (YAML). Without one, the defaults.
+    #[arg(long, env = "MUSTER_CONFIG")]
+    config: Option<PathBuf>,
+    /// How the findings are written.
+    #[arg(short, long, value_enum, default_value_t = Form::Table)]
+    output: Form,
+}
+
+/// How findings are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// A line for each check, and what mends it.
+    Table,
+    /// One JSON document.
+    Json,
+}
+
+/// Prints the findings. 0 = nothing failed, 1 = something did.
+#[expect(clippy::print_stdout, reason = "the output of the command")]
+pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
+    let config = Config::load(args.config.as_deref())?;
+    let reached = kube::Config::infer().await.context("connect to the cluster (kubeconfig or service account)")?;
+    let client = client::bounded(reached, Patience::default()).context("connect to the cluster")?;
+    let report = examine(&config, &client, reach::ec2(&config)).await?;
+    match args.output {
+        Form::Table => println!("{report}"),
+        Form::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+    }
+    Ok(if report.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Gathers the facts and judges them. `ec2`: how AWS is reached, if it is.
+///
+/// Errors: what cannot be asked at all; a refusal is a finding.
+pub async fn examine(config: &Config, client: &Client, ec2: Option<ClientOptions>) -> anyhow::Result<Report> {
+    let options = ec2.filter(|_| !config.ec2.disabled);
+    let access = reach::with_authority(config.access.clone());
+    let configuration = Configuration {
+        disabled: config.ec2.disabled,
+        region: options.as_ref().map(|options| options.region.clone()),
+        wrong_access: options.as_ref().map(|options| reach::wrong_way(&access, options)).unwrap_or_default(),
+        ceiling: config.ceiling.is_some(),
+        dry_run: config.changes == Changes::Withheld,
+    };
+    let cluster = cluster::gather(client, config).await?;
+    let objects = cluster::objects(client).await?;
+    let mut facts = Facts { configuration, cluster, ..Facts::default() };
+    let asked = match options {
+        None => None,
+        Some(options) => {
+            let ec2 = muster_ec2::Client::connect(options.clone()).await.context("connect to EC2")?;
+            let whose = account::Whose {
+                cluster_uid: cluster::uid(client).await?,
+                cluster_name: config.access.name.clone(),
+                kubernetes: facts.cluster.api_server.map(|version| version.to_string()),
+            };
+            let first = account::first(&ec2).await;
+            let mut account = Account { first, actions: Vec::new(), queue: None };
+            account.queue = account::queue(options, config.ec2.interruption_queue.as_deref()).await;
+            let known = account.known();
+            facts.account = Some(account);
+            known.then_some((ec2, whose))
+        }
+    };
+    let looked = account::look(asked.as_ref(), &objects).await;
+    facts.classes = looked.classes;
+    facts.pools = looked.pools;
+    if let Some(account) = &mut facts.account {
+        account.actions = looked.actions;
+    }
+    Ok(judge(&facts))
+}

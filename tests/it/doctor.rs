@@ -1,0 +1,638 @@
+//! `muster doctor` against the simulated account and an API server that only answers: a healthy pair, and as many broken ones
+//! as there are lines in a table, each with what is named and what mends it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use jiff::{SignedDuration, Timestamp};
+use muster::commands::doctor::examine;
+use muster::config::Config;
+use muster_core::doctor::{Check, Finding, Outcome, READS, Report};
+use muster_ec2::{ClientOptions, Credentials};
+use muster_ec2_sim::scenario::Image;
+use muster_ec2_sim::{Fault, FaultKind, MarketType, Scenario, Simulator};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+const IMAGE: &str = "ami-0123456789abcdef0";
+const GROUP: &str = "sg-00000000000000001";
+const UID: &str = "01234567-89ab-cdef-0123-456789abcdef";
+
+/// An account with a cluster, before it is broken.
+struct World {
+    scenario: Scenario,
+    faults: Vec<Fault>,
+    /// AWS actions that are denied.
+    denied: Vec<String>,
+    /// Configuration of Muster; the endpoint is filled in.
+    config: Value,
+    /// Whether a Region is configured.
+    region: bool,
+    /// Objects by the path of their list.
+    objects: BTreeMap<&'static str, Vec<Value>>,
+    /// Kinds of ours that are served.
+    kinds: Vec<&'static str>,
+    /// `verb resource` that Kubernetes denies.
+    forbidden: Option<&'static str>,
+    /// How far the API server's clock is ahead.
+    ahead: SignedDuration,
+}
+
+const NODES: &str = "/api/v1/nodes";
+const PODS: &str = "/api/v1/namespaces/muster-system/pods";
+const DAEMONS: &str = "/apis/apps/v1/daemonsets";
+const POOLS: &str = "/apis/muster.dev/v1alpha1/nodepools";
+const CLASSES: &str = "/apis/muster.dev/v1alpha1/ec2nodeclasses";
+
+fn daemon(name: &str, image: &str, tolerations: &Value) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"namespace": "kube-system", "name": name},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"tolerations": tolerations, "containers": [{"name": "main", "image": image}]},
+            },
+        },
+    })
+}
+
+fn of_ready(message: Option<&str>) -> Value {
+    json!({"conditions": [{
+        "type": "Ready", "status": if message.is_some() { "False" } else { "True" }, "reason": "Because",
+        "message": message.unwrap_or_default(), "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]})
+}
+
+fn node(name: &str, labels: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
+}
+
+impl World {
+    /// Nothing is wrong, under the shipped policy.
+    fn healthy() -> Self {
+        let mut scenario = Scenario::default().with_pool("p5.48xlarge", "us-east-1a", MarketType::OnDemand, 1, 1, 2);
+        scenario.throttling = false;
+        scenario.images = vec![Image { id: IMAGE.to_owned(), name: "own".to_owned(), path: None }];
+        scenario.instance_profiles = vec!["nodes".to_owned()];
+        let policy = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/iam/policy.json");
+        scenario.policy = Some(serde_json::from_str(&std::fs::read_to_string(policy).unwrap()).unwrap());
+        let words = [("NODE-ROLE", "nodes"), ("CLUSTER", "demo"), ("QUEUE", "muster-interruptions"), ("UID", UID)];
+        scenario.policy_values = words.map(|(word, value)| (word.to_owned(), value.to_owned())).into();
+        let gpu = json!([{"key": "nvidia.com/gpu", "operator": "Exists"}]);
+        let every = json!([{"operator": "Exists"}]);
+        let objects = BTreeMap::from([
+            (
+                NODES,
+                vec![node(
+                    "system",
+                    &json!({"topology.kubernetes.io/zone": "us-east-1a", "kubernetes.io/hostname": "system"}),
+                )],
+            ),
+            (
+                PODS,
+                vec![json!({
+                    "apiVersion": "v1", "kind": "Pod",
+                    "metadata": {"namespace": "muster-system", "name": "muster-0"},
+                    "spec": {"containers": [
+                        {"name": "muster", "image": "muster:1"},
+                        {"name": "kube-scheduler", "image": "registry.k8s.io/kube-scheduler:v1.36.1"},
+                    ]},
+                })],
+            ),
+            (
+                DAEMONS,
+                vec![
+                    daemon("aws-node", "x/amazon-k8s-cni:v1", &every),
+                    daemon("kube-proxy", "x/eks/kube-proxy:v1", &every),
+                    daemon("nvdp-nvidia-device-plugin", "nvcr.io/nvidia/k8s-device-plugin:v0.18.0", &gpu),
+                    daemon("efa", "x/aws-efa-k8s-device-plugin:v0.5", &gpu),
+                ],
+            ),
+            (
+                CLASSES,
+                vec![json!({
+                    "apiVersion": "muster.dev/v1alpha1", "kind": "EC2NodeClass", "metadata": {"name": "gpu"},
+                    "spec": {
+                        "amiSelectorTerms": [{"id": IMAGE}],
+                        "instanceProfile": "nodes",
+                        "subnetSelectorTerms": [{"tags": {"Name": "muster-demo-*"}}],
+                        "securityGroupSelectorTerms": [{"id": GROUP}],
+                    },
+                    "status": of_ready(None),
+                })],
+            ),
+            (
+                POOLS,
+                vec![json!({
+                    "apiVersion": "muster.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": "train"},
+                    "spec": {
+                        "template": {"spec": {
+                            "nodeClassRef": {"group": "muster.dev", "kind": "EC2NodeClass", "name": "gpu"},
+                            "taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}],
+                            "requirements": [{
+                                "key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["p5.48xlarge"],
+                            }],
+                        }},
+                    },
+                    "status": of_ready(None),
+                })],
+            ),
+        ]);
+        Self {
+            scenario,
+            faults: Vec::new(),
+            denied: Vec::new(),
+            config: json!({
+                "cluster": {"name": "demo"},
+                "ec2": {"region": "us-east-1", "interruptionQueue": "muster-interruptions"},
+                "provisioner": {"maxUsdPerHour": "100"},
+            }),
+            region: true,
+            objects,
+            kinds: vec!["gangs", "nodepools", "nodebatches", "ec2nodeclasses"],
+            forbidden: None,
+            ahead: SignedDuration::ZERO,
+        }
+    }
+
+    fn class(&mut self) -> &mut Value {
+        &mut self.objects.get_mut(CLASSES).unwrap()[0]
+    }
+
+    fn pool(&mut self) -> &mut Value {
+        &mut self.objects.get_mut(POOLS).unwrap()[0]
+    }
+
+    fn daemons(&mut self) -> &mut Vec<Value> {
+        self.objects.get_mut(DAEMONS).unwrap()
+    }
+
+    fn without_daemon(&mut self, name: &str) {
+        self.daemons().retain(|daemon| daemon["metadata"]["name"] != name);
+    }
+
+    fn intolerant(&mut self, name: &str) {
+        for daemon in self.daemons() {
+            if daemon["metadata"]["name"] == name {
+                daemon["spec"]["template"]["spec"]["tolerations"] = json!([]);
+            }
+        }
+    }
+
+    fn free_addresses(&mut self, number: u32) {
+        for zone in &mut self.scenario.zones {
+            zone.subnets.iter_mut().for_each(|subnet| subnet.free_addresses = Some(number));
+        }
+    }
+
+    fn requires(&mut self, key: &str, value: &str) {
+        self.pool()["spec"]["template"]["spec"]["requirements"] =
+            json!([{"key": key, "operator": "In", "values": [value]}]);
+    }
+
+    /// What is found, once everything that was called is seen to have changed nothing.
+    async fn examine(self) -> Report {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let simulator = Simulator::new(self.scenario.clone()).unwrap();
+        self.faults.iter().for_each(|fault| simulator.add_fault(fault.clone()));
+        simulator.deny(self.denied.clone());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(muster_ec2_sim::serve(listener, Arc::clone(&simulator), std::future::pending()));
+
+        let config = Config::parse(&self.config.to_string(), "test").unwrap();
+        let options = self.region.then(|| ClientOptions {
+            region: "us-east-1".to_owned(),
+            endpoint_url: Some(endpoint),
+            credentials: Credentials::Static { access_key_id: "AK".to_owned(), secret_access_key: "s".to_owned() },
+            launch_timeout: ClientOptions::LAUNCH_TIMEOUT,
+        });
+        let server = Arc::new(ApiServer { world: self, calls: Mutex::default() });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new().fallback(answer).with_state(Arc::clone(&server));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let client = kube::Client::try_from(kube::Config::new(uri.parse().unwrap())).unwrap();
+
+        let report = examine(&config, &client, options).await.unwrap();
+        for entry in simulator.journal() {
+            let reads = entry.operation.starts_with("Describe") || entry.operation.starts_with("Get");
+            assert!(reads || entry.dry(), "{} changes something", entry.operation);
+            assert!(entry.resources.is_empty(), "{entry:?}");
+        }
+        for (method, path) in server.calls.lock().unwrap().iter() {
+            let asks = path.ends_with("/selfsubjectaccessreviews");
+            assert!(*method == Method::GET || asks, "{method} {path} changes something");
+        }
+        report
+    }
+}
+
+struct ApiServer {
+    world: World,
+    calls: Mutex<Vec<(Method, String)>>,
+}
+
+async fn answer(State(server): State<Arc<ApiServer>>, method: Method, uri: Uri, body: Bytes) -> Response {
+    let path = uri.path();
+    server.calls.lock().unwrap().push((method, path.to_owned()));
+    let world = &server.world;
+    let date = Timestamp::now().checked_add(world.ahead).unwrap().strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    let value = match path {
+        "/version" => Some(json!({
+            "major": "1", "minor": "36", "gitVersion": "v1.36.2-eks-1", "gitCommit": "", "gitTreeState": "",
+            "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
+        })),
+        "/api/v1/namespaces/kube-system" => {
+            Some(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system", "uid": UID}}))
+        }
+        "/apis/muster.dev/v1alpha1" => {
+            let resources: Vec<Value> = world
+                .kinds
+                .iter()
+                .map(|name| json!({"name": name, "singularName": "", "namespaced": false, "kind": "X", "verbs": ["get"]}))
+                .collect();
+            (!resources.is_empty()).then(|| {
+                json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "muster.dev/v1alpha1", "resources": resources})
+            })
+        }
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" => {
+            let mut review: Value = serde_json::from_slice(&body).unwrap();
+            let of = &review["spec"]["resourceAttributes"];
+            let asked = format!("{} {}", of["verb"].as_str().unwrap(), of["resource"].as_str().unwrap());
+            let allowed = world.forbidden != Some(asked.as_str());
+            review["status"] = json!({"allowed": allowed});
+            Some(review)
+        }
+        _ => {
+            let served = match path.strip_prefix("/apis/muster.dev/v1alpha1/") {
+                Some(kind) => world.kinds.contains(&kind),
+                None => true,
+            };
+            let found = world.objects.get(path).filter(|_| served);
+            found.map(|items| json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}))
+        }
+    };
+    let (status, value) = match value {
+        Some(value) => (StatusCode::OK, value),
+        None => (
+            StatusCode::NOT_FOUND,
+            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "not found", "reason": "NotFound", "code": 404}),
+        ),
+    };
+    (status, [(header::DATE, date)], axum::Json(value)).into_response()
+}
+
+fn wrong(report: &Report) -> Vec<&Finding> {
+    report.checks.iter().filter(|one| matches!(one.result, Outcome::Fail | Outcome::Warn)).collect()
+}
+
+#[tokio::test]
+async fn a_healthy_account_has_nothing_to_mend_under_the_shipped_policy() {
+    let report = World::healthy().examine().await;
+    assert_eq!(wrong(&report), Vec::<&Finding>::new(), "{report}");
+    for check in [Check::Credentials, Check::Launch, Check::SecurityGroups, Check::Devices, Check::InstanceTypes] {
+        assert!(report.checks.iter().any(|one| one.check == check && one.result == Outcome::Ok), "{check:?}: {report}");
+    }
+    assert!(!report.failed());
+}
+
+/// A fault, the check that finds it, what it says, and what mends it.
+type Case = (&'static str, fn(&mut World), Outcome, Check, &'static str, &'static str);
+
+fn cases() -> Vec<Case> {
+    use Outcome::{Fail, Warn};
+    vec![
+        (
+            "no ceiling",
+            |world| world.config["provisioner"] = json!({}),
+            Fail,
+            Check::Configuration,
+            "is not set",
+            "provisioner.maxUsdPerHour",
+        ),
+        (
+            "a dry run for ever",
+            |world| world.config["provisioner"]["dryRun"] = json!(true),
+            Warn,
+            Check::Configuration,
+            "nothing is launched",
+            "provisioner.dryRun",
+        ),
+        ("no Region", |world| world.region = false, Fail, Check::Configuration, "there is no Region", "AWS_REGION"),
+        (
+            "a clock ten minutes late",
+            |world| world.ahead = SignedDuration::from_mins(10),
+            Fail,
+            Check::Clock,
+            "AWS refuses",
+            "chronyd",
+        ),
+        (
+            "a scheduler newer than the API server",
+            |world| {
+                world.objects.get_mut(PODS).unwrap()[0]["spec"]["containers"][1]["image"] =
+                    json!("registry.k8s.io/kube-scheduler:v1.37.0");
+            },
+            Fail,
+            Check::Versions,
+            "kube-scheduler 1.37, API server 1.36",
+            "kubernetes/1.36",
+        ),
+        (
+            "no scheduler",
+            |world| world.objects.get_mut(PODS).unwrap().clear(),
+            Warn,
+            Check::Versions,
+            "no kube-scheduler runs",
+            "kubectl apply -k manifests",
+        ),
+        (
+            "a permission of Kubernetes",
+            |world| world.forbidden = Some("list daemonsets"),
+            Fail,
+            Check::Rbac,
+            "list daemonsets.apps",
+            "manifests/rbac.yaml",
+        ),
+        (
+            "a kind that is not installed",
+            |world| world.kinds.retain(|kind| *kind != "nodebatches"),
+            Fail,
+            Check::Kinds,
+            "nodebatches.muster.dev v1alpha1",
+            "manifests/crds",
+        ),
+        (
+            "keys that AWS does not know",
+            |world| {
+                let kind = FaultKind::Error { code: "AuthFailure".to_owned(), status: 401, message: "no".to_owned() };
+                world.faults.push(Fault::of(kind));
+            },
+            Fail,
+            Check::Credentials,
+            "AWS refuses who asks",
+            "get-caller-identity",
+        ),
+        (
+            "a queue that is not there",
+            |world| world.scenario.queue.name = "another".to_owned(),
+            Fail,
+            Check::Queue,
+            "it is not there",
+            "cloudformation/muster.yaml",
+        ),
+        (
+            "a queue that may not be asked for",
+            |world| world.denied.push("sqs:GetQueueUrl".to_owned()),
+            Fail,
+            Check::Queue,
+            "sqs:GetQueueUrl is denied",
+            "manifests/iam/policy.json",
+        ),
+        (
+            "no class",
+            |world| world.objects.get_mut(CLASSES).unwrap().clear(),
+            Warn,
+            Check::NodeClass,
+            "there is no EC2NodeClass",
+            "docs/getting-started-eks.md",
+        ),
+        (
+            "a class that is not ready",
+            |world| world.class()["status"] = of_ready(Some("spec.x")),
+            Fail,
+            Check::NodeClass,
+            "Because: spec.x",
+            "kubectl edit ec2nodeclass gpu",
+        ),
+        (
+            "subnets that do not exist",
+            |world| world.class()["spec"]["subnetSelectorTerms"] = json!([{"tags": {"Name": "none"}}]),
+            Fail,
+            Check::Subnets,
+            "no subnet matches",
+            "spec.subnetSelectorTerms",
+        ),
+        (
+            "subnets without an address",
+            |world| world.free_addresses(0),
+            Fail,
+            Check::Subnets,
+            "no free address",
+            "larger subnet",
+        ),
+        (
+            "subnets that are nearly full",
+            |world| world.free_addresses(3),
+            Warn,
+            Check::Subnets,
+            "fewer than 16",
+            "larger",
+        ),
+        (
+            "a security group that does not exist",
+            |world| world.class()["spec"]["securityGroupSelectorTerms"] = json!([{"name": "none"}]),
+            Fail,
+            Check::SecurityGroups,
+            "no security group matches",
+            "spec.securityGroupSelectorTerms",
+        ),
+        (
+            "a security group without itself",
+            |world| world.scenario.security_groups[0].no_self_reference = true,
+            Fail,
+            Check::SecurityGroups,
+            "which EFA needs",
+            "authorize-security-group-ingress",
+        ),
+        (
+            "an image that is gone",
+            |world| world.scenario.images.clear(),
+            Fail,
+            Check::Images,
+            "InvalidAMIID",
+            "spec.amiSelectorTerms",
+        ),
+        (
+            "an instance profile that does not exist",
+            |world| world.class()["spec"]["instanceProfile"] = json!("none"),
+            Fail,
+            Check::Launch,
+            "",
+            "",
+        ),
+        (
+            "a pool without its class",
+            |world| world.pool()["spec"]["template"]["spec"]["nodeClassRef"]["name"] = json!("none"),
+            Fail,
+            Check::NodePool,
+            "there is no EC2NodeClass none",
+            "nodeClassRef",
+        ),
+        (
+            "a pool that is not ready",
+            |world| world.pool()["status"] = of_ready(Some("blocked")),
+            Fail,
+            Check::NodePool,
+            "Because: blocked",
+            "kubectl edit nodepool train",
+        ),
+        (
+            "no pool",
+            |world| world.objects.get_mut(POOLS).unwrap().clear(),
+            Warn,
+            Check::NodePool,
+            "there is no NodePool",
+            "docs/getting-started-eks.md",
+        ),
+        (
+            "a type that nobody has",
+            |world| world.requires("node.kubernetes.io/instance-type", "p99.large"),
+            Fail,
+            Check::InstanceTypes,
+            "no instance type of this Region",
+            "requirements",
+        ),
+        (
+            "a type that is offered where no subnet is",
+            |world| {
+                world.class()["spec"]["subnetSelectorTerms"] = json!([{"id": "subnet-0000000000000000c"}]);
+            },
+            Fail,
+            Check::InstanceTypes,
+            "p5.48xlarge is offered in no zone with a subnet",
+            "another zone",
+        ),
+        (
+            "no plugin for GPUs",
+            |world| world.without_daemon("nvdp-nvidia-device-plugin"),
+            Fail,
+            Check::Devices,
+            "no DaemonSet brings nvidia.com/gpu",
+            "helm upgrade --install nvdp",
+        ),
+        (
+            "a plugin for GPUs that does not tolerate the pool",
+            |world| world.intolerant("nvdp-nvidia-device-plugin"),
+            Fail,
+            Check::Devices,
+            "kube-system/nvdp-nvidia-device-plugin does not tolerate nvidia.com/gpu=present:NoSchedule",
+            "kubectl -n kube-system patch daemonset nvdp-nvidia-device-plugin",
+        ),
+        (
+            "no plugin for EFA",
+            |world| world.without_daemon("efa"),
+            Warn,
+            Check::Devices,
+            "no DaemonSet brings vpc.amazonaws.com/efa",
+            "aws-efa-k8s-device-plugin",
+        ),
+        (
+            "a plugin for EFA that does not tolerate the pool",
+            |world| world.intolerant("efa"),
+            Fail,
+            Check::Devices,
+            "kube-system/efa does not tolerate",
+            "patch daemonset efa",
+        ),
+        (
+            "no pod network",
+            |world| world.without_daemon("aws-node"),
+            Warn,
+            Check::Network,
+            "no DaemonSet is known to be the pod network",
+            "vpc-cni",
+        ),
+        (
+            "a pod network that does not tolerate the pool",
+            |world| world.intolerant("aws-node"),
+            Fail,
+            Check::Network,
+            "does not tolerate",
+            "patch daemonset aws-node",
+        ),
+        (
+            "no kube-proxy",
+            |world| world.without_daemon("kube-proxy"),
+            Warn,
+            Check::KubeProxy,
+            "no DaemonSet is known to be the kube-proxy",
+            "kube-proxy",
+        ),
+        (
+            "a node that no cloud controller has seen",
+            |world| world.objects.get_mut(NODES).unwrap().push(node("new", &json!({}))),
+            Fail,
+            Check::TopologyLabels,
+            "topology.kubernetes.io/zone",
+            "cloud controller",
+        ),
+        (
+            "a node of ours without its place",
+            |world| {
+                let labels = json!({"topology.kubernetes.io/zone": "us-east-1a", "muster.dev/nodepool": "train"});
+                world.objects.get_mut(NODES).unwrap().push(node("own", &labels));
+            },
+            Warn,
+            Check::TopologyLabels,
+            "placed by zone alone",
+            "DescribeInstanceTopology",
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn each_of_many_broken_accounts_is_named_with_its_mend() {
+    let cases = cases();
+    assert!(cases.len() >= 25);
+    let mut missed = Vec::new();
+    for (name, break_it, result, check, says, mend) in cases {
+        let mut world = World::healthy();
+        break_it(&mut world);
+        let report = world.examine().await;
+        let found = report.checks.iter().any(|one| {
+            (one.check, one.result) == (check, result)
+                && format!("{} {}", one.subject, one.message).contains(says)
+                && one.mend.as_ref().is_some_and(|text| text.contains(mend))
+        });
+        if !found {
+            missed.push(format!("{name}:\n{report}"));
+        }
+    }
+    assert!(missed.is_empty(), "{}", missed.join("\n\n"));
+}
+
+#[tokio::test]
+async fn each_permission_that_is_taken_away_is_named() {
+    // What is tried only on a resource of Muster's is not in an account where nothing was launched yet.
+    let others =
+        ["ec2:CreateLaunchTemplate", "ec2:CreatePlacementGroup", "ec2:RunInstances", "ec2:CreateTags", "iam:PassRole"];
+    for action in READS.into_iter().chain(others) {
+        let mut world = World::healthy();
+        world.denied.push(action.to_owned());
+        let report = world.examine().await;
+        let named = |one: &&Finding| {
+            one.subject == action && matches!(one.result, Outcome::Fail | Outcome::Warn) && one.mend.is_some()
+        };
+        assert!(report.checks.iter().find(named).is_some(), "{action}: {report}");
+    }
+}
+
+#[test]
+fn every_read_of_the_shipped_policy_is_tried() {
+    let policy = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/iam/policy.json");
+    let policy: Value = serde_json::from_str(&std::fs::read_to_string(policy).unwrap()).unwrap();
+    let read = policy["Statement"].as_array().unwrap().iter().find(|one| one["Sid"] == "Read").unwrap();
+    let mut actions: Vec<&str> = read["Action"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    actions.sort_unstable();
+    assert_eq!(actions, READS);
+}

@@ -1,0 +1,130 @@
+//! `muster gc --account`: what one cluster left in an account is listed, and ended, without any cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster::commands::gc_account::{collect, list};
+use muster_core::ec2::{
+    BatchTags, CapacityType, FleetTags, LaunchParameters, LaunchWay, MetadataOptions, ResourceKind, TemplateSpec,
+};
+use muster_ec2::{Client, ClientOptions, Credentials};
+use muster_ec2_sim::{MarketType, Scenario, Simulator};
+use tokio::net::TcpListener;
+
+const TYPE: &str = "m5.2xlarge";
+const UID: &str = "01234567-89ab-cdef-0123-456789abcdef";
+const OTHER: &str = "fedcba98-89ab-cdef-0123-456789abcdef";
+
+async fn world() -> (Arc<Simulator>, Client) {
+    let mut scenario = Scenario::default().with_pool(TYPE, "us-east-1a", MarketType::OnDemand, 1, 1, 8);
+    scenario.delays.boot_seconds = 0.0;
+    scenario.delays.terminate_seconds = 0.0;
+    let image = muster_ec2_sim::scenario::Image { id: "ami-1".to_owned(), name: "own".to_owned(), path: None };
+    scenario.images = vec![image];
+    let simulator = Simulator::new(scenario).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(muster_ec2_sim::serve(listener, Arc::clone(&simulator), std::future::pending()));
+    let client = Client::connect(ClientOptions {
+        region: "us-east-1".to_owned(),
+        endpoint_url: Some(endpoint),
+        credentials: Credentials::Static { access_key_id: "AK".to_owned(), secret_access_key: "s".to_owned() },
+        launch_timeout: ClientOptions::LAUNCH_TIMEOUT,
+    })
+    .await
+    .unwrap();
+    (simulator, client)
+}
+
+/// Two instances in a group, as `muster serve` of a cluster launches them.
+async fn launched(ec2: &Client, uid: &str) {
+    let tags = BatchTags {
+        cluster_uid: uid.to_owned(),
+        cluster_name: "prod".to_owned(),
+        batch_uid: format!("batch-of-{uid}"),
+        gang_uid: None,
+        attempt: 1,
+    };
+    let group = format!("prod-{uid}");
+    ec2.create_placement_group(&group, &tags.of(ResourceKind::PlacementGroup)).await.unwrap();
+    let spec = TemplateSpec {
+        image_id: "ami-1".to_owned(),
+        instance_profile: "nodes".to_owned(),
+        network_interfaces: Vec::new(),
+        subnet_id: None,
+        public_address: None,
+        metadata: MetadataOptions::default(),
+        user_data: String::new(),
+        block_devices: Vec::new(),
+        detailed_monitoring: false,
+        capacity_type: CapacityType::OnDemand,
+        template_tags: tags.of(ResourceKind::LaunchTemplate),
+        resource_tags: tags.of(ResourceKind::Instance),
+    };
+    let template = ec2.create_launch_template(&spec).await.unwrap();
+    let launch = LaunchParameters {
+        count: 2,
+        instance_type: TYPE.to_owned(),
+        zone: "us-east-1a".to_owned(),
+        subnet_id: "subnet-0000000000000000a".to_owned(),
+        capacity_type: CapacityType::OnDemand,
+        template_id: template.id,
+        template_version: template.latest_version,
+        placement_group: Some(group),
+        way: LaunchWay::Fleet,
+        reservation: None,
+        partial: false,
+        tags,
+        fleet_tags: FleetTags::Documented,
+        token: String::new(),
+    };
+    ec2.create_fleet(&launch.with_token(1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_cluster_left_is_listed_and_ended_and_nothing_of_another_is_touched() {
+    let (simulator, ec2) = world().await;
+    launched(&ec2, UID).await;
+    launched(&ec2, OTHER).await;
+    let calls = simulator.journal().len();
+
+    let found = list(&ec2, UID).await.unwrap();
+    assert_eq!((found.instances.len(), found.placement_groups.len(), found.launch_templates.len()), (2, 1, 1));
+    let listed = &simulator.journal()[calls..];
+    assert!(listed.iter().all(|entry| entry.operation.starts_with("Describe")), "to list changes nothing");
+
+    let left = collect(&ec2, UID, Duration::from_secs(60)).await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
+    let other = list(&ec2, OTHER).await.unwrap();
+    assert_eq!((other.instances.len(), other.placement_groups.len(), other.launch_templates.len()), (2, 1, 1));
+
+    // Again is no mistake.
+    assert!(collect(&ec2, UID, Duration::from_secs(60)).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn what_does_not_end_in_time_is_what_is_left_and_the_next_run_goes_on() {
+    let (simulator, ec2) = world().await;
+    launched(&ec2, UID).await;
+    let hang =
+        muster_ec2_sim::FaultKind::Error { code: "InternalError".to_owned(), status: 500, message: "no".to_owned() };
+    simulator.add_fault(muster_ec2_sim::Fault::of(hang).on("DeleteLaunchTemplate"));
+    assert!(collect(&ec2, UID, Duration::from_secs(60)).await.is_err());
+    assert!(list(&ec2, UID).await.unwrap().instances.is_empty(), "what was done stays done");
+    simulator.clear_faults();
+    assert!(collect(&ec2, UID, Duration::from_secs(60)).await.unwrap().is_empty());
+}
+
+#[test]
+fn the_json_of_the_list_has_a_stable_shape() {
+    let account = muster::commands::gc_account::Account {
+        cluster_uid: UID.to_owned(),
+        instances: Vec::new(),
+        placement_groups: vec!["g".to_owned()],
+        launch_templates: [("lt-1".to_owned(), "t".to_owned())].into(),
+    };
+    let expected = serde_json::json!({
+        "clusterUid": UID, "instances": [], "placementGroups": ["g"], "launchTemplates": {"lt-1": "t"},
+    });
+    assert_eq!(serde_json::to_value(account).unwrap(), expected);
+}
