@@ -13,6 +13,7 @@ pub mod plan;
 pub mod record;
 mod scheduler_version;
 pub mod serve;
+pub mod top;
 pub mod uninstall;
 
 /// An argument, or a file that an argument names, that cannot be used: exit code 2.

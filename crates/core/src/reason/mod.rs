@@ -6,6 +6,7 @@
 
 mod code;
 mod pool;
+mod speech;
 mod text;
 
 use std::sync::Arc;

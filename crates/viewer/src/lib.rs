@@ -1,0 +1,3 @@
+//! What shows the views of a cluster to somebody: a terminal. No client, no runtime, no AWS.
+
+pub mod terminal;
