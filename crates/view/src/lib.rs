@@ -5,10 +5,13 @@
 
 pub mod fits;
 pub mod overview;
+pub mod page;
+pub mod palette;
 pub mod plain;
 pub mod rows;
 pub mod schema;
 pub mod screen;
+pub mod web;
 
 mod build;
 

@@ -4,5 +4,6 @@
 
 mod document;
 mod fits;
+mod pages;
 mod screens;
 mod support;
