@@ -226,7 +226,7 @@ pub struct Reason {
     /// The same as data, for whoever words it in another way.
     #[serde(skip)]
     #[schemars(skip)]
-    pub help: Help,
+    pub help: Box<Help>,
 }
 
 /// The closed list of codes.
@@ -239,7 +239,7 @@ impl From<muster_core::reason::Reason> for Reason {
     fn from(reason: muster_core::reason::Reason) -> Self {
         let muster_core::reason::Reason { code, level, short, help } = reason;
         let change = (help != Help::Nothing).then(|| help.to_string());
-        Self { code, level: level.map(|level| level.to_string()), short, change, help }
+        Self { code, level: level.map(|level| level.to_string()), short, change, help: Box::new(help) }
     }
 }
 

@@ -92,9 +92,8 @@ pub fn explain(dump: Dump, options: &Options, target: &Target) -> Result<Explana
         Target::Gang { namespace, name } => {
             gang::explain(&study, &options.catalogue, namespace, name).map(|found| Explanation::Gang(Box::new(found)))
         }
-        Target::Pod { namespace, name } => {
-            pod::explain(&study, &options.catalogue, pods, namespace, name).map(|found| Explanation::Pod(Box::new(found)))
-        }
+        Target::Pod { namespace, name } => pod::explain(&study, &options.catalogue, pods, namespace, name)
+            .map(|found| Explanation::Pod(Box::new(found))),
         Target::Node { name } => node::explain(&study, name).map(|found| Explanation::Node(Box::new(found))),
     }
 }

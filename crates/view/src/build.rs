@@ -76,10 +76,8 @@ pub fn of_dump(dump: Dump, options: &Options) -> Result<Overview, PlanError> {
         spent_usd_micro: sum(|batch| batch.spent_usd_micro),
         stranded_usd_micro: sum(|batch| batch.stranded_usd_micro),
     };
-    let level = |level: &muster_core::topology::Level| LevelEntry {
-        name: level.name.to_string(),
-        key: level.key.to_string(),
-    };
+    let level =
+        |level: &muster_core::topology::Level| LevelEntry { name: level.name.to_string(), key: level.key.to_string() };
     Ok(Overview {
         version: VERSION,
         kind: KIND.to_owned(),
@@ -132,9 +130,7 @@ fn gangs(explained: &[GangExplanation], inventory: &Inventory, now: Timestamp) -
     let objects: BTreeMap<(&str, &str), &muster_api::crd::Gang> = inventory
         .gangs
         .iter()
-        .filter_map(|gang| {
-            Some(((gang.metadata.namespace.as_deref()?, gang.metadata.name.as_deref()?), gang))
-        })
+        .filter_map(|gang| Some(((gang.metadata.namespace.as_deref()?, gang.metadata.name.as_deref()?), gang)))
         .collect();
     let mut all: Vec<GangEntry> = explained
         .iter()
@@ -170,9 +166,8 @@ fn of_gang(gang: &GangExplanation, object: Option<&muster_api::crd::Gang>, now: 
         text: remedy.sentence(),
         codes: remedy.codes.iter().map(|code| code.as_str().to_owned()).collect(),
     };
-    let sum = |of: fn(&muster_replay::document::RoleEntry) -> u32| {
-        gang.roles.iter().map(of).fold(0_u32, u32::saturating_add)
-    };
+    let sum =
+        |of: fn(&muster_replay::document::RoleEntry) -> u32| gang.roles.iter().map(of).fold(0_u32, u32::saturating_add);
     GangEntry {
         letters: String::new(),
         namespace: gang.namespace.clone(),
@@ -375,18 +370,19 @@ fn pools(inventory: &Inventory, nodes: &[NodeEntry]) -> Vec<PoolEntry> {
     }
     for name in named {
         let own: Vec<&NodeEntry> = nodes.iter().filter(|node| node.pool.as_deref() == name).collect();
-        let object = name.and_then(|name| {
-            inventory.pools.iter().find(|pool| pool.metadata.name.as_deref() == Some(name))
-        });
+        let object =
+            name.and_then(|name| inventory.pools.iter().find(|pool| pool.metadata.name.as_deref() == Some(name)));
         let status = object.and_then(|object| object.status.as_ref());
         let ready = status.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == "Ready"));
         let limits = object.and_then(|object| rules::limits(object).ok()).unwrap_or_default();
         let limit = |(resource, limit): (&muster_core::model::names::ResourceName, &i64)| {
-            let held = inventory.nodes.iter().filter(|standing| {
-                standing.node.labels.get(keys::NODEPOOL).map(|pool| &**pool) == name
-            });
+            let held = inventory
+                .nodes
+                .iter()
+                .filter(|standing| standing.node.labels.get(keys::NODEPOOL).map(|pool| &**pool) == name);
             let used = held.fold(0_i64, |sum, standing| {
-                let one = if resource.as_str() == "nodes" { 1 } else { standing.node.allocatable.get(resource.as_str()) };
+                let one =
+                    if resource.as_str() == "nodes" { 1 } else { standing.node.allocatable.get(resource.as_str()) };
                 sum.saturating_add(one)
             });
             LimitEntry {
@@ -424,7 +420,8 @@ fn prices(inventory: &Inventory, options: &Options) -> Vec<PriceEntry> {
     seen.into_iter()
         .filter_map(|(instance_type, capacity_type, zone)| {
             let capacity = capacity_type.as_deref().and_then(CapacityType::parse).unwrap_or(CapacityType::OnDemand);
-            let price = options.catalogue.prices.price(&instance_type, zone.as_deref().unwrap_or_default(), capacity)?;
+            let price =
+                options.catalogue.prices.price(&instance_type, zone.as_deref().unwrap_or_default(), capacity)?;
             Some(PriceEntry {
                 instance_type,
                 capacity_type: capacity.as_str().to_owned(),

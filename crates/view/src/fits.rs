@@ -69,18 +69,18 @@ pub fn of_kind(
     };
     let mut found = Vec::new();
     if levels.zone().is_none() {
-        found.push(entry(kind, None, vec![(free(0..tree.hosts().len()), String::new())]));
+        found.push(entry(kind, None, &[(free(0..tree.hosts().len()), String::new())]));
     }
     for level in 0..levels.host() {
         let domains = tree.level(level).iter().enumerate().filter(|(index, _)| tree.satisfies(level, *index));
         let domains = domains.map(|(index, domain)| (free(domain.hosts.clone()), tree.path(level, index)));
         let name = levels.as_slice().get(level).map(|level| level.name.to_string());
-        found.push(entry(kind, name, domains.collect()));
+        found.push(entry(kind, name, &domains.collect::<Vec<_>>()));
     }
     found
 }
 
-fn entry(kind: &Kind, level: Option<String>, domains: Vec<(u32, String)>) -> FitEntry {
+fn entry(kind: &Kind, level: Option<String>, domains: &[(u32, String)]) -> FitEntry {
     let largest = domains.iter().map(|(nodes, _)| *nodes).max().unwrap_or(0);
     // Of equal ones the first in topology order.
     let at = domains.iter().find(|(nodes, _)| *nodes == largest && largest > 0).map(|(_, path)| path.clone());

@@ -55,12 +55,12 @@ pub fn html(overview: &Overview, frame: &Frame) -> String {
                     }
                 }
                 main {
-                    (section("map", map(overview)))
-                    (section("gangs", gangs(overview)))
-                    (section("fits", fits(overview)))
-                    (section("batches", batches(overview)))
-                    (section("pools", pools(overview)))
-                    (section("money", money(overview)))
+                    (section("map", &map(overview)))
+                    (section("gangs", &gangs(overview)))
+                    (section("fits", &fits(overview)))
+                    (section("batches", &batches(overview)))
+                    (section("pools", &pools(overview)))
+                    (section("money", &money(overview)))
                 }
                 footer { p { "The same as data: " @if frame.alone { code { "muster top -o json" } } @else { a href="/overview.json" { "overview.json" } } } }
             }
@@ -78,7 +78,7 @@ const SECTIONS: [(&str, &str); 6] = [
     ("money", "Money"),
 ];
 
-fn section(id: &str, body: Markup) -> Markup {
+fn section(id: &str, body: &Markup) -> Markup {
     let title = SECTIONS.iter().find(|(known, _)| *known == id).map_or("", |(_, title)| title);
     html! { section id=(id) aria-labelledby={ (id) "-title" } { h2 id={ (id) "-title" } { (title) } (body) } }
 }
@@ -141,7 +141,11 @@ fn map(overview: &Overview) -> Markup {
 /// The end of a path, which tells it from its neighbours.
 fn tail(path: &str, most: usize) -> String {
     let letters = path.chars().count();
-    if letters <= most { path.to_owned() } else { format!("…{}", path.chars().skip(letters - most + 1).collect::<String>()) }
+    if letters <= most {
+        path.to_owned()
+    } else {
+        format!("…{}", path.chars().skip(letters - most + 1).collect::<String>())
+    }
 }
 
 fn holders(overview: &Overview, node: &NodeEntry) -> Vec<String> {
@@ -178,7 +182,8 @@ fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Markup {
 
 /// The part of a URL that names an object: letters, digits and `-` of its name, and a number that tells equal ones apart.
 fn anchor(kind: &str, name: &str, index: usize) -> String {
-    let safe: String = name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).take(80).collect();
+    let safe: String =
+        name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).take(80).collect();
     if index == 0 { format!("{kind}-{safe}") } else { format!("{kind}-{safe}-{index}") }
 }
 
@@ -255,8 +260,10 @@ fn batches(overview: &Overview) -> Markup {
 
 fn of_batch(batch: &BatchEntry) -> Markup {
     let id = anchor("batch", &batch.name, 0);
-    let what: Vec<&str> =
-        [&batch.instance_type, &batch.capacity_type, &batch.zone].into_iter().filter_map(|part| part.as_deref()).collect();
+    let what: Vec<&str> = [&batch.instance_type, &batch.capacity_type, &batch.zone]
+        .into_iter()
+        .filter_map(|part| part.as_deref())
+        .collect();
     html! {
         article id=(id) {
             h3 { a href={ "#" (id) } { (rows::clean(&batch.name)) } " " span .muted { (rows::clean(&batch.phase)) } }
@@ -284,11 +291,14 @@ fn of_batch(batch: &BatchEntry) -> Markup {
 }
 
 fn pools(overview: &Overview) -> Markup {
-    table(&["Pool", "Ready", "Nodes", "Accelerators", "$/h", "Limits", "Members of gangs", "Other pods"], overview.pools.iter().map(|pool| {
-        let mut row = rows::pool(pool).to_vec();
-        row.extend([pool.gang_members.to_string(), pool.other_pods.to_string()]);
-        row
-    }))
+    table(
+        &["Pool", "Ready", "Nodes", "Accelerators", "$/h", "Limits", "Members of gangs", "Other pods"],
+        overview.pools.iter().map(|pool| {
+            let mut row = rows::pool(pool).to_vec();
+            row.extend([pool.gang_members.to_string(), pool.other_pods.to_string()]);
+            row
+        }),
+    )
 }
 
 fn money(overview: &Overview) -> Markup {
@@ -346,13 +356,7 @@ pub fn style() -> String {
 
 fn variables(scheme: &Scheme) -> String {
     let Scheme { background, text, muted, link, line, cell } = *scheme;
-    let all = [
-        ("background", background),
-        ("text", text),
-        ("muted", muted),
-        ("link", link),
-        ("line", line),
-        ("cell", cell),
-    ];
+    let all =
+        [("background", background), ("text", text), ("muted", muted), ("link", link), ("line", line), ("cell", cell)];
     all.into_iter().map(|(name, colour)| format!("--{name}:{};", palette::css(colour))).collect()
 }

@@ -20,11 +20,15 @@ pub fn text(overview: &Overview) -> String {
         section("GANGS", rows::columns(rows::GANG, overview.gangs.iter().map(rows::gang)));
     }
     for gang in overview.gangs.iter().filter(|gang| gang.waiting && !gang.remedies.is_empty()) {
-        let title = format!("{}/{} {}", rows::clean(&gang.namespace), rows::clean(&gang.name), rows::clean(&gang.headline));
+        let title =
+            format!("{}/{} {}", rows::clean(&gang.namespace), rows::clean(&gang.name), rows::clean(&gang.headline));
         section(&title, remedies(gang));
     }
     if !overview.fits.is_empty() {
-        section("FITS NOW (members take a whole node each)", rows::columns(rows::FIT, overview.fits.iter().map(rows::fit)));
+        section(
+            "FITS NOW (members take a whole node each)",
+            rows::columns(rows::FIT, overview.fits.iter().map(rows::fit)),
+        );
     }
     if !overview.batches.is_empty() {
         let mut lines = rows::columns(rows::BATCH, overview.batches.iter().map(rows::batch));
@@ -63,7 +67,8 @@ fn line(overview: &Overview, domain: &DomainEntry) -> String {
     let name = rows::domain(overview, domain);
     let capacity = rows::capacity(domain.accelerators, domain.idle_nodes, domain.nodes);
     let index = overview.domains.iter().position(|one| std::ptr::eq(one, domain));
-    let marks: Vec<String> = overview.hosts(index).filter(|_| index.is_some()).map(|node| mark(overview, node)).collect();
+    let marks: Vec<String> =
+        overview.hosts(index).filter(|_| index.is_some()).map(|node| mark(overview, node)).collect();
     let marks = if marks.is_empty() { String::new() } else { format!("  [{}]", marks.join(" ")) };
     format!("{indent}{name}: {capacity}{marks}")
 }

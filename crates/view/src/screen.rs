@@ -330,7 +330,8 @@ impl Screen {
     /// The first line is the head, which is never filtered and never chosen.
     fn listed(&self, lines: Vec<String>, about: Vec<(About, Style)>) -> Vec<Row> {
         let mut lines = lines.into_iter();
-        let head = lines.next().map(|text| Row { text, style: Style::new().add_modifier(Modifier::BOLD), about: About::Text });
+        let head =
+            lines.next().map(|text| Row { text, style: Style::new().add_modifier(Modifier::BOLD), about: About::Text });
         let rows = lines.zip(about).filter(|(text, _)| self.shows(text));
         head.into_iter().chain(rows.map(|(text, (about, style))| Row { text, style, about })).collect()
     }
@@ -420,7 +421,11 @@ impl Screen {
         let tabs: Vec<String> = (1..)
             .zip(Pane::ALL)
             .map(|(number, pane)| {
-                if pane == self.pane { format!("[{number} {}]", pane.title()) } else { format!(" {number} {} ", pane.title()) }
+                if pane == self.pane {
+                    format!("[{number} {}]", pane.title())
+                } else {
+                    format!(" {number} {} ", pane.title())
+                }
             })
             .collect();
         put(2, &rows::short(&tabs.join(" "), width), Style::new());
@@ -459,7 +464,8 @@ impl Screen {
         if self.typing {
             return format!("/{}_", rows::clean(&self.filter));
         }
-        let filter = if self.filter.is_empty() { String::new() } else { format!(" filter: {}", rows::clean(&self.filter)) };
+        let filter =
+            if self.filter.is_empty() { String::new() } else { format!(" filter: {}", rows::clean(&self.filter)) };
         match &self.trouble {
             Some(trouble) => format!("not current, of {}: {}", overview.now, rows::clean(trouble)),
             None => format!("? help  q end  / filter  s sort: {}{filter}  {}", self.sort.word(), overview.now),

@@ -20,7 +20,10 @@ impl Why {
         match self {
             Self::Refused { refusal, passing: _ } | Self::NothingOnSale { refusal, .. } => refusal.headline(),
             Self::Excluded { refusal } => {
-                format!("nodes that kube-scheduler refused lately are excluded; on the others it {}", refusal.headline())
+                format!(
+                    "nodes that kube-scheduler refused lately are excluded; on the others it {}",
+                    refusal.headline()
+                )
             }
             Self::ProvisionedDoNotHold { refusal } => {
                 format!("the nodes provisioned for it do not hold it yet: {}", refusal.headline())

@@ -60,7 +60,12 @@ pub(super) fn headline(entry: &GangEntry, why: Option<&Why>, refusal: Option<&Re
 }
 
 /// Everything that would help alone.
-pub(super) fn remedies(entry: &GangEntry, excluded: &[Reason], why: Option<&Why>, catalogue: &Catalogue) -> Vec<Remedy> {
+pub(super) fn remedies(
+    entry: &GangEntry,
+    excluded: &[Reason],
+    why: Option<&Why>,
+    catalogue: &Catalogue,
+) -> Vec<Remedy> {
     let may = match entry.outcome {
         Outcome::Waiting | Outcome::Refused | Outcome::Invalid => true,
         // What runs or is on its way needs no remedy.
@@ -70,7 +75,7 @@ pub(super) fn remedies(entry: &GangEntry, excluded: &[Reason], why: Option<&Why>
     let reasons = entry.reasons.iter().chain(excluded).filter(|_| may);
     let headline = why.map(ToString::to_string);
     for reason in reasons {
-        let text = match &reason.help {
+        let text = match &*reason.help {
             Help::Describe(text) if headline.as_deref() == Some(&**text) => why.and_then(Why::instruction),
             help => help.instruction(),
         };
@@ -81,7 +86,7 @@ pub(super) fn remedies(entry: &GangEntry, excluded: &[Reason], why: Option<&Why>
             }
             continue;
         }
-        let price = match &reason.help {
+        let price = match &*reason.help {
             Help::Pool { instance_type: Some(name), .. } => catalogue.prices.price(name, "", CapacityType::OnDemand),
             Help::Pool { instance_type: None, .. }
             | Help::Nothing

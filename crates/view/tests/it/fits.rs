@@ -6,10 +6,10 @@ use std::sync::Arc;
 use muster_core::model::names::{NodeName, ObjectKey};
 use muster_core::model::node::{Node, Taint, TaintEffect, Usage};
 use muster_core::model::resources::{PODS, Resources};
+use muster_core::planner;
 use muster_core::planner::plan::{
     GangRequest, Host, Policy, Problem, Role, RolePlace, SearchBudget, Seed, TopologyRequests,
 };
-use muster_core::planner;
 use muster_core::topology::{HOST_KEY, Levels, NETWORK_LAYER_KEYS, Tree, ZONE_KEY};
 use muster_view::fits;
 use proptest::prelude::*;

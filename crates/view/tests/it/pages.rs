@@ -34,7 +34,9 @@ fn only_get_and_head_are_answered() {
 
 #[test]
 fn a_foreign_host_is_refused() {
-    for host in ["evil.example", "evil.example:7070", "127.0.0.1.evil.example", "localhost:99999", "localhost:7070@evil", ""] {
+    for host in
+        ["evil.example", "evil.example:7070", "127.0.0.1.evil.example", "localhost:99999", "localhost:7070@evil", ""]
+    {
         let answer = site().answer(&Request { host: Some(host.to_owned()), ..get("/") });
         assert_eq!(answer.status, "421 Misdirected Request", "{host}");
     }
@@ -115,7 +117,10 @@ fn hostile_text_is_shown_as_text() {
         });
         let frame = Frame { source: text.clone(), trouble: Some(text.clone()), ..Frame::default() };
         let shown = page::html(&overview, &frame);
-        assert!(!shown.contains("<script") && !shown.contains("<svg onload") && !shown.contains("\"><svg o"), "{text:.40}");
+        assert!(
+            !shown.contains("<script") && !shown.contains("<svg onload") && !shown.contains("\"><svg o"),
+            "{text:.40}"
+        );
         assert!(!shown.contains('\u{202e}') && !shown.contains('\u{2066}'), "marks of direction are shown as such");
         let escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
         assert!(text.contains('\u{202e}') || shown.contains(&escaped), "{text:.40} is shown");

@@ -34,7 +34,8 @@ pub(crate) fn dump(name: &str) -> String {
 
 /// The overview of one text.
 pub(crate) fn overview(text: &str) -> Overview {
-    muster_view::of_texts(&Arguments { files: vec![Input { name: "dump.yaml", text }], ..Arguments::default() }).unwrap()
+    muster_view::of_texts(&Arguments { files: vec![Input { name: "dump.yaml", text }], ..Arguments::default() })
+        .unwrap()
 }
 
 /// Compares with a file beside the tests; `BLESS=1` rewrites it.

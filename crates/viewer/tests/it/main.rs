@@ -1,0 +1,5 @@
+//! Tests of the crate, one binary.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise, helpers included")]
+
+mod served;
