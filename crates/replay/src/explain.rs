@@ -87,6 +87,7 @@ pub fn explain(dump: Dump, options: &Options, target: &Target) -> Result<Explana
         options.focus = Some(NodeName::from(name.as_str()));
     }
     let pods = pod::Facts::of(&dump, target);
+    let owners = node::owners(&dump);
     let study = plan::study(dump, &options)?;
     match target {
         Target::Gang { namespace, name } => {
@@ -94,7 +95,7 @@ pub fn explain(dump: Dump, options: &Options, target: &Target) -> Result<Explana
         }
         Target::Pod { namespace, name } => pod::explain(&study, &options.catalogue, pods, namespace, name)
             .map(|found| Explanation::Pod(Box::new(found))),
-        Target::Node { name } => node::explain(&study, name).map(|found| Explanation::Node(Box::new(found))),
+        Target::Node { name } => node::explain(&study, &owners, name).map(|found| Explanation::Node(Box::new(found))),
     }
 }
 

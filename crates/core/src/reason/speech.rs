@@ -144,6 +144,8 @@ impl Help {
             Self::Change(_) => 2,
             Self::NoNetworkLevel => 2,
             Self::Wait(Wait::Gate(_) | Wait::Members(_)) => 1,
+            // Another type is a decision of its own, not a number to raise.
+            Self::Pool { changes, .. } if !keeps_the_type(changes) => 4,
             Self::Pool { .. } | Self::NewPool => 3,
             Self::Wait(_) => 5,
             Self::Nothing => 6,
@@ -212,6 +214,21 @@ impl Wait {
             Self::Pods => "Wait until its owner has made the pods again".to_owned(),
         }
     }
+}
+
+/// Whether nodes of the type named would be provisioned after the changes.
+#[must_use]
+pub fn keeps_the_type(changes: &[PoolChange]) -> bool {
+    changes.iter().all(|change| match change {
+        PoolChange::Limit { .. }
+        | PoolChange::Ceiling { .. }
+        | PoolChange::MaxNodes { .. }
+        | PoolChange::Group
+        | PoolChange::OtherZone
+        | PoolChange::Reservation { .. }
+        | PoolChange::Subnet { .. } => true,
+        PoolChange::Price | PoolChange::OtherType { .. } | PoolChange::OtherCapacityType => false,
+    })
 }
 
 /// Nodes without what blocks them.

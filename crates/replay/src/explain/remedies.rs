@@ -3,7 +3,7 @@
 use muster_core::ec2::CapacityType;
 use muster_core::model::money::dollars;
 use muster_core::planner::plan::Refusal;
-use muster_core::reason::{Help, Why};
+use muster_core::reason::{Help, Why, keeps_the_type};
 use serde::Serialize;
 
 use crate::catalogue::Catalogue;
@@ -87,8 +87,10 @@ pub(super) fn remedies(
             continue;
         }
         let price = match &*reason.help {
-            Help::Pool { instance_type: Some(name), .. } => catalogue.prices.price(name, "", CapacityType::OnDemand),
-            Help::Pool { instance_type: None, .. }
+            Help::Pool { instance_type: Some(name), changes, .. } if keeps_the_type(changes) => {
+                catalogue.prices.price(name, "", CapacityType::OnDemand)
+            }
+            Help::Pool { .. }
             | Help::Nothing
             | Help::Change(_)
             | Help::NewPool

@@ -43,7 +43,8 @@ fn every_pane_at_80_by_24_and_200_by_60_is_what_was_agreed_on() {
     for size in [(80, 24), (200, 60)] {
         let mut shown = String::new();
         for (name, keys) in panes {
-            shown.push_str(&format!("== {name}\n{}", drawn(&after(keys, &overview), &overview, size)));
+            let pane = drawn(&after(keys, &overview), &overview, size);
+            shown.push_str(&["== ", name, "\n", &pane].concat());
         }
         agreed(&format!("tests/screens/{}x{}.txt", size.0, size.1), &shown);
     }

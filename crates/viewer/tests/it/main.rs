@@ -3,3 +3,4 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise, helpers included")]
 
 mod served;
+mod tour;
