@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-choices test-upgrade test-compat test-helm test-cloudformation soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
+.PHONY: help demo tour test test-choices test-upgrade test-compat test-helm test-cloudformation soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -27,6 +27,9 @@ help: ## Say what there is
 demo: ## Start a whole cluster on this machine and watch a gang get its nodes; DEMO_ARGS are passed on
 	@$(call control-plane,make demo: not possible without the real Kubernetes control plane: )
 	cargo run --bin muster -- demo $(DEMO_ARGS)
+
+tour: ## Look at a recorded cluster in the browser: needs Rust alone and a few minutes; TOUR_ARGS are passed on (top, explain, html)
+	cargo run --package muster-viewer --bin muster-tour -- $(TOUR_ARGS)
 
 test: ## Run every test, the end-to-end suite on a real control plane included
 	@$(call control-plane,$(if $(filter true,$(CI)),make test: CI runs no less than everything: ,make test: the end-to-end tests are excluded: )); \

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Unusable, check_config, crds, demo, doctor, ec2_sim, explain, gc, iam, plan, record, serve, uninstall,
+    Unusable, check_config, crds, demo, doctor, ec2_sim, explain, gc, iam, plan, record, serve, top, ui, uninstall,
 };
 
 /// Whole gangs or nothing, side by side: an extender for a stock kube-scheduler and a provisioner of EC2 nodes.
@@ -37,6 +37,10 @@ enum Command {
     Plan(plan::PlanArgs),
     /// Say why a gang or a pod waits and where it goes, or who holds a node; live or from a dump.
     Explain(explain::ExplainArgs),
+    /// Show nodes, gangs, batches and what fits now, in the terminal or as text; live or from a recording.
+    Top(top::TopArgs),
+    /// Serve a page of nodes, gangs, batches, pools and money on this machine; of a cluster or of a recording.
+    Ui(ui::UiArgs),
     /// Write everything the planner reads of a cluster into one file, which `plan` and `explain` read again.
     Record(record::RecordArgs),
     /// Plan recorded decisions of a server again and compare.
@@ -68,6 +72,8 @@ impl Cli {
                 Command::Gc(args) => gc::run(&args).await,
                 Command::Plan(args) => plan::run(&args),
                 Command::Explain(args) => Box::pin(explain::run(args)).await,
+                Command::Top(args) => Box::pin(top::run(args)).await,
+                Command::Ui(args) => Box::pin(ui::run(args)).await,
                 Command::Record(args) => Box::pin(record::record(args)).await,
                 Command::Replay(args) => record::replay(&args),
                 Command::CheckConfig(args) => check_config::run(&args),

@@ -23,23 +23,35 @@ pub(crate) struct InForce {
     pub(crate) scheduler_names: Vec<String>,
 }
 
-/// Reads the cluster of the kubeconfig, or of the service account. `passes` are those of its server.
+/// [`read`], with a line on standard error for each kind that may not be listed. `passes` are those of its server.
 ///
-/// Kinds that the cluster does not serve are excluded. So are, with a line on standard error, kinds that may not be
-/// listed; nodes and pods must be.
-///
-/// Errors: no cluster, no answer, no right to list nodes or pods.
+/// Errors: those of [`read`].
 #[expect(clippy::print_stderr, reason = "what was excluded must be seen, and standard output holds the recording")]
 pub(crate) async fn record(in_force: InForce, passes: Vec<Value>) -> anyhow::Result<String> {
+    let (recording, excluded) = read(in_force, passes).await?;
+    for line in excluded {
+        eprintln!("muster: {line}");
+    }
+    Ok(recording)
+}
+
+/// Reads the cluster of the kubeconfig, or of the service account, and says what was excluded. `passes` are those of its
+/// server.
+///
+/// Kinds that the cluster does not serve are excluded. So are, with a line, kinds that may not be listed; nodes and pods
+/// must be.
+///
+/// Errors: no cluster, no answer, no right to list nodes or pods.
+pub(crate) async fn read(in_force: InForce, passes: Vec<Value>) -> anyhow::Result<(String, Vec<String>)> {
     let client = Client::try_default().await.context("connect to the cluster (kubeconfig or service account)")?;
     let time = now_real();
-    let mut objects = passes;
+    let (mut objects, mut excluded) = (passes, Vec::new());
     for kind in kinds::listed() {
         match list(&client, &kind).await {
             Ok(found) => objects.extend(found),
             Err(Error::Api(status)) if status.code == 404 => {}
             Err(Error::Api(status)) if status.code == 403 && !matches!(kind.plural, "nodes" | "pods") => {
-                eprintln!("muster: {} are excluded: {}", kind.plural, status.message);
+                excluded.push(format!("{} are excluded: {}", kind.plural, status.message));
             }
             Err(error) => return Err(error).with_context(|| format!("list {}", kind.plural)),
         }
@@ -51,7 +63,7 @@ pub(crate) async fn record(in_force: InForce, passes: Vec<Value>) -> anyhow::Res
         scheduler_names: in_force.scheduler_names,
         policy: Settings::new(muster_api::keys::GANG_PENDING).policy.into(),
     };
-    Ok(record::render(&head, objects))
+    Ok((record::render(&head, objects), excluded))
 }
 
 /// Every object of a kind, in the best version that is served.

@@ -16,6 +16,8 @@ mod reach;
 pub mod record;
 mod scheduler_version;
 pub mod serve;
+pub mod top;
+pub mod ui;
 pub mod uninstall;
 
 /// An argument, or a file that an argument names, that cannot be used: exit code 2.

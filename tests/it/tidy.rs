@@ -31,7 +31,7 @@ struct Allowed {
 }
 
 /// Every library crate. The root package may use all of them, and anything but AWS.
-const ALLOWED: [Allowed; 5] = [
+const ALLOWED: [Allowed; 7] = [
     Allowed {
         package: "muster-core",
         why: "core is pure: no runtime, no client, no clock, no log",
@@ -98,6 +98,30 @@ const ALLOWED: [Allowed; 5] = [
             "thiserror",
         ],
         dev: &["proptest"],
+    },
+    Allowed {
+        package: "muster-view",
+        why: "view is a function of a dump: no runtime, no client, no terminal, no socket",
+        normal: &[
+            "jiff",
+            "maud",
+            "muster-api",
+            "muster-core",
+            "muster-replay",
+            "ratatui",
+            "schemars",
+            "serde",
+            "serde_json",
+            "sha2",
+            "thiserror",
+        ],
+        dev: &["proptest"],
+    },
+    Allowed {
+        package: "muster-viewer",
+        why: "viewer has a terminal and a loopback socket: no runtime, no client, no AWS",
+        normal: &["anyhow", "clap", "muster-replay", "muster-view", "ratatui", "termion"],
+        dev: &[],
     },
 ];
 

@@ -174,8 +174,10 @@ fn code_of(again: &[Again]) -> u8 {
     if again.iter().any(|one| one.difference().is_some()) { 3 } else { 0 }
 }
 
-/// Flags first, then what a recording says of itself, then the defaults.
-fn options(arguments: &Arguments<'_>, dump: &Dump) -> Result<Options, CommandError> {
+/// What a dump is planned with: flags first, then what a recording says of itself, then the defaults.
+///
+/// Errors: a flag or a file that cannot be read.
+pub fn options(arguments: &Arguments<'_>, dump: &Dump) -> Result<Options, CommandError> {
     let Arguments { files: _, format: _, levels, scheduler_names, catalogue, now, policy } = arguments;
     let record = dump.record.as_ref();
     let recorded = || record.and_then(|record| record.levels.clone());

@@ -223,6 +223,10 @@ pub struct Reason {
     /// The smallest change of its kind that is proven to help, or what to wait for where no change can help; null if none
     /// of its kind alone would.
     pub change: Option<String>,
+    /// The same as data, for whoever words it in another way.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub help: Box<Help>,
 }
 
 /// The closed list of codes.
@@ -235,7 +239,7 @@ impl From<muster_core::reason::Reason> for Reason {
     fn from(reason: muster_core::reason::Reason) -> Self {
         let muster_core::reason::Reason { code, level, short, help } = reason;
         let change = (help != Help::Nothing).then(|| help.to_string());
-        Self { code, level: level.map(|level| level.to_string()), short, change }
+        Self { code, level: level.map(|level| level.to_string()), short, change, help: Box::new(help) }
     }
 }
 

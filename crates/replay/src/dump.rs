@@ -13,7 +13,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, PodTemplate};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use muster_api::conventions::Object;
-use muster_api::crd::{EC2NodeClass, Gang, NodePool, ProvisioningRequest};
+use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
 use muster_api::volumes::Volumes;
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -100,6 +100,8 @@ pub struct Dump {
     pub classes: Vec<EC2NodeClass>,
     /// Gang objects.
     pub gangs: Vec<Gang>,
+    /// What was provisioned: it plays no part in planning, and people want to see it.
+    pub batches: Vec<NodeBatch>,
     /// ProvisioningRequests of every class.
     pub requests: Vec<ProvisioningRequest>,
     /// Runtimes that TrainJobs name.

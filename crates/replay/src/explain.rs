@@ -5,9 +5,11 @@
 mod gang;
 mod node;
 mod pod;
+mod remedies;
 mod text;
 
 use muster_core::model::names::NodeName;
+use muster_core::topology::Levels;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -17,6 +19,7 @@ use crate::plan::{self, Options, PlanError};
 pub use gang::{Best, Blocking, Choice, GangExplanation, LevelExplanation};
 pub use node::{Assignment, NodeExplanation, OfGang, OnNode};
 pub use pod::PodExplanation;
+pub use remedies::Remedy;
 
 /// The version of the JSON this code writes.
 pub const VERSION: u32 = 1;
@@ -84,16 +87,26 @@ pub fn explain(dump: Dump, options: &Options, target: &Target) -> Result<Explana
         options.focus = Some(NodeName::from(name.as_str()));
     }
     let pods = pod::Facts::of(&dump, target);
+    let owners = node::owners(&dump);
     let study = plan::study(dump, &options)?;
     match target {
         Target::Gang { namespace, name } => {
-            gang::explain(&study, namespace, name).map(|found| Explanation::Gang(Box::new(found)))
+            gang::explain(&study, &options.catalogue, namespace, name).map(|found| Explanation::Gang(Box::new(found)))
         }
-        Target::Pod { namespace, name } => {
-            pod::explain(&study, pods, namespace, name).map(|found| Explanation::Pod(Box::new(found)))
-        }
-        Target::Node { name } => node::explain(&study, name).map(|found| Explanation::Node(Box::new(found))),
+        Target::Pod { namespace, name } => pod::explain(&study, &options.catalogue, pods, namespace, name)
+            .map(|found| Explanation::Pod(Box::new(found))),
+        Target::Node { name } => node::explain(&study, &owners, name).map(|found| Explanation::Node(Box::new(found))),
     }
+}
+
+/// Every gang of a plan, in planning order, and the levels it was planned with.
+///
+/// Errors: levels that make no list.
+pub fn gangs(dump: Dump, options: &Options) -> Result<(Vec<GangExplanation>, Levels), PlanError> {
+    let study = plan::study(dump, options)?;
+    let entries = study.document.gangs.iter().zip(&study.details).enumerate();
+    let all = entries.map(|(ahead, (entry, detail))| gang::of(&study, &options.catalogue, entry, detail, ahead));
+    Ok((all.collect(), study.levels.clone()))
 }
 
 impl Explanation {

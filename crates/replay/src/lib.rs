@@ -9,6 +9,7 @@ pub mod decision;
 pub mod document;
 pub mod dump;
 pub mod explain;
+pub mod inventory;
 pub mod kinds;
 pub mod passes;
 pub mod plan;

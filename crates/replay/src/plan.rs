@@ -34,7 +34,7 @@ use crate::supply::Supply;
 use crate::topology;
 
 /// Extended resources that count as accelerators: the server's default.
-const ACCELERATORS: [&str; 5] =
+pub(crate) const ACCELERATORS: [&str; 5] =
     ["nvidia.com/gpu", "aws.amazon.com/neuron", "aws.amazon.com/neuroncore", "habana.ai/gaudi", "amd.com/gpu"];
 
 /// What a person may choose.
@@ -167,6 +167,12 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         ignored: planning.ignored,
     };
     Ok(Study { document, details, levels: planning.levels, focus })
+}
+
+/// Capacity that plans in the dump hold for members that are not bound yet, by Gang object.
+pub(crate) fn assignments(dump: &Dump, members: &Members) -> Vec<(ObjectKey, Vec<(NodeName, Usage)>)> {
+    let all = assignments::read(dump, members).into_iter();
+    all.map(|(gang, places)| (gang, places.into_iter().map(|place| (place.node, place.held)).collect())).collect()
 }
 
 /// A pod that holds capacity.

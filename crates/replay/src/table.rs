@@ -166,7 +166,7 @@ fn provisioned(entry: &ProvisionEntry) -> String {
 }
 
 pub(crate) fn sentence(reason: &Reason) -> String {
-    let Reason { code, level, short, change } = reason;
+    let Reason { code, level, short, change, help: _ } = reason;
     let mut text = format!("{code:?}");
     if let Some(level) = level {
         let _ = write!(text, " at {level}");

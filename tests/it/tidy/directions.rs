@@ -9,8 +9,16 @@ use super::nothing;
 use super::source::{files, packages, reached};
 
 /// Every crate's root.
-const ROOTS: [&str; 6] =
-    ["src/", "crates/api/src/", "crates/core/src/", "crates/ec2/src/", "crates/ec2-sim/src/", "crates/replay/src/"];
+const ROOTS: [&str; 8] = [
+    "src/",
+    "crates/api/src/",
+    "crates/core/src/",
+    "crates/ec2/src/",
+    "crates/ec2-sim/src/",
+    "crates/replay/src/",
+    "crates/view/src/",
+    "crates/viewer/src/",
+];
 
 /// Uses of one crate that close a circle.
 struct Closing {

@@ -6,6 +6,7 @@
 
 mod code;
 mod pool;
+mod speech;
 mod text;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::planner::plan::{Change, Refusal};
 
 pub use code::Code;
 pub use pool::{PoolChange, Unsold, amount};
+pub use speech::keeps_the_type;
 
 /// Why a gang is not placed, or not yet.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -145,6 +145,7 @@ impl Dump {
             "NodePool" => self.pools.push(from(object)?),
             "EC2NodeClass" => self.classes.push(from(object)?),
             "Gang" => self.gangs.push(from(object)?),
+            "NodeBatch" => self.batches.push(from(object)?),
             "ClusterTrainingRuntime" | "TrainingRuntime" => {
                 let text = |field: &str| object.pointer(field).and_then(Value::as_str).unwrap_or_default().to_owned();
                 let namespace = if kind == "TrainingRuntime" { text("/metadata/namespace") } else { String::new() };

@@ -4,7 +4,9 @@ use jiff::Timestamp;
 use muster_core::planner::plan::Refusal;
 use serde::Serialize;
 
+use super::remedies::{self, Remedy};
 use super::{ExplainError, nomination};
+use crate::catalogue::Catalogue;
 use crate::document::{Code, GangEntry, Gap, MemberEntry, Outcome, ProvisionEntry, Reason, RoleEntry};
 use crate::study::{Candidate, Detail, Study};
 
@@ -24,6 +26,10 @@ pub struct GangExplanation {
     pub source: String,
     /// What becomes of it.
     pub outcome: Outcome,
+    /// What becomes of it, in one sentence to be read behind its name.
+    pub headline: String,
+    /// What would help, each alone, cheapest first.
+    pub remedies: Vec<Remedy>,
     /// One sentence.
     pub summary: String,
     /// Gangs that are planned before it.
@@ -119,23 +125,46 @@ pub struct Choice {
 /// Explains a gang.
 ///
 /// Errors: no such gang.
-pub(super) fn explain(study: &Study, namespace: &str, name: &str) -> Result<GangExplanation, ExplainError> {
+pub(super) fn explain(
+    study: &Study,
+    catalogue: &Catalogue,
+    namespace: &str,
+    name: &str,
+) -> Result<GangExplanation, ExplainError> {
     let entries = || study.document.gangs.iter().zip(&study.details).enumerate();
     let inside = || entries().filter(|(_, (entry, _))| entry.namespace == namespace);
     let by_object = inside().find(|(_, (_, detail))| detail.object == name);
     let found = by_object.or_else(|| inside().find(|(_, (entry, _))| entry.name == name));
     let Some((ahead, (entry, detail))) = found else {
+        let elsewhere = entries().filter(|(_, (entry, detail))| entry.name == name || detail.object == name);
+        let elsewhere: Vec<&str> = elsewhere.map(|(_, (entry, _))| entry.namespace.as_str()).collect();
+        if let Some(first) = elsewhere.first() {
+            return Err(ExplainError::NotFound {
+                what: "gang",
+                name: format!("{namespace}/{name}"),
+                nomination: format!(
+                    "; there is one in namespace {}: ask with --namespace {first}",
+                    elsewhere.join(" and in ")
+                ),
+            });
+        }
         return Err(ExplainError::NotFound {
             what: "gang",
             name: format!("{namespace}/{name}"),
             nomination: nomination(inside().map(|(_, (entry, _))| entry.name.as_str())),
         });
     };
-    Ok(of(study, entry, detail, ahead))
+    Ok(of(study, catalogue, entry, detail, ahead))
 }
 
 /// The explanation of an entry.
-pub(super) fn of(study: &Study, entry: &GangEntry, detail: &Detail, ahead: usize) -> GangExplanation {
+pub(super) fn of(
+    study: &Study,
+    catalogue: &Catalogue,
+    entry: &GangEntry,
+    detail: &Detail,
+    ahead: usize,
+) -> GangExplanation {
     let shortfall = match &detail.refusal {
         Some(Refusal::DoesNotFit(shortfall)) => Some(shortfall),
         Some(_) | None => None,
@@ -183,6 +212,8 @@ pub(super) fn of(study: &Study, entry: &GangEntry, detail: &Detail, ahead: usize
         object: detail.object.clone(),
         source: entry.source.clone(),
         outcome: entry.outcome,
+        headline: remedies::headline(entry, detail.why.as_ref(), detail.refusal.as_ref()),
+        remedies: remedies::remedies(entry, &detail.excluded, detail.why.as_ref(), catalogue),
         summary: summary(entry, detail),
         ahead,
         roles: entry.roles.clone(),

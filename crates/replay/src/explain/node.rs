@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use muster_core::model::resources::{CPU, Resources};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use muster_api::keys;
+use muster_core::model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
 use serde::Serialize;
 
 use super::{ExplainError, nomination};
 use crate::document::{MemberState, Outcome};
+use crate::dump::Dump;
 use crate::study::Study;
 
 /// Everything there is to say about one node.
@@ -26,6 +29,9 @@ pub struct NodeExplanation {
     pub deleting: bool,
     /// Taints, as kubectl writes them.
     pub taints: Vec<String>,
+    /// The gang or ProvisioningRequest whose node it is until it runs here, as `namespace/name`; null if it is held for
+    /// none, or for one that is not there.
+    pub held_for: Option<String>,
     /// Its domain per level, top to bottom: level and label, null without one.
     pub levels: Vec<(String, Option<String>)>,
     /// What it has, per resource; CPU in thousandths.
@@ -93,10 +99,25 @@ pub struct OfGang {
     pub why: Option<String>,
 }
 
+/// Gangs and ProvisioningRequests by UID, as `namespace/name`.
+pub(super) fn owners(dump: &Dump) -> BTreeMap<String, String> {
+    let gangs = dump.gangs.iter().map(|gang| &gang.metadata);
+    let requests = dump.requests.iter().map(|request| &request.metadata);
+    let named = |metadata: &ObjectMeta| {
+        let (namespace, name) = (metadata.namespace.as_deref()?, metadata.name.as_deref()?);
+        Some((metadata.uid.clone()?, format!("{namespace}/{name}")))
+    };
+    gangs.chain(requests).filter_map(named).collect()
+}
+
 /// Explains a node.
 ///
 /// Errors: no such node.
-pub(super) fn explain(study: &Study, name: &str) -> Result<NodeExplanation, ExplainError> {
+pub(super) fn explain(
+    study: &Study,
+    owners: &BTreeMap<String, String>,
+    name: &str,
+) -> Result<NodeExplanation, ExplainError> {
     let Some(facts) = &study.focus else {
         return Err(ExplainError::NotFound {
             what: "node",
@@ -164,6 +185,11 @@ pub(super) fn explain(study: &Study, name: &str) -> Result<NodeExplanation, Expl
         unschedulable: node.unschedulable,
         deleting: node.deleting,
         taints: node.taints.iter().map(ToString::to_string).collect(),
+        held_for: node
+            .taints
+            .iter()
+            .find(|taint| &*taint.key == keys::GANG_PENDING)
+            .and_then(|taint| owners.get(&*taint.value).cloned()),
         levels: labels
             .map(|level| (level.name.to_string(), node.labels.get(&level.key).map(ToString::to_string)))
             .collect(),
@@ -204,13 +230,42 @@ fn amounts(resources: &Resources) -> BTreeMap<String, i64> {
     resources.iter().map(|(name, amount)| (name.as_str().to_owned(), amount)).collect()
 }
 
-/// An amount for people: CPU in cores, everything else as it is counted.
+/// An amount for people: CPU in cores, bytes in the largest unit that leaves two digits, everything else as it is counted.
 pub(super) fn amount(name: &str, amount: i64) -> String {
-    if name == CPU && amount % 1000 != 0 {
-        format!("{amount}m")
-    } else if name == CPU {
-        (amount / 1000).to_string()
-    } else {
-        amount.to_string()
+    match name {
+        CPU if amount % 1000 != 0 => format!("{amount}m"),
+        CPU => (amount / 1000).to_string(),
+        MEMORY | EPHEMERAL_STORAGE => bytes(amount),
+        _ => amount.to_string(),
+    }
+}
+
+/// Bytes in binary units, rounded.
+fn bytes(amount: i64) -> String {
+    for (unit, shift) in [("Gi", 30), ("Mi", 20), ("Ki", 10)] {
+        let one = 1_i64 << shift;
+        if amount >= 10 * one || (amount >= one && amount % one == 0) {
+            return format!("{}{unit}", amount.saturating_add(one / 2) / one);
+        }
+    }
+    amount.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::amount;
+
+    #[test]
+    fn amounts_are_written_as_kubectl_prints_them() {
+        for (name, value, text) in [
+            ("memory", 2_089_071_673_344, "1946Gi"),
+            ("memory", 1 << 30, "1Gi"),
+            ("memory", 500, "500"),
+            ("cpu", 191_450, "191450m"),
+            ("cpu", 192_000, "192"),
+            ("nvidia.com/gpu", 8, "8"),
+        ] {
+            assert_eq!(amount(name, value), text);
+        }
     }
 }

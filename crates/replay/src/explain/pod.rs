@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::gang::{self, GangExplanation};
 use super::{ExplainError, Target, nomination};
+use crate::catalogue::Catalogue;
 use crate::document::MemberState;
 use crate::dump::Dump;
 use crate::study::Study;
@@ -67,6 +68,7 @@ impl Facts {
 /// Errors: no such pod.
 pub(super) fn explain(
     study: &Study,
+    catalogue: &Catalogue,
     facts: Facts,
     namespace: &str,
     name: &str,
@@ -95,7 +97,7 @@ pub(super) fn explain(
         if !belongs {
             continue;
         }
-        let gang = gang::of(study, entry, detail, ahead);
+        let gang = gang::of(study, catalogue, entry, detail, ahead);
         if let Some(member) = member {
             reported.node = Some(member.node.clone());
             reported.running = member.state == MemberState::Running;

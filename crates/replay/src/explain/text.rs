@@ -8,7 +8,7 @@ use muster_api::keys;
 use super::gang::{Choice, GangExplanation, LevelExplanation};
 use super::node::{Assignment, NodeExplanation, OfGang, OnNode, amount};
 use super::pod::PodExplanation;
-use crate::document::{Gap, MemberState};
+use crate::document::{Gap, MemberState, Reason};
 use crate::study::Candidate;
 use crate::table::{columns, offered, outcome, sentence};
 
@@ -18,10 +18,13 @@ const SHOWN: usize = 40;
 /// A gang.
 pub(super) fn gang(gang: &GangExplanation) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "gang {}/{} ({}) is {}", gang.namespace, gang.name, gang.object, outcome(gang.outcome));
-    let _ = writeln!(out, "  {}", gang.summary);
+    let _ = writeln!(out, "gang {}/{} {}", gang.namespace, gang.name, gang.headline);
+    if gang.object != gang.name {
+        let _ = writeln!(out, "  its object is gang {}", gang.object);
+    }
     if gang.ahead > 0 {
-        let _ = writeln!(out, "  {} gangs are planned before it", gang.ahead);
+        let gangs = if gang.ahead == 1 { "gang is" } else { "gangs are" };
+        let _ = writeln!(out, "  {} {gangs} planned before it", gang.ahead);
     }
     if gang.unplaced > 0 {
         let _ = writeln!(out, "  {} members beyond the minimum have no capacity yet", gang.unplaced);
@@ -32,6 +35,13 @@ pub(super) fn gang(gang: &GangExplanation) -> String {
     if let Gap::Open { field, achieved, bound } = &gang.gap {
         let _ = writeln!(out, "  not proven to be the best: {field} is {achieved}, none below {bound}");
     }
+    if !gang.remedies.is_empty() {
+        out.push_str("\neach of these alone would help, cheapest first:\n");
+        for (number, remedy) in (1..).zip(&gang.remedies) {
+            let codes: Vec<&str> = remedy.codes.iter().map(|code| code.as_str()).collect();
+            let _ = writeln!(out, "  {number}. {}. [{}]", remedy.sentence(), codes.join(", "));
+        }
+    }
     levels(&mut out, &gang.levels);
     if !gang.blocking.is_empty() {
         out.push_str("\nblocked nodes:\n");
@@ -40,17 +50,13 @@ pub(super) fn gang(gang: &GangExplanation) -> String {
             let _ = writeln!(out, "  {} {nodes}: {}", group.nodes, group.what);
         }
     }
-    let changes: Vec<_> = gang.reasons.iter().filter(|reason| reason.change.is_some()).collect();
-    if !changes.is_empty() {
-        out.push_str("\nwhat would help, each alone:\n");
-        for reason in changes {
-            let _ = writeln!(out, "  {}", sentence(reason));
-        }
-    }
     choices(&mut out, &gang.candidates);
-    if !gang.excluded.is_empty() {
+    // What a remedy above says already is not said again.
+    let said = |reason: &&Reason| gang.remedies.is_empty() || reason.change.is_none();
+    let excluded: Vec<&Reason> = gang.excluded.iter().filter(said).collect();
+    if !excluded.is_empty() {
         out.push_str("\ncannot be provisioned:\n");
-        for reason in &gang.excluded {
+        for reason in excluded {
             let _ = writeln!(out, "  {}", sentence(reason));
         }
     }
@@ -145,7 +151,10 @@ pub(super) fn node(node: &NodeExplanation) -> String {
         // Taint or cordon, it is ours and goes by itself: nobody is to lift it.
         let waits = taint.strip_prefix(keys::GANG_PENDING).and_then(|rest| rest.strip_prefix('='));
         let _ = match waits.and_then(|rest| rest.split_once(':')) {
-            Some((uid, _)) => writeln!(out, "  held for the gang or request {uid}, until it runs here"),
+            Some((uid, _)) => match &node.held_for {
+                Some(gang) => writeln!(out, "  held for gang {gang}, until it runs here"),
+                None => writeln!(out, "  held for a gang or request that is not there (UID {uid}), until it runs here"),
+            },
             None => writeln!(out, "  taint {taint}"),
         };
     }

@@ -38,12 +38,10 @@ fn a_refused_gang_is_reported_level_by_level_with_what_blocks_and_what_would_hel
     says(
         &text,
         &[
-            "gang team-a/train (train) is refused",
-            "layer-3",
-            "us-east-1a/nn-1/nn-2/nn-a",
+            "gang team-a/train waits: needs capacity for 4 members in one layer-3; the best one, us-east-1a/nn-1/nn-2/nn-a, has it for 2\n",
+            "  1. Require one layer-2 instead. [DoesNotFit]\n",
             "1 node: ",
-            "capacity for 2 more in layer-3",
-            "only one layer-2 required",
+            "Free or add capacity for 2 more members in layer-3",
         ],
     );
     let reported = json(&dump("refused"), &gang("train"));
@@ -60,7 +58,7 @@ fn a_gang_that_is_provisioned_names_every_candidate_with_its_price() {
     says(
         &text,
         &[
-            "is buy",
+            "gang team-a/next gets 3 new nodes for $65.87/h: it needs capacity for 3 members",
             "provisions 3 p4d.24xlarge on-demand in us-east-1b",
             "$65.87/h",
             "cannot be provisioned",
@@ -78,7 +76,7 @@ fn a_gang_that_is_provisioned_names_every_candidate_with_its_price() {
 #[test]
 fn a_placed_gang_says_where_every_member_goes_and_how_far_that_is_from_the_best() {
     let text = ask(&dump("leaf"), &gang("train"), Format::Table).unwrap();
-    says(&text, &["is placed", "OPTIMUM", "SCORE NOW", "RING CROSSINGS", "RANK", "planned"]);
+    says(&text, &["gang team-a/train fits now: ", "OPTIMUM", "SCORE NOW", "RING CROSSINGS", "RANK", "planned"]);
 }
 
 #[test]

@@ -1,0 +1,119 @@
+//! The one headline of a gang and its numbered remedies, cheapest first. Nothing is said twice.
+
+use muster_core::ec2::CapacityType;
+use muster_core::model::money::dollars;
+use muster_core::planner::plan::Refusal;
+use muster_core::reason::{Help, Why, keeps_the_type};
+use serde::Serialize;
+
+use crate::catalogue::Catalogue;
+use crate::document::{Code, GangEntry, MemberState, Outcome, Reason};
+
+/// One thing that would help alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Remedy {
+    /// What to do, as an instruction without a full stop.
+    pub text: String,
+    /// What it removes.
+    pub codes: Vec<Code>,
+    /// Micro-dollars per hour of one node that would be provisioned then, on demand; null if none would be or no price
+    /// is known.
+    pub usd_micro_per_hour_per_node: Option<u64>,
+}
+
+impl Remedy {
+    /// The sentence, with the price and without the codes.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        match self.usd_micro_per_hour_per_node {
+            Some(price) => format!("{}: about ${}/h a node", self.text, cents(price)),
+            None => self.text.clone(),
+        }
+    }
+}
+
+/// What becomes of the gang, in a few words and one sentence.
+pub(super) fn headline(entry: &GangEntry, why: Option<&Why>, refusal: Option<&Refusal>) -> String {
+    let nodes: std::collections::BTreeSet<&str> = entry.members.iter().map(|member| member.node.as_str()).collect();
+    let all = entry.members.len();
+    let running = entry.members.iter().filter(|member| member.state == MemberState::Running).count();
+    let on = format!("{} on {}", counted(all, "member"), counted(nodes.len(), "node"));
+    let because = || why.map(Why::headline).or_else(|| refusal.map(Refusal::headline));
+    match entry.outcome {
+        Outcome::Placed if running == all => format!("runs: {on}"),
+        Outcome::Placed if running == 0 => format!("fits now: {on}"),
+        Outcome::Placed => format!("fits now: {on}, {running} of them running already"),
+        Outcome::Provision => {
+            let bought: u32 = entry.provision.iter().map(|one| one.count).sum();
+            let micros = entry.provision.iter().map(|one| one.usd_micro_per_hour.saturating_mul(u64::from(one.count)));
+            let price = cents(micros.fold(0, u64::saturating_add));
+            let new = counted(usize::try_from(bought).unwrap_or(usize::MAX), "new node");
+            match because() {
+                Some(why) => format!("gets {new} for ${price}/h: it {why}"),
+                None => format!("gets {new} for ${price}/h"),
+            }
+        }
+        Outcome::Waiting | Outcome::Refused => format!("waits: {}", because().unwrap_or_else(|| first(entry))),
+        Outcome::Invalid => format!("is invalid: {}", because().unwrap_or_else(|| first(entry))),
+    }
+}
+
+/// Everything that would help alone.
+pub(super) fn remedies(
+    entry: &GangEntry,
+    excluded: &[Reason],
+    why: Option<&Why>,
+    catalogue: &Catalogue,
+) -> Vec<Remedy> {
+    let may = match entry.outcome {
+        Outcome::Waiting | Outcome::Refused | Outcome::Invalid => true,
+        // What runs or is on its way needs no remedy.
+        Outcome::Placed | Outcome::Provision => false,
+    };
+    let mut found: Vec<(u8, u64, Remedy)> = Vec::new();
+    let reasons = entry.reasons.iter().chain(excluded).filter(|_| may);
+    let headline = why.map(ToString::to_string);
+    for reason in reasons {
+        let text = match &*reason.help {
+            Help::Describe(text) if headline.as_deref() == Some(&**text) => why.and_then(Why::instruction),
+            help => help.instruction(),
+        };
+        let Some(text) = text else { continue };
+        if let Some((_, _, known)) = found.iter_mut().find(|(_, _, known)| known.text == text) {
+            if !known.codes.contains(&reason.code) {
+                known.codes.push(reason.code);
+            }
+            continue;
+        }
+        let price = match &*reason.help {
+            Help::Pool { instance_type: Some(name), changes, .. } if keeps_the_type(changes) => {
+                catalogue.prices.price(name, "", CapacityType::OnDemand)
+            }
+            Help::Pool { .. }
+            | Help::Nothing
+            | Help::Change(_)
+            | Help::NewPool
+            | Help::NoNetworkLevel
+            | Help::Wait(_)
+            | Help::Describe(_) => None,
+        };
+        let remedy = Remedy { text, codes: vec![reason.code], usd_micro_per_hour_per_node: price };
+        found.push((reason.help.effort(), price.unwrap_or(0), remedy));
+    }
+    found.sort_by_key(|(effort, price, _)| (*effort, *price));
+    found.into_iter().map(|(_, _, remedy)| remedy).collect()
+}
+
+/// Dollars with two places.
+fn cents(micros: u64) -> String {
+    dollars(micros.saturating_add(5_000) / 10_000 * 10_000)
+}
+
+fn first(entry: &GangEntry) -> String {
+    entry.reasons.iter().find_map(|reason| reason.change.clone()).unwrap_or_default()
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}

@@ -1,0 +1,90 @@
+//! The overview as plain text: for pipes, logs and screen readers.
+
+use std::fmt::Write as _;
+
+use crate::overview::{DomainEntry, NodeState, Overview};
+use crate::rows;
+
+/// Everything, section by section; an empty section is not there.
+#[must_use]
+pub fn text(overview: &Overview) -> String {
+    let mut out = rows::summary(overview).join("\n");
+    let _ = writeln!(out, "\nat {}", overview.now);
+    let mut section = |title: &str, lines: Vec<String>| {
+        let _ = writeln!(out, "\n{title}");
+        for line in lines {
+            let _ = writeln!(out, "  {line}");
+        }
+    };
+    if !overview.gangs.is_empty() {
+        section("GANGS", rows::columns(rows::GANG, overview.gangs.iter().map(rows::gang)));
+    }
+    for gang in overview.gangs.iter().filter(|gang| gang.waiting && !gang.remedies.is_empty()) {
+        let title =
+            format!("{}/{} {}", rows::clean(&gang.namespace), rows::clean(&gang.name), rows::clean(&gang.headline));
+        section(&title, remedies(gang));
+    }
+    if !overview.fits.is_empty() {
+        section(
+            "FITS NOW (members take a whole node each)",
+            rows::columns(rows::FIT, overview.fits.iter().map(rows::fit)),
+        );
+    }
+    if !overview.batches.is_empty() {
+        let mut lines = rows::columns(rows::BATCH, overview.batches.iter().map(rows::batch));
+        for batch in overview.batches.iter().filter(|batch| batch.attempts.len() > 1) {
+            lines.push(format!("attempts of {}:", rows::clean(&batch.name)));
+            lines.extend(batch.attempts.iter().map(|attempt| format!("  {}", rows::attempt(attempt))));
+        }
+        section("NODEBATCHES", lines);
+    }
+    if !overview.pools.is_empty() {
+        section("POOLS", rows::columns(rows::POOL, overview.pools.iter().map(rows::pool)));
+    }
+    if !overview.domains.is_empty() {
+        section("TOPOLOGY", tree(overview));
+    }
+    out
+}
+
+/// Numbered remedies, codes last.
+#[must_use]
+pub fn remedies(gang: &crate::overview::GangEntry) -> Vec<String> {
+    let one = |(index, remedy): (usize, &crate::overview::RemedyEntry)| {
+        format!("{}. {}. [{}]", index + 1, rows::clean(&remedy.text), remedy.codes.join(", "))
+    };
+    gang.remedies.iter().enumerate().map(one).collect()
+}
+
+fn tree(overview: &Overview) -> Vec<String> {
+    overview.domains.iter().map(|domain| line(overview, domain)).collect()
+}
+
+/// A domain with its nodes, one mark each: letters of the gang that holds most of it, `.` idle, `~` partly used, `x`
+/// blocked, `-` without accelerators.
+fn line(overview: &Overview, domain: &DomainEntry) -> String {
+    let indent = "  ".repeat(domain.level);
+    let name = rows::domain(overview, domain);
+    let capacity = rows::capacity(domain.accelerators, domain.idle_nodes, domain.nodes);
+    let index = overview.domains.iter().position(|one| std::ptr::eq(one, domain));
+    let marks: Vec<String> =
+        overview.hosts(index).filter(|_| index.is_some()).map(|node| mark(overview, node)).collect();
+    let marks = if marks.is_empty() { String::new() } else { format!("  [{}]", marks.join(" ")) };
+    format!("{indent}{name}: {capacity}{marks}")
+}
+
+/// The mark of a node.
+#[must_use]
+pub fn mark(overview: &Overview, node: &crate::overview::NodeEntry) -> String {
+    if let Some(gang) = node.gangs.first().and_then(|index| overview.gangs.get(*index)) {
+        return gang.letters.clone();
+    }
+    match node.state {
+        NodeState::Idle => ".",
+        NodeState::Partial => "~",
+        NodeState::Full => "#",
+        NodeState::Plain => "-",
+        NodeState::Blocked => "x",
+    }
+    .to_owned()
+}

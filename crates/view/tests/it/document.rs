@@ -1,0 +1,77 @@
+//! The overview as a document.
+
+use serde_json::Value;
+
+use crate::support::{agreed, dump, dumps, overview};
+
+#[test]
+fn the_schema_is_the_published_one() {
+    agreed("../../docs/reference/overview.schema.json", &muster_view::schema::text());
+}
+
+#[test]
+fn every_dump_has_an_overview_with_every_key_of_the_schema_and_no_other() {
+    let schema: Value = serde_json::from_str(&muster_view::schema::text()).unwrap();
+    for (name, text) in dumps() {
+        let document: Value = serde_json::from_str(&overview(&text).to_json()).unwrap();
+        keys(&schema, &schema, &document, &name);
+    }
+}
+
+/// Holds keys against the schema, down to the leaves.
+fn keys(root: &Value, schema: &Value, value: &Value, path: &str) {
+    let target = schema.get("$ref").and_then(Value::as_str).map(|target| target.trim_start_matches('#'));
+    let schema = target.map_or(schema, |target| root.pointer(target).unwrap());
+    if let (Some(properties), Some(object)) = (schema.get("properties").and_then(Value::as_object), value.as_object()) {
+        let known: Vec<&String> = properties.keys().collect();
+        assert!(object.keys().all(|key| known.contains(&key)), "{path}: {object:?}");
+        for (key, rule) in properties {
+            let found = object.get(key).unwrap_or_else(|| panic!("{path}.{key} is missing"));
+            keys(root, rule, found, &format!("{path}.{key}"));
+        }
+    }
+    if let (Some(items), Some(list)) = (schema.get("items"), value.as_array()) {
+        for (index, item) in list.iter().enumerate() {
+            keys(root, items, item, &format!("{path}[{index}]"));
+        }
+    }
+}
+
+#[test]
+fn accelerators_of_the_tree_add_up_to_those_of_the_summary() {
+    for (name, text) in dumps() {
+        let overview = overview(&text);
+        let top = overview.children(None).fold((0, 0, 0), |sum, (_, domain)| {
+            let of = domain.accelerators;
+            (sum.0 + of.total, sum.1 + of.used, sum.2 + of.free)
+        });
+        let all = overview.summary.accelerators;
+        if !overview.domains.is_empty() {
+            assert_eq!(top, (all.total, all.used, all.free), "{name}");
+        }
+        for (index, domain) in overview.domains.iter().enumerate() {
+            let below: u32 = overview.children(Some(index)).map(|(_, child)| child.nodes).sum();
+            let own = u32::try_from(overview.hosts(Some(index)).count()).unwrap();
+            assert_eq!(below + own, domain.nodes, "{name}: {}", domain.path);
+        }
+    }
+}
+
+#[test]
+fn a_refused_gang_has_a_headline_and_numbered_remedies() {
+    let overview = overview(&dump("refused"));
+    let gang = &overview.gangs[0];
+    assert!(gang.waiting);
+    assert!(gang.headline.starts_with("waits: needs capacity for 4 members in one layer-3"), "{}", gang.headline);
+    assert!(gang.remedies.iter().any(|remedy| remedy.text == "Require one layer-2 instead"), "{:?}", gang.remedies);
+    assert!(!gang.headline.contains("topology.k8s.aws"), "levels have names: {}", gang.headline);
+}
+
+#[test]
+fn plain_text_of_every_dump_is_what_was_agreed_on() {
+    let shown: Vec<String> = ["refused", "buy", "running"]
+        .into_iter()
+        .map(|name| format!("== {name}\n{}", muster_view::plain::text(&overview(&dump(name)))))
+        .collect();
+    agreed("tests/screens/plain.txt", &shown.join("\n"));
+}

@@ -1,0 +1,76 @@
+//! Every pane of the screen at two sizes, drawn into the test terminal, and what keys do.
+
+use muster_view::Overview;
+use muster_view::screen::{Key, Screen};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use crate::support::{agreed, dump, overview};
+
+fn drawn(screen: &Screen, overview: &Overview, (width, height): (u16, u16)) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| screen.draw(overview, frame.area(), frame.buffer_mut())).unwrap();
+    let buffer = terminal.backend().buffer();
+    let line = |y: u16| {
+        let cells: String = (0..width).map(|x| buffer[(x, y)].symbol()).collect();
+        format!("{}\n", cells.trim_end())
+    };
+    (0..height).map(line).collect()
+}
+
+fn after(keys: &[Key], overview: &Overview) -> Screen {
+    let mut screen = Screen::new(false);
+    for key in keys {
+        assert!(screen.key(*key, overview), "{key:?} ended the screen");
+    }
+    screen
+}
+
+#[test]
+fn every_pane_at_80_by_24_and_200_by_60_is_what_was_agreed_on() {
+    let overview = overview(&dump("refused"));
+    let panes: [(&str, &[Key]); 9] = [
+        ("topology", &[]),
+        ("gangs", &[Key::Char('2')]),
+        ("batches", &[Key::Char('3')]),
+        ("fits", &[Key::Char('4')]),
+        ("pools", &[Key::Char('5')]),
+        ("help", &[Key::Char('?')]),
+        ("gang explained", &[Key::Char('2'), Key::Down, Key::Enter]),
+        ("folded", &[Key::Enter]),
+        ("filtered", &[Key::Char('/'), Key::Char('b'), Key::Char('-'), Key::Enter]),
+    ];
+    for size in [(80, 24), (200, 60)] {
+        let mut shown = String::new();
+        for (name, keys) in panes {
+            let pane = drawn(&after(keys, &overview), &overview, size);
+            shown.push_str(&["== ", name, "\n", &pane].concat());
+        }
+        agreed(&format!("tests/screens/{}x{}.txt", size.0, size.1), &shown);
+    }
+}
+
+#[test]
+fn q_ends_and_escape_goes_back() {
+    let overview = overview(&dump("refused"));
+    let mut screen = after(&[Key::Char('2'), Key::Down, Key::Enter, Key::Escape], &overview);
+    assert!(!drawn(&screen, &overview, (80, 24)).contains("each of these alone"));
+    assert!(!screen.key(Key::Char('q'), &overview));
+}
+
+#[test]
+fn a_screen_of_any_size_is_drawn_without_a_panic() {
+    let overview = overview(&dump("buy"));
+    for size in [(1, 1), (3, 2), (20, 5), (300, 100)] {
+        drawn(&after(&[Key::Char('2'), Key::Down, Key::Enter], &overview), &overview, size);
+    }
+}
+
+#[test]
+fn what_went_wrong_last_is_shown_beside_the_old_state() {
+    let overview = overview(&dump("refused"));
+    let mut screen = Screen::new(false);
+    screen.set_trouble(Some("connection refused".to_owned()));
+    let shown = drawn(&screen, &overview, (80, 24));
+    assert!(shown.contains("not current") && shown.contains("connection refused"), "{shown}");
+}

@@ -1,0 +1,91 @@
+//! `muster-tour`: page, terminal and explanations of a recorded demo, for who has nothing but Rust.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::sync::mpsc;
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+use muster_replay::command::{self, Arguments, Format};
+use muster_replay::dump::Input;
+use muster_replay::explain::Target;
+use muster_view::page::{self, Frame};
+use muster_view::web::Site;
+use muster_view::{Overview, plain};
+use muster_viewer::server::Server;
+use muster_viewer::terminal;
+
+/// A cluster of the demo, recorded while three gangs ran.
+const RECORDING: &str = include_str!("../recordings/tour.json");
+/// One Job more, which waits.
+const NEXT: &str = include_str!("../recordings/next.yaml");
+
+/// Look at a recorded cluster without having one.
+#[derive(Debug, Parser)]
+#[command(name = "muster-tour", version)]
+struct Cli {
+    #[command(subcommand)]
+    look: Option<Look>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Look {
+    /// Serve the page on this machine; the default.
+    Page {
+        /// Port on 127.0.0.1; 0: any that is free.
+        #[arg(long, default_value_t = 7070)]
+        port: u16,
+    },
+    /// Show it in the terminal, or as text where there is none.
+    Top,
+    /// Say why a gang waits.
+    Explain {
+        /// The gang.
+        #[arg(default_value = "next")]
+        gang: String,
+    },
+    /// Print the page as one file.
+    Html,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let overview = || muster_view::of_texts(&arguments(Format::Json)).context("read the recording");
+    match Cli::parse().look.unwrap_or(Look::Page { port: 7070 }) {
+        Look::Page { port } => {
+            let server = Server::bind(port, Site::new(&overview()?, &frame(false)));
+            let server = server.with_context(|| format!("listen on 127.0.0.1:{port}"))?;
+            let address = server.address().context("read the address")?;
+            print(&format!("The page is at http://{address}/; Ctrl-C ends it.\n"))?;
+            server.run();
+        }
+        Look::Top => top(overview()?)?,
+        Look::Explain { gang } => {
+            let target = Target::Gang { namespace: "demo".to_owned(), name: gang };
+            print(&command::explain(&arguments(Format::Table), &target)?.text)?;
+        }
+        Look::Html => print(&page::html(&overview()?, &frame(true)))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn arguments(format: Format) -> Arguments<'static> {
+    let files = vec![Input { name: "the recording", text: RECORDING }, Input { name: "next.yaml", text: NEXT }];
+    Arguments { files, format, ..Arguments::default() }
+}
+
+fn frame(alone: bool) -> Frame {
+    Frame { source: "a recording of the demo".to_owned(), alone, ..Frame::default() }
+}
+
+fn top(overview: Overview) -> anyhow::Result<()> {
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        return print(&plain::text(&overview));
+    }
+    let (sender, events) = mpsc::channel();
+    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    terminal::run(overview, colour, &sender, &events).context("use the terminal")
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    std::io::stdout().lock().write_all(text.as_bytes()).context("write to standard output")
+}

@@ -1,0 +1,6 @@
+//! Tests of the crate, one binary.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise, helpers included")]
+
+mod served;
+mod tour;

@@ -1,0 +1,112 @@
+//! `muster top`: nodes, gangs, batches and what fits now, in the terminal or as text; live or from a recording.
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use muster_replay::command::{Format, Output as Printed};
+use muster_view::{Overview, plain};
+use muster_viewer::terminal::{self, Event};
+
+use crate::commands::flags::{self, Flags, Texts};
+use crate::commands::live;
+use crate::commands::record::Settings;
+
+/// Arguments of `muster top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    #[command(flatten)]
+    source: Source,
+    /// Print once and end, as it does wherever there is no terminal.
+    #[arg(long)]
+    once: bool,
+    /// Form of the output; `json` prints once.
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+/// What is shown.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Source {
+    /// Dumps or recordings; without one the cluster of the kubeconfig is read.
+    #[arg(short, long, value_name = "FILE")]
+    filename: Vec<PathBuf>,
+    /// Seconds between two looks at the cluster.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    refresh: u64,
+    #[command(flatten)]
+    flags: Flags,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl Source {
+    /// Whether it is a cluster, which changes.
+    pub(crate) fn is_live(&self) -> bool {
+        self.filename.is_empty()
+    }
+
+    /// Time between two looks.
+    pub(crate) fn refresh(&self) -> Duration {
+        Duration::from_secs(self.refresh)
+    }
+
+    /// Looks once.
+    ///
+    /// Errors: no cluster; input that cannot be read.
+    pub(crate) async fn look(&self) -> anyhow::Result<Overview> {
+        let mut texts = Texts::read(&self.filename, &self.flags).map_err(crate::commands::Unusable)?;
+        if self.is_live() {
+            texts.push("the cluster", live::read(self.settings.in_force()?, Vec::new()).await?.0);
+        }
+        let arguments = texts.arguments(&self.flags, Format::Json);
+        muster_view::of_texts(&arguments).map_err(|error| crate::commands::Unusable(error.to_string()).into())
+    }
+}
+
+/// Shows. 0 = shown, 1 = no cluster or no terminal, 2 = input that cannot be read.
+///
+/// Errors: those of the cluster and of the terminal.
+pub async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
+    let overview = args.source.look().await?;
+    let print = |text: String| flags::print(Ok(Printed { text, code: 0 }));
+    if args.output == Output::Json {
+        return print(overview.to_json());
+    }
+    if args.once || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        return print(plain::text(&overview));
+    }
+    let (sender, events) = mpsc::channel();
+    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let keys = sender.clone();
+    let shown = tokio::task::spawn_blocking(move || terminal::run(overview, colour, &keys, &events));
+    if args.source.is_live() {
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(args.source.refresh()).await;
+                let event = match args.source.look().await {
+                    Ok(newer) => Event::Overview(Box::new(newer)),
+                    Err(error) => Event::Trouble(crate::telemetry::chain(&error)),
+                };
+                if sender.send(event).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    shown.await.context("show the screen")?.context("use the terminal")?;
+    Ok(ExitCode::SUCCESS)
+}
