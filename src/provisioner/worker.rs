@@ -15,7 +15,7 @@ use kube::{Api, ResourceExt};
 use muster_api::batch_state;
 use muster_api::crd::NodeBatch;
 use muster_core::batch::{
-    Converge, Decision, Done, Failure, Look, Memory, Report, Requeue, Sight, World, assume, pass,
+    Converge, Decision, Done, Failure, Look, Memory, Report, Requeue, Sight, World, assume, pass, witness,
 };
 use muster_core::ec2::CallError;
 use muster_core::model::batch::Batch;
@@ -154,6 +154,7 @@ impl Worker {
         if asleep.len() == batches.len() {
             return;
         }
+        witness(&batches, &state.snapshot, &mut self.memory);
         let shelves = Shelves { context, state };
         let decisions = pass(&World {
             batches: &batches,

@@ -86,7 +86,8 @@ const HOUSES: [House; 2] = [
             ("packing", &["ec2", "fit", "model"]),
             ("planner", &["fit", "model", "topology"]),
             ("reason", &["fit", "model", "offering", "planner"]),
-            ("batch", &["ec2", "model", "offering", "reason", "topology"]),
+            ("ordinary", &["ec2", "model", "packing", "reason"]),
+            ("batch", &["ec2", "fit", "model", "offering", "reason", "topology"]),
             ("gang", &["extender", "fit", "model", "offering", "planner", "reason", "topology"]),
         ],
         against: &[

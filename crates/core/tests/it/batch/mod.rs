@@ -10,6 +10,8 @@ mod ec2;
 #[cfg(test)]
 mod found;
 mod history;
+#[cfg(test)]
+mod pods;
 mod race;
 mod supply;
 mod sweep;
