@@ -264,11 +264,19 @@ struct RawProvisioner {
     back_off: String,
     max_usd_per_hour: Option<String>,
     dry_run: bool,
+    batch_idle: String,
+    batch_max: String,
 }
 
 impl Default for RawProvisioner {
     fn default() -> Self {
-        Self { back_off: "30s".to_owned(), max_usd_per_hour: None, dry_run: false }
+        Self {
+            back_off: "30s".to_owned(),
+            max_usd_per_hour: None,
+            dry_run: false,
+            batch_idle: "1s".to_owned(),
+            batch_max: "10s".to_owned(),
+        }
     }
 }
 
@@ -373,6 +381,10 @@ pub struct Config {
     pub ec2: Ec2,
     /// First back-off of a batch.
     pub back_off: SignedDuration,
+    /// Pods of no gang are planned once none has come for this long.
+    pub batch_idle: SignedDuration,
+    /// They are planned this long after the first at the latest.
+    pub batch_max: SignedDuration,
     /// Most dollars per hour of everything that is provisioned; nothing is provisioned without.
     pub ceiling: Option<Ceiling>,
     /// Whether calls that change something in EC2 are sent.
@@ -531,6 +543,8 @@ impl Config {
                 disabled: raw.ec2.disabled,
             },
             back_off: duration("provisioner.backOff", &raw.provisioner.back_off)?,
+            batch_idle: duration("provisioner.batchIdle", &raw.provisioner.batch_idle)?,
+            batch_max: duration("provisioner.batchMax", &raw.provisioner.batch_max)?,
             changes: if raw.provisioner.dry_run { Changes::Withheld } else { Changes::Sent },
             ceiling: raw.provisioner.max_usd_per_hour.as_deref().map(ceiling).transpose()?,
             prices,

@@ -4,6 +4,7 @@
 //! immutable state and never wait for a watch unless they say so.
 
 mod contact;
+mod kept;
 mod owners;
 mod store;
 mod watch;
@@ -52,6 +53,8 @@ pub struct State {
     pub requests: Arc<BTreeMap<ObjectKey, Arc<ProvisioningRequest>>>,
     /// Tolerations of members, whole: a merge patch replaces the list.
     pub tolerations: Arc<FxHashMap<PodUid, Arc<Vec<Toleration>>>>,
+    /// Pods of our profiles that no node has yet, with what topology constraints are read from.
+    pub unbound: imbl::OrdMap<PodUid, Arc<Pod>>,
     /// Owners that pods wait for to be settled.
     pub missing_owners: Arc<BTreeMap<PodUid, MissingOwner>>,
     /// Kinds of owners and groups that could not be listed so far, and why.

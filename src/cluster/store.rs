@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use muster_api::conventions::{self, Kind, Object, Objects as _, Recognition, Ref};
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
@@ -24,6 +24,7 @@ use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch as channel};
 use tracing::warn;
 
+use super::kept::{constrained, slim};
 use super::watch::{Change, QUEUE};
 use super::{Cluster, Contacts, Known, SeenBatch, State};
 
@@ -363,6 +364,14 @@ impl Store {
         {
             Arc::make_mut(&mut self.state.change().tolerations).insert(uid.clone(), Arc::new(tolerations));
         }
+        if core.ours && core.node.is_none() && core.is_live() {
+            let unbound = constrained(&pod);
+            if self.state.unbound.get(&uid).is_none_or(|known| **known != unbound) {
+                self.state.change().unbound.insert(uid.clone(), Arc::new(unbound));
+            }
+        } else if self.state.unbound.contains_key(&uid) {
+            self.state.change().unbound.remove(&uid);
+        }
         self.metadata.insert(uid.clone(), Arc::new(slim(pod)));
         self.index(uid, &Arc::new(core), recognition);
     }
@@ -461,6 +470,9 @@ impl Store {
     pub fn delete_pod(&mut self, uid: &str) {
         let uid = PodUid::from(uid);
         self.metadata.remove(&uid);
+        if self.state.unbound.contains_key(&uid) {
+            self.state.change().unbound.remove(&uid);
+        }
         self.leave_claims(&uid);
         self.stated.remove(&uid);
         Arc::make_mut(&mut self.state.change().missing_owners).remove(&uid);
@@ -768,18 +780,6 @@ fn capacities(pod: &CorePod) -> impl Iterator<Item = NodeName> {
 /// Order of a gang's members: by name, then UID, since a name can come again.
 fn member_key(pod: &CorePod) -> Arc<str> {
     Arc::from(format!("{}/{}", pod.key.name, pod.uid))
-}
-
-/// Only what recognition reads: pods are kept for as long as they exist.
-fn slim(pod: Pod) -> Pod {
-    let mut metadata = pod.metadata;
-    metadata.managed_fields = None;
-    let spec = pod.spec.map(|spec| PodSpec {
-        scheduler_name: spec.scheduler_name,
-        workload_ref: spec.workload_ref,
-        ..PodSpec::default()
-    });
-    Pod { metadata, spec, status: None }
 }
 
 /// Namespace and name of an object.

@@ -372,6 +372,8 @@ async fn provisioner(
             access_problem,
             prices: listed(config, &ec2_options.region),
             back_off: config.back_off,
+            batch_idle: config.batch_idle,
+            batch_max: config.batch_max,
             ceiling: config.ceiling.or(dev.then_some(DEV_CEILING)),
             levels: config.levels.clone(),
             interruptions: config.ec2.interruption_queue.clone().map(|queue| (ec2_options, queue)),

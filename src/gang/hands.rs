@@ -239,6 +239,8 @@ impl Hands {
                     .collect(),
                 placement_group: topology_request.placement_group.as_ref().map(ToString::to_string),
                 zones: topology_request.zones.iter().map(ToString::to_string).collect(),
+                capacity_type: None,
+                fillings: Vec::new(),
                 reserves: batch_state::write_reserves(&reserved),
             },
         );

@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::{Node as NodeObject, Pod as PodObject, Taint, To
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
 use muster_api::crd::{Gang, JoinBlocked, JoinProbes, NodeBatch, NodePool, ProvisioningRequest};
-use muster_api::keys;
+use muster_api::{keys, pod_state};
 use muster_core::batch::{BatchEvent, Change, Converge, Look, Made, Note, OwnerLook, Probes, Sight, dollars, gone};
 use muster_core::ec2::{CallError, ErrorClass};
-use muster_core::model::gang::Phase;
+use muster_core::model::gang::{Membership, Phase};
 use muster_core::model::node::{Taint as KnownTaint, TaintEffect};
 use muster_core::offering::Asked;
 use serde_json::json;
@@ -55,6 +55,10 @@ pub(super) async fn look(context: &Context, state: &State, look: &Look) -> Resul
             Ok(Sight::Read)
         }
         Look::Owner(owner) => lives(context, owner).await.map(Sight::Owner).map_err(|error| of_kube("get", &error)),
+        Look::Occupied(nodes) => {
+            let held = occupied(context, state, nodes).await;
+            held.map(Sight::Names).map_err(|error| of_kube("list pods", &error))
+        }
         Look::IntolerantDaemonSets(nodes) => Ok(Sight::Names(intolerant_daemon_sets(context, state, nodes).await)),
     }
 }
@@ -107,6 +111,7 @@ pub(super) async fn converge(
 ) -> anyhow::Result<Edited> {
     match edit {
         Converge::Taint { node, key } => taints(context, node, |taints| add(taints, key)).await?,
+        Converge::Untaint { node, key } => taints(context, node, |taints| without(taints, key)).await?,
         Converge::Hold { node, owner } => hold(context, node, Some(owner)).await?,
         Converge::Unhold { node } => hold(context, node, None).await?,
         Converge::Label { node, labels } => {
@@ -153,6 +158,11 @@ fn add(mut taints: Vec<Taint>, key: &str) -> Vec<Taint> {
     if taints.iter().all(|taint| taint.key != key) {
         taints.push(Taint { key: key.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() });
     }
+    taints
+}
+
+fn without(mut taints: Vec<Taint>, key: &str) -> Vec<Taint> {
+    taints.retain(|taint| taint.key != key);
     taints
 }
 
@@ -339,6 +349,24 @@ pub(super) fn learn(context: &Context, state: &State, notes: Vec<Note>) {
             }
         }
     }
+}
+
+/// Those of the nodes that hold a pod which neither belongs to its node nor has ended. Not from the cache: each is listed.
+async fn occupied(context: &Context, state: &State, nodes: &[String]) -> anyhow::Result<Vec<String>> {
+    let pods: Api<PodObject> = Api::all(context.client.clone());
+    let mut held = Vec::new();
+    for node in nodes {
+        let on = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let there = pods.list(&on).await.with_context(|| format!("list the pods of the Node {node}"))?;
+        let holds = |pod: &PodObject| {
+            let known = pod_state::read(pod, Membership::Single, &[]);
+            known.holds_capacity() && !known.daemon && !state.is_of_daemon_set(pod)
+        };
+        if there.iter().any(holds) {
+            held.push(node.clone());
+        }
+    }
+    Ok(held)
 }
 
 /// DaemonSets that would run on these nodes and do not tolerate their taints, at most five names. A cordon is tolerated by all of

@@ -8,6 +8,7 @@ use muster_api::crd::NodeBatchStatus;
 use muster_core::batch::{HeldCost, StrandedCause, strands};
 use muster_core::ec2::{CapacityType, NoticeKind};
 use muster_core::model::batch::{BatchPhase, BatchStatus};
+use muster_core::ordinary::Outcome;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -47,6 +48,11 @@ struct IdleLabel {
     cause: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
 type Dollars = Gauge<f64, AtomicU64>;
 
 /// Metrics of the provisioner.
@@ -60,6 +66,7 @@ pub struct ProvisionerMetrics {
     stranded_usd: Family<CauseLabel, Counter<f64, AtomicU64>>,
     held_orphans_usd_per_hour: Dollars,
     held_orphans_age_seconds: Gauge,
+    pods_pending: Family<ReasonLabel, Gauge>,
 }
 
 impl ProvisionerMetrics {
@@ -75,7 +82,13 @@ impl ProvisionerMetrics {
             stranded_usd: Family::default(),
             held_orphans_usd_per_hour: Gauge::default(),
             held_orphans_age_seconds: Gauge::default(),
+            pods_pending: Family::default(),
         };
+        registry.register(
+            "pods_pending",
+            "Pods of no gang that wait, as the last round found them",
+            metrics.pods_pending.clone(),
+        );
         registry.register(
             "held_orphans_usd_per_hour",
             "Dollars per hour of instances without a NodeBatch that wait for a person",
@@ -108,6 +121,20 @@ impl ProvisionerMetrics {
             let _ = metrics.stranded_usd.get_or_create(&CauseLabel { cause: cause.as_str() });
         }
         metrics
+    }
+
+    /// What a round of pods of no gang came to.
+    pub(super) fn pods(&self, outcome: &Outcome) {
+        let launched = outcome.launches.iter().map(|launch| launch.pods.len()).sum();
+        for (reason, count) in [
+            ("launching", launched),
+            ("joining", outcome.joining),
+            ("fits", outcome.placed),
+            ("no_offer", outcome.refused.len()),
+        ] {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.pods_pending.get_or_create(&ReasonLabel { reason }).set(count);
+        }
     }
 
     /// Something was collected.

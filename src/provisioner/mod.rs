@@ -11,6 +11,8 @@ mod fleets;
 mod interruption;
 mod ledger;
 mod metrics;
+mod offers;
+mod pods;
 mod pool;
 mod ranking;
 mod request;
@@ -65,6 +67,10 @@ pub struct ProvisionerOptions {
     pub ceiling: Option<Ceiling>,
     /// First back-off after a round without capacity; doubles up to twenty times this.
     pub back_off: jiff::SignedDuration,
+    /// Pods of no gang are planned once none has come for this long, in real time.
+    pub batch_idle: jiff::SignedDuration,
+    /// They are planned this long after the first at the latest, in real time.
+    pub batch_max: jiff::SignedDuration,
     /// The queue that EventBridge fills with notices about instances: how to connect, and its URL or name.
     pub interruptions: Option<(ClientOptions, String)>,
     /// Where passes over NodeBatches are kept, if somebody wants them.
@@ -156,6 +162,7 @@ impl Provisioner {
             keys: muster_core::batch::Keys {
                 gang_pending: keys::GANG_PENDING,
                 disrupted: keys::DISRUPTED,
+                unregistered: keys::UNREGISTERED,
                 booking: keys::BOOKING,
                 placement_group: keys::PLACEMENT_GROUP_ID,
                 zone: keys::ZONE,
@@ -196,6 +203,7 @@ impl Provisioner {
         let mut readers: JoinSet<()> = JoinSet::new();
         let mut term: Option<CancellationToken> = None;
         let mut worker = Worker::default();
+        let mut pods = pods::Pods::new(&context);
         let mut watchers: JoinSet<()> = JoinSet::new();
         let mut refresh_at = tokio::time::Instant::now();
         let beat = self.progress.within("provisioner", PATIENCE);
@@ -224,6 +232,7 @@ impl Provisioner {
                 // What this replica knew of outcomes is void; whoever leads next carries out again what is open.
                 worker.finish().await;
                 worker = Worker::default();
+                pods = pods::Pods::new(&context);
                 refresh_at = tokio::time::Instant::now() + TICK;
                 continue;
             }
@@ -240,6 +249,9 @@ impl Provisioner {
             });
             if changed || refresh_at <= tokio::time::Instant::now() {
                 self.refresh().await;
+                if let Err(error) = pods.reconcile(&context, &context.cluster.load()).await {
+                    warn!(error = %crate::telemetry::chain(&error), "pods of no gang");
+                }
                 refresh_at = tokio::time::Instant::now() + TICK;
             }
             if readers.is_empty() && refreshed.try_lock().is_ok_and(|refreshed| refreshed.due(&context, &state)) {

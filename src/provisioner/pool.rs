@@ -250,7 +250,7 @@ pub(super) fn allowed<'a>(
 }
 
 /// Types the pool allows that the class can launch: with an image, and with interfaces that fit.
-fn instance_types<'a>(
+pub(super) fn instance_types<'a>(
     context: &Context,
     pool: &NodePool,
     class: &'a EC2NodeClass,

@@ -9,7 +9,7 @@ use muster_api::pool as rules;
 use muster_api::supply::Supplied;
 use muster_core::batch::{Before, Working};
 use muster_core::ec2::{CapacityType, Reservation};
-use muster_core::model::batch::Batch;
+use muster_core::model::batch::{Batch, Owner};
 use muster_core::offering::{GroupPolicy, Ledger, Need, PoolOffer, PoolType, RankInput, Ranking, rank_candidates};
 use tracing::debug;
 
@@ -38,6 +38,7 @@ pub(super) fn rank(
     let pools: Vec<_> = names
         .filter_map(|name| pool::offer(context, state, state.pools.get(name)?, &left))
         .map(|pool| in_zones(pool, &spec.zones))
+        .map(|pool| for_pods(pool, batch))
         .collect();
     rank_in(context, batch, state, &pools, None, now)
 }
@@ -61,6 +62,17 @@ pub(super) fn rank_one(
 /// The pool in these zones alone; in all of its own if none is named.
 fn in_zones(mut pool: PoolOffer, zones: &[String]) -> PoolOffer {
     pool.zones.retain(|zone| zones.is_empty() || zones.contains(zone));
+    pool
+}
+
+/// The pool as a batch for pods of no gang uses it: on the capacity type it was planned with, and without placement groups.
+fn for_pods(mut pool: PoolOffer, batch: &Batch) -> PoolOffer {
+    if let Some(planned) = batch.spec.capacity_type {
+        pool.capacity_types.retain(|capacity_type| *capacity_type == planned);
+    }
+    if batch.spec.owner == Owner::Pods {
+        pool.group = GroupPolicy::None;
+    }
     pool
 }
 

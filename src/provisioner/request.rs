@@ -316,6 +316,8 @@ async fn plan(
             .collect(),
         placement_group: request.spec.parameters.get(keys::PLACEMENT_GROUP).cloned(),
         zones: Vec::new(),
+        capacity_type: None,
+        fillings: Vec::new(),
         reserves: batch_state::write_reserves(&reserved),
     }))
 }

@@ -56,10 +56,12 @@ pub(super) fn template(
     let pending = batch.spec.owner.object().map(|owner| owner.uid.clone()).unwrap_or_default();
     let place = new_node::Place { zone: Some(&attempt.zone), capacity_type: Some(attempt.capacity_type) };
     let mut new = new_node::of_pool(pool, Some(class), info, place, &[])?;
-    new.node.taints.push(Taint {
-        key: keys::GANG_PENDING.into(),
-        value: pending.into(),
-        effect: TaintEffect::NoSchedule,
+    new.node.taints.push(match batch.spec.owner {
+        Owner::Gang(_) | Owner::Request(_) => {
+            Taint { key: keys::GANG_PENDING.into(), value: pending.into(), effect: TaintEffect::NoSchedule }
+        }
+        // Any pod may use it, once it is known whose it is.
+        Owner::Pods => Taint { key: keys::UNREGISTERED.into(), value: "".into(), effect: TaintEffect::NoExecute },
     });
     let labels = &mut new.node.labels;
     for (key, value) in [

@@ -16,6 +16,7 @@ use muster_api::batch_state;
 use muster_api::crd::NodeBatch;
 use muster_core::batch::{
     Converge, Decision, Done, Failure, Look, Memory, Report, Requeue, Sight, World, assume, pass, recorded_pass,
+    witness,
 };
 use muster_core::ec2::CallError;
 use muster_core::model::batch::Batch;
@@ -154,6 +155,7 @@ impl Worker {
         if asleep.len() == batches.len() {
             return;
         }
+        witness(&batches, &state.snapshot, &mut self.memory);
         let shelves = Shelves { context, state };
         let world = World {
             batches: &batches,

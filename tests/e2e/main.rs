@@ -21,6 +21,7 @@ mod kueue;
 mod leftovers;
 mod native;
 mod now_or_new;
+mod ordinary;
 mod permissions;
 mod protocol_chaos;
 mod provisioning;

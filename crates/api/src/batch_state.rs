@@ -9,16 +9,16 @@ use muster_core::batch::{StrandedCause, dollars, micros};
 use muster_core::ec2::{CapacityType, LaunchParameters, LaunchWay, NoticeKind, Target};
 use muster_core::model::batch::{
     Attempt, AttemptOutcome, Batch, BatchCondition, BatchMember, BatchOffer, BatchPhase, BatchSpec, BatchStatus,
-    Billing, CandidateRow, ConditionKind, ExcludedRow, Hold, HoldReason, Loss, LossCause, MemberState, Owner, OwnerRef,
-    StoredParameters,
+    Billing, CandidateRow, ConditionKind, ExcludedRow, Filling, Hold, HoldReason, Loss, LossCause, MemberState, Owner,
+    OwnerRef, StoredParameters,
 };
 use muster_core::model::names::{InstanceId, ObjectKey, ResourceName};
 use muster_core::model::resources::{CPU, Resources};
 use muster_core::model::units::Quantity;
 
 use crate::crd::{
-    BatchAttempt, BatchBilling, BatchCandidate, BatchExcluded, BatchHold, BatchInstance, BatchLoss, BatchReserve, Fill,
-    GangRef, IntOrQuantity, NodeBatch, NodeBatchStatus,
+    BatchAttempt, BatchBilling, BatchCandidate, BatchExcluded, BatchFilling, BatchHold, BatchInstance, BatchLoss,
+    BatchReserve, Fill, FillingPods, GangRef, IntOrQuantity, NodeBatch, NodeBatchStatus,
 };
 
 /// Version of `NodeBatch.status` this code writes.
@@ -32,6 +32,9 @@ const INTERRUPTED: &str = "Interrupted";
 pub fn read(object: &NodeBatch) -> Batch {
     let mut unknown = Unknown::default();
     let status = object.status.as_ref().map(|status| read_status(status, &mut unknown)).unwrap_or_default();
+    if let Some(word) = &object.spec.capacity_type {
+        capacity_type("spec.capacityType", word, &mut unknown);
+    }
     Batch {
         name: object.name_any(),
         uid: object.uid().unwrap_or_default(),
@@ -81,8 +84,22 @@ fn spec(object: &NodeBatch) -> BatchSpec {
             .collect(),
         placement_group: spec.placement_group.clone(),
         zones: spec.zones.clone(),
+        capacity_type: spec.capacity_type.as_deref().and_then(CapacityType::parse),
+        fillings: spec.fillings.iter().map(read_filling).collect(),
         reserves: spec.reserves.iter().map(read_reserve).collect(),
     }
+}
+
+fn read_filling(one: &BatchFilling) -> Filling {
+    Filling { nodes: one.nodes, pods: one.pods.iter().map(|pods| (pods.class.clone(), pods.count)).collect() }
+}
+
+/// What nodes are planned to hold, as the object has it.
+#[must_use]
+pub fn write_fillings(fillings: &[Filling]) -> Vec<BatchFilling> {
+    let pods = |(class, count): &(String, u32)| FillingPods { class: class.clone(), count: *count };
+    let filling = |one: &Filling| BatchFilling { nodes: one.nodes, pods: one.pods.iter().map(pods).collect() };
+    fillings.iter().map(filling).collect()
 }
 
 fn read_reserve(one: &BatchReserve) -> (String, Resources) {
@@ -336,6 +353,8 @@ fn member(list: &str, one: &BatchInstance, unknown: &mut Unknown) -> BatchMember
             cause.map(|cause| Loss { cause, message, noticed, act_at: loss.act_at, deadline: loss.deadline })
         }),
         network_nodes: one.network_nodes.clone(),
+        empty_since: one.empty_since,
+        leaving_since: one.leaving_since,
     }
 }
 
@@ -490,6 +509,8 @@ fn write_member(one: &BatchMember) -> BatchInstance {
             deadline: loss.deadline,
         }),
         network_nodes: one.network_nodes.clone(),
+        empty_since: one.empty_since,
+        leaving_since: one.leaving_since,
     }
 }
 

@@ -105,6 +105,8 @@ pub const GANG_PENDING: &str = "muster.dev/gang-pending";
 pub const HOLD: &str = "muster.dev/hold";
 /// Taint that Kubernetes puts on cordoned nodes, and that pods of DaemonSets tolerate by themselves.
 pub const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+/// Taint with which a node for pods of no gang registers, until it is matched to its NodeBatch.
+pub const UNREGISTERED: &str = "muster.dev/unregistered";
 /// Taint while a node drains.
 pub const DISRUPTED: &str = "muster.dev/disrupted";
 /// NodePool annotation: names the set of orphaned instances that a person has released for termination.

@@ -11,6 +11,7 @@ pub mod fit;
 pub mod gang;
 pub mod model;
 pub mod offering;
+pub mod ordinary;
 pub mod packing;
 pub mod planner;
 pub mod reason;

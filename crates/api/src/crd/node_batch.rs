@@ -61,9 +61,36 @@ pub struct NodeBatchSpec {
     /// Zones it may be provisioned in: those of the running nodes it is to stand beside. Empty: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub zones: Vec<String>,
+    /// The capacity type it is provisioned as. Absent: any that its pools allow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_type: Option<String>,
+    /// For pods of no gang: what its nodes are planned to hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fillings: Vec<BatchFilling>,
     /// What the batch takes at most of each pool. It counts against the limits from the creation until an attempt begins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reserves: Vec<BatchReserve>,
+}
+
+/// What some equal nodes are planned to hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchFilling {
+    /// How many nodes.
+    pub nodes: u32,
+    /// Pods on each of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<FillingPods>,
+}
+
+/// Equal pods on one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FillingPods {
+    /// Digest of what the pods ask for.
+    pub class: String,
+    /// How many.
+    pub count: u32,
 }
 
 /// What a batch takes of the limits of a pool.
@@ -375,6 +402,12 @@ pub struct BatchInstance {
     /// Network nodes from the top, once known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub network_nodes: Vec<String>,
+    /// Of a node for pods of no gang: since when only pods that belong to the node stand on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub empty_since: Option<Timestamp>,
+    /// Of such a node: when the taint of a node that is to go was seen on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving_since: Option<Timestamp>,
 }
 
 /// Why an instance is lost, or will be. Written before the message that reported it is deleted.

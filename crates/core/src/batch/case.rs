@@ -195,6 +195,14 @@ impl<'a> Case<'a> {
         })
     }
 
+    /// Which of these nodes hold a pod that does not belong to its node, as the API server has it now.
+    pub(super) fn occupied(&self, nodes: Vec<String>) -> Step<Vec<String>> {
+        Ok(match self.sight(Look::Occupied(nodes))? {
+            Sight::Names(names) => names.clone(),
+            _other => Vec::new(),
+        })
+    }
+
     /// Something that is read into where everybody finds it; a failure leaves what was read last.
     pub(super) fn refresh(&self, look: Look) -> Step<()> {
         self.look(look).map(drop)

@@ -82,6 +82,9 @@ pub struct Keys {
     /// Taint of a node that is terminated.
     #[serde(deserialize_with = "words::read")]
     pub disrupted: Word,
+    /// Taint of a node that is not matched to its batch yet.
+    #[serde(deserialize_with = "words::read")]
+    pub unregistered: Word,
     /// Label of a booking.
     #[serde(deserialize_with = "words::read")]
     pub booking: Word,
@@ -244,6 +247,10 @@ pub struct Memory {
     pub reports: Vec<Report>,
     /// Clocks of its own.
     pub scratch: Scratch,
+    /// Of a batch for pods of no gang: instances that this process has seen in use, or on their way.
+    pub witnessed: std::collections::BTreeSet<InstanceId>,
+    /// More nodes look empty without ever having been seen in use than may be trusted: those are kept.
+    pub keeps_unwitnessed: bool,
 }
 
 /// Clocks of one batch that need not outlive the process.
@@ -351,6 +358,13 @@ pub enum Converge {
         /// Key.
         key: &'static str,
     },
+    /// Take the taint of this key off a Node.
+    Untaint {
+        /// Node.
+        node: String,
+        /// Key.
+        key: &'static str,
+    },
     /// Cordon a Node for a gang or a request, in place of the taint it registered with.
     Hold {
         /// Node.
@@ -424,6 +438,8 @@ pub enum Look {
     Owner(OwnerLook),
     /// Free hosts of the reservations of these pools.
     Reservations(Vec<String>),
+    /// Which of these nodes hold a pod that does not belong to its node, as the API server has it now.
+    Occupied(Vec<String>),
     /// DaemonSets that would run on these nodes and do not tolerate their taints.
     IntolerantDaemonSets(Vec<String>),
 }

@@ -24,7 +24,7 @@ use crate::topology::Level;
 /// Booked nodes nobody uses become idle after this. Source: `BookingExpired` of the upstream ProvisioningRequest.
 const BOOKED_SECONDS: i64 = 600;
 /// Between two looks at instances that join: every change of the cluster requeues the batch, and EC2 is asked now and then.
-const LOOK_SECONDS: i64 = 15;
+pub(super) const LOOK_SECONDS: i64 = 15;
 
 /// Waits until all instances run, then reads their place in the network once.
 pub(super) fn launched(case: &Case<'_>) -> Step<Turn> {
@@ -262,7 +262,7 @@ fn judge(case: &Case<'_>, status: &BatchStatus, joiners: &[Joiner]) -> Step<Judg
 }
 
 /// Whether EC2 has ended an instance, or is about to.
-fn has_ended(state: InstanceState) -> bool {
+pub(super) fn has_ended(state: InstanceState) -> bool {
     match state {
         InstanceState::ShuttingDown | InstanceState::Terminated | InstanceState::Stopping | InstanceState::Stopped => {
             true
@@ -272,7 +272,10 @@ fn has_ended(state: InstanceState) -> bool {
 }
 
 /// Nodes of the batch's instances: the last part of the provider id.
-fn nodes_by_instance<'a>(snapshot: &'a Snapshot, status: &BatchStatus) -> BTreeMap<InstanceId, &'a Arc<Node>> {
+pub(super) fn nodes_by_instance<'a>(
+    snapshot: &'a Snapshot,
+    status: &BatchStatus,
+) -> BTreeMap<InstanceId, &'a Arc<Node>> {
     let ours: BTreeSet<&str> = status.instances.iter().map(|instance| instance.id.as_str()).collect();
     let of = |node: &'a Arc<Node>| {
         let id = node.provider_id.as_deref()?.rsplit('/').next()?;
@@ -332,7 +335,7 @@ fn all_ready(case: &Case<'_>, mut status: BatchStatus) -> Step<Turn> {
 }
 
 /// What a node lacks before a member can use it.
-fn lacks(
+pub(super) fn lacks(
     case: &Case<'_>,
     node: &Node,
     expected: &[(ResourceName, i64)],

@@ -335,7 +335,8 @@ fn won(case: &Case<'_>, mut status: BatchStatus, parameters: &LaunchParameters, 
     };
     status.message = Some(stated.clone());
     status.close(AttemptOutcome::Won, None, (got < wanted).then_some(stated), now);
-    Turn::write(status).note(Note::Launched { pool: parameters.pool(), count: got })
+    let turn = Turn::write(status).note(Note::Launched { pool: parameters.pool(), count: got });
+    if got < wanted { turn.note(lacking(&[parameters.pool()], 1)) } else { turn }
 }
 
 /// An attempt that launched nothing.
@@ -407,7 +408,9 @@ fn lose(case: &Case<'_>, mut status: BatchStatus, loss: &Loss) -> Step<Turn> {
     let mut next = loss.next;
     let mut wait = 5;
     let mut why = loss.message.clone();
-    let mut notes = vec![lacking(&loss.unavailable, status.count)];
+    // Where part will do, none at all is all there is.
+    let asked_for = if case.batch.spec.partial { 1 } else { status.count };
+    let mut notes = vec![lacking(&loss.unavailable, asked_for)];
     match loss.kind {
         Some(ErrorClass::Quota | ErrorClass::SpotQuota) => {
             let ending = ending(case)?;

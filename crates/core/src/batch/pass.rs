@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::case::{Case, Step, Stop, Turn, failing, later, recovered};
 use super::decision::{Decision, Memory, Requeue, Working, World};
-use super::{attempts, bill, events, joining, launch, losses, owner, pending, repair, rollback, teardown};
+use super::{attempts, bill, events, joining, launch, losses, owner, partial, pending, repair, rollback, teardown};
 use crate::model::batch::{Batch, BatchPhase, BatchStatus};
 
 /// Decides about every batch that is not busy.
@@ -89,7 +89,10 @@ fn complete(case: &Case<'_>, mut turn: Turn) -> Decision {
     }
     let before = &case.batch.status;
     let next = turn.next.and_then(|next| finish(before, next, case.world.now, case.world.now_real));
-    let reported = next.as_ref().map(|next| events::between(before, next)).unwrap_or_default();
+    let mut reported = next.as_ref().map(|next| events::between(before, next)).unwrap_or_default();
+    if let Some(next) = next.as_ref().filter(|_| partial::is_for_pods(case.batch)) {
+        reported = partial::reworded(reported, before, next);
+    }
     Decision {
         batch: case.batch.name.clone(),
         change: turn.change,
@@ -134,6 +137,9 @@ fn advance(case: &Case<'_>) -> Step<Turn> {
     }
     if let Some(turn) = losses::reported(case) {
         return Ok(turn);
+    }
+    if partial::is_for_pods(case.batch) {
+        return partial::advance(case);
     }
     let status = &case.batch.status;
     // A launch whose outcome is open must be settled first: what it made has to be found.

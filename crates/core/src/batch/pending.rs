@@ -92,7 +92,7 @@ fn nothing_left(ranking: &Ranking, problems: &[String]) -> String {
 }
 
 /// Where no fleet of ours could be deleted, the same candidate is launched by RunInstances.
-fn without_fleets(case: &Case<'_>, mut status: BatchStatus) -> Option<Turn> {
+pub(super) fn without_fleets(case: &Case<'_>, mut status: BatchStatus) -> Option<Turn> {
     match case.outcome(&Change::DeleteFinishedFleets)? {
         Ok(Made::Fleets(deleted)) if *deleted > 0 => return None,
         Ok(_) | Err(_) => {}

@@ -54,8 +54,22 @@ pub struct BatchSpec {
     pub placement_group: Option<String>,
     /// Zones it may be launched in; empty: any.
     pub zones: Vec<String>,
+    /// The capacity type it may be launched as; `None`: any that its pools allow.
+    pub capacity_type: Option<CapacityType>,
+    /// For pods of no gang: what the nodes are planned to hold.
+    pub fillings: Vec<Filling>,
     /// What it takes at most of each pool, until an attempt has begun; resources in the units of [`Resources`].
     pub reserves: BTreeMap<String, Resources>,
+}
+
+/// What some equal nodes are planned to hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Filling {
+    /// How many nodes.
+    pub nodes: u32,
+    /// Pods on each of them: the digest of their class, and how many.
+    pub pods: Vec<(String, u32)>,
 }
 
 /// For whom a batch is.
@@ -308,13 +322,27 @@ pub struct BatchMember {
     pub loss: Option<Loss>,
     /// Network nodes from the top, once known.
     pub network_nodes: Vec<String>,
+    /// Of a node for pods of no gang: since when nothing but pods that belong to the node stands on it.
+    pub empty_since: Option<Timestamp>,
+    /// Of such a node: when the taint that keeps new pods away was seen on it, since it is to go.
+    pub leaving_since: Option<Timestamp>,
 }
 
 impl BatchMember {
     /// A fresh instance of an attempt.
     #[must_use]
     pub fn new(id: InstanceId, attempt: u32, state: MemberState) -> Self {
-        Self { id, attempt, state, node: None, registered: None, loss: None, network_nodes: Vec::new() }
+        Self {
+            id,
+            attempt,
+            state,
+            node: None,
+            registered: None,
+            loss: None,
+            network_nodes: Vec::new(),
+            empty_since: None,
+            leaving_since: None,
+        }
     }
 
     /// Whether its loss is to be acted on by now.

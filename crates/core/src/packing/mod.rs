@@ -26,7 +26,7 @@ use topology::Topology;
 
 pub use problem::{
     Basis, Bound, Budget, Class, Existing, GroupPrices, NewNode, Offer, PRICE_SCALE, Place, Plan, PodTerm, Pool,
-    Problem, Rule, Spread, Standing, Work, selects,
+    Problem, Rule, Spread, Standing, Work, forget_labels, selects,
 };
 pub use refuse::{Obstacle, obstacles};
 

@@ -31,6 +31,53 @@ pub struct Problem {
     pub budget: Budget,
 }
 
+impl Problem {
+    /// Pods with the classes of each, from every preference kept to the last dropped. Give them without the labels that nobody
+    /// asks for: [`forget_labels`].
+    #[must_use]
+    pub fn of(ladders: Vec<Vec<Class>>) -> Self {
+        let mut problem = Self::default();
+        let (mut classes, mut kinds) = (BTreeMap::new(), BTreeMap::new());
+        for ladder in ladders {
+            let mut kind = Vec::new();
+            for class in ladder {
+                let next = classes.len();
+                let number = *classes.entry(class.clone()).or_insert(next);
+                if number == next {
+                    problem.classes.push(class);
+                }
+                kind.push(number);
+            }
+            let next = kinds.len();
+            let number = *kinds.entry(kind.clone()).or_insert(next);
+            if number == next {
+                problem.kinds.push(kind);
+            }
+            problem.pods.push(number);
+        }
+        problem
+    }
+}
+
+/// Drops labels that no constraint asks for: they make no difference between pods.
+pub fn forget_labels(ladders: &mut [Vec<Class>], standing: &[Standing]) {
+    let mut asked: BTreeSet<Arc<str>> = BTreeSet::new();
+    let mut ask = |term: &PodTerm| asked.extend(term.selector.iter().flatten().map(|one| Arc::clone(&one.key)));
+    standing.iter().flat_map(|pod| &pod.anti_affinity).for_each(&mut ask);
+    let mut spreads = BTreeSet::new();
+    for rule in ladders.iter().flatten().flat_map(|class| &class.rules) {
+        match rule {
+            Rule::Spread(spread) => spreads.extend(spread.selector.iter().map(|one| Arc::clone(&one.key))),
+            Rule::Affinity(terms) => terms.iter().for_each(&mut ask),
+            Rule::AntiAffinity(term) => ask(term),
+        }
+    }
+    asked.extend(spreads);
+    for class in ladders.iter_mut().flatten() {
+        class.labels.retain(|key, _| asked.contains(key));
+    }
+}
+
 /// One kind of pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Class {

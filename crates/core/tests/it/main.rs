@@ -12,6 +12,8 @@ mod fit;
 #[cfg(test)]
 mod gang;
 #[cfg(test)]
+mod ordinary;
+#[cfg(test)]
 mod packing;
 #[cfg(test)]
 mod planner;

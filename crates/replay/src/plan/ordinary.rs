@@ -1,7 +1,7 @@
 //! Pods of no gang: the node that exists for each, or the cheapest nodes to launch, with the proof.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_api::convert::ordinary::{self as read, Kind, Namespaces};
@@ -10,7 +10,7 @@ use muster_core::fit;
 use muster_core::model::gang::Membership;
 use muster_core::model::names::NodeName;
 use muster_core::model::node::{Node, TaintEffect};
-use muster_core::packing::{self, Class, Existing, Place, PodTerm, Problem, Rule, Standing};
+use muster_core::packing::{self, Class, Existing, Place, Problem, Standing};
 use muster_core::planner::plan::Host;
 use muster_core::topology::natural_cmp;
 
@@ -183,39 +183,8 @@ impl Planning<'_> {
                 deleting: pod.metadata.deletion_timestamp.is_some(),
             });
         }
-        // Labels that nobody asks for make no difference between pods.
-        let mut asked: BTreeSet<Arc<str>> = BTreeSet::new();
-        let mut ask = |term: &PodTerm| asked.extend(term.selector.iter().flatten().map(|one| Arc::clone(&one.key)));
-        standing.iter().flat_map(|pod| &pod.anti_affinity).for_each(&mut ask);
-        let mut spreads = BTreeSet::new();
-        for rule in ladders.iter().flatten().flat_map(|class| &class.rules) {
-            match rule {
-                Rule::Spread(spread) => spreads.extend(spread.selector.iter().map(|one| Arc::clone(&one.key))),
-                Rule::Affinity(terms) => terms.iter().for_each(&mut ask),
-                Rule::AntiAffinity(term) => ask(term),
-            }
-        }
-        asked.extend(spreads);
-        let mut problem = Problem { standing, ..Problem::default() };
-        let (mut classes, mut kinds) = (BTreeMap::new(), BTreeMap::new());
-        for ladder in &mut ladders {
-            let mut kind = Vec::new();
-            for class in ladder {
-                class.labels.retain(|key, _| asked.contains(key));
-                let next = classes.len();
-                let number = *classes.entry(class.clone()).or_insert(next);
-                if number == next {
-                    problem.classes.push(class.clone());
-                }
-                kind.push(number);
-            }
-            let next = kinds.len();
-            let number = *kinds.entry(kind.clone()).or_insert(next);
-            if number == next {
-                problem.kinds.push(kind);
-            }
-            problem.pods.push(number);
-        }
+        packing::forget_labels(&mut ladders, &standing);
+        let mut problem = Problem { standing, ..Problem::of(ladders) };
         let existing =
             |(host, _): &(Host, bool)| Existing { node: Arc::clone(&host.node), usage: (*host.usage).clone() };
         problem.nodes = nodes.iter().map(existing).collect();

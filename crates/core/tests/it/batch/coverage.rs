@@ -53,7 +53,7 @@ impl Effect {
 
     pub(super) fn of_converge(edit: &Converge) -> Self {
         match edit {
-            Converge::Taint { .. } => Self::Taint,
+            Converge::Taint { .. } | Converge::Untaint { .. } => Self::Taint,
             Converge::Hold { .. } => Self::Hold,
             Converge::Unhold { .. } => Self::Unhold,
             Converge::Label { .. } => Self::Label,
@@ -75,7 +75,7 @@ impl Effect {
             Look::Topology { .. } => Self::Topology,
             Look::Owner(_) => Self::Owner,
             Look::Reservations(_) => Self::Reservations,
-            Look::IntolerantDaemonSets(_) => Self::DaemonSets,
+            Look::IntolerantDaemonSets(_) | Look::Occupied(_) => Self::DaemonSets,
         }
     }
 

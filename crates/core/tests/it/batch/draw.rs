@@ -236,6 +236,8 @@ pub(super) fn wanted(
             owner,
             placement_group: None,
             zones: Vec::new(),
+            capacity_type: None,
+            fillings: Vec::new(),
             reserves: BTreeMap::new(),
         };
         if spec.partial {

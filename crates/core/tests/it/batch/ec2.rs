@@ -538,7 +538,7 @@ impl Ec2 {
                 };
                 Sight::Topology(running.map(place).collect())
             }
-            Look::Owner(_) | Look::Reservations(_) | Look::IntolerantDaemonSets(_) => Sight::Read,
+            Look::Owner(_) | Look::Reservations(_) | Look::IntolerantDaemonSets(_) | Look::Occupied(_) => Sight::Read,
         })
     }
 

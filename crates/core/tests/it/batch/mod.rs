@@ -13,6 +13,8 @@ mod ec2;
 mod found;
 mod heals;
 mod history;
+#[cfg(test)]
+mod pods;
 mod race;
 mod recorded;
 mod supply;

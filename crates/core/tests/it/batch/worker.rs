@@ -76,6 +76,7 @@ pub(super) enum Did {
 pub(super) fn settings() -> Settings {
     let keys = Keys {
         gang_pending: PENDING,
+        unregistered: "muster.dev/unregistered",
         disrupted: DISRUPTED,
         booking: BOOKING,
         placement_group: "muster.dev/placement-group-id",
@@ -351,6 +352,7 @@ impl Worker {
             }
             Look::Owner(OwnerLook::Request { uid, .. }) => Ok(Sight::Owner(sim.cluster.requests.contains(uid))),
             Look::IntolerantDaemonSets(_) => Ok(Sight::Names(vec!["agent".to_owned()])),
+            Look::Occupied(_) => Ok(Sight::Names(Vec::new())),
             Look::Reservations(_) => {
                 self.lessons.read = Some(sim.now);
                 self.lessons.reservations = sim
@@ -435,6 +437,12 @@ fn apply(batch: &str, edit: &Converge, sim: &mut History) -> bool {
             if let Some(machine) = cluster.machines.get_mut(node) {
                 let taint = Taint { key: Arc::from(*key), value: Arc::from(""), effect: TaintEffect::NoSchedule };
                 machine.node.taints.push(taint);
+                cluster.touch();
+            }
+        }
+        Converge::Untaint { node, key } => {
+            if let Some(machine) = cluster.machines.get_mut(node) {
+                machine.node.taints.retain(|taint| *taint.key != **key);
                 cluster.touch();
             }
         }

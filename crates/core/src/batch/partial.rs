@@ -1,0 +1,434 @@
+//! The life of a batch for pods of no gang: its nodes are launched together, and from then on each serves, fails and goes by
+//! itself. Nobody replaces a node in place and nothing is rolled back: what is missing is planned again with the pods that
+//! still wait.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::candidates::{Size, begin};
+use super::case::{Case, Step, Turn, done, later};
+use super::decision::{BatchEvent, Before, Change, Converge, Note, Requeue, Scratch};
+use super::join::{JoinCause, describe_failures};
+use super::joining::{LOOK_SECONDS, has_ended, lacks, nodes_by_instance};
+use super::pending::without_fleets;
+use super::{launch, repair, rollback, teardown};
+use crate::ec2::seen::{Instance, InstanceState};
+use crate::fit;
+use crate::model::batch::{
+    AttemptOutcome, Batch, BatchMember, BatchPhase, BatchStatus, Loss, LossCause, MemberState, Owner,
+};
+use crate::model::event::GangEvent;
+use crate::model::gang::{Membership, Pod};
+use crate::model::names::{InstanceId, NodeName};
+use crate::model::node::Node;
+use crate::model::pod::Shape;
+use crate::offering::rank::Exclusion;
+use crate::offering::unavailable::Pool as Offering;
+
+/// Between the taint on an empty node and the last look at it: what was bound before the taint was seen is seen by then.
+const SETTLE_SECONDS: i64 = 10;
+
+/// Whether the batch is for pods of no gang.
+pub(super) fn is_for_pods(batch: &Batch) -> bool {
+    batch.spec.partial && batch.spec.owner == Owner::Pods
+}
+
+/// What follows for such a batch.
+pub(super) fn advance(case: &Case<'_>) -> Step<Turn> {
+    if let Some(turn) = repair::terminate(case)? {
+        return Ok(turn);
+    }
+    let status = &case.batch.status;
+    let turn = match status.phase {
+        BatchPhase::Pending => pending(case)?,
+        BatchPhase::Launching if status.last().is_some_and(|last| last.outcome.rolls_back()) => rollback::go(case)?,
+        BatchPhase::Launching => launch::launching(case)?,
+        BatchPhase::Terminating => teardown::terminating(case)?,
+        BatchPhase::Launched
+        | BatchPhase::Joining
+        | BatchPhase::Replacing
+        | BatchPhase::Ready
+        | BatchPhase::InUse
+        | BatchPhase::Idle
+        | BatchPhase::Draining => serve(case)?,
+    };
+    Ok(turn.converge(repair::taints_of_lost(case)))
+}
+
+/// Events between two statuses, in words for nodes that wait for no gang: entering a phase is reported last.
+pub(super) fn reworded(mut events: Vec<BatchEvent>, before: &BatchStatus, next: &BatchStatus) -> Vec<BatchEvent> {
+    if before.phase != BatchPhase::InUse && next.phase == BatchPhase::InUse {
+        events.pop();
+        let message = format!("all {} nodes are ready", next.instances.len());
+        events.push(BatchEvent { pool: None, event: GangEvent { reason: "Ready", message, warning: false } });
+    }
+    events
+}
+
+/// Its one offer is launched, or it is given up: what it was for is planned again.
+fn pending(case: &Case<'_>) -> Step<Turn> {
+    let mut status = case.status();
+    let (now, supply) = (case.now(), case.world.supply);
+    if case.batch.deleting {
+        return Ok(end(status, "deleted before anything was launched"));
+    }
+    if let Some(turn) = without_fleets(case, case.status()) {
+        return Ok(turn);
+    }
+    if let Some(at) = status.next_attempt_after.filter(|at| *at > now) {
+        return Ok(Turn::wait(Requeue::At(at)));
+    }
+    let over = match status.last().map(|attempt| attempt.outcome) {
+        None | Some(AttemptOutcome::Launching | AttemptOutcome::Retry) => None,
+        Some(
+            AttemptOutcome::Won
+            | AttemptOutcome::Lost
+            | AttemptOutcome::Violated
+            | AttemptOutcome::Misplaced
+            | AttemptOutcome::ProbeJoined,
+        ) => status.last().and_then(|attempt| attempt.code.clone().or_else(|| attempt.message.clone())),
+    };
+    if let Some(why) = over.or_else(|| supply.unready(case.batch)) {
+        return Ok(end(status, &format!("{why}: its pods are planned again")));
+    }
+    if !status.launch_templates.is_empty() {
+        done(case.change(Change::DeleteTemplates(case.tags(status.attempt)), None)?)?;
+        status.launch_templates.clear();
+        return Ok(Turn::write(status));
+    }
+    let ranking = supply.rank(case.batch, case.others, Before::Older, now);
+    if let Some(ranked) = ranking.candidates.first() {
+        return Ok(begin(case, status, ranked, Size::Whole));
+    }
+    let reason = ranking.excluded.first().map(|left| &left.reason);
+    let why = reason.map_or_else(|| "nothing is offered".to_owned(), ToString::to_string);
+    let turn = end(status, &format!("{why}: its pods are planned again"));
+    // What a limit leaves is known to the next round; of everything else it would ask again in vain.
+    let of_limits = matches!(reason, Some(Exclusion::Limit { .. } | Exclusion::CostCeiling { .. }));
+    let pool = asked(case.batch).filter(|_| !of_limits);
+    Ok(match pool {
+        Some(pool) => turn.note(Note::NoCapacity { pools: vec![pool], count: 1 }),
+        None => turn,
+    })
+}
+
+/// Nothing of the batch runs any more, or ever did.
+fn end(mut status: BatchStatus, why: &str) -> Turn {
+    status.phase = BatchPhase::Terminating;
+    status.next_attempt_after = None;
+    status.message = Some(why.to_owned());
+    Turn::write(status)
+}
+
+/// Nodes join, serve and go.
+fn serve(case: &Case<'_>) -> Step<Turn> {
+    let mut status = case.status();
+    let now = case.now();
+    if status.instances.is_empty() {
+        if status.replaced.is_empty() {
+            return Ok(end(status, "all of its nodes are gone"));
+        }
+        return Ok(Turn::wait(Requeue::At(later(now, 5))));
+    }
+    let mut scratch = case.memory.scratch;
+    let joins = status.instances.iter().any(|one| one.state != MemberState::Ready);
+    let due = joins && scratch.looked.is_none_or(|looked| now >= later(looked, LOOK_SECONDS));
+    let seen = if due { Some(case.instances(&status.ids())?) } else { None };
+    if due {
+        scratch = Scratch { looked: Some(now), ..scratch };
+    }
+    let mut joined = join(case, &mut status, seen.as_deref());
+    let emptied = leave(case, &mut status)?;
+    joined.edits.extend(emptied.edits);
+    let mut until = joined.until.min(emptied.until);
+    if !status.replaced.is_empty() {
+        until = until.min(later(now, 5));
+    }
+    let mut turn = Turn::default();
+    if !joined.failed.is_empty() {
+        let why = describe_failures(&joined.failed);
+        // Nothing is known of its capacity, but the next round had better try something else.
+        if let Some(pool) = offering(&status) {
+            turn = turn.note(Note::NoCapacity { pools: vec![pool], count: 1 });
+        }
+        turn = turn.event("JoinTimeout", format!("{why}; terminated, and planned again for the pods that wait"), true);
+    }
+    let lost: BTreeSet<InstanceId> =
+        status.instances.iter().filter(|one| one.is_lost(now)).map(|one| one.id.clone()).collect();
+    if !lost.is_empty() && joined.failed.is_empty() {
+        let message = format!("{} lost; pods that wait for them are planned again", names(&lost));
+        turn = turn.event("NodesLost", message, true);
+    }
+    if !emptied.gone.is_empty() {
+        turn = turn.event("NodesEmpty", format!("{} empty: terminated", names(&emptied.gone)), false);
+    }
+    let gone: BTreeSet<InstanceId> =
+        joined.failed.keys().cloned().chain(lost).chain(emptied.gone.iter().cloned()).collect();
+    let shrunk = !gone.is_empty();
+    if shrunk {
+        shrink(&mut status, &gone, &joined.failed, now);
+    }
+    describe(case, &mut status);
+    turn.next = Some(status);
+    turn.requeue = Some(if shrunk { Requeue::Now } else { Requeue::At(until) });
+    Ok(turn.converge(joined.edits).scratch(scratch))
+}
+
+fn names(ids: &BTreeSet<InstanceId>) -> String {
+    let named: Vec<&str> = ids.iter().take(5).map(InstanceId::as_str).collect();
+    let more = if ids.len() > 5 { format!(" and {} more", ids.len() - 5) } else { String::new() };
+    format!("{}{more}", named.join(", "))
+}
+
+/// Phase, counts and one sentence.
+fn describe(case: &Case<'_>, status: &mut BatchStatus) {
+    let ready = status.instances.iter().filter(|one| one.state == MemberState::Ready).count();
+    let all = status.instances.len();
+    status.ready_count = u32::try_from(ready).unwrap_or(u32::MAX);
+    status.phase = match (ready, all) {
+        // What was taken out of the count is terminated first.
+        (_, 0) => BatchPhase::Draining,
+        (ready, all) if ready == all => BatchPhase::InUse,
+        _ => BatchPhase::Launched,
+    };
+    status.deadline = None;
+    let leaving = status.instances.iter().filter(|one| one.leaving_since.is_some()).count();
+    status.message = Some(if all == 0 {
+        "all of its nodes are gone or being terminated".to_owned()
+    } else if case.batch.deleting {
+        format!("deleted: each of its {all} nodes is terminated once it is empty")
+    } else if ready < all {
+        format!("{ready} of {all} nodes ready")
+    } else if case.memory.keeps_unwitnessed {
+        format!(
+            "{all} nodes ready; more nodes than 5 and a tenth look empty without having been seen in use: they are kept, delete \
+             this NodeBatch to let go of those that are"
+        )
+    } else if leaving > 0 {
+        format!("{all} nodes ready, {leaving} of them empty and about to be terminated")
+    } else {
+        format!("{all} nodes ready")
+    });
+}
+
+/// Takes nodes out of the count: they are terminated once nothing stands on them.
+fn shrink(
+    status: &mut BatchStatus,
+    gone: &BTreeSet<InstanceId>,
+    failed: &BTreeMap<InstanceId, JoinCause>,
+    now: Timestamp,
+) {
+    let before = status.count.max(1);
+    let (lost, kept): (Vec<BatchMember>, Vec<BatchMember>) =
+        std::mem::take(&mut status.instances).into_iter().partition(|one| gone.contains(&one.id));
+    status.instances = kept;
+    for mut one in lost {
+        one.state = MemberState::Lost;
+        if let (None, Some(cause)) = (&one.loss, failed.get(&one.id)) {
+            let message = cause.to_string();
+            one.loss = Some(Loss { cause: LossCause::Join, message, noticed: now, act_at: now, deadline: None });
+        }
+        status.replaced.push(one);
+    }
+    let left = u32::try_from(status.instances.len()).unwrap_or(u32::MAX);
+    let share = |price: u64| u128::from(price) * u128::from(left) / u128::from(before);
+    status.price = status.price.map(|price| u64::try_from(share(price)).unwrap_or(u64::MAX));
+    status.count = left;
+}
+
+/// What the batch was made to launch.
+fn asked(batch: &Batch) -> Option<Offering> {
+    let spec = &batch.spec;
+    Some(Offering {
+        instance_type: spec.offers.first()?.instance_type.clone(),
+        zone: spec.zones.first()?.clone(),
+        capacity_type: spec.capacity_type?,
+        group: false,
+    })
+}
+
+/// What the last launch asked for.
+fn offering(status: &BatchStatus) -> Option<Offering> {
+    let attempt = status.last()?;
+    Some(Offering {
+        instance_type: attempt.instance_type.clone(),
+        zone: attempt.zone.clone(),
+        capacity_type: attempt.capacity_type,
+        group: false,
+    })
+}
+
+/// What joining came to.
+struct Joined {
+    edits: Vec<Converge>,
+    failed: BTreeMap<InstanceId, JoinCause>,
+    until: Timestamp,
+}
+
+/// Matches nodes to instances. A node that was Ready once is never judged again: it serves.
+fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) -> Joined {
+    let (now, supply) = (case.now(), case.world.supply);
+    let clocks = supply.join(status.node_pool.as_deref());
+    let launched = status.last().and_then(|attempt| attempt.ended).unwrap_or(now);
+    let after = |at: Timestamp, pause: SignedDuration| at.saturating_add(pause).unwrap_or(Timestamp::MAX);
+    let nodes = nodes_by_instance(case.world.snapshot, status);
+    let expected = supply.devices(status);
+    let permanent = supply.taints(status.node_pool.as_deref());
+    let unregistered = case.world.settings.keys.unregistered;
+    let mut joined = Joined { edits: Vec::new(), failed: BTreeMap::new(), until: later(now, 30) };
+    for instance in status.instances.iter_mut().filter(|one| !one.is_lost(now)) {
+        let node = nodes.get(&instance.id);
+        if instance.state == MemberState::Ready {
+            if node.is_none() {
+                let message = "its Node is gone".to_owned();
+                let cause = LossCause::Missing;
+                instance.loss = Some(Loss { cause, message, noticed: now, act_at: now, deadline: None });
+            }
+            continue;
+        }
+        let in_ec2 = seen.and_then(|seen| seen.iter().find(|seen| seen.id == instance.id));
+        if let Some(ended) = in_ec2.filter(|seen| has_ended(seen.state)) {
+            let code = ended.state_reason.as_ref().map(|reason| reason.code.clone());
+            joined.failed.insert(instance.id.clone(), JoinCause::Died(code));
+            continue;
+        }
+        let (by, cause) = if let Some(node) = node {
+            let registered = *instance.registered.get_or_insert(now);
+            instance.node = Some(node.name.to_string());
+            if has_taint(node, unregistered) {
+                joined.edits.push(Converge::Untaint { node: node.name.to_string(), key: unregistered });
+            }
+            let lacks = lacks(case, node, &expected, &permanent, false);
+            let Some(first) = lacks.into_iter().next() else {
+                instance.state = MemberState::Ready;
+                continue;
+            };
+            instance.state = MemberState::Registered;
+            (after(registered, clocks.ready_within), JoinCause::Lacks(first))
+        } else {
+            if in_ec2.is_some_and(|seen| seen.state == InstanceState::Running) {
+                instance.state = MemberState::Running;
+            }
+            let ran = instance.state != MemberState::Launched;
+            let cause = if ran { JoinCause::NeverRegistered } else { JoinCause::NeverRan };
+            (after(launched, clocks.register_within), cause)
+        };
+        if by <= now {
+            joined.failed.insert(instance.id.clone(), cause);
+        } else {
+            joined.until = joined.until.min(by).min(later(now, LOOK_SECONDS));
+        }
+    }
+    joined
+}
+
+fn has_taint(node: &Node, key: &str) -> bool {
+    node.taints.iter().any(|taint| *taint.key == *key)
+}
+
+/// What emptiness came to.
+struct Emptied {
+    edits: Vec<Converge>,
+    gone: BTreeSet<InstanceId>,
+    until: Timestamp,
+}
+
+/// Nodes that nothing but DaemonSets, mirrors and finished pods stand on go after `consolidateAfter`: tainted, looked at once
+/// more without the cache, terminated. A pod that comes meanwhile keeps its node.
+fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
+    let now = case.now();
+    let disrupted = case.world.settings.keys.disrupted;
+    let mut emptied = Emptied { edits: Vec::new(), gone: BTreeSet::new(), until: later(now, 30) };
+    let pool = status.node_pool.clone();
+    let quiet = if case.batch.deleting {
+        Some(SignedDuration::ZERO)
+    } else {
+        case.world.supply.consolidate_after(pool.as_deref())
+    };
+    let busy = occupied(case, status);
+    let mut last_look = Vec::new();
+    let mut waiting: Option<BTreeSet<&Shape>> = None;
+    let kept =
+        |id: &InstanceId| case.memory.keeps_unwitnessed && !case.batch.deleting && !case.memory.witnessed.contains(id);
+    for instance in status.instances.iter_mut().filter(|one| one.state == MemberState::Ready && !one.is_lost(now)) {
+        let Some(node) = instance.node.as_deref().and_then(|name| case.node(name)) else { continue };
+        let pause = quiet.filter(|_| !busy.contains(node.name.as_str()) && !kept(&instance.id));
+        let Some(pause) = pause else {
+            if has_taint(node, disrupted) {
+                emptied.edits.push(Converge::Untaint { node: node.name.to_string(), key: disrupted });
+            }
+            instance.leaving_since = None;
+            instance.empty_since = None;
+            continue;
+        };
+        let since = *instance.empty_since.get_or_insert(now);
+        let due = since.saturating_add(pause).unwrap_or(Timestamp::MAX);
+        if due > now {
+            emptied.until = emptied.until.min(due);
+        } else if !has_taint(node, disrupted) {
+            let waiting = waiting.get_or_insert_with(|| waiting_shapes(case));
+            if is_awaited(case, node, waiting) {
+                emptied.until = emptied.until.min(later(now, 10));
+            } else {
+                emptied.edits.push(Converge::Taint { node: node.name.to_string(), key: disrupted });
+                emptied.until = emptied.until.min(later(now, 2));
+            }
+        } else {
+            let at = *instance.leaving_since.get_or_insert(now);
+            let settled = later(at, SETTLE_SECONDS);
+            if settled > now {
+                emptied.until = emptied.until.min(settled);
+            } else {
+                last_look.push((instance.id.clone(), node.name.to_string()));
+            }
+        }
+    }
+    if last_look.is_empty() {
+        return Ok(emptied);
+    }
+    let held: BTreeSet<String> =
+        case.occupied(last_look.iter().map(|(_, node)| node.clone()).collect())?.into_iter().collect();
+    for (id, node) in last_look {
+        if held.contains(&node) {
+            emptied.edits.push(Converge::Untaint { node, key: disrupted });
+            if let Some(instance) = status.instances.iter_mut().find(|one| one.id == id) {
+                instance.leaving_since = None;
+                instance.empty_since = None;
+            }
+        } else {
+            emptied.gone.insert(id);
+        }
+    }
+    Ok(emptied)
+}
+
+/// Nodes of the batch that hold a pod, or are planned to.
+fn occupied(case: &Case<'_>, status: &BatchStatus) -> BTreeSet<String> {
+    let snapshot = case.world.snapshot;
+    let there = teardown::pods_on(snapshot, status);
+    let bound = there.iter().filter_map(|pod| pod.node.as_ref().map(ToString::to_string));
+    let nominated = snapshot.pods.values().filter(|pod| pod.is_live() && pod.node.is_none());
+    let nominated = nominated.filter_map(|pod| pod.nominated.as_ref().map(ToString::to_string));
+    let assigned = status
+        .node_names()
+        .filter(|name| snapshot.assignments.get(&NodeName::from(*name)).is_some_and(|all| !all.is_empty()));
+    bound.chain(nominated).chain(assigned.map(str::to_owned)).collect()
+}
+
+/// What pods of no gang ask for that wait for a node.
+fn waiting_shapes<'a>(case: &Case<'a>) -> BTreeSet<&'a Shape> {
+    let waits = |pod: &&Arc<Pod>| {
+        let single = pod.membership == Membership::Single && pod.ours && !pod.daemon;
+        single && pod.is_live() && pod.node.is_none() && !pod.foreign_gates
+    };
+    let pods = case.world.snapshot.pods.values().filter(waits);
+    pods.filter_map(|pod| pod.shape.as_deref().ok()).collect()
+}
+
+/// Whether the node would hold a pod that waits: kube-scheduler may be about to bind it here.
+fn is_awaited(case: &Case<'_>, node: &Node, waiting: &BTreeSet<&Shape>) -> bool {
+    let Some(entry) = case.world.snapshot.nodes.get(&node.name) else { return false };
+    waiting.iter().any(|shape| fit::fits(shape, node, &entry.usage).is_ok())
+}

@@ -1,0 +1,135 @@
+//! What is on its way: nodes of batches for pods of no gang, and the pods they were planned for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::ec2::hash::Fields;
+use crate::model::batch::{Batch, BatchPhase, MemberState, Owner};
+use crate::model::node::{Node, Usage};
+use crate::model::pod::Shape;
+use crate::model::snapshot::Snapshot;
+use crate::packing::{Existing, Offer};
+
+/// After its last node has registered, the pods of a batch have so long to be bound; then what is left of its nodes is for
+/// everybody.
+const BIND_WITHIN: SignedDuration = SignedDuration::from_mins(2);
+
+/// What a pool offers, and whether it can be had now.
+#[derive(Clone, Debug)]
+pub struct Offered {
+    /// The offer; its pool is an index into those of the round.
+    pub offer: Offer,
+    /// Name of its pool.
+    pub pool_name: Arc<str>,
+    /// Whether nothing is known against it: no missing capacity, no refusal.
+    pub available: bool,
+}
+
+/// Of which class a pod is, whichever process asks: pods with equal digests take each other's places.
+///
+/// Where volumes can be reached does not count: that is known of some only once they are bound.
+#[must_use]
+pub fn digest(namespace: &str, shape: &Shape) -> String {
+    let shape = Shape { volumes: Vec::new(), ..shape.clone() };
+    let mut digest = Fields::new("class of pods, 1").text(namespace).text(&format!("{shape:?}")).finish();
+    digest.truncate(16);
+    digest
+}
+
+/// A batch whose pods may still come to its nodes.
+pub(super) struct Joining {
+    /// Places that nobody has taken yet, by class.
+    pub(super) places: BTreeMap<String, u32>,
+    /// Its nodes as they are planned to be.
+    pub(super) nodes: Vec<Existing>,
+    /// Names of those that exist already.
+    pub(super) names: Vec<String>,
+}
+
+/// Batches whose pods may still come.
+pub(super) fn joining(
+    batches: &[Arc<Batch>],
+    snapshot: &Snapshot,
+    offers: &[Offered],
+    shapes: &BTreeMap<String, Arc<Shape>>,
+    now: Timestamp,
+) -> Vec<Joining> {
+    let for_pods = batches.iter().filter(|batch| batch.spec.partial && batch.spec.owner == Owner::Pods);
+    for_pods.filter_map(|batch| of_batch(batch, snapshot, offers, shapes, now)).collect()
+}
+
+fn of_batch(
+    batch: &Batch,
+    snapshot: &Snapshot,
+    offers: &[Offered],
+    shapes: &BTreeMap<String, Arc<Shape>>,
+    now: Timestamp,
+) -> Option<Joining> {
+    let (spec, status) = (&batch.spec, &batch.status);
+    let count = match status.phase {
+        BatchPhase::Pending if batch.deleting => return None,
+        BatchPhase::Pending => spec.count,
+        BatchPhase::Draining | BatchPhase::Terminating => return None,
+        BatchPhase::Launching
+        | BatchPhase::Launched
+        | BatchPhase::Joining
+        | BatchPhase::Replacing
+        | BatchPhase::Ready
+        | BatchPhase::InUse
+        | BatchPhase::Idle => status.count,
+    };
+    let registered = status.instances.iter().filter_map(|one| one.registered).max();
+    let all_ready = !status.instances.is_empty() && status.instances.iter().all(|one| one.state == MemberState::Ready);
+    if all_ready && registered.is_none_or(|at| now.duration_since(at) >= BIND_WITHIN) {
+        return None;
+    }
+    let each: Vec<&Vec<(String, u32)>> = spec
+        .fillings
+        .iter()
+        .flat_map(|one| std::iter::repeat_n(&one.pods, usize::try_from(one.nodes).unwrap_or(0)))
+        .take(usize::try_from(count).unwrap_or(0))
+        .collect();
+    let mut places: BTreeMap<String, u32> = BTreeMap::new();
+    for (class, number) in each.iter().copied().flatten() {
+        *places.entry(class.clone()).or_default() += number;
+    }
+    let names: Vec<String> = status.node_names().map(str::to_owned).collect();
+    let on = names.iter().map(String::as_str).collect();
+    let mut bound: BTreeMap<String, &Arc<Shape>> = BTreeMap::new();
+    for pod in snapshot.occupants(&on) {
+        let Ok(shape) = &pod.shape else { continue };
+        let class = digest(&pod.key.namespace, shape);
+        if let Some(left) = places.get_mut(&class) {
+            *left = left.saturating_sub(1);
+        }
+        bound.insert(class, shape);
+    }
+    if places.values().all(|left| *left == 0) && all_ready {
+        return None;
+    }
+    let wanted = spec.offers.first()?;
+    let alike = offers.iter().map(|one| &one.offer).find(|offer| {
+        *offer.instance_type == *wanted.instance_type
+            && offer.zone.as_deref() == spec.zones.first().map(String::as_str)
+            && spec.capacity_type.is_none_or(|capacity_type| capacity_type == offer.capacity_type)
+            && offers.iter().any(|one| one.offer.pool == offer.pool && *one.pool_name == *wanted.node_pool)
+    });
+    // Of an offer that is gone the nodes are not known: those that have registered are found as what they are.
+    let nodes = alike.map_or_else(Vec::new, |offer| {
+        let node = |(number, pods): (usize, &Vec<(String, u32)>)| {
+            let mut usage: Usage = offer.overhead.clone();
+            for (class, many) in pods {
+                // Whoever neither waits nor stands there is gone.
+                let Some(shape) = shapes.get(class).or_else(|| bound.get(class).copied()) else { continue };
+                (0..*many).for_each(|_| usage.add(shape));
+            }
+            usage.own_shape_pods = 0;
+            let name = format!("{}/{number}", batch.name);
+            Existing { node: Arc::new(Node { name: name.as_str().into(), ..Node::clone(&offer.node) }), usage }
+        };
+        each.iter().copied().enumerate().map(node).collect()
+    });
+    Some(Joining { places, nodes, names })
+}

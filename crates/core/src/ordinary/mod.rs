@@ -1,0 +1,12 @@
+//! Nodes for pods of no gang, decided: which pods wait, what is on its way for them, and what is launched for the others.
+//!
+//! [`plan`] is a pure function of one published state. What it answers are NodeBatches of one offer each; their life is decided in
+//! `batch`. A pod that a batch under way was made for is never planned again while that batch may still bring its node.
+
+mod joining;
+mod round;
+mod window;
+
+pub use joining::{Offered, digest};
+pub use round::{Launch, Outcome, Refusal, Round, Waiting, is_accelerated, is_waiting, plan};
+pub use window::Window;

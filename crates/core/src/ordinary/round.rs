@@ -1,0 +1,376 @@
+//! One round: all pods that wait, on everything that exists or is on its way, and on what can be launched for the rest.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::joining::{Offered, digest, joining};
+use crate::ec2::hash::Fields;
+use crate::ec2::launch::CapacityType;
+use crate::model::batch::{Batch, Filling};
+use crate::model::gang::{Membership, Pod};
+use crate::model::names::PodUid;
+use crate::model::node::Usage;
+use crate::model::pod::Shape;
+use crate::model::snapshot::{AssignedCapacity, Snapshot};
+use crate::packing::{self, Class, Existing, Obstacle, Offer, Place, Pool, Problem, Standing};
+
+/// Most nodes of one batch.
+const BATCH: u32 = 100;
+/// Stated of pods that only machines with accelerators might hold.
+const FOR_WHO_ASKS: &str = "types with accelerators are launched only for pods that ask for one";
+/// Label of a node's own name.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// A pod that waits for a node.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// The pod.
+    pub pod: Arc<Pod>,
+    /// Its class with every preference kept first, then with one less at a time; the last has only what is required.
+    pub ladder: Vec<Class>,
+}
+
+/// Everything a round looks at.
+#[derive(Clone, Debug)]
+pub struct Round<'a> {
+    /// Pods that wait, in planning order.
+    pub waiting: Vec<Waiting>,
+    /// The cluster.
+    pub snapshot: &'a Snapshot,
+    /// All batches.
+    pub batches: Vec<Arc<Batch>>,
+    /// Pools that can be used, with what their limits have left beside all batches.
+    pub pools: Vec<Pool>,
+    /// Most nodes of one batch, by pool.
+    pub most: Vec<u32>,
+    /// What they offer.
+    pub offers: Vec<Offered>,
+    /// Extended resources that count as accelerators.
+    pub accelerators: &'a [Arc<str>],
+    /// Now, by the provisioner's clock.
+    pub now: Timestamp,
+}
+
+/// A batch to create.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Name of the NodeBatch, a digest of the pods and the offer.
+    pub name: String,
+    /// NodePool.
+    pub pool: Arc<str>,
+    /// Instance type.
+    pub instance_type: Arc<str>,
+    /// Zone.
+    pub zone: Arc<str>,
+    /// Capacity type.
+    pub capacity_type: CapacityType,
+    /// Nodes.
+    pub count: u32,
+    /// Micro-dollars per hour of all of them.
+    pub price: u64,
+    /// What they are planned to hold.
+    pub fillings: Vec<Filling>,
+    /// The pods.
+    pub pods: Vec<PodUid>,
+}
+
+/// A pod for which there is nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The pod.
+    pub pod: PodUid,
+    /// Why, in a sentence.
+    pub why: Arc<str>,
+}
+
+/// What follows from a round.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Batches to create.
+    pub launches: Vec<Launch>,
+    /// Pods that nothing can be launched for.
+    pub refused: Vec<Refusal>,
+    /// Pods whose nodes are on their way.
+    pub joining: usize,
+    /// Pods that a node holds which exists, or that fit beside others on one that is on its way.
+    pub placed: usize,
+    /// Micro-dollars per hour of all launches.
+    pub cost: u64,
+    /// No plan for the same pods costs less.
+    pub bound: u64,
+}
+
+/// Whether a pod is one to provision for: it waits for a node, of no gang, scheduled by a profile of ours, held by nobody.
+#[must_use]
+pub fn is_waiting(pod: &Pod) -> bool {
+    pod.ours
+        && pod.membership == Membership::Single
+        && pod.is_live()
+        && pod.node.is_none()
+        && pod.nominated.is_none()
+        && !pod.gated
+        && !pod.foreign_gates
+        && !pod.daemon
+        && pod.claims.awaits.is_none()
+}
+
+/// Plans all of it.
+#[must_use]
+pub fn plan(round: &Round<'_>) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut shapes: BTreeMap<String, Arc<Shape>> = BTreeMap::new();
+    let mut digests: BTreeMap<(Arc<str>, Arc<Shape>), String> = BTreeMap::new();
+    let classes: Vec<Option<String>> = round
+        .waiting
+        .iter()
+        .map(|one| {
+            let shape = one.pod.shape.as_ref().ok()?;
+            let key = (Arc::clone(&one.pod.key.namespace), Arc::clone(shape));
+            let class = digests.entry(key).or_insert_with(|| digest(&one.pod.key.namespace, shape)).clone();
+            shapes.entry(class.clone()).or_insert_with(|| Arc::clone(shape));
+            Some(class)
+        })
+        .collect();
+    let mut under_way = joining(&round.batches, round.snapshot, &round.offers, &shapes, round.now);
+    let mut rest: Vec<usize> = Vec::new();
+    for (index, class) in classes.iter().enumerate() {
+        let Some(class) = class else { continue };
+        let place = under_way.iter_mut().find_map(|one| one.places.get_mut(class).filter(|left| **left > 0));
+        match place {
+            Some(left) => {
+                *left -= 1;
+                outcome.joining += 1;
+            }
+            None => rest.push(index),
+        }
+    }
+    if rest.is_empty() {
+        return outcome;
+    }
+    let theirs: BTreeSet<&str> = under_way.iter().flat_map(|one| one.names.iter().map(String::as_str)).collect();
+    let mut nodes = standing_nodes(round.snapshot, &theirs);
+    let standing = standing_pods(round.snapshot, &nodes);
+    nodes.extend(under_way.into_iter().flat_map(|one| one.nodes));
+    // Where somebody asks for accelerators the others may stand beside; a machine for them alone is refused below.
+    let asked = rest.iter().any(|index| is_accelerated(&round.waiting[*index].pod, round.accelerators));
+    let has = |offer: &Offer| round.accelerators.iter().any(|name| offer.node.allocatable.get(name) > 0);
+    let all = round.offers.iter().filter(|one| one.available).map(|one| &one.offer);
+    let (left_out, offers): (Vec<&Offer>, Vec<&Offer>) = all.partition(|offer| !asked && has(offer));
+    let offers: Vec<Offer> = offers.into_iter().cloned().collect();
+    let mut ladders: Vec<Vec<Class>> = rest.iter().map(|index| round.waiting[*index].ladder.clone()).collect();
+    packing::forget_labels(&mut ladders, &standing);
+    let problem = Problem { nodes, standing, pools: round.pools.clone(), offers, ..Problem::of(ladders) };
+    let plan = packing::plan(&problem);
+    settle(round, &classes, &rest, &problem, &plan, &mut outcome);
+    if !left_out.is_empty() {
+        for refusal in &mut outcome.refused {
+            refusal.why = format!("{}; {FOR_WHO_ASKS}", refusal.why).into();
+        }
+    }
+    outcome
+}
+
+/// Turns a plan into batches and refusals.
+fn settle(
+    round: &Round<'_>,
+    classes: &[Option<String>],
+    rest: &[usize],
+    problem: &Problem,
+    plan: &packing::Plan,
+    outcome: &mut Outcome,
+) {
+    let mut held: Vec<Vec<usize>> = vec![Vec::new(); plan.nodes.len()];
+    let mut reasons: BTreeMap<usize, Arc<str>> = BTreeMap::new();
+    for (number, place) in plan.places.iter().enumerate() {
+        match place {
+            Place::Existing(_) => outcome.placed += 1,
+            Place::New(node) => held[*node].push(rest[number]),
+            Place::None => {
+                let class = problem.kinds[problem.pods[number]].last().copied().unwrap_or(0);
+                let why = reasons.entry(class).or_insert_with(|| refusal(problem, plan, class).into());
+                let pod = round.waiting[rest[number]].pod.uid.clone();
+                outcome.refused.push(Refusal { pod, why: Arc::clone(why) });
+            }
+        }
+    }
+    let mut groups: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
+    for (node, pods) in held.iter().enumerate() {
+        let offer = &problem.offers[plan.nodes[node].offer];
+        let asks = pods.iter().any(|pod| is_accelerated(&round.waiting[*pod].pod, round.accelerators));
+        let has = round.accelerators.iter().any(|name| offer.node.allocatable.get(name) > 0);
+        let Some(zone) = offer.zone.clone().filter(|_| asks || !has) else {
+            let why: Arc<str> = format!(
+                "NodePool {}: only {} would hold it; {FOR_WHO_ASKS}",
+                problem.pools[offer.pool].name, offer.instance_type
+            )
+            .into();
+            let refused =
+                pods.iter().map(|pod| Refusal { pod: round.waiting[*pod].pod.uid.clone(), why: Arc::clone(&why) });
+            outcome.refused.extend(refused);
+            continue;
+        };
+        let key = Key {
+            pool: offer.pool,
+            instance_type: Arc::clone(&offer.instance_type),
+            zone,
+            capacity_type: offer.capacity_type,
+            price: offer.price,
+        };
+        groups.entry(key).or_default().push(node);
+        outcome.cost = outcome.cost.saturating_add(offer.price);
+    }
+    outcome.bound = plan.bound.as_ref().map_or(outcome.cost, |bound| bound.value);
+    for (key, nodes) in groups {
+        let most = round.most.get(key.pool).copied().unwrap_or(BATCH).clamp(1, BATCH);
+        for (number, nodes) in nodes.chunks(usize::try_from(most).unwrap_or(1)).enumerate() {
+            outcome.launches.push(launch(round, classes, problem, &key, number, nodes, &held));
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    pool: usize,
+    instance_type: Arc<str>,
+    zone: Arc<str>,
+    capacity_type: CapacityType,
+    price: u64,
+}
+
+fn launch(
+    round: &Round<'_>,
+    classes: &[Option<String>],
+    problem: &Problem,
+    key: &Key,
+    number: usize,
+    nodes: &[usize],
+    held: &[Vec<usize>],
+) -> Launch {
+    let mut alike: BTreeMap<Vec<(String, u32)>, u32> = BTreeMap::new();
+    let mut pods = Vec::new();
+    for node in nodes {
+        let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+        for pod in &held[*node] {
+            pods.push(round.waiting[*pod].pod.uid.clone());
+            *counts.entry(classes[*pod].clone().unwrap_or_default()).or_default() += 1;
+        }
+        *alike.entry(counts.into_iter().collect()).or_default() += 1;
+    }
+    pods.sort();
+    let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+    let pool = Arc::clone(&problem.pools[key.pool].name);
+    let fields = Fields::new("batch for pods, 1")
+        .text(&pool)
+        .text(&key.instance_type)
+        .text(&key.zone)
+        .text(key.capacity_type.as_str())
+        .number(u64::try_from(number).unwrap_or(u64::MAX));
+    let mut digest = pods.iter().fold(fields, |fields, pod| fields.text(pod.as_str())).finish();
+    digest.truncate(16);
+    Launch {
+        name: format!("pods-{digest}"),
+        pool,
+        instance_type: Arc::clone(&key.instance_type),
+        zone: Arc::clone(&key.zone),
+        capacity_type: key.capacity_type,
+        count,
+        price: key.price.saturating_mul(u64::from(count)),
+        fillings: alike.into_iter().map(|(pods, nodes)| Filling { nodes, pods }).collect(),
+        pods,
+    }
+}
+
+/// Whether a pod asks for an accelerator.
+#[must_use]
+pub fn is_accelerated(pod: &Pod, accelerators: &[Arc<str>]) -> bool {
+    pod.shape.as_ref().is_ok_and(|shape| accelerators.iter().any(|name| shape.requests.get(name) > 0))
+}
+
+/// Nodes that stand, with what pods and gangs' plans hold of them; those in `but` are known as what they are planned to be.
+fn standing_nodes(snapshot: &Snapshot, but: &BTreeSet<&str>) -> Vec<Existing> {
+    let mut nodes = Vec::new();
+    for entry in snapshot.nodes.values() {
+        let node = &entry.node;
+        if !node.ready || node.deleting || node.unschedulable || node.held || but.contains(node.name.as_str()) {
+            continue;
+        }
+        let mut usage: Usage = Usage::clone(&entry.usage);
+        let assigned = snapshot.assignments.get(&node.name).into_iter().flatten();
+        let mut whole = false;
+        for assignment in assigned {
+            match &assignment.capacity {
+                AssignedCapacity::WholeNode => whole = true,
+                AssignedCapacity::Member(requests) => usage.requested.add(requests),
+            }
+        }
+        if !whole {
+            nodes.push(Existing { node: Arc::clone(node), usage });
+        }
+    }
+    nodes
+}
+
+/// Pods that stand there, as far as topology constraints of others or their own see them.
+fn standing_pods(snapshot: &Snapshot, nodes: &[Existing]) -> Vec<Standing> {
+    let index: BTreeMap<&str, usize> =
+        nodes.iter().enumerate().map(|(index, one)| (one.node.name.as_str(), index)).collect();
+    let mut standing = Vec::new();
+    for pod in snapshot.pods.values().filter(|pod| pod.holds_capacity()) {
+        let Some(node) = pod.node.as_ref().and_then(|name| index.get(name.as_str())).copied() else { continue };
+        let neighbour = &pod.neighbour;
+        let term = |term: &crate::model::pod::AntiAffinityTerm| packing::PodTerm {
+            key: HOSTNAME.into(),
+            namespaces: term.namespaces.as_ref().map(|all| all.iter().cloned().collect()),
+            selector: Some(term.selector.clone()),
+        };
+        standing.push(Standing {
+            node,
+            namespace: Arc::clone(&neighbour.namespace),
+            labels: neighbour.labels.clone(),
+            anti_affinity: neighbour.keeps_away.iter().map(term).collect(),
+            deleting: pod.deleting,
+        });
+    }
+    standing
+}
+
+/// Why a class finds no place, pool by pool.
+fn refusal(problem: &Problem, plan: &packing::Plan, class: usize) -> String {
+    if problem.classes.get(class).is_some_and(|class| class.existing_only) {
+        return "annotated that nothing is launched for it, and no node holds it".to_owned();
+    }
+    if problem.pools.is_empty() {
+        return "no NodePool is ready to provision nodes".to_owned();
+    }
+    let of = |(pool, instance_type, obstacle): (usize, Option<Arc<str>>, Obstacle)| {
+        let name = &problem.pools[pool].name;
+        let on = instance_type.map_or_else(String::new, |name| format!(", {name} at best"));
+        format!("NodePool {name}{on}: {}", stated(&obstacle))
+    };
+    packing::obstacles(problem, plan, class).into_iter().map(of).collect::<Vec<_>>().join("; ")
+}
+
+fn stated(obstacle: &Obstacle) -> String {
+    let amount = |name: &str, short: i64| crate::reason::amount(name, short);
+    match obstacle {
+        Obstacle::NothingOffered => "nothing is offered now".to_owned(),
+        Obstacle::Taint(taint) => format!("the taint {taint} is not tolerated"),
+        Obstacle::UndefinedLabel(key) => format!("no node of it has the label {key}"),
+        Obstacle::Selector => "node selector or affinity does not match".to_owned(),
+        Obstacle::Volume => "a volume is not reached from there".to_owned(),
+        Obstacle::Port => "a host port is taken by a DaemonSet".to_owned(),
+        Obstacle::Insufficient(name, short) => {
+            format!("{} of {} short on an empty node", amount(name.as_str(), *short), name.as_str())
+        }
+        Obstacle::MinValues(key) => format!("fewer values of {key} are left than minValues asks for"),
+        Obstacle::LimitReached(name, short) => {
+            format!("the limit on {} is reached, {} more are needed", name.as_str(), amount(name.as_str(), *short))
+        }
+        Obstacle::NoReservation => "the reservation has no free host".to_owned(),
+        Obstacle::Spread => "a topology spread constraint".to_owned(),
+        Obstacle::Affinity => "pod affinity".to_owned(),
+        Obstacle::AntiAffinity => "pod anti-affinity".to_owned(),
+    }
+}

@@ -1,0 +1,381 @@
+//! Batches for pods of no gang: each node serves, fails and goes by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use muster_core::batch::{Converge, Decision, JoinClocks, Look, Memory, Note, Sight, World, pass, witness};
+use muster_core::ec2::CapacityType;
+use muster_core::model::batch::{
+    Attempt, AttemptOutcome, Batch, BatchMember, BatchPhase, BatchSpec, BatchStatus, LossCause, MemberState, Owner,
+};
+use muster_core::model::gang::Pod;
+use muster_core::model::names::InstanceId;
+use muster_core::model::node::{Node, Taint, TaintEffect};
+use muster_core::offering::GroupPolicy;
+
+use super::cluster::View;
+use super::draw;
+use super::supply::{Lessons, Offers, PoolDef};
+use super::worker::settings;
+use crate::world::{self, at};
+
+const NAME: &str = "pods-1";
+const NOW: i64 = 1000;
+
+/// What a decision asked for and reported.
+struct Did {
+    looks: Vec<Look>,
+    notes: Vec<Note>,
+}
+
+struct Setup {
+    status: BatchStatus,
+    deleting: bool,
+    memory: Memory,
+    nodes: Vec<Node>,
+    pods: Vec<Pod>,
+    consolidate: Option<SignedDuration>,
+    now: i64,
+}
+
+impl Setup {
+    /// A batch of Ready nodes, each with a pod.
+    fn serving(ids: &[&str]) -> Self {
+        let member = |id: &&str| BatchMember {
+            node: Some(format!("n-{id}")),
+            registered: Some(at(0)),
+            ..BatchMember::new(InstanceId::from(*id), 1, MemberState::Ready)
+        };
+        let count = u32::try_from(ids.len()).unwrap();
+        let status = BatchStatus {
+            phase: BatchPhase::InUse,
+            count,
+            ready_count: count,
+            attempt: 1,
+            node_pool: Some("p0".to_owned()),
+            instance_type: Some("p0.48xlarge".to_owned()),
+            zone: Some("a".to_owned()),
+            capacity_type: Some(CapacityType::OnDemand),
+            price: Some(u64::from(count) * 10),
+            instances: ids.iter().map(member).collect(),
+            attempts: vec![won(count)],
+            ..BatchStatus::default()
+        };
+        Self {
+            status,
+            deleting: false,
+            memory: Memory::default(),
+            nodes: ids.iter().map(|id| node(id)).collect(),
+            pods: ids.iter().map(|id| on(id)).collect(),
+            consolidate: Some(SignedDuration::from_secs(30)),
+            now: NOW,
+        }
+    }
+
+    fn decide(&self) -> Decision {
+        let pool = PoolDef {
+            name: "p0".to_owned(),
+            instance_type: "p0.48xlarge".to_owned(),
+            zones: vec!["a".to_owned()],
+            capacity_types: vec![CapacityType::OnDemand],
+            limit: 8,
+            group: GroupPolicy::None,
+            join: JoinClocks::default(),
+            consolidate: self.consolidate,
+            foreign: None,
+        };
+        let catalogue = draw::catalogue(vec![pool]);
+        let lessons = Lessons::default();
+        let status = self.status.clone();
+        let batch = Batch { status, deleting: self.deleting, ..draw::batch(NAME, self.spec(), at(0)) };
+        let view = View {
+            version: 1,
+            snapshot: world::snapshot(&self.nodes, &self.pods, &[], &[]),
+            batches: BTreeMap::new(),
+            requests: BTreeSet::new(),
+            blocks: BTreeMap::new(),
+        };
+        let supply = Offers { catalogue: &catalogue, lessons: &lessons, view: &view };
+        let batches = BTreeMap::from([(NAME.to_owned(), Arc::new(batch))]);
+        let memory = BTreeMap::from([(NAME.to_owned(), self.memory.clone())]);
+        let mut decisions = pass(&World {
+            batches: &batches,
+            memory: &memory,
+            busy: &BTreeSet::new(),
+            snapshot: &view.snapshot,
+            supply: &supply,
+            settings: &settings(),
+            now: at(self.now),
+            now_real: at(self.now),
+        });
+        decisions.remove(0)
+    }
+
+    /// What the worker does before each pass.
+    fn witness(&mut self) {
+        let batch = Batch { status: self.status.clone(), ..draw::batch(NAME, self.spec(), at(0)) };
+        let batches = BTreeMap::from([(NAME.to_owned(), Arc::new(batch))]);
+        let mut memory = BTreeMap::from([(NAME.to_owned(), std::mem::take(&mut self.memory))]);
+        witness(&batches, &world::snapshot(&self.nodes, &self.pods, &[], &[]), &mut memory);
+        self.memory = memory.remove(NAME).unwrap();
+    }
+
+    fn spec(&self) -> BatchSpec {
+        BatchSpec {
+            node_pools: vec!["p0".to_owned()],
+            count: self.status.count,
+            partial: true,
+            owner: Owner::Pods,
+            zones: vec!["a".to_owned()],
+            capacity_type: Some(CapacityType::OnDemand),
+            ..BatchSpec::default()
+        }
+    }
+
+    /// Decides, writes, and makes the taints what was decided.
+    fn step(&mut self) -> Did {
+        let decision = self.decide();
+        if let Some(next) = &decision.next {
+            self.status = next.clone();
+        }
+        for edit in &decision.converge {
+            match edit {
+                Converge::Taint { node, key } => {
+                    let taint = Taint { key: Arc::from(*key), value: "".into(), effect: TaintEffect::NoSchedule };
+                    self.node(node).taints.push(taint);
+                }
+                Converge::Untaint { node, key } => self.node(node).taints.retain(|taint| *taint.key != **key),
+                other => panic!("{other:?}"),
+            }
+        }
+        Did { looks: decision.looks, notes: decision.notes }
+    }
+
+    fn node(&mut self, name: &str) -> &mut Node {
+        self.nodes.iter_mut().find(|node| node.name.as_str() == name).unwrap()
+    }
+
+    fn is_tainted(&self, name: &str) -> bool {
+        self.nodes.iter().any(|node| node.name.as_str() == name && !node.taints.is_empty())
+    }
+}
+
+fn won(count: u32) -> Attempt {
+    Attempt {
+        number: 1,
+        node_pool: "p0".to_owned(),
+        instance_type: "p0.48xlarge".to_owned(),
+        zone: "a".to_owned(),
+        subnet: "subnet-a".to_owned(),
+        capacity_type: CapacityType::OnDemand,
+        count,
+        group: false,
+        reservation_group: None,
+        reservation: None,
+        way: muster_core::ec2::LaunchWay::Fleet,
+        image: None,
+        template: None,
+        parameters: None,
+        token: None,
+        replayed: false,
+        sweeps: 0,
+        fleet: None,
+        request_id: None,
+        replaces: Vec::new(),
+        probe: false,
+        outcome: AttemptOutcome::Won,
+        code: None,
+        message: None,
+        started: Some(at(0)),
+        ended: Some(at(0)),
+    }
+}
+
+fn node(id: &str) -> Node {
+    let mut node = world::node(&format!("n-{id}"), 8);
+    node.provider_id = Some(Arc::from(format!("aws:///a/{id}")));
+    node
+}
+
+fn on(id: &str) -> Pod {
+    Pod { node: Some(format!("n-{id}").as_str().into()), ..world::pod(&format!("on-{id}"), &world::shape(0)) }
+}
+
+fn ids(status: &BatchStatus) -> Vec<&str> {
+    status.instances.iter().map(|one| one.id.as_str()).collect()
+}
+
+#[test]
+fn an_empty_node_goes_after_its_quiet_time_a_taint_and_a_last_look_and_the_others_stay() {
+    let mut setup = Setup::serving(&["i-1", "i-2"]);
+    setup.pods.retain(|pod| pod.node.as_ref().unwrap().as_str() != "n-i-2");
+    setup.step();
+    assert_eq!(setup.status.instances[1].empty_since, Some(at(NOW)));
+    setup.now += 29;
+    setup.step();
+    assert!(!setup.is_tainted("n-i-2"), "its quiet time is not over");
+    setup.now += 1;
+    setup.step();
+    assert!(setup.is_tainted("n-i-2") && !setup.is_tainted("n-i-1"));
+    setup.step();
+    assert_eq!(setup.status.instances[1].leaving_since, Some(at(NOW + 30)));
+    setup.now += 9;
+    assert!(setup.step().looks.is_empty());
+    setup.now += 1;
+    let look = Look::Occupied(vec!["n-i-2".to_owned()]);
+    assert_eq!(setup.step().looks, std::slice::from_ref(&look), "the cache is not trusted");
+    setup.memory.seen.insert(look, Ok(Sight::Names(Vec::new())));
+    setup.step();
+    assert_eq!((ids(&setup.status), setup.status.count, setup.status.price), (vec!["i-1"], 1, Some(10)));
+    assert_eq!(setup.status.replaced[0].id.as_str(), "i-2");
+}
+
+#[test]
+fn a_pod_that_is_found_at_the_last_look_keeps_its_node() {
+    let mut setup = Setup::serving(&["i-1"]);
+    setup.pods.clear();
+    setup.step();
+    setup.now += 30;
+    setup.step();
+    setup.step();
+    setup.now += 10;
+    let look = Look::Occupied(vec!["n-i-1".to_owned()]);
+    setup.memory.seen.insert(look, Ok(Sight::Names(vec!["n-i-1".to_owned()])));
+    setup.step();
+    assert!(!setup.is_tainted("n-i-1"));
+    assert_eq!((ids(&setup.status), setup.status.instances[0].leaving_since), (vec!["i-1"], None));
+}
+
+#[test]
+fn a_pod_that_comes_while_its_node_is_about_to_go_keeps_it() {
+    let mut setup = Setup::serving(&["i-1"]);
+    let pods = std::mem::take(&mut setup.pods);
+    setup.step();
+    setup.now += 30;
+    setup.step();
+    assert!(setup.is_tainted("n-i-1"));
+    setup.pods = pods;
+    setup.step();
+    assert!(!setup.is_tainted("n-i-1"));
+    assert_eq!(setup.status.instances[0].empty_since, None);
+}
+
+#[test]
+fn an_empty_node_stays_while_a_pod_waits_that_it_would_hold() {
+    let mut setup = Setup::serving(&["i-1"]);
+    setup.pods = vec![world::pod("waits", &world::shape(0))];
+    setup.step();
+    setup.now += 3600;
+    setup.step();
+    assert!(!setup.is_tainted("n-i-1"));
+    setup.pods.clear();
+    setup.step();
+    assert!(setup.is_tainted("n-i-1"));
+}
+
+#[test]
+fn an_empty_node_of_a_pool_that_never_consolidates_stays_until_its_batch_is_deleted() {
+    let mut setup = Setup::serving(&["i-1", "i-2"]);
+    setup.pods.truncate(1);
+    setup.consolidate = None;
+    setup.step();
+    setup.now += 1_000_000;
+    setup.step();
+    assert!(!setup.is_tainted("n-i-2"));
+    setup.deleting = true;
+    setup.step();
+    assert!(setup.is_tainted("n-i-2") && !setup.is_tainted("n-i-1"), "nobody who runs is moved");
+}
+
+#[test]
+fn a_node_is_of_use_as_soon_as_it_is_matched_and_ready_whatever_the_others_do() {
+    let mut setup = Setup::serving(&["i-1", "i-2"]);
+    setup.status.phase = BatchPhase::Launched;
+    setup.status.attempts[0].ended = Some(at(NOW - 10));
+    setup.pods.clear();
+    setup.nodes.truncate(1);
+    for one in &mut setup.status.instances {
+        one.state = MemberState::Running;
+        one.node = None;
+        one.registered = None;
+    }
+    let taint = Taint { key: "muster.dev/unregistered".into(), value: "".into(), effect: TaintEffect::NoExecute };
+    setup.nodes[0].taints.push(taint);
+    setup.memory.scratch.looked = Some(at(NOW));
+    setup.step();
+    assert!(!setup.is_tainted("n-i-1"), "matched");
+    setup.step();
+    assert_eq!(
+        setup.status.instances.iter().map(|one| one.state).collect::<Vec<_>>(),
+        [MemberState::Ready, MemberState::Running]
+    );
+    assert_eq!((setup.status.phase, setup.status.ready_count), (BatchPhase::Launched, 1));
+}
+
+#[test]
+fn a_node_that_does_not_join_goes_alone_and_its_offering_is_left_alone_for_a_while() {
+    let mut setup = Setup::serving(&["i-1", "i-2"]);
+    setup.nodes.truncate(1);
+    setup.pods.truncate(1);
+    setup.status.instances[1].state = MemberState::Running;
+    setup.status.instances[1].node = None;
+    setup.status.attempts[0].ended = Some(at(NOW - 3600));
+    setup.memory.scratch.looked = Some(at(NOW));
+    let did = setup.step();
+    assert_eq!((ids(&setup.status), setup.status.replaced.len()), (vec!["i-1"], 1));
+    assert_eq!(setup.status.replaced[0].loss.as_ref().unwrap().cause, LossCause::Join);
+    assert!(matches!(&did.notes[..], [Note::NoCapacity { count: 1, .. }]), "{:?}", did.notes);
+}
+
+#[test]
+fn a_lost_node_is_never_replaced_in_place() {
+    let mut setup = Setup::serving(&["i-1", "i-2"]);
+    setup.nodes.truncate(1);
+    setup.step();
+    setup.step();
+    assert_eq!((ids(&setup.status), setup.status.replaced.len()), (vec!["i-1"], 1));
+    assert_eq!(setup.status.attempts.len(), 1);
+}
+
+#[test]
+fn an_attempt_that_launched_nothing_ends_the_batch_and_its_pods_are_planned_again() {
+    let mut setup = Setup::serving(&[]);
+    setup.status.phase = BatchPhase::Pending;
+    setup.status.attempts[0].outcome = AttemptOutcome::Lost;
+    setup.status.attempts[0].code = Some("InsufficientInstanceCapacity".to_owned());
+    setup.step();
+    assert_eq!(setup.status.phase, BatchPhase::Terminating);
+    assert!(setup.status.message.as_ref().unwrap().contains("InsufficientInstanceCapacity"));
+}
+
+#[test]
+fn many_nodes_that_look_empty_without_having_been_seen_in_use_are_kept() {
+    let ids: Vec<String> = (0..60).map(|number| format!("i-{number:02}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let mut setup = Setup::serving(&ids);
+    let all = std::mem::take(&mut setup.pods);
+    // The list of pods came back short at the start of this process.
+    let tainted = |setup: &mut Setup, pods: &[Pod]| {
+        setup.pods = pods.to_vec();
+        setup.witness();
+        setup.step();
+        setup.now += 3600;
+        setup.witness();
+        setup.step();
+        setup.nodes.iter().filter(|node| !node.taints.is_empty()).count()
+    };
+    assert_eq!(tainted(&mut setup, &[]), 0);
+    assert_eq!(tainted(&mut setup, &all[..53]), 0, "seven are more than a tenth of sixty");
+    assert_eq!(tainted(&mut setup, &all[..54]), 6, "six are not");
+    let mut setup = Setup::serving(&ids);
+    setup.witness();
+    assert_eq!(tainted(&mut setup, &[]), 60, "all of them were seen in use");
+}
+
+#[test]
+fn a_batch_without_nodes_ends() {
+    let mut setup = Setup::serving(&[]);
+    setup.step();
+    assert_eq!(setup.status.phase, BatchPhase::Terminating);
+}

@@ -1,0 +1,270 @@
+//! Rounds of pods of no gang: what is launched, and what is not launched twice.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_core::ec2::CapacityType;
+use muster_core::model::batch::{
+    Batch, BatchMember, BatchOffer, BatchPhase, BatchSpec, BatchStatus, MemberState, Owner,
+};
+use muster_core::model::gang::{Membership, Pod};
+use muster_core::model::names::{InstanceId, NodeName, ResourceName};
+use muster_core::model::node::{Node, Usage};
+use muster_core::model::pod::Shape;
+use muster_core::model::resources::Resources;
+use muster_core::model::snapshot::Snapshot;
+use muster_core::ordinary::{Launch, Offered, Outcome, Round, Waiting, is_waiting, plan};
+use muster_core::packing::{Class, Offer, Pool};
+
+use super::world::{GPU, at, node, pod, snapshot};
+
+const POOL: &str = "general";
+
+fn asks(cpu: i64) -> Shape {
+    Shape { requests: Resources::from_iter([("cpu", cpu), ("pods", 1)]), ..Shape::default() }
+}
+
+fn pods(prefix: &str, count: u32, cpu: i64) -> Vec<Pod> {
+    (0..count).map(|number| pod(&format!("{prefix}-{number:02}"), &asks(cpu))).collect()
+}
+
+fn offered(instance_type: &str, cpu: i64, gpus: i64, price: u64) -> Offered {
+    let mut node = node(instance_type, gpus);
+    node.allocatable.set("cpu", cpu);
+    let offer = Offer {
+        pool: 0,
+        variant: 0,
+        instance_type: instance_type.into(),
+        zone: Some("a".into()),
+        capacity_type: CapacityType::OnDemand,
+        reservation: None,
+        free: None,
+        price,
+        capacity: node.allocatable.clone(),
+        node: Arc::new(node),
+        overhead: Usage::default(),
+    };
+    Offered { offer, pool_name: POOL.into(), available: true }
+}
+
+/// Four CPUs for 4, sixteen for 15, and a machine with accelerators.
+fn offers() -> Vec<Offered> {
+    vec![offered("small", 4_000, 0, 4), offered("large", 16_000, 0, 15), offered("accelerated", 64_000, 8, 900)]
+}
+
+struct Setup {
+    pods: Vec<Pod>,
+    nodes: Vec<Node>,
+    batches: Vec<Batch>,
+    offers: Vec<Offered>,
+    left: BTreeMap<ResourceName, i64>,
+}
+
+impl Setup {
+    fn of(pods: Vec<Pod>) -> Self {
+        Self { pods, nodes: Vec::new(), batches: Vec::new(), offers: offers(), left: BTreeMap::new() }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        snapshot(&self.nodes, &self.pods, &[], &[])
+    }
+
+    fn plan(&self) -> Outcome {
+        let snapshot = self.snapshot();
+        let of = |pod: &Pod| {
+            let shape = Shape::clone(pod.shape.as_ref().unwrap());
+            let class = Class { shape, namespace: Arc::clone(&pod.key.namespace), ..Class::default() };
+            Waiting { pod: Arc::new(pod.clone()), ladder: vec![class] }
+        };
+        plan(&Round {
+            waiting: self.pods.iter().filter(|pod| is_waiting(pod)).map(of).collect(),
+            snapshot: &snapshot,
+            batches: self.batches.iter().cloned().map(Arc::new).collect(),
+            pools: vec![Pool { name: POOL.into(), weight: 0, left: self.left.clone(), min_values: Vec::new() }],
+            most: vec![1000],
+            offers: self.offers.clone(),
+            accelerators: &[GPU.into()],
+            now: at(100),
+        })
+    }
+
+    /// Creates the batches of launches, in a phase.
+    fn launch(&mut self, launches: &[Launch], phase: BatchPhase) {
+        for launch in launches {
+            let offer = BatchOffer {
+                node_pool: launch.pool.to_string(),
+                instance_type: launch.instance_type.to_string(),
+                count: launch.count,
+            };
+            let spec = BatchSpec {
+                node_pools: vec![launch.pool.to_string()],
+                count: launch.count,
+                partial: true,
+                owner: Owner::Pods,
+                offers: vec![offer],
+                zones: vec![launch.zone.to_string()],
+                capacity_type: Some(launch.capacity_type),
+                fillings: launch.fillings.clone(),
+                ..BatchSpec::default()
+            };
+            let status = BatchStatus { phase, count: launch.count, ..BatchStatus::default() };
+            self.batches.push(Batch {
+                name: launch.name.clone(),
+                uid: format!("{}-uid", launch.name),
+                created: Some(at(0)),
+                deleting: false,
+                spec: Arc::new(spec),
+                status,
+                newer: None,
+            });
+        }
+    }
+}
+
+fn shown(outcome: &Outcome) -> Vec<(&str, u32, usize)> {
+    outcome.launches.iter().map(|one| (&*one.instance_type, one.count, one.pods.len())).collect()
+}
+
+#[test]
+fn pods_of_no_gang_that_wait_get_the_cheapest_nodes() {
+    let outcome = Setup::of(pods("web", 18, 1_000)).plan();
+    let held: usize = outcome.launches.iter().map(|one| one.pods.len()).sum();
+    assert_eq!((outcome.cost, outcome.bound, outcome.launches.len(), held), (19, 19, 2, 18));
+    assert!(outcome.refused.is_empty());
+}
+
+#[test]
+fn members_of_gangs_bound_held_and_foreign_pods_are_not_provisioned_for() {
+    let one = || pods("web", 1, 1_000).remove(0);
+    assert!(is_waiting(&one()));
+    let membership = Membership::Unknown;
+    for other in [
+        Pod { membership, ..one() },
+        Pod { node: Some(NodeName::from("n")), ..one() },
+        Pod { nominated: Some(NodeName::from("n")), ..one() },
+        Pod { deleting: true, ..one() },
+        Pod { ended: true, ..one() },
+        Pod { ours: false, ..one() },
+        Pod { foreign_gates: true, ..one() },
+        Pod { gated: true, ..one() },
+        Pod { daemon: true, ..one() },
+    ] {
+        assert!(!is_waiting(&other), "{other:?}");
+    }
+}
+
+#[test]
+fn a_node_that_stands_is_used_before_one_is_launched() {
+    let mut setup = Setup::of(pods("web", 12, 1_000));
+    setup.nodes = vec![node("there", 0)];
+    let outcome = setup.plan();
+    assert_eq!((outcome.placed, shown(&outcome)), (10, vec![("small", 1, 2)]));
+}
+
+#[test]
+fn what_is_on_its_way_is_not_provisioned_again_whatever_other_replicas_come() {
+    let mut setup = Setup::of(pods("web", 6, 3_000));
+    let first = setup.plan();
+    for phase in [BatchPhase::Pending, BatchPhase::Launching, BatchPhase::Launched] {
+        setup.batches.clear();
+        setup.launch(&first.launches, phase);
+        let again = setup.plan();
+        assert_eq!((again.joining, again.launches.len()), (6, 0), "{phase:?}");
+        // A replica was made again under another name: it takes the place of the one that is gone.
+        let mut others = pods("web", 5, 3_000);
+        others.extend(pods("new", 1, 3_000));
+        let renamed = Setup { pods: others, offers: offers(), ..Setup::of(Vec::new()) };
+        let renamed = Setup { batches: setup.batches.clone(), ..renamed };
+        assert!(renamed.plan().launches.is_empty(), "{phase:?}");
+        // Two more replicas are two more pods, and no others.
+        let more = Setup { pods: pods("web", 8, 3_000), batches: setup.batches.clone(), ..Setup::of(Vec::new()) };
+        let launched: usize = more.plan().launches.iter().map(|one| one.pods.len()).sum();
+        assert!(launched <= 2, "{phase:?}: {launched}");
+    }
+}
+
+#[test]
+fn a_batch_that_is_given_up_or_shrank_leaves_its_pods_to_the_next_round() {
+    let mut setup = Setup::of(pods("web", 20, 3_000));
+    setup.offers = vec![offered("small", 4_000, 0, 4)];
+    let first = setup.plan();
+    assert_eq!(shown(&first), [("small", 20, 20)]);
+    setup.launch(&first.launches, BatchPhase::Terminating);
+    assert_eq!(shown(&setup.plan()), [("small", 20, 20)]);
+    setup.batches.clear();
+    setup.launch(&first.launches, BatchPhase::Launched);
+    setup.batches[0].status.count = 15;
+    let again = setup.plan();
+    assert_eq!((again.joining, shown(&again)), (15, vec![("small", 5, 5)]));
+}
+
+#[test]
+fn pods_that_are_bound_hold_their_places_and_the_others_still_come() {
+    let mut setup = Setup::of(pods("web", 4, 3_000));
+    setup.offers = vec![offered("small", 4_000, 0, 4)];
+    let first = setup.plan();
+    setup.launch(&first.launches, BatchPhase::Launched);
+    let member = |number: usize, state| BatchMember {
+        node: Some(format!("n-{number}")),
+        registered: Some(at(90)),
+        ..BatchMember::new(InstanceId::from(format!("i-{number}")), 1, state)
+    };
+    setup.batches[0].status.instances = (0..4)
+        .map(|number| member(number, if number < 2 { MemberState::Ready } else { MemberState::Running }))
+        .collect();
+    setup.nodes = (0..2).map(|number| node(&format!("n-{number}"), 0)).collect();
+    setup.pods[0].node = Some(NodeName::from("n-0"));
+    let again = setup.plan();
+    assert_eq!((again.joining, again.launches.len()), (3, 0));
+}
+
+#[test]
+fn an_offer_without_capacity_is_not_asked_for_and_a_limit_is_kept() {
+    let mut setup = Setup::of(pods("web", 8, 3_000));
+    setup.offers[1].available = false;
+    assert_eq!(shown(&setup.plan()), [("small", 8, 8)]);
+    setup.left = BTreeMap::from([(ResourceName::from("nodes"), 3)]);
+    let outcome = setup.plan();
+    assert_eq!((shown(&outcome), outcome.refused.len()), (vec![("small", 3, 3)], 5));
+    assert!(outcome.refused[0].why.contains("the limit on nodes is reached"), "{}", outcome.refused[0].why);
+}
+
+#[test]
+fn nobody_gets_a_machine_with_accelerators_who_does_not_ask_for_them() {
+    let outcome = Setup::of(pods("wide", 1, 32_000)).plan();
+    assert!(outcome.launches.is_empty());
+    assert!(outcome.refused[0].why.contains("only for pods that ask for one"), "{}", outcome.refused[0].why);
+    let mut asks = asks(32_000);
+    asks.requests.set(GPU, 1);
+    assert_eq!(shown(&Setup::of(vec![pod("gpu", &asks)]).plan()), [("accelerated", 1, 1)]);
+}
+
+#[test]
+fn a_pod_that_fits_nowhere_says_what_is_short() {
+    let outcome = Setup::of(pods("huge", 1, 100_000)).plan();
+    let why = &outcome.refused[0].why;
+    assert!(why.contains("NodePool general, ") && why.contains("of cpu short on an empty node"), "{why}");
+}
+
+#[test]
+fn a_launch_of_the_same_pods_has_the_same_name_and_of_others_another() {
+    let names = |pods: Vec<Pod>| Setup::of(pods).plan().launches.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(pods("web", 3, 1_000)), names(pods("web", 3, 1_000)));
+    assert_ne!(names(pods("web", 3, 1_000)), names(pods("job", 3, 1_000)));
+}
+
+#[test]
+fn a_batch_has_a_hundred_nodes_at_most() {
+    let mut setup = Setup::of(pods("web", 250, 3_000));
+    setup.offers = vec![offered("small", 4_000, 0, 4)];
+    let outcome = setup.plan();
+    let counts: Vec<u32> = outcome.launches.iter().map(|one| one.count).collect();
+    assert_eq!(counts, [100, 100, 50]);
+    let places: u32 = outcome
+        .launches
+        .iter()
+        .flat_map(|one| &one.fillings)
+        .flat_map(|one| one.pods.iter().map(|pods| pods.1 * one.nodes))
+        .sum();
+    assert_eq!(places, 250);
+}

@@ -1,0 +1,29 @@
+//! What is kept of Pod objects.
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+
+/// Only what recognition reads: pods are kept for as long as they exist.
+pub(super) fn slim(pod: Pod) -> Pod {
+    let mut metadata = pod.metadata;
+    metadata.managed_fields = None;
+    let spec = pod.spec.map(|spec| PodSpec {
+        scheduler_name: spec.scheduler_name,
+        workload_ref: spec.workload_ref,
+        ..PodSpec::default()
+    });
+    Pod { metadata, spec, status: None }
+}
+
+/// What an event names it by, and what its topology constraints are read from.
+pub(super) fn constrained(pod: &Pod) -> Pod {
+    let mut metadata = pod.metadata.clone();
+    metadata.managed_fields = None;
+    // A status that nobody reads is a new version too.
+    metadata.resource_version = None;
+    let spec = pod.spec.as_ref().map(|spec| PodSpec {
+        affinity: spec.affinity.clone(),
+        topology_spread_constraints: spec.topology_spread_constraints.clone(),
+        ..PodSpec::default()
+    });
+    Pod { metadata, spec, status: None }
+}

@@ -1,0 +1,347 @@
+//! Nodes for pods of no gang: reads what waits, asks the round what follows, creates its NodeBatches and reports to the pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Pod as PodObject;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, ResourceExt};
+use muster_api::convert::ordinary::{self as read, Namespaces};
+use muster_api::crd::{BatchOffer, Fill, NodeBatch, NodeBatchSpec};
+use muster_api::{batch_state, keys};
+use muster_core::batch::{dollars, reserves};
+use muster_core::gang::GangEvent;
+use muster_core::model::names::PodUid;
+use muster_core::model::node::TaintEffect;
+use muster_core::offering::{Amounts, Ledger};
+use muster_core::ordinary::{self, Launch, Outcome, Refusal, Round, Waiting, Window};
+use tracing::{debug, info, warn};
+
+use super::{Context, ledger, offers};
+use crate::clock::now_real;
+use crate::cluster::{SeenBatch, State};
+use crate::step::{Step, step};
+
+/// Events of one round: a crowd of pods that wait for the same needs no event each.
+const EVENTS: usize = 20;
+
+/// What is remembered between rounds for as long as this replica leads.
+#[derive(Debug)]
+pub(super) struct Pods {
+    window: Window,
+    /// NodeBatches that exist and that the watch has not shown yet. `None`: they have not been listed since the lease was won.
+    assumed: Option<BTreeMap<String, SeenBatch>>,
+    /// What was reported to the pods for which there was nothing.
+    refused: BTreeMap<PodUid, Arc<str>>,
+}
+
+impl Pods {
+    /// Of a replica that has just won the lease.
+    pub(super) fn new(context: &Context) -> Self {
+        let window = Window::new(context.options.batch_idle, context.options.batch_max);
+        Self { window, assumed: None, refused: BTreeMap::new() }
+    }
+
+    /// Makes a round if one is due.
+    pub(super) async fn reconcile(&mut self, context: &Arc<Context>, state: &Arc<State>) -> anyhow::Result<()> {
+        // Whoever has no pool has chosen to provision in another way.
+        if state.pools.is_empty() || context.catalogue.load().types.is_empty() {
+            return Ok(());
+        }
+        let waiting = waiting(state);
+        self.refused.retain(|pod, _| state.unbound.contains_key(pod));
+        let offered = offers::usable(context, state);
+        let seen = digest(state, &waiting, &offered);
+        if !self.window.is_due(now_real(), seen, !self.refused.is_empty()) {
+            return Ok(());
+        }
+        if waiting.is_empty() {
+            context.metrics.pods(&Outcome::default());
+            return Ok(());
+        }
+        self.assume(context, state).await?;
+        let assumed = self.assumed.get_or_insert_default();
+        let batches: Vec<_> = state
+            .batches
+            .values()
+            .chain(assumed.iter().filter(|(name, _)| !state.batches.contains_key(*name)).map(|(_, seen)| seen))
+            .map(|seen| Arc::clone(seen.batch()))
+            .collect();
+        let inputs = ledger::inputs(context, state, batches.iter().map(AsRef::as_ref));
+        let mut left = Ledger::beside_all(&inputs);
+        let offers::Offers { pools, most, offers } = offers::read(context, state, &left);
+        let (waiting, mut outcome) = {
+            let (context, state) = (Arc::clone(context), Arc::clone(state));
+            // A plan for thousands of pods takes its time; nobody else of this runtime waits for it.
+            let round = move || {
+                let ladders = ladders(&state, waiting);
+                let mut outcome = Outcome { refused: ladders.refused, ..Outcome::default() };
+                let planned = ordinary::plan(&Round {
+                    waiting: ladders.waiting.clone(),
+                    snapshot: &state.snapshot,
+                    batches,
+                    pools,
+                    most,
+                    offers,
+                    accelerators: &state.snapshot.accelerators,
+                    now: context.clock.now(),
+                });
+                let refused = std::mem::take(&mut outcome.refused);
+                outcome = planned;
+                outcome.refused.extend(refused);
+                (ladders.waiting, outcome)
+            };
+            tokio::task::spawn_blocking(round).await.context("plan pods of no gang")?
+        };
+        let launches = std::mem::take(&mut outcome.launches);
+        for launch in launches {
+            if let Some(launch) = within(context, state, &mut left, launch, &mut outcome.refused) {
+                self.make(context, state, &launch).await?;
+                outcome.launches.push(launch);
+            }
+        }
+        context.metrics.pods(&outcome);
+        info!(
+            waiting = waiting.len(),
+            launches = outcome.launches.len(),
+            joining = outcome.joining,
+            placed = outcome.placed,
+            refused = outcome.refused.len(),
+            "round of pods"
+        );
+        self.report(context, state, &outcome).await;
+        Ok(())
+    }
+
+    /// Takes note of NodeBatches that the watch does not show. After the lease was won all of them are listed once: a former
+    /// holder may have made one a moment ago.
+    async fn assume(&mut self, context: &Context, state: &State) -> anyhow::Result<()> {
+        if let Some(assumed) = &mut self.assumed {
+            assumed.retain(|name, _| !state.batches.contains_key(name));
+            return Ok(());
+        }
+        let batches: Api<NodeBatch> = Api::all(context.client.clone());
+        let all = batches.list(&ListParams::default()).await.context("list NodeBatches")?;
+        let unseen = all.into_iter().filter(|batch| !state.batches.contains_key(&batch.name_any()));
+        self.assumed = Some(unseen.map(|batch| (batch.name_any(), SeenBatch::new(Arc::new(batch)))).collect());
+        Ok(())
+    }
+
+    /// Creates the NodeBatch of a launch. One of the same name is for the same pods and the same offer.
+    async fn make(&mut self, context: &Context, state: &State, launch: &Launch) -> anyhow::Result<()> {
+        let batches: Api<NodeBatch> = Api::all(context.client.clone());
+        let object = object(context, state, launch);
+        let created = match step(Step::CreateBatch, batches.create(&PostParams::default(), &object)).await {
+            Ok(created) => {
+                info!(
+                    batch = launch.name,
+                    count = launch.count,
+                    instance_type = &*launch.instance_type,
+                    zone = &*launch.zone,
+                    pods = launch.pods.len(),
+                    "batch for pods created"
+                );
+                created
+            }
+            Err(kube::Error::Api(answer)) if answer.code == 409 => {
+                batches.get(&launch.name).await.with_context(|| format!("read NodeBatch {}", launch.name))?
+            }
+            Err(error) => return Err(anyhow::Error::new(error).context(format!("create NodeBatch {}", launch.name))),
+        };
+        self.assumed.get_or_insert_default().insert(launch.name.clone(), SeenBatch::new(Arc::new(created)));
+        Ok(())
+    }
+
+    /// Tells some of the pods what is done for them, or why nothing is.
+    async fn report(&mut self, context: &Context, state: &State, outcome: &Outcome) {
+        for launch in &outcome.launches {
+            let message = format!(
+                "provisioning {} {} {} in {} for {} pods, ${}/h",
+                launch.count,
+                launch.instance_type,
+                launch.capacity_type,
+                launch.zone,
+                launch.pods.len(),
+                dollars(launch.price)
+            );
+            let event = GangEvent { reason: "Nominated", message, warning: false };
+            for pod in launch.pods.iter().filter_map(|uid| state.unbound.get(uid)).take(EVENTS) {
+                context.events.publish(&**pod, &event).await;
+            }
+        }
+        let mut news = 0;
+        let mut refused = BTreeMap::new();
+        for Refusal { pod, why } in &outcome.refused {
+            refused.insert(pod.clone(), Arc::clone(why));
+            if self.refused.get(pod) == Some(why) || news >= EVENTS {
+                continue;
+            }
+            let Some(object) = state.unbound.get(pod) else { continue };
+            news += 1;
+            let event = GangEvent { reason: "NoOfferFits", message: why.to_string(), warning: true };
+            context.events.publish(&**object, &event).await;
+        }
+        if news > 0 {
+            warn!(pods = refused.len(), "nothing can be launched for some pods");
+        }
+        self.refused = refused;
+    }
+}
+
+/// As much of a launch as the limits and ceilings leave; what is behind them is refused.
+fn within(
+    context: &Context,
+    state: &State,
+    left: &mut Ledger,
+    mut launch: Launch,
+    refused: &mut Vec<Refusal>,
+) -> Option<Launch> {
+    let each = ledger::per_node(context, state, &launch.pool, &launch.instance_type)?.amounts.resources;
+    let price = launch.price / u64::from(launch.count.max(1));
+    let of = |count: u32| Amounts::of_nodes(&each, price, count);
+    let fits = (0..=launch.count).rev().find(|count| *count == 0 || left.fits(&launch.pool, &of(*count)))?;
+    if fits < launch.count {
+        debug!(batch = launch.name, planned = launch.count, fits, "limits and ceilings leave less than was planned");
+    }
+    if fits == 0 {
+        let why: Arc<str> = format!(
+            "NodePool {}: {} {} for ${}/h would pass a limit or maxUsdPerHour",
+            launch.pool,
+            launch.count,
+            launch.instance_type,
+            dollars(launch.price)
+        )
+        .into();
+        refused.extend(launch.pods.into_iter().map(|pod| Refusal { pod, why: Arc::clone(&why) }));
+        return None;
+    }
+    left.take(&launch.pool, &of(fits));
+    launch.count = fits;
+    launch.price = price.saturating_mul(u64::from(fits));
+    let mut capacity = fits;
+    for filling in &mut launch.fillings {
+        filling.nodes = filling.nodes.min(capacity);
+        capacity -= filling.nodes;
+    }
+    launch.fillings.retain(|filling| filling.nodes > 0);
+    Some(launch)
+}
+
+fn object(context: &Context, state: &State, launch: &Launch) -> NodeBatch {
+    let offers = [(&*launch.pool, &*launch.instance_type, launch.count)];
+    let takes = |pool: &str, instance_type: &str| {
+        ledger::per_node(context, state, pool, instance_type).map(|each| each.amounts.resources)
+    };
+    let reserved = reserves(offers.into_iter(), takes);
+    let mut object = NodeBatch::new(
+        &launch.name,
+        NodeBatchSpec {
+            node_pools: vec![launch.pool.to_string()],
+            count: launch.count,
+            fill: Fill::Partial,
+            gang_ref: None,
+            provisioning_request_ref: None,
+            offers: vec![BatchOffer {
+                node_pool: launch.pool.to_string(),
+                instance_type: launch.instance_type.to_string(),
+                count: launch.count,
+            }],
+            placement_group: Some("none".to_owned()),
+            zones: vec![launch.zone.to_string()],
+            capacity_type: Some(launch.capacity_type.as_str().to_owned()),
+            fillings: batch_state::write_fillings(&launch.fillings),
+            reserves: batch_state::write_reserves(&reserved),
+        },
+    );
+    object.metadata.finalizers = Some(vec![keys::TERMINATION.to_owned()]);
+    object
+}
+
+/// Pods to provision for, in planning order: priority, creation, namespace and name.
+fn waiting(state: &State) -> Vec<PodUid> {
+    let pods = &state.snapshot.pods;
+    let mut waiting: Vec<_> =
+        state.unbound.keys().filter_map(|uid| pods.get(uid)).filter(|pod| ordinary::is_waiting(pod)).collect();
+    waiting.sort_by_cached_key(|pod| {
+        (std::cmp::Reverse(pod.priority), pod.created.is_none(), pod.created, pod.key.clone())
+    });
+    waiting.into_iter().map(|pod| pod.uid.clone()).collect()
+}
+
+/// Everything whose change may call for another round, as one number.
+fn digest(state: &State, waiting: &[PodUid], usable: &BTreeSet<String>) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    waiting.iter().for_each(|uid| uid.as_str().hash(&mut hasher));
+    usable.hash(&mut hasher);
+    for (name, pool) in state.pools.iter() {
+        (name, pool.metadata.generation).hash(&mut hasher);
+    }
+    for (name, seen) in state.batches.iter().filter(|(_, seen)| seen.object().spec.fill == Fill::Partial) {
+        let status = &seen.batch().status;
+        (name, status.phase, status.count, status.instances.len()).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+struct Ladders {
+    waiting: Vec<Waiting>,
+    refused: Vec<Refusal>,
+}
+
+/// Pods as the planner sees them; what carries a constraint that nobody models is refused by its name.
+fn ladders(state: &State, waiting: Vec<PodUid>) -> Ladders {
+    let nodes = state.snapshot.nodes.values().flat_map(|entry| &entry.node.taints);
+    let preferred = nodes.into_iter().any(|taint| taint.effect == TaintEffect::PreferNoSchedule);
+    let namespaces: Namespaces = state
+        .snapshot
+        .pods
+        .values()
+        .map(|pod| Arc::clone(&pod.key.namespace))
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .map(|name| (Arc::clone(&name), read::namespace_labels(&name, None)))
+        .collect();
+    let mut ladders = Ladders { waiting: Vec::new(), refused: Vec::new() };
+    for uid in waiting {
+        let (Some(pod), Some(object)) = (state.snapshot.pods.get(&uid), state.unbound.get(&uid)) else { continue };
+        let shape = match &pod.shape {
+            Ok(shape) => shape,
+            Err(why) => {
+                ladders.refused.push(Refusal { pod: uid, why: Arc::clone(why) });
+                continue;
+            }
+        };
+        if let Some(what) = unmodelled(object, shape) {
+            let why = format!("carries a constraint that is not modelled: {what}").into();
+            ladders.refused.push(Refusal { pod: uid, why });
+            continue;
+        }
+        let mut kind = read::kind(object, shape, &namespaces, preferred);
+        let annotations = object.metadata.annotations.as_ref();
+        kind.required.existing_only =
+            annotations.and_then(|all| all.get(keys::DO_NOT_PROVISION)).is_some_and(|value| value == "true");
+        let ladder = (0..=kind.preferences.len()).map(|dropped| kind.class(dropped)).collect();
+        ladders.waiting.push(Waiting { pod: Arc::clone(pod), ladder });
+    }
+    ladders
+}
+
+/// The first constraint of a pod that is not planned with.
+fn unmodelled(pod: &PodObject, shape: &muster_core::model::pod::Shape) -> Option<String> {
+    if let Some(what) = read::unmodelled(shape).into_iter().next() {
+        return Some(what.to_string());
+    }
+    let affinity = pod.spec.as_ref()?.affinity.as_ref()?;
+    let near = affinity.pod_affinity.as_ref();
+    let near = near.and_then(|one| one.required_during_scheduling_ignored_during_execution.as_ref());
+    let apart = affinity.pod_anti_affinity.as_ref();
+    let apart = apart.and_then(|one| one.required_during_scheduling_ignored_during_execution.as_ref());
+    // Labels of namespaces are not watched; a selector without requirements means all of them.
+    let by_labels = near.into_iter().chain(apart).flatten().any(|term| {
+        let selector = term.namespace_selector.as_ref();
+        selector.is_some_and(|one| one.match_labels.is_some() || one.match_expressions.is_some())
+    });
+    by_labels.then(|| "namespaceSelector of pod affinity".to_owned())
+}

@@ -1,0 +1,339 @@
+//! Pods of no gang on nodes that do not exist: provisioned at the planner's price, terminated once they are empty.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use muster::step::Step;
+use muster::testbed::workloads::TestJob;
+use muster::testbed::{Component, Stack, eventually, pools};
+use muster_api::crd::{EC2NodeClass, NodePool};
+use muster_core::batch::micros;
+use muster_ec2_sim::{MarketType, Scenario};
+use serde_json::{Value, json};
+
+use crate::cloud::{
+    batches, delete_job, everything_is_terminated, instances, invariants_hold, journal, launched_fleets, live,
+};
+use crate::support::{DEADLINE, all_run, no_errors, node_of, options, runs, stack, submit};
+
+/// EC2's minutes pass in seconds.
+const FACTOR: u32 = 20;
+const M5: &str = "m5.2xlarge";
+
+/// So many hosts of m5.2xlarge on demand in zone a, and of m5.8xlarge in zone b.
+fn hosts(small: u32, large: u32) -> Scenario {
+    Scenario::default()
+        .with_pool(M5, "us-east-1a", MarketType::OnDemand, 1, 1, small)
+        .with_pool("m5.8xlarge", "us-east-1b", MarketType::OnDemand, 1, 1, large)
+        .with_pool("p5.48xlarge", "us-east-1a", MarketType::OnDemand, 1, 1, 8)
+}
+
+/// The class of the testbed, and a pool of CPU types in these zones.
+fn general(zones: &[&str], limits: &Value, consolidate_after: &str) -> (EC2NodeClass, NodePool) {
+    let (class, _) = pools::p5(consolidate_after).unwrap();
+    let pool = json!({
+        "apiVersion": "muster.dev/v1alpha1",
+        "kind": "NodePool",
+        "metadata": {"name": "general"},
+        "spec": {
+            "limits": limits,
+            "template": {"spec": {
+                "nodeClassRef": {"group": "muster.dev", "kind": "EC2NodeClass", "name": "gpu"},
+                "requirements": [
+                    {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [M5, "m5.8xlarge", "p5.48xlarge"]},
+                    {"key": "topology.kubernetes.io/zone", "operator": "In", "values": zones},
+                    {"key": "muster.dev/capacity-type", "operator": "In", "values": ["on-demand"]},
+                ],
+            }},
+            "disruption": {"consolidateAfter": consolidate_after},
+        },
+    });
+    (class, serde_json::from_value(pool).unwrap())
+}
+
+async fn provisioning(scenario: &Scenario, pool: &(EC2NodeClass, NodePool)) -> Option<Stack> {
+    let mut options = options().await?;
+    options.scenario = Some(serde_json::to_value(scenario).unwrap());
+    options.factor = FACTOR;
+    options.config = json!({"lease": {"duration": "2s", "grace": "1s"}});
+    options.controllers = &["deployment-controller", "replicaset-controller"];
+    let stack = stack(options, "web").await;
+    stack.cluster.create_namespace("ml").await.unwrap();
+    pools::create(&stack.admin().unwrap(), &pool.0, &pool.1).await.unwrap();
+    Some(stack)
+}
+
+/// A Deployment of our profile.
+async fn deploy(stack: &Stack, name: &str, replicas: u32, cpu: &str, memory: &str) {
+    let labels = json!({"app": name});
+    let deployment: Deployment = serde_json::from_value(json!({
+        "metadata": {"name": name, "namespace": "web"},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels},
+            "spec": {
+                "schedulerName": "muster",
+                "containers": [{"name": "main", "image": "web", "resources": {"requests": {"cpu": cpu, "memory": memory}}}],
+            },
+        }},
+    }))
+    .unwrap();
+    let api: Api<Deployment> = Api::namespaced(stack.admin().unwrap(), "web");
+    api.create(&PostParams::default(), &deployment).await.unwrap();
+}
+
+async fn scale(stack: &Stack, name: &str, replicas: u32) {
+    let api: Api<Deployment> = Api::namespaced(stack.admin().unwrap(), "web");
+    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    api.patch(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+async fn pods(stack: &Stack, name: &str) -> Vec<Pod> {
+    let api: Api<Pod> = Api::namespaced(stack.admin().unwrap(), "web");
+    api.list(&ListParams::default().labels(&format!("app={name}"))).await.unwrap().items
+}
+
+/// Waits until all replicas run.
+async fn all_serve(stack: &Stack, name: &str, count: usize) -> Vec<Pod> {
+    eventually(DEADLINE, &format!("{count} pods of {name} to run"), || async move {
+        let pods = pods(stack, name).await;
+        let running = pods.iter().filter(|pod| runs(pod)).count();
+        if running == count && pods.len() == count {
+            return Ok(Some(pods));
+        }
+        let batches = batches(stack).await;
+        let statuses: Vec<_> = batches.values().filter_map(|batch| batch.status.as_ref()).collect();
+        Err(format!("{running} of {} run, batches {statuses:?}", pods.len()))
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)))
+}
+
+/// Micro-dollars per hour of all batches.
+async fn dollars(stack: &Stack) -> u64 {
+    let batches = batches(stack).await;
+    let price = |batch: &muster_api::crd::NodeBatch| micros(batch.status.as_ref()?.price_per_hour.as_deref()?);
+    batches.values().filter_map(price).sum()
+}
+
+/// What `muster plan` says that these pods cost on an empty cluster.
+async fn planned(stack: &Stack, pods: &[Pod]) -> u64 {
+    let client = stack.admin().unwrap();
+    let mut items: Vec<Value> = Vec::new();
+    for pod in pods {
+        let mut pod = serde_json::to_value(pod).unwrap();
+        pod["status"] = json!({"phase": "Pending"});
+        pod["spec"].as_object_mut().unwrap().remove("nodeName");
+        pod["apiVersion"] = json!("v1");
+        pod["kind"] = json!("Pod");
+        items.push(pod);
+    }
+    for pool in Api::<NodePool>::all(client.clone()).list(&ListParams::default()).await.unwrap() {
+        items.push(serde_json::to_value(pool).unwrap());
+    }
+    for class in Api::<EC2NodeClass>::all(client).list(&ListParams::default()).await.unwrap() {
+        items.push(serde_json::to_value(class).unwrap());
+    }
+    let machine = |name: &str, vcpu: u32, interfaces: u32, addresses: u32| {
+        json!({
+            "name": name, "vcpu": vcpu, "memoryMib": vcpu * 4096, "ipv4PerInterface": addresses,
+            "networkCards": [{"index": 0, "kinds": ["interface"], "maxInterfaces": interfaces}],
+            "supportsClusterGroup": true, "usageClasses": ["on-demand", "spot"], "architectures": ["x86_64"],
+        })
+    };
+    let price = |name: &str, micros: u64| json!({"type": name, "usdMicroPerHour": micros});
+    let catalogue = json!({
+        "types": [machine(M5, 8, 4, 15), machine("m5.8xlarge", 32, 8, 30)],
+        "prices": [price(M5, 384_000), price("m5.8xlarge", 1_536_000)],
+    });
+    let write = |name: &str, value: &Value| {
+        let path = stack.cluster.folder().join(name);
+        std::fs::write(&path, value.to_string()).unwrap();
+        path
+    };
+    let dump = write("dump.json", &json!({"apiVersion": "v1", "kind": "List", "items": items}));
+    let catalogue = write("catalogue.json", &catalogue);
+    let plan = |dump: &Path, catalogue: &Path| {
+        std::process::Command::new(env!("CARGO_BIN_EXE_muster"))
+            .args(["plan", "-o", "json", "-f"])
+            .arg(dump)
+            .arg("--catalogue")
+            .arg(catalogue)
+            .output()
+            .unwrap()
+    };
+    let answer = plan(&dump, &catalogue);
+    let document: Value = serde_json::from_slice(&answer.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&answer.stderr)));
+    document["cost"]["usdMicroPerHour"].as_u64().unwrap_or_else(|| panic!("{document:#}"))
+}
+
+fn nodes_of(pods: &[Pod]) -> BTreeSet<String> {
+    pods.iter().filter_map(node_of).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deployment_on_an_empty_cluster_runs_at_the_planners_price_and_its_nodes_go_when_it_is_scaled_to_zero() {
+    let Some(stack) = provisioning(&hosts(20, 20), &general(&["us-east-1a"], &json!({"nodes": 20}), "30s")).await
+    else {
+        return;
+    };
+    deploy(&stack, "shop", 10, "1500m", "3Gi").await;
+
+    let pods = all_serve(&stack, "shop", 10).await;
+
+    // Five to a node of 8 CPU.
+    assert_eq!(nodes_of(&pods).len(), 2);
+    let fleets: usize = launched_fleets(&journal(&stack, 0).await).iter().map(|fleet| instances(fleet).len()).sum();
+    assert_eq!(fleets, 2, "nobody provisions twice");
+    assert_eq!(dollars(&stack).await, planned(&stack, &pods).await);
+    assert_eq!(dollars(&stack).await, 768_000);
+
+    let launched = live(&stack).await;
+    scale(&stack, "shop", 0).await;
+    everything_is_terminated(&stack).await;
+
+    let ended: BTreeSet<String> = journal(&stack, 0)
+        .await
+        .iter()
+        .filter(|entry| entry["operation"] == "TerminateInstances")
+        .flat_map(|entry| instances(entry).into_iter().map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    assert_eq!(ended, launched, "every instance is terminated by a call of ours");
+    assert_eq!(dollars(&stack).await, 0);
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gang_and_a_deployment_share_a_limit_that_is_never_passed() {
+    let Some(stack) = provisioning(&hosts(20, 20), &general(&["us-east-1a"], &json!({"nodes": 3}), "1s")).await else {
+        return;
+    };
+    let client = stack.admin().unwrap();
+    // A member fills a node of 8 CPU.
+    let members = TestJob::new("train", 2).request("cpu", "7").pod_annotation("muster.dev/gang", "train").build();
+    submit(&client, "ml", members).await;
+    deploy(&stack, "shop", 10, "1500m", "3Gi").await;
+
+    all_run(&stack, "ml", "train", 2).await;
+    let most = eventually(DEADLINE, "the Deployment to use what is left", || async {
+        let most = live(&stack).await.len();
+        let running = pods(&stack, "shop").await.iter().filter(|pod| runs(pod)).count();
+        if running == 5 { Ok(Some(most)) } else { Err(format!("{running} run on {most}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    assert_eq!(most, 3);
+
+    delete_job(&stack, "train").await;
+    all_serve(&stack, "shop", 10).await;
+    scale(&stack, "shop", 0).await;
+    everything_is_terminated(&stack).await;
+    // The journal knows every moment: what was launched less what was ended.
+    let (mut running, mut most) = (BTreeSet::new(), 0);
+    for entry in journal(&stack, 0).await {
+        let ids = instances(&entry).into_iter().map(str::to_owned);
+        match entry["operation"].as_str() {
+            Some("CreateFleet" | "RunInstances") => running.extend(ids),
+            Some("TerminateInstances") => ids.for_each(|id| {
+                running.remove(&id);
+            }),
+            _ => {}
+        }
+        most = most.max(running.len());
+    }
+    assert_eq!(most, 3);
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_the_cheapest_offer_has_no_capacity_the_next_one_serves() {
+    let scenario = hosts(1, 20);
+    let zones = ["us-east-1a", "us-east-1b"];
+    let Some(stack) = provisioning(&scenario, &general(&zones, &json!({"nodes": 20}), "1s")).await else { return };
+    deploy(&stack, "shop", 10, "1500m", "3Gi").await;
+
+    let pods = all_serve(&stack, "shop", 10).await;
+
+    let all = batches(&stack).await;
+    let types: BTreeSet<String> =
+        all.values().filter_map(|batch| batch.status.as_ref()?.instance_type.clone()).collect();
+    assert_eq!(types, BTreeSet::from([M5.to_owned(), "m5.8xlarge".to_owned()]));
+    assert_eq!(live(&stack).await.len(), 2, "one of each, and none twice");
+    assert_eq!(nodes_of(&pods).len(), 2);
+    scale(&stack, "shop", 0).await;
+    everything_is_terminated(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_dies_while_it_launches_for_pods_launches_once() {
+    let Some(stack) = provisioning(&hosts(20, 20), &general(&["us-east-1a"], &json!({"nodes": 20}), "1s")).await else {
+        return;
+    };
+    for (name, step, when) in [
+        ("one", Step::CreateBatch, "after"),
+        ("two", Step::CreateFleet, "before"),
+        ("three", Step::CreateFleet, "after"),
+    ] {
+        let from = journal(&stack, 0).await.len();
+        stack.kill_muster().unwrap();
+        let point = format!("{}:{when}:1", step.as_str());
+        stack.start_muster(&[("MUSTER_CRASH", point.as_str())]).await.unwrap();
+        deploy(&stack, name, 10, "1500m", "3Gi").await;
+        eventually(DEADLINE, "the process to die", || async {
+            Ok::<_, String>(stack.cluster.exit_status(Component::Muster(0)))
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{point}: {error}\n{}", stack.cluster.report(60)));
+        stack.start_muster(&[]).await.unwrap();
+
+        all_serve(&stack, name, 10).await;
+
+        let journal = journal(&stack, from).await;
+        let launched: usize = launched_fleets(&journal).iter().map(|fleet| instances(fleet).len()).sum();
+        assert_eq!(launched, 2, "{point}");
+        scale(&stack, name, 0).await;
+        everything_is_terminated(&stack).await;
+    }
+    invariants_hold(&stack).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_fits_nowhere_is_refused_by_name_and_nothing_is_launched() {
+    let Some(stack) = provisioning(&hosts(20, 20), &general(&["us-east-1a"], &json!({"nodes": 20}), "1s")).await else {
+        return;
+    };
+    deploy(&stack, "huge", 1, "300", "3Gi").await;
+    // A machine with accelerators would hold it, and it asks for none.
+    deploy(&stack, "wide", 1, "100", "3Gi").await;
+
+    for (name, why) in [("huge", "short on an empty node"), ("wide", "only for pods that ask for one")] {
+        let events = &Api::<Event>::namespaced(stack.admin().unwrap(), "web");
+        eventually(DEADLINE, &format!("{name} to be refused"), || async move {
+            let all = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+            let stated: Vec<String> = all
+                .into_iter()
+                .filter(|event| event.involved_object.name.as_deref().is_some_and(|pod| pod.starts_with(name)))
+                .filter(|event| event.reason.as_deref() == Some("NoOfferFits"))
+                .filter_map(|event| event.message)
+                .collect();
+            if stated.iter().any(|message| message.contains(why) && message.contains("general")) {
+                return Ok(Some(()));
+            }
+            Err(format!("{stated:?}"))
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    }
+    let launches = journal(&stack, 0).await;
+    assert!(launches.iter().all(|entry| entry["operation"] != "CreateFleet"), "nothing is launched");
+    assert!(batches(&stack).await.is_empty());
+    assert!(pods(&stack, "huge").await.iter().all(|pod| pod.name_any().starts_with("huge")));
+    no_errors(&stack);
+}
