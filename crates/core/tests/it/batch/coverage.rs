@@ -198,7 +198,7 @@ const ANY_PHASE: &[(BatchPhase, &[Effect])] = {
         (Joining, &[Hold, Terminate, Taint, DeleteNode, Topology, BlockPool, DaemonSets]),
         (Replacing, &[Owner, Evict]),
         (Ready, &[Hold, Terminate, Taint, DeleteNode, Instances, Owner]),
-        (InUse, &[Terminate, Taint, DeleteNode, Instances]),
+        (InUse, &[Terminate, Taint, DeleteNode, Instances, DaemonSets]),
         (Idle, &[Terminate, Taint, DeleteNode, Instances, Evict]),
         (Draining, &[Terminate, DeleteNode, Instances, Evict]),
     ]
