@@ -1,4 +1,4 @@
-//! The one headline of a gang and its numbered remedies, cheapest first. Nothing is said twice.
+//! The one headline of a gang and its numbered remedies, cheapest first. Nothing is stated twice.
 
 use muster_core::ec2::CapacityType;
 use muster_core::model::money::dollars;
