@@ -1,4 +1,4 @@
-//! The one headline of a gang and its numbered remedies, cheapest first. Nothing is said twice.
+//! The one headline of a gang and its numbered remedies, cheapest first. Nothing is stated twice.
 
 use muster_core::ec2::CapacityType;
 use muster_core::model::money::dollars;
@@ -45,10 +45,10 @@ pub(super) fn headline(entry: &GangEntry, why: Option<&Why>, refusal: Option<&Re
         Outcome::Placed if running == 0 => format!("fits now: {on}"),
         Outcome::Placed => format!("fits now: {on}, {running} of them running already"),
         Outcome::Provision => {
-            let bought: u32 = entry.provision.iter().map(|one| one.count).sum();
+            let launched: u32 = entry.provision.iter().map(|one| one.count).sum();
             let micros = entry.provision.iter().map(|one| one.usd_micro_per_hour.saturating_mul(u64::from(one.count)));
             let price = cents(micros.fold(0, u64::saturating_add));
-            let new = counted(usize::try_from(bought).unwrap_or(usize::MAX), "new node");
+            let new = counted(usize::try_from(launched).unwrap_or(usize::MAX), "new node");
             match because() {
                 Some(why) => format!("gets {new} for ${price}/h: it {why}"),
                 None => format!("gets {new} for ${price}/h"),

@@ -51,9 +51,9 @@ pub(super) fn gang(gang: &GangExplanation) -> String {
         }
     }
     choices(&mut out, &gang.candidates);
-    // What a remedy above says already is not said again.
-    let said = |reason: &&Reason| gang.remedies.is_empty() || reason.change.is_none();
-    let excluded: Vec<&Reason> = gang.excluded.iter().filter(said).collect();
+    // What a remedy above says already is not stated again.
+    let stated = |reason: &&Reason| gang.remedies.is_empty() || reason.change.is_none();
+    let excluded: Vec<&Reason> = gang.excluded.iter().filter(stated).collect();
     if !excluded.is_empty() {
         out.push_str("\ncannot be provisioned:\n");
         for reason in excluded {
