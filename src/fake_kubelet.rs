@@ -51,6 +51,8 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
             .filter(|instance| instance.state == "running" && !instance.foreign)
             .map(|instance| instance.instance_id.as_str())
             .collect();
+        // One call without an answer has emptied EC2's bucket, or found it empty: nobody else asks in this look.
+        let mut answered = true;
         for instance in &instances {
             // A kubelet may be slow, or never come up.
             let registers = instance.registration_time.is_some_and(|at| at <= simulator.clock().now());
@@ -62,10 +64,11 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
             // begin without an answer.
             if asks_for_topology(&instance.instance_type) {
                 let (now, id) = (simulator.clock().now(), &instance.instance_id);
-                if unanswered.get(id).is_some_and(|back_off| now < back_off.until) {
+                if !answered || unanswered.get(id).is_some_and(|back_off| now < back_off.until) {
                     continue;
                 }
                 if simulator.topology_for_node(id).is_none() {
+                    answered = false;
                     unanswered.entry(id.clone()).or_insert_with(|| BackOff::first(now)).double(now);
                     continue;
                 }
@@ -105,7 +108,7 @@ struct BackOff {
 }
 
 impl BackOff {
-    const LONGEST: SignedDuration = SignedDuration::from_mins(5);
+    const LONGEST: SignedDuration = SignedDuration::from_secs(30);
 
     fn first(now: Timestamp) -> Self {
         Self { pause: SignedDuration::from_millis(500), until: now }
@@ -212,7 +215,7 @@ mod tests {
     use super::{BackOff, asks_for_topology};
 
     #[test]
-    fn a_node_without_an_answer_is_asked_about_after_pauses_that_double_up_to_five_minutes() {
+    fn a_node_without_an_answer_is_asked_about_after_pauses_that_double_up_to_half_a_minute() {
         let now = Timestamp::UNIX_EPOCH;
         let mut back_off = BackOff::first(now);
         let mut pause = || {
@@ -220,7 +223,7 @@ mod tests {
             back_off.until.duration_since(now)
         };
         assert_eq!([pause(), pause(), pause()], [1, 2, 4].map(SignedDuration::from_secs));
-        assert_eq!((0..20).map(|_| pause()).last(), Some(SignedDuration::from_mins(5)));
+        assert_eq!((0..20).map(|_| pause()).last(), Some(BackOff::LONGEST));
     }
 
     #[test]

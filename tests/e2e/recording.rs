@@ -42,11 +42,12 @@ pub(crate) async fn decided_the_same_from_recordings(stack: &Stack) -> Vec<Strin
     std::fs::write(&file, &recorded).unwrap();
     let planned = text(&muster(stack, &["plan", "-f", name(&file), "-o", "json"]).await, 0);
     let recorded: Value = serde_json::from_str(&recorded).unwrap();
-    let passes = recorded["passes"].as_array().unwrap().iter();
+    let of = |kind: &str| recorded[kind].as_array().unwrap().clone();
     let decided = |pass: &Value| json!({"at": pass["world"]["now"], "decided": pass["decided"]});
-    let expected = json!({"version": 1, "passes": passes.clone().map(decided).collect::<Vec<_>>()});
+    let all = |kind: &str| of(kind).iter().map(decided).collect::<Vec<_>>();
+    let expected = json!({"version": 1, "passes": all("passes"), "batchPasses": all("batchPasses")});
     assert_eq!(planned, serde_json::to_string_pretty(&expected).unwrap() + "\n");
-    passes.map(|pass| pass["world"]["now"].to_string()).collect()
+    of("passes").iter().chain(&of("batchPasses")).map(|pass| pass["world"]["now"].to_string()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
