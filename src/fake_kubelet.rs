@@ -15,8 +15,8 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use muster_api::keys;
-use muster_ec2_sim::Simulator;
 use muster_ec2_sim::view::InstanceView;
+use muster_ec2_sim::{NodeTopology, Simulator};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -51,8 +51,8 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
             .filter(|instance| instance.state == "running" && !instance.foreign)
             .map(|instance| instance.instance_id.as_str())
             .collect();
-        // One call without an answer has emptied EC2's bucket, or found it empty: nobody else asks in this look.
-        let mut answered = true;
+        // EC2's bucket is empty: nobody else asks in this look.
+        let mut throttled = false;
         for instance in &instances {
             // A kubelet may be slow, or never come up.
             let registers = instance.registration_time.is_some_and(|at| at <= simulator.clock().now());
@@ -64,13 +64,19 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
             // begin without an answer.
             if asks_for_topology(&instance.instance_type) {
                 let (now, id) = (simulator.clock().now(), &instance.instance_id);
-                if !answered || unanswered.get(id).is_some_and(|back_off| now < back_off.until) {
+                if throttled || unanswered.get(id).is_some_and(|back_off| now < back_off.until) {
                     continue;
                 }
-                if simulator.topology_for_node(id).is_none() {
-                    answered = false;
-                    unanswered.entry(id.clone()).or_insert_with(|| BackOff::first(now)).double(now);
-                    continue;
+                match simulator.topology_for_node(id) {
+                    NodeTopology::Known(_) => {}
+                    NodeTopology::Throttled => {
+                        throttled = true;
+                        continue;
+                    }
+                    NodeTopology::Refused => {
+                        unanswered.entry(id.clone()).or_insert_with(|| BackOff::first(now)).double(now);
+                        continue;
+                    }
                 }
                 unanswered.remove(id);
             }
@@ -99,8 +105,8 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
     }
 }
 
-/// When the cloud controller asks again about a node it had no answer for: throttled calls, and instances that EC2 does
-/// not show. Each node has a pause of its own that doubles, so that one without an answer takes no other's turn.
+/// When the cloud controller asks again about an instance that EC2 does not show. Each has a pause of its own that doubles,
+/// so that one without an answer takes no other's turn.
 #[derive(Debug)]
 struct BackOff {
     pause: SignedDuration,

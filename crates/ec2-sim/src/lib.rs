@@ -43,6 +43,7 @@ pub use crate::faults::{Fault, FaultKind};
 pub use crate::invariants::Invariant;
 pub use crate::journal::JournalEntry;
 pub use crate::scenario::{MarketType, Scenario, ScenarioError};
+pub use crate::server::NodeTopology;
 pub use crate::view::InstanceView;
 
 use crate::state::World;

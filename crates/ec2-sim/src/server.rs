@@ -103,6 +103,17 @@ pub(crate) struct Held {
 /// Real time between two looks at an empty queue.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// What the cloud controller is answered about the place of a node in the network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeTopology {
+    /// The network nodes above it, from the top.
+    Known(Vec<String>),
+    /// Too many calls: the same one may succeed in a moment.
+    Throttled,
+    /// EC2 does not know the instance, or does not show it yet.
+    Refused,
+}
+
 impl Simulator {
     /// Waits as a long poll does: until there is a message, or for `WaitTimeSeconds` of virtual time. On a manual
     /// clock, which nobody advances meanwhile, not at all.
@@ -123,13 +134,17 @@ impl Simulator {
     }
 
     /// The network nodes above a running instance, asked for as the cloud controller does: one call for one node, from
-    /// the same bucket as everybody's. None when the call is throttled, or the instance is not there.
-    pub fn topology_for_node(&self, instance: &str) -> Option<Vec<String>> {
+    /// the same bucket as everybody's.
+    pub fn topology_for_node(&self, instance: &str) -> NodeTopology {
         let exchange = self.exchange(&Request::of_the_cloud_controller(instance));
-        if exchange.status != 200 {
-            return None;
+        match exchange.code.as_deref() {
+            Some("RequestLimitExceeded") => NodeTopology::Throttled,
+            Some(_other) => NodeTopology::Refused,
+            None => {
+                let known = self.settled().instances.get(instance).map(|i| i.network_nodes.clone());
+                known.map_or(NodeTopology::Refused, NodeTopology::Known)
+            }
         }
-        self.settled().instances.get(instance).map(|i| i.network_nodes.clone())
     }
 
     /// What a signed call of a query protocol with this body is answered, status and text, without a socket.

@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use muster_ec2_sim::scenario::OtherInstances;
-use muster_ec2_sim::{MarketType, Scenario, ScenarioError};
+use muster_ec2_sim::{MarketType, NodeTopology, Scenario, ScenarioError};
 use serde_json::json;
 
 use crate::support::{Fleet, Sim, fleet_ids, small};
@@ -43,12 +43,13 @@ async fn the_cloud_controllers_calls_draw_on_the_bucket_of_everybody() {
     let template = sim.template().await;
     let ids = fleet_ids(&sim.ok("CreateFleet", &Fleet::of(&template, "2", "t").parameters()).await);
     sim.advance(20);
-    assert_eq!(sim.simulator.topology_for_node(&ids[0]).map(|nodes| nodes.len()), Some(3));
-    assert_eq!(sim.simulator.topology_for_node(&ids[1]), None);
+    let of = |id: &str| sim.simulator.topology_for_node(id);
+    assert!(matches!(of(&ids[0]), NodeTopology::Known(nodes) if nodes.len() == 3));
+    assert_eq!(of(&ids[1]), NodeTopology::Throttled);
     let refused = sim.refused("DescribeInstanceTopology", &[("InstanceId.1", &ids[0])]).await;
     assert_eq!(refused, (503, "RequestLimitExceeded".to_owned()));
     sim.advance(1);
-    assert!(sim.simulator.topology_for_node(&ids[1]).is_some());
+    assert!(matches!(of(&ids[1]), NodeTopology::Known(_)));
     let thirteen = sim.simulator.invariants().into_iter().find(|i| i.number == 13);
     assert!(thirteen.is_some_and(|i| i.holds), "nobody else asked too often");
 }
