@@ -179,11 +179,11 @@ mod tests {
     fn a_launch_says_whether_it_is_in_one_placement_group() {
         let launching = status(BatchPhase::Launching, &[Launching]);
         let mut won = status(BatchPhase::Launched, &[AttemptOutcome::Won]);
-        let told = |won: &BatchStatus| between(&launching, won)[0].event.message.clone();
-        assert_eq!(told(&won), "attempt 1: 8 × p5.48xlarge on-demand in us-east-1a, in one call");
+        let stated = |won: &BatchStatus| between(&launching, won)[0].event.message.clone();
+        assert_eq!(stated(&won), "attempt 1: 8 × p5.48xlarge on-demand in us-east-1a, in one call");
         won.attempts[0].group = true;
         assert_eq!(
-            told(&won),
+            stated(&won),
             "attempt 1: 8 × p5.48xlarge on-demand in us-east-1a, in one call and one placement group"
         );
     }

@@ -340,14 +340,14 @@ fn nodes_that_do_not_come_are_replaced_or_all_of_them_go() {
 
 #[test]
 fn an_instance_that_ec2_took_back_while_it_joined_is_replaced() {
-    let told = |cause| {
+    let reported = |cause| {
         joining().status(|status| {
             lose(&mut status.instances[1]);
             status.instances[1].loss = Some(loss(cause, "gone"));
         })
     };
     let later = || {
-        told(LossCause::Missing).status(|status| {
+        reported(LossCause::Missing).status(|status| {
             status.instances[1].state = MemberState::Running;
             status.instances[1].loss.as_mut().unwrap().act_at = at(NOW + 1);
         })
@@ -360,9 +360,9 @@ fn an_instance_that_ec2_took_back_while_it_joined_is_replaced() {
     };
     let none_left = |scene: Scene| scene.with(|one| one.says.join.max_replacements = "0".to_owned());
     let rows = [
-        ("a notice", told(LossCause::Notice(NoticeKind::SpotInterruption))),
-        ("its instance is missing", told(LossCause::Missing)),
-        ("it did not join", told(LossCause::Join)),
+        ("a notice", reported(LossCause::Notice(NoticeKind::SpotInterruption))),
+        ("its instance is missing", reported(LossCause::Missing)),
+        ("it did not join", reported(LossCause::Join)),
         ("it will be lost in a second", later()),
         ("EC2 says why it ended", reason()),
         ("none may be replaced", none_left(reason())),
@@ -474,18 +474,22 @@ fn losses_that_others_found_are_written_down_once() {
     let in_use = || {
         Scene::new(having(BatchPhase::InUse, MemberState::Ready, &["i-1", "i-2"])).with_nodes().bound(&["i-1", "i-2"])
     };
-    let told = |scene: Scene, reports: &[Report]| scene.with(|one| one.memory.reports = reports.to_vec());
-    let phase =
-        |phase| told(Scene::new(having(phase, MemberState::Ready, &["i-1", "i-2"])).with_nodes(), &[report("i-2", 0)]);
+    let reported = |scene: Scene, reports: &[Report]| scene.with(|one| one.memory.reports = reports.to_vec());
+    let phase = |phase| {
+        reported(Scene::new(having(phase, MemberState::Ready, &["i-1", "i-2"])).with_nodes(), &[report("i-2", 0)])
+    };
     let rows = [
-        ("one is lost", told(in_use(), &[report("i-2", 0)])),
-        ("one will be lost", told(in_use(), &[report("i-2", 1)])),
-        ("the same twice", told(in_use(), &[report("i-2", 0), report("i-2", 0)])),
-        ("one after the other", told(in_use(), &[report("i-2", 0), report("i-1", 9)])),
-        ("one that is not listed", told(in_use(), &[report("i-9", 0)])),
+        ("one is lost", reported(in_use(), &[report("i-2", 0)])),
+        ("one will be lost", reported(in_use(), &[report("i-2", 1)])),
+        ("the same twice", reported(in_use(), &[report("i-2", 0), report("i-2", 0)])),
+        ("one after the other", reported(in_use(), &[report("i-2", 0), report("i-1", 9)])),
+        ("one that is not listed", reported(in_use(), &[report("i-9", 0)])),
         (
             "one that is being ended",
-            told(in_use().status(|status| status.instances[1].state = MemberState::Terminating), &[report("i-2", 0)]),
+            reported(
+                in_use().status(|status| status.instances[1].state = MemberState::Terminating),
+                &[report("i-2", 0)],
+            ),
         ),
         ("a batch that is idle", phase(BatchPhase::Idle)),
         ("a batch that ends its instances", phase(BatchPhase::Terminating)),

@@ -9,7 +9,7 @@ mod pending;
 mod repairing;
 mod says;
 mod scene;
-mod told;
+mod written;
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -20,7 +20,7 @@ use scene::Scene;
 fn compare(name: &str, rows: &[(&str, Scene)]) {
     let mut text = String::new();
     for (what, scene) in rows {
-        writeln!(text, "## {what}\n{}", told::decision(scene)).unwrap();
+        writeln!(text, "## {what}\n{}", written::decision(scene)).unwrap();
     }
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/batch/decisions/golden").join(format!("{name}.txt"));

@@ -112,7 +112,7 @@ fn a_batch_without_a_candidate_waits_longer_each_round_and_never_for_what_is_pas
         ("all were tried for the hundredth time", tried(99)),
         ("nothing is offered", nothing(&[])),
         (
-            "nothing is offered, and each reason is told once",
+            "nothing is offered, and each reason is reported once",
             nothing(&[Exclusion::NotSold, Exclusion::NotSold, Exclusion::NoTypes]),
         ),
         (
@@ -147,7 +147,7 @@ fn a_batch_without_a_candidate_waits_longer_each_round_and_never_for_what_is_pas
 }
 
 #[test]
-fn between_two_attempts_templates_go_and_finished_fleets_make_room() {
+fn between_two_attempts_templates_go_and_finished_fleets_are_deleted() {
     let fleets = |result| {
         let mut scene = Scene::new(after(BatchPhase::Pending, AttemptOutcome::Retry));
         scene.batch.status.attempts[0].code = Some("MaxFleetCountExceeded".to_owned());
@@ -243,12 +243,12 @@ fn one_batch_at_a_time_tries_one_node_of_a_blocked_pool_after_each_pause_and_no_
             }),
         ),
         (
-            "that no more are allowed is told once",
+            "that no more are allowed is reported once",
             probing(|scene| {
                 scene.says.probes = counted("b-1", 2, 3);
                 scene.says.join = clocks(9, 3);
-                let told = scene.decide().next.unwrap().message;
-                scene.batch.status.message = told;
+                let reported = scene.decide().next.unwrap().message;
+                scene.batch.status.message = reported;
             }),
         ),
         ("a dry run only tells", probing(|scene| scene.dry_run = true)),
@@ -322,7 +322,7 @@ fn a_batch_that_nobody_wants_any_more_ends() {
 }
 
 #[test]
-fn a_failed_step_is_tried_again_after_a_pause_that_grows_and_is_told_once_it_keeps_failing() {
+fn a_failed_step_is_tried_again_after_a_pause_that_grows_and_is_reported_once_it_keeps_failing() {
     use muster_core::batch::Failure;
     let failing = |failures: u32, denied: bool| {
         fresh().with(|one| {
@@ -330,7 +330,7 @@ fn a_failed_step_is_tried_again_after_a_pause_that_grows_and_is_told_once_it_kee
             one.memory.failed = Some(Failure { text: "EC2's words".to_owned(), denied });
         })
     };
-    let told = |denied: bool| {
+    let reported = |denied: bool| {
         let mut scene = failing(2, denied);
         scene.batch.status = scene.decide().next.unwrap();
         scene.memory = muster_core::batch::Memory::default();
@@ -350,10 +350,10 @@ fn a_failed_step_is_tried_again_after_a_pause_that_grows_and_is_told_once_it_kee
             "a permission is missing that is known",
             failing(0, true).with(|one| one.says.lacks = Some("not permitted: RunInstances")),
         ),
-        ("it goes on after it kept failing", told(false)),
-        ("it goes on once it is permitted", told(true)),
-        ("it goes on once it is permitted, and was not told of", {
-            let mut scene = told(true);
+        ("it goes on after it kept failing", reported(false)),
+        ("it goes on once it is permitted", reported(true)),
+        ("it goes on once it is permitted, and nobody had reported it", {
+            let mut scene = reported(true);
             scene.batch.status.message = None;
             scene
         }),
