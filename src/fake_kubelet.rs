@@ -45,7 +45,9 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
             () = cancel.cancelled() => return Ok(()),
             () = tokio::time::sleep(TICK) => {}
         }
-        let instances = simulator.instances();
+        let mut instances = simulator.instances();
+        // Instances that EC2 did not show come after those it was not asked about yet: a full bucket has a single call.
+        instances.sort_by_key(|instance| unanswered.contains_key(&instance.instance_id));
         let running: BTreeSet<&str> = instances
             .iter()
             .filter(|instance| instance.state == "running" && !instance.foreign)
@@ -114,7 +116,7 @@ struct BackOff {
 }
 
 impl BackOff {
-    const LONGEST: SignedDuration = SignedDuration::from_secs(30);
+    const LONGEST: SignedDuration = SignedDuration::from_mins(5);
 
     fn first(now: Timestamp) -> Self {
         Self { pause: SignedDuration::from_millis(500), until: now }
@@ -221,7 +223,7 @@ mod tests {
     use super::{BackOff, asks_for_topology};
 
     #[test]
-    fn a_node_without_an_answer_is_asked_about_after_pauses_that_double_up_to_half_a_minute() {
+    fn a_node_without_an_answer_is_asked_about_after_pauses_that_double_up_to_five_minutes() {
         let now = Timestamp::UNIX_EPOCH;
         let mut back_off = BackOff::first(now);
         let mut pause = || {

@@ -74,7 +74,7 @@ fn is_sweep(entry: &Value) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn six_instances_of_an_attempt_that_was_given_up_are_gone_two_sweeps_after_they_turn_up() {
-    let Some(stack) = provisioning_stack(&zones([8, 8, 8]), 120, "1s").await else { return };
+    let Some(stack) = provisioning_stack(&zones([8, 8, 8]), 60, "1s").await else { return };
     // The launch is carried out, but neither its answer nor anything it made is seen for an hour; asked again under its
     // token, the zone has nothing.
     goes_wrong(&stack, &Fault::of(FaultKind::LostResponse).on("CreateFleet").times(1)).await;
