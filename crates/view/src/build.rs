@@ -33,15 +33,25 @@ pub enum ViewError {
     /// Nothing can be planned.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// Nothing of a cluster was read: a file of something else must not look like an empty cluster.
+    #[error(
+        "the input holds no Node, NodePool, NodeBatch or gang: give what `muster record` wrote, or `kubectl get -o json` of \
+         these objects"
+    )]
+    Nothing,
 }
 
 /// Reads texts and flags as `muster explain` does.
 ///
-/// Errors: input that cannot be read; levels that make no list.
+/// Errors: input that cannot be read, or holds nothing of a cluster; levels that make no list.
 pub fn of_texts(arguments: &Arguments<'_>) -> Result<Overview, ViewError> {
     let dump = dump::read(&arguments.files).map_err(CommandError::from)?;
     let options = command::options(arguments, &dump)?;
-    Ok(of_dump(dump, &options)?)
+    // A recording says when it was made, also that of an empty cluster.
+    let dated = options.now.or(dump.newest).is_some();
+    let overview = of_dump(dump, &options)?;
+    let empty = overview.nodes.is_empty() && overview.pools.is_empty() && overview.batches.is_empty();
+    if empty && overview.gangs.is_empty() && !dated { Err(ViewError::Nothing) } else { Ok(overview) }
 }
 
 /// The overview of a dump. The same dump and options give the same bytes.

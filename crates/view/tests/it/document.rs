@@ -1,5 +1,9 @@
 //! The overview as a document.
 
+use muster_core::gang::Settings;
+use muster_replay::command::Arguments;
+use muster_replay::dump::Input;
+use muster_replay::record::{self, Record};
 use serde_json::Value;
 
 use crate::support::{agreed, dump, dumps, overview};
@@ -16,6 +20,24 @@ fn every_dump_has_an_overview_with_every_key_of_the_schema_and_no_other() {
         let document: Value = serde_json::from_str(&overview(&text).to_json()).unwrap();
         keys(&schema, &schema, &document, &name);
     }
+}
+
+#[test]
+fn input_that_holds_nothing_of_a_cluster_is_refused_and_a_recording_of_an_empty_cluster_is_shown() {
+    let read = |text: &str| {
+        let files = vec![Input { name: "dump.yaml", text }];
+        muster_view::of_texts(&Arguments { files, ..Arguments::default() })
+    };
+    let refused = read(r#"{"kind": "ConfigMap", "apiVersion": "v1"}"#).unwrap_err().to_string();
+    assert!(refused.contains("muster record"), "{refused}");
+    let head = Record {
+        time: "2026-11-22T12:00:00Z".parse().unwrap(),
+        version: "0.1.0".to_owned(),
+        levels: None,
+        scheduler_names: Vec::new(),
+        policy: Settings::new("muster.dev/gang-pending").policy.into(),
+    };
+    assert_eq!(read(&record::render(&head, Vec::new())).unwrap().summary.nodes, 0);
 }
 
 /// Holds keys against the schema, down to the leaves.
