@@ -10,7 +10,9 @@ use muster_view::web::Site;
 use muster_viewer::server::Server;
 
 fn site(source: &str) -> Site {
-    let overview = muster_view::of_texts(&Arguments::default()).unwrap();
+    // An empty cluster at a known moment: a page of its own, however little there is.
+    let now = Some("2026-11-22T12:00:00Z");
+    let overview = muster_view::of_texts(&Arguments { now, ..Arguments::default() }).unwrap();
     Site::new(&overview, &Frame { source: source.to_owned(), ..Frame::default() })
 }
 
