@@ -1,12 +1,13 @@
 //! Logs and metrics. Metrics are structs passed in; there is no global registry.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use muster_api::conventions::{Kind, Served};
 use muster_core::ec2::{CallError, ErrorClass};
-use muster_core::gang::{Action, Stuck};
+use muster_core::gang::Stuck;
 use muster_core::model::gang::Phase;
 use muster_core::model::snapshot::Snapshot;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, text};
@@ -293,13 +294,11 @@ impl GangMetrics {
         self.snapshot.set(snapshot.version);
     }
 
-    /// Released members that wait in kube-scheduler's queue for somebody to requeue them.
-    pub fn count_stuck(&self, actions: &[Action]) {
+    /// Released members that are not bound yet, by what they wait for.
+    pub fn count_stuck(&self, stuck: &BTreeMap<Stuck, u32>) {
         for reason in Stuck::ALL {
-            let of = |action: &&Action| matches!(action, Action::Release(release) if release.stuck == Some(reason));
-            let count = actions.iter().filter(of).count();
             let gauge = self.stuck.get_or_create(&ReasonLabel { reason: reason.as_str() });
-            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+            gauge.set(i64::from(stuck.get(&reason).copied().unwrap_or(0)));
         }
     }
 

@@ -148,7 +148,7 @@ impl GangLoop {
             }
             recorder.keep(pass.decisions);
         }
-        self.inputs.metrics.count_stuck(&pass.actions);
+        self.inputs.metrics.count_stuck(&pass.stuck);
         for note in &pass.notes {
             self.memory.record(note, now_real(), self.inputs.settings.exclude_ttl);
         }

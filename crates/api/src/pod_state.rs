@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use muster_core::model::gang::{Membership, Pod as State};
@@ -71,6 +72,8 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
         foreign_gates: gates.iter().any(|gate| gate.name != keys::GATE),
         plan_epoch: conventions::annotation_number(annotations, keys::PLAN_EPOCH),
         planned_node: annotations.and_then(|all| all.get(keys::PLANNED_NODE)).map(|node| NodeName::from(node.as_str())),
+        requeued: conventions::annotation_number(annotations, keys::REQUEUE)
+            .and_then(|micros| Timestamp::from_microsecond(i64::try_from(micros).ok()?).ok()),
         ours: spec
             .and_then(|spec| spec.scheduler_name.as_deref())
             .is_some_and(|name| scheduler_names.iter().any(|ours| ours == name)),

@@ -20,6 +20,17 @@ pub(super) const ALIKE: usize = 3;
 /// Refusals with any text before a gang waits.
 pub(super) const IN_ALL: usize = 9;
 
+/// How long the gang is planned without a node that kube-scheduler refused again and again. It may be a lag after all, so
+/// the node is as good as before for everybody else, and soon for this gang.
+const DOUBTED: SignedDuration = SignedDuration::from_secs(30);
+
+/// Whether nodes are planned on where kube-scheduler refused the gang's members again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doubted {
+    Offered,
+    Excluded,
+}
+
 /// What is remembered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -60,6 +71,17 @@ const LONGEST: u32 = 32;
 struct Trouble {
     refusals: Vec<Refusal>,
     expired: Vec<u64>,
+    /// Nodes that kube-scheduler refused again and again although the planner's view denies why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    doubts: Vec<Doubt>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Doubt {
+    epoch: u64,
+    node: NodeName,
+    until: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +105,15 @@ pub enum Note {
         text: Arc<str>,
         /// The member's shape.
         shape: Arc<Shape>,
+        /// The planned node.
+        node: NodeName,
+    },
+    /// kube-scheduler refused a member of this plan on its node, and again after it was requeued.
+    Doubted {
+        /// The gang.
+        gang: ObjectKey,
+        /// The plan.
+        epoch: u64,
         /// The planned node.
         node: NodeName,
     },
@@ -122,6 +153,14 @@ impl Memory {
                 trouble.refusals.retain(|refusal| refusal.at.saturating_add(ttl).is_ok_and(|end| end > now));
                 if !trouble.refusals.iter().any(|refusal| refusal.epoch == *epoch) {
                     trouble.refusals.push(Refusal { epoch: *epoch, text: Arc::clone(text), at: now });
+                }
+            }
+            Note::Doubted { gang, epoch, node } => {
+                let trouble = self.gangs.entry(gang.clone()).or_default();
+                let known = |doubt: &Doubt| doubt.epoch == *epoch && doubt.node == *node;
+                if !trouble.doubts.iter().any(known) {
+                    let until = now.saturating_add(DOUBTED).unwrap_or(Timestamp::MAX);
+                    trouble.doubts.push(Doubt { epoch: *epoch, node: node.clone(), until });
                 }
             }
             Note::NotAdmitted { pod, shape, node } => {
@@ -183,6 +222,30 @@ impl Memory {
             .filter(|known| by(known.by) && *known.shape == *shape && known.until > now)
             .map(|known| known.until)
             .max()
+    }
+
+    /// Whether the gang is planned without the node, since kube-scheduler refused its members there again and again.
+    #[must_use]
+    pub fn doubts(&self, gang: &ObjectKey, node: &NodeName, now: Timestamp) -> bool {
+        self.doubts_of(gang).any(|doubt| doubt.node == *node && doubt.until > now)
+    }
+
+    /// Whether the gang is planned without some node for that.
+    #[must_use]
+    pub fn doubts_any(&self, gang: &ObjectKey, now: Timestamp) -> bool {
+        self.doubts_of(gang).any(|doubt| doubt.until > now)
+    }
+
+    /// Whether this plan of the gang may still be doubted: each is once, and so many in all until the gang runs. Who is refused
+    /// wherever it goes is not sent from node to node for ever.
+    #[must_use]
+    pub fn may_doubt(&self, gang: &ObjectKey, epoch: u64) -> bool {
+        let epochs: BTreeSet<u64> = self.doubts_of(gang).map(|doubt| doubt.epoch).collect();
+        epochs.len() < ALIKE && !epochs.contains(&epoch)
+    }
+
+    fn doubts_of(&self, gang: &ObjectKey) -> impl Iterator<Item = &Doubt> {
+        self.gangs.get(gang).into_iter().flat_map(|trouble| &trouble.doubts)
     }
 
     /// Whether it was noted that a kubelet did not take this pod.

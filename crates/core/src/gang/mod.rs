@@ -310,6 +310,8 @@ pub struct Pass {
     pub actions: Vec<Action>,
     /// Look again at this time at the latest.
     pub requeue_at: Option<Timestamp>,
+    /// How many released members are not bound yet for want of what.
+    pub stuck: BTreeMap<Stuck, u32>,
     /// Plans the checker refused: bugs of ours.
     pub refused_plans: Vec<(ObjectKey, Vec<String>)>,
     /// Planning runs made.

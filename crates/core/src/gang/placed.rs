@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use super::request::{self, RequestError};
 use super::watchdog::{self, Refusal};
 use super::working::Working;
-use super::{Action, GangEvent, Pass, Release, distinct_nodes, loss, refused, roles, waiting, withdraw};
+use super::{Action, GangEvent, Pass, Release, Stuck, distinct_nodes, loss, refused, roles, waiting, withdraw};
 use crate::extender;
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::model::names::PodUid;
@@ -94,7 +94,11 @@ impl Working<'_> {
         if gang.phase == Some(Phase::Planned) {
             return self.settle(gang, members, age, next, pass);
         }
+        if let Some(event) = self.doubt(gang, &wanted, members, next, pass) {
+            return Some(event);
+        }
         self.release(gang, recognised, members, pass);
+        self.not_tried(gang, members, age, pass);
         self.requeue(pass, gang.since, self.world.settings.expiry);
         if age >= self.world.settings.renominate {
             next.waiting = watchdog::stated(members);
@@ -103,18 +107,27 @@ impl Working<'_> {
             }
         }
         self.requeue(pass, gang.since, self.world.settings.renominate);
-        let sits = |pod: &Arc<Pod>| {
-            pod.node.is_none()
-                && gang.place_of(&pod.uid).is_some_and(|place| refused::stuck(pod, &place.node).is_some())
+        None
+    }
+
+    /// Counts members that kube-scheduler has reported nothing about: while it refuses one, the others stand at the barrier for
+    /// that one.
+    fn not_tried(&self, gang: &Gang, members: &[Arc<Pod>], age: SignedDuration, pass: &mut Pass) {
+        if age < watchdog::NOT_TRIED {
+            self.requeue(pass, gang.since, watchdog::NOT_TRIED);
+            return;
+        }
+        let unbound = || members.iter().filter(|pod| pod.node.is_none());
+        let refused = |pod: &&Arc<Pod>| {
+            let waits = |place: &GangPlace| refused::waits_for(pod, &place.node).is_some();
+            pod.foreign_gates || gang.place_of(&pod.uid).is_some_and(waits)
         };
-        if members.iter().any(sits) {
-            if age < watchdog::REQUEUE_AGAIN {
-                self.requeue(pass, gang.since, watchdog::REQUEUE_AGAIN);
-            } else {
-                self.requeue(pass, Some(self.world.now), age.min(self.world.settings.renominate));
+        if !unbound().any(|pod| refused(&pod)) {
+            let count = unbound().filter(|pod| gang.place_of(&pod.uid).is_some()).count();
+            if count > 0 {
+                *pass.stuck.entry(Stuck::NotTried).or_default() += request::count(count);
             }
         }
-        None
     }
 
     fn age(&self, gang: &Gang) -> SignedDuration {
@@ -339,7 +352,15 @@ impl Working<'_> {
             // A nomination that was lost, or a refusal that no longer holds: nominate and requeue again. The executor spaces
             // the patches; a member that stands at the barrier is not disturbed by one.
             let due = watchdog::REQUEUE_AGAIN.min(self.world.settings.renominate);
-            let stuck = refused::stuck(pod, &place.node).filter(|_| patched && self.age(gang) >= due);
+            let sits = refused::stuck(pod, &place.node).filter(|_| patched);
+            let stuck = sits.filter(|_| self.age(gang) >= due);
+            if let Some(why) = refused::waits_for(pod, &place.node).filter(|_| patched && self.age(gang) >= due) {
+                *pass.stuck.entry(why).or_default() += 1;
+            }
+            if sits.is_some() {
+                // In every phase: whoever is refused after the commit point waits for nothing else.
+                self.requeue(pass, stuck.map_or(gang.since, |_| Some(self.world.now)), due);
+            }
             if !patched || stuck.is_some() {
                 pass.actions.push(Action::Release(Box::new(Release {
                     pod: Arc::clone(pod),

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use crate::extender::Rejection;
 use crate::model::gang::Pod;
 use crate::model::names::NodeName;
@@ -58,7 +60,16 @@ fn not_offered(pod: &Pod) -> bool {
     })
 }
 
-/// Why a released member sits in kube-scheduler's queue, unless somebody requeues it.
+/// Whether kube-scheduler has tried and refused the member again after it was nominated and requeued, and that so long after
+/// the release that its view of the node has caught up.
+///
+/// A requeue is conditional on the version that carries the nomination, and a failed attempt clears it: where the requeue is
+/// there and the nomination is not, an attempt has ended in between.
+pub(super) fn refused_again(pod: &Pod, planned: &NodeName, not_before: Timestamp) -> bool {
+    pod.requeued.is_some_and(|at| at >= not_before) && pod.nominated.as_ref() != Some(planned)
+}
+
+/// Why a released member is not bound yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stuck {
     /// kube-scheduler refuses the planned node.
@@ -69,11 +80,22 @@ pub enum Stuck {
     NotOffered,
     /// It did not offer the planned node, and the nomination is gone.
     NominationLost,
+    /// A call that it made for the member failed, and it tries again after a back-off.
+    CallFailed,
+    /// It says nothing at all of the gang's members: it has not come to them yet, or does not run.
+    NotTried,
 }
 
 impl Stuck {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Refused, Self::RefusedThoughItFits, Self::NotOffered, Self::NominationLost];
+    pub const ALL: [Self; 6] = [
+        Self::Refused,
+        Self::RefusedThoughItFits,
+        Self::NotOffered,
+        Self::NominationLost,
+        Self::CallFailed,
+        Self::NotTried,
+    ];
 
     /// For metrics.
     #[must_use]
@@ -83,8 +105,15 @@ impl Stuck {
             Self::RefusedThoughItFits => "refused-though-it-fits",
             Self::NotOffered => "not-offered",
             Self::NominationLost => "nomination-lost",
+            Self::CallFailed => "call-failed",
+            Self::NotTried => "not-tried",
         }
     }
+}
+
+/// What a released member that is not bound waits for, as far as kube-scheduler has reported anything about it.
+pub(super) fn waits_for(pod: &Pod, planned: &NodeName) -> Option<Stuck> {
+    stuck(pod, planned).or_else(|| scheduler_error(pod).map(|_| Stuck::CallFailed))
 }
 
 /// Whether, and why, a released member waits in kube-scheduler's queue for somebody to requeue it.
@@ -93,6 +122,10 @@ pub(super) fn stuck(pod: &Pod, planned: &NodeName) -> Option<Stuck> {
         return Some(if refused.modelled { Stuck::RefusedThoughItFits } else { Stuck::Refused });
     }
     let nominated = pod.nominated.as_ref() == Some(planned);
+    // The next attempt is made on the planned node alone only if the member is nominated for it.
+    if scheduler_error(pod).is_some() {
+        return (!nominated).then_some(Stuck::CallFailed);
+    }
     not_offered(pod).then_some(if nominated { Stuck::NotOffered } else { Stuck::NominationLost })
 }
 

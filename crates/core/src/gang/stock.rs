@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::apart::Met;
+use super::memory::Doubted;
 use super::request::{self, Pending, RequestError, Wanted, build_request};
 use super::watchdog::digest;
 use super::working::Working;
@@ -158,7 +159,24 @@ impl Working<'_> {
         std::iter::once(Arc::clone(&gang.uid)).chain(booking.cloned()).collect()
     }
 
+    /// Plans the gang; without the nodes where its members were refused again and again, if it can be.
     pub(super) fn plan(&mut self, request: &GangRequest, gang: &Gang, pass: &mut Pass) -> (Plan, Report) {
+        if self.memory.doubts_any(&gang.key, self.world.now) {
+            let (plan, report) = self.plan_on(Doubted::Excluded, request, gang, pass);
+            if report.refusal.is_none() {
+                return (plan, report);
+            }
+        }
+        self.plan_on(Doubted::Offered, request, gang, pass)
+    }
+
+    pub(super) fn plan_on(
+        &mut self,
+        doubted: Doubted,
+        request: &GangRequest,
+        gang: &Gang,
+        pass: &mut Pass,
+    ) -> (Plan, Report) {
         pass.plans = pass.plans.saturating_add(1);
         if !self.seen {
             self.ledger.see(&self.snapshot, self.world.levels);
@@ -168,10 +186,13 @@ impl Working<'_> {
         let hosts = self.own_hosts(request, &own);
         let policy = &self.world.settings.policy;
         // The ledger knows nothing of nodes that are excluded for a shape, which is rare and passes.
-        let excluded = !self.memory.nothing_excluded();
+        let without = |node: &NodeName| {
+            doubted == Doubted::Excluded && self.memory.doubts(&gang.key, node, self.world.now) && !holds(request, node)
+        };
+        let excluded = !self.memory.nothing_excluded() || doubted == Doubted::Excluded;
         let answer = if excluded { None } else { self.ledger.plan(request, policy, hosts, judged) };
         let problem = || {
-            let usable = |node: &&NodeName| !excluded || !self.is_closed_to(node, request);
+            let usable = |node: &&NodeName| !excluded || !(without(node) || self.is_closed_to(node, request));
             let hosts = self.snapshot.nodes.keys().filter(usable).filter_map(|node| self.host(node, &own));
             let hosts = hosts.map(|host| self.with_fixed(host, request)).collect();
             Problem { levels: self.world.levels.clone(), hosts, gang: request.clone() }
@@ -200,11 +221,7 @@ impl Working<'_> {
     /// Whether kube-scheduler refused a shape of the gang there lately. A node that holds a member stays: the plan is made
     /// around it.
     fn is_closed_to(&self, node: &NodeName, request: &GangRequest) -> bool {
-        let holds = || {
-            let places = request.roles.iter().flat_map(|role| &role.places);
-            places.into_iter().any(|place| place.bound.as_ref() == Some(node))
-        };
-        request.roles.iter().any(|role| self.is_excluded(node, &role.shape)) && !holds()
+        request.roles.iter().any(|role| self.is_excluded(node, &role.shape)) && !holds(request, node)
     }
 
     /// Hosts that look otherwise to the gang than to one without assignments of its own: what it was assigned there is its
@@ -291,6 +308,12 @@ impl Working<'_> {
             planner::plan(&problem, &self.world.settings.policy, SearchBudget::default(), Seed::default());
         report.refusal.is_none() && !plan.places.is_empty()
     }
+}
+
+/// Whether the node holds a member already: the plan is made around it.
+fn holds(request: &GangRequest, node: &NodeName) -> bool {
+    let places = request.roles.iter().flat_map(|role| &role.places);
+    places.into_iter().any(|place| place.bound.as_ref() == Some(node))
 }
 
 /// A plan as the checker leaves it, and its fatal notes.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::memory::{ALIKE, IN_ALL, Note};
-use super::refused::{Refused, refused, scheduler_error};
+use super::memory::{ALIKE, Doubted, IN_ALL, Note};
+use super::refused::{Refused, refused, refused_again, scheduler_error};
 use super::request::Wanted;
 use super::working::Working;
 use super::{Action, GangEvent, MemberReport, Pass, withdraw};
@@ -28,7 +28,49 @@ const REPORT_EACH: SignedDuration = SignedDuration::from_millis(10);
 /// to `release.renominate`: kube-scheduler alone would leave it in its queue for minutes where its view merely lagged.
 pub(super) const REQUEUE_AGAIN: SignedDuration = SignedDuration::from_secs(1);
 
+/// … so long after the release that a lag of kube-scheduler's view is over, and for the second time: then it is trusted, if it
+/// refuses the member once more.
+const REQUEUED_TWICE: SignedDuration = SignedDuration::from_secs(2);
+/// Members that kube-scheduler has reported nothing about are counted after this.
+pub(super) const NOT_TRIED: SignedDuration = SignedDuration::from_secs(3);
+
 impl Working<'_> {
+    /// A released gang some of whose members kube-scheduler refuses again after each requeue: the gang is planned without their
+    /// nodes at once, if it can be. Otherwise the plan stays as it is, and the timers of [`Working::refusal`] decide.
+    pub(super) fn doubt(
+        &mut self,
+        gang: &Arc<Gang>,
+        wanted: &Wanted,
+        members: &[Arc<Pod>],
+        next: &mut Gang,
+        pass: &mut Pass,
+    ) -> Option<GangEvent> {
+        if gang.phase != Some(Phase::Released) || !self.memory.may_doubt(&gang.key, gang.epoch) {
+            return None;
+        }
+        let caught_up = gang.since?.saturating_add(REQUEUED_TWICE).ok()?;
+        let mut first: Option<Why> = None;
+        for pod in members.iter().filter(|pod| pod.node.is_none() && !pod.foreign_gates) {
+            let (Some(place), Some(refused)) = (gang.place_of(&pod.uid), refused(pod)) else { continue };
+            if !refused_again(pod, &place.node, caught_up) {
+                continue;
+            }
+            let doubted = Note::Doubted { gang: gang.key.clone(), epoch: gang.epoch, node: place.node.clone() };
+            self.note(doubted, pass);
+            let name = Arc::clone(&pod.key.name);
+            first.get_or_insert(Why::SchedulerRefused { plans: None, pod: Some(name), stated: refused.message });
+        }
+        let why = first?;
+        let (plan, report) = self.plan_on(Doubted::Excluded, &wanted.request, gang, pass);
+        if report.refusal.is_some() || plan.places.is_empty() {
+            return None;
+        }
+        let mut event = self.adopt(gang, wanted, &plan, &report, next);
+        event.reason = "Replanned";
+        event.message = format!("{why}; {}", event.message);
+        Some(event)
+    }
+
     /// A released gang some of whose members kube-scheduler refuses: the node is excluded for their shape and the gang
     /// is planned again, or waits after too many refusals. `None` = nothing is wrong yet.
     ///

@@ -401,6 +401,9 @@ pub struct Pod {
     pub plan_epoch: Option<u64>,
     /// `muster.dev/planned-node`.
     pub planned_node: Option<NodeName>,
+    /// When it was last released, or nominated and requeued again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requeued: Option<Timestamp>,
     /// One of our profiles schedules it.
     pub ours: bool,
     /// Belongs to its node: of a DaemonSet that is known, or the mirror of a pod the kubelet runs by itself.

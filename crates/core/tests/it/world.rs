@@ -65,6 +65,7 @@ pub(crate) fn pod(name: &str, shape: &Shape) -> Pod {
         foreign_gates: false,
         plan_epoch: None,
         planned_node: None,
+        requeued: None,
         ours: true,
         daemon: false,
         critical: false,

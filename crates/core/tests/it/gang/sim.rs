@@ -272,6 +272,8 @@ impl Sim {
                 pod.gated = false;
                 pod.plan_epoch = Some(release.epoch);
                 pod.planned_node = Some(release.node.clone());
+                pod.nominated = Some(release.node.clone());
+                pod.requeued = Some(self.now);
             }
             Action::Evict(evict) => {
                 self.evicted.push(evict.pod.key.name.to_string());

@@ -143,3 +143,21 @@ fn other_gangs_go_on_beside_one_whose_owner_cannot_be_read() {
     assert_eq!(sim.bound().len(), 2);
     assert!(!sim.batches.values().any(|batch| batch.stage == BatchStage::Ending));
 }
+
+#[test]
+fn in_every_phase_a_gang_whose_owner_cannot_be_read_is_left_as_it_is() {
+    for phase in Phase::ALL {
+        let mut sim = running();
+        let gang = sim.gangs.get_mut(&key("train")).unwrap();
+        gang.phase = Some(phase);
+        // Who is planned and not bound yet stands where it was planned.
+        let bound = !matches!(phase, Phase::Planned | Phase::Released | Phase::Committing);
+        for pod in sim.pods.values_mut().filter(|_| !bound) {
+            pod.node = None;
+        }
+        unread(&mut sim, |_| true);
+        // As after a restart: what nobody can say of its pods nobody can say of the gang.
+        sim.recognised.clear();
+        nothing_happens(&mut sim);
+    }
+}

@@ -103,6 +103,114 @@ fn a_refusal_that_says_that_the_scheduler_lags_is_given_more_time() {
     assert_eq!(sim.state("train").epoch, 2);
 }
 
+/// kube-scheduler tries the member again after its last requeue and refuses it once more: its nomination is gone.
+fn refuse_again(sim: &mut Sim, pod: &str, message: &str) {
+    refuse(sim, pod, message);
+    sim.pods.get_mut(pod).unwrap().nominated = None;
+}
+
+const LAGS: &str = "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 gang is being replanned.";
+
+#[test]
+fn a_refusal_that_is_repeated_after_each_requeue_is_trusted_at_once_where_there_is_another_place() {
+    for message in [LAGS, DISK] {
+        let mut sim = released();
+        let refused = node_of(&sim, "train-0");
+        sim.now = sim.state("train").since.unwrap();
+        for seconds in [0, 1] {
+            sim.wait(seconds);
+            refuse_again(&mut sim, "train-0", message);
+            sim.step();
+            assert_eq!(sim.state("train").epoch, 1, "{message}: kube-scheduler's view may lag for a moment");
+        }
+        // Nominated and requeued after two seconds more; nothing says yet what came of that.
+        sim.wait(2);
+        sim.step();
+        assert_eq!((sim.state("train").epoch, sim.pods["train-0"].nominated.is_some()), (1, true), "{message}");
+        sim.step();
+        assert_eq!(sim.state("train").epoch, 1, "{message}: it may stand at the barrier");
+        refuse_again(&mut sim, "train-0", message);
+        sim.step();
+        assert_eq!(sim.state("train").epoch, 2, "{message}");
+        assert!(!nodes(&sim).contains(&refused), "{message}: {refused} is excluded: {:?}", nodes(&sim));
+        sim.scheduler = true;
+        sim.pods.get_mut("train-0").unwrap().unscheduled = None;
+        sim.settle();
+        assert_eq!(sim.phase("train"), Phase::Bound, "{message}");
+    }
+}
+
+#[test]
+fn a_refusal_that_is_repeated_leaves_the_plan_as_it_is_where_there_is_no_other_place() {
+    let mut sim = Sim::new(&[("n1", 1), ("n2", 1)]);
+    sim.gang("train", 2, 2);
+    sim.scheduler = false;
+    sim.settle();
+    sim.now = sim.state("train").since.unwrap();
+    for _ in 0..7 {
+        sim.wait(4);
+        sim.step();
+        refuse_again(&mut sim, "train-0", LAGS);
+        assert!(sim.pass().plans <= 1, "tried once");
+        sim.step();
+        assert_eq!((sim.phase("train"), sim.state("train").epoch), (Phase::Released, 1), "its places stay assigned");
+    }
+    assert_eq!(sim.pass().plans, 0, "a plan that came to nothing is not tried in every pass");
+    sim.pods.get_mut("train-0").unwrap().unscheduled = None;
+    sim.scheduler = true;
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.state("train").epoch), (Phase::Bound, 1));
+}
+
+#[test]
+fn of_a_gang_that_is_refused_wherever_it_is_planned_three_refusals_are_trusted_at_once_and_the_others_later() {
+    let nodes: Vec<String> = (0..12).map(|number| format!("n{number:02}")).collect();
+    let mut sim = Sim::new(&nodes.iter().map(|name| (name.as_str(), 1)).collect::<Vec<_>>());
+    sim.gang("train", 2, 2);
+    sim.scheduler = false;
+    sim.settle();
+    let begin = sim.now;
+    while sim.now.duration_since(begin).as_secs() < 25 {
+        sim.step();
+        refuse_again(&mut sim, "train-0", LAGS);
+        sim.wait(1);
+    }
+    assert_eq!(sim.state("train").epoch, 4, "three plans, and the fourth stands until the watchdog");
+}
+
+#[test]
+fn whoever_is_refused_after_the_commit_point_is_requeued_after_a_second() {
+    let mut sim = released();
+    sim.scheduler = true;
+    sim.settle();
+    let gang = sim.gangs.get_mut(&world::key("train")).unwrap();
+    (gang.phase, gang.since) = (Some(Phase::Committing), Some(sim.now));
+    sim.pods.get_mut("train-0").unwrap().node = None;
+    sim.scheduler = false;
+    refuse_again(&mut sim, "train-0", LAGS);
+    sim.pods.get_mut("train-0").unwrap().requeued = Some(sim.now);
+    let next = sim.pass().requeue_at.unwrap().duration_since(sim.now);
+    assert!(next <= SignedDuration::from_secs(1), "looked at again in {next:#}");
+    sim.wait(1);
+    let stuck = |action: &Action| matches!(action, Action::Release(release) if release.stuck.is_some());
+    assert!(sim.pass().actions.iter().any(stuck));
+}
+
+#[test]
+fn every_released_member_that_is_not_bound_is_counted_with_what_it_waits_for() {
+    let counted = |sim: &Sim| sim.pass().stuck.into_iter().collect::<Vec<(Stuck, u32)>>();
+    let mut sim = released();
+    sim.now = sim.state("train").since.unwrap();
+    assert_eq!(counted(&sim), [], "not at once");
+    sim.wait(3);
+    assert_eq!(counted(&sim), [(Stuck::NotTried, 2)], "kube-scheduler sleeps");
+    refuse(&mut sim, "train-0", LAGS);
+    assert_eq!(counted(&sim), [(Stuck::RefusedThoughItFits, 1)], "the other waits at the barrier for this one");
+    let failed = (Arc::from("SchedulerError"), Arc::from("gang barrier: 1 of 2 members after 55 s"));
+    sim.pods.get_mut("train-0").unwrap().unscheduled = Some(failed);
+    assert_eq!(counted(&sim), [(Stuck::CallFailed, 1)]);
+}
+
 #[test]
 fn three_refusals_with_one_text_make_the_gang_wait_with_that_text_and_nothing_is_held_or_provisioned() {
     let mut sim = Sim::new(&[("n1", 1), ("n2", 1), ("n3", 1), ("n4", 1), ("n5", 1)]);
