@@ -322,4 +322,26 @@ mod tests {
         posting.look_for_lost_bindings().await;
         assert_eq!(metrics.gangs.lost_bindings.get(), 1, "once");
     }
+
+    #[tokio::test]
+    async fn after_a_conflict_a_binding_counts_as_made_for_this_very_pod_on_this_node_alone() {
+        let args: ExtenderBindingArgs =
+            serde_json::from_value(json!({"PodName": "lost", "PodNamespace": "ns", "PodUID": "lost", "Node": "n1"}))
+                .unwrap();
+        for (uid, node, made) in [
+            ("lost", Some("n1"), true),
+            ("lost", Some("n2"), false),
+            ("lost", None, false),
+            ("again", Some("n1"), false),
+        ] {
+            let service = tower::service_fn(move |_: Request<Body>| async move {
+                let mut seen = pod();
+                seen["metadata"]["uid"] = json!(uid);
+                seen["spec"]["nodeName"] = json!(node);
+                Ok::<_, Infallible>(Response::new(Body::from(seen.to_string().into_bytes())))
+            });
+            let pods: Api<Pod> = Api::namespaced(Client::new(service, "ns"), "ns");
+            assert_eq!(already_bound(&pods, &args, "conflict").await.is_ok(), made, "{uid} on {node:?}");
+        }
+    }
 }

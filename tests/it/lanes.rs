@@ -13,7 +13,7 @@ use muster::clock::Clock;
 use muster::cluster::{Cluster, State, Store, StoreOptions};
 use muster::gang::{Events, Executor, ExecutorOptions};
 use muster_api::crd::Gang;
-use muster_core::gang::{Action, Release, StatusWrite};
+use muster_core::gang::{Action, Evict, Release, StatusWrite};
 use muster_core::model::gang::Phase;
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use serde_json::{Value, json};
@@ -170,4 +170,43 @@ async fn a_release_that_failed_is_made_again_at_once() {
     assert_eq!(writes.recv().await.as_deref(), Some("/api/v1/namespaces/ns/pods/other"), "nominated, then released");
     executor.execute(&state, release(), &leader).await;
     assert!(writes.try_recv().is_err(), "what was written is not written again before it is due");
+}
+
+#[tokio::test]
+async fn every_call_that_ends_a_member_names_its_uid() {
+    let (sent, mut calls) = mpsc::unbounded_channel();
+    // The eviction is not granted, so the pod is marked and deleted.
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let sent = sent.clone();
+        async move {
+            let what = format!("{} {}", request.method(), request.uri().path().rsplit('/').next().unwrap());
+            let body: Value = serde_json::from_slice(&request.into_body().collect_bytes().await.unwrap()).unwrap();
+            let named = ["/deleteOptions/preconditions/uid", "/preconditions/uid", "/metadata/uid"];
+            let named = named.iter().find_map(|place| body.pointer(place)).and_then(Value::as_str).map(str::to_owned);
+            let forbidden = what.ends_with("eviction");
+            sent.send((what, named)).unwrap();
+            let code = if forbidden { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
+            let status = json!({"kind": "Status", "status": "Failure", "code": 429, "reason": "", "message": ""});
+            let answer = if forbidden { status } else { json!({"metadata": {"name": "other"}}) };
+            let body = Body::from(answer.to_string().into_bytes());
+            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+        }
+    });
+    let client = Client::new(service, "ns");
+    let (_store, cluster) = known();
+    let (_leads, leader) = watch::channel(true);
+    let state = cluster.load();
+    let pod = Arc::clone(&state.snapshot.pods[&PodUid::from("other")]);
+    for (at_once, expected) in
+        [(false, vec!["POST eviction", "PATCH status", "DELETE other"]), (true, vec!["PATCH status", "DELETE other"])]
+    {
+        let mut executor = executor(&client, &cluster);
+        let evict = Evict { pod: Arc::clone(&pod), why: "a member was lost".to_owned(), at_once };
+        executor.execute(&state, vec![Action::Evict(Box::new(evict))], &leader).await;
+        executor.finish().await;
+        for call in expected {
+            assert_eq!(calls.recv().await, Some((call.to_owned(), Some("other".to_owned()))));
+        }
+        assert!(calls.try_recv().is_err());
+    }
 }
