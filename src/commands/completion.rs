@@ -5,6 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use muster_api::crd::Gang;
 use muster_core::reason::guide;
 use serde::de::DeserializeOwned;
 
-use super::cluster::Cluster;
+use super::kubeconfig;
 
 /// The variable that has the binary answer a shell.
 pub const VARIABLE: &str = "COMPLETE";
@@ -165,11 +166,8 @@ fn asked(words: &Words, wanted: Wanted) -> Vec<String> {
 }
 
 async fn list(words: &Words, wanted: Wanted) -> anyhow::Result<Vec<String>> {
-    let cluster = Cluster {
-        kubeconfig: words.value("--kubeconfig", None).map(Into::into),
-        context: words.value("--context", None).map(str::to_owned),
-    };
-    let (client, default) = cluster.client().await?;
+    let path = words.value("--kubeconfig", None).map(Path::new);
+    let (client, default) = kubeconfig::client(path, words.value("--context", None)).await?;
     let all = words.0.iter().any(|word| word == "-A" || word == "--all-namespaces");
     let namespace = words.value("--namespace", Some("-n")).unwrap_or(&default);
     match wanted {

@@ -12,6 +12,7 @@ mod flags;
 pub mod gc;
 pub mod gc_account;
 pub mod iam;
+mod kubeconfig;
 mod live;
 pub mod plan;
 mod reach;
