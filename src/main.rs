@@ -2,13 +2,11 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use muster::cli::Cli;
-
 fn main() -> ExitCode {
     // Before anything else: two providers compiled in would make every TLS configuration panic.
     if rustls::crypto::ring::default_provider().install_default().is_err() {
         // Somebody installed one already, which is as good.
     }
-    Cli::parse().run()
+    let args: Vec<_> = std::env::args_os().collect();
+    muster::cli::main(&args)
 }

@@ -5,9 +5,72 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use muster_replay::command::{Arguments, Format, Output};
 use muster_replay::dump::Input;
+use serde_json::Value;
+
+/// Form of what a command prints: the same words for every command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// For people.
+    #[default]
+    Table,
+    /// For programs.
+    Json,
+    /// The same as YAML.
+    Yaml,
+    /// Names alone, as kubectl takes them.
+    Name,
+}
+
+impl Form {
+    /// What is to be made first: the JSON is what the other forms for programs are made of.
+    #[must_use]
+    pub(crate) fn format(self) -> Format {
+        match self {
+            Self::Table => Format::Table,
+            Self::Json | Self::Yaml | Self::Name => Format::Json,
+        }
+    }
+
+    /// The text in this form, made of what [`Form::format`] asks for.
+    ///
+    /// Errors: those of serialisation.
+    pub(crate) fn of(self, text: String, names: fn(&Value) -> Vec<String>) -> anyhow::Result<String> {
+        let parsed = || serde_json::from_str::<Value>(&text).context("read the document");
+        Ok(match self {
+            Self::Table | Self::Json => text,
+            Self::Yaml => serde_saphyr::to_string(&parsed()?).context("write YAML")?,
+            Self::Name => names(&parsed()?).into_iter().map(|name| format!("{name}\n")).collect(),
+        })
+    }
+
+    /// Prints a value, or the text for people.
+    ///
+    /// Errors: those of serialisation and of standard output.
+    pub(crate) fn print(
+        self,
+        table: impl FnOnce() -> String,
+        value: &impl serde::Serialize,
+        names: fn(&Value) -> Vec<String>,
+    ) -> anyhow::Result<()> {
+        let mut text = match self.format() {
+            Format::Table => table(),
+            Format::Json => serde_json::to_string_pretty(value).context("write JSON")?,
+        };
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        print(Ok(Output { text: self.of(text, names)?, code: 0 })).map(|_| ())
+    }
+}
+
+/// The strings at `field` of every element of the list at `list`, behind a prefix.
+pub(crate) fn each(value: &Value, list: &str, field: &str, prefix: &str) -> Vec<String> {
+    let all = value.get(list).and_then(Value::as_array).into_iter().flatten();
+    all.filter_map(|one| one.get(field)?.as_str()).map(|name| format!("{prefix}{name}")).collect()
+}
 
 /// How a dump is read and planned.
 #[derive(Clone, Debug, Args)]

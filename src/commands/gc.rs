@@ -3,14 +3,16 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use muster_api::crd::NodePool;
 use muster_api::keys;
 use muster_ec2::ClientOptions;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::cluster::Cluster;
+use super::flags::{self, Form};
 use super::gc_account::{self, Account};
 use super::{Unusable, iam, reach};
 
@@ -37,17 +39,10 @@ pub struct GcArgs {
     #[arg(long, default_value_t = 600)]
     wait: u64,
     /// How the list of --account is written.
-    #[arg(short, long, value_enum, default_value_t = Form::Table)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Form,
-}
-
-/// How the list is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// A line for each thing.
-    Table,
-    /// One JSON document.
-    Json,
+    #[command(flatten)]
+    cluster: Cluster,
 }
 
 /// Prints what is held. 0 = nothing, or released; 3 = held.
@@ -56,7 +51,7 @@ pub async fn run(args: &GcArgs) -> anyhow::Result<ExitCode> {
     if let (true, Some(uid)) = (args.account, &args.cluster_uid) {
         return account(args, uid).await;
     }
-    let client = Client::try_default().await.context("connect to the cluster (kubeconfig)")?;
+    let (client, _) = args.cluster.client().await?;
     let pools: Api<NodePool> = Api::all(client);
     let all = pools.list(&ListParams::default()).await.context("list NodePools")?;
     let held = all.iter().find_map(|pool| Some((pool.name_any(), message(pool)?)));
@@ -79,7 +74,6 @@ pub async fn run(args: &GcArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints what AWS has of the cluster; with `--confirm` what is left of it. 0 = nothing, 3 = something.
-#[expect(clippy::print_stdout, reason = "the output of the command")]
 async fn account(args: &GcArgs, uid: &str) -> anyhow::Result<ExitCode> {
     if !iam::is_uid(uid) {
         return Err(Unusable(format!("--cluster-uid: \"{uid}\" is not the UID of a namespace")).into());
@@ -98,11 +92,18 @@ async fn account(args: &GcArgs, uid: &str) -> anyhow::Result<ExitCode> {
     } else {
         gc_account::list(&ec2, uid).await?
     };
-    match args.output {
-        Form::Json => println!("{}", serde_json::to_string_pretty(&left)?),
-        Form::Table => println!("{}", table(&left, args.confirm)),
-    }
+    args.output.print(|| table(&left, args.confirm), &left, names)?;
     Ok(if left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) })
+}
+
+/// By kind and name.
+fn names(value: &Value) -> Vec<String> {
+    let mut names = flags::each(value, "instances", "id", "instance/");
+    let groups = value["placementGroups"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    names.extend(groups.map(|name| format!("placement-group/{name}")));
+    let templates = value["launchTemplates"].as_object().into_iter().flatten();
+    names.extend(templates.map(|(id, _)| format!("launch-template/{id}")));
+    names
 }
 
 fn table(left: &Account, confirmed: bool) -> String {

@@ -27,27 +27,29 @@ pub(crate) struct InForce {
 ///
 /// Errors: those of [`read`].
 #[expect(clippy::print_stderr, reason = "what was excluded must be seen, and standard output holds the recording")]
-pub(crate) async fn record(in_force: InForce, passes: Vec<Value>) -> anyhow::Result<String> {
-    let (recording, excluded) = read(in_force, passes).await?;
+pub(crate) async fn record(client: &Client, in_force: InForce, passes: Vec<Value>) -> anyhow::Result<String> {
+    let (recording, excluded) = read(client, in_force, passes).await?;
     for line in excluded {
         eprintln!("muster: {line}");
     }
     Ok(recording)
 }
 
-/// Reads the cluster of the kubeconfig, or of the service account, and says what was excluded. `passes` are those of its
-/// server.
+/// Reads the cluster, and says what was excluded. `passes` are those of its server.
 ///
 /// Kinds that the cluster does not serve are excluded. So are, with a line, kinds that may not be listed; nodes and pods
 /// must be.
 ///
-/// Errors: no cluster, no answer, no right to list nodes or pods.
-pub(crate) async fn read(in_force: InForce, passes: Vec<Value>) -> anyhow::Result<(String, Vec<String>)> {
-    let client = Client::try_default().await.context("connect to the cluster (kubeconfig or service account)")?;
+/// Errors: no answer, no permission to list nodes or pods.
+pub(crate) async fn read(
+    client: &Client,
+    in_force: InForce,
+    passes: Vec<Value>,
+) -> anyhow::Result<(String, Vec<String>)> {
     let time = now_real();
     let (mut objects, mut excluded) = (passes, Vec::new());
     for kind in kinds::listed() {
-        match list(&client, &kind).await {
+        match list(client, &kind).await {
             Ok(found) => objects.extend(found),
             Err(Error::Api(status)) if status.code == 404 => {}
             Err(Error::Api(status)) if status.code == 403 && !matches!(kind.plural, "nodes" | "pods") => {

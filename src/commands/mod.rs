@@ -1,6 +1,8 @@
 //! One file per command of the binary.
 
 pub mod check_config;
+pub mod cluster;
+pub mod completion;
 pub mod crds;
 pub mod demo;
 pub mod doctor;
@@ -10,6 +12,7 @@ mod flags;
 pub mod gc;
 pub mod gc_account;
 pub mod iam;
+mod kubeconfig;
 mod live;
 pub mod plan;
 mod reach;
@@ -19,6 +22,7 @@ pub mod serve;
 pub mod top;
 pub mod ui;
 pub mod uninstall;
+pub mod version;
 
 /// An argument, or a file that an argument names, that cannot be used: exit code 2.
 #[derive(Debug, thiserror::Error)]

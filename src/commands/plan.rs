@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
-use muster_replay::command::{self, Format};
+use clap::Args;
+use muster_replay::command;
+use serde_json::Value;
 
-use crate::commands::flags::{self, Flags, Texts};
+use crate::commands::flags::{self, Flags, Form, Texts};
 
 /// Arguments of `muster plan`.
 #[derive(Debug, Args)]
@@ -19,22 +20,13 @@ pub struct PlanArgs {
     #[arg(short, long, value_name = "FILE")]
     filename: Vec<PathBuf>,
     /// Form of the output.
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Form,
     #[command(flatten)]
     flags: Flags,
     /// Print the JSON Schema of the document and end.
     #[arg(long)]
     schema: bool,
-}
-
-/// Form of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people.
-    Table,
-    /// The published document.
-    Json,
 }
 
 /// Plans. 0 = everything placed or provisioned for, 3 = not, 2 = input that cannot be read.
@@ -48,9 +40,15 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
 fn answer(args: &PlanArgs) -> Result<command::Output, String> {
     let files: Vec<PathBuf> = args.files.iter().chain(&args.filename).cloned().collect();
     let texts = Texts::read(&files, &args.flags)?;
-    let format = match args.output {
-        Output::Table => Format::Table,
-        Output::Json => Format::Json,
-    };
-    command::run(&texts.arguments(&args.flags, format)).map_err(|error| error.to_string())
+    let planned =
+        command::run(&texts.arguments(&args.flags, args.output.format())).map_err(|error| error.to_string())?;
+    let text = args.output.of(planned.text, names).map_err(|error| error.to_string())?;
+    Ok(command::Output { text, code: planned.code })
+}
+
+/// Gangs by the name their pods give them, then pods of no gang.
+fn names(value: &Value) -> Vec<String> {
+    let mut names = flags::each(value, "gangs", "name", &format!("gang.{}/", muster_api::keys::GROUP));
+    names.extend(flags::each(value, "pods", "name", "pod/"));
+    names
 }

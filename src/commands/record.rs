@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use clap::Args;
 use muster_replay::{command, passes};
 
+use crate::commands::cluster::Cluster;
 use crate::commands::flags::{self, Flags, Texts};
 use crate::commands::live::{self, InForce};
 use crate::config::Config;
@@ -16,11 +17,13 @@ use crate::config::Config;
 #[derive(Debug, Args)]
 pub struct RecordArgs {
     /// File to write; without it standard output.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// What `/debug/passes` of the server answered: kept in the recording, so that `muster plan` decides each pass again.
     #[arg(long, value_name = "FILE")]
     passes: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: Cluster,
     #[command(flatten)]
     settings: Settings,
 }
@@ -65,7 +68,8 @@ pub async fn record(args: RecordArgs) -> anyhow::Result<ExitCode> {
         None => Vec::new(),
         Some(path) => vec![read_passes(path).await?],
     };
-    let text = live::record(args.settings.in_force()?, passes).await?;
+    let (client, _) = args.cluster.client().await?;
+    let text = live::record(&client, args.settings.in_force()?, passes).await?;
     match &args.out {
         None => return flags::print(Ok(command::Output { text, code: 0 })),
         Some(path) => {

@@ -7,12 +7,14 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use muster_replay::command::{Format, Output as Printed};
 use muster_view::{Overview, plain};
 use muster_viewer::terminal::{self, Event};
+use serde_json::Value;
 
-use crate::commands::flags::{self, Flags, Texts};
+use crate::commands::cluster::{Cluster, Scope};
+use crate::commands::flags::{self, Flags, Form, Texts};
 use crate::commands::live;
 use crate::commands::record::Settings;
 
@@ -24,9 +26,9 @@ pub struct TopArgs {
     /// Print once and end, as it does wherever there is no terminal.
     #[arg(long)]
     once: bool,
-    /// Form of the output; `json` prints once.
-    #[arg(short, long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    /// Form of the output; all but `table` print once.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Form,
 }
 
 /// What is shown.
@@ -38,19 +40,15 @@ pub(crate) struct Source {
     /// Seconds between two looks at the cluster.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     refresh: u64,
+    /// The gangs of this namespace alone, and their NodeBatches; nodes are shown whoever has them. Without it all.
+    #[command(flatten)]
+    scope: Scope,
+    #[command(flatten)]
+    cluster: Cluster,
     #[command(flatten)]
     flags: Flags,
     #[command(flatten)]
     settings: Settings,
-}
-
-/// Form of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
 }
 
 impl Source {
@@ -70,10 +68,16 @@ impl Source {
     pub(crate) async fn look(&self) -> anyhow::Result<Overview> {
         let mut texts = Texts::read(&self.filename, &self.flags).map_err(crate::commands::Unusable)?;
         if self.is_live() {
-            texts.push("the cluster", live::read(self.settings.in_force()?, Vec::new()).await?.0);
+            let (client, _) = self.cluster.client().await?;
+            self.scope.check(&client).await?;
+            texts.push("the cluster", live::read(&client, self.settings.in_force()?, Vec::new()).await?.0);
         }
         let arguments = texts.arguments(&self.flags, Format::Json);
-        muster_view::of_texts(&arguments).map_err(|error| crate::commands::Unusable(error.to_string()).into())
+        let all = muster_view::of_texts(&arguments).map_err(|error| crate::commands::Unusable(error.to_string()))?;
+        Ok(match self.scope.named() {
+            Some(namespace) => all.of_namespace(namespace),
+            None => all,
+        })
     }
 }
 
@@ -83,8 +87,14 @@ impl Source {
 pub async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     let overview = args.source.look().await?;
     let print = |text: String| flags::print(Ok(Printed { text, code: 0 }));
-    if args.output == Output::Json {
-        return print(overview.to_json());
+    if args.output != Form::Table {
+        let names = |value: &Value| {
+            let kind = format!("gang.{}/", muster_api::keys::GROUP);
+            let mut names = flags::each(value, "gangs", "object", &kind);
+            names.extend(flags::each(value, "nodes", "name", "node/"));
+            names
+        };
+        return print(args.output.of(overview.to_json(), names)?);
     }
     if args.once || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return print(plain::text(&overview));

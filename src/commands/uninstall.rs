@@ -15,6 +15,7 @@ use muster_api::crd::{Gang, NodeBatch};
 use muster_api::keys;
 use serde_json::json;
 
+use crate::commands::cluster::Cluster;
 use crate::step::{Step, step};
 
 /// Arguments of `muster uninstall`.
@@ -32,6 +33,8 @@ pub struct UninstallArgs {
     /// Look for NodeBatches alone, and change nothing: what the chart asks before it goes.
     #[arg(long, conflicts_with_all = ["dry_run", "confirm", "ungate"])]
     refuse_while_instances_live: bool,
+    #[command(flatten)]
+    cluster: Cluster,
 }
 
 /// The policy and its binding, the binding first: without it the policy does nothing.
@@ -50,7 +53,7 @@ struct Found {
 
 /// 0 = nothing is left, 3 = something is and was listed.
 pub async fn run(args: UninstallArgs) -> anyhow::Result<ExitCode> {
-    let client = Client::try_default().await.context("connect to the cluster (kubeconfig)")?;
+    let (client, _) = args.cluster.client().await?;
     if args.refuse_while_instances_live {
         return refuse_while_instances_live(&client).await;
     }

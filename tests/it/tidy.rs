@@ -377,6 +377,55 @@ fn every_reason_of_an_event_is_documented() {
     nothing(&found, "a person meets these words; give each a line in docs/operations.md:");
 }
 
+#[test]
+fn the_troubleshooting_page_is_the_table_and_has_every_word_a_person_meets() {
+    use muster_core::reason::guide;
+    let files = files();
+    let page = document(&files, guide::PAGE);
+    assert!(
+        page == guide::page(),
+        "{} differs from crates/core/src/reason/guide; run `muster explain reason --all > {}`",
+        guide::PAGE,
+        guide::PAGE
+    );
+    let known: BTreeSet<&str> = guide::entries().map(|entry| entry.word).collect();
+    let folders = ["src/", "crates/core/src/", "crates/api/src/"];
+    let mut words: BTreeMap<String, String> = BTreeMap::new();
+    for (path, text) in rust(&files).filter(|(path, _)| folders.iter().any(|folder| path.starts_with(folder))) {
+        words.extend(reasons_of(text).into_iter().map(|word| (word, path.to_owned())));
+    }
+    // The tables of the operations manual have the words that no literal of this form brings.
+    let manual = document(&files, "docs/operations.md");
+    let tables =
+        manual.split("\n## Events\n").nth(1).and_then(|rest| rest.split("\n## When something is wrong\n").next());
+    for row in tables.unwrap_or_default().lines().filter(|line| line.starts_with("| `") || line.starts_with("| |")) {
+        for cell in row.split('|').skip(1).take(2) {
+            let camel = |word: &&str| word.len() > 1 && word.starts_with(|c: char| c.is_ascii_uppercase());
+            let found = quoted(cell).filter(camel).map(|word| (word.to_owned(), "docs/operations.md".to_owned()));
+            words.extend(found);
+        }
+    }
+    assert!(words.len() > 80, "the words were not found: {words:?}");
+    let found: Vec<String> = words
+        .iter()
+        .filter(|(word, _)| !known.contains(word.as_str()))
+        .map(|(word, path)| format!("{word}, from {path}"))
+        .collect();
+    nothing(&found, "a person meets these words; give each an entry in crates/core/src/reason/guide:");
+}
+
+#[test]
+fn the_exit_codes_are_documented_as_they_are() {
+    let files = files();
+    let page = document(&files, "docs/reference/commands.md");
+    for (code, meaning) in muster::cli::EXIT_CODES {
+        assert!(
+            page.contains(&format!("| {code} | {meaning} |")),
+            "docs/reference/commands.md lacks {code}: {meaning}"
+        );
+    }
+}
+
 /// Words of events and of `waiting.reason`: one word in CamelCase.
 fn reasons_of(text: &str) -> Vec<String> {
     let source = Source::shipped(text);

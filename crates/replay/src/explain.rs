@@ -24,19 +24,22 @@ pub use remedies::Remedy;
 /// The version of the JSON this code writes.
 pub const VERSION: u32 = 1;
 
+/// In place of a namespace: all of them, as clients of Kubernetes write it.
+pub const ALL_NAMESPACES: &str = "";
+
 /// What is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A gang, by the name its pods or owner give it or by that of its object.
     Gang {
-        /// Namespace.
+        /// Namespace; [`ALL_NAMESPACES`]: wherever it is.
         namespace: String,
         /// Name.
         name: String,
     },
     /// A pod.
     Pod {
-        /// Namespace.
+        /// Namespace; [`ALL_NAMESPACES`]: wherever it is.
         namespace: String,
         /// Name.
         name: String,
@@ -76,6 +79,16 @@ pub enum ExplainError {
         /// What there is, or nothing.
         nomination: String,
     },
+    /// Several of one name, where all namespaces were asked for.
+    #[error("there is more than one {what} {name}{nomination}")]
+    Several {
+        /// `gang` or `pod`.
+        what: &'static str,
+        /// What was asked for.
+        name: String,
+        /// Where they are.
+        nomination: String,
+    },
 }
 
 /// Explains one object of a dump.
@@ -93,7 +106,7 @@ pub fn explain(dump: Dump, options: &Options, target: &Target) -> Result<Explana
         Target::Gang { namespace, name } => {
             gang::explain(&study, &options.catalogue, namespace, name).map(|found| Explanation::Gang(Box::new(found)))
         }
-        Target::Pod { namespace, name } => pod::explain(&study, &options.catalogue, pods, namespace, name)
+        Target::Pod { namespace, name } => pod::explain(&study, &options.catalogue, &pods, namespace, name)
             .map(|found| Explanation::Pod(Box::new(found))),
         Target::Node { name } => node::explain(&study, &owners, name).map(|found| Explanation::Node(Box::new(found))),
     }
@@ -132,6 +145,26 @@ impl Explanation {
         let value = value.expect("an explanation has only strings as keys");
         format!("{value:#}\n")
     }
+}
+
+/// Whether a namespace is one that is asked for.
+fn is_asked(asked: &str, namespace: &str) -> bool {
+    asked == ALL_NAMESPACES || asked == namespace
+}
+
+/// What there is of the same name in other namespaces, for the message of what was not found in the one asked for, or was
+/// found more than once in all of them. `None`: nothing.
+fn elsewhere<'a>(namespaces: impl Iterator<Item = &'a str>) -> Option<String> {
+    let mut namespaces: Vec<&str> = namespaces.collect();
+    namespaces.sort_unstable();
+    namespaces.dedup();
+    let first = namespaces.first()?;
+    Some(format!("; there is one in namespace {}: ask with --namespace {first}", namespaces.join(" and in ")))
+}
+
+/// What was asked for, with its namespace if one was named.
+fn asked_for(namespace: &str, name: &str) -> String {
+    if namespace == ALL_NAMESPACES { name.to_owned() } else { format!("{namespace}/{name}") }
 }
 
 /// "; there are a, b" for the message of what was not found.

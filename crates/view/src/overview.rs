@@ -398,6 +398,26 @@ impl Overview {
         text
     }
 
+    /// The same with the gangs of one namespace alone, and the NodeBatches that are for them. The numbers of the summary stay
+    /// those of the cluster: its nodes are everybody's.
+    #[must_use]
+    pub fn of_namespace(mut self, namespace: &str) -> Self {
+        let mut index = Vec::with_capacity(self.gangs.len());
+        let mut next = 0;
+        for gang in &self.gangs {
+            let stays = gang.namespace == namespace;
+            index.push(stays.then_some(next));
+            next += usize::from(stays);
+        }
+        self.gangs.retain(|gang| gang.namespace == namespace);
+        for node in &mut self.nodes {
+            node.gangs = node.gangs.iter().filter_map(|old| index.get(*old).copied().flatten()).collect();
+        }
+        let is_for = |owner: &str| owner.split_once('/').is_some_and(|(of, _)| of == namespace);
+        self.batches.retain(|batch| batch.owner.as_deref().is_some_and(is_for));
+        self
+    }
+
     /// Children of a domain, or those at the top.
     pub fn children(&self, parent: Option<usize>) -> impl Iterator<Item = (usize, &DomainEntry)> {
         self.domains.iter().enumerate().filter(move |(_, domain)| domain.parent == parent)

@@ -8,13 +8,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use kube::Client;
 use muster_core::doctor::{Account, Configuration, Facts, Report, judge};
 use muster_ec2::ClientOptions;
 
+use super::cluster as cluster_flags;
+use super::flags::{self, Form};
 use super::reach;
-use crate::client::{self, Patience};
 use crate::cloud::Changes;
 use crate::config::Config;
 
@@ -25,30 +26,18 @@ pub struct DoctorArgs {
     #[arg(long, env = "MUSTER_CONFIG")]
     config: Option<PathBuf>,
     /// How the findings are written.
-    #[arg(short, long, value_enum, default_value_t = Form::Table)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Form,
-}
-
-/// How findings are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// A line for each check, and what mends it.
-    Table,
-    /// One JSON document.
-    Json,
+    #[command(flatten)]
+    cluster: cluster_flags::Cluster,
 }
 
 /// Prints the findings. 0 = nothing failed, 1 = something did.
-#[expect(clippy::print_stdout, reason = "the output of the command")]
 pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let config = Config::load(args.config.as_deref())?;
-    let reached = kube::Config::infer().await.context("connect to the cluster (kubeconfig or service account)")?;
-    let client = client::bounded(reached, Patience::default()).context("connect to the cluster")?;
+    let (client, _) = args.cluster.client().await?;
     let report = examine(&config, &client, reach::ec2(&config)).await?;
-    match args.output {
-        Form::Table => println!("{report}"),
-        Form::Json => println!("{}", serde_json::to_string_pretty(&report)?),
-    }
+    args.output.print(|| report.to_string(), &report, |value| flags::each(value, "checks", "check", "check/"))?;
     Ok(if report.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

@@ -5,6 +5,7 @@
 //! here.
 
 mod code;
+pub mod guide;
 mod pool;
 mod speech;
 mod text;

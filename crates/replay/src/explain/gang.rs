@@ -5,7 +5,7 @@ use muster_core::planner::plan::Refusal;
 use serde::Serialize;
 
 use super::remedies::{self, Remedy};
-use super::{ExplainError, nomination};
+use super::{ExplainError, asked_for, elsewhere, is_asked, nomination};
 use crate::catalogue::Catalogue;
 use crate::document::{Code, GangEntry, Gap, MemberEntry, Outcome, ProvisionEntry, Reason, RoleEntry};
 use crate::study::{Candidate, Detail, Study};
@@ -132,26 +132,27 @@ pub(super) fn explain(
     name: &str,
 ) -> Result<GangExplanation, ExplainError> {
     let entries = || study.document.gangs.iter().zip(&study.details).enumerate();
-    let inside = || entries().filter(|(_, (entry, _))| entry.namespace == namespace);
-    let by_object = inside().find(|(_, (_, detail))| detail.object == name);
-    let found = by_object.or_else(|| inside().find(|(_, (entry, _))| entry.name == name));
-    let Some((ahead, (entry, detail))) = found else {
-        let elsewhere = entries().filter(|(_, (entry, detail))| entry.name == name || detail.object == name);
-        let elsewhere: Vec<&str> = elsewhere.map(|(_, (entry, _))| entry.namespace.as_str()).collect();
-        if let Some(first) = elsewhere.first() {
-            return Err(ExplainError::NotFound {
-                what: "gang",
-                name: format!("{namespace}/{name}"),
-                nomination: format!(
-                    "; there is one in namespace {}: ask with --namespace {first}",
-                    elsewhere.join(" and in ")
-                ),
-            });
-        }
+    let inside = || entries().filter(|(_, (entry, _))| is_asked(namespace, &entry.namespace));
+    let by_object: Vec<_> = inside().filter(|(_, (_, detail))| detail.object == name).collect();
+    let by_name = || inside().filter(|(_, (entry, _))| entry.name == name).collect();
+    let found = if by_object.is_empty() { by_name() } else { by_object };
+    let of_namespaces = |found: &[(usize, (&GangEntry, &Detail))]| {
+        elsewhere(found.iter().map(|(_, (entry, _))| entry.namespace.as_str()))
+    };
+    let mut namespaces: Vec<&str> = found.iter().map(|(_, (entry, _))| entry.namespace.as_str()).collect();
+    namespaces.dedup();
+    if namespaces.len() > 1 {
+        let nomination = of_namespaces(&found).unwrap_or_default();
+        return Err(ExplainError::Several { what: "gang", name: name.to_owned(), nomination });
+    }
+    let Some(&(ahead, (entry, detail))) = found.first() else {
+        let others: Vec<_> =
+            entries().filter(|(_, (entry, detail))| entry.name == name || detail.object == name).collect();
         return Err(ExplainError::NotFound {
             what: "gang",
-            name: format!("{namespace}/{name}"),
-            nomination: nomination(inside().map(|(_, (entry, _))| entry.name.as_str())),
+            name: asked_for(namespace, name),
+            nomination: of_namespaces(&others)
+                .unwrap_or_else(|| nomination(inside().map(|(_, (entry, _))| entry.name.as_str()))),
         });
     };
     Ok(of(study, catalogue, entry, detail, ahead))

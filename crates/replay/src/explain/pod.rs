@@ -5,7 +5,7 @@ use muster_api::convert;
 use serde::Serialize;
 
 use super::gang::{self, GangExplanation};
-use super::{ExplainError, Target, nomination};
+use super::{ALL_NAMESPACES, ExplainError, Target, asked_for, elsewhere, is_asked, nomination};
 use crate::catalogue::Catalogue;
 use crate::document::MemberState;
 use crate::dump::Dump;
@@ -41,16 +41,25 @@ pub(super) struct Facts {
     phase: String,
     scheduler: String,
     others: Vec<String>,
+    /// Namespaces that have a pod of the name.
+    namespaces: Vec<String>,
 }
 
 impl Facts {
     /// Looks at the pod, if one is asked about.
     pub(super) fn of(dump: &Dump, target: &Target) -> Self {
         let Target::Pod { namespace, name } = target else { return Self::default() };
-        let inside = dump.pods.iter().filter(|pod| pod.metadata.namespace.as_deref() == Some(namespace));
         let mut facts = Self::default();
-        for pod in inside {
-            if pod.metadata.name.as_deref() != Some(name) {
+        for pod in &dump.pods {
+            let stands = pod.metadata.namespace.as_deref().unwrap_or_default();
+            let is_named = pod.metadata.name.as_deref() == Some(name);
+            if is_named {
+                facts.namespaces.push(stands.to_owned());
+            }
+            if !is_asked(namespace, stands) {
+                continue;
+            }
+            if !is_named {
                 facts.others.extend(pod.metadata.name.clone());
                 continue;
             }
@@ -69,23 +78,32 @@ impl Facts {
 pub(super) fn explain(
     study: &Study,
     catalogue: &Catalogue,
-    facts: Facts,
+    facts: &Facts,
     namespace: &str,
     name: &str,
 ) -> Result<PodExplanation, ExplainError> {
+    let others = || elsewhere(facts.namespaces.iter().map(String::as_str));
     if !facts.found {
         return Err(ExplainError::NotFound {
             what: "pod",
-            name: format!("{namespace}/{name}"),
-            nomination: nomination(facts.others.iter().map(String::as_str)),
+            name: asked_for(namespace, name),
+            nomination: others().unwrap_or_else(|| nomination(facts.others.iter().map(String::as_str))),
         });
     }
+    let namespace = match (namespace, facts.namespaces.as_slice()) {
+        (ALL_NAMESPACES, [only]) => only.as_str(),
+        (ALL_NAMESPACES, _) => {
+            let nomination = others().unwrap_or_default();
+            return Err(ExplainError::Several { what: "pod", name: name.to_owned(), nomination });
+        }
+        (namespace, _) => namespace,
+    };
     let mut reported = PodExplanation {
         now: study.document.now,
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         running: facts.node.is_some(),
-        node: facts.node,
+        node: facts.node.clone(),
         summary: String::new(),
         place: None,
         gang: None,

@@ -2,7 +2,7 @@
 
 use muster_replay::command::{self, Arguments, Format};
 use muster_replay::dump::Input;
-use muster_replay::explain::Target;
+use muster_replay::explain::{ALL_NAMESPACES, Target};
 use muster_replay::record::{self, Record};
 use serde_json::Value;
 
@@ -90,6 +90,37 @@ fn a_pod_is_given_its_place_or_why_it_has_none() {
     says(&text, &["member of gang train: needs 4 members", "gang team-a/train"]);
     let error = ask(&dump("growth"), &pod("train-9"), Format::Table).unwrap_err();
     says(&error, &["there is no pod team-a/train-9", "train-0"]);
+}
+
+#[test]
+fn what_is_asked_for_in_the_wrong_namespace_is_answered_with_the_right_one() {
+    let namespace = "ml".to_owned();
+    let wrong = Target::Gang { namespace: namespace.clone(), name: "train".to_owned() };
+    let error = ask(&dump("growth"), &wrong, Format::Table).unwrap_err();
+    assert_eq!(error, "there is no gang ml/train; there is one in namespace team-a: ask with --namespace team-a");
+    let wrong = Target::Pod { namespace, name: "train-0".to_owned() };
+    let error = ask(&dump("growth"), &wrong, Format::Table).unwrap_err();
+    assert_eq!(error, "there is no pod ml/train-0; there is one in namespace team-a: ask with --namespace team-a");
+}
+
+#[test]
+fn all_namespaces_are_looked_through_and_two_of_one_name_are_kept_apart_by_theirs() {
+    let everywhere = |name: &str| Target::Gang { namespace: ALL_NAMESPACES.to_owned(), name: name.to_owned() };
+    let text = ask(&dump("growth"), &everywhere("train"), Format::Table).unwrap();
+    says(&text, &["gang team-a/train"]);
+    let pod = Target::Pod { namespace: ALL_NAMESPACES.to_owned(), name: "train-1".to_owned() };
+    says(&ask(&dump("growth"), &pod, Format::Table).unwrap(), &["pod team-a/train-1"]);
+    let twice = format!("{}\n---\n{}", dump("growth"), dump("growth").replace("namespace: team-a", "namespace: ml"));
+    let error = ask(&twice, &everywhere("train"), Format::Table).unwrap_err();
+    assert_eq!(
+        error,
+        "there is more than one gang train; there is one in namespace ml and in team-a: ask with --namespace ml"
+    );
+    let error = ask(&twice, &pod, Format::Table).unwrap_err();
+    assert_eq!(
+        error,
+        "there is more than one pod train-1; there is one in namespace ml and in team-a: ask with --namespace ml"
+    );
 }
 
 #[test]

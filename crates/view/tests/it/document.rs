@@ -40,6 +40,25 @@ fn input_that_holds_nothing_of_a_cluster_is_refused_and_a_recording_of_an_empty_
     assert_eq!(read(&record::render(&head, Vec::new())).unwrap().summary.nodes, 0);
 }
 
+#[test]
+fn one_namespace_has_its_gangs_alone_and_the_nodes_of_everybody() {
+    let text = format!("{}\n---\n{}", dump("growth"), dump("refused").replace("namespace: team-a", "namespace: ml"));
+    let all = overview(&text);
+    assert!(all.gangs.iter().any(|gang| gang.namespace == "ml"), "{:?}", all.gangs);
+    let one = all.clone().of_namespace("team-a");
+    assert!(!one.gangs.is_empty() && one.gangs.len() < all.gangs.len());
+    assert!(one.gangs.iter().all(|gang| gang.namespace == "team-a"));
+    assert_eq!(one.nodes.len(), all.nodes.len());
+    for (before, after) in all.nodes.iter().zip(&one.nodes) {
+        let names = |of: &[usize], gangs: &[muster_view::overview::GangEntry]| {
+            of.iter().map(|index| (gangs[*index].namespace.clone(), gangs[*index].name.clone())).collect::<Vec<_>>()
+        };
+        let mut kept = names(&before.gangs, &all.gangs);
+        kept.retain(|(namespace, _)| namespace == "team-a");
+        assert_eq!(names(&after.gangs, &one.gangs), kept, "{}", after.name);
+    }
+}
+
 /// Holds keys against the schema, down to the leaves.
 fn keys(root: &Value, schema: &Value, value: &Value, path: &str) {
     let target = schema.get("$ref").and_then(Value::as_str).map(|target| target.trim_start_matches('#'));
