@@ -148,6 +148,9 @@ struct Choice {
     members: u32,
 }
 
+/// Pool and type.
+type Kind = (Arc<str>, Arc<str>);
+
 const ZONES: [&str; 3] = ["a", "b", "c"];
 
 fn choice(rng: &mut ChaCha8Rng) -> Choice {
@@ -185,7 +188,7 @@ fn choice(rng: &mut ChaCha8Rng) -> Choice {
 
 impl Choice {
     /// Dollars, then nodes, of every type for so many members at its price in a zone, or at its lowest.
-    fn costs(&self, members: u32, zone: Option<&str>) -> Vec<((u64, u32), (Arc<str>, Arc<str>))> {
+    fn costs(&self, members: u32, zone: Option<&str>) -> Vec<((u64, u32), Kind)> {
         let types = self.pools.iter().flat_map(|pool| pool.types.iter().map(move |kind| (pool, kind)));
         let cost = |(pool, kind): (&PoolView, &TypeView)| {
             let each = u32::try_from(kind.node.allocatable.get(world::GPU)).unwrap();
