@@ -15,6 +15,9 @@ use super::cluster::Cluster;
 use super::flags::{self, Form};
 use super::gc_account::{self, Account};
 use super::{Unusable, iam, reach};
+use crate::clock::Clock;
+use crate::cloud::{Changes, Cloud, LimitSettings, Limits};
+use crate::telemetry::Metrics;
 
 /// Arguments of `muster gc`.
 #[derive(Debug, Args)]
@@ -87,6 +90,10 @@ async fn account(args: &GcArgs, uid: &str) -> anyhow::Result<ExitCode> {
     })
     .await
     .context("connect to EC2")?;
+    // Below EC2's own limits, as `serve` keeps them: whoever runs into those stops everybody else of the account too.
+    let (metrics, clock) = (Metrics::default().cloud, Clock::real());
+    let limits = Limits::new(&LimitSettings::default(), &clock, metrics.clone());
+    let ec2 = Cloud::new(ec2, metrics, limits, uid.to_owned(), clock, Changes::Sent);
     let left = if args.confirm {
         gc_account::collect(&ec2, uid, std::time::Duration::from_secs(args.wait)).await?
     } else {

@@ -7,10 +7,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use muster_core::ec2::{ErrorClass, Instance, InstanceState, TAG_BATCH, TAG_CLUSTER_UID, Tags};
-use muster_ec2::{Client, GroupQuery, InstanceQuery};
 use serde::Serialize;
 
-use crate::step::{Step, step};
+use crate::cloud::Cloud;
 
 /// Between two looks at instances that are being terminated.
 const LOOK: Duration = Duration::from_secs(5);
@@ -59,12 +58,11 @@ impl Account {
 /// Lists what carries the tags of the cluster.
 ///
 /// Errors: AWS's.
-pub async fn list(ec2: &Client, cluster_uid: &str) -> anyhow::Result<Account> {
+pub async fn list(ec2: &Cloud, cluster_uid: &str) -> anyhow::Result<Account> {
     let ours = Tags::from([(TAG_CLUSTER_UID.to_owned(), cluster_uid.to_owned())]);
-    let instances = ec2.describe_instances(&InstanceQuery::Tags(ours.clone())).await.context("list instances")?;
-    let groups =
-        ec2.describe_placement_groups(&GroupQuery::Tags(ours.clone())).await.context("list placement groups")?;
-    let templates = ec2.describe_launch_templates(&ours).await.context("list launch templates")?;
+    let instances = ec2.instances_by_tags(&ours).await.context("list instances")?;
+    let groups = ec2.placement_groups(&ours).await.context("list placement groups")?;
+    let templates = ec2.launch_templates(&ours).await.context("list launch templates")?;
     Ok(Account {
         cluster_uid: cluster_uid.to_owned(),
         instances: instances.iter().filter_map(billed).collect(),
@@ -94,11 +92,11 @@ fn billed(instance: &Instance) -> Option<Billed> {
 /// no mistake: it goes on where it ended.
 ///
 /// Errors: AWS's; what was done stays done.
-pub async fn collect(ec2: &Client, cluster_uid: &str, wait: Duration) -> anyhow::Result<Account> {
+pub async fn collect(ec2: &Cloud, cluster_uid: &str, wait: Duration) -> anyhow::Result<Account> {
     let found = list(ec2, cluster_uid).await?;
     let ids: Vec<_> = found.instances.iter().map(|one| one.id.as_str().into()).collect();
     if !ids.is_empty() {
-        step(Step::TerminateInstances, ec2.terminate_instances(&ids)).await.context("terminate instances")?;
+        ec2.terminate_instances(&ids).await.context("terminate instances")?;
     }
     let ended = tokio::time::timeout(wait, async {
         loop {
@@ -113,7 +111,7 @@ pub async fn collect(ec2: &Client, cluster_uid: &str, wait: Duration) -> anyhow:
     let Ok(left) = ended.await else { return list(ec2, cluster_uid).await };
     let left = left?;
     for name in &left.placement_groups {
-        match step(Step::DeletePlacementGroup, ec2.delete_placement_group(name)).await {
+        match ec2.delete_placement_group(name).await {
             Err(error) if error.kind != ErrorClass::InUse => {
                 return Err(anyhow::Error::new(error).context(format!("delete placement group {name}")));
             }
@@ -121,9 +119,7 @@ pub async fn collect(ec2: &Client, cluster_uid: &str, wait: Duration) -> anyhow:
         }
     }
     for id in left.launch_templates.keys() {
-        step(Step::DeleteLaunchTemplate, ec2.delete_launch_template(id))
-            .await
-            .with_context(|| format!("delete launch template {id}"))?;
+        ec2.delete_launch_template(id).await.with_context(|| format!("delete launch template {id}"))?;
     }
     list(ec2, cluster_uid).await
 }

@@ -13,12 +13,11 @@ use muster_api::crd::{
 };
 use muster_api::{batch_state, convert, keys};
 use muster_core::batch::reserves;
-use muster_core::gang::{Offers, batch_name, offers_for};
+use muster_core::gang::{Purchase, Purchases, batch_name, for_booking};
 use muster_core::model::booking::{self, Answer, BatchSeen, Parameters};
 use muster_core::model::names::ObjectKey;
 use muster_core::model::pod::Toleration;
 use muster_core::planner::plan::{GangRequest, Role, RolePlace, TopologyRequests};
-use muster_core::topology::{HOST_KEY, Level, Levels};
 use serde_json::json;
 use tracing::info;
 
@@ -276,15 +275,12 @@ async fn plan(
     };
     let mut pools = context.pools.load().to_vec();
     pools.retain(|pool| !(again && pool.blocked));
-    // Where nodes to come stand plays no part in how many there must be.
-    let host = Level { name: "host".into(), key: HOST_KEY.into() };
-    let levels = Levels::new(vec![host]).expect("one level with a name and a key");
-    let Offers { possible, unsold } = offers_for(&wanted, &levels, &pools);
-    if possible.is_empty() {
+    let Purchases { whole, unsold, mixed: _ } = for_booking(&wanted, &pools);
+    let Some(Purchase { offers: possible, zones, beside: _ }) = whole else {
         let unsold: Vec<String> = unsold.iter().map(ToString::to_string).collect();
         let why = if pools.is_empty() { "no NodePool is ready".to_owned() } else { unsold.join("; ") };
         return Ok(Err(("CapacityIsNotFound", format!("no NodePool can hold the request: {why}"))));
-    }
+    };
     let mut node_pools: Vec<String> = Vec::new();
     for offer in &possible {
         if !node_pools.iter().any(|pool| **pool == *offer.pool) {
@@ -315,7 +311,7 @@ async fn plan(
             })
             .collect(),
         placement_group: request.spec.parameters.get(keys::PLACEMENT_GROUP).cloned(),
-        zones: Vec::new(),
+        zones: zones.iter().map(ToString::to_string).collect(),
         capacity_type: None,
         fillings: Vec::new(),
         reserves: batch_state::write_reserves(&reserved),

@@ -138,8 +138,8 @@ pub(crate) fn phase_of(batch: &NodeBatch) -> &str {
     batch.status.as_ref().map(|status| status.phase.as_str()).unwrap_or_default()
 }
 
-/// Deletes a Job once every NodeBatch is written down as in use: the nodes of one whose gang ended before are no longer
-/// needed, and are terminated instead of being idle.
+/// Deletes a Job once every NodeBatch is written down as in use: the nodes of one whose gang was deleted before they were
+/// ready are no longer needed, and are terminated instead of being idle.
 pub(crate) async fn delete_job_whose_nodes_are_in_use(stack: &Stack, name: &str) {
     eventually(DEADLINE, "every batch to be in use", || async move {
         let batches = batches(stack).await;

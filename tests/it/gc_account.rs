@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster::clock::Clock;
+use muster::cloud::{Changes, Cloud, LimitSettings, Limits};
 use muster::commands::gc_account::{collect, list};
+use muster::telemetry::Metrics;
 use muster_core::ec2::{
     BatchTags, CapacityType, FleetTags, LaunchParameters, LaunchWay, MetadataOptions, ResourceKind, TemplateSpec,
 };
@@ -34,6 +37,14 @@ async fn world() -> (Arc<Simulator>, Client) {
     .await
     .unwrap();
     (simulator, client)
+}
+
+/// The client behind the rate limits that `muster serve` keeps, and what they count.
+fn limited(client: Client) -> (Cloud, Metrics) {
+    let (metrics, clock) = (Metrics::default(), Clock::real());
+    let limits = Limits::new(&LimitSettings::default(), &clock, metrics.cloud.clone());
+    let cloud = Cloud::new(client, metrics.cloud.clone(), limits, UID.to_owned(), clock, Changes::Sent);
+    (cloud, metrics)
 }
 
 /// Two instances in a group, as `muster serve` of a cluster launches them.
@@ -86,6 +97,7 @@ async fn what_a_cluster_left_is_listed_and_ended_and_nothing_of_another_is_touch
     let (simulator, ec2) = world().await;
     launched(&ec2, UID).await;
     launched(&ec2, OTHER).await;
+    let (ec2, _) = limited(ec2);
     let calls = simulator.journal().len();
 
     let found = list(&ec2, UID).await.unwrap();
@@ -108,11 +120,30 @@ async fn what_does_not_end_in_time_is_what_is_left_and_the_next_run_goes_on() {
     launched(&ec2, UID).await;
     let hang =
         muster_ec2_sim::FaultKind::Error { code: "InternalError".to_owned(), status: 500, message: "no".to_owned() };
+    let (ec2, _) = limited(ec2);
     simulator.add_fault(muster_ec2_sim::Fault::of(hang).on("DeleteLaunchTemplate"));
     assert!(collect(&ec2, UID, Duration::from_secs(60)).await.is_err());
     assert!(list(&ec2, UID).await.unwrap().instances.is_empty(), "what was done stays done");
     simulator.clear_faults();
     assert!(collect(&ec2, UID, Duration::from_secs(60)).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn every_call_waits_for_its_turn_below_the_limits_of_ec2() {
+    let (simulator, ec2) = world().await;
+    launched(&ec2, UID).await;
+    let (ec2, metrics) = limited(ec2);
+    let before = simulator.journal().len();
+    assert!(collect(&ec2, UID, Duration::from_secs(60)).await.unwrap().is_empty());
+    let sent = simulator.journal().split_off(before);
+    let turns = |bucket: &str| {
+        let text = metrics.encode().unwrap();
+        let name = format!("muster_ec2_bucket_wait_seconds_count{{bucket=\"{bucket}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&*name)?.parse::<usize>().ok()).unwrap_or(0)
+    };
+    let of = |begins: &str| sent.iter().filter(|entry| entry.operation.starts_with(begins)).count();
+    assert_eq!((turns("describe"), turns("terminate"), turns("cleanUp")), (of("Describe"), 1, 2));
+    assert_eq!((of("Terminate"), of("Delete")), (1, 2));
 }
 
 #[test]

@@ -70,26 +70,30 @@ impl<'a> Supplied<'a> {
         let new = new_node::of_pool(self.pool, self.class, info, Place { zone, capacity_type }, daemons).ok()?;
         let zones: Vec<&str> =
             if self.zones.is_empty() { vec![""] } else { self.zones.iter().map(String::as_str).collect() };
-        let price = zones
-            .iter()
-            .flat_map(|zone| capacity_types.iter().map(move |capacity_type| (zone, *capacity_type)))
-            .filter(|(_, capacity_type)| *capacity_type != CapacityType::Reserved)
-            .filter_map(|(zone, capacity_type)| prices.price(&info.name, zone, capacity_type))
-            .min();
+        let in_zone = |zone: &str| {
+            let launched = capacity_types.iter().filter(|capacity_type| **capacity_type != CapacityType::Reserved);
+            launched.filter_map(|capacity_type| prices.price(&info.name, zone, *capacity_type)).min()
+        };
+        let price = zones.iter().filter_map(|zone| in_zone(zone)).min();
         // What is reserved is paid for anyway: it can be had even where nobody knows a price.
-        let owned = capacity_types.contains(&CapacityType::Reserved) && self.has_reservation(&info.name);
-        let of_reserved = || zones.first().and_then(|zone| prices.price(&info.name, zone, CapacityType::Reserved));
-        let price = price.or_else(|| owned.then(|| of_reserved().unwrap_or(0)));
-        Some(TypeView::new(&info.name, new, price))
+        let owned =
+            |zone: &str| capacity_types.contains(&CapacityType::Reserved) && self.has_reservation(&info.name, zone);
+        let of_reserved = |zone: &str| prices.price(&info.name, zone, CapacityType::Reserved).unwrap_or(0);
+        let anywhere =
+            || self.zones.iter().any(|zone| owned(zone)).then(|| zones.first().map_or(0, |zone| of_reserved(zone)));
+        let price = price.or_else(anywhere);
+        let zonal = |zone: &String| {
+            let price = in_zone(zone).or_else(|| owned(zone).then(|| of_reserved(zone)))?;
+            Some((Arc::from(zone.as_str()), price))
+        };
+        Some(TypeView::new(&info.name, new, price, self.zones.iter().filter_map(zonal).collect()))
     }
 
-    /// Whether the class chooses a reservation of the type in a zone of the pool.
-    fn has_reservation(&self, instance_type: &str) -> bool {
+    /// Whether the class chooses a reservation of the type in a zone.
+    fn has_reservation(&self, instance_type: &str, zone: &str) -> bool {
         let status = self.class.and_then(|class| class.status.as_ref());
-        status
-            .iter()
-            .flat_map(|status| &status.capacity_reservations)
-            .any(|one| one.state != "ended" && one.instance_type == instance_type && self.zones.contains(&one.zone))
+        let mut chosen = status.iter().flat_map(|status| &status.capacity_reservations);
+        chosen.any(|one| one.state != "ended" && one.instance_type == instance_type && one.zone == zone)
     }
 
     /// The pool as the ranking of candidates sees it.

@@ -304,6 +304,39 @@ impl FaultKind {
         }
     }
 
+    /// Whether a dry run meets it: what refuses a call for who asks or for what it asks, and not for what there is left of it,
+    /// since a dry run looks at neither capacity nor quotas.
+    fn meets_dry_runs(&self) -> bool {
+        match self {
+            Self::Throttle => true,
+            Self::Error { code, .. } => {
+                let of_what_is_left = ["Capacity", "LimitExceeded", "CountExceeded"];
+                code == "RequestLimitExceeded" || !of_what_is_left.iter().any(|part| code.contains(part))
+            }
+            // A dry run carries nothing out that could go wrong, and is answered whole.
+            Self::InsufficientCapacity
+            | Self::Partial { .. }
+            | Self::Violating { .. }
+            | Self::ErrorItem { .. }
+            | Self::LostResponse
+            | Self::LostAsServerError
+            | Self::Delay { .. }
+            | Self::StuckPending { .. }
+            | Self::SlowBoot { .. }
+            | Self::Dies { .. }
+            | Self::Invisible { .. }
+            | Self::TagsLate { .. }
+            | Self::StaleReads { .. }
+            | Self::HeldBack { .. }
+            | Self::SlowRegistration { .. }
+            | Self::Interrupted { .. }
+            | Self::EventLost
+            | Self::EventRepeated { .. }
+            | Self::EventLate { .. }
+            | Self::SlowTerminate { .. } => false,
+        }
+    }
+
     /// Whether it concerns calls of this operation; `named`: the fault names the operation itself.
     fn concerns(&self, operation: &str, named: bool) -> bool {
         let launch = matches!(operation, "CreateFleet" | "RunInstances");
@@ -337,6 +370,8 @@ impl FaultKind {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CallScope {
     pub(crate) operation: String,
+    /// Whether the call is a dry run.
+    pub(crate) dry_run: bool,
     pub(crate) types: BTreeSet<String>,
     pub(crate) zones: BTreeSet<String>,
     /// None: the call launches nothing.
@@ -429,6 +464,7 @@ impl Faults {
 
 fn matches(fault: &Fault, scope: &CallScope) -> bool {
     fault.kind.concerns(&scope.operation, fault.operation.is_some())
+        && (!scope.dry_run || fault.kind.meets_dry_runs())
         && fault.operation.as_ref().is_none_or(|o| *o == scope.operation)
         && fault.instance_type.as_ref().is_none_or(|t| scope.types.contains(t))
         && fault.zone.as_ref().is_none_or(|z| scope.zones.contains(z))

@@ -161,9 +161,7 @@ impl Simulator {
         let mut world = self.settled();
         let scope = operations::scope(&world, &request.operation, &request.form);
         let origin = world.origin;
-        // A dry run carries nothing out that could go wrong.
-        let dry = request.form.flag("DryRun") == Ok(true);
-        let drawn = if dry { Drawn::default() } else { world.faults.draw(&scope, origin, now) };
+        let drawn = world.faults.draw(&scope, origin, now);
         let held = drawn.kinds().find_map(|kind| match kind {
             FaultKind::HeldBack { seconds } => {
                 Some(seconds.map(|s| crate::clock::later(now, crate::clock::seconds(s))))

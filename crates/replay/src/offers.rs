@@ -73,6 +73,17 @@ pub(crate) struct Asked<'a> {
     pub(crate) levels: &'a Levels,
     /// What is best.
     pub(crate) policy: &'a Policy,
+    /// What asks.
+    pub(crate) asks: Asks,
+}
+
+/// What asks for nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// Pods, which may stand on what runs.
+    Pods,
+    /// A ProvisioningRequest, which books nodes of its own.
+    Request,
 }
 
 /// What is on sale, and where.
@@ -89,10 +100,13 @@ pub(crate) struct Shop<'a> {
 /// Every way to provision for a gang, in the order they are tried: beside running nodes, `hosts`, where that takes fewer new
 /// ones, then all of it.
 pub(crate) fn find(asked: &Asked<'_>, shop: &Shop<'_>, hosts: impl FnOnce() -> Vec<Host>) -> OnSale {
-    let Asked { request, placement_group, bound_zones, levels, policy } = *asked;
+    let Asked { request, placement_group, bound_zones, levels, policy, asks } = *asked;
     let views: Vec<PoolView> = shop.pools.iter().map(|pool| pool.view(&shop.catalogue.prices, shop.ledger)).collect();
     let short = Short { request, placement_group, bound_zones, levels, pools: &views, policy };
-    let Purchases { mixed, whole, unsold } = gang::purchases(&short, hosts);
+    let Purchases { mixed, whole, unsold } = match asks {
+        Asks::Pods => gang::purchases(&short, hosts),
+        Asks::Request => gang::for_booking(request, &views),
+    };
     // Without a type the pool has been reported already.
     let types = unsold.iter().filter(|unsold| unsold.instance_type.is_some());
     let mut sale = OnSale { purchases: Vec::new(), excluded: types.map(reasons::of_unsold).collect() };

@@ -15,7 +15,8 @@ pub(super) fn between(before: &BatchStatus, after: &BatchStatus) -> Vec<BatchEve
             events.extend(stepped_down(after, attempt));
         }
         if known.is_none_or(|known| known.outcome != attempt.outcome) {
-            events.extend(decided(attempt));
+            let came = after.instances.iter().any(|instance| instance.attempt == attempt.number);
+            events.extend(decided(attempt, came));
         }
     }
     if before.phase != after.phase {
@@ -53,7 +54,8 @@ fn stepped_down(status: &BatchStatus, attempt: &Attempt) -> Option<GangEvent> {
     Some(normal("SteppedDown", format!("from {from} to {to}: {why}")))
 }
 
-fn decided(attempt: &Attempt) -> Option<GangEvent> {
+/// What was decided about an attempt. `came`: whether instances of it are there.
+fn decided(attempt: &Attempt, came: bool) -> Option<GangEvent> {
     let what = format!(
         "attempt {}: {} × {} {} in {}",
         attempt.number, attempt.count, attempt.instance_type, attempt.capacity_type, attempt.zone
@@ -67,6 +69,8 @@ fn decided(attempt: &Attempt) -> Option<GangEvent> {
             Some(normal("Launched", format!("{what}, in one call and one placement group")))
         }
         AttemptOutcome::Won => Some(normal("Launched", format!("{what}, in one call"))),
+        // What came too many or too few is of no use, and goes: the message says what it was.
+        AttemptOutcome::Lost if came => Some(warning("AttemptLost", format!("{what}: {stated}"))),
         AttemptOutcome::Lost if of_quota(code) => Some(warning(
             "QuotaExceeded",
             format!("{what}: nothing launched, {stated}; no other zone is tried for this quota"),
@@ -154,6 +158,20 @@ mod tests {
             message,
             "attempt 1: 8 × p5.48xlarge on-demand in us-east-1a: nothing launched, InsufficientInstanceCapacity (why)"
         );
+    }
+
+    #[test]
+    fn a_lost_attempt_of_which_instances_came_does_not_say_that_nothing_was_launched() {
+        let launching = status(BatchPhase::Replacing, &[Launching]);
+        let mut lost = status(BatchPhase::Replacing, &[Lost]);
+        lost.attempts[0].code = None;
+        lost.instances = members(2);
+        lost.instances.iter_mut().for_each(|instance| instance.attempt = 1);
+        let message = |lost: &BatchStatus| between(&launching, lost)[0].event.message.clone();
+        assert_eq!(message(&lost), "attempt 1: 8 × p5.48xlarge on-demand in us-east-1a: why");
+        // Those of an earlier attempt say nothing of this one.
+        lost.instances.iter_mut().for_each(|instance| instance.attempt = 0);
+        assert_eq!(message(&lost), "attempt 1: 8 × p5.48xlarge on-demand in us-east-1a: nothing launched, why");
     }
 
     #[test]

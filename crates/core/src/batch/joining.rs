@@ -397,6 +397,22 @@ fn labels(case: &Case<'_>, status: &BatchStatus) -> Vec<Converge> {
     status.instances.iter().filter_map(lacking).collect()
 }
 
+/// Nodes that are ready and that nobody waits for any more: their gang may have run and ended before anybody wrote down that
+/// it did. They stay as those of any gang that ended, for the `consolidateAfter` of their pool and open to everybody.
+pub(super) fn unneeded(case: &Case<'_>) -> Turn {
+    let mut status = case.status();
+    let now = case.now();
+    let edits = hold::lift(case, &status);
+    if !edits.is_empty() {
+        return Turn::wait(Requeue::At(later(now, 2))).converge(edits);
+    }
+    status.phase = BatchPhase::Idle;
+    status.deadline = None;
+    status.idle_since = Some(now);
+    status.message = Some("its gang ended; nodes idle".to_owned());
+    Turn::write(status)
+}
+
 /// Waits for the gang to be bound on the nodes; then they are held no longer.
 pub(super) fn ready(case: &Case<'_>) -> Step<Turn> {
     let mut status = case.status();
@@ -417,11 +433,6 @@ pub(super) fn ready(case: &Case<'_>) -> Step<Turn> {
         return Ok(Turn::wait(Requeue::At(later(now, 2))).converge(edits));
     }
     let of_gang = matches!(case.batch.spec.owner, Owner::Gang(_));
-    if of_gang && owner::is_gone(case) {
-        status.phase = BatchPhase::Idle;
-        status.idle_since = Some(now);
-        return Ok(Turn::write(status));
-    }
     if let Some(deadline) = status.deadline.filter(|_| !of_gang) {
         if deadline > now {
             return Ok(Turn::wait(Requeue::At(deadline)));

@@ -150,6 +150,9 @@ fn advance(case: &Case<'_>) -> Step<Turn> {
         return Ok(Turn::write(next).requeue(Requeue::At(later(now, 60))));
     }
     if !status.phase.is_settled() && status.phase != BatchPhase::Replacing && !open && owner::unwanted(case)? {
+        if status.phase == BatchPhase::Ready && !case.batch.deleting {
+            return Ok(joining::unneeded(case));
+        }
         let mut next = case.status();
         next.phase = BatchPhase::Draining;
         next.message = Some("no longer needed: being terminated".to_owned());

@@ -242,8 +242,7 @@ fn settle(
     let (why, open) = match judge(parameters, first && !attempt.replayed, answer) {
         Verdict::Won(ids) => return Ok(won(case, status, &ids)),
         Verdict::Violated(ids) => {
-            status.instances.extend(fresh(&ids, status.attempt));
-            return Ok(lost_again(case, status, None, "another number of instances than asked for"));
+            return Ok(another_number(case, status, &ids));
         }
         Verdict::Lost { why, unavailable, .. }
         | Verdict::Quota { why, unavailable, .. }
@@ -281,8 +280,7 @@ fn settle(
     let stated =
         why.as_ref().map_or_else(|| "no answer".to_owned(), |why| why.code.clone().unwrap_or(why.message.clone()));
     if !found.is_empty() {
-        status.instances.extend(fresh(&found, status.attempt));
-        return Ok(reported(lost_again(case, status, None, "another number of instances than asked for was found")));
+        return Ok(reported(another_number(case, status, &found)));
     }
     if open && !no_host && attempt.sweeps < SWEEPS {
         let mut turn = 0;
@@ -311,6 +309,21 @@ fn won(case: &Case<'_>, mut status: BatchStatus, ids: &[InstanceId]) -> Turn {
     let replaced = status.last().map(|attempt| attempt.replaces.clone()).unwrap_or_default();
     let message = format!("{} in the place of {}: same zone, type, group and image", names(ids), names(&replaced));
     Turn::write(status).event("NodeReplaced", message, false)
+}
+
+/// Another number of instances came than was asked for: they are of no use, and go with the rest.
+fn another_number(case: &Case<'_>, mut status: BatchStatus, ids: &[InstanceId]) -> Turn {
+    status.instances.extend(fresh(ids, status.attempt));
+    let names: Vec<&str> = ids.iter().map(InstanceId::as_str).collect();
+    let asked = status.last().map_or(0, |attempt| attempt.count);
+    let came = format!("{} launched ({}) where {asked} was asked for", ids.len(), names.join(", "));
+    let all = status.instances.len();
+    let cost = cost_since_launch(&status, case.now());
+    let message =
+        format!("{came}; all {all} are terminated once their pods have left, and cost ${cost} since the first launch");
+    status.close(AttemptOutcome::Lost, None, Some(message), case.now());
+    status.message = Some(format!("no replacement ({came}): all {all} instances go once their pods have left"));
+    Turn::write(status)
 }
 
 /// The replacement is lost: all n go.

@@ -51,7 +51,7 @@ pub use ledger::Ledger;
 pub use memory::{Memory, Note};
 pub use offers::{Left, Offer, Offers, PoolView, TooSmall, TypeView, nodes_needed, offers_for};
 pub use passing::{passing, take_away};
-pub use purchase::{Purchase, Purchases, Short, bound_zones, may_mix, purchases};
+pub use purchase::{Purchase, Purchases, Short, bound_zones, for_booking, may_mix, purchases};
 pub use recording::{Decided, DecidedAction, RecordedWorld};
 pub use refused::Stuck;
 pub use request::{Pending, RequestError, Wanted, build_request};

@@ -1,5 +1,6 @@
 //! What could be provisioned for a gang: per pool and type, how many nodes hold it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -67,15 +68,27 @@ pub struct TypeView {
     pub capacity: Resources,
     /// Micro-dollars per hour and node, cheapest capacity type; `None` if there is no price.
     pub price: Option<u64>,
+    /// The same in each zone where there is a price; empty: one price everywhere.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub zonal: BTreeMap<Arc<str>, u64>,
 }
 
 impl TypeView {
-    /// The type as the node it becomes, at this price per hour.
+    /// The type as the node it becomes, at this price per hour, and at these in each zone.
     #[must_use]
-    pub fn new(instance_type: &str, new: NewNode, price: Option<u64>) -> Self {
+    pub fn new(instance_type: &str, new: NewNode, price: Option<u64>, zonal: BTreeMap<Arc<str>, u64>) -> Self {
         let NewNode { node, capacity, overhead, interfaces: _ } = new;
         let (node, overhead) = (Arc::new(node), Arc::new(overhead));
-        Self { name: instance_type.into(), node, overhead, capacity, price }
+        Self { name: instance_type.into(), node, overhead, capacity, price, zonal }
+    }
+
+    /// Its lowest price in any of these zones; empty: in any.
+    #[must_use]
+    pub(super) fn price_in(&self, zones: &[Arc<str>]) -> Option<u64> {
+        if zones.is_empty() || self.zonal.is_empty() {
+            return self.price;
+        }
+        zones.iter().filter_map(|zone| self.zonal.get(zone)).min().copied()
     }
 }
 

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::offers::{Offer, PoolView, offers_for};
+use super::offers::{Offer, PoolView, TypeView, offers_for};
 use super::request::count;
 use super::volumes::{self, in_zone};
 use crate::fit;
@@ -19,7 +19,7 @@ use crate::planner::plan::{
     GangRequest, Host, LevelIndex, Place, Policy, Problem, SearchBudget, Seed, TopologyRequests,
 };
 use crate::reason::Unsold;
-use crate::topology::{Levels, ZONE_KEY};
+use crate::topology::{HOST_KEY, Level, Levels, ZONE_KEY};
 
 /// A gang that running nodes do not hold.
 #[derive(Clone, Copy, Debug)]
@@ -70,14 +70,26 @@ pub fn purchases(short: &Short<'_>, hosts: impl FnOnce() -> Vec<Host>) -> Purcha
         && !pools.is_empty()
         && placement_group != Some("required")
         && may_mix(&request.topology_requests, levels);
-    let mixed = if mixes { mixed(short, hosts(), offers.possible.first()) } else { None };
-    let zones = || match bound_zones {
+    let zones = match bound_zones {
         [] => volumes::reached(request, pools),
         zones => zones.to_vec(),
     };
-    let whole =
-        (!offers.possible.is_empty()).then(|| Purchase { offers: offers.possible, zones: zones(), beside: Vec::new() });
+    let whole = offers.possible.first().map(|first| Whole { offer: first, zones: &zones });
+    let mixed = if mixes { mixed(short, hosts(), whole) } else { None };
+    let whole = (!offers.possible.is_empty()).then(|| Purchase { offers: offers.possible, zones, beside: Vec::new() });
     Purchases { mixed, whole, unsold: offers.unsold }
+}
+
+/// What is provisioned for a booking: nodes of its own, whatever runs, since they are for pods that come later. Where they will
+/// stand plays no part in how many there must be.
+#[must_use]
+pub fn for_booking(request: &GangRequest, pools: &[PoolView]) -> Purchases {
+    let host = Level { name: "host".into(), key: HOST_KEY.into() };
+    let Ok(levels) = Levels::new(vec![host]) else { return Purchases::default() };
+    let request = GangRequest { topology_requests: TopologyRequests::default(), ..request.clone() };
+    let offers = offers_for(&request, &levels, pools);
+    let whole = Purchase { offers: offers.possible, zones: Vec::new(), beside: Vec::new() };
+    Purchases { mixed: None, whole: (!whole.offers.is_empty()).then_some(whole), unsold: offers.unsold }
 }
 
 /// Zones that a gang's bound members leave open, by the zone of each node; empty: any.
@@ -105,14 +117,37 @@ pub fn may_mix(topology_requests: &TopologyRequests, levels: &Levels) -> bool {
     !requested.into_iter().flatten().chain(slices).any(below)
 }
 
-/// The cheapest purchase beside running nodes that needs fewer nodes than a whole one; `None` if nothing is saved. Members
-/// of one shape only, with topology requests that [`may_mix`].
-pub(super) fn mixed(short: &Short<'_>, hosts: Vec<Host>, whole: Option<&Offer>) -> Option<Purchase> {
+/// What would be provisioned for the whole gang first.
+#[derive(Clone, Copy)]
+pub(super) struct Whole<'a> {
+    offer: &'a Offer,
+    /// Zones it may be provisioned in; empty: any.
+    zones: &'a [Arc<str>],
+}
+
+/// Micro-dollars per hour of an offer at its cheapest in these zones, then its nodes: what is less is the better purchase.
+/// Without a price it has none.
+fn cost(offer: &Offer, pools: &[PoolView], zones: &[Arc<str>]) -> Option<(u64, u32)> {
+    let each = kind(offer, pools)?.price_in(zones)?;
+    Some((each.saturating_mul(u64::from(offer.count)), offer.count))
+}
+
+/// The type of an offer, as its pool has it.
+fn kind<'a>(offer: &Offer, pools: &'a [PoolView]) -> Option<&'a TypeView> {
+    let mut kinds = pools.iter().filter(|pool| pool.name == offer.pool).flat_map(|pool| &pool.types);
+    kinds.find(|kind| kind.name == offer.instance_type)
+}
+
+/// The cheapest purchase beside running nodes; `None` if none is cheaper than a whole one, or as cheap with fewer nodes. All of
+/// its offers are, each at the price of the zone the running nodes are in. Members of one shape only, with topology requests
+/// that [`may_mix`].
+pub(super) fn mixed(short: &Short<'_>, hosts: Vec<Host>, whole: Option<Whole<'_>>) -> Option<Purchase> {
     let Short { request, placement_group: _, bound_zones, levels, pools, policy: _ } = *short;
     let [role] = request.roles.as_slice() else { return None };
     // What a blocked pool would sell one day is no purchase to compare with.
-    let blocked = |offer: &&Offer| pools.iter().any(|pool| pool.name == offer.pool && pool.blocked);
-    let whole = whole.filter(|offer| !blocked(offer));
+    let blocked = |offer: &Offer| pools.iter().any(|pool| pool.name == offer.pool && pool.blocked);
+    let whole = whole.filter(|whole| !blocked(whole.offer));
+    let of_whole = whole.and_then(|whole| cost(whole.offer, pools, whole.zones));
     let mut zones: BTreeMap<Option<Arc<str>>, (u32, Vec<Host>)> = BTreeMap::new();
     for host in hosts {
         let zone = host.node.labels.get(ZONE_KEY).cloned();
@@ -125,23 +160,21 @@ pub(super) fn mixed(short: &Short<'_>, hosts: Vec<Host>, whole: Option<&Offer>) 
         hosts.push(host);
     }
     let unbound = count(role.places.iter().filter(|place| place.bound.is_none()).count());
-    let mut best: Option<(u64, Purchase)> = None;
+    let mut best: Option<((u64, u32), Purchase)> = None;
     for (zone, (slots, hosts)) in zones {
         let taken = slots.min(unbound.saturating_sub(1));
         if taken == 0 {
             continue;
         }
         let pools: Vec<PoolView> = pools.iter().filter_map(|pool| of_zone(pool, zone.as_ref())).collect();
-        let offers = offers_for(&less(request, taken), levels, &pools).possible;
-        let Some(first) = offers.first().filter(|first| whole.is_none_or(|whole| first.count < whole.count)) else {
-            continue;
-        };
-        let kind = pools.iter().filter(|pool| pool.name == first.pool).flat_map(|pool| &pool.types);
-        let Some(kind) = kind.into_iter().find(|kind| kind.name == first.instance_type) else { continue };
-        let total = kind.price.unwrap_or(0).saturating_mul(u64::from(first.count));
+        let mut offers = offers_for(&less(request, taken), levels, &pools).possible;
+        let costs = |offer: &Offer| cost(offer, &pools, &[]);
+        offers.retain(|offer| costs(offer).is_some_and(|cost| of_whole.is_none_or(|whole| cost < whole)));
+        let Some((first, total)) = offers.first().and_then(|first| Some((first, costs(first)?))) else { continue };
         if best.as_ref().is_some_and(|(least, _)| *least <= total) {
             continue;
         }
+        let Some(kind) = kind(first, &pools) else { continue };
         let new_node = zone.as_ref().map_or_else(|| Node::clone(&kind.node), |zone| in_zone(&kind.node, zone));
         let new = (0..first.count).map(|number| {
             let name = NodeName::from(format!("new/{number}"));
@@ -185,7 +218,7 @@ fn less(request: &GangRequest, members: u32) -> GangRequest {
     request
 }
 
-/// The pool as it sells in a zone; `None` if it does not. A blocked one sells nothing that running nodes could be held for.
+/// The pool as it sells in a zone, at the prices there; `None` if it does not. A blocked one sells nothing that running nodes could be held for.
 fn of_zone(pool: &PoolView, zone: Option<&Arc<str>>) -> Option<PoolView> {
     if pool.blocked {
         return None;
@@ -196,6 +229,8 @@ fn of_zone(pool: &PoolView, zone: Option<&Arc<str>>) -> Option<PoolView> {
     }
     let mut pool = pool.clone();
     for kind in &mut pool.types {
+        kind.price = kind.price_in(std::slice::from_ref(zone));
+        kind.zonal.clear();
         Arc::make_mut(&mut kind.node).labels.insert(Arc::from(ZONE_KEY), Arc::clone(zone));
     }
     Some(pool)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::ec2::hash::Fields;
+use super::class::{digest, is_readable};
 use crate::model::batch::{Batch, BatchPhase, MemberState, Owner};
 use crate::model::node::{Node, Usage};
 use crate::model::pod::Shape;
@@ -27,21 +27,14 @@ pub struct Offered {
     pub available: bool,
 }
 
-/// Of which class a pod is, whichever process asks: pods with equal digests take each other's places.
-///
-/// Where volumes can be reached does not count: that is known of some only once they are bound.
-#[must_use]
-pub fn digest(namespace: &str, shape: &Shape) -> String {
-    let shape = Shape { volumes: Vec::new(), ..shape.clone() };
-    let mut digest = Fields::new("class of pods, 1").text(namespace).text(&format!("{shape:?}")).finish();
-    digest.truncate(16);
-    digest
-}
-
 /// A batch whose pods may still come to its nodes.
 pub(super) struct Joining {
     /// Places that nobody has taken yet, by class.
     pub(super) places: BTreeMap<String, u32>,
+    /// Places of classes that another version wrote down: nobody can say which pods they are for, so any pod may have them.
+    pub(super) unread: u32,
+    /// When the batch was created: who came later is not who it was planned for.
+    pub(super) created: Option<Timestamp>,
     /// Its nodes as they are planned to be.
     pub(super) nodes: Vec<Existing>,
     /// Names of those that exist already.
@@ -92,8 +85,13 @@ fn of_batch(
         .take(usize::try_from(count).unwrap_or(0))
         .collect();
     let mut places: BTreeMap<String, u32> = BTreeMap::new();
+    let mut unread = 0_u32;
     for (class, number) in each.iter().copied().flatten() {
-        *places.entry(class.clone()).or_default() += number;
+        if is_readable(class) {
+            *places.entry(class.clone()).or_default() += number;
+        } else {
+            unread = unread.saturating_add(*number);
+        }
     }
     let names: Vec<String> = status.node_names().map(str::to_owned).collect();
     let on = names.iter().map(String::as_str).collect();
@@ -101,12 +99,13 @@ fn of_batch(
     for pod in snapshot.occupants(&on) {
         let Ok(shape) = &pod.shape else { continue };
         let class = digest(&pod.key.namespace, shape);
-        if let Some(left) = places.get_mut(&class) {
-            *left = left.saturating_sub(1);
+        match places.get_mut(&class) {
+            Some(left) => *left = left.saturating_sub(1),
+            None => unread = unread.saturating_sub(1),
         }
         bound.insert(class, shape);
     }
-    if places.values().all(|left| *left == 0) && all_ready {
+    if places.values().all(|left| *left == 0) && unread == 0 && all_ready {
         return None;
     }
     let wanted = spec.offers.first()?;
@@ -129,7 +128,9 @@ fn of_batch(
             let name = format!("{}/{number}", batch.name);
             Existing { node: Arc::new(Node { name: name.as_str().into(), ..Node::clone(&offer.node) }), usage }
         };
-        each.iter().copied().enumerate().map(node).collect()
+        // What a node holds of a class that another version wrote down is not known: it has capacity for nobody else.
+        let known = |pods: &Vec<(String, u32)>| pods.iter().all(|(class, _)| is_readable(class));
+        each.iter().copied().enumerate().filter(|(_, pods)| known(pods)).map(node).collect()
     });
-    Some(Joining { places, nodes, names })
+    Some(Joining { places, unread, created: batch.created, nodes, names })
 }

@@ -3,10 +3,12 @@
 //! [`plan`] is a pure function of one published state. What it answers are NodeBatches of one offer each; their life is decided in
 //! `batch`. A pod that a batch under way was made for is never planned again while that batch may still bring its node.
 
+mod class;
 mod joining;
 mod round;
 mod window;
 
-pub use joining::{Offered, digest};
+pub use class::digest;
+pub use joining::Offered;
 pub use round::{Launch, Outcome, Refusal, Round, Waiting, is_accelerated, is_waiting, plan};
 pub use window::Window;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::joining::{Offered, digest, joining};
+use super::class::digest;
+use super::joining::{Joining, Offered, joining};
 use crate::ec2::hash::Fields;
 use crate::ec2::launch::CapacityType;
 use crate::model::batch::{Batch, Filling};
@@ -146,6 +147,7 @@ pub fn plan(round: &Round<'_>) -> Outcome {
             None => rest.push(index),
         }
     }
+    outcome.joining += take_unread(round, &mut under_way, &mut rest);
     if rest.is_empty() {
         return outcome;
     }
@@ -170,6 +172,25 @@ pub fn plan(round: &Round<'_>) -> Outcome {
         }
     }
     outcome
+}
+
+/// Gives places of which nobody can say whom they are for to pods that wait: first to those that were there when their batch
+/// was created, then to others, as a replica that was made again. So nothing is launched twice beside a batch of another
+/// version; at worst somebody waits until its nodes are ready. The answer is how many have one.
+fn take_unread(round: &Round<'_>, under_way: &mut [Joining], rest: &mut Vec<usize>) -> usize {
+    let before = rest.len();
+    for planned_for in [true, false] {
+        for one in under_way.iter_mut().filter(|one| one.unread > 0) {
+            rest.retain(|index| {
+                let pod = &round.waiting[*index].pod;
+                let was_there = pod.created.is_none_or(|at| one.created.is_none_or(|created| at <= created));
+                let takes = one.unread > 0 && pod.shape.is_ok() && was_there == planned_for;
+                one.unread -= u32::from(takes);
+                !takes
+            });
+        }
+    }
+    before - rest.len()
 }
 
 /// Turns a plan into batches and refusals.

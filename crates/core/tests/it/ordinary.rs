@@ -184,6 +184,40 @@ fn what_is_on_its_way_is_not_provisioned_again_whatever_other_replicas_come() {
 }
 
 #[test]
+fn pods_on_their_way_by_a_batch_of_another_version_are_not_provisioned_for_again() {
+    let mut setup = Setup::of(pods("web", 6, 3_000));
+    setup.offers = vec![offered("small", 4_000, 0, 4)];
+    let mut first = setup.plan();
+    for filling in &mut first.launches.iter_mut().flat_map(|launch| &mut launch.fillings) {
+        // As the first version wrote classes down.
+        filling.pods.iter_mut().for_each(|(class, _)| *class = "abcdefghijklmnop".to_owned());
+    }
+    for phase in [BatchPhase::Pending, BatchPhase::Launching, BatchPhase::Launched] {
+        setup.batches.clear();
+        setup.launch(&first.launches, phase);
+        let again = setup.plan();
+        assert_eq!((again.joining, again.launches.len()), (6, 0), "{phase:?}");
+        // Who came after the batch was created is provisioned for, and nobody stands where its pods will stand; a replica
+        // that was made again is not.
+        let mut others = pods("web", 5, 3_000);
+        others.extend(pods("new", 3, 3_000));
+        others.iter_mut().skip(5).for_each(|pod| pod.created = Some(at(50)));
+        others.iter_mut().take(5).for_each(|pod| pod.created = Some(at(-50)));
+        others.reverse();
+        let later = Setup {
+            pods: others,
+            batches: setup.batches.clone(),
+            offers: setup.offers.clone(),
+            ..Setup::of(Vec::new())
+        };
+        let later = later.plan();
+        assert_eq!((later.joining, shown(&later)), (6, vec![("small", 2, 2)]), "{phase:?}");
+        let launched = &later.launches[0].pods;
+        assert!(launched.iter().all(|pod| pod.as_str().contains("new")), "{launched:?}");
+    }
+}
+
+#[test]
 fn a_batch_that_is_given_up_or_shrank_leaves_its_pods_to_the_next_round() {
     let mut setup = Setup::of(pods("web", 20, 3_000));
     setup.offers = vec![offered("small", 4_000, 0, 4)];

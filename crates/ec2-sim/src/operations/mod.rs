@@ -188,7 +188,8 @@ pub(crate) fn sent_templates<'a>(world: &'a World, form: &Form) -> Vec<&'a Templ
 
 /// What the faults of a call are matched against.
 pub(crate) fn scope(world: &World, operation: &str, form: &Form) -> CallScope {
-    let mut scope = CallScope { operation: operation.to_owned(), ..CallScope::default() };
+    let dry_run = form.flag("DryRun") == Ok(true);
+    let mut scope = CallScope { operation: operation.to_owned(), dry_run, ..CallScope::default() };
     for (name, value) in form.parameters() {
         let member = name.rsplit('.').next().unwrap_or(name);
         match member {

@@ -136,6 +136,33 @@ async fn errors_and_throttles_keep_the_work_from_being_done() {
 }
 
 #[tokio::test]
+async fn a_dry_run_meets_what_refuses_who_asks_or_what_is_asked_and_nothing_else() {
+    let sim = Sim::small();
+    let error = |code: &str, status| FaultKind::Error { code: code.to_owned(), status, message: "no".to_owned() };
+    let dry = [("GroupName", "pg"), ("Strategy", "cluster"), ("DryRun", "true")];
+    for (kind, status, code) in [
+        (error("UnauthorizedOperation", 403), 403, "UnauthorizedOperation"),
+        (error("InvalidParameterValue", 400), 400, "InvalidParameterValue"),
+        (error("InternalError", 500), 500, "InternalError"),
+        (FaultKind::Throttle, 503, "RequestLimitExceeded"),
+        (error("RequestLimitExceeded", 503), 503, "RequestLimitExceeded"),
+        // Capacity and quotas are what a launch alone finds out, and a dry run does nothing that could be lost.
+        (error("InsufficientInstanceCapacity", 500), 412, "DryRunOperation"),
+        (error("VcpuLimitExceeded", 400), 412, "DryRunOperation"),
+        (error("MaxFleetCountExceeded", 400), 412, "DryRunOperation"),
+        (FaultKind::LostResponse, 412, "DryRunOperation"),
+    ] {
+        sim.simulator.add_fault(Fault::of(kind));
+        assert_eq!(sim.refused("CreatePlacementGroup", &dry).await, (status, code.to_owned()));
+        sim.simulator.clear_faults();
+    }
+    // What does not meet a dry run does not count it either.
+    sim.simulator.add_fault(Fault::of(error("VcpuLimitExceeded", 400)).times(1));
+    assert_eq!(sim.refused("CreatePlacementGroup", &dry).await.0, 412);
+    assert_eq!(sim.refused("CreatePlacementGroup", &dry[..2]).await.1, "VcpuLimitExceeded");
+}
+
+#[tokio::test]
 async fn instances_can_be_stuck_slow_dying_or_invisible() {
     let sim = Sim::small();
     let template = sim.template().await;

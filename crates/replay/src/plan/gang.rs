@@ -78,6 +78,12 @@ impl Planning<'_> {
             self.running(&demand, work, &mut entry);
             return (entry, detail);
         }
+        if let Work::Request(_) = work {
+            // It books nodes of its own, whatever runs.
+            entry.outcome = Outcome::Refused;
+            self.provision(&demand, &problem, work, &mut entry, &mut detail);
+            return (entry, detail);
+        }
         let (plan, report, faults) = solve(&problem, &self.policy);
         match report.refusal.clone() {
             None if faults.is_empty() => {

@@ -16,7 +16,7 @@ use super::Planning;
 use super::gang::{Demand, levels_of, solve};
 use super::work::Work;
 use crate::document::{GangEntry, Outcome, ProvisionEntry};
-use crate::offers::{self, Asked, Purchase, Shop};
+use crate::offers::{self, Asked, Asks, Purchase, Shop};
 use crate::reasons::{of_unsold, of_why};
 use crate::study::{Candidate, Detail};
 
@@ -70,6 +70,10 @@ impl Planning<'_> {
             bound_zones: &gang::bound_zones(request, zone_of),
             levels: &self.levels,
             policy: &self.policy,
+            asks: match work {
+                Work::Pods(_) => Asks::Pods,
+                Work::Request(_) => Asks::Request,
+            },
         };
         let shop = Shop { pools: &self.pools, ledger: &self.ledger, catalogue: self.catalogue };
         let sale = offers::find(&asked, &shop, || problem.hosts.clone());

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use muster_core::gang::{BatchStage, PoolView};
+use muster_core::gang::{BatchStage, Offer, PoolView, Short, TypeView, purchases};
 use muster_core::model::gang::{Phase, RawTopologyRequest};
-use muster_core::model::node::Node;
+use muster_core::model::node::{Node, Usage};
+use muster_core::planner::plan::{GangRequest, Host, Policy, Role, RolePlace, TopologyRequests};
+use muster_core::topology::ZONE_KEY;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 use super::sim::{self, Sim, join, levels};
 use crate::world::{self, at, key};
@@ -122,6 +126,132 @@ fn a_running_gang_provisions_in_the_zone_of_its_members() {
     }
     sim.settle();
     assert_eq!((count(&sim), &sim.asked[0].zones), (vec![1], &vec![Arc::from("a")]));
+}
+
+#[test]
+fn one_more_node_beside_running_ones_is_not_provisioned_where_it_costs_more_than_the_whole_gang_elsewhere() {
+    let mut sim = half();
+    let dear = |a: u64, b: u64| [(Arc::from("a"), a), (Arc::from("b"), b)].into();
+    sim.pools[0].types[0].zonal = dear(3, 1);
+    sim.settle();
+    assert_eq!((count(&sim), sim.asked[0].zones.len()), (vec![2], 0), "two for 1 in zone b, not one for 3 in zone a");
+    let mut sim = half();
+    sim.pools[0].types[0].zonal = dear(2, 1);
+    sim.settle();
+    assert_eq!((count(&sim), &*sim.asked[0].zones), (vec![1], &[Arc::from("a")][..]), "the same money: fewer nodes");
+}
+
+/// Pools, running nodes and a gang of members that ask for one accelerator each.
+struct Choice {
+    pools: Vec<PoolView>,
+    hosts: Vec<Host>,
+    members: u32,
+}
+
+/// Pool and type.
+type Kind = (Arc<str>, Arc<str>);
+
+const ZONES: [&str; 3] = ["a", "b", "c"];
+
+fn choice(rng: &mut ChaCha8Rng) -> Choice {
+    let kind = |rng: &mut ChaCha8Rng, number: usize| {
+        let gpus = [1, 2, 4, 8][rng.random_range(0..4)];
+        let node = Node { labels: [].into(), ..world::node("", gpus) };
+        let zonal: Vec<(Arc<str>, u64)> = ZONES.map(|zone| (Arc::from(zone), rng.random_range(0..20))).into();
+        TypeView {
+            name: Arc::from(format!("type-{number}")),
+            capacity: node.allocatable.clone(),
+            node: Arc::new(node),
+            overhead: Arc::default(),
+            price: zonal.iter().map(|(_, price)| *price).min(),
+            zonal: zonal.into_iter().collect(),
+        }
+    };
+    let pool = |rng: &mut ChaCha8Rng, number: usize| PoolView {
+        name: Arc::from(format!("pool-{number}")),
+        max_nodes: 1000,
+        zones: ZONES.map(Arc::from).into(),
+        types: (0..rng.random_range(1..4)).map(|number| kind(rng, number)).collect(),
+        ..pool()
+    };
+    let host = |rng: &mut ChaCha8Rng, number: usize| {
+        let mut node = world::node(&format!("old-{number}"), rng.random_range(1..5));
+        node.labels.insert(Arc::from(ZONE_KEY), Arc::from(ZONES[rng.random_range(0..3)]));
+        Host { node: Arc::new(node), usage: Arc::new(Usage::default()) }
+    };
+    Choice {
+        pools: (0..rng.random_range(1..3)).map(|number| pool(rng, number)).collect(),
+        hosts: (0..rng.random_range(0..4)).map(|number| host(rng, number)).collect(),
+        members: rng.random_range(2..11),
+    }
+}
+
+impl Choice {
+    /// Dollars, then nodes, of every type for so many members at its price in a zone, or at its lowest.
+    fn costs(&self, members: u32, zone: Option<&str>) -> Vec<((u64, u32), Kind)> {
+        let types = self.pools.iter().flat_map(|pool| pool.types.iter().map(move |kind| (pool, kind)));
+        let cost = |(pool, kind): (&PoolView, &TypeView)| {
+            let each = u32::try_from(kind.node.allocatable.get(world::GPU)).unwrap();
+            let nodes = members.div_ceil(each);
+            let price = zone.map_or_else(|| *kind.zonal.values().min().unwrap(), |zone| kind.zonal[zone]);
+            ((price * u64::from(nodes), nodes), (Arc::clone(&pool.name), Arc::clone(&kind.name)))
+        };
+        types.map(cost).collect()
+    }
+
+    /// Members that running nodes of a zone take.
+    fn taken(&self, zone: &str) -> u32 {
+        let there = self.hosts.iter().filter(|host| *host.node.labels[ZONE_KEY] == *zone);
+        let slots: i64 = there.map(|host| host.node.allocatable.get(world::GPU)).sum();
+        u32::try_from(slots).unwrap().min(self.members - 1)
+    }
+}
+
+#[test]
+fn what_is_provisioned_beside_running_nodes_is_the_cheapest_of_all_and_cheaper_than_the_whole_gang() {
+    let (mut rng, mut mixed, mut whole_cheaper) = (ChaCha8Rng::seed_from_u64(7), 0, 0);
+    for number in 0..2_000 {
+        let choice = choice(&mut rng);
+        let role = Role {
+            name: "".into(),
+            shape: world::shape(1),
+            min: choice.members,
+            places: vec![RolePlace::default(); usize::try_from(choice.members).unwrap()],
+        };
+        let request =
+            GangRequest { key: key("train"), roles: vec![role], topology_requests: TopologyRequests::default() };
+        let levels = levels(&[("zone", ZONE_KEY), ("host", "kubernetes.io/hostname")]);
+        let short = Short {
+            request: &request,
+            placement_group: None,
+            bound_zones: &[],
+            levels: &levels,
+            pools: &choice.pools,
+            policy: &Policy::default(),
+        };
+        let found = purchases(&short, || choice.hosts.clone());
+        let whole = choice.costs(choice.members, None).into_iter().min().unwrap();
+        let of = |offer: &Offer| (Arc::clone(&offer.pool), Arc::clone(&offer.instance_type));
+        assert_eq!(of(&found.whole.unwrap().offers[0]), whole.1, "{number}");
+        let beside = ZONES.into_iter().filter(|zone| choice.taken(zone) > 0);
+        let beside = beside.flat_map(|zone| choice.costs(choice.members - choice.taken(zone), Some(zone)));
+        let cheapest = beside.map(|(cost, _)| cost).min();
+        let expected = cheapest.filter(|cost| *cost < whole.0);
+        let paid = found.mixed.as_ref().map(|mixed| {
+            let zone = &mixed.zones[0];
+            let costs = choice.costs(choice.members - choice.taken(zone), Some(zone));
+            let cost = |offer: &Offer| costs.iter().find(|(_, kind)| *kind == of(offer)).unwrap().0;
+            assert!(mixed.offers.iter().all(|offer| cost(offer) < whole.0), "{number}: what is tried next is dearer");
+            cost(&mixed.offers[0])
+        });
+        assert_eq!(paid, expected, "{number}");
+        mixed += u32::from(paid.is_some());
+        whole_cheaper += u32::from(paid.is_none() && cheapest.is_some());
+    }
+    assert!(
+        mixed > 200 && whole_cheaper > 200,
+        "{mixed} beside running nodes, {whole_cheaper} whole although some ran"
+    );
 }
 
 #[test]

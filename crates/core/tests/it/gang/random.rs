@@ -100,6 +100,7 @@ fn run(seed: u64) {
                 overhead: Arc::default(),
                 capacity: world::node("", 4).allocatable,
                 price: Some(1),
+                zonal: BTreeMap::new(),
             }],
             left: Vec::new(),
             ceilings: Vec::new(),

@@ -217,6 +217,7 @@ fn pool(max_nodes: u32) -> PoolView {
         node: Arc::new(node),
         overhead: Arc::default(),
         price: Some(1),
+        zonal: BTreeMap::new(),
     };
     PoolView {
         name: Arc::from("gpu"),

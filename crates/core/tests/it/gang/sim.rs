@@ -355,6 +355,7 @@ pub(super) fn pool() -> PoolView {
             overhead: Arc::default(),
             capacity: world::node("", 4).allocatable,
             price: Some(1),
+            zonal: BTreeMap::new(),
         }],
         left: Vec::new(),
         ceilings: Vec::new(),

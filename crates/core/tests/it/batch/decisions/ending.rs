@@ -1,13 +1,13 @@
 //! A batch whose gang runs or has ended: idle, drained, terminated, gone.
 
 use jiff::SignedDuration;
-use muster_core::batch::{Change, Look, Made, Sight};
+use muster_core::batch::{Change, Converge, Look, Made, OwnerLook, Sight};
 use muster_core::ec2::{GroupState, InstanceState, PlacementGroup, ResourceKind, Tags};
 use muster_core::model::batch::{BatchMember, BatchPhase, MemberState};
-use muster_core::model::gang::Phase;
+use muster_core::model::gang::{Gang, Phase};
 use muster_core::model::node::Node;
 
-use super::super::cluster::DISRUPTED;
+use super::super::cluster::{DISRUPTED, PENDING};
 use super::compare;
 use super::scene::{NOW, Scene, error, having, lose, member, single, tags, taint};
 use crate::world::{self, at, place};
@@ -77,6 +77,51 @@ fn a_batch_is_idle_once_its_gang_has_ended_and_the_last_member_has_left() {
         ("pods of no gang may stay for ever", late(90_000).with(|one| one.says.foreign = None)),
     ];
     compare("ending-in-use", &rows);
+}
+
+/// Nodes that wait for a gang of which the API server says that it is gone or has ended.
+fn ready_for_nobody(gangs: Vec<Gang>) -> Scene {
+    let look = Look::Owner(OwnerLook::Gang { key: world::key("a"), uid: "a-uid".to_owned() });
+    of(BatchPhase::Ready).saw(look, Sight::Owner(false)).with(|one| one.gangs = gangs)
+}
+
+#[test]
+fn nodes_of_a_gang_that_ended_before_they_were_written_down_as_in_use_stay_as_long_as_the_pool_says() {
+    let ended = || vec![world::gang("a", Phase::Finished, Vec::new())];
+    for gangs in [Vec::new(), ended()] {
+        let mut scene = ready_for_nobody(gangs).with(|one| one.says.consolidate = None);
+        let ready = scene.decide();
+        let idle = ready.next.expect("nobody waits for them any more");
+        assert_eq!((idle.phase, idle.idle_since), (BatchPhase::Idle, Some(at(NOW))));
+        assert_eq!((ready.change, ready.converge), (None, Vec::new()));
+        scene.batch.status = idle;
+        let kept = scene.decide();
+        assert_eq!((kept.next, kept.change), (None, None), "consolidateAfter: Never");
+    }
+}
+
+#[test]
+fn nodes_held_for_a_gang_that_ended_are_opened_before_they_are_idle_and_a_deleted_batch_drains_at_once() {
+    let held = |scene: Scene| {
+        scene.with(|one| {
+            for node in &mut one.nodes {
+                node.taints.push(taint(PENDING, "a-uid"));
+                node.held = true;
+            }
+        })
+    };
+    let opened = held(ready_for_nobody(Vec::new())).decide();
+    let unhold = |id: &str| Converge::Unhold { node: format!("n-{id}") };
+    assert_eq!((opened.next, opened.converge), (None, vec![unhold("i-1"), unhold("i-2")]));
+    let deleted = held(ready_for_nobody(Vec::new())).with(|one| one.batch.deleting = true).decide();
+    assert_eq!(deleted.next.map(|next| next.phase), Some(BatchPhase::Draining));
+}
+
+#[test]
+fn nodes_stay_ready_while_the_api_server_has_the_gang_that_the_cache_does_not_show() {
+    let look = Look::Owner(OwnerLook::Gang { key: world::key("a"), uid: "a-uid".to_owned() });
+    let scene = ready_for_nobody(Vec::new()).saw(look, Sight::Owner(true));
+    assert_eq!(scene.decide().next, None);
 }
 
 #[test]
