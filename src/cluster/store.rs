@@ -19,7 +19,7 @@ use muster_core::model::gang::{Gang as CoreGang, Membership, Pod as CorePod, Rec
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::{Node as CoreNode, Usage};
 use muster_core::model::pod::Shape;
-use muster_core::model::snapshot::{AssignedCapacity, Assignment, NodeEntry, Snapshot};
+use muster_core::model::snapshot::{AssignedCapacity, Assignment, NodeEntry};
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch as channel};
 use tracing::warn;

@@ -490,7 +490,7 @@ fn others_keep_off_a_node_as_far_as_the_pods_it_was_launched_for_need_it() {
     assert_eq!(kept(&roomy, &pod("large", &shape(3))).0, names(&["n2"]), "not for so many");
     assert_eq!(kept(&launched_for(&shape(2), 4, Some(NOW)), &other), (names(&["n1", "n2"]), None), "time is over");
     assert_eq!(kept(&launched_for(&shape(2), 4, None), &other).0, names(&["n2"]), "not Ready yet");
-    let exempt = [Pod { daemon: true, ..other.clone() }, Pod { critical: true, ..other.clone() }];
+    let exempt = [Pod { daemon: true, ..other.clone() }, Pod { critical: true, ..other }];
     for pod in &exempt {
         assert_eq!(kept(&full, pod), (names(&["n1", "n2"]), None), "belongs on every node");
     }
