@@ -79,10 +79,11 @@ bench-load: ## Time 1,000 pods on 1,000 nodes: stock, native gangs, Muster; then
 	cargo build --profile quick-release --workspace --bin muster
 	MUSTER=$${MUSTER:-$$CARGO_TARGET_DIR/quick-release/muster} cargo bench --quiet --profile dev --workspace --bench load
 
-# The previous commit is built once, beside this one: dependencies are shared, the crates of the checkout are not.
-test-upgrade: ## Replace the previous commit's muster serve by this one while gangs are on their way
-	@if ! before=$$(git rev-parse --verify --quiet HEAD~1); then \
-		echo "make test-upgrade: excluded: the checkout has no commit before this one"; exit 0; fi; \
+# The older commit is built once, beside this one: dependencies are shared, the crates of the checkout are not.
+BEFORE ?= HEAD~1
+test-upgrade: ## Replace muster serve of the commit BEFORE (default: the one before this) by this one, and back, with gangs and nodes on their way
+	@if ! before=$$(git rev-parse --verify --quiet "$(BEFORE)^{commit}"); then \
+		echo "make test-upgrade: excluded: the checkout has no commit $(BEFORE)"; exit 0; fi; \
 	$(call control-plane,make test-upgrade: not possible without the real Kubernetes control plane: ) || exit 1; \
 	cache=$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/muster/upgrade; binary=$$cache/muster-$$before; mkdir -p "$$cache"; \
 	if [ ! -x "$$binary" ]; then \
@@ -91,7 +92,8 @@ test-upgrade: ## Replace the previous commit's muster serve by this one while ga
 		(cd "$$cache/source" && cargo build --workspace --bin muster) && \
 		cp "$$CARGO_TARGET_DIR/debug/muster" "$$binary" || exit 1; \
 		git worktree remove --force "$$cache/source"; fi; \
-	MUSTER_BEFORE=$$binary cargo test --workspace --test e2e -- upgrade:: --nocapture
+	git show "$$before:manifests/muster.yaml" >"$$binary.yaml" && \
+	MUSTER_BEFORE=$$binary MUSTER_BEFORE_CONFIG=$$binary.yaml cargo test --workspace --test e2e -- upgrade:: --nocapture
 
 # What EC2 does not document: each answer of the simulator that could be another one is the other one for a run.
 # Both runs with all of them together take as long as two of the single ones.

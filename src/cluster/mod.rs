@@ -6,6 +6,7 @@
 mod contact;
 mod kept;
 mod owners;
+mod reserved;
 mod store;
 mod watch;
 

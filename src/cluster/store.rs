@@ -19,14 +19,16 @@ use muster_core::model::gang::{Gang as CoreGang, Membership, Pod as CorePod, Rec
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::{Node as CoreNode, Usage};
 use muster_core::model::pod::Shape;
-use muster_core::model::snapshot::{AssignedCapacity, Assignment, NodeEntry, Snapshot};
+use muster_core::model::snapshot::{AssignedCapacity, Assignment, NodeEntry};
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch as channel};
 use tracing::warn;
 
 use super::kept::{constrained, slim};
+use super::reserved::{Launched, reserved_nodes};
 use super::watch::{Change, QUEUE};
 use super::{Cluster, Contacts, Known, SeenBatch, State};
+use crate::clock::now_real;
 
 /// Deleted Gangs remembered; own writes in flight are far fewer.
 const DELETED: usize = 1024;
@@ -99,6 +101,8 @@ pub struct Store {
     unsynced: BTreeSet<&'static str>,
     /// Kinds of owners and groups of which it is not known yet whether they can be listed.
     unsettled: BTreeSet<Kind>,
+    /// Nodes launched for pods of no gang.
+    reserved: Launched,
     /// What a pod of each DaemonSet asks for, by UID.
     daemon_shapes: BTreeMap<String, (ObjectKey, Shape)>,
 }
@@ -137,6 +141,7 @@ impl Store {
             deleted: VecDeque::new(),
             unsynced: kinds.iter().copied().collect(),
             unsettled: owners.iter().copied().collect(),
+            reserved: Launched::default(),
             daemon_shapes: BTreeMap::new(),
         };
         (store, Cluster { state: published, version: receiver, feed, contacts })
@@ -245,41 +250,26 @@ impl Store {
         for (node, assignment) in self.assigned.values().flatten() {
             assignments.entry(node.clone()).or_default().push(assignment.clone());
         }
-        for (node, gang) in self.reserved_nodes() {
+        for (node, gang) in reserved_nodes(&self.state) {
             assignments.entry(node).or_default().push(Assignment { gang, capacity: AssignedCapacity::WholeNode });
         }
         assignments
     }
 
-    /// Nodes of Atomic batches that are not in use yet, with the key of whom they are for.
-    fn reserved_nodes(&self) -> Vec<(NodeName, ObjectKey)> {
-        let mut reserved = Vec::new();
-        let waiting: BTreeMap<&str, ObjectKey> = self
-            .state
-            .batches
-            .values()
-            .filter_map(|batch| {
-                let object = batch.object();
-                object.status.as_ref()?;
-                let pending = batch.batch().status.phase.reserves_nodes();
-                let key = if let Some(gang) = &object.spec.gang_ref {
-                    ObjectKey::new(gang.namespace.as_str(), gang.name.as_str())
-                } else {
-                    let request = object.spec.provisioning_request_ref.as_ref()?;
-                    Snapshot::booking_key(&request.namespace, &request.name)
-                };
-                pending.then_some((object.metadata.uid.as_deref()?, key))
-            })
-            .collect();
-        if waiting.is_empty() {
-            return reserved;
+    /// Looks again at whom a node awaits.
+    fn look_at_awaited(&mut self, node: &NodeName) {
+        let snapshot = &self.state.snapshot;
+        let on = self.pods_on.get(node).into_iter().flatten().filter_map(|uid| snapshot.pods.get(uid));
+        let entry = snapshot.nodes.get(node).map(|entry| &entry.node);
+        let now = self.reserved.look(node, entry.map(AsRef::as_ref), on, now_real());
+        if snapshot.awaiting.get(node).map(AsRef::as_ref) == now.as_ref() {
+            return;
         }
-        for entry in self.state.snapshot.nodes.values() {
-            if let Some(key) = entry.node.labels.get(keys::BATCH).and_then(|uid| waiting.get(&**uid)) {
-                reserved.push((entry.node.name.clone(), key.clone()));
-            }
-        }
-        reserved
+        let awaiting = &mut self.state.change().snapshot.awaiting;
+        match now {
+            Some(now) => awaiting.insert(node.clone(), Arc::new(now)),
+            None => awaiting.remove(node),
+        };
     }
 
     /// A node was seen.
@@ -317,6 +307,7 @@ impl Store {
             .snapshot
             .nodes
             .insert(node.name.clone(), Arc::new(NodeEntry { node, usage: Arc::new(usage) }));
+        self.look_at_awaited(&bare.name);
     }
 
     /// The node's label names another host, or nothing any more.
@@ -333,6 +324,7 @@ impl Store {
         self.leave_host(&node);
         self.bare_nodes.remove(&node);
         self.state.change().snapshot.nodes.remove(name);
+        self.look_at_awaited(&node);
     }
 
     /// Nodes that are not among `names` are gone.
@@ -369,6 +361,7 @@ impl Store {
             if self.state.unbound.get(&uid).is_none_or(|known| **known != unbound) {
                 self.state.change().unbound.insert(uid.clone(), Arc::new(unbound));
             }
+            self.reserved.note(&core);
         } else if self.state.unbound.contains_key(&uid) {
             self.state.change().unbound.remove(&uid);
         }
@@ -648,17 +641,23 @@ impl Store {
 
     /// A NodeBatch was seen.
     pub fn apply_batch(&mut self, batch: NodeBatch) {
-        Arc::make_mut(&mut self.state.change().batches).insert(batch.name_any(), SeenBatch::new(Arc::new(batch)));
+        let (name, seen) = (batch.name_any(), SeenBatch::new(Arc::new(batch)));
+        let touched = self.reserved.plan(&name, Some(seen.batch()));
+        Arc::make_mut(&mut self.state.change().batches).insert(name, seen);
+        touched.iter().for_each(|node| self.look_at_awaited(node));
     }
 
     /// A NodeBatch is gone.
     pub fn delete_batch(&mut self, name: &str) {
+        let touched = self.reserved.plan(name, None);
         Arc::make_mut(&mut self.state.change().batches).remove(name);
+        touched.iter().for_each(|node| self.look_at_awaited(node));
     }
 
     /// NodeBatches that are not among `names` are gone.
     pub fn retain_batches(&mut self, names: &BTreeSet<String>) {
-        Arc::make_mut(&mut self.state.change().batches).retain(|name, _| names.contains(name));
+        let gone: Vec<String> = self.state.batches.keys().filter(|name| !names.contains(*name)).cloned().collect();
+        gone.iter().for_each(|name| self.delete_batch(name));
     }
 
     /// A NodePool was seen.
@@ -766,6 +765,7 @@ impl Store {
         if let Some(entry) = self.state.change().snapshot.nodes.get_mut(node) {
             *entry = Arc::new(NodeEntry { node: Arc::clone(&entry.node), usage: Arc::new(usage) });
         }
+        self.look_at_awaited(node);
     }
 }
 

@@ -24,6 +24,7 @@ use super::wire::{
     ExtenderArgs, ExtenderBindingArgs, ExtenderBindingResult, ExtenderFilterResult, ExtenderPreemptionArgs,
     ExtenderPreemptionResult, HostPriority, MetaPod, MetaVictims, Rejected, WholePod, WirePod, safe,
 };
+use crate::clock::now_real;
 use crate::cluster::{Cluster, State};
 use crate::telemetry::{ExtenderMetrics, Verb};
 
@@ -137,7 +138,7 @@ pub fn answer_filter(
     }
     let pod = pod_of(&view.state, &args.pod, body, &extender.scheduler_names)?;
     let offered = args.node_names.as_deref().unwrap_or_default();
-    match extender::filter(&view.state.snapshot, &view.assumed, &pod, offered) {
+    match extender::filter(&view.state.snapshot, &view.assumed, &pod, offered, now_real()) {
         Filtered::Unready => Err(UNREADY.to_owned()),
         Filtered::Behind => Err(BEHIND.to_owned()),
         Filtered::Split { kept, rejected, requeue } => {
@@ -145,7 +146,10 @@ pub fn answer_filter(
                 extender.requeue.notify_one();
             }
             debug!(pod = %pod.key, offered = offered.len(), kept = kept.len(), "filter");
-            let waits = kept.is_empty() && rejected.first().is_some_and(|(_, why)| *why != Rejection::AssignedToGang);
+            let of_its_gang = |why: Rejection| {
+                !matches!(why, Rejection::AssignedToGang | Rejection::LaunchedForOthers | Rejection::Tainted)
+            };
+            let waits = kept.is_empty() && rejected.first().is_some_and(|(_, why)| of_its_gang(*why));
             let answer = ExtenderFilterResult {
                 node_names: kept,
                 failed_and_unresolvable_nodes: Rejected(rejected),
@@ -189,7 +193,7 @@ pub fn answer_prioritize(
 ) -> Result<Response, String> {
     let pod = pod_of(state, &args.pod, body, &extender.scheduler_names)?;
     let offered = args.node_names.as_deref().unwrap_or_default();
-    let scores = extender::prioritize(&state.snapshot, &pod, offered);
+    let scores = extender::prioritize(&state.snapshot, &pod, offered, now_real());
     let answer: Vec<HostPriority<'_>> =
         offered.iter().zip(scores).map(|(host, score)| HostPriority { host: host.as_ref(), score }).collect();
     Ok(Json(answer).into_response())

@@ -24,17 +24,17 @@ use crate::ways;
 
 /// A place to die: the n-th time a step is reached, before or after its call.
 #[derive(Clone, Copy, Debug)]
-struct Point {
+pub(crate) struct Point {
     step: Step,
     when: &'static str,
     count: u32,
 }
 
-const fn before(step: Step, count: u32) -> Point {
+pub(crate) const fn before(step: Step, count: u32) -> Point {
     Point { step, when: "before", count }
 }
 
-const fn after(step: Step, count: u32) -> Point {
+pub(crate) const fn after(step: Step, count: u32) -> Point {
     Point { step, when: "after", count }
 }
 
@@ -90,7 +90,7 @@ const OTHERS: [Step; 6] =
 /// `delete-fleets` deletes what nobody needs, and without it there is another way to launch.
 const REPEATED: [Step; 3] = [Step::ReportPod, Step::DeletePolicy, Step::DeleteFleets];
 
-async fn restart(stack: &Stack, point: Option<Point>) {
+pub(crate) async fn restart(stack: &Stack, point: Option<Point>) {
     stack.kill_muster().unwrap();
     match point {
         // It may die before it is ready.
@@ -102,7 +102,7 @@ async fn restart(stack: &Stack, point: Option<Point>) {
     }
 }
 
-async fn dies(stack: &Stack, point: Point) {
+pub(crate) async fn dies(stack: &Stack, point: Point) {
     eventually(DEADLINE, format!("muster serve to die at {point:?}"), || async move {
         Ok::<_, String>(stack.cluster.exit_status(Component::Muster(0)))
     })
@@ -111,7 +111,7 @@ async fn dies(stack: &Stack, point: Point) {
 }
 
 /// Waits until no gang of the namespace is left, and so no assignment.
-async fn no_gang_is_left(stack: &Stack) {
+pub(crate) async fn no_gang_is_left(stack: &Stack) {
     let client = &stack.admin().unwrap();
     eventually(DEADLINE, "no gang to be left", || async move {
         let left: Vec<String> = gangs(client, "ml").await.iter().map(ResourceExt::name_any).collect();

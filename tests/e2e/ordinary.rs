@@ -7,6 +7,8 @@ use std::path::Path;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster::step::Step;
@@ -71,6 +73,11 @@ async fn provisioning(scenario: &Scenario, pool: &(EC2NodeClass, NodePool)) -> O
 
 /// A Deployment of our profile.
 async fn deploy(stack: &Stack, name: &str, replicas: u32, cpu: &str, memory: &str) {
+    deploy_at(stack, name, replicas, cpu, memory, None).await;
+}
+
+/// A Deployment of our profile, of a PriorityClass.
+async fn deploy_at(stack: &Stack, name: &str, replicas: u32, cpu: &str, memory: &str, priority: Option<&str>) {
     let labels = json!({"app": name});
     let deployment: Deployment = serde_json::from_value(json!({
         "metadata": {"name": name, "namespace": "web"},
@@ -78,6 +85,7 @@ async fn deploy(stack: &Stack, name: &str, replicas: u32, cpu: &str, memory: &st
             "metadata": {"labels": labels},
             "spec": {
                 "schedulerName": "muster",
+                "priorityClassName": priority,
                 "containers": [{"name": "main", "image": "web", "resources": {"requests": {"cpu": cpu, "memory": memory}}}],
             },
         }},
@@ -335,5 +343,39 @@ async fn a_pod_that_fits_nowhere_is_refused_by_name_and_nothing_is_launched() {
     assert!(launches.iter().all(|entry| entry["operation"] != "CreateFleet"), "nothing is launched");
     assert!(batches(&stack).await.is_empty());
     assert!(pods(&stack, "huge").await.iter().all(|pod| pod.name_any().starts_with("huge")));
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_that_come_later_and_matter_more_do_not_take_the_node_that_was_launched_for_others() {
+    let Some(stack) = provisioning(&hosts(20, 20), &general(&["us-east-1a"], &json!({"nodes": 1}), "30s")).await else {
+        return;
+    };
+    let classes: Api<PriorityClass> = Api::all(stack.admin().unwrap());
+    let first = PriorityClass {
+        metadata: ObjectMeta { name: Some("first".to_owned()), ..ObjectMeta::default() },
+        value: 1_000,
+        preemption_policy: Some("Never".to_owned()),
+        ..PriorityClass::default()
+    };
+    classes.create(&PostParams::default(), &first).await.unwrap();
+    // Five to a node of 8 CPU, and the limit allows one node.
+    deploy(&stack, "shop", 5, "1500m", "3Gi").await;
+    eventually(DEADLINE, "a batch for the pods", || async {
+        Ok::<_, String>((!batches(&stack).await.is_empty()).then_some(()))
+    })
+    .await
+    .unwrap();
+    // kube-scheduler looks at them first whenever a node comes, and they would fill it.
+    deploy_at(&stack, "late", 5, "1400m", "3Gi", Some("first")).await;
+
+    let served = all_serve(&stack, "shop", 5).await;
+
+    assert_eq!(nodes_of(&served).len(), 1);
+    assert!(pods(&stack, "late").await.iter().all(|pod| node_of(pod).is_none()), "there is no room beside them");
+    assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1);
+    // Where those it was launched for are gone, the node is for everybody.
+    scale(&stack, "shop", 0).await;
+    all_serve(&stack, "late", 5).await;
     no_errors(&stack);
 }

@@ -1,5 +1,6 @@
 //! `muster serve` replaced by the next version while gangs are on their way: nothing stays behind its gate, nothing is
-//! bound twice, nothing is left. `make test-upgrade` builds the previous commit and names it in `MUSTER_BEFORE`.
+//! bound twice, nothing is left; and nodes on their way come and go once, whichever version goes on, the next or the one
+//! before. `make test-upgrade` builds an older commit and names it in `MUSTER_BEFORE`.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking, its helpers too")]
 
@@ -10,11 +11,14 @@ use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use muster::step::Step;
 use muster::testbed::workloads::TestJob;
-use muster::testbed::{Component, Identity, Stack, audit, eventually};
+use muster::testbed::{Component, Identity, Stack, audit, eventually, settings};
 use muster_api::crd::Gang;
+use muster_ec2_sim::Scenario;
 use nix::sys::signal::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::cloud::{delete_job, everything_is_terminated, gang_job, journal, launched_fleets, provisioning_stack};
+use crate::crash::{Point, after, before as ahead, dies, no_gang_is_left, restart};
 use crate::support::{
     DEADLINE, all_run, bare, create, gangs, leaves, no_errors, options, phase, runs_on, stack, submit,
 };
@@ -135,6 +139,71 @@ async fn two_versions_side_by_side_bind_no_gang_in_part() {
     }
     whole(&stack, &["one", "two", "three"]).await;
     everything_goes(&stack).await;
+}
+
+/// Where one version dies while nodes are on their way, and the other while they are terminated.
+const ON_THE_WAY: [(Point, Point); 5] = [
+    (after(Step::CreateBatch, 1), ahead(Step::TerminateInstances, 1)),
+    (after(Step::CreatePlacementGroup, 1), after(Step::TerminateInstances, 1)),
+    (ahead(Step::CreateFleet, 1), ahead(Step::DeletePlacementGroup, 1)),
+    (after(Step::CreateFleet, 1), ahead(Step::DeleteLaunchTemplate, 1)),
+    (after(Step::EditNode, 2), after(Step::DeletePlacementGroup, 1)),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_on_their_way_come_and_go_once_whether_the_next_version_goes_on_or_the_one_before() {
+    let Some(older) = before() else { return };
+    let Some(stack) = provisioning_stack(&Scenario::demo(), 40, "1s").await else { return };
+    let client = stack.admin().unwrap();
+    let newer: Value = serde_json::from_slice(&std::fs::read(stack.config()).unwrap()).unwrap();
+    let versions = [(older, configuration_before(&newer)), (now(), newer)];
+    for (start, end) in [(0, 1), (1, 0)] {
+        for (number, (provisioning, leaving)) in ON_THE_WAY.into_iter().enumerate() {
+            let way = if start == 0 { "upgrade" } else { "rollback" };
+            let name = format!("{way}{number}");
+            eprintln!("{name}: {provisioning:?}, {leaving:?}");
+            let from = journal(&stack, 0).await.len();
+            becomes(&stack, &versions[start]);
+            restart(&stack, Some(provisioning)).await;
+            submit(&client, "ml", gang_job(&name, 8)).await;
+            dies(&stack, provisioning).await;
+
+            becomes(&stack, &versions[end]);
+            restart(&stack, None).await;
+
+            all_run(&stack, "ml", &name, 8).await;
+            phase(&stack, "ml", &name, "Bound").await;
+            let entries = journal(&stack, from).await;
+            assert_eq!(launched_fleets(&entries).len(), 1, "{name}: one launch\n{}", stack.cluster.report(60));
+            let ended = entries.iter().filter(|entry| entry["operation"] == "TerminateInstances").count();
+            assert_eq!(ended, 0, "{name}: nothing was thrown away");
+
+            restart(&stack, Some(leaving)).await;
+            delete_job(&stack, &name).await;
+            dies(&stack, leaving).await;
+            becomes(&stack, &versions[start]);
+            restart(&stack, None).await;
+            everything_is_terminated(&stack).await;
+            no_gang_is_left(&stack).await;
+        }
+    }
+}
+
+/// The next start is that of another version, with its configuration.
+fn becomes(stack: &Stack, (binary, configuration): &(PathBuf, Value)) {
+    stack.runs(0, binary.clone());
+    std::fs::write(stack.config(), configuration.to_string()).unwrap();
+}
+
+/// The configuration that shipped with the version before, with the addresses of this stack: whoever goes back to a version
+/// goes back to its manifests.
+fn configuration_before(newer: &Value) -> Value {
+    let file = std::env::var_os("MUSTER_BEFORE_CONFIG").map(PathBuf::from).expect("set together with MUSTER_BEFORE");
+    let mut configuration = settings::read_yaml(&file).unwrap().remove(0);
+    for key in ["extender", "http", "ec2", "clock", "lease"] {
+        configuration[key] = newer[key].clone();
+    }
+    configuration
 }
 
 /// Pods and Jobs go, then Muster: no plan, no gate and no policy is left. A Gang of pods that nobody owns waits a while for

@@ -10,12 +10,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use jiff::Timestamp;
 
-use crate::fit::{Misfit, accepts};
+use crate::fit::{Misfit, accepts, untolerated};
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod};
 use crate::model::names::{NodeName, PodUid};
 use crate::model::resources::Resources;
 use crate::model::snapshot::{AssignedCapacity, Snapshot};
+use crate::ordinary::digest;
 
 /// Why a node is rejected. A closed list without names or numbers: an equal message makes kube-scheduler write no
 /// status patch, so it causes no event and no retry.
@@ -31,12 +33,23 @@ pub enum Rejection {
     GangUnsatisfiable,
     /// Capacity on the node is assigned to a gang.
     AssignedToGang,
+    /// The node was launched a moment ago for other pods, and is full with them.
+    LaunchedForOthers,
+    /// The node has a taint that the pod does not tolerate: it goes, or is not ready.
+    Tainted,
 }
 
 impl Rejection {
     /// Every reason.
-    pub const ALL: [Self; 5] =
-        [Self::WaitingForGang, Self::BeingReplanned, Self::GangInvalid, Self::GangUnsatisfiable, Self::AssignedToGang];
+    pub const ALL: [Self; 7] = [
+        Self::WaitingForGang,
+        Self::BeingReplanned,
+        Self::GangInvalid,
+        Self::GangUnsatisfiable,
+        Self::AssignedToGang,
+        Self::LaunchedForOthers,
+        Self::Tainted,
+    ];
 
     /// The text kube-scheduler shows. Before 1.36 it passes through `fmt.Errorf` there: none contains a percent sign.
     #[must_use]
@@ -47,6 +60,8 @@ impl Rejection {
             Self::GangInvalid => "gang is invalid",
             Self::GangUnsatisfiable => "gang cannot be satisfied",
             Self::AssignedToGang => "assigned to a gang",
+            Self::LaunchedForOthers => "launched for other pods",
+            Self::Tainted => "the node has an untolerated taint",
         }
     }
 }
@@ -130,17 +145,23 @@ impl Assumed {
     }
 }
 
-/// Answers `filter` for `pod` as kube-scheduler sent it: its epoch may be newer than the snapshot's.
+/// Answers `filter` for `pod` as kube-scheduler sent it: its epoch may be newer than the snapshot's. `now` is real time.
 ///
 /// Shapes: the answer names every offered node once. Source: `scheduling.md` 3.3 and 3.5.
 #[must_use]
-pub fn filter<'a, N: AsRef<str>>(snapshot: &Snapshot, assumed: &Assumed, pod: &Pod, offered: &'a [N]) -> Filtered<'a> {
+pub fn filter<'a, N: AsRef<str>>(
+    snapshot: &Snapshot,
+    assumed: &Assumed,
+    pod: &Pod,
+    offered: &'a [N],
+    now: Timestamp,
+) -> Filtered<'a> {
     if !snapshot.synced {
         return Filtered::Unready;
     }
     let gang_key = match &pod.membership {
         Membership::Unknown => return reject_all(offered, Rejection::WaitingForGang, true),
-        Membership::Single => return filter_single(snapshot, assumed, pod, offered),
+        Membership::Single => return filter_single(snapshot, assumed, pod, offered, now),
         Membership::Member { gang, .. } => gang,
     };
     let gang = snapshot.gangs.get(gang_key);
@@ -184,19 +205,56 @@ fn filter_single<'a, N: AsRef<str>>(
     assumed: &Assumed,
     pod: &Pod,
     offered: &'a [N],
+    now: Timestamp,
 ) -> Filtered<'a> {
     let mut kept = Vec::with_capacity(offered.len());
     let mut rejected = Vec::new();
     // Where nothing is assigned, nothing is looked up.
     let free = pod.daemon || snapshot.assignments.is_empty();
+    let class = class_where_awaited(snapshot, pod);
     for name in offered.iter().map(AsRef::as_ref) {
-        if free || leaves_assignments_whole(snapshot, assumed, pod, name) {
-            kept.push(name);
-        } else {
+        if !free && !leaves_assignments_whole(snapshot, assumed, pod, name) {
             rejected.push((name, Rejection::AssignedToGang));
+        } else if class.as_ref().is_some_and(|class| !leaves_room(snapshot, assumed, pod, class, name, now)) {
+            rejected.push((name, Rejection::LaunchedForOthers));
+        } else {
+            kept.push(name);
         }
     }
     Filtered::Split { kept, rejected, requeue: false }
+}
+
+/// The class of a pod of no gang, if there are nodes that await anybody. Pods of DaemonSets and of the system itself belong on
+/// every node.
+fn class_where_awaited(snapshot: &Snapshot, pod: &Pod) -> Option<String> {
+    let Ok(shape) = &pod.shape else { return None };
+    let asks = !snapshot.awaiting.is_empty() && !pod.daemon && !pod.critical;
+    asks.then(|| digest(&pod.key.namespace, shape))
+}
+
+/// Whether a node that awaits other pods has room for them beside this one.
+fn leaves_room(snapshot: &Snapshot, assumed: &Assumed, pod: &Pod, class: &str, node: &str, now: Timestamp) -> bool {
+    let Some(awaiting) = snapshot.awaiting.get(node).filter(|awaiting| awaiting.holds(now)) else { return true };
+    if awaiting.awaits(class) {
+        return true;
+    }
+    let (Some(mut free), Ok(shape)) = (free_for_singles(snapshot, node), &pod.shape) else { return true };
+    if let Some(known) = snapshot.pods.get(&pod.uid).filter(|known| counted_on(known) == Some(node)) {
+        free.add(&known.held.requested);
+    }
+    assumed.subtract_from(&mut free, snapshot, &pod.uid, node);
+    for places in awaiting.places.values().filter(|places| places.left > 0) {
+        // Of a class that nobody has seen yet nothing is known but that its pods are to come.
+        let Some(requests) = &places.requests else { return false };
+        (0..places.left).for_each(|_| free.subtract(requests));
+    }
+    shape.requests.iter().all(|(resource, amount)| free.get(resource.as_str()) >= amount)
+}
+
+/// Whether a pod tolerates every taint of a node that keeps pods away. A node that is not known yet has none.
+fn tolerates(snapshot: &Snapshot, pod: &Pod, node: &str) -> bool {
+    let (Some(entry), Ok(shape)) = (snapshot.nodes.get(node), &pod.shape) else { return true };
+    untolerated(shape, &entry.node).is_none()
 }
 
 /// Whether a single pod on `node` leaves every assignment there whole. A node without assignments costs one look-up; a node
@@ -252,10 +310,16 @@ fn keep_only<'a, N: AsRef<str>>(offered: &'a [N], node: &NodeName, reason: Rejec
 /// Shapes: one score per offered node, in the order of the request. For a pod that asks for an accelerator the scores
 /// are a permutation of `1..=n`, best = n, so that kube-scheduler's random tie-break never decides; for every other
 /// pod all are 0 and the in-tree scores decide. The order packs: the fewest accelerators left free first, so that
-/// whole hosts stay whole.
+/// whole hosts stay whole. Before all that come nodes that were launched for pods of its class: one point outweighs the
+/// in-tree scores. `now` is real time.
 #[must_use]
-pub fn prioritize<N: AsRef<str>>(snapshot: &Snapshot, pod: &Pod, offered: &[N]) -> Vec<i64> {
+pub fn prioritize<N: AsRef<str>>(snapshot: &Snapshot, pod: &Pod, offered: &[N], now: Timestamp) -> Vec<i64> {
     let Ok(shape) = &pod.shape else { return vec![0; offered.len()] };
+    let class = Some(pod).filter(|pod| Snapshot::is_single(pod)).and_then(|pod| class_where_awaited(snapshot, pod));
+    let awaited = |node: &str| {
+        let awaiting = snapshot.awaiting.get(node).filter(|awaiting| awaiting.holds(now));
+        class.as_ref().zip(awaiting).is_some_and(|(class, awaiting)| awaiting.awaits(class))
+    };
     let wanted: Vec<&str> = shape
         .requests
         .iter()
@@ -263,17 +327,20 @@ pub fn prioritize<N: AsRef<str>>(snapshot: &Snapshot, pod: &Pod, offered: &[N]) 
         .map(|(resource, _)| resource.as_str())
         .collect();
     if wanted.is_empty() {
-        return vec![0; offered.len()];
+        return offered.iter().map(|name| i64::from(awaited(name.as_ref()))).collect();
     }
-    let mut order: Vec<(i64, &str, usize)> = offered
+    let mut order: Vec<(bool, i64, &str, usize)> = offered
         .iter()
         .enumerate()
-        .map(|(index, name)| (free_for(snapshot, &wanted, name.as_ref()), name.as_ref(), index))
+        .map(|(index, name)| {
+            let name = name.as_ref();
+            (!awaited(name), free_for(snapshot, &wanted, name), name, index)
+        })
         .collect();
     order.sort_unstable();
     let mut scores = vec![0; offered.len()];
     let mut score = i64::try_from(offered.len()).unwrap_or(i64::MAX);
-    for (_, _, index) in order {
+    for (_, _, _, index) in order {
         scores[index] = score;
         score = score.saturating_sub(1);
     }
@@ -356,7 +423,10 @@ pub fn bind(snapshot: &Snapshot, assumed: &Assumed, uid: &PodUid, node: &str) ->
     let gang = match &pod.membership {
         Membership::Unknown => return BindStep::Behind,
         Membership::Single => {
-            return if pod.daemon || leaves_assignments_whole(snapshot, assumed, pod, node) {
+            // kube-scheduler's own view of the node may be older than ours: a node that is to go gets nobody any more.
+            return if !tolerates(snapshot, pod, node) {
+                BindStep::Refuse(Rejection::Tainted)
+            } else if pod.daemon || leaves_assignments_whole(snapshot, assumed, pod, node) {
                 BindStep::Post { place: None }
             } else {
                 BindStep::Refuse(Rejection::AssignedToGang)

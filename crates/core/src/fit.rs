@@ -121,13 +121,19 @@ pub fn accepts(shape: &Shape, node: &Node) -> Result<(), Misfit> {
     if !node.ready || node.deleting {
         return Err(Misfit::NotReady);
     }
-    if let Some(taint) = node.taints.iter().find(|taint| !tolerated(taint, &shape.tolerations)) {
+    if let Some(taint) = untolerated(shape, node) {
         return Err(Misfit::Taint { taint: Arc::from(taint.to_string()) });
     }
     if !selected(shape, node) {
         return Err(Misfit::Selector);
     }
     if reaches_volumes(shape, node) { Ok(()) } else { Err(Misfit::Volume) }
+}
+
+/// The first taint of a node that keeps a pod of this shape away.
+#[must_use]
+pub fn untolerated<'a>(shape: &Shape, node: &'a Node) -> Option<&'a Taint> {
+    node.taints.iter().find(|taint| !tolerated(taint, &shape.tolerations))
 }
 
 /// Every resource of which too little is free for one more pod, `pods`, `cpu`, `memory` and `ephemeral-storage` first as

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use imbl::shared_ptr::DefaultSharedPtr;
 use imbl::{GenericHashMap, OrdMap};
+use jiff::Timestamp;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,40 @@ pub struct Snapshot {
     pub assignments: FxHashMap<NodeName, Vec<Assignment>>,
     /// Extended resources the pools sell or the nodes have that count as accelerators.
     pub accelerators: Vec<Arc<str>>,
+    /// Nodes launched for pods of no gang that have not all come yet.
+    pub awaiting: OrdMap<NodeName, Arc<Awaiting>>,
+}
+
+/// The pods that a node was launched for and that have not come to it yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Awaiting {
+    /// By class of pods, see [`crate::ordinary::digest`].
+    pub places: BTreeMap<Arc<str>, Places>,
+    /// From then on the node is for everybody. `None`: it is not Ready yet.
+    pub until: Option<Timestamp>,
+}
+
+/// Pods of one class that a node awaits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// How many.
+    pub left: u32,
+    /// What each asks for; `None` while no pod of the class is known.
+    pub requests: Option<Resources>,
+}
+
+impl Awaiting {
+    /// Whether somebody is still awaited at `now`.
+    #[must_use]
+    pub fn holds(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| now < until) && self.places.values().any(|places| places.left > 0)
+    }
+
+    /// Whether a pod of `class` is among those that are awaited.
+    #[must_use]
+    pub fn awaits(&self, class: &str) -> bool {
+        self.places.get(class).is_some_and(|places| places.left > 0)
+    }
 }
 
 /// A node and what holds capacity on it.

@@ -73,5 +73,7 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
         gangs: written.gangs.into_iter().map(|gang| (gang.key.clone(), gang)).collect(),
         assignments: written.assignments.into_iter().collect::<FxHashMap<_, _>>(),
         accelerators: written.accelerators,
+        // The extender alone asks for it, and no pass does.
+        awaiting: OrdMap::new(),
     })
 }

@@ -2,16 +2,29 @@
 
 use std::sync::Arc;
 
-use muster_core::extender::{self, Assumed, BindStep, Filtered, Rejection, Victims, may_post, preempt, prioritize};
+use muster_core::extender::{self, Assumed, BindStep, Filtered, Rejection, Victims, may_post, preempt};
 use muster_core::model::gang::{Gang, Membership, Phase, Pod, RankClaim};
 use muster_core::model::names::{NodeName, PodUid};
-use muster_core::model::snapshot::{AssignedCapacity, Assignment, Snapshot};
+use muster_core::model::node::{Taint, TaintEffect};
+use muster_core::model::pod::{Shape, Toleration};
+use muster_core::model::snapshot::{AssignedCapacity, Assignment, Awaiting, Places, Snapshot};
+use muster_core::ordinary::digest;
+
+use jiff::Timestamp;
 
 use crate::world::{gang, key, member, node, place, pod, shape, snapshot};
 
+/// Now, in real time.
+const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+/// `prioritize` now.
+fn prioritize(snapshot: &Snapshot, pod: &Pod, offered: &[String]) -> Vec<i64> {
+    extender::prioritize(snapshot, pod, offered, NOW)
+}
+
 /// `filter` where this replica binds nobody.
 fn filter<'a>(snapshot: &Snapshot, pod: &Pod, offered: &'a [String]) -> Filtered<'a> {
-    extender::filter(snapshot, &Assumed::default(), pod, offered)
+    extender::filter(snapshot, &Assumed::default(), pod, offered, NOW)
 }
 
 /// `bind` where this replica binds nobody.
@@ -274,7 +287,7 @@ fn capacity_of_a_pod_that_is_being_bound_counts_until_the_watch_shows_it() {
     assumed.add(&first, "n1");
     let fits = |snapshot: &Snapshot, assumed: &Assumed| {
         let offered = names(&["n1"]);
-        let filtered = extender::filter(snapshot, assumed, &second, &offered);
+        let filtered = extender::filter(snapshot, assumed, &second, &offered, NOW);
         let bound = extender::bind(snapshot, assumed, &second.uid, "n1");
         let kept = matches!(filtered, Filtered::Split { kept, .. } if !kept.is_empty());
         assert_eq!(kept, bound == BindStep::Post { place: None }, "both look at the same capacity");
@@ -339,7 +352,7 @@ fn scores_of_accelerator_pods_are_a_permutation_with_the_fullest_node_first() {
     back.reverse();
     assert_eq!(scores, back, "the order of the request plays no part");
     assert_eq!(prioritize(&snapshot, &pod("cpu", &shape(0)), &offered), [0; 4]);
-    assert_eq!(prioritize::<String>(&snapshot, &pod("p", &shape(1)), &[]), Vec::<i64>::new());
+    assert_eq!(prioritize(&snapshot, &pod("p", &shape(1)), &[]), Vec::<i64>::new());
 }
 
 #[test]
@@ -428,4 +441,81 @@ fn the_system_s_own_pods_may_evict_members_and_nobody_else() {
     let member = Pod { critical: true, ..members[0].clone() };
     assert_eq!(preempt(&snapshot, &member, candidates), Victims::new(), "a member never preempts alone");
     assert_eq!(preempt(&snapshot, &preemptor, Victims::from([("n1".to_owned(), Vec::new())])), Victims::new());
+}
+
+/// n1 (8 accelerators) was launched for `left` pods of the class of a pod with this shape, until then; n2 for nobody.
+fn launched_for(asks: &Shape, left: u32, until: Option<Timestamp>) -> Snapshot {
+    let mut snapshot = snapshot(&[node("n1", 8), node("n2", 8)], &[], &[], &[]);
+    let awaited = pod("awaited", asks);
+    let class: Arc<str> = digest(&awaited.key.namespace, asks).into();
+    let places = Places { left, requests: Some(asks.requests.clone()) };
+    let awaiting = Awaiting { places: [(class, places)].into(), until };
+    snapshot.awaiting.insert(NodeName::from("n1"), Arc::new(awaiting));
+    snapshot
+}
+
+const SOON: Timestamp = Timestamp::constant(1_800_000_001, 0);
+
+#[test]
+fn the_node_that_was_launched_for_a_pod_comes_first_until_its_time_is_over() {
+    for gpus in [0, 3] {
+        let own = pod("own", &shape(gpus));
+        let offered = names(&["n2", "n1"]);
+        let best = |snapshot: &Snapshot, pod: &Pod| {
+            let scores = prioritize(snapshot, pod, &offered);
+            (scores[1] > scores[0]).then_some("n1")
+        };
+        assert_eq!(best(&launched_for(&shape(gpus), 1, None), &own), Some("n1"), "not Ready yet");
+        assert_eq!(best(&launched_for(&shape(gpus), 1, Some(SOON)), &own), Some("n1"));
+        // Of two nodes alike the name decides for accelerators, and in-tree scores for all else.
+        let beside = |snapshot: &Snapshot| prioritize(snapshot, &own, &offered);
+        let nobody = snapshot(&[node("n1", 8), node("n2", 8)], &[], &[], &[]);
+        assert_eq!(beside(&launched_for(&shape(gpus), 1, Some(NOW))), beside(&nobody), "its time is over");
+        assert_eq!(beside(&launched_for(&shape(gpus), 0, Some(SOON))), beside(&nobody), "all have come");
+        let other = pod("other", &shape(gpus + 1));
+        let of_other = |snapshot: &Snapshot| prioritize(snapshot, &other, &offered);
+        assert_eq!(of_other(&launched_for(&shape(gpus), 1, Some(SOON))), of_other(&nobody), "of another class");
+    }
+}
+
+#[test]
+fn others_keep_off_a_node_as_far_as_the_pods_it_was_launched_for_need_it() {
+    let kept = |snapshot: &Snapshot, pod: &Pod| asked(snapshot, pod, &["n1", "n2"]);
+    let full = launched_for(&shape(2), 4, Some(SOON));
+    let other = pod("other", &shape(1));
+    assert_eq!(kept(&full, &other), (names(&["n2"]), Some(Rejection::LaunchedForOthers)));
+    assert_eq!(kept(&full, &pod("own", &shape(2))), (names(&["n1", "n2"]), None), "one of those it was launched for");
+    let roomy = launched_for(&shape(2), 3, Some(SOON));
+    assert_eq!(kept(&roomy, &pod("fits", &shape(1))), (names(&["n1", "n2"]), None), "there is room beside them");
+    assert_eq!(kept(&roomy, &pod("large", &shape(3))).0, names(&["n2"]), "not for so many");
+    assert_eq!(kept(&launched_for(&shape(2), 4, Some(NOW)), &other), (names(&["n1", "n2"]), None), "time is over");
+    assert_eq!(kept(&launched_for(&shape(2), 4, None), &other).0, names(&["n2"]), "not Ready yet");
+    let exempt = [Pod { daemon: true, ..other.clone() }, Pod { critical: true, ..other }];
+    for pod in &exempt {
+        assert_eq!(kept(&full, pod), (names(&["n1", "n2"]), None), "belongs on every node");
+    }
+    // Bound meanwhile by another call of this replica, and not shown by the watch yet: it takes the room.
+    let (mut roomy, mut assumed) = (roomy, Assumed::default());
+    let early = pod("early", &shape(2));
+    assumed.add(&early, "n1");
+    roomy.pods.insert(early.uid.clone(), Arc::new(early));
+    let offered = names(&["n1"]);
+    let Filtered::Split { kept, .. } = extender::filter(&roomy, &assumed, &pod("late", &shape(1)), &offered, NOW)
+    else {
+        panic!("unready")
+    };
+    assert_eq!(kept, Vec::<&str>::new());
+}
+
+#[test]
+fn nobody_is_bound_to_a_node_with_a_taint_that_is_not_tolerated() {
+    let mut going = node("n1", 8);
+    going.taints.push(Taint { key: "muster.dev/disrupted".into(), value: "".into(), effect: TaintEffect::NoSchedule });
+    let (plain, mut tolerant) = (pod("plain", &shape(0)), pod("tolerant", &shape(0)));
+    let toleration = Toleration { key: "".into(), exists: true, value: "".into(), effect: None };
+    tolerant.shape = Ok(Arc::new(Shape { tolerations: vec![toleration], ..shape(0) }));
+    let snapshot = snapshot(&[going, node("n2", 8)], &[plain.clone(), tolerant.clone()], &[], &[]);
+    assert_eq!(bind(&snapshot, &plain.uid, "n1"), BindStep::Refuse(Rejection::Tainted));
+    assert_eq!(bind(&snapshot, &plain.uid, "n2"), BindStep::Post { place: None });
+    assert_eq!(bind(&snapshot, &tolerant.uid, "n1"), BindStep::Post { place: None });
 }

@@ -13,6 +13,7 @@ use muster_core::model::node::{Node, Usage};
 use muster_core::model::pod::Shape;
 use muster_core::model::resources::Resources;
 use muster_core::model::snapshot::Snapshot;
+use muster_core::ordinary::awaiting::{self, Classes, awaiting};
 use muster_core::ordinary::{Launch, Offered, Outcome, Round, Waiting, is_waiting, plan};
 use muster_core::packing::{Class, Offer, Pool};
 
@@ -301,4 +302,69 @@ fn a_batch_has_a_hundred_nodes_at_most() {
         .flat_map(|one| one.pods.iter().map(|pods| pods.1 * one.nodes))
         .sum();
     assert_eq!(places, 250);
+}
+
+#[test]
+fn each_node_of_a_batch_awaits_the_pods_it_was_planned_for_until_they_are_on_it() {
+    let mut setup = Setup::of(pods("web", 18, 1_000));
+    let launches = setup.plan().launches;
+    setup.launch(&launches, BatchPhase::Joining);
+    let mut classes = Classes::default();
+    let class = classes.of(&setup.pods[0]).unwrap();
+    let mut awaited = 0;
+    for batch in &mut setup.batches {
+        assert!(awaiting::planned(batch).is_empty(), "no node has a name yet");
+        for number in 0..batch.status.count {
+            let id = InstanceId::from(format!("i-{number}").as_str());
+            let mut member = BatchMember::new(id, 1, MemberState::Ready);
+            member.node = Some(format!("{}-{number}", batch.name));
+            batch.status.instances.push(member);
+        }
+        let planned = awaiting::planned(batch);
+        assert_eq!(planned.len(), batch.status.instances.len());
+        for (node, of_it) in &planned {
+            let on = |many: u32| -> Vec<Arc<Pod>> {
+                let bound = pods("bound", many, 1_000).into_iter();
+                bound.map(|pod| Arc::new(Pod { node: Some(node.clone()), ..pod })).collect()
+            };
+            let left = |on: &[Arc<Pod>], classes: &mut Classes| {
+                awaiting(of_it, on.iter(), classes, None).map_or(0, |all| all.places.values().map(|one| one.left).sum())
+            };
+            let many: u32 = of_it.values().sum();
+            awaited += many;
+            assert_eq!(left(&[], &mut classes), many);
+            assert_eq!(left(&on(1), &mut classes), many - 1);
+            assert_eq!(left(&on(many), &mut classes), 0, "all have come");
+            assert_eq!(left(&on(many + 1), &mut classes), 0);
+            let daemon = Arc::new(Pod { daemon: true, ..Pod::clone(&on(1)[0]) });
+            assert_eq!(left(&[daemon], &mut classes), many, "a DaemonSet's pod takes nobody's place");
+            let ended = Arc::new(Pod { ended: true, ..Pod::clone(&on(1)[0]) });
+            assert_eq!(left(&[ended], &mut classes), many, "who has ended makes room");
+            let other = pods("other", 1, 2_000).remove(0);
+            let other = Arc::new(Pod { node: Some(node.clone()), ..other });
+            assert_eq!(left(&[other], &mut classes), many, "of another class");
+            let all = awaiting(of_it, [].iter(), &mut classes, None).unwrap();
+            assert_eq!(
+                all.places[&class].requests.as_ref(),
+                Some(&asks(1_000).requests),
+                "what each asks for is known"
+            );
+        }
+        let mut ends = batch.clone();
+        ends.status.phase = BatchPhase::Terminating;
+        assert!(awaiting::planned(&ends).is_empty(), "of a batch that ends no node awaits anybody");
+        let deleted = Batch { deleting: true, ..batch.clone() };
+        assert!(awaiting::planned(&deleted).is_empty());
+    }
+    assert_eq!(awaited, 18, "every pod is awaited somewhere");
+}
+
+#[test]
+fn a_node_is_kept_for_a_minute_from_ready_and_not_at_all_if_it_has_stood_for_long() {
+    let mut fresh = node("n", 0);
+    assert_eq!(awaiting::until(&fresh, at(100)), at(160));
+    fresh.created = Some(at(0));
+    assert_eq!(awaiting::until(&fresh, at(100)), at(160));
+    assert_eq!(awaiting::until(&fresh, at(899)), at(959));
+    assert_eq!(awaiting::until(&fresh, at(900)), at(900), "seen again after a restart");
 }

@@ -306,7 +306,9 @@ impl Sim {
             if pod.gated || pod.foreign_gates || !pod.ours {
                 continue;
             }
-            let Filtered::Split { kept, .. } = extender::filter(&snapshot, &Assumed::default(), pod, &offered) else {
+            let Filtered::Split { kept, .. } =
+                extender::filter(&snapshot, &Assumed::default(), pod, &offered, jiff::Timestamp::UNIX_EPOCH)
+            else {
                 continue;
             };
             let Some(node) = kept.first() else { continue };

@@ -1,0 +1,105 @@
+//! Which pods a node was launched for, and which of them have not come yet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use rustc_hash::FxHashMap;
+
+use super::class::digest;
+use crate::model::batch::{Batch, BatchPhase, Owner};
+use crate::model::gang::Pod;
+use crate::model::names::NodeName;
+use crate::model::node::Node;
+use crate::model::pod::Shape;
+use crate::model::resources::Resources;
+use crate::model::snapshot::{Awaiting, Places};
+
+/// So long after it became Ready a node is kept for the pods that it was launched for.
+const KEPT: SignedDuration = SignedDuration::from_secs(60);
+/// A node that is older than this when it is first seen Ready, as after a restart of this process, awaits nobody any more.
+const YOUNG: SignedDuration = SignedDuration::from_mins(15);
+/// Most classes remembered; beyond that all are forgotten, and found again.
+const CLASSES: usize = 10_000;
+
+/// Digests of classes of pods, each computed once, and what their pods ask for.
+#[derive(Clone, Debug, Default)]
+pub struct Classes {
+    digests: BTreeMap<(Arc<str>, Arc<Shape>), Arc<str>>,
+    requests: FxHashMap<Arc<str>, Resources>,
+}
+
+impl Classes {
+    /// The class of a pod, which is remembered. `None`: its shape is not known.
+    pub fn of(&mut self, pod: &Pod) -> Option<Arc<str>> {
+        let shape = pod.shape.as_ref().ok()?;
+        let key = (Arc::clone(&pod.key.namespace), Arc::clone(shape));
+        if let Some(known) = self.digests.get(&key) {
+            return Some(Arc::clone(known));
+        }
+        if self.digests.len() >= CLASSES {
+            *self = Self::default();
+        }
+        let class: Arc<str> = digest(&key.0, shape).into();
+        self.requests.insert(Arc::clone(&class), shape.requests.clone());
+        self.digests.insert(key, Arc::clone(&class));
+        Some(class)
+    }
+}
+
+/// The pods that each registered node of a batch was launched for, by class. Of a batch that ends no node awaits anybody.
+#[must_use]
+pub fn planned(batch: &Batch) -> Vec<(NodeName, BTreeMap<Arc<str>, u32>)> {
+    let ends = match batch.status.phase {
+        BatchPhase::Draining | BatchPhase::Terminating => true,
+        BatchPhase::Pending
+        | BatchPhase::Launching
+        | BatchPhase::Launched
+        | BatchPhase::Joining
+        | BatchPhase::Replacing
+        | BatchPhase::Ready
+        | BatchPhase::InUse
+        | BatchPhase::Idle => batch.deleting,
+    };
+    if ends || !batch.spec.partial || batch.spec.owner != Owner::Pods {
+        return Vec::new();
+    }
+    let each = batch
+        .spec
+        .fillings
+        .iter()
+        .flat_map(|one| std::iter::repeat_n(&one.pods, usize::try_from(one.nodes).unwrap_or(0)));
+    let instances = batch.status.instances.iter().zip(each);
+    let named = instances.filter_map(|(instance, pods)| Some((NodeName::from(instance.node.as_deref()?), pods)));
+    named.map(|(node, pods)| (node, pods.iter().map(|(class, many)| (Arc::from(&**class), *many)).collect())).collect()
+}
+
+/// When a node stops to be kept for the pods that it was launched for, if it is first seen Ready at `now`, in real time.
+#[must_use]
+pub fn until(node: &Node, now: Timestamp) -> Timestamp {
+    let young = node.created.is_none_or(|created| now.duration_since(created) < YOUNG);
+    if young { now.saturating_add(KEPT).unwrap_or(now) } else { now }
+}
+
+/// Whom a node still awaits, of those that it was launched for; `on` are the pods on it. `None`: nobody.
+#[must_use]
+pub fn awaiting<'a>(
+    planned: &BTreeMap<Arc<str>, u32>,
+    on: impl Iterator<Item = &'a Arc<Pod>>,
+    classes: &mut Classes,
+    until: Option<Timestamp>,
+) -> Option<Awaiting> {
+    let mut left = planned.clone();
+    for pod in on.filter(|pod| pod.holds_capacity() && !pod.daemon) {
+        if let Some(many) = classes.of(pod).and_then(|class| left.get_mut(&class)) {
+            *many = many.saturating_sub(1);
+        }
+    }
+    left.retain(|_, many| *many > 0);
+    let places = |(class, left): (Arc<str>, u32)| {
+        let requests = classes.requests.get(&class).cloned();
+        (class, Places { left, requests })
+    };
+    let places: BTreeMap<_, _> = left.into_iter().map(places).collect();
+    (!places.is_empty()).then_some(Awaiting { places, until })
+}

@@ -1,0 +1,114 @@
+//! Nodes that are there for somebody: those of a gang's or request's batch before it is in use, and those launched for pods of
+//! no gang until these have come.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use muster_api::keys;
+use muster_core::model::batch::Batch;
+use muster_core::model::gang::{Membership, Pod};
+use muster_core::model::names::{NodeName, ObjectKey};
+use muster_core::model::node::Node;
+use muster_core::model::snapshot::{Awaiting, Snapshot};
+use muster_core::ordinary::awaiting::{self, Classes};
+use rustc_hash::FxHashMap;
+
+use super::State;
+
+/// Nodes of Atomic batches that are not in use yet, with the key of whom they are for.
+pub(super) fn reserved_nodes(state: &State) -> Vec<(NodeName, ObjectKey)> {
+    let mut reserved = Vec::new();
+    let waiting: BTreeMap<&str, ObjectKey> = state
+        .batches
+        .values()
+        .filter_map(|batch| {
+            let object = batch.object();
+            object.status.as_ref()?;
+            let pending = batch.batch().status.phase.reserves_nodes();
+            let key = if let Some(gang) = &object.spec.gang_ref {
+                ObjectKey::new(gang.namespace.as_str(), gang.name.as_str())
+            } else {
+                let request = object.spec.provisioning_request_ref.as_ref()?;
+                Snapshot::booking_key(&request.namespace, &request.name)
+            };
+            pending.then_some((object.metadata.uid.as_deref()?, key))
+        })
+        .collect();
+    if waiting.is_empty() {
+        return reserved;
+    }
+    for entry in state.snapshot.nodes.values() {
+        if let Some(key) = entry.node.labels.get(keys::BATCH).and_then(|uid| waiting.get(&**uid)) {
+            reserved.push((entry.node.name.clone(), key.clone()));
+        }
+    }
+    reserved
+}
+
+/// What nodes launched for pods of no gang were planned to hold. A change costs what it is about: one node, or those of one
+/// batch.
+#[derive(Debug, Default)]
+pub(super) struct Launched {
+    planned: FxHashMap<NodeName, BTreeMap<Arc<str>, u32>>,
+    nodes_of: FxHashMap<String, Vec<NodeName>>,
+    /// When each of them stops to be kept; known once it was seen Ready.
+    until: FxHashMap<NodeName, Timestamp>,
+    classes: Classes,
+}
+
+impl Launched {
+    /// A pod of our profiles waits: what its class asks for is known by the time that a node comes for it.
+    pub(super) fn note(&mut self, pod: &Pod) {
+        if pod.membership == Membership::Single {
+            self.classes.of(pod);
+        }
+    }
+
+    /// A batch was seen, or is gone. Returns the nodes to look at again.
+    pub(super) fn plan(&mut self, name: &str, batch: Option<&Batch>) -> Vec<NodeName> {
+        let now = batch.map(awaiting::planned).unwrap_or_default();
+        let mut touched = self.nodes_of.remove(name).unwrap_or_default();
+        let same = touched.len() == now.len()
+            && touched
+                .iter()
+                .zip(&now)
+                .all(|(node, (name, pods))| node == name && self.planned.get(node) == Some(pods));
+        if same {
+            if !touched.is_empty() {
+                self.nodes_of.insert(name.to_owned(), touched);
+            }
+            return Vec::new();
+        }
+        for node in &touched {
+            self.planned.remove(node);
+        }
+        let names: Vec<NodeName> = now.iter().map(|(node, _)| node.clone()).collect();
+        self.planned.extend(now);
+        touched.retain(|node| !self.planned.contains_key(node));
+        for node in &touched {
+            self.until.remove(node);
+        }
+        touched.extend(names.iter().cloned());
+        if !names.is_empty() {
+            self.nodes_of.insert(name.to_owned(), names);
+        }
+        touched
+    }
+
+    /// Whom a node awaits at `now`, in real time; `on` are the pods on it. `None`: nobody.
+    pub(super) fn look<'a>(
+        &mut self,
+        name: &NodeName,
+        node: Option<&Node>,
+        on: impl Iterator<Item = &'a Arc<Pod>>,
+        now: Timestamp,
+    ) -> Option<Awaiting> {
+        let planned = self.planned.get(name)?;
+        let node = node?;
+        if node.ready && !self.until.contains_key(name) {
+            self.until.insert(name.clone(), awaiting::until(node, now));
+        }
+        awaiting::awaiting(planned, on, &mut self.classes, self.until.get(name).copied())
+    }
+}
