@@ -372,7 +372,7 @@ async fn pods_that_come_later_and_matter_more_do_not_take_the_node_that_was_laun
     let served = all_serve(&stack, "shop", 5).await;
 
     assert_eq!(nodes_of(&served).len(), 1);
-    assert!(pods(&stack, "late").await.iter().all(|pod| node_of(pod).is_none()), "there is no room beside them");
+    assert!(pods(&stack, "late").await.iter().all(|pod| node_of(pod).is_none()), "nothing is left beside them");
     assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1);
     // Where those it was launched for are gone, the node is for everybody.
     scale(&stack, "shop", 0).await;

@@ -215,7 +215,7 @@ fn filter_single<'a, N: AsRef<str>>(
     for name in offered.iter().map(AsRef::as_ref) {
         if !free && !leaves_assignments_whole(snapshot, assumed, pod, name) {
             rejected.push((name, Rejection::AssignedToGang));
-        } else if class.as_ref().is_some_and(|class| !leaves_room(snapshot, assumed, pod, class, name, now)) {
+        } else if class.as_ref().is_some_and(|class| !leaves_places_whole(snapshot, assumed, pod, class, name, now)) {
             rejected.push((name, Rejection::LaunchedForOthers));
         } else {
             kept.push(name);
@@ -232,8 +232,15 @@ fn class_where_awaited(snapshot: &Snapshot, pod: &Pod) -> Option<String> {
     asks.then(|| digest(&pod.key.namespace, shape))
 }
 
-/// Whether a node that awaits other pods has room for them beside this one.
-fn leaves_room(snapshot: &Snapshot, assumed: &Assumed, pod: &Pod, class: &str, node: &str, now: Timestamp) -> bool {
+/// Whether a node that awaits other pods has the capacity for them beside this one.
+fn leaves_places_whole(
+    snapshot: &Snapshot,
+    assumed: &Assumed,
+    pod: &Pod,
+    class: &str,
+    node: &str,
+    now: Timestamp,
+) -> bool {
     let Some(awaiting) = snapshot.awaiting.get(node).filter(|awaiting| awaiting.holds(now)) else { return true };
     if awaiting.awaits(class) {
         return true;

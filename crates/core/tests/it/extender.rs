@@ -485,23 +485,22 @@ fn others_keep_off_a_node_as_far_as_the_pods_it_was_launched_for_need_it() {
     let other = pod("other", &shape(1));
     assert_eq!(kept(&full, &other), (names(&["n2"]), Some(Rejection::LaunchedForOthers)));
     assert_eq!(kept(&full, &pod("own", &shape(2))), (names(&["n1", "n2"]), None), "one of those it was launched for");
-    let roomy = launched_for(&shape(2), 3, Some(SOON));
-    assert_eq!(kept(&roomy, &pod("fits", &shape(1))), (names(&["n1", "n2"]), None), "there is room beside them");
-    assert_eq!(kept(&roomy, &pod("large", &shape(3))).0, names(&["n2"]), "not for so many");
+    let wide = launched_for(&shape(2), 3, Some(SOON));
+    assert_eq!(kept(&wide, &pod("fits", &shape(1))), (names(&["n1", "n2"]), None), "they fit beside them");
+    assert_eq!(kept(&wide, &pod("large", &shape(3))).0, names(&["n2"]), "not for so many");
     assert_eq!(kept(&launched_for(&shape(2), 4, Some(NOW)), &other), (names(&["n1", "n2"]), None), "time is over");
     assert_eq!(kept(&launched_for(&shape(2), 4, None), &other).0, names(&["n2"]), "not Ready yet");
     let exempt = [Pod { daemon: true, ..other.clone() }, Pod { critical: true, ..other }];
     for pod in &exempt {
         assert_eq!(kept(&full, pod), (names(&["n1", "n2"]), None), "belongs on every node");
     }
-    // Bound meanwhile by another call of this replica, and not shown by the watch yet: it takes the room.
-    let (mut roomy, mut assumed) = (roomy, Assumed::default());
+    // Bound meanwhile by another call of this replica, and not shown by the watch yet: it takes the capacity.
+    let (mut wide, mut assumed) = (wide, Assumed::default());
     let early = pod("early", &shape(2));
     assumed.add(&early, "n1");
-    roomy.pods.insert(early.uid.clone(), Arc::new(early));
+    wide.pods.insert(early.uid.clone(), Arc::new(early));
     let offered = names(&["n1"]);
-    let Filtered::Split { kept, .. } = extender::filter(&roomy, &assumed, &pod("late", &shape(1)), &offered, NOW)
-    else {
+    let Filtered::Split { kept, .. } = extender::filter(&wide, &assumed, &pod("late", &shape(1)), &offered, NOW) else {
         panic!("unready")
     };
     assert_eq!(kept, Vec::<&str>::new());

@@ -339,7 +339,7 @@ fn each_node_of_a_batch_awaits_the_pods_it_was_planned_for_until_they_are_on_it(
             let daemon = Arc::new(Pod { daemon: true, ..Pod::clone(&on(1)[0]) });
             assert_eq!(left(&[daemon], &mut classes), many, "a DaemonSet's pod takes nobody's place");
             let ended = Arc::new(Pod { ended: true, ..Pod::clone(&on(1)[0]) });
-            assert_eq!(left(&[ended], &mut classes), many, "who has ended makes room");
+            assert_eq!(left(&[ended], &mut classes), many, "who has ended takes no place");
             let other = pods("other", 1, 2_000).remove(0);
             let other = Arc::new(Pod { node: Some(node.clone()), ..other });
             assert_eq!(left(&[other], &mut classes), many, "of another class");
