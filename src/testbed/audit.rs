@@ -58,7 +58,8 @@ impl Entry {
     }
 
     /// The patch that lets a member go to kube-scheduler.
-    fn is_release(&self) -> bool {
+    #[must_use]
+    pub fn is_release(&self) -> bool {
         self.resource == "pods"
             && self.subresource.is_empty()
             && self.verb == "patch"

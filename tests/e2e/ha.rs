@@ -16,7 +16,7 @@ use muster::testbed::{Component, Stack, eventually};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::support::{DEADLINE, bare, create, delete, leaves, node_of, options, phase, runs_on, stack};
+use crate::support::{DEADLINE, bare, create, delete, gangs, leaves, node_of, options, phase, runs_on, stack};
 
 /// A kube-scheduler that died is followed by the other once its lease has run out.
 const FAILOVER: Duration = Duration::from_secs(120);
@@ -37,7 +37,7 @@ async fn holder(stack: &Stack) -> Option<String> {
 }
 
 /// The replica that holds Muster's lease.
-async fn leads(stack: &Stack) -> u8 {
+pub(crate) async fn leads(stack: &Stack) -> u8 {
     eventually(DEADLINE, "a replica to hold the lease", || async move {
         Ok::<_, String>(match holder(stack).await.as_deref() {
             Some("muster-0") => Some(0),
@@ -205,13 +205,15 @@ async fn the_replica_that_committed_dies_before_the_first_binding() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_happened_in_a_gap_of_the_watches_is_seen() {
     let Some(stack) = two().await else { return };
+    create(&stack, "ml", bare("gone", 0, 2)).await;
+    phase(&stack, "ml", "gone", "Collecting").await;
     for number in 0..2 {
         stack.cluster.signal(Component::Muster(number), Signal::SIGSTOP).unwrap();
     }
     for number in 0..4 {
         create(&stack, "ml", bare("train", number, 4)).await;
     }
-    create(&stack, "ml", bare("gone", 0, 2)).await;
+    // No event of it reaches anybody: only the next list shows that it is missing.
     delete(&stack, "ml", "gone-0").await;
     // The watch cache begins again: the versions that the watches know are too old for it.
     stack.cluster.restart(Component::ApiServer).await.unwrap();
@@ -219,6 +221,13 @@ async fn what_happened_in_a_gap_of_the_watches_is_seen() {
         stack.cluster.signal(Component::Muster(number), Signal::SIGCONT).unwrap();
     }
     all_on_nodes_of_their_own(&stack).await;
+    let client = &stack.admin().unwrap();
+    eventually(DEADLINE, "the Gang whose pod went in the gap to be gone", || async move {
+        let left = gangs(client, "ml").await.len();
+        if left == 1 { Ok(Some(())) } else { Err(format!("{left} Gangs")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(40)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -229,8 +238,9 @@ async fn a_watch_whose_version_is_compacted_away_begins_again() {
     let stack = stack(options, "ml").await;
     stack.create_nodes(leaves(&["a"], 4)).await.unwrap();
     let pods: Api<Pod> = Api::namespaced(stack.admin().unwrap(), "ml");
-    let old = pods.list(&ListParams::default().limit(1)).await.unwrap().metadata.resource_version.unwrap();
     stack.cluster.signal(Component::Muster(0), Signal::SIGSTOP).unwrap();
+    // None of its watches stands at a newer one: once this is compacted away, all of theirs are.
+    let old = pods.list(&ListParams::default().limit(1)).await.unwrap().metadata.resource_version.unwrap();
     for number in 0..4 {
         create(&stack, "ml", bare("train", number, 4)).await;
     }
@@ -258,4 +268,8 @@ async fn a_watch_whose_version_is_compacted_away_begins_again() {
     stack.cluster.signal(Component::Muster(0), Signal::SIGCONT).unwrap();
     all_on_nodes_of_their_own(&stack).await;
     phase(&stack, "ml", "train", "Bound").await;
+    let log = std::fs::read_to_string(stack.cluster.log(Component::Muster(0))).unwrap();
+    let refused: Vec<&str> = log.lines().filter(|line| line.contains("watch failed and is started again")).collect();
+    let compacted = |line: &&str| line.contains("compacted") || line.contains("too old") || line.contains("410");
+    assert!(refused.iter().any(compacted), "no watch of Muster's was refused: {refused:#?}");
 }

@@ -34,6 +34,7 @@ mod restart;
 mod scale;
 mod scenarios;
 mod secure;
+mod split_brain;
 mod support;
 mod takeover;
 mod uninstall;

@@ -165,7 +165,10 @@ async fn instances_of_a_lost_answer_that_show_late_are_waited_for_and_not_provis
 
     all_run(&stack, "ml", "train", 8).await;
 
-    assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1, "one launch");
+    let journal = journal(&stack, 0).await;
+    assert_eq!(launched_fleets(&journal).len(), 1, "one launch");
+    let replay = |entry: &&serde_json::Value| entry["operation"] == "CreateFleet" && entry["replayed"] == true;
+    assert!(journal.iter().any(|entry| replay(&entry)), "the same call was made again");
     delete_job(&stack, "train").await;
     everything_is_terminated(&stack).await;
     no_errors(&stack);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use muster::testbed::nodes::{DEMO_NOT_READY, GPU};
 use muster::testbed::workloads::{DEMO_REFUSE, TestPod};
 use muster::testbed::{Component, Stack, eventually};
@@ -16,10 +16,13 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 use super::view::View;
-use crate::support::DEADLINE;
+use super::{LEAF, LEAVES};
+use crate::support::{DEADLINE, leaves};
 
 /// What a fault waits for may not come: the gang waits for capacity that another fault took.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// … but it comes once all of that is there again.
+const HEALED: Duration = Duration::from_secs(180);
 /// Label of pods that somebody else places.
 const STRANGER: &str = "stranger";
 
@@ -61,6 +64,9 @@ pub(super) struct Shock {
     at: usize,
 }
 
+/// Those of every wave, and one more.
+const SHOCKS: [ShockKind; 3] = [ShockKind::KillMuster, ShockKind::KillScheduler, ShockKind::KillApiServer];
+
 #[derive(Clone, Copy, Debug)]
 enum ShockKind {
     KillMuster,
@@ -71,17 +77,27 @@ enum ShockKind {
     PauseScheduler,
 }
 
+/// Each in turn, so that no wave is without one of them.
+const KINDS: [Kind; 7] = [
+    Kind::KubeletRefuses,
+    Kind::LoseDevice,
+    Kind::Stranger,
+    Kind::Cordon,
+    Kind::NotReady,
+    Kind::DeleteNode,
+    Kind::DeleteMember,
+];
+
 impl Fault {
-    pub(super) fn draw(rng: &mut ChaCha8Rng, size: u16) -> Self {
-        let kind = match rng.random_range(0..7) {
-            0 => Kind::Cordon,
-            1 => Kind::NotReady,
-            2 => Kind::DeleteNode,
-            3 => Kind::KubeletRefuses,
-            4 => Kind::LoseDevice,
-            5 => Kind::Stranger,
-            _ => Kind::DeleteMember,
-        };
+    /// Faults of the `number`-th gang of a wave: one of the kind whose turn it is, and maybe another.
+    pub(super) fn draw_all(rng: &mut ChaCha8Rng, number: usize, size: u16) -> Vec<Self> {
+        let first = Self::draw(rng, KINDS[number % KINDS.len()], size);
+        let other = KINDS[rng.random_range(0..KINDS.len())];
+        let second = (rng.random_range(0..2) == 0).then(|| Self::draw(rng, other, size));
+        std::iter::once(first).chain(second).collect()
+    }
+
+    fn draw(rng: &mut ChaCha8Rng, kind: Kind, size: u16) -> Self {
         let at = match rng.random_range(0..4) {
             0 => Moment::Planned,
             1 => Moment::Released,
@@ -93,28 +109,39 @@ impl Fault {
 }
 
 impl Shock {
-    pub(super) fn draw(rng: &mut ChaCha8Rng) -> Self {
-        let kind = match rng.random_range(0..5) {
-            0 => ShockKind::KillMuster,
-            1 => ShockKind::KillScheduler,
-            2 => ShockKind::KillApiServer,
-            3 => ShockKind::PauseMuster,
-            _ => ShockKind::PauseScheduler,
-        };
-        Self { kind, at: rng.random_range(0..16) }
+    /// Each process is killed once and one of them sleeps, in an order and at moments of the seed.
+    pub(super) fn draw(rng: &mut ChaCha8Rng) -> Vec<Self> {
+        let sleeps = if rng.random_range(0..2) == 0 { ShockKind::PauseMuster } else { ShockKind::PauseScheduler };
+        let mut kinds: Vec<ShockKind> = SHOCKS.into_iter().chain([sleeps]).collect();
+        let mut shocks = Vec::new();
+        while !kinds.is_empty() {
+            let kind = kinds.swap_remove(rng.random_range(0..kinds.len()));
+            shocks.push(Self { kind, at: rng.random_range(0..16) });
+        }
+        shocks
     }
 }
 
 fn reached(view: &View, job: &str, moment: Moment) -> Option<Vec<String>> {
     let (phase, nodes) = view.gang(job)?;
-    let bound = view.members(job).iter().filter(|member| member.node.is_some()).count();
+    let members = view.members(job);
+    let bound = members.iter().filter(|member| member.node.is_some()).count();
     let there = match moment {
         Moment::Planned => matches!(phase.as_str(), "Planned" | "Released" | "Committing" | "Bound"),
         Moment::Released => matches!(phase.as_str(), "Released" | "Committing" | "Bound"),
         Moment::FirstBound => bound > 0,
         Moment::Bound => phase == "Bound",
     };
-    (there && !nodes.is_empty()).then_some(nodes)
+    (there && !nodes.is_empty() && !members.is_empty()).then_some(nodes)
+}
+
+/// Waits until `found` finds the moment of a fault. One that never comes is an error: the run would prove nothing.
+async fn moment<T>(stack: &Stack, view: &View, what: &str, found: impl Fn(&View) -> Option<T>) -> Result<T, String> {
+    if let Some(found) = view.when(PATIENCE, &found).await {
+        return Ok(found);
+    }
+    heal(stack, &leaves(&LEAVES, LEAF)).await?;
+    view.when(HEALED, &found).await.ok_or_else(|| format!("{what} never got its moment"))
 }
 
 /// Tries until the API server is there again; an object that is gone is nothing to be changed.
@@ -139,12 +166,10 @@ where
 pub(super) async fn strike(stack: &Stack, view: &View, job: &str, fault: &Fault) -> Result<(), String> {
     let client = stack.admin().map_err(|error| error.to_string())?;
     if matches!(fault.kind, Kind::KubeletRefuses) {
-        return refuse(&client, view, job, fault.which).await;
+        return refuse(stack, view, job, fault.which).await;
     }
-    let Some(nodes) = view.when(PATIENCE, |view| reached(view, job, fault.at)).await else {
-        eprintln!("{job}: {fault:?} never got its moment");
-        return Ok(());
-    };
+    let what = format!("{job}: {fault:?}");
+    let nodes = moment(stack, view, &what, |view| reached(view, job, fault.at)).await?;
     let node = &nodes[fault.which % nodes.len()];
     let nodes: Api<Node> = Api::all(client.clone());
     let change = |patch: Value| {
@@ -158,8 +183,11 @@ pub(super) async fn strike(stack: &Stack, view: &View, job: &str, fault: &Fault)
     let (delete, create) = (DeleteParams::default(), PostParams::default());
     match fault.kind {
         Kind::DeleteMember => {
-            let members = view.members(job);
-            let Some(member) = members.get(fault.which % members.len().max(1)) else { return Ok(()) };
+            let member = moment(stack, view, &what, |view| {
+                let members = view.members(job);
+                members.get(fault.which % members.len().max(1)).cloned()
+            });
+            let member = member.await?;
             let pods: Api<Pod> = Api::namespaced(client, "ml");
             again("delete a member", || pods.delete(&member.name, &delete)).await
         }
@@ -179,10 +207,10 @@ pub(super) async fn strike(stack: &Stack, view: &View, job: &str, fault: &Fault)
 }
 
 /// The kubelet will refuse one member, which says so before it is bound.
-async fn refuse(client: &Client, view: &View, job: &str, which: usize) -> Result<(), String> {
+async fn refuse(stack: &Stack, view: &View, job: &str, which: usize) -> Result<(), String> {
     let waits = |view: &View| view.members(job).into_iter().filter(|member| member.node.is_none()).nth(which);
-    let Some(member) = view.when(PATIENCE, waits).await else { return Ok(()) };
-    let pods: Api<Pod> = Api::namespaced(client.clone(), "ml");
+    let member = moment(stack, view, &format!("{job}: a kubelet that refuses member {which}"), waits).await?;
+    let pods: Api<Pod> = Api::namespaced(stack.admin().map_err(|error| error.to_string())?, "ml");
     let patch = json!({"metadata": {"annotations": {DEMO_REFUSE: format!("OutOf{GPU}")}}});
     let (pods, patch) = (&pods, Patch::Merge(&patch));
     let (name, patch) = (&member.name, &patch);
@@ -199,7 +227,7 @@ async fn devices(nodes: &Api<Node>, node: &str, count: &str) -> Result<(), Strin
 /// Waits for the moment and strikes a process, which is there again afterwards. The answer is when the API server was killed,
 /// if it was: what it did last may be missing in its log.
 pub(super) async fn shake(stack: &Stack, view: &View, shock: Shock) -> Result<Option<Timestamp>, String> {
-    let _ = view.when(PATIENCE, |view| (view.bound() >= shock.at).then_some(())).await;
+    moment(stack, view, &format!("{shock:?}"), |view| (view.bound() >= shock.at).then_some(())).await?;
     let text = |error: muster::testbed::TestbedError| error.to_string();
     let now = Timestamp::now();
     match shock.kind {

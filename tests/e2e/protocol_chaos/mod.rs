@@ -1,31 +1,32 @@
 //! Seeded lives of gangs on existing nodes while kube-scheduler, the API server and Muster die, pods and nodes go, kubelets
 //! refuse and somebody else takes planned capacity: nothing is bound in part, and every gang runs whole or says why not.
 //!
-//! A run is one gang with faults of its own; ten share a control plane and the faults of its processes. `make soak` does
-//! two hundred runs, `make test` ten; `MUSTER_SEED` does the ten of one seed again.
+//! A run is one gang with faults of its own; ten share a control plane and the faults of its processes: `muster serve`,
+//! kube-scheduler and the API server are killed in each wave. `make soak` does two hundred runs, `make test` ten with short
+//! timers and ten with the shipped ones; `MUSTER_SEED` does the ten of one seed again.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking, its helpers too")]
 
 mod faults;
 mod proof;
+mod runs;
 mod view;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::Job;
-use kube::Api;
-use kube::api::DeleteParams;
-use muster::testbed::workloads::TestJob;
 use muster::testbed::{Stack, eventually};
+use muster_api::conventions::Kind;
 use muster_api::crd::Gang;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::support::{gangs, leaves, no_errors, options, stack, submit};
+use crate::conventions::install;
+use crate::support::{gangs, leaves, no_errors, options, stack};
 use faults::{Fault, Shock};
+use runs::{Maker, Run};
 use view::View;
 
 /// Runs at a time.
@@ -36,49 +37,36 @@ const LEAF: usize = 4;
 /// Longest wait for a wave: a Job waits ten seconds and more before it replaces a failed pod.
 const LONG: Duration = Duration::from_secs(300);
 
-/// One gang to be, and what happens to it.
-#[derive(Clone, Debug)]
-struct Run {
-    name: String,
-    size: u16,
-    /// More members than one leaf holds, all of them inside one: it can never run.
-    impossible: bool,
-    faults: Vec<Fault>,
-}
-
 /// Ten runs and what happens to the processes meanwhile, all from the seed.
 fn plan(seed: u64) -> (Vec<Run>, Vec<Shock>) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let runs = (0..WAVE).map(|number| {
-        let impossible = rng.random_range(0..12) == 0;
+        let maker = match number {
+            0 => Maker::JobSet,
+            1 => Maker::LeaderWorkerSet,
+            2 => Maker::StatefulSet,
+            _ => Maker::Job,
+        };
+        // The first seven have a fault of each kind.
+        let impossible = number >= 7 && rng.random_range(0..4) == 0;
         let size = rng.random_range(2..=4);
-        let count = if impossible { 0 } else { rng.random_range(1..=2) };
+        let faults = Fault::draw_all(&mut rng, usize::try_from(number).unwrap_or_default(), size);
         Run {
             name: format!("r{seed}-{number}"),
             size: if impossible { 5 } else { size },
             impossible,
-            faults: (0..count).map(|_| Fault::draw(&mut rng, size)).collect(),
+            maker,
+            faults: if impossible { Vec::new() } else { faults },
         }
     });
     let runs = runs.collect();
-    let shocks = (0..rng.random_range(1..=2)).map(|_| Shock::draw(&mut rng)).collect();
-    (runs, shocks)
-}
-
-fn job(run: &Run) -> Job {
-    let job =
-        TestJob::new(&run.name, run.size).gpus(8).ignores_disruptions().pod_annotation("muster.dev/gang", &run.name);
-    let job = if run.impossible { job.pod_annotation("muster.dev/topology-required", "layer-3") } else { job };
-    job.build()
+    (runs, Shock::draw(&mut rng))
 }
 
 async fn wave(stack: &Arc<Stack>, view: &View, seed: u64) -> Result<(), String> {
     let (runs, shocks) = plan(seed);
     eprintln!("seed {seed}: {}", shocks.iter().map(|shock| format!("{shock:?}")).collect::<Vec<_>>().join(", "));
     let client = stack.admin().map_err(|error| error.to_string())?;
-    for run in &runs {
-        submit(&client, "ml", job(run)).await;
-    }
     let kills: Arc<Mutex<Vec<Timestamp>>> = Arc::default();
     let mut storm = tokio::task::JoinSet::new();
     for run in &runs {
@@ -86,6 +74,11 @@ async fn wave(stack: &Arc<Stack>, view: &View, seed: u64) -> Result<(), String> 
             let (stack, view, run) = (Arc::clone(stack), view.clone(), run.clone());
             storm.spawn(async move { faults::strike(&stack, &view, &run.name, &fault).await });
         }
+    }
+    // Who waits for a moment waits already: some come soon.
+    let mut controllers = Vec::new();
+    for run in &runs {
+        controllers.extend(run.begin(stack).await);
     }
     // One after the other: they share the processes.
     let (struck, watched, noted) = (Arc::clone(stack), view.clone(), Arc::clone(&kills));
@@ -102,18 +95,21 @@ async fn wave(stack: &Arc<Stack>, view: &View, seed: u64) -> Result<(), String> 
     faults::heal(stack, &leaves(&LEAVES, LEAF)).await?;
     all_settled(stack, view, &runs).await?;
     let kills = kills.lock().unwrap().clone();
-    proof::holds(stack, view, &kills, &runs.iter().map(|run| run.name.clone()).collect::<Vec<_>>()).await?;
-    let jobs: Api<Job> = Api::namespaced(client, "ml");
+    proof::holds(stack, view, &kills, &runs).await?;
+    for controller in controllers {
+        controller.stop().await;
+    }
     for run in &runs {
-        jobs.delete(&run.name, &DeleteParams::background()).await.map_err(|error| error.to_string())?;
+        run.end(&client).await.map_err(|error| error.to_string())?;
     }
     nothing_is_left(stack, view).await
 }
 
-/// A gang is named like its Job, with a digest behind it.
-fn of<'a>(gangs: &'a [Gang], job: &str) -> Option<&'a Gang> {
+/// The Gang of a run: its name has a digest at the end.
+fn of<'a>(gangs: &'a [Gang], run: &Run) -> Option<&'a Gang> {
+    let named = run.gang();
     gangs.iter().find(|gang| {
-        gang.metadata.name.as_deref().and_then(|name| name.rsplit_once('-')).is_some_and(|(head, _)| head == job)
+        gang.metadata.name.as_deref().and_then(|name| name.rsplit_once('-')).is_some_and(|(head, _)| head == named)
     })
 }
 
@@ -124,7 +120,7 @@ async fn all_settled(stack: &Stack, view: &View, runs: &[Run]) -> Result<(), Str
         let gangs = gangs(client, "ml").await;
         let mut open = Vec::new();
         for run in runs {
-            let status = of(&gangs, &run.name).and_then(|gang| gang.status.clone()).unwrap_or_default();
+            let status = of(&gangs, run).and_then(|gang| gang.status.clone()).unwrap_or_default();
             let why = status.waiting.map(|waiting| waiting.message).unwrap_or_default();
             let running = view.running(&run.name);
             let settled = if run.impossible {
@@ -155,25 +151,21 @@ async fn nothing_is_left(stack: &Stack, view: &View) -> Result<(), String> {
     .map_err(|error| error.to_string())
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_happens_every_gang_runs_whole_or_says_why_not() {
+/// The waves of these seeds on one stack. A gang may stand in part for as long as `allowed`.
+async fn lives(seeds: &[u64], config: Value, allowed: Duration) {
     let given = std::env::var("MUSTER_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
-    let seeds: Vec<u64> = match given {
-        Some(seed) => vec![seed],
-        None if std::env::var_os("MUSTER_SOAK").is_some() => (0..20).collect(),
-        None => vec![3],
-    };
+    let seeds = given.map_or_else(|| seeds.to_vec(), |seed| vec![seed]);
     let Some(mut options) = options().await else { return };
-    // Timers that a person would not wait for; the order of the phases is what is tried.
-    options.config = json!({
-        "lease": {"duration": "3s", "grace": "1s"},
-        "release": {"renominate": "2s"},
-        "bind": {"hold": "10s"},
-        "watch": {"released": "3s", "committing": "5s", "excludeTtl": "5s"},
-    });
+    options.config = config;
     let stack = Arc::new(stack(options, "ml").await);
+    for kind in [Kind::JobSet, Kind::LeaderWorkerSet] {
+        install(&stack, kind).await;
+    }
+    // Which kinds are served is asked at the start, and four times a minute afterwards.
+    stack.kill_muster().unwrap();
+    stack.start_muster(&[]).await.unwrap();
     stack.create_nodes(leaves(&LEAVES, LEAF)).await.unwrap();
-    let view = View::follow(&stack.admin().unwrap(), "ml");
+    let view = View::follow(&stack.admin().unwrap(), "ml", allowed);
     for seed in seeds {
         let began = Instant::now();
         if let Err(error) = wave(&stack, &view, seed).await {
@@ -184,4 +176,30 @@ async fn whatever_happens_every_gang_runs_whole_or_says_why_not() {
     }
     proof::no_bug_was_counted(&stack).await;
     no_errors(&stack);
+}
+
+fn soak() -> bool {
+    std::env::var_os("MUSTER_SOAK").is_some()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_happens_every_gang_runs_whole_or_says_why_not() {
+    // Timers that a person would not wait for; the order of the phases is what is tried.
+    let config = json!({
+        "lease": {"duration": "3s", "grace": "1s"},
+        "release": {"renominate": "2s"},
+        "bind": {"hold": "10s"},
+        "watch": {"released": "3s", "committing": "5s", "excludeTtl": "5s"},
+    });
+    let seeds: Vec<u64> = if soak() { (0..16).collect() } else { vec![3] };
+    lives(&seeds, config, Duration::from_secs(15)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_happens_nothing_waits_for_a_watchdog_with_the_shipped_timers_either() {
+    // A process that was killed takes its lease back at once; everything else is as shipped.
+    let config = json!({"lease": {"duration": "3s", "grace": "1s"}});
+    let seeds: Vec<u64> = if soak() { (16..20).collect() } else { vec![16] };
+    // A committed member that kube-scheduler refuses is given up after `watch.committing`.
+    lives(&seeds, config, Duration::from_secs(45)).await;
 }

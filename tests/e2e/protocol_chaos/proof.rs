@@ -8,17 +8,19 @@ use kube::Api;
 use muster::testbed::stack::request;
 use muster::testbed::{Stack, audit};
 
+use super::runs::Run;
 use super::view::View;
 
 /// Writes of one Gang that may come too late: each of the two writers is overtaken by the other now and then, and reads then.
 const OVERTAKEN: u32 = 20;
 
 /// Nothing was bound in part, no node bears more than it has, no pod was ended because of a plan, and no Job failed.
-pub(super) async fn holds(stack: &Stack, view: &View, kills: &[Timestamp], jobs: &[String]) -> Result<(), String> {
+pub(super) async fn holds(stack: &Stack, view: &View, kills: &[Timestamp], runs: &[Run]) -> Result<(), String> {
     let mut wrong = view.wrong();
     let entries = audit::read(&stack.cluster.audit_log()).map_err(|error| error.to_string())?;
-    // A pod is named after its Job: `<job>-<index>-<random>`.
-    let gang_of = |_: &str, pod: &str| jobs.iter().find(|job| pod.starts_with(&format!("{job}-"))).cloned();
+    // A pod is named after its run, whoever makes it.
+    let gang_of =
+        |_: &str, pod: &str| runs.iter().find(|run| pod.starts_with(&format!("{}-", run.name))).map(Run::gang);
     wrong.extend(audit::torn_bindings(&entries, kills, gang_of));
     let mut overtaken: BTreeMap<&str, u32> = BTreeMap::new();
     for entry in entries.iter().filter(|entry| entry.is_overtaken()) {
@@ -39,8 +41,8 @@ pub(super) async fn holds(stack: &Stack, view: &View, kills: &[Timestamp], jobs:
         }
     }
     let api: Api<Job> = Api::namespaced(stack.admin().map_err(|error| error.to_string())?, "ml");
-    for name in jobs {
-        let job = api.get(name).await.map_err(|error| error.to_string())?;
+    for name in runs.iter().filter_map(Run::job) {
+        let job = api.get(&name).await.map_err(|error| error.to_string())?;
         let conditions = job.status.and_then(|status| status.conditions).unwrap_or_default();
         if conditions.iter().any(|condition| condition.type_ == "Failed" && condition.status == "True") {
             wrong.push(format!("the Job {name} failed"));

@@ -16,9 +16,8 @@ use crate::support::{node_of, runs};
 
 /// GPUs of a node.
 const NODE: u32 = 8;
-/// A gang may stand partly bound for this long: the commit to the last Binding, or the loss to the eviction. Processes are
-/// killed meanwhile, so it is thrice what the design allows.
-const PARTIAL: Duration = Duration::from_secs(90);
+/// Annotation of pods: the run they are of.
+pub(super) const RUN: &str = "example.com/run";
 
 /// A member.
 #[derive(Clone, Debug)]
@@ -38,6 +37,8 @@ struct Inner {
     phases: BTreeMap<String, (String, Vec<String>)>,
     /// Gangs of which some members but not all are bound, since when.
     partial: BTreeMap<String, Instant>,
+    /// … and how long they may: from the commit to the last Binding, or from a loss to the eviction.
+    allowed: Duration,
     longest: Duration,
     sizes: BTreeMap<String, usize>,
     wrong: Vec<String>,
@@ -52,9 +53,10 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Follows pods and Gangs of a namespace until the runtime ends.
-    pub(super) fn follow(client: &Client, namespace: &str) -> Self {
-        let view = Self { inner: Arc::default(), version: channel::channel(0).0 };
+    /// Follows pods and Gangs of a namespace until the runtime ends. A gang may stand partly bound for as long as `allowed`.
+    pub(super) fn follow(client: &Client, namespace: &str, allowed: Duration) -> Self {
+        let inner = Inner { allowed, ..Inner::default() };
+        let view = Self { inner: Arc::new(Mutex::new(inner)), version: channel::channel(0).0 };
         let (pods, gangs) =
             (Api::<Pod>::namespaced(client.clone(), namespace), Api::<Gang>::namespaced(client.clone(), namespace));
         let seen = view.clone();
@@ -167,7 +169,10 @@ impl Inner {
 
     fn gang(&mut self, gang: &Gang) {
         let name = gang.name_any();
-        let Some((job, _)) = name.rsplit_once('-') else { return };
+        let Some((head, _)) = name.rsplit_once('-') else { return };
+        // A group of a LeaderWorkerSet is a gang; each set has one.
+        let group = gang.spec.source.convention == "leaderworkerset";
+        let job = if group { head.strip_suffix("-0").unwrap_or(head) } else { head };
         let status = gang.status.clone().unwrap_or_default();
         let nodes = status.plan.map(|plan| plan.nodes).unwrap_or_default();
         self.sizes.insert(job.to_owned(), usize::try_from(gang.spec.min).unwrap());
@@ -198,7 +203,7 @@ impl Inner {
             .collect();
         self.partial.retain(|gang, since| {
             self.longest = self.longest.max(since.elapsed());
-            if since.elapsed() > PARTIAL {
+            if since.elapsed() > self.allowed {
                 self.wrong.push(format!("{gang} stood in part for {} s", since.elapsed().as_secs()));
             }
             partial.contains(gang)
@@ -217,7 +222,7 @@ fn member(pod: &Pod) -> Option<(String, Member)> {
         .is_some_and(|phase| matches!(phase, "Failed" | "Succeeded"));
     let member = Member {
         name: pod.name_any(),
-        gang: pod.annotations().get("muster.dev/gang").cloned().unwrap_or_default(),
+        gang: pod.annotations().get(RUN).cloned().unwrap_or_default(),
         node: node_of(pod),
         running: runs(pod),
         live: !ended && pod.metadata.deletion_timestamp.is_none(),
