@@ -52,6 +52,8 @@ pub(super) fn reserved_nodes(state: &State) -> Vec<(NodeName, ObjectKey)> {
 pub(super) struct Launched {
     planned: FxHashMap<NodeName, BTreeMap<Arc<str>, u32>>,
     nodes_of: FxHashMap<String, Vec<NodeName>>,
+    /// Whom each of them awaited when it was last looked at.
+    left: FxHashMap<NodeName, BTreeMap<Arc<str>, u32>>,
     /// When each of them stops to be kept; known once it was seen Ready.
     until: FxHashMap<NodeName, Timestamp>,
     classes: Classes,
@@ -82,6 +84,7 @@ impl Launched {
         }
         for node in &touched {
             self.planned.remove(node);
+            self.left.remove(node);
         }
         let names: Vec<NodeName> = now.iter().map(|(node, _)| node.clone()).collect();
         self.planned.extend(now);
@@ -109,6 +112,10 @@ impl Launched {
         if node.ready && !self.until.contains_key(name) {
             self.until.insert(name.clone(), awaiting::until(node, now));
         }
-        awaiting::awaiting(planned, on, &mut self.classes, self.until.get(name).copied())
+        let until = self.until.get(name).copied();
+        let awaiting = awaiting::awaiting(planned, self.left.get(name), on, &mut self.classes, until);
+        let places = awaiting.iter().flat_map(|all| &all.places);
+        self.left.insert(name.clone(), places.map(|(class, places)| (Arc::clone(class), places.left)).collect());
+        awaiting
     }
 }

@@ -82,9 +82,12 @@ pub fn until(node: &Node, now: Timestamp) -> Timestamp {
 }
 
 /// Whom a node still awaits, of those that it was launched for; `on` are the pods on it. `None`: nobody.
+///
+/// `before` is whom it awaited when it was last asked about: who has come has come, whether or not the pod is there still.
 #[must_use]
 pub fn awaiting<'a>(
     planned: &BTreeMap<Arc<str>, u32>,
+    before: Option<&BTreeMap<Arc<str>, u32>>,
     on: impl Iterator<Item = &'a Arc<Pod>>,
     classes: &mut Classes,
     until: Option<Timestamp>,
@@ -93,6 +96,11 @@ pub fn awaiting<'a>(
     for pod in on.filter(|pod| pod.holds_capacity() && !pod.daemon) {
         if let Some(many) = classes.of(pod).and_then(|class| left.get_mut(&class)) {
             *many = many.saturating_sub(1);
+        }
+    }
+    if let Some(before) = before {
+        for (class, many) in &mut left {
+            *many = (*many).min(before.get(class).copied().unwrap_or(0));
         }
     }
     left.retain(|_, many| *many > 0);

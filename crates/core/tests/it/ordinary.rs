@@ -328,7 +328,8 @@ fn each_node_of_a_batch_awaits_the_pods_it_was_planned_for_until_they_are_on_it(
                 bound.map(|pod| Arc::new(Pod { node: Some(node.clone()), ..pod })).collect()
             };
             let left = |on: &[Arc<Pod>], classes: &mut Classes| {
-                awaiting(of_it, on.iter(), classes, None).map_or(0, |all| all.places.values().map(|one| one.left).sum())
+                awaiting(of_it, None, on.iter(), classes, None)
+                    .map_or(0, |all| all.places.values().map(|one| one.left).sum())
             };
             let many: u32 = of_it.values().sum();
             awaited += many;
@@ -343,7 +344,16 @@ fn each_node_of_a_batch_awaits_the_pods_it_was_planned_for_until_they_are_on_it(
             let other = pods("other", 1, 2_000).remove(0);
             let other = Arc::new(Pod { node: Some(node.clone()), ..other });
             assert_eq!(left(&[other], &mut classes), many, "of another class");
-            let all = awaiting(of_it, [].iter(), &mut classes, None).unwrap();
+            let all = awaiting(of_it, None, [].iter(), &mut classes, None).unwrap();
+            let fewer: BTreeMap<_, _> = of_it.iter().map(|(class, many)| (Arc::clone(class), many - 1)).collect();
+            let again = awaiting(of_it, Some(&fewer), [].iter(), &mut classes, None);
+            let again: u32 = again.map_or(0, |all| all.places.values().map(|one| one.left).sum());
+            assert_eq!(
+                again,
+                fewer.values().sum::<u32>(),
+                "one has come and is gone: nobody is awaited for that place"
+            );
+            assert_eq!(awaiting(of_it, Some(&BTreeMap::new()), [].iter(), &mut classes, None), None, "all have come");
             assert_eq!(
                 all.places[&class].requests.as_ref(),
                 Some(&asks(1_000).requests),
