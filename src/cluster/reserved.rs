@@ -83,8 +83,11 @@ impl Launched {
             return Vec::new();
         }
         for node in &touched {
-            self.planned.remove(node);
-            self.left.remove(node);
+            let before = self.planned.remove(node);
+            // Who has come to a node whose plan is the same has come.
+            if !now.iter().any(|(name, pods)| name == node && before.as_ref() == Some(pods)) {
+                self.left.remove(node);
+            }
         }
         let names: Vec<NodeName> = now.iter().map(|(node, _)| node.clone()).collect();
         self.planned.extend(now);
