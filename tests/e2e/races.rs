@@ -86,18 +86,23 @@ async fn a_planned_node_that_is_not_ready_cordoned_or_gone_before_the_commit_poi
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_kube_scheduler_refuses_for_a_reason_of_its_own_is_excluded() {
-    let Some(mut options) = options().await else { return };
-    options.config = json!({"release": {"renominate": "1s"}});
+/// Three nodes, each a rack of its own, and a pod on the first that bears no pod of `train` in its rack: nothing the members
+/// say, and nothing that Muster models. Two members of `train` are there.
+async fn guarded(config: Value) -> Option<Stack> {
+    let mut options = options().await?;
+    options.config = config;
     let stack = stack(options, "ml").await;
     stack.create_nodes(leaves(&["a"], 3)).await.unwrap();
-    // A pod that bears no member beside it, which is nothing the members say.
+    let nodes: Api<Node> = Api::all(stack.admin().unwrap());
+    for name in ["a-0", "a-1", "a-2"] {
+        let rack = json!({"metadata": {"labels": {"example.com/rack": name}}});
+        nodes.patch(name, &PatchParams::default(), &Patch::Merge(&rack)).await.unwrap();
+    }
     let mut guard = TestPod::new("guard").build();
     guard.spec.as_mut().unwrap().node_name = Some("a-0".to_owned());
     guard.spec.as_mut().unwrap().affinity = serde_json::from_value(json!({"podAntiAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": [
-            {"labelSelector": {"matchLabels": {"job": "train"}}, "topologyKey": "kubernetes.io/hostname"}
+            {"labelSelector": {"matchLabels": {"job": "train"}}, "topologyKey": "example.com/rack"}
         ]
     }}))
     .unwrap();
@@ -108,8 +113,27 @@ async fn a_node_that_kube_scheduler_refuses_for_a_reason_of_its_own_is_excluded(
         pod.metadata.labels = Some([("job".to_owned(), "train".to_owned())].into());
         create(&stack, "ml", pod).await;
     }
+    Some(stack)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_kube_scheduler_refuses_for_a_reason_of_its_own_is_excluded() {
+    let Some(stack) = guarded(json!({"release": {"renominate": "1s"}})).await else { return };
     let on = run_on(&stack, 2).await;
     assert_eq!(on, BTreeSet::from(["a-1".to_owned(), "a-2".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_kube_scheduler_refuses_again_after_each_requeue_is_planned_around_before_any_timer_ends() {
+    // Nobody could wait for the end of these.
+    let config = json!({"release": {"renominate": "20m"}, "watch": {"released": "40m"}});
+    let Some(stack) = guarded(config).await else { return };
+    let on = run_on(&stack, 2).await;
+    assert_eq!(on, BTreeSet::from(["a-1".to_owned(), "a-2".to_owned()]));
+    assert!(
+        phase(&stack, "ml", "train", "Bound").await.status.unwrap().epoch > 1,
+        "the first plan named the first node"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -318,4 +318,49 @@ mod tests {
         let names: std::collections::BTreeSet<_> = ON_DEMAND.iter().map(|(name, _)| name).collect();
         assert_eq!(names.len(), ON_DEMAND.len());
     }
+
+    /// The size of a type as a multiple of `large`, where its name says so.
+    fn multiple(size: &str) -> Option<u64> {
+        match size {
+            "large" => Some(1),
+            "xlarge" => Some(2),
+            size => size.strip_suffix("xlarge")?.parse::<u64>().ok().map(|times| 2 * times),
+        }
+    }
+
+    #[test]
+    fn no_price_in_a_list_lacks_a_digit_or_has_one_too_many() {
+        let lists: Vec<PriceList> =
+            BY_REGION.split('@').skip(1).filter_map(|block| PriceList::own(block.split_once(' ')?.0)).collect();
+        assert_eq!(lists.len(), BY_REGION.matches('@').count());
+        let reference = PriceList::own(STAND_IN).unwrap();
+        let mut compared = 0;
+        for list in &lists {
+            for (name, micros) in &list.prices {
+                let elsewhere = reference.prices.get(name).copied().or_else(|| on_demand_price(name));
+                if let Some(elsewhere) = elsewhere {
+                    compared += 1;
+                    let like = elsewhere / 2 < *micros && *micros < elsewhere * 2;
+                    assert!(like, "{name} costs {micros} in {} and {elsewhere} in {STAND_IN}", list.region);
+                }
+                // Types for high-performance computing cost the same in every size.
+                let Some((family, size)) = name.split_once('.').filter(|(family, _)| !family.starts_with("hpc")) else {
+                    continue;
+                };
+                let Some(own) = multiple(size) else { continue };
+                let others = list.prices.range(family..).take_while(|(other, _)| other.starts_with(family));
+                for (other, price) in others {
+                    let same = other.split_once('.').filter(|(of, _)| *of == family);
+                    let Some(times) = same.and_then(|(_, size)| multiple(size)) else { continue };
+                    compared += 1;
+                    assert!(
+                        micros * times < price * own * 5,
+                        "{name} costs {micros} and {other} {price} in {}",
+                        list.region
+                    );
+                }
+            }
+        }
+        assert!(compared > 10_000, "{compared} compared");
+    }
 }
