@@ -14,7 +14,7 @@ use crate::skew::Minor;
 pub type Answer<T> = Result<T, String>;
 
 /// The actions that only read, each asked for by a dry run.
-pub const READS: [&str; 14] = [
+pub const READS: [&str; 13] = [
     "ec2:DescribeCapacityReservations",
     "ec2:DescribeFleets",
     "ec2:DescribeImages",
@@ -23,7 +23,6 @@ pub const READS: [&str; 14] = [
     "ec2:DescribeInstanceTypeOfferings",
     "ec2:DescribeInstanceTypes",
     "ec2:DescribeInstances",
-    "ec2:DescribeLaunchTemplateVersions",
     "ec2:DescribeLaunchTemplates",
     "ec2:DescribePlacementGroups",
     "ec2:DescribeSecurityGroups",
@@ -194,8 +193,6 @@ pub struct Class {
 pub enum Images {
     /// Ids that exist.
     Found(Vec<String>),
-    /// Named by a parameter that nobody has resolved yet; the dry run of the launch does.
-    Parameter(String),
     /// None, and why.
     None(String),
 }

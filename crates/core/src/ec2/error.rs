@@ -237,6 +237,9 @@ const CODES: &[(&str, ErrorClass)] = {
         ("InvalidUserData.Malformed", Configuration),
         ("MissingParameter", Configuration),
         ("UnauthorizedOperation", Permission),
+        ("ExpiredTokenException", Permission),
+        ("UnrecognizedClientException", Permission),
+        ("InvalidSignatureException", Permission),
         ("OptInRequired", Permission),
         ("PendingVerification", Permission),
         ("Blocked", Permission),
@@ -253,6 +256,7 @@ const CODES: &[(&str, ErrorClass)] = {
 /// Families: any other code that begins so.
 const FAMILIES: &[(&str, ErrorClass)] = &[
     ("AuthFailure", ErrorClass::Permission),
+    ("AccessDenied", ErrorClass::Permission),
     ("InvalidAMIID.", ErrorClass::Configuration),
     ("Invalid", ErrorClass::Configuration),
     ("Missing", ErrorClass::Configuration),

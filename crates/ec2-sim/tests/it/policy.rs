@@ -191,10 +191,9 @@ fn a_policy_with_words_that_are_not_understood_is_refused() {
 }
 
 /// What the policy allows although no call of that name is sent, and why.
-const INDIRECT: [(&str, &str); 3] = [
+const INDIRECT: [(&str, &str); 2] = [
     ("ec2:CreateTags", "tags given on creation need it"),
     ("iam:PassRole", "an instance profile in a launch needs it"),
-    ("ssm:GetParameters", "resolve:ssm in a launch template needs it"),
 ];
 
 /// The operations that `crates/ec2` sends, as actions: the SDK's operations whose inputs it builds.
