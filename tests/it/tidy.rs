@@ -51,6 +51,7 @@ const ALLOWED: [Allowed; 7] = [
             "aws-config",
             "aws-sdk-ec2",
             "aws-sdk-sqs",
+            "aws-sdk-ssm",
             "aws-smithy-http-client",
             "aws-smithy-runtime-api",
             "aws-smithy-types",
