@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
+pub use crate::devices::{Daemon, Role};
 use crate::ec2::{CallError, Family, SecurityGroup, Subnet};
 use crate::model::node;
-use crate::model::pod::Shape;
 use crate::skew::Minor;
 
 /// What somebody answered, or why there is no answer.
@@ -88,34 +88,6 @@ pub struct Node {
     pub ours: bool,
     /// Its labels.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
-}
-
-/// What a DaemonSet is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
-    /// It brings `nvidia.com/gpu`.
-    Nvidia,
-    /// It brings `aws.amazon.com/neuron`.
-    Neuron,
-    /// It brings `vpc.amazonaws.com/efa`.
-    Efa,
-    /// It is the pod network.
-    Network,
-    /// It makes Services work.
-    KubeProxy,
-}
-
-/// A DaemonSet.
-#[derive(Clone, Debug)]
-pub struct Daemon {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-    /// What it is for, where that is known.
-    pub role: Option<Role>,
-    /// What its pods ask for.
-    pub shape: Shape,
 }
 
 /// What AWS says of the identity.
