@@ -58,7 +58,7 @@ async fn the_images_of_eks_and_of_bottlerocket_are_read_from_their_parameters_an
 }
 
 #[tokio::test]
-async fn a_parameter_that_is_missing_is_told_apart_from_one_that_may_not_be_read() {
+async fn a_parameter_that_is_missing_is_another_error_than_one_that_may_not_be_read() {
     let world = World::start().await;
     let missing = world.client.image_parameter("/mine/image_id").await.unwrap_err();
     assert_eq!((missing.kind, missing.code.as_deref()), (ErrorClass::Configuration, Some("ParameterNotFound")));

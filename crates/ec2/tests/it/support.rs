@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use muster_core::ec2::{
     BatchTags, CapacityType, Efa, FleetTags, LaunchParameters, LaunchTemplate, LaunchWay, MetadataOptions, Purpose,
-    ResourceKind, TemplateSpec, efa_layout, placement_group_name,
+    ResourceKind, Tags, TemplateSpec, efa_layout, placement_group_name,
 };
 use muster_ec2::{Client, ClientOptions, Credentials};
 use muster_ec2_sim::{MarketType, Scenario, Simulator, serve};
@@ -63,6 +63,7 @@ impl World {
     ) -> LaunchTemplate {
         let types = self.client.describe_instance_types(&[P5.to_owned()]).await.expect("the simulator answers");
         let of_template = tags.of(ResourceKind::LaunchTemplate);
+        self.client.create_launch_template(&other(&of_template)).await.expect("the simulator answers");
         let image_id = self.client.image_parameter(SSM).await.expect("the simulator answers");
         let spec = TemplateSpec {
             image_id,
@@ -158,5 +159,24 @@ pub(crate) fn tags() -> BatchTags {
         batch_uid: "0f9c2d4e-1111".to_owned(),
         gang_uid: Some("gang-1".to_owned()),
         attempt: 1,
+    }
+}
+
+/// Another template, made before. The ids that the simulator gives follow from what was made before, and tokens from ids:
+/// with it the calls that are written down stay as they were when an image took a template to be resolved.
+fn other(template_tags: &Tags) -> TemplateSpec {
+    TemplateSpec {
+        image_id: format!("resolve:ssm:{SSM}"),
+        instance_profile: String::new(),
+        network_interfaces: Vec::new(),
+        subnet_id: None,
+        public_address: None,
+        metadata: MetadataOptions::default(),
+        user_data: String::new(),
+        block_devices: Vec::new(),
+        detailed_monitoring: false,
+        capacity_type: CapacityType::OnDemand,
+        template_tags: template_tags.clone(),
+        resource_tags: Tags::new(),
     }
 }
