@@ -144,7 +144,7 @@ fn per_attempt() -> TimeoutConfig {
 
 /// Whether an endpoint that is given in the place of EC2's answers for the other services too, as the simulator does. A
 /// host of AWS, such as a VPC endpoint, answers for EC2 alone.
-fn serves_all(endpoint_url: &str) -> bool {
+pub(crate) fn serves_all(endpoint_url: &str) -> bool {
     let host = endpoint_url.split("://").nth(1).unwrap_or_default().split(['/', ':']).next().unwrap_or_default();
     let of_aws = [".amazonaws.com", ".amazonaws.com.cn", ".api.aws", ".api.amazonwebservices.com.cn"];
     !of_aws.iter().any(|domain| host.ends_with(domain))

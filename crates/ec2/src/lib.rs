@@ -10,6 +10,7 @@ mod agent;
 mod catalogue;
 mod client;
 mod convert;
+mod eks;
 mod error;
 mod events;
 mod fleets;
@@ -28,6 +29,7 @@ mod run;
 mod templates;
 
 pub use client::{Client, ClientOptions, ConnectError, Credentials};
+pub use eks::describe_cluster;
 pub use events::{Message, MessageError, read_message};
 pub use fleets::FLEETS_AT_ONCE;
 pub use groups::GroupQuery;

@@ -19,7 +19,7 @@ pub(crate) mod seen;
 pub(crate) mod tags;
 pub(crate) mod template;
 
-pub use access::{Surroundings, wrong_access};
+pub use access::{Surroundings, complete, is_incomplete, wrong_access};
 pub use blame::Blame;
 pub use bootstrap::{Bootstrap, ClusterAccess, USER_DATA_LIMIT, UserDataError, user_data, user_data_al2023};
 pub use denials::{Denials, Refused, Without, denied_action, without};
