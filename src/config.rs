@@ -242,7 +242,7 @@ impl Default for RawCluster {
             name: "muster".to_owned(),
             endpoint: String::new(),
             certificate_authority: String::new(),
-            service_cidr: "10.100.0.0/16".to_owned(),
+            service_cidr: String::new(),
         }
     }
 }

@@ -54,8 +54,8 @@ pub enum Step {
     CreatePlacementGroup,
     /// Create a launch template.
     CreateLaunchTemplate,
-    /// Resolve an image, or try out a launch, through a launch template that serves nothing else.
-    ResolveImage,
+    /// Try out a launch through a launch template that serves nothing else.
+    TryOut,
     /// Launch a fleet.
     CreateFleet,
     /// Run instances.
@@ -98,7 +98,7 @@ impl Step {
         Self::EditBatch,
         Self::CreatePlacementGroup,
         Self::CreateLaunchTemplate,
-        Self::ResolveImage,
+        Self::TryOut,
         Self::CreateFleet,
         Self::RunInstances,
         Self::TerminateInstances,
@@ -131,7 +131,7 @@ impl Step {
             Self::EditBatch => "edit-batch",
             Self::CreatePlacementGroup => "create-placement-group",
             Self::CreateLaunchTemplate => "create-launch-template",
-            Self::ResolveImage => "resolve-image",
+            Self::TryOut => "try-out",
             Self::CreateFleet => "create-fleet",
             Self::RunInstances => "run-instances",
             Self::TerminateInstances => "terminate-instances",
@@ -185,7 +185,7 @@ impl Step {
             | Self::EvictPod => Scope::Held,
             Self::CreatePlacementGroup
             | Self::CreateLaunchTemplate
-            | Self::ResolveImage
+            | Self::TryOut
             | Self::CreateFleet
             | Self::RunInstances
             | Self::TerminateInstances

@@ -19,8 +19,8 @@ use muster_core::ec2::{
 use muster_core::model::names::InstanceId;
 use muster_core::offering::InstanceTypeInfo;
 use muster_ec2::{
-    Client, GroupQuery, ImageQuery, ImageSource, InstanceHealth, InstanceQuery, NetworkQuery, ReservationQuery,
-    SpotPrices, TopologyQuery,
+    Client, GroupQuery, ImageQuery, InstanceHealth, InstanceQuery, NetworkQuery, ReservationQuery, SpotPrices,
+    TopologyQuery,
 };
 
 pub use lanes::{for_class, in_lane};
@@ -96,7 +96,7 @@ impl Cloud {
     fn done<T>(&self, verb: &'static str, result: Result<T, CallError>) -> Result<T, CallError> {
         let result = self.metrics.count(verb, result);
         match &result {
-            Ok(_) => operations(verb).iter().for_each(|operation| self.allowed(operation, false)),
+            Ok(_) => self.allowed(&operation(verb), false),
             Err(error) => self.learn(error, false),
         }
         result
@@ -105,7 +105,10 @@ impl Cloud {
     /// What a call that failed says about our permissions.
     fn learn(&self, error: &CallError, dry: bool) {
         match error.kind.permitted() {
-            Some(false) => self.denied("ec2", &error.operation, error.code.as_deref(), &error.message, dry),
+            Some(false) => {
+                let service = service(&error.operation);
+                self.denied(service, &error.operation, error.code.as_deref(), &error.message, dry);
+            }
             Some(true) if error.http_status.is_some() => self.allowed(&error.operation, dry),
             Some(true) | None => {}
         }
@@ -160,8 +163,7 @@ impl Cloud {
         }
         self.limits.turn(CallClass::Launch).await;
         let template =
-            step(Step::ResolveImage, self.change("CreateLaunchTemplate", self.client.create_launch_template(spec)))
-                .await;
+            step(Step::TryOut, self.change("CreateLaunchTemplate", self.client.create_launch_template(spec))).await;
         let template = self.done("create-launch-template", template)?;
         let parameters = LaunchParameters {
             template_id: template.id.clone(),
@@ -187,7 +189,13 @@ impl Cloud {
         self.limits.turn(CallClass::Launch).await;
         let tags = parameters.tags.of(ResourceKind::PlacementGroup);
         self.tried("CreatePlacementGroup", &self.client.dry_run_placement_group(group, &tags).await);
-        self.clean_up_template(Step::ResolveImage, &template.id).await?;
+        self.clean_up_template(Step::TryOut, &template.id).await?;
+        // Templates without a batch serve nothing but this: one may have stayed when a process ended.
+        let ours = Tags::from([(TAG_CLUSTER_UID.to_owned(), self.cluster_uid.clone())]);
+        let templates = self.launch_templates(&ours).await?;
+        for left in templates.iter().filter(|one| one.id != template.id && !one.tags.contains_key(TAG_BATCH)) {
+            self.clean_up_template(Step::TryOut, &left.id).await?;
+        }
         found
     }
 
@@ -405,24 +413,10 @@ impl Cloud {
         }
     }
 
-    /// Resolves an image to its id; an SSM path goes through a launch template of ours, which is deleted again.
-    pub async fn resolve_image(&self, image: &ImageSource) -> Result<String, CallError> {
-        if let (ImageSource::SsmParameter(path), Changes::Withheld) = (image, self.changes) {
-            // What EC2 would resolve itself at a launch; the template that finds the id out would be a change.
-            return Ok(format!("resolve:ssm:{path}"));
-        }
-        let tags = Tags::from([(TAG_CLUSTER_UID.to_owned(), self.cluster_uid.clone())]);
-        self.limits.turn(CallClass::Launch).await;
-        let result = step(Step::ResolveImage, self.client.resolve_image(image, &tags)).await;
-        let result = self.done("resolve-image", result);
-        if let ImageSource::SsmParameter(_) = image {
-            // Templates without a batch serve nothing but this.
-            let templates = self.launch_templates(&tags).await?;
-            for template in templates.iter().filter(|template| !template.tags.contains_key(TAG_BATCH)) {
-                self.clean_up_template(Step::ResolveImage, &template.id).await?;
-            }
-        }
-        result
+    /// The id of the image that a parameter of SSM holds.
+    pub async fn image_parameter(&self, name: &str) -> Result<String, CallError> {
+        // SSM has a limit of its own, which a reading now and then does not come near.
+        self.done("get-parameter", self.client.image_parameter(name).await)
     }
 }
 
@@ -433,26 +427,27 @@ fn way_of(way: LaunchWay) -> &'static str {
     }
 }
 
-/// EC2's names of the calls behind a verb of the metrics.
-fn operations(verb: &str) -> Vec<String> {
-    if verb == "resolve-image" {
-        return vec!["CreateLaunchTemplate".to_owned(), "DescribeLaunchTemplateVersions".to_owned()];
-    }
+/// The name of the call behind a verb of the metrics.
+fn operation(verb: &str) -> String {
     let word = |word: &str| {
         let (first, rest) = word.split_at(word.len().min(1));
         first.to_ascii_uppercase() + rest
     };
-    vec![verb.split('-').map(word).collect()]
+    verb.split('-').map(word).collect()
+}
+
+/// The service of a call, as actions spell it.
+fn service(operation: &str) -> &'static str {
+    if operation == "GetParameter" { "ssm" } else { "ec2" }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::operations;
+    use super::operation;
 
     #[test]
     fn a_verb_of_the_metrics_stands_for_the_call_of_that_name() {
-        assert_eq!(operations("describe-instance-type-offerings"), ["DescribeInstanceTypeOfferings"]);
-        assert_eq!(operations("run-instances"), ["RunInstances"]);
-        assert_eq!(operations("resolve-image").len(), 2);
+        assert_eq!(operation("describe-instance-type-offerings"), "DescribeInstanceTypeOfferings");
+        assert_eq!(operation("run-instances"), "RunInstances");
     }
 }

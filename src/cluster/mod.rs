@@ -21,6 +21,7 @@ use muster_api::batch_state;
 use muster_api::conventions::{Kind, MissingOwner, Object, Objects, Ref};
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
 use muster_api::pod_state;
+use muster_core::devices::Daemon;
 use muster_core::model::batch::Batch;
 use muster_core::model::names::{ObjectKey, PodUid};
 use muster_core::model::pod::Shape;
@@ -50,6 +51,8 @@ pub struct State {
     pub classes: Arc<BTreeMap<String, Arc<EC2NodeClass>>>,
     /// What a pod of each DaemonSet asks for, in order of namespace and name.
     pub daemons: Arc<[Shape]>,
+    /// DaemonSets that bring devices, in the same order.
+    pub plugins: Arc<[Daemon]>,
     /// ProvisioningRequests of our class.
     pub requests: Arc<BTreeMap<ObjectKey, Arc<ProvisioningRequest>>>,
     /// Tolerations of members, whole: a merge patch replaces the list.

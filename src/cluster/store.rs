@@ -15,10 +15,10 @@ use muster_api::conventions::{self, Kind, Object, Objects as _, Recognition, Ref
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
 use muster_api::volumes::{Touched, Used, Volumes};
 use muster_api::{convert, gang_state, keys, pod_state};
+use muster_core::devices::{Daemon, Role};
 use muster_core::model::gang::{Gang as CoreGang, Membership, Pod as CorePod, Recognised};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::{Node as CoreNode, Usage};
-use muster_core::model::pod::Shape;
 use muster_core::model::snapshot::{AssignedCapacity, Assignment, NodeEntry};
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch as channel};
@@ -103,8 +103,8 @@ pub struct Store {
     unsettled: BTreeSet<Kind>,
     /// Nodes launched for pods of no gang.
     reserved: Launched,
-    /// What a pod of each DaemonSet asks for, by UID.
-    daemon_shapes: BTreeMap<String, (ObjectKey, Shape)>,
+    /// DaemonSets with what their pods ask for, by UID.
+    daemons: BTreeMap<String, (ObjectKey, Daemon)>,
 }
 
 impl Store {
@@ -142,7 +142,7 @@ impl Store {
             unsynced: kinds.iter().copied().collect(),
             unsettled: owners.iter().copied().collect(),
             reserved: Launched::default(),
-            daemon_shapes: BTreeMap::new(),
+            daemons: BTreeMap::new(),
         };
         (store, Cluster { state: published, version: receiver, feed, contacts })
     }
@@ -534,11 +534,11 @@ impl Store {
     /// status is not: that changes with every node.
     pub fn apply_daemon_set(&mut self, set: &DaemonSet) {
         let (Some(uid), Some(namespace)) = (set.uid(), set.namespace()) else { return };
-        let shape = convert::daemon(set).map(|shape| (object_key(set), shape));
-        if shape.as_ref() != self.daemon_shapes.get(&uid) {
-            match shape {
-                Some(shape) => self.daemon_shapes.insert(uid.clone(), shape),
-                None => self.daemon_shapes.remove(&uid),
+        let daemon = convert::daemon(set).map(|daemon| (object_key(set), daemon));
+        if daemon.as_ref() != self.daemons.get(&uid) {
+            match daemon {
+                Some(daemon) => self.daemons.insert(uid.clone(), daemon),
+                None => self.daemons.remove(&uid),
             };
             self.publish_daemons();
         }
@@ -560,7 +560,7 @@ impl Store {
         if self.state.daemon_sets.contains_key(uid) {
             Arc::make_mut(&mut self.state.change().daemon_sets).remove(uid);
         }
-        if self.daemon_shapes.remove(uid).is_some() {
+        if self.daemons.remove(uid).is_some() {
             self.publish_daemons();
         }
     }
@@ -573,9 +573,12 @@ impl Store {
 
     /// In order of namespace and name, so that the same DaemonSets are the same list.
     fn publish_daemons(&mut self) {
-        let mut shapes: Vec<_> = self.daemon_shapes.values().collect();
-        shapes.sort_unstable_by_key(|(key, _)| key);
-        self.state.change().daemons = shapes.into_iter().map(|(_, shape)| shape.clone()).collect();
+        let mut all: Vec<_> = self.daemons.values().collect();
+        all.sort_unstable_by_key(|(key, _)| key);
+        let state = self.state.change();
+        state.daemons = all.iter().map(|(_, daemon)| daemon.shape.clone()).collect();
+        let plugins = all.iter().filter(|(_, daemon)| daemon.role.and_then(Role::device).is_some());
+        state.plugins = plugins.map(|(_, daemon)| daemon.clone()).collect();
     }
 
     /// A Gang was seen, by the watch or in the answer to an own write: an older version than the one known, and one

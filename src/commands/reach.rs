@@ -4,13 +4,18 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use muster_core::ec2::{ClusterAccess, Surroundings, wrong_access};
-use muster_ec2::{ClientOptions, Credentials};
+use k8s_openapi::api::networking::v1::ServiceCIDR;
+use kube::{Api, Client};
+use muster_core::ec2::{ClusterAccess, Surroundings, complete, is_incomplete, wrong_access};
+use muster_ec2::{ClientOptions, Credentials, describe_cluster};
+use tracing::warn;
 
 use crate::config::Config;
 
 /// Where a Pod finds the certificate authority of its cluster.
 const SERVICE_ACCOUNT_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
+/// The Services of a simulated cluster that nobody configured.
+const SIMULATED_SERVICES: &str = "10.100.0.0/16";
 
 /// Region, endpoint and credentials; `None` where neither a Region nor an endpoint is configured.
 pub(super) fn ec2(config: &Config) -> Option<ClientOptions> {
@@ -29,13 +34,39 @@ pub(super) fn ec2(config: &Config) -> Option<ClientOptions> {
     })
 }
 
-/// The access with the certificate authority of the cluster that the process runs in, where none is configured.
-pub(super) fn with_authority(access: ClusterAccess) -> ClusterAccess {
-    if !access.certificate_authority.is_empty() {
+/// The access with what is not configured: from EKS by the cluster's name, else from the cluster itself, which shows everything
+/// but the endpoint that its nodes reach.
+pub(super) async fn access(client: &Client, given: ClusterAccess, options: &ClientOptions) -> ClusterAccess {
+    let own = std::fs::read(SERVICE_ACCOUNT_CA).map(|pem| BASE64.encode(pem)).ok();
+    if options.endpoint_url.as_deref().is_some_and(is_local) {
+        // The simulator's machines have no kubelet that could use it.
+        return complete(given, None, own.as_deref(), Some(SIMULATED_SERVICES));
+    }
+    let mut described = None;
+    if is_incomplete(&given) {
+        match describe_cluster(options.clone(), &given.name).await {
+            Ok(found) => described = Some(found),
+            Err(error) => warn!(cluster = given.name, %error, "EKS does not say how the cluster is reached"),
+        }
+    }
+    let access = complete(given, described.as_ref(), own.as_deref(), None);
+    if !access.service_cidr.is_empty() {
         return access;
     }
-    let own = std::fs::read(SERVICE_ACCOUNT_CA).map(|pem| BASE64.encode(pem)).unwrap_or_default();
-    ClusterAccess { certificate_authority: own, ..access }
+    match services(client).await {
+        Ok(range) => complete(access, None, None, range.as_deref()),
+        Err(error) => {
+            warn!(%error, "the cluster does not say which addresses its Services have");
+            access
+        }
+    }
+}
+
+/// The first range of the cluster's Services, which is that of the family it prefers.
+async fn services(client: &Client) -> Result<Option<String>, kube::Error> {
+    let ranges: Api<ServiceCIDR> = Api::all(client.clone());
+    let range = ranges.get_opt("kubernetes").await?;
+    Ok(range.and_then(|range| range.spec?.cidrs?.into_iter().next()))
 }
 
 /// What keeps nodes from joining by this access.

@@ -351,7 +351,7 @@ async fn provisioner(
         system.get("kube-system").await.context("read the namespace kube-system, whose UID marks our resources")?;
     let cluster_uid = system.metadata.uid.context("the namespace kube-system has no UID")?;
     let ec2_options = options.clone();
-    let access = reach::with_authority(config.access.clone());
+    let access = reach::access(client, config.access.clone(), &options).await;
     let access_problem = wrong_way(&access, &ec2_options);
     let ec2 = muster_ec2::Client::connect(options).await.context("connect to EC2")?;
     let provisioner = Provisioner::new(

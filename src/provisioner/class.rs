@@ -16,11 +16,11 @@ use muster_api::pool as rules;
 use muster_api::supply;
 use muster_core::ec2::{
     Alias, BatchTags, Blame, CallError, CapacityType, Efa, ErrorClass, Family, ImageKind, LaunchParameters, LaunchWay,
-    Offering, Reservation, ReservationState, Variant, kubernetes_version, placement_group_name,
+    Offering, Reservation, ReservationState, Variant, is_due, kubernetes_version, outlives, placement_group_name,
 };
 use muster_core::gang::GangEvent;
 use muster_core::offering::InstanceTypeInfo;
-use muster_ec2::{ImageQuery, ImageSource, ReservationQuery};
+use muster_ec2::{ImageQuery, ReservationQuery};
 use serde_json::json;
 
 use super::catalogue::Catalogue;
@@ -273,7 +273,7 @@ async fn resolve(context: &Context, state: &State, class: &EC2NodeClass) -> EC2N
         }
         Err(error) => problems.push(problem("SecurityGroupsReady", "Unreachable", &error)),
     }
-    match images(context, class, &kinds(context, state, class)).await {
+    match images(context, class, &before.amis, &kinds(context, state, class)).await {
         Ok(amis) => status.amis = amis,
         Err(problem) => problems.push(problem),
     }
@@ -484,6 +484,7 @@ async fn security_groups(context: &Context, class: &EC2NodeClass) -> Result<(Vec
 async fn images(
     context: &Context,
     class: &EC2NodeClass,
+    before: &[AmiStatus],
     kinds: &BTreeSet<ImageKind>,
 ) -> Result<Vec<AmiStatus>, Problem> {
     let mut found: Vec<AmiStatus> = Vec::new();
@@ -499,7 +500,7 @@ async fn images(
         if missing.is_empty() {
             break;
         }
-        match of_term(context, term, &missing).await {
+        match of_term(context, term, before, &missing).await {
             Ok(amis) => found.extend(amis),
             Err(problem) => last = problem,
         }
@@ -507,15 +508,46 @@ async fn images(
     if found.is_empty() { Err(last) } else { Ok(found) }
 }
 
-async fn of_term(context: &Context, term: &AmiSelectorTerm, kinds: &[ImageKind]) -> Result<Vec<AmiStatus>, Problem> {
+/// The image of a parameter and when it was read: the one of the status as long as it is fresh, and after that as long as
+/// the parameter cannot be read.
+///
+/// Errors: that of reading it, if there is no image to go on with.
+async fn of_parameter(
+    context: &Context,
+    before: &[AmiStatus],
+    path: &str,
+) -> Result<(String, Option<Timestamp>), CallError> {
+    let now = context.clock.now();
+    let known = before.iter().find(|ami| ami.parameter.as_deref() == Some(path));
+    if let Some(known) = known.filter(|known| !is_due(known.read, now)) {
+        return Ok((known.id.clone(), known.read));
+    }
+    match (context.cloud.image_parameter(path).await, known) {
+        (Ok(id), _) => Ok((id, Some(now))),
+        (Err(error), Some(known)) if outlives(&error) => {
+            tracing::warn!(parameter = path, image = known.id, read = ?known.read, %error, "an image goes on that may be old");
+            Ok((known.id.clone(), known.read))
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+async fn of_term(
+    context: &Context,
+    term: &AmiSelectorTerm,
+    before: &[AmiStatus],
+    kinds: &[ImageKind],
+) -> Result<Vec<AmiStatus>, Problem> {
     let not_found = |what: &str, why: &str| {
         let reason = if why.is_empty() { String::new() } else { format!(": {why}") };
         problem("AMIsReady", "AMINotFound", &format!("spec.amiSelectorTerms: {what}{reason}"))
     };
-    let status = |kind: &ImageKind, id: String| AmiStatus {
+    let status = |kind: &ImageKind, id: String, parameter: Option<&str>, read: Option<Timestamp>| AmiStatus {
         id,
         architecture: kind.architecture.clone(),
         variant: kind.variant.as_str().to_owned(),
+        parameter: parameter.map(str::to_owned),
+        read,
     };
     if let Some(text) = &term.alias {
         let unresolved =
@@ -534,21 +566,22 @@ async fn of_term(context: &Context, term: &AmiSelectorTerm, kinds: &[ImageKind])
                     continue;
                 }
             };
-            match context.cloud.resolve_image(&ImageSource::SsmParameter(path.clone())).await {
-                Ok(id) => found.push(status(kind, id)),
+            match of_parameter(context, before, &path).await {
+                Ok((id, read)) => found.push(status(kind, id, Some(&path), read)),
                 Err(error) => last = format!("alias {text} ({path}): {error}"),
             }
         }
         return if found.is_empty() { Err(not_found(&last, "")) } else { Ok(found) };
     }
+    let mut read = None;
     let query = match (&term.id, &term.ssm_parameter) {
         (Some(id), _) => ImageQuery { ids: vec![id.clone()], ..ImageQuery::default() },
         (None, Some(path)) => {
-            let id = context
-                .cloud
-                .resolve_image(&ImageSource::SsmParameter(path.clone()))
+            let held = of_parameter(context, before, path)
                 .await
                 .map_err(|error| not_found(&format!("parameter {path}"), &error.to_string()))?;
+            let (id, at) = held;
+            read = at;
             ImageQuery { ids: vec![id], ..ImageQuery::default() }
         }
         (None, None) => selectors::images(term),
@@ -565,7 +598,7 @@ async fn of_term(context: &Context, term: &AmiSelectorTerm, kinds: &[ImageKind])
         .iter()
         .filter_map(|kind| {
             let image = images.iter().find(|image| image.architecture == kind.architecture)?;
-            Some(status(kind, image.id.clone()))
+            Some(status(kind, image.id.clone(), term.ssm_parameter.as_deref(), read))
         })
         .collect();
     if found.is_empty() {

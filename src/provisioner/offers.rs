@@ -50,7 +50,7 @@ fn of_pool(context: &Context, state: &State, pool: &NodePool, left: &Ledger, all
     let now = context.clock.now();
     let unavailable = context.unavailable.lock().unwrap_or_else(PoisonError::into_inner);
     let refusals = context.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-    for info in pool::instance_types(context, pool, class, &catalogue) {
+    for info in pool::instance_types(context, state, pool, class, &catalogue) {
         for (capacity_type, usage) in
             [(CapacityType::Spot, UsageClass::Spot), (CapacityType::OnDemand, UsageClass::OnDemand)]
         {

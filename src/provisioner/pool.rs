@@ -144,10 +144,13 @@ fn problem_but_block(context: &Context, state: &State, pool: &NodePool) -> Optio
     if let Some(why) = no_type(context, pool, class, &catalogue) {
         return Some(("RequirementInvalid", why));
     }
+    if let Some(why) = no_device(context, state, pool, class, &catalogue) {
+        return Some(("DevicesBlocked", why));
+    }
     if let Some(why) = rules::unknown_limit_of(pool, allowed(context, pool, &catalogue)) {
         return Some(("LimitInvalid", why));
     }
-    let efa = instance_types(context, pool, class, &catalogue).any(|info| node_class::has_efa(class, info));
+    let efa = instance_types(context, state, pool, class, &catalogue).any(|info| node_class::has_efa(class, info));
     if efa && !class.status.as_ref().is_some_and(|status| status.self_reference) {
         return Some((
             "NodeClassNotReady",
@@ -249,8 +252,20 @@ pub(super) fn allowed<'a>(
     (0..names.len()).filter_map(move |number| catalogue.types.get(names.get(number)?))
 }
 
-/// Types the pool allows that the class can launch: with an image, and with interfaces that fit.
+/// Types the pool allows that the class can launch: with an image, with interfaces that fit, and with devices that come up.
 pub(super) fn instance_types<'a>(
+    context: &Context,
+    state: &State,
+    pool: &NodePool,
+    class: &'a EC2NodeClass,
+    catalogue: &'a Catalogue,
+) -> impl Iterator<Item = &'a InstanceTypeInfo> + use<'a> {
+    let blocked = supply::blocked_devices(pool, class, &state.plugins);
+    launched(context, pool, class, catalogue).filter(move |info| supply::blocks(&blocked, class, info).is_none())
+}
+
+/// Types the pool allows that the class can launch, whatever becomes of their devices.
+fn launched<'a>(
     context: &Context,
     pool: &NodePool,
     class: &'a EC2NodeClass,
@@ -261,7 +276,7 @@ pub(super) fn instance_types<'a>(
 
 /// Why the pool has no type to launch.
 fn no_type(context: &Context, pool: &NodePool, class: &EC2NodeClass, catalogue: &Catalogue) -> Option<String> {
-    if instance_types(context, pool, class, catalogue).next().is_some() {
+    if launched(context, pool, class, catalogue).next().is_some() {
         return None;
     }
     let Some(allowed) = allowed(context, pool, catalogue).next() else {
@@ -272,6 +287,23 @@ fn no_type(context: &Context, pool: &NodePool, class: &EC2NodeClass, catalogue: 
         );
     };
     Some(supply::why_not_launched(class, allowed))
+}
+
+/// Why no type of the pool would ever have its devices.
+fn no_device(
+    context: &Context,
+    state: &State,
+    pool: &NodePool,
+    class: &EC2NodeClass,
+    catalogue: &Catalogue,
+) -> Option<String> {
+    if instance_types(context, state, pool, class, catalogue).next().is_some() {
+        return None;
+    }
+    let blocked = supply::blocked_devices(pool, class, &state.plugins);
+    let mut types = launched(context, pool, class, catalogue);
+    let why = types.find_map(|info| supply::blocks(&blocked, class, info))?;
+    Some(format!("spec.template.spec.taints: nothing is launched whose devices would never come up: {why}"))
 }
 
 /// Types that some pool may provision on spot, in order of name.
@@ -306,7 +338,7 @@ fn view(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> O
     let catalogue = context.catalogue.load();
     let class = class_of(state, pool)?;
     let supplied = Supplied { pool, class: Some(class), zones: &zones(state, pool) };
-    let types = instance_types(context, pool, class, &catalogue);
+    let types = instance_types(context, state, pool, class, &catalogue);
     Some(supplied.view(types, &catalogue.prices, &state.daemons, ledger, blocked(state, pool).is_some()))
 }
 
@@ -327,7 +359,7 @@ fn describe(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) 
     let free = |subnet: Subnet| Subnet { free_addresses: ledger.addresses(&subnet, read), ..subnet };
     let subnets = supply::subnets(class).into_iter().map(free).collect();
     let supplied = Supplied { pool, class: Some(class), zones: &zones(state, pool) };
-    let types = instance_types(context, pool, class, &catalogue);
+    let types = instance_types(context, state, pool, class, &catalogue);
     Some(supplied.offer(types, subnets, ranking::reservations(context, class, ledger), ledger))
 }
 

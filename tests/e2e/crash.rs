@@ -85,7 +85,7 @@ const REPAIRING: [Point; 7] = [
 
 /// Crash points of their own tests.
 const OTHERS: [Step; 6] =
-    [Step::UngatePod, Step::DeleteGang, Step::WriteStatus, Step::ResolveImage, Step::DeleteMessage, Step::RunInstances];
+    [Step::UngatePod, Step::DeleteGang, Step::WriteStatus, Step::TryOut, Step::DeleteMessage, Step::RunInstances];
 /// `report-pod` writes what is true and is written again; `delete-policy` belongs to a command that is run again;
 /// `delete-fleets` deletes what nobody needs, and without it there is another way to launch.
 const REPEATED: [Step; 3] = [Step::ReportPod, Step::DeletePolicy, Step::DeleteFleets];
@@ -295,8 +295,8 @@ async fn pods_of_no_gang_and_gangs_of_no_owner_survive_a_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_status_or_an_image_that_was_under_way_is_looked_at_again_after_the_crash() {
-    for point in [before(Step::WriteStatus, 1), after(Step::ResolveImage, 1)] {
+async fn a_status_or_a_trial_that_was_under_way_is_looked_at_again_after_the_crash() {
+    for point in [before(Step::WriteStatus, 1), after(Step::TryOut, 1)] {
         let Some(stack) = provisioning_stack(&Scenario::demo(), 40, "1s").await else { return };
         restart(&stack, Some(point)).await;
         submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;

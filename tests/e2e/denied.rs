@@ -20,8 +20,8 @@ use crate::ways::{capacity_types, reservation, stack_with};
 /// EC2's minutes pass in a second: classes are looked at again every five.
 const FACTOR: u32 = 60;
 
-/// Found by a dry run of what a launch needs, or by resolving the image, before any gang is there.
-const LAUNCHING: [&str; 8] = [
+/// Found by a dry run of what a launch needs, before any gang is there.
+const LAUNCHING: [&str; 7] = [
     "ec2:CreateFleet",
     "ec2:RunInstances",
     "ec2:CreateTags",
@@ -29,16 +29,14 @@ const LAUNCHING: [&str; 8] = [
     "ec2:CreateLaunchTemplate",
     "ec2:DeleteLaunchTemplate",
     "ec2:CreatePlacementGroup",
-    "ssm:GetParameters",
 ];
 /// Found by the readings that go on all the time.
-const READING: [&str; 9] = [
+const READING: [&str; 8] = [
     "ec2:DescribeInstances",
     "ec2:DescribeInstanceTypes",
     "ec2:DescribeInstanceTypeOfferings",
     "ec2:DescribePlacementGroups",
     "ec2:DescribeLaunchTemplates",
-    "ec2:DescribeLaunchTemplateVersions",
     "ec2:DescribeSubnets",
     "ec2:DescribeSecurityGroups",
     "ec2:DescribeCapacityReservations",
@@ -50,8 +48,9 @@ const TELLING: [&str; 4] =
     ["ec2:DescribeInstanceTopology", "ec2:DescribeInstanceStatus", "sqs:ReceiveMessage", "sqs:DeleteMessage"];
 /// As those, and asked for at the start.
 const STARTING: [&str; 2] = ["sqs:GetQueueUrl", "ec2:DescribeSpotPriceHistory"];
-/// Each in a test of its own.
-const APART: [&str; 3] = ["ec2:DescribeFleets", "ec2:DescribeImages", "ec2:DeleteFleets"];
+/// Each in a test of its own; a cluster is described in those of `crates/ec2`, since simulated nodes have no need of it.
+const APART: [&str; 5] =
+    ["eks:DescribeCluster", "ssm:GetParameter", "ec2:DescribeFleets", "ec2:DescribeImages", "ec2:DeleteFleets"];
 
 #[test]
 fn no_action_of_the_shipped_policy_is_excluded() {
@@ -287,6 +286,40 @@ async fn finished_fleets_that_may_not_be_deleted_are_gone_around() {
     all_run(&stack, "ml", "second", 2).await;
     named(&stack, "ec2:DeleteFleets", false).await;
     delete_job(&stack, "second").await;
+    everything_is_terminated(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_image_that_was_read_before_goes_on_while_its_parameter_may_not_be_read() {
+    let Some(stack) = guarded().await else { return };
+    all_is_allowed(&stack, "the start").await;
+    deny(&stack, &["ssm:GetParameter"]).await;
+    // The image is read again after half an hour.
+    named(&stack, "ssm:GetParameter", false).await;
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 2)).await;
+    all_run(&stack, "ml", "train", 2).await;
+    let classes = Api::<EC2NodeClass>::all(stack.admin().unwrap());
+    let amis = classes.get("gpu").await.unwrap().status.unwrap_or_default().amis;
+    assert!(amis.iter().all(|ami| ami.read.is_some() && ami.parameter.is_some()), "{amis:?}");
+    // A class that was never resolved has no image to go on with.
+    let mut fresh = classes.get("gpu").await.unwrap();
+    fresh.metadata = kube::core::ObjectMeta { name: Some("fresh".to_owned()), ..Default::default() };
+    fresh.status = None;
+    classes.create(&kube::api::PostParams::default(), &fresh).await.unwrap();
+    eventually(DEADLINE, "the class to name its parameter", || async {
+        let status = classes.get("fresh").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        let ready = of(&status.conditions, "AMIsReady");
+        let named = ready.as_ref().is_some_and(|one| {
+            one.reason == "AMINotFound" && one.message.contains("al2023@latest") && one.message.contains("GetParameter")
+        });
+        if named { Ok(Some(())) } else { Err(format!("{ready:?}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    deny(&stack, &[]).await;
+    all_is_allowed(&stack, "ssm:GetParameter").await;
+    delete_job(&stack, "train").await;
     everything_is_terminated(&stack).await;
     no_errors(&stack);
 }

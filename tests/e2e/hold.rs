@@ -7,13 +7,16 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use muster::fake_kubelet::DEVICES_BY_PLUGIN;
+use muster::testbed::workloads::TestJob;
 use muster::testbed::{Stack, eventually};
 use muster_api::crd::NodePool;
 use muster_api::keys;
 use serde_json::{Value, json};
 
-use crate::cloud::{batch_that, delete_job, everything_is_terminated, gang_job, phase_of, provisioning_stack, zones};
-use crate::support::{DEADLINE, all_run, no_errors, submit};
+use crate::cloud::{
+    batch_that, delete_job, everything_is_terminated, gang_job, live, phase_of, provisioning_stack, zones,
+};
+use crate::support::{DEADLINE, all_run, no_errors, says, submit};
 
 /// Name, tolerations, and what a kubelet reports once the pod runs.
 ///
@@ -153,4 +156,52 @@ async fn a_hold_that_somebody_lifts_comes_back_and_who_crept_in_leaves() {
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
     delete_job(&stack, "train").await;
     everything_is_terminated(&stack).await;
+}
+
+/// `Ready` of the pool, once it has this reason.
+async fn pool_says(stack: &Stack, reason: &str) -> String {
+    let pools: &Api<NodePool> = &Api::all(stack.admin().unwrap());
+    eventually(DEADLINE, &format!("the pool to be {reason}"), || async move {
+        let status = pools.get("h100").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        let ready = status.conditions.into_iter().find(|one| one.type_ == "Ready");
+        match ready {
+            Some(one) if one.reason == reason => Ok(Some(one.message)),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_launched_into_a_pool_with_a_taint_that_a_device_plugin_refuses() {
+    let Some(stack) = without_devices(20).await else { return };
+    let client = stack.admin().unwrap();
+    create_plugins(&client).await;
+    pool_says(&stack, "Ready").await;
+    let pools: Api<NodePool> = Api::all(client.clone());
+    let team = json!([{"key": "team", "value": "ml", "effect": "NoSchedule"}]);
+    let tainted = Patch::Merge(json!({"spec": {"template": {"spec": {"taints": team}}}}));
+    pools.patch("h100", &PatchParams::default(), &tainted).await.unwrap();
+
+    let message = pool_says(&stack, "DevicesBlocked").await;
+    assert!(message.contains("DaemonSet kube-system/nvidia-device-plugin brings nvidia.com/gpu"), "{message}");
+    assert!(message.contains("{key: team, operator: Exists, effect: NoSchedule}"), "{message}");
+    let job = TestJob::new("train", 2).gpus(8).tolerates("team").pod_annotation("muster.dev/gang", "train").build();
+    submit(&client, "ml", job).await;
+    says(&stack, "ml", "train", "no NodePool is ready to provision nodes").await;
+    assert!(live(&stack).await.is_empty());
+
+    // What the message asks for mends it.
+    let sets: Api<DaemonSet> = Api::namespaced(client.clone(), "kube-system");
+    let everything = json!({"spec": {"template": {"spec": {"tolerations": [{"operator": "Exists"}]}}}});
+    for (name, _, _) in plugins() {
+        sets.patch(name, &PatchParams::default(), &Patch::Merge(&everything)).await.unwrap();
+    }
+    let kubelets = tokio::spawn(report_devices(client.clone()));
+    all_run(&stack, "ml", "train", 2).await;
+    kubelets.abort();
+    delete_job(&stack, "train").await;
+    everything_is_terminated(&stack).await;
+    no_errors(&stack);
 }

@@ -614,8 +614,14 @@ async fn each_of_many_broken_accounts_is_named_with_its_mend() {
 #[tokio::test]
 async fn each_permission_that_is_taken_away_is_named() {
     // What is tried only on a resource of Muster's is not in an account where nothing was launched yet.
-    let others =
-        ["ec2:CreateLaunchTemplate", "ec2:CreatePlacementGroup", "ec2:RunInstances", "ec2:CreateTags", "iam:PassRole"];
+    let others = [
+        "ec2:CreateLaunchTemplate",
+        "ec2:CreatePlacementGroup",
+        "ec2:RunInstances",
+        "ec2:CreateTags",
+        "iam:PassRole",
+        "ssm:GetParameter",
+    ];
     for action in READS.into_iter().chain(others) {
         let mut world = World::healthy();
         world.denied.push(action.to_owned());

@@ -50,7 +50,9 @@ const ALLOWED: [Allowed; 7] = [
         normal: &[
             "aws-config",
             "aws-sdk-ec2",
+            "aws-sdk-eks",
             "aws-sdk-sqs",
+            "aws-sdk-ssm",
             "aws-smithy-http-client",
             "aws-smithy-runtime-api",
             "aws-smithy-types",

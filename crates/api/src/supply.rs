@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use muster_core::devices::{self, Blocked, Daemon};
 use muster_core::ec2::{CapacityType, ImageKind, Reservation, Subnet};
 use muster_core::gang::{Left, PoolView, TypeView};
 use muster_core::model::pod::Shape;
@@ -189,4 +190,22 @@ pub fn why_not_launched(class: &EC2NodeClass, info: &InstanceTypeInfo) -> String
             format!("EC2NodeClass {name}: spec.amiSelectorTerms: no image for {} ({})", ImageKind::of(info), info.name)
         }
     }
+}
+
+/// The devices that would never come up on nodes of the pool: the DaemonSets that bring them do not tolerate its taints. A
+/// pool whose taints cannot be read has none; it is not Ready for them.
+#[must_use]
+pub fn blocked_devices(pool: &NodePool, class: &EC2NodeClass, plugins: &[Daemon]) -> Vec<Blocked> {
+    let taints = pool::taints(pool).unwrap_or_default();
+    devices::blocked(&taints, node_class::family(class), plugins)
+}
+
+/// The first of them that nodes of the type carry.
+#[must_use]
+pub fn blocks<'a>(blocked: &'a [Blocked], class: &EC2NodeClass, info: &InstanceTypeInfo) -> Option<&'a Blocked> {
+    if blocked.is_empty() {
+        return None;
+    }
+    let devices = new_node::of_class(Some(class), info).devices();
+    blocked.iter().find(|one| devices.iter().any(|(name, _)| name.as_str() == one.resource))
 }

@@ -174,7 +174,7 @@ fn tolerates_cordon(tolerations: &[Toleration]) -> bool {
 }
 
 /// Whether the taint keeps no pod away, or is tolerated.
-fn tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
+pub(crate) fn tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     match taint.effect {
         TaintEffect::PreferNoSchedule => true,
         TaintEffect::NoSchedule | TaintEffect::NoExecute => {

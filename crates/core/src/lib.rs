@@ -4,6 +4,7 @@
 //! arguments; a decision is a value. The tidy test keeps this crate's dependencies on an allow-list.
 
 pub mod batch;
+pub mod devices;
 pub mod doctor;
 pub mod ec2;
 pub mod extender;

@@ -53,6 +53,7 @@ async fn answer(
         Service::Ec2 | Service::Sts | Service::Iam => "text/xml;charset=UTF-8",
         Service::Sqs => "application/x-amz-json-1.0",
         Service::Eks => "application/json",
+        Service::Ssm => "application/x-amz-json-1.1",
     };
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     if let Ok(id) = HeaderValue::from_str(&exchange.request_id) {
@@ -281,7 +282,10 @@ fn perform(world: &mut World, request: &Request, call: &Call<'_>) -> Result<Repl
         return Err(ApiError::new(403, "MissingAuthenticationToken", "Request is missing Authentication Token"));
     }
     let Some(handler) = operations::find(request.service, operation) else {
-        let code = if request.service == Service::Sqs { "UnknownOperationException" } else { "InvalidAction" };
+        let code = match request.service {
+            Service::Sqs | Service::Ssm => "UnknownOperationException",
+            Service::Ec2 | Service::Sts | Service::Iam | Service::Eks => "InvalidAction",
+        };
         return Err(ApiError::client(code, format!("The simulator does not play the operation {operation:?}")));
     };
     policy::check(world, request, call.now)?;
@@ -289,10 +293,12 @@ fn perform(world: &mut World, request: &Request, call: &Call<'_>) -> Result<Repl
         || request.form.get("MaxResults").is_some();
     let bucket = Bucket::of(request.service, operation, narrow);
     if !world.buckets.draw(bucket, 1.0, call.now) {
-        return Err(ApiError::throttled());
+        return Err(throttled(request.service));
     }
     if let Some(error) = call.drawn.kinds().find_map(FaultKind::refusal) {
-        return Err(error);
+        // A throttled call is refused in the words of its service.
+        let throttled = error == ApiError::throttled();
+        return Err(if throttled { self::throttled(request.service) } else { error });
     }
     if request.form.flag("DryRun")? {
         if world.scenario.choices.dry_run == DryRun::Parameters {
@@ -301,6 +307,14 @@ fn perform(world: &mut World, request: &Request, call: &Call<'_>) -> Result<Repl
         return Err(ApiError::new(412, "DryRunOperation", "Request would have succeeded, but DryRun flag is set."));
     }
     handler(world, call)
+}
+
+/// Too many calls, as the service words it.
+fn throttled(service: Service) -> ApiError {
+    match service {
+        Service::Ssm => ApiError::client("ThrottlingException", "Rate exceeded"),
+        Service::Ec2 | Service::Sqs | Service::Sts | Service::Iam | Service::Eks => ApiError::throttled(),
+    }
 }
 
 fn ending(drawn: &Drawn) -> Ending {
@@ -319,10 +333,14 @@ fn body(request: &Request, request_id: &str, result: &Result<Reply, ApiError>) -
         (Service::Sts, Ok(reply)) => Xml::query_response(operation, STS_NAMESPACE, request_id, &reply.members),
         (Service::Iam, Ok(reply)) => Xml::query_response(operation, IAM_NAMESPACE, request_id, &reply.members),
         (Service::Sts | Service::Iam, Err(error)) => error.to_query_xml(request_id),
-        (Service::Sqs | Service::Eks, Ok(reply)) => reply.json.clone().unwrap_or_else(|| json!({})).to_string(),
+        (Service::Sqs | Service::Eks | Service::Ssm, Ok(reply)) => {
+            reply.json.clone().unwrap_or_else(|| json!({})).to_string()
+        }
         (Service::Sqs, Err(error)) => {
             json!({"__type": format!("com.amazonaws.sqs#{}", error.code), "message": error.message}).to_string()
         }
+        // Version 1.1 of the protocol names the error alone.
+        (Service::Ssm, Err(error)) => json!({"__type": error.code, "message": error.message}).to_string(),
         (Service::Eks, Err(error)) => json!({"message": error.message}).to_string(),
     }
 }

@@ -84,8 +84,12 @@ pub struct Client {
     pub(crate) calls: aws_sdk_ec2::Client,
     /// For launches: one attempt, a long timeout.
     pub(crate) launches: aws_sdk_ec2::Client,
+    /// SSM.
+    pub(crate) parameters: aws_sdk_ssm::Client,
     /// For messages.
     pub(crate) endpoint: String,
+    /// For messages about SSM.
+    pub(crate) parameters_endpoint: String,
 }
 
 impl Client {
@@ -105,22 +109,45 @@ impl Client {
         }
         let endpoint = endpoint_url.clone().unwrap_or_else(|| format!("EC2 in {region}"));
         let launch_timeout = *launch_timeout;
-        let config = aws_sdk_ec2::config::Builder::from(&Box::pin(settings(options)).await).interceptor(Agent);
-        let calls = config.clone().retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS)).timeout_config(
-            TimeoutConfig::builder()
-                .connect_timeout(CONNECT_TIMEOUT)
-                .operation_attempt_timeout(ATTEMPT_TIMEOUT)
-                .build(),
-        );
+        let ec2_url = endpoint_url.clone();
+        let shared_url = endpoint_url.clone().filter(|url| serves_all(url));
+        let parameters_endpoint = shared_url.unwrap_or_else(|| format!("SSM in {region}"));
+        let settings = Box::pin(settings(options)).await;
+        let mut config = aws_sdk_ec2::config::Builder::from(&settings).interceptor(Agent);
+        if let Some(url) = ec2_url {
+            config = config.endpoint_url(url);
+        }
+        let calls = config
+            .clone()
+            .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
+            .timeout_config(per_attempt());
+        let parameters = aws_sdk_ssm::config::Builder::from(&settings)
+            .interceptor(Agent)
+            .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
+            .timeout_config(per_attempt());
         let launches = config.retry_config(RetryConfig::disabled()).timeout_config(
             TimeoutConfig::builder().connect_timeout(CONNECT_TIMEOUT).operation_timeout(launch_timeout).build(),
         );
         Ok(Self {
             calls: aws_sdk_ec2::Client::from_conf(calls.build()),
             launches: aws_sdk_ec2::Client::from_conf(launches.build()),
+            parameters: aws_sdk_ssm::Client::from_conf(parameters.build()),
             endpoint,
+            parameters_endpoint,
         })
     }
+}
+
+fn per_attempt() -> TimeoutConfig {
+    TimeoutConfig::builder().connect_timeout(CONNECT_TIMEOUT).operation_attempt_timeout(ATTEMPT_TIMEOUT).build()
+}
+
+/// Whether an endpoint that is given in the place of EC2's answers for the other services too, as the simulator does. A
+/// host of AWS, such as a VPC endpoint, answers for EC2 alone.
+pub(crate) fn serves_all(endpoint_url: &str) -> bool {
+    let host = endpoint_url.split("://").nth(1).unwrap_or_default().split(['/', ':']).next().unwrap_or_default();
+    let of_aws = [".amazonaws.com", ".amazonaws.com.cn", ".api.aws", ".api.amazonwebservices.com.cn"];
+    !of_aws.iter().any(|domain| host.ends_with(domain))
 }
 
 /// What the clients of all services share: Region, credentials, endpoint, TLS.
@@ -133,7 +160,7 @@ pub(crate) async fn settings(options: ClientOptions) -> SdkConfig {
         .region(Region::new(region))
         .http_client(http)
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
-    if let Some(url) = endpoint_url {
+    if let Some(url) = endpoint_url.filter(|url| serves_all(url)) {
         loader = loader.endpoint_url(url);
     }
     if let Credentials::Static { access_key_id, secret_access_key } = credentials {
@@ -151,6 +178,21 @@ pub(crate) async fn settings(options: ClientOptions) -> SdkConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_endpoint_of_ec2_alone_is_not_asked_for_parameters_and_messages() {
+        for url in ["http://127.0.0.1:4566", "https://localstack.example.com", "http://[::1]:4566/"] {
+            assert!(serves_all(url), "{url}");
+        }
+        for url in [
+            "https://ec2.us-east-1.amazonaws.com",
+            "https://vpce-1.ec2.us-east-1.vpce.amazonaws.com/",
+            "https://ec2.cn-north-1.amazonaws.com.cn:443",
+            "https://ec2.us-east-1.api.aws",
+        ] {
+            assert!(!serves_all(url), "{url}");
+        }
+    }
 
     #[test]
     fn the_secret_key_is_not_printed() {

@@ -11,7 +11,6 @@ use aws_sdk_ec2::operation::describe_instance_topology::builders::DescribeInstan
 use aws_sdk_ec2::operation::describe_instance_type_offerings::builders::DescribeInstanceTypeOfferingsInputBuilder;
 use aws_sdk_ec2::operation::describe_instance_types::builders::DescribeInstanceTypesInputBuilder;
 use aws_sdk_ec2::operation::describe_instances::builders::DescribeInstancesInputBuilder;
-use aws_sdk_ec2::operation::describe_launch_template_versions::builders::DescribeLaunchTemplateVersionsInputBuilder;
 use aws_sdk_ec2::operation::describe_launch_templates::builders::DescribeLaunchTemplatesInputBuilder;
 use aws_sdk_ec2::operation::describe_placement_groups::builders::DescribePlacementGroupsInputBuilder;
 use aws_sdk_ec2::operation::describe_security_groups::builders::DescribeSecurityGroupsInputBuilder;
@@ -40,7 +39,7 @@ macro_rules! dry {
 /// One instance, as a dry run asks for it without a launch template: what it names has to exist and be allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrialLaunch {
-    /// AMI id, or `resolve:ssm:` and a path.
+    /// AMI id.
     pub image: String,
     /// Type.
     pub instance_type: String,
@@ -107,10 +106,6 @@ impl Client {
                 dry!(self, "DescribeInstanceTypes", DescribeInstanceTypesInputBuilder::default())
             }
             "DescribeInstances" => dry!(self, "DescribeInstances", DescribeInstancesInputBuilder::default()),
-            "DescribeLaunchTemplateVersions" => {
-                let newest = DescribeLaunchTemplateVersionsInputBuilder::default().versions("$Latest");
-                dry!(self, "DescribeLaunchTemplateVersions", newest)
-            }
             "DescribeLaunchTemplates" => {
                 dry!(self, "DescribeLaunchTemplates", DescribeLaunchTemplatesInputBuilder::default())
             }

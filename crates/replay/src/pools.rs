@@ -6,6 +6,7 @@ use std::sync::Arc;
 use muster_api::crd::{EC2NodeClass, NodePool, NodeRequirementOperator};
 use muster_api::supply::{self, Supplied};
 use muster_api::{convert, keys, new_node, node_class, pool as rules};
+use muster_core::devices::Daemon;
 use muster_core::ec2::{CapacityType, Subnet, Tags};
 use muster_core::gang::PoolView;
 use muster_core::model::node::Node;
@@ -125,13 +126,14 @@ pub(crate) fn ledger(pools: &[Pool], nodes: &[Node], catalogue: &Catalogue) -> L
 pub(crate) fn read(dump: &mut Dump, catalogue: &Catalogue, nodes: &[Node]) -> Vec<Pool> {
     let mut pools = Vec::new();
     let mut unusable = Vec::new();
-    let daemons: Arc<[Shape]> = dump.daemon_sets.iter().filter_map(convert::daemon).collect();
+    let daemons: Vec<Daemon> = dump.daemon_sets.iter().filter_map(convert::daemon).collect();
+    let shapes: Arc<[Shape]> = daemons.iter().map(|daemon| daemon.shape.clone()).collect();
     let known_zones: BTreeSet<&str> =
         nodes.iter().filter_map(|node| node.labels.get(keys::ZONE).map(|zone| &**zone)).collect();
     let mut sorted: Vec<&NodePool> = dump.pools.iter().collect();
     sorted.sort_by_key(|pool| name(pool));
     for pool in sorted {
-        match one(pool, &dump.classes, catalogue, &known_zones, &daemons) {
+        match one(pool, &dump.classes, catalogue, &known_zones, (&daemons, &shapes)) {
             Ok(pool) => pools.push(pool),
             Err(why) => unusable.push((name(pool).to_owned(), why)),
         }
@@ -151,7 +153,7 @@ fn one(
     classes: &[EC2NodeClass],
     catalogue: &Catalogue,
     known_zones: &BTreeSet<&str>,
-    daemons: &Arc<[Shape]>,
+    (daemons, shapes): (&[Daemon], &Arc<[Shape]>),
 ) -> Result<Pool, String> {
     let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     if let Some(ready) = conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status == "False") {
@@ -183,6 +185,14 @@ fn one(
     if let (Some(class), Some(first), true) = (class, &first, launched.is_empty() && !described) {
         return Err(supply::why_not_launched(class, first));
     }
+    if let Some(class) = class {
+        let blocked = supply::blocked_devices(pool, class, daemons);
+        let first = launched.iter().find_map(|info| supply::blocks(&blocked, class, info));
+        launched.retain(|info| supply::blocks(&blocked, class, info).is_none());
+        if let (Some(why), true) = (first, launched.is_empty() && !described) {
+            return Err(why.to_string());
+        }
+    }
     let zones = zones(pool, class, known_zones);
     if zones.is_empty() {
         launched.clear();
@@ -193,7 +203,7 @@ fn one(
         class: class.cloned(),
         zones: zones.into_iter().flatten().collect(),
         types: launched,
-        daemons: Arc::clone(daemons),
+        daemons: Arc::clone(shapes),
     })
 }
 

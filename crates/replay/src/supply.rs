@@ -43,7 +43,8 @@ impl Supply {
     /// reported.
     pub(crate) fn read(dump: &mut Dump, catalogue: &Catalogue, nodes: &[Node], usable: &BTreeSet<String>) -> Self {
         let mut supply = Self::default();
-        let daemons: Vec<Shape> = dump.daemon_sets.iter().filter_map(convert::daemon).collect();
+        let daemons = dump.daemon_sets.iter().filter_map(convert::daemon);
+        let daemons: Vec<Shape> = daemons.map(|daemon| daemon.shape).collect();
         let known_zones: BTreeSet<&str> =
             nodes.iter().filter_map(|node| node.labels.get(keys::ZONE).map(|zone| &**zone)).collect();
         for (name, known) in catalogue.all(&ClassTemplate::default()) {

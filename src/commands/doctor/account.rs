@@ -141,10 +141,9 @@ async fn of_class(
     });
     let images = images(ec2, whose, class, place.map(|(_, info)| ImageKind::of(info))).await;
     let launch = match (place, &groups, &images) {
-        (Some((subnet, info)), Ok(groups), Images::Found(_) | Images::Parameter(_)) if !groups.is_empty() => {
+        (Some((subnet, info)), Ok(groups), Images::Found(_)) if !groups.is_empty() => {
             let image = match &images {
                 Images::Found(ids) => ids.first().cloned().unwrap_or_default(),
-                Images::Parameter(path) => format!("resolve:ssm:{path}"),
                 Images::None(_) => String::new(),
             };
             let trial = TrialLaunch {
@@ -212,11 +211,17 @@ async fn images(ec2: &Client, whose: &Whose, class: &EC2NodeClass, kind: Option<
                     variant: muster_core::ec2::Variant::Standard,
                 });
                 match Alias::parse(alias).and_then(|alias| alias.parameter(kubernetes, &kind)) {
-                    Ok(path) => return Images::Parameter(path),
+                    Ok(path) => match ec2.image_parameter(&path).await {
+                        Ok(id) => return Images::Found(vec![id]),
+                        Err(error) => last = format!("spec.amiSelectorTerms: alias {alias} ({path}): {error}"),
+                    },
                     Err(error) => last = error.to_string(),
                 }
             }
-            (None, None, Some(path)) => return Images::Parameter(path.clone()),
+            (None, None, Some(path)) => match ec2.image_parameter(path).await {
+                Ok(id) => queries.push(ImageQuery { ids: vec![id], ..ImageQuery::default() }),
+                Err(error) => last = format!("spec.amiSelectorTerms: parameter {path}: {error}"),
+            },
             (None, Some(id), _) => queries.push(ImageQuery { ids: vec![id.clone()], ..ImageQuery::default() }),
             (None, None, None) => queries.push(selectors::images(term)),
         }
@@ -293,6 +298,17 @@ async fn actions(ec2: &Client, whose: &Whose, looked: &Looked) -> Vec<(String, T
             add(action, answer.into());
         }
     }
+    // AWS publishes its images for every version that the cluster can have.
+    let standard = ImageKind { architecture: "x86_64".to_owned(), variant: muster_core::ec2::Variant::Standard };
+    let newest = Alias { family: muster_core::ec2::Family::Al2023, version: None };
+    let path = whose.kubernetes.as_deref().and_then(|version| newest.parameter(version, &standard).ok());
+    add(
+        "ssm:GetParameter",
+        match path {
+            Some(path) => ec2.image_parameter(&path).await.map(|_| ()).into(),
+            None => Trial::NothingToTry("the cluster's version"),
+        },
+    );
     let tags = whose.tags();
     let template = ec2.dry_run_launch_template(BATCH, &tags.of(ResourceKind::LaunchTemplate)).await;
     add("ec2:CreateLaunchTemplate", template.into());

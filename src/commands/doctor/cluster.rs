@@ -12,7 +12,7 @@ use kube::client::Body;
 use kube::{Api, Client, Resource, ResourceExt};
 use muster_api::crd::{self, EC2NodeClass, NodePool};
 use muster_api::{convert, keys};
-use muster_core::doctor::{self, Answer, Cluster, Daemon, role};
+use muster_core::doctor::{self, Answer, Cluster};
 use muster_core::skew::Minor;
 
 use crate::clock::now_real;
@@ -42,7 +42,11 @@ pub(super) async fn gather(client: &Client, config: &Config) -> anyhow::Result<C
                 .map_err(|error| format!("{error:#}")),
         ),
         kinds: kinds(client).await?,
-        daemons: Some(list(&Api::all(client.clone())).await.map(|sets| sets.iter().filter_map(daemon).collect())),
+        daemons: Some(
+            list::<DaemonSet>(&Api::all(client.clone()))
+                .await
+                .map(|sets| sets.iter().filter_map(convert::daemon).collect()),
+        ),
         nodes: Some(list(&Api::all(client.clone())).await.map(|nodes| nodes.iter().map(node).collect())),
     })
 }
@@ -107,14 +111,6 @@ fn scheduler(pod: &Pod) -> Option<Option<Minor>> {
     let containers = &pod.spec.as_ref()?.containers;
     let container = containers.iter().find(|container| container.name == CONTAINER)?;
     Some(container.image.as_deref().and_then(Minor::of_image))
-}
-
-fn daemon(set: &DaemonSet) -> Option<Daemon> {
-    let shape = convert::daemon(set)?;
-    let containers = &set.spec.as_ref()?.template.spec.as_ref()?.containers;
-    let images: Vec<&str> = containers.iter().filter_map(|container| container.image.as_deref()).collect();
-    let name = set.name_any();
-    Some(Daemon { namespace: set.namespace().unwrap_or_default(), role: role(&name, &images), name, shape })
 }
 
 fn node(node: &Node) -> doctor::Node {

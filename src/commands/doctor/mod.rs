@@ -46,11 +46,17 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
 /// Errors: what cannot be asked at all; a refusal is a finding.
 pub async fn examine(config: &Config, client: &Client, ec2: Option<ClientOptions>) -> anyhow::Result<Report> {
     let options = ec2.filter(|_| !config.ec2.disabled);
-    let access = reach::with_authority(config.access.clone());
+    let wrong_access = match &options {
+        None => Vec::new(),
+        Some(options) => {
+            let access = reach::access(client, config.access.clone(), options).await;
+            reach::wrong_way(&access, options)
+        }
+    };
     let configuration = Configuration {
         disabled: config.ec2.disabled,
         region: options.as_ref().map(|options| options.region.clone()),
-        wrong_access: options.as_ref().map(|options| reach::wrong_way(&access, options)).unwrap_or_default(),
+        wrong_access,
         ceiling: config.ceiling.is_some(),
         dry_run: config.changes == Changes::Withheld,
     };

@@ -97,7 +97,8 @@ const HOUSES: [House; 2] = [
             ("extender", &["fit", "model", "ordinary"]),
             ("batch", &["ec2", "fit", "model", "offering", "reason", "topology"]),
             ("gang", &["extender", "fit", "model", "offering", "planner", "reason", "topology"]),
-            ("doctor", &["ec2", "fit", "model", "offering", "skew"]),
+            ("devices", &["ec2", "fit", "model", "offering"]),
+            ("doctor", &["devices", "ec2", "fit", "model", "offering", "skew"]),
         ],
         against: &[
             ("ec2/image.rs", "offering/machine.rs"),

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1 as k8s;
+use muster_core::devices::{self, Daemon};
 use muster_core::model::names::NodeName;
 use muster_core::model::node::{Node, Taint, TaintEffect, Usage};
 use muster_core::model::pod::{HostPort, Shape};
@@ -91,17 +92,22 @@ pub fn shape_of_template(namespace: &str, template: &k8s::PodTemplateSpec) -> Re
     shape(namespace, labels.unwrap_or(&BTreeMap::new()), template.spec.as_ref().unwrap_or(&empty))
 }
 
-/// The shape of the pods of a DaemonSet; `None` if they cannot be read, or if it goes.
+/// A DaemonSet with the shape of its pods; `None` if they cannot be read, or if it goes.
 ///
 /// Taints of their own they tolerate by their template; those that the controller adds are for conditions of a node that is
 /// not ready.
 #[must_use]
-pub fn daemon(set: &DaemonSet) -> Option<Shape> {
+pub fn daemon(set: &DaemonSet) -> Option<Daemon> {
     if set.metadata.deletion_timestamp.is_some() {
         return None;
     }
     let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
-    shape_of_template(namespace, &set.spec.as_ref()?.template).ok()
+    let template = &set.spec.as_ref()?.template;
+    let shape = shape_of_template(namespace, template).ok()?;
+    let containers = template.spec.iter().flat_map(|pod| &pod.containers);
+    let images: Vec<&str> = containers.filter_map(|container| container.image.as_deref()).collect();
+    let name = set.metadata.name.clone().unwrap_or_default();
+    Some(Daemon { namespace: namespace.to_owned(), role: devices::role(&name, &images), name, shape })
 }
 
 /// The shape of a pod with this namespace, these labels and this spec.

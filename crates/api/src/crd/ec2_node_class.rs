@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -388,6 +389,12 @@ pub struct AmiStatus {
     pub architecture: String,
     /// `standard`, `nvidia` or `neuron`.
     pub variant: String,
+    /// Parameter of SSM that held the id, if it was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameter: Option<String>,
+    /// When it was read. It is read again after half an hour; as long as that fails, this image goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read: Option<Timestamp>,
 }
 
 /// One capacity reservation found.

@@ -259,9 +259,6 @@ fn of_images(class: &Class, images: &Images) -> Finding {
     const CHECK: Check = Check::Images;
     match images {
         Images::Found(ids) => Finding::ok(CHECK, &class.name, ids.join(", ")),
-        Images::Parameter(path) => {
-            Finding::skipped(CHECK, &class.name, format!("{path} is resolved by the dry run of the launch"))
-        }
         Images::None(why) => Finding::fail(CHECK, &class.name, why.clone(), edit(class, "spec.amiSelectorTerms")),
     }
 }

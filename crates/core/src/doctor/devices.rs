@@ -7,34 +7,6 @@ use crate::fit::{self, Misfit};
 use crate::model::node::Node;
 use crate::offering::{EFA, NEURON, NVIDIA_GPU};
 
-/// What a DaemonSet is for, by its name and the images of its containers; `None` for others.
-#[must_use]
-pub fn role(name: &str, images: &[&str]) -> Option<Role> {
-    // Registries are mirrored, so it is the image's own name that counts.
-    let of_image =
-        |image: &&str| image.rsplit('/').next().and_then(|last| last.split([':', '@']).next()).map(str::to_owned);
-    let mut names: Vec<String> = images.iter().filter_map(of_image).collect();
-    names.push(name.to_owned());
-    let any = |words: &[&str]| names.iter().any(|name| words.iter().any(|word| name.contains(word)));
-    if any(&["efa-k8s-device-plugin"]) {
-        Some(Role::Efa)
-    } else if any(&["neuron-device-plugin"]) {
-        Some(Role::Neuron)
-    } else if any(&["nvidia-device-plugin"])
-        || (any(&["k8s-device-plugin"]) && images.iter().any(|image| image.contains("nvidia")))
-    {
-        Some(Role::Nvidia)
-    } else if any(&["kube-proxy"]) {
-        Some(Role::KubeProxy)
-    } else if any(&["aws-node", "amazon-k8s-cni", "cilium", "calico-node", "antrea-agent", "kube-flannel"])
-        && !any(&["cilium-envoy"])
-    {
-        Some(Role::Network)
-    } else {
-        None
-    }
-}
-
 /// Judges the DaemonSets against a node of each pool.
 pub(super) fn judge(facts: &Facts, checks: &mut Vec<Finding>) {
     let daemons = match &facts.cluster.daemons {
@@ -73,7 +45,7 @@ pub(super) fn judge(facts: &Facts, checks: &mut Vec<Finding>) {
             refused(pool, node, &found)
         });
         checks.push(misfit.map_or_else(
-            || Finding::ok(check, &full_name(first), "runs on the nodes of every pool"),
+            || Finding::ok(check, &first.full_name(), "runs on the nodes of every pool"),
             |(daemon, message, mend)| Finding::fail(check, &daemon, message, mend),
         ));
     }
@@ -109,7 +81,7 @@ fn devices(pool: &Pool, daemons: &[Daemon], checks: &mut Vec<Finding>) {
             continue;
         }
         checks.push(match refused(pool, node, &found) {
-            None => Finding::ok(CHECK, name, format!("{} brings {resource}", full_name(found[0]))),
+            None => Finding::ok(CHECK, name, format!("{} brings {resource}", found[0].full_name())),
             Some((daemon, message, mend)) => Finding::fail(CHECK, name, format!("{daemon} {message}"), mend),
         });
     }
@@ -147,14 +119,10 @@ fn refused(pool: &Pool, node: &Node, daemons: &[&Daemon]) -> Option<(String, Str
                      \"operator\":\"Exists\"}}}}]'"
                 );
                 let message = format!("does not tolerate {taint} of NodePool {}", pool.name);
-                intolerant = intolerant.or(Some((full_name(daemon), message, patch)));
+                intolerant = intolerant.or(Some((daemon.full_name(), message, patch)));
             }
             Ok(()) | Err(_) => return None,
         }
     }
     intolerant
-}
-
-fn full_name(daemon: &Daemon) -> String {
-    format!("{}/{}", daemon.namespace, daemon.name)
 }

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
+pub use crate::devices::{Daemon, Role};
 use crate::ec2::{CallError, Family, SecurityGroup, Subnet};
 use crate::model::node;
-use crate::model::pod::Shape;
 use crate::skew::Minor;
 
 /// What somebody answered, or why there is no answer.
 pub type Answer<T> = Result<T, String>;
 
 /// The actions that only read, each asked for by a dry run.
-pub const READS: [&str; 14] = [
+pub const READS: [&str; 13] = [
     "ec2:DescribeCapacityReservations",
     "ec2:DescribeFleets",
     "ec2:DescribeImages",
@@ -23,7 +23,6 @@ pub const READS: [&str; 14] = [
     "ec2:DescribeInstanceTypeOfferings",
     "ec2:DescribeInstanceTypes",
     "ec2:DescribeInstances",
-    "ec2:DescribeLaunchTemplateVersions",
     "ec2:DescribeLaunchTemplates",
     "ec2:DescribePlacementGroups",
     "ec2:DescribeSecurityGroups",
@@ -89,34 +88,6 @@ pub struct Node {
     pub ours: bool,
     /// Its labels.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
-}
-
-/// What a DaemonSet is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
-    /// It brings `nvidia.com/gpu`.
-    Nvidia,
-    /// It brings `aws.amazon.com/neuron`.
-    Neuron,
-    /// It brings `vpc.amazonaws.com/efa`.
-    Efa,
-    /// It is the pod network.
-    Network,
-    /// It makes Services work.
-    KubeProxy,
-}
-
-/// A DaemonSet.
-#[derive(Clone, Debug)]
-pub struct Daemon {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-    /// What it is for, where that is known.
-    pub role: Option<Role>,
-    /// What its pods ask for.
-    pub shape: Shape,
 }
 
 /// What AWS says of the identity.
@@ -194,8 +165,6 @@ pub struct Class {
 pub enum Images {
     /// Ids that exist.
     Found(Vec<String>),
-    /// Named by a parameter that nobody has resolved yet; the dry run of the launch does.
-    Parameter(String),
     /// None, and why.
     None(String),
 }

@@ -11,7 +11,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-pub use devices::role;
+pub use crate::devices::role;
 pub use facts::{
     Account, Answer, Class, Cluster, Configuration, Daemon, Facts, Images, Node, Pool, Queue, READS, Ready, Role, Trial,
 };

@@ -15,6 +15,35 @@ pub struct Surroundings {
     pub authority: Option<String>,
 }
 
+/// The access with what is not configured: as EKS described the cluster, else as the cluster itself shows it. What is configured
+/// stays, right or wrong. `authority` is base64; `services` are the ranges of the cluster's Services.
+#[must_use]
+pub fn complete(
+    given: ClusterAccess,
+    described: Option<&ClusterAccess>,
+    authority: Option<&str>,
+    services: Option<&str>,
+) -> ClusterAccess {
+    let first = |given: String, described: Option<&String>, known: Option<&str>| {
+        let known = known.map(str::to_owned);
+        [Some(given), described.cloned(), known].into_iter().flatten().find(|text| !text.is_empty()).unwrap_or_default()
+    };
+    let ClusterAccess { name, endpoint, certificate_authority, service_cidr } = given;
+    ClusterAccess {
+        name,
+        endpoint: first(endpoint, described.map(|one| &one.endpoint), None),
+        certificate_authority: first(certificate_authority, described.map(|one| &one.certificate_authority), authority),
+        service_cidr: first(service_cidr, described.map(|one| &one.service_cidr), services),
+    }
+}
+
+/// Whether EKS has to be asked: the cluster's name is known, and not everything else.
+#[must_use]
+pub fn is_incomplete(access: &ClusterAccess) -> bool {
+    let ClusterAccess { name, endpoint, certificate_authority, service_cidr } = access;
+    !name.is_empty() && [endpoint, certificate_authority, service_cidr].iter().any(|text| text.is_empty())
+}
+
 /// What is missing from the access or contradicts what is known, each with its remedy. `authority` is the access's
 /// certificate authority as PEM; `None` if it is not base64 of a text.
 #[must_use]
@@ -137,6 +166,28 @@ mod tests {
         let six = ClusterAccess { service_cidr: "fd12:3456::/108".to_owned(), ..access() };
         let inside = Surroundings { service: Some("fd12:3456::1".parse().unwrap()), ..around() };
         assert_eq!(wrong_access(&six, Some(PEM), &inside), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_not_configured_is_taken_from_eks_and_else_from_the_cluster_itself() {
+        let name = || ClusterAccess {
+            name: "prod".to_owned(),
+            endpoint: String::new(),
+            certificate_authority: String::new(),
+            service_cidr: String::new(),
+        };
+        assert!(is_incomplete(&name()) && !is_incomplete(&access()));
+        assert!(!is_incomplete(&ClusterAccess { name: String::new(), ..name() }), "there is nothing to ask for");
+        assert_eq!(complete(name(), Some(&access()), Some("own"), Some("10.0.0.0/24")), access());
+        let alone = complete(name(), None, Some("own"), Some("10.0.0.0/24"));
+        assert_eq!((alone.endpoint.as_str(), alone.certificate_authority.as_str()), ("", "own"));
+        assert_eq!(alone.service_cidr, "10.0.0.0/24");
+        // A cluster that is being made has no endpoint yet.
+        let making = ClusterAccess { endpoint: String::new(), service_cidr: String::new(), ..access() };
+        let made = complete(name(), Some(&making), Some("own"), Some("10.0.0.0/24"));
+        assert_eq!((made.certificate_authority.as_str(), made.service_cidr.as_str()), ("TUlJQg==", "10.0.0.0/24"));
+        let own = ClusterAccess { endpoint: "https://api.example.com".to_owned(), ..name() };
+        assert_eq!(complete(own, Some(&access()), None, None).endpoint, "https://api.example.com");
     }
 
     #[test]

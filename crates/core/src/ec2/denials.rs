@@ -27,6 +27,10 @@ pub fn without(action: &str) -> Without {
         | "ec2:DescribeInstanceStatus"
         | "ec2:DescribeSpotPriceHistory"
         | "ec2:DeleteFleets" => Without::GoesOn,
+        // An image that is known goes on; a class without one says so itself.
+        "ssm:GetParameter" => Without::GoesOn,
+        // The configuration may say all that EKS would.
+        "eks:DescribeCluster" => Without::GoesOn,
         _ if action.starts_with("sqs:") => Without::GoesOn,
         _ => Without::NothingIsProvisioned,
     }

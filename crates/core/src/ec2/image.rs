@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::error::{CallError, ErrorClass};
 use crate::offering::machine::InstanceTypeInfo;
 
 /// Operating system of an image: decides the form of the user data.
@@ -167,6 +169,23 @@ impl Alias {
     }
 }
 
+/// For how long an image that was read from a parameter is taken without asking again: AWS publishes a few in a month, and
+/// whoever waits for one does not want to wait for long.
+const IMAGE_LIFE: SignedDuration = SignedDuration::from_mins(30);
+
+/// Whether a parameter has to be read: never yet, or too long ago. A time to come is that of another clock.
+#[must_use]
+pub fn is_due(read: Option<Timestamp>, now: Timestamp) -> bool {
+    !read.is_some_and(|read| read <= now && now.duration_since(read) < IMAGE_LIFE)
+}
+
+/// Whether an image that was read before goes on after its parameter could not be read: whatever hinders the reading says
+/// nothing about the image, unless the parameter is gone or holds no image any more.
+#[must_use]
+pub fn outlives(error: &CallError) -> bool {
+    error.kind != ErrorClass::Configuration
+}
+
 /// `1.35` of what an API server says, `1` and `35+`.
 #[must_use]
 pub fn kubernetes_version(major: &str, minor: &str) -> Option<String> {
@@ -227,6 +246,24 @@ mod tests {
         assert_eq!(ImageKind::of(&trn).variant, Variant::Neuron);
         let graviton = InstanceTypeInfo { gpus: Vec::new(), architectures: vec!["arm64".to_owned()], ..p5() };
         assert_eq!(ImageKind::of(&graviton), kind("arm64", Variant::Standard));
+    }
+
+    #[test]
+    fn an_image_is_read_again_after_half_an_hour_and_after_a_clock_that_went_back() {
+        let at = |minutes: i64| Timestamp::from_second(1_800_000_000 + 60 * minutes).unwrap();
+        assert!(is_due(None, at(0)));
+        assert!(!is_due(Some(at(0)), at(0)) && !is_due(Some(at(0)), at(29)));
+        assert!(is_due(Some(at(0)), at(30)));
+        assert!(is_due(Some(at(1)), at(0)));
+    }
+
+    #[test]
+    fn an_image_outlives_every_error_but_that_its_parameter_holds_none() {
+        let error = |kind| CallError { kind, ..CallError::refused_here("GetParameter", String::new()) };
+        for kind in [ErrorClass::Permission, ErrorClass::Throttle, ErrorClass::Server, ErrorClass::Unknown] {
+            assert!(outlives(&error(kind)), "{kind:?}");
+        }
+        assert!(!outlives(&error(ErrorClass::Configuration)));
     }
 
     #[test]

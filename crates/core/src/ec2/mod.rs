@@ -19,12 +19,12 @@ pub(crate) mod seen;
 pub(crate) mod tags;
 pub(crate) mod template;
 
-pub use access::{Surroundings, wrong_access};
+pub use access::{Surroundings, complete, is_incomplete, wrong_access};
 pub use blame::Blame;
 pub use bootstrap::{Bootstrap, ClusterAccess, USER_DATA_LIMIT, UserDataError, user_data, user_data_al2023};
 pub use denials::{Denials, Refused, Without, denied_action, without};
 pub use error::{CallError, ErrorClass, Next, classify};
-pub use image::{Alias, AliasError, Family, ImageKind, Variant, kubernetes_version};
+pub use image::{Alias, AliasError, Family, ImageKind, Variant, is_due, kubernetes_version, outlives};
 pub use kubelet::Kubelet;
 pub use launch::{
     CapacityType, FleetError, LaunchAnswer, LaunchParameters, LaunchWay, LaunchedInstance, Target,

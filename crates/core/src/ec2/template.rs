@@ -32,7 +32,7 @@ impl Default for MetadataOptions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateSpec {
-    /// AMI id, or `resolve:ssm:<path>` in a template made only to resolve an alias.
+    /// AMI id.
     pub image_id: String,
     /// Name of the instance profile; empty for none.
     pub instance_profile: String,

@@ -1,7 +1,7 @@
 //! CreateLaunchTemplate, DescribeLaunchTemplates, DescribeLaunchTemplateVersions,
 //! DeleteLaunchTemplate.
 
-use crate::fixtures::resolve_image;
+use crate::fixtures::{DataType, published_image};
 use crate::operations::filters::{Filters, page};
 use crate::operations::{Call, Reply, templates_data};
 use crate::protocol::error::ApiError;
@@ -185,16 +185,13 @@ pub(super) fn check_version(template: &Template, version: &str) -> Result<(), Ap
 /// `InvalidAMIID.NotFound`, `InvalidAMIID.Malformed`, or `InvalidParameterValue` for an unknown path.
 pub(super) fn resolve(world: &World, image: &str) -> Result<String, ApiError> {
     if let Some(path) = image.strip_prefix("resolve:ssm:") {
-        return world
-            .scenario
-            .images
-            .iter()
-            .find(|i| i.path.as_deref() == Some(path))
-            .map(|i| i.id.clone())
-            .or_else(|| resolve_image(path))
-            .ok_or_else(|| {
-                ApiError::client("InvalidParameterValue", format!("The SSM parameter {path} cannot be found"))
-            });
+        let own = world.scenario.images.iter().find(|i| i.path.as_deref() == Some(path));
+        let refused = |why: &str| ApiError::client("InvalidParameterValue", format!("The SSM parameter {path} {why}"));
+        return match own.map(|i| (i.id.clone(), DataType::Image)).or_else(|| published_image(path)) {
+            Some((image, DataType::Image)) => Ok(image),
+            Some((_, DataType::Text)) => Err(refused("does not have the data type aws:ec2:image")),
+            None => Err(refused("cannot be found")),
+        };
     }
     if !image.starts_with("ami-") {
         return Err(ApiError::client(

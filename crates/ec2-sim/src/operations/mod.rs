@@ -8,6 +8,7 @@ mod identity;
 mod instances;
 mod launch_templates;
 mod network;
+mod parameters;
 mod placement_groups;
 mod prices;
 mod reservations;
@@ -146,7 +147,12 @@ pub(crate) fn played() -> Vec<(&'static str, &'static str)> {
     };
     let mut all = of("ec2", &EC2);
     all.extend(of("sqs", &SQS));
-    all.extend([("sts", "GetCallerIdentity"), ("eks", "DescribeCluster"), ("iam", "GetInstanceProfile")]);
+    all.extend([
+        ("sts", "GetCallerIdentity"),
+        ("eks", "DescribeCluster"),
+        ("ssm", "GetParameter"),
+        ("iam", "GetInstanceProfile"),
+    ]);
     all
 }
 
@@ -158,6 +164,7 @@ pub(crate) fn find(service: Service, operation: &str) -> Option<Handler> {
         Service::Sts => &[("GetCallerIdentity", identity::caller)],
         Service::Iam => &[("GetInstanceProfile", identity::instance_profile)],
         Service::Eks => &[("DescribeCluster", identity::cluster)],
+        Service::Ssm => &[("GetParameter", parameters::get)],
     };
     played.iter().find(|(name, _)| *name == operation).map(|(_, handler)| *handler)
 }

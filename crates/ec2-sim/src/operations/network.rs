@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::fixtures::resolve_image;
+use crate::fixtures::published_image;
 use crate::operations::filters::{Filters, page};
 use crate::operations::{Call, Reply};
 use crate::protocol::error::ApiError;
@@ -145,7 +145,8 @@ pub(super) fn images(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     let in_templates = world
         .templates
         .values()
-        .filter_map(|t| t.data.get("ImageId").and_then(|i| i.strip_prefix("resolve:ssm:")).and_then(resolve_image));
+        .filter_map(|t| t.data.get("ImageId").and_then(|i| i.strip_prefix("resolve:ssm:")).and_then(published_image))
+        .map(|(id, _)| id);
     for id in in_templates {
         all.entry(id.clone()).or_insert_with(|| format!("eks-node-{id}"));
     }

@@ -30,6 +30,13 @@ pub(super) fn of(world: &World, request: &Request) -> Vec<Demand> {
             let action = format!("iam:{}", request.operation);
             demands.add(&action, format!("arn:aws:iam::{account}:instance-profile/{name}"), []);
         }
+        Service::Ssm => {
+            let name = form.get("Name").unwrap_or("");
+            // Parameters of AWS belong to no account.
+            let owner = if name.starts_with("/aws/service/") { "" } else { account.as_str() };
+            let action = format!("ssm:{}", request.operation);
+            demands.add(&action, format!("arn:aws:ssm:{region}:{owner}:parameter{name}"), []);
+        }
         Service::Eks => {
             let name = form.get("name").unwrap_or("");
             demands.add("eks:DescribeCluster", format!("arn:aws:eks:{region}:{account}:cluster/{name}"), []);

@@ -179,14 +179,15 @@ pub(crate) fn check(world: &World, request: &Request, _now: Timestamp) -> Result
     let Some(refused) = demands::of(world, request).into_iter().find(|demand| !allowed(demand)) else {
         return Ok(());
     };
-    let code = match request.service {
-        Service::Ec2 => "UnauthorizedOperation",
-        Service::Sqs | Service::Sts | Service::Iam => "AccessDenied",
-        Service::Eks => "AccessDeniedException",
+    let (status, code) = match request.service {
+        Service::Ec2 => (403, "UnauthorizedOperation"),
+        Service::Sqs | Service::Sts | Service::Iam => (403, "AccessDenied"),
+        Service::Eks => (403, "AccessDeniedException"),
+        Service::Ssm => (400, "AccessDeniedException"),
     };
     let Demand { action, resource, .. } = refused;
     Err(ApiError::new(
-        403,
+        status,
         code,
         format!(
             "You are not authorized to perform this operation. User: {} is not authorized to perform: {action} on \

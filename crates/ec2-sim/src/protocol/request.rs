@@ -13,6 +13,7 @@ pub(crate) enum Service {
     Sts,
     Iam,
     Eks,
+    Ssm,
 }
 
 impl Service {
@@ -24,6 +25,7 @@ impl Service {
             Self::Sts => "sts",
             Self::Iam => "iam",
             Self::Eks => "eks",
+            Self::Ssm => "ssm",
         }
     }
 }
@@ -83,6 +85,9 @@ fn dispatch(method: &Method, path: &str, target: Option<&str>, body: &[u8]) -> (
         let mut form = Form::default();
         if let Ok(json) = serde_json::from_slice(body) {
             flatten(&mut form, "", &json);
+        }
+        if let Some(operation) = target.strip_prefix("AmazonSSM.") {
+            return (Service::Ssm, operation.to_owned(), form);
         }
         // A service that is not played is named by the whole target.
         let operation = target.strip_prefix("AmazonSQS.").unwrap_or(target);

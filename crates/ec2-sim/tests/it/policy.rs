@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 
 use muster_ec2_sim::choices::DryRun;
 use muster_ec2_sim::policy::Policy;
-use muster_ec2_sim::scenario::OtherInstances;
+use muster_ec2_sim::scenario::{Image, OtherInstances};
 use muster_ec2_sim::{MarketType, Scenario};
 
 use crate::support::{Fleet, P5, SUBNET_A, Sim, fleet_ids, small, text};
+
+/// Images are read from their parameters before a launch names them: `ssm:GetParameters` is not allowed.
+const IMAGE: &str = "ami-0123456789abcdef0";
 
 fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -23,6 +26,7 @@ fn shipped() -> Policy {
 fn guarded() -> Scenario {
     let mut scenario = small();
     scenario.policy = Some(shipped());
+    scenario.images.push(Image { id: IMAGE.to_owned(), name: "node".to_owned(), path: None });
     let values = [("CLUSTER", "demo"), ("UID", "c1"), ("NODE-ROLE", "nodes"), ("QUEUE", "muster-interruptions")];
     scenario.policy_values = values.map(|(word, value)| (word.to_owned(), value.to_owned())).into();
     scenario.others.push(OtherInstances {
@@ -63,7 +67,7 @@ impl Sim {
 async fn the_shipped_policy_allows_the_whole_life_of_a_batch() {
     let sim = Sim::new(guarded());
     sim.ok("CreatePlacementGroup", &group("demo-b1", "cluster")).await;
-    let template = sim.template().await;
+    let template = sim.template_of(IMAGE).await;
     let fleet = Fleet { group: Some("demo-b1"), ..Fleet::of(&template, "2", "t1") };
     let ids = fleet_ids(&sim.ok("CreateFleet", &fleet.parameters()).await);
     let ours = [("Filter.1.Name", "tag:muster.dev/batch"), ("Filter.1.Value.1", "b1")];
@@ -77,7 +81,7 @@ async fn the_shipped_policy_allows_the_whole_life_of_a_batch() {
 #[tokio::test]
 async fn the_shipped_policy_allows_nothing_that_is_not_a_batch_of_this_cluster() {
     let sim = Sim::new(guarded());
-    let template = sim.template().await;
+    let template = sim.template_of(IMAGE).await;
     let fleet = Fleet::of(&template, "2", "t1").parameters();
     let renamed = |from: &str, to: &'static str| -> Vec<(&str, &str)> {
         fleet.iter().map(|(key, value)| (*key, if *value == from { to } else { value })).collect()
@@ -103,7 +107,7 @@ async fn a_role_is_passed_only_if_the_policy_says_so_and_a_dry_run_finds_out() {
         let mut parameters = vec![
             ("MinCount", "1"),
             ("MaxCount", "1"),
-            ("ImageId", crate::support::SSM),
+            ("ImageId", IMAGE),
             ("InstanceType", P5),
             ("SubnetId", SUBNET_A),
             ("IamInstanceProfile.Name", name),
@@ -191,10 +195,9 @@ fn a_policy_with_words_that_are_not_understood_is_refused() {
 }
 
 /// What the policy allows although no call of that name is sent, and why.
-const INDIRECT: [(&str, &str); 3] = [
+const INDIRECT: [(&str, &str); 2] = [
     ("ec2:CreateTags", "tags given on creation need it"),
     ("iam:PassRole", "an instance profile in a launch needs it"),
-    ("ssm:GetParameters", "resolve:ssm in a launch template needs it"),
 ];
 
 /// The operations that `crates/ec2` sends, as actions: the SDK's operations whose inputs it builds.

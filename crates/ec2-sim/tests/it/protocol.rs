@@ -64,3 +64,66 @@ async fn the_caller_has_an_identity() {
     assert!(body.contains("<GetCallerIdentityResult>"), "{body}");
     assert_eq!(text(&body, "Account"), "123456789012");
 }
+
+const NVIDIA: &str = "/aws/service/eks/optimized-ami/1.35/amazon-linux-2023/x86_64/nvidia/recommended/image_id";
+const BOTTLEROCKET: &str = "/aws/service/bottlerocket/aws-k8s-1.35-nvidia/x86_64/latest/image_id";
+
+impl Sim {
+    async fn get_parameter(&self, name: &str) -> (u16, serde_json::Value) {
+        let request = Request::post("/")
+            .header("authorization", "AWS4-HMAC-SHA256 Credential=x")
+            .header("content-type", "application/x-amz-json-1.1")
+            .header("x-amz-target", "AmazonSSM.GetParameter")
+            .body(Body::from(serde_json::json!({"Name": name}).to_string()))
+            .expect("the request is well-formed");
+        let (status, body) = self.send(request).await.expect("an answer arrives");
+        (status.as_u16(), serde_json::from_str(&body).expect("SSM speaks JSON"))
+    }
+}
+
+#[tokio::test]
+async fn a_parameter_of_an_image_is_read_with_its_data_type() {
+    let sim = Sim::small();
+    for (path, data_type) in [(NVIDIA, "aws:ec2:image"), (BOTTLEROCKET, "text")] {
+        let (status, body) = sim.get_parameter(path).await;
+        assert_eq!((status, body["Parameter"]["DataType"].as_str()), (200, Some(data_type)), "{body}");
+        let image = body["Parameter"]["Value"].as_str().expect("it has a value");
+        assert!(image.starts_with("ami-"), "{body}");
+        sim.ok("DescribeImages", &[("ImageId.1", image)]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_parameter_that_is_not_there_not_allowed_or_asked_for_too_often_is_refused_as_ssm_does() {
+    let sim = Sim::small();
+    let refused = async |name: &str| {
+        let (status, body) = sim.get_parameter(name).await;
+        (status, body["__type"].as_str().map(str::to_owned))
+    };
+    assert_eq!(refused("/mine/image_id").await, (400, Some("ParameterNotFound".to_owned())));
+    assert_eq!(refused("").await, (400, Some("ValidationException".to_owned())));
+    sim.simulator.deny(["ssm:GetParameter".to_owned()]);
+    assert_eq!(refused(NVIDIA).await, (400, Some("AccessDeniedException".to_owned())));
+    sim.simulator.deny([]);
+    sim.post("/_sim/faults", serde_json::json!({"operation": "GetParameter", "count": 1, "kind": "throttle"})).await;
+    assert_eq!(refused(NVIDIA).await, (400, Some("ThrottlingException".to_owned())));
+    assert_eq!(refused(NVIDIA).await.0, 200);
+}
+
+#[tokio::test]
+async fn a_launch_names_a_parameter_only_if_its_data_type_is_that_of_an_image() {
+    let sim = Sim::small();
+    let text = format!("resolve:ssm:{BOTTLEROCKET}");
+    let parameters = [("LaunchTemplateName", "text"), ("LaunchTemplateData.ImageId", text.as_str())];
+    let (status, body) = sim.call("CreateLaunchTemplate", &parameters).await;
+    if status.is_success() {
+        let id = crate::support::text(&body, "launchTemplateId").to_owned();
+        let ask = [("LaunchTemplateId", id.as_str()), ("LaunchTemplateVersion.1", "1"), ("ResolveAlias", "true")];
+        assert_eq!(
+            sim.refused("DescribeLaunchTemplateVersions", &ask).await,
+            (400, "InvalidParameterValue".to_owned())
+        );
+    } else {
+        assert!(body.contains("aws:ec2:image"), "{body}");
+    }
+}

@@ -109,10 +109,15 @@ impl Sim {
 
     /// Makes a template for p5 with two interfaces; returns its id.
     pub(crate) async fn template(&self) -> String {
+        self.template_of(SSM).await
+    }
+
+    /// The same with another image.
+    pub(crate) async fn template_of(&self, image: &str) -> String {
         let mut parameters = vec![
             ("LaunchTemplateName", "hash-1"),
             ("ClientToken", "lt-token"),
-            ("LaunchTemplateData.ImageId", SSM),
+            ("LaunchTemplateData.ImageId", image),
             ("LaunchTemplateData.UserData", "aGVsbG8="),
             ("LaunchTemplateData.NetworkInterface.1.DeviceIndex", "0"),
             ("LaunchTemplateData.NetworkInterface.1.SecurityGroupId.1", "sg-00000000000000001"),

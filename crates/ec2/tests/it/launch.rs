@@ -168,7 +168,7 @@ async fn names_that_are_taken_say_so_or_are_reused() {
         assert!(intent.tags.own(&found[0].tags));
     }
     assert_eq!(world.template(&intent.tags).await.id, intent.template_id);
-    // The template of the nodes and the one that resolved their image.
+    // The template of the nodes and the one that was there before.
     let ours = world.client.describe_launch_templates(&intent.tags.sweep()).await.unwrap();
     assert_eq!(ours.len(), 2);
 }

@@ -1,5 +1,6 @@
 //! The client against the simulator, over loopback HTTP with the real SDK between them.
 
+mod eks;
 mod launch;
 mod reads;
 mod support;

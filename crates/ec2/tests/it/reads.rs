@@ -1,13 +1,11 @@
 //! What the Region has: types, offerings, subnets, groups, images.
 
-use muster_core::ec2::{ErrorClass, Offering, ResourceKind, Tags};
+use muster_core::ec2::{ErrorClass, Offering, Tags};
 use muster_core::offering::NVIDIA_GPU;
-use muster_ec2::{
-    Client, ClientOptions, ConnectError, Credentials, ImageQuery, ImageSource, InstanceQuery, NetworkQuery,
-};
+use muster_ec2::{Client, ClientOptions, ConnectError, Credentials, ImageQuery, InstanceQuery, NetworkQuery};
 use muster_ec2_sim::MarketType;
 
-use crate::support::{GROUP, P5, SSM, SUBNET, World, ZONE, scenario, tags};
+use crate::support::{BOTTLEROCKET, GROUP, P5, SSM, SUBNET, World, ZONE, scenario};
 
 #[tokio::test]
 async fn types_are_read_as_ec2_reports_them() {
@@ -49,18 +47,26 @@ async fn subnets_and_security_groups_are_found_by_id_and_by_tag() {
 }
 
 #[tokio::test]
-async fn an_image_is_resolved_by_ec2_itself_and_the_helper_template_is_kept() {
+async fn the_images_of_eks_and_of_bottlerocket_are_read_from_their_parameters_and_nothing_is_made_for_it() {
     let world = World::start().await;
-    let of_template = tags().of(ResourceKind::LaunchTemplate);
-    let source = ImageSource::SsmParameter(SSM.to_owned());
-    let id = world.client.resolve_image(&source, &of_template).await.unwrap();
-    assert!(id.starts_with("ami-"));
-    assert_eq!(world.client.resolve_image(&source, &of_template).await.unwrap(), id);
-    assert_eq!(world.simulator.launch_templates().len(), 1);
-    let described =
-        world.client.describe_images(&ImageQuery { ids: vec![id.clone()], ..ImageQuery::default() }).await.unwrap();
-    assert_eq!(described[0].id, id);
-    assert_eq!(world.client.resolve_image(&ImageSource::Id("ami-1".to_owned()), &of_template).await.unwrap(), "ami-1");
+    for path in [SSM, BOTTLEROCKET] {
+        let id = world.client.image_parameter(path).await.unwrap();
+        let query = ImageQuery { ids: vec![id.clone()], ..ImageQuery::default() };
+        assert_eq!(world.client.describe_images(&query).await.unwrap()[0].id, id);
+    }
+    assert_eq!((world.seen("GetParameter"), world.seen("CreateLaunchTemplate")), (2, 0));
+}
+
+#[tokio::test]
+async fn a_parameter_that_is_missing_is_another_error_than_one_that_may_not_be_read() {
+    let world = World::start().await;
+    let missing = world.client.image_parameter("/mine/image_id").await.unwrap_err();
+    assert_eq!((missing.kind, missing.code.as_deref()), (ErrorClass::Configuration, Some("ParameterNotFound")));
+    assert!(missing.request_id.is_some() && missing.operation == "GetParameter", "{missing:?}");
+    world.simulator.deny(["ssm:GetParameter".to_owned()]);
+    let denied = world.client.image_parameter(SSM).await.unwrap_err();
+    assert_eq!(denied.kind, ErrorClass::Permission, "{denied:?}");
+    assert!(denied.message.contains("ssm:GetParameter on resource: arn:aws:ssm:us-east-1::parameter/aws/service/eks"));
 }
 
 #[tokio::test]

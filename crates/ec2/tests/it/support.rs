@@ -6,9 +6,9 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use muster_core::ec2::{
     BatchTags, CapacityType, Efa, FleetTags, LaunchParameters, LaunchTemplate, LaunchWay, MetadataOptions, Purpose,
-    ResourceKind, TemplateSpec, efa_layout, placement_group_name,
+    ResourceKind, Tags, TemplateSpec, efa_layout, placement_group_name,
 };
-use muster_ec2::{Client, ClientOptions, Credentials, ImageSource};
+use muster_ec2::{Client, ClientOptions, Credentials};
 use muster_ec2_sim::{MarketType, Scenario, Simulator, serve};
 
 pub(crate) const P5: &str = "p5.48xlarge";
@@ -16,6 +16,7 @@ pub(crate) const ZONE: &str = "us-east-1a";
 pub(crate) const SUBNET: &str = "subnet-0000000000000000a";
 pub(crate) const GROUP: &str = "sg-00000000000000001";
 pub(crate) const SSM: &str = "/aws/service/eks/optimized-ami/1.33/amazon-linux-2023/x86_64/nvidia/recommended/image_id";
+pub(crate) const BOTTLEROCKET: &str = "/aws/service/bottlerocket/aws-k8s-1.33-nvidia/x86_64/latest/image_id";
 
 pub(crate) struct World {
     pub(crate) simulator: Arc<Simulator>,
@@ -62,8 +63,8 @@ impl World {
     ) -> LaunchTemplate {
         let types = self.client.describe_instance_types(&[P5.to_owned()]).await.expect("the simulator answers");
         let of_template = tags.of(ResourceKind::LaunchTemplate);
-        let source = ImageSource::SsmParameter(SSM.to_owned());
-        let image_id = self.client.resolve_image(&source, &of_template).await.expect("the simulator answers");
+        self.client.create_launch_template(&other(&of_template)).await.expect("the simulator answers");
+        let image_id = self.client.image_parameter(SSM).await.expect("the simulator answers");
         let spec = TemplateSpec {
             image_id,
             instance_profile: "nodes".to_owned(),
@@ -158,5 +159,24 @@ pub(crate) fn tags() -> BatchTags {
         batch_uid: "0f9c2d4e-1111".to_owned(),
         gang_uid: Some("gang-1".to_owned()),
         attempt: 1,
+    }
+}
+
+/// Another template, made before. The ids that the simulator gives follow from what was made before, and tokens from ids:
+/// with it the calls that are written down stay as they were when an image took a template to be resolved.
+fn other(template_tags: &Tags) -> TemplateSpec {
+    TemplateSpec {
+        image_id: format!("resolve:ssm:{SSM}"),
+        instance_profile: String::new(),
+        network_interfaces: Vec::new(),
+        subnet_id: None,
+        public_address: None,
+        metadata: MetadataOptions::default(),
+        user_data: String::new(),
+        block_devices: Vec::new(),
+        detailed_monitoring: false,
+        capacity_type: CapacityType::OnDemand,
+        template_tags: template_tags.clone(),
+        resource_tags: Tags::new(),
     }
 }
