@@ -12,7 +12,7 @@ use muster_api::crd::{BatchOffer, set_condition};
 use muster_api::crd::{Fill, Gang as GangObject, GangRef, NodeBatch, NodeBatchSpec};
 use muster_api::{batch_state, gang_state, keys};
 use muster_core::batch::reserves;
-use muster_core::ec2::Grace;
+use muster_core::ec2::{CapacityType, Grace};
 use muster_core::gang::{
     Action, BatchTopologyRequest, Evict, GangEvent, MemberReport, Release, StatusWrite, batch_name,
 };
@@ -29,12 +29,14 @@ use super::{cost, notice};
 use crate::clock::{Clock, now_real};
 use crate::cluster::{Cluster, State};
 use crate::step::{Step, step};
+use crate::telemetry::GangMetrics;
 
 /// What makes the calls, and remembers none of them: several gangs are dealt with at once.
 pub(super) struct Hands {
     pub(super) client: Client,
     pub(super) cluster: Cluster,
     pub(super) events: Events,
+    pub(super) metrics: GangMetrics,
     pub(super) options: ExecutorOptions,
     /// EC2's time, in which notices run out.
     pub(super) clock: Clock,
@@ -175,6 +177,7 @@ impl Hands {
                 "gang"
             );
         }
+        self.metrics.moved(&write.gang, &write.next, source(state, write.next.batch.as_deref()), now_real());
         let reported: Vec<GangEvent> = write.event.iter().chain(&write.also).cloned().collect();
         if !reported.is_empty() {
             // For people: nothing that follows from the write waits for it.
@@ -498,4 +501,10 @@ fn conditions(status: &mut muster_api::crd::GangStatus, write: &StatusWrite) {
         ) => set("Planned", false, &reason, &message),
         None => {}
     }
+}
+
+/// Where the nodes of a gang came from: `existing`, or the capacity type of its NodeBatch.
+fn source(state: &State, batch: Option<&str>) -> &'static str {
+    let seen = batch.and_then(|name| state.batches.values().find(|seen| seen.batch().name == name));
+    seen.and_then(|seen| seen.batch().status.capacity_type).map_or("existing", CapacityType::as_str)
 }
