@@ -302,7 +302,7 @@ pub struct CloudMetrics {
     refill: Family<BucketLabel, Gauge>,
 }
 
-/// 10 µs to two minutes: `filter` answers in microseconds, and `bind` may stand at the barrier for `bind.hold`, which is told
+/// 10 µs to two minutes: `filter` answers in microseconds, and `bind` may stand at the barrier for `bind.hold`, which is kept
 /// apart from kube-scheduler's own limit by bounds on both sides of it.
 fn latency() -> Histogram {
     Histogram::new(

@@ -364,6 +364,52 @@ fn no_metric_is_registered_beside_the_table_and_none_is_named_that_is_not_in_it(
     nothing(&found, "metrics and src/telemetry/table.rs differ:");
 }
 
+#[test]
+fn alerts_and_dashboards_name_metrics_and_entries_that_there_are() {
+    let files = files();
+    let mut found = Vec::new();
+    let mut named = 0;
+    for (path, text) in files.iter().filter(|(path, _)| path.starts_with("manifests/observability/")) {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let metrics = words.filter(|word| word.starts_with("muster_") || word.starts_with("process_"));
+        for word in metrics {
+            named += 1;
+            let of = |metric: &table::Metric| {
+                let ends: &[&str] =
+                    if metric.kind == table::Kind::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
+                ends.iter().any(|end| word.strip_suffix(end) == Some(metric.name))
+            };
+            // A description names a histogram as a whole.
+            if !table::TABLE.iter().any(|metric| of(metric) || metric.name == word) {
+                found.push(format!("{path}: {word} is in no table"));
+            }
+        }
+    }
+    assert!(named > 60, "the queries were not found");
+    let rules = document(&files, "manifests/observability/rules.yaml");
+    let page = document(&files, muster_core::reason::guide::PAGE);
+    let anchors: BTreeSet<String> =
+        page.lines().filter_map(|line| line.strip_prefix("### ")).map(str::to_ascii_lowercase).collect();
+    let alerts = rules.matches("- alert: ").count();
+    let runbooks: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("runbook_url: ")).collect();
+    assert!(alerts >= 12 && alerts == runbooks.len(), "{alerts} alerts with {} runbooks", runbooks.len());
+    for url in runbooks {
+        let entry = url.strip_prefix("https://muster.dev/docs/reference/troubleshooting.md#");
+        if entry.is_none_or(|entry| !anchors.contains(entry)) {
+            found.push(format!("{url} leads to no entry"));
+        }
+    }
+    let tests = document(&files, "manifests/observability/rules-test.yaml");
+    for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        for case in ["fires", "is silent"] {
+            if !tests.contains(&format!("- name: {alert} {case}\n")) {
+                found.push(format!("{alert} has no case in which it {case}"));
+            }
+        }
+    }
+    nothing(&found, "manifests/observability names what is not there:");
+}
+
 /// Names given to `register(` as literals.
 fn metrics_of(text: &str) -> Vec<String> {
     let source = Source::shipped(text);
