@@ -2,10 +2,11 @@
 
 pub mod exposition;
 mod process;
+pub mod registrar;
 pub mod table;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,8 +18,7 @@ use muster_core::model::gang::{Gang, Phase};
 use muster_core::model::names::ObjectKey;
 use muster_core::model::snapshot::Snapshot;
 use muster_core::reason::Code;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder, text};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -28,7 +28,8 @@ use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 
 use crate::provisioner::ProvisionerMetrics;
-use table::Metric;
+pub use registrar::Registrar;
+use registrar::{Leads, minutes};
 
 /// Form of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -183,53 +184,6 @@ struct CallLabel {
     outcome: &'static str,
 }
 
-/// Whether this replica holds the lease, as metrics see it.
-#[derive(Clone, Debug, Default)]
-pub struct Leads(Arc<AtomicBool>);
-
-/// Registers what is in the table.
-#[derive(Debug)]
-pub struct Registrar<'a> {
-    registry: &'a mut Registry,
-    leads: Leads,
-    registered: Vec<&'static str>,
-}
-
-impl Registrar<'_> {
-    /// A metric of the table. What the lease holder alone has values for is scraped only while this replica is.
-    pub fn register(&mut self, metric: Metric, counts: impl prometheus_client::registry::Metric) {
-        self.registered.push(metric.name);
-        match metric.by {
-            table::By::Each => metric.register(self.registry, counts),
-            table::By::Leader => {
-                let counts = WhileLeading { counts, leads: self.leads.clone() };
-                metric.register(self.registry, counts);
-            }
-        }
-    }
-}
-
-/// A metric without values while another replica holds the lease.
-#[derive(Debug)]
-struct WhileLeading<M> {
-    counts: M,
-    leads: Leads,
-}
-
-impl<M: EncodeMetric> EncodeMetric for WhileLeading<M> {
-    fn encode(&self, encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-        self.counts.encode(encoder)
-    }
-
-    fn metric_type(&self) -> MetricType {
-        self.counts.metric_type()
-    }
-
-    fn is_empty(&self) -> bool {
-        !self.leads.0.load(Ordering::Relaxed) || self.counts.is_empty()
-    }
-}
-
 /// All metrics of the process.
 #[derive(Debug)]
 pub struct Metrics {
@@ -310,19 +264,11 @@ fn latency() -> Histogram {
     )
 }
 
-/// A second to twelve hours: gangs on running nodes start in seconds, nodes boot in minutes, capacity comes in hours.
-pub(crate) fn minutes() -> Histogram {
-    Histogram::new([
-        1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 90.0, 120.0, 180.0, 240.0, 300.0, 420.0, 600.0, 900.0, 1_800.0, 3_600.0,
-        7_200.0, 14_400.0, 43_200.0,
-    ])
-}
-
 impl Default for Metrics {
     fn default() -> Self {
         let leads = Leads::default();
         let mut registry = Registry::default();
-        let mut registrar = Registrar { registry: &mut registry, leads: leads.clone(), registered: Vec::new() };
+        let mut registrar = Registrar::new(&mut registry, leads.clone());
         let leader = Gauge::default();
         registrar.register(table::LEADER, leader.clone());
         let build: Family<BuildLabel, Gauge> = Family::default();
@@ -334,7 +280,7 @@ impl Default for Metrics {
         registrar.register(table::STEPS, crate::step::counts());
         let cloud = CloudMetrics::new(&mut registrar);
         let provisioner = ProvisionerMetrics::new(&mut registrar);
-        let mut registered = registrar.registered;
+        let mut registered = registrar.into_registered();
         registered.extend(process::METRICS.iter().map(|metric| metric.name));
         registry.register_collector(Box::new(process::Process));
         Self { registry, registered, leads, leader, extender, gangs, cloud, provisioner }
@@ -365,7 +311,7 @@ impl Metrics {
             self.gangs.forget();
             self.provisioner.forget();
         }
-        self.leads.0.store(holds, Ordering::Relaxed);
+        self.leads.set(holds);
     }
 
     /// Names of everything that is registered.

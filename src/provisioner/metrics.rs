@@ -17,7 +17,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
-use crate::telemetry::{Registrar, minutes, table};
+use crate::telemetry::registrar::{Registrar, minutes};
+use crate::telemetry::table;
 
 /// Pools named in metrics; the rest are summed up as `other`.
 const POOLS: usize = 50;
