@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo tour test test-choices test-upgrade test-compat test-helm test-cloudformation soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
+.PHONY: help demo tour test test-observability test-choices test-upgrade test-compat test-helm test-cloudformation soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -40,6 +40,13 @@ test: ## Run every test, the end-to-end suite on a real control plane included
 	esac; \
 	echo "cargo test --workspace"; \
 	cargo test --workspace
+
+test-observability: ## Hold alerts and dashboards against promtool, which is built once from its Go module
+	@promtool=$$(hack/prometheus/build.sh); case $$? in \
+	0) PROMTOOL=$$promtool hack/observability-test.sh ;; \
+	3) echo "make test-observability: not possible without Go" >&2; [ "$${CI:-}" = true ] && exit 3 || exit 0 ;; \
+	*) exit 1 ;; \
+	esac
 
 # boto3 of one version, in an environment of its own: what the models know depends on it.
 BOTO3 := 1.44.5

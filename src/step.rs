@@ -255,6 +255,13 @@ pub fn hold_until(until: Option<Timestamp>) {
     HELD_UNTIL.store(until.map_or(i64::MIN, Timestamp::as_millisecond), Ordering::SeqCst);
 }
 
+/// Whether this process takes part in an election and may act as the holder of the lease now.
+#[must_use]
+pub fn holds_lease() -> bool {
+    let until = HELD_UNTIL.load(Ordering::SeqCst);
+    until != i64::MAX && now_real().as_millisecond() < until
+}
+
 fn may_be_sent(step: Step, held_until: i64, now: Timestamp) -> bool {
     step.scope() == Scope::Free || now.as_millisecond() < held_until
 }

@@ -102,7 +102,7 @@ async fn filter_calls(stack: &Stack) -> anyhow::Result<u64> {
     let text = request(stack.http(), "GET", "/metrics", "").await?;
     let line = text
         .lines()
-        .find(|line| line.starts_with("muster_extender_request_seconds_count") && line.contains("\"Filter\""));
+        .find(|line| line.starts_with("muster_extender_request_duration_seconds_count") && line.contains("\"filter\""));
     let Some(line) = line else { return Ok(0) };
     line.rsplit(' ').next().and_then(|count| count.parse().ok()).context("a count that is no number")
 }

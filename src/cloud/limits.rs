@@ -286,7 +286,7 @@ mod tests {
         // More than the bucket holds is a full bucket, not an endless wait.
         limits.turns(CallClass::RunInstances, 5_000).await;
         let text = metrics.encode().unwrap();
-        assert!(text.contains("muster_ec2_bucket_burst{bucket=\"topology\"} 1"), "{text}");
-        assert!(text.contains("muster_ec2_bucket_wait_seconds_count{bucket=\"topology\"} 20"), "{text}");
+        assert!(text.contains("muster_ec2_rate_limiter_burst{bucket=\"topology\"} 1"), "{text}");
+        assert!(text.contains("muster_ec2_rate_limiter_wait_duration_seconds_count{bucket=\"topology\"} 20"), "{text}");
     }
 }

@@ -298,6 +298,7 @@ fn gang_loop(
         client.clone(),
         cluster.clone(),
         Events::new(client.clone()),
+        metrics.gangs.clone(),
         ExecutorOptions { parallel: config.release_parallel, renominate: std(config.renominate) },
         config.clock.clone(),
     );

@@ -26,7 +26,7 @@ use super::wire::{
 };
 use crate::clock::now_real;
 use crate::cluster::{Cluster, State};
-use crate::telemetry::{ExtenderMetrics, Verb};
+use crate::telemetry::{Answered, ExtenderMetrics, Verb};
 
 /// What the handlers share.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ async fn filter(Shared(extender): Shared<Arc<Extender>>, body: Body) -> Response
     let view = extender.view();
     let answer = parse::<ExtenderArgs<'_>>("filter", &admitted)
         .and_then(|(args, body)| answer_filter(&extender, &view, &args, body));
-    extender.metrics.observe(Verb::Filter, started.elapsed(), answer.is_err());
+    extender.metrics.observe(Verb::Filter, started.elapsed(), answered(&admitted, answer.is_ok()));
     match answer {
         Ok(answer) => {
             if let Some(pause) = answer.waits.then(|| extender.admission.pause()).flatten() {
@@ -178,7 +178,7 @@ async fn prioritize(Shared(extender): Shared<Arc<Extender>>, body: Body) -> Resp
     // The verb has no error field: an answer without scores leaves the in-tree scores alone.
     let answer = parse::<ExtenderArgs<'_>>("prioritize", &admitted)
         .and_then(|(args, body)| answer_prioritize(&extender, &state, &args, body));
-    extender.metrics.observe(Verb::Prioritize, started.elapsed(), answer.is_err());
+    extender.metrics.observe(Verb::Prioritize, started.elapsed(), answered(&admitted, answer.is_ok()));
     answer.unwrap_or_else(|_| Json::<[HostPriority<'_>; 0]>([]).into_response())
 }
 
@@ -204,7 +204,7 @@ async fn preempt(Shared(extender): Shared<Arc<Extender>>, body: Body) -> Respons
     let admitted = extender.admission.enter(body).await;
     let answer = parse::<ExtenderPreemptionArgs<'_>>("preempt", &admitted)
         .and_then(|(args, body)| answer_preempt(&extender, args, body));
-    extender.metrics.observe(Verb::Preempt, started.elapsed(), answer.is_err());
+    extender.metrics.observe(Verb::Preempt, started.elapsed(), answered(&admitted, answer.is_ok()));
     // Nothing that cannot be read may evict anybody.
     Json(answer.unwrap_or_default()).into_response()
 }
@@ -248,18 +248,27 @@ fn answer_preempt(
 async fn bind_pod(Shared(extender): Shared<Arc<Extender>>, body: Body) -> Response {
     let started = Instant::now();
     let admitted = extender.admission.enter_bind(body).await;
-    let error = match parse::<ExtenderBindingArgs>("bind", &admitted) {
+    let (error, ended) = match parse::<ExtenderBindingArgs>("bind", &admitted) {
         Ok((args, _)) => match bind::bind(&extender, &args).await {
-            Ok(()) => String::new(),
+            Ok(()) => (String::new(), Answered::Done),
             Err(error) => {
                 debug!(pod = format!("{}/{}", args.pod_namespace, args.pod_name), node = args.node, error, "not bound");
-                safe(&error)
+                (safe(&error), Answered::Refused)
             }
         },
-        Err(error) => error,
+        Err(error) => (error, answered(&admitted, false)),
     };
-    extender.metrics.observe(Verb::Bind, started.elapsed(), !error.is_empty());
+    extender.metrics.observe(Verb::Bind, started.elapsed(), ended);
     Json(ExtenderBindingResult { error }).into_response()
+}
+
+/// How a call ended that was let in, or was not, and answered, or could not be.
+fn answered(admitted: &Result<Admitted, Shed>, done: bool) -> Answered {
+    match (admitted, done) {
+        (Err(_), _) => Answered::Shed,
+        (Ok(_), true) => Answered::Done,
+        (Ok(_), false) => Answered::Failed,
+    }
 }
 
 /// The first JSON value of the body, and the body. Errors: one line that names the verb, safe for kube-scheduler.

@@ -1,20 +1,31 @@
-//! Events people see with `kubectl describe gang` and `kubectl describe nodebatch`.
+//! Events people see with `kubectl describe` of a Gang, its owner, a NodeBatch, a NodePool.
 
-use std::hash::{Hash as _, Hasher as _};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use kube::Resource;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use kube::{Client, api::ObjectMeta};
+use kube::{Client, Resource};
 use muster_core::gang::GangEvent;
+use tokio::time::Instant;
 use tracing::debug;
 
 /// Longest note the API server takes is 1,024 bytes; a longer one is cut.
 const NOTE: usize = 1_000;
+/// What is done about an object, in the word of kube-scheduler.
+const ACTION: &str = "Scheduling";
+/// An event that is not repeated within this is a new one. Source: what a recorder of Kubernetes remembers.
+const REMEMBERED: Duration = Duration::from_secs(360);
 
 /// Writes events; failing to is never a reason to evict.
 #[derive(Clone)]
 pub struct Events {
-    recorder: Recorder,
+    client: Client,
+    /// A recorder counts events of one reason and action on one object as one and keeps the first note, so that the code of a
+    /// second attempt would never be shown. Each text therefore has a recorder of its own, as long as it may be repeated.
+    recorders: Arc<Mutex<BTreeMap<u64, (Instant, Recorder)>>>,
 }
 
 impl std::fmt::Debug for Events {
@@ -27,8 +38,7 @@ impl Events {
     /// Events reported by `muster`.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        let reporter = Reporter { controller: "muster".to_owned(), instance: None };
-        Self { recorder: Recorder::new(client, reporter) }
+        Self { client, recorders: Arc::default() }
     }
 
     /// Publishes one event on an object of ours.
@@ -36,31 +46,45 @@ impl Events {
     where
         K: Resource<DynamicType = ()>,
     {
+        self.publish_on(&object.object_ref(&()), None, event).await;
+    }
+
+    /// Publishes one event on any object, with the one it follows from.
+    pub async fn publish_on(&self, object: &ObjectReference, related: Option<ObjectReference>, event: &GangEvent) {
         let mut note: String = event.message.chars().take(NOTE).collect();
         if note.is_empty() {
             event.reason.clone_into(&mut note);
         }
-        // The recorder counts events of one reason and action as one and keeps the first note: another text must be
-        // another action, or the code of a second attempt would never be shown.
-        let mut hasher = std::hash::DefaultHasher::new();
-        note.hash(&mut hasher);
-        let action = format!("{}-{:016x}", event.reason, hasher.finish());
-        let metadata: &ObjectMeta = object.meta();
+        let mut hasher = DefaultHasher::new();
+        (&note, event.reason, &object.uid).hash(&mut hasher);
         let published = self
-            .recorder
+            .recorder(hasher.finish())
             .publish(
                 &Event {
                     type_: if event.warning { EventType::Warning } else { EventType::Normal },
                     reason: event.reason.to_owned(),
                     note: Some(note),
-                    action,
-                    secondary: None,
+                    action: ACTION.to_owned(),
+                    secondary: related,
                 },
-                &object.object_ref(&()),
+                object,
             )
             .await;
         if let Err(error) = published {
-            debug!(object = metadata.name, %error, "event not written");
+            debug!(object = object.name, %error, "event not written");
         }
+    }
+
+    fn recorder(&self, text: u64) -> Recorder {
+        let now = Instant::now();
+        let mut recorders = self.recorders.lock().unwrap_or_else(PoisonError::into_inner);
+        recorders.retain(|_, (used, _)| now.duration_since(*used) < REMEMBERED);
+        let new = || {
+            let reporter = Reporter { controller: "muster".to_owned(), instance: None };
+            (now, Recorder::new(self.client.clone(), reporter))
+        };
+        let (used, recorder) = recorders.entry(text).or_insert_with(new);
+        *used = now;
+        recorder.clone()
     }
 }

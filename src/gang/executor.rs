@@ -22,6 +22,7 @@ use super::events::Events;
 use super::hands::{Effect, Hands};
 use crate::clock::Clock;
 use crate::cluster::{Cluster, State};
+use crate::telemetry::GangMetrics;
 
 /// How actions are carried out.
 #[derive(Clone, Copy, Debug)]
@@ -92,13 +93,21 @@ const AGAIN: Duration = Duration::from_millis(100);
 impl Executor {
     /// An executor without any writes.
     #[must_use]
-    pub fn new(client: Client, cluster: Cluster, events: Events, options: ExecutorOptions, clock: Clock) -> Self {
+    pub fn new(
+        client: Client,
+        cluster: Cluster,
+        events: Events,
+        metrics: GangMetrics,
+        options: ExecutorOptions,
+        clock: Clock,
+    ) -> Self {
         let (gangs, members) = (Semaphore::new(LANES), Semaphore::new(options.parallel));
         Self {
             hands: Arc::new(Hands {
                 client,
                 cluster,
                 events,
+                metrics,
                 options,
                 clock,
                 gangs,

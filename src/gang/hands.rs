@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::api::core::v1::{Pod, Toleration};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource as _, ResourceExt};
 use muster_api::convert::{is_of_held, of_held};
 use muster_api::crd::{BatchOffer, set_condition};
 use muster_api::crd::{Fill, Gang as GangObject, GangRef, NodeBatch, NodeBatchSpec};
 use muster_api::{batch_state, gang_state, keys};
 use muster_core::batch::reserves;
-use muster_core::ec2::Grace;
+use muster_core::ec2::{CapacityType, Grace};
 use muster_core::gang::{
     Action, BatchTopologyRequest, Evict, GangEvent, MemberReport, Release, StatusWrite, batch_name,
+    conditions as shown, owner_event,
 };
 use muster_core::model::gang::{Gang, NoteKind, Phase, Recognised};
 use muster_core::model::names::{ObjectKey, PodUid};
@@ -29,12 +30,14 @@ use super::{cost, notice};
 use crate::clock::{Clock, now_real};
 use crate::cluster::{Cluster, State};
 use crate::step::{Step, step};
+use crate::telemetry::GangMetrics;
 
 /// What makes the calls, and remembers none of them: several gangs are dealt with at once.
 pub(super) struct Hands {
     pub(super) client: Client,
     pub(super) cluster: Cluster,
     pub(super) events: Events,
+    pub(super) metrics: GangMetrics,
     pub(super) options: ExecutorOptions,
     /// EC2's time, in which notices run out.
     pub(super) clock: Clock,
@@ -123,6 +126,7 @@ impl Hands {
                 block_owner_deletion: Some(false),
             }]
         });
+        object.metadata.labels = label(recognised).map(|label| BTreeMap::from([(keys::GANG.to_owned(), label)]));
         let created = match step(Step::CreateGang, gangs.create(&PostParams::default(), &object)).await {
             Ok(created) => created,
             Err(kube::Error::Api(status)) if status.code == 409 => gangs.get(&key.name).await?,
@@ -152,7 +156,7 @@ impl Hands {
             }
         }
         let mut status = gang_state::write(&write.next, before.status.as_ref());
-        conditions(&mut status, write);
+        conditions(&mut status, write, object.metadata.generation);
         status.cost = cost::of(status.cost.as_ref(), &write.gang.uid, write.next.phase, state.batches.values());
         object.status = Some(status);
         let written = step(Step::WriteGang, gangs.replace_status(&key.name, &PostParams::default(), &object)).await;
@@ -175,13 +179,18 @@ impl Hands {
                 "gang"
             );
         }
+        self.metrics.moved(&write.gang, &write.next, source(state, write.next.batch.as_deref()), now_real());
         let reported: Vec<GangEvent> = write.event.iter().chain(&write.also).cloned().collect();
-        if !reported.is_empty() {
+        let to_owner = owner_event(&write.gang, &write.next).zip(owner(&written));
+        if !reported.is_empty() || to_owner.is_some() {
             // For people: nothing that follows from the write waits for it.
             let (events, about) = (self.events.clone(), written.clone());
             tokio::spawn(async move {
                 for event in &reported {
                     events.publish(&about, event).await;
+                }
+                if let Some((event, owner)) = to_owner {
+                    events.publish_on(&owner, Some(about.object_ref(&())), &event).await;
                 }
             });
         }
@@ -453,12 +462,8 @@ fn tolerations(mut known: Vec<Toleration>, tolerate: &[Arc<str>]) -> Vec<Tolerat
     known
 }
 
-fn conditions(status: &mut muster_api::crd::GangStatus, write: &StatusWrite) {
+fn conditions(status: &mut muster_api::crd::GangStatus, write: &StatusWrite, generation: Option<i64>) {
     let now = now_real();
-    let (reason, message) = write.next.waiting.as_ref().map_or_else(
-        || (String::new(), String::new()),
-        |waiting| (waiting.reason.to_string(), waiting.message.to_string()),
-    );
     let mut set = |kind: &str, is: bool, reason: &str, message: &str| {
         set_condition(&mut status.conditions, kind, is, if reason.is_empty() { kind } else { reason }, message, now);
     };
@@ -473,29 +478,41 @@ fn conditions(status: &mut muster_api::crd::GangStatus, write: &StatusWrite) {
             None => {}
         }
     }
-    match write.next.phase {
-        Some(Phase::Invalid) => set("Recognised", false, &reason, &message),
-        Some(_) => set("Recognised", true, "Recognised", ""),
-        None => {}
+    for shown in shown(&write.next) {
+        set(shown.kind, shown.holds, &shown.reason, &shown.message);
     }
-    match write.next.phase {
-        Some(Phase::Planned | Phase::Released | Phase::Committing) => {
-            set("Planned", true, "Planned", "");
-            set("Bound", false, "NotYet", "");
-        }
-        Some(Phase::Bound) => {
-            set("Planned", true, "Planned", "");
-            set("Bound", true, "Bound", "");
-        }
-        Some(Phase::Finished) => set("Bound", false, "Finished", ""),
-        Some(
-            Phase::Collecting
-            | Phase::Waiting
-            | Phase::Provisioning
-            | Phase::Degraded
-            | Phase::Invalid
-            | Phase::Unsatisfiable,
-        ) => set("Planned", false, &reason, &message),
-        None => {}
+    for condition in &mut status.conditions {
+        condition.observed_generation = generation;
     }
+}
+
+/// The outermost known owner of a gang: what people made, and look at.
+fn owner(gang: &GangObject) -> Option<ObjectReference> {
+    let owner = gang.owner_references().first()?;
+    Some(ObjectReference {
+        api_version: Some(owner.api_version.clone()),
+        kind: Some(owner.kind.clone()),
+        name: Some(owner.name.clone()),
+        namespace: gang.namespace(),
+        uid: Some(owner.uid.clone()),
+        ..ObjectReference::default()
+    })
+}
+
+/// Where the nodes of a gang came from: `existing`, or the capacity type of its NodeBatch.
+fn source(state: &State, batch: Option<&str>) -> &'static str {
+    let seen = batch.and_then(|name| state.batches.values().find(|seen| seen.batch().name == name));
+    seen.and_then(|seen| seen.batch().status.capacity_type).map_or("existing", CapacityType::as_str)
+}
+
+/// The label by which a person finds the Gang of a name: the name as pods or owner write it, where it can be a label.
+fn label(recognised: &Recognised) -> Option<String> {
+    let fits = |name: &str| {
+        let alphanumeric = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+        name.len() <= 63
+            && alphanumeric(name.chars().next())
+            && alphanumeric(name.chars().next_back())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+    };
+    [&*recognised.source.identity, &*recognised.key.name].into_iter().find(|name| fits(name)).map(str::to_owned)
 }

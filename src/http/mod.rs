@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::extract::{Query, State as Shared};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
@@ -15,7 +15,8 @@ use serde::Deserialize;
 use crate::cluster::Cluster;
 use crate::gang::Recorder;
 use crate::progress::Progress;
-use crate::telemetry::Metrics;
+use crate::step;
+use crate::telemetry::{Metrics, exposition};
 
 /// What the health endpoints look at.
 #[derive(Debug)]
@@ -100,12 +101,19 @@ async fn ready(Shared(health): Shared<Arc<Health>>) -> Response {
     text.into_response()
 }
 
-async fn metrics(Shared(health): Shared<Arc<Health>>) -> Response {
+async fn metrics(Shared(health): Shared<Arc<Health>>, headers: HeaderMap) -> Response {
     health.metrics.gangs.watch_age.set(health.cluster.contacts().age().as_secs_f64());
     health.metrics.gangs.unlisted(health.cluster.load().unlisted.keys().copied());
-    match health.metrics.encode() {
-        Ok(text) => ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
-            .into_response(),
+    // As late as possible: a replica that lost the lease while it was stopped must not show what it knew.
+    health.metrics.lead(step::holds_lease());
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let (kind, text) = if exposition::takes_open_metrics(accept) {
+        (exposition::OPEN_METRICS, health.metrics.encode())
+    } else {
+        (exposition::PLAIN, health.metrics.encode_plain())
+    };
+    match text {
+        Ok(text) => ([(header::CONTENT_TYPE, kind)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }

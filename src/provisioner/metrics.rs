@@ -4,17 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use jiff::Timestamp;
+use muster_api::batch_state::phase_word;
 use muster_api::crd::NodeBatchStatus;
 use muster_core::batch::{HeldCost, StrandedCause, strands};
 use muster_core::ec2::{CapacityType, NoticeKind};
-use muster_core::model::batch::{BatchPhase, BatchStatus};
+use muster_core::model::batch::{AttemptOutcome, BatchPhase, BatchStatus, MemberState};
 use muster_core::ordinary::Outcome;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
+
+use crate::telemetry::registrar::{Registrar, minutes};
+use crate::telemetry::table;
 
 /// Pools named in metrics; the rest are summed up as `other`.
 const POOLS: usize = 50;
@@ -36,16 +40,28 @@ struct CauseLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
-struct PoolLabel {
+struct CostLabel {
     nodepool: String,
     capacity_type: &'static str,
+    state: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
-struct IdleLabel {
+struct NodeLabel {
     nodepool: String,
     capacity_type: &'static str,
-    cause: &'static str,
+    zone: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabel {
+    phase: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AttemptLabel {
+    outcome: &'static str,
+    capacity_type: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -61,8 +77,11 @@ pub struct ProvisionerMetrics {
     orphans: Family<ResourceLabel, Counter>,
     interruptions: Family<NoticeLabel, Counter>,
     reaction_seconds: Histogram,
-    usd_per_hour: Family<PoolLabel, Dollars>,
-    idle_usd_per_hour: Family<IdleLabel, Dollars>,
+    cost: Family<CostLabel, Dollars>,
+    nodes: Family<NodeLabel, Gauge>,
+    phases: Family<PhaseLabel, Gauge>,
+    attempts: Family<AttemptLabel, Counter>,
+    ready_seconds: Histogram,
     stranded_usd: Family<CauseLabel, Counter<f64, AtomicU64>>,
     held_orphans_usd_per_hour: Dollars,
     held_orphans_age_seconds: Gauge,
@@ -71,56 +90,67 @@ pub struct ProvisionerMetrics {
 
 impl ProvisionerMetrics {
     /// Registers all of them.
-    pub fn new(registry: &mut Registry) -> Self {
+    pub fn new(registrar: &mut Registrar<'_>) -> Self {
         let metrics = Self {
             orphans: Family::default(),
             interruptions: Family::default(),
             // 1 ms to about a minute.
             reaction_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
-            usd_per_hour: Family::default(),
-            idle_usd_per_hour: Family::default(),
+            cost: Family::default(),
+            nodes: Family::default(),
+            phases: Family::default(),
+            attempts: Family::default(),
+            ready_seconds: minutes(),
             stranded_usd: Family::default(),
             held_orphans_usd_per_hour: Gauge::default(),
             held_orphans_age_seconds: Gauge::default(),
             pods_pending: Family::default(),
         };
-        registry.register(
-            "pods_pending",
-            "Pods of no gang that wait, as the last round found them",
-            metrics.pods_pending.clone(),
-        );
-        registry.register(
-            "held_orphans_usd_per_hour",
-            "Dollars per hour of instances without a NodeBatch that wait for a person",
-            metrics.held_orphans_usd_per_hour.clone(),
-        );
-        registry.register(
-            "held_orphans_age_seconds",
-            "Age of the oldest instance without a NodeBatch that waits for a person",
-            metrics.held_orphans_age_seconds.clone(),
-        );
-        registry.register("orphans", "Things without their other half that were collected", metrics.orphans.clone());
-        registry.register("interruptions", "Notices about instances", metrics.interruptions.clone());
-        registry.register(
-            "interruption_reaction_seconds",
-            "From the receipt of a notice until its reaction is written down",
-            metrics.reaction_seconds.clone(),
-        );
-        registry.register("usd_per_hour", "Dollars per hour of what runs", metrics.usd_per_hour.clone());
-        registry.register(
-            "idle_usd_per_hour",
-            "Dollars per hour of what is billed and serves no gang",
-            metrics.idle_usd_per_hour.clone(),
-        );
-        registry.register(
-            "stranded_usd",
-            "Dollars spent on nodes while no gang ran on them",
-            metrics.stranded_usd.clone(),
-        );
+        registrar.register(table::PODS_PENDING, metrics.pods_pending.clone());
+        registrar.register(table::HELD_COST, metrics.held_orphans_usd_per_hour.clone());
+        registrar.register(table::HELD_AGE, metrics.held_orphans_age_seconds.clone());
+        registrar.register(table::ORPHANS, metrics.orphans.clone());
+        registrar.register(table::INTERRUPTIONS, metrics.interruptions.clone());
+        registrar.register(table::REACTION, metrics.reaction_seconds.clone());
+        registrar.register(table::NODE_COST, metrics.cost.clone());
+        registrar.register(table::NODES, metrics.nodes.clone());
+        registrar.register(table::NODEBATCHES, metrics.phases.clone());
+        registrar.register(table::ATTEMPTS, metrics.attempts.clone());
+        registrar.register(table::BATCH_READY, metrics.ready_seconds.clone());
+        registrar.register(table::STRANDED, metrics.stranded_usd.clone());
         for cause in StrandedCause::ALL {
             let _ = metrics.stranded_usd.get_or_create(&CauseLabel { cause: cause.as_str() });
         }
         metrics
+    }
+
+    /// What the lease holder counts.
+    pub(crate) fn forget(&self) {
+        self.cost.clear();
+        self.nodes.clear();
+        self.phases.clear();
+        self.pods_pending.clear();
+        self.held_orphans_usd_per_hour.set(0.0);
+        self.held_orphans_age_seconds.set(0);
+    }
+
+    /// What a status of a batch brought that was written: attempts that ended, and the moment its nodes were ready.
+    pub(super) fn moved(&self, before: &BatchStatus, next: &BatchStatus, now: Timestamp) {
+        for attempt in &next.attempts {
+            let known = before.attempts.iter().find(|known| known.number == attempt.number);
+            let is_news = known.is_none_or(|known| known.outcome != attempt.outcome);
+            if is_news && attempt.outcome != AttemptOutcome::Launching {
+                let label =
+                    AttemptLabel { outcome: outcome(attempt.outcome), capacity_type: attempt.capacity_type.as_str() };
+                self.attempts.get_or_create(&label).inc();
+            }
+        }
+        if next.phase == BatchPhase::Ready && before.phase == BatchPhase::Joining {
+            let won = next.attempts.iter().rev().find(|attempt| attempt.outcome == AttemptOutcome::Won);
+            if let Some(ended) = won.and_then(|attempt| attempt.ended) {
+                self.ready_seconds.observe(now.duration_since(ended).as_secs_f64());
+            }
+        }
     }
 
     /// What a round of pods of no gang came to.
@@ -172,12 +202,15 @@ impl ProvisionerMetrics {
         }
     }
 
-    /// What runs and what idles, from the statuses of all batches.
+    /// What runs, where, for whom and what it costs, from the statuses of all batches.
     pub(super) fn measure<'a>(&self, statuses: impl Iterator<Item = &'a BatchStatus>) {
-        let mut runs: BTreeMap<PoolLabel, u64> = BTreeMap::new();
-        let mut idles: BTreeMap<IdleLabel, u64> = BTreeMap::new();
+        let mut costs: BTreeMap<CostLabel, u64> = BTreeMap::new();
+        let mut nodes: BTreeMap<NodeLabel, i64> = BTreeMap::new();
+        let mut phases: BTreeMap<&'static str, i64> =
+            BatchPhase::ALL.iter().map(|phase| (phase_word(*phase), 0)).collect();
         let mut pools: Vec<String> = Vec::new();
         for status in statuses {
+            *phases.entry(phase_word(status.phase)).or_default() += 1;
             let Some(pool) = status.node_pool.clone() else { continue };
             if !pools.contains(&pool) {
                 pools.push(pool.clone());
@@ -185,20 +218,36 @@ impl ProvisionerMetrics {
             let position = pools.iter().position(|known| *known == pool).unwrap_or(POOLS);
             let nodepool = if position < POOLS { pool } else { "other".to_owned() };
             let capacity_type = status.capacity_type.map_or("unknown", CapacityType::as_str);
-            let price = status.price_now();
-            *runs.entry(PoolLabel { nodepool: nodepool.clone(), capacity_type }).or_default() += price;
-            if let Some(cause) = idle_cause(status) {
-                *idles.entry(IdleLabel { nodepool, capacity_type, cause }).or_default() += price;
-            }
+            let label =
+                CostLabel { nodepool: nodepool.clone(), capacity_type, state: idle_cause(status).unwrap_or("in_use") };
+            *costs.entry(label).or_default() += status.price_now();
+            let live = status.instances.iter().filter(|instance| instance.state != MemberState::Gone).count();
+            let zone = status.zone.clone().unwrap_or_else(|| "unknown".to_owned());
+            *nodes.entry(NodeLabel { nodepool, capacity_type, zone }).or_default() += i64::try_from(live).unwrap_or(0);
         }
-        self.usd_per_hour.clear();
-        for (label, micro) in runs {
-            self.usd_per_hour.get_or_create(&label).set(dollars(micro));
+        self.cost.clear();
+        for (label, micro) in costs {
+            self.cost.get_or_create(&label).set(dollars(micro));
         }
-        self.idle_usd_per_hour.clear();
-        for (label, micro) in idles {
-            self.idle_usd_per_hour.get_or_create(&label).set(dollars(micro));
+        self.nodes.clear();
+        for (label, count) in nodes {
+            self.nodes.get_or_create(&label).set(count);
         }
+        for (phase, count) in phases {
+            self.phases.get_or_create(&PhaseLabel { phase }).set(count);
+        }
+    }
+}
+
+fn outcome(outcome: AttemptOutcome) -> &'static str {
+    match outcome {
+        AttemptOutcome::Launching => "launching",
+        AttemptOutcome::Won => "won",
+        AttemptOutcome::Lost => "lost",
+        AttemptOutcome::Retry => "retry",
+        AttemptOutcome::Violated => "violated",
+        AttemptOutcome::Misplaced => "misplaced",
+        AttemptOutcome::ProbeJoined => "probe_joined",
     }
 }
 

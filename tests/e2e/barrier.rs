@@ -560,7 +560,8 @@ async fn a_pod_made_again_under_its_name_is_not_evicted_for_the_one_before() {
     let again = rig.ungated(bare("train", 0, 1)).await;
     let client = rig.plane.client(Identity::Muster).unwrap();
     let options = ExecutorOptions { parallel: 1, renominate: Duration::from_secs(10) };
-    let mut executor = Executor::new(client.clone(), rig.cluster.clone(), Events::new(client), options, Clock::real());
+    let (cluster, events, metrics) = (rig.cluster.clone(), Events::new(client.clone()), Metrics::default().gangs);
+    let mut executor = Executor::new(client, cluster, events, metrics, options, Clock::real());
     let (_leads, leader) = tokio::sync::watch::channel(true);
     for at_once in [false, true] {
         let evict = Evict { pod: Arc::clone(seen), why: "a member was lost".to_owned(), at_once };

@@ -25,13 +25,19 @@ use crate::cloud::{
 use crate::support::{DEADLINE, all_run, create, no_errors, runs_on, submit};
 
 /// The sum of a metric over its labels.
-async fn metric(stack: &Stack, name: &str) -> f64 {
+/// The sum over all series of a metric that are counted.
+async fn metric(stack: &Stack, name: &str, counts: fn(&str) -> bool) -> f64 {
     let text = request(stack.http(), "GET", "/metrics", "").await.unwrap();
     let of = |line: &str| -> Option<f64> {
         let (series, value) = line.rsplit_once(' ')?;
-        (series.split('{').next() == Some(name)).then(|| value.parse().unwrap())
+        (series.split('{').next() == Some(name) && counts(series)).then(|| value.parse().unwrap())
     };
     text.lines().filter_map(of).sum()
+}
+
+/// Dollars per hour of nodes that serve nobody.
+async fn idle_dollars(stack: &Stack) -> f64 {
+    metric(stack, "muster_node_cost_usd_per_hour", |series| !series.contains("\"in_use\"")).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -46,14 +52,14 @@ async fn an_ordinary_pod_keeps_no_nodes_whose_gang_has_ended_and_they_count_as_i
     let pod = TestPod::new("single").on(keys::NODEPOOL, "h100").build();
     create(&stack, "ml", pod).await;
     runs_on(&stack, "ml", "single", DEADLINE).await;
-    assert!(metric(&stack, "muster_idle_usd_per_hour").await < 0.01, "its gang runs");
+    assert!(idle_dollars(&stack).await < 0.01, "its gang runs");
 
     delete_job(&stack, "train").await;
 
     // Two times p5.48xlarge.
     let idle = &stack;
     eventually(DEADLINE, "idle dollars", || async move {
-        let dollars = metric(idle, "muster_idle_usd_per_hour").await;
+        let dollars = idle_dollars(idle).await;
         if (dollars - 110.08).abs() < 0.01 { Ok(Some(())) } else { Err(format!("${dollars} per hour")) }
     })
     .await
@@ -62,7 +68,7 @@ async fn an_ordinary_pod_keeps_no_nodes_whose_gang_has_ended_and_they_count_as_i
     everything_is_terminated(&stack).await;
     let pods: Api<Pod> = Api::namespaced(stack.admin().unwrap(), "ml");
     assert_eq!(pods.get_opt("single").await.unwrap().map(|pod| pod.name_any()), None, "it was evicted");
-    assert!(metric(&stack, "muster_idle_usd_per_hour").await < 0.01);
+    assert!(idle_dollars(&stack).await < 0.01);
     no_errors(&stack);
 }
 
@@ -171,9 +177,9 @@ async fn what_a_restored_api_server_does_not_know_waits_with_its_price_until_gc_
     })
     .await
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
-    let dollars = metric(&stack, "muster_held_orphans_usd_per_hour").await;
+    let dollars = metric(&stack, "muster_held_orphans_usd_per_hour", |_| true).await;
     assert!((dollars - 440.32).abs() < 0.01, "${dollars} per hour");
-    assert!(metric(&stack, "muster_held_orphans_age_seconds").await > 0.0);
+    assert!(metric(&stack, "muster_held_orphans_age_seconds", |_| true).await > 0.0);
     // Two rounds later.
     let start = clock(&stack).await;
     eventually(DEADLINE, "two rounds to pass", || async move {
@@ -196,7 +202,7 @@ async fn what_a_restored_api_server_does_not_know_waits_with_its_price_until_gc_
     .await
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
     everything_is_terminated(&stack).await;
-    assert!(metric(&stack, "muster_held_orphans_usd_per_hour").await < 0.01);
+    assert!(metric(&stack, "muster_held_orphans_usd_per_hour", |_| true).await < 0.01);
     assert_eq!(gc(&stack, &[]).0, Some(0), "nothing is held any more");
     no_errors(&stack);
 }

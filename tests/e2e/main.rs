@@ -22,6 +22,7 @@ mod leftovers;
 mod native;
 mod now_or_new;
 mod ordinary;
+mod people;
 mod permissions;
 mod protocol_chaos;
 mod provisioning;

@@ -56,7 +56,7 @@ async fn binds(stack: &Stack) -> u64 {
     let text = request(stack.http(), "GET", "/metrics", "").await.unwrap();
     let line = text
         .lines()
-        .find(|line| line.starts_with("muster_extender_request_seconds_count") && line.contains("\"Bind\""));
+        .find(|line| line.starts_with("muster_extender_request_duration_seconds_count") && line.contains("\"bind\""));
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
 }
 

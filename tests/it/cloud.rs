@@ -83,7 +83,7 @@ fn launch() -> LaunchParameters {
 
 fn turns(metrics: &Metrics, bucket: &str) -> u32 {
     let text = metrics.encode().unwrap();
-    let start = format!("muster_ec2_bucket_wait_seconds_count{{bucket=\"{bucket}\"}} ");
+    let start = format!("muster_ec2_rate_limiter_wait_duration_seconds_count{{bucket=\"{bucket}\"}} ");
     text.lines().find_map(|line| line.strip_prefix(&start)).map_or(0, |count| count.parse().unwrap())
 }
 

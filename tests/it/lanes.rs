@@ -12,6 +12,7 @@ use kube::client::Body;
 use muster::clock::Clock;
 use muster::cluster::{Cluster, State, Store, StoreOptions};
 use muster::gang::{Events, Executor, ExecutorOptions};
+use muster::telemetry::Metrics;
 use muster_api::crd::Gang;
 use muster_core::gang::{Action, Evict, Release, StatusWrite};
 use muster_core::model::gang::Phase;
@@ -98,7 +99,8 @@ fn known() -> (Store, Cluster) {
 fn executor(client: &Client, cluster: &Cluster) -> Executor {
     let options = ExecutorOptions { parallel: 4, renominate: Duration::from_secs(3600) };
     let events = Events::new(client.clone());
-    Executor::new(client.clone(), cluster.clone(), events, options, Clock::real())
+    let metrics = Metrics::default().gangs;
+    Executor::new(client.clone(), cluster.clone(), events, metrics, options, Clock::real())
 }
 
 /// The gang is planned onto a node.

@@ -5,6 +5,7 @@
 
 mod directions;
 mod imports;
+mod reference;
 mod source;
 mod words;
 
@@ -321,45 +322,6 @@ fn the_shipped_definitions_are_those_of_the_types() {
 // ---- 6. What operators read ----------------------------------------------------------------------------------------
 
 #[test]
-fn every_metric_is_documented_and_no_other_is() {
-    let files = files();
-    let metrics: BTreeSet<String> =
-        rust(&files).filter(|(path, _)| path.starts_with("src/")).flat_map(|(_, text)| metrics_of(text)).collect();
-    assert!(!metrics.is_empty(), "no metric was found in src; this rule no longer sees anything");
-    let documented: BTreeSet<&str> =
-        quoted(document(&files, "docs/operations.md")).filter(|word| word.starts_with("muster_")).collect();
-    let mut found = Vec::new();
-    for metric in &metrics {
-        let counter = format!("{metric}_total");
-        if !documented.contains(metric.as_str()) && !documented.contains(counter.as_str()) {
-            found.push(format!("{metric} is not in docs/operations.md"));
-        }
-    }
-    for word in documented {
-        let base = word.trim_end_matches("_total");
-        if !metrics.contains(word) && !metrics.contains(base) {
-            found.push(format!("{word} is in docs/operations.md and nowhere in src"));
-        }
-    }
-    nothing(&found, "the metrics of src and the table in docs/operations.md differ:");
-}
-
-/// Names given to `register(`, with the registry's prefix.
-fn metrics_of(text: &str) -> Vec<String> {
-    let source = Source::shipped(text);
-    offsets(&source.code, ".register(")
-        .filter_map(|at| source::literal_at(&source, at + ".register(".len()))
-        .map(|name| format!("muster_{name}"))
-        .collect()
-}
-
-#[test]
-fn a_metric_is_seen_however_its_registration_is_broken_into_lines() {
-    let text = "registry.register(\"a\", \"help\", x);\nr.register(\n    \"b_seconds\",\n    \"help\",\n);";
-    assert_eq!(metrics_of(text), ["muster_a", "muster_b_seconds"]);
-}
-
-#[test]
 fn every_reason_of_an_event_is_documented() {
     let files = files();
     let folders = ["src/", "crates/core/src/gang/", "crates/api/src/conventions/"];
@@ -377,55 +339,6 @@ fn every_reason_of_an_event_is_documented() {
         .map(|(reason, path)| format!("{reason}, from {path}"))
         .collect();
     nothing(&found, "a person meets these words; give each a line in docs/operations.md:");
-}
-
-#[test]
-fn the_troubleshooting_page_is_the_table_and_has_every_word_a_person_meets() {
-    use muster_core::reason::guide;
-    let files = files();
-    let page = document(&files, guide::PAGE);
-    assert!(
-        page == guide::page(),
-        "{} differs from crates/core/src/reason/guide; run `muster explain reason --all > {}`",
-        guide::PAGE,
-        guide::PAGE
-    );
-    let known: BTreeSet<&str> = guide::entries().map(|entry| entry.word).collect();
-    let folders = ["src/", "crates/core/src/", "crates/api/src/"];
-    let mut words: BTreeMap<String, String> = BTreeMap::new();
-    for (path, text) in rust(&files).filter(|(path, _)| folders.iter().any(|folder| path.starts_with(folder))) {
-        words.extend(reasons_of(text).into_iter().map(|word| (word, path.to_owned())));
-    }
-    // The tables of the operations manual have the words that no literal of this form brings.
-    let manual = document(&files, "docs/operations.md");
-    let tables =
-        manual.split("\n## Events\n").nth(1).and_then(|rest| rest.split("\n## When something is wrong\n").next());
-    for row in tables.unwrap_or_default().lines().filter(|line| line.starts_with("| `") || line.starts_with("| |")) {
-        for cell in row.split('|').skip(1).take(2) {
-            let camel = |word: &&str| word.len() > 1 && word.starts_with(|c: char| c.is_ascii_uppercase());
-            let found = quoted(cell).filter(camel).map(|word| (word.to_owned(), "docs/operations.md".to_owned()));
-            words.extend(found);
-        }
-    }
-    assert!(words.len() > 80, "the words were not found: {words:?}");
-    let found: Vec<String> = words
-        .iter()
-        .filter(|(word, _)| !known.contains(word.as_str()))
-        .map(|(word, path)| format!("{word}, from {path}"))
-        .collect();
-    nothing(&found, "a person meets these words; give each an entry in crates/core/src/reason/guide:");
-}
-
-#[test]
-fn the_exit_codes_are_documented_as_they_are() {
-    let files = files();
-    let page = document(&files, "docs/reference/commands.md");
-    for (code, meaning) in muster::cli::EXIT_CODES {
-        assert!(
-            page.contains(&format!("| {code} | {meaning} |")),
-            "docs/reference/commands.md lacks {code}: {meaning}"
-        );
-    }
 }
 
 /// Words of events and of `waiting.reason`: one word in CamelCase.

@@ -126,7 +126,9 @@ pub fn write_reserves(reserves: &BTreeMap<String, Resources>) -> Vec<BatchReserv
     reserves.iter().map(of).collect()
 }
 
-fn phase_word(phase: BatchPhase) -> &'static str {
+/// The word of a phase in the status.
+#[must_use]
+pub fn phase_word(phase: BatchPhase) -> &'static str {
     match phase {
         BatchPhase::Pending => "Pending",
         BatchPhase::Launching => "Launching",

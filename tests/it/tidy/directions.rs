@@ -127,7 +127,7 @@ const HOUSES: [House; 2] = [
             ("permissions", &["cluster", "config"]),
             ("gang", &["clock", "cluster", "progress", "step", "telemetry"]),
             ("extender", &["clock", "cluster", "gang", "step", "telemetry"]),
-            ("http", &["cluster", "gang", "progress", "telemetry"]),
+            ("http", &["cluster", "gang", "progress", "step", "telemetry"]),
             ("provisioner", &["clock", "cloud", "cluster", "gang", "progress", "step", "telemetry"]),
             ("testbed", &["clock"]),
             ("fake_kubelet", &["telemetry", "testbed"]),

@@ -283,6 +283,12 @@ pub fn classify(code: Option<&str>, http_status: Option<u16>) -> ErrorClass {
     }
 }
 
+/// The code, if it is one that has a class of its own: a closed list.
+#[must_use]
+pub fn known_code(code: &str) -> Option<&'static str> {
+    CODES.iter().find(|(known, _)| *known == code).map(|(known, _)| *known)
+}
+
 #[cfg(test)]
 #[path = "error_table_tests.rs"]
 mod table;
@@ -409,6 +415,12 @@ mod tests {
         for (code, _) in CODES {
             assert!(rows.iter().any(|(_, codes)| codes.contains(code)), "{code} has no test row");
         }
+    }
+
+    #[test]
+    fn only_codes_of_the_list_are_known() {
+        assert_eq!(known_code("UnauthorizedOperation"), Some("UnauthorizedOperation"));
+        assert_eq!(known_code("Novelty"), None);
     }
 
     #[test]

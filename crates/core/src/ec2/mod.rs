@@ -23,7 +23,7 @@ pub use access::{Surroundings, complete, is_incomplete, wrong_access};
 pub use blame::Blame;
 pub use bootstrap::{Bootstrap, ClusterAccess, USER_DATA_LIMIT, UserDataError, user_data, user_data_al2023};
 pub use denials::{Denials, Refused, Without, denied_action, without};
-pub use error::{CallError, ErrorClass, Next, classify};
+pub use error::{CallError, ErrorClass, Next, classify, known_code};
 pub use image::{Alias, AliasError, Family, ImageKind, Variant, is_due, kubernetes_version, outlives};
 pub use kubelet::Kubelet;
 pub use launch::{

@@ -19,6 +19,7 @@ mod recording;
 mod refused;
 mod request;
 mod roles;
+mod shown;
 mod stock;
 mod volumes;
 mod waiting;
@@ -55,6 +56,7 @@ pub use purchase::{Purchase, Purchases, Short, bound_zones, for_booking, may_mix
 pub use recording::{Decided, DecidedAction, RecordedWorld};
 pub use refused::Stuck;
 pub use request::{Pending, RequestError, Wanted, build_request};
+pub use shown::{Shown, conditions, owner_event};
 pub use wanted::existing;
 
 /// Timers and choices of the gang loop. Source of the defaults: `scheduling.md` 3.7.

@@ -3,7 +3,7 @@
 use super::{Of, Row};
 
 /// Every reason of a condition that is neither code nor event.
-pub(super) const CONDITIONS: [Row; 36] = [
+pub(super) const CONDITIONS: [Row; 38] = [
     (
         "Swept",
         Of::Condition,
@@ -255,5 +255,19 @@ pub(super) const CONDITIONS: [Row; 36] = [
         "On the ProvisioningRequest: its nodes were lost before use.",
         "The reason of the condition says why, and nothing replaces them.",
         &["Make a new request."],
+    ),
+    (
+        "Recognised",
+        Of::Condition,
+        "On the Gang: its pods make a gang.",
+        "What pods and owner say can be read.",
+        &["Nothing."],
+    ),
+    (
+        "NodesReady",
+        Of::Condition,
+        "On the Gang: every member has a node that is Ready.",
+        "It has a plan on nodes that are there.",
+        &["Nothing."],
     ),
 ];

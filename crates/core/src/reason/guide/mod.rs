@@ -1,6 +1,7 @@
 //! Every word that a person meets in a status, an event or a condition: what is seen, why it is so, and what to do. One
 //! table: `muster explain reason` prints an entry, and the troubleshooting page is all of them.
 
+mod alerts;
 mod codes;
 mod conditions;
 mod events;
@@ -18,6 +19,8 @@ pub enum Of {
     Event,
     /// A condition.
     Condition,
+    /// An alert of the shipped rules.
+    Alert,
 }
 
 /// Word, where it stands, what is seen, why, what to do.
@@ -45,9 +48,9 @@ fn entry(word: &'static str, of: Of, see: &'static str, why: &'static str, todo:
     Entry { word, of, see, why, todo }
 }
 
-/// Every entry: codes, then events, then conditions.
+/// Every entry: codes, then events, conditions and alerts.
 pub fn entries() -> impl Iterator<Item = Entry> {
-    let rows = events::EVENTS.into_iter().chain(conditions::CONDITIONS);
+    let rows = events::EVENTS.into_iter().chain(conditions::CONDITIONS).chain(alerts::ALERTS);
     Code::ALL.into_iter().map(Code::guide).chain(rows.map(|(word, of, see, why, todo)| entry(word, of, see, why, todo)))
 }
 
@@ -97,6 +100,7 @@ impl fmt::Display for Of {
             Self::Reason => "reason of a gang",
             Self::Event => "event",
             Self::Condition => "reason of a condition",
+            Self::Alert => "alert",
         })
     }
 }
@@ -119,12 +123,15 @@ impl fmt::Display for Entry {
 pub fn page() -> String {
     let mut page = "<!-- Generated from crates/core/src/reason/guide by `muster explain reason --all`; do not edit. -->\n\
                     # Troubleshooting\n\n\
-                    Every word that Muster puts into a status, an event or a condition, with what you see, why it is so, and what to do. \
+                    Every word that Muster puts into a status, an event, a condition or an alert, with what you see, why it is so, and what to do. \
                     `muster explain reason WORD` prints the same.\n"
         .to_owned();
-    for (of, title) in
-        [(Of::Reason, "Reasons of gangs"), (Of::Event, "Events"), (Of::Condition, "Reasons of conditions")]
-    {
+    for (of, title) in [
+        (Of::Reason, "Reasons of gangs"),
+        (Of::Event, "Events"),
+        (Of::Condition, "Reasons of conditions"),
+        (Of::Alert, "Alerts"),
+    ] {
         let _ = write!(page, "\n## {title}\n");
         for entry in entries().filter(|entry| entry.of == of) {
             let _ = write!(page, "\n### {}\n\n**What you see.** {}\n", entry.word, entry.see);

@@ -1,0 +1,109 @@
+//! What people see where they look: the Job's events, the conditions of its Gang, the scrape, the names a shell completes.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+use std::path::Path;
+use std::process::Stdio;
+
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, ListParams};
+use muster::testbed::stack::request;
+use muster::testbed::workloads::TestJob;
+use muster::testbed::{Identity, Stack, eventually};
+
+use crate::support::{DEADLINE, all_run, gangs, leaves, options, phase, says, stack, submit, unique};
+
+/// Reasons and notes of Muster's events on the Job, oldest first.
+async fn of_job(stack: &Stack) -> Vec<(String, String)> {
+    let events: Api<Event> = Api::namespaced(stack.admin().unwrap(), "ml");
+    let mut all = events.list(&ListParams::default()).await.unwrap().items;
+    all.retain(|event| event.regarding.as_ref().is_some_and(|about| about.kind.as_deref() == Some("Job")));
+    all.retain(|event| event.reporting_controller.as_deref() == Some("muster"));
+    all.sort_by_key(|event| event.event_time.as_ref().map(|time| time.0));
+    for event in &all {
+        let related = event.related.as_ref().and_then(|related| related.kind.as_deref());
+        assert_eq!((related, event.action.as_deref()), (Some("Gang"), Some("Scheduling")), "{event:?}");
+        assert!(event.series.is_none(), "written twice: {event:?}");
+    }
+    all.into_iter().map(|event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default())).collect()
+}
+
+/// What kubectl is answered for the words behind `kubectl muster`.
+async fn completed(stack: &Stack, words: &[&str]) -> Vec<String> {
+    let folder = std::env::temp_dir().join(format!("muster-people-{}-{}", std::process::id(), unique()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let plugin = folder.join("kubectl_complete-muster");
+    std::os::unix::fs::symlink(Path::new(env!("CARGO_BIN_EXE_muster")), &plugin).unwrap();
+    let output = tokio::process::Command::new(&plugin)
+        .args(words)
+        .env("KUBECONFIG", stack.cluster.kubeconfig(Identity::Admin))
+        .output()
+        .await
+        .unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_waits_says_why_in_the_words_of_its_gang_and_kubectl_wait_returns_once_a_node_is_there() {
+    let Some(options) = options().await else { return };
+    let kubectl = options.binaries.kubectl();
+    let stack = stack(options, "ml").await;
+    stack.create_nodes(leaves(&["a"], 3)).await.unwrap();
+    let client = stack.admin().unwrap();
+    submit(&client, "ml", TestJob::new("train", 4).gpus(8).pod_annotation("muster.dev/gang", "train").build()).await;
+    says(&stack, "ml", "train", "needs 4 members in one zone, the best zone us-east-1a holds 3").await;
+
+    let gang = gangs(&client, "ml").await.into_iter().next().unwrap();
+    let name = gang.metadata.name.clone().unwrap();
+    assert_eq!(gang.metadata.labels.as_ref().and_then(|labels| labels.get("muster.dev/gang")).unwrap(), "train");
+    let status = gang.status.unwrap();
+    let waiting = status.waiting.unwrap();
+    let seen = &stack;
+    let reason = waiting.reason.as_str();
+    let stated = eventually(DEADLINE, "the Job's event", || async move {
+        let events = of_job(seen).await;
+        let found = events.iter().find(|(of, _)| of == reason).cloned();
+        found.map(Some).ok_or_else(|| format!("{events:?}"))
+    })
+    .await
+    .unwrap();
+    assert_eq!(stated.1, waiting.message, "the same sentence");
+    for kind in ["Planned", "NodesReady", "Bound", "Finished"] {
+        let condition = status.conditions.iter().find(|condition| condition.type_ == kind).unwrap();
+        assert_eq!(condition.status, "False", "{kind}");
+        assert_eq!((&condition.reason, &condition.message), (&waiting.reason, &waiting.message), "{kind}");
+        assert_eq!(condition.observed_generation, gang.metadata.generation, "{kind}");
+    }
+    assert_eq!(completed(&stack, &["explain", "gang", "-n", "ml", ""]).await, [name.as_str(), ":4"]);
+    assert_eq!(completed(&stack, &["explain", "gang", "-n", "kube-system", ""]).await, [":4"]);
+    let scraped = request(stack.http(), "GET", "/metrics", "").await.unwrap();
+    let line = format!("muster_gangs_waiting{{reason=\"{reason}\"}} 1");
+    for part in ["muster_leader 1", line.as_str(), "# TYPE muster_steps_total counter", "process_open_fds "] {
+        assert!(scraped.contains(part), "{part} is not in:\n{scraped}");
+    }
+    assert!(!scraped.contains("# EOF"), "who does not ask for OpenMetrics gets the plain text");
+
+    let mut wait = tokio::process::Command::new(kubectl)
+        .args(["wait", "gang", "-l", "muster.dev/gang=train", "-n", "ml", "--for=condition=Bound", "--timeout=60s"])
+        .env("KUBECONFIG", stack.cluster.kubeconfig(Identity::Admin))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    stack.create_nodes(leaves(&["b"], 2)).await.unwrap();
+    all_run(&stack, "ml", "train", 4).await;
+    assert!(wait.wait().await.unwrap().success(), "kubectl wait");
+    phase(&stack, "ml", "train", "Bound").await;
+    let events = eventually(DEADLINE, "the last event", || async move {
+        let events = of_job(seen).await;
+        let bound = events.last().is_some_and(|(reason, _)| reason == "Bound");
+        if bound { Ok(Some(events)) } else { Err(format!("{events:?}")) }
+    })
+    .await
+    .unwrap();
+    let mut reasons: Vec<&str> = events.iter().map(|(reason, _)| reason.as_str()).collect();
+    let all = reasons.len();
+    reasons.dedup();
+    assert_eq!(reasons.len(), all, "one event for each change of reason: {events:?}");
+    assert!(reasons.ends_with(&["Planned", "Bound"]), "{events:?}");
+}
