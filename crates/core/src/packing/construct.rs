@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 use super::bits::Bits;
 use super::bound::{self, Prices};
 use super::exact;
+use super::field::Field;
 use super::problem::PRICE_SCALE;
 use super::state::State;
 
@@ -13,6 +14,8 @@ use super::state::State;
 const FILLINGS: usize = 24;
 /// Nodes taken apart together in one round of improvement.
 const RUINED: usize = 3;
+/// Patterns that are looked at to pack them again.
+const RUINED_PATTERNS: u64 = 20_000;
 
 /// Classes with the number of their pods.
 type Pods = Vec<(usize, u32)>;
@@ -41,7 +44,8 @@ pub(super) fn place(state: &mut State<'_, '_>, pods: &[usize], order: Order) -> 
         Order::Cost => {
             let linked = wanted.iter().any(|(class, _)| state.topology.links(*class));
             if !linked && whole(state, &wanted) {
-                return true;
+                // Hosts may hold more of what is spread over them once every host holds some: no enumeration looks at that.
+                return wanted.iter().all(|(class, _)| state.compiled.caps[*class].is_empty());
             }
             let prices = bound::prices(state.compiled, &state.tier, &wanted);
             cheaply(state, &wanted, &prices);
@@ -61,7 +65,8 @@ pub(super) fn counted(pods: &[usize]) -> Vec<(usize, u32)> {
 
 /// Packs everything by enumeration, if that ends and limits hold.
 fn whole(state: &mut State<'_, '_>, wanted: &[(usize, u32)]) -> bool {
-    let Some(packing) = exact::pack(state, wanted) else { return false };
+    let most = state.compiled.problem.budget.patterns;
+    let Some(packing) = exact::pack(state, wanted, most) else { return false };
     let mut tried = state.clone();
     for (offer, counts) in &packing {
         if !tried.may(*offer, None) {
@@ -78,7 +83,7 @@ fn one_by_one(state: &mut State<'_, '_>, pods: &[usize]) {
     let mut left = pods.to_vec();
     loop {
         let before = left.len();
-        left.retain(|class| !join(state, *class, first));
+        left.retain(|class| join(state, *class, first).is_none());
         if left.is_empty() || left.len() == before {
             return;
         }
@@ -86,7 +91,7 @@ fn one_by_one(state: &mut State<'_, '_>, pods: &[usize]) {
 }
 
 /// Puts one pod where the price rises least, on a node that is open already or a new one.
-fn join(state: &mut State<'_, '_>, class: usize, first: usize) -> bool {
+pub(super) fn join(state: &mut State<'_, '_>, class: usize, first: usize) -> Option<usize> {
     let opened = state.opened(class);
     let mut best = None;
     for at in first..state.slots.len() {
@@ -106,7 +111,7 @@ fn join(state: &mut State<'_, '_>, class: usize, first: usize) -> bool {
         (Some(best), Some(opened)) => Some(if opened.rise < best.rise { opened } else { best }),
         (best, opened) => best.or(opened),
     };
-    best.map(|fitted| state.put(class, fitted)).is_some()
+    best.map(|fitted| state.put(class, fitted))
 }
 
 fn cheaply(state: &mut State<'_, '_>, wanted: &[(usize, u32)], prices: &Prices) {
@@ -119,6 +124,12 @@ fn cheaply(state: &mut State<'_, '_>, wanted: &[(usize, u32)], prices: &Prices) 
     };
     let (tied, plain): (Vec<_>, Vec<_>) =
         classes.into_iter().partition(|(class, _)| state.topology.links(*class) || alone(state, *class));
+    let mut tied = tied;
+    // Who is drawn to others decides a domain for all of them; who is spread comes last, where it evens out what is there.
+    tied.sort_by_key(|(class, _)| {
+        let topology = state.topology;
+        (topology.is_spread(*class), !topology.is_drawn(*class), !alone(state, *class))
+    });
     let mut left: Vec<usize> =
         tied.iter().flat_map(|(class, count)| std::iter::repeat_n(*class, *count as usize)).collect();
     loop {
@@ -138,14 +149,19 @@ fn cheaply(state: &mut State<'_, '_>, wanted: &[(usize, u32)], prices: &Prices) 
 fn runs(state: &mut State<'_, '_>, pods: &[usize], first: usize) -> Vec<usize> {
     let mut left = Vec::new();
     let (mut run, mut from) = (usize::MAX, first);
+    let mut field = Field::new(state);
     for class in pods {
         if *class != run {
             (run, from) = (*class, first);
         }
         let linked = state.topology.links(*class);
         if linked {
-            if !join(state, *class, first) {
-                left.push(*class);
+            let by_host = state.topology.by_host(*class);
+            let at = if by_host { join(state, *class, first) } else { field.seat(state, *class) };
+            match at {
+                Some(at) if by_host => field.update(state, at),
+                Some(_) => {}
+                None => left.push(*class),
             }
             continue;
         }
@@ -155,7 +171,8 @@ fn runs(state: &mut State<'_, '_>, pods: &[usize], first: usize) -> Vec<usize> {
             let fitted = if state.slots[from].counts.is_empty() { None } else { state.fits(from, *class) };
             let cheaper = |rise: u64| opened.as_ref().is_none_or(|opened| rise <= opened.rise);
             if let Some(fitted) = fitted.filter(|fitted| cheaper(fitted.rise)) {
-                state.put(*class, fitted);
+                let at = state.put(*class, fitted);
+                field.update(state, at);
                 placed = true;
                 break;
             }
@@ -165,6 +182,7 @@ fn runs(state: &mut State<'_, '_>, pods: &[usize], first: usize) -> Vec<usize> {
             match opened {
                 Some(opened) => {
                     from = state.put(*class, opened);
+                    field.update(state, from);
                 }
                 None => left.push(*class),
             }
@@ -305,7 +323,9 @@ fn fill(state: &State<'_, '_>, at: usize, plain: &[(usize, u32)], prices: &Price
             request.iter().zip(&free).filter(|(need, _)| **need > 0).map(|(need, free)| free.max(&0) / need).min();
         let mut count = fits.map_or(*left, |fits| u32::try_from(fits).unwrap_or(u32::MAX).min(*left));
         if count > 0
-            && (compiled.apart[*class].is_some() || counts.iter().any(|(other, _)| !compiled.caps[*other].is_empty()))
+            && (compiled.apart[*class].is_some()
+                || !compiled.caps[*class].is_empty()
+                || counts.iter().any(|(other, _)| !compiled.caps[*other].is_empty()))
         {
             count = 1;
             if !compiled.together(*class, &counts, None) {
@@ -326,6 +346,7 @@ fn fill(state: &State<'_, '_>, at: usize, plain: &[(usize, u32)], prices: &Price
 /// cheaper.
 fn improve(state: &mut State<'_, '_>, prices: &Prices, first: usize) {
     let rounds = state.compiled.problem.budget.ruins;
+    let mut left = state.compiled.problem.budget.patterns;
     let mut from = 0;
     for _ in 0..rounds {
         let mut worst: Vec<(i128, usize)> = (first..state.slots.len())
@@ -352,7 +373,8 @@ fn improve(state: &mut State<'_, '_>, prices: &Prices, first: usize) {
                 }
             }
         }
-        let packing = exact::pack(&mut tried, &pods);
+        let packing = exact::pack(&mut tried, &pods, RUINED_PATTERNS.min(left));
+        left = left.saturating_sub(tried.work.patterns - state.work.patterns);
         match packing {
             Some(packing) => {
                 // What limits forbid stays without a place, and then the state before is kept.

@@ -2,6 +2,8 @@
 
 #![expect(clippy::print_stderr, reason = "the worst case is worth reading")]
 
+mod everything;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
