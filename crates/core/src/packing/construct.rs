@@ -12,6 +12,11 @@ use super::state::State;
 
 /// Offers whose filling is tried for one node, the most assigning first.
 const FILLINGS: usize = 24;
+/// Classes a balanced filling chooses from, and in how many parts each is taken.
+const BALANCED: usize = 96;
+const PARTS: u32 = 6;
+/// Percent of the best value from which on a filling of everybody's share is taken.
+const ALIKE: u128 = 98;
 /// Nodes taken apart together in one round of improvement.
 const RUINED: usize = 3;
 /// Patterns that are looked at to pack them again.
@@ -125,10 +130,12 @@ fn cheaply(state: &mut State<'_, '_>, wanted: &[(usize, u32)], prices: &Prices) 
     let (tied, plain): (Vec<_>, Vec<_>) =
         classes.into_iter().partition(|(class, _)| state.topology.links(*class) || alone(state, *class));
     let mut tied = tied;
-    // Who is drawn to others decides a domain for all of them; who is spread comes last, where it evens out what is there.
+    // Nodes that are forced come first, so that everybody else fills them. Who is drawn to others decides a domain for all of
+    // them; who is spread comes last, where it evens out what is there.
     tied.sort_by_key(|(class, _)| {
         let topology = state.topology;
-        (topology.is_spread(*class), !topology.is_drawn(*class), !alone(state, *class))
+        let forced = state.compiled.apart[*class].as_ref().is_some_and(|apart| apart.contains(*class));
+        (topology.is_spread(*class), !forced, !topology.is_drawn(*class), !alone(state, *class))
     });
     let mut left: Vec<usize> =
         tied.iter().flat_map(|(class, count)| std::iter::repeat_n(*class, *count as usize)).collect();
@@ -274,7 +281,13 @@ fn filled(
         seen.push(&compiled.avail[at]);
         tried += 1;
         state.work.fillings += 1;
-        let (counts, value) = fill(state, at, plain, prices);
+        let by_value = fill(state, at, plain, prices);
+        let balanced = balanced(state, at, plain, prices);
+        let best_filling = if balanced.1 > by_value.1 { balanced } else { by_value };
+        // As long as the pods left are like those taken, what is left at the end fills its nodes too.
+        let alike = proportional(state, at, plain, prices);
+        let (counts, value) =
+            if alike.1.saturating_mul(100) >= best_filling.1.saturating_mul(ALIKE) { alike } else { best_filling };
         if counts.is_empty() || !state.varied(at, &state.becoming(&counts)) {
             continue;
         }
@@ -340,6 +353,109 @@ fn fill(state: &State<'_, '_>, at: usize, plain: &[(usize, u32)], prices: &Price
         value = value.saturating_add(prices.values[*class].saturating_mul(u128::from(count)));
     }
     (counts, value)
+}
+
+/// Fills a node so that no resource is left over for want of another: whichever class brings most for the share it takes of
+/// what is still free, a part of what fits at a time.
+fn balanced(state: &State<'_, '_>, at: usize, plain: &[(usize, u32)], prices: &Prices) -> (Vec<(usize, u32)>, u128) {
+    let compiled = state.compiled;
+    let alone = |class: usize| compiled.apart[class].is_some() || !compiled.caps[class].is_empty();
+    let mut open: Vec<(usize, u32)> = plain
+        .iter()
+        .filter(|(class, left)| *left > 0 && compiled.takes[*class].contains(at) && !alone(*class))
+        .take(BALANCED)
+        .copied()
+        .collect();
+    let mut free = compiled.avail[at].clone();
+    let mut counts: Vec<(usize, u32)> = Vec::new();
+    let mut value = 0_u128;
+    loop {
+        let mut best: Option<(f64, usize, u32)> = None;
+        open.retain(|(class, left)| *left > 0 && most(&compiled.requests[*class], &free) > 0);
+        for (index, (class, left)) in open.iter().enumerate() {
+            let request = &compiled.requests[*class];
+            #[expect(clippy::cast_precision_loss, reason = "an order in which classes are taken, and nothing else")]
+            let share: f64 = request
+                .iter()
+                .zip(&free)
+                .filter(|(need, _)| **need > 0)
+                .map(|(need, free)| *need as f64 / *free as f64)
+                .sum();
+            #[expect(clippy::cast_precision_loss, reason = "as above")]
+            let worth = prices.values[*class] as f64 / share.max(f64::MIN_POSITIVE);
+            if best.is_none_or(|(known, ..)| worth > known) {
+                best = Some((worth, index, most(request, &free).min(*left)));
+            }
+        }
+        let Some((_, index, fits)) = best else { break };
+        let (class, left) = &mut open[index];
+        let count = fits.div_ceil(PARTS);
+        *left -= count;
+        free.iter_mut().zip(&compiled.requests[*class]).for_each(|(free, need)| *free -= need * i64::from(count));
+        match counts.iter_mut().find(|(other, _)| other == class) {
+            Some((_, sum)) => *sum += count,
+            None => counts.push((*class, count)),
+        }
+        value = value.saturating_add(prices.values[*class].saturating_mul(u128::from(count)));
+    }
+    (counts, value)
+}
+
+/// Fills a node with the same share of every class, and what is free then by value; nothing where the node holds all of them.
+fn proportional(
+    state: &State<'_, '_>,
+    at: usize,
+    plain: &[(usize, u32)],
+    prices: &Prices,
+) -> (Vec<(usize, u32)>, u128) {
+    let compiled = state.compiled;
+    let alone = |class: usize| compiled.apart[class].is_some() || !compiled.caps[class].is_empty();
+    let open =
+        || plain.iter().filter(|(class, left)| *left > 0 && compiled.takes[*class].contains(at) && !alone(*class));
+    let avail = &compiled.avail[at];
+    let mut demand = vec![0_i64; avail.len()];
+    for (class, left) in open() {
+        for (sum, need) in demand.iter_mut().zip(&compiled.requests[*class]) {
+            *sum = sum.saturating_add(need.saturating_mul(i64::from(*left)));
+        }
+    }
+    // In millionths; rounding is carried on from class to class.
+    let shares = demand.iter().zip(avail).filter(|(demand, _)| **demand > 0);
+    let share = shares.map(|(demand, avail)| i128::from(*avail.max(&0)) * 1_000_000 / i128::from(*demand)).min();
+    let Some(share) = share.filter(|share| *share < 1_000_000) else { return (Vec::new(), 0) };
+    let mut free = avail.clone();
+    let (mut counts, mut rest, mut carried, mut value) = (Vec::new(), Vec::new(), 0_i128, 0_u128);
+    for (class, left) in open() {
+        carried += i128::from(*left) * share;
+        let request = &compiled.requests[*class];
+        let count = u32::try_from(carried / 1_000_000).unwrap_or(0).min(*left).min(most(request, &free));
+        carried -= i128::from(count) * 1_000_000;
+        free.iter_mut().zip(request).for_each(|(free, need)| *free -= need * i64::from(count));
+        if count > 0 {
+            counts.push((*class, count));
+        }
+        rest.push((*class, left - count));
+    }
+    for (class, left) in rest {
+        let request = &compiled.requests[class];
+        let more = most(request, &free).min(left);
+        free.iter_mut().zip(request).for_each(|(free, need)| *free -= need * i64::from(more));
+        match counts.iter_mut().find(|(other, _): &&mut (usize, u32)| *other == class) {
+            Some((_, sum)) => *sum += more,
+            None if more > 0 => counts.push((class, more)),
+            None => {}
+        }
+    }
+    for (class, count) in &counts {
+        value = value.saturating_add(prices.values[*class].saturating_mul(u128::from(*count)));
+    }
+    (counts, value)
+}
+
+/// How many such pods fit.
+fn most(request: &[i64], free: &[i64]) -> u32 {
+    let fits = request.iter().zip(free).filter(|(need, _)| **need > 0).map(|(need, free)| free.max(&0) / need).min();
+    fits.map_or(u32::MAX, |fits| u32::try_from(fits).unwrap_or(u32::MAX))
 }
 
 /// Takes the worst nodes of plain pods apart and packs their pods again, exactly where that is affordable; keeps what is

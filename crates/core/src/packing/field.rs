@@ -6,8 +6,12 @@ use rustc_hash::FxHashMap;
 
 use super::state::{Fitted, State};
 
-/// Nodes of a cell of which it is asked how their price would rise: those opened last.
-const GROWN: usize = 16;
+/// Nodes of a cell of which it is asked how their price would rise: so many that were opened last, and so many of the first
+/// that do not refuse the class for good.
+const LAST: usize = 8;
+const EARLY: usize = 24;
+/// Nodes that are looked at to find the early ones.
+const LOOKED_AT: usize = 64;
 
 /// A tree over the nodes of a cell with the most that is free below each of its nodes, resource by resource.
 #[derive(Debug, Default)]
@@ -140,8 +144,7 @@ impl Field {
             let mut best: Option<Fitted> = None;
             for cell in &cells {
                 let opened = state.opened_in(class, *cell);
-                let last: Vec<usize> = self.cells[*cell].slots.iter().rev().take(GROWN).copied().collect();
-                let grown = last.into_iter().filter_map(|at| state.grows(at, class)).min_by_key(|one| one.rise);
+                let grown = self.growing(state, class, *cell).min_by_key(|one| one.rise);
                 for one in [grown, opened].into_iter().flatten() {
                     if best.as_ref().is_none_or(|best| one.rise < best.rise) {
                         best = Some(one);
@@ -153,6 +156,18 @@ impl Field {
         let at = state.put(class, found);
         self.update(state, at);
         Some(at)
+    }
+
+    /// How some nodes of the cell would take the pod.
+    fn growing(&self, state: &mut State<'_, '_>, class: usize, cell: usize) -> impl Iterator<Item = Fitted> + use<> {
+        let slots = &self.cells[cell].slots;
+        let start = self.refused.get(&(class, cell)).copied().unwrap_or(0).min(slots.len());
+        let early = slots[start..].iter().take(LOOKED_AT);
+        let early = early.filter(|at| state.compiled.together(class, &state.slots[**at].counts, None)).take(EARLY);
+        let mut found: Vec<usize> = early.chain(slots.iter().rev().take(LAST)).copied().collect();
+        found.dedup();
+        let found: Vec<Fitted> = found.into_iter().filter_map(|at| state.grows(at, class)).collect();
+        found.into_iter()
     }
 
     /// The first node of the cell that takes the pod as it is.
