@@ -149,6 +149,7 @@ lint: ## Check formatting and lints, warnings denied
 
 bench: ## Hold the planner against its yardsticks; BENCH_ARGS="--json FILE" for JSON, "--runs N" for more runs
 	cargo run --quiet --profile quick-release --package muster-core --example planner -- $(BENCH_ARGS)
+	cargo run --quiet --profile quick-release --package muster-core --example packing
 
 bench-extender: ## Time filter and prioritize at 5,000 nodes beside bare reading and writing, and a cycle of kube-scheduler
 	cargo bench --quiet --profile dev --workspace --bench extender

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use muster_replay::command::{Arguments, Format, Output};
 use muster_replay::dump::Input;
+use muster_replay::plan::Preferences;
 use serde_json::Value;
 
 /// Form of what a command prints: the same words for every command.
@@ -92,6 +93,22 @@ pub(crate) struct Flags {
     /// What is best: a file with `placement` (locality, packing) and `elastic` (spread, inside).
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
+    /// What preferences of pods without a gang are worth: `respect` drops them one at a time where a pod finds no place
+    /// with them, `ignore` drops all of them at once.
+    #[arg(long, value_enum, default_value_t = PreferencesFlag::Respect, value_name = "HOW")]
+    pub(crate) preferences: PreferencesFlag,
+    /// New nodes carry Karpenter's labels too: `karpenter.sh/capacity-type` and `karpenter.k8s.aws/instance-*`.
+    #[arg(long)]
+    pub(crate) karpenter_labels: bool,
+}
+
+/// Values of `--preferences`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PreferencesFlag {
+    /// They count.
+    Respect,
+    /// They do not.
+    Ignore,
 }
 
 /// Texts with their names.
@@ -137,6 +154,11 @@ impl Texts {
             catalogue: self.catalogue.as_ref().map(input),
             now: flags.now.as_deref(),
             policy: self.policy.as_ref().map(input),
+            preferences: match flags.preferences {
+                PreferencesFlag::Respect => Preferences::Respect,
+                PreferencesFlag::Ignore => Preferences::Ignore,
+            },
+            karpenter_labels: flags.karpenter_labels,
         }
     }
 }

@@ -9,7 +9,7 @@ use clap::Args;
 use muster_replay::{command, passes};
 
 use crate::commands::cluster::Cluster;
-use crate::commands::flags::{self, Flags, Texts};
+use crate::commands::flags::{self, Flags, PreferencesFlag, Texts};
 use crate::commands::live::{self, InForce};
 use crate::config::Config;
 
@@ -92,7 +92,15 @@ async fn read_passes(path: &Path) -> anyhow::Result<serde_json::Value> {
 ///
 /// Errors: those of standard output.
 pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
-    let none = Flags { levels: Vec::new(), scheduler_name: Vec::new(), catalogue: None, now: None, policy: None };
+    let none = Flags {
+        levels: Vec::new(),
+        scheduler_name: Vec::new(),
+        catalogue: None,
+        now: None,
+        policy: None,
+        preferences: PreferencesFlag::Respect,
+        karpenter_labels: false,
+    };
     let output = Texts::read(&args.files, &none)
         .and_then(|texts| command::replay(&texts.inputs()).map_err(|error| error.to_string()));
     flags::print(output)

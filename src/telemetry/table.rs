@@ -163,8 +163,8 @@ table! {
     OLDEST_WAITING: Gauge "muster_gang_oldest_waiting_seconds" [] Beta Leader
         "How long the gang that has waited longest has been in its phase" "0 while none waits."
     STUCK_MEMBERS: Gauge "muster_stuck_members" ["reason"] Beta Leader
-        "Released members that sit in kube-scheduler's queue"
-        "It refuses the planned node (`refused`), for reasons that Muster's own view denies (`refused-though-it-fits`), or did not offer it to `filter` (`not-offered`, and `nomination-lost` where the nomination is gone). Each is nominated and requeued again after 1 s, then after pauses that double up to `release.renominate`. Alert where one stays above 0."
+        "Released members that are not bound yet"
+        "kube-scheduler refuses the planned node (`refused`), for reasons that Muster's own view denies (`refused-though-it-fits`), did not offer it to `filter` (`not-offered`, and `nomination-lost` where the nomination is gone), or a call that it made for the member failed and it backs off (`call-failed`). Each is nominated and requeued again after 1 s, then after pauses that double up to `release.renominate`. `not-tried`: kube-scheduler has reported nothing about any member of the gang for 3 s: its queue is long, or it does not run. Alert where one stays above 0."
     GANG_START: Histogram "muster_gang_start_duration_seconds" ["source"] Beta Each
         "Time from the creation of the last member until all were bound"
         "By where the nodes came from: `existing`, `reserved`, `on-demand`, `spot`. Pods carry whole seconds."

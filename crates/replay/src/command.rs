@@ -13,7 +13,7 @@ use crate::document;
 use crate::dump::{self, Dump, Input, ReadError};
 use crate::explain::{self, ExplainError, Target};
 use crate::passes::{self, Again};
-use crate::plan::{self, Options, PlanError};
+use crate::plan::{self, Options, PlanError, Preferences};
 use crate::{table, topology};
 
 /// Form of the output.
@@ -43,6 +43,10 @@ pub struct Arguments<'a> {
     pub now: Option<&'a str>,
     /// `--policy`.
     pub policy: Option<Input<'a>>,
+    /// `--preferences`.
+    pub preferences: Preferences,
+    /// `--karpenter-labels`.
+    pub karpenter_labels: bool,
 }
 
 /// What is printed, and the exit code.
@@ -178,7 +182,17 @@ fn code_of(again: &[Again]) -> u8 {
 ///
 /// Errors: a flag or a file that cannot be read.
 pub fn options(arguments: &Arguments<'_>, dump: &Dump) -> Result<Options, CommandError> {
-    let Arguments { files: _, format: _, levels, scheduler_names, catalogue, now, policy } = arguments;
+    let Arguments {
+        files: _,
+        format: _,
+        levels,
+        scheduler_names,
+        catalogue,
+        now,
+        policy,
+        preferences,
+        karpenter_labels,
+    } = arguments;
     let record = dump.record.as_ref();
     let recorded = || record.and_then(|record| record.levels.clone());
     let levels =
@@ -196,6 +210,8 @@ pub fn options(arguments: &Arguments<'_>, dump: &Dump) -> Result<Options, Comman
         catalogue: catalogue.as_ref().map_or_else(|| Ok(Catalogue::built_in()), Catalogue::read)?,
         now: now.or(record.map(|record| record.time)),
         policy: policy.as_ref().map_or_else(default_policy, read_policy)?,
+        preferences: *preferences,
+        karpenter_labels: *karpenter_labels,
         focus: None,
     })
 }

@@ -50,8 +50,22 @@ pub struct Options {
     pub now: Option<Timestamp>,
     /// What is best.
     pub policy: Policy,
+    /// What preferences of pods without a gang are worth.
+    pub preferences: Preferences,
+    /// New nodes carry Karpenter's labels too.
+    pub karpenter_labels: bool,
     /// The node that is asked about, for an explanation.
     pub focus: Option<NodeName>,
+}
+
+/// What preferences of pods without a gang are worth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preferences {
+    /// They are kept, and dropped one at a time where a pod finds no place with them.
+    #[default]
+    Respect,
+    /// None of them counts.
+    Ignore,
 }
 
 /// Why nothing can be planned.
@@ -85,7 +99,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     let pools = pools::read(&mut dump, &options.catalogue, &nodes);
     let ledger = pools::ledger(&pools, &nodes, &options.catalogue);
     let usable: BTreeSet<String> = pools.iter().map(|pool| pool.name.clone()).collect();
-    let supply = Supply::read(&mut dump, &options.catalogue, &nodes, &usable);
+    let supply = Supply::read(&mut dump, options, &nodes, &usable);
     let namespaces: Namespaces = namespaces(&dump);
     let catalogue = (!dump.pools.is_empty()).then(|| options.catalogue.name.clone());
     gangs::expand(&mut dump);
@@ -140,6 +154,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         standing,
         catalogue: &options.catalogue,
         policy: options.policy,
+        preferences: options.preferences,
         ignored: std::mem::take(&mut dump.ignored),
         assignments,
         focus: options.focus.clone(),
@@ -200,6 +215,7 @@ struct Planning<'a> {
     standing: Vec<(NodeName, Arc<k8s_openapi::api::core::v1::Pod>)>,
     catalogue: &'a Catalogue,
     policy: Policy,
+    preferences: Preferences,
     ignored: Vec<Ignored>,
     /// Capacity that plans in the dump hold for their gangs.
     assignments: assignments::Assignments,

@@ -15,10 +15,15 @@ use muster_core::packing;
 
 use crate::catalogue::{Catalogue, Described, Offering};
 use crate::dump::Dump;
+use crate::plan::Options;
 use crate::pools;
 
 /// Most combinations of custom labels of one pool.
 const VARIANTS: usize = 64;
+
+/// Karpenter's key of a capacity type, and how its keys for facts of a type begin.
+const KARPENTER_CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
+const KARPENTER_INSTANCE: &str = "karpenter.k8s.aws/instance-";
 
 /// Labels of a node.
 type Labels = BTreeMap<Arc<str>, Arc<str>>;
@@ -41,7 +46,8 @@ pub(crate) struct Supply {
 impl Supply {
     /// The pools that can be used, `usable` by name. A pool of which no type, or nothing at all, can be understood is
     /// reported.
-    pub(crate) fn read(dump: &mut Dump, catalogue: &Catalogue, nodes: &[Node], usable: &BTreeSet<String>) -> Self {
+    pub(crate) fn read(dump: &mut Dump, options: &Options, nodes: &[Node], usable: &BTreeSet<String>) -> Self {
+        let catalogue = &options.catalogue;
         let mut supply = Self::default();
         let daemons = dump.daemon_sets.iter().filter_map(convert::daemon);
         let daemons: Vec<Shape> = daemons.map(|daemon| daemon.shape).collect();
@@ -59,6 +65,9 @@ impl Supply {
             if let Err(why) = supply.pool(pool, class, catalogue, nodes, &known_zones, &daemons) {
                 unusable.push((pools::name(pool).to_owned(), why));
             }
+        }
+        if options.karpenter_labels {
+            supply.offers.iter_mut().for_each(karpenter_labels);
         }
         for (name, why) in unusable {
             dump.ignore("NodePool".to_owned(), name, why);
@@ -260,6 +269,24 @@ fn offered(
         }
     }
     found
+}
+
+/// Adds the labels by which Karpenter says the same.
+fn karpenter_labels(offer: &mut packing::Offer) {
+    let node = Arc::make_mut(&mut offer.node);
+    let added: Labels = node
+        .labels
+        .iter()
+        .filter_map(|(key, value)| {
+            let theirs = if &**key == keys::CAPACITY_TYPE {
+                KARPENTER_CAPACITY_TYPE.to_owned()
+            } else {
+                format!("{KARPENTER_INSTANCE}{}", key.strip_prefix(keys::PREFIX)?.strip_prefix("instance-")?)
+            };
+            Some((Arc::from(theirs), Arc::clone(value)))
+        })
+        .collect();
+    node.labels.extend(added);
 }
 
 type Common<'a> = (&'a Labels, &'a Labels, &'a [Taint]);

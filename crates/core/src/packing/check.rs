@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::fit;
 use crate::model::node::{Node, Usage};
 
-use super::problem::{Basis, Class, PRICE_SCALE, Place, Plan, PodTerm, Problem, Rule, Spread, selects};
+use super::problem::{Basis, Class, Offer, PRICE_SCALE, Place, Plan, PodTerm, Problem, Rule, Spread, selects};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
@@ -309,8 +309,12 @@ fn within_skew(spread: &Spread, class: &Class, node: usize, seen: &[Seen<'_>], n
             counts.extend(nodes.domain(&spread.key, index).map(|domain| (domain, 0)));
         }
     }
-    // A domain that can be launched into counts before it has a node.
-    for offer in nodes.problem.offers.iter().filter(|offer| super::compile::accepts(class, &offer.node)) {
+    // A domain that can be launched into counts before it has a node, if what comes there holds the pod.
+    let soft = |node: &Node| class.heeds_soft_taints && fit::soft_taint(&class.shape, node);
+    let holds = |offer: &&Offer| {
+        !class.existing_only && fit::fits(&class.shape, &offer.node, &offer.overhead).is_ok() && !soft(&offer.node)
+    };
+    for offer in nodes.problem.offers.iter().filter(holds) {
         if let Some(domain) = offer.node.labels.get(&spread.key).filter(|_| &*spread.key != HOSTNAME) {
             counts.entry(domain.to_string()).or_insert(0);
         }

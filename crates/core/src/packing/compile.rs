@@ -118,6 +118,20 @@ impl<'a> Compiled<'a> {
         &self.problem.offers[self.offer_of[at]]
     }
 
+    /// The offers whose empty node holds a pod of the class.
+    pub(super) fn holders(&self, class: usize) -> impl Iterator<Item = &'a Offer> + '_ {
+        let mut mask = self.takes[class].clone();
+        self.holding(&mut mask, &self.requests[class]);
+        let held: Vec<usize> = mask.iter().collect();
+        held.into_iter().map(|at| self.offer(at))
+    }
+
+    /// Whether no pod of these classes keeps the class off their node, and it none of them.
+    pub(super) fn apart_from(&self, class: usize, counts: &[(usize, u32)]) -> bool {
+        let apart = self.apart[class].as_ref();
+        apart.is_none_or(|apart| !counts.iter().any(|(other, count)| *count > 0 && apart.contains(*other)))
+    }
+
     /// Leaves in `mask` the offers that hold a load.
     pub(super) fn holding(&self, mask: &mut Bits, load: &[i64]) {
         for (ladder, need) in self.ladders.iter().zip(load) {
@@ -134,9 +148,7 @@ impl<'a> Compiled<'a> {
 
     /// Whether one pod of the class may stand on a node with these pods, as far as they alone decide.
     pub(super) fn together(&self, class: usize, counts: &[(usize, u32)], existing: Option<usize>) -> bool {
-        if let Some(apart) = &self.apart[class]
-            && counts.iter().any(|(other, count)| *count > 0 && apart.contains(*other))
-        {
+        if !self.apart_from(class, counts) {
             return false;
         }
         let within = |owner: usize| {

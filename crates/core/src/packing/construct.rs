@@ -6,13 +6,21 @@ use std::cmp::Reverse;
 use super::bits::Bits;
 use super::bound::{self, Prices};
 use super::exact;
+use super::field::Field;
 use super::problem::PRICE_SCALE;
 use super::state::State;
 
 /// Offers whose filling is tried for one node, the most assigning first.
 const FILLINGS: usize = 24;
+/// Classes a balanced filling chooses from, and in how many parts each is taken.
+const BALANCED: usize = 96;
+const PARTS: u32 = 6;
+/// Percent of the best value from which on a filling of everybody's share is taken.
+const ALIKE: u128 = 98;
 /// Nodes taken apart together in one round of improvement.
 const RUINED: usize = 3;
+/// Patterns that are looked at to pack them again.
+const RUINED_PATTERNS: u64 = 20_000;
 
 /// Classes with the number of their pods.
 type Pods = Vec<(usize, u32)>;
@@ -41,7 +49,8 @@ pub(super) fn place(state: &mut State<'_, '_>, pods: &[usize], order: Order) -> 
         Order::Cost => {
             let linked = wanted.iter().any(|(class, _)| state.topology.links(*class));
             if !linked && whole(state, &wanted) {
-                return true;
+                // Hosts may hold more of what is spread over them once every host holds some: no enumeration looks at that.
+                return wanted.iter().all(|(class, _)| state.compiled.caps[*class].is_empty());
             }
             let prices = bound::prices(state.compiled, &state.tier, &wanted);
             cheaply(state, &wanted, &prices);
@@ -61,7 +70,8 @@ pub(super) fn counted(pods: &[usize]) -> Vec<(usize, u32)> {
 
 /// Packs everything by enumeration, if that ends and limits hold.
 fn whole(state: &mut State<'_, '_>, wanted: &[(usize, u32)]) -> bool {
-    let Some(packing) = exact::pack(state, wanted) else { return false };
+    let most = state.compiled.problem.budget.patterns;
+    let Some(packing) = exact::pack(state, wanted, most) else { return false };
     let mut tried = state.clone();
     for (offer, counts) in &packing {
         if !tried.may(*offer, None) {
@@ -78,7 +88,7 @@ fn one_by_one(state: &mut State<'_, '_>, pods: &[usize]) {
     let mut left = pods.to_vec();
     loop {
         let before = left.len();
-        left.retain(|class| !join(state, *class, first));
+        left.retain(|class| join(state, *class, first).is_none());
         if left.is_empty() || left.len() == before {
             return;
         }
@@ -86,7 +96,7 @@ fn one_by_one(state: &mut State<'_, '_>, pods: &[usize]) {
 }
 
 /// Puts one pod where the price rises least, on a node that is open already or a new one.
-fn join(state: &mut State<'_, '_>, class: usize, first: usize) -> bool {
+pub(super) fn join(state: &mut State<'_, '_>, class: usize, first: usize) -> Option<usize> {
     let opened = state.opened(class);
     let mut best = None;
     for at in first..state.slots.len() {
@@ -106,7 +116,7 @@ fn join(state: &mut State<'_, '_>, class: usize, first: usize) -> bool {
         (Some(best), Some(opened)) => Some(if opened.rise < best.rise { opened } else { best }),
         (best, opened) => best.or(opened),
     };
-    best.map(|fitted| state.put(class, fitted)).is_some()
+    best.map(|fitted| state.put(class, fitted))
 }
 
 fn cheaply(state: &mut State<'_, '_>, wanted: &[(usize, u32)], prices: &Prices) {
@@ -119,6 +129,14 @@ fn cheaply(state: &mut State<'_, '_>, wanted: &[(usize, u32)], prices: &Prices) 
     };
     let (tied, plain): (Vec<_>, Vec<_>) =
         classes.into_iter().partition(|(class, _)| state.topology.links(*class) || alone(state, *class));
+    let mut tied = tied;
+    // Nodes that are forced come first, so that everybody else fills them. Who is drawn to others decides a domain for all of
+    // them; who is spread comes last, where it evens out what is there.
+    tied.sort_by_key(|(class, _)| {
+        let topology = state.topology;
+        let forced = state.compiled.apart[*class].as_ref().is_some_and(|apart| apart.contains(*class));
+        (topology.is_spread(*class), !forced, !topology.is_drawn(*class), !alone(state, *class))
+    });
     let mut left: Vec<usize> =
         tied.iter().flat_map(|(class, count)| std::iter::repeat_n(*class, *count as usize)).collect();
     loop {
@@ -138,14 +156,19 @@ fn cheaply(state: &mut State<'_, '_>, wanted: &[(usize, u32)], prices: &Prices) 
 fn runs(state: &mut State<'_, '_>, pods: &[usize], first: usize) -> Vec<usize> {
     let mut left = Vec::new();
     let (mut run, mut from) = (usize::MAX, first);
+    let mut field = Field::new(state);
     for class in pods {
         if *class != run {
             (run, from) = (*class, first);
         }
         let linked = state.topology.links(*class);
         if linked {
-            if !join(state, *class, first) {
-                left.push(*class);
+            let by_host = state.topology.by_host(*class);
+            let at = if by_host { join(state, *class, first) } else { field.seat(state, *class) };
+            match at {
+                Some(at) if by_host => field.update(state, at),
+                Some(_) => {}
+                None => left.push(*class),
             }
             continue;
         }
@@ -155,7 +178,8 @@ fn runs(state: &mut State<'_, '_>, pods: &[usize], first: usize) -> Vec<usize> {
             let fitted = if state.slots[from].counts.is_empty() { None } else { state.fits(from, *class) };
             let cheaper = |rise: u64| opened.as_ref().is_none_or(|opened| rise <= opened.rise);
             if let Some(fitted) = fitted.filter(|fitted| cheaper(fitted.rise)) {
-                state.put(*class, fitted);
+                let at = state.put(*class, fitted);
+                field.update(state, at);
                 placed = true;
                 break;
             }
@@ -165,6 +189,7 @@ fn runs(state: &mut State<'_, '_>, pods: &[usize], first: usize) -> Vec<usize> {
             match opened {
                 Some(opened) => {
                     from = state.put(*class, opened);
+                    field.update(state, from);
                 }
                 None => left.push(*class),
             }
@@ -256,7 +281,13 @@ fn filled(
         seen.push(&compiled.avail[at]);
         tried += 1;
         state.work.fillings += 1;
-        let (counts, value) = fill(state, at, plain, prices);
+        let by_value = fill(state, at, plain, prices);
+        let balanced = balanced(state, at, plain, prices);
+        let best_filling = if balanced.1 > by_value.1 { balanced } else { by_value };
+        // As long as the pods left are like those taken, what is left at the end fills its nodes too.
+        let alike = proportional(state, at, plain, prices);
+        let (counts, value) =
+            if alike.1.saturating_mul(100) >= best_filling.1.saturating_mul(ALIKE) { alike } else { best_filling };
         if counts.is_empty() || !state.varied(at, &state.becoming(&counts)) {
             continue;
         }
@@ -305,7 +336,9 @@ fn fill(state: &State<'_, '_>, at: usize, plain: &[(usize, u32)], prices: &Price
             request.iter().zip(&free).filter(|(need, _)| **need > 0).map(|(need, free)| free.max(&0) / need).min();
         let mut count = fits.map_or(*left, |fits| u32::try_from(fits).unwrap_or(u32::MAX).min(*left));
         if count > 0
-            && (compiled.apart[*class].is_some() || counts.iter().any(|(other, _)| !compiled.caps[*other].is_empty()))
+            && (compiled.apart[*class].is_some()
+                || !compiled.caps[*class].is_empty()
+                || counts.iter().any(|(other, _)| !compiled.caps[*other].is_empty()))
         {
             count = 1;
             if !compiled.together(*class, &counts, None) {
@@ -322,10 +355,114 @@ fn fill(state: &State<'_, '_>, at: usize, plain: &[(usize, u32)], prices: &Price
     (counts, value)
 }
 
+/// Fills a node so that no resource is left over for want of another: whichever class brings most for the share it takes of
+/// what is still free, a part of what fits at a time.
+fn balanced(state: &State<'_, '_>, at: usize, plain: &[(usize, u32)], prices: &Prices) -> (Vec<(usize, u32)>, u128) {
+    let compiled = state.compiled;
+    let alone = |class: usize| compiled.apart[class].is_some() || !compiled.caps[class].is_empty();
+    let mut open: Vec<(usize, u32)> = plain
+        .iter()
+        .filter(|(class, left)| *left > 0 && compiled.takes[*class].contains(at) && !alone(*class))
+        .take(BALANCED)
+        .copied()
+        .collect();
+    let mut free = compiled.avail[at].clone();
+    let mut counts: Vec<(usize, u32)> = Vec::new();
+    let mut value = 0_u128;
+    loop {
+        let mut best: Option<(f64, usize, u32)> = None;
+        open.retain(|(class, left)| *left > 0 && most(&compiled.requests[*class], &free) > 0);
+        for (index, (class, left)) in open.iter().enumerate() {
+            let request = &compiled.requests[*class];
+            #[expect(clippy::cast_precision_loss, reason = "an order in which classes are taken, and nothing else")]
+            let share: f64 = request
+                .iter()
+                .zip(&free)
+                .filter(|(need, _)| **need > 0)
+                .map(|(need, free)| *need as f64 / *free as f64)
+                .sum();
+            #[expect(clippy::cast_precision_loss, reason = "as above")]
+            let worth = prices.values[*class] as f64 / share.max(f64::MIN_POSITIVE);
+            if best.is_none_or(|(known, ..)| worth > known) {
+                best = Some((worth, index, most(request, &free).min(*left)));
+            }
+        }
+        let Some((_, index, fits)) = best else { break };
+        let (class, left) = &mut open[index];
+        let count = fits.div_ceil(PARTS);
+        *left -= count;
+        free.iter_mut().zip(&compiled.requests[*class]).for_each(|(free, need)| *free -= need * i64::from(count));
+        match counts.iter_mut().find(|(other, _)| other == class) {
+            Some((_, sum)) => *sum += count,
+            None => counts.push((*class, count)),
+        }
+        value = value.saturating_add(prices.values[*class].saturating_mul(u128::from(count)));
+    }
+    (counts, value)
+}
+
+/// Fills a node with the same share of every class, and what is free then by value; nothing where the node holds all of them.
+fn proportional(
+    state: &State<'_, '_>,
+    at: usize,
+    plain: &[(usize, u32)],
+    prices: &Prices,
+) -> (Vec<(usize, u32)>, u128) {
+    let compiled = state.compiled;
+    let alone = |class: usize| compiled.apart[class].is_some() || !compiled.caps[class].is_empty();
+    let open =
+        || plain.iter().filter(|(class, left)| *left > 0 && compiled.takes[*class].contains(at) && !alone(*class));
+    let avail = &compiled.avail[at];
+    let mut demand = vec![0_i64; avail.len()];
+    for (class, left) in open() {
+        for (sum, need) in demand.iter_mut().zip(&compiled.requests[*class]) {
+            *sum = sum.saturating_add(need.saturating_mul(i64::from(*left)));
+        }
+    }
+    // In millionths; rounding is carried on from class to class.
+    let shares = demand.iter().zip(avail).filter(|(demand, _)| **demand > 0);
+    let share = shares.map(|(demand, avail)| i128::from(*avail.max(&0)) * 1_000_000 / i128::from(*demand)).min();
+    let Some(share) = share.filter(|share| *share < 1_000_000) else { return (Vec::new(), 0) };
+    let mut free = avail.clone();
+    let (mut counts, mut rest, mut carried, mut value) = (Vec::new(), Vec::new(), 0_i128, 0_u128);
+    for (class, left) in open() {
+        carried += i128::from(*left) * share;
+        let request = &compiled.requests[*class];
+        let count = u32::try_from(carried / 1_000_000).unwrap_or(0).min(*left).min(most(request, &free));
+        carried -= i128::from(count) * 1_000_000;
+        free.iter_mut().zip(request).for_each(|(free, need)| *free -= need * i64::from(count));
+        if count > 0 {
+            counts.push((*class, count));
+        }
+        rest.push((*class, left - count));
+    }
+    for (class, left) in rest {
+        let request = &compiled.requests[class];
+        let more = most(request, &free).min(left);
+        free.iter_mut().zip(request).for_each(|(free, need)| *free -= need * i64::from(more));
+        match counts.iter_mut().find(|(other, _): &&mut (usize, u32)| *other == class) {
+            Some((_, sum)) => *sum += more,
+            None if more > 0 => counts.push((class, more)),
+            None => {}
+        }
+    }
+    for (class, count) in &counts {
+        value = value.saturating_add(prices.values[*class].saturating_mul(u128::from(*count)));
+    }
+    (counts, value)
+}
+
+/// How many such pods fit.
+fn most(request: &[i64], free: &[i64]) -> u32 {
+    let fits = request.iter().zip(free).filter(|(need, _)| **need > 0).map(|(need, free)| free.max(&0) / need).min();
+    fits.map_or(u32::MAX, |fits| u32::try_from(fits).unwrap_or(u32::MAX))
+}
+
 /// Takes the worst nodes of plain pods apart and packs their pods again, exactly where that is affordable; keeps what is
 /// cheaper.
 fn improve(state: &mut State<'_, '_>, prices: &Prices, first: usize) {
     let rounds = state.compiled.problem.budget.ruins;
+    let mut left = state.compiled.problem.budget.patterns;
     let mut from = 0;
     for _ in 0..rounds {
         let mut worst: Vec<(i128, usize)> = (first..state.slots.len())
@@ -352,7 +489,8 @@ fn improve(state: &mut State<'_, '_>, prices: &Prices, first: usize) {
                 }
             }
         }
-        let packing = exact::pack(&mut tried, &pods);
+        let packing = exact::pack(&mut tried, &pods, RUINED_PATTERNS.min(left));
+        left = left.saturating_sub(tried.work.patterns - state.work.patterns);
         match packing {
             Some(packing) => {
                 // What limits forbid stays without a place, and then the state before is kept.

@@ -5,6 +5,9 @@ use super::construct::{self, Order};
 use super::state::State;
 use super::topology::Topology;
 
+/// Rounds in which pods that would be refused are moved; later ones only take them out.
+const REORDERED: u32 = 12;
+
 /// A plan before pods and nodes have their numbers.
 pub(super) struct Draft<'c, 'p> {
     pub(super) state: State<'c, 'p>,
@@ -39,7 +42,49 @@ impl<'c, 'p> Draft<'c, 'p> {
             // Who stands now may be what somebody refused before waits for.
             draft.settle();
         }
+        draft.reorder(&weights);
         draft
+    }
+
+    /// The class a pod stands as.
+    fn class_of(&self, pod: usize) -> Option<(usize, usize)> {
+        let at = self.slots[pod]?;
+        let kind = &self.state.compiled.problem.kinds[self.state.compiled.problem.pods[pod]];
+        let level = if self.state.slots[at].existing.is_some() { kind.len() - 1 } else { self.levels[pod] };
+        Some((*kind.get(level)?, at))
+    }
+
+    /// Pods come in their order and not in that of the search: who would be refused then is moved to where it may come last,
+    /// and has no place if there is none.
+    fn reorder(&mut self, weights: &[u32]) {
+        let first = self.state.compiled.problem.nodes.len();
+        for round in 0_u32.. {
+            let placed: Vec<usize> = (0..self.slots.len()).filter(|pod| self.slots[*pod].is_some()).collect();
+            let pods: Vec<(usize, usize)> = placed.iter().filter_map(|pod| self.class_of(*pod)).collect();
+            let refused = self.state.refused_in_order(&pods);
+            if refused.is_empty() {
+                return;
+            }
+            self.proven = false;
+            for index in &refused {
+                let (class, at) = pods[*index];
+                self.state.remove(at, class);
+                self.slots[placed[*index]] = None;
+            }
+            for index in refused.iter().filter(|_| round < REORDERED) {
+                let (pod, class) = (placed[*index], pods[*index].0);
+                let kind = &self.state.compiled.problem.kinds[self.state.compiled.problem.pods[pod]];
+                let required = kind.last().copied().unwrap_or(class);
+                let existing = (0..first).find_map(|at| self.state.fits(at, required));
+                self.slots[pod] = match existing {
+                    Some(fitted) => Some(self.state.put(required, fitted)),
+                    None => weights.iter().rev().find_map(|weight| {
+                        self.state.tier = construct::tier(&self.state, *weight);
+                        construct::join(&mut self.state, class, first)
+                    }),
+                };
+            }
+        }
     }
 
     /// Whether some pod has no place.

@@ -43,8 +43,9 @@ struct Best {
 }
 
 /// The cheapest packing of these pods on new nodes of the tier, fewest nodes among equals; `None` if the budget ends first
+/// (`most` patterns)
 /// or no offer holds one of them. Limits and reservations are not looked at.
-pub(super) fn pack(state: &mut State<'_, '_>, wanted: &[(usize, u32)]) -> Option<Packing> {
+pub(super) fn pack(state: &mut State<'_, '_>, wanted: &[(usize, u32)], most: u64) -> Option<Packing> {
     let budget = state.compiled.problem.budget;
     let states = wanted.iter().try_fold(1_u64, |product, (_, count)| product.checked_mul(u64::from(*count) + 1))?;
     let pods: u64 = wanted.iter().map(|(_, count)| u64::from(*count)).sum();
@@ -54,7 +55,7 @@ pub(super) fn pack(state: &mut State<'_, '_>, wanted: &[(usize, u32)]) -> Option
     let classes: Vec<usize> = wanted.iter().map(|(class, _)| *class).collect();
     let bins = bins(state, &classes);
     let varied = state.compiled.problem.pools.iter().any(|pool| !pool.min_values.is_empty());
-    let (known, most) = (FxHashMap::default(), budget.patterns);
+    let known = FxHashMap::default();
     let mut search = Search { state, classes, bins, known, patterns: 0, most, varied };
     let all: Vec<u32> = wanted.iter().map(|(_, count)| *count).collect();
     let found = search.best(&all);

@@ -7,12 +7,15 @@
 
 mod bits;
 mod bound;
+mod branch;
 pub mod check;
 mod compile;
 mod construct;
 mod draft;
 mod exact;
+mod field;
 mod finish;
+mod judge;
 mod problem;
 mod refuse;
 mod simplex;
@@ -45,5 +48,5 @@ pub fn plan(problem: &Problem) -> Plan {
     } else {
         cheap
     };
-    finish::finish(draft)
+    finish::finish(branch::better(&compiled, &topology, draft))
 }

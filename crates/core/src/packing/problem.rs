@@ -208,11 +208,13 @@ pub struct Budget {
     pub patterns: u64,
     /// Rounds of improvement.
     pub ruins: u32,
+    /// Steps of the search over single pods, where there are a dozen at most; 0 switches it off.
+    pub branches: u64,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { states: 200_000, patterns: 4_000_000, ruins: 400 }
+        Self { states: 200_000, patterns: 400_000, ruins: 400, branches: 20_000 }
     }
 }
 

@@ -103,6 +103,84 @@ impl<'c, 'p> State<'c, 'p> {
         self.best(at, class, &mask, Some(slot.offer), before)
     }
 
+    /// The same for a new node that holds pods, and only if it does.
+    pub(super) fn grows(&mut self, at: usize, class: usize) -> Option<Fitted> {
+        if self.slots[at].counts.is_empty() { None } else { self.fits(at, class) }
+    }
+
+    /// Cells in which counters allow a pod of the class now, those with the fewest pods it counts with first.
+    pub(super) fn cells_for(&self, class: usize) -> Vec<usize> {
+        let mut cells: Vec<(u32, usize)> = Vec::new();
+        for (cell, offers) in self.topology.cells.iter().enumerate() {
+            if !offers.meets(&self.compiled.takes[class]) {
+                continue;
+            }
+            let Some(offer) = offers.iter().next() else { continue };
+            let spot = Spot { slot: usize::MAX, kind: Kind::Offer(offer) };
+            if self.topology.allows(self.compiled, &self.counts, class, spot) {
+                cells.push((self.topology.pressure(self.compiled, &self.counts, class, spot), cell));
+            }
+        }
+        cells.sort_unstable();
+        cells.into_iter().map(|(_, cell)| cell).collect()
+    }
+
+    /// How a new node of the cell for one pod of the class would come cheapest.
+    pub(super) fn opened_in(&mut self, class: usize, cell: usize) -> Option<Fitted> {
+        self.work.nodes += 1;
+        let mut mask = self.tier.clone();
+        mask.intersect(&self.compiled.takes[class]);
+        mask.intersect(&self.topology.cells[cell]);
+        self.compiled.holding(&mut mask, &self.compiled.requests[class]);
+        if !self.compiled.together(class, &[], None) {
+            return None;
+        }
+        self.best(self.slots.len(), class, &mask, None, 0)
+    }
+
+    /// Pods that stand where they would be refused if they came in this order, those refused again and again until nobody
+    /// moves.
+    pub(super) fn refused_in_order(&self, pods: &[(usize, usize)]) -> Vec<usize> {
+        let mut counts = self.topology.counts(self.compiled.problem);
+        let mut waiting: Vec<usize> = (0..pods.len()).collect();
+        loop {
+            let before = waiting.len();
+            waiting.retain(|pod| {
+                let (class, at) = pods[*pod];
+                let slot = &self.slots[at];
+                let spot = Spot { slot: at, kind: slot.existing.map_or(Kind::Offer(slot.offer), Kind::Existing) };
+                let comes = self.topology.allows(self.compiled, &counts, class, spot);
+                if comes {
+                    self.topology.count(self.compiled, &mut counts, class, spot, true);
+                }
+                !comes
+            });
+            if waiting.is_empty() || waiting.len() == before {
+                return waiting;
+            }
+        }
+    }
+
+    /// Takes one pod out again.
+    pub(super) fn remove(&mut self, at: usize, class: usize) {
+        let slot = &mut self.slots[at];
+        for (sum, need) in slot.load.iter_mut().zip(&self.compiled.requests[class]) {
+            *sum = sum.saturating_sub(*need);
+        }
+        if let Some((_, count)) = slot.counts.iter_mut().find(|(other, _)| *other == class) {
+            *count -= 1;
+        }
+        slot.counts.retain(|(_, count)| *count > 0);
+        let kind = slot.existing.map_or(Kind::Offer(slot.offer), Kind::Existing);
+        self.topology.count(self.compiled, &mut self.counts, class, Spot { slot: at, kind }, false);
+        let slot = &mut self.slots[at];
+        if slot.existing.is_none() && slot.counts.is_empty() {
+            let offer = slot.offer;
+            slot.mask = Bits::none(self.compiled.offer_of.len());
+            self.charge(offer, -1);
+        }
+    }
+
     /// How a new node for one pod of the class would come cheapest.
     pub(super) fn opened(&mut self, class: usize) -> Option<Fitted> {
         self.work.nodes += 1;
@@ -126,7 +204,7 @@ impl<'c, 'p> State<'c, 'p> {
             return fitted(mask.clone());
         }
         let mut best: Option<Fitted> = None;
-        for cell in &self.topology.cells {
+        for cell in self.topology.cells.iter().filter(|cell| cell.meets(mask)) {
             let mut inside = mask.clone();
             inside.intersect(cell);
             self.topology.settle(class, &mut inside);
@@ -221,6 +299,18 @@ impl<'c, 'p> State<'c, 'p> {
         self.charge(offer, i64::from(number));
         let slot = Slot { existing: None, load, counts: counts.to_vec(), mask, offer };
         self.slots.extend(std::iter::repeat_n(slot, number as usize));
+    }
+
+    /// A pod on a node that exists.
+    pub(super) fn stand(&mut self, at: usize, class: usize) {
+        self.put(class, Fitted { slot: at, mask: Bits::default(), offer: 0, rise: 0 });
+    }
+
+    /// A new node with these pods, of one of the offers in `mask`.
+    pub(super) fn launch(&mut self, offer: usize, mask: Bits, counts: Vec<(usize, u32)>) {
+        let load = self.load_of(&counts);
+        self.charge(offer, 1);
+        self.slots.push(Slot { existing: None, load, counts, mask, offer });
     }
 
     /// What pods request together.

@@ -172,6 +172,42 @@ impl<'a> Topology<'a> {
         })
     }
 
+    /// How many pods stand there with which one of the class would be counted for a spread constraint.
+    pub(super) fn pressure(&self, compiled: &Compiled<'a>, counts: &Counts, class: usize, spot: Spot) -> u32 {
+        let node = node_of(compiled, spot);
+        let spread = |counter: &&usize| matches!(self.counters[**counter].counted, Counted::Spread { .. });
+        let there = |counter: &usize| {
+            self.counters[*counter].domain(node, spot.slot).map_or(0, |domain| counts.of(*counter, domain))
+        };
+        self.feeds[class].iter().filter(spread).map(there).fold(0, u32::saturating_add)
+    }
+
+    /// Whether the class obeys or feeds a counter whose domains are single nodes.
+    pub(super) fn by_host(&self, class: usize) -> bool {
+        let by_host = |counter: &usize| &*self.counters[*counter].key == HOSTNAME;
+        self.feeds[class].iter().any(by_host)
+            || self.obeys[class].iter().any(|obey| match obey {
+                Obey::Spread { counter, .. } | Obey::Away { counter } => by_host(counter),
+                Obey::Affinity { counters, .. } => counters.iter().any(by_host),
+            })
+    }
+
+    /// Whether pods of the class have to share a domain with others.
+    pub(super) fn is_drawn(&self, class: usize) -> bool {
+        self.obeys[class].iter().any(|obey| match obey {
+            Obey::Affinity { .. } => true,
+            Obey::Spread { .. } | Obey::Away { .. } => false,
+        })
+    }
+
+    /// Whether the class obeys a spread constraint over domains of several nodes.
+    pub(super) fn is_spread(&self, class: usize) -> bool {
+        self.obeys[class].iter().any(|obey| match obey {
+            Obey::Spread { .. } => true,
+            Obey::Affinity { .. } | Obey::Away { .. } => false,
+        })
+    }
+
     /// One pod of the class comes to or leaves a node.
     pub(super) fn count(&self, compiled: &Compiled<'a>, counts: &mut Counts, class: usize, spot: Spot, comes: bool) {
         let node = node_of(compiled, spot);
@@ -244,7 +280,7 @@ impl<'a> Topology<'a> {
         let of = &self.counters[counter];
         let value = |node: &Node| node.labels.get(&spread.key).and_then(|value| of.values.get(value)).copied();
         let nodes = problem.nodes.iter().enumerate().filter(|(at, _)| of.counts_node(*at));
-        let offers = compiled.takes[index].iter().map(|at| &*compiled.offer(at).node);
+        let offers = compiled.holders(index).map(|offer| &*offer.node);
         let mut domains: Vec<Domain> = nodes.map(|(_, one)| &*one.node).chain(offers).filter_map(value).collect();
         domains.sort_unstable();
         domains.dedup();
@@ -360,7 +396,7 @@ fn keys(class: &Class) -> impl Iterator<Item = &Arc<str>> {
 }
 
 /// Whether a node counts for a spread constraint of the class. Every node has a hostname by the time it is asked.
-fn counts_for(class: &Class, spread: &Spread, node: &Node) -> bool {
+pub(super) fn counts_for(class: &Class, spread: &Spread, node: &Node) -> bool {
     keys(class).all(|key| &**key == HOSTNAME || node.labels.contains_key(key))
         && (!spread.honor_affinity || fit::selected_by(&class.shape, node))
         && (!spread.honor_taints || fit::tolerates_all(&class.shape, node))

@@ -2,6 +2,9 @@
 
 #![expect(clippy::print_stderr, reason = "the worst case is worth reading")]
 
+mod everything;
+mod work;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

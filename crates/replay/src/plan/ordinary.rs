@@ -14,7 +14,7 @@ use muster_core::packing::{self, Class, Existing, Place, Problem, Standing};
 use muster_core::planner::plan::Host;
 use muster_core::topology::natural_cmp;
 
-use super::{ACCELERATORS, Planning};
+use super::{ACCELERATORS, Planning, Preferences};
 use crate::document::{PodCode, PodEntry, PodOutcome, PodReason};
 use crate::gangs::Known;
 use crate::plan::launches::{self, Launched};
@@ -66,6 +66,9 @@ impl Planning<'_> {
                 (None, Ok(shape), None) => {
                     let mut kind = read::kind(&known.object, shape, namespaces, soft_taints);
                     kind.required.existing_only = stays_out(known);
+                    if self.preferences == Preferences::Ignore {
+                        kind.preferences.clear();
+                    }
                     planned.push(Planned { entry: entries.len(), kind });
                 }
             }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise, helpers included")]
 
 mod agreement;
+mod contract;
 mod decisions;
 mod dumps;
 mod explain;

@@ -1,0 +1,39 @@
+//! What a plan for many pods may cost, in counted work and in dollars over the bound: the mix that `make bench` times.
+
+#[path = "../../../examples/packing/mix.rs"]
+mod mix;
+
+use muster_core::packing::{Place, Plan, check, plan};
+
+fn planned(pods: usize, fifths: &[mix::Fifth]) -> Plan {
+    let problem = mix::problem(42, pods, 400, fifths);
+    let made = plan(&problem);
+    assert!(made.places.iter().all(|place| matches!(place, Place::New(_))), "every pod has a place");
+    if pods <= 500 {
+        assert_eq!(check::check(&problem, &made), Vec::<String>::new());
+    }
+    made
+}
+
+#[test]
+fn the_work_for_a_pod_of_the_mix_does_not_grow_with_the_mix() {
+    let looked_at = |pods: usize| planned(pods, &mix::Fifth::ALL).work.nodes / pods as u64;
+    let (few, many) = (looked_at(500), looked_at(3_000));
+    eprintln!("nodes looked at per pod: {few} at 500, {many} at 3,000");
+    assert!(few <= FEW && many <= 2 * FEW, "{few} nodes a pod at 500, {many} at 3,000");
+}
+
+/// One and a half times what was measured first.
+const FEW: u64 = 150;
+
+#[test]
+fn plain_pods_cost_little_more_than_the_bound() {
+    for (pods, thousandths) in [(300, 50), (1_000, 10)] {
+        let made = planned(pods, &[mix::Fifth::Plain]);
+        let bound = made.bound.map_or(0, |bound| bound.value);
+        let over = (made.cost - bound) * 1_000 / bound;
+        eprintln!("{pods} plain pods: {over} thousandths over the bound, {} fillings", made.work.fillings);
+        assert!(over <= thousandths, "{pods} plain pods: {over} thousandths over the bound");
+        assert!(made.work.patterns <= 600_000, "{} patterns", made.work.patterns);
+    }
+}

@@ -1,0 +1,168 @@
+//! Clauses of the published document about pods of no gang, each on a dump of its own.
+
+use muster_replay::command::{self, Arguments, Format};
+use muster_replay::dump::Input;
+use muster_replay::plan::Preferences;
+use serde_json::{Value, json};
+
+/// A catalogue: two types in three zones, and one with a GPU in two of them.
+fn catalogue() -> Value {
+    let offerings = |price: u64, zones: &[&str]| -> Vec<Value> {
+        zones.iter().map(|zone| json!({"zone": zone, "market": "on-demand", "usdMicroPerHour": price})).collect()
+    };
+    let all = ["z-1", "z-2", "z-3"];
+    let of = |name: &str, cpu: &str, extra: Value, offerings: Vec<Value>| {
+        let mut capacity = json!({"cpu": cpu, "memory": "16Gi", "pods": "20"});
+        capacity.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        json!({"name": name, "labels": {"kubernetes.io/arch": "amd64", "muster.dev/instance-family": "fake"},
+               "capacity": capacity, "overhead": {"cpu": "100m"}, "offerings": offerings})
+    };
+    json!({"version": 2, "name": "fake", "types": [
+        of("small", "4", json!({}), offerings(100_000, &all)),
+        of("large", "8", json!({}), offerings(190_000, &all)),
+        of("gpu", "8", json!({"fake.com/gpu": "1"}), offerings(900_000, &all[..2])),
+    ], "prices": []})
+}
+
+fn pool(change: impl FnOnce(&mut Value)) -> Value {
+    let mut pool = json!({"apiVersion": "muster.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": "general"},
+        "spec": {"template": {"spec": {"nodeClassRef": {"group": "muster.dev", "kind": "EC2NodeClass", "name": "any"},
+                                       "requirements": []}}}});
+    change(&mut pool["spec"]);
+    pool
+}
+
+fn pod(number: usize, cpu: &str, change: impl FnOnce(&mut Value)) -> Value {
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": format!("p-{number}"), "namespace": "ns", "uid": format!("uid-{number}"),
+                     "labels": {"app": "a"}, "creationTimestamp": format!("2026-07-20T10:00:{number:02}Z")},
+        "spec": {"schedulerName": "muster", "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
+        "status": {"phase": "Pending"}});
+    change(&mut pod);
+    pod
+}
+
+fn planned_with(objects: &[Value], change: impl FnOnce(&mut Arguments<'_>)) -> (Value, u8) {
+    let text = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
+    let catalogue = catalogue().to_string();
+    let mut arguments = Arguments {
+        files: vec![Input { name: "dump.json", text: &text }],
+        format: Format::Json,
+        catalogue: Some(Input { name: "fake.json", text: &catalogue }),
+        ..Arguments::default()
+    };
+    change(&mut arguments);
+    let output = command::run(&arguments).unwrap();
+    (serde_json::from_str(&output.text).unwrap(), output.code)
+}
+
+fn planned(objects: &[Value]) -> (Value, u8) {
+    planned_with(objects, |_| {})
+}
+
+fn spread(key: &str, more: Value) -> Value {
+    let mut spread = json!({"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
+                            "labelSelector": {"matchLabels": {"app": "a"}}});
+    spread.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!([spread])
+}
+
+fn outcomes(document: &Value) -> Vec<&str> {
+    document["pods"].as_array().unwrap().iter().map(|pod| pod["outcome"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_zone_where_nothing_holds_the_pod_is_no_domain_of_its_spread() {
+    let gpu = |number| {
+        pod(number, "1", |pod| {
+            pod["spec"]["containers"][0]["resources"] =
+                json!({"requests": {"cpu": "1", "fake.com/gpu": "1"}, "limits": {"fake.com/gpu": "1"}});
+            pod["spec"]["topologySpreadConstraints"] = spread("topology.kubernetes.io/zone", json!({}));
+        })
+    };
+    let objects: Vec<Value> = [pool(|_| {})].into_iter().chain((0..4).map(gpu)).collect();
+    let (document, code) = planned(&objects);
+    assert_eq!(outcomes(&document), ["buy"; 4], "{:#}", document["pods"]);
+    assert_eq!(code, 0);
+}
+
+#[test]
+fn hosts_may_hold_as_many_as_the_host_with_the_fewest_and_the_skew() {
+    // Two nodes at most: four pods stand two and two, as kube-scheduler allows.
+    let spread_pod = |number| {
+        pod(number, "1", |pod| {
+            pod["spec"]["topologySpreadConstraints"] = spread("kubernetes.io/hostname", json!({"minDomains": 2}));
+        })
+    };
+    let limited = pool(|spec| spec["limits"] = json!({"nodes": 2}));
+    let objects: Vec<Value> = [limited].into_iter().chain((0..4).map(spread_pod)).collect();
+    let (document, code) = planned(&objects);
+    assert_eq!(outcomes(&document), ["buy"; 4], "{:#}", document["pods"]);
+    assert_eq!((document["nodes"].as_array().unwrap().len(), code), (2, 0));
+    let more: Vec<Value> =
+        [pool(|spec| spec["limits"] = json!({"nodes": 1}))].into_iter().chain((0..4).map(spread_pod)).collect();
+    let (document, _) = planned(&more);
+    assert_eq!(outcomes(&document), ["buy", "refused", "refused", "refused"]);
+}
+
+#[test]
+fn pods_that_a_selector_counts_beside_its_own_are_spread_so_that_every_order_of_arrival_is_accepted() {
+    // The spread counts pods of another label than the own one, and comes after them.
+    let counted = |number| pod(number, "1", |_| {});
+    let owner = |number| {
+        pod(number, "1", |pod| {
+            pod["metadata"]["labels"] = json!({"app": "b"});
+            pod["spec"]["topologySpreadConstraints"] = spread("topology.kubernetes.io/zone", json!({}));
+        })
+    };
+    let objects: Vec<Value> =
+        [pool(|_| {})].into_iter().chain((0..20).map(counted)).chain((20..30).map(owner)).collect();
+    let (document, _) = planned(&objects);
+    assert_eq!(outcomes(&document), ["buy"; 30]);
+    let zone_of = |pod: &Value| {
+        let node = document["nodes"].as_array().unwrap().iter().find(|node| node["id"] == pod["node"]).unwrap();
+        node["zone"].as_str().unwrap().to_owned()
+    };
+    let pods = document["pods"].as_array().unwrap();
+    let count = |zone: &str| pods[..20].iter().filter(|pod| zone_of(pod) == zone).count();
+    let least = ["z-1", "z-2", "z-3"].into_iter().map(count).min().unwrap();
+    for owner in &pods[20..] {
+        assert!(count(&zone_of(owner)) <= least + 1, "{owner} stands in {}", zone_of(owner));
+    }
+}
+
+#[test]
+fn preferences_are_dropped_all_at_once_if_they_are_ignored() {
+    let prefers = pod(0, "1", |pod| {
+        pod["spec"]["affinity"] = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 7, "preference": {"matchExpressions": [
+                {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["large"]}]}}]}});
+    });
+    let never = pod(1, "1", |pod| {
+        pod["spec"]["affinity"] = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 9, "preference": {"matchExpressions": [
+                {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["huge"]}]}}]}});
+    });
+    let objects = [pool(|_| {}), prefers, never];
+    let (document, _) = planned(&objects);
+    assert_eq!(document["pods"][0]["relaxed"], json!([]));
+    assert_eq!(document["pods"][1]["relaxed"], json!([{"what": "nodeAffinity", "index": 0, "weight": 9}]));
+    assert!(document["nodes"].as_array().unwrap().iter().any(|node| node["type"] == "large"), "{document:#}");
+    let (document, _) = planned_with(&objects, |arguments| arguments.preferences = Preferences::Ignore);
+    assert_eq!(document["pods"][1]["relaxed"], json!([]));
+    assert_eq!(document["nodes"].as_array().unwrap().len(), 1);
+    assert_eq!(document["nodes"][0]["type"], "small");
+}
+
+#[test]
+fn selectors_in_karpenters_words_match_new_nodes_if_they_carry_its_labels() {
+    let asks = pod(0, "1", |pod| pod["spec"]["nodeSelector"] = json!({"karpenter.k8s.aws/instance-family": "fake"}));
+    let objects = [pool(|_| {}), asks];
+    let (document, code) = planned(&objects);
+    assert_eq!((outcomes(&document), code), (vec!["refused"], 3));
+    assert_eq!(document["pods"][0]["reasons"][0]["code"], "UndefinedLabel");
+    let (document, code) = planned_with(&objects, |arguments| arguments.karpenter_labels = true);
+    assert_eq!((outcomes(&document), code), (vec!["buy"], 0));
+    assert_eq!(document["nodes"][0]["labels"]["karpenter.sh/capacity-type"], "on-demand");
+    assert!(document["nodes"][0]["labels"].get("karpenter.sh/nodepool").is_none());
+}
