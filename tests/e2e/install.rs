@@ -303,12 +303,13 @@ async fn helm_uninstall_is_refused_while_instances_live_and_leaves_the_definitio
     for helm in helms() {
         let Some(stack) = provisioning_stack(&zones([2, 0, 0]), 40, "1s").await else { return };
         let client = stack.admin().unwrap();
-        // The testbed has applied the objects: Helm takes them over.
+        // The testbed has applied the objects: Helm takes them over, which for Helm 4 is a server-side apply.
+        let over = helm.ends_with("helm4").then_some("--force-conflicts");
         for chart in ["muster-crd", "muster"] {
             let folder = repository().join("charts").join(chart).display().to_string();
-            run(&helm, &stack.cluster, &["install", chart, &folder, "-n", "muster-system", "--take-ownership"])
-                .await
-                .unwrap();
+            let mut arguments = vec!["install", chart, &folder, "-n", "muster-system", "--take-ownership"];
+            arguments.extend(over);
+            run(&helm, &stack.cluster, &arguments).await.unwrap();
         }
         submit(&client, "ml", gang_job("train", 2)).await;
         all_run(&stack, "ml", "train", 2).await;
