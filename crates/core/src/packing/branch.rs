@@ -102,7 +102,7 @@ pub(super) fn better<'c, 'p>(
         None => draft,
     };
     draft.state.work.patterns += work;
-    draft.proven = complete;
+    draft.complete = complete;
     draft
 }
 
@@ -176,7 +176,7 @@ fn rebuilt<'c, 'p>(
         state.launch(*offer, mask.clone(), counts.clone());
     }
     let slots = found.slots.iter().map(|slot| (*slot != NOWHERE).then_some(*slot)).collect();
-    Draft { state, slots, levels: vec![0; pods.len()], proven: false }
+    Draft { state, slots, levels: vec![0; pods.len()], proven: false, complete: false }
 }
 
 impl Search<'_, '_, '_> {

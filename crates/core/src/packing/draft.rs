@@ -17,6 +17,8 @@ pub(super) struct Draft<'c, 'p> {
     pub(super) levels: Vec<usize>,
     /// Every step was proven to be the cheapest.
     pub(super) proven: bool,
+    /// Every plan was looked at, nodes that exist included.
+    pub(super) complete: bool,
 }
 
 impl<'c, 'p> Draft<'c, 'p> {
@@ -28,6 +30,7 @@ impl<'c, 'p> Draft<'c, 'p> {
             slots: vec![None; pods],
             levels: vec![0; pods],
             proven: true,
+            complete: false,
         };
         draft.settle();
         let mut weights: Vec<u32> = problem.pools.iter().map(|pool| pool.weight).collect();

@@ -5,7 +5,8 @@ use super::bound;
 use super::compile::Compiled;
 use super::construct::counted;
 use super::draft::Draft;
-use super::problem::{Basis, Bound, NewNode, Place, Plan};
+use super::judge;
+use super::problem::{Basis, Bound, GroupPrices, NewNode, PRICE_SCALE, Place, Plan};
 use super::state::State;
 use super::state::amount;
 use crate::ec2::CapacityType;
@@ -14,7 +15,7 @@ use crate::ec2::CapacityType;
 const ALTERNATIVES: usize = 60;
 
 pub(super) fn finish(draft: Draft<'_, '_>) -> Plan {
-    let Draft { mut state, slots, levels, proven } = draft;
+    let Draft { mut state, slots, levels, proven, complete } = draft;
     let compiled = state.compiled;
     let problem = compiled.problem;
     // New nodes in the order of their first pod.
@@ -42,15 +43,50 @@ pub(super) fn finish(draft: Draft<'_, '_>) -> Plan {
     let cost = state.cost();
     let provisioned: Vec<usize> = (0..slots.len()).filter(|pod| matches!(places[*pod], Place::New(_))).collect();
     let bound = (!provisioned.is_empty()).then(|| {
-        if proven && levels.iter().all(|level| *level == 0) {
-            return Bound { value: cost, basis: Basis::Enumeration, prices: Vec::new(), nodes: (0, 0) };
-        }
         // With what is required alone: another plan may drop preferences of other pods.
         let classes: Vec<usize> =
             provisioned.iter().filter_map(|pod| problem.kinds[problem.pods[*pod]].last().copied()).collect();
-        bound::prices(compiled, &tiers(compiled, &state, &order), &counted(&classes)).bound
+        let wanted = counted(&classes);
+        let usable = usable(compiled, &wanted);
+        if (complete || proven && usable.is_empty()) && levels.iter().all(|level| *level == 0) {
+            return Bound { value: cost, basis: Basis::Enumeration, prices: Vec::new(), nodes: (0, 0) };
+        }
+        let bound = bound::prices(compiled, &tiers(compiled, &state, &order), &wanted).bound;
+        let required = |pod: usize| problem.kinds[problem.pods[pod]].last().copied();
+        let existing = (0..slots.len()).filter(|pod| matches!(places[*pod], Place::Existing(_))).filter_map(required);
+        lowered(compiled, bound, &usable, existing)
     });
     Plan { places, relaxed: levels, nodes, cost, bound, work: state.work }
+}
+
+/// Nodes that exist and could take a pod that goes to a new node, if others had gone elsewhere.
+fn usable(compiled: &Compiled<'_>, wanted: &[(usize, u32)]) -> Vec<usize> {
+    let nothing = vec![0; compiled.resources.len()];
+    let takes =
+        |node: &usize| wanted.iter().any(|(class, _)| judge::fits_existing(compiled, *class, *node, &nothing, &[]));
+    (0..compiled.problem.nodes.len()).filter(takes).collect()
+}
+
+/// Another plan may put other pods on the nodes that exist: the bound is on all of them, less whatever those nodes hold at the
+/// prices of the bound.
+fn lowered(compiled: &Compiled<'_>, bound: Bound, usable: &[usize], existing: impl Iterator<Item = usize>) -> Bound {
+    let scale = u128::from(PRICE_SCALE);
+    let amount = |amount: i64| u128::from(amount.max(0).unsigned_abs());
+    let sum = |amounts: &[i64], prices: &dyn Fn(usize) -> u64| -> u128 {
+        let each = amounts.iter().enumerate().map(|(at, one)| amount(*one).saturating_mul(u128::from(prices(at))));
+        each.fold(0, u128::saturating_add)
+    };
+    let price = |group: &GroupPrices, at: usize| group.prices.get(at).map_or(0, |(_, price)| *price);
+    let highest = |at: usize| bound.prices.iter().map(|group| price(group, at)).max().unwrap_or(0);
+    let held = usable.iter().map(|node| sum(&compiled.free[*node], &highest)).fold(0, u128::saturating_add);
+    let held = held.saturating_add(u128::from(bound.nodes.1) * usable.len() as u128);
+    let others = existing.map(|class| {
+        let group = bound.prices.iter().find(|group| group.classes.contains(&class));
+        group.map_or(0, |group| sum(&compiled.requests[class], &|at| price(group, at)))
+    });
+    let all = (u128::from(bound.value) * scale).saturating_add(others.fold(0, u128::saturating_add));
+    let value = u64::try_from(all.saturating_sub(held) / scale).unwrap_or(u64::MAX).min(bound.value);
+    Bound { value, ..bound }
 }
 
 /// What the bound compares with: the one tier that all new nodes are of, else every offer.
