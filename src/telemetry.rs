@@ -560,7 +560,7 @@ impl CloudMetrics {
 mod tests {
     use anyhow::Context as _;
 
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
 
     use muster_core::model::gang::{Gang, Phase};
@@ -644,7 +644,7 @@ mod tests {
     #[test]
     fn what_the_lease_holder_counts_is_gone_with_the_lease() {
         let metrics = Metrics::default();
-        metrics.gangs.count_stuck(&[]);
+        metrics.gangs.count_stuck(&BTreeMap::new());
         let shows = || metrics.encode().unwrap().contains("muster_stuck_members{");
         assert!(!shows(), "before it leads");
         metrics.lead(true);

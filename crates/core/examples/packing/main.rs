@@ -7,7 +7,9 @@
 //!
 //! Known limits: one machine, one core. Nothing gates on time; the counted work does not depend on the machine.
 #![expect(clippy::print_stdout, reason = "the output of the benchmark")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
+#[expect(dead_code, reason = "the other benchmark adds times up")]
 #[path = "../planner/stopwatch.rs"]
 mod stopwatch;
 

@@ -26,6 +26,11 @@ struct Group {
     counts: Vec<(usize, u32)>,
 }
 
+/// How many pods of each class.
+type Counts = Vec<(usize, u32)>;
+/// Load of a node that exists, and the pods that the plan puts on it.
+type Filled = (Vec<i64>, Counts);
+
 /// The best so far: who has no place, dollars, nodes; `found` is the plan if it is one of this search.
 struct Best {
     missing: Vec<bool>,
@@ -36,7 +41,7 @@ struct Best {
 
 struct Found {
     slots: Vec<usize>,
-    nodes: Vec<(usize, Bits, Vec<(usize, u32)>)>,
+    nodes: Vec<(usize, Bits, Counts)>,
 }
 
 struct Search<'s, 'c, 'p> {
@@ -47,7 +52,7 @@ struct Search<'s, 'c, 'p> {
     /// Class on a new node, class on one that exists.
     pods: Vec<(usize, usize)>,
     /// Load and pods that the plan puts on nodes that exist.
-    existing: Vec<(Vec<i64>, Vec<(usize, u32)>)>,
+    existing: Vec<Filled>,
     groups: Vec<Group>,
     slots: Vec<usize>,
     chosen: Vec<(usize, Bits)>,
@@ -123,7 +128,7 @@ fn known(judge: &Judge<'_, '_>, draft: &Draft<'_, '_>) -> Best {
         .collect();
     // A node that was given up still has its number, and must not count as a host.
     let given_up = state.slots.iter().skip(first).any(|slot| slot.counts.is_empty());
-    let existing: Vec<(Vec<i64>, Vec<(usize, u32)>)> =
+    let existing: Vec<Filled> =
         state.slots.iter().take(first).map(|slot| (slot.load.clone(), slot.counts.clone())).collect();
     if given_up || !is_valid(judge, state.compiled, &new, &placed, &existing) {
         return Best { missing: vec![true; draft.slots.len()], cost: u64::MAX, nodes: usize::MAX, found: None };
@@ -143,7 +148,7 @@ fn is_valid(
     compiled: &Compiled<'_>,
     new: &[&Node],
     pods: &[(usize, usize, usize)],
-    existing: &[(Vec<i64>, Vec<(usize, u32)>)],
+    existing: &[Filled],
 ) -> bool {
     let placed: Vec<Placed> = pods.iter().map(|(class, _, at)| (*class, *at)).collect();
     if judge.is_needed() && !judge.holds(new, &placed) {

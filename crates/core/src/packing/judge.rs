@@ -207,17 +207,18 @@ enum Domain<'n> {
     Value(&'n str),
 }
 
+type Labels = std::collections::BTreeMap<Arc<str>, Arc<str>>;
+
 fn filters<'p>(compiled: &Compiled<'p>, index: usize, class: &'p Class) -> Vec<Filter<'p>> {
     let problem = compiled.problem;
-    let matched =
-        |of: &dyn Fn(&str, &std::collections::BTreeMap<Arc<str>, Arc<str>>) -> bool, deleting: bool| Matched {
-            classes: problem.classes.iter().map(|other| of(&other.namespace, &other.labels)).collect(),
-            standing: problem
-                .standing
-                .iter()
-                .map(|pod| (deleting || !pod.deleting) && of(&pod.namespace, &pod.labels))
-                .collect(),
-        };
+    let matched = |of: &dyn Fn(&str, &Labels) -> bool, deleting: bool| Matched {
+        classes: problem.classes.iter().map(|other| of(&other.namespace, &other.labels)).collect(),
+        standing: problem
+            .standing
+            .iter()
+            .map(|pod| (deleting || !pod.deleting) && of(&pod.namespace, &pod.labels))
+            .collect(),
+    };
     let mut filters: Vec<Filter<'p>> = Vec::new();
     for rule in &class.rules {
         filters.push(match rule {

@@ -60,7 +60,7 @@ fn planned(objects: &[Value]) -> (Value, u8) {
     planned_with(objects, |_| {})
 }
 
-fn spread(key: &str, more: Value) -> Value {
+fn spread(key: &str, more: &Value) -> Value {
     let mut spread = json!({"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
                             "labelSelector": {"matchLabels": {"app": "a"}}});
     spread.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -77,7 +77,7 @@ fn a_zone_where_nothing_holds_the_pod_is_no_domain_of_its_spread() {
         pod(number, "1", |pod| {
             pod["spec"]["containers"][0]["resources"] =
                 json!({"requests": {"cpu": "1", "fake.com/gpu": "1"}, "limits": {"fake.com/gpu": "1"}});
-            pod["spec"]["topologySpreadConstraints"] = spread("topology.kubernetes.io/zone", json!({}));
+            pod["spec"]["topologySpreadConstraints"] = spread("topology.kubernetes.io/zone", &json!({}));
         })
     };
     let objects: Vec<Value> = [pool(|_| {})].into_iter().chain((0..4).map(gpu)).collect();
@@ -91,7 +91,7 @@ fn hosts_may_hold_as_many_as_the_host_with_the_fewest_and_the_skew() {
     // Two nodes at most: four pods stand two and two, as kube-scheduler allows.
     let spread_pod = |number| {
         pod(number, "1", |pod| {
-            pod["spec"]["topologySpreadConstraints"] = spread("kubernetes.io/hostname", json!({"minDomains": 2}));
+            pod["spec"]["topologySpreadConstraints"] = spread("kubernetes.io/hostname", &json!({"minDomains": 2}));
         })
     };
     let limited = pool(|spec| spec["limits"] = json!({"nodes": 2}));
@@ -112,7 +112,7 @@ fn pods_that_a_selector_counts_beside_its_own_are_spread_so_that_every_order_of_
     let owner = |number| {
         pod(number, "1", |pod| {
             pod["metadata"]["labels"] = json!({"app": "b"});
-            pod["spec"]["topologySpreadConstraints"] = spread("topology.kubernetes.io/zone", json!({}));
+            pod["spec"]["topologySpreadConstraints"] = spread("topology.kubernetes.io/zone", &json!({}));
         })
     };
     let objects: Vec<Value> =
