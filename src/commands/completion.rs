@@ -75,9 +75,14 @@ pub fn for_kubectl(command: &mut Command, words: &[OsString]) -> std::io::Result
     let last = all.len().saturating_sub(1).max(1);
     let folder = std::env::current_dir().ok();
     let candidates = clap_complete::engine::complete(command, all, last, folder.as_deref())?;
+    // As kubectl does: flags are offered to who has begun to write one.
+    let flags = words.last().is_some_and(|word| word.to_string_lossy().starts_with('-'));
     let mut out = std::io::stdout().lock();
     for candidate in candidates {
         let value = candidate.get_value().to_string_lossy();
+        if value.starts_with('-') && !flags {
+            continue;
+        }
         match candidate.get_help() {
             Some(help) => writeln!(out, "{value}\t{help}")?,
             None => writeln!(out, "{value}")?,
