@@ -18,12 +18,17 @@ const STANDING: usize = 96;
 /// The slot of a pod without a place.
 const NOWHERE: usize = usize::MAX;
 
+/// Class and number of pods on a node.
+type Counts = Vec<(usize, u32)>;
+/// Load and pods of a node that exists.
+type Held = (Vec<i64>, Counts);
+
 /// Pods on one new node.
 #[derive(Clone, Debug)]
 struct Group {
     mask: Bits,
     load: Vec<i64>,
-    counts: Vec<(usize, u32)>,
+    counts: Counts,
 }
 
 /// The best so far: who has no place, dollars, nodes; `found` is the plan if it is one of this search.
@@ -36,7 +41,7 @@ struct Best {
 
 struct Found {
     slots: Vec<usize>,
-    nodes: Vec<(usize, Bits, Vec<(usize, u32)>)>,
+    nodes: Vec<(usize, Bits, Counts)>,
 }
 
 struct Search<'s, 'c, 'p> {
@@ -47,7 +52,7 @@ struct Search<'s, 'c, 'p> {
     /// Class on a new node, class on one that exists.
     pods: Vec<(usize, usize)>,
     /// Load and pods that the plan puts on nodes that exist.
-    existing: Vec<(Vec<i64>, Vec<(usize, u32)>)>,
+    existing: Vec<Held>,
     groups: Vec<Group>,
     slots: Vec<usize>,
     chosen: Vec<(usize, Bits)>,
@@ -123,7 +128,7 @@ fn known(judge: &Judge<'_, '_>, draft: &Draft<'_, '_>) -> Best {
         .collect();
     // A node that was given up still has its number, and must not count as a host.
     let given_up = state.slots.iter().skip(first).any(|slot| slot.counts.is_empty());
-    let existing: Vec<(Vec<i64>, Vec<(usize, u32)>)> =
+    let existing: Vec<Held> =
         state.slots.iter().take(first).map(|slot| (slot.load.clone(), slot.counts.clone())).collect();
     if given_up || !is_valid(judge, state.compiled, &new, &placed, &existing) {
         return Best { missing: vec![true; draft.slots.len()], cost: u64::MAX, nodes: usize::MAX, found: None };
@@ -143,7 +148,7 @@ fn is_valid(
     compiled: &Compiled<'_>,
     new: &[&Node],
     pods: &[(usize, usize, usize)],
-    existing: &[(Vec<i64>, Vec<(usize, u32)>)],
+    existing: &[Held],
 ) -> bool {
     let placed: Vec<Placed> = pods.iter().map(|(class, _, at)| (*class, *at)).collect();
     if judge.is_needed() && !judge.holds(new, &placed) {
@@ -372,7 +377,7 @@ struct Kind {
     reservation: Option<String>,
 }
 
-fn count(counts: &mut Vec<(usize, u32)>, class: usize) {
+fn count(counts: &mut Counts, class: usize) {
     match counts.iter_mut().find(|(other, _)| *other == class) {
         Some((_, number)) => *number += 1,
         None => counts.push((class, 1)),

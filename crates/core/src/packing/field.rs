@@ -114,11 +114,11 @@ impl Field {
         let slot = &state.slots[at];
         let cell = state.topology.cell_of.get(slot.offer).copied().unwrap_or(0);
         let nothing = vec![-1; state.compiled.resources.len()];
-        if let Some((known, leaf)) = self.leaves.get(&at).copied() {
-            if known != cell {
-                self.cells[known].set(leaf, &nothing);
-                self.leaves.remove(&at);
-            }
+        if let Some((known, leaf)) = self.leaves.get(&at).copied()
+            && known != cell
+        {
+            self.cells[known].set(leaf, &nothing);
+            self.leaves.remove(&at);
         }
         let (_, leaf) = match self.leaves.get(&at).copied() {
             Some(known) => known,

@@ -12,6 +12,9 @@ use super::compile::{Compiled, HOSTNAME, anti_terms};
 use super::problem::{Class, PodTerm, Rule, Spread, selects};
 use super::topology::counts_for;
 
+type Labels = std::collections::BTreeMap<Arc<str>, Arc<str>>;
+type Matching<'a> = &'a dyn Fn(&str, &Labels) -> bool;
+
 /// Which pods count for a rule: of the plan by class, and those that stand.
 #[derive(Debug)]
 struct Matched {
@@ -209,15 +212,14 @@ enum Domain<'n> {
 
 fn filters<'p>(compiled: &Compiled<'p>, index: usize, class: &'p Class) -> Vec<Filter<'p>> {
     let problem = compiled.problem;
-    let matched =
-        |of: &dyn Fn(&str, &std::collections::BTreeMap<Arc<str>, Arc<str>>) -> bool, deleting: bool| Matched {
-            classes: problem.classes.iter().map(|other| of(&other.namespace, &other.labels)).collect(),
-            standing: problem
-                .standing
-                .iter()
-                .map(|pod| (deleting || !pod.deleting) && of(&pod.namespace, &pod.labels))
-                .collect(),
-        };
+    let matched = |of: Matching<'_>, deleting: bool| Matched {
+        classes: problem.classes.iter().map(|other| of(&other.namespace, &other.labels)).collect(),
+        standing: problem
+            .standing
+            .iter()
+            .map(|pod| (deleting || !pod.deleting) && of(&pod.namespace, &pod.labels))
+            .collect(),
+    };
     let mut filters: Vec<Filter<'p>> = Vec::new();
     for rule in &class.rules {
         filters.push(match rule {
@@ -234,9 +236,7 @@ fn filters<'p>(compiled: &Compiled<'p>, index: usize, class: &'p Class) -> Vec<F
                 Filter::Spread { spread, own: selects(&spread.selector, &class.labels), counted, offered }
             }
             Rule::Affinity(terms) => {
-                let all = |namespace: &str, labels: &std::collections::BTreeMap<Arc<str>, Arc<str>>| {
-                    terms.iter().all(|term| term.matches(namespace, labels))
-                };
+                let all = |namespace: &str, labels: &Labels| terms.iter().all(|term| term.matches(namespace, labels));
                 let counted = matched(&all, true);
                 Filter::Affinity { terms, own: all(&class.namespace, &class.labels), counted }
             }
