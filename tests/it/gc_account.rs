@@ -138,7 +138,7 @@ async fn every_call_waits_for_its_turn_below_the_limits_of_ec2() {
     let sent = simulator.journal().split_off(before);
     let turns = |bucket: &str| {
         let text = metrics.encode().unwrap();
-        let name = format!("muster_ec2_bucket_wait_seconds_count{{bucket=\"{bucket}\"}} ");
+        let name = format!("muster_ec2_rate_limiter_wait_duration_seconds_count{{bucket=\"{bucket}\"}} ");
         text.lines().find_map(|line| line.strip_prefix(&*name)?.parse::<usize>().ok()).unwrap_or(0)
     };
     let of = |begins: &str| sent.iter().filter(|entry| entry.operation.starts_with(begins)).count();

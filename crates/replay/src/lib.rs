@@ -20,6 +20,7 @@ pub mod table;
 mod cluster;
 mod gangs;
 mod offers;
+mod options;
 mod pools;
 mod reasons;
 mod remedy;

@@ -28,6 +28,7 @@ use crate::cluster::Cluster;
 use crate::document::{Document, GangEntry, Ignored, VERSION};
 use crate::dump::Dump;
 use crate::gangs::{self, Known, Members};
+pub use crate::options::{Options, Preferences};
 use crate::pools::{self, Pool};
 use crate::study::{Detail, Holder, NodeFacts, Study};
 use crate::supply::Supply;
@@ -36,37 +37,6 @@ use crate::topology;
 /// Extended resources that count as accelerators: the server's default.
 pub(crate) const ACCELERATORS: [&str; 5] =
     ["nvidia.com/gpu", "aws.amazon.com/neuron", "aws.amazon.com/neuroncore", "habana.ai/gaudi", "amd.com/gpu"];
-
-/// What a person may choose.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The levels, top to bottom; `None`: those the dump has.
-    pub levels: Option<Levels>,
-    /// `schedulerName`s of our profiles.
-    pub scheduler_names: Vec<String>,
-    /// What may be provisioned.
-    pub catalogue: Catalogue,
-    /// The moment; `None`: the newest one the dump records.
-    pub now: Option<Timestamp>,
-    /// What is best.
-    pub policy: Policy,
-    /// What preferences of pods without a gang are worth.
-    pub preferences: Preferences,
-    /// New nodes carry Karpenter's labels too.
-    pub karpenter_labels: bool,
-    /// The node that is asked about, for an explanation.
-    pub focus: Option<NodeName>,
-}
-
-/// What preferences of pods without a gang are worth.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Preferences {
-    /// They are kept, and dropped one at a time where a pod finds no place with them.
-    #[default]
-    Respect,
-    /// None of them counts.
-    Ignore,
-}
 
 /// Why nothing can be planned.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

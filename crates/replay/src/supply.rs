@@ -15,7 +15,7 @@ use muster_core::packing;
 
 use crate::catalogue::{Catalogue, Described, Offering};
 use crate::dump::Dump;
-use crate::plan::Options;
+use crate::options::Options;
 use crate::pools;
 
 /// Most combinations of custom labels of one pool.

@@ -59,7 +59,7 @@ fn offer(number: u32, zone: &str, capacity_type: CapacityType) -> Offer {
     let gib = 1_i64 << 30;
     let amounts =
         |cpu: i64, memory: i64| Resources::from_iter([("cpu", cpu), ("memory", memory), ("pods", cores * 10)]);
-    // A tenth of a dollar per core and per 10^9 byte, whichever way it is bought.
+    // A tenth of a dollar per core and per 10^9 byte, whatever its capacity type.
     let bytes = u64::try_from(cores * 2 * gib).unwrap_or(0);
     let price = u64::from(number) * 100_000 + bytes / 10_000;
     let name = format!("fake-{number}");

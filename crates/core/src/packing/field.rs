@@ -62,7 +62,7 @@ impl Free {
         let mut node = self.size + from;
         loop {
             if enough(node) {
-                // Down to the first leaf below; where both halves together promised it and neither has it, on.
+                // Down to the first leaf below; where both halves together seemed to have it and neither has it, on.
                 while node < self.size && enough(2 * node) | enough(2 * node + 1) {
                     node = if enough(2 * node) { 2 * node } else { 2 * node + 1 };
                 }

@@ -3,7 +3,7 @@
 use super::{Of, Row};
 
 /// Every reason of a condition that is neither code nor event.
-pub(super) const CONDITIONS: [Row; 38] = [
+pub(super) const CONDITIONS: [Row; 39] = [
     (
         "Swept",
         Of::Condition,
@@ -38,6 +38,13 @@ pub(super) const CONDITIONS: [Row; 38] = [
         "The NodePool is not Ready.",
         "It sets a label that belongs to Kubernetes or to Muster.",
         &["Remove the label in the message."],
+    ),
+    (
+        "DevicesBlocked",
+        Of::Condition,
+        "The NodePool is not Ready, and nothing is launched for it.",
+        "Every type of the pool has a device whose DaemonSet does not tolerate a taint of the pool: the nodes would never offer it.",
+        &["Give the DaemonSet in the message the toleration in the message, or take the taint off the pool."],
     ),
     (
         "LimitInvalid",
