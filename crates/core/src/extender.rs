@@ -430,8 +430,9 @@ pub fn bind(snapshot: &Snapshot, assumed: &Assumed, uid: &PodUid, node: &str) ->
     let gang = match &pod.membership {
         Membership::Unknown => return BindStep::Behind,
         Membership::Single => {
-            // kube-scheduler's own view of the node may be older than ours: a node that is to go gets nobody any more.
-            return if !tolerates(snapshot, pod, node) {
+            // kube-scheduler's own view of the node may be older than ours: a node that is to go gets nobody any more. Pods of
+            // DaemonSets go with their node; a hold is a cordon, which they tolerate, and a taint in our view alone.
+            return if !pod.daemon && !tolerates(snapshot, pod, node) {
                 BindStep::Refuse(Rejection::Tainted)
             } else if pod.daemon || leaves_assignments_whole(snapshot, assumed, pod, node) {
                 BindStep::Post { place: None }

@@ -517,4 +517,7 @@ fn nobody_is_bound_to_a_node_with_a_taint_that_is_not_tolerated() {
     assert_eq!(bind(&snapshot, &plain.uid, "n1"), BindStep::Refuse(Rejection::Tainted));
     assert_eq!(bind(&snapshot, &plain.uid, "n2"), BindStep::Post { place: None });
     assert_eq!(bind(&snapshot, &tolerant.uid, "n1"), BindStep::Post { place: None });
+    let mut snapshot = snapshot;
+    snapshot.pods.insert(plain.uid.clone(), Arc::new(Pod { daemon: true, ..plain.clone() }));
+    assert_eq!(bind(&snapshot, &plain.uid, "n1"), BindStep::Post { place: None }, "a device plugin goes with its node");
 }
