@@ -74,7 +74,7 @@ fn draw(random: &mut ChaCha8Rng, counters: bool, budget: Budget) -> Problem {
                         continue;
                     }
                     let name = format!("t{kind}");
-                    let labels = [(ZONE, *zone), ("type", name.as_str()), ("market", capacity_type.as_str())];
+                    let labels = [(ZONE, *zone), ("type", name.as_str()), ("capacity-type", capacity_type.as_str())];
                     let mut node = node("new", &labels, cpu, memory);
                     if tainted {
                         let effect = TaintEffect::NoSchedule;

@@ -16,7 +16,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{HOSTNAME, ZONE, app, cases, draw, missing, term};
 
-const SOLD_AS: &str = "sold-as";
+const CAPACITY_TYPE: &str = "capacity-type";
 
 /// A case with constraints of every kind; `drawn` counts them.
 fn everything(seed: u64, budget: Budget, drawn: &mut BTreeMap<&'static str, u32>) -> Problem {
@@ -54,7 +54,7 @@ fn everything(seed: u64, budget: Budget, drawn: &mut BTreeMap<&'static str, u32>
     for (number, one) in problem.nodes.iter_mut().enumerate() {
         note("running node");
         let mut node = (*one.node).clone();
-        node.labels.insert(SOLD_AS.into(), "on-demand".into());
+        node.labels.insert(CAPACITY_TYPE.into(), "on-demand".into());
         node.labels.insert(HOSTNAME.into(), format!("h-{number}").as_str().into());
         one.node = Arc::new(node);
         one.usage.requested = Resources::from_iter([("cpu", random.random_range(0..6) * 250), ("pods", 1)]);
@@ -63,7 +63,7 @@ fn everything(seed: u64, budget: Budget, drawn: &mut BTreeMap<&'static str, u32>
                 node: number,
                 namespace: "ns".into(),
                 labels: [(Arc::from("app"), Arc::from("y"))].into(),
-                anti_affinity: vec![term([ZONE, HOSTNAME, SOLD_AS][random.random_range(0..3)], "x")],
+                anti_affinity: vec![term([ZONE, HOSTNAME, CAPACITY_TYPE][random.random_range(0..3)], "x")],
                 deleting: random.random_bool(0.3),
             });
             note("anti-affinity of a running pod");
@@ -80,13 +80,13 @@ fn everything(seed: u64, budget: Budget, drawn: &mut BTreeMap<&'static str, u32>
             note("no new node");
         }
         if random.random_bool(0.1) {
-            class.shape.node_selector.insert(SOLD_AS.into(), "spot".into());
+            class.shape.node_selector.insert(CAPACITY_TYPE.into(), "spot".into());
             note("node selector");
         }
         if !random.random_bool(0.6) {
             continue;
         }
-        let key = [ZONE, HOSTNAME, SOLD_AS][random.random_range(0..3)];
+        let key = [ZONE, HOSTNAME, CAPACITY_TYPE][random.random_range(0..3)];
         // Most constraints are about pods like the own ones, some about others.
         let of = if random.random_bool(0.7) { owns[kind] } else { owns[random.random_range(0..3)] };
         class.rules = vec![match random.random_range(0..4) {
@@ -246,8 +246,14 @@ fn offers(problem: &Problem) -> Vec<usize> {
         let one = &problem.offers[offer];
         let beaten = kept.iter().any(|other| {
             let other = &problem.offers[*other];
-            (one.pool, &one.instance_type, &one.zone, one.node.labels.get(SOLD_AS), &one.reservation)
-                == (other.pool, &other.instance_type, &other.zone, other.node.labels.get(SOLD_AS), &other.reservation)
+            (one.pool, &one.instance_type, &one.zone, one.node.labels.get(CAPACITY_TYPE), &one.reservation)
+                == (
+                    other.pool,
+                    &other.instance_type,
+                    &other.zone,
+                    other.node.labels.get(CAPACITY_TYPE),
+                    &other.reservation,
+                )
         });
         if !beaten {
             kept.push(offer);
