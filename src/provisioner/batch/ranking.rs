@@ -13,14 +13,15 @@ use muster_core::model::batch::{Batch, Owner};
 use muster_core::offering::{GroupPolicy, Ledger, Need, PoolOffer, PoolType, RankInput, Ranking, rank_candidates};
 use tracing::debug;
 
-use super::{Context, class, ledger, pool};
 use crate::cluster::State;
+use crate::provisioner::pool::ledger;
+use crate::provisioner::{Context, class, pool};
 
 /// Free hosts of reservations are read again after this, in the provisioner's time.
 const FRESH: SignedDuration = SignedDuration::from_secs(20);
 
 /// Ranks all ways to provision the batch now.
-pub(super) fn rank(
+pub(in crate::provisioner) fn rank(
     context: &Context,
     batch: &Batch,
     others: &Working,
@@ -44,7 +45,7 @@ pub(super) fn rank(
 }
 
 /// Ranks all ways to provision one node of a blocked pool now.
-pub(super) fn rank_one(
+pub(in crate::provisioner) fn rank_one(
     context: &Context,
     batch: &Batch,
     others: &Working,
@@ -110,7 +111,7 @@ fn rank_in(
 }
 
 /// Classes of these pools whose reservations were read too long ago.
-pub(super) fn stale_reservations<'a>(
+pub(in crate::provisioner) fn stale_reservations<'a>(
     context: &'a Context,
     pools: &'a [String],
     state: &'a State,
@@ -128,7 +129,7 @@ pub(super) fn stale_reservations<'a>(
 
 /// Reads the reservations of these pools, where the last reading is old. What cannot be read is not asked for again at
 /// once.
-pub(super) async fn refresh_reservations(context: &Context, pools: &[String], state: &State) {
+pub(in crate::provisioner) async fn refresh_reservations(context: &Context, pools: &[String], state: &State) {
     let now = context.clock.now();
     let stale: Vec<&EC2NodeClass> = stale_reservations(context, pools, state, now).collect();
     for class in stale {
@@ -142,7 +143,7 @@ pub(super) async fn refresh_reservations(context: &Context, pools: &[String], st
 }
 
 /// Forgets what is known of free hosts: EC2 has just reported otherwise.
-pub(super) fn forget_reservations(context: &Context) {
+pub(in crate::provisioner) fn forget_reservations(context: &Context) {
     lock(context).clear();
 }
 
@@ -151,7 +152,11 @@ fn lock(context: &Context) -> std::sync::MutexGuard<'_, BTreeMap<String, (Timest
 }
 
 /// Reservations of a class, hosts that other batches take off the free ones.
-pub(super) fn reservations(context: &Context, class: &EC2NodeClass, ledger: &Ledger) -> Vec<Reservation> {
+pub(in crate::provisioner) fn reservations(
+    context: &Context,
+    class: &EC2NodeClass,
+    ledger: &Ledger,
+) -> Vec<Reservation> {
     let Some((read, mut found)) = lock(context).get(&class.name_any()).cloned() else { return Vec::new() };
     for reservation in &mut found {
         reservation.free = ledger.hosts(reservation, read);

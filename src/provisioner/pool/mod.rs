@@ -1,5 +1,9 @@
 //! NodePools: what they allow, what is left of them, and what the gang loop and the ranking see of them.
 
+pub(super) mod allowed;
+pub(super) mod ledger;
+pub(super) mod offers;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -17,12 +21,13 @@ use muster_core::model::names::ResourceName;
 use muster_core::offering::{InstanceTypeInfo, Ledger, PoolOffer, UsageClass};
 use serde_json::json;
 
-use super::allowed::Seen;
+use super::batch::ranking;
 use super::catalogue::Catalogue;
-use super::{Context, class, ledger, ranking};
+use super::{Context, class};
 use crate::clock::now_real;
 use crate::cluster::State;
 use crate::step::{Step, step};
+use allowed::Seen;
 
 /// Describes all pools: for the gang loop, and in their status.
 pub(super) async fn reconcile(context: &Context, state: &State) -> anyhow::Result<()> {
