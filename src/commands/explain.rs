@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use muster_replay::command::{self, Format};
 use muster_replay::explain::Target;
 
-use crate::commands::flags::{self, Flags, Texts};
+use crate::commands::flags::{self, Flags, Form, Texts};
 use crate::commands::live;
 use crate::commands::record::Settings;
 
@@ -39,21 +39,12 @@ struct Asked {
     #[arg(short, long, value_name = "FILE")]
     filename: Vec<PathBuf>,
     /// Form of the output.
-    #[arg(short, long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = Form::Text)]
+    output: Form,
     #[command(flatten)]
     flags: Flags,
     #[command(flatten)]
     settings: Settings,
-}
-
-/// Form of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
 }
 
 /// Explains. 0 = reported, 1 = no cluster, 2 = no such object, or input that cannot be read.
@@ -82,8 +73,8 @@ pub async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
         texts.push("the cluster", live::record(asked.settings.in_force()?, Vec::new()).await?);
     }
     let format = match asked.output {
-        Output::Text => Format::Table,
-        Output::Json => Format::Json,
+        Form::Text => Format::Table,
+        Form::Json => Format::Json,
     };
     let arguments = texts.arguments(&asked.flags, format);
     flags::print(command::explain(&arguments, &target).map_err(|error| error.to_string()))

@@ -5,9 +5,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use muster_replay::command::{Arguments, Format, Output};
 use muster_replay::dump::Input;
+
+/// Form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Form {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
 
 /// How a dump is read and planned.
 #[derive(Clone, Debug, Args)]

@@ -7,12 +7,12 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
-use muster_replay::command::{Format, Output as Printed};
+use clap::Args;
+use muster_replay::command::{Format, Output};
 use muster_view::{Overview, plain};
 use muster_viewer::terminal::{self, Event};
 
-use crate::commands::flags::{self, Flags, Texts};
+use crate::commands::flags::{self, Flags, Form, Texts};
 use crate::commands::live;
 use crate::commands::record::Settings;
 
@@ -25,8 +25,8 @@ pub struct TopArgs {
     #[arg(long)]
     once: bool,
     /// Form of the output; `json` prints once.
-    #[arg(short, long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = Form::Text)]
+    output: Form,
 }
 
 /// What is shown.
@@ -42,15 +42,6 @@ pub(crate) struct Source {
     flags: Flags,
     #[command(flatten)]
     settings: Settings,
-}
-
-/// Form of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
 }
 
 impl Source {
@@ -82,8 +73,8 @@ impl Source {
 /// Errors: those of the cluster and of the terminal.
 pub async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     let overview = args.source.look().await?;
-    let print = |text: String| flags::print(Ok(Printed { text, code: 0 }));
-    if args.output == Output::Json {
+    let print = |text: String| flags::print(Ok(Output { text, code: 0 }));
+    if args.output == Form::Json {
         return print(overview.to_json());
     }
     if args.once || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
