@@ -24,8 +24,8 @@ use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch as channel};
 use tracing::warn;
 
+use super::follow::{Change, QUEUE};
 use super::kept::{constrained, slim};
-use super::watch::{Change, QUEUE};
 use super::{Cluster, Contacts, Known, SeenBatch, State};
 
 /// Deleted Gangs remembered; own writes in flight are far fewer.

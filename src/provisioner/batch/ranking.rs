@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use muster_api::crd::EC2NodeClass;
+use muster_api::crd::{EC2NodeClass, NodePool};
 use muster_api::pool as rules;
-use muster_api::supply::Supplied;
+use muster_api::supply::{self, Supplied};
 use muster_core::batch::{Before, Working};
-use muster_core::ec2::{CapacityType, Reservation};
+use muster_core::ec2::{CapacityType, Reservation, Subnet};
 use muster_core::model::batch::{Batch, Owner};
 use muster_core::offering::{GroupPolicy, Ledger, Need, PoolOffer, PoolType, RankInput, Ranking, rank_candidates};
 use tracing::debug;
@@ -37,7 +37,7 @@ pub(in crate::provisioner) fn rank(
     };
     let names = spec.node_pools.iter();
     let pools: Vec<_> = names
-        .filter_map(|name| pool::offer(context, state, state.pools.get(name)?, &left))
+        .filter_map(|name| offer(context, state, state.pools.get(name)?, &left))
         .map(|pool| in_zones(pool, &spec.zones))
         .map(|pool| for_pods(pool, batch))
         .collect();
@@ -55,9 +55,30 @@ pub(in crate::provisioner) fn rank_one(
 ) -> Ranking {
     let inputs = ledger::inputs(context, state, others.values().map(AsRef::as_ref));
     let left = Ledger::before(&inputs, &batch.name);
-    let offer = state.pools.get(pool).and_then(|pool| pool::blocked_offer(context, state, pool, &left));
+    let offer = state.pools.get(pool).and_then(|pool| blocked_offer(context, state, pool, &left));
     let offer = offer.map(|pool| in_zones(pool, &batch.spec.zones));
     rank_in(context, batch, state, offer.as_slice(), Some(1), now)
+}
+
+/// The pool as the ranking sees it, with what is left for the batch that asks.
+fn offer(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> Option<PoolOffer> {
+    if pool::problem(context, state, pool).is_some() { None } else { describe(context, state, pool, ledger) }
+}
+
+/// As [`offer`], for a pool that is blocked.
+fn blocked_offer(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> Option<PoolOffer> {
+    if pool::only_blocked(context, state, pool) { describe(context, state, pool, ledger) } else { None }
+}
+
+fn describe(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> Option<PoolOffer> {
+    let class = pool::class_of(state, pool)?;
+    let catalogue = context.catalogue.load();
+    let read = class::subnets_read(context, class);
+    let free = |subnet: Subnet| Subnet { free_addresses: ledger.addresses(&subnet, read), ..subnet };
+    let subnets = supply::subnets(class).into_iter().map(free).collect();
+    let supplied = Supplied { pool, class: Some(class), zones: &pool::zones(state, pool) };
+    let types = pool::instance_types(context, pool, class, &catalogue);
+    Some(supplied.offer(types, subnets, reservations(context, class, ledger), ledger))
 }
 
 /// The pool in these zones alone; in all of its own if none is named.
