@@ -4,6 +4,7 @@
 //! immutable state and never wait for a watch unless they say so.
 
 mod contact;
+mod follow;
 mod kept;
 mod owners;
 mod reserved;
@@ -30,9 +31,10 @@ use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch as channel};
 
 pub use contact::Contacts;
+pub use follow::Change;
 pub(crate) use owners::is_served;
 pub use store::{Store, StoreOptions};
-pub use watch::{Change, WatchOptions, run};
+pub use watch::{WatchOptions, run};
 
 /// Everything the watches delivered, as of one moment.
 #[derive(Clone, Debug, Default)]

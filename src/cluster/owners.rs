@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{debug, info};
 
-use super::watch::{Change, News, follow};
+use super::follow::{Change, News, follow};
 
 /// Between two looks at what the cluster serves.
 const PROBE: Duration = Duration::from_secs(15);

@@ -24,9 +24,9 @@ use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch as channel};
 use tracing::warn;
 
+use super::follow::{Change, QUEUE};
 use super::kept::{constrained, slim};
 use super::reserved::{Launched, reserved_nodes};
-use super::watch::{Change, QUEUE};
 use super::{Cluster, Contacts, Known, SeenBatch, State};
 use crate::clock::now_real;
 

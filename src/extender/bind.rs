@@ -7,7 +7,7 @@ use muster_core::extender::{self, BindStep};
 use muster_core::model::names::PodUid;
 use tokio::time::{Instant, timeout_at};
 
-use super::handlers::{Extender, UNREADY, stale};
+use super::shared::{Extender, UNREADY, stale};
 use super::wire::ExtenderBindingArgs;
 
 /// How long a call waits for the watch when the pod or its plan is newer than what this replica has seen.

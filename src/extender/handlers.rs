@@ -10,72 +10,22 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use muster_api::{conventions, pod_state};
-use muster_core::extender::{self, Assumed, Filtered, Rejection, Victims};
+use muster_core::extender::{self, Filtered, Rejection, Victims};
 use muster_core::model::gang::Pod as CorePod;
 use muster_core::model::names::PodUid;
 use serde::Deserialize;
-use tokio::sync::Notify;
 use tracing::{debug, warn};
 
-use super::admission::{Admission, Admitted, Limits, Shed};
-use super::barrier::Barrier;
+use super::admission::{Admitted, Shed};
 use super::bind;
+use super::shared::{Extender, UNREADY, View, stale};
 use super::wire::{
     ExtenderArgs, ExtenderBindingArgs, ExtenderBindingResult, ExtenderFilterResult, ExtenderPreemptionArgs,
     ExtenderPreemptionResult, HostPriority, MetaPod, MetaVictims, Rejected, WholePod, WirePod, safe,
 };
 use crate::clock::now_real;
-use crate::cluster::{Cluster, State};
-use crate::telemetry::{Answered, ExtenderMetrics, Verb};
-
-/// What the handlers share.
-#[derive(Debug)]
-pub struct Extender {
-    /// The published state.
-    pub cluster: Cluster,
-    /// The barrier.
-    pub barrier: Arc<Barrier>,
-    /// Requeues the gang loop; a no-op except in the lease holder.
-    pub requeue: Arc<Notify>,
-    /// Latency by verb.
-    pub metrics: ExtenderMetrics,
-    /// `schedulerName`s of our profiles.
-    pub scheduler_names: Vec<String>,
-    /// What callers may ask at once.
-    pub admission: Admission,
-}
-
-impl Extender {
-    /// The usual limits.
-    #[must_use]
-    pub fn new(
-        cluster: Cluster,
-        barrier: Arc<Barrier>,
-        requeue: Arc<Notify>,
-        metrics: ExtenderMetrics,
-        scheduler_names: Vec<String>,
-        limits: Limits,
-    ) -> Self {
-        Self { cluster, barrier, requeue, metrics, scheduler_names, admission: Admission::new(limits) }
-    }
-
-    /// What calls are answered from now.
-    #[must_use]
-    pub fn view(&self) -> View {
-        // In this order: a binding that is forgotten here is shown by the state that is loaded afterwards.
-        let assumed = self.barrier.posting().assumed();
-        View { assumed, state: self.cluster.load() }
-    }
-}
-
-/// What one call is answered from.
-#[derive(Clone, Debug)]
-pub struct View {
-    /// Ordinary pods that this replica is binding.
-    pub assumed: Assumed,
-    /// The newest state.
-    pub state: Arc<State>,
-}
+use crate::cluster::State;
+use crate::telemetry::{Answered, Verb};
 
 /// Routes of the three stanzas: A `/v1/sync`, B `/v1/bind`, C `/v1/all`.
 pub fn router(extender: Arc<Extender>) -> Router {
@@ -162,14 +112,6 @@ pub fn answer_filter(
 
 /// Reported while the plan that released a pod has not been seen. kube-scheduler asks again after a second.
 const BEHIND: &str = "the plan that released the pod has not been seen yet";
-
-/// Reported before every watch has delivered its first list.
-pub(super) const UNREADY: &str = "muster has not read the cluster yet";
-
-/// Reported while a watch is older than `state.maxAge`. Without a number: an equal message makes no status patch.
-pub(super) fn stale(kind: &str) -> String {
-    format!("the watch of {kind} is too old")
-}
 
 async fn prioritize(Shared(extender): Shared<Arc<Extender>>, body: Body) -> Response {
     let started = Instant::now();

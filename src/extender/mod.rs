@@ -5,8 +5,10 @@ mod barrier;
 mod bind;
 mod handlers;
 mod posting;
+mod shared;
 pub mod wire;
 
 pub use admission::Limits;
 pub use barrier::{Barrier, BarrierOptions};
-pub use handlers::{Extender, FilterAnswer, View, answer_filter, answer_prioritize, router};
+pub use handlers::{FilterAnswer, answer_filter, answer_prioritize, router};
+pub use shared::{Extender, View};

@@ -19,19 +19,10 @@ use tokio::task::JoinSet;
 use tracing::{debug, error};
 
 use super::events::Events;
-use super::hands::{Effect, Hands};
+use super::hands::{Effect, ExecutorOptions, Hands};
 use crate::clock::Clock;
 use crate::cluster::{Cluster, State};
 use crate::telemetry::GangMetrics;
-
-/// How actions are carried out.
-#[derive(Clone, Copy, Debug)]
-pub struct ExecutorOptions {
-    /// Members released at once.
-    pub parallel: usize,
-    /// A patch that has not been observed is repeated after this.
-    pub renominate: Duration,
-}
 
 /// The executor of one replica.
 pub struct Executor {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -24,13 +25,21 @@ use tokio::sync::{Semaphore, watch as channel};
 use tracing::{debug, info, warn};
 
 use super::events::Events;
-use super::executor::ExecutorOptions;
 use super::patch::{patch, post_eviction};
 use super::{cost, notice};
 use crate::clock::{Clock, now_real};
 use crate::cluster::{Cluster, State};
 use crate::step::{Step, step};
 use crate::telemetry::GangMetrics;
+
+/// How actions are carried out.
+#[derive(Clone, Copy, Debug)]
+pub struct ExecutorOptions {
+    /// Members released at once.
+    pub parallel: usize,
+    /// A patch that has not been observed is repeated after this.
+    pub renominate: Duration,
+}
 
 /// What makes the calls, and remembers none of them: several gangs are dealt with at once.
 pub(super) struct Hands {

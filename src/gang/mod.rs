@@ -10,7 +10,8 @@ mod patch;
 mod recorder;
 
 pub use events::Events;
-pub use executor::{Executor, ExecutorOptions};
+pub use executor::Executor;
+pub use hands::ExecutorOptions;
 pub use looping::{GangLoop, Inputs, PoolSource};
 pub(crate) use patch::post_eviction;
 pub use recorder::Recorder;

@@ -2,23 +2,12 @@
 //!
 //! What happens to NodeBatches is decided in [`muster_core::batch`]; only the lease holder acts on it.
 
-mod allowed;
+mod batch;
 mod catalogue;
 mod class;
-mod collect;
-mod effects;
-mod fleets;
-mod interruption;
-mod ledger;
 mod metrics;
-mod offers;
-mod pods;
 mod pool;
-mod ranking;
 mod request;
-mod supply;
-mod template;
-mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -45,8 +34,9 @@ use crate::cloud::Cloud;
 use crate::cluster::Cluster;
 use crate::gang::{Events, PoolSource, Recorder};
 use crate::progress::Progress;
+use batch::worker::Worker;
+use batch::{collect, fleets, interruption, pods, worker};
 use catalogue::Catalogue;
-use worker::Worker;
 
 pub use metrics::ProvisionerMetrics;
 
@@ -102,7 +92,7 @@ pub struct Context {
     tried: Mutex<BTreeMap<String, Option<i64>>>,
     catalogue: ArcSwap<Catalogue>,
     /// Types by pool.
-    allowed: allowed::Allowed,
+    allowed: pool::allowed::Allowed,
     metrics: ProvisionerMetrics,
     /// Orphans that wait for a person.
     held: Mutex<Option<collect::Held>>,
@@ -188,7 +178,7 @@ impl Provisioner {
             fleets: Mutex::default(),
             tried: Mutex::default(),
             catalogue: ArcSwap::from_pointee(Catalogue::default()),
-            allowed: allowed::Allowed::default(),
+            allowed: pool::allowed::Allowed::default(),
             metrics,
             held: Mutex::default(),
         };

@@ -21,7 +21,8 @@ use muster_core::planner::plan::{GangRequest, Role, RolePlace, TopologyRequests}
 use serde_json::json;
 use tracing::info;
 
-use super::{Context, ledger};
+use super::Context;
+use super::pool::ledger;
 use crate::clock::now_real;
 use crate::cluster::State;
 use crate::step::{Step, step};

@@ -9,7 +9,7 @@ use muster_core::ec2::CapacityType;
 use muster_core::model::money::micros;
 use muster_core::model::names::ObjectKey;
 use muster_core::model::node::{Node, Usage};
-use muster_core::reason::amount;
+use muster_core::model::resources::amount;
 use muster_core::topology::{Levels, Step, Tree};
 use muster_replay::command::{self, Arguments, CommandError};
 use muster_replay::dump::{self, Dump};

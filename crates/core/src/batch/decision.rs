@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::ec2::error::{CallError, ErrorClass};
+use crate::ec2::launch::Pool;
 use crate::ec2::launch::{CapacityType, LaunchAnswer, LaunchParameters};
 use crate::ec2::seen::{Instance, PlacementGroup};
 use crate::ec2::tags::{BatchTags, Tags};
@@ -26,7 +27,6 @@ use crate::model::resources::Resources;
 use crate::model::snapshot::Snapshot;
 use crate::model::words::{self, Word};
 use crate::offering::rank::Ranking;
-use crate::offering::unavailable::Pool;
 use crate::topology::Level;
 
 /// Everything a pass may look at.

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::ec2::error::{CallError, ErrorClass, classify};
+use crate::ec2::launch::Pool;
 use crate::ec2::launch::{FleetError, LaunchAnswer, LaunchParameters};
 use crate::model::names::InstanceId;
-use crate::offering::unavailable::Pool;
 
 /// State of an attempt after one answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,6 +14,7 @@ use super::join::{JoinCause, describe_failures};
 use super::joining::{LOOK_SECONDS, has_ended, lacks, nodes_by_instance};
 use super::pending::without_fleets;
 use super::{launch, repair, rollback, teardown};
+use crate::ec2::launch::Pool as Offering;
 use crate::ec2::seen::{Instance, InstanceState};
 use crate::fit;
 use crate::model::batch::{
@@ -25,7 +26,6 @@ use crate::model::names::{InstanceId, NodeName};
 use crate::model::node::Node;
 use crate::model::pod::Shape;
 use crate::offering::rank::Exclusion;
-use crate::offering::unavailable::Pool as Offering;
 
 /// Between the taint on an empty node and the last look at it: what was bound before the taint was seen is seen by then.
 const SETTLE_SECONDS: i64 = 10;

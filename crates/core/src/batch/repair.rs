@@ -234,7 +234,7 @@ fn settle(
     }
     let mut notes = Vec::new();
     // What a reservation lacks says nothing about the offering.
-    let mut remember = |unavailable: &[crate::offering::unavailable::Pool]| {
+    let mut remember = |unavailable: &[crate::ec2::launch::Pool]| {
         if !reserved {
             notes.push(lacking(unavailable, parameters.count));
         }

@@ -139,12 +139,7 @@ fn of_queue(queue: &Queue) -> Finding {
 /// What each EC2NodeClass chooses.
 pub(super) fn classes(facts: &Facts, checks: &mut Vec<Finding>) {
     if facts.classes.is_empty() {
-        checks.push(Finding::warn(
-            Check::NodeClass,
-            "",
-            "there is no EC2NodeClass: nothing can be provisioned",
-            "kubectl apply -f an EC2NodeClass and a NodePool, as in docs/getting-started-eks.md",
-        ));
+        checks.push(none(Check::NodeClass, "EC2NodeClass"));
     }
     for class in &facts.classes {
         checks.push(ready(Check::NodeClass, "EC2NodeClass", &class.name, &class.ready));
@@ -153,6 +148,16 @@ pub(super) fn classes(facts: &Facts, checks: &mut Vec<Finding>) {
         checks.extend(class.images.as_ref().map(|images| of_images(class, images)));
         checks.extend(class.launch.as_ref().map(|trial| launch(class, trial)));
     }
+}
+
+/// No object of a kind without which nothing is provisioned.
+pub(super) fn none(check: Check, kind: &str) -> Finding {
+    Finding::warn(
+        check,
+        "",
+        format!("there is no {kind}: nothing can be provisioned"),
+        "kubectl apply -f an EC2NodeClass and a NodePool, as in docs/getting-started-eks.md",
+    )
 }
 
 /// An object's condition `Ready`.

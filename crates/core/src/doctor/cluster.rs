@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-use super::account::ready;
+use super::account::{none, ready};
 use super::facts::{Cluster, Facts};
 use super::{Check, Finding};
 use crate::skew::{Skew, skew};
@@ -152,12 +152,7 @@ fn versions(cluster: &Cluster, checks: &mut Vec<Finding>) {
 /// NodePools and what they can launch.
 pub(super) fn pools(facts: &Facts, checks: &mut Vec<Finding>) {
     if facts.pools.is_empty() {
-        checks.push(Finding::warn(
-            Check::NodePool,
-            "",
-            "there is no NodePool: nothing can be provisioned",
-            "kubectl apply -f an EC2NodeClass and a NodePool, as in docs/getting-started-eks.md",
-        ));
+        checks.push(none(Check::NodePool, "NodePool"));
     }
     for pool in &facts.pools {
         let name = &pool.name;

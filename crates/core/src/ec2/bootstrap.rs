@@ -7,7 +7,6 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::image::Family;
 use super::kubelet::{Kubelet, Setting};
 use crate::model::node::{Taint, TaintEffect};
 
@@ -53,16 +52,6 @@ pub struct Bootstrap {
 /// Installs the unit that ends a machine which does not become a node. Bottlerocket runs no scripts, and the user data of other
 /// images is their own.
 const POWER_OFF: &str = include_str!("power_off.sh");
-
-/// User data of a node of this family. Errors: [`UserDataError`].
-pub fn user_data(family: Family, bootstrap: &Bootstrap) -> Result<String, UserDataError> {
-    match family {
-        Family::Al2023 => user_data_al2023(bootstrap),
-        Family::Bottlerocket => super::bottlerocket::user_data_bottlerocket(bootstrap),
-        // Passed as it is: such an image registers labels and taints itself.
-        Family::Custom => checked(bootstrap, bootstrap.user_data.clone()),
-    }
-}
 
 /// Checks what every family's kubelet and EC2 refuse.
 pub(super) fn checked(bootstrap: &Bootstrap, text: String) -> Result<String, UserDataError> {
@@ -283,6 +272,8 @@ fn label_is_registrable(key: &str, value: &str) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::ec2::families::user_data;
+    use crate::ec2::image::Family;
 
     pub(crate) fn bootstrap() -> Bootstrap {
         Bootstrap {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::error::{CallError, ErrorClass};
-use crate::offering::machine::InstanceTypeInfo;
+use crate::ec2::machine::InstanceTypeInfo;
 
 /// Operating system of an image: decides the form of the user data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -199,7 +199,7 @@ pub fn kubernetes_version(major: &str, minor: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::offering::machine::tests::p5;
+    use crate::ec2::machine::tests::p5;
 
     fn kind(architecture: &str, variant: Variant) -> ImageKind {
         ImageKind { architecture: architecture.to_owned(), variant }

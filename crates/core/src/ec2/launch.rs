@@ -156,14 +156,30 @@ impl LaunchParameters {
 
     /// The pool this call draws on, as the unavailable offerings knows it.
     #[must_use]
-    pub fn pool(&self) -> crate::offering::unavailable::Pool {
-        crate::offering::unavailable::Pool {
+    pub fn pool(&self) -> Pool {
+        Pool {
             instance_type: self.instance_type.clone(),
             zone: self.zone.clone(),
             capacity_type: self.capacity_type,
             group: self.placement_group.is_some(),
         }
     }
+}
+
+/// What EC2 can run out of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Pool {
+    /// Instance type.
+    pub instance_type: String,
+    /// Zone by name.
+    pub zone: String,
+    /// MarketType.
+    #[serde(rename = "market")]
+    pub capacity_type: CapacityType,
+    /// Asked for inside a fresh placement group. A failed launch into a group that already has instances says nothing
+    /// about either kind and must not be recorded.
+    pub group: bool,
 }
 
 /// The client token of one attempt: base32 of SHA-256 over batch, generation, attempt and the digest of the parameters.

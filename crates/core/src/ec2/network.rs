@@ -2,53 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::offering::machine::{InstanceTypeInfo, NetworkCard};
-
-/// EC2's `InterfaceType`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum InterfaceKind {
-    /// IP only.
-    Interface,
-    /// IP and EFA.
-    Efa,
-    /// EFA without an address.
-    EfaOnly,
-}
-
-impl InterfaceKind {
-    /// EC2's spelling.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Interface => "interface",
-            Self::Efa => "efa",
-            Self::EfaOnly => "efa-only",
-        }
-    }
-
-    /// Reads EC2's spelling.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        [Self::Interface, Self::Efa, Self::EfaOnly].into_iter().find(|kind| kind.as_str() == text)
-    }
-}
-
-/// One interface of a launch template.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NetworkInterface {
-    /// Network card index.
-    pub card: u32,
-    /// Device index on the card.
-    pub device: u32,
-    /// Kind.
-    pub kind: InterfaceKind,
-    /// Security group ids: with interfaces in the template, groups go in them and nowhere else.
-    pub security_groups: Vec<String>,
-    /// Whether it goes with the instance. Always true in what Muster builds: a leaked interface blocks its subnet.
-    pub delete_on_termination: bool,
-}
+use super::interface::{InterfaceKind, NetworkInterface};
+use super::machine::{InstanceTypeInfo, NetworkCard};
 
 /// `efa` of an EC2NodeClass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -137,9 +92,9 @@ fn count(layout: &[NetworkInterface], which: impl Fn(InterfaceKind) -> bool) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::InterfaceKind::{Efa as EfaKind, EfaOnly, Interface};
     use super::*;
-    use crate::offering::machine::tests::{card, p5};
+    use crate::ec2::interface::InterfaceKind::{Efa as EfaKind, EfaOnly, Interface};
+    use crate::ec2::machine::tests::{card, p5};
 
     fn with_cards(efa_max: u32, network_cards: Vec<NetworkCard>) -> InstanceTypeInfo {
         InstanceTypeInfo { efa_max, network_cards, ..p5() }

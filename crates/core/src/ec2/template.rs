@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Tags;
 use super::hash::Fields;
+use super::interface::NetworkInterface;
 use super::launch::CapacityType;
-use super::network::NetworkInterface;
 
 /// Instance metadata. The default is IMDSv2 with hop limit 1: tokens are required, and a pod cannot reach the node's
 /// role.
@@ -145,7 +145,7 @@ impl TemplateSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ec2::network::InterfaceKind;
+    use crate::ec2::interface::InterfaceKind;
 
     fn spec() -> TemplateSpec {
         TemplateSpec {

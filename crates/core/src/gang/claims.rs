@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::request::{RequestError, count};
+use super::asked::{RequestError, count};
 use crate::model::gang::{Pod, Taken};
 use crate::model::pod::{Shape, Together};
 use crate::planner::plan::GangRequest;

@@ -3,12 +3,11 @@
 //! **Architecture invariant**: this is the only place that decides about gangs. The shell executes the actions and
 //! has no choices left; an action that no longer fits the newest snapshot is dropped there, never patched up.
 
-mod alike;
 mod apart;
+mod asked;
 mod claims;
 mod joining;
 mod ledger;
-mod loss;
 mod memory;
 mod notes;
 mod offers;
@@ -24,7 +23,6 @@ mod stock;
 mod volumes;
 mod waiting;
 mod wanted;
-mod watchdog;
 mod working;
 
 use std::cmp::Reverse;
@@ -34,9 +32,9 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use alike::Alike;
 use apart::Apart;
 use working::Working;
+use working::alike::Alike;
 
 use crate::model::batch::{Batch, BatchPhase};
 pub use crate::model::event::GangEvent;
@@ -47,6 +45,7 @@ use crate::model::words::Word;
 use crate::planner::plan::{LevelUse, Plan, Policy, Problem, Report};
 use crate::topology::Levels;
 
+pub use asked::{Pending, RequestError};
 pub use joining::{NOT_READY, joins_until, ready, with_joined};
 pub use ledger::Ledger;
 pub use memory::{Memory, Note};
@@ -55,7 +54,7 @@ pub use passing::{passing, take_away};
 pub use purchase::{Purchase, Purchases, Short, bound_zones, for_booking, may_mix, purchases};
 pub use recording::{Decided, DecidedAction, RecordedWorld};
 pub use refused::Stuck;
-pub use request::{Pending, RequestError, Wanted, build_request};
+pub use request::{Wanted, build_request};
 pub use shown::{Shown, conditions, owner_event};
 pub use wanted::existing;
 

@@ -167,6 +167,22 @@ fn nodes_in_reach(request: &GangRequest, levels: &Levels, pool: &PoolView, kind:
     best.map_or_else(|| found.into_iter().next().unwrap_or(Err(TooSmall::Never)), Ok)
 }
 
+/// Zones that the volumes or selectors of a gang ask for in which a node that some pool sells is one for every member and reaches its volumes; empty if they ask
+/// for none.
+pub(super) fn reached(request: &GangRequest, pools: &[PoolView]) -> Vec<Arc<str>> {
+    let mut zones = volumes::zones(request);
+    let nodes = || pools.iter().flat_map(|pool| &pool.types).map(|kind| &kind.node);
+    zones.retain(|zone| {
+        let reaches = |node: &Node| {
+            let node = volumes::in_zone(node, zone);
+            let here = |shape: &Shape| fit::accepts(shape, &node).is_ok() && fit::reaches_volumes(shape, &node);
+            request.roles.iter().all(|role| here(&role.shape))
+        };
+        nodes().any(|node| reaches(node))
+    });
+    zones.into_iter().collect()
+}
+
 /// All that stands in the way of a purchase, so that what is reported is enough.
 fn obstacles(pool: &PoolView, kind: &TypeView, needed: &Result<u32, TooSmall>) -> Vec<Exclusion> {
     let count = match needed {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::request::count;
+use super::asked::count;
 use super::working::Working;
 use crate::model::gang::{Gang, Pod};
 use crate::model::names::{NodeName, ObjectKey};

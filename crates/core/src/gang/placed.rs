@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use super::request::{self, RequestError};
-use super::watchdog::{self, Refusal};
+use super::asked::{self, RequestError};
 use super::working::Working;
-use super::{Action, GangEvent, Pass, Release, Stuck, distinct_nodes, loss, refused, roles, waiting, withdraw};
+use super::working::loss;
+use super::working::watchdog::{self, Refusal};
+use super::{Action, GangEvent, Pass, Release, Stuck, distinct_nodes, refused, roles, waiting, withdraw};
 use crate::extender;
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::model::names::PodUid;
@@ -125,7 +126,7 @@ impl Working<'_> {
         if !unbound().any(|pod| refused(&pod)) {
             let count = unbound().filter(|pod| gang.place_of(&pod.uid).is_some()).count();
             if count > 0 {
-                *pass.stuck.entry(Stuck::NotTried).or_default() += request::count(count);
+                *pass.stuck.entry(Stuck::NotTried).or_default() += asked::count(count);
             }
         }
     }
@@ -220,14 +221,14 @@ impl Working<'_> {
     /// What is missing of the minimum of the gang or of one of its roles, if anything.
     pub(super) fn below_minimum(&self, gang: &Gang, members: &[Arc<Pod>]) -> Option<Why> {
         let done = self.done(gang);
-        let left = request::count(members.len() + done.len());
+        let left = asked::count(members.len() + done.len());
         if left < gang.minimum {
             return Some(Why::MemberLost { left, needed: gang.minimum, role: None });
         }
         gang.minimums.iter().find_map(|(role, min)| {
             let plays =
                 |pod: &&Arc<Pod>| matches!(&pod.membership, Membership::Member { role: own, .. } if own == role);
-            let left = request::count(members.iter().chain(&done).filter(plays).count());
+            let left = asked::count(members.iter().chain(&done).filter(plays).count());
             (left < *min).then(|| Why::MemberLost { left, needed: *min, role: Some(Arc::clone(role)) })
         })
     }

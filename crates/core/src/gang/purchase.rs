@@ -8,9 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::offers::{Offer, PoolView, TypeView, offers_for};
-use super::request::count;
-use super::volumes::{self, in_zone};
+use super::asked::count;
+use super::offers::{Offer, PoolView, TypeView, offers_for, reached};
+use super::volumes::in_zone;
 use crate::fit;
 use crate::model::names::NodeName;
 use crate::model::node::Node;
@@ -71,7 +71,7 @@ pub fn purchases(short: &Short<'_>, hosts: impl FnOnce() -> Vec<Host>) -> Purcha
         && placement_group != Some("required")
         && may_mix(&request.topology_requests, levels);
     let zones = match bound_zones {
-        [] => volumes::reached(request, pools),
+        [] => reached(request, pools),
         zones => zones.to_vec(),
     };
     let whole = offers.possible.first().map(|first| Whole { offer: first, zones: &zones });

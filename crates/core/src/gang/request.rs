@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::asked::{Pending, RequestError, count};
 use super::claims;
 use super::roles::{self, Group, RoleSize};
 use crate::model::gang::{
@@ -13,48 +14,6 @@ use crate::model::ranks;
 use crate::planner::plan::{GangRequest, LevelIndex, Role, RolePlace, SliceTopologyRequest, TopologyRequests};
 use crate::reason::Code;
 use crate::topology::Levels;
-
-/// Why there is nothing to plan yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RequestError {
-    /// A topology request cannot be read.
-    Invalid(Invalid),
-    /// Too few members.
-    Collecting {
-        /// Members there.
-        seen: u32,
-        /// Members needed.
-        needed: u32,
-        /// Members expected.
-        size: u32,
-    },
-    /// Neither the size nor the minimum is known.
-    SizeUnknown {
-        /// Members there.
-        seen: u32,
-    },
-    /// A member is still held by a gate that is not ours.
-    ForeignGate {
-        /// The pod.
-        pod: Arc<str>,
-    },
-    /// A claim of a member is not there, or not bound, and kube-scheduler waits for it too.
-    Volumes {
-        /// The pod.
-        pod: Arc<str>,
-        /// What is waited for, as a sentence.
-        awaits: Arc<str>,
-    },
-}
-
-/// The taint on nodes provisioned for a gang until it uses them, and its values that are this gang's.
-#[derive(Clone, Copy, Debug)]
-pub struct Pending<'a> {
-    /// Key.
-    pub taint: &'a str,
-    /// Values.
-    pub values: &'a [Arc<str>],
-}
 
 /// What the planner is asked for a gang, and how its answer is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -205,11 +164,6 @@ fn too_many(size: u32) -> Invalid {
         reason: Code::TooManyMembers,
         message: format!("the gang has {size} members, the limit is {}", ranks::MAX_PLACES),
     }
-}
-
-/// Saturates: no cluster has more pods than `u32` can count.
-pub(super) fn count(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 fn resolve_topology_requests(recognised: &Recognised, levels: &Levels) -> Result<TopologyRequests, Invalid> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::request::{Pending, RequestError, count};
+use super::asked::{Pending, RequestError, count};
 use crate::model::gang::{Gang, Invalid, Membership, Pod, RankClaim, Recognised, RoleStated};
 use crate::model::names::PodUid;
 use crate::model::pod::{Shape, Toleration};

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::apart::Met;
+use super::asked::{self, Pending, RequestError};
 use super::memory::Doubted;
-use super::request::{self, Pending, RequestError, Wanted, build_request};
-use super::watchdog::digest;
+use super::request::{Wanted, build_request};
 use super::working::Working;
+use super::working::watchdog::digest;
 use super::{Decision, Pass};
 use crate::model::gang::{Gang, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
@@ -338,7 +339,7 @@ fn does_not_hold(host: &Host, members: &[&Shape]) -> Option<Stale> {
     let first = *members.first()?;
     let node = || host.node.name.clone();
     if members.iter().all(|shape| *shape == first) {
-        let wanted = request::count(members.len());
+        let wanted = asked::count(members.len());
         return match fit::slots(first, &host.node, &host.usage) {
             Ok(slots) if slots >= wanted => None,
             Ok(slots) => Some(Stale::Holds { node: node(), slots, planned: wanted }),

@@ -3,10 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::PoolView;
-use crate::fit;
 use crate::model::node::Node;
-use crate::model::pod::{Operator, Shape};
+use crate::model::pod::Operator;
 use crate::planner::plan::GangRequest;
 use crate::topology::ZONE_KEY;
 
@@ -24,22 +22,6 @@ pub(super) fn zones(request: &GangRequest) -> BTreeSet<Arc<str>> {
         requirement.operator == Operator::In && [ZONE_KEY, EBS_ZONE_KEY].contains(&&*requirement.key)
     });
     named.flat_map(|requirement| requirement.values.iter().cloned()).chain(selected).collect()
-}
-
-/// Those of them in which a node that some pool sells is one for every member and reaches its volumes; empty if they ask
-/// for none.
-pub(super) fn reached(request: &GangRequest, pools: &[PoolView]) -> Vec<Arc<str>> {
-    let mut zones = zones(request);
-    let nodes = || pools.iter().flat_map(|pool| &pool.types).map(|kind| &kind.node);
-    zones.retain(|zone| {
-        let reaches = |node: &Node| {
-            let node = in_zone(node, zone);
-            let here = |shape: &Shape| fit::accepts(shape, &node).is_ok() && fit::reaches_volumes(shape, &node);
-            request.roles.iter().all(|role| here(&role.shape))
-        };
-        nodes().any(|node| reaches(node))
-    });
-    zones.into_iter().collect()
 }
 
 /// A node to come as it will be in a zone.

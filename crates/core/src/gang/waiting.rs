@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::request::RequestError;
+use super::asked::RequestError;
 use super::{BatchView, GangEvent, withdraw};
 use crate::model::gang::{Gang, Invalid, Phase, Recognised};
 use crate::planner::plan::Refusal;

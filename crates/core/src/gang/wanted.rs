@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::request::count;
+use super::asked::count;
 use crate::model::gang::Pod;
 use crate::planner::plan::GangRequest;
 

@@ -91,6 +91,21 @@ impl Resources {
     }
 }
 
+/// An amount of a resource as a person writes it, in the units of [`Resources`].
+#[must_use]
+pub fn amount(resource: &str, amount: i64) -> String {
+    const KI: i64 = 1 << 10;
+    match resource {
+        CPU if amount % 1000 != 0 => format!("{amount}m"),
+        CPU => (amount / 1000).to_string(),
+        MEMORY | EPHEMERAL_STORAGE if amount != 0 && amount % (KI * KI * KI) == 0 => {
+            format!("{}Gi", amount / (KI * KI * KI))
+        }
+        MEMORY | EPHEMERAL_STORAGE if amount != 0 && amount % (KI * KI) == 0 => format!("{}Mi", amount / (KI * KI)),
+        _ => amount.to_string(),
+    }
+}
+
 impl<N: Into<ResourceName>> FromIterator<(N, i64)> for Resources {
     fn from_iter<T: IntoIterator<Item = (N, i64)>>(entries: T) -> Self {
         let mut resources = Self::default();

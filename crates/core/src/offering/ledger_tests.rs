@@ -1,8 +1,8 @@
 //! Tests of the ledger: who has the last capacity, and that nothing is counted twice or not at all.
 
 use super::*;
+use crate::ec2::machine::tests::p5;
 use crate::offering::limits::{NODES, counted};
-use crate::offering::machine::tests::p5;
 
 const DOLLARS: u64 = 1_000_000;
 const P5: u64 = 55_040_000;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::machine::{EFA, InstanceTypeInfo};
+use crate::ec2::machine::{EFA, InstanceTypeInfo};
 use crate::model::names::ResourceName;
 use crate::model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
 
@@ -95,7 +95,7 @@ fn distance(one: &str, other: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::offering::machine::tests::p5;
+    use crate::ec2::machine::tests::p5;
 
     fn unknown(keys: &[(&str, &str)]) -> Option<UnknownLimit> {
         let limits = keys.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();

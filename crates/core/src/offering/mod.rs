@@ -2,7 +2,6 @@
 
 pub(crate) mod ledger;
 pub(crate) mod limits;
-pub(crate) mod machine;
 pub(crate) mod node;
 pub(crate) mod price;
 pub(crate) mod rank;
@@ -10,12 +9,13 @@ pub(crate) mod refusals;
 pub(crate) mod requirements;
 pub(crate) mod unavailable;
 
+pub use crate::ec2::launch::Pool;
+pub use crate::ec2::machine::{AMD_GPU, EFA, Gpu, InstanceTypeInfo, NEURON, NVIDIA_GPU, NetworkCard, UsageClass};
 pub use ledger::{
     Addresses, Amounts, Ceiling, CeilingLeft, CeilingScope, Claim, Hosts, Launch, Ledger, LedgerInputs, PoolLimits,
     Standing,
 };
 pub use limits::{NODES, UnknownLimit, counted, unknown_limit};
-pub use machine::{AMD_GPU, EFA, Gpu, InstanceTypeInfo, NEURON, NVIDIA_GPU, NetworkCard, UsageClass};
 pub use node::{ClassTemplate, InterfaceSlot, NewNode, NodeTemplate, new_node};
 pub use price::{Change, Override, PRICES_AS_OF, PriceBook, PriceList, micro_dollars, on_demand_price};
 pub use rank::{
@@ -24,4 +24,4 @@ pub use rank::{
 };
 pub use refusals::{Asked, QUOTA_SECONDS, Quota, Refusal, Refusals};
 pub use requirements::{Requirements, Values};
-pub use unavailable::{ICE_AGAIN_SECONDS, ICE_FIRST_SECONDS, Pool, UnavailableMemory};
+pub use unavailable::{ICE_AGAIN_SECONDS, ICE_FIRST_SECONDS, UnavailableMemory};

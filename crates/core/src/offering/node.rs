@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::machine::{EFA, InstanceTypeInfo};
+use crate::ec2::machine::{EFA, InstanceTypeInfo};
 use crate::ec2::{Efa, InterfaceKind, NetworkInterface, Purpose, addresses_per_node, efa_count, efa_layout};
 use crate::fit;
 use crate::model::names::{NodeName, ResourceName};
@@ -183,9 +183,9 @@ fn usable_storage(bytes: i64) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::tests::{p5, plain};
-    use super::super::machine::{AMD_GPU, NVIDIA_GPU};
     use super::*;
+    use crate::ec2::machine::tests::{p5, plain};
+    use crate::ec2::machine::{AMD_GPU, NVIDIA_GPU};
     use crate::model::node::TaintEffect;
     use crate::model::pod::Toleration;
     use crate::model::resources::{CPU, MEMORY};

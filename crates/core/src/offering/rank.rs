@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use super::ledger::{CeilingLeft, CeilingScope};
 use super::limits::counted;
-use super::machine::{InstanceTypeInfo, UsageClass};
 use super::price::PriceBook;
 use super::refusals::{Refusal, Refusals};
-use super::unavailable::{Pool, UnavailableMemory};
+use super::unavailable::UnavailableMemory;
+use crate::ec2::launch::Pool;
 use crate::ec2::launch::{CapacityType, Target};
+use crate::ec2::machine::{InstanceTypeInfo, UsageClass};
 use crate::ec2::seen::{Offering, Reservation, ReservationState, Subnet};
 use crate::fit::Misfit;
 use crate::model::money::dollars;
@@ -438,7 +439,7 @@ impl fmt::Display for Exclusion {
             Self::NoTypes => f.write_str("allows no known instance type"),
             Self::TooManyNodes { needed, most } => write!(f, "{needed} nodes needed, a batch has at most {most}"),
             Self::Limit { resource, needed, left, limit: _ } => {
-                let amount = |amount| crate::reason::amount(resource.as_str(), amount);
+                let amount = |amount| crate::model::resources::amount(resource.as_str(), amount);
                 write!(f, "limit on {resource}: {} needed, {} left", amount(*needed), amount(*left))
             }
             Self::CostCeiling { scope, needed, left, ceiling } => {

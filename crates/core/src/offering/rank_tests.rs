@@ -1,8 +1,8 @@
 //! Tests of the ranking: order, and every reason for being excluded.
 
 use super::*;
+use crate::ec2::machine::tests::p5;
 use crate::model::resources::CPU;
-use crate::offering::machine::tests::p5;
 
 struct World {
     pools: Vec<PoolOffer>,

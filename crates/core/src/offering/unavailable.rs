@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize};
 
-use crate::ec2::launch::CapacityType;
+use crate::ec2::launch::Pool;
 
 /// How long a first failure blocks.
 pub const ICE_FIRST_SECONDS: i64 = 3 * 60;
@@ -14,22 +13,6 @@ pub const ICE_AGAIN_SECONDS: i64 = 5 * 60;
 /// How long after its end a block still makes the next failure a repeated one: the longest back-off of a batch, so
 /// that a gang which waited that long and fails again is not treated as if it had never tried.
 const REMEMBERED_SECONDS: i64 = 10 * 60;
-
-/// What EC2 can run out of.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Pool {
-    /// Instance type.
-    pub instance_type: String,
-    /// Zone by name.
-    pub zone: String,
-    /// MarketType.
-    #[serde(rename = "market")]
-    pub capacity_type: CapacityType,
-    /// Asked for inside a fresh placement group. A failed launch into a group that already has instances says nothing
-    /// about either kind and must not be recorded.
-    pub group: bool,
-}
 
 /// Pools that had no capacity, each with the smallest size that failed.
 ///
@@ -111,6 +94,7 @@ fn after(start: Timestamp, seconds: i64) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ec2::launch::CapacityType;
 
     fn pool() -> Pool {
         Pool {

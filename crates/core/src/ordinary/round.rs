@@ -374,7 +374,7 @@ fn refusal(problem: &Problem, plan: &packing::Plan, class: usize) -> String {
 }
 
 fn stated(obstacle: &Obstacle) -> String {
-    let amount = |name: &str, short: i64| crate::reason::amount(name, short);
+    let amount = |name: &str, short: i64| crate::model::resources::amount(name, short);
     match obstacle {
         Obstacle::NothingOffered => "nothing is offered now".to_owned(),
         Obstacle::Taint(taint) => format!("the taint {taint} is not tolerated"),

@@ -2,6 +2,7 @@
 //! Rolled up once per call.
 
 use super::demand::Demand;
+use super::shapes::{accelerators, is_accelerator};
 use crate::fit::{self, Misfit};
 use crate::model::names::ResourceName;
 use crate::model::node::{Node, Usage};
@@ -176,14 +177,4 @@ pub(super) fn leave_unlabelled(tree: &Tree, level: LevelIndex, slots: &mut [Resu
             }
         }
     }
-}
-
-/// The extended resources a shape requests, by Kubernetes' rule: a qualified name outside `kubernetes.io`.
-pub(super) fn accelerators(shape: &Shape) -> impl Iterator<Item = &str> {
-    let names = shape.requests.iter().filter(|(_, amount)| *amount > 0).map(|(name, _)| name.as_str());
-    names.filter(|name| is_accelerator(name))
-}
-
-fn is_accelerator(name: &str) -> bool {
-    name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
 }

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::capacity::accelerators;
-use super::mix;
-use super::pair::Pair;
+use super::shapes::{Pair, accelerators, may_mix};
 use crate::model::names::NodeName;
 use crate::model::pod::Shape;
 use crate::planner::plan::{GangRequest, Problem, Refusal, Role, SliceFault, SliceTopologyRequest, TopologyRequests};
@@ -55,7 +53,7 @@ impl<'p> Demand<'p> {
             }
         }
         let several = shapes(&problem.gang);
-        if several > 1 && Pair::of(&problem.gang).is_none() && !mix::takes(&problem.gang, several) {
+        if several > 1 && Pair::of(&problem.gang).is_none() && !may_mix(&problem.gang, several) {
             return Err(Refusal::MixedShapes { shapes: several, changes: Vec::new() });
         }
         for role in roles {

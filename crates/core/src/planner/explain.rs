@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::mix::MOST_SHAPES;
+use super::shapes::MOST_SHAPES;
 use crate::fit::Misfit;
 use crate::model::names::NodeName;
 use crate::planner::plan::{BestDomain, Capacity, Change, Refusal, Shortfall, SliceFault, Undecided};

@@ -176,7 +176,7 @@ impl Remembered {
         work.slots += hosts.len() as u64;
         let slots: Vec<Result<u32, Misfit>> =
             hosts.map(|host| super::slots(problem, &ground.index, shape, host)).collect();
-        let accelerators: Vec<ResourceName> = super::capacity::accelerators(shape).map(ResourceName::from).collect();
+        let accelerators: Vec<ResourceName> = super::shapes::accelerators(shape).map(ResourceName::from).collect();
         let tree = &ground.tree;
         let (depth, last) = (tree.depth(), tree.depth().saturating_sub(1));
         let measure = Measure::of(shape);

@@ -51,6 +51,7 @@ mod remedy;
 mod rules;
 mod score;
 mod search;
+mod shapes;
 mod shortfall;
 mod window;
 
@@ -65,9 +66,10 @@ use crate::planner::plan::{
 use crate::topology::Tree;
 use capacity::Capacity;
 use demand::Demand;
-use pair::{Pair, Sight};
+use pair::Sight;
 use rules::Rules;
 use search::{Domains, Search};
+use shapes::Pair;
 
 pub use knapsack::Pruning;
 pub use memory::Memory;

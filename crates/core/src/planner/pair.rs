@@ -1,7 +1,7 @@
 //! Workers of one shape beside one or two leaders of another, exactly.
 //!
 //! The same objective and the same knapsack as for one shape, with tables of two dimensions: for every number of
-//! leaders (at most [`MOST_LEADERS`]) and every number of workers the least cost of placing both. *Slots* are those for
+//! leaders (at most [`MOST_LEADERS`](super::shapes::MOST_LEADERS)) and every number of workers the least cost of placing both. *Slots* are those for
 //! workers, so in field 4 what is left over in a domain is what is free minus what its new workers take, and it is broken
 //! if it was whole, takes a worker or a leader that needs a worker's accelerator, and new workers leave something. After
 //! field 4 comes the number of worker slots that leaders take away, summed over the hosts. Field 5 compares per host the
@@ -10,63 +10,22 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
-use super::capacity::{Capacity, accelerators};
+use super::capacity::Capacity;
 use super::change;
 use super::cost::{Cost, Layout};
 use super::demand::Demand;
 use super::ranks;
 use super::rules::Rules;
 use super::search::{Domains, MOST_LIMBS};
+use super::shapes::{Pair, accelerators};
 use super::shortfall;
 use crate::fit::{self, Misfit};
 use crate::model::node::Usage;
 use crate::model::pod::Shape;
-use crate::planner::plan::{
-    Change, Elastic, GangRequest, LevelIndex, Place, Placement, Policy, Problem, Refusal, Role, Work,
-};
+use crate::planner::plan::{Change, Elastic, LevelIndex, Place, Placement, Policy, Problem, Refusal, Role, Work};
 use crate::topology::Tree;
-
-/// Leaders that are planned exactly; with more the tables grow by their square.
-const MOST_LEADERS: usize = 2;
-
-/// The two shapes of a gang.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pair<'p> {
-    leader: &'p Shape,
-    worker: &'p Shape,
-}
-
-impl<'p> Pair<'p> {
-    /// The gang's two shapes, if it is one of workers beside one or two leaders that must all start, with no topology request but
-    /// levels.
-    pub(super) fn of(gang: &'p GangRequest) -> Option<Self> {
-        let shapes: FxHashSet<&Shape> =
-            gang.roles.iter().filter(|role| !role.places.is_empty()).map(|r| &r.shape).collect();
-        let topology_requests = &gang.topology_requests;
-        let plain = topology_requests.slices.is_empty()
-            && topology_requests.exclusive.is_none()
-            && topology_requests.balance.is_none();
-        // The count of pods that stand in a shape's way is kept for one shape only.
-        if shapes.len() != 2 || !plain || shapes.iter().any(|shape| shape.one_per_node) {
-            return None;
-        }
-        let members = |shape: &Shape| -> usize {
-            gang.roles.iter().filter(|role| role.shape == *shape).map(|role| role.places.len()).sum()
-        };
-        let fixed = |shape: &Shape| {
-            let mut roles = gang.roles.iter().filter(|role| role.shape == *shape);
-            roles.all(|role| role.min as usize == role.places.len())
-        };
-        // In role order, so that the choice depends on nothing else.
-        let leader = gang.roles.iter().filter(|role| !role.places.is_empty()).map(|role| &role.shape);
-        let mut leader = leader.filter(|shape| members(shape) <= MOST_LEADERS && fixed(shape));
-        let leader = leader.next()?;
-        let worker = shapes.into_iter().find(|shape| *shape != leader)?;
-        Some(Self { leader, worker })
-    }
-}
 
 /// New members of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -20,7 +20,7 @@ use crate::model::names::{NodeName, ObjectKey};
 use crate::planner::plan::{Change, Refusal};
 
 pub use code::Code;
-pub use pool::{PoolChange, Unsold, amount};
+pub use pool::{PoolChange, Unsold};
 pub use speech::keeps_the_type;
 
 /// Why a gang is not placed, or not yet.

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::{Code, Help, Wait};
 use crate::model::money::dollars;
 use crate::model::names::ResourceName;
-use crate::model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
+use crate::model::resources::amount;
 use crate::offering::{CeilingScope, Exclusion};
 
 /// One type of a pool that is no offer for a gang, with all that stands in the way.
@@ -228,20 +228,5 @@ impl fmt::Display for PoolChange {
             Self::Subnet { addresses: None } => f.write_str("a subnet in the zone"),
             Self::Subnet { addresses: Some(addresses) } => write!(f, "a subnet with {addresses} free addresses"),
         }
-    }
-}
-
-/// An amount of a resource as a person writes it, in the units of [`crate::model::resources::Resources`].
-#[must_use]
-pub fn amount(resource: &str, amount: i64) -> String {
-    const KI: i64 = 1 << 10;
-    match resource {
-        CPU if amount % 1000 != 0 => format!("{amount}m"),
-        CPU => (amount / 1000).to_string(),
-        MEMORY | EPHEMERAL_STORAGE if amount != 0 && amount % (KI * KI * KI) == 0 => {
-            format!("{}Gi", amount / (KI * KI * KI))
-        }
-        MEMORY | EPHEMERAL_STORAGE if amount != 0 && amount % (KI * KI) == 0 => format!("{}Mi", amount / (KI * KI)),
-        _ => amount.to_string(),
     }
 }

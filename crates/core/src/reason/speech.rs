@@ -7,8 +7,8 @@ use std::fmt::{Display, Write as _};
 use super::{Help, Passing, PoolChange, Wait, Why};
 use crate::fit::Misfit;
 use crate::model::money::dollars;
+use crate::model::resources::amount;
 use crate::planner::plan::{BestDomain, Capacity, Change, Refusal, Shortfall};
-use crate::reason::amount;
 
 /// Names listed one by one.
 const SHOWN: usize = 8;

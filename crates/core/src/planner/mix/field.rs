@@ -3,8 +3,9 @@
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::super::capacity::{Capacity, accelerators};
+use super::super::capacity::Capacity;
 use super::super::demand::Demand;
+use super::super::shapes::accelerators;
 use super::super::{Ground, slots};
 use crate::fit::{self, Misfit, free_of};
 use crate::model::node::Usage;

@@ -29,25 +29,14 @@ use super::rules::Rules;
 use super::search::Domains;
 use super::{Ground, change, ranks, shortfall};
 use crate::planner::plan::{
-    Change, GangRequest, Gap, GapField, Place, Policy, Problem, Refusal, Role, SearchBudget, Seed, Undecided, Work,
+    Change, Gap, GapField, Place, Policy, Problem, Refusal, Role, SearchBudget, Seed, Undecided, Work,
 };
 
-/// Shapes of one gang at most: weights and counts grow with them.
-pub(super) const MOST_SHAPES: usize = 16;
 /// Iterations that are for the search alone; each beyond pays for so many cells of tables, too.
 const SEARCH_ALONE: u64 = 1_000;
 const CELLS: u64 = 64;
 /// Candidates that are searched on after all were filled once.
 const SEARCHED: usize = 4;
-
-/// Whether the gang is one for this module, given that it has several shapes and is no pair.
-pub(super) fn takes(gang: &GangRequest, shapes: usize) -> bool {
-    let topology_requests = &gang.topology_requests;
-    shapes <= MOST_SHAPES
-        && topology_requests.slices.is_empty()
-        && topology_requests.exclusive.is_none()
-        && topology_requests.balance.is_none()
-}
 
 /// A placement, and what is known about better ones.
 #[derive(Debug)]

@@ -7,15 +7,12 @@ use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::{
     Change, Converge, Decision, Done, JoinClocks, Look, Memory, Sight, WantedLevels, World, pass,
 };
-use muster_core::ec2::{
-    BatchTags, CapacityType, FleetTags, GroupState, LaunchParameters, LaunchWay, PlacementGroup, TAG_BATCH,
-    TAG_CLUSTER_UID, Tags,
-};
+use muster_core::ec2::{CapacityType, GroupState, LaunchWay, PlacementGroup, TAG_BATCH, TAG_CLUSTER_UID, Tags};
 use muster_core::model::batch::{
-    Attempt, AttemptOutcome, Batch, BatchMember, BatchPhase, BatchSpec, BatchStatus, Loss, LossCause, MemberState,
-    Owner, OwnerRef,
+    Attempt, AttemptOutcome, Batch, BatchMember, BatchPhase, BatchSpec, BatchStatus, LossCause, MemberState, Owner,
+    OwnerRef,
 };
-use muster_core::model::gang::{Gang, Phase, Pod, RankClaim};
+use muster_core::model::gang::{Gang, Phase, Pod};
 use muster_core::model::names::InstanceId;
 use muster_core::model::node::{Node, Taint, TaintEffect};
 use muster_core::model::pod::Toleration;
@@ -24,6 +21,7 @@ use muster_core::offering::GroupPolicy;
 use super::cluster::View;
 use super::draw;
 use super::ec2::{CLUSTER_UID, error};
+use super::made::{self, member, node};
 use super::supply::{Lessons, Offers, PoolDef};
 use super::worker::settings;
 use crate::world::{self, at, key};
@@ -67,15 +65,7 @@ impl Setup {
         let mut catalogue = draw::catalogue(vec![pool]);
         catalogue.levels = BTreeMap::<String, WantedLevels>::new();
         let lessons = Lessons::default();
-        let recognised: Vec<_> = self
-            .gangs
-            .iter()
-            .map(|gang| {
-                let mut recognised = world::recognised(&gang.key.name, None, None);
-                recognised.booking = self.booked.map(Arc::from);
-                recognised
-            })
-            .collect();
+        let recognised = made::recognised(&self.gangs, self.booked);
         let view = View {
             version: 1,
             snapshot: world::snapshot(&self.nodes, &self.pods, &self.gangs, &recognised),
@@ -102,56 +92,7 @@ fn gang(name: &str) -> Owner {
 }
 
 fn attempt(number: u32, outcome: AttemptOutcome, ended: Option<Timestamp>) -> Attempt {
-    let parameters = LaunchParameters {
-        count: 3,
-        instance_type: "p0.48xlarge".to_owned(),
-        zone: "a".to_owned(),
-        subnet_id: "subnet-a".to_owned(),
-        capacity_type: CapacityType::OnDemand,
-        template_id: "lt-1".to_owned(),
-        template_version: 1,
-        placement_group: None,
-        way: LaunchWay::Run,
-        reservation: None,
-        partial: false,
-        tags: BatchTags {
-            cluster_uid: CLUSTER_UID.to_owned(),
-            cluster_name: "prod".to_owned(),
-            batch_uid: "a-1-uid".to_owned(),
-            gang_uid: None,
-            attempt: number,
-        },
-        fleet_tags: FleetTags::Documented,
-        token: "token".to_owned(),
-    };
-    Attempt {
-        number,
-        node_pool: "p0".to_owned(),
-        instance_type: "p0.48xlarge".to_owned(),
-        zone: "a".to_owned(),
-        subnet: "subnet-a".to_owned(),
-        capacity_type: CapacityType::OnDemand,
-        count: 3,
-        group: false,
-        reservation_group: None,
-        reservation: None,
-        way: LaunchWay::Run,
-        image: None,
-        template: None,
-        parameters: Some(parameters.into()),
-        token: None,
-        replayed: false,
-        sweeps: 0,
-        request_id: None,
-        fleet: None,
-        replaces: Vec::new(),
-        probe: false,
-        outcome,
-        code: None,
-        message: None,
-        started: ended,
-        ended,
-    }
+    made::attempt(made::tags("a-1-uid", None, number), "p0.48xlarge", LaunchWay::Run, outcome, (ended, ended))
 }
 
 /// A batch of these instances, each with a Node `n-<id>`.
@@ -176,28 +117,8 @@ fn status(phase: BatchPhase, ids: &[&str]) -> BatchStatus {
 }
 
 fn lose(member: &mut BatchMember) {
-    let loss = Loss {
-        cause: LossCause::Missing,
-        message: "gone".to_owned(),
-        noticed: at(NOW),
-        act_at: at(NOW),
-        deadline: None,
-    };
     member.state = MemberState::Lost;
-    member.loss = Some(loss);
-}
-
-fn node(id: &str) -> Node {
-    let mut node = world::node(&format!("n-{id}"), 8);
-    node.provider_id = Some(Arc::from(format!("aws:///a/{id}")));
-    node
-}
-
-fn member(gang: &str, rank: u32, id: &str) -> Pod {
-    let mut pod = world::member(&format!("{gang}-{rank}"), gang, RankClaim::Rank(rank));
-    pod.node = Some(format!("n-{id}").as_str().into());
-    pod.gated = false;
-    pod
+    member.loss = Some(made::loss(LossCause::Missing, "gone", at(NOW)));
 }
 
 #[test]

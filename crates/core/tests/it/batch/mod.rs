@@ -14,6 +14,7 @@ mod found;
 mod heals;
 mod history;
 #[cfg(test)]
+mod made;
 mod pods;
 mod race;
 mod recorded;

@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::{Before, JoinClocks, Note, Probes, Supply, WantedLevels, Working, claim};
 use muster_core::ec2::CapacityType;
 use muster_core::ec2::ErrorClass;
-use muster_core::ec2::{BatchTags, ResourceKind, Tags};
-use muster_core::ec2::{MetadataOptions, TemplateSpec};
+use muster_core::ec2::Tags;
+use muster_core::ec2::TemplateSpec;
 use muster_core::ec2::{Offering, Reservation, Subnet};
 use muster_core::model::batch::{Attempt, Batch, BatchStatus, OwnerRef};
 use muster_core::model::names::ResourceName;
@@ -21,7 +21,7 @@ use muster_core::offering::{GroupPolicy, Need, PoolOffer, PoolType, RankInput, R
 use muster_core::offering::{InstanceTypeInfo, NVIDIA_GPU, UsageClass};
 
 use super::cluster::View;
-use super::ec2::CLUSTER_UID;
+use super::made;
 
 /// A NodePool with its class. Each sells one type, which no other sells.
 #[derive(Clone, Debug)]
@@ -250,27 +250,7 @@ impl Supply for Offers<'_> {
     }
 
     fn template(&self, batch: &Batch, attempt: &Attempt) -> Result<TemplateSpec, String> {
-        let tags = BatchTags {
-            cluster_uid: CLUSTER_UID.to_owned(),
-            cluster_name: "prod".to_owned(),
-            batch_uid: batch.uid.clone(),
-            gang_uid: batch.spec.owner.gang_uid().map(str::to_owned),
-            attempt: attempt.number,
-        };
-        Ok(TemplateSpec {
-            image_id: "ami-1".to_owned(),
-            instance_profile: String::new(),
-            network_interfaces: Vec::new(),
-            subnet_id: None,
-            public_address: None,
-            metadata: MetadataOptions::default(),
-            user_data: String::new(),
-            block_devices: Vec::new(),
-            detailed_monitoring: false,
-            capacity_type: attempt.capacity_type,
-            template_tags: tags.of(ResourceKind::LaunchTemplate),
-            resource_tags: tags.of(ResourceKind::Instance),
-        })
+        Ok(made::template(&made::tags(&batch.uid, batch.spec.owner.gang_uid(), attempt.number), attempt.capacity_type))
     }
 
     fn tags(&self, _batch: &Batch, attempt: &Attempt) -> Tags {

@@ -2,12 +2,14 @@
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::{Before, JoinClocks, Probes, Supply, WantedLevels, Working};
-use muster_core::ec2::{BatchTags, ErrorClass, MetadataOptions, ResourceKind, Tags, TemplateSpec};
+use muster_core::ec2::{ErrorClass, Tags, TemplateSpec};
 use muster_core::model::batch::{Attempt, Batch, BatchStatus, OwnerRef};
 use muster_core::model::names::ResourceName;
 use muster_core::model::node::Taint;
 use muster_core::model::resources::Resources;
 use muster_core::offering::Ranking;
+
+use super::super::made;
 
 /// Each answer as it is given.
 #[derive(Clone)]
@@ -111,27 +113,7 @@ impl Supply for Says {
     }
     fn template(&self, batch: &Batch, attempt: &Attempt) -> Result<TemplateSpec, String> {
         self.template?;
-        let tags = BatchTags {
-            cluster_uid: super::super::ec2::CLUSTER_UID.to_owned(),
-            cluster_name: "prod".to_owned(),
-            batch_uid: batch.uid.clone(),
-            gang_uid: None,
-            attempt: attempt.number,
-        };
-        Ok(TemplateSpec {
-            image_id: "ami-1".to_owned(),
-            instance_profile: String::new(),
-            network_interfaces: Vec::new(),
-            subnet_id: None,
-            public_address: None,
-            metadata: MetadataOptions::default(),
-            user_data: String::new(),
-            block_devices: Vec::new(),
-            detailed_monitoring: false,
-            capacity_type: attempt.capacity_type,
-            template_tags: tags.of(ResourceKind::LaunchTemplate),
-            resource_tags: tags.of(ResourceKind::Instance),
-        })
+        Ok(made::template(&made::tags(&batch.uid, None, attempt.number), attempt.capacity_type))
     }
     fn tags(&self, _batch: &Batch, _attempt: &Attempt) -> Tags {
         Tags::from([("team".to_owned(), "vision".to_owned())])

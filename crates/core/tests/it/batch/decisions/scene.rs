@@ -5,23 +5,25 @@ use std::sync::Arc;
 
 use muster_core::batch::{Change, Decision, Done, Look, Made, Memory, Sight, World, pass};
 use muster_core::ec2::{
-    BatchTags, CallError, CapacityType, FleetTags, Instance, InstanceState, LaunchAnswer, LaunchParameters, LaunchWay,
-    LaunchedInstance, TAG_BATCH, TAG_CLUSTER_UID, Tags, classify,
+    BatchTags, CallError, CapacityType, Instance, InstanceState, LaunchAnswer, LaunchWay, LaunchedInstance, TAG_BATCH,
+    TAG_CLUSTER_UID, Tags, classify,
 };
 use muster_core::model::batch::{
     Attempt, AttemptOutcome, Batch, BatchMember, BatchOffer, BatchPhase, BatchSpec, BatchStatus, Billing, Loss,
     LossCause, MemberState, Owner, OwnerRef,
 };
-use muster_core::model::gang::{Gang, Phase, Pod, RankClaim};
+use muster_core::model::gang::{Gang, Phase, Pod};
 use muster_core::model::names::InstanceId;
 use muster_core::model::node::{Node, Taint, TaintEffect};
 use muster_core::offering::{Candidate, Excluded, Exclusion, Ranked, Ranking};
 
-use super::super::draw;
 use super::super::ec2::CLUSTER_UID;
 use super::super::worker::settings;
+use super::super::{draw, made};
 use super::says::Says;
 use crate::world::{self, at, key};
+
+pub(super) use super::super::made::{member, node};
 
 /// When everything is decided.
 pub(super) const NOW: i64 = 1000;
@@ -135,15 +137,7 @@ impl Scene {
         let mut batches: BTreeMap<String, Arc<Batch>> =
             self.others.iter().map(|one| (one.name.clone(), Arc::new(one.clone()))).collect();
         batches.insert(self.batch.name.clone(), Arc::new(self.batch.clone()));
-        let recognised: Vec<_> = self
-            .gangs
-            .iter()
-            .map(|gang| {
-                let mut recognised = world::recognised(&gang.key.name, None, None);
-                recognised.booking = self.booked.map(Arc::from);
-                recognised
-            })
-            .collect();
+        let recognised = made::recognised(&self.gangs, self.booked);
         let snapshot = world::snapshot(&self.nodes, &self.pods, &self.gangs, &recognised);
         let mut settings = settings();
         settings.dry_run = self.dry_run;
@@ -179,62 +173,13 @@ pub(super) fn batch(name: &str, status: BatchStatus) -> Batch {
 
 /// The tags of what an attempt makes.
 pub(super) fn tags(attempt: u32) -> BatchTags {
-    BatchTags {
-        cluster_uid: CLUSTER_UID.to_owned(),
-        cluster_name: "prod".to_owned(),
-        batch_uid: "a-1-uid".to_owned(),
-        gang_uid: Some("a-uid".to_owned()),
-        attempt,
-    }
+    made::tags("a-1-uid", Some("a-uid"), attempt)
 }
 
 /// An attempt at three nodes that began a minute ago.
 pub(super) fn attempt(number: u32, outcome: AttemptOutcome) -> Attempt {
-    let parameters = LaunchParameters {
-        count: 3,
-        instance_type: "p5.48xlarge".to_owned(),
-        zone: "a".to_owned(),
-        subnet_id: "subnet-a".to_owned(),
-        capacity_type: CapacityType::OnDemand,
-        template_id: "lt-1".to_owned(),
-        template_version: 1,
-        placement_group: None,
-        way: LaunchWay::Fleet,
-        reservation: None,
-        partial: false,
-        tags: tags(number),
-        fleet_tags: FleetTags::Documented,
-        token: format!("token-{number}"),
-    };
-    let open = outcome == AttemptOutcome::Launching;
-    Attempt {
-        number,
-        node_pool: "p0".to_owned(),
-        instance_type: "p5.48xlarge".to_owned(),
-        zone: "a".to_owned(),
-        subnet: "subnet-a".to_owned(),
-        capacity_type: CapacityType::OnDemand,
-        count: 3,
-        group: false,
-        reservation_group: None,
-        reservation: None,
-        way: LaunchWay::Fleet,
-        image: None,
-        template: None,
-        parameters: Some(parameters.into()),
-        token: Some(format!("token-{number}")),
-        replayed: false,
-        sweeps: 0,
-        request_id: None,
-        fleet: None,
-        replaces: Vec::new(),
-        probe: false,
-        outcome,
-        code: None,
-        message: None,
-        started: Some(at(NOW - 60)),
-        ended: (!open).then(|| at(NOW - 50)),
-    }
+    let ended = (outcome != AttemptOutcome::Launching).then(|| at(NOW - 50));
+    made::attempt(tags(number), "p5.48xlarge", LaunchWay::Fleet, outcome, (Some(at(NOW - 60)), ended))
 }
 
 /// A status after one attempt.
@@ -272,7 +217,7 @@ pub(super) fn having(phase: BatchPhase, state: MemberState, ids: &[&str]) -> Bat
 }
 
 pub(super) fn loss(cause: LossCause, message: &str) -> Loss {
-    Loss { cause, message: message.to_owned(), noticed: at(NOW), act_at: at(NOW), deadline: None }
+    made::loss(cause, message, at(NOW))
 }
 
 /// Makes an instance a lost one.
@@ -281,21 +226,8 @@ pub(super) fn lose(member: &mut BatchMember) {
     member.loss = Some(loss(LossCause::Missing, "gone"));
 }
 
-pub(super) fn node(id: &str) -> Node {
-    let mut node = world::node(&format!("n-{id}"), 8);
-    node.provider_id = Some(Arc::from(format!("aws:///a/{id}")));
-    node
-}
-
 pub(super) fn taint(key: &str, value: &str) -> Taint {
     Taint { key: Arc::from(key), value: Arc::from(value), effect: TaintEffect::NoSchedule }
-}
-
-pub(super) fn member(gang: &str, rank: u32, id: &str) -> Pod {
-    let mut pod = world::member(&format!("{gang}-{rank}"), gang, RankClaim::Rank(rank));
-    pod.node = Some(format!("n-{id}").as_str().into());
-    pod.gated = false;
-    pod
 }
 
 /// A pod of no gang.

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::memory::{ALIKE, Doubted, IN_ALL, Note};
-use super::refused::{Refused, refused, refused_again, scheduler_error};
-use super::request::Wanted;
-use super::working::Working;
-use super::{Action, GangEvent, MemberReport, Pass, withdraw};
+use super::Working;
+use crate::gang::memory::{ALIKE, Doubted, IN_ALL, Note};
+use crate::gang::refused::{Refused, refused, refused_again, scheduler_error};
+use crate::gang::request::Wanted;
+use crate::gang::{Action, GangEvent, MemberReport, Pass, withdraw};
 use crate::model::gang::{Gang, Phase, Pod, Waiting};
 use crate::model::names::{NodeName, PodUid, ResourceName};
 use crate::model::pod::Shape;
@@ -26,18 +26,18 @@ const REPORT: SignedDuration = SignedDuration::from_secs(2);
 const REPORT_EACH: SignedDuration = SignedDuration::from_millis(10);
 /// A released member that kube-scheduler refuses is nominated and requeued again after this, then after pauses that double up
 /// to `release.renominate`: kube-scheduler alone would leave it in its queue for minutes where its view merely lagged.
-pub(super) const REQUEUE_AGAIN: SignedDuration = SignedDuration::from_secs(1);
+pub(in crate::gang) const REQUEUE_AGAIN: SignedDuration = SignedDuration::from_secs(1);
 
 /// … so long after the release that a lag of kube-scheduler's view is over, and for the second time: then it is trusted, if it
 /// refuses the member once more.
 const REQUEUED_TWICE: SignedDuration = SignedDuration::from_secs(2);
 /// Members that kube-scheduler has reported nothing about are counted after this.
-pub(super) const NOT_TRIED: SignedDuration = SignedDuration::from_secs(3);
+pub(in crate::gang) const NOT_TRIED: SignedDuration = SignedDuration::from_secs(3);
 
 impl Working<'_> {
     /// A released gang some of whose members kube-scheduler refuses again after each requeue: the gang is planned without their
     /// nodes at once, if it can be. Otherwise the plan stays as it is, and the timers of [`Working::refusal`] decide.
-    pub(super) fn doubt(
+    pub(in crate::gang) fn doubt(
         &mut self,
         gang: &Arc<Gang>,
         wanted: &Wanted,
@@ -77,7 +77,7 @@ impl Working<'_> {
     /// A nomination may have been lost and a list sampled, so a member is nominated and requeued once before it is trusted. Where
     /// every reason is one that the planner models and our view says that the node fits, kube-scheduler's view lags:
     /// its queueing nominations requeue the pod, and more time passes.
-    pub(super) fn refusal(
+    pub(in crate::gang) fn refusal(
         &mut self,
         gang: &Arc<Gang>,
         members: &[Arc<Pod>],
@@ -134,7 +134,7 @@ impl Working<'_> {
     }
 
     /// Withdraws a plan that came to nothing; the next is made after a pause that doubles.
-    pub(super) fn expire(&mut self, gang: &Gang, next: &mut Gang, pass: &mut Pass) -> GangEvent {
+    pub(in crate::gang) fn expire(&mut self, gang: &Gang, next: &mut Gang, pass: &mut Pass) -> GangEvent {
         self.note(Note::Expired { gang: gang.key.clone(), epoch: gang.epoch }, pass);
         let doublings = self.memory.expired(&gang.key).saturating_sub(1).min(5);
         let pause = self.world.settings.round_pause.saturating_mul(1 << doublings);
@@ -147,14 +147,14 @@ impl Working<'_> {
     }
 
     /// Until when nothing is planned for a gang whose last plan expired or was refused too often.
-    pub(super) fn rests(&self, gang: &Gang) -> Option<Timestamp> {
+    pub(in crate::gang) fn rests(&self, gang: &Gang) -> Option<Timestamp> {
         let waiting = gang.waiting.as_ref().filter(|_| gang.phase == Some(Phase::Waiting))?;
         let rests = waiting.is(Code::PlanExpired) || waiting.is(Code::SchedulerRefused);
         waiting.next_try.filter(|until| rests && *until > self.world.now)
     }
 
     /// Members that were committed and that kube-scheduler refuses for too long: they are lost for good.
-    pub(super) fn lost_in_tree(&self, gang: &Gang) -> BTreeSet<PodUid> {
+    pub(in crate::gang) fn lost_in_tree(&self, gang: &Gang) -> BTreeSet<PodUid> {
         let age = gang.since.map_or(SignedDuration::ZERO, |since| self.world.now.duration_since(since));
         if gang.phase != Some(Phase::Committing) || age < self.world.settings.committing {
             return BTreeSet::new();
@@ -169,7 +169,7 @@ impl Working<'_> {
     }
 
     /// The nodes of members lost in this way are excluded for their shape.
-    pub(super) fn note_lost(&mut self, gang: &Gang, lost: &BTreeSet<PodUid>, pass: &mut Pass) {
+    pub(in crate::gang) fn note_lost(&mut self, gang: &Gang, lost: &BTreeSet<PodUid>, pass: &mut Pass) {
         for uid in lost {
             let (Some(place), Some(pod)) = (gang.place_of(uid), self.snapshot.pods.get(uid).cloned()) else { continue };
             let (Some(refused), Some(shape)) = (refused(&pod), self.bare_shape(&pod)) else { continue };
@@ -185,13 +185,13 @@ impl Working<'_> {
     }
 
     /// Whether kube-scheduler refused the shape on the node lately.
-    pub(super) fn is_excluded(&self, node: &NodeName, shape: &Shape) -> bool {
+    pub(in crate::gang) fn is_excluded(&self, node: &NodeName, shape: &Shape) -> bool {
         !self.memory.nothing_excluded()
             && self.memory.excluded(node, &self.without_pending(shape), self.world.now).is_some()
     }
 
     /// Until when some node is excluded for the shape of a role.
-    pub(super) fn excluded_until(&self, request: &GangRequest) -> Option<Timestamp> {
+    pub(in crate::gang) fn excluded_until(&self, request: &GangRequest) -> Option<Timestamp> {
         if self.memory.nothing_excluded() {
             return None;
         }
@@ -202,7 +202,7 @@ impl Working<'_> {
     }
 
     /// Members that their kubelets did not take: the node is excluded for their shape, longer each time.
-    pub(super) fn not_admitted(&mut self, gang: &Gang, pass: &mut Pass) -> Vec<GangEvent> {
+    pub(in crate::gang) fn not_admitted(&mut self, gang: &Gang, pass: &mut Pass) -> Vec<GangEvent> {
         let news = |pod: &&Arc<Pod>| pod.not_admitted.is_some() && !self.memory.knows_pod(&pod.uid);
         let news: Vec<Arc<Pod>> = self.snapshot.all_members(&gang.key).filter(news).cloned().collect();
         let mut events = Vec::new();
@@ -221,7 +221,7 @@ impl Working<'_> {
         events
     }
 
-    pub(super) fn note(&mut self, note: Note, pass: &mut Pass) {
+    pub(in crate::gang) fn note(&mut self, note: Note, pass: &mut Pass) {
         self.memory.record(&note, self.world.now, self.world.settings.exclude_ttl);
         pass.notes.push(note);
     }
@@ -238,7 +238,7 @@ impl Working<'_> {
     }
 
     /// Tells members how far their gang is, where `kubectl get pods` shows a gate that is gone.
-    pub(super) fn report(&self, gang: &Gang, next: &Gang, members: &[Arc<Pod>], pass: &mut Pass) {
+    pub(in crate::gang) fn report(&self, gang: &Gang, next: &Gang, members: &[Arc<Pod>], pass: &mut Pass) {
         let unchanged = gang.phase == next.phase && gang.epoch == next.epoch;
         let age = gang.since.map_or(SignedDuration::ZERO, |since| self.world.now.duration_since(since));
         // With many members before kube-scheduler, waiting is no news, and a patch for each would only add to it.
@@ -279,7 +279,7 @@ impl Working<'_> {
 
 /// What follows from a refusal.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(in crate::gang) enum Refusal {
     /// Plan again without the nodes; why.
     Replan(Why),
     /// Too many: the gang waits.
@@ -287,7 +287,7 @@ pub(super) enum Refusal {
 }
 
 /// What a person reads while members are refused.
-pub(super) fn stated(members: &[Arc<Pod>]) -> Option<Waiting> {
+pub(in crate::gang) fn stated(members: &[Arc<Pod>]) -> Option<Waiting> {
     let unbound = || members.iter().filter(|pod| pod.node.is_none());
     let name = |pod: &Pod| Arc::clone(&pod.key.name);
     let refuses = |pod: &Arc<Pod>| {
@@ -304,7 +304,7 @@ pub(super) fn stated(members: &[Arc<Pod>]) -> Option<Waiting> {
 
 /// The digest of what decides where the members fit: another digest, another plan. Not an assignment across versions; a
 /// change costs one plan.
-pub(super) fn digest(wanted: &Wanted, pending_taint: &str) -> Arc<str> {
+pub(in crate::gang) fn digest(wanted: &Wanted, pending_taint: &str) -> Arc<str> {
     use std::hash::{Hash as _, Hasher as _};
     let asked = |role: &Role| {
         let mut shape = role.shape.clone();

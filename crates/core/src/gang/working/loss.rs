@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::working::Working;
-use super::{Action, Evict, GangEvent, Pass, request, withdraw};
+use super::Working;
 use crate::extender;
+use crate::gang::asked::count;
+use crate::gang::{Action, Evict, GangEvent, Pass, withdraw};
 use crate::model::gang::{Gang, GangPlace, Held, Membership, Phase, Pod};
 use crate::model::names::NodeName;
 use crate::reason::{Code, Why};
@@ -22,7 +23,7 @@ const BREATH: SignedDuration = SignedDuration::from_secs(2);
 const AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// All are evicted: a new epoch, once the owner has made the pods again. Until then the capacity they had is kept.
-pub(super) fn restart(gang: &Gang, next: &mut Gang, until: Timestamp) -> GangEvent {
+pub(in crate::gang) fn restart(gang: &Gang, next: &mut Gang, until: Timestamp) -> GangEvent {
     withdraw(gang, next);
     if let Some(held) = &mut next.held {
         held.until = Some(until);
@@ -34,7 +35,7 @@ pub(super) fn restart(gang: &Gang, next: &mut Gang, until: Timestamp) -> GangEve
 
 impl Working<'_> {
     /// Deals with lost members of a gang past its commit point. `None`: nothing was lost that the gang cannot spare.
-    pub(super) fn lost(
+    pub(in crate::gang) fn lost(
         &self,
         gang: &Arc<Gang>,
         members: &[Arc<Pod>],
@@ -57,11 +58,11 @@ impl Working<'_> {
             }
             return None;
         }
-        let left = request::count(left);
+        let left = count(left);
         let why = Why::MemberLost { left, needed: gang.minimum, role: None };
         let why = self.below_minimum(gang, members).unwrap_or(why);
         let message = why.to_string();
-        let evicting_why = |left: usize| Why::Evicting { lost: Box::new(why.clone()), left: request::count(left) };
+        let evicting_why = |left: usize| Why::Evicting { lost: Box::new(why.clone()), left: count(left) };
         if !evicting {
             next.phase = Some(Phase::Degraded);
             next.waiting = Some(evicting_why(0).waiting(None));
@@ -90,13 +91,13 @@ impl Working<'_> {
     }
 
     /// Until when a gang that is evicted now keeps its capacity.
-    pub(super) fn held_until(&self) -> Timestamp {
+    pub(in crate::gang) fn held_until(&self) -> Timestamp {
         self.world.now.saturating_add(self.world.settings.restart_hold).unwrap_or(Timestamp::MAX)
     }
 
     /// What is kept for a gang: noted while a pod is left that tells what its members ask for, and terminated when its time
     /// is over, or a plan assignments again what the gang needs.
-    pub(super) fn hold(&self, gang: &Gang, next: &mut Gang, pass: &mut Pass) {
+    pub(in crate::gang) fn hold(&self, gang: &Gang, next: &mut Gang, pass: &mut Pass) {
         match next.phase {
             Some(Phase::Degraded) if next.held.is_none() && !self.world.ending.contains(&gang.key) => {
                 let asks = |pod: &Arc<Pod>| pod.shape.as_ref().ok().map(|shape| shape.requests.clone());
@@ -144,7 +145,7 @@ impl Working<'_> {
     }
 
     /// Whether a gang that was evicted, and whose pods are not back yet, still counts on its nodes. Looks again in time.
-    pub(super) fn holds_for_restart(&self, gang: &Gang, pass: &mut Pass) -> bool {
+    pub(in crate::gang) fn holds_for_restart(&self, gang: &Gang, pass: &mut Pass) -> bool {
         let hold = self.world.settings.restart_hold;
         let held = gang.waiting.as_ref().is_some_and(|waiting| waiting.is(Code::Restarting))
             && gang.since.is_some_and(|since| self.world.now.duration_since(since) < hold);
@@ -165,7 +166,7 @@ impl Working<'_> {
     }
 
     /// Whether a member that was bound is lost.
-    pub(super) fn lost_bound(&self, gang: &Gang) -> bool {
+    pub(in crate::gang) fn lost_bound(&self, gang: &Gang) -> bool {
         let pods = gang.places.iter().filter_map(|place| self.snapshot.pods.get(place.uid.as_ref()?));
         pods.filter(|pod| pod.node.is_some()).any(|pod| !pod.is_done() && (!pod.is_live() || self.on_lost_node(pod)))
     }
@@ -175,12 +176,12 @@ impl Working<'_> {
     }
 
     /// Whether a node is gone, or will be before it could be used again.
-    pub(super) fn is_lost(&self, node: &NodeName) -> bool {
+    pub(in crate::gang) fn is_lost(&self, node: &NodeName) -> bool {
         self.world.lost.contains(node) || !self.snapshot.nodes.contains_key(node)
     }
 
     /// No pod object hangs on a node that is gone: nobody else would end it before long.
-    pub(super) fn bury(&self, gang: &Gang, pass: &mut Pass) {
+    pub(in crate::gang) fn bury(&self, gang: &Gang, pass: &mut Pass) {
         let hanging = self.snapshot.all_members(&gang.key).filter(|pod| {
             pod.deleting && !pod.ended && pod.node.as_ref().is_some_and(|node| !self.snapshot.nodes.contains_key(node))
         });

@@ -10,11 +10,15 @@ use muster_core::batch::{PerNode, claim};
 use muster_core::model::batch::Batch;
 use muster_core::offering::{Amounts, Ceiling, LedgerInputs, PoolLimits, counted};
 
-use super::{Context, pool};
 use crate::cluster::State;
+use crate::provisioner::{Context, pool};
 
 /// Everything the ledger is opened from: all NodeBatches, and the pools that can be provisioned from.
-pub(super) fn inputs<'b>(context: &Context, state: &State, batches: impl Iterator<Item = &'b Batch>) -> LedgerInputs {
+pub(in crate::provisioner) fn inputs<'b>(
+    context: &Context,
+    state: &State,
+    batches: impl Iterator<Item = &'b Batch>,
+) -> LedgerInputs {
     let usable = usable(context, state);
     let limits = |pool: &Arc<NodePool>| {
         // A pool whose limits cannot be read is not Ready and provisions nothing.
@@ -48,7 +52,12 @@ fn usable(context: &Context, state: &State) -> BTreeSet<String> {
 }
 
 /// What one node takes, at the highest price that any capacity type and zone of the pool has for it.
-pub(super) fn per_node(context: &Context, state: &State, pool: &str, instance_type: &str) -> Option<PerNode> {
+pub(in crate::provisioner) fn per_node(
+    context: &Context,
+    state: &State,
+    pool: &str,
+    instance_type: &str,
+) -> Option<PerNode> {
     let catalogue = context.catalogue.load();
     let info = catalogue.types.get(instance_type)?;
     let object = state.pools.get(pool);

@@ -11,13 +11,18 @@ use muster_core::model::batch::{Attempt, Batch, Owner};
 use muster_core::model::node::{Taint, TaintEffect};
 use muster_core::offering::{InstanceTypeInfo, NewNode};
 
-use super::{Context, pool};
 use crate::cluster::State;
+use crate::provisioner::{Context, pool};
 
 /// The image of an attempt: that of the class now. It is fixed with the attempt, so that later replacements boot it too.
 ///
 /// Errors: why there is none, for a person.
-pub(super) fn image(context: &Context, state: &State, node_pool: &str, instance_type: &str) -> Result<String, String> {
+pub(in crate::provisioner) fn image(
+    context: &Context,
+    state: &State,
+    node_pool: &str,
+    instance_type: &str,
+) -> Result<String, String> {
     let pool = state.pools.get(node_pool).ok_or_else(|| format!("NodePool {node_pool} is gone"))?;
     let of_pool =
         pool::class_of(state, pool).ok_or_else(|| format!("the EC2NodeClass of NodePool {node_pool} is gone"))?;
@@ -28,7 +33,7 @@ pub(super) fn image(context: &Context, state: &State, node_pool: &str, instance_
 }
 
 /// The launch template of an attempt. Errors: why the class cannot be used, for a person.
-pub(super) fn template(
+pub(in crate::provisioner) fn template(
     context: &Context,
     batch: &Batch,
     state: &State,
@@ -94,7 +99,7 @@ pub(super) fn template(
 /// The launch template a class is tried out with: of no batch, and nothing is launched from it.
 ///
 /// Errors: why the class cannot be used, for a person.
-pub(super) fn trial(
+pub(in crate::provisioner) fn trial(
     context: &Context,
     (class, resolved): (&EC2NodeClass, &EC2NodeClassStatus),
     pool: &NodePool,
@@ -117,7 +122,7 @@ pub(super) fn trial(
 }
 
 /// What everything made for an attempt is tagged with beside what makes it ours: what it is for, and what its class adds.
-pub(super) fn description(context: &Context, state: &State, batch: &Batch, attempt: &Attempt) -> Tags {
+pub(in crate::provisioner) fn description(context: &Context, state: &State, batch: &Batch, attempt: &Attempt) -> Tags {
     let gang = match &batch.spec.owner {
         Owner::Gang(owner) => Some((owner.key.namespace.as_ref(), owner.key.name.as_ref())),
         Owner::Request(_) | Owner::Pods => None,

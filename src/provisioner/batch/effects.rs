@@ -17,12 +17,17 @@ use muster_core::offering::Asked;
 use serde_json::json;
 use tracing::{debug, info, warn};
 
-use super::{Context, class, fleets, pool, ranking};
+use super::{fleets, ranking};
 use crate::cluster::State;
+use crate::provisioner::{Context, class, pool};
 use crate::step::{Step, step};
 
 /// Carries out a change. Its outcome is never dropped.
-pub(super) async fn change(context: &Context, state: &State, change: &Change) -> Result<Made, CallError> {
+pub(in crate::provisioner) async fn change(
+    context: &Context,
+    state: &State,
+    change: &Change,
+) -> Result<Made, CallError> {
     let cloud = &context.cloud;
     match change {
         Change::CreateGroup { name, tags } => cloud.create_placement_group(name, tags).await.map(|()| Made::Nothing),
@@ -42,7 +47,7 @@ pub(super) async fn change(context: &Context, state: &State, change: &Change) ->
 }
 
 /// Reads what a decision needs.
-pub(super) async fn look(context: &Context, state: &State, look: &Look) -> Result<Sight, CallError> {
+pub(in crate::provisioner) async fn look(context: &Context, state: &State, look: &Look) -> Result<Sight, CallError> {
     let cloud = &context.cloud;
     match look {
         Look::Instances(ids) => cloud.instances(ids).await.map(Sight::Instances),
@@ -96,14 +101,14 @@ async fn lives(context: &Context, owner: &OwnerLook) -> anyhow::Result<bool> {
 
 /// What became of an edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Edited {
+pub(in crate::provisioner) enum Edited {
     Done,
     /// The batch itself is gone.
     Removed,
 }
 
 /// Brings one object where it should be.
-pub(super) async fn converge(
+pub(in crate::provisioner) async fn converge(
     context: &Context,
     state: &State,
     batch: &NodeBatch,
@@ -293,7 +298,12 @@ async fn remove_batch(context: &Context, batch: &NodeBatch) -> anyhow::Result<()
 }
 
 /// Publishes events.
-pub(super) async fn publish(context: &Context, state: &State, batch: &NodeBatch, events: &[BatchEvent]) {
+pub(in crate::provisioner) async fn publish(
+    context: &Context,
+    state: &State,
+    batch: &NodeBatch,
+    events: &[BatchEvent],
+) {
     for BatchEvent { pool, event } in events {
         match pool {
             None => context.events.publish(batch, event).await,
@@ -307,7 +317,7 @@ pub(super) async fn publish(context: &Context, state: &State, batch: &NodeBatch,
 }
 
 /// Remembers for all batches what one learned.
-pub(super) fn learn(context: &Context, state: &State, notes: Vec<Note>) {
+pub(in crate::provisioner) fn learn(context: &Context, state: &State, notes: Vec<Note>) {
     let now = context.clock.now();
     for note in notes {
         match note {

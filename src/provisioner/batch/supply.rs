@@ -16,13 +16,16 @@ use muster_core::model::resources::Resources;
 use muster_core::offering::Ranking;
 use muster_core::topology::Level;
 
-use super::{Context, class, ledger, pool, ranking, template};
+use super::ranking;
 use crate::cluster::State;
+use crate::provisioner::Context;
+use crate::provisioner::class::{self, template};
+use crate::provisioner::pool::{self, ledger};
 
 /// One published state with everything learned so far.
-pub(super) struct Shelves<'a> {
-    pub(super) context: &'a Context,
-    pub(super) state: &'a Arc<State>,
+pub(in crate::provisioner) struct Shelves<'a> {
+    pub(in crate::provisioner) context: &'a Context,
+    pub(in crate::provisioner) state: &'a Arc<State>,
 }
 
 impl Shelves<'_> {

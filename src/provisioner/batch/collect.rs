@@ -25,10 +25,10 @@ use muster_core::model::names::InstanceId;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::Context;
 use crate::cloud::Changes;
 use crate::cluster::State;
 use crate::progress::Beat;
+use crate::provisioner::Context;
 use crate::step::{Step, step};
 
 /// Between two rounds after a change of the leader, ten times.
@@ -40,15 +40,15 @@ const GRACE: SignedDuration = SignedDuration::from_secs(120);
 
 /// More is orphaned at once than is credible.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(in crate::provisioner) struct Held {
     /// Names the set of instances; what confirms it.
-    pub(super) digest: String,
+    pub(in crate::provisioner) digest: String,
     /// One sentence.
-    pub(super) message: String,
+    pub(in crate::provisioner) message: String,
 }
 
 /// Collects until the term ends.
-pub(super) async fn run(context: Arc<Context>, beat: Beat, term: CancellationToken) {
+pub(in crate::provisioner) async fn run(context: Arc<Context>, beat: Beat, term: CancellationToken) {
     let mut rounds = 0_u32;
     loop {
         beat.beat();
@@ -225,7 +225,7 @@ impl Context {
     }
 
     /// What the safety threshold holds.
-    pub(super) fn held(&self) -> Option<Held> {
+    pub(in crate::provisioner) fn held(&self) -> Option<Held> {
         self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 }

@@ -1,19 +1,22 @@
 //! One gang before it is placed: collecting, waiting, provisioning, planning.
 
+pub(super) mod alike;
+pub(super) mod loss;
+pub(super) mod watchdog;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::alike::Alike;
 use super::apart::Apart;
+use super::asked::RequestError;
 use super::memory::{Memory, Note};
 use super::purchase::{Purchase, Purchases, Short};
-use super::request::{RequestError, Wanted};
-use super::watchdog::digest;
+use super::request::Wanted;
 use super::{
     Action, BatchStage, BatchTopologyRequest, BatchView, GangEvent, Ledger, Pass, StatusWrite, World, batch_name,
-    distinct_nodes, level_summary, loss, notes, purchase, roles, waiting, wanted, withdraw,
+    distinct_nodes, level_summary, notes, purchase, roles, waiting, wanted, withdraw,
 };
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
@@ -21,6 +24,8 @@ use crate::model::snapshot::{AssignedCapacity, Assignment, Snapshot};
 use crate::planner::plan::{GangRequest, Host, Place, Plan, Refusal, Report};
 use crate::reason::Why;
 use crate::topology::ZONE_KEY;
+use alike::Alike;
+use watchdog::digest;
 
 /// The working view of one pass: a snapshot that takes the assignments made in the pass; the published one stays as it
 /// is.

@@ -6,22 +6,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Names of allowed types by pool, each with what it was found out from.
 #[derive(Debug, Default)]
-pub(super) struct Allowed(Mutex<BTreeMap<String, Known>>);
+pub(in crate::provisioner) struct Allowed(Mutex<BTreeMap<String, Known>>);
 
 type Known = (Seen, Arc<Vec<String>>);
 
 /// What the types of a pool follow from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
-    pub(super) uid: String,
-    pub(super) generation: i64,
+pub(in crate::provisioner) struct Seen {
+    pub(in crate::provisioner) uid: String,
+    pub(in crate::provisioner) generation: i64,
     /// Counts up with every reading of the catalogue.
-    pub(super) catalogue: u64,
+    pub(in crate::provisioner) catalogue: u64,
 }
 
 impl Allowed {
     /// The types of `pool`, by `scan` unless they are known for what is `seen`.
-    pub(super) fn get(&self, pool: &str, seen: &Seen, scan: impl FnOnce() -> Vec<String>) -> Arc<Vec<String>> {
+    pub(in crate::provisioner) fn get(
+        &self,
+        pool: &str,
+        seen: &Seen,
+        scan: impl FnOnce() -> Vec<String>,
+    ) -> Arc<Vec<String>> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(pool).cloned();
         if let Some((of, types)) = known
             && of == *seen
@@ -35,7 +40,7 @@ impl Allowed {
     }
 
     /// Forgets pools that are gone.
-    pub(super) fn keep(&self, exists: impl Fn(&str) -> bool) {
+    pub(in crate::provisioner) fn keep(&self, exists: impl Fn(&str) -> bool) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|pool, _| exists(pool));
     }
 }

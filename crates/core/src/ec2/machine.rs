@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ec2::network::{InterfaceKind, NetworkInterface};
+use super::interface::{InterfaceKind, NetworkInterface};
 use crate::model::resources::{CPU, MEMORY, PODS, Resources};
 
 /// Extended resource of NVIDIA's device plugin.
@@ -113,8 +113,8 @@ impl InstanceTypeInfo {
     ///
     /// CPU reserve: 6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the rest. Memory: 7.5 %
     /// VM overhead, 11 MiB per pod + 255 MiB reserve, 100 MiB eviction threshold. What the node class decides is not here:
-    /// see [`new_node`](super::new_node).
-    pub(super) fn allocatable(&self, pods: u32) -> Resources {
+    /// see [`new_node`](crate::offering::new_node).
+    pub(crate) fn allocatable(&self, pods: u32) -> Resources {
         let mut resources = self.devices();
         resources.set(CPU, (i64::from(self.vcpu) * 1000 - reserved_millicpu(self.vcpu)).max(0));
         let reserved_mib = 11 * i64::from(pods) + 255 + 100;
@@ -205,7 +205,7 @@ pub(crate) mod tests {
         }
     }
 
-    pub(in super::super) fn plain(name: &str, vcpu: u32, gib: u64, interfaces: u32, ipv4: u32) -> InstanceTypeInfo {
+    pub(crate) fn plain(name: &str, vcpu: u32, gib: u64, interfaces: u32, ipv4: u32) -> InstanceTypeInfo {
         InstanceTypeInfo {
             name: name.to_owned(),
             vcpu,

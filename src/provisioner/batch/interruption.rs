@@ -15,8 +15,8 @@ use muster_ec2::{ClientOptions, Message, Queue, QueueError, Received, read_messa
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::Context;
 use crate::cluster::{SeenBatch, State};
+use crate::provisioner::Context;
 use crate::step::{Step, step};
 
 /// Longest wait of one call for messages, in seconds; the most SQS takes.
@@ -29,7 +29,7 @@ const SWEEP: SignedDuration = SignedDuration::from_secs(60);
 const IMPAIRED: SignedDuration = SignedDuration::from_secs(120);
 
 /// Connects to the queue, by name or URL, as often as it takes. `None` once the term has ended.
-pub(super) async fn connect(
+pub(in crate::provisioner) async fn connect(
     context: &Context,
     options: ClientOptions,
     queue: &str,
@@ -53,7 +53,7 @@ pub(super) async fn connect(
 }
 
 /// Reads the queue until the term ends.
-pub(super) async fn listen(context: Arc<Context>, queue: Queue, term: CancellationToken) {
+pub(in crate::provisioner) async fn listen(context: Arc<Context>, queue: Queue, term: CancellationToken) {
     let mut failing = false;
     loop {
         let received = tokio::select! {
@@ -171,7 +171,7 @@ fn concerned(state: &State, subject: &Subject) -> Vec<(String, BTreeSet<Instance
 }
 
 /// Looks at the status of all instances now and then, which needs no queue.
-pub(super) async fn sweep(context: Arc<Context>, term: CancellationToken) {
+pub(in crate::provisioner) async fn sweep(context: Arc<Context>, term: CancellationToken) {
     loop {
         let next = context.clock.now().saturating_add(SWEEP);
         tokio::select! {

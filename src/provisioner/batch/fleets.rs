@@ -8,15 +8,15 @@ use muster_core::model::names::InstanceId;
 use muster_ec2::FLEETS_AT_ONCE;
 use tracing::{info, warn};
 
-use super::Context;
 use crate::cluster::State;
+use crate::provisioner::Context;
 
 /// Fleets of batches that are gone are remembered up to this many; a Region has at most as many.
 const REMEMBERED: usize = 1000;
 
 /// Fleets of ours of which nothing should live.
 #[derive(Debug, Default)]
-pub(super) struct Fleets {
+pub(in crate::provisioner) struct Fleets {
     finished: BTreeSet<String>,
     /// What was deleted, or was found to live on: not asked for again.
     settled: BTreeSet<String>,
@@ -24,7 +24,7 @@ pub(super) struct Fleets {
 
 impl Fleets {
     /// A batch is gone: so is all that its attempts launched.
-    pub(super) fn ended(&mut self, fleets: Vec<String>) {
+    pub(in crate::provisioner) fn ended(&mut self, fleets: Vec<String>) {
         self.finished.extend(fleets);
         while self.finished.len() > REMEMBERED {
             self.finished.pop_first();
@@ -46,7 +46,7 @@ impl Fleets {
 /// Deletes finished fleets, one call's worth. How many went.
 ///
 /// A deletion ends whatever the fleet still has, so each is looked at first: only what has no live instance goes.
-pub(super) async fn delete_finished(context: &Context, state: &State) -> Result<usize, CallError> {
+pub(in crate::provisioner) async fn delete_finished(context: &Context, state: &State) -> Result<usize, CallError> {
     let batches: Vec<&BatchStatus> = state.batches.values().map(|seen| &seen.batch().status).collect();
     let candidates = lock(context).candidates(batches.iter().copied());
     let mut dead = Vec::new();

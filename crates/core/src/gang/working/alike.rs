@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::working::Working;
+use super::Working;
+use crate::gang::Pass;
 use crate::model::gang::Gang;
 use crate::model::pod::Shape;
 use crate::planner::plan::{GangRequest, Refusal, Role, TopologyRequests};
@@ -19,7 +20,7 @@ struct Ask {
 
 /// Answers of one pass.
 #[derive(Debug, Default)]
-pub(super) struct Alike {
+pub(in crate::gang) struct Alike {
     /// Gangs and bookings that have nodes of their own in the cluster, by the value of the taint.
     tainted: Option<BTreeSet<Arc<str>>>,
     one_day: Vec<(Ask, bool)>,
@@ -28,7 +29,7 @@ pub(super) struct Alike {
 
 impl Alike {
     /// A assignment was made: what keeps capacity from a gang is another answer now.
-    pub(super) fn assigned(&mut self) {
+    pub(in crate::gang) fn assigned(&mut self) {
         self.passing.clear();
     }
 }
@@ -58,7 +59,7 @@ impl Working<'_> {
     }
 
     /// Whether the gang fits on the cluster's nodes once nothing else stands there.
-    pub(super) fn one_day(&mut self, request: &GangRequest, pass: &mut super::Pass) -> bool {
+    pub(in crate::gang) fn one_day(&mut self, request: &GangRequest, pass: &mut Pass) -> bool {
         let Some(ask) = self.ask(request) else { return self.fits_on_empty_cluster(request, pass) };
         if let Some((_, known)) = self.alike.one_day.iter().find(|(asked, _)| *asked == ask) {
             return *known;
@@ -69,7 +70,7 @@ impl Working<'_> {
     }
 
     /// What keeps capacity from a gang that does not fit, and ends by itself.
-    pub(super) fn passing(&mut self, gang: &Gang, request: &GangRequest, refusal: &Refusal) -> Vec<Passing> {
+    pub(in crate::gang) fn passing(&mut self, gang: &Gang, request: &GangRequest, refusal: &Refusal) -> Vec<Passing> {
         // What a gang was assigned itself keeps nothing from it.
         let own = self.own(&gang.key);
         let nothing_held = self.seen && self.ledger.held(&own.keys).is_empty();

@@ -26,11 +26,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info, info_span, warn};
 
+use super::effects;
 use super::supply::Shelves;
-use super::{Context, class, effects};
 use crate::clock::now_real;
 use crate::cloud::{for_class, in_lane};
 use crate::cluster::{SeenBatch, State};
+use crate::provisioner::{Context, class};
 use crate::step::{Step, step};
 
 /// Objects edited at once for one batch.
@@ -41,20 +42,20 @@ const REPORTS: usize = 256;
 
 /// A loss that somebody found, and where it is answered once it is written down, or known already.
 #[derive(Debug)]
-pub(super) struct Reported {
+pub(in crate::provisioner) struct Reported {
     /// Name of the batch.
-    pub(super) batch: String,
+    pub(in crate::provisioner) batch: String,
     /// What was found.
-    pub(super) report: Report,
+    pub(in crate::provisioner) report: Report,
     /// Whether it was news.
-    pub(super) written: oneshot::Sender<bool>,
+    pub(in crate::provisioner) written: oneshot::Sender<bool>,
 }
 
 /// Where losses are reported.
-pub(super) type Reports = mpsc::Sender<Reported>;
+pub(in crate::provisioner) type Reports = mpsc::Sender<Reported>;
 
 /// The channel of losses.
-pub(super) fn reports() -> (Reports, mpsc::Receiver<Reported>) {
+pub(in crate::provisioner) fn reports() -> (Reports, mpsc::Receiver<Reported>) {
     mpsc::channel(REPORTS)
 }
 
@@ -68,7 +69,7 @@ struct Due {
 
 /// Everything the worker of one term knows.
 #[derive(Debug, Default)]
-pub(super) struct Worker {
+pub(in crate::provisioner) struct Worker {
     memory: BTreeMap<String, Memory>,
     /// Objects as the API server answered to writes, until the watch shows them or something newer.
     written: BTreeMap<String, SeenBatch>,
@@ -132,17 +133,23 @@ enum Write {
 
 /// Outcomes of effects.
 #[derive(Debug, Default)]
-pub(super) struct Effects {
-    pub(super) done: Option<Done>,
-    pub(super) seen: Vec<(Look, Result<Sight, CallError>)>,
-    pub(super) failed: Option<Failure>,
-    pub(super) removed: bool,
+pub(in crate::provisioner) struct Effects {
+    pub(in crate::provisioner) done: Option<Done>,
+    pub(in crate::provisioner) seen: Vec<(Look, Result<Sight, CallError>)>,
+    pub(in crate::provisioner) failed: Option<Failure>,
+    pub(in crate::provisioner) removed: bool,
 }
 
 impl Worker {
     /// Decides about every batch that is due, and begins to carry that out. `changed`: the cluster is another than at the
     /// last pass.
-    pub(super) fn pass(&mut self, context: &Arc<Context>, state: &Arc<State>, changed: bool, term: &CancellationToken) {
+    pub(in crate::provisioner) fn pass(
+        &mut self,
+        context: &Arc<Context>,
+        state: &Arc<State>,
+        changed: bool,
+        term: &CancellationToken,
+    ) {
         self.changes = self.changes.wrapping_add(u64::from(changed));
         let batches = self.batches(state);
         let now = Instant::now();
@@ -183,12 +190,12 @@ impl Worker {
     }
 
     /// When the next batch is due.
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(in crate::provisioner) fn next(&self) -> Option<Instant> {
         self.due.iter().filter(|(name, _)| !self.busy.contains(*name)).map(|(_, due)| due.at).min()
     }
 
     /// Waits until a decision is carried out, for ever if none is under way. Errors: a task that died, which is a bug.
-    pub(super) async fn carried(&mut self, context: &Context) -> anyhow::Result<()> {
+    pub(in crate::provisioner) async fn carried(&mut self, context: &Context) -> anyhow::Result<()> {
         match self.tasks.join_next().await {
             None => std::future::pending().await,
             Some(Ok(carried)) => {
@@ -201,12 +208,12 @@ impl Worker {
     }
 
     /// Finishes what was begun: a call that was sent is awaited, and nothing new is sent.
-    pub(super) async fn finish(&mut self) {
+    pub(in crate::provisioner) async fn finish(&mut self) {
         while self.tasks.join_next().await.is_some() {}
     }
 
     /// Takes a loss into the next pass.
-    pub(super) fn report(&mut self, state: &State, reported: Reported) {
+    pub(in crate::provisioner) fn report(&mut self, state: &State, reported: Reported) {
         let Reported { batch, report, written } = reported;
         if !state.batches.contains_key(&batch) && !self.written.contains_key(&batch) {
             let _ = written.send(false);

@@ -1,5 +1,7 @@
 //! EC2NodeClasses: what their selectors resolve to, and what is wrong with them.
 
+pub(super) mod template;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -24,7 +26,7 @@ use muster_ec2::{ImageQuery, ReservationQuery};
 use serde_json::json;
 
 use super::catalogue::Catalogue;
-use super::{Context, REFRESH, RETRY, pool, template};
+use super::{Context, REFRESH, RETRY, pool};
 use crate::clock::now_real;
 use crate::cloud::{for_class, selectors};
 use crate::cluster::State;

@@ -4,23 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use muster_api::crd::EC2NodeClass;
+use muster_api::crd::{EC2NodeClass, NodePool};
 use muster_api::pool as rules;
-use muster_api::supply::Supplied;
+use muster_api::supply::{self, Supplied};
 use muster_core::batch::{Before, Working};
-use muster_core::ec2::{CapacityType, Reservation};
+use muster_core::ec2::{CapacityType, Reservation, Subnet};
 use muster_core::model::batch::{Batch, Owner};
 use muster_core::offering::{GroupPolicy, Ledger, Need, PoolOffer, PoolType, RankInput, Ranking, rank_candidates};
 use tracing::debug;
 
-use super::{Context, class, ledger, pool};
 use crate::cluster::State;
+use crate::provisioner::pool::ledger;
+use crate::provisioner::{Context, class, pool};
 
 /// Free hosts of reservations are read again after this, in the provisioner's time.
 const FRESH: SignedDuration = SignedDuration::from_secs(20);
 
 /// Ranks all ways to provision the batch now.
-pub(super) fn rank(
+pub(in crate::provisioner) fn rank(
     context: &Context,
     batch: &Batch,
     others: &Working,
@@ -36,7 +37,7 @@ pub(super) fn rank(
     };
     let names = spec.node_pools.iter();
     let pools: Vec<_> = names
-        .filter_map(|name| pool::offer(context, state, state.pools.get(name)?, &left))
+        .filter_map(|name| offer(context, state, state.pools.get(name)?, &left))
         .map(|pool| in_zones(pool, &spec.zones))
         .map(|pool| for_pods(pool, batch))
         .collect();
@@ -44,7 +45,7 @@ pub(super) fn rank(
 }
 
 /// Ranks all ways to provision one node of a blocked pool now.
-pub(super) fn rank_one(
+pub(in crate::provisioner) fn rank_one(
     context: &Context,
     batch: &Batch,
     others: &Working,
@@ -54,9 +55,30 @@ pub(super) fn rank_one(
 ) -> Ranking {
     let inputs = ledger::inputs(context, state, others.values().map(AsRef::as_ref));
     let left = Ledger::before(&inputs, &batch.name);
-    let offer = state.pools.get(pool).and_then(|pool| pool::blocked_offer(context, state, pool, &left));
+    let offer = state.pools.get(pool).and_then(|pool| blocked_offer(context, state, pool, &left));
     let offer = offer.map(|pool| in_zones(pool, &batch.spec.zones));
     rank_in(context, batch, state, offer.as_slice(), Some(1), now)
+}
+
+/// The pool as the ranking sees it, with what is left for the batch that asks.
+fn offer(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> Option<PoolOffer> {
+    if pool::problem(context, state, pool).is_some() { None } else { describe(context, state, pool, ledger) }
+}
+
+/// As [`offer`], for a pool that is blocked.
+fn blocked_offer(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> Option<PoolOffer> {
+    if pool::only_blocked(context, state, pool) { describe(context, state, pool, ledger) } else { None }
+}
+
+fn describe(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> Option<PoolOffer> {
+    let class = pool::class_of(state, pool)?;
+    let catalogue = context.catalogue.load();
+    let read = class::subnets_read(context, class);
+    let free = |subnet: Subnet| Subnet { free_addresses: ledger.addresses(&subnet, read), ..subnet };
+    let subnets = supply::subnets(class).into_iter().map(free).collect();
+    let supplied = Supplied { pool, class: Some(class), zones: &pool::zones(state, pool) };
+    let types = pool::instance_types(context, state, pool, class, &catalogue);
+    Some(supplied.offer(types, subnets, reservations(context, class, ledger), ledger))
 }
 
 /// The pool in these zones alone; in all of its own if none is named.
@@ -110,7 +132,7 @@ fn rank_in(
 }
 
 /// Classes of these pools whose reservations were read too long ago.
-pub(super) fn stale_reservations<'a>(
+pub(in crate::provisioner) fn stale_reservations<'a>(
     context: &'a Context,
     pools: &'a [String],
     state: &'a State,
@@ -128,7 +150,7 @@ pub(super) fn stale_reservations<'a>(
 
 /// Reads the reservations of these pools, where the last reading is old. What cannot be read is not asked for again at
 /// once.
-pub(super) async fn refresh_reservations(context: &Context, pools: &[String], state: &State) {
+pub(in crate::provisioner) async fn refresh_reservations(context: &Context, pools: &[String], state: &State) {
     let now = context.clock.now();
     let stale: Vec<&EC2NodeClass> = stale_reservations(context, pools, state, now).collect();
     for class in stale {
@@ -142,7 +164,7 @@ pub(super) async fn refresh_reservations(context: &Context, pools: &[String], st
 }
 
 /// Forgets what is known of free hosts: EC2 has just reported otherwise.
-pub(super) fn forget_reservations(context: &Context) {
+pub(in crate::provisioner) fn forget_reservations(context: &Context) {
     lock(context).clear();
 }
 
@@ -151,7 +173,11 @@ fn lock(context: &Context) -> std::sync::MutexGuard<'_, BTreeMap<String, (Timest
 }
 
 /// Reservations of a class, hosts that other batches take off the free ones.
-pub(super) fn reservations(context: &Context, class: &EC2NodeClass, ledger: &Ledger) -> Vec<Reservation> {
+pub(in crate::provisioner) fn reservations(
+    context: &Context,
+    class: &EC2NodeClass,
+    ledger: &Ledger,
+) -> Vec<Reservation> {
     let Some((read, mut found)) = lock(context).get(&class.name_any()).cloned() else { return Vec::new() };
     for reservation in &mut found {
         reservation.free = ledger.hosts(reservation, read);

@@ -19,9 +19,10 @@ use muster_core::offering::{Amounts, Ledger};
 use muster_core::ordinary::{self, Launch, Outcome, Refusal, Round, Waiting, Window};
 use tracing::{debug, info, warn};
 
-use super::{Context, ledger, offers};
 use crate::clock::now_real;
 use crate::cluster::{SeenBatch, State};
+use crate::provisioner::Context;
+use crate::provisioner::pool::{ledger, offers};
 use crate::step::{Step, step};
 
 /// Events of one round: a crowd of pods that wait for the same needs no event each.
@@ -29,7 +30,7 @@ const EVENTS: usize = 20;
 
 /// What is remembered between rounds for as long as this replica leads.
 #[derive(Debug)]
-pub(super) struct Pods {
+pub(in crate::provisioner) struct Pods {
     window: Window,
     /// NodeBatches that exist and that the watch has not shown yet. `None`: they have not been listed since the lease was won.
     assumed: Option<BTreeMap<String, SeenBatch>>,
@@ -39,13 +40,17 @@ pub(super) struct Pods {
 
 impl Pods {
     /// Of a replica that has just won the lease.
-    pub(super) fn new(context: &Context) -> Self {
+    pub(in crate::provisioner) fn new(context: &Context) -> Self {
         let window = Window::new(context.options.batch_idle, context.options.batch_max);
         Self { window, assumed: None, refused: BTreeMap::new() }
     }
 
     /// Makes a round if one is due.
-    pub(super) async fn reconcile(&mut self, context: &Arc<Context>, state: &Arc<State>) -> anyhow::Result<()> {
+    pub(in crate::provisioner) async fn reconcile(
+        &mut self,
+        context: &Arc<Context>,
+        state: &Arc<State>,
+    ) -> anyhow::Result<()> {
         // Whoever has no pool has chosen to provision in another way.
         if state.pools.is_empty() || context.catalogue.load().types.is_empty() {
             return Ok(());

@@ -12,28 +12,28 @@ use muster_core::offering::{Ledger, Pool as Unavailable, UsageClass};
 use muster_core::ordinary::Offered;
 use muster_core::packing;
 
-use super::{Context, pool};
 use crate::cluster::State;
+use crate::provisioner::{Context, pool};
 
 /// Pools and what they offer.
 #[derive(Debug, Default)]
-pub(super) struct Offers {
+pub(in crate::provisioner) struct Offers {
     /// Pools in order of name.
-    pub(super) pools: Vec<packing::Pool>,
+    pub(in crate::provisioner) pools: Vec<packing::Pool>,
     /// Most nodes of one batch, by pool.
-    pub(super) most: Vec<u32>,
+    pub(in crate::provisioner) most: Vec<u32>,
     /// Offers.
-    pub(super) offers: Vec<Offered>,
+    pub(in crate::provisioner) offers: Vec<Offered>,
 }
 
 /// Names of the pools that can be provisioned from.
-pub(super) fn usable(context: &Context, state: &State) -> BTreeSet<String> {
+pub(in crate::provisioner) fn usable(context: &Context, state: &State) -> BTreeSet<String> {
     let usable = |pool: &&Arc<NodePool>| pool::problem(context, state, pool).is_none();
     state.pools.values().filter(usable).map(|pool| pool.name_any()).collect()
 }
 
 /// What all of them offer now.
-pub(super) fn read(context: &Context, state: &State, left: &Ledger) -> Offers {
+pub(in crate::provisioner) fn read(context: &Context, state: &State, left: &Ledger) -> Offers {
     let mut all = Offers::default();
     for pool in state.pools.values().filter(|pool| pool::problem(context, state, pool).is_none()) {
         of_pool(context, state, pool, left, &mut all);
