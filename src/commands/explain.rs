@@ -132,7 +132,7 @@ fn reason(args: &ReasonArgs) -> anyhow::Result<ExitCode> {
     let found = match guide::find(word) {
         Ok(found) => found,
         Err(alike) => {
-            let message = format!("there is no reason {word}; the likest are {}", alike.join(", "));
+            let message = format!("there is no reason {word}; the closest are {}", alike.join(", "));
             return flags::print(Err(message));
         }
     };

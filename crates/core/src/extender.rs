@@ -245,11 +245,7 @@ fn leaves_places_whole(
     if awaiting.awaits(class) {
         return true;
     }
-    let (Some(mut free), Ok(shape)) = (free_for_singles(snapshot, node), &pod.shape) else { return true };
-    if let Some(known) = snapshot.pods.get(&pod.uid).filter(|known| counted_on(known) == Some(node)) {
-        free.add(&known.held.requested);
-    }
-    assumed.subtract_from(&mut free, snapshot, &pod.uid, node);
+    let (Some(mut free), Ok(shape)) = (free_beside(snapshot, assumed, pod, node), &pod.shape) else { return true };
     for places in awaiting.places.values().filter(|places| places.left > 0) {
         // Of a class that nobody has seen yet nothing is known but that its pods are to come.
         let Some(requests) = &places.requests else { return false };
@@ -268,27 +264,29 @@ fn tolerates(snapshot: &Snapshot, pod: &Pod, node: &str) -> bool {
 /// that is not known yet is kept.
 #[must_use]
 pub fn leaves_assignments_whole(snapshot: &Snapshot, assumed: &Assumed, pod: &Pod, node: &str) -> bool {
-    let Some(assignments) = snapshot.assignments.get(node).filter(|assignments| !assignments.is_empty()) else {
+    if snapshot.assignments.get(node).is_none_or(Vec::is_empty) {
         return true;
-    };
-    let (Some(entry), Ok(shape)) = (snapshot.nodes.get(node), &pod.shape) else { return true };
-    let mut free = entry.node.allocatable.clone();
-    free.subtract(&entry.usage.requested);
+    }
+    let (Some(free), Ok(shape)) = (free_beside(snapshot, assumed, pod, node), &pod.shape) else { return true };
+    let whole = snapshot.assignments.get(node).is_some_and(|assignments| {
+        assignments.iter().any(|assignment| matches!(assignment.capacity, AssignedCapacity::WholeNode))
+    });
+    !whole && shape.requests.iter().all(|(resource, amount)| free.get(resource.as_str()) >= amount)
+}
+
+/// What a node has for a single pod beside everybody else on it and every assignment there. `None`: it is not known, or the pod
+/// is bound to it already.
+fn free_beside(snapshot: &Snapshot, assumed: &Assumed, pod: &Pod, node: &str) -> Option<Resources> {
+    let mut free = free_for_singles(snapshot, node)?;
     // A pod nominated to this node, or bound to it by a call whose answer was lost, is part of the usage already.
     if let Some(known) = snapshot.pods.get(&pod.uid).filter(|known| counted_on(known) == Some(node)) {
         if known.node.is_some() {
-            return true;
+            return None;
         }
         free.add(&known.held.requested);
     }
     assumed.subtract_from(&mut free, snapshot, &pod.uid, node);
-    for assignment in assignments {
-        match &assignment.capacity {
-            AssignedCapacity::WholeNode => return false,
-            AssignedCapacity::Member(requests) => free.subtract(requests),
-        }
-    }
-    shape.requests.iter().all(|(resource, amount)| free.get(resource.as_str()) >= amount)
+    Some(free)
 }
 
 /// The node in whose usage a single pod is counted.

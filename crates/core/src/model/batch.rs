@@ -62,6 +62,15 @@ pub struct BatchSpec {
     pub reserves: BTreeMap<String, Resources>,
 }
 
+impl BatchSpec {
+    /// The pods that each node is planned to hold, node by node in the order of the instances: the digest of their class, and
+    /// how many.
+    pub fn planned_pods(&self) -> impl Iterator<Item = &[(String, u32)]> {
+        let times = |nodes: u32| usize::try_from(nodes).unwrap_or(0);
+        self.fillings.iter().flat_map(move |one| std::iter::repeat_n(one.pods.as_slice(), times(one.nodes)))
+    }
+}
+
 /// What some equal nodes are planned to hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
 
-use super::class::digest;
+use super::class::{digest, is_readable};
 use crate::model::batch::{Batch, BatchPhase, Owner};
 use crate::model::gang::Pod;
 use crate::model::names::NodeName;
@@ -64,14 +64,15 @@ pub fn planned(batch: &Batch) -> Vec<(NodeName, BTreeMap<Arc<str>, u32>)> {
     if ends || !batch.spec.partial || batch.spec.owner != Owner::Pods {
         return Vec::new();
     }
-    let each = batch
-        .spec
-        .fillings
-        .iter()
-        .flat_map(|one| std::iter::repeat_n(&one.pods, usize::try_from(one.nodes).unwrap_or(0)));
-    let instances = batch.status.instances.iter().zip(each);
+    let instances = batch.status.instances.iter().zip(batch.spec.planned_pods());
     let named = instances.filter_map(|(instance, pods)| Some((NodeName::from(instance.node.as_deref()?), pods)));
-    named.map(|(node, pods)| (node, pods.iter().map(|(class, many)| (Arc::from(&**class), *many)).collect())).collect()
+    named.map(|(node, pods)| (node, readable(pods))).collect()
+}
+
+/// Without the classes that another version wrote down: nobody can say which pods they are for, so they keep nobody away.
+fn readable(pods: &[(String, u32)]) -> BTreeMap<Arc<str>, u32> {
+    let known = pods.iter().filter(|(class, _)| is_readable(class));
+    known.map(|(class, many)| (Arc::from(&**class), *many)).collect()
 }
 
 /// When a node stops to be kept for the pods that it was launched for, if it is first seen Ready at `now`, in real time.

@@ -78,12 +78,7 @@ fn of_batch(
     if all_ready && registered.is_none_or(|at| now.duration_since(at) >= BIND_WITHIN) {
         return None;
     }
-    let each: Vec<&Vec<(String, u32)>> = spec
-        .fillings
-        .iter()
-        .flat_map(|one| std::iter::repeat_n(&one.pods, usize::try_from(one.nodes).unwrap_or(0)))
-        .take(usize::try_from(count).unwrap_or(0))
-        .collect();
+    let each: Vec<&[(String, u32)]> = spec.planned_pods().take(usize::try_from(count).unwrap_or(0)).collect();
     let mut places: BTreeMap<String, u32> = BTreeMap::new();
     let mut unread = 0_u32;
     for (class, number) in each.iter().copied().flatten() {
@@ -117,7 +112,7 @@ fn of_batch(
     });
     // Of an offer that is gone the nodes are not known: those that have registered are found as what they are.
     let nodes = alike.map_or_else(Vec::new, |offer| {
-        let node = |(number, pods): (usize, &Vec<(String, u32)>)| {
+        let node = |(number, pods): (usize, &[(String, u32)])| {
             let mut usage: Usage = offer.overhead.clone();
             for (class, many) in pods {
                 // Whoever neither waits nor stands there is gone.
@@ -129,7 +124,7 @@ fn of_batch(
             Existing { node: Arc::new(Node { name: name.as_str().into(), ..Node::clone(&offer.node) }), usage }
         };
         // What a node holds of a class that another version wrote down is not known: it has capacity for nobody else.
-        let known = |pods: &Vec<(String, u32)>| pods.iter().all(|(class, _)| is_readable(class));
+        let known = |pods: &[(String, u32)]| pods.iter().all(|(class, _)| is_readable(class));
         each.iter().copied().enumerate().filter(|(_, pods)| known(pods)).map(node).collect()
     });
     Some(Joining { places, unread, created: batch.created, nodes, names })

@@ -494,6 +494,10 @@ fn others_keep_off_a_node_as_far_as_the_pods_it_was_launched_for_need_it() {
     for pod in &exempt {
         assert_eq!(kept(&full, pod), (names(&["n1", "n2"]), None), "belongs on every node");
     }
+    let there = Pod { node: Some(NodeName::from("n1")), ..pod("there", &shape(1)) };
+    let mut around = launched_for(&shape(2), 4, Some(SOON));
+    around.pods.insert(there.uid.clone(), Arc::new(there.clone()));
+    assert_eq!(kept(&around, &there), (names(&["n1", "n2"]), None), "bound there by a call whose answer was lost");
     // Bound meanwhile by another call of this replica, and not shown by the watch yet: it takes the capacity.
     let (mut wide, mut assumed) = (wide, Assumed::default());
     let early = pod("early", &shape(2));
