@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use kube::Client;
 use muster_api::crd::Gang as GangObject;
 use muster_api::gang_state;
-use muster_core::gang::{Action, BatchStage, BatchView, MemberReport, Release};
+use muster_core::gang::{Action, BatchStage, BatchView, MemberReport, Release, WAITING_AT_ONCE, is_waiting};
 use muster_core::model::gang::Gang;
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::snapshot::{AssignedCapacity, Assignment};
@@ -41,6 +41,27 @@ pub struct Executor {
     evicted: BTreeMap<PodUid, Instant>,
     /// Conditions sent and not observed yet.
     reported: BTreeMap<PodUid, (&'static str, Instant)>,
+    /// Conditions of members that wait.
+    paced: Paced,
+}
+
+/// At most so many writes in a second.
+#[derive(Debug, Default)]
+struct Paced {
+    since: Option<Instant>,
+    sent: u32,
+}
+
+impl Paced {
+    /// Whether one more may be sent; then it counts.
+    fn may(&mut self, now: Instant) -> bool {
+        if self.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(1)) {
+            *self = Self { since: Some(now), sent: 0 };
+        }
+        let may = self.sent < WAITING_AT_ONCE;
+        self.sent += u32::from(may);
+        may
+    }
 }
 
 impl std::fmt::Debug for Executor {
@@ -113,6 +134,7 @@ impl Executor {
             ungated: BTreeMap::new(),
             evicted: BTreeMap::new(),
             reported: BTreeMap::new(),
+            paced: Paced::default(),
         }
     }
 
@@ -280,6 +302,7 @@ impl Executor {
             }
             Action::Report(report) => {
                 let news = self.reported.get(&report.pod.uid).is_none_or(|(reason, _)| *reason != report.reason);
+                let news = news && (!is_waiting(report.reason) || self.paced.may(now));
                 if news {
                     self.reported.insert(report.pod.uid.clone(), (report.reason, now));
                 }

@@ -16,7 +16,7 @@ use muster_core::batch::reserves;
 use muster_core::ec2::{CapacityType, Grace};
 use muster_core::gang::{
     Action, BatchTopologyRequest, Evict, GangEvent, MemberReport, Release, StatusWrite, batch_name,
-    conditions as shown, owner_event,
+    conditions as shown, owner_event, shows_waiting,
 };
 use muster_core::model::gang::{Gang, NoteKind, Phase, Recognised};
 use muster_core::model::names::{ObjectKey, PodUid};
@@ -398,13 +398,7 @@ impl Hands {
     pub(super) async fn report(&self, report: &MemberReport) -> anyhow::Result<()> {
         let condition = json!({
             "metadata": {"uid": report.pod.uid.as_str()},
-            "status": {"conditions": [{
-                "type": keys::POD_CONDITION,
-                "status": if report.reason == "Refused" { "False" } else { "True" },
-                "reason": report.reason,
-                "message": report.message,
-                "lastTransitionTime": now_real(),
-            }]},
+            "status": {"conditions": [of_member(report.reason, &report.message)]},
         });
         // Conditions are merged by type.
         let condition = Patch::Strategic(&condition);
@@ -417,11 +411,19 @@ impl Hands {
     /// The two patches of one member: the nomination, then gate, annotations and toleration.
     pub(super) async fn release(&self, state: &State, release: &Release) -> anyhow::Result<()> {
         let pod = &release.pod;
-        let nomination = json!({
+        let mut nomination = json!({
             "metadata": {"uid": pod.uid.as_str()},
             "status": {"nominatedNodeName": release.node.as_str()},
         });
-        let nominated = patch(Step::NominatePod, &self.client, &pod.key, &Patch::Merge(&nomination))
+        let nomination = if shows_waiting(pod) {
+            // What it waited for is over: the same write says so. Conditions are merged by type.
+            let message = format!("sent to kube-scheduler for node {}", release.node);
+            nomination["status"]["conditions"] = json!([of_member("Released", &message)]);
+            Patch::Strategic(&nomination)
+        } else {
+            Patch::Merge(&nomination)
+        };
+        let nominated = patch(Step::NominatePod, &self.client, &pod.key, &nomination)
             .await
             .map_err(|error| anyhow::Error::new(error).context("nomination"))?;
         // Another value each time: a patch that changes nothing requeues nobody.
@@ -448,6 +450,17 @@ impl Hands {
             .map_err(|error| anyhow::Error::new(error).context("release"))?;
         Ok(())
     }
+}
+
+/// The condition `muster.dev/Gang` of a member: it holds while the member has a node to go to.
+fn of_member(reason: &str, message: &str) -> serde_json::Value {
+    json!({
+        "type": keys::POD_CONDITION,
+        "status": if matches!(reason, "Released" | "Planned") { "True" } else { "False" },
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": now_real(),
+    })
 }
 
 /// With those that the nodes provisioned for the gang ask for.

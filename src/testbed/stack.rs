@@ -345,7 +345,9 @@ impl Stack {
         self.config_of(0)
     }
 
-    fn config_of(&self, number: u8) -> PathBuf {
+    /// As [`Self::config`], of one of several.
+    #[must_use]
+    pub fn config_of(&self, number: u8) -> PathBuf {
         self.cluster.folder().join(format!("muster-{number}.yaml"))
     }
 }

@@ -5,7 +5,9 @@
 use std::path::Path;
 use std::process::Stdio;
 
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use muster::testbed::stack::request;
 use muster::testbed::workloads::TestJob;
@@ -75,6 +77,20 @@ async fn a_job_that_waits_says_why_in_the_words_of_its_gang_and_kubectl_wait_ret
         assert_eq!((&condition.reason, &condition.message), (&waiting.reason, &waiting.message), "{kind}");
         assert_eq!(condition.observed_generation, gang.metadata.generation, "{kind}");
     }
+    let pods: &Api<Pod> = &Api::namespaced(client.clone(), "ml");
+    let (code, sentence) = (&waiting.reason, &waiting.message);
+    eventually(DEADLINE, "the condition of every member", || async move {
+        let all = pods.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+        let conditions = |pod: &Pod| pod.status.clone().and_then(|status| status.conditions).unwrap_or_default();
+        let states = |pod: &Pod| {
+            let found = conditions(pod).into_iter().find(|one| one.type_ == "muster.dev/Gang");
+            found.is_some_and(|one| one.reason.as_ref() == Some(code) && one.message.as_ref() == Some(sentence))
+        };
+        let lack: Vec<String> = all.iter().filter(|pod| !states(pod)).map(ResourceExt::name_any).collect();
+        if lack.is_empty() && all.len() == 4 { Ok(Some(())) } else { Err(format!("{lack:?} do not say so")) }
+    })
+    .await
+    .unwrap();
     assert_eq!(completed(&stack, &["explain", "gang", "-n", "ml", ""]).await, [name.as_str(), ":4"]);
     assert_eq!(completed(&stack, &["explain", "gang", "-n", "kube-system", ""]).await, [":4"]);
     let scraped = request(stack.http(), "GET", "/metrics", "").await.unwrap();

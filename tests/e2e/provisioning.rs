@@ -36,6 +36,11 @@ async fn a_gang_on_an_empty_cluster_is_provisioned_in_one_call_and_terminated_wh
     assert_eq!(nodes.len(), 8);
     assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1, "one call");
     phase(&stack, "ml", "train", "Bound").await;
+    batch_that(&stack, "to show that its nodes are there", |batch| {
+        let conditions = batch.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        ["Launched", "Registered", "Ready"].into_iter().all(|kind| is_true(conditions, kind))
+    })
+    .await;
     delete_job(&stack, "train").await;
     everything_is_terminated(&stack).await;
     no_errors(&stack);

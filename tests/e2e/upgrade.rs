@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking, its helpers too")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams};
@@ -14,6 +14,7 @@ use muster::testbed::workloads::TestJob;
 use muster::testbed::{Component, Identity, Stack, audit, eventually, settings};
 use muster_api::crd::Gang;
 use muster_ec2_sim::Scenario;
+use muster_ec2_sim::choices::FleetVolumeTags;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -40,17 +41,28 @@ fn now() -> PathBuf {
 async fn older(replicas: u8) -> Option<Stack> {
     let before = before()?;
     let mut options = options().await?;
-    options.muster = before;
     options.replicas = replicas;
     options.config = json!({"lease": {"duration": "3s", "grace": "1s"}});
     let stack = stack(options, "ml").await;
     stack.create_nodes(leaves(&["a", "b", "c", "d"], 4)).await.unwrap();
+    // Nothing has happened yet: the version before begins, with a configuration that it understands.
+    for number in 0..replicas {
+        replace(&stack, number, &before).await;
+    }
     Some(stack)
 }
 
-async fn replace(stack: &Stack, number: u8) {
+/// One replica is of another version from now on, with its configuration.
+async fn replace(stack: &Stack, number: u8, binary: &Path) {
     stack.cluster.kill(Component::Muster(number)).unwrap();
-    stack.runs(number, now());
+    // The replica's own configuration of this version stands beside it while the version before runs.
+    let (file, kept) = (stack.config_of(number), stack.config_of(number).with_extension("kept"));
+    if !kept.exists() {
+        std::fs::copy(&file, &kept).unwrap();
+    }
+    let newer = configuration(&kept);
+    let configured = if binary == now() { newer } else { configuration_before(&newer) };
+    becomes(stack, number, &(binary.to_owned(), configured));
     stack.start_replica(number, &[]).await.unwrap();
 }
 
@@ -104,7 +116,7 @@ async fn gangs_in_every_phase_are_taken_over_by_the_next_version() {
     }
     phase(&stack, "ml", "sent", "Released").await;
 
-    replace(&stack, 0).await;
+    replace(&stack, 0, &now()).await;
     stack.cluster.signal(Component::Scheduler(0), Signal::SIGCONT).unwrap();
     create(&stack, "ml", bare("half", 1, 2)).await;
     whole(&stack, &["commits", "sent", "half"]).await;
@@ -124,16 +136,14 @@ async fn two_versions_side_by_side_bind_no_gang_in_part() {
     let Some(stack) = older(2).await else { return };
     // One of two Pods is new, as in the middle of a rollout; either may lead, and either kube-scheduler.
     for (number, name) in [(0, "one"), (1, "two")] {
-        replace(&stack, number).await;
+        replace(&stack, number, &now()).await;
         for member in 0..2 {
             create(&stack, "ml", bare(name, member, 2)).await;
         }
         whole(&stack, &[name]).await;
     }
     // Back again: a status that the newer version wrote is understood by the older one, or left alone.
-    stack.cluster.kill(Component::Muster(0)).unwrap();
-    stack.runs(0, before().unwrap());
-    stack.start_replica(0, &[]).await.unwrap();
+    replace(&stack, 0, &before().unwrap()).await;
     for member in 0..2 {
         create(&stack, "ml", bare("three", member, 2)).await;
     }
@@ -153,9 +163,12 @@ const ON_THE_WAY: [(Point, Point); 5] = [
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_on_their_way_come_and_go_once_whether_the_next_version_goes_on_or_the_one_before() {
     let Some(older) = before() else { return };
-    let Some(stack) = provisioning_stack(&Scenario::demo(), 40, "1s").await else { return };
+    // Older versions tag network interfaces by the fleet.
+    let mut scenario = Scenario::demo();
+    scenario.choices.fleet_volume_tags = FleetVolumeTags::AndInterfaces;
+    let Some(stack) = provisioning_stack(&scenario, 40, "1s").await else { return };
     let client = stack.admin().unwrap();
-    let newer: Value = serde_json::from_slice(&std::fs::read(stack.config()).unwrap()).unwrap();
+    let newer = configuration(&stack.config());
     let versions = [(older, configuration_before(&newer)), (now(), newer)];
     for (start, end) in [(0, 1), (1, 0)] {
         for (number, (provisioning, leaving)) in ON_THE_WAY.into_iter().enumerate() {
@@ -163,12 +176,12 @@ async fn nodes_on_their_way_come_and_go_once_whether_the_next_version_goes_on_or
             let name = format!("{way}{number}");
             eprintln!("{name}: {provisioning:?}, {leaving:?}");
             let from = journal(&stack, 0).await.len();
-            becomes(&stack, &versions[start]);
+            becomes(&stack, 0, &versions[start]);
             restart(&stack, Some(provisioning)).await;
             submit(&client, "ml", gang_job(&name, 8)).await;
             dies(&stack, provisioning).await;
 
-            becomes(&stack, &versions[end]);
+            becomes(&stack, 0, &versions[end]);
             restart(&stack, None).await;
 
             all_run(&stack, "ml", &name, 8).await;
@@ -181,7 +194,7 @@ async fn nodes_on_their_way_come_and_go_once_whether_the_next_version_goes_on_or
             restart(&stack, Some(leaving)).await;
             delete_job(&stack, &name).await;
             dies(&stack, leaving).await;
-            becomes(&stack, &versions[start]);
+            becomes(&stack, 0, &versions[start]);
             restart(&stack, None).await;
             everything_is_terminated(&stack).await;
             no_gang_is_left(&stack).await;
@@ -190,9 +203,13 @@ async fn nodes_on_their_way_come_and_go_once_whether_the_next_version_goes_on_or
 }
 
 /// The next start is that of another version, with its configuration.
-fn becomes(stack: &Stack, (binary, configuration): &(PathBuf, Value)) {
-    stack.runs(0, binary.clone());
-    std::fs::write(stack.config(), configuration.to_string()).unwrap();
+fn becomes(stack: &Stack, number: u8, (binary, configuration): &(PathBuf, Value)) {
+    stack.runs(number, binary.clone());
+    std::fs::write(stack.config_of(number), configuration.to_string()).unwrap();
+}
+
+fn configuration(file: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
 }
 
 /// The configuration that shipped with the version before, with the addresses of this stack: whoever goes back to a version
@@ -201,7 +218,9 @@ fn configuration_before(newer: &Value) -> Value {
     let file = std::env::var_os("MUSTER_BEFORE_CONFIG").map(PathBuf::from).expect("set together with MUSTER_BEFORE");
     let mut configuration = settings::read_yaml(&file).unwrap().remove(0);
     for key in ["extender", "http", "ec2", "clock", "lease"] {
-        configuration[key] = newer[key].clone();
+        if !newer[key].is_null() {
+            configuration[key] = newer[key].clone();
+        }
     }
     configuration
 }

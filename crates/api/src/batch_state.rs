@@ -26,6 +26,9 @@ pub const STATUS_VERSION: u32 = 1;
 
 const AUTHORIZED: &str = "Authorized";
 const INTERRUPTED: &str = "Interrupted";
+const LAUNCHED: &str = "Launched";
+const REGISTERED: &str = "Registered";
+const READY: &str = "Ready";
 
 /// Reads an object. What a newer version wrote is read as far as it is understood, and [`Batch::newer`] names the rest.
 #[must_use]
@@ -378,6 +381,9 @@ fn condition(one: &Condition) -> BatchCondition {
         kind: match one.type_.as_str() {
             AUTHORIZED => ConditionKind::Authorized,
             INTERRUPTED => ConditionKind::Interrupted,
+            LAUNCHED => ConditionKind::Launched,
+            REGISTERED => ConditionKind::Registered,
+            READY => ConditionKind::Ready,
             other => ConditionKind::Other(other.to_owned()),
         },
         status: match one.status.as_str() {
@@ -521,6 +527,9 @@ fn write_condition(one: &BatchCondition) -> Condition {
         type_: match &one.kind {
             ConditionKind::Authorized => AUTHORIZED.to_owned(),
             ConditionKind::Interrupted => INTERRUPTED.to_owned(),
+            ConditionKind::Launched => LAUNCHED.to_owned(),
+            ConditionKind::Registered => REGISTERED.to_owned(),
+            ConditionKind::Ready => READY.to_owned(),
             ConditionKind::Other(kind) => kind.clone(),
         },
         status: match one.status {

@@ -77,6 +77,7 @@ pub fn read(object: &Gang) -> State {
         waiting: status.waiting.map(|waiting| gang::Waiting {
             reason: Arc::from(waiting.reason),
             message: Arc::from(waiting.message),
+            since: waiting.since,
             next_try: waiting.next_try,
         }),
         notes: notes(&status.conditions),
@@ -137,14 +138,11 @@ pub fn write(state: &State, before: Option<&GangStatus>) -> GangStatus {
             }
         })
         .collect();
-    let waiting = state.waiting.as_ref().map(|waiting| {
-        let same = before.and_then(|before| before.waiting.as_ref()).filter(|before| before.reason == *waiting.reason);
-        GangWaiting {
-            reason: waiting.reason.to_string(),
-            message: waiting.message.to_string(),
-            since: same.and_then(|same| same.since).or(state.since),
-            next_try: waiting.next_try,
-        }
+    let waiting = state.waiting.as_ref().map(|waiting| GangWaiting {
+        reason: waiting.reason.to_string(),
+        message: waiting.message.to_string(),
+        since: waiting.since.or(state.since),
+        next_try: waiting.next_try,
     });
     GangStatus {
         version: STATUS_VERSION,

@@ -258,6 +258,9 @@ pub enum FleetVolumeTags {
     Taken,
     /// It refuses what is not documented.
     Refused,
+    /// It takes them, and those for network interfaces too, against what is documented: versions of Muster that know no better
+    /// can be replaced by a newer one in a test. No flip of a run is this one.
+    AndInterfaces,
 }
 
 /// See [`Choices::spot_shutdown`].

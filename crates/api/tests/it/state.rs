@@ -91,13 +91,13 @@ fn a_status_of_a_newer_version_has_no_phase_here() {
 }
 
 #[test]
-fn the_time_of_waiting_stays_while_its_reason_does() {
+fn the_time_of_waiting_is_kept_and_that_of_the_phase_stands_in_for_one_that_is_missing() {
     let object = gang(&full());
     let mut state = gang_state::read(&object);
     state.since = Some("2026-01-02T00:00:00Z".parse().unwrap());
     let waiting = |state: &_| gang_state::write(state, object.status.as_ref()).waiting.unwrap();
     assert_eq!(waiting(&state).since, Some("2026-01-01T00:00:00Z".parse().unwrap()));
-    state.waiting.as_mut().unwrap().reason = "DoesNotFit".into();
+    state.waiting.as_mut().unwrap().since = None;
     assert_eq!(waiting(&state).since, state.since);
 }
 

@@ -30,6 +30,7 @@ mod probe;
 mod recording;
 mod repair;
 mod rollback;
+mod shown;
 mod teardown;
 mod witness;
 

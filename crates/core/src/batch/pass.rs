@@ -10,7 +10,9 @@ use jiff::Timestamp;
 
 use super::case::{Case, Step, Stop, Turn, failing, later, recovered};
 use super::decision::{Decision, Memory, Requeue, Working, World};
-use super::{attempts, bill, events, joining, launch, losses, owner, partial, pending, repair, rollback, teardown};
+use super::{
+    attempts, bill, events, joining, launch, losses, owner, partial, pending, repair, rollback, shown, teardown,
+};
 use crate::model::batch::{Batch, BatchPhase, BatchStatus};
 
 /// Decides about every batch that is not busy.
@@ -123,6 +125,7 @@ fn finish(before: &BatchStatus, mut next: BatchStatus, now: Timestamp, now_real:
         next.since = Some(now_real);
     }
     bill::bill(before, &mut next, now);
+    shown::show(&mut next, now_real);
     Some(next)
 }
 

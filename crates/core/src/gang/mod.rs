@@ -57,6 +57,7 @@ pub use refused::Stuck;
 pub use request::{Wanted, build_request};
 pub use shown::{Shown, conditions, owner_event};
 pub use wanted::existing;
+pub use working::reports::{WAITING_AT_ONCE, is_waiting, shows_waiting};
 
 /// Timers and choices of the gang loop. Source of the defaults: `scheduling.md` 3.7.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -298,7 +299,7 @@ pub struct Evict {
 pub struct MemberReport {
     /// The pod as it was seen.
     pub pod: Arc<Pod>,
-    /// `Planned`, `Released` or `Refused`.
+    /// `Planned`, `Released`, `Refused`, or the code of what the gang waits for.
     pub reason: &'static str,
     /// A sentence.
     pub message: String,
@@ -403,6 +404,7 @@ pub fn pass_with(world: &World<'_>, ledger: &mut Ledger) -> Pass {
         ledger,
         seen: false,
         on_their_way,
+        reports_left: working::reports::WAITING_AT_ONCE,
         terminating: None,
         joining: None,
         alike: Alike::default(),

@@ -139,6 +139,7 @@ mod tests {
             waiting: waiting.map(|code| Waiting {
                 reason: Arc::from(code.as_str()),
                 message: Arc::from(format!("because of {code}")),
+                since: None,
                 next_try: None,
             }),
             notes: BTreeMap::new(),

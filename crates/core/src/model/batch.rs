@@ -547,6 +547,12 @@ pub enum ConditionKind {
     Authorized,
     /// Whether instances are lost, or will be.
     Interrupted,
+    /// Whether all instances have been launched.
+    Launched,
+    /// Whether all their nodes have registered.
+    Registered,
+    /// Whether all their nodes are Ready, and serve.
+    Ready,
     /// Somebody else's; kept as it is.
     Other(String),
 }

@@ -345,6 +345,9 @@ pub struct Waiting {
     pub reason: Arc<str>,
     /// A sentence a person can act on.
     pub message: Arc<str>,
+    /// Since when the reason is the same; recordings of older versions have none.
+    #[serde(default)]
+    pub since: Option<Timestamp>,
     /// When it is tried again at the latest.
     pub next_try: Option<Timestamp>,
 }

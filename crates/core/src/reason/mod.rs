@@ -445,7 +445,7 @@ impl Why {
     /// For the status.
     #[must_use]
     pub fn waiting(&self, next_try: Option<Timestamp>) -> Waiting {
-        Waiting { reason: Arc::from(self.code().as_str()), message: Arc::from(self.to_string()), next_try }
+        Waiting { reason: Arc::from(self.code().as_str()), message: Arc::from(self.to_string()), since: None, next_try }
     }
 }
 

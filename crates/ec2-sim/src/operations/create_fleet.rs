@@ -101,11 +101,12 @@ pub(super) fn look_through(world: &World, form: &Form) -> Result<(), ApiError> {
 /// # Errors
 /// `InvalidParameterValue` for another resource type.
 fn check_tags(world: &World, form: &Form) -> Result<(), ApiError> {
-    let volumes = world.scenario.choices.fleet_volume_tags == FleetVolumeTags::Taken;
+    let takes = world.scenario.choices.fleet_volume_tags;
     for spec in form.structs("TagSpecification") {
         match spec.required("ResourceType")? {
             "fleet" | "instance" => {}
-            "volume" if volumes => {}
+            "volume" if takes != FleetVolumeTags::Refused => {}
+            "network-interface" if takes == FleetVolumeTags::AndInterfaces => {}
             other => {
                 return Err(ApiError::client(
                     "InvalidParameterValue",

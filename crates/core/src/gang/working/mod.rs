@@ -2,6 +2,7 @@
 
 pub(super) mod alike;
 pub(super) mod loss;
+pub(super) mod reports;
 pub(super) mod watchdog;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +40,8 @@ pub(super) struct Working<'a> {
     pub(super) seen: bool,
     /// Members of all gangs that were sent to kube-scheduler.
     pub(super) on_their_way: usize,
+    /// Reports of what gangs wait for that this pass may still make.
+    pub(super) reports_left: u32,
     /// Pods that are being deleted and hold capacity, by node; found out once, where it is asked.
     pub(super) terminating: Option<Arc<BTreeMap<NodeName, Vec<Arc<Pod>>>>>,
     /// Nodes that are on their way into the cluster, and until when they are counted on; found out once, where it is asked.
@@ -494,6 +497,10 @@ impl Working<'_> {
     ) {
         if next.phase != gang.phase || next.epoch != gang.epoch {
             next.since = Some(self.world.now);
+        }
+        let since = reports::reason_since(gang, &next, self.world.now);
+        if let Some(waiting) = &mut next.waiting {
+            waiting.since = since;
         }
         if next == **gang {
             return;

@@ -11,7 +11,7 @@ use super::Working;
 use crate::gang::memory::{ALIKE, Doubted, IN_ALL, Note};
 use crate::gang::refused::{Refused, refused, refused_again, scheduler_error};
 use crate::gang::request::Wanted;
-use crate::gang::{Action, GangEvent, MemberReport, Pass, withdraw};
+use crate::gang::{GangEvent, Pass, withdraw};
 use crate::model::gang::{Gang, Phase, Pod, Waiting};
 use crate::model::names::{NodeName, PodUid, ResourceName};
 use crate::model::pod::Shape;
@@ -19,11 +19,6 @@ use crate::model::resources::{ATTACHABLE_VOLUMES, LOCAL_VOLUMES};
 use crate::planner::plan::{GangRequest, Role};
 use crate::reason::{Code, Why};
 
-/// A gang that stays `Released` for longer is reported on its members: until then `kubectl get pods` has not lied for
-/// long enough to be noticed, and each report is a write that may requeue a pod.
-const REPORT: SignedDuration = SignedDuration::from_secs(2);
-/// … and this much later for each member of any gang that is on its way.
-const REPORT_EACH: SignedDuration = SignedDuration::from_millis(10);
 /// A released member that kube-scheduler refuses is nominated and requeued again after this, then after pauses that double up
 /// to `release.renominate`: kube-scheduler alone would leave it in its queue for minutes where its view merely lagged.
 pub(in crate::gang) const REQUEUE_AGAIN: SignedDuration = SignedDuration::from_secs(1);
@@ -235,45 +230,6 @@ impl Working<'_> {
         let mut shape = shape.clone();
         shape.tolerations.retain(|toleration| *toleration.key != *self.world.settings.pending_taint);
         shape
-    }
-
-    /// Tells members how far their gang is, where `kubectl get pods` shows a gate that is gone.
-    pub(in crate::gang) fn report(&self, gang: &Gang, next: &Gang, members: &[Arc<Pod>], pass: &mut Pass) {
-        let unchanged = gang.phase == next.phase && gang.epoch == next.epoch;
-        let age = gang.since.map_or(SignedDuration::ZERO, |since| self.world.now.duration_since(since));
-        // With many members before kube-scheduler, waiting is no news, and a patch for each would only add to it.
-        let due = REPORT + REPORT_EACH * i32::try_from(self.on_their_way).unwrap_or(i32::MAX);
-        if unchanged && gang.phase == Some(Phase::Released) {
-            self.requeue(pass, gang.since, due);
-        }
-        for pod in members.iter().filter(|pod| pod.node.is_none()) {
-            let place = next.place_of(&pod.uid);
-            let report = match (next.phase, place) {
-                (Some(Phase::Released), Some(_)) if pod.reported.is_none() && (!unchanged || age < due) => None,
-                (Some(Phase::Released), Some(place)) => Some(match refused(pod).filter(|_| !pod.gated) {
-                    None => (
-                        "Released",
-                        format!(
-                            "sent to kube-scheduler for node {}; bound once {} members stand at the barrier",
-                            place.node, next.minimum
-                        ),
-                    ),
-                    Some(refused) => ("Refused", refused.message.to_string()),
-                }),
-                (Some(Phase::Planned), Some(place)) if pod.reported.is_some() => {
-                    Some(("Planned", format!("planned on node {}", place.node)))
-                }
-                (Some(Phase::Collecting | Phase::Waiting | Phase::Provisioning), _) if pod.reported.is_some() => {
-                    let why = next.waiting.as_ref().map_or("", |waiting| &*waiting.message);
-                    Some(("Refused", format!("the plan was withdrawn: {why}")))
-                }
-                _ => None,
-            };
-            let Some((reason, message)) = report else { continue };
-            if pod.reported.as_deref() != Some(reason) {
-                pass.actions.push(Action::Report(Box::new(MemberReport { pod: Arc::clone(pod), reason, message })));
-            }
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Of, Row};
 
 /// Every reason of a condition that is neither code nor event.
-pub(super) const CONDITIONS: [Row; 39] = [
+pub(super) const CONDITIONS: [Row; 42] = [
     (
         "Swept",
         Of::Condition,
@@ -276,5 +276,26 @@ pub(super) const CONDITIONS: [Row; 39] = [
         "On the Gang: every member has a node that is Ready.",
         "It has a plan on nodes that are there.",
         &["Nothing."],
+    ),
+    (
+        "NotLaunched",
+        Of::Condition,
+        "On the NodeBatch: not all of its instances have been launched, or some have ended.",
+        "The batch waits for its launch, or loses instances; its status.message and its attempts say why.",
+        &["kubectl describe nodebatch NAME.", "Wait: it is tried again, or the batch ends."],
+    ),
+    (
+        "NotRegistered",
+        Of::Condition,
+        "On the NodeBatch: not all of its instances are nodes of the cluster yet.",
+        "They boot, or cannot join; after join.registerWithin the batch says so.",
+        &["Wait.", "muster doctor judges what keeps nodes from joining."],
+    ),
+    (
+        "NotReady",
+        Of::Condition,
+        "On the NodeBatch: not all of its nodes are Ready, or they are being terminated.",
+        "The network plugin or the device plugins come up last; a node that was lost is not Ready either.",
+        &["kubectl describe node NAME.", "Wait: after join.readyWithin the batch says what is missing."],
     ),
 ];

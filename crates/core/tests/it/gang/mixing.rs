@@ -280,8 +280,11 @@ fn a_node_that_does_not_join_in_time_is_no_longer_waited_for() {
     sim.gang("train", 8, 8);
     sim.settle();
     assert_eq!(sim.reason("train"), "Joining");
+    assert_eq!(sim.pass().requeue_at, Some(at(11)), "its members say so then");
+    sim.wait(11);
+    sim.settle();
     assert_eq!(sim.pass().requeue_at, Some(at(600)), "it looks again by itself");
-    sim.wait(600);
+    sim.wait(589);
     sim.settle();
     assert_eq!((sim.phase("train"), sim.provisioned.len()), (Phase::Provisioning, 1));
 }

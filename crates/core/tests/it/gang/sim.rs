@@ -274,6 +274,9 @@ impl Sim {
                 pod.planned_node = Some(release.node.clone());
                 pod.nominated = Some(release.node.clone());
                 pod.requeued = Some(self.now);
+                if gang::shows_waiting(pod) {
+                    pod.reported = Some(Arc::from("Released"));
+                }
             }
             Action::Evict(evict) => {
                 self.evicted.push(evict.pod.key.name.to_string());

@@ -417,3 +417,50 @@ fn nothing_is_remembered_of_gangs_that_are_gone() {
     memory.prune(world::at(2), &world::snapshot(&[], &[], &[], &[]));
     assert!(!memory.knows(&world::key("train")));
 }
+
+#[test]
+fn members_say_what_their_gang_waits_for_once_that_has_lasted_and_no_more_once_they_have_a_node() {
+    let mut sim = Sim::new(&[("n1", 1)]);
+    sim.gang("train", 30, 30);
+    sim.scheduler = false;
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Waiting);
+    let shown =
+        |sim: &Sim, reason: &str| sim.pods.values().filter(|pod| pod.reported.as_deref() == Some(reason)).count();
+    let waiting = |sim: &Sim| sim.state("train").waiting.clone().unwrap();
+    let until =
+        |sim: &mut Sim, seconds: i64| sim.now = waiting(sim).since.unwrap() + SignedDuration::from_secs(seconds);
+    let code = waiting(&sim).reason;
+    until(&mut sim, 9);
+    sim.step();
+    assert_eq!(shown(&sim, &code), 0, "a reason that passes is no news");
+    for expected in [20, 30] {
+        sim.wait(1);
+        sim.step();
+        assert_eq!(shown(&sim, &code), expected, "20 at once");
+    }
+    assert!(!sim.pass().actions.iter().any(|action| matches!(action, Action::Report(_))), "nothing is written twice");
+    // Another reason counts from when it came.
+    sim.wait(100);
+    sim.pods.remove("train-7");
+    let changed = sim.now;
+    sim.settle();
+    let other = waiting(&sim);
+    assert_eq!((other.reason == code, other.since), (false, Some(changed)));
+    until(&mut sim, 9);
+    sim.step();
+    assert_eq!((shown(&sim, &code), shown(&sim, &other.reason)), (29, 0));
+    for expected in [20, 29] {
+        sim.wait(1);
+        sim.step();
+        assert_eq!(shown(&sim, &other.reason), expected);
+    }
+    // With nodes for all of them the release says so by itself.
+    sim.member("train", "train-30", RankClaim::Rank(7));
+    for name in (2..=30).map(|number| format!("n{number}")) {
+        sim.nodes.insert(name.clone(), world::node(&name, 1));
+    }
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Released);
+    assert_eq!((shown(&sim, "Released"), shown(&sim, &other.reason)), (30, 0));
+}

@@ -4,7 +4,7 @@ use std::fmt::{Debug, Write as _};
 
 use jiff::Timestamp;
 use muster_core::batch::{Decision, Requeue};
-use muster_core::model::batch::{Attempt, BatchMember, BatchStatus};
+use muster_core::model::batch::{Attempt, BatchMember, BatchStatus, ConditionKind};
 
 use super::scene::{NOW, Scene};
 use crate::world::at;
@@ -91,6 +91,14 @@ fn status(text: &mut String, before: &BatchStatus, after: &BatchStatus) {
     assert_eq!(same, *after, "a field that is not in the table");
 }
 
+/// Without the conditions that follow from phase and instances: they have a table of their own.
+fn decided(next: &BatchStatus) -> BatchStatus {
+    let follows = [ConditionKind::Launched, ConditionKind::Registered, ConditionKind::Ready];
+    let mut next = next.clone();
+    next.conditions.retain(|one| !follows.contains(&one.kind));
+    next
+}
+
 /// Everything a decision says.
 pub(super) fn decision(scene: &Scene) -> String {
     let mut text = String::new();
@@ -98,7 +106,7 @@ pub(super) fn decision(scene: &Scene) -> String {
         scene.decide();
     assert_eq!(batch, scene.batch.name);
     match &next {
-        Some(next) => status(&mut text, &scene.batch.status, next),
+        Some(next) => status(&mut text, &scene.batch.status, &decided(next)),
         None => text.push_str("no write\n"),
     }
     if let Some(change) = change {
