@@ -76,10 +76,14 @@ test-cloudformation: ## Lint the CloudFormation template, deploy it in moto, and
 	fi; \
 	cargo build --quiet --workspace --bin muster && MUSTER=$$CARGO_TARGET_DIR/debug/muster $$python hack/cloudformation-test.py
 
-soak: ## A hundred thousand histories of NodeBatches; crash at every step in every weather, a thousand gangs with seeded faults, two hundred lives on existing nodes, insufficient capacity
+# The oldest version whose gangs and NodeBatches are taken over, and to which one can go back.
+OLDEST := 1d46871
+
+soak: ## A hundred thousand histories of NodeBatches; crash at every step in every weather, a thousand gangs with seeded faults, two hundred lives on existing nodes, insufficient capacity; from the oldest version and back
 	@$(call control-plane,make soak: not possible without the real Kubernetes control plane: )
 	MUSTER_SOAK=1 cargo test --package muster-core --test it -- batch:: --nocapture
 	MUSTER_SOAK=1 cargo test --workspace --test e2e -- chaos:: --nocapture --test-threads=1
+	$(MAKE) test-upgrade BEFORE=$(OLDEST)
 
 # kube-scheduler is optimised: so is Muster here, in a build of its own (about a quarter of an hour at first).
 bench-load: ## Time 1,000 pods on 1,000 nodes: stock, native gangs, Muster; then larger and wider; NODES, PODS, RUNS, ROWS

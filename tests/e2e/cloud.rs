@@ -212,6 +212,12 @@ pub(crate) async fn invariants_hold(stack: &Stack) {
 
 /// As [`invariants_hold`], where EC2 itself broke the invariants of these numbers.
 pub(crate) async fn invariants_hold_but(stack: &Stack, broken_by_ec2: &[u64]) {
+    let broken = broken_invariants(stack).await;
+    assert_eq!(broken.0, broken_by_ec2, "broken: {:#?}\n{}", broken.1, stack.cluster.report(60));
+}
+
+/// Numbers of the invariants that are broken at rest, and what the simulator says of them.
+pub(crate) async fn broken_invariants(stack: &Stack) -> (Vec<u64>, Vec<Value>) {
     let batches = Api::<NodeBatch>::all(stack.admin().unwrap());
     let batches = &batches;
     let always = eventually(DEADLINE, "the invariants of rest to hold", || async move {
@@ -228,8 +234,7 @@ pub(crate) async fn invariants_hold_but(stack: &Stack, broken_by_ec2: &[u64]) {
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
     // What they say is soon not true any more.
     stack.sim_post("/_sim/batches", &Value::Null).await.unwrap();
-    let broken: Vec<u64> = always.iter().filter_map(|invariant| invariant["number"].as_u64()).collect();
-    assert_eq!(broken, broken_by_ec2, "broken: {always:#?}\n{}", stack.cluster.report(60));
+    (always.iter().filter_map(|invariant| invariant["number"].as_u64()).collect(), always)
 }
 
 /// Names of all nodes.

@@ -18,7 +18,9 @@ use muster_ec2_sim::choices::FleetVolumeTags;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::cloud::{delete_job, everything_is_terminated, gang_job, journal, launched_fleets, provisioning_stack};
+use crate::cloud::{
+    broken_invariants, delete_job, gang_job, journal, launched_fleets, nothing_is_left, provisioning_stack,
+};
 use crate::crash::{Point, after, before as ahead, dies, no_gang_is_left, restart};
 use crate::support::{
     DEADLINE, all_run, bare, create, gangs, leaves, no_errors, options, phase, runs_on, stack, submit,
@@ -196,11 +198,19 @@ async fn nodes_on_their_way_come_and_go_once_whether_the_next_version_goes_on_or
             dies(&stack, leaving).await;
             becomes(&stack, 0, &versions[start]);
             restart(&stack, None).await;
-            everything_is_terminated(&stack).await;
+            nothing_is_left(&stack).await;
+            let (broken, stated) = broken_invariants(&stack).await;
+            // A version before this one may ask for the same launch in its own words: EC2 refuses that, and it looks for what
+            // was launched.
+            let excused = |number: &u64| start == 1 && *number == ONE_TOKEN_ONE_LAUNCH;
+            assert!(broken.iter().all(excused), "{name}: {stated:#?}");
             no_gang_is_left(&stack).await;
         }
     }
 }
+
+/// The invariant that no token is sent with two sets of parameters.
+const ONE_TOKEN_ONE_LAUNCH: u64 = 7;
 
 /// The next start is that of another version, with its configuration.
 fn becomes(stack: &Stack, number: u8, (binary, configuration): &(PathBuf, Value)) {
