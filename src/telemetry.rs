@@ -1,6 +1,7 @@
 //! Logs and metrics. Metrics are structs passed in; there is no global registry.
 
 pub mod exposition;
+pub mod objects;
 mod process;
 pub mod registrar;
 pub mod table;
@@ -28,6 +29,7 @@ use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 
 use crate::provisioner::ProvisionerMetrics;
+pub use objects::ObjectMetrics;
 pub use registrar::Registrar;
 use registrar::{Leads, minutes};
 
@@ -174,6 +176,11 @@ struct KindLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OperationLabel {
+    operation: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct BucketLabel {
     bucket: &'static str,
 }
@@ -213,6 +220,8 @@ pub struct ExtenderMetrics {
     pub tls_reloads: Counter,
     /// Certificates that could not be used.
     pub tls_reload_errors: Counter,
+    /// When the certificate that is served ends.
+    pub certificate_expiry: Gauge,
 }
 
 /// Plans, commits, and gangs by phase.
@@ -243,6 +252,8 @@ pub struct GangMetrics {
     complete: Arc<Mutex<BTreeMap<ObjectKey, Timestamp>>>,
     unlisted: Family<KindLabel, Gauge>,
     stuck: Family<ReasonLabel, Gauge>,
+    /// Of all objects.
+    pub objects: ObjectMetrics,
     snapshot: Gauge<u64, AtomicU64>,
 }
 
@@ -251,6 +262,7 @@ pub struct GangMetrics {
 pub struct CloudMetrics {
     calls: Family<CallLabel, Counter>,
     errors: Family<CodeLabel, Counter>,
+    seconds: Family<OperationLabel, Histogram, fn() -> Histogram>,
     waits: Family<BucketLabel, Histogram, fn() -> Histogram>,
     burst: Family<BucketLabel, Gauge>,
     refill: Family<BucketLabel, Gauge>,
@@ -262,6 +274,11 @@ fn latency() -> Histogram {
     Histogram::new(
         exponential_buckets(0.000_01, 3.0, 12).chain([5.0, 10.0, 20.0, 30.0, 45.0, 52.0, 58.0, 65.0, 90.0, 120.0]),
     )
+}
+
+/// 10 ms to three minutes: EC2 answers within a second, and CreateFleet may take a minute.
+fn calls() -> Histogram {
+    Histogram::new([0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 90.0, 180.0])
 }
 
 impl Default for Metrics {
@@ -335,9 +352,11 @@ impl ExtenderMetrics {
             shed: Family::default(),
             paused: Counter::default(),
             tls_reloads: Counter::default(),
+            certificate_expiry: Gauge::default(),
             tls_reload_errors: Counter::default(),
         };
         registrar.register(table::TLS_RELOADS, metrics.tls_reloads.clone());
+        registrar.register(table::CERTIFICATE_EXPIRY, metrics.certificate_expiry.clone());
         registrar.register(table::TLS_RELOAD_ERRORS, metrics.tls_reload_errors.clone());
         registrar.register(table::REQUEST_DURATION, metrics.seconds.clone());
         registrar.register(table::REQUESTS, metrics.results.clone());
@@ -377,6 +396,7 @@ impl GangMetrics {
             complete: Arc::default(),
             unlisted: Family::default(),
             stuck: Family::default(),
+            objects: ObjectMetrics::new(registrar),
             snapshot: Gauge::default(),
         };
         registrar.register(table::PLAN_DURATION, metrics.plan_seconds.clone());
@@ -404,6 +424,7 @@ impl GangMetrics {
         self.phases.clear();
         self.waiting.clear();
         self.stuck.clear();
+        self.objects.forget();
         self.oldest.set(0);
         self.snapshot.set(0);
     }
@@ -516,12 +537,14 @@ impl CloudMetrics {
         let metrics = Self {
             calls: Family::default(),
             errors: Family::default(),
+            seconds: Family::new_with_constructor(calls as fn() -> Histogram),
             waits: Family::new_with_constructor(latency as fn() -> Histogram),
             burst: Family::default(),
             refill: Family::default(),
         };
         registrar.register(table::EC2_CALLS, metrics.calls.clone());
         registrar.register(table::EC2_ERRORS, metrics.errors.clone());
+        registrar.register(table::EC2_CALL_DURATION, metrics.seconds.clone());
         registrar.register(table::LIMITER_WAIT, metrics.waits.clone());
         registrar.register(table::LIMITER_BURST, metrics.burst.clone());
         registrar.register(table::LIMITER_REFILL, metrics.refill.clone());
@@ -537,6 +560,11 @@ impl CloudMetrics {
     /// How long one call waited for its turn, in EC2's time.
     pub fn waited(&self, bucket: &'static str, time: Duration) {
         self.waits.get_or_create(&BucketLabel { bucket }).observe(time.as_secs_f64());
+    }
+
+    /// How long an operation took with everything that the SDK tried.
+    pub fn took(&self, operation: &'static str, time: Duration) {
+        self.seconds.get_or_create(&OperationLabel { operation }).observe(time.as_secs_f64());
     }
 
     /// Counts one answer and hands it on.

@@ -9,6 +9,7 @@ pub(crate) mod selectors;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
+use std::time::Instant;
 
 use jiff::Timestamp;
 use muster_core::ec2::{
@@ -92,6 +93,18 @@ impl Cloud {
         }
     }
 
+    /// Times a call, counts its answer and remembers what it says about our permissions.
+    async fn timed<T>(
+        &self,
+        verb: &'static str,
+        call: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let started = Instant::now();
+        let result = call.await;
+        self.metrics.took(verb, started.elapsed());
+        self.done(verb, result)
+    }
+
     /// Counts an answer, remembers what it says about our permissions, and hands it on.
     fn done<T>(&self, verb: &'static str, result: Result<T, CallError>) -> Result<T, CallError> {
         let result = self.metrics.count(verb, result);
@@ -162,9 +175,12 @@ impl Cloud {
             return Ok(());
         }
         self.limits.turn(CallClass::Launch).await;
-        let template =
-            step(Step::TryOut, self.change("CreateLaunchTemplate", self.client.create_launch_template(spec))).await;
-        let template = self.done("create-launch-template", template)?;
+        let template = self
+            .timed(
+                "create-launch-template",
+                step(Step::TryOut, self.change("CreateLaunchTemplate", self.client.create_launch_template(spec))),
+            )
+            .await?;
         let parameters = LaunchParameters {
             template_id: template.id.clone(),
             template_version: template.latest_version,
@@ -209,84 +225,95 @@ impl Cloud {
     /// All instance types of the Region.
     pub async fn instance_types(&self) -> Result<Vec<InstanceTypeInfo>, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        self.done("describe-instance-types", self.client.describe_instance_types(&[]).await)
+        self.timed("describe-instance-types", self.client.describe_instance_types(&[])).await
     }
 
     /// Types by zone.
     pub async fn offerings(&self) -> Result<BTreeSet<Offering>, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        self.done("describe-instance-type-offerings", self.client.describe_offerings(&[]).await)
+        self.timed("describe-instance-type-offerings", self.client.describe_offerings(&[])).await
     }
 
     /// Spot prices that hold now.
     pub async fn spot_prices(&self, types: &[String], now: Timestamp) -> Result<SpotPrices, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        self.done("describe-spot-price-history", self.client.describe_spot_prices(types, now).await)
+        self.timed("describe-spot-price-history", self.client.describe_spot_prices(types, now)).await
     }
 
     /// Subnets with their free addresses.
     pub async fn subnets(&self, query: &NetworkQuery) -> Result<Vec<Subnet>, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        self.done("describe-subnets", self.client.describe_subnets(query).await)
+        self.timed("describe-subnets", self.client.describe_subnets(query)).await
     }
 
     /// Security groups.
     pub async fn security_groups(&self, query: &NetworkQuery) -> Result<Vec<SecurityGroup>, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        self.done("describe-security-groups", self.client.describe_security_groups(query).await)
+        self.timed("describe-security-groups", self.client.describe_security_groups(query)).await
     }
 
     /// Images, newest first.
     pub async fn images(&self, query: &ImageQuery) -> Result<Vec<Image>, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        self.done("describe-images", self.client.describe_images(query).await)
+        self.timed("describe-images", self.client.describe_images(query)).await
     }
 
     /// Capacity reservations with their free hosts.
     pub async fn reservations(&self, query: &ReservationQuery) -> Result<Vec<Reservation>, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        self.done("describe-capacity-reservations", self.client.describe_reservations(query).await)
+        self.timed("describe-capacity-reservations", self.client.describe_reservations(query)).await
     }
 
     /// The placement group of this name, if it exists.
     pub async fn placement_group(&self, name: &str) -> Result<Option<PlacementGroup>, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        let groups = self.client.describe_placement_groups(&GroupQuery::Name(name.to_owned())).await;
-        let groups = self.done("describe-placement-groups", groups)?;
+        let groups = self
+            .timed(
+                "describe-placement-groups",
+                self.client.describe_placement_groups(&GroupQuery::Name(name.to_owned())),
+            )
+            .await?;
         Ok(groups.into_iter().find(|group| group.name == name))
     }
 
     /// Creates a cluster placement group.
     pub async fn create_placement_group(&self, name: &str, tags: &Tags) -> Result<(), CallError> {
         self.limits.turn(CallClass::Launch).await;
-        let result = step(
-            Step::CreatePlacementGroup,
-            self.change("CreatePlacementGroup", self.client.create_placement_group(name, tags)),
+        self.timed(
+            "create-placement-group",
+            step(
+                Step::CreatePlacementGroup,
+                self.change("CreatePlacementGroup", self.client.create_placement_group(name, tags)),
+            ),
         )
-        .await;
-        self.done("create-placement-group", result).map(|_| ())
+        .await
+        .map(|_| ())
     }
 
     /// Deletes a placement group; success if it is gone already.
     pub async fn delete_placement_group(&self, name: &str) -> Result<(), CallError> {
         self.limits.turn(CallClass::CleanUp).await;
-        let result = step(
-            Step::DeletePlacementGroup,
-            self.change("DeletePlacementGroup", self.client.delete_placement_group(name)),
+        self.timed(
+            "delete-placement-group",
+            step(
+                Step::DeletePlacementGroup,
+                self.change("DeletePlacementGroup", self.client.delete_placement_group(name)),
+            ),
         )
-        .await;
-        self.done("delete-placement-group", result)
+        .await
     }
 
     /// Creates a launch template, or finds the one with the same content.
     pub async fn create_launch_template(&self, spec: &TemplateSpec) -> Result<LaunchTemplate, CallError> {
         self.limits.turn(CallClass::Launch).await;
-        let result = step(
-            Step::CreateLaunchTemplate,
-            self.change("CreateLaunchTemplate", self.client.create_launch_template(spec)),
+        self.timed(
+            "create-launch-template",
+            step(
+                Step::CreateLaunchTemplate,
+                self.change("CreateLaunchTemplate", self.client.create_launch_template(spec)),
+            ),
         )
-        .await;
-        self.done("create-launch-template", result)
+        .await
     }
 
     /// Deletes every launch template of a batch.
@@ -304,16 +331,20 @@ impl Cloud {
         match parameters.way {
             LaunchWay::Fleet => {
                 self.limits.turn(CallClass::Launch).await;
-                let result =
-                    step(Step::CreateFleet, self.change("CreateFleet", self.client.create_fleet(parameters))).await;
-                self.done("create-fleet", result)
+                self.timed(
+                    "create-fleet",
+                    step(Step::CreateFleet, self.change("CreateFleet", self.client.create_fleet(parameters))),
+                )
+                .await
             }
             LaunchWay::Run => {
                 self.limits.turns(CallClass::RunInstances, parameters.count).await;
                 self.limits.turn(CallClass::Run).await;
-                let result =
-                    step(Step::RunInstances, self.change("RunInstances", self.client.run_instances(parameters))).await;
-                self.done("run-instances", result)
+                self.timed(
+                    "run-instances",
+                    step(Step::RunInstances, self.change("RunInstances", self.client.run_instances(parameters))),
+                )
+                .await
             }
         }
     }
@@ -321,24 +352,28 @@ impl Cloud {
     /// What a fleet launched, by its id; `None` if EC2 does not know it (yet).
     pub async fn fleet(&self, id: &str) -> Result<Option<LaunchAnswer>, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        let result = self.client.describe_fleets(id).await;
-        self.done("describe-fleets", result)
+        self.timed("describe-fleets", self.client.describe_fleets(id)).await
     }
 
     /// Deletes instant fleets with whatever they still have. The ids that were deleted.
     pub async fn delete_fleets(&self, ids: &[String]) -> Result<Vec<String>, CallError> {
         self.limits.turn(CallClass::CleanUp).await;
-        let result = step(Step::DeleteFleets, self.change("DeleteFleets", self.client.delete_fleets(ids))).await;
-        self.done("delete-fleets", result)
+        self.timed(
+            "delete-fleets",
+            step(Step::DeleteFleets, self.change("DeleteFleets", self.client.delete_fleets(ids))),
+        )
+        .await
     }
 
     /// Terminates instances; ids EC2 does not know are excluded.
     pub async fn terminate_instances(&self, ids: &[InstanceId]) -> Result<(), CallError> {
         self.limits.turn(CallClass::Terminate).await;
-        let result =
-            step(Step::TerminateInstances, self.change("TerminateInstances", self.client.terminate_instances(ids)))
-                .await;
-        self.done("terminate-instances", result).map(|_| ())
+        self.timed(
+            "terminate-instances",
+            step(Step::TerminateInstances, self.change("TerminateInstances", self.client.terminate_instances(ids))),
+        )
+        .await
+        .map(|_| ())
     }
 
     /// Instances by id; unknown ones are missing from the answer.
@@ -347,29 +382,26 @@ impl Cloud {
             return Ok(Vec::new());
         }
         self.limits.turn(CallClass::Describe).await;
-        let result = self.client.describe_instances(&InstanceQuery::Ids(ids.to_vec())).await;
-        self.done("describe-instances", result)
+        self.timed("describe-instances", self.client.describe_instances(&InstanceQuery::Ids(ids.to_vec()))).await
     }
 
     /// Instances by tags.
     pub async fn instances_by_tags(&self, tags: &Tags) -> Result<Vec<Instance>, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        let result = self.client.describe_instances(&InstanceQuery::Tags(tags.clone())).await;
-        self.done("describe-instances", result)
+        self.timed("describe-instances", self.client.describe_instances(&InstanceQuery::Tags(tags.clone()))).await
     }
 
     /// Placement groups by tags.
     pub async fn placement_groups(&self, tags: &Tags) -> Result<Vec<PlacementGroup>, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        let result = self.client.describe_placement_groups(&GroupQuery::Tags(tags.clone())).await;
-        self.done("describe-placement-groups", result)
+        self.timed("describe-placement-groups", self.client.describe_placement_groups(&GroupQuery::Tags(tags.clone())))
+            .await
     }
 
     /// Launch templates by tags.
     pub async fn launch_templates(&self, tags: &Tags) -> Result<Vec<LaunchTemplate>, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        let result = self.client.describe_launch_templates(tags).await;
-        self.done("describe-launch-templates", result)
+        self.timed("describe-launch-templates", self.client.describe_launch_templates(tags)).await
     }
 
     /// Deletes a launch template by its id.
@@ -380,15 +412,17 @@ impl Cloud {
     /// Deletes a launch template in its turn, whatever it was for.
     async fn clean_up_template(&self, purpose: Step, id: &str) -> Result<(), CallError> {
         self.limits.turn(CallClass::CleanUp).await;
-        let result = step(purpose, self.change("DeleteLaunchTemplate", self.client.delete_launch_template(id))).await;
-        self.done("delete-launch-template", result)
+        self.timed(
+            "delete-launch-template",
+            step(purpose, self.change("DeleteLaunchTemplate", self.client.delete_launch_template(id))),
+        )
+        .await
     }
 
     /// Status checks and scheduled events of instances.
     pub async fn health(&self, ids: &[InstanceId]) -> Result<Vec<InstanceHealth>, CallError> {
         self.limits.turn(CallClass::Describe).await;
-        let result = self.client.describe_instance_health(ids).await;
-        self.done("describe-instance-status", result)
+        self.timed("describe-instance-status", self.client.describe_instance_health(ids)).await
     }
 
     /// Network nodes from the top, by instance: one call for a whole group.
@@ -404,8 +438,8 @@ impl Cloud {
         let mut tries = 1;
         loop {
             // Each try is a turn: the cloud controller draws on the same bucket of one call a second.
-            let result = self.limits.topology(self.client.describe_topology(&query)).await;
-            let result = self.done("describe-instance-topology", result);
+            let call = self.timed("describe-instance-topology", self.client.describe_topology(&query));
+            let result = self.limits.topology(call).await;
             match result {
                 Err(error) if error.kind == ErrorClass::Throttle && tries < TOPOLOGY_TRIES => tries += 1,
                 result => return result,
@@ -416,7 +450,7 @@ impl Cloud {
     /// The id of the image that a parameter of SSM holds.
     pub async fn image_parameter(&self, name: &str) -> Result<String, CallError> {
         // SSM has a limit of its own, which a reading now and then does not come near.
-        self.done("get-parameter", self.client.image_parameter(name).await)
+        self.timed("get-parameter", self.client.image_parameter(name)).await
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use k8s_openapi::api::core::v1::{Pod, Toleration};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use kube::runtime::watcher::Event;
 use muster_api::batch_state;
 use muster_api::conventions::{Kind, MissingOwner, Object, Objects, Ref};
@@ -102,6 +102,17 @@ impl State {
     pub fn is_of_daemon_set(&self, pod: &Pod) -> bool {
         let known = pod_state::daemon_set(pod).and_then(|owner| self.daemon_sets.get(&owner.uid));
         known.is_some() && known == pod.metadata.namespace.as_ref()
+    }
+
+    /// Conditions of Gangs, NodeBatches, NodePools and EC2NodeClasses, with the kind of their object.
+    pub fn conditions(&self) -> impl Iterator<Item = (&'static str, &Vec<Condition>)> {
+        let gangs = self.gangs.values().filter_map(|gang| Some(("Gang", &gang.status.as_ref()?.conditions)));
+        let batches = self.batches.values().map(SeenBatch::object);
+        let batches = batches.filter_map(|batch| Some(("NodeBatch", &batch.status.as_ref()?.conditions)));
+        let pools = self.pools.values().filter_map(|pool| Some(("NodePool", &pool.status.as_ref()?.conditions)));
+        let classes = self.classes.values();
+        let classes = classes.filter_map(|class| Some(("EC2NodeClass", &class.status.as_ref()?.conditions)));
+        gangs.chain(batches).chain(pools).chain(classes)
     }
 }
 

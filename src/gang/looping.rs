@@ -157,6 +157,7 @@ impl GangLoop {
             self.inputs.metrics.plan_seconds.observe(started.elapsed().as_secs_f64());
         }
         self.inputs.metrics.count_phases(&state.snapshot);
+        self.inputs.metrics.objects.measure(state.conditions(), state.snapshot.gangs.values().map(AsRef::as_ref));
         self.inputs.metrics.count_waiting(&state.snapshot, now_real());
         for (gang, notes) in &pass.refused_plans {
             self.inputs.metrics.refused_plans.inc();

@@ -17,6 +17,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
+use crate::telemetry::objects::PoolMetrics;
 use crate::telemetry::registrar::{Registrar, minutes};
 use crate::telemetry::table;
 
@@ -86,6 +87,8 @@ pub struct ProvisionerMetrics {
     held_orphans_usd_per_hour: Dollars,
     held_orphans_age_seconds: Gauge,
     pods_pending: Family<ReasonLabel, Gauge>,
+    /// Of limits and prices.
+    pub(super) pools: PoolMetrics,
 }
 
 impl ProvisionerMetrics {
@@ -105,6 +108,7 @@ impl ProvisionerMetrics {
             held_orphans_usd_per_hour: Gauge::default(),
             held_orphans_age_seconds: Gauge::default(),
             pods_pending: Family::default(),
+            pools: PoolMetrics::new(registrar),
         };
         registrar.register(table::PODS_PENDING, metrics.pods_pending.clone());
         registrar.register(table::HELD_COST, metrics.held_orphans_usd_per_hour.clone());
@@ -130,6 +134,7 @@ impl ProvisionerMetrics {
         self.nodes.clear();
         self.phases.clear();
         self.pods_pending.clear();
+        self.pools.forget();
         self.held_orphans_usd_per_hour.set(0.0);
         self.held_orphans_age_seconds.set(0);
     }

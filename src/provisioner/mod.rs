@@ -280,6 +280,7 @@ impl Provisioner {
         let context = &self.context;
         let state = context.cluster.load();
         context.metrics.measure(state.batches.values().map(|seen| &seen.batch().status));
+        context.metrics.pools.age(context.clock.now());
         if let Err(error) = pool::reconcile(context, &state).await {
             debug!(error = %crate::telemetry::chain(&error), "pools");
         }
@@ -345,6 +346,7 @@ impl Context {
                 refreshed.spot = prices;
                 refreshed.spot_types = types;
                 refreshed.spot_read = Some(now);
+                self.metrics.pools.spot_prices_read(now);
             }
             Err(error) => warn!(error = %error, "spot prices cannot be read; those read last are used"),
         }

@@ -15,6 +15,8 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
+use x509_cert::Certificate;
+use x509_cert::der::Decode as _;
 
 use crate::telemetry::ExtenderMetrics;
 
@@ -71,6 +73,7 @@ impl Tls {
 
     /// Reads the files again and again until cancelled. What cannot be used leaves what serves as it is.
     pub async fn follow(mut self, metrics: ExtenderMetrics, cancel: CancellationToken) -> anyhow::Result<()> {
+        metrics.certificate_expiry.set(self.contents.expires());
         let mut tick = tokio::time::interval(self.files.reload);
         let mut stated = None;
         loop {
@@ -83,6 +86,7 @@ impl Tls {
                 Ok(true) => {
                     stated = None;
                     metrics.tls_reloads.inc();
+                    metrics.certificate_expiry.set(self.contents.expires());
                     info!("the extender's certificates were read again");
                 }
                 Err(problem) => {
@@ -123,6 +127,17 @@ impl Contents {
         })
     }
 
+    /// When the first certificate of the chain ends, in seconds since 1970; 0 if it does not say.
+    fn expires(&self) -> i64 {
+        let first = CertificateDer::pem_slice_iter(&self.certificate).next().and_then(Result::ok);
+        let read = first.and_then(|der| {
+            let certificate = Certificate::from_der(&der).ok()?;
+            let ends = certificate.tbs_certificate.validity.not_after.to_unix_duration();
+            i64::try_from(ends.as_secs()).ok()
+        });
+        read.unwrap_or_default()
+    }
+
     fn config(&self, files: &TlsFiles) -> anyhow::Result<ServerConfig> {
         let chain = certificates(&self.certificate, &files.certificate)?;
         let key = PrivateKeyDer::from_pem_slice(&self.key)
@@ -151,4 +166,21 @@ fn certificates(pem: &[u8], path: &Path) -> anyhow::Result<Vec<CertificateDer<'s
         .with_context(|| format!("{}: not PEM", path.display()))?;
     anyhow::ensure!(!certificates.is_empty(), "{}: no certificate in PEM", path.display());
     Ok(certificates)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_known_when_the_certificate_ends() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut parameters = rcgen::CertificateParams::new(vec!["muster".to_owned()]).unwrap();
+        parameters.not_after = rcgen::date_time_ymd(2031, 2, 3);
+        let certificate = parameters.self_signed(&key).unwrap().pem().into_bytes();
+        let contents = |certificate: Vec<u8>| Contents { certificate, key: Vec::new(), client_authority: Vec::new() };
+        let expected: jiff::Timestamp = "2031-02-03T00:00:00Z".parse().unwrap();
+        assert_eq!(contents(certificate).expires(), expected.as_second());
+        assert_eq!(contents(b"nothing".to_vec()).expires(), 0);
+    }
 }

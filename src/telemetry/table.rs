@@ -152,6 +152,9 @@ table! {
         "Its pods stay unknown. **Alert on any**."
     TLS_RELOADS: Counter "muster_tls_reloads_total" [] Beta Each
         "Certificates of the extender read again" ""
+    CERTIFICATE_EXPIRY: Gauge "muster_certificate_expiry_timestamp_seconds" [] Beta Each
+        "When the certificate that the extender serves with ends, in seconds since 1970"
+        "0 without TLS. Alert some days before."
     TLS_RELOAD_ERRORS: Counter "muster_tls_reload_errors_total" [] Beta Each
         "Certificates of the extender that could not be used" "Alert on any."
     SNAPSHOT_VERSION: Gauge "muster_snapshot_version" [] Beta Leader
@@ -188,6 +191,19 @@ table! {
     STRANDED: Counter "muster_stranded_usd_total" ["cause"] Beta Each
         "Dollars spent on nodes while no gang ran on them"
         "`join`, `rollback`, `replacement`, `warm`, `interrupted`. Counted when a batch leaves the phase."
+    NODEPOOL_LIMIT: Gauge "muster_nodepool_limit" ["nodepool", "resource"] Beta Leader
+        "What a NodePool may have, of each resource that it limits" "Cores of `cpu`, bytes of memory, pieces of all else."
+    NODEPOOL_USAGE: Gauge "muster_nodepool_usage" ["nodepool", "resource"] Beta Leader
+        "What NodeBatches of a NodePool take of its limits"
+        "With what they have reserved and not launched yet."
+    STATUS_CONDITION: Gauge "muster_status_condition" ["kind", "type", "status"] Beta Leader
+        "Objects by condition" "Kinds are `Gang`, `NodeBatch`, `NodePool` and `EC2NodeClass`; a status is `True`, `False` or `Unknown`."
+    PLACEMENT_DOMAINS: Gauge "muster_placement_domains" ["level", "kind"] Beta Leader
+        "Domains of a level of the topology that bound gangs lie in, summed over gangs"
+        "`used`, and `optimum`: the fewest that could hold each when it was planned."
+    PRICE_AGE: Gauge "muster_price_age_seconds" ["capacity_type"] Beta Leader
+        "Age of the prices that purchases are compared by"
+        "On demand since the date of the price lists, spot since they were read from EC2. Alert where spot prices are older than some hours."
     HELD_COST: Gauge "muster_held_orphans_usd_per_hour" [] Beta Leader
         "Dollars per hour of instances without a NodeBatch that wait for a person" "0 while nothing is held."
     HELD_AGE: Gauge "muster_held_orphans_age_seconds" [] Beta Leader
@@ -206,6 +222,8 @@ table! {
         "Calls to EC2 by operation and outcome" "`ok` or the class of the error."
     EC2_ERRORS: Counter "muster_ec2_errors_total" ["code"] Beta Each
         "Errors of EC2 by code" "The codes that Muster knows; every other is `other`, and `none` is a call without an answer."
+    EC2_CALL_DURATION: Histogram "muster_ec2_call_duration_seconds" ["operation"] Beta Each
+        "Time of a call to EC2, with what the SDK tried again" "Without the time that it waited for its turn."
     LIMITER_WAIT: Histogram "muster_ec2_rate_limiter_wait_duration_seconds" ["bucket"] Beta Each
         "Time a call to EC2 waited for its turn"
         "In EC2's time. Launches and clean-up have buckets of their own, so that insufficient capacity never delays a rollback, and batches that wait are called in turn by NodePool, so that insufficient capacity of one pool never holds up another."

@@ -95,7 +95,8 @@ async fn a_job_that_waits_says_why_in_the_words_of_its_gang_and_kubectl_wait_ret
     assert_eq!(completed(&stack, &["explain", "gang", "-n", "kube-system", ""]).await, [":4"]);
     let scraped = request(stack.http(), "GET", "/metrics", "").await.unwrap();
     let line = format!("muster_gangs_waiting{{reason=\"{reason}\"}} 1");
-    for part in ["muster_leader 1", line.as_str(), "# TYPE muster_steps_total counter", "process_open_fds "] {
+    let bound = r#"muster_status_condition{kind="Gang",type="Bound",status="False"} 1"#;
+    for part in ["muster_leader 1", line.as_str(), bound, "# TYPE muster_steps_total counter", "process_open_fds "] {
         assert!(scraped.contains(part), "{part} is not in:\n{scraped}");
     }
     assert!(!scraped.contains("# EOF"), "who does not ask for OpenMetrics gets the plain text");
