@@ -146,8 +146,20 @@ impl<'a> Compiled<'a> {
         }
     }
 
-    /// Whether one pod of the class may stand on a node with these pods, as far as they alone decide.
+    /// Whether one pod of the class may stand on a node with these pods, as far as they alone decide; every host is taken to
+    /// hold none of the pods that are spread over hosts.
     pub(super) fn together(&self, class: usize, counts: &[(usize, u32)], existing: Option<usize>) -> bool {
+        self.together_above(class, counts, existing, 0)
+    }
+
+    /// The same where every host is taken to hold at least `least` of those pods.
+    pub(super) fn together_above(
+        &self,
+        class: usize,
+        counts: &[(usize, u32)],
+        existing: Option<usize>,
+        least: u32,
+    ) -> bool {
         if !self.apart_from(class, counts) {
             return false;
         }
@@ -156,7 +168,7 @@ impl<'a> Compiled<'a> {
                 let there = existing.and_then(|node| cap.standing.get(node)).copied().unwrap_or(0);
                 let counted = counts.iter().filter(|(other, _)| cap.of.contains(*other)).map(|(_, count)| count);
                 let sum = counted.sum::<u32>() + there + u32::from(cap.of.contains(class));
-                sum <= cap.most
+                sum <= cap.most.saturating_add(least)
             })
         };
         within(class) && counts.iter().all(|(other, count)| *count == 0 || *other == class || within(*other))

@@ -16,6 +16,7 @@ mod exact;
 mod field;
 mod finish;
 mod judge;
+mod mend;
 mod problem;
 mod refuse;
 mod simplex;
@@ -48,5 +49,5 @@ pub fn plan(problem: &Problem) -> Plan {
     } else {
         cheap
     };
-    finish::finish(branch::better(&compiled, &topology, draft))
+    finish::finish(branch::better(&compiled, &topology, mend::better(&compiled, draft)))
 }

@@ -233,6 +233,13 @@ impl<'a> Topology<'a> {
         }
     }
 
+    /// Leaves offers that count as `offer` does for whatever the class feeds.
+    pub(super) fn keep_alike(&self, class: usize, offer: usize, mask: &mut Bits) {
+        for offers in self.feeds[class].iter().filter_map(|counter| self.counters[*counter].offers.as_ref()) {
+            if offers.contains(offer) { mask.intersect(offers) } else { mask.subtract(offers) }
+        }
+    }
+
     fn counter(&mut self, compiled: &Compiled<'a>, key: &Arc<str>, counted: Counted<'a>) -> usize {
         if let Some(known) = self.counters.iter().position(|one| one.key == *key && one.counted == counted) {
             return known;
