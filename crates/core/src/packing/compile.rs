@@ -61,7 +61,7 @@ fn selection(class: &Class) -> Selection<'_> {
 impl<'a> Compiled<'a> {
     pub(super) fn new(problem: &'a Problem) -> Self {
         let mut offer_of: Vec<usize> = (0..problem.offers.len()).collect();
-        offer_of.sort_by_key(|index| order(problem, *index));
+        offer_of.sort_by_cached_key(|index| order(problem, *index));
         let offers: Vec<&Offer> = offer_of.iter().filter_map(|index| problem.offers.get(*index)).collect();
         let mut resources: Vec<ResourceName> = Vec::new();
         for class in &problem.classes {
@@ -281,8 +281,16 @@ fn caps(class: &Class, problem: &Problem) -> Vec<Cap> {
 
 fn ladder(avail: &[Vec<i64>], resource: usize) -> Vec<(i64, Bits)> {
     let amount = |index: usize| avail.get(index).and_then(|amounts| amounts.get(resource)).copied().unwrap_or(0);
-    let mut amounts: Vec<i64> = (0..avail.len()).map(amount).collect();
-    amounts.sort_unstable();
-    amounts.dedup();
-    amounts.into_iter().map(|least| (least, Bits::of(avail.len(), |index| amount(index) >= least))).collect()
+    let mut offers: Vec<usize> = (0..avail.len()).collect();
+    offers.sort_by_key(|index| std::cmp::Reverse(amount(*index)));
+    // From the largest down: whoever has an amount has every smaller one.
+    let (mut ladder, mut enough) = (Vec::new(), Bits::none(avail.len()));
+    for (at, index) in offers.iter().enumerate() {
+        enough.insert(*index);
+        if offers.get(at + 1).is_none_or(|next| amount(*next) < amount(*index)) {
+            ladder.push((amount(*index), enough.clone()));
+        }
+    }
+    ladder.reverse();
+    ladder
 }

@@ -7,6 +7,7 @@
 use std::cmp::Ordering;
 
 use super::branch::is_valid;
+use super::bits::Bits;
 use super::compile::{Compiled, HOSTNAME};
 use super::construct;
 use super::draft::Draft;
@@ -69,7 +70,8 @@ struct Recipe {
 struct Search<'c, 'p> {
     compiled: &'c Compiled<'p>,
     judge: Option<Judge<'c, 'p>>,
-    weights: Vec<u32>,
+    /// Weights of pools, the highest first, with their offers.
+    tiers: Vec<(u32, Bits)>,
     /// `[pod]`: the weight of the pools its node is of.
     tier_of: Vec<Option<u32>>,
     sequence: Sequence,
@@ -95,11 +97,11 @@ pub(super) fn better<'c, 'p>(compiled: &'c Compiled<'p>, draft: Draft<'c, 'p>) -
     let mut weights: Vec<u32> = problem.pools.iter().map(|pool| pool.weight).collect();
     weights.sort_unstable();
     weights.dedup();
+    let tiers = weights.iter().rev().map(|weight| (*weight, construct::tier(&draft.state, *weight))).collect();
     let weight_of = |at: usize| problem.pools[compiled.offer(draft.state.slots[at].offer).pool].weight;
     let tier_of = draft.slots.iter().map(|slot| slot.filter(|at| *at >= first).map(weight_of)).collect();
     let judge = (spread_by_host || first > 0).then(|| Judge::new(compiled));
-    let mut search =
-        Search { compiled, judge, weights, tier_of, sequence: Sequence(pods as u64), spread_by_host };
+    let mut search = Search { compiled, judge, tiers, tier_of, sequence: Sequence(pods as u64), spread_by_host };
     search.run(draft, budget)
 }
 
@@ -112,7 +114,7 @@ impl<'c, 'p> Search<'c, 'p> {
             let before = best.state.work.nodes;
             let tried = self.round(&best);
             spent += tried.state.work.nodes - before + 1;
-            let order = (broken, rank(&tried)).cmp(&(broken, rank(&best)));
+            let order = (broken, tried.rank()).cmp(&(broken, best.rank()));
             idle += 1;
             let better = order == Ordering::Less || broken && order == Ordering::Equal;
             if (better || order == Ordering::Equal) && self.stands(&tried) {
@@ -170,17 +172,12 @@ impl<'c, 'p> Search<'c, 'p> {
             scattered: self.sequence.below(2) == 0,
             skipped: [0, 8, 4][self.sequence.below(3)],
         };
-        let mut levels = draft.levels.clone();
+        let levels = draft.levels.clone();
         // Who was refused for want of others may find them now.
         for _ in 0..2 {
             loose.retain(|pod| {
-                let kind = &problem.kinds[problem.pods[*pod]];
-                let placed = self.place(&mut state, *pod, levels[*pod], recipe, first);
-                slots[*pod] = placed;
-                if placed.is_some_and(|at| at < first) {
-                    levels[*pod] = levels[*pod].min(kind.len() - 1);
-                }
-                placed.is_none()
+                slots[*pod] = self.place(&mut state, *pod, levels[*pod], recipe, first);
+                slots[*pod].is_none()
             });
             if loose.is_empty() {
                 break;
@@ -191,8 +188,10 @@ impl<'c, 'p> Search<'c, 'p> {
             !state.slots[*at].counts.is_empty() && state.slots[*at].counts != draft.state.slots[*at].counts
         }));
         for at in touched {
-            let pool = self.compiled.offer(state.slots[at].offer).pool;
-            state.tier = construct::tier(&state, problem.pools[pool].weight);
+            let weight = problem.pools[self.compiled.offer(state.slots[at].offer).pool].weight;
+            if let Some((_, tier)) = self.tiers.iter().find(|(known, _)| *known == weight) {
+                state.tier.clone_from(tier);
+            }
             state.refit(at);
         }
         state.least = 0;
@@ -241,15 +240,18 @@ impl<'c, 'p> Search<'c, 'p> {
                 return Some(state.put(required, fitted));
             }
         }
-        let weights: Vec<u32> = match self.tier_of[pod] {
-            Some(weight) => vec![weight],
-            None => self.weights.iter().rev().copied().collect(),
-        };
-        weights.into_iter().find_map(|weight| {
-            state.tier = construct::tier(state, weight);
-            let found = self.seat(state, class, recipe, first)?;
-            Some(state.put(class, found))
-        })
+        let own = self.tier_of[pod];
+        for index in 0..self.tiers.len() {
+            let (weight, tier) = &self.tiers[index];
+            if own.is_some_and(|own| own != *weight) {
+                continue;
+            }
+            state.tier.clone_from(tier);
+            if let Some(found) = self.seat(state, class, recipe, first) {
+                return Some(state.put(class, found));
+            }
+        }
+        None
     }
 
     fn skips(&mut self, recipe: Recipe) -> bool {
@@ -369,9 +371,4 @@ impl<'c, 'p> Search<'c, 'p> {
             })
         })
     }
-}
-
-/// Who has no place in the order of pods, preferences dropped, dollars, nodes.
-fn rank(draft: &Draft<'_, '_>) -> (Vec<bool>, usize, u64, usize) {
-    draft.rank()
 }
