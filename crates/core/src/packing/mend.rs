@@ -6,8 +6,8 @@
 
 use std::cmp::Ordering;
 
-use super::branch::is_valid;
 use super::bits::Bits;
+use super::branch::is_valid;
 use super::compile::{Compiled, HOSTNAME};
 use super::construct;
 use super::draft::Draft;
@@ -327,8 +327,7 @@ impl<'c, 'p> Search<'c, 'p> {
     fn stands(&self, draft: &Draft<'c, 'p>) -> bool {
         let state = &draft.state;
         let first = self.compiled.problem.nodes.len();
-        let placed: Vec<(usize, usize)> =
-            (0..draft.slots.len()).filter_map(|pod| draft.class_of(pod)).collect();
+        let placed: Vec<(usize, usize)> = (0..draft.slots.len()).filter_map(|pod| draft.class_of(pod)).collect();
         if !self.spread_by_host && !state.refused_in_order(&placed).is_empty() {
             return false;
         }

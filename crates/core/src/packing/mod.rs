@@ -19,6 +19,7 @@ mod judge;
 mod mend;
 mod problem;
 mod refuse;
+mod shift;
 mod simplex;
 mod state;
 mod topology;
@@ -49,5 +50,5 @@ pub fn plan(problem: &Problem) -> Plan {
     } else {
         cheap
     };
-    finish::finish(branch::better(&compiled, &topology, mend::better(&compiled, draft)))
+    finish::finish(branch::better(&compiled, &topology, mend::better(&compiled, shift::shifted(draft))))
 }

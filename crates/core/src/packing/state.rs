@@ -165,23 +165,40 @@ impl<'c, 'p> State<'c, 'p> {
     /// Makes a new node the cheapest that its pods may stand on without moving to another domain; `false` if it cannot be
     /// what it is.
     pub(super) fn refit(&mut self, at: usize) -> bool {
-        let slot = &self.slots[at];
-        let now = slot.offer;
-        let mut mask = self.becoming(&slot.counts);
-        if slot.counts.iter().any(|(class, _)| self.topology.links(*class)) {
-            if let Some(cell) = self.topology.cell_of.get(now).and_then(|cell| self.topology.cells.get(*cell)) {
-                mask.intersect(cell);
-            }
-            for (class, _) in &slot.counts {
-                self.topology.keep_alike(*class, now, &mut mask);
-            }
-        }
+        let now = self.slots[at].offer;
+        let mut mask = self.taking(at);
+        self.compiled.holding(&mut mask, &self.slots[at].load);
         let Some(offer) = self.cheapest(&mask, Some(now)) else { return false };
         self.charge(now, -1);
         self.charge(offer, 1);
         let slot = &mut self.slots[at];
         (slot.mask, slot.offer) = (mask, offer);
         true
+    }
+
+    /// Offers of the tier that take the pods of a new node, large enough or not, without a change of its domain.
+    pub(super) fn taking(&self, at: usize) -> Bits {
+        let slot = &self.slots[at];
+        let mut mask = self.tier.clone();
+        slot.counts.iter().for_each(|(class, _)| mask.intersect(&self.compiled.takes[*class]));
+        if slot.counts.iter().any(|(class, _)| self.topology.links(*class)) {
+            if let Some(cell) = self.topology.cell_of.get(slot.offer).and_then(|cell| self.topology.cells.get(*cell)) {
+                mask.intersect(cell);
+            }
+            for (class, _) in &slot.counts {
+                self.topology.keep_alike(*class, slot.offer, &mut mask);
+            }
+        }
+        mask
+    }
+
+    /// Makes a new node what it was. Counters are not touched: what left it and what came stays in their domains.
+    pub(super) fn restore(&mut self, at: usize, slot: Slot) {
+        if !self.slots[at].counts.is_empty() {
+            self.charge(self.slots[at].offer, -1);
+        }
+        self.charge(slot.offer, 1);
+        self.slots[at] = slot;
     }
 
     /// Pods that stand where they would be refused if they came in this order, those refused again and again until nobody
