@@ -1,4 +1,4 @@
-//! Single pods move to nodes that have room for them as they are, where the node they leave then comes cheaper.
+//! Single pods move to nodes that have enough free for them as they are, where the node they leave then comes cheaper.
 //!
 //! Offers come in steps, so that every node of a plan is somewhat larger than its pods. A node that is little above a step gives
 //! some pods away to what others have to spare. A pod that counters concern stays in its domains, so that nothing any
