@@ -143,7 +143,7 @@ fn known(judge: &Judge<'_, '_>, draft: &Draft<'_, '_>) -> Best {
 
 /// Whether the filters accept every pod on its node, and no pod on a new node would be taken by one that exists. Pods are
 /// given by the class they stand as, the class of what they require, and their node.
-fn is_valid(
+pub(super) fn is_valid(
     judge: &Judge<'_, '_>,
     compiled: &Compiled<'_>,
     new: &[&Node],

@@ -61,7 +61,7 @@ fn selection(class: &Class) -> Selection<'_> {
 impl<'a> Compiled<'a> {
     pub(super) fn new(problem: &'a Problem) -> Self {
         let mut offer_of: Vec<usize> = (0..problem.offers.len()).collect();
-        offer_of.sort_by_key(|index| order(problem, *index));
+        offer_of.sort_by_cached_key(|index| order(problem, *index));
         let offers: Vec<&Offer> = offer_of.iter().filter_map(|index| problem.offers.get(*index)).collect();
         let mut resources: Vec<ResourceName> = Vec::new();
         for class in &problem.classes {
@@ -146,8 +146,20 @@ impl<'a> Compiled<'a> {
         }
     }
 
-    /// Whether one pod of the class may stand on a node with these pods, as far as they alone decide.
+    /// Whether one pod of the class may stand on a node with these pods, as far as they alone decide; every host is taken to
+    /// hold none of the pods that are spread over hosts.
     pub(super) fn together(&self, class: usize, counts: &[(usize, u32)], existing: Option<usize>) -> bool {
+        self.together_above(class, counts, existing, 0)
+    }
+
+    /// The same where every host is taken to hold at least `least` of those pods.
+    pub(super) fn together_above(
+        &self,
+        class: usize,
+        counts: &[(usize, u32)],
+        existing: Option<usize>,
+        least: u32,
+    ) -> bool {
         if !self.apart_from(class, counts) {
             return false;
         }
@@ -156,7 +168,7 @@ impl<'a> Compiled<'a> {
                 let there = existing.and_then(|node| cap.standing.get(node)).copied().unwrap_or(0);
                 let counted = counts.iter().filter(|(other, _)| cap.of.contains(*other)).map(|(_, count)| count);
                 let sum = counted.sum::<u32>() + there + u32::from(cap.of.contains(class));
-                sum <= cap.most
+                sum <= cap.most.saturating_add(least)
             })
         };
         within(class) && counts.iter().all(|(other, count)| *count == 0 || *other == class || within(*other))
@@ -269,8 +281,16 @@ fn caps(class: &Class, problem: &Problem) -> Vec<Cap> {
 
 fn ladder(avail: &[Vec<i64>], resource: usize) -> Vec<(i64, Bits)> {
     let amount = |index: usize| avail.get(index).and_then(|amounts| amounts.get(resource)).copied().unwrap_or(0);
-    let mut amounts: Vec<i64> = (0..avail.len()).map(amount).collect();
-    amounts.sort_unstable();
-    amounts.dedup();
-    amounts.into_iter().map(|least| (least, Bits::of(avail.len(), |index| amount(index) >= least))).collect()
+    let mut offers: Vec<usize> = (0..avail.len()).collect();
+    offers.sort_by_key(|index| std::cmp::Reverse(amount(*index)));
+    // From the largest down: whoever has an amount has every smaller one.
+    let (mut ladder, mut enough) = (Vec::new(), Bits::none(avail.len()));
+    for (at, index) in offers.iter().enumerate() {
+        enough.insert(*index);
+        if offers.get(at + 1).is_none_or(|next| amount(*next) < amount(*index)) {
+            ladder.push((amount(*index), enough.clone()));
+        }
+    }
+    ladder.reverse();
+    ladder
 }

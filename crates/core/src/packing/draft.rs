@@ -50,7 +50,7 @@ impl<'c, 'p> Draft<'c, 'p> {
     }
 
     /// The class a pod stands as.
-    fn class_of(&self, pod: usize) -> Option<(usize, usize)> {
+    pub(super) fn class_of(&self, pod: usize) -> Option<(usize, usize)> {
         let at = self.slots[pod]?;
         let kind = &self.state.compiled.problem.kinds[self.state.compiled.problem.pods[pod]];
         let level = if self.state.slots[at].existing.is_some() { kind.len() - 1 } else { self.levels[pod] };

@@ -13,6 +13,9 @@ const EARLY: usize = 24;
 /// Nodes that are looked at to find the early ones.
 const LOOKED_AT: usize = 64;
 
+/// Nodes that are asked whether they take a pod of another node, per cell.
+const TAKERS: usize = 12;
+
 /// A tree over the nodes of a cell with the most that is free below each of its nodes, resource by resource.
 #[derive(Debug, Default)]
 struct Free {
@@ -156,6 +159,43 @@ impl Field {
         let at = state.put(class, found);
         self.update(state, at);
         Some(at)
+    }
+
+    /// A new node of the cells that takes one more pod as it is, other than `except`; of some of them the one that it leaves
+    /// the least to spare.
+    pub(super) fn taker(
+        &self,
+        state: &mut State<'_, '_>,
+        class: usize,
+        cells: &[usize],
+        except: usize,
+    ) -> Option<Fitted> {
+        let weight = |state: &State<'_, '_>, at: usize| {
+            state.compiled.problem.pools[state.compiled.offer(state.slots[at].offer).pool].weight
+        };
+        let mut best: Option<(i128, Fitted)> = None;
+        for cell in cells {
+            let free = &self.cells[*cell];
+            let (mut from, mut tries) = (0, 0);
+            while let Some(leaf) = free.first(from, &state.compiled.requests[class]).filter(|_| tries < TAKERS) {
+                (from, tries) = (leaf + 1, tries + 1);
+                let at = free.slots[leaf];
+                if at == except || weight(state, at) != weight(state, except) {
+                    continue;
+                }
+                let now = state.slots[except].offer;
+                let stays = |fitted: &Fitted| state.topology.is_alike(class, now, fitted.offer);
+                let fitted = state.grows(at, class).filter(|fitted| fitted.rise == 0);
+                let Some(fitted) = fitted.filter(stays) else { continue };
+                let spare = free.of(free.size + leaf).iter().zip(&state.compiled.avail[state.slots[at].offer]);
+                let spare: i128 =
+                    spare.map(|(free, avail)| i128::from(*free) * 1_000_000 / i128::from(*avail.max(&1))).sum();
+                if best.as_ref().is_none_or(|(known, _)| spare < *known) {
+                    best = Some((spare, fitted));
+                }
+            }
+        }
+        best.map(|(_, fitted)| fitted)
     }
 
     /// How some nodes of the cell would take the pod.

@@ -16,8 +16,10 @@ mod exact;
 mod field;
 mod finish;
 mod judge;
+mod mend;
 mod problem;
 mod refuse;
+mod shift;
 mod simplex;
 mod state;
 mod topology;
@@ -48,5 +50,5 @@ pub fn plan(problem: &Problem) -> Plan {
     } else {
         cheap
     };
-    finish::finish(branch::better(&compiled, &topology, draft))
+    finish::finish(branch::better(&compiled, &topology, mend::better(&compiled, shift::shifted(draft))))
 }

@@ -210,11 +210,13 @@ pub struct Budget {
     pub ruins: u32,
     /// Steps of the search over single pods, where there are a dozen at most; 0 switches it off.
     pub branches: u64,
+    /// Nodes that the local search looks at; 0 switches it off.
+    pub mending: u64,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { states: 200_000, patterns: 400_000, ruins: 400, branches: 20_000 }
+        Self { states: 200_000, patterns: 400_000, ruins: 400, branches: 20_000, mending: 2_000_000 }
     }
 }
 
@@ -301,6 +303,8 @@ pub struct Work {
     pub fillings: u64,
     /// Nodes taken apart and packed again.
     pub ruins: u64,
+    /// Nodes that the local search looked at.
+    pub mended: u64,
 }
 
 /// Whether requirements on labels hold; the operators of label selectors.

@@ -49,6 +49,8 @@ pub(super) struct State<'c, 'p> {
     reserved: BTreeMap<Arc<str>, u32>,
     /// Offers that may be used: the pools of the weight that is tried now.
     pub(super) tier: Bits,
+    /// How many pods that are spread over hosts every host is taken to hold.
+    pub(super) least: u32,
     pub(super) work: Work,
 }
 
@@ -70,6 +72,7 @@ impl<'c, 'p> State<'c, 'p> {
             taken: vec![BTreeMap::new(); problem.pools.len()],
             reserved: BTreeMap::new(),
             tier: Bits::of(compiled.offer_of.len(), |_| true),
+            least: 0,
             work: Work::default(),
         }
     }
@@ -88,11 +91,11 @@ impl<'c, 'p> State<'c, 'p> {
             let spot = Spot { slot: at, kind: Kind::Existing(node) };
             let taken = compiled.open[class].contains(node)
                 && enough
-                && compiled.together(class, &slot.counts, Some(node))
+                && compiled.together_above(class, &slot.counts, Some(node), self.least)
                 && self.topology.allows(compiled, &self.counts, class, spot);
             return taken.then(|| Fitted { slot: at, mask: Bits::default(), offer: 0, rise: 0 });
         }
-        if !slot.mask.meets(&compiled.takes[class]) || !compiled.together(class, &slot.counts, None) {
+        if !slot.mask.meets(&compiled.takes[class]) || !compiled.together_above(class, &slot.counts, None, self.least) {
             return None;
         }
         let mut mask = slot.mask.clone();
@@ -132,10 +135,70 @@ impl<'c, 'p> State<'c, 'p> {
         mask.intersect(&self.compiled.takes[class]);
         mask.intersect(&self.topology.cells[cell]);
         self.compiled.holding(&mut mask, &self.compiled.requests[class]);
-        if !self.compiled.together(class, &[], None) {
+        if !self.compiled.together_above(class, &[], None, self.least) {
             return None;
         }
         self.best(self.slots.len(), class, &mask, None, 0)
+    }
+
+    /// How a new node for one pod of the class would come as an offer, and as nothing else.
+    pub(super) fn opened_as(&mut self, class: usize, offer: usize) -> Option<Fitted> {
+        self.work.nodes += 1;
+        let mut mask = Bits::none(self.compiled.offer_of.len());
+        mask.insert(offer);
+        let spot = Spot { slot: self.slots.len(), kind: Kind::Offer(offer) };
+        let taken = self.may(offer, None)
+            && self.compiled.together_above(class, &[], None, self.least)
+            && self.topology.allows(self.compiled, &self.counts, class, spot);
+        let rise = self.compiled.offer(offer).price;
+        taken.then_some(Fitted { slot: spot.slot, mask, offer, rise })
+    }
+
+    /// Offers of the tier that hold one pod of the class.
+    pub(super) fn holding(&self, class: usize) -> Bits {
+        let mut mask = self.tier.clone();
+        mask.intersect(&self.compiled.takes[class]);
+        self.compiled.holding(&mut mask, &self.compiled.requests[class]);
+        mask
+    }
+
+    /// Makes a new node the cheapest that its pods may stand on without moving to another domain; `false` if it cannot be
+    /// what it is.
+    pub(super) fn refit(&mut self, at: usize) -> bool {
+        let now = self.slots[at].offer;
+        let mut mask = self.taking(at);
+        self.compiled.holding(&mut mask, &self.slots[at].load);
+        let Some(offer) = self.cheapest(&mask, Some(now)) else { return false };
+        self.charge(now, -1);
+        self.charge(offer, 1);
+        let slot = &mut self.slots[at];
+        (slot.mask, slot.offer) = (mask, offer);
+        true
+    }
+
+    /// Offers of the tier that take the pods of a new node, large enough or not, without a change of its domain.
+    pub(super) fn taking(&self, at: usize) -> Bits {
+        let slot = &self.slots[at];
+        let mut mask = self.tier.clone();
+        slot.counts.iter().for_each(|(class, _)| mask.intersect(&self.compiled.takes[*class]));
+        if slot.counts.iter().any(|(class, _)| self.topology.links(*class)) {
+            if let Some(cell) = self.topology.cell_of.get(slot.offer).and_then(|cell| self.topology.cells.get(*cell)) {
+                mask.intersect(cell);
+            }
+            for (class, _) in &slot.counts {
+                self.topology.keep_alike(*class, slot.offer, &mut mask);
+            }
+        }
+        mask
+    }
+
+    /// Makes a new node what it was. Counters are not touched: what left it and what came stays in their domains.
+    pub(super) fn restore(&mut self, at: usize, slot: Slot) {
+        if !self.slots[at].counts.is_empty() {
+            self.charge(self.slots[at].offer, -1);
+        }
+        self.charge(slot.offer, 1);
+        self.slots[at] = slot;
     }
 
     /// Pods that stand where they would be refused if they came in this order, those refused again and again until nobody
@@ -187,7 +250,7 @@ impl<'c, 'p> State<'c, 'p> {
         let mut mask = self.tier.clone();
         mask.intersect(&self.compiled.takes[class]);
         self.compiled.holding(&mut mask, &self.compiled.requests[class]);
-        if !self.compiled.together(class, &[], None) {
+        if !self.compiled.together_above(class, &[], None, self.least) {
             return None;
         }
         self.best(self.slots.len(), class, &mask, None, 0)

@@ -233,6 +233,23 @@ impl<'a> Topology<'a> {
         }
     }
 
+    /// Whether a pod of the class changes no counter by moving from a node of one offer to one of the other.
+    pub(super) fn is_alike(&self, class: usize, one: usize, other: usize) -> bool {
+        !self.links(class)
+            || self.cell_of.get(one) == self.cell_of.get(other)
+                && self.feeds[class].iter().all(|counter| {
+                    let offers = self.counters[*counter].offers.as_ref();
+                    offers.is_none_or(|offers| offers.contains(one) == offers.contains(other))
+                })
+    }
+
+    /// Leaves offers that count as `offer` does for whatever the class feeds.
+    pub(super) fn keep_alike(&self, class: usize, offer: usize, mask: &mut Bits) {
+        for offers in self.feeds[class].iter().filter_map(|counter| self.counters[*counter].offers.as_ref()) {
+            if offers.contains(offer) { mask.intersect(offers) } else { mask.subtract(offers) }
+        }
+    }
+
     fn counter(&mut self, compiled: &Compiled<'a>, key: &Arc<str>, counted: Counted<'a>) -> usize {
         if let Some(known) = self.counters.iter().position(|one| one.key == *key && one.counted == counted) {
             return known;

@@ -35,5 +35,7 @@ fn plain_pods_cost_little_more_than_the_bound() {
         eprintln!("{pods} plain pods: {over} thousandths over the bound, {} fillings", made.work.fillings);
         assert!(over <= thousandths, "{pods} plain pods: {over} thousandths over the bound");
         assert!(made.work.patterns <= 600_000, "{} patterns", made.work.patterns);
+        let mended = made.work.mended / pods as u64;
+        assert!(mended <= 110 + 9_000 / pods as u64, "the local search looked at {mended} nodes a pod");
     }
 }

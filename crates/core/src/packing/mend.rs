@@ -1,0 +1,373 @@
+//! Local search: a few nodes of a draft are taken apart, their pods and those without a place are placed again in another
+//! order and on other offers, and what is better and valid is kept. It knows every constraint, so that it mends what the
+//! construction cannot see ahead: a larger node for pods that come later, another domain, a place for whom none was left.
+//!
+//! It is a function of the draft: what looks random is a fixed sequence, and what it may spend is counted.
+
+use std::cmp::Ordering;
+
+use super::bits::Bits;
+use super::branch::is_valid;
+use super::compile::{Compiled, HOSTNAME};
+use super::construct;
+use super::draft::Draft;
+use super::judge::{Judge, fits_existing};
+use super::problem::Rule;
+use super::state::{Fitted, State};
+use crate::model::node::Node;
+
+/// Most pods of a plan that is searched: each round looks at all of them.
+const PODS: usize = 2_000;
+/// Most pods of a plan whose hosts are judged by their real minimum.
+const REAL_HOSTS: usize = 60;
+/// Most nodes taken apart in one round.
+const RUINED: usize = 4;
+/// Pods without a place that are tried in one round.
+const MISSING: usize = 12;
+/// Nodes looked at for a plan of any size, and for each of its pods.
+const BASE: u64 = 6_000;
+const EACH: u64 = 60;
+/// Rounds without an improvement after which the search ends, for any plan and for each of its nodes.
+const IDLE: usize = 150;
+const IDLE_EACH: usize = 6;
+
+/// A fixed sequence of numbers (splitmix64).
+struct Sequence(u64);
+
+impl Sequence {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`; 0 if there is none.
+    fn below(&mut self, end: usize) -> usize {
+        let end = u64::try_from(end).unwrap_or(u64::MAX).max(1);
+        usize::try_from(self.next() % end).unwrap_or(0)
+    }
+
+    fn shuffle<T>(&mut self, list: &mut [T]) {
+        for at in (1..list.len()).rev() {
+            list.swap(at, self.below(at + 1));
+        }
+    }
+}
+
+/// How the pods of one round find their places.
+#[derive(Clone, Copy)]
+struct Recipe {
+    /// New nodes come as one offer of several, and not as the cheapest.
+    chosen: bool,
+    /// New nodes come in any domain, and not in the cheapest.
+    scattered: bool,
+    /// One of so many places is passed over; 0: none.
+    skipped: usize,
+}
+
+struct Search<'c, 'p> {
+    compiled: &'c Compiled<'p>,
+    judge: Option<Judge<'c, 'p>>,
+    /// Weights of pools, the highest first, with their offers.
+    tiers: Vec<(u32, Bits)>,
+    /// `[pod]`: the weight of the pools its node is of.
+    tier_of: Vec<Option<u32>>,
+    sequence: Sequence,
+    spread_by_host: bool,
+}
+
+/// The draft, or a better plan.
+pub(super) fn better<'c, 'p>(compiled: &'c Compiled<'p>, draft: Draft<'c, 'p>) -> Draft<'c, 'p> {
+    let problem = compiled.problem;
+    let pods = problem.pods.len();
+    let first = problem.nodes.len();
+    let budget = problem.budget.mending.min(BASE + EACH * pods as u64);
+    let on_new = |slot: &Option<usize>| slot.is_some_and(|at| at >= first);
+    let settled = draft.proven && draft.slots.iter().all(on_new);
+    if budget == 0 || pods == 0 || pods > PODS || settled || problem.offers.is_empty() && !draft.is_short() {
+        return draft;
+    }
+    let spread_by_host = problem.classes.iter().flat_map(|class| &class.rules).any(|rule| match rule {
+        Rule::Spread(spread) => &*spread.key == HOSTNAME,
+        Rule::Affinity(_) | Rule::AntiAffinity(_) => false,
+    });
+    let spread_by_host = spread_by_host && pods <= REAL_HOSTS;
+    let mut weights: Vec<u32> = problem.pools.iter().map(|pool| pool.weight).collect();
+    weights.sort_unstable();
+    weights.dedup();
+    let tiers = weights.iter().rev().map(|weight| (*weight, construct::tier(&draft.state, *weight))).collect();
+    let weight_of = |at: usize| problem.pools[compiled.offer(draft.state.slots[at].offer).pool].weight;
+    let tier_of = draft.slots.iter().map(|slot| slot.filter(|at| *at >= first).map(weight_of)).collect();
+    let judge = (spread_by_host || first > 0).then(|| Judge::new(compiled));
+    let mut search = Search { compiled, judge, tiers, tier_of, sequence: Sequence(pods as u64), spread_by_host };
+    search.run(draft, budget)
+}
+
+impl<'c, 'p> Search<'c, 'p> {
+    fn run(&mut self, draft: Draft<'c, 'p>, budget: u64) -> Draft<'c, 'p> {
+        let mut best = draft;
+        let (mut broken, mut spent, mut idle) = (!self.stands(&best), 0, 0);
+        let patient = |draft: &Draft<'_, '_>| IDLE + IDLE_EACH * draft.state.new_nodes().count();
+        while spent < budget && idle < patient(&best) {
+            let before = best.state.work.nodes;
+            let tried = self.round(&best);
+            spent += tried.state.work.nodes - before + 1;
+            let order = (broken, tried.rank()).cmp(&(broken, best.rank()));
+            idle += 1;
+            let better = order == Ordering::Less || broken && order == Ordering::Equal;
+            if (better || order == Ordering::Equal) && self.stands(&tried) {
+                if better || broken {
+                    idle = 0;
+                }
+                broken = false;
+                let work = best.state.work;
+                best = tried;
+                best.state.work = work;
+            }
+        }
+        best.state.work.mended += spent;
+        best
+    }
+
+    /// One round: what the draft becomes.
+    fn round(&mut self, draft: &Draft<'c, 'p>) -> Draft<'c, 'p> {
+        let problem = self.compiled.problem;
+        let first = problem.nodes.len();
+        let mut state = draft.state.clone();
+        let mut slots = draft.slots.clone();
+        let ruined = self.ruined(&state);
+        let mut loose: Vec<usize> = Vec::new();
+        let mut missing = 0;
+        for (pod, slot) in slots.iter().enumerate() {
+            match slot {
+                Some(at) if ruined.contains(at) => loose.push(pod),
+                None if missing < MISSING => {
+                    missing += 1;
+                    loose.push(pod);
+                }
+                Some(_) | None => {}
+            }
+        }
+        for pod in &loose {
+            if let Some((class, at)) = draft.class_of(*pod).filter(|(_, at)| *at < first) {
+                state.remove(at, class);
+            }
+        }
+        for at in ruined.iter().filter(|at| **at >= first) {
+            state.close(*at);
+        }
+        loose.iter().for_each(|pod| slots[*pod] = None);
+        if self.spread_by_host {
+            state.least = [0, 0, 1, 2, 99][self.sequence.below(5)];
+        }
+        match self.sequence.below(4) {
+            0 => {}
+            1 => loose.sort_by_key(|pod| std::cmp::Reverse(self.size(*pod))),
+            _ => self.sequence.shuffle(&mut loose),
+        }
+        let recipe = Recipe {
+            chosen: self.sequence.below(2) == 0,
+            scattered: self.sequence.below(2) == 0,
+            skipped: [0, 8, 4][self.sequence.below(3)],
+        };
+        let levels = draft.levels.clone();
+        // Who was refused for want of others may find them now.
+        for _ in 0..2 {
+            loose.retain(|pod| {
+                slots[*pod] = self.place(&mut state, *pod, levels[*pod], recipe, first);
+                slots[*pod].is_none()
+            });
+            if loose.is_empty() {
+                break;
+            }
+        }
+        let mut touched: Vec<usize> = (draft.state.slots.len()..state.slots.len()).collect();
+        touched.extend((first..draft.state.slots.len()).filter(|at| {
+            !state.slots[*at].counts.is_empty() && state.slots[*at].counts != draft.state.slots[*at].counts
+        }));
+        for at in touched {
+            let weight = problem.pools[self.compiled.offer(state.slots[at].offer).pool].weight;
+            if let Some((_, tier)) = self.tiers.iter().find(|(known, _)| *known == weight) {
+                state.tier.clone_from(tier);
+            }
+            state.refit(at);
+        }
+        state.least = 0;
+        Draft { state, slots, levels, proven: false, complete: false }
+    }
+
+    /// The nodes that are taken apart.
+    fn ruined(&mut self, state: &State<'_, '_>) -> Vec<usize> {
+        let mut nodes: Vec<usize> = (0..state.slots.len()).filter(|at| !state.slots[*at].counts.is_empty()).collect();
+        if nodes.is_empty() {
+            return nodes;
+        }
+        let most = if nodes.len() <= 6 { nodes.len() } else { RUINED };
+        let number = 1 + self.sequence.below(most);
+        for at in 0..number.min(nodes.len()) {
+            let other = at + self.sequence.below(nodes.len() - at);
+            nodes.swap(at, other);
+        }
+        nodes.truncate(number);
+        nodes
+    }
+
+    fn size(&self, pod: usize) -> i64 {
+        let problem = self.compiled.problem;
+        let class = problem.kinds[problem.pods[pod]].first().copied().unwrap_or(0);
+        self.compiled.requests[class].iter().copied().max().unwrap_or(0)
+    }
+
+    fn place(
+        &mut self,
+        state: &mut State<'c, 'p>,
+        pod: usize,
+        level: usize,
+        recipe: Recipe,
+        first: usize,
+    ) -> Option<usize> {
+        let problem = self.compiled.problem;
+        let kind = &problem.kinds[problem.pods[pod]];
+        let required = kind.last().copied()?;
+        let class = kind.get(level).copied()?;
+        for at in 0..first {
+            if self.skips(recipe) {
+                continue;
+            }
+            if let Some(fitted) = state.fits(at, required) {
+                return Some(state.put(required, fitted));
+            }
+        }
+        let own = self.tier_of[pod];
+        for index in 0..self.tiers.len() {
+            let (weight, tier) = &self.tiers[index];
+            if own.is_some_and(|own| own != *weight) {
+                continue;
+            }
+            state.tier.clone_from(tier);
+            if let Some(found) = self.seat(state, class, recipe, first) {
+                return Some(state.put(class, found));
+            }
+        }
+        None
+    }
+
+    fn skips(&mut self, recipe: Recipe) -> bool {
+        recipe.skipped > 0 && self.sequence.below(recipe.skipped) == 0
+    }
+
+    fn seat(&mut self, state: &mut State<'c, 'p>, class: usize, recipe: Recipe, first: usize) -> Option<Fitted> {
+        let mut best: Option<Fitted> = None;
+        for at in first..state.slots.len() {
+            if !state.slots[at].mask.meets(&state.tier) || self.skips(recipe) {
+                continue;
+            }
+            let Some(fitted) = state.grows(at, class) else { continue };
+            if best.as_ref().is_none_or(|best| fitted.rise < best.rise) {
+                let free = fitted.rise == 0;
+                best = Some(fitted);
+                if free {
+                    break;
+                }
+            }
+        }
+        if best.as_ref().is_some_and(|best| best.rise == 0) {
+            return best;
+        }
+        let opened = self.open(state, class, recipe);
+        match (best, opened) {
+            (Some(best), Some(opened)) if recipe.chosen => {
+                Some(if self.sequence.below(2) == 0 { best } else { opened })
+            }
+            (Some(best), Some(opened)) => Some(if opened.rise < best.rise { opened } else { best }),
+            (best, opened) => best.or(opened),
+        }
+    }
+
+    fn open(&mut self, state: &mut State<'c, 'p>, class: usize, recipe: Recipe) -> Option<Fitted> {
+        if !recipe.chosen && !recipe.scattered {
+            return state.opened(class);
+        }
+        let mut mask = state.holding(class);
+        if recipe.scattered && state.topology.links(class) {
+            let cells = state.cells_for(class);
+            let cell = *cells.get(self.sequence.below(cells.len()))?;
+            if !recipe.chosen {
+                return state.opened_in(class, cell);
+            }
+            mask.intersect(&state.topology.cells[cell]);
+        }
+        let mut offers: Vec<usize> = mask.iter().collect();
+        // The cheapest of those with the same amounts, so that one of them is drawn as often as any other.
+        let mut amounts: Vec<&Vec<i64>> = Vec::new();
+        if offers.len() > 64 {
+            let step = offers.len().div_ceil(64);
+            let start = self.sequence.below(step);
+            offers = offers.into_iter().skip(start).step_by(step).collect();
+        }
+        if !recipe.scattered {
+            offers.retain(|at| {
+                let new = !amounts.contains(&&self.compiled.avail[*at]);
+                amounts.push(&self.compiled.avail[*at]);
+                new
+            });
+        }
+        for _ in 0..3 {
+            let offer = *offers.get(self.sequence.below(offers.len()))?;
+            if let Some(opened) = state.opened_as(class, offer) {
+                return Some(opened);
+            }
+        }
+        state.opened(class)
+    }
+
+    /// Whether kube-scheduler would let every pod stand where it is, and put nobody from a new node on one that exists.
+    fn stands(&self, draft: &Draft<'c, 'p>) -> bool {
+        let state = &draft.state;
+        let first = self.compiled.problem.nodes.len();
+        let placed: Vec<(usize, usize)> = (0..draft.slots.len()).filter_map(|pod| draft.class_of(pod)).collect();
+        if !self.spread_by_host && !state.refused_in_order(&placed).is_empty() {
+            return false;
+        }
+        let Some(judge) = &self.judge else { return true };
+        // Nodes that were given up are no hosts: new ones are numbered without them.
+        let mut number = vec![usize::MAX; state.slots.len()];
+        let mut new: Vec<&Node> = Vec::new();
+        for (at, slot) in state.slots.iter().enumerate() {
+            if at < first {
+                number[at] = at;
+            } else if !slot.counts.is_empty() {
+                number[at] = first + new.len();
+                new.push(&self.compiled.offer(slot.offer).node);
+            }
+        }
+        let problem = self.compiled.problem;
+        let pods: Vec<(usize, usize, usize)> = (0..draft.slots.len())
+            .filter_map(|pod| {
+                let (class, at) = draft.class_of(pod)?;
+                let required = problem.kinds[problem.pods[pod]].last().copied()?;
+                Some((class, required, number[at]))
+            })
+            .collect();
+        let existing: Vec<_> =
+            state.slots.iter().take(first).map(|slot| (slot.load.clone(), slot.counts.clone())).collect();
+        if self.spread_by_host {
+            return is_valid(judge, self.compiled, &new, &pods, &existing);
+        }
+        !pods.iter().enumerate().filter(|(_, (_, _, at))| *at >= first).any(|(pod, (_, required, _))| {
+            existing.iter().enumerate().any(|(node, (load, counts))| {
+                fits_existing(self.compiled, *required, node, load, counts) && {
+                    let others: Vec<(usize, usize)> = pods
+                        .iter()
+                        .enumerate()
+                        .filter(|(other, _)| *other != pod)
+                        .map(|(_, (class, _, at))| (*class, *at))
+                        .collect();
+                    judge.allows(*required, node, &new, &others)
+                }
+            })
+        })
+    }
+}
