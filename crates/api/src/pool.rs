@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use muster_core::ec2::{CapacityType, Efa};
 use muster_core::model::names::ResourceName;
 use muster_core::model::node::{Taint, TaintEffect};
@@ -12,7 +13,8 @@ use muster_core::model::units::Quantity;
 use muster_core::offering::{GroupPolicy, InstanceTypeInfo, NODES, Requirements, Values, micro_dollars, unknown_limit};
 
 use crate::crd::{
-    CapacityTypeName, EC2NodeClass, EfaPolicy, NodePool, NodeRequirement, NodeRequirementOperator, PlacementGroupPolicy,
+    CapacityTypeName, ConsolidationPolicy, EC2NodeClass, EfaPolicy, NodePool, NodeRequirement, NodeRequirementOperator,
+    PlacementGroupPolicy,
 };
 use crate::keys;
 
@@ -190,6 +192,17 @@ pub fn requirements(pool: &NodePool) -> Result<Requirements, String> {
 ///
 /// Errors: field, key and effect of the first that is none, with the remedy.
 pub fn taints(pool: &NodePool) -> Result<Vec<Taint>, String> {
+    read_taints("taints", &pool.spec.template.spec.taints)
+}
+
+/// The taints that nodes of the pool register with and that somebody else removes.
+///
+/// Errors: as for [`taints`].
+pub fn startup_taints(pool: &NodePool) -> Result<Vec<Taint>, String> {
+    read_taints("startupTaints", &pool.spec.template.spec.startup_taints)
+}
+
+fn read_taints(field: &str, taints: &[k8s_openapi::api::core::v1::Taint]) -> Result<Vec<Taint>, String> {
     let read = |taint: &k8s_openapi::api::core::v1::Taint| {
         let effect = match taint.effect.as_str() {
             "NoSchedule" => TaintEffect::NoSchedule,
@@ -197,7 +210,7 @@ pub fn taints(pool: &NodePool) -> Result<Vec<Taint>, String> {
             "NoExecute" => TaintEffect::NoExecute,
             other => {
                 return Err(format!(
-                    "spec.template.spec.taints: {}: effect \"{other}\" is not NoSchedule, PreferNoSchedule or NoExecute",
+                    "spec.template.spec.{field}: {}: effect \"{other}\" is not NoSchedule, PreferNoSchedule or NoExecute",
                     taint.key
                 ));
             }
@@ -205,7 +218,77 @@ pub fn taints(pool: &NodePool) -> Result<Vec<Taint>, String> {
         let value = taint.value.as_deref().unwrap_or_default();
         Ok(Taint { key: taint.key.as_str().into(), value: value.into(), effect })
     };
-    pool.spec.template.spec.taints.iter().map(read).collect()
+    taints.iter().map(read).collect()
+}
+
+/// How long a node of the pool stays empty before it goes; `None` if it stays.
+///
+/// Errors: field and value, if it is no duration.
+pub fn consolidate_after(pool: &NodePool) -> Result<Option<SignedDuration>, String> {
+    let disruption = &pool.spec.disruption;
+    let text = disruption.consolidate_after.as_str();
+    let after = match text.parse::<SignedDuration>() {
+        Ok(after) if !after.is_negative() => Some(after),
+        Ok(_) | Err(_) if text == "Never" => None,
+        Ok(_) | Err(_) => {
+            return Err(format!(
+                "spec.disruption.consolidateAfter: \"{text}\" is not a duration such as 90s, 15m or 1h, nor Never"
+            ));
+        }
+    };
+    Ok(match disruption.consolidation_policy {
+        ConsolidationPolicy::WhenEmpty => after,
+        ConsolidationPolicy::Never => None,
+    })
+}
+
+/// Field and value of what the pool asks for and nothing carries out yet. The API server refuses it too; a file and an object
+/// that is older than that rule come here.
+///
+/// Errors: the first, for a person.
+pub fn acts(pool: &NodePool) -> Result<(), String> {
+    let (node, disruption) = (&pool.spec.template.spec, &pool.spec.disruption);
+    if let Some(after) = node.expire_after.as_deref().filter(|after| *after != "Never") {
+        return Err(format!(
+            "spec.template.spec.expireAfter: \"{after}\" does not act yet: nodes do not expire; remove it, or write Never"
+        ));
+    }
+    if let Some(period) = &node.termination_grace_period {
+        return Err(format!(
+            "spec.template.spec.terminationGracePeriod: \"{period}\" does not act yet: nobody who runs is moved; remove it"
+        ));
+    }
+    if !disruption.budgets.is_empty() {
+        return Err(format!(
+            "spec.disruption.budgets: {} budgets do not act yet: nobody who runs is moved; remove them",
+            disruption.budgets.len()
+        ));
+    }
+    Ok(())
+}
+
+/// How many different values of each key a launch has to leave open, of keys for which that is more than one.
+#[must_use]
+pub fn min_values(pool: &NodePool) -> Vec<(Arc<str>, u32)> {
+    let mut most: BTreeMap<&str, u32> = BTreeMap::new();
+    for requirement in &pool.spec.template.spec.requirements {
+        if let Some(least) = requirement.min_values.filter(|least| *least > 1) {
+            let known = most.entry(requirement.key.as_str()).or_default();
+            *known = least.max(*known);
+        }
+    }
+    most.into_iter().map(|(key, least)| (key.into(), least)).collect()
+}
+
+/// Whether one launch of the pool is what the pool asks for: it names one instance type in one zone.
+///
+/// Errors: the requirement that asks for more, for a person.
+pub fn one_launch(pool: &NodePool) -> Result<(), String> {
+    let Some((key, least)) = min_values(pool).into_iter().next() else { return Ok(()) };
+    Err(format!(
+        "spec.template.spec.requirements: {key}: minValues {least} cannot be kept, a launch names one instance type in one \
+         zone; remove it"
+    ))
 }
 
 /// Labels that a node registers with, of those it will have: those of kubelet and cloud controller come by themselves.
@@ -305,12 +388,62 @@ mod tests {
             key: "k".to_owned(),
             operator,
             values: values.iter().map(|value| (*value).to_owned()).collect(),
+            min_values: None,
         };
         assert!(allows(&requirement(NodeRequirementOperator::Gt, &["4"]), Some("8")));
         assert!(!allows(&requirement(NodeRequirementOperator::Gt, &["8"]), Some("8")));
         assert!(allows(&requirement(NodeRequirementOperator::Gte, &["8"]), Some("8")));
         assert!(!allows(&requirement(NodeRequirementOperator::Gt, &["4"]), None));
         assert!(allows(&requirement(NodeRequirementOperator::NotIn, &["a"]), None));
+    }
+
+    /// A pool with these fields in its nodes' spec and its disruption.
+    fn with(node: &serde_json::Value, disruption: &serde_json::Value) -> NodePool {
+        let mut pool = serde_json::to_value(pool(&[])).unwrap();
+        for (field, value) in node.as_object().unwrap() {
+            pool["spec"]["template"]["spec"][field] = value.clone();
+        }
+        pool["spec"]["disruption"] = disruption.clone();
+        serde_json::from_value(pool).unwrap()
+    }
+
+    #[test]
+    fn a_field_that_does_not_act_yet_is_refused_by_name_and_value() {
+        use serde_json::json;
+        assert_eq!(acts(&pool(&[])), Ok(()));
+        assert_eq!(acts(&with(&json!({"expireAfter": "Never"}), &json!({"budgets": []}))), Ok(()), "what is so anyway");
+        for (node, disruption, named) in [
+            (json!({"expireAfter": "720h"}), json!({}), "spec.template.spec.expireAfter: \"720h\""),
+            (json!({"terminationGracePeriod": "1h"}), json!({}), "spec.template.spec.terminationGracePeriod: \"1h\""),
+            (json!({}), json!({"budgets": [{"nodes": "10%"}]}), "spec.disruption.budgets: 1"),
+        ] {
+            let refused = acts(&with(&node, &disruption)).unwrap_err();
+            assert!(refused.starts_with(named), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_pool_that_is_silent_gives_up_empty_nodes_and_one_that_says_never_keeps_them() {
+        use serde_json::json;
+        let after = |disruption| consolidate_after(&with(&json!({}), &disruption));
+        assert_eq!(after(json!({})), Ok(Some(SignedDuration::from_secs(30))));
+        assert_eq!(serde_json::to_value(pool(&[])).unwrap()["spec"]["disruption"]["consolidationPolicy"], "WhenEmpty");
+        assert_eq!(after(json!({"consolidateAfter": "5m"})), Ok(Some(SignedDuration::from_mins(5))));
+        assert_eq!(after(json!({"consolidateAfter": "5m", "consolidationPolicy": "Never"})), Ok(None));
+        assert_eq!(after(json!({"consolidateAfter": "Never", "consolidationPolicy": "WhenEmpty"})), Ok(None));
+        assert!(after(json!({"consolidateAfter": "soon"})).unwrap_err().contains("\"soon\""));
+    }
+
+    #[test]
+    fn a_launch_of_one_type_keeps_no_min_values_above_one() {
+        let asks = |least: u32| {
+            let requirement =
+                serde_json::json!({"key": keys::INSTANCE_FAMILY, "operator": "Exists", "minValues": least});
+            with(&serde_json::json!({"requirements": [requirement]}), &serde_json::json!({}))
+        };
+        assert_eq!(one_launch(&asks(1)), Ok(()));
+        let refused = one_launch(&asks(3)).unwrap_err();
+        assert!(refused.contains(keys::INSTANCE_FAMILY) && refused.contains("minValues 3"), "{refused}");
     }
 
     fn pool(requirements: &[(&str, &str)]) -> NodePool {
@@ -367,7 +500,7 @@ mod tests {
         all.spec.template.spec.requirements = vec![NodeRequirement {
             key: keys::CAPACITY_TYPE.to_owned(),
             operator: NodeRequirementOperator::Exists,
-            values: Vec::new(),
+            ..NodeRequirement::default()
         }];
         assert_eq!(capacity_types(&all), [CapacityType::Reserved, CapacityType::OnDemand, CapacityType::Spot]);
         all.spec.placement.capacity_type_order = vec![CapacityTypeName::Spot, CapacityTypeName::Spot];

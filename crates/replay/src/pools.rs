@@ -165,6 +165,7 @@ fn one(
     let reference = &pool.spec.template.spec.node_class_ref;
     let class = classes.iter().find(|class| class.metadata.name.as_deref() == Some(reference.name.as_str()));
     rules::taints(pool)?;
+    rules::acts(pool)?;
     let types: Vec<InstanceTypeInfo> =
         catalogue.types.values().filter(|info| rules::allows_type(pool, info)).cloned().collect();
     // Types that are described by labels alone are for ordinary pods; whether any is allowed is found there.

@@ -39,6 +39,8 @@ pub(crate) struct Supply {
     pub(crate) offers: Vec<packing::Offer>,
     /// Per pool: types it would have if a price were known.
     pub(crate) unpriced: Vec<BTreeSet<String>>,
+    /// Per pool: taints that its nodes register with and that somebody else removes.
+    pub(crate) startup_taints: Vec<Vec<Taint>>,
     /// Hardware of the catalogue's types.
     capacity: BTreeMap<String, muster_core::model::resources::Resources>,
 }
@@ -87,6 +89,7 @@ impl Supply {
         known_zones: &BTreeSet<&str>,
         daemons: &[Shape],
     ) -> Result<(), String> {
+        rules::acts(pool)?;
         let requirements = rules::requirements(pool)?;
         let template = rules::labels(pool);
         let types = catalogue.all(&class.map(node_class::template).unwrap_or_default());
@@ -116,6 +119,7 @@ impl Supply {
         let (index, before) = (self.pools.len(), self.offers.len());
         let mut unpriced = BTreeSet::new();
         let taints = rules::taints(pool)?;
+        let startup_taints = rules::startup_taints(pool)?;
         for (name, known) in &types {
             if !allows(&requirements, &template, known) {
                 continue;
@@ -153,8 +157,9 @@ impl Supply {
             name: pools::name(pool).into(),
             weight: pool.spec.weight.unwrap_or(0),
             left: limits.iter().map(|(name, (limit, used))| (name.clone(), limit.saturating_sub(*used))).collect(),
-            min_values: Vec::new(),
+            min_values: rules::min_values(pool),
         });
+        self.startup_taints.push(startup_taints);
         self.limits.push(limits);
         self.unpriced.push(unpriced);
         Ok(())

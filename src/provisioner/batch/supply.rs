@@ -133,8 +133,9 @@ impl Supply for Shelves<'_> {
     }
 
     fn consolidate_after(&self, pool: Option<&str>) -> Option<SignedDuration> {
-        let pool = pool.and_then(|name| self.pool(name));
-        never_or(pool.map_or("30s", |pool| &pool.spec.disruption.consolidate_after), SignedDuration::from_secs(30))
+        let standard = SignedDuration::from_secs(30);
+        let Some(pool) = pool.and_then(|name| self.pool(name)) else { return Some(standard) };
+        rules::consolidate_after(pool).unwrap_or(Some(standard))
     }
 
     fn foreign_pods_after(&self, pool: Option<&str>) -> Option<SignedDuration> {

@@ -61,6 +61,7 @@ pub(in crate::provisioner) fn template(
     let pending = batch.spec.owner.object().map(|owner| owner.uid.clone()).unwrap_or_default();
     let place = new_node::Place { zone: Some(&attempt.zone), capacity_type: Some(attempt.capacity_type) };
     let mut new = new_node::of_pool(pool, Some(class), info, place, &[])?;
+    new.node.taints.extend(rules::startup_taints(pool)?);
     new.node.taints.push(match batch.spec.owner {
         Owner::Gang(_) | Owner::Request(_) => {
             Taint { key: keys::GANG_PENDING.into(), value: pending.into(), effect: TaintEffect::NoSchedule }

@@ -127,6 +127,10 @@ pub struct NodePoolMetadata {
 
 /// Node specification.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(
+    validation = Rule::new("!has(self.expireAfter) || self.expireAfter == 'Never'").message("expireAfter does not act yet: nodes do not expire; remove it, or write Never"),
+    validation = Rule::new("!has(self.terminationGracePeriod)").message("terminationGracePeriod does not act yet: nobody who runs is moved; remove it"),
+)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePoolNodeSpec {
     /// How the nodes are provisioned.
@@ -140,6 +144,16 @@ pub struct NodePoolNodeSpec {
     /// Permanent taints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
+    /// Taints that nodes register with and that somebody else removes, such as a CNI's: pods need not tolerate them to be
+    /// planned, and a node is not ready before they are gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub startup_taints: Vec<Taint>,
+    /// Age at which a node must go. It does not act yet: anything but `Never` is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expire_after: Option<String>,
+    /// Bound of a drain. It does not act yet and is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub termination_grace_period: Option<String>,
 }
 
 /// Reference to the class that says how nodes are provisioned.
@@ -173,6 +187,11 @@ pub struct NodeRequirement {
     #[serde(default)]
     #[schemars(length(max = 100), inner(length(max = 63)))]
     pub values: Vec<String>,
+    /// How many different values a launch has to leave open. `muster plan` keeps it; a launch names one instance type, so the
+    /// server provisions nothing from a pool that asks for more than one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 50))]
+    pub min_values: Option<u32>,
 }
 
 /// Operator of a requirement.
@@ -276,18 +295,52 @@ impl Default for NodePoolJoin {
 /// When idle nodes are terminated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!has(self.budgets) || size(self.budgets) == 0",
+    "message": "budgets do not act yet: nobody who runs is moved; remove them",
+}]))]
 pub struct NodePoolDisruption {
+    /// Which nodes are terminated: empty ones, or none.
+    pub consolidation_policy: ConsolidationPolicy,
     /// Quiet time after the gang finished before its batch is terminated whole: a Go duration or `Never`.
     pub consolidate_after: String,
     /// How long pods of no gang may stay on nodes whose gang has ended: then they are evicted, after twice that deleted, and
     /// the batch is terminated whole. A Go duration or `Never`.
     pub foreign_pods_after: String,
+    /// Ceilings on nodes that leave at once. They do not act yet and are refused.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50))]
+    pub budgets: Vec<NodePoolBudget>,
 }
 
 impl Default for NodePoolDisruption {
     fn default() -> Self {
-        Self { consolidate_after: "30s".to_owned(), foreign_pods_after: "15m".to_owned() }
+        Self {
+            consolidation_policy: ConsolidationPolicy::WhenEmpty,
+            consolidate_after: "30s".to_owned(),
+            foreign_pods_after: "15m".to_owned(),
+            budgets: Vec::new(),
+        }
     }
+}
+
+/// Which nodes of the pool are terminated without being asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ConsolidationPolicy {
+    /// Those that are empty.
+    #[default]
+    WhenEmpty,
+    /// None: a node stays until its NodeBatch is deleted.
+    Never,
+}
+
+/// A ceiling on nodes that leave at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodePoolBudget {
+    /// A number of nodes, or a share of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<IntOrQuantity>,
 }
 
 /// What the pool has, and whether it can be used.

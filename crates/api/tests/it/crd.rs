@@ -55,7 +55,13 @@ fn the_rules_are_in_the_definitions() {
         ("ec2nodeclasses.muster.dev.yaml", vec!["has(self.spec.role) != has(self.spec.instanceProfile)"]),
         (
             "nodepools.muster.dev.yaml",
-            vec!["self.group == oldSelf.group && self.kind == oldSelf.kind", "self.operator in ['In', 'NotIn']"],
+            vec![
+                "self.group == oldSelf.group && self.kind == oldSelf.kind",
+                "self.operator in ['In', 'NotIn']",
+                "!has(self.expireAfter) || self.expireAfter == 'Never'",
+                "!has(self.terminationGracePeriod)",
+                "!has(self.budgets) || size(self.budgets) == 0",
+            ],
         ),
     ] {
         let (_, crd) = crd::all().into_iter().find(|(name, _)| name == file).unwrap_or_else(|| panic!("{file}"));

@@ -30,7 +30,7 @@ pub(super) struct Launched {
 /// Describes a plan.
 pub(super) fn describe(problem: &Problem, plan: &Plan, supply: &Supply) -> Launched {
     let nodes: Vec<NodeEntry> =
-        plan.nodes.iter().enumerate().map(|(index, node)| entry(problem, index, node)).collect();
+        plan.nodes.iter().enumerate().map(|(index, node)| entry(problem, supply, index, node)).collect();
     let mut groups: BTreeMap<(usize, u32, Vec<OverrideEntry>, &'static str), Vec<usize>> = BTreeMap::new();
     let mut order = Vec::new();
     for (index, node) in plan.nodes.iter().enumerate() {
@@ -64,7 +64,7 @@ pub(super) fn describe(problem: &Problem, plan: &Plan, supply: &Supply) -> Launc
     Launched { nodes, launches, cost: cost(plan), limits: limits(problem, plan, supply) }
 }
 
-fn entry(problem: &Problem, index: usize, node: &NewNode) -> NodeEntry {
+fn entry(problem: &Problem, supply: &Supply, index: usize, node: &NewNode) -> NodeEntry {
     let offer = &problem.offers[node.offer];
     let mut labels: BTreeMap<String, String> =
         offer.node.labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
@@ -88,7 +88,7 @@ fn entry(problem: &Problem, index: usize, node: &NewNode) -> NodeEntry {
         usd_micro_per_hour: offer.price,
         labels,
         taints: offer.node.taints.iter().map(taint).collect(),
-        startup_taints: Vec::new(),
+        startup_taints: supply.startup_taints[offer.pool].iter().map(taint).collect(),
         allocatable: amounts(&offer.node.allocatable),
         overhead: amounts(&offer.overhead.requested),
         alternatives,

@@ -166,3 +166,44 @@ fn selectors_in_karpenters_words_match_new_nodes_if_they_carry_its_labels() {
     assert_eq!(document["nodes"][0]["labels"]["karpenter.sh/capacity-type"], "on-demand");
     assert!(document["nodes"][0]["labels"].get("karpenter.sh/nodepool").is_none());
 }
+
+#[test]
+fn a_startup_taint_keeps_no_pod_away_and_is_shown_apart_from_the_permanent_ones() {
+    let taint = json!({"key": "cni.example.com/not-ready", "value": "", "effect": "NoExecute"});
+    let tainted = |field: &str| pool(|spec| spec["template"]["spec"][field] = json!([taint]));
+    let (document, code) = planned(&[tainted("startupTaints"), pod(0, "1", |_| {})]);
+    assert_eq!((outcomes(&document), code), (vec!["buy"], 0));
+    assert_eq!(document["nodes"][0]["startupTaints"], json!([taint]));
+    assert_eq!(document["nodes"][0]["taints"], json!([]));
+    let (document, _) = planned(&[tainted("taints"), pod(0, "1", |_| {})]);
+    assert_eq!(outcomes(&document), ["refused"]);
+}
+
+#[test]
+fn min_values_are_reached_over_the_node_and_its_alternatives_or_the_pod_is_refused() {
+    let asks = |least: u32| {
+        pool(|spec| {
+            let requirement =
+                json!({"key": "node.kubernetes.io/instance-type", "operator": "Exists", "minValues": least});
+            spec["template"]["spec"]["requirements"] = json!([requirement]);
+        })
+    };
+    let (document, _) = planned(&[asks(2), pod(0, "1", |_| {})]);
+    assert_eq!(outcomes(&document), ["buy"]);
+    let node = &document["nodes"][0];
+    let of_node = node["type"].as_str().into_iter();
+    let others = node["alternatives"].as_array().unwrap().iter().filter_map(|one| one["type"].as_str());
+    let types: std::collections::BTreeSet<&str> = of_node.chain(others).collect();
+    assert!(types.len() >= 2, "{types:?}");
+    let (document, _) = planned(&[asks(4), pod(0, "1", |_| {})]);
+    assert_eq!(outcomes(&document), ["refused"]);
+    assert!(document["pods"][0].to_string().contains("MinValues"), "{}", document["pods"][0]);
+}
+
+#[test]
+fn a_pool_with_a_field_that_does_not_act_yet_is_named_with_it_and_nothing_is_planned_from_it() {
+    let expires = pool(|spec| spec["template"]["spec"]["expireAfter"] = json!("720h"));
+    let (document, _) = planned(&[expires, pod(0, "1", |_| {})]);
+    assert_eq!(outcomes(&document), ["refused"]);
+    assert!(document.to_string().contains("spec.template.spec.expireAfter"), "{document:#}");
+}

@@ -3,7 +3,7 @@
 use super::{Of, Row};
 
 /// Every reason of a condition that is neither code nor event.
-pub(super) const CONDITIONS: [Row; 42] = [
+pub(super) const CONDITIONS: [Row; 43] = [
     (
         "Swept",
         Of::Condition,
@@ -59,6 +59,13 @@ pub(super) const CONDITIONS: [Row; 42] = [
         "The NodePool is not Ready.",
         "A taint cannot be used.",
         &["Correct the field in the message."],
+    ),
+    (
+        "FieldNotSupported",
+        Of::Condition,
+        "The NodePool is not Ready.",
+        "A field asks for what nothing carries out yet: expireAfter, terminationGracePeriod, budgets, or minValues above one.",
+        &["Remove the field in the message."],
     ),
     (
         "DurationInvalid",
