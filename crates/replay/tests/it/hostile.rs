@@ -94,7 +94,7 @@ fn a_constraint_that_the_api_server_refuses_is_named_by_field_and_value_and_the_
     for (field, why) in cases {
         let text = format!("{}{}{}", NODE.replace("CPU", "4"), pod("bad", &field), pod("good", "priority: 0"));
         let document = document(&text);
-        assert_eq!(document["ignored"][0]["name"], "d/bad", "{field}: {document:#}");
+        assert_eq!(document["ignored"][0]["name"], "bad", "{field}: {document:#}");
         assert_eq!(document["ignored"][0]["why"], why.as_str());
         let pods = document["pods"].as_array().unwrap();
         assert_eq!(pods.len(), 1, "{field}");
