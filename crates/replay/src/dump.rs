@@ -3,6 +3,7 @@
 //! One object that cannot be read is reported and the rest goes on; a text that is no YAML is an error. Sizes are
 //! bounded, so that a hostile dump ends in an error and not in a full memory.
 
+mod constraints;
 mod objects;
 
 use std::collections::BTreeSet;

@@ -14,6 +14,7 @@
 mod stopwatch;
 
 mod mix;
+mod patterns;
 
 use muster_core::packing::{Place, Plan, check, plan};
 use serde_json::json;
@@ -23,6 +24,8 @@ use stopwatch::Stopwatch;
 const SIZES: [usize; 9] = [1, 50, 100, 500, 1_000, 2_000, 5_000, 10_000, 20_000];
 /// Plain pods alone: how far from the bound.
 const PLAIN: [usize; 4] = [100, 500, 1_000, 5_000];
+/// Plans of some dozens of pods that an integer programme is solved for.
+const CASES: usize = 60;
 /// Instance types.
 const TYPES: u32 = 400;
 /// The first seed; every size takes the next.
@@ -59,11 +62,52 @@ fn main() -> std::io::Result<()> {
     for pods in PLAIN.into_iter().filter(|pods| *pods <= most) {
         rows.push(row("plain", pods, &[mix::Fifth::Plain]));
     }
+    let cases: usize = value_of("--cases").and_then(|cases| cases.parse().ok()).unwrap_or(CASES);
+    rows.push(dozens(cases));
     if let Some(file) = value_of("--json") {
         let document = json!({"version": 1, "seed": SEED, "types": TYPES, "rows": rows});
         std::fs::write(file, format!("{document:#}\n"))?;
     }
     Ok(())
+}
+
+/// Plans of some dozens of pods with constraints against the optimum.
+fn dozens(cases: usize) -> serde_json::Value {
+    let (mut over, mut worst, mut missing, mut optimal) = (0_u64, (0, 0), 0_u64, 0_u64);
+    let (mut counted, mut least_time, mut plan_time) = (0_u64, std::time::Duration::ZERO, std::time::Duration::ZERO);
+    let drawn = (0..).filter_map(|seed| patterns::draw(seed).map(|case| (seed, case))).take(cases);
+    for (seed, case) in drawn {
+        let watch = Stopwatch::start();
+        let least = case.least();
+        least_time += watch.stop().core;
+        let Some(least) = least else { continue };
+        let watch = Stopwatch::start();
+        let made = plan(&case.problem);
+        plan_time += watch.stop().core;
+        for fault in check::check(&case.problem, &made) {
+            println!("  seed {seed}: the checker: {fault}");
+        }
+        if made.places.contains(&Place::None) {
+            println!("  seed {seed}: somebody has no place, and could have one");
+            missing += 1;
+            continue;
+        }
+        // Prices are whole micro-dollars and the programme is solved in floats: a millionth is nothing.
+        let more = (made.cost.saturating_sub(least) * 1_000_000).checked_div(least).unwrap_or(0);
+        (over, counted, optimal) = (over + more, counted + 1, optimal + u64::from(more <= 1));
+        worst = worst.max((more, seed));
+    }
+    let mean = over / counted.max(1);
+    println!(
+        "{counted} plans of 13 to 40 pods with constraints: {optimal} optimal, mean {}.{:02} %, worst {}.{:02} % (seed {}) over an integer \
+         programme of patterns; {missing} place other pods; {plan_time:.1?} for all plans, {least_time:.1?} for the programmes",
+        mean / 10_000,
+        mean / 100 % 100,
+        worst.0 / 10_000,
+        worst.0 / 100 % 100,
+        worst.1,
+    );
+    json!({"mix": "dozens", "cases": counted, "optimal": optimal, "meanMillionths": mean, "worstMillionths": worst.0, "otherPods": missing})
 }
 
 /// Plans one size and prints it.

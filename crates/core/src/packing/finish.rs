@@ -116,7 +116,12 @@ fn alternatives(state: &mut State<'_, '_>, at: usize) -> Vec<usize> {
     for other in mask.iter().filter(|other| *other != chosen) {
         let offer = compiled.offer(other);
         let dear = offer.capacity_type == CapacityType::Spot && on_demand.is_some_and(|price| offer.price > price);
-        if offer.pool != own.pool || offer.variant != own.variant || offer.reservation.is_some() || dear {
+        if !state.topology.is_same_domain(chosen, other)
+            || offer.pool != own.pool
+            || offer.variant != own.variant
+            || offer.reservation.is_some()
+            || dear
+        {
             continue;
         }
         if found.len() == ALTERNATIVES {

@@ -5,6 +5,7 @@
 //! It is a function of the draft: what looks random is a fixed sequence, and what it may spend is counted.
 
 use std::cmp::Ordering;
+use std::ops::RangeInclusive;
 
 use super::bits::Bits;
 use super::branch::is_valid;
@@ -22,11 +23,18 @@ const PODS: usize = 2_000;
 const REAL_HOSTS: usize = 60;
 /// Most nodes taken apart in one round.
 const RUINED: usize = 4;
+/// Most nodes of one class or one domain that are taken apart together.
+const TOGETHER: usize = 12;
 /// Pods without a place that are tried in one round.
 const MISSING: usize = 12;
-/// Nodes looked at for a plan of any size, and for each of its pods.
+/// Nodes looked at for a plan of any size, and for each of so many of its pods.
 const BASE: u64 = 6_000;
 const EACH: u64 = 60;
+const COUNTED: usize = 400;
+/// The same for some dozens of pods, which are too many to be enumerated and of which every node is a large part of the price.
+const DOZENS: RangeInclusive<usize> = 13..=48;
+const BASE_OF_DOZENS: u64 = 40_000;
+const IDLE_OF_DOZENS: usize = 800;
 /// Rounds without an improvement after which the search ends, for any plan and for each of its nodes.
 const IDLE: usize = 150;
 const IDLE_EACH: usize = 6;
@@ -65,6 +73,9 @@ struct Recipe {
     scattered: bool,
     /// One of so many places is passed over; 0: none.
     skipped: usize,
+    /// Pods that have to share a domain begin in one of the cells, drawn by this number and their class; 0: wherever it is
+    /// cheapest.
+    drawn: usize,
 }
 
 struct Search<'c, 'p> {
@@ -83,7 +94,8 @@ pub(super) fn better<'c, 'p>(compiled: &'c Compiled<'p>, draft: Draft<'c, 'p>) -
     let problem = compiled.problem;
     let pods = problem.pods.len();
     let first = problem.nodes.len();
-    let budget = problem.budget.mending.min(BASE + EACH * pods as u64);
+    let base = if DOZENS.contains(&pods) { BASE_OF_DOZENS } else { BASE };
+    let budget = problem.budget.mending.min(base + EACH * pods.min(COUNTED) as u64);
     let on_new = |slot: &Option<usize>| slot.is_some_and(|at| at >= first);
     let settled = draft.proven && draft.slots.iter().all(on_new);
     if budget == 0 || pods == 0 || pods > PODS || settled || problem.offers.is_empty() && !draft.is_short() {
@@ -109,16 +121,17 @@ impl<'c, 'p> Search<'c, 'p> {
     fn run(&mut self, draft: Draft<'c, 'p>, budget: u64) -> Draft<'c, 'p> {
         let mut best = draft;
         let (mut broken, mut spent, mut idle) = (!self.stands(&best), 0, 0);
-        let patient = |draft: &Draft<'_, '_>| IDLE + IDLE_EACH * draft.state.new_nodes().count();
+        let idling = if DOZENS.contains(&best.slots.len()) { IDLE_OF_DOZENS } else { IDLE };
+        let patient = |draft: &Draft<'_, '_>| idling + IDLE_EACH * draft.state.new_nodes().count();
         while spent < budget && idle < patient(&best) {
             let before = best.state.work.nodes;
             let tried = self.round(&best);
             spent += tried.state.work.nodes - before + 1;
-            let order = (broken, tried.rank()).cmp(&(broken, best.rank()));
+            // What does not stand is no plan: anything that does is better.
+            let order = if broken { Ordering::Less } else { tried.rank().cmp(&best.rank()) };
             idle += 1;
-            let better = order == Ordering::Less || broken && order == Ordering::Equal;
-            if (better || order == Ordering::Equal) && self.stands(&tried) {
-                if better || broken {
+            if order != Ordering::Greater && self.stands(&tried) {
+                if order == Ordering::Less {
                     idle = 0;
                 }
                 broken = false;
@@ -171,6 +184,7 @@ impl<'c, 'p> Search<'c, 'p> {
             chosen: self.sequence.below(2) == 0,
             scattered: self.sequence.below(2) == 0,
             skipped: [0, 8, 4][self.sequence.below(3)],
+            drawn: if self.sequence.below(2) == 0 { 0 } else { 1 + self.sequence.below(1 << 16) },
         };
         let levels = draft.levels.clone();
         // Who was refused for want of others may find them now.
@@ -203,6 +217,29 @@ impl<'c, 'p> Search<'c, 'p> {
         let mut nodes: Vec<usize> = (0..state.slots.len()).filter(|at| !state.slots[*at].counts.is_empty()).collect();
         if nodes.is_empty() {
             return nodes;
+        }
+        match self.sequence.below(4) {
+            0 => {
+                // All nodes of one kind of pods: they may all move to another domain.
+                let node = nodes[self.sequence.below(nodes.len())];
+                let counts = &state.slots[node].counts;
+                if let Some((class, _)) = counts.get(self.sequence.below(counts.len())).copied() {
+                    nodes.retain(|at| state.slots[*at].counts.iter().any(|(other, _)| *other == class));
+                    if nodes.len() <= TOGETHER {
+                        return nodes;
+                    }
+                }
+            }
+            1 => {
+                // All nodes of a domain.
+                let cell = |at: usize| state.topology.cell_of.get(state.slots[at].offer).copied();
+                let node = nodes[self.sequence.below(nodes.len())];
+                let of: Vec<usize> = nodes.iter().copied().filter(|at| cell(*at) == cell(node)).collect();
+                if of.len() <= TOGETHER {
+                    return of;
+                }
+            }
+            _ => {}
         }
         let most = if nodes.len() <= 6 { nodes.len() } else { RUINED };
         let number = 1 + self.sequence.below(most);
@@ -260,6 +297,16 @@ impl<'c, 'p> Search<'c, 'p> {
 
     fn seat(&mut self, state: &mut State<'c, 'p>, class: usize, recipe: Recipe, first: usize) -> Option<Fitted> {
         let mut best: Option<Fitted> = None;
+        let cells = &state.topology.cells;
+        let only = (recipe.drawn > 0 && cells.len() > 1 && state.topology.is_drawn(class))
+            .then(|| Sequence((recipe.drawn * 64 + class) as u64).below(cells.len()));
+        if let Some(cell) = only {
+            // Whoever comes first decides; the others have to follow, wherever that is.
+            let allowed = state.cells_for(class);
+            if allowed.len() > 1 && allowed.contains(&cell) {
+                state.tier.intersect(&state.topology.cells[cell]);
+            }
+        }
         for at in first..state.slots.len() {
             if !state.slots[at].mask.meets(&state.tier) || self.skips(recipe) {
                 continue;

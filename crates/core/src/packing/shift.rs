@@ -35,7 +35,7 @@ pub(super) fn shifted<'c, 'p>(mut draft: Draft<'c, 'p>) -> Draft<'c, 'p> {
     let problem = draft.state.compiled.problem;
     let first = problem.nodes.len();
     let nodes = draft.state.new_nodes().count();
-    if nodes < 2 || draft.proven || problem.budget.mending == 0 {
+    if nodes < 2 || draft.proven || draft.state.topology.is_partial() || problem.budget.mending == 0 {
         return draft;
     }
     let before = draft.state.work.nodes;

@@ -204,7 +204,7 @@ impl<'c, 'p> State<'c, 'p> {
     /// Pods that stand where they would be refused if they came in this order, those refused again and again until nobody
     /// moves.
     pub(super) fn refused_in_order(&self, pods: &[(usize, usize)]) -> Vec<usize> {
-        let mut counts = self.topology.counts(self.compiled.problem);
+        let mut counts = self.topology.without_pods(self.compiled.problem, &self.counts);
         let mut waiting: Vec<usize> = (0..pods.len()).collect();
         loop {
             let before = waiting.len();
@@ -424,6 +424,7 @@ impl<'c, 'p> State<'c, 'p> {
 
     /// Counts nodes of an offer against limits and reservation.
     pub(super) fn charge(&mut self, at: usize, number: i64) {
+        self.topology.count_nodes(self.compiled, &mut self.counts, at, number);
         let offer = self.compiled.offer(at);
         for name in self.compiled.problem.pools[offer.pool].left.keys() {
             let each = amount(offer, name.as_str());

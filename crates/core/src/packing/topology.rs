@@ -69,13 +69,20 @@ pub(super) struct Topology<'a> {
     obeys: Vec<Vec<Obey>>,
     /// Offers that agree in every key somebody counts by, per combination of values; in order of price.
     pub(super) cells: Vec<Bits>,
+    /// Counters of spread constraints with offers that count in domains where none of them holds the pod: such a domain is
+    /// one as soon as a node for others comes there.
+    partial: Vec<usize>,
     /// `[offer]`: its cell.
     pub(super) cell_of: Vec<usize>,
 }
 
-/// How many pods stand in each domain of each counter.
+/// How many pods stand in each domain of each counter, and how many new nodes count in each domain of those that are in
+/// `Topology::partial`.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counts(Vec<FxHashMap<Domain, u32>>);
+pub(super) struct Counts {
+    pods: Vec<FxHashMap<Domain, u32>>,
+    nodes: FxHashMap<(usize, Domain), i64>,
+}
 
 /// What a node of the plan is.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +108,7 @@ impl<'a> Topology<'a> {
             feeds: vec![Vec::new(); problem.classes.len()],
             obeys: (0..problem.classes.len()).map(|_| Vec::new()).collect(),
             cells: Vec::new(),
+            partial: Vec::new(),
             cell_of: Vec::new(),
         };
         for (index, class) in problem.classes.iter().enumerate() {
@@ -131,10 +139,10 @@ impl<'a> Topology<'a> {
 
     /// What stands on the nodes that exist.
     pub(super) fn counts(&self, problem: &Problem) -> Counts {
-        let mut counts = Counts(vec![FxHashMap::default(); self.counters.len()]);
+        let mut counts = Counts { pods: vec![FxHashMap::default(); self.counters.len()], ..Counts::default() };
         for pod in &problem.standing {
             let Some(one) = problem.nodes.get(pod.node) else { continue };
-            for (counter, of) in self.counters.iter().zip(&mut counts.0) {
+            for (counter, of) in self.counters.iter().zip(&mut counts.pods) {
                 let skipped = pod.deleting && matches!(counter.counted, Counted::Spread { .. });
                 if skipped || !counter.counts_standing(pod, problem) || !counter.counts_node(pod.node) {
                     continue;
@@ -156,7 +164,8 @@ impl<'a> Topology<'a> {
                 domain.is_none_or(|domain| counts.of(*counter, domain) == 0)
             }
             Obey::Affinity { counters, own } => {
-                let first = *own && counters.iter().all(|counter| counts.0[*counter].values().all(|count| *count == 0));
+                let first =
+                    *own && counters.iter().all(|counter| counts.pods[*counter].values().all(|count| *count == 0));
                 counters.iter().all(|counter| {
                     let domain = self.counters[*counter].domain(node, spot.slot);
                     domain.is_some_and(|domain| first || counts.of(*counter, domain) > 0)
@@ -164,8 +173,13 @@ impl<'a> Topology<'a> {
             }
             Obey::Spread { counter, max_skew, min_domains, own, domains } => {
                 let Some(domain) = self.counters[*counter].domain(node, spot.slot) else { return false };
-                let enough = domains.len() >= *min_domains as usize;
-                let least = domains.iter().map(|domain| counts.of(*counter, *domain)).min().filter(|_| enough);
+                let opened = counts.nodes.iter().filter(|((of, domain), nodes)| {
+                    of == counter && **nodes > 0 && domains.binary_search(domain).is_err()
+                });
+                let opened: Vec<Domain> = opened.map(|((_, domain), _)| *domain).collect();
+                let enough = domains.len() + opened.len() >= *min_domains as usize;
+                let all = domains.iter().chain(&opened);
+                let least = all.map(|domain| counts.of(*counter, *domain)).min().filter(|_| enough);
                 let there = counts.of(*counter, domain) + u32::from(*own);
                 there.saturating_sub(least.unwrap_or(0)) <= *max_skew
             }
@@ -218,7 +232,7 @@ impl<'a> Topology<'a> {
                 Kind::Offer(offer) => of.offers.as_ref().is_none_or(|offers| offers.contains(offer)),
             };
             if let Some(domain) = of.domain(node, spot.slot).filter(|_| counted) {
-                let count = counts.0[*counter].entry(domain).or_default();
+                let count = counts.pods[*counter].entry(domain).or_default();
                 *count = if comes { *count + 1 } else { count.saturating_sub(1) };
             }
         }
@@ -231,6 +245,39 @@ impl<'a> Topology<'a> {
                 mask.intersect(offers);
             }
         }
+    }
+
+    /// So many nodes of an offer come or go.
+    pub(super) fn count_nodes(&self, compiled: &Compiled<'a>, counts: &mut Counts, offer: usize, number: i64) {
+        for index in &self.partial {
+            let counter = &self.counters[*index];
+            let counted = counter.offers.as_ref().is_none_or(|offers| offers.contains(offer));
+            let node = &compiled.offer(offer).node;
+            let domain = node.labels.get(&counter.key).and_then(|value| counter.values.get(value));
+            if let Some(domain) = domain.filter(|_| counted) {
+                *counts.nodes.entry((*index, *domain)).or_default() += number;
+            }
+        }
+    }
+
+    /// Counts without the pods of the plan, and with its nodes.
+    pub(super) fn without_pods(&self, problem: &Problem, counts: &Counts) -> Counts {
+        Counts { nodes: counts.nodes.clone(), ..self.counts(problem) }
+    }
+
+    /// Whether the node of a pod may make a domain for others.
+    pub(super) fn is_partial(&self) -> bool {
+        !self.partial.is_empty()
+    }
+
+    /// Whether a node of one offer in the place of the other changes no constraint of anybody, whoever stands on it.
+    pub(super) fn is_same_domain(&self, one: usize, other: usize) -> bool {
+        self.partial.is_empty()
+            || self.cell_of.get(one) == self.cell_of.get(other)
+                && self.partial.iter().all(|counter| {
+                    let offers = self.counters[*counter].offers.as_ref();
+                    offers.is_none_or(|offers| offers.contains(one) == offers.contains(other))
+                })
     }
 
     /// Whether a pod of the class changes no counter by moving from a node of one offer to one of the other.
@@ -301,6 +348,12 @@ impl<'a> Topology<'a> {
         let mut domains: Vec<Domain> = nodes.map(|(_, one)| &*one.node).chain(offers).filter_map(value).collect();
         domains.sort_unstable();
         domains.dedup();
+        // A new node counts by its domain and by what the constraint lets count, large enough for the pod or not.
+        let counting = of.offers.iter().flat_map(Bits::iter).filter_map(|at| value(&compiled.offer(at).node));
+        let is_partial = counting.into_iter().any(|domain| domains.binary_search(&domain).is_err());
+        if is_partial && !self.partial.contains(&counter) {
+            self.partial.push(counter);
+        }
         let own = selects(&spread.selector, &class.labels);
         let (max_skew, min_domains) = (spread.max_skew, spread.min_domains);
         self.obeys[index].push(Obey::Spread { counter, max_skew, min_domains, own, domains });
@@ -400,7 +453,7 @@ impl Counter<'_> {
 
 impl Counts {
     fn of(&self, counter: usize, domain: Domain) -> u32 {
-        self.0[counter].get(&domain).copied().unwrap_or(0)
+        self.pods[counter].get(&domain).copied().unwrap_or(0)
     }
 }
 

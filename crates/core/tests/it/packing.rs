@@ -2,6 +2,7 @@
 
 #![expect(clippy::print_stderr, reason = "the worst case is worth reading")]
 
+mod dozens;
 mod everything;
 mod work;
 
@@ -378,4 +379,51 @@ fn constraints_over_zones_hold_as_kube_scheduler_means_them() {
         placed += made.places.iter().filter(|place| **place != Place::None).count();
     }
     assert!(placed > 500, "only {placed} pods had a place: the cases no longer show anything");
+}
+
+#[test]
+fn a_zone_where_a_node_for_others_comes_is_a_domain_of_a_spread() {
+    let budget = Budget { states: 0, branches: 0, ..Budget::default() };
+    for budget in [budget, Budget { mending: 0, ..budget }] {
+        let mut problem = Problem { budget, ..Problem::default() };
+        problem.pools.push(Pool { name: "default".into(), ..Pool::default() });
+        for (zone, cpu) in [("a", 4_000), ("b", 4_000), ("c", 1_000)] {
+            problem.offers.push(Offer {
+                pool: 0,
+                variant: 0,
+                instance_type: format!("t-{cpu}").as_str().into(),
+                zone: Some(zone.into()),
+                capacity_type: CapacityType::OnDemand,
+                reservation: None,
+                free: None,
+                price: u64::try_from(cpu).unwrap(),
+                node: Arc::new(node("new", &[(ZONE, zone)], cpu, 16)),
+                overhead: Usage::default(),
+                capacity: Resources::default(),
+            });
+        }
+        let shape = |cpu: i64| Shape {
+            requests: Resources::from_iter([("cpu", cpu), ("memory", 1), ("pods", 1)]),
+            ..Shape::default()
+        };
+        let mut small = Class { shape: shape(500), namespace: "ns".into(), ..Class::default() };
+        small.shape.node_selector.insert(ZONE.into(), "c".into());
+        let spread = Rule::Spread(Spread {
+            key: ZONE.into(),
+            selector: app("x"),
+            max_skew: 1,
+            min_domains: 1,
+            honor_affinity: true,
+            honor_taints: true,
+        });
+        let labels = [(Arc::from("app"), Arc::from("x"))].into();
+        let large =
+            Class { shape: shape(3_000), namespace: "ns".into(), labels, rules: vec![spread], ..Class::default() };
+        problem.classes = vec![small, large];
+        problem.kinds = vec![vec![0], vec![1]];
+        problem.pods = vec![0, 1, 1, 1, 1];
+        let made = plan(&problem);
+        assert_eq!(check(&problem, &made), Vec::<String>::new());
+        assert_eq!(missing(&made), [false, false, false, true, true], "zone c holds none of them and counts");
+    }
 }

@@ -12,7 +12,7 @@ use muster_core::model::units::Quantity;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Dump, MAX_NODES, MAX_OBJECTS, ReadError, Runtime};
+use super::{Dump, MAX_NODES, MAX_OBJECTS, ReadError, Runtime, constraints};
 use crate::record::{self, Record};
 use crate::{gangs, kinds, passes};
 
@@ -171,6 +171,9 @@ fn from<T: DeserializeOwned>(object: Value) -> Result<T, String> {
 
 fn check_node(node: &Node) -> Result<(), String> {
     convert::node(node).map_err(|error| describe(&error, ""))?;
+    for (index, one) in node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).enumerate() {
+        constraints::taint(one, &format!("spec.taints[{index}]"))?;
+    }
     let status = node.status.as_ref();
     not_negative(status.and_then(|status| status.allocatable.as_ref()), "status.allocatable")
 }
@@ -178,12 +181,17 @@ fn check_node(node: &Node) -> Result<(), String> {
 fn check_pod(pod: &Pod) -> Result<(), String> {
     convert::shape_of_pod(pod).map_err(|error| describe(&error, ""))?;
     convert::usage(pod).map_err(|error| describe(&error, ""))?;
-    pod.spec.as_ref().map_or(Ok(()), |spec| check_spec(spec, ""))
+    let Some(spec) = &pod.spec else { return Ok(()) };
+    check_spec(spec, "")?;
+    // What stands on a node holds its capacity, whatever it asked for.
+    if spec.node_name.is_none() { constraints::check(spec, "") } else { Ok(()) }
 }
 
 fn check_template(template: &PodTemplateSpec, prefix: &str) -> Result<(), String> {
     convert::shape_of_template("", template).map_err(|error| describe(&error, prefix))?;
-    template.spec.as_ref().map_or(Ok(()), |spec| check_spec(spec, prefix))
+    let Some(spec) = &template.spec else { return Ok(()) };
+    check_spec(spec, prefix)?;
+    constraints::check(spec, prefix)
 }
 
 /// What the API server refuses and a converter reads: amounts below zero.

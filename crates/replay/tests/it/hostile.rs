@@ -34,6 +34,80 @@ fn negative_and_unreadable_amounts_are_reported_with_field_and_value() {
 }
 
 #[test]
+fn a_constraint_that_the_api_server_refuses_is_named_by_field_and_value_and_the_rest_goes_on() {
+    let required = "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: ";
+    let near = "affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: ";
+    let path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+    let spread = |fields: &str| format!("topologySpreadConstraints: [{{topologyKey: zone, {fields}}}]");
+    let cases = [
+        (format!("{required}[]}}}}}}"), format!("{path}: `[]` selects no node at all")),
+        (
+            format!("{required}[{{matchExpressions: [{{key: a, operator: Like, values: [b]}}]}}]}}}}}}"),
+            format!(
+                "{path}[0].matchExpressions[0].operator: `Like` is none of In, NotIn, Exists, DoesNotExist, Gt, Lt"
+            ),
+        ),
+        (
+            format!("{required}[{{matchExpressions: [{{key: a, operator: Gt, values: [many]}}]}}]}}}}}}"),
+            format!("{path}[0].matchExpressions[0].values: `[many]` has to be one integer"),
+        ),
+        (
+            format!("{required}[{{matchFields: [{{key: metadata.uid, operator: In, values: [b]}}]}}]}}}}}}"),
+            format!("{path}[0].matchFields[0].key: `metadata.uid` is none of metadata.name"),
+        ),
+        (
+            format!("{near}[{{topologyKey: \"\", labelSelector: {{}}}}]}}}}"),
+            "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey: `` is empty"
+                .to_owned(),
+        ),
+        (
+            spread("maxSkew: 0, whenUnsatisfiable: DoNotSchedule"),
+            "spec.topologySpreadConstraints[0].maxSkew: `0` has to be greater than zero".to_owned(),
+        ),
+        (
+            spread("maxSkew: 1, whenUnsatisfiable: Perhaps"),
+            "spec.topologySpreadConstraints[0].whenUnsatisfiable: `Perhaps` is none of DoNotSchedule, ScheduleAnyway"
+                .to_owned(),
+        ),
+        (
+            spread("maxSkew: 1, whenUnsatisfiable: DoNotSchedule, nodeTaintsPolicy: Maybe"),
+            "spec.topologySpreadConstraints[0].nodeTaintsPolicy: `Maybe` is none of Honor, Ignore".to_owned(),
+        ),
+        (
+            spread(
+                "maxSkew: 1, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchExpressions: [{key: a, operator: In}]}",
+            ),
+            "spec.topologySpreadConstraints[0].labelSelector.matchExpressions[0].values: `[]` has to hold a value"
+                .to_owned(),
+        ),
+        (
+            "tolerations: [{key: a, operator: Exists, effect: Never}]".to_owned(),
+            "spec.tolerations[0].effect: `Never` is none of NoSchedule, PreferNoSchedule, NoExecute".to_owned(),
+        ),
+    ];
+    let pod = |name: &str, field: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: d}}\nspec:\n  schedulerName: muster\n  {field}\n  \
+             containers: [{{name: c, resources: {{requests: {{cpu: 1}}}}}}]\n"
+        )
+    };
+    for (field, why) in cases {
+        let text = format!("{}{}{}", NODE.replace("CPU", "4"), pod("bad", &field), pod("good", "priority: 0"));
+        let document = document(&text);
+        assert_eq!(document["ignored"][0]["name"], "bad", "{field}: {document:#}");
+        assert_eq!(document["ignored"][0]["why"], why.as_str());
+        let pods = document["pods"].as_array().unwrap();
+        assert_eq!(pods.len(), 1, "{field}");
+        assert_eq!((&pods[0]["name"], &pods[0]["outcome"]), (&"good".into(), &"placed".into()));
+    }
+    let taint = "  conditions: [{type: Ready, status: \"True\"}]\nspec: {taints: [{key: a, effect: Sometimes}]}\n";
+    let node = NODE.replace("CPU", "4").replace("  conditions: [{type: Ready, status: \"True\"}]\n", "");
+    let document = document(&format!("{node}{taint}"));
+    let why = "spec.taints[0].effect: `Sometimes` is none of NoSchedule, PreferNoSchedule, NoExecute";
+    assert_eq!(document["ignored"][0]["why"], why);
+}
+
+#[test]
 fn text_that_is_no_yaml_is_an_error_that_names_the_file() {
     for text in ["{", "a: [", "\u{1}", "- a\nb: c", "kind: Node\nkind: Pod\n"] {
         let error = run(text, Format::Json).unwrap_err();

@@ -1,0 +1,190 @@
+//! What the API server refuses of a pod's constraints and a converter would read as something else: each is named by field and
+//! value.
+
+use std::fmt::Display;
+
+use k8s_openapi::api::core::v1::{
+    NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm, PodSpec, Taint, Toleration, TopologySpreadConstraint,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+
+/// Looks at every constraint of a pod; `prefix` is the path of what holds its spec.
+///
+/// Errors: the path of the first field that the API server would refuse, its value, and what is wrong.
+pub(super) fn check(spec: &PodSpec, prefix: &str) -> Result<(), String> {
+    for (index, toleration) in spec.tolerations.iter().flatten().enumerate() {
+        tolerated(toleration, &format!("{prefix}spec.tolerations[{index}]"))?;
+    }
+    for (index, spread) in spec.topology_spread_constraints.iter().flatten().enumerate() {
+        spreads(spread, &format!("{prefix}spec.topologySpreadConstraints[{index}]"))?;
+    }
+    let Some(affinity) = &spec.affinity else { return Ok(()) };
+    let path = format!("{prefix}spec.affinity");
+    if let Some(nodes) = &affinity.node_affinity {
+        let path = format!("{path}.nodeAffinity");
+        if let Some(required) = &nodes.required_during_scheduling_ignored_during_execution {
+            let path = format!("{path}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms");
+            if required.node_selector_terms.is_empty() {
+                return Err(format!("{path}: `[]` selects no node at all"));
+            }
+            for (index, one) in required.node_selector_terms.iter().enumerate() {
+                term(one, &format!("{path}[{index}]"))?;
+            }
+        }
+        let preferred = nodes.preferred_during_scheduling_ignored_during_execution.iter().flatten();
+        for (index, one) in preferred.enumerate() {
+            let path = format!("{path}.preferredDuringSchedulingIgnoredDuringExecution[{index}]");
+            weight(one.weight, &path)?;
+            term(&one.preference, &format!("{path}.preference"))?;
+        }
+    }
+    let near = affinity.pod_affinity.as_ref().map(|one| {
+        let required = one.required_during_scheduling_ignored_during_execution.iter().flatten();
+        ("podAffinity", required.collect::<Vec<_>>(), one.preferred_during_scheduling_ignored_during_execution.as_ref())
+    });
+    let away = affinity.pod_anti_affinity.as_ref().map(|one| {
+        let required = one.required_during_scheduling_ignored_during_execution.iter().flatten();
+        let preferred = one.preferred_during_scheduling_ignored_during_execution.as_ref();
+        ("podAntiAffinity", required.collect::<Vec<_>>(), preferred)
+    });
+    for (field, required, preferred) in near.into_iter().chain(away) {
+        for (index, one) in required.into_iter().enumerate() {
+            neighbours(one, &format!("{path}.{field}.requiredDuringSchedulingIgnoredDuringExecution[{index}]"))?;
+        }
+        for (index, one) in preferred.into_iter().flatten().enumerate() {
+            let path = format!("{path}.{field}.preferredDuringSchedulingIgnoredDuringExecution[{index}]");
+            weight(one.weight, &path)?;
+            neighbours(&one.pod_affinity_term, &format!("{path}.podAffinityTerm"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Looks at a taint.
+///
+/// Errors: the path of a field that the API server would refuse, and its value.
+pub(super) fn taint(taint: &Taint, path: &str) -> Result<(), String> {
+    filled(&taint.key, path, "key")?;
+    one_of(&taint.effect, &EFFECTS, path, "effect")
+}
+
+fn tolerated(toleration: &Toleration, path: &str) -> Result<(), String> {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let (operator, effect) = (text(&toleration.operator), text(&toleration.effect));
+    one_of(&operator, &["", "Equal", "Exists", "Gt", "Lt"], path, "operator")?;
+    if !effect.is_empty() {
+        one_of(&effect, &EFFECTS, path, "effect")?;
+    }
+    if text(&toleration.key).is_empty() && operator != "Exists" {
+        return wrong(path, "operator", &operator, "has to be Exists where there is no key");
+    }
+    if operator == "Exists" && !text(&toleration.value).is_empty() {
+        return wrong(path, "value", text(&toleration.value), "has to be empty where the operator is Exists");
+    }
+    Ok(())
+}
+
+fn spreads(spread: &TopologySpreadConstraint, path: &str) -> Result<(), String> {
+    if spread.max_skew < 1 {
+        return wrong(path, "maxSkew", spread.max_skew, "has to be greater than zero");
+    }
+    filled(&spread.topology_key, path, "topologyKey")?;
+    one_of(&spread.when_unsatisfiable, &["DoNotSchedule", "ScheduleAnyway"], path, "whenUnsatisfiable")?;
+    if let Some(domains) = spread.min_domains {
+        if domains < 1 {
+            return wrong(path, "minDomains", domains, "has to be greater than zero");
+        }
+        if spread.when_unsatisfiable != "DoNotSchedule" {
+            return wrong(path, "minDomains", domains, "needs whenUnsatisfiable: DoNotSchedule");
+        }
+    }
+    let policies =
+        [("nodeAffinityPolicy", &spread.node_affinity_policy), ("nodeTaintsPolicy", &spread.node_taints_policy)];
+    for (field, policy) in policies {
+        if let Some(policy) = policy {
+            one_of(policy, &["Honor", "Ignore"], path, field)?;
+        }
+    }
+    selector(spread.label_selector.as_ref(), &format!("{path}.labelSelector"))
+}
+
+fn neighbours(one: &PodAffinityTerm, path: &str) -> Result<(), String> {
+    filled(&one.topology_key, path, "topologyKey")?;
+    selector(one.label_selector.as_ref(), &format!("{path}.labelSelector"))?;
+    selector(one.namespace_selector.as_ref(), &format!("{path}.namespaceSelector"))
+}
+
+fn selector(of: Option<&LabelSelector>, path: &str) -> Result<(), String> {
+    let requirements = of.and_then(|of| of.match_expressions.as_ref()).into_iter().flatten();
+    for (index, one) in requirements.enumerate() {
+        let path = format!("{path}.matchExpressions[{index}]");
+        filled(&one.key, &path, "key")?;
+        one_of(&one.operator, &["In", "NotIn", "Exists", "DoesNotExist"], &path, "operator")?;
+        listed(&one.operator, one.values.as_deref().unwrap_or_default(), &path)?;
+    }
+    Ok(())
+}
+
+fn term(one: &NodeSelectorTerm, path: &str) -> Result<(), String> {
+    for (index, one) in one.match_expressions.iter().flatten().enumerate() {
+        requirement(one, &format!("{path}.matchExpressions[{index}]"))?;
+    }
+    for (index, one) in one.match_fields.iter().flatten().enumerate() {
+        let path = format!("{path}.matchFields[{index}]");
+        one_of(&one.key, &["metadata.name"], &path, "key")?;
+        one_of(&one.operator, &["In", "NotIn"], &path, "operator")?;
+        let values = one.values.as_deref().unwrap_or_default();
+        if values.len() != 1 {
+            return wrong(&path, "values", list(values), "has to be one value");
+        }
+    }
+    Ok(())
+}
+
+fn requirement(one: &NodeSelectorRequirement, path: &str) -> Result<(), String> {
+    filled(&one.key, path, "key")?;
+    one_of(&one.operator, &["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"], path, "operator")?;
+    let values = one.values.as_deref().unwrap_or_default();
+    if matches!(one.operator.as_str(), "Gt" | "Lt") {
+        return match values {
+            [value] if value.parse::<i64>().is_ok() => Ok(()),
+            _ => wrong(path, "values", list(values), "has to be one integer"),
+        };
+    }
+    listed(&one.operator, values, path)
+}
+
+/// `In` and `NotIn` need values, and the others have none.
+fn listed(operator: &str, values: &[String], path: &str) -> Result<(), String> {
+    match (operator, values.is_empty()) {
+        ("In" | "NotIn", true) => wrong(path, "values", "[]", "has to hold a value"),
+        ("Exists" | "DoesNotExist", false) => wrong(path, "values", list(values), "has to be empty"),
+        _ => Ok(()),
+    }
+}
+
+fn weight(weight: i32, path: &str) -> Result<(), String> {
+    if (1..=100).contains(&weight) { Ok(()) } else { wrong(path, "weight", weight, "has to be between 1 and 100") }
+}
+
+fn filled(text: &str, path: &str, field: &str) -> Result<(), String> {
+    if text.is_empty() { wrong(path, field, text, "is empty") } else { Ok(()) }
+}
+
+fn one_of(text: &str, known: &[&str], path: &str, field: &str) -> Result<(), String> {
+    if known.contains(&text) {
+        return Ok(());
+    }
+    let known: Vec<&str> = known.iter().copied().filter(|one| !one.is_empty()).collect();
+    wrong(path, field, text, &format!("is none of {}", known.join(", ")))
+}
+
+fn list(values: &[String]) -> String {
+    format!("[{}]", values.join(", "))
+}
+
+fn wrong(path: &str, field: &str, value: impl Display, why: &str) -> Result<(), String> {
+    Err(format!("{path}.{field}: `{value}` {why}"))
+}
