@@ -104,6 +104,17 @@ async fn what_cannot_be_read_is_stated_and_everybody_else_goes_on() {
     raw["metadata"]["name"] = json!("values");
     raw["spec"]["template"]["spec"]["requirements"][0]["values"] = json!([]);
     refused_by_the_api_server::<NodePool>(&stack, raw, "operator In and NotIn need values").await;
+    for (path, value, stated) in [
+        ("/spec/template/spec/expireAfter", json!("720h"), "expireAfter does not act yet"),
+        ("/spec/template/spec/terminationGracePeriod", json!("1h"), "terminationGracePeriod does not act yet"),
+        ("/spec/disruption/budgets", json!([{"nodes": "10%"}]), "budgets do"),
+        ("/spec/disruption/consolidationPolicy", json!("WhenEmptyOrUnderutilized"), "consolidationPolicy"),
+    ] {
+        let mut raw = serde_json::to_value(&pool).unwrap();
+        let (parent, field) = path.rsplit_once('/').unwrap();
+        raw.pointer_mut(parent).unwrap()[field] = value;
+        refused_by_the_api_server::<NodePool>(&stack, raw, stated).await;
+    }
 
     // Malformed extender bodies are answered with an error and no percent sign.
     for body in ["", "{", "{\"Pod\": 7}", "[]", "{\"Pod\":{\"metadata\":{\"name\":\"%d\"}},\"Nodes\":{\"items\":[]}}"] {
