@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as k8s;
 use muster_core::model::pod::{AntiAffinityTerm, Neighbour, Shape, Together};
+use muster_core::model::resources::DEVICE_CLASS;
 
 use super::selectors::{label_requirements, selects};
 
@@ -24,8 +25,6 @@ const WORKLOADS: [&str; 8] = [
     "training.kubeflow.org/job-name",
     "ray.io/cluster",
 ];
-/// Prefix of requests that only a ResourceClaim can meet.
-const DEVICE_CLASS_RESOURCE: &str = "deviceclass.resource.kubernetes.io/";
 
 /// A constraint that Muster does not model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,7 +35,7 @@ pub enum Unmodelled {
     PodAntiAffinity,
     /// `PodTopologySpread`: `whenUnsatisfiable: DoNotSchedule`.
     TopologySpread,
-    /// `DynamicResources`: claims, and requests that stand for one.
+    /// `DynamicResources`: claims, and requests that stand for one, until [`crate::dra`] has read them.
     ResourceClaims,
     /// `VolumeRestrictions`, `NodeVolumeLimits`: disks named in the pod itself.
     Disks,
@@ -194,7 +193,7 @@ fn requests_device_class(container: &k8s::Container) -> bool {
     [&resources.requests, &resources.limits]
         .into_iter()
         .flatten()
-        .any(|list| list.keys().any(|name| name.starts_with(DEVICE_CLASS_RESOURCE)))
+        .any(|list| list.keys().any(|name| name.starts_with(DEVICE_CLASS)))
 }
 
 fn restarts_all(container: &k8s::Container) -> bool {
