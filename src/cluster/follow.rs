@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, Event};
@@ -33,6 +34,16 @@ pub enum Change {
     StorageClass(Event<StorageClass>),
     /// A CSINode event.
     CsiNode(Event<CSINode>),
+    /// A DeviceClass event.
+    DeviceClass(Event<DeviceClass>),
+    /// A ResourceSlice event.
+    ResourceSlice(Event<ResourceSlice>),
+    /// A ResourceClaim event.
+    ResourceClaim(Event<ResourceClaim>),
+    /// A ResourceClaimTemplate event.
+    ClaimTemplate(Event<ResourceClaimTemplate>),
+    /// Nobody waits for the first list of a kind any more.
+    Unawaited(&'static str),
     /// A DaemonSet event.
     DaemonSet(Event<DaemonSet>),
     /// An event of an owner or group.

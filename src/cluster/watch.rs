@@ -26,7 +26,7 @@ use tracing::info;
 
 use super::contact::{ContactLayer, Contacts};
 use super::follow::{Change, News, follow};
-use super::owners;
+use super::{dra, owners};
 use super::store::{Store, object_key};
 use crate::progress::Beat;
 
@@ -87,6 +87,8 @@ pub async fn run(
     watches.spawn(watch::<CSINode>(client.clone(), csi_nodes, reopen, sender.clone(), Change::CsiNode));
     watches.spawn(watch::<DaemonSet>(client.clone(), "daemonsets", reopen, sender.clone(), Change::DaemonSet));
     watches.spawn(owners::run(client.clone(), reopen, sender.clone()));
+    store.awaits(&dra::KINDS);
+    watches.spawn(dra::run(client.clone(), reopen, sender.clone()));
     watches.spawn(watch::<Gang>(client.clone(), "gangs", reopen, sender.clone(), Change::Gang));
     watches.spawn(watch::<NodeBatch>(client.clone(), "nodebatches", reopen, sender.clone(), Change::Batch));
     watches.spawn(watch::<NodePool>(client.clone(), "nodepools", reopen, sender.clone(), Change::Pool));
@@ -192,7 +194,7 @@ impl Resource for GroupedPod {
     }
 }
 
-async fn watch<K>(
+pub(super) async fn watch<K>(
     client: Client,
     kind: &'static str,
     reopen: u32,
@@ -219,6 +221,10 @@ struct Relists {
     volumes: BTreeSet<String>,
     storage_classes: BTreeSet<String>,
     csi_nodes: BTreeSet<String>,
+    device_classes: BTreeSet<String>,
+    slices: BTreeSet<String>,
+    device_claims: BTreeSet<muster_core::model::names::ObjectKey>,
+    claim_templates: BTreeSet<muster_core::model::names::ObjectKey>,
     daemon_sets: BTreeSet<String>,
     objects: BTreeMap<Kind, BTreeSet<String>>,
     gangs: BTreeSet<muster_core::model::names::ObjectKey>,
@@ -309,6 +315,59 @@ impl Relists {
                 Event::Apply(node) => store.volumes().apply_limits(&node),
                 Event::Delete(node) => store.volumes().delete_limits(&node.name_any()),
             },
+            Change::DeviceClass(event) => match event {
+                Event::Init => self.device_classes.clear(),
+                Event::InitApply(class) => {
+                    self.device_classes.insert(class.name_any());
+                    store.devices().apply_class(&class);
+                }
+                Event::InitDone => {
+                    store.devices().retain_classes(&self.device_classes);
+                    store.synced("deviceclasses");
+                }
+                Event::Apply(class) => store.devices().apply_class(&class),
+                Event::Delete(class) => store.devices().delete_class(&class.name_any()),
+            },
+            Change::ResourceSlice(event) => match event {
+                Event::Init => self.slices.clear(),
+                Event::InitApply(slice) => {
+                    self.slices.insert(slice.name_any());
+                    store.devices().apply_slice(&slice);
+                }
+                Event::InitDone => {
+                    store.devices().retain_slices(&self.slices);
+                    store.synced("resourceslices");
+                }
+                Event::Apply(slice) => store.devices().apply_slice(&slice),
+                Event::Delete(slice) => store.devices().delete_slice(&slice.name_any()),
+            },
+            Change::ResourceClaim(event) => match event {
+                Event::Init => self.device_claims.clear(),
+                Event::InitApply(claim) => {
+                    self.device_claims.insert(object_key(&claim));
+                    store.devices().apply_claim(&claim);
+                }
+                Event::InitDone => {
+                    store.devices().retain_claims(&self.device_claims);
+                    store.synced("resourceclaims");
+                }
+                Event::Apply(claim) => store.devices().apply_claim(&claim),
+                Event::Delete(claim) => store.devices().delete_claim(&object_key(&claim)),
+            },
+            Change::ClaimTemplate(event) => match event {
+                Event::Init => self.claim_templates.clear(),
+                Event::InitApply(template) => {
+                    self.claim_templates.insert(object_key(&template));
+                    store.devices().apply_template(&template);
+                }
+                Event::InitDone => {
+                    store.devices().retain_templates(&self.claim_templates);
+                    store.synced("resourceclaimtemplates");
+                }
+                Event::Apply(template) => store.devices().apply_template(&template),
+                Event::Delete(template) => store.devices().delete_template(&object_key(&template)),
+            },
+            Change::Unawaited(kind) => store.synced(kind),
             Change::DaemonSet(event) => match event {
                 Event::Init => self.daemon_sets.clear(),
                 Event::InitApply(set) => {

@@ -11,6 +11,7 @@ mod conventions;
 mod crash;
 mod default_scheduler;
 mod demo;
+mod dra;
 mod denied;
 mod existing_nodes;
 mod fits;

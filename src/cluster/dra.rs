@@ -1,0 +1,67 @@
+//! Watches of what devices are allocated by. Clusters before Kubernetes 1.34 do not serve these kinds: nobody waits for them
+//! there, and they are watched once they are served.
+
+use std::time::Duration;
+
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
+use kube::Client;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tracing::{debug, info};
+
+use super::follow::Change;
+use super::watch::watch;
+
+/// The kinds, by plural.
+pub(super) const KINDS: [&str; 4] = ["deviceclasses", "resourceslices", "resourceclaims", "resourceclaimtemplates"];
+/// Their group and version.
+const GROUP_VERSION: &str = "resource.k8s.io/v1";
+/// Between two looks at whether the cluster serves them.
+const PROBE: Duration = Duration::from_secs(15);
+/// The same after a look that failed.
+const AGAIN: Duration = Duration::from_secs(2);
+/// Lists that have not come after this are not waited for any longer.
+const FIRST_LISTS: Duration = Duration::from_secs(30);
+
+/// Watches the kinds as soon as the cluster serves them, until nobody listens any more.
+pub(super) async fn run(client: Client, reopen: u32, sender: mpsc::Sender<Change>) {
+    let mut tasks = JoinSet::new();
+    let late = sender.clone();
+    tasks.spawn(async move {
+        tokio::time::sleep(FIRST_LISTS).await;
+        nobody_waits(&late).await;
+    });
+    loop {
+        let pause = match client.list_api_group_resources(GROUP_VERSION).await {
+            Ok(list) if list.resources.iter().any(|resource| resource.name == KINDS[0]) => break,
+            Ok(_) => PROBE,
+            Err(kube::Error::Api(status)) if status.code == 404 => PROBE,
+            Err(error) => {
+                debug!(%error, "not probed for devices, tried again");
+                AGAIN
+            }
+        };
+        if pause == PROBE {
+            nobody_waits(&sender).await;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = sender.closed() => return,
+        }
+    }
+    info!(group_version = GROUP_VERSION, "watched for devices of claims");
+    let [classes, slices, claims, templates] = KINDS;
+    tasks.spawn(watch::<DeviceClass>(client.clone(), classes, reopen, sender.clone(), Change::DeviceClass));
+    tasks.spawn(watch::<ResourceSlice>(client.clone(), slices, reopen, sender.clone(), Change::ResourceSlice));
+    tasks.spawn(watch::<ResourceClaim>(client.clone(), claims, reopen, sender.clone(), Change::ResourceClaim));
+    tasks.spawn(watch::<ResourceClaimTemplate>(client, templates, reopen, sender, Change::ClaimTemplate));
+    while tasks.join_next().await.is_some() {}
+}
+
+async fn nobody_waits(sender: &mpsc::Sender<Change>) {
+    for kind in KINDS {
+        if sender.send(Change::Unawaited(kind)).await.is_err() {
+            return;
+        }
+    }
+}
