@@ -26,8 +26,8 @@ use tracing::info;
 
 use super::contact::{ContactLayer, Contacts};
 use super::follow::{Change, News, follow};
-use super::{dra, owners};
 use super::store::{Store, object_key};
+use super::{dra, owners};
 use crate::progress::Beat;
 
 /// What decides where the volumes of pods can be reached.

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_api::crd::{Gang, NodeBatch, NodePool};
 use muster_api::convert;
+use muster_api::crd::{Gang, NodeBatch, NodePool};
 use muster_core::model::gang::Membership;
 use muster_core::model::names::{NodeName, ObjectKey};
 use muster_core::model::node::{Node, Usage};

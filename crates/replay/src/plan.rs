@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use muster_api::convert::ordinary::Namespaces;
 use muster_api::convert;
+use muster_api::convert::ordinary::Namespaces;
 use muster_core::model::gang::Membership;
 use muster_core::model::names::{NodeName, ObjectKey};
 use muster_core::model::node::{Node, Usage};

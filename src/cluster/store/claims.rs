@@ -91,8 +91,7 @@ impl Store {
     fn complete_again(&mut self, uid: &PodUid) {
         let Some(known) = self.state.snapshot.pods.get(uid).cloned() else { return };
         let Some((bare, used)) = self.with_claims.get(uid) else { return };
-        let mut pod =
-            CorePod { membership: known.membership.clone(), daemon: known.daemon, ..CorePod::clone(bare) };
+        let mut pod = CorePod { membership: known.membership.clone(), daemon: known.daemon, ..CorePod::clone(bare) };
         if let Some(used) = used {
             self.volumes.complete(&mut pod, used);
         }

@@ -54,11 +54,12 @@ impl DeviceUse {
             let status = made.into_iter().flatten().find(|status| status.name == entry)?;
             status.resource_claim_name.as_deref().map(key)
         };
-        let source = |claim: &core::PodResourceClaim| match (&claim.resource_claim_name, &claim.resource_claim_template_name) {
-            (Some(name), _) => Source::Claim(key(name)),
-            (None, Some(template)) => Source::Template(key(template), made(&claim.name)),
-            (None, None) => Source::Nothing,
-        };
+        let source =
+            |claim: &core::PodResourceClaim| match (&claim.resource_claim_name, &claim.resource_claim_template_name) {
+                (Some(name), _) => Source::Claim(key(name)),
+                (None, Some(template)) => Source::Template(key(template), made(&claim.name)),
+                (None, None) => Source::Nothing,
+            };
         let sources: Vec<Source> = spec.resource_claims.iter().flatten().map(source).collect();
         let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
         let requests = |container: &core::Container| {

@@ -22,7 +22,8 @@ pub(super) struct Class {
 
 impl Class {
     pub(super) fn read(class: &k8s::DeviceClass) -> Self {
-        let texts = class.spec.selectors.iter().flatten().map(|selector| selector.cel.as_ref().map(|cel| &cel.expression));
+        let texts =
+            class.spec.selectors.iter().flatten().map(|selector| selector.cel.as_ref().map(|cel| &cel.expression));
         let read = |text: Option<&String>| {
             let text = text.ok_or_else(|| "one that is not CEL".to_owned())?;
             Selector::read(text).ok_or_else(|| text.clone())
@@ -165,7 +166,10 @@ pub(super) fn asks(spec: &k8s::ResourceClaimSpec) -> Asks {
             return Err(format!("firstAvailable in request {name}"));
         };
         if !matches!(exactly.allocation_mode.as_deref(), None | Some("" | "ExactCount")) {
-            return Err(format!("allocationMode {} in request {name}", exactly.allocation_mode.as_deref().unwrap_or("")));
+            return Err(format!(
+                "allocationMode {} in request {name}",
+                exactly.allocation_mode.as_deref().unwrap_or("")
+            ));
         }
         if exactly.admin_access == Some(true) {
             return Err(format!("adminAccess in request {name}"));

@@ -200,8 +200,7 @@ enum Token {
 }
 
 /// Longer signs first.
-const SIGNS: [&str; 17] =
-    ["&&", "||", "==", "!=", "<=", ">=", "<", ">", "!", "(", ")", "[", "]", ".", ",", "-", "?"];
+const SIGNS: [&str; 17] = ["&&", "||", "==", "!=", "<=", ">=", "<", ">", "!", "(", ")", "[", "]", ".", ",", "-", "?"];
 
 fn tokens(text: &str) -> Option<Vec<Token>> {
     let mut tokens = Vec::new();

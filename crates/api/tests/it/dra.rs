@@ -197,9 +197,15 @@ fn only_the_newest_whole_generation_of_a_pool_counts_and_only_plain_devices_of_o
     let mut devices = cluster();
     slice(&mut devices, "a", 2, 2, &eight());
     assert_eq!(free(&mut devices, GPU), 0, "one of two slices is missing");
-    slice(&mut devices, "a", 3, 1, &json!([gpu("gpu-0", "h100"), {"name": "gpu-1", "allowMultipleAllocations": true},
+    slice(
+        &mut devices,
+        "a",
+        3,
+        1,
+        &json!([gpu("gpu-0", "h100"), {"name": "gpu-1", "allowMultipleAllocations": true},
         {"name": "gpu-2", "taints": [{"key": "sick", "effect": "NoExecute"}]},
-        {"name": "gpu-3", "consumesCounters": [{"counterSet": "c", "counters": {}}]}]));
+        {"name": "gpu-3", "consumesCounters": [{"counterSet": "c", "counters": {}}]}]),
+    );
     assert_eq!(free(&mut devices, GPU), 1);
     devices.delete_slice("a-gpus-3");
     devices.delete_slice("a-gpus-2");
@@ -230,10 +236,16 @@ fn every_other_claim_is_refused_by_name() {
     let selectors = json!({"selectors": [{"cel": {"expression": "true"}}]});
     let cases = [
         (exactly("none", 1), "DeviceClass none does not exist"),
-        (exactly("odd", 1), "selector of DeviceClass odd that is not understood: device.attributes['x'].y.matches('z')"),
+        (
+            exactly("odd", 1),
+            "selector of DeviceClass odd that is not understood: device.attributes['x'].y.matches('z')",
+        ),
         (sub(&selectors), "selectors in request r: a DeviceClass may have them of ResourceClaimTemplate t"),
         (sub(&json!({"adminAccess": true})), "adminAccess in request r of ResourceClaimTemplate t"),
-        (sub(&json!({"capacity": {"requests": {"memory": "1Gi"}}})), "capacity in request r of ResourceClaimTemplate t"),
+        (
+            sub(&json!({"capacity": {"requests": {"memory": "1Gi"}}})),
+            "capacity in request r of ResourceClaimTemplate t",
+        ),
         (
             request(&json!({"name": "r", "firstAvailable": [{"name": "s", "deviceClassName": "gpu"}]})),
             "firstAvailable in request r of ResourceClaimTemplate t",
