@@ -65,3 +65,46 @@ async fn nobody_waits(sender: &mpsc::Sender<Change>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+
+    fn answering(status: u16, body: &'static str) -> Client {
+        let service = tower::service_fn(move |_: Request<Body>| async move {
+            let answer = Response::builder().status(status).body(Body::from(body.as_bytes().to_vec()));
+            Ok::<_, std::convert::Infallible>(answer.expect("a constant answer is valid"))
+        });
+        Client::new(service, "ns")
+    }
+
+    async fn unawaited(client: Client) -> Vec<&'static str> {
+        let (sender, mut receiver) = mpsc::channel(16);
+        let watching = tokio::spawn(run(client, 6, sender));
+        let mut kinds = Vec::new();
+        while kinds.len() < KINDS.len() {
+            if let Some(Change::Unawaited(kind)) = receiver.recv().await {
+                kinds.push(kind);
+            }
+        }
+        watching.abort();
+        kinds
+    }
+
+    const ABSENT: &str =
+        r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"message":""}"#;
+    const BROKEN: &str =
+        r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500,"message":""}"#;
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_kinds_that_the_cluster_does_not_serve_and_only_so_long_for_an_answer() {
+        let started = tokio::time::Instant::now();
+        assert_eq!(unawaited(answering(404, ABSENT)).await, KINDS);
+        assert_eq!(started.elapsed(), Duration::ZERO, "at once");
+        assert_eq!(unawaited(answering(500, BROKEN)).await, KINDS);
+        assert_eq!(started.elapsed(), FIRST_LISTS, "an error is no answer");
+    }
+}
