@@ -9,8 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{debug, info};
 
-use super::follow::Change;
-use super::watch::watch;
+use super::follow::{Change, watch};
 
 /// The kinds, by plural.
 pub(super) const KINDS: [&str; 4] = ["deviceclasses", "resourceslices", "resourceclaims", "resourceclaimtemplates"];

@@ -11,7 +11,7 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as start};
-use kube::{Api, Resource};
+use kube::{Api, Client, Resource};
 use muster_api::conventions::Kind;
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
 use serde::de::DeserializeOwned;
@@ -75,6 +75,24 @@ pub(super) enum News<K> {
     Event(Event<K>),
     /// The first list could not be had so far; why.
     Unlisted(String),
+}
+
+/// Feeds one watch of a kind that every cluster serves, or was found to serve.
+pub(super) async fn watch<K>(
+    client: Client,
+    kind: &'static str,
+    reopen: u32,
+    sender: mpsc::Sender<Change>,
+    wrap: fn(Event<K>) -> Change,
+) where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let wrap = |news| match news {
+        News::Event(event) => Some(wrap(event)),
+        // Nothing is decided before it has come.
+        News::Unlisted(_) => None,
+    };
+    follow(Api::<K>::all(client), kind, reopen, sender, wrap).await;
 }
 
 /// Feeds one watch into the queue, until nobody listens any more.

@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
-use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,18 +12,17 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::api::ObjectMeta;
 use kube::client::ClientBuilder;
 use kube::runtime::watcher::Event;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use muster_api::conventions::Kind;
 use muster_api::convert;
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::contact::{ContactLayer, Contacts};
-use super::follow::{Change, News, follow};
+use super::follow::{Change, watch};
 use super::store::{Store, object_key};
 use super::{dra, owners};
 use crate::progress::Beat;
@@ -192,24 +189,6 @@ impl Resource for GroupedPod {
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         &mut self.0.metadata
     }
-}
-
-pub(super) async fn watch<K>(
-    client: Client,
-    kind: &'static str,
-    reopen: u32,
-    sender: mpsc::Sender<Change>,
-    wrap: fn(Event<K>) -> Change,
-) where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
-    K::DynamicType: Eq + Hash,
-{
-    let wrap = |news| match news {
-        News::Event(event) => Some(wrap(event)),
-        // Nothing is decided before it has come.
-        News::Unlisted(_) => None,
-    };
-    follow(Api::<K>::all(client), kind, reopen, sender, wrap).await;
 }
 
 /// Names seen since a list began, per kind: what is not among them when it ends is gone.
