@@ -6,12 +6,13 @@
 //! CPU seconds of every process beside it, since on a small machine all of them share the cores.
 //!
 //! In the environment: `NODES` and `PODS` (1,000 each), `RUNS` (5), `ROWS` (a list out of `stock`, `native`, `muster`,
-//! `large`, `waiting`, `wide`), `MUSTER` (another `muster` binary), `JSON` (a file for the figures), `PROFILE` (a folder for
+//! `large`, `waiting`, `wide`, `rest`), `WIDE` (512 members), `REST_JOBS` and `REST_PODS` (50,000 and 20,000), `MUSTER` (another `muster` binary), `JSON` (a file for the figures), `PROFILE` (a folder for
 //! CPU profiles of the API server, for `go tool pprof`).
 
 #![allow(clippy::print_stdout, reason = "prints its table")]
 
 mod place;
+mod rest;
 mod table;
 mod waiting;
 mod wide;
@@ -107,7 +108,7 @@ fn number(name: &str, default: usize) -> usize {
 async fn main() -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let (nodes, pods, runs) = (number("NODES", 1_000), number("PODS", 1_000), number("RUNS", 5));
-    let rows = std::env::var("ROWS").unwrap_or_else(|_| "stock,native,muster,large,waiting,wide".to_owned());
+    let rows = std::env::var("ROWS").unwrap_or_else(|_| "stock,native,muster,large,waiting,wide,rest".to_owned());
     let wanted = |key: &str| rows.split(',').any(|row| row == key);
     let repository = repository();
     let binaries = Binaries::ensure(&repository, |line| println!("{line}")).await?;
@@ -162,6 +163,11 @@ async fn main() -> anyhow::Result<()> {
     if wanted("wide") {
         println!();
         figures["wide"] = wide::run(&bench, number("WIDE", 512)).await?;
+    }
+    if wanted("rest") {
+        println!();
+        let (jobs, pods) = (number("REST_JOBS", 50_000), number("REST_PODS", 20_000));
+        figures["rest"] = rest::run(&bench, jobs, pods, number("REST_NODES", 400)).await?;
     }
     if let Some(file) = std::env::var_os("JSON").map(PathBuf::from) {
         std::fs::write(&file, format!("{figures:#}\n")).with_context(|| format!("write {}", file.display()))?;

@@ -252,10 +252,15 @@ pub(crate) fn cpu(cluster: &TestCluster) -> Cpu {
 
 /// Peak resident memory of Muster in MiB; 0 where it does not run.
 pub(crate) fn memory(cluster: &TestCluster) -> u64 {
+    memory_of(cluster, Component::Muster(0), "VmHWM:")
+}
+
+/// A line of the memory of a process in MiB; 0 where it does not run.
+pub(crate) fn memory_of(cluster: &TestCluster, component: Component, line: &str) -> u64 {
     let status = cluster
-        .pid(Component::Muster(0))
+        .pid(component)
         .and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/status")).ok())
         .unwrap_or_default();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    peak.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) / 1024
+    let found = status.lines().find_map(|found| found.strip_prefix(line));
+    found.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) / 1024
 }

@@ -1,17 +1,27 @@
-//! One wide gang, a node each, and where its time goes: distinguished from the audit log.
+//! One wide gang, a node each, and where its time goes: distinguished from the audit log. Beside it stock kube-scheduler with
+//! the same pods on the same nodes, and how long `filter` takes for an ordinary pod meanwhile.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use muster::testbed::audit::{self, Entry};
+use muster::testbed::stack::request;
 use muster::testbed::workloads::TestPod;
 use muster::testbed::{Component, Stack, StackOptions};
 use serde_json::{Value, json};
 
-use crate::Bench;
 use crate::place::{DEADLINE, NAMESPACE, all_placed, create, create_nodes};
+use crate::{Bench, Row};
+
+/// Between two questions about the ordinary pod.
+const ASK: Duration = Duration::from_millis(50);
 
 /// `members` on as many nodes.
 pub(crate) async fn run(bench: &Bench, members: usize) -> anyhow::Result<Value> {
+    let stock = Row::Stock.run(bench, members, members).await?.took;
     let options: StackOptions = bench.options();
     let stack = Stack::start(options).await?;
     let client = stack.admin()?;
@@ -28,8 +38,16 @@ pub(crate) async fn run(bench: &Bench, members: usize) -> anyhow::Result<Value> 
                 .build()
         })
         .collect();
+    let answers = Arc::new(Mutex::new(Vec::new()));
+    let asking = tokio::spawn(ask(stack.extender(), members, Arc::clone(&answers)));
+    let started = Instant::now();
     create(&client, &format!("/api/v1/namespaces/{NAMESPACE}/pods"), pods).await?;
     tokio::time::timeout(DEADLINE, watching).await???;
+    let took = started.elapsed();
+    asking.abort();
+    let mut answers = answers.lock().map(|answers| answers.clone()).unwrap_or_default();
+    answers.sort_unstable();
+    let slow = answers.get(answers.len() * 99 / 100).copied().unwrap_or_default();
     let entries = audit::read(&stack.cluster.audit_log())?;
     let torn = audit::torn_bindings(&entries, &[], |_, _| Some("wide".to_owned()));
     anyhow::ensure!(torn.is_empty(), "bound in part:\n{}", torn.join("\n"));
@@ -57,7 +75,12 @@ pub(crate) async fn run(bench: &Bench, members: usize) -> anyhow::Result<Value> 
     ];
     let zero = created.unwrap_or_default();
     let mut reported = Vec::new();
-    let mut figures = json!({"members": members});
+    let mut figures = json!({
+        "members": members,
+        "milliseconds": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        "stockMilliseconds": u64::try_from(stock.as_millis()).unwrap_or(u64::MAX),
+        "filterP99Milliseconds": u64::try_from(slow.as_millis()).unwrap_or(u64::MAX),
+    });
     for (what, at) in marks {
         let millis = at.map(|at| at.duration_since(zero).as_millis());
         reported.push(format!("{what} {}", millis.map_or_else(|| "?".to_owned(), |millis| format!("{millis} ms"))));
@@ -66,6 +89,37 @@ pub(crate) async fn run(bench: &Bench, members: usize) -> anyhow::Result<Value> 
     let log = std::fs::read_to_string(stack.cluster.log(Component::Muster(0))).unwrap_or_default();
     let planned =
         log.lines().filter(|line| line.contains("phase=\"Planned\"") || line.contains("phase=Planned")).count();
+    let percent = took.as_millis() * 100 / stock.as_millis().max(1);
+    println!(
+        "a gang of {members} is bound after {}.{} s, stock kube-scheduler with the same pods {}.{} s: {percent} %; filter of an \
+         ordinary pod meanwhile, of {} calls: p99 {} ms",
+        took.as_secs(),
+        took.subsec_millis() / 100,
+        stock.as_secs(),
+        stock.subsec_millis() / 100,
+        answers.len(),
+        slow.as_millis()
+    );
     println!("a gang of {members}, from the last pod created: {}; planned {planned} times", reported.join(", "));
     Ok(figures)
+}
+
+/// Asks again and again where an ordinary pod may go, with every node on offer, as kube-scheduler does.
+async fn ask(extender: SocketAddr, nodes: usize, answers: Arc<Mutex<Vec<Duration>>>) {
+    let mut pod = TestPod::new("ordinary").build();
+    pod.metadata.namespace = Some(NAMESPACE.to_owned());
+    pod.metadata.uid = Some("ordinary".to_owned());
+    let names: Vec<String> = (0..nodes).map(|number| format!("n{number}")).collect();
+    let body = json!({"Pod": pod, "Nodes": null, "NodeNames": names}).to_string();
+    let mut ticks = tokio::time::interval(ASK);
+    loop {
+        ticks.tick().await;
+        let started = Instant::now();
+        // One that is refused while everything is busy is answered too, only sooner.
+        if request(extender, "POST", "/filter", &body).await.is_ok()
+            && let Ok(mut answers) = answers.lock()
+        {
+            answers.push(started.elapsed());
+        }
+    }
 }

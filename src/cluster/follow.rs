@@ -6,11 +6,12 @@ use std::time::Duration;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as start};
-use kube::{Api, Resource};
+use kube::{Api, Client, Resource};
 use muster_api::conventions::Kind;
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
 use serde::de::DeserializeOwned;
@@ -33,6 +34,16 @@ pub enum Change {
     StorageClass(Event<StorageClass>),
     /// A CSINode event.
     CsiNode(Event<CSINode>),
+    /// A DeviceClass event.
+    DeviceClass(Event<DeviceClass>),
+    /// A ResourceSlice event.
+    ResourceSlice(Event<ResourceSlice>),
+    /// A ResourceClaim event.
+    ResourceClaim(Event<ResourceClaim>),
+    /// A ResourceClaimTemplate event.
+    ClaimTemplate(Event<ResourceClaimTemplate>),
+    /// Nobody waits for the first list of a kind any more.
+    Unawaited(&'static str),
     /// A DaemonSet event.
     DaemonSet(Event<DaemonSet>),
     /// An event of an owner or group.
@@ -64,6 +75,24 @@ pub(super) enum News<K> {
     Event(Event<K>),
     /// The first list could not be had so far; why.
     Unlisted(String),
+}
+
+/// Feeds one watch of a kind that every cluster serves, or was found to serve.
+pub(super) async fn watch<K>(
+    client: Client,
+    kind: &'static str,
+    reopen: u32,
+    sender: mpsc::Sender<Change>,
+    wrap: fn(Event<K>) -> Change,
+) where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let wrap = |news| match news {
+        News::Event(event) => Some(wrap(event)),
+        // Nothing is decided before it has come.
+        News::Unlisted(_) => None,
+    };
+    follow(Api::<K>::all(client), kind, reopen, sender, wrap).await;
 }
 
 /// Feeds one watch into the queue, until nobody listens any more.

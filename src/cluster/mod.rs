@@ -4,6 +4,7 @@
 //! immutable state and never wait for a watch unless they say so.
 
 mod contact;
+mod dra;
 mod follow;
 mod kept;
 mod owners;

@@ -3,6 +3,8 @@
 //! Work per change is that of what changed: a pod's node is summed up again, nothing else. Publishing clones only the
 //! maps that changed since the last time; what changes nothing that anybody reads, as a heartbeat does, publishes nothing.
 
+mod claims;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +15,8 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use muster_api::conventions::{self, Kind, Object, Objects as _, Recognition, Ref};
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
-use muster_api::volumes::{Touched, Used, Volumes};
+use muster_api::dra::Devices;
+use muster_api::volumes::{Used, Volumes};
 use muster_api::{convert, gang_state, keys, pod_state};
 use muster_core::devices::{Daemon, Role};
 use muster_core::model::gang::{Gang as CoreGang, Membership, Pod as CorePod, Recognised};
@@ -76,11 +79,12 @@ pub struct Store {
     stated: FxHashMap<PodUid, Arc<Recognised>>,
     pods_on: FxHashMap<NodeName, BTreeSet<PodUid>>,
     volumes: Volumes,
-    /// Pods with claims, as they were read, and which.
-    with_claims: FxHashMap<PodUid, (Arc<CorePod>, Used)>,
+    devices: Devices,
+    /// Pods with claims, as they were read, and which of volumes.
+    with_claims: FxHashMap<PodUid, (Arc<CorePod>, Option<Used>)>,
     /// Pods by the claims that they use.
     users: FxHashMap<ObjectKey, BTreeSet<PodUid>>,
-    /// Nodes without what they have of volumes.
+    /// Nodes without what they have of volumes and of devices that no kubelet counts.
     bare_nodes: FxHashMap<NodeName, Arc<CoreNode>>,
     /// Nodes by hostname, where the label says so.
     hostnames: FxHashMap<Arc<str>, BTreeSet<NodeName>>,
@@ -126,6 +130,7 @@ impl Store {
             stated: FxHashMap::default(),
             pods_on: FxHashMap::default(),
             volumes: Volumes::default(),
+            devices: Devices::default(),
             with_claims: FxHashMap::default(),
             users: FxHashMap::default(),
             bare_nodes: FxHashMap::default(),
@@ -150,6 +155,12 @@ impl Store {
     /// Both ends of the queue of changes; the one task that owns the store takes them, once.
     pub(super) fn take_channel(&mut self) -> Option<(mpsc::Sender<Change>, mpsc::Receiver<Change>)> {
         self.changes.take()
+    }
+
+    /// Nothing is decided before the first list of these kinds too, or before it is known that there is none to wait for.
+    pub(super) fn awaits(&mut self, kinds: &[&'static str]) {
+        self.unsynced.extend(kinds);
+        self.settle();
     }
 
     /// A kind has delivered its first list.
@@ -187,42 +198,10 @@ impl Store {
         self.settle();
     }
 
-    /// What is known of volumes. What depends on a change is looked at again with the next publication.
-    pub(super) fn volumes(&mut self) -> &mut Volumes {
-        &mut self.volumes
-    }
-
-    /// Looks again at the pods and nodes that a change of claims, volumes, classes or limits is about.
-    fn look_at_volumes(&mut self) {
-        let Touched { claims, hostnames, nodes } = self.volumes.take_touched();
-        let pods: BTreeSet<PodUid> =
-            claims.iter().filter_map(|claim| self.users.get(claim)).flatten().cloned().collect();
-        for uid in pods {
-            let Some(known) = self.state.snapshot.pods.get(&uid).cloned() else { continue };
-            let Some((bare, used)) = self.with_claims.get(&uid) else { continue };
-            let mut pod = CorePod { membership: known.membership.clone(), ..CorePod::clone(bare) };
-            self.volumes.complete(&mut pod, used);
-            if pod == *known {
-                continue;
-            }
-            if let Some(metadata) = self.metadata.get(&uid).cloned() {
-                let recognition = self.recognise(&metadata);
-                self.index(uid, &Arc::new(pod), recognition);
-            }
-        }
-        let on_host = hostnames.iter().filter_map(|hostname| self.hostnames.get(hostname.as_str())).flatten().cloned();
-        let named = nodes.iter().map(|node| NodeName::from(node.as_str()));
-        let nodes: BTreeSet<NodeName> = on_host.chain(named).collect();
-        for node in nodes {
-            if let Some(bare) = self.bare_nodes.get(&node).cloned() {
-                self.put_node(&bare);
-            }
-        }
-    }
-
     /// Publishes what is known now, unless that is what was published last.
     pub fn publish(&mut self) {
         self.look_at_volumes();
+        self.look_at_devices();
         if !self.state.changed && self.changed.is_empty() {
             return;
         }
@@ -290,26 +269,6 @@ impl Store {
         self.put_node(&node);
     }
 
-    /// Puts a node into the state, with what it has of volumes.
-    fn put_node(&mut self, bare: &Arc<CoreNode>) {
-        let hostname = bare.labels.get(keys::HOSTNAME).map(AsRef::as_ref);
-        let has = self.volumes.on_node(bare.name.as_str(), hostname);
-        let mut node = Arc::clone(bare);
-        if has.iter().next().is_some() {
-            Arc::make_mut(&mut node).allocatable.add(&has);
-        }
-        if self.state.snapshot.nodes.get(&node.name).is_some_and(|known| known.node == node) {
-            return;
-        }
-        let usage = self.usage(&node.name);
-        self.state
-            .change()
-            .snapshot
-            .nodes
-            .insert(node.name.clone(), Arc::new(NodeEntry { node, usage: Arc::new(usage) }));
-        self.look_at_awaited(&bare.name);
-    }
-
     /// The node's label names another host, or nothing any more.
     fn leave_host(&mut self, node: &NodeName) {
         let hostname = self.bare_nodes.get(node).and_then(|node| node.labels.get(keys::HOSTNAME));
@@ -341,15 +300,7 @@ impl Store {
         let recognition = self.recognise(&pod);
         let mut core = pod_state::read(&pod, recognition.membership.clone(), &self.options.scheduler_names);
         core.daemon |= self.state.is_of_daemon_set(&pod);
-        self.leave_claims(&uid);
-        if let Some(used) = Used::read(&pod) {
-            for claim in used.claims() {
-                self.users.entry(claim.clone()).or_default().insert(uid.clone());
-            }
-            let bare = Arc::new(core.clone());
-            self.volumes.complete(&mut core, &used);
-            self.with_claims.insert(uid.clone(), (bare, used));
-        }
+        self.apply_claims(&uid, &pod, &mut core);
         if let Some(tolerations) = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone())
             && core.membership.gang().is_some()
             && self.state.tolerations.get(&uid).is_none_or(|known| **known != tolerations)
@@ -367,19 +318,6 @@ impl Store {
         }
         self.metadata.insert(uid.clone(), Arc::new(slim(pod)));
         self.index(uid, &Arc::new(core), recognition);
-    }
-
-    /// The pod uses no claim any more.
-    fn leave_claims(&mut self, uid: &PodUid) {
-        let Some((_, used)) = self.with_claims.remove(uid) else { return };
-        for claim in used.claims() {
-            if let Some(users) = self.users.get_mut(claim) {
-                users.remove(uid);
-                if users.is_empty() {
-                    self.users.remove(claim);
-                }
-            }
-        }
     }
 
     fn index(&mut self, uid: PodUid, pod: &Arc<CorePod>, recognition: Recognition) {

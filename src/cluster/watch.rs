@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
-use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,20 +12,19 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::api::ObjectMeta;
 use kube::client::ClientBuilder;
 use kube::runtime::watcher::Event;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use muster_api::conventions::Kind;
 use muster_api::convert;
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::contact::{ContactLayer, Contacts};
-use super::follow::{Change, News, follow};
-use super::owners;
+use super::follow::{Change, watch};
 use super::store::{Store, object_key};
+use super::{dra, owners};
 use crate::progress::Beat;
 
 /// What decides where the volumes of pods can be reached.
@@ -87,6 +84,8 @@ pub async fn run(
     watches.spawn(watch::<CSINode>(client.clone(), csi_nodes, reopen, sender.clone(), Change::CsiNode));
     watches.spawn(watch::<DaemonSet>(client.clone(), "daemonsets", reopen, sender.clone(), Change::DaemonSet));
     watches.spawn(owners::run(client.clone(), reopen, sender.clone()));
+    store.awaits(&dra::KINDS);
+    watches.spawn(dra::run(client.clone(), reopen, sender.clone()));
     watches.spawn(watch::<Gang>(client.clone(), "gangs", reopen, sender.clone(), Change::Gang));
     watches.spawn(watch::<NodeBatch>(client.clone(), "nodebatches", reopen, sender.clone(), Change::Batch));
     watches.spawn(watch::<NodePool>(client.clone(), "nodepools", reopen, sender.clone(), Change::Pool));
@@ -192,24 +191,6 @@ impl Resource for GroupedPod {
     }
 }
 
-async fn watch<K>(
-    client: Client,
-    kind: &'static str,
-    reopen: u32,
-    sender: mpsc::Sender<Change>,
-    wrap: fn(Event<K>) -> Change,
-) where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
-    K::DynamicType: Eq + Hash,
-{
-    let wrap = |news| match news {
-        News::Event(event) => Some(wrap(event)),
-        // Nothing is decided before it has come.
-        News::Unlisted(_) => None,
-    };
-    follow(Api::<K>::all(client), kind, reopen, sender, wrap).await;
-}
-
 /// Names seen since a list began, per kind: what is not among them when it ends is gone.
 #[derive(Debug, Default)]
 struct Relists {
@@ -219,6 +200,10 @@ struct Relists {
     volumes: BTreeSet<String>,
     storage_classes: BTreeSet<String>,
     csi_nodes: BTreeSet<String>,
+    device_classes: BTreeSet<String>,
+    slices: BTreeSet<String>,
+    device_claims: BTreeSet<muster_core::model::names::ObjectKey>,
+    claim_templates: BTreeSet<muster_core::model::names::ObjectKey>,
     daemon_sets: BTreeSet<String>,
     objects: BTreeMap<Kind, BTreeSet<String>>,
     gangs: BTreeSet<muster_core::model::names::ObjectKey>,
@@ -309,6 +294,59 @@ impl Relists {
                 Event::Apply(node) => store.volumes().apply_limits(&node),
                 Event::Delete(node) => store.volumes().delete_limits(&node.name_any()),
             },
+            Change::DeviceClass(event) => match event {
+                Event::Init => self.device_classes.clear(),
+                Event::InitApply(class) => {
+                    self.device_classes.insert(class.name_any());
+                    store.devices().apply_class(&class);
+                }
+                Event::InitDone => {
+                    store.devices().retain_classes(&self.device_classes);
+                    store.synced("deviceclasses");
+                }
+                Event::Apply(class) => store.devices().apply_class(&class),
+                Event::Delete(class) => store.devices().delete_class(&class.name_any()),
+            },
+            Change::ResourceSlice(event) => match event {
+                Event::Init => self.slices.clear(),
+                Event::InitApply(slice) => {
+                    self.slices.insert(slice.name_any());
+                    store.devices().apply_slice(&slice);
+                }
+                Event::InitDone => {
+                    store.devices().retain_slices(&self.slices);
+                    store.synced("resourceslices");
+                }
+                Event::Apply(slice) => store.devices().apply_slice(&slice),
+                Event::Delete(slice) => store.devices().delete_slice(&slice.name_any()),
+            },
+            Change::ResourceClaim(event) => match event {
+                Event::Init => self.device_claims.clear(),
+                Event::InitApply(claim) => {
+                    self.device_claims.insert(object_key(&claim));
+                    store.devices().apply_claim(&claim);
+                }
+                Event::InitDone => {
+                    store.devices().retain_claims(&self.device_claims);
+                    store.synced("resourceclaims");
+                }
+                Event::Apply(claim) => store.devices().apply_claim(&claim),
+                Event::Delete(claim) => store.devices().delete_claim(&object_key(&claim)),
+            },
+            Change::ClaimTemplate(event) => match event {
+                Event::Init => self.claim_templates.clear(),
+                Event::InitApply(template) => {
+                    self.claim_templates.insert(object_key(&template));
+                    store.devices().apply_template(&template);
+                }
+                Event::InitDone => {
+                    store.devices().retain_templates(&self.claim_templates);
+                    store.synced("resourceclaimtemplates");
+                }
+                Event::Apply(template) => store.devices().apply_template(&template),
+                Event::Delete(template) => store.devices().delete_template(&object_key(&template)),
+            },
+            Change::Unawaited(kind) => store.synced(kind),
             Change::DaemonSet(event) => match event {
                 Event::Init => self.daemon_sets.clear(),
                 Event::InitApply(set) => {

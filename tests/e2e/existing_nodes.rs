@@ -217,6 +217,33 @@ async fn a_gang_annotated_on_its_job_alone_is_held_together_without_a_gate() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_keep_apart_by_a_network_layer_get_one_each_and_no_more_of_them_start_than_there_are() {
+    let Some(options) = options().await else { return };
+    let stack = stack(options, "ml").await;
+    stack.create_nodes(leaves(&["a", "b", "c"], 2)).await.unwrap();
+    let client = stack.admin().unwrap();
+    let job = |name: &str, members: u16| {
+        let mut job = TestJob::new(name, members).gpus(1).pod_annotation("muster.dev/gang", name).build();
+        let spec = job.spec.as_mut().unwrap().template.spec.as_mut().unwrap();
+        spec.affinity = serde_json::from_value(serde_json::json!({"podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [{
+                "topologyKey": "topology.k8s.aws/network-node-layer-3",
+                "labelSelector": {"matchLabels": {"batch.kubernetes.io/job-name": name}},
+            }],
+        }}))
+        .unwrap();
+        job
+    };
+    submit(&client, "ml", job("many", 4)).await;
+    says(&stack, "ml", "many", "needs 4 members").await;
+    submit(&client, "ml", job("few", 3)).await;
+    let pods = all_run(&stack, "ml", "few", 3).await;
+    let mut leaves: Vec<String> = pods.iter().filter_map(node_of).map(|node| node[..1].to_owned()).collect();
+    leaves.sort();
+    assert_eq!(leaves, ["a", "b", "c"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_hundred_and_twelve_members_are_bound_together() {
     let Some(options) = options().await else { return };
     let stack = stack(options, "ml").await;

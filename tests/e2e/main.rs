@@ -12,6 +12,7 @@ mod crash;
 mod default_scheduler;
 mod demo;
 mod denied;
+mod dra;
 mod existing_nodes;
 mod fits;
 mod ha;

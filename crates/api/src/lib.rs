@@ -7,6 +7,7 @@ pub mod batch_state;
 pub mod conventions;
 pub mod convert;
 pub mod crd;
+pub mod dra;
 pub mod gang_state;
 pub mod keys;
 pub mod new_node;

@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Pod, PodTemplate};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use muster_api::conventions::Object;
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
+use muster_api::dra::Devices;
 use muster_api::volumes::Volumes;
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -83,6 +84,8 @@ pub struct Dump {
     pub unreadable: Vec<(Pod, String)>,
     /// Claims, volumes, classes and limits.
     pub volumes: Volumes,
+    /// Devices, and the claims on them.
+    pub devices: Devices,
     /// Jobs.
     pub jobs: Vec<Job>,
     /// Other owners and groups that say which pods are a gang.
@@ -138,6 +141,7 @@ pub fn read(inputs: &[Input<'_>]) -> Result<Dump, ReadError> {
             dump.add(document, &format!("document {} of {}", index + 1, input.name))?;
         }
     }
+    dump.note_devices();
     Ok(dump)
 }
 

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use muster_api::conventions::{self, Kind, Object, Objects, Recognition};
+use muster_api::dra::{DeviceUse, Devices};
 use muster_api::volumes::{Used, Volumes};
 use muster_api::{keys, pod_state};
 use muster_core::model::gang::{Invalid, Membership, Pod as CorePod, RankClaim, Recognised};
@@ -111,6 +112,7 @@ pub(crate) fn find(dump: &Dump, scheduler_names: &[String]) -> Members {
         scheduler_names,
         priorities: &dump.priorities,
         volumes: &dump.volumes,
+        devices: &dump.devices,
         owners: Owners::default(),
         gangs: BTreeMap::new(),
         ignored: Vec::new(),
@@ -198,6 +200,7 @@ struct Finder<'a> {
     scheduler_names: &'a [String],
     priorities: &'a [PriorityClass],
     volumes: &'a Volumes,
+    devices: &'a Devices,
     owners: Owners,
     gangs: BTreeMap<ObjectKey, Found>,
     ignored: Vec<Ignored>,
@@ -229,6 +232,9 @@ impl Finder<'_> {
         let mut core = pod_state::read(object, membership, self.scheduler_names);
         if let Some(used) = used {
             self.volumes.complete(&mut core, &used);
+        }
+        if let Some(used) = DeviceUse::read(object) {
+            self.devices.complete(&mut core, &used);
         }
         core
     }

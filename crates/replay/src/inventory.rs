@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_api::convert;
 use muster_api::crd::{Gang, NodeBatch, NodePool};
-use muster_api::{convert, keys};
 use muster_core::model::gang::Membership;
 use muster_core::model::names::{NodeName, ObjectKey};
 use muster_core::model::node::{Node, Usage};
@@ -59,9 +59,9 @@ pub fn read(dump: &Dump, options: &Options) -> Inventory {
     gangs::expand(&mut dump);
     let members = gangs::find(&dump, &options.scheduler_names);
     let mut nodes: BTreeMap<NodeName, Standing> = BTreeMap::new();
-    for mut node in dump.nodes.iter().filter_map(|node| convert::node(node).ok()) {
-        let hostname = node.labels.get(keys::HOSTNAME).cloned();
-        node.allocatable.add(&dump.volumes.on_node(node.name.as_str(), hostname.as_deref()));
+    let mut read: Vec<Node> = dump.nodes.iter().filter_map(|node| convert::node(node).ok()).collect();
+    dump.complete(read.iter_mut());
+    for node in read {
         let standing = Standing { node, usage: Usage::default(), pods: Vec::new() };
         nodes.insert(standing.node.name.clone(), standing);
     }

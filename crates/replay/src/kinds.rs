@@ -29,13 +29,17 @@ const fn kind(
 }
 
 /// Those that are read field by field. Secrets and ConfigMaps are none.
-pub const KINDS: [Kind; 17] = [
+pub const KINDS: [Kind; 21] = [
     kind("", &["v1"], "Node", "nodes", false),
     kind("", &["v1"], "Pod", "pods", true),
     kind("", &["v1"], "PersistentVolumeClaim", "persistentvolumeclaims", true),
     kind("", &["v1"], "PersistentVolume", "persistentvolumes", false),
     kind("storage.k8s.io", &["v1"], "StorageClass", "storageclasses", false),
     kind("storage.k8s.io", &["v1"], "CSINode", "csinodes", false),
+    kind("resource.k8s.io", &["v1"], "DeviceClass", "deviceclasses", false),
+    kind("resource.k8s.io", &["v1"], "ResourceSlice", "resourceslices", false),
+    kind("resource.k8s.io", &["v1"], "ResourceClaim", "resourceclaims", true),
+    kind("resource.k8s.io", &["v1"], "ResourceClaimTemplate", "resourceclaimtemplates", true),
     kind("", &["v1"], "PodTemplate", "podtemplates", true),
     kind("apps", &["v1"], "DaemonSet", "daemonsets", true),
     kind("batch", &["v1"], "Job", "jobs", true),

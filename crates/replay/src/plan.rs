@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use muster_api::convert;
 use muster_api::convert::ordinary::Namespaces;
-use muster_api::{convert, keys};
 use muster_core::model::gang::Membership;
 use muster_core::model::names::{NodeName, ObjectKey};
 use muster_core::model::node::{Node, Usage};
@@ -60,12 +60,9 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     let mut nodes: Vec<Node> = Vec::with_capacity(dump.nodes.len());
     for node in std::mem::take(&mut dump.nodes) {
         // What cannot be converted was reported when the dump was read.
-        nodes.extend(convert::node(&node).map(|mut node| {
-            let hostname = node.labels.get(keys::HOSTNAME).cloned();
-            node.allocatable.add(&dump.volumes.on_node(node.name.as_str(), hostname.as_deref()));
-            node
-        }));
+        nodes.extend(convert::node(&node));
     }
+    dump.complete(nodes.iter_mut());
     let pools = pools::read(&mut dump, &options.catalogue, &nodes);
     let ledger = pools::ledger(&pools, &nodes, &options.catalogue);
     let usable: BTreeSet<String> = pools.iter().map(|pool| pool.name.clone()).collect();

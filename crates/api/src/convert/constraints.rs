@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as k8s;
 use muster_core::model::pod::{AntiAffinityTerm, Neighbour, Shape, Together};
+use muster_core::model::resources::DEVICE_CLASS;
 
 use super::selectors::{label_requirements, selects};
 
@@ -24,8 +25,6 @@ const WORKLOADS: [&str; 8] = [
     "training.kubeflow.org/job-name",
     "ray.io/cluster",
 ];
-/// Prefix of requests that only a ResourceClaim can meet.
-const DEVICE_CLASS_RESOURCE: &str = "deviceclass.resource.kubernetes.io/";
 
 /// A constraint that Muster does not model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,7 +35,7 @@ pub enum Unmodelled {
     PodAntiAffinity,
     /// `PodTopologySpread`: `whenUnsatisfiable: DoNotSchedule`.
     TopologySpread,
-    /// `DynamicResources`: claims, and requests that stand for one.
+    /// `DynamicResources`: claims, and requests that stand for one, until [`crate::dra`] has read them.
     ResourceClaims,
     /// `VolumeRestrictions`, `NodeVolumeLimits`: disks named in the pod itself.
     Disks,
@@ -50,7 +49,7 @@ impl Unmodelled {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::PodAffinity => Shape::POD_AFFINITY,
-            Self::PodAntiAffinity => "required podAntiAffinity other than with itself by hostname",
+            Self::PodAntiAffinity => Shape::POD_ANTI_AFFINITY,
             Self::TopologySpread => "topologySpreadConstraints with DoNotSchedule",
             Self::ResourceClaims => "resourceClaims",
             Self::Disks => "disk volumes",
@@ -120,27 +119,46 @@ pub(super) fn anti_affinity(namespace: &str, labels: &BTreeMap<String, String>, 
 pub(super) fn together(namespace: &str, labels: &BTreeMap<String, String>, spec: &k8s::PodSpec) -> Vec<Together> {
     let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.pod_affinity.as_ref());
     let terms = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_deref());
-    let own = |term: &k8s::PodAffinityTerm| {
-        let selector = term.label_selector.as_ref()?;
-        let own_namespace =
-            term.namespace_selector.is_none() && term.namespaces.iter().flatten().all(|listed| listed == namespace);
-        let own_kind = selects(Some(selector), labels) && term.mismatch_label_keys.as_ref().is_none_or(Vec::is_empty);
-        let equal = |key: &str| selector.match_labels.as_ref().is_some_and(|all| all.contains_key(key));
-        let listed = |key: &str| {
-            selector.match_expressions.iter().flatten().any(|requirement| {
-                let one = requirement.values.as_ref().is_some_and(|values| values.len() == 1);
-                requirement.key == key && requirement.operator == "In" && one
-            })
-        };
-        let (key, value) =
-            WORKLOADS.iter().find_map(|key| Some((*key, labels.get(*key)?)).filter(|_| equal(key) || listed(key)))?;
-        let workload = (Arc::from(key), Arc::from(value.as_str()));
-        (own_namespace && own_kind).then(|| Together { key: Arc::from(term.topology_key.as_str()), workload })
-    };
+    let own = |term| of_own_workload(namespace, labels, term);
     let mut found: Vec<Together> = terms.into_iter().flatten().map(own).collect::<Option<_>>().unwrap_or_default();
     found.sort();
     found.dedup();
     found
+}
+
+/// Required anti-affinity to the pods of the own workload in domains other than the node; empty if there is any other.
+pub(super) fn apart(namespace: &str, labels: &BTreeMap<String, String>, spec: &k8s::PodSpec) -> Vec<Together> {
+    let terms = anti_affinity_terms(spec).filter(|term| term.label_selector.is_some());
+    let own = |term| of_own_workload(namespace, labels, term);
+    let mut found: Vec<Together> = terms.map(own).collect::<Option<_>>().unwrap_or_default();
+    // Whoever has a rack of its own has a node of its own.
+    found.retain(|term| *term.key != *HOSTNAME);
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// A term that selects the pod itself by a label that a controller gives to the pods of one workload alone.
+fn of_own_workload(
+    namespace: &str,
+    labels: &BTreeMap<String, String>,
+    term: &k8s::PodAffinityTerm,
+) -> Option<Together> {
+    let selector = term.label_selector.as_ref()?;
+    let own_namespace =
+        term.namespace_selector.is_none() && term.namespaces.iter().flatten().all(|listed| listed == namespace);
+    let own_kind = selects(Some(selector), labels) && term.mismatch_label_keys.as_ref().is_none_or(Vec::is_empty);
+    let equal = |key: &str| selector.match_labels.as_ref().is_some_and(|all| all.contains_key(key));
+    let listed = |key: &str| {
+        selector.match_expressions.iter().flatten().any(|requirement| {
+            let one = requirement.values.as_ref().is_some_and(|values| values.len() == 1);
+            requirement.key == key && requirement.operator == "In" && one
+        })
+    };
+    let (key, value) =
+        WORKLOADS.iter().find_map(|key| Some((*key, labels.get(*key)?)).filter(|_| equal(key) || listed(key)))?;
+    let workload = (Arc::from(key), Arc::from(value.as_str()));
+    (own_namespace && own_kind).then(|| Together { key: Arc::from(term.topology_key.as_str()), workload })
 }
 
 /// Every constraint of the pod that is not modelled.
@@ -194,7 +212,7 @@ fn requests_device_class(container: &k8s::Container) -> bool {
     [&resources.requests, &resources.limits]
         .into_iter()
         .flatten()
-        .any(|list| list.keys().any(|name| name.starts_with(DEVICE_CLASS_RESOURCE)))
+        .any(|list| list.keys().any(|name| name.starts_with(DEVICE_CLASS)))
 }
 
 fn restarts_all(container: &k8s::Container) -> bool {

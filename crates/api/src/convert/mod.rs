@@ -133,6 +133,7 @@ pub fn shape(namespace: &str, labels: &BTreeMap<String, String>, spec: &k8s::Pod
         one_per_node: apart == constraints::AntiAffinity::SelfByHostname,
         volumes: Vec::new(),
         together: constraints::together(namespace, labels, spec),
+        apart: constraints::apart(namespace, labels, spec),
         unsupported,
     })
 }

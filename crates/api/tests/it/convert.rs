@@ -254,6 +254,35 @@ fn affinity_to_the_own_workload_is_kept_by_its_key_and_any_other_is_not() {
 }
 
 #[test]
+fn anti_affinity_to_the_own_workload_is_kept_by_its_key_unless_there_is_any_other() {
+    let own = json!({"matchLabels": {"job-name": "train"}});
+    let rack = json!({"topologyKey": "rack", "labelSelector": own});
+    let by_host = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": own});
+    let others = json!({"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "train"}}});
+    for (terms, kept) in [
+        (json!([rack]), vec!["rack"]),
+        (json!([rack, by_host]), vec!["rack"]),
+        (json!([rack, {"topologyKey": "zone", "labelSelector": own}]), vec!["rack", "zone"]),
+        (json!([rack, others]), vec![]),
+        (json!([{"topologyKey": "rack", "labelSelector": own, "namespaceSelector": {}}]), vec![]),
+        (json!([{"topologyKey": "rack", "labelSelector": own, "mismatchLabelKeys": ["app"]}]), vec![]),
+    ] {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"namespace": "team", "labels": {"app": "train", "job-name": "train"}},
+            "spec": {
+                "containers": [],
+                "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
+            },
+        }))
+        .unwrap();
+        let shape = convert::shape_of_pod(&pod).unwrap();
+        let keys: Vec<&str> = shape.apart.iter().map(|term| &*term.key).collect();
+        assert_eq!(keys, kept, "{terms}");
+        assert_eq!(shape.unsupported.len(), 1, "only a gang can keep it: {terms}");
+    }
+}
+
+#[test]
 fn everything_not_modelled_is_named() {
     let required =
         |kind: &str| json!({kind: {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}});

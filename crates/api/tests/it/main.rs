@@ -3,6 +3,7 @@
 mod conventions;
 mod convert;
 mod crd;
+mod dra;
 mod peers;
 mod state;
 mod volumes;

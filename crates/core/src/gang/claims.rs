@@ -38,6 +38,7 @@ pub(super) fn keep(request: &mut GangRequest, members: &[&Arc<Pod>], levels: &Le
         role.shape.unsupported.extend(unsupported.iter().cloned());
     }
     stand_together(request, levels);
+    stand_apart(request, levels);
     enough(members)
 }
 
@@ -56,6 +57,36 @@ fn stand_together(request: &mut GangRequest, levels: &Levels) {
     request.topology_requests.required = request.topology_requests.required.max(Some(deepest));
     for role in &mut request.roles {
         role.shape.unsupported.retain(|constraint| **constraint != *Shape::POD_AFFINITY);
+    }
+}
+
+/// Anti-affinity of all members to each other keeps each in a domain of its own, if its key is that of a level and the members
+/// are alike.
+fn stand_apart(request: &mut GangRequest, levels: &Levels) {
+    let asked = || request.roles.iter().filter(|role| !role.places.is_empty()).map(|role| &role.shape);
+    let Some(shape) = asked().next().filter(|shape| !shape.apart.is_empty() && asked().all(|other| other == *shape))
+    else {
+        return;
+    };
+    let topology_requests = &request.topology_requests;
+    if !topology_requests.slices.is_empty()
+        || topology_requests.exclusive.is_some()
+        || topology_requests.balance.is_some()
+    {
+        return;
+    }
+    let level = |term: &Together| levels.as_slice().iter().position(|level| level.key == term.key);
+    let found: Option<Vec<usize>> = shape.apart.iter().map(level).collect();
+    let Some(found) = found.filter(|found| {
+        // A rack is in one zone, so that members in different zones are in different racks; but racks of two zones may have one
+        // name, and then the rack alone says more.
+        found.iter().all(|level| found.first() == Some(level))
+    }) else {
+        return;
+    };
+    request.topology_requests.apart = found.first().copied();
+    for role in &mut request.roles {
+        role.shape.unsupported.retain(|constraint| **constraint != *Shape::POD_ANTI_AFFINITY);
     }
 }
 

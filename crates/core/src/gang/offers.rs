@@ -234,6 +234,10 @@ pub enum TooSmall {
 /// planner places them; topology requests about levels above the host play no part, since where new nodes stand is known only once
 /// they run.
 pub fn nodes_needed(request: &GangRequest, levels: &Levels, kind: &TypeView) -> Result<u32, TooSmall> {
+    // In which domain a node comes up is known only once it runs: two may come up in one.
+    if request.topology_requests.apart.is_some() {
+        return Err(TooSmall::TopologyRequests);
+    }
     let host = levels.len().saturating_sub(1);
     let mut asked = request.clone();
     let bound = asked.roles.iter().any(|role| role.places.iter().any(|place| place.bound.is_some()));

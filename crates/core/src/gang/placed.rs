@@ -187,6 +187,11 @@ impl Working<'_> {
             return event;
         }
         let lost = self.lost_in_tree(gang);
+        if lost.is_empty()
+            && let Some(event) = self.doubt_committed(gang, recognised, members, next, pass)
+        {
+            return Some(event);
+        }
         self.note_lost(gang, &lost, pass);
         if gang.phase == Some(Phase::Committing) {
             self.requeue(pass, gang.since, self.world.settings.committing);

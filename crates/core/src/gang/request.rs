@@ -134,6 +134,15 @@ pub fn build_request(
         }
     }
     claims::keep(&mut wanted.request, &ready, levels)?;
+    let asked = &wanted.request.topology_requests;
+    let together = wanted.request.roles.iter().any(|role| !role.shape.together.is_empty());
+    if recognised.topology_requests.required.is_none()
+        && !together
+        && asked.apart.is_some_and(|apart| Some(apart) <= levels.zone())
+    {
+        // Who keeps apart by zone says that it spans zones.
+        wanted.request.topology_requests.required = None;
+    }
     Ok(wanted)
 }
 
@@ -196,5 +205,6 @@ fn resolve_topology_requests(recognised: &Recognised, levels: &Levels) -> Result
         slices: slices?.into_iter().flatten().collect(),
         exclusive: resolve(exclusive)?,
         balance: resolve(balance)?,
+        apart: None,
     })
 }

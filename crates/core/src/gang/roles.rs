@@ -238,6 +238,7 @@ fn equal_but_pending(one: &Shape, other: &Shape, pending: &Pending<'_>) -> bool 
         volumes,
         one_per_node,
         together,
+        apart,
         unsupported,
     } = one;
     *requests == other.requests
@@ -247,6 +248,7 @@ fn equal_but_pending(one: &Shape, other: &Shape, pending: &Pending<'_>) -> bool 
         && *volumes == other.volumes
         && *one_per_node == other.one_per_node
         && *together == other.together
+        && *apart == other.apart
         && *unsupported == other.unsupported
         && own(one, pending.taint).eq(own(other, pending.taint))
 }

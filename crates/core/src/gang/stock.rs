@@ -112,18 +112,28 @@ impl Working<'_> {
         gang: &Gang,
         members: &[Arc<Pod>],
     ) -> Result<Wanted, RequestError> {
+        self.request_moving(recognised, gang, members, &self.lost_in_tree(gang))
+    }
+
+    /// The same; of the members that wait for their binding only `moving` are placed again.
+    pub(super) fn request_moving(
+        &self,
+        recognised: &Recognised,
+        gang: &Gang,
+        members: &[Arc<Pod>],
+        moving: &BTreeSet<PodUid>,
+    ) -> Result<Wanted, RequestError> {
         let values = self.tolerated(gang, recognised);
         let pending = Pending { taint: self.world.settings.pending_taint, values: &values };
         let done = self.done(gang);
         // After the commit point members that wait for their binding are not moved, unless their node is gone.
         let started = matches!(gang.phase, Some(Phase::Committing | Phase::Bound | Phase::Degraded));
-        let lost = self.lost_in_tree(gang);
         let fixed: BTreeSet<PodUid> = gang
             .places
             .iter()
             .filter(|place| started && self.snapshot.nodes.contains_key(&place.node))
             .filter_map(|place| place.uid.clone())
-            .filter(|uid| !lost.contains(uid))
+            .filter(|uid| !moving.contains(uid))
             .collect();
         build_request(recognised, gang, (members, &done), &fixed, self.world.levels, &pending)
     }

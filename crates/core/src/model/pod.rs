@@ -32,6 +32,10 @@ pub struct Shape {
     /// `unsupported` too, as [`Shape::POD_AFFINITY`]: only who knows all members of a gang can keep it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub together: Vec<Together>,
+    /// Required anti-affinity to the own workload in domains other than the node, if there is any and every term of it is of that
+    /// kind. It stands in `unsupported` too, as [`Shape::POD_ANTI_AFFINITY`], for the same reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub apart: Vec<Together>,
     /// Constraints of kube-scheduler that Muster does not model, each a short text such as
     /// `topologySpreadConstraints`; a gang with any is refused before anything is released.
     pub unsupported: Vec<Arc<str>>,
@@ -40,9 +44,11 @@ pub struct Shape {
 impl Shape {
     /// What `unsupported` says of required pod affinity.
     pub const POD_AFFINITY: &'static str = "required podAffinity";
+    /// What `unsupported` says of required anti-affinity beyond that of a shape with itself by hostname.
+    pub const POD_ANTI_AFFINITY: &'static str = "required podAntiAffinity other than with itself by hostname";
 }
 
-/// One term of required pod affinity: all pods of a workload in one domain.
+/// One term of required pod affinity, or anti-affinity: all pods of a workload in one domain, or each in another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Together {
     /// Label key of the domains.

@@ -19,6 +19,8 @@ pub const ATTACHABLE_VOLUMES: &str = "attachable-volumes-csi-";
 /// Beginning of the resource that stands for the PersistentVolumes of one class that only one node reaches and nobody has
 /// claimed: the class follows.
 pub const LOCAL_VOLUMES: &str = "local-persistentvolumes-";
+/// Beginning of the resource that stands for the devices of one DeviceClass, as Kubernetes names it: the class follows.
+pub const DEVICE_CLASS: &str = "deviceclass.resource.kubernetes.io/";
 
 /// Amounts per resource, sorted by name, without zero entries.
 ///

@@ -25,6 +25,8 @@ pub fn digest(namespace: &str, shape: &Shape) -> String {
         volumes: _,
         one_per_node,
         together,
+        // Written down of pods of gangs alone; ordinary pods are kept apart by their own terms.
+        apart: _,
         unsupported,
     } = shape;
     let mut fields = Fields::new("class of pods, 2").text(namespace);

@@ -1,6 +1,8 @@
 //! What every domain holds: free slots, what is free in accelerators, bound members, whether its accelerators are untouched.
 //! Rolled up once per call.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::demand::Demand;
 use super::shapes::{accelerators, is_accelerator};
 use crate::fit::{self, Misfit};
@@ -166,6 +168,38 @@ pub(super) fn leave_shared(
         }
     }
     Ok(())
+}
+
+/// Leaves one slot in every domain of a level that a member may stand in alone. A domain is all hosts with one value of the
+/// level's label, as for kube-scheduler; where all members go to one domain of the level `within`, each of those has a host.
+///
+/// Members are alike, so any host that takes one will do: the fullest, since what is left beside the gang serves others.
+pub(super) fn leave_apart(
+    problem: &Problem,
+    tree: &Tree,
+    (level, within): (LevelIndex, Option<LevelIndex>),
+    demand: &Demand<'_>,
+    slots: &mut [Result<u32, Misfit>],
+) {
+    let Some(key) = problem.levels.as_slice().get(level).map(|level| &level.key) else { return };
+    let value = |host: usize| problem.hosts[host].node.labels.get(key);
+    let taken: BTreeSet<_> = demand.bound_hosts.iter().filter_map(|host| value(*host)).collect();
+    let mut chosen = BTreeMap::new();
+    for (position, host) in tree.hosts().iter().copied().enumerate() {
+        let (Ok(free), Some(value)) = (&slots[host], value(host)) else { continue };
+        if *free == 0 || taken.contains(value) {
+            continue;
+        }
+        let domain = (value, within.map(|level| tree.domain_of(level, position)));
+        let best = chosen.entry(domain).or_insert((*free, host));
+        if *free < best.0 {
+            *best = (*free, host);
+        }
+    }
+    let chosen: BTreeSet<usize> = chosen.into_values().map(|(_, host)| host).collect();
+    for (host, slots) in slots.iter_mut().enumerate().filter(|(_, slots)| slots.is_ok()) {
+        *slots = if chosen.contains(&host) { Ok(1) } else { Err(Misfit::Occupied) };
+    }
 }
 
 /// Takes the slots from hosts that cannot satisfy a level.

@@ -174,6 +174,13 @@ pub enum Finding {
         /// The level.
         level: LevelIndex,
     },
+    /// Members that must stand in different domains do not, or one stands on a node without such a domain.
+    NotApart {
+        /// The node of a member.
+        node: NodeName,
+        /// The level.
+        level: LevelIndex,
+    },
     /// Ranks leave a domain and come back to it: neighbours in rank do not stand side by side.
     RanksApart {
         /// The node of the member that comes back.
@@ -216,6 +223,9 @@ pub fn check(problem: &Problem, plan: &Plan) -> Vec<Note> {
         if let Some(level) = problem.gang.topology_requests.exclusive {
             check_exclusive(problem, plan, &hosts, level, &mut notes);
         }
+        if let Some(level) = problem.gang.topology_requests.apart {
+            check_apart(problem, plan, &hosts, level, &mut notes);
+        }
     }
     notes
 }
@@ -245,6 +255,7 @@ impl Finding {
             | Self::SliceApart { .. }
             | Self::DomainShared { .. }
             | Self::NotAlone { .. }
+            | Self::NotApart { .. }
             | Self::BelowMinimum { .. } => Severity::Fatal,
         }
     }
@@ -256,8 +267,8 @@ fn note(finding: Finding) -> Note {
 
 /// Every level that is asked for exists.
 fn check_topology_requests(problem: &Problem, notes: &mut Vec<Note>) {
-    let TopologyRequests { required, preferred, slices, exclusive, balance } = &problem.gang.topology_requests;
-    let levels = [required, preferred, exclusive, balance].into_iter().copied().flatten();
+    let TopologyRequests { required, preferred, slices, exclusive, balance, apart } = &problem.gang.topology_requests;
+    let levels = [required, preferred, exclusive, balance, apart].into_iter().copied().flatten();
     let levels: BTreeSet<LevelIndex> = levels.chain(slices.iter().map(|slice| slice.level)).collect();
     let unknown = levels.into_iter().filter(|level| *level >= problem.levels.len());
     notes.extend(unknown.map(|level| note(Finding::UnknownLevel { level })));
@@ -449,6 +460,22 @@ fn check_slices(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, notes: &mut V
     }
 }
 
+/// At most one member per value of the level's label. The value alone counts, as for kube-scheduler: racks of one name in two
+/// zones are one.
+fn check_apart(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, level: LevelIndex, notes: &mut Vec<Note>) {
+    let Some(key) = problem.levels.as_slice().get(level).map(|level| &level.key) else { return };
+    let mut seen = BTreeSet::new();
+    for place in &plan.places {
+        let Some(host) = hosts.get(&place.node) else { continue };
+        let value = host.node.labels.get(key);
+        // Bound members stand where they stand.
+        let first = value.is_some_and(|value| seen.insert(value));
+        if !first && !place.bound {
+            notes.push(note(Finding::NotApart { node: place.node.clone(), level }));
+        }
+    }
+}
+
 /// Domains to be exclusive: nobody else's accelerators in them, one slice or the whole gang each.
 fn check_exclusive(problem: &Problem, plan: &Plan, hosts: &Hosts<'_>, level: LevelIndex, notes: &mut Vec<Note>) {
     let asked: BTreeSet<&ResourceName> = problem
@@ -559,6 +586,9 @@ impl fmt::Display for Note {
             }
             Finding::DomainShared { node, level } => {
                 write!(f, "the domain of node {node} at level {level} is not free of others")
+            }
+            Finding::NotApart { node, level } => {
+                write!(f, "{node} is in no domain of level {level} of its own, and the gang's members keep apart there")
             }
             Finding::NotAlone { node, level } => {
                 write!(f, "the domain of node {node} at level {level} does not hold one unit alone")

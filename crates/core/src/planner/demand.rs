@@ -39,8 +39,8 @@ impl<'p> Demand<'p> {
         positions: &[usize],
     ) -> Result<Option<Self>, Refusal> {
         let GangRequest { key: _, roles, topology_requests } = &problem.gang;
-        let TopologyRequests { required, preferred, slices, exclusive, balance } = topology_requests;
-        let levels = [required, preferred, exclusive, balance].into_iter().copied().flatten();
+        let TopologyRequests { required, preferred, slices, exclusive, balance, apart } = topology_requests;
+        let levels = [required, preferred, exclusive, balance, apart].into_iter().copied().flatten();
         for level in levels.chain(slices.iter().map(|slice| slice.level)) {
             if level >= problem.levels.len() {
                 return Err(Refusal::UnknownLevel { level, changes: Vec::new() });
@@ -62,6 +62,11 @@ impl<'p> Demand<'p> {
                 let (role, min) = (role.name.clone(), role.min);
                 return Err(Refusal::MinimumAboveCount { role, min, count, changes: Vec::new() });
             }
+        }
+        let alone = slices.is_empty() && exclusive.is_none() && balance.is_none();
+        if apart.is_some() && (several > 1 || !alone) {
+            let constraint = Arc::from(Shape::POD_ANTI_AFFINITY);
+            return Err(Refusal::Unsupported { role: Arc::from(""), constraint, changes: Vec::new() });
         }
         let Some(shape) = roles.iter().find(|role| !role.places.is_empty()).map(|role| &role.shape) else {
             return Ok(None);

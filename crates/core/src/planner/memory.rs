@@ -339,10 +339,10 @@ fn only_shape(gang: &GangRequest) -> Option<&Shape> {
 /// Least and most members of a gang that has no topology request but a required level and no member bound, and is small.
 fn plain(problem: &Problem) -> Option<(usize, usize)> {
     let GangRequest { key: _, roles, topology_requests } = &problem.gang;
-    let TopologyRequests { required, preferred, slices, exclusive, balance } = topology_requests;
+    let TopologyRequests { required, preferred, slices, exclusive, balance, apart } = topology_requests;
     let levels = required.is_none_or(|level| level < problem.levels.len())
         && preferred.is_none_or(|level| level < problem.levels.len());
-    if !levels || !slices.is_empty() || exclusive.is_some() || balance.is_some() {
+    if !levels || !slices.is_empty() || exclusive.is_some() || balance.is_some() || apart.is_some() {
         return None;
     }
     let most: usize = roles.iter().map(|role| role.places.len()).sum();

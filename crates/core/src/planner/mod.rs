@@ -285,6 +285,9 @@ impl<'p> Facts<'p> {
         if let Some(level) = topology_requests.exclusive {
             capacity::leave_shared(problem, tree, level, &demand, &mut slots)?;
         }
+        if let Some(level) = topology_requests.apart {
+            capacity::leave_apart(problem, tree, (level, topology_requests.required), &demand, &mut slots);
+        }
         let capacity = Capacity::new(tree, &problem.hosts, demand.shape, &slots, &demand.bound);
         let rules = Rules::new(problem, tree, &capacity, &demand)?;
         let most = domains.most(tree, &rules).min(u64::from(demand.may));

@@ -86,6 +86,10 @@ pub struct TopologyRequests {
     /// Spread the members evenly over the domains of this level: the objective's balance, directly after their count.
     #[serde(default)]
     pub balance: Option<LevelIndex>,
+    /// At most one member on all nodes with one value of this level's label, wherever they stand, and none on nodes without
+    /// it. For gangs of one shape, without slices, exclusive domains and balance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apart: Option<LevelIndex>,
 }
 
 /// Consecutive ranks that must share a domain.

@@ -3,6 +3,7 @@
 use rustc_hash::FxHashSet;
 
 use crate::model::pod::Shape;
+use crate::model::resources::DEVICE_CLASS;
 use crate::planner::plan::GangRequest;
 
 /// Shapes of one gang at most: weights and counts grow with them.
@@ -57,7 +58,8 @@ pub(super) fn may_mix(gang: &GangRequest, shapes: usize) -> bool {
         && topology_requests.balance.is_none()
 }
 
-/// The extended resources a shape requests, by Kubernetes' rule: a qualified name outside `kubernetes.io`.
+/// The extended resources a shape requests, by Kubernetes' rule: a qualified name outside `kubernetes.io`; and devices by
+/// their DeviceClass.
 pub(super) fn accelerators(shape: &Shape) -> impl Iterator<Item = &str> {
     let names = shape.requests.iter().filter(|(_, amount)| *amount > 0).map(|(name, _)| name.as_str());
     names.filter(|name| is_accelerator(name))
@@ -65,5 +67,6 @@ pub(super) fn accelerators(shape: &Shape) -> impl Iterator<Item = &str> {
 
 /// Whether a resource counts as one.
 pub(super) fn is_accelerator(name: &str) -> bool {
-    name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
+    let extended = name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.");
+    extended || name.starts_with(DEVICE_CLASS)
 }

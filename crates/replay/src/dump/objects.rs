@@ -1,13 +1,15 @@
 //! One object of a dump: its kind decides the type, and what cannot be read is reported with field and value.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, PodTemplate, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use muster_api::conventions::{Kind, Object};
+use muster_api::dra::DeviceUse;
 use muster_api::{convert, keys};
+use muster_core::model::node::Node as CoreNode;
 use muster_core::model::units::Quantity;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -119,6 +121,10 @@ impl Dump {
             "PersistentVolume" => self.volumes.apply_volume(&from(object)?),
             "StorageClass" => self.volumes.apply_class(&from(object)?),
             "CSINode" => self.volumes.apply_limits(&from(object)?),
+            "DeviceClass" => self.devices.apply_class(&from(object)?),
+            "ResourceSlice" => self.devices.apply_slice(&from(object)?),
+            "ResourceClaim" => self.devices.apply_claim(&from(object)?),
+            "ResourceClaimTemplate" => self.devices.apply_template(&from(object)?),
             "Job" => {
                 let job: Job = from(object)?;
                 if let Some(spec) = &job.spec {
@@ -156,6 +162,33 @@ impl Dump {
             _ => {}
         }
         Ok(())
+    }
+}
+
+impl Dump {
+    /// Which pods use which ResourceClaims, once all are known.
+    pub(super) fn note_devices(&mut self) {
+        for pod in &self.pods {
+            let Some(used) = DeviceUse::read(pod) else { continue };
+            self.devices.apply_pod(pod.metadata.uid.as_deref().unwrap_or_default(), Some(used));
+        }
+        self.devices.take_touched();
+    }
+
+    /// Adds to nodes, as they were read, what they have of volumes and of devices that no kubelet counts.
+    pub(crate) fn complete<'a>(&self, nodes: impl Iterator<Item = &'a mut CoreNode>) {
+        let ended = |pod: &&Pod| {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            matches!(phase, Some("Succeeded" | "Failed"))
+        };
+        let counted: BTreeSet<&str> =
+            self.pods.iter().filter(|pod| !ended(pod)).filter_map(|pod| pod.metadata.uid.as_deref()).collect();
+        for node in nodes {
+            let hostname = node.labels.get(keys::HOSTNAME).map(AsRef::as_ref);
+            let mut has = self.volumes.on_node(node.name.as_str(), hostname);
+            has.add(&self.devices.on_node(node.name.as_str(), &node.allocatable, |uid| counted.contains(uid)));
+            node.allocatable.add(&has);
+        }
     }
 }
 

@@ -131,7 +131,8 @@ impl Planning<'_> {
             return Some((outcome, reason(PodCode::VolumeNotFound, format!("waits for a volume: {awaits}"))));
         }
         let constraint = core.shape.as_ref().ok().and_then(|shape| read::unmodelled(shape).into_iter().next())?;
-        let code = if &*constraint == "resourceClaims" { PodCode::DRANotSupported } else { PodCode::NoOfferFits };
+        let code =
+            if constraint.starts_with("resourceClaims") { PodCode::DRANotSupported } else { PodCode::NoOfferFits };
         Some((PodOutcome::Refused, reason(code, format!("carries a constraint that is not modelled: {constraint}"))))
     }
 

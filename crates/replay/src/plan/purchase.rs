@@ -159,6 +159,7 @@ impl Planning<'_> {
             slices: topology_requests.slices.into_iter().filter(|slice| slice.level == host).collect(),
             exclusive: topology_requests.exclusive.filter(|level| *level == host),
             balance: topology_requests.balance.filter(|level| *level == host),
+            apart: topology_requests.apart,
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::gang::memory::{ALIKE, Doubted, IN_ALL, Note};
 use crate::gang::refused::{Refused, refused, refused_again, scheduler_error};
 use crate::gang::request::Wanted;
 use crate::gang::{GangEvent, Pass, withdraw};
-use crate::model::gang::{Gang, Phase, Pod, Waiting};
+use crate::model::gang::{Gang, Phase, Pod, Recognised, Waiting};
 use crate::model::names::{NodeName, PodUid, ResourceName};
 use crate::model::pod::Shape;
 use crate::model::resources::{ATTACHABLE_VOLUMES, LOCAL_VOLUMES};
@@ -61,6 +61,44 @@ impl Working<'_> {
             return None;
         }
         let mut event = self.adopt(gang, wanted, &plan, &report, next);
+        event.reason = "Replanned";
+        event.message = format!("{why}; {}", event.message);
+        Some(event)
+    }
+
+    /// The same of a committed gang: whoever is refused again after each requeue has no bind call under way, and is placed again
+    /// while the others stay, if there is another place.
+    pub(in crate::gang) fn doubt_committed(
+        &mut self,
+        gang: &Arc<Gang>,
+        recognised: &Recognised,
+        members: &[Arc<Pod>],
+        next: &mut Gang,
+        pass: &mut Pass,
+    ) -> Option<GangEvent> {
+        if gang.phase != Some(Phase::Committing) || !self.memory.may_doubt(&gang.key, gang.epoch) {
+            return None;
+        }
+        let caught_up = gang.since?.saturating_add(REQUEUED_TWICE).ok()?;
+        let again = |pod: &&Arc<Pod>| {
+            let place = gang.place_of(&pod.uid).filter(|_| pod.node.is_none() && !pod.foreign_gates);
+            place.is_some_and(|place| refused(pod).is_some() && refused_again(pod, &place.node, caught_up))
+        };
+        let moving: BTreeSet<PodUid> = members.iter().filter(again).map(|pod| pod.uid.clone()).collect();
+        let first = members.iter().find(|pod| moving.contains(&pod.uid))?;
+        let (name, stated) = (Arc::clone(&first.key.name), refused(first)?.message);
+        for place in gang.places.iter().filter(|place| place.uid.as_ref().is_some_and(|uid| moving.contains(uid))) {
+            let note = Note::Doubted { gang: gang.key.clone(), epoch: gang.epoch, node: place.node.clone() };
+            self.note(note, pass);
+        }
+        let wanted = self.request_moving(recognised, gang, members, &moving).ok()?;
+        let (plan, report) = self.plan_on(Doubted::Excluded, &wanted.request, gang, pass);
+        let placed = |uid: &PodUid| plan.places.iter().any(|place| place.uid.as_ref() == Some(uid));
+        if report.refusal.is_some() || !moving.iter().all(placed) {
+            return None;
+        }
+        let why = Why::SchedulerRefused { plans: None, pod: Some(name), stated };
+        let mut event = self.adopt(gang, &wanted, &plan, &report, next);
         event.reason = "Replanned";
         event.message = format!("{why}; {}", event.message);
         Some(event)

@@ -88,6 +88,41 @@ fn pod_affinity_of_all_members_to_each_other_is_a_required_level_and_of_some_is_
 }
 
 #[test]
+fn anti_affinity_of_all_members_to_each_other_gives_each_a_domain_of_its_own_and_any_other_is_refused() {
+    let zone = "topology.kubernetes.io/zone";
+    let ask = |sim: &mut Sim, of: usize, keys: &[&str]| {
+        for pod in sim.pods.values_mut().take(of) {
+            let mut shape = Shape::clone(pod.shape.as_ref().unwrap());
+            let workload = (Arc::from("job-name"), Arc::from("train"));
+            let term = |key: &&str| Together { key: Arc::from(*key), workload: workload.clone() };
+            shape.apart = keys.iter().map(term).collect();
+            shape.unsupported = vec![Arc::from(Shape::POD_ANTI_AFFINITY)];
+            pod.shape = Ok(Arc::new(shape));
+        }
+    };
+    // Two racks in two zones, two nodes in each.
+    for (members, of, keys, phase) in [
+        (2, 2, vec!["rack"], Phase::Waiting),
+        (2, 2, vec![zone], Phase::Bound),
+        (3, 3, vec![zone], Phase::Waiting),
+        (2, 1, vec![zone], Phase::Unsatisfiable),
+        (2, 2, vec![zone, "rack"], Phase::Unsatisfiable),
+        (2, 2, vec!["example.com/aisle"], Phase::Unsatisfiable),
+    ] {
+        let mut sim = racks();
+        for name in ["n2", "n3"] {
+            sim.nodes.get_mut(name).unwrap().labels.insert(zone.into(), "b".into());
+        }
+        sim.gang("train", members, members);
+        ask(&mut sim, of, &keys);
+        sim.settle();
+        assert_eq!(sim.phase("train"), phase, "{members} by {keys:?}: {}", sim.message("train"));
+        let on = |names: [&str; 2]| sim.bound().iter().filter(|(_, node)| names.contains(node)).count();
+        assert!(on(["n1", "n4"]) <= 1 && on(["n2", "n3"]) <= 1, "{:?}", sim.bound());
+    }
+}
+
+#[test]
 fn a_leader_beside_workers_of_another_shape_is_placed_and_bound() {
     let mut sim = Sim::new(&[("n1", 8), ("n2", 8)]);
     leader_and_workers(&mut sim, 4, None);

@@ -335,6 +335,50 @@ fn a_committed_member_that_the_scheduler_refuses_for_too_long_is_planned_elsewhe
 }
 
 #[test]
+fn a_committed_member_that_is_refused_again_after_each_requeue_is_planned_elsewhere_before_any_timer_ends() {
+    // Of three nodes one is free for it, and then none.
+    for free in [true, false] {
+        let mut sim = if free { released() } else { Sim::new(&[("n1", 1), ("n2", 1)]) };
+        if !free {
+            sim.gang("train", 2, 2);
+        }
+        sim.scheduler = true;
+        sim.settle();
+        let (refused, stays) = (node_of(&sim, "train-0"), node_of(&sim, "train-1"));
+        let gang = sim.gangs.get_mut(&world::key("train")).unwrap();
+        (gang.phase, gang.since) = (Some(Phase::Committing), Some(sim.now));
+        let epoch = gang.epoch;
+        sim.pods.get_mut("train-0").unwrap().node = None;
+        sim.scheduler = false;
+        for seconds in [0, 1, 2] {
+            sim.wait(seconds);
+            refuse_again(&mut sim, "train-0", LAGS);
+            sim.step();
+            assert_eq!(sim.state("train").epoch, epoch, "kube-scheduler's view may lag for a moment");
+        }
+        sim.step();
+        refuse_again(&mut sim, "train-0", LAGS);
+        sim.step();
+        let age = sim.now.duration_since(sim.state("train").since.unwrap());
+        assert!(age < SignedDuration::from_secs(30), "no timer has ended: {age:#}");
+        if free {
+            assert_ne!(node_of(&sim, "train-0"), refused);
+            sim.scheduler = true;
+            sim.pods.get_mut("train-0").unwrap().unscheduled = None;
+            sim.settle();
+            assert_eq!(sim.phase("train"), Phase::Bound);
+        } else {
+            assert_eq!(
+                (sim.state("train").epoch, sim.phase("train")),
+                (epoch, Phase::Committing),
+                "it has no other place"
+            );
+        }
+        assert_eq!(node_of(&sim, "train-1"), stays, "who is bound stays");
+    }
+}
+
+#[test]
 fn members_are_informed_how_far_their_gang_is_once_it_takes_longer() {
     let mut sim = Sim::new(&[("n1", 1), ("n2", 1), ("n3", 1)]);
     sim.gang("train", 2, 2);

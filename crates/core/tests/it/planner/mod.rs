@@ -1,5 +1,6 @@
 //! The planner: against exhaustive enumeration, against integer programs, and by scenario.
 
+mod apart;
 mod build;
 mod change;
 #[path = "../../../examples/planner/cluster.rs"]

@@ -26,7 +26,7 @@ macro_rules! rules {
 rules! {
     Version Gang UnknownPlace OutOfOrder PodTwice WrongPod BoundChanged UnknownNode DoesNotFit Overcommitted SharedNode
     Unsupported UnknownLevel Unlabelled OutsideDomain BelowMinimum SliceIncomplete SliceApart DomainShared NotAlone
-    RanksApart RankSkipped
+    NotApart RanksApart RankSkipped
 }
 
 /// A sound problem, what is broken in it or in its plan, and the rules that must say so: no more and no less.
@@ -92,6 +92,13 @@ fn exclusive() -> Problem {
 fn apart() -> Problem {
     let mut problem = problem(levels(&["zone", "rack"]), racks(&[3], 8), 2, Some(0));
     problem.gang.roles[0].shape.one_per_node = true;
+    problem
+}
+
+/// Two members that keep away from each other by rack.
+fn apart_by_rack() -> Problem {
+    let mut problem = problem(levels(&["zone", "rack"]), racks(&[2, 2], 8), 2, Some(0));
+    problem.gang.topology_requests.apart = Some(1);
     problem
 }
 
@@ -435,6 +442,12 @@ const MUTANTS: &[Mutant] = &[
             plan.places[3].node = "r0-n3".into();
         },
         &["NotAlone"],
+    ),
+    mutant(
+        "two in one rack that keep apart",
+        apart_by_rack,
+        |_, plan| plan.places[1].node = "r0-n1".into(),
+        &["NotApart"],
     ),
     mutant("a gang in two exclusive racks", exclusive, |_, plan| plan.places[1].node = "r1-n0".into(), &["NotAlone"]),
     mutant(

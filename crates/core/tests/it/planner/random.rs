@@ -174,6 +174,7 @@ fn widened(problem: &Problem, pads: usize) -> Option<Problem> {
         slices,
         exclusive: topology_requests.exclusive.map(|level| level + pads),
         balance: topology_requests.balance.map(|level| level + pads),
+        apart: topology_requests.apart.map(|level| level + pads),
     };
     let mut huge = build::host("huge", "region=huge zone=huge", 1 << 31, 0);
     Arc::make_mut(&mut huge.node).allocatable.set("pods", 1 << 31);
