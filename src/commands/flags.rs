@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use muster_replay::command::{Arguments, Format, Output};
 use muster_replay::dump::Input;
-use muster_replay::plan::Preferences;
+use muster_replay::plan::{MinValues, Preferences};
 use serde_json::Value;
 
 /// Form of what a command prints: the same words for every command.
@@ -97,6 +97,10 @@ pub(crate) struct Flags {
     /// with them, `ignore` drops all of them at once.
     #[arg(long, value_enum, default_value_t = PreferencesFlag::Respect, value_name = "HOW")]
     pub(crate) preferences: PreferencesFlag,
+    /// What minValues of NodePools are worth for pods without a gang: `strict` refuses a pod for which no node leaves as
+    /// many values, `best-effort` drops those of a pool where pods find no place with them.
+    #[arg(long, value_enum, default_value_t = MinValuesFlag::Strict, value_name = "HOW")]
+    pub(crate) min_values: MinValuesFlag,
     /// New nodes carry Karpenter's labels too: `karpenter.sh/capacity-type` and `karpenter.k8s.aws/instance-*`.
     #[arg(long)]
     pub(crate) karpenter_labels: bool,
@@ -109,6 +113,15 @@ pub(crate) enum PreferencesFlag {
     Respect,
     /// They do not.
     Ignore,
+}
+
+/// Values of `--min-values`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MinValuesFlag {
+    /// They are required.
+    Strict,
+    /// They are dropped where they cannot be kept.
+    BestEffort,
 }
 
 /// Texts with their names.
@@ -157,6 +170,10 @@ impl Texts {
             preferences: match flags.preferences {
                 PreferencesFlag::Respect => Preferences::Respect,
                 PreferencesFlag::Ignore => Preferences::Ignore,
+            },
+            min_values: match flags.min_values {
+                MinValuesFlag::Strict => MinValues::Strict,
+                MinValuesFlag::BestEffort => MinValues::BestEffort,
             },
             karpenter_labels: flags.karpenter_labels,
         }

@@ -9,7 +9,7 @@ use clap::Args;
 use muster_replay::{command, passes};
 
 use crate::commands::cluster::Cluster;
-use crate::commands::flags::{self, Flags, PreferencesFlag, Texts};
+use crate::commands::flags::{self, Flags, MinValuesFlag, PreferencesFlag, Texts};
 use crate::commands::live::{self, InForce};
 use crate::config::Config;
 
@@ -99,6 +99,7 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         now: None,
         policy: None,
         preferences: PreferencesFlag::Respect,
+        min_values: MinValuesFlag::Strict,
         karpenter_labels: false,
     };
     let output = Texts::read(&args.files, &none)

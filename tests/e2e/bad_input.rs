@@ -107,6 +107,7 @@ async fn what_cannot_be_read_is_stated_and_everybody_else_goes_on() {
     for (path, value, stated) in [
         ("/spec/template/spec/expireAfter", json!("720h"), "expireAfter does not act yet"),
         ("/spec/template/spec/terminationGracePeriod", json!("1h"), "terminationGracePeriod does not act yet"),
+        ("/spec/template/spec/requirements/0/minValues", json!(50), "minValues is more than there are values"),
         ("/spec/disruption/budgets", json!([{"nodes": "10%"}]), "budgets do"),
         ("/spec/disruption/consolidationPolicy", json!("WhenEmptyOrUnderutilized"), "consolidationPolicy"),
     ] {

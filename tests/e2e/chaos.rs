@@ -189,6 +189,9 @@ async fn seeded_faults_leave_no_gang_partial_and_nothing_behind() {
     no_errors(&stack);
 }
 
+/// The process died at the point, and all went well afterwards.
+const HEALED: &str = "healed";
+
 /// How EC2 answers while the process dies.
 #[derive(Clone, Copy, Debug)]
 enum Weather {
@@ -271,7 +274,7 @@ async fn life(stack: &Stack, name: &str, step: Step, when: &str, weather: Weathe
         }
     }
     stack.sim_calm().await.unwrap();
-    if died { "healed" } else { "not reached" }
+    if died { HEALED } else { "not reached" }
 }
 
 /// Waits until an instance is gone and as many live as before, reviving the process if it dies meanwhile.
@@ -348,6 +351,13 @@ async fn a_batch_survives_a_crash_at_every_step_in_every_weather() {
         }
     }
     eprintln!("\n{table}");
+    let points: Vec<(Step, &str)> = points(&steps).collect();
+    let missed = |column: &Vec<&'static str>| -> Vec<(Step, &'static str)> {
+        let outcomes = points.iter().zip(column).filter(|(_, outcome)| **outcome != HEALED);
+        outcomes.map(|(point, _)| *point).collect()
+    };
+    let missed: Vec<_> = columns.iter().map(missed).collect();
+    assert!(missed.iter().all(Vec::is_empty), "a crash that never happened shows nothing: {missed:?}");
 }
 
 /// Before and after each step.

@@ -13,7 +13,7 @@ use crate::document;
 use crate::dump::{self, Dump, Input, ReadError};
 use crate::explain::{self, ExplainError, Target};
 use crate::passes::{self, Again};
-use crate::plan::{self, Options, PlanError, Preferences};
+use crate::plan::{self, MinValues, Options, PlanError, Preferences};
 use crate::{table, topology};
 
 /// Form of the output.
@@ -45,6 +45,8 @@ pub struct Arguments<'a> {
     pub policy: Option<Input<'a>>,
     /// `--preferences`.
     pub preferences: Preferences,
+    /// `--min-values`.
+    pub min_values: MinValues,
     /// `--karpenter-labels`.
     pub karpenter_labels: bool,
 }
@@ -191,6 +193,7 @@ pub fn options(arguments: &Arguments<'_>, dump: &Dump) -> Result<Options, Comman
         now,
         policy,
         preferences,
+        min_values,
         karpenter_labels,
     } = arguments;
     let record = dump.record.as_ref();
@@ -211,6 +214,7 @@ pub fn options(arguments: &Arguments<'_>, dump: &Dump) -> Result<Options, Comman
         now: now.or(record.map(|record| record.time)),
         policy: policy.as_ref().map_or_else(default_policy, read_policy)?,
         preferences: *preferences,
+        min_values: *min_values,
         karpenter_labels: *karpenter_labels,
         focus: None,
     })

@@ -22,6 +22,8 @@ pub struct Options {
     pub policy: Policy,
     /// What preferences of pods without a gang are worth.
     pub preferences: Preferences,
+    /// What `minValues` of pools are worth.
+    pub min_values: MinValues,
     /// New nodes carry Karpenter's labels too.
     pub karpenter_labels: bool,
     /// The node that is asked about, for an explanation.
@@ -36,4 +38,14 @@ pub enum Preferences {
     Respect,
     /// None of them counts.
     Ignore,
+}
+
+/// What `minValues` of pools are worth for pods without a gang.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MinValues {
+    /// A pod for which no node leaves as many values is refused.
+    #[default]
+    Strict,
+    /// A pool's are dropped where pods find no place with them, as Karpenter's `--min-values-policy=BestEffort` does.
+    BestEffort,
 }

@@ -28,7 +28,7 @@ use crate::cluster::Cluster;
 use crate::document::{Document, GangEntry, Ignored, VERSION};
 use crate::dump::Dump;
 use crate::gangs::{self, Known, Members};
-pub use crate::options::{Options, Preferences};
+pub use crate::options::{MinValues, Options, Preferences};
 use crate::pools::{self, Pool};
 use crate::study::{Detail, Holder, NodeFacts, Study};
 use crate::supply::Supply;
@@ -122,6 +122,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         catalogue: &options.catalogue,
         policy: options.policy,
         preferences: options.preferences,
+        min_values: options.min_values,
         ignored: std::mem::take(&mut dump.ignored),
         assignments,
         focus: options.focus.clone(),
@@ -183,6 +184,7 @@ struct Planning<'a> {
     catalogue: &'a Catalogue,
     policy: Policy,
     preferences: Preferences,
+    min_values: MinValues,
     ignored: Vec<Ignored>,
     /// Capacity that plans in the dump hold for their gangs.
     assignments: assignments::Assignments,

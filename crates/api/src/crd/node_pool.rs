@@ -174,6 +174,7 @@ pub struct NodeClassRef {
 #[x_kube(
     validation = Rule::new("self.operator in ['In', 'NotIn'] ? size(self.values) > 0 : true").message("operator In and NotIn need values"),
     validation = Rule::new("self.operator in ['Exists', 'DoesNotExist'] ? size(self.values) == 0 : true").message("operator Exists and DoesNotExist take no values"),
+    validation = Rule::new("!has(self.minValues) || self.operator != 'In' || self.minValues <= size(self.values)").message("minValues is more than there are values"),
     validation = Rule::new("self.operator in ['Gt', 'Lt', 'Gte', 'Lte'] ? size(self.values) == 1 && self.values[0].matches('^[0-9]+$') : true").message("operator Gt, Lt, Gte and Lte need exactly one integer that is not negative"),
 )]
 #[serde(rename_all = "camelCase")]

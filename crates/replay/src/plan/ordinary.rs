@@ -1,7 +1,7 @@
 //! Pods of no gang: the node that exists for each, or the cheapest nodes to launch, with the proof.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_api::convert::ordinary::{self as read, Kind, Namespaces};
@@ -10,12 +10,12 @@ use muster_core::fit;
 use muster_core::model::gang::Membership;
 use muster_core::model::names::NodeName;
 use muster_core::model::node::{Node, TaintEffect};
-use muster_core::packing::{self, Class, Existing, Place, Problem, Standing};
+use muster_core::packing::{self, Class, Existing, Obstacle, Place, Problem, Standing};
 use muster_core::planner::plan::Host;
 use muster_core::topology::natural_cmp;
 
-use super::{ACCELERATORS, Planning, Preferences};
-use crate::document::{PodCode, PodEntry, PodOutcome, PodReason};
+use super::{ACCELERATORS, MinValues, Planning, Preferences};
+use crate::document::{PodCode, PodEntry, PodOutcome, PodReason, Relaxed, RelaxedWhat};
 use crate::gangs::Known;
 use crate::plan::launches::{self, Launched};
 
@@ -74,8 +74,14 @@ impl Planning<'_> {
             }
             entries.push(entry);
         }
-        let problem = self.problem_of(&planned, &nodes, namespaces);
-        let plan = packing::plan(&problem);
+        let mut problem = self.problem_of(&planned, &nodes, namespaces);
+        let mut plan = packing::plan(&problem);
+        if self.min_values == MinValues::BestEffort {
+            while let Some(pool) = in_the_way(&problem, &plan) {
+                problem.pools[pool].min_values.clear();
+                plan = packing::plan(&problem);
+            }
+        }
         let mut after = nodes.clone();
         for (pod, place) in plan.places.iter().enumerate() {
             let class = problem.kinds[problem.pods[pod]].last().map(|class| &problem.classes[*class]);
@@ -97,6 +103,8 @@ impl Planning<'_> {
                 Place::New(index) => {
                     entry.outcome = PodOutcome::Provision;
                     entry.node = Some(format!("new/{index}"));
+                    let asked = &self.supply.pools[problem.offers[plan.nodes[index].offer].pool].min_values;
+                    entry.relaxed.extend(fewer(&problem, &plan.nodes[index], asked));
                 }
                 Place::None => {
                     let class = problem.kinds[problem.pods[pod]].last().copied().unwrap_or(0);
@@ -231,6 +239,24 @@ impl Planning<'_> {
         }
         reasons
     }
+}
+
+/// A pool whose `minValues` keep a pod without a place.
+fn in_the_way(problem: &Problem, plan: &packing::Plan) -> Option<usize> {
+    let classes: BTreeSet<usize> =
+        plan.refused().filter_map(|pod| problem.kinds[problem.pods[pod]].last().copied()).collect();
+    let obstacles = classes.into_iter().flat_map(|class| packing::obstacles(problem, plan, class));
+    let mut pools =
+        obstacles.filter(|(.., obstacle)| matches!(obstacle, Obstacle::MinValues(_))).map(|(pool, ..)| pool);
+    pools.next()
+}
+
+/// Keys of which the node and its alternatives leave fewer values than `asked`.
+fn fewer(problem: &Problem, node: &packing::NewNode, asked: &[(Arc<str>, u32)]) -> Vec<Relaxed> {
+    let offers = || std::iter::once(&node.offer).chain(&node.alternatives).map(|offer| &problem.offers[*offer]);
+    let left = |key: &Arc<str>| offers().filter_map(|offer| offer.node.labels.get(key)).collect::<BTreeSet<_>>().len();
+    let short = asked.iter().zip(0..).filter(|((key, least), _)| left(key) < *least as usize);
+    short.map(|(_, index)| Relaxed { what: RelaxedWhat::MinValues, index, weight: None }).collect()
 }
 
 /// A reason that is about no pool.

@@ -2,7 +2,7 @@
 
 use muster_replay::command::{self, Arguments, Format};
 use muster_replay::dump::Input;
-use muster_replay::plan::Preferences;
+use muster_replay::plan::{MinValues, Preferences};
 use serde_json::{Value, json};
 
 /// A catalogue: two types in three zones, and one with a GPU in two of them.
@@ -198,6 +198,26 @@ fn min_values_are_reached_over_the_node_and_its_alternatives_or_the_pod_is_refus
     let (document, _) = planned(&[asks(4), pod(0, "1", |_| {})]);
     assert_eq!(outcomes(&document), ["refused"]);
     assert!(document["pods"][0].to_string().contains("MinValues"), "{}", document["pods"][0]);
+}
+
+#[test]
+fn min_values_by_best_effort_are_dropped_where_a_pod_finds_no_node_with_them_and_only_there() {
+    let best_effort = |arguments: &mut Arguments<'_>| arguments.min_values = MinValues::BestEffort;
+    let asks = |least: u32| {
+        pool(|spec| {
+            let requirement =
+                json!({"key": "node.kubernetes.io/instance-type", "operator": "Exists", "minValues": least});
+            spec["template"]["spec"]["requirements"] = json!([requirement]);
+        })
+    };
+    let (document, code) = planned_with(&[asks(4), pod(0, "1", |_| {})], best_effort);
+    assert_eq!((outcomes(&document), code), (vec!["buy"], 0));
+    let dropped = json!([{"what": "minValues", "index": 0, "weight": null}]);
+    assert_eq!(document["pods"][0]["relaxed"], dropped);
+    let (document, _) = planned_with(&[asks(2), pod(0, "1", |_| {})], best_effort);
+    assert_eq!((outcomes(&document), &document["pods"][0]["relaxed"]), (vec!["buy"], &json!([])));
+    let (document, _) = planned_with(&[asks(4), pod(0, "10000", |_| {})], best_effort);
+    assert_eq!(outcomes(&document), ["refused"], "it fits no node with or without them");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::{Of, Row};
 
 /// Every alert that is about no code, event or condition alone.
-pub(super) const ALERTS: [Row; 16] = [
+pub(super) const ALERTS: [Row; 18] = [
     (
         "MusterNoLeader",
         Of::Alert,
@@ -126,6 +126,26 @@ pub(super) const ALERTS: [Row; 16] = [
         "The certificate of the extender was replaced by one that cannot be used.",
         "Key and certificate do not belong together, or a file is cut.",
         &["The log names the file; renew the Secret. The certificate before serves until it expires."],
+    ),
+    (
+        "MusterCertificateExpires",
+        Of::Alert,
+        "The certificate of the extender ends within a week.",
+        "Whoever issues it did not renew it, or the renewed one did not reach the Pod.",
+        &[
+            "Renew the Secret: Muster reads it again by itself.",
+            "With cert-manager: kubectl -n muster-system describe certificate has the reason.",
+        ],
+    ),
+    (
+        "MusterPricesStale",
+        Of::Alert,
+        "Purchases are compared by old prices.",
+        "Spot prices cannot be read from EC2, or the list of on-demand prices that this version brings is older than a year.",
+        &[
+            "For spot: muster doctor tries ec2:DescribeSpotPriceHistory; look at the network to EC2.",
+            "For on-demand: take a newer version, or set prices in the configuration.",
+        ],
     ),
     (
         "MusterUnlistedKind",
