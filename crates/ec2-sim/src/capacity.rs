@@ -7,7 +7,8 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::choices::{FourthLayer, LeafSpread};
 use crate::fixtures::{InstanceType, fnv};
-use crate::scenario::{MarketType, PoolSpec, SpineSpec};
+use crate::kinds::MarketType;
+use crate::scenario::pools::{PoolSpec, SpineSpec};
 
 /// Where an instance runs.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,10 +14,11 @@ use serde_json::{Value, json};
 use crate::Simulator;
 use crate::capacity::Leaf;
 use crate::clock::seconds;
-use crate::events::Interruption;
 use crate::faults::Fault;
 use crate::fixtures::InstanceType;
-use crate::scenario::{MarketType, ScenarioError};
+use crate::interruption::Interruption;
+use crate::kinds::MarketType;
+use crate::scenario::ScenarioError;
 use crate::state::World;
 use crate::view;
 

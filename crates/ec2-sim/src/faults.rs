@@ -12,9 +12,9 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{later, seconds};
-use crate::events::Interruption;
+use crate::interruption::{Interruption, KINDS};
+use crate::kinds::MarketType;
 use crate::protocol::error::ApiError;
-use crate::scenario::MarketType;
 
 /// One fault and its scope; an absent scope member matches everything.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -340,7 +340,7 @@ impl FaultKind {
     /// Whether it concerns calls of this operation; `named`: the fault names the operation itself.
     fn concerns(&self, operation: &str, named: bool) -> bool {
         let launch = matches!(operation, "CreateFleet" | "RunInstances");
-        let event = crate::events::KINDS.contains(&operation);
+        let event = KINDS.contains(&operation);
         match self {
             Self::InsufficientCapacity
             | Self::Partial { .. }

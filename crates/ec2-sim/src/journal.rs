@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::faults::CallScope;
-use crate::scenario::MarketType;
+use crate::kinds::MarketType;
 
 /// One request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

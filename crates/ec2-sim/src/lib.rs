@@ -12,6 +12,8 @@ mod capacity;
 mod control;
 mod fixtures;
 mod interfaces;
+mod interruption;
+mod kinds;
 mod launch;
 mod operations;
 mod protocol;
@@ -86,7 +88,7 @@ impl Simulator {
             world.journal = kept.map_err(|error| ScenarioError::Journal(error.to_string()))?;
         }
         world.declare(clock.now());
-        launch::place_others(&mut world, clock.now())?;
+        launch::others::place_others(&mut world, clock.now())?;
         Ok(Arc::new(Self { clock, world: Mutex::new(world) }))
     }
 

@@ -1,10 +1,6 @@
 //! Quotas in virtual CPUs, per family of types and capacity type.
 
-use crate::choices::Quota;
-use crate::scenario::MarketType;
-use crate::state::World;
-use crate::state::instances::{Instance, LifeState};
-use jiff::Timestamp;
+use crate::kinds::MarketType;
 
 /// The families that share a quota: the quota's name and the prefixes of its types. The longest prefix counts.
 const FAMILIES: [(&str, &[&str]); 9] = [
@@ -37,34 +33,6 @@ pub(crate) fn of(instance_type: &str, capacity_type: MarketType) -> String {
         MarketType::Spot => format!("spot-{family}"),
         MarketType::OnDemand | MarketType::CapacityBlock | MarketType::InterruptibleReservation => family.to_owned(),
     }
-}
-
-/// How many more instances of a type the quota allows, or none if it has no limit.
-pub(crate) fn capacity(
-    world: &World,
-    instance_type: &str,
-    vcpus: u32,
-    capacity_type: MarketType,
-    now: Timestamp,
-) -> Option<u32> {
-    match capacity_type {
-        MarketType::OnDemand | MarketType::Spot => {}
-        MarketType::CapacityBlock | MarketType::InterruptibleReservation => return None,
-    }
-    let name = of(instance_type, capacity_type);
-    let limit = *world.scenario.quotas.get(&name)?;
-    let counts = |i: &Instance| match i.state(now) {
-        LifeState::Pending | LifeState::Running => true,
-        LifeState::ShuttingDown => world.scenario.choices.quota == Quota::ShuttingDownCounts,
-        LifeState::Terminated => false,
-    };
-    let used: u32 = world
-        .instances
-        .values()
-        .filter(|i| !i.foreign && counts(i) && of(&i.instance_type, i.capacity_type) == name)
-        .map(|i| i.vcpus)
-        .sum();
-    Some(limit.saturating_sub(used) / vcpus.max(1))
 }
 
 /// The code of a quota that is used up.

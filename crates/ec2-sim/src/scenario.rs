@@ -1,6 +1,7 @@
 //! The scenario: the world a run starts with, as one JSON document.
 
 mod account;
+pub(crate) mod pools;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +11,12 @@ use crate::choices::Choices;
 use crate::clock::ClockSettings;
 use crate::faults::Fault;
 use crate::fixtures::InstanceType;
-use crate::policy::Policy;
+use crate::policy::document::Policy;
 use crate::quota;
 
-pub use self::account::{ClusterSpec, GroupSpec, Matching, QueueSpec, ReservationKind, ReservationSpec, Strategy};
+pub use self::account::{ClusterSpec, GroupSpec, QueueSpec, ReservationSpec};
+pub use self::pools::{PoolSpec, SpineSpec};
+pub use crate::kinds::{MarketType, Matching, ReservationKind, Strategy};
 
 /// Everything that decides a run. Every member has a default; [`Scenario::default`] is an empty
 /// Region with three zones, [`Scenario::demo`] has capacity.
@@ -135,31 +138,6 @@ pub struct Image {
     pub path: Option<String>,
 }
 
-/// Hosts of one type, zone and capacity type.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PoolSpec {
-    /// The instance type.
-    #[serde(rename = "type")]
-    pub instance_type: String,
-    /// The zone's name.
-    pub zone: String,
-    /// The capacity type.
-    #[serde(default)]
-    #[serde(rename = "market")]
-    pub capacity_type: MarketType,
-    /// The spines; spines of equal index and type are the same network nodes in both capacity types.
-    pub spines: Vec<SpineSpec>,
-}
-
-/// One spine: the segment a cluster placement group is pinned to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct SpineSpec {
-    /// Hosts of each leaf.
-    pub leaves: Vec<u32>,
-}
-
 /// Which types a zone offers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -169,35 +147,6 @@ pub enum Offerings {
     Pools,
     /// Those too that AWS offers in the zone of this id, without capacity unless there is a pool.
     Published,
-}
-
-/// How an instance is provisioned.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MarketType {
-    /// At list price, until it is terminated.
-    #[default]
-    OnDemand,
-    /// At the spot price, until EC2 wants it back.
-    Spot,
-    /// In a Capacity Block. No pool is of this capacity type.
-    CapacityBlock,
-    /// In another account's reservation. No pool is of this capacity type.
-    #[serde(rename = "interruptible-capacity-reservation")]
-    InterruptibleReservation,
-}
-
-impl MarketType {
-    /// The name on the wire.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::OnDemand => "on-demand",
-            Self::Spot => "spot",
-            Self::CapacityBlock => "capacity-block",
-            Self::InterruptibleReservation => "interruptible-capacity-reservation",
-        }
-    }
 }
 
 /// How long things take, in virtual seconds.
@@ -443,6 +392,45 @@ impl Scenario {
             return Err(ScenarioError::PoolCapacityType(pool.capacity_type.name()));
         }
         self.check_reservations()
+    }
+
+    /// Whether reservations and quotas contradict nothing.
+    fn check_reservations(&self) -> Result<(), ScenarioError> {
+        let mut groups: BTreeMap<&str, Option<(&str, &str)>> = BTreeMap::new();
+        for group in &self.placement_groups {
+            if groups.insert(&group.name, None).is_some() {
+                return Err(ScenarioError::Duplicate(group.name.clone()));
+            }
+        }
+        let mut ids = BTreeSet::new();
+        for reservation in &self.reservations {
+            let ReservationSpec { id, instance_type, zone, .. } = reservation;
+            self.check_type_and_zone(instance_type, zone)?;
+            if !ids.insert(id) {
+                return Err(ScenarioError::Duplicate(id.clone()));
+            }
+            let Some(group) = &reservation.placement_group else { continue };
+            let refuse = |why| Err(ScenarioError::ReservationGroup(id.clone(), why));
+            let declared = self.placement_groups.iter().find(|g| g.name == *group);
+            let place = (instance_type.as_str(), zone.as_str());
+            match (declared, groups.get(group.as_str())) {
+                (Some(GroupSpec { strategy: Strategy::Cluster, .. }), Some(taken)) => {
+                    if reservation.spines.len() > 1 {
+                        return refuse("a cluster lies in one spine");
+                    }
+                    if taken.is_some_and(|taken| taken != place) {
+                        return refuse("another reservation binds it to another zone or type");
+                    }
+                    groups.insert(group, Some(place));
+                }
+                (Some(_), _) => return refuse("it is no cluster"),
+                (None, _) => return refuse("it is not declared in placementGroups"),
+            }
+        }
+        match self.quotas.keys().find(|name| !quota::names().contains(name)) {
+            Some(name) => Err(ScenarioError::UnknownQuota(name.clone(), quota::names().join(", "))),
+            None => Ok(()),
+        }
     }
 
     /// The price in micro-dollars per hour.

@@ -21,6 +21,7 @@ use crate::protocol::error::ApiError;
 use crate::protocol::request::{Request, Service};
 use crate::protocol::xml::Xml;
 use crate::state::World;
+use crate::state::held::Held;
 use crate::throttle::Bucket;
 
 pub(crate) fn routes() -> Router<Arc<Simulator>> {
@@ -86,19 +87,6 @@ enum Ending {
     Cut,
     /// The answer is held back for this long.
     Held(Duration),
-}
-
-/// A launch that is carried out later than it came.
-#[derive(Debug, Clone)]
-pub(crate) struct Held {
-    request: Request,
-    /// The faults that hit the call when it came.
-    drawn: Drawn,
-    /// None: when a newer launch of the batch has been carried out.
-    due: Option<Timestamp>,
-    batch: Option<String>,
-    /// Its entry in the journal.
-    number: u64,
 }
 
 /// Real time between two looks at an empty queue.

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::capacity::path;
 use crate::fixtures::InstanceType;
-use crate::scenario::MarketType;
+use crate::kinds::MarketType;
 use crate::state::World;
 use crate::state::instances::Instance;
 

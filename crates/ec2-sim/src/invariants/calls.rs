@@ -7,9 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use super::{launches, names_instance};
 use crate::clock::{later, seconds};
 use crate::journal::{JournalEntry, LaunchFacts};
-use crate::launch::is_capacity;
+use crate::kinds::MarketType;
+use crate::protocol::error::is_capacity;
 use crate::quota;
-use crate::scenario::MarketType;
 use crate::state::World;
 use crate::state::instances::{Instance, LifeState};
 

@@ -3,7 +3,7 @@
 //! Their numbers are those of the simulator's design. Without NodeBatches (`POST /_sim/batches`) what a batch holds is
 //! read from the tags, and what only they can tell is taken to hold.
 
-mod batches;
+pub(crate) mod batches;
 mod calls;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,12 +12,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::clock::{later, seconds};
+use crate::invariants::batches::Batch;
 use crate::journal::JournalEntry;
 use crate::state::World;
 use crate::state::instances::{Instance, LifeState};
 use crate::{ATTEMPT_TAG, BATCH_TAG, CLUSTER_TAG, GANG_TAG};
-
-pub(crate) use self::batches::{Batch, Batches};
 
 /// The verdict on one invariant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

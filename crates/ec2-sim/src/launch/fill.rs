@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::{Candidate, Order, Source, Taken};
+use super::order::{Candidate, Order, Source, Taken};
 use crate::capacity::{Pin, Want};
 use crate::choices::Shortfall;
 use crate::faults::FaultKind;
+use crate::kinds::MarketType;
+use crate::kinds::Strategy;
 use crate::protocol::error::no_capacity_text;
 use crate::quota;
-use crate::scenario::MarketType;
 use crate::state::World;
 use crate::state::fleets::FleetError;
-use crate::state::groups::Strategy;
 use crate::state::instances::LifeState;
 
 /// What a bundle gave.
@@ -206,7 +206,7 @@ fn limit(
             limit.most = limit.most.min(fill);
         }
     }
-    if let Some(capacity) = quota::capacity(world, name, candidate.instance_type.vcpus, order.capacity_type, now) {
+    if let Some(capacity) = world.quota_left(name, candidate.instance_type.vcpus, order.capacity_type, now) {
         limit.to(capacity.saturating_sub(earlier), || {
             let message = format!(
                 "You have requested more vCPU capacity than your current vCPU limit allows for the instance bucket \
@@ -240,11 +240,6 @@ fn limit(
 
 /// Instances of a spread group per zone.
 const SPREAD_LIMIT: u32 = 7;
-
-/// Whether a code says that there are too few hosts.
-pub(crate) fn is_capacity(code: &str) -> bool {
-    code.starts_with("Insufficient") && code.ends_with("Capacity")
-}
 
 /// The errors of a launch that came to nothing.
 pub(super) fn shortfall(choice: Shortfall, failures: Vec<FleetError>) -> Vec<FleetError> {

@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::{Candidate, Order, Ranking, Source, launch};
+use super::launch;
+use super::order::{Candidate, Order, Ranking, Source};
 use crate::faults::Drawn;
 use crate::fixtures::InstanceType;
 use crate::interfaces::InterfaceSpec;

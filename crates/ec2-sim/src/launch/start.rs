@@ -2,16 +2,17 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Candidate, Order, Taken};
+use super::order::{Candidate, Order, Taken};
 use crate::capacity::{Pin, network_nodes};
 use crate::clock::{later, seconds};
-use crate::events::Interruption;
 use crate::faults::FaultKind;
-use crate::scenario::{Delays, MarketType};
+use crate::interruption::Interruption;
+use crate::kinds::MarketType;
+use crate::kinds::Strategy;
+use crate::scenario::Delays;
 use crate::state::World;
 use crate::state::agenda::Due;
 use crate::state::fleets::FleetLaunch;
-use crate::state::groups::Strategy;
 use crate::state::instances::{Instance, Interface, InterfaceKind};
 
 /// Makes the instances on the hosts taken.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fixtures::InstanceType;
-use crate::operations::create_fleet::find_type;
 use crate::operations::filters::{Filters, page};
+use crate::operations::named::find_type;
 use crate::operations::{Call, Reply};
 use crate::protocol::error::ApiError;
 use crate::protocol::xml::Xml;

@@ -6,17 +6,19 @@ use crate::choices::{BlockMinimum, FleetBucket, FleetCount, FleetVolumeTags, Rep
 use crate::fixtures::InstanceType;
 use crate::interfaces::{interfaces, security_groups};
 use crate::journal::Failure;
-use crate::launch::{Candidate, Order, Ranking, Source, launch};
+use crate::kinds::{MarketType, ReservationKind};
+use crate::launch::launch;
+use crate::launch::order::{Candidate, Order, Ranking, Source};
 use crate::operations::fleets::Shown;
 use crate::operations::launch_templates::{check_version, find as find_template, mismatch, resolve};
+use crate::operations::named::{check_token, find_subnet, find_type};
 use crate::operations::{Call, Reply, fleets, placement_groups, reservations};
 use crate::protocol::error::ApiError;
 use crate::protocol::form::Form;
 use crate::protocol::xml::Xml;
-use crate::scenario::MarketType;
 use crate::state::World;
 use crate::state::fleets::{Fleet, FleetError, Origin};
-use crate::state::reservations::{Reservation, ReservationKind};
+use crate::state::reservations::Reservation;
 use crate::state::tokens::TokenUse;
 use crate::throttle::Bucket;
 
@@ -176,15 +178,6 @@ fn replay(world: &World, call: &Call<'_>, token: &str) -> Result<Option<Reply>, 
     };
     reply.replayed = true;
     Ok(Some(reply))
-}
-
-/// # Errors
-/// `InvalidParameterValue` for a token that is too long or not ASCII.
-pub(super) fn check_token(token: &str) -> Result<(), ApiError> {
-    if token.len() > 64 || !token.is_ascii() {
-        return Err(ApiError::value("ClientToken", token));
-    }
-    Ok(())
 }
 
 /// The numbers and switches of the request.
@@ -403,14 +396,6 @@ fn check_count(world: &World) -> Result<(), ApiError> {
 }
 
 /// # Errors
-/// `InvalidInstanceType`.
-pub(super) fn find_type(name: &str) -> Result<&'static InstanceType, ApiError> {
-    InstanceType::find(name).ok_or_else(|| {
-        ApiError::client("InvalidInstanceType", format!("The following supplied instance types do not exist: [{name}]"))
-    })
-}
-
-/// # Errors
 /// What EC2 refuses about a group: one that is not ready, or that the type cannot be in.
 pub(super) fn check_group(world: &World, group: Option<&String>, instance_type: &InstanceType) -> Result<(), ApiError> {
     let Some(name) = group else { return Ok(()) };
@@ -498,15 +483,6 @@ fn subnet(world: &World, data: &Form, one: &Form) -> Result<(String, String), Ap
         ));
     }
     Ok((subnet.id.clone(), subnet.zone.clone()))
-}
-
-/// # Errors
-/// `InvalidSubnetID.NotFound`.
-pub(super) fn find_subnet<'a>(world: &'a World, id: &str) -> Result<&'a crate::state::subnets::SubnetState, ApiError> {
-    world
-        .subnets
-        .get(id)
-        .ok_or_else(|| ApiError::client("InvalidSubnetID.NotFound", format!("The subnet ID '{id}' does not exist")))
 }
 
 fn check_subnets(world: &World, candidates: &[Candidate]) -> Result<(), ApiError> {

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 
 use crate::protocol::error::ApiError;
 use crate::protocol::form::Form;
+use crate::protocol::wild::wild;
 
 /// The filters of a call: any of the values of each of them has to match.
 #[derive(Debug)]
@@ -74,27 +75,3 @@ pub(crate) fn page<T>(
 }
 
 const TOKEN_PREFIX: &str = "page-from-";
-
-/// Whether `text` matches a pattern with `*` and `?`.
-pub(crate) fn wild(pattern: &str, text: &str) -> bool {
-    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    let (mut p, mut t) = (0, 0);
-    // Where to go on when a star turns out to have taken too little.
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        if p < pattern.len() && pattern[p] == '*' {
-            star = Some((p, t));
-            p += 1;
-        } else if p < pattern.len() && (pattern[p] == '?' || pattern[p] == text[t]) {
-            p += 1;
-            t += 1;
-        } else if let Some((at, taken)) = star {
-            star = Some((at, taken + 1));
-            p = at + 1;
-            t = taken + 1;
-        } else {
-            return false;
-        }
-    }
-    pattern[p..].iter().all(|c| *c == '*')
-}

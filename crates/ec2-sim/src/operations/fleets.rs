@@ -3,13 +3,14 @@
 use jiff::SignedDuration;
 
 use crate::faults::FaultKind;
+use crate::kinds::MarketType;
 use crate::operations::filters::page;
 use crate::operations::{Call, Reply};
 use crate::protocol::error::ApiError;
 use crate::protocol::xml::Xml;
-use crate::scenario::MarketType;
 use crate::state::World;
 use crate::state::fleets::{Fleet, Origin};
+use crate::state::instances::BY_USER;
 
 /// Instant fleets per DeleteFleets.
 const DELETE_LIMIT: usize = 25;
@@ -89,7 +90,7 @@ pub(super) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
         fleet.deleted = true;
         reply.resources.push(id);
         for instance in instances {
-            if world.terminate(&instance, super::instances::BY_USER, slower, call.now) {
+            if world.terminate(&instance, BY_USER, slower, call.now) {
                 reply.resources.push(instance);
             }
         }

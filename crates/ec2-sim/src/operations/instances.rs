@@ -7,12 +7,8 @@ use crate::operations::{Call, Reply, fleets};
 use crate::protocol::error::ApiError;
 use crate::protocol::xml::Xml;
 use crate::state::World;
-use crate::state::instances::{Instance, LifeState};
+use crate::state::instances::{BY_USER, Instance, LifeState};
 use crate::throttle::Bucket;
-
-/// The `stateReason` of an instance its owner terminated.
-pub(super) const BY_USER: (&str, &str) =
-    ("Client.UserInitiatedShutdown", "Client.UserInitiatedShutdown: User initiated shutdown");
 
 const FILTERS: [&str; 12] = [
     "availability-zone",

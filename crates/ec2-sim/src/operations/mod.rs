@@ -7,6 +7,7 @@ mod fleets;
 mod identity;
 mod instances;
 mod launch_templates;
+mod named;
 mod network;
 mod parameters;
 mod placement_groups;
@@ -19,8 +20,6 @@ mod templates_data;
 mod topology;
 mod volumes;
 
-pub(crate) use self::filters::wild;
-
 use jiff::Timestamp;
 
 use serde_json::Value;
@@ -28,11 +27,11 @@ use serde_json::Value;
 use crate::clock::later;
 use crate::faults::{CallScope, Drawn, FaultKind};
 use crate::journal::Failure;
+use crate::kinds::MarketType;
 use crate::protocol::error::ApiError;
 use crate::protocol::form::Form;
 use crate::protocol::request::Service;
 use crate::protocol::xml::Xml;
-use crate::scenario::MarketType;
 use crate::state::World;
 use crate::state::templates::Template;
 

@@ -14,7 +14,7 @@ pub(super) fn subnets(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiEr
     let filters = Filters::parse(call.form, &known)?;
     let ids = call.form.list("SubnetId");
     for id in &ids {
-        super::create_fleet::find_subnet(world, id)?;
+        super::named::find_subnet(world, id)?;
     }
     let vpc = world.scenario.vpc.as_str();
     let found: Vec<_> = world

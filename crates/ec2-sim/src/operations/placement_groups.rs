@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::clock::{later, seconds};
+use crate::kinds::Strategy;
 use crate::operations::filters::Filters;
 use crate::operations::{Call, Reply};
 use crate::protocol::error::ApiError;
 use crate::protocol::xml::Xml;
 use crate::state::World;
-use crate::state::groups::{Group, Strategy};
+use crate::state::groups::Group;
 use crate::state::reservations::ReservationState;
 
 /// Groups per account and Region.

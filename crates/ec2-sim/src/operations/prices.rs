@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::fixtures::InstanceType;
+use crate::kinds::MarketType;
 use crate::operations::filters::{Filters, page};
 use crate::operations::{Call, Reply};
 use crate::protocol::error::ApiError;
 use crate::protocol::xml::Xml;
-use crate::scenario::MarketType;
 use crate::state::World;
 
 const PRODUCT: &str = "Linux/UNIX";

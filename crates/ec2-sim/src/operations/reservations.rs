@@ -5,19 +5,17 @@ use jiff::Timestamp;
 
 use crate::capacity::{Want, path};
 use crate::fixtures::InstanceType;
-use crate::launch::Source;
-use crate::operations::create_fleet::find_type;
+use crate::kinds::{MarketType, Matching, ReservationKind, Strategy};
+use crate::launch::order::Source;
 use crate::operations::filters::{Filters, page};
 use crate::operations::launch_templates::mismatch;
+use crate::operations::named::{check_token, find_type};
 use crate::operations::{Call, Reply};
 use crate::protocol::error::ApiError;
 use crate::protocol::form::Form;
 use crate::protocol::xml::Xml;
-use crate::quota;
-use crate::scenario::MarketType;
 use crate::state::World;
-use crate::state::groups::Strategy;
-use crate::state::reservations::{Matching, Reservation, ReservationKind, ReservationState, Slot};
+use crate::state::reservations::{Reservation, ReservationState, Slot};
 use crate::state::tokens::TokenUse;
 
 /// Reservations per DescribeCapacityReservationTopology.
@@ -75,7 +73,7 @@ pub(super) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     let form = call.form;
     let refusal = world.scenario.choices.refusal.code();
     if let Some(token) = form.get("ClientToken") {
-        super::create_fleet::check_token(token)?;
+        check_token(token)?;
         let life = world.scenario.choices.token_life_seconds;
         if let Some(used) = world.tokens.find(OPERATION, "", token, life, call.now) {
             if used.parameters != form.identity() {
@@ -122,7 +120,7 @@ pub(super) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
             format!("The instance type {} is not supported in {zone}.", instance_type.name),
         ));
     }
-    let capacity = quota::capacity(world, &instance_type.name, instance_type.vcpus, MarketType::OnDemand, call.now);
+    let capacity = world.quota_left(&instance_type.name, instance_type.vcpus, MarketType::OnDemand, call.now);
     if capacity.is_some_and(|capacity| capacity < count) {
         return Err(ApiError::client("InstanceLimitExceeded", "Your quota does not allow for any more instances."));
     }

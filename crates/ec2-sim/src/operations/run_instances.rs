@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 
 use crate::choices::ZonalMismatch;
 use crate::interfaces::{interfaces, security_groups};
-use crate::launch::{Candidate, Order, Ranking, Source, is_capacity, launch};
-use crate::operations::create_fleet::{
-    check_group, check_profile, check_security_groups, check_shutdown, check_token, find_subnet, find_type, group,
-};
+use crate::kinds::MarketType;
+use crate::launch::launch;
+use crate::launch::order::{Candidate, Order, Ranking, Source};
+use crate::operations::create_fleet::{check_group, check_profile, check_security_groups, check_shutdown, group};
 use crate::operations::launch_templates::{check_user_data, check_version, find as find_template, mismatch, resolve};
+use crate::operations::named::{check_token, find_subnet, find_type};
 use crate::operations::reservations::{check_target, source};
 use crate::operations::{Call, Reply, instances};
-use crate::protocol::error::ApiError;
+use crate::protocol::error::{ApiError, is_capacity};
 use crate::protocol::form::Form;
 use crate::protocol::xml::Xml;
-use crate::scenario::MarketType;
 use crate::state::World;
 use crate::state::fleets::Origin;
 use crate::state::tokens::TokenUse;

@@ -2,12 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Demand;
+use crate::kinds::MarketType;
 use crate::operations::sent_templates;
 use crate::protocol::form::Form;
 use crate::protocol::request::{Request, Service};
-use crate::scenario::MarketType;
 use crate::state::World;
+
+/// One thing that a call has to be allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Demand {
+    pub(super) action: String,
+    pub(super) resource: String,
+    /// Condition keys and their values.
+    pub(super) keys: BTreeMap<String, String>,
+}
 
 /// Everything that a call has to be allowed.
 pub(super) fn of(world: &World, request: &Request) -> Vec<Demand> {

@@ -75,3 +75,8 @@ pub(crate) fn no_capacity_text(instance_type: &str, zone: &str) -> String {
         "We currently do not have sufficient {instance_type} capacity in the Availability Zone you requested ({zone}). Our system will be working on provisioning additional capacity."
     )
 }
+
+/// Whether a code says that there are too few hosts.
+pub(crate) fn is_capacity(code: &str) -> bool {
+    code.starts_with("Insufficient") && code.ends_with("Capacity")
+}

@@ -4,4 +4,5 @@ pub(crate) mod error;
 pub(crate) mod form;
 pub(crate) mod md5;
 pub(crate) mod request;
+pub(crate) mod wild;
 pub(crate) mod xml;

@@ -1,12 +1,11 @@
 //! What a scenario's account holds from the start besides network and hosts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Scenario, ScenarioError, SpineSpec, quota};
-pub use crate::state::groups::Strategy;
-pub use crate::state::reservations::{Matching, ReservationKind};
+use crate::kinds::{Matching, ReservationKind, Strategy};
+use crate::scenario::pools::SpineSpec;
 
 /// A capacity reservation with hosts of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -104,46 +103,6 @@ impl Default for ClusterSpec {
             endpoint: "https://127.0.0.1:6443".to_owned(),
             certificate_authority: "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==".to_owned(),
             service_cidr: "10.100.0.0/16".to_owned(),
-        }
-    }
-}
-
-impl Scenario {
-    pub(super) fn check_reservations(&self) -> Result<(), ScenarioError> {
-        let mut groups: BTreeMap<&str, Option<(&str, &str)>> = BTreeMap::new();
-        for group in &self.placement_groups {
-            if groups.insert(&group.name, None).is_some() {
-                return Err(ScenarioError::Duplicate(group.name.clone()));
-            }
-        }
-        let mut ids = BTreeSet::new();
-        for reservation in &self.reservations {
-            let ReservationSpec { id, instance_type, zone, .. } = reservation;
-            self.check_type_and_zone(instance_type, zone)?;
-            if !ids.insert(id) {
-                return Err(ScenarioError::Duplicate(id.clone()));
-            }
-            let Some(group) = &reservation.placement_group else { continue };
-            let refuse = |why| Err(ScenarioError::ReservationGroup(id.clone(), why));
-            let declared = self.placement_groups.iter().find(|g| g.name == *group);
-            let place = (instance_type.as_str(), zone.as_str());
-            match (declared, groups.get(group.as_str())) {
-                (Some(GroupSpec { strategy: Strategy::Cluster, .. }), Some(taken)) => {
-                    if reservation.spines.len() > 1 {
-                        return refuse("a cluster lies in one spine");
-                    }
-                    if taken.is_some_and(|taken| taken != place) {
-                        return refuse("another reservation binds it to another zone or type");
-                    }
-                    groups.insert(group, Some(place));
-                }
-                (Some(_), _) => return refuse("it is no cluster"),
-                (None, _) => return refuse("it is not declared in placementGroups"),
-            }
-        }
-        match self.quotas.keys().find(|name| !quota::names().contains(name)) {
-            Some(name) => Err(ScenarioError::UnknownQuota(name.clone(), quota::names().join(", "))),
-            None => Ok(()),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::events::Interruption;
+use crate::interruption::Interruption;
 
 /// One thing to do.
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::scenario::MarketType;
+use crate::kinds::MarketType;
 
 /// An instant fleet.
 #[derive(Debug, Clone)]

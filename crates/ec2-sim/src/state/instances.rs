@@ -7,7 +7,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::capacity::Host;
-use crate::scenario::MarketType;
+use crate::kinds::MarketType;
+
+/// The `stateReason` of an instance its owner terminated.
+pub(crate) const BY_USER: (&str, &str) =
+    ("Client.UserInitiatedShutdown", "Client.UserInitiatedShutdown: User initiated shutdown");
 
 /// An instance, living or dead.
 #[derive(Debug, Clone)]

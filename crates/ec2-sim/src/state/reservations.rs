@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use crate::capacity::Host;
-use crate::scenario::MarketType;
+use crate::kinds::{Matching, ReservationKind};
 
 /// A reservation.
 #[derive(Debug, Clone)]
@@ -37,50 +36,6 @@ pub(crate) struct Reservation {
 pub(crate) struct Slot {
     pub(crate) host: Host,
     pub(crate) taken: bool,
-}
-
-/// What a reservation is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ReservationKind {
-    /// An on-demand capacity reservation.
-    #[default]
-    OnDemand,
-    /// A Capacity Block: from its start to its end, launched into by its own capacity type type.
-    CapacityBlock,
-    /// A part of another account's reservation, which may be reclaimed.
-    Interruptible,
-}
-
-impl ReservationKind {
-    /// The capacity type its instances are provisioned in.
-    pub(crate) fn capacity_type(self) -> MarketType {
-        match self {
-            Self::OnDemand => MarketType::OnDemand,
-            Self::CapacityBlock => MarketType::CapacityBlock,
-            Self::Interruptible => MarketType::InterruptibleReservation,
-        }
-    }
-}
-
-/// Which launches run in a reservation.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Matching {
-    /// Those that name it.
-    #[default]
-    Targeted,
-    /// Also those that match its type and zone.
-    Open,
-}
-
-impl Matching {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Targeted => "targeted",
-            Self::Open => "open",
-        }
-    }
 }
 
 /// The state of a reservation.
