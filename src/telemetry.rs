@@ -3,6 +3,7 @@
 pub mod exposition;
 pub mod objects;
 mod process;
+pub mod provisioner;
 pub mod registrar;
 pub mod table;
 
@@ -28,7 +29,7 @@ use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 
-use crate::provisioner::ProvisionerMetrics;
+use self::provisioner::ProvisionerMetrics;
 pub use objects::ObjectMetrics;
 pub use registrar::Registrar;
 use registrar::{Leads, minutes};

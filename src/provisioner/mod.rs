@@ -5,7 +5,6 @@
 mod batch;
 mod catalogue;
 mod class;
-mod metrics;
 mod pool;
 mod request;
 
@@ -34,11 +33,10 @@ use crate::cloud::Cloud;
 use crate::cluster::Cluster;
 use crate::gang::{Events, PoolSource, Recorder};
 use crate::progress::Progress;
+use crate::telemetry::provisioner::ProvisionerMetrics;
 use batch::worker::Worker;
 use batch::{collect, fleets, interruption, pods, worker};
 use catalogue::Catalogue;
-
-pub use metrics::ProvisionerMetrics;
 
 /// What the provisioner needs to know of the installation.
 #[derive(Clone, Debug)]

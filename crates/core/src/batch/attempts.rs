@@ -1,7 +1,7 @@
 //! The attempts of a batch: which candidate comes next, and which attempts its status keeps.
 
-use crate::ec2::launch::Target;
 use crate::model::batch::{Attempt, AttemptOutcome};
+use crate::model::launch::Target;
 use crate::offering::rank::{MAX_CANDIDATES, Ranked, Ranking};
 
 /// Attempts kept for people to read, whatever they came to.

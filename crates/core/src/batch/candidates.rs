@@ -6,8 +6,8 @@ use super::backoff::pause;
 use super::case::{Case, Turn, later};
 use super::claim::reserves;
 use super::decision::Requeue;
-use crate::ec2::launch::{LaunchWay, Target, placement_group_name};
 use crate::model::batch::{Attempt, AttemptOutcome, BatchPhase, BatchStatus, CandidateRow, ExcludedRow};
+use crate::model::launch::{LaunchWay, Target, placement_group_name};
 use crate::model::money::dollars;
 use crate::offering::rank::{Excluded, Ranked, Ranking};
 use crate::reason::{Help, Unsold};
@@ -42,7 +42,7 @@ fn excluded(left: &Excluded) -> ExcludedRow {
     let parts = [
         Some(left.pool.as_str()),
         left.instance_type.as_deref(),
-        left.capacity_type.map(crate::ec2::launch::CapacityType::as_str),
+        left.capacity_type.map(crate::model::launch::CapacityType::as_str),
         left.zone.as_deref(),
         group,
     ];

@@ -9,13 +9,13 @@ use jiff::{SignedDuration, Timestamp};
 use super::decision::{BatchEvent, Change, Converge, Decision, Failure, Look, Made, Memory, Note, Scratch, Sight};
 use super::decision::{Requeue, Working, World};
 use crate::ec2::error::{CallError, ErrorClass};
-use crate::ec2::launch::LaunchAnswer;
 use crate::ec2::seen::{Instance, PlacementGroup};
-use crate::ec2::tags::{BatchTags, Tags};
 use crate::model::batch::{Batch, BatchStatus, ConditionKind};
 use crate::model::event::GangEvent;
+use crate::model::launch::LaunchAnswer;
 use crate::model::names::{InstanceId, NodeName};
 use crate::model::node::Node;
+use crate::model::tags::{BatchTags, Tags};
 
 /// One batch and everything that may be looked at for it.
 #[derive(Clone, Copy)]
@@ -122,7 +122,7 @@ impl<'a> Case<'a> {
     /// Tags of everything the batch ever launched.
     pub(super) fn tags_of_all(&self) -> Tags {
         let mut tags = self.tags(0).sweep();
-        tags.remove(crate::ec2::tags::TAG_ATTEMPT);
+        tags.remove(crate::model::tags::TAG_ATTEMPT);
         tags
     }
 

@@ -162,8 +162,8 @@ mod tests {
 
     use super::super::fixtures;
     use super::*;
-    use crate::ec2::launch::Target;
     use crate::model::batch::{Attempt, BatchMember, BatchSpec, Hold, HoldReason, MemberState};
+    use crate::model::launch::Target;
 
     fn time(text: &str) -> Timestamp {
         text.parse().unwrap()

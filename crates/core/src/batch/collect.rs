@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::ec2::hash::Fields;
-use crate::ec2::launch::CapacityType;
 use crate::ec2::seen::{Instance, InstanceState, LaunchTemplate, PlacementGroup};
-use crate::ec2::tags::{TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_UID, Tags};
 use crate::model::batch::{AttemptOutcome, Batch, BatchMember};
+use crate::model::digest::Fields;
+use crate::model::launch::CapacityType;
 use crate::model::names::{InstanceId, NodeName};
+use crate::model::tags::{TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_UID, Tags};
 use crate::offering::PriceBook;
 
 /// Everything with this cluster's tag, as EC2 described it at one moment.
@@ -343,8 +343,8 @@ mod tests {
 
     use super::*;
     use crate::batch::fixtures::attempt;
-    use crate::ec2::launch::tests::parameters;
     use crate::model::batch::{Attempt, BatchPhase, BatchSpec, BatchStatus, MemberState};
+    use crate::model::launch::tests::parameters;
 
     #[test]
     fn an_attempt_in_flight_is_the_last_one_with_parameters() {

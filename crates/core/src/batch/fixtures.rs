@@ -1,7 +1,7 @@
 //! Attempts and instances as tests need them.
 
-use crate::ec2::launch::{CapacityType, LaunchWay};
 use crate::model::batch::{Attempt, AttemptOutcome, BatchMember, MemberState};
+use crate::model::launch::{CapacityType, LaunchWay};
 use crate::model::names::InstanceId;
 
 /// A first attempt at eight nodes.

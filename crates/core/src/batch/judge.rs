@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::ec2::error::{CallError, ErrorClass, classify};
-use crate::ec2::launch::Pool;
-use crate::ec2::launch::{FleetError, LaunchAnswer, LaunchParameters};
+use crate::model::launch::Pool;
+use crate::model::launch::{FleetError, LaunchAnswer, LaunchParameters};
 use crate::model::names::InstanceId;
 
 /// State of an attempt after one answer.
@@ -244,7 +244,7 @@ fn capacity_pools(wanted: &LaunchParameters, items: &[FleetError]) -> Vec<Pool> 
 mod tests {
     use super::*;
     use crate::ec2::LaunchedInstance;
-    use crate::ec2::launch::tests::parameters;
+    use crate::model::launch::tests::parameters;
 
     const FIRST: bool = true;
     const REPLAY: bool = false;

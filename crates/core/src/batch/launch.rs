@@ -9,12 +9,12 @@ use super::judge::{Confirm, Verdict, Why, judge};
 use super::rollback;
 use crate::ec2::blame::Blame;
 use crate::ec2::error::{CallError, ErrorClass, Next as Try};
-use crate::ec2::launch::Pool;
-use crate::ec2::launch::{LaunchAnswer, LaunchParameters, LaunchWay, LaunchedInstance};
 use crate::ec2::seen::{GroupState, InstanceState};
-use crate::ec2::tags::{FleetTags, ResourceKind, TAG_CLUSTER_UID, Tags};
 use crate::model::batch::{Attempt, AttemptOutcome, BatchMember, BatchPhase, BatchStatus, MemberState};
+use crate::model::launch::Pool;
+use crate::model::launch::{LaunchAnswer, LaunchParameters, LaunchWay, LaunchedInstance};
 use crate::model::names::InstanceId;
+use crate::model::tags::{FleetTags, ResourceKind, TAG_CLUSTER_UID, Tags};
 
 /// An unknown outcome is looked for this often before the attempt counts as lost.
 pub(super) const SWEEPS: u32 = 4;

@@ -76,8 +76,8 @@ mod tests {
     use jiff::SignedDuration;
 
     use super::*;
-    use crate::ec2::notice::NoticeKind;
     use crate::model::batch::{BatchMember, LossCause};
+    use crate::model::notice::NoticeKind;
 
     fn loss(cause: LossCause, act_at: Timestamp) -> BTreeMap<InstanceId, Loss> {
         let loss = Loss { cause, message: "gone".to_owned(), noticed: act_at, act_at, deadline: None };
@@ -105,8 +105,8 @@ mod tests {
     #[test]
     fn a_notice_concerns_the_instances_it_names_and_all_that_run_in_the_reservation_it_names() {
         use super::super::fixtures::{attempt, members};
-        use crate::ec2::launch::Target;
         use crate::model::batch::{Attempt, BatchSpec};
+        use crate::model::launch::Target;
         let into = |outcome| Attempt {
             outcome,
             reservation: Some(Target { id: "cr-1".to_owned(), block: false }),

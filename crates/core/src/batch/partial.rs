@@ -14,7 +14,6 @@ use super::join::{JoinCause, describe_failures};
 use super::joining::{LOOK_SECONDS, has_ended, lacks, nodes_by_instance};
 use super::pending::without_fleets;
 use super::{launch, repair, rollback, teardown};
-use crate::ec2::launch::Pool as Offering;
 use crate::ec2::seen::{Instance, InstanceState};
 use crate::fit;
 use crate::model::batch::{
@@ -22,6 +21,7 @@ use crate::model::batch::{
 };
 use crate::model::event::GangEvent;
 use crate::model::gang::{Membership, Pod};
+use crate::model::launch::Pool as Offering;
 use crate::model::names::{InstanceId, NodeName};
 use crate::model::node::Node;
 use crate::model::pod::Shape;

@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 use super::decision::{Before, Decision, JoinClocks, Memory, Probes, Settings, Supply, WantedLevels, Working, World};
 use super::pass::pass;
 use crate::ec2::error::ErrorClass;
-use crate::ec2::tags::Tags;
 use crate::ec2::template::TemplateSpec;
 use crate::model::batch::{Attempt, Batch, BatchStatus, OwnerRef};
 use crate::model::names::ResourceName;
 use crate::model::node::Taint;
 use crate::model::resources::Resources;
 use crate::model::snapshot::Snapshot;
+use crate::model::tags::Tags;
 use crate::offering::rank::Ranking;
 
 /// A [`World`] of its own, to keep and to write down. A copy is cheap where much is large: snapshot and batches are shared.

@@ -13,12 +13,12 @@ use super::decision::{Change, Converge, Requeue, Scratch};
 use super::judge::{Verdict, judge};
 use super::launch::{self, SWEEPS, answered, lacking, request_id};
 use super::{owner, rollback, teardown};
-use crate::ec2::launch::{CapacityType, LaunchParameters};
 use crate::ec2::seen::InstanceState;
 use crate::model::batch::{
     Attempt, AttemptOutcome, BatchMember, BatchPhase, BatchStatus, Loss, LossCause, MemberState,
 };
 use crate::model::gang::Phase;
+use crate::model::launch::{CapacityType, LaunchParameters};
 use crate::model::money::{cost_between, dollars};
 use crate::model::names::{InstanceId, NodeName};
 
@@ -221,7 +221,7 @@ fn settle(
     attempt: &Attempt,
     parameters: &LaunchParameters,
     first: bool,
-    answer: &Result<crate::ec2::launch::LaunchAnswer, crate::ec2::error::CallError>,
+    answer: &Result<crate::model::launch::LaunchAnswer, crate::ec2::error::CallError>,
 ) -> Step<Turn> {
     let now = case.now();
     let mut status = case.status();
@@ -234,7 +234,7 @@ fn settle(
     }
     let mut notes = Vec::new();
     // What a reservation lacks says nothing about the offering.
-    let mut remember = |unavailable: &[crate::ec2::launch::Pool]| {
+    let mut remember = |unavailable: &[crate::model::launch::Pool]| {
         if !reserved {
             notes.push(lacking(unavailable, parameters.count));
         }

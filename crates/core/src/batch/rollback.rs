@@ -9,9 +9,9 @@ use super::decision::{Change, Requeue};
 use super::located::Located;
 use crate::ec2::error::ErrorClass;
 use crate::ec2::seen::InstanceState;
-use crate::ec2::tags::Tags;
 use crate::model::batch::{AttemptOutcome, BatchMember, BatchPhase, BatchStatus, Hold, HoldReason, MemberState};
 use crate::model::names::InstanceId;
+use crate::model::tags::Tags;
 
 /// Launches that may miss the required level before the batch waits for a person.
 const MISSES: u32 = 2;

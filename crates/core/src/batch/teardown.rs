@@ -9,11 +9,11 @@ use super::case::{Case, Step, Turn, done, later};
 use super::decision::{Change, Converge, Note, Requeue};
 use super::owner;
 use super::rollback::{GroupEnd, delete_group, terminate_all};
-use crate::ec2::tags::TAG_BATCH;
 use crate::model::batch::{BatchPhase, BatchStatus, MemberState, Owner};
 use crate::model::gang::{Membership, Pod};
 use crate::model::names::NodeName;
 use crate::model::snapshot::{AssignedCapacity, Snapshot};
+use crate::model::tags::TAG_BATCH;
 
 /// The gang runs. When it is gone or has ended, the batch is idle.
 pub(super) fn in_use(case: &Case<'_>) -> Turn {

@@ -1,10 +1,10 @@
 //! The table of EC2's error codes, row by row: as an exception and as an item of a fleet's errors, what the attempt is
 //! then, what is tried next, and whether the pool is marked as without capacity.
 
-use super::super::launch::tests::parameters;
 use super::*;
 use crate::batch::{Confirm, Verdict, judge};
 use crate::ec2::{FleetError, LaunchAnswer};
+use crate::model::launch::tests::parameters;
 
 /// What one answer leaves.
 #[derive(Debug, PartialEq, Eq)]

@@ -10,18 +10,24 @@ pub(crate) mod bottlerocket;
 pub(crate) mod denials;
 pub(crate) mod error;
 pub(crate) mod families;
-pub(crate) mod hash;
 pub(crate) mod image;
 pub(crate) mod interface;
 pub(crate) mod kubelet;
-pub(crate) mod launch;
 pub(crate) mod machine;
 pub(crate) mod network;
 pub(crate) mod notice;
 pub(crate) mod seen;
-pub(crate) mod tags;
 pub(crate) mod template;
 
+pub use crate::model::launch::{
+    CapacityType, FleetError, LaunchAnswer, LaunchParameters, LaunchWay, LaunchedInstance, Target,
+    placement_group_name, token,
+};
+pub use crate::model::notice::NoticeKind;
+pub use crate::model::tags::{
+    BatchTags, FleetTags, ResourceKind, TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_PREFIX, TAG_CLUSTER_UID, TAG_GANG_UID,
+    Tags, description,
+};
 pub use access::{Surroundings, complete, is_incomplete, wrong_access};
 pub use blame::Blame;
 pub use bootstrap::{Bootstrap, ClusterAccess, USER_DATA_LIMIT, UserDataError, user_data_al2023};
@@ -31,18 +37,10 @@ pub use families::user_data;
 pub use image::{Alias, AliasError, Family, ImageKind, Variant, is_due, kubernetes_version, outlives};
 pub use interface::{InterfaceKind, NetworkInterface};
 pub use kubelet::Kubelet;
-pub use launch::{
-    CapacityType, FleetError, LaunchAnswer, LaunchParameters, LaunchWay, LaunchedInstance, Target,
-    placement_group_name, token,
-};
 pub use network::{Efa, Purpose, addresses_per_node, efa_count, efa_layout};
-pub use notice::{Grace, Leads, Notice, NoticeKind, Reaction, Subject, grace, reaction};
+pub use notice::{Grace, Leads, Notice, Reaction, Subject, grace, reaction};
 pub use seen::{
     GroupState, Image, Instance, InstanceState, LaunchTemplate, Offering, PlacementGroup, Reservation,
     ReservationState, SecurityGroup, StateReason, Subnet,
-};
-pub use tags::{
-    BatchTags, FleetTags, ResourceKind, TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_PREFIX, TAG_CLUSTER_UID, TAG_GANG_UID,
-    Tags, description,
 };
 pub use template::{BlockDevice, MetadataOptions, TemplateSpec};

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::Tags;
-use super::hash::Fields;
 use super::interface::NetworkInterface;
-use super::launch::CapacityType;
+use crate::model::digest::Fields;
+use crate::model::launch::CapacityType;
 
 /// Instance metadata. The default is IMDSv2 with hop limit 1: tokens are required, and a pod cannot reach the node's
 /// role.

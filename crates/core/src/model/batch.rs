@@ -11,9 +11,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::ec2::launch::{CapacityType, LaunchParameters, LaunchWay, Target};
-use crate::ec2::notice::NoticeKind;
+use crate::model::launch::{CapacityType, LaunchParameters, LaunchWay, Target};
 use crate::model::names::{InstanceId, ObjectKey};
+use crate::model::notice::NoticeKind;
 use crate::model::resources::Resources;
 
 /// A NodeBatch.

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::model::code::Code;
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::node::Usage;
 use crate::model::pod::{Neighbour, Shape};
 use crate::model::resources::Resources;
 use crate::model::words::Word;
-use crate::planner::plan::LevelUse;
-use crate::reason::Code;
 
 /// Phase of a gang. Every arrow between two phases is one conditional write of the Gang's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -521,4 +520,15 @@ pub enum RankClaim {
     Missing,
     /// Not an integer.
     NotInteger(Arc<str>),
+}
+
+/// Domains used at one level.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LevelUse {
+    /// Label key of the level.
+    pub key: Arc<str>,
+    /// Distinct domains that hold a member, bound ones included.
+    pub used: u32,
+    /// The fewest possible on this snapshot, given the fields above it in the objective.
+    pub optimum: u32,
 }

@@ -2,16 +2,21 @@
 
 pub mod batch;
 pub mod booking;
+pub mod code;
+pub(crate) mod digest;
 pub mod event;
 pub mod gang;
+pub mod launch;
 pub mod money;
 pub mod names;
 pub mod node;
+pub mod notice;
 pub mod pairs;
 pub mod pod;
 pub mod ranks;
 pub mod resources;
 pub mod snapshot;
+pub mod tags;
 pub mod taint;
 pub mod units;
 pub mod words;

@@ -9,8 +9,8 @@ pub(crate) mod refusals;
 pub(crate) mod requirements;
 pub(crate) mod unavailable;
 
-pub use crate::ec2::launch::Pool;
 pub use crate::ec2::machine::{AMD_GPU, EFA, Gpu, InstanceTypeInfo, NEURON, NVIDIA_GPU, NetworkCard, UsageClass};
+pub use crate::model::launch::Pool;
 pub use ledger::{
     Addresses, Amounts, Ceiling, CeilingLeft, CeilingScope, Claim, Hosts, Launch, Ledger, LedgerInputs, PoolLimits,
     Standing,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ec2::launch::CapacityType;
+use crate::model::launch::CapacityType;
 
 /// Day of the table below.
 pub const PRICES_AS_OF: &str = "2026-07-20";

@@ -7,8 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::ec2::error::ErrorClass;
-use crate::ec2::launch::CapacityType;
 use crate::ec2::seen::Offering;
+use crate::model::launch::CapacityType;
 
 /// How long a quota blocks: raising one takes a person, and asking costs calls.
 pub const QUOTA_SECONDS: i64 = 15 * 60;

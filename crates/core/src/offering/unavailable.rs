@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::ec2::launch::Pool;
+use crate::model::launch::Pool;
 
 /// How long a first failure blocks.
 pub const ICE_FIRST_SECONDS: i64 = 3 * 60;
@@ -94,7 +94,7 @@ fn after(start: Timestamp, seconds: i64) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ec2::launch::CapacityType;
+    use crate::model::launch::CapacityType;
 
     fn pool() -> Pool {
         Pool {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::ec2::hash::Fields;
+use crate::model::digest::Fields;
 use crate::model::pod::{HostPort, Operator, Requirement, SelectorTerm, Shape, Together, Toleration};
 
 /// The version of the digest, which every digest begins with. Another way to write a shape down is another version.

@@ -7,10 +7,10 @@ use jiff::Timestamp;
 
 use super::class::digest;
 use super::joining::{Joining, Offered, joining};
-use crate::ec2::hash::Fields;
-use crate::ec2::launch::CapacityType;
 use crate::model::batch::{Batch, Filling};
+use crate::model::digest::Fields;
 use crate::model::gang::{Membership, Pod};
+use crate::model::launch::CapacityType;
 use crate::model::names::PodUid;
 use crate::model::node::Usage;
 use crate::model::pod::Shape;

@@ -10,6 +10,7 @@ use crate::model::node::{Node, Usage};
 use crate::model::pod::Shape;
 use crate::topology::{Levels, SplitLabel};
 
+pub use crate::model::gang::LevelUse;
 pub use crate::topology::LevelIndex;
 
 /// Everything one planning run may look at.
@@ -240,17 +241,6 @@ impl fmt::Display for GapField {
             Self::Left(key) => write!(f, "left {key}"),
         }
     }
-}
-
-/// Domains used at one level.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LevelUse {
-    /// Label key of the level.
-    pub key: Arc<str>,
-    /// Distinct domains that hold a member, bound ones included.
-    pub used: u32,
-    /// The fewest possible on this snapshot, given the fields above it in the objective.
-    pub optimum: u32,
 }
 
 /// Work counters.

@@ -4,7 +4,6 @@
 //! changes is made in [`crate::planner::explain`], of offers that are none in [`crate::offering::Exclusion`]; the rest is
 //! here.
 
-mod code;
 pub mod guide;
 mod pool;
 mod speech;
@@ -19,7 +18,7 @@ use crate::model::gang::{Invalid, Waiting};
 use crate::model::names::{NodeName, ObjectKey};
 use crate::planner::plan::{Change, Refusal};
 
-pub use code::Code;
+pub use crate::model::code::Code;
 pub use pool::{PoolChange, Unsold};
 pub use speech::keeps_the_type;
 

@@ -63,17 +63,18 @@ pub fn find(word: &str) -> Result<Vec<Entry>, Vec<&'static str>> {
     if !found.is_empty() {
         return Ok(found);
     }
-    let mut alike: Vec<(usize, &'static str)> = entries()
+    let mut alike: Vec<(bool, usize, &'static str)> = entries()
         .map(|entry| {
             let word = entry.word.to_ascii_lowercase();
             // Who does not write a word to its end means it by its beginning.
             let beginning = word.get(..=asked.len()).unwrap_or(&word);
-            (distance(&asked, &word).min(distance(&asked, beginning)), entry.word)
+            let begins = !asked.is_empty() && word.starts_with(&asked);
+            (!begins, distance(&asked, &word).min(distance(&asked, beginning)), entry.word)
         })
         .collect();
     alike.sort_unstable();
     alike.dedup();
-    Err(alike.into_iter().map(|(_, word)| word).take(3).collect())
+    Err(alike.into_iter().map(|(.., word)| word).take(3).collect())
 }
 
 /// Letters to insert, remove or replace to make one word of the other; a word that contains the other counts as near.
@@ -172,7 +173,7 @@ mod tests {
         assert_eq!(find("doesnotfit").map(|found| found[0].word), Ok("DoesNotFit"));
         assert_eq!(find("Terminating").map(|found| found.len()), Ok(2));
         assert_eq!(find("DoesNotFot").map_err(|alike| alike[0]), Err("DoesNotFit"));
-        assert_eq!(find("price").map_err(|alike| alike[0]), Err("PriceUnknown"));
+        assert_eq!(find("price").map_err(|alike| alike[..2].to_vec()), Err(vec!["PriceUnknown", "MusterPricesStale"]));
         assert_eq!(find("Pice").map_err(|alike| alike[0]), Err("PriceUnknown"));
     }
 }

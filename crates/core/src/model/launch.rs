@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::hash::Fields;
+use super::digest::Fields;
 use super::tags::{BatchTags, FleetTags, ResourceKind};
 use crate::model::names::InstanceId;
 
@@ -207,7 +207,7 @@ pub fn placement_group_name(cluster_name: &str, batch_uid: &str, generation: u32
     format!("{cluster}-{batch}-{generation}")
 }
 
-/// Answer of a launch call with HTTP 200, which says nothing about success yet: see [`super::judge`].
+/// Answer of a launch call with HTTP 200, which says nothing about success yet: see [`crate::batch::judge`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LaunchAnswer {

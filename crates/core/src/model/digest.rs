@@ -2,6 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
+use super::tags::Tags;
+
 /// Collects fields, each with its length, so that no two different lists of fields give the same bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields(Sha256);
@@ -35,7 +37,7 @@ impl Fields {
         texts.fold(count, |fields, text| fields.text(text))
     }
 
-    pub(crate) fn map(self, map: &super::Tags) -> Self {
+    pub(crate) fn map(self, map: &Tags) -> Self {
         let count = self.number(map.len() as u64);
         map.iter().fold(count, |fields, (key, value)| fields.text(key).text(value))
     }

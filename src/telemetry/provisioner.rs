@@ -88,7 +88,7 @@ pub struct ProvisionerMetrics {
     held_orphans_age_seconds: Gauge,
     pods_pending: Family<ReasonLabel, Gauge>,
     /// Of limits and prices.
-    pub(super) pools: PoolMetrics,
+    pub(crate) pools: PoolMetrics,
 }
 
 impl ProvisionerMetrics {
@@ -140,7 +140,7 @@ impl ProvisionerMetrics {
     }
 
     /// What a status of a batch brought that was written: attempts that ended, and the moment its nodes were ready.
-    pub(super) fn moved(&self, before: &BatchStatus, next: &BatchStatus, now: Timestamp) {
+    pub(crate) fn moved(&self, before: &BatchStatus, next: &BatchStatus, now: Timestamp) {
         for attempt in &next.attempts {
             let known = before.attempts.iter().find(|known| known.number == attempt.number);
             let is_news = known.is_none_or(|known| known.outcome != attempt.outcome);
@@ -159,7 +159,7 @@ impl ProvisionerMetrics {
     }
 
     /// What a round of pods of no gang came to.
-    pub(super) fn pods(&self, outcome: &Outcome) {
+    pub(crate) fn pods(&self, outcome: &Outcome) {
         let launched = outcome.launches.iter().map(|launch| launch.pods.len()).sum();
         for (reason, count) in [
             ("launching", launched),
@@ -173,29 +173,29 @@ impl ProvisionerMetrics {
     }
 
     /// Something was collected.
-    pub(super) fn orphans(&self, resource: &'static str, count: usize) {
+    pub(crate) fn orphans(&self, resource: &'static str, count: usize) {
         self.orphans.get_or_create(&ResourceLabel { resource }).inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
     /// What the orphan sweep holds.
-    pub(super) fn held_orphans(&self, cost: HeldCost) {
+    pub(crate) fn held_orphans(&self, cost: HeldCost) {
         self.held_orphans_usd_per_hour.set(dollars(cost.micro_usd_per_hour));
         self.held_orphans_age_seconds.set(cost.oldest.as_secs());
     }
 
     /// A notice was handled.
-    pub(super) fn interruption(&self, kind: NoticeKind, outcome: &'static str, took: Duration) {
+    pub(crate) fn interruption(&self, kind: NoticeKind, outcome: &'static str, took: Duration) {
         self.interruptions.get_or_create(&NoticeLabel { kind: kind.as_str(), outcome }).inc();
         self.reaction_seconds.observe(took.as_secs_f64());
     }
 
     /// A message could not be read.
-    pub(super) fn unreadable(&self) {
+    pub(crate) fn unreadable(&self) {
         self.interruptions.get_or_create(&NoticeLabel { kind: "unknown", outcome: "unreadable" }).inc();
     }
 
     /// Micro-dollars that were spent on nothing since the last write of a batch.
-    pub(super) fn stranded(&self, before: &NodeBatchStatus, after: &NodeBatchStatus) {
+    pub(crate) fn stranded(&self, before: &NodeBatchStatus, after: &NodeBatchStatus) {
         for cause in StrandedCause::ALL {
             let of = |status: &NodeBatchStatus| {
                 status.billing.as_ref().and_then(|billing| billing.stranded_micro_usd.get(cause.as_str()).copied())
@@ -208,7 +208,7 @@ impl ProvisionerMetrics {
     }
 
     /// What runs, where, for whom and what it costs, from the statuses of all batches.
-    pub(super) fn measure<'a>(&self, statuses: impl Iterator<Item = &'a BatchStatus>) {
+    pub(crate) fn measure<'a>(&self, statuses: impl Iterator<Item = &'a BatchStatus>) {
         let mut costs: BTreeMap<CostLabel, u64> = BTreeMap::new();
         let mut nodes: BTreeMap<NodeLabel, i64> = BTreeMap::new();
         let mut phases: BTreeMap<&'static str, i64> =
