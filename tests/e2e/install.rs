@@ -157,7 +157,7 @@ fn kustomized(kubectl: &Path, minor: &str, monitoring: bool) -> BTreeMap<String,
     let mut text =
         std::fs::read_to_string(&file).unwrap().replace("- kubernetes/1.37", &format!("- kubernetes/{minor}"));
     if monitoring {
-        text = text.replace("# - monitoring", "- monitoring");
+        text = text.replace("# - monitoring", "- monitoring").replace("# - observability", "- observability");
     }
     std::fs::write(&file, text).unwrap();
     let reported = output(kubectl, &["kustomize", &folder.join("manifests").display().to_string()]).unwrap();
@@ -182,16 +182,17 @@ async fn helm_and_kustomize_make_equal_objects() {
     let Some(options) = options().await else { return };
     for helm in helms() {
         for (minor, monitoring) in [("1.35", false), ("1.36", true), ("1.37", false)] {
-            let monitor = format!("podMonitor.enabled={monitoring}");
+            let observed = ["podMonitor", "alerts", "dashboards"].map(|name| format!("{name}.enabled={monitoring}"));
             let template = |chart: &str, more: &[&str]| {
                 let kubernetes = format!("--kube-version={minor}");
                 let chart = format!("charts/{chart}");
                 let args = [&["template", "muster", &chart, "-n", "muster-system", &kubernetes][..], more].concat();
                 objects(&output(&helm, &args).unwrap())
             };
-            let mut charts = template("muster", &["--set", &monitor]);
+            let mut charts = template("muster", &["--set", &observed.join(",")]);
             charts.extend(template("muster-crd", &[]));
             let kustomized = kustomized(&options.binaries.kubectl(), minor, monitoring);
+            assert_eq!(kustomized.contains_key("PrometheusRule muster"), monitoring, "{minor}");
             let names = |objects: &BTreeMap<String, Value>| objects.keys().cloned().collect::<Vec<_>>();
             assert_eq!(names(&charts), names(&kustomized), "{} {minor}", helm.display());
             for (name, object) in &kustomized {

@@ -60,6 +60,9 @@ fn what_the_charts_share_with_the_kustomization_is_the_same_to_the_byte() {
         ("scheduler-config/own-scheduler.yaml".to_owned(), "charts/muster/files/own-scheduler.yaml".to_owned()),
         ("manifests/monitoring/pod-monitor.yaml".to_owned(), "charts/muster/files/pod-monitor.yaml".to_owned()),
     ];
+    for name in ["rules", "dashboard-operations", "dashboard-money"] {
+        pairs.push((format!("manifests/observability/{name}.yaml"), format!("charts/muster/files/{name}.yaml")));
+    }
     for name in [
         "rbac",
         "rbac-scheduler",
