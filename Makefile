@@ -167,7 +167,7 @@ crds: ## Write manifests/crds from the types in crates/api, and the charts' copi
 
 # Needs the nightly compiler and cargo-fuzz (`cargo install cargo-fuzz`). What is found lands in fuzz/artifacts; put the
 # input among the seeds of its target, and the ordinary tests keep it.
-FUZZ_TARGETS := dump quantity extender labels message form
+FUZZ_TARGETS := dump catalogue requirements quantity extender labels message form
 FUZZ_SECONDS ?= 600
 
 fuzz: ## Fuzz the readers of what strangers write, FUZZ_SECONDS each

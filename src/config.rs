@@ -255,6 +255,7 @@ struct RawEc2 {
     launch_timeout: Option<String>,
     rate_limits: BTreeMap<String, RawLimit>,
     interruption_queue: Option<String>,
+    isolated: bool,
     disabled: bool,
 }
 
@@ -425,6 +426,8 @@ pub struct Ec2 {
     pub limits: LimitSettings,
     /// URL or name of the queue that EventBridge fills with notices about instances.
     pub interruption_queue: Option<String>,
+    /// There is no way to services without an endpoint in the VPC: IAM and the Price List API are never called.
+    pub isolated: bool,
     /// Nothing is ever provisioned.
     pub disabled: bool,
 }
@@ -540,6 +543,7 @@ impl Config {
                 limits: limits(&raw.ec2.rate_limits)?,
                 launch_timeout: raw.ec2.launch_timeout.map(|text| duration("ec2.launchTimeout", &text)).transpose()?,
                 interruption_queue: raw.ec2.interruption_queue.filter(|queue| !queue.is_empty()),
+                isolated: raw.ec2.isolated,
                 disabled: raw.ec2.disabled,
             },
             back_off: duration("provisioner.backOff", &raw.provisioner.back_off)?,

@@ -39,6 +39,51 @@ pub fn dump(data: &[u8]) {
     assert_eq!(table.code, output.code);
 }
 
+/// A catalogue: two pods are planned from it, or it is refused with the field that is wrong.
+pub fn catalogue(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    planned(&serde_json::json!([]), Some(text));
+}
+
+/// Requirements of a NodePool, a list in JSON: two pods are planned from it, or it is refused by name.
+pub fn requirements(data: &[u8]) {
+    let Ok(requirements) = serde_json::from_slice::<serde_json::Value>(data) else { return };
+    planned(&requirements, None);
+}
+
+/// What is planned for two pods and a NodePool of these requirements: every pod has an outcome, and no new node costs nothing.
+fn planned(requirements: &serde_json::Value, catalogue: Option<&str>) {
+    let pool = serde_json::json!({"apiVersion": "muster.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": "general"},
+        "spec": {"template": {"spec": {"nodeClassRef": {"group": "muster.dev", "kind": "EC2NodeClass", "name": "any"},
+                                       "requirements": requirements}}}});
+    let pod = |name: &str, cpu: &str| {
+        serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ns", "uid": name},
+            "spec": {"schedulerName": "muster", "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
+            "status": {"phase": "Pending"}})
+    };
+    let dump = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": [pool, pod("a", "1"), pod("b", "3")]});
+    let dump = dump.to_string();
+    let arguments = Arguments {
+        files: vec![Input { name: "dump", text: &dump }],
+        format: Format::Json,
+        scheduler_names: vec!["muster".to_owned()],
+        catalogue: catalogue.map(|text| Input { name: "catalogue", text }),
+        ..Arguments::default()
+    };
+    let output = match command::run(&arguments) {
+        Ok(output) => output,
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    let document: serde_json::Value = serde_json::from_str(&output.text).expect("the document is JSON");
+    let pods = document["pods"].as_array().expect("pods are a list");
+    assert_eq!(pods.len(), 2, "{document}");
+    for pod in pods {
+        let refused = pod["outcome"] == "refused";
+        assert_eq!(refused, pod["reasons"].as_array().is_some_and(|reasons| !reasons.is_empty()), "{pod}");
+        assert_eq!(pod["outcome"] == "buy", pod["node"].as_str().is_some_and(|node| node.starts_with("new/")), "{pod}");
+    }
+}
+
 /// A quantity is read exactly: what it says stays the same in every unit, rounded up where it must be.
 pub fn quantity(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };

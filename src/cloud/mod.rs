@@ -240,6 +240,11 @@ impl Cloud {
         self.timed("describe-spot-price-history", self.client.describe_spot_prices(types, now)).await
     }
 
+    /// Micro-dollars per hour on demand by type, as the Price List API has them.
+    pub async fn list_prices(&self) -> Result<BTreeMap<String, u64>, CallError> {
+        self.timed("get-products", self.client.list_prices()).await
+    }
+
     /// Subnets with their free addresses.
     pub async fn subnets(&self, query: &NetworkQuery) -> Result<Vec<Subnet>, CallError> {
         self.limits.turn(CallClass::Describe).await;
@@ -472,7 +477,11 @@ fn operation(verb: &str) -> String {
 
 /// The service of a call, as actions spell it.
 fn service(operation: &str) -> &'static str {
-    if operation == "GetParameter" { "ssm" } else { "ec2" }
+    match operation {
+        "GetParameter" => "ssm",
+        "GetProducts" => "pricing",
+        _ => "ec2",
+    }
 }
 
 #[cfg(test)]

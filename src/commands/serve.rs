@@ -16,7 +16,7 @@ use muster_api::conventions::Kind;
 use muster_api::keys;
 use muster_core::ec2::ClusterAccess;
 use muster_core::gang::Settings;
-use muster_core::offering::{Ceiling, PriceBook, PriceList};
+use muster_core::offering::{Ceiling, PriceBook, PriceList, price_list_region};
 use muster_ec2::{ClientOptions, Credentials};
 use muster_ec2_sim::{Scenario, Simulator};
 use tokio::net::TcpListener;
@@ -372,6 +372,7 @@ async fn provisioner(
             access,
             access_problem,
             prices: listed(config, &ec2_options.region),
+            list_prices: !config.ec2.isolated && price_list_region(&ec2_options.region).is_some(),
             back_off: config.back_off,
             batch_idle: config.batch_idle,
             batch_max: config.batch_max,

@@ -18,18 +18,21 @@ pub(super) struct Catalogue {
     pub(super) prices: PriceBook,
 }
 
-/// Reads the catalogue for the `number`-th time. `spot` has the spot prices read last.
+/// Reads the catalogue for the `number`-th time. `spot` has the spot prices read last, `listed`
+/// the list prices.
 ///
 /// Errors: those of the describing calls; nothing is provisioned without it.
 pub(super) async fn read(
     cloud: &Cloud,
     prices: &PriceBook,
     spot: &SpotPrices,
+    listed: &BTreeMap<String, u64>,
     number: u64,
 ) -> Result<Catalogue, CallError> {
     let types = cloud.instance_types().await?;
     let offerings = cloud.offerings().await?;
     let mut prices = prices.clone();
+    prices.relist(listed);
     for ((instance_type, zone), micros) in spot {
         prices.set(instance_type, Some(zone), CapacityType::Spot, *micros);
     }

@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use tokio::sync::watch as channel;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, info_span, warn};
+use tracing::{Instrument, debug, info, info_span, warn};
 
 use crate::clock::Clock;
 use crate::cloud::Cloud;
@@ -49,6 +49,8 @@ pub struct ProvisionerOptions {
     pub access_problem: Option<String>,
     /// Prices that replace the built-in table.
     pub prices: PriceBook,
+    /// List prices are read from the Price List API; else the list that Muster brings is all there is.
+    pub list_prices: bool,
     /// Topology levels: a launch that misses the level a gang requires is terminated.
     pub levels: Levels,
     /// Most dollars per hour of everything that is provisioned; nothing is provisioned without.
@@ -308,7 +310,9 @@ impl Context {
             refreshed.asked = Some(now);
             context.read_spot_prices(refreshed, now).await;
             let number = context.catalogue.load().number.saturating_add(1);
-            match catalogue::read(&context.cloud, &context.options.prices, &refreshed.spot, number).await {
+            match catalogue::read(&context.cloud, &context.options.prices, &refreshed.spot, &refreshed.listed, number)
+                .await
+            {
                 Ok(catalogue) => {
                     context.catalogue.store(Arc::new(catalogue));
                     refreshed.catalogue = Some(now);
@@ -321,6 +325,7 @@ impl Context {
                 }
             }
         }
+        context.read_list_prices(refreshed, now).await;
         let state = context.cluster.load();
         if let Err(error) = class::reconcile(context, &state, &mut refreshed.classes).await {
             debug!(error = %crate::telemetry::chain(&error), "classes");
@@ -330,6 +335,8 @@ impl Context {
 
 /// Spot prices are read again after this, in the provisioner's time.
 const SPOT_PRICES: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
+/// List prices are read again after this, in the provisioner's time: AWS changes few of them in a year.
+const LIST_PRICES: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
 
 impl Context {
     /// Reads spot prices hourly, of what pools may provision on spot. Without a price nothing is provisioned there.
@@ -351,6 +358,36 @@ impl Context {
     }
 }
 
+impl Context {
+    /// Reads list prices daily, once the catalogue stands: a private cluster may have no way to the API, and provisions by
+    /// the list that Muster brings.
+    async fn read_list_prices(&self, refreshed: &mut Refreshed, now: Timestamp) {
+        if !refreshed.list_prices_due(self, now) {
+            return;
+        }
+        refreshed.list_asked = Some(now);
+        match self.cloud.list_prices().await {
+            Ok(prices) if prices.is_empty() => warn!("AWS lists no prices; those that Muster brings are used"),
+            Ok(prices) => {
+                if prices != refreshed.listed {
+                    info!(types = prices.len(), "list prices read from AWS");
+                    let known = self.catalogue.load();
+                    let mut catalogue = Catalogue::clone(&known);
+                    catalogue.number = known.number.saturating_add(1);
+                    catalogue.prices.relist(&prices);
+                    self.catalogue.store(Arc::new(catalogue));
+                    refreshed.listed = prices;
+                }
+                self.metrics.pools.list_prices_read(now);
+            }
+            Err(error) => warn!(
+                error = %error,
+                "list prices cannot be read; those read last, or that Muster brings, are used; ec2.isolated: true asks for none"
+            ),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Refreshed {
     catalogue: Option<Timestamp>,
@@ -360,13 +397,22 @@ struct Refreshed {
     spot: SpotPrices,
     spot_types: Vec<String>,
     spot_read: Option<Timestamp>,
+    listed: BTreeMap<String, u64>,
+    list_asked: Option<Timestamp>,
 }
 
 impl Refreshed {
+    fn list_prices_due(&self, context: &Context, now: Timestamp) -> bool {
+        self.catalogue.is_some()
+            && context.options.list_prices
+            && self.list_asked.is_none_or(|at| now.duration_since(at) >= LIST_PRICES)
+    }
+
     /// Whether anything is to be read.
     fn due(&self, context: &Context, state: &crate::cluster::State) -> bool {
         let now = context.clock.now();
         self.catalogue_due(now)
+            || self.list_prices_due(context, now)
             || self.spot_types_changed(context, state, now)
             || class::due(context, state, &self.classes, now).next().is_some()
     }

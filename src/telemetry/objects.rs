@@ -97,6 +97,8 @@ pub struct PoolMetrics {
     price_age: Family<CapacityTypeLabel, Gauge>,
     /// When spot prices were read, in seconds since 1970; 0: never.
     spot_read: Arc<AtomicI64>,
+    /// As those, of list prices.
+    list_read: Arc<AtomicI64>,
 }
 
 impl PoolMetrics {
@@ -107,6 +109,7 @@ impl PoolMetrics {
             usage: Family::default(),
             price_age: Family::default(),
             spot_read: Arc::default(),
+            list_read: Arc::default(),
         };
         registrar.register(table::NODEPOOL_LIMIT, metrics.limits.clone());
         registrar.register(table::NODEPOOL_USAGE, metrics.usage.clone());
@@ -139,13 +142,21 @@ impl PoolMetrics {
     /// How old prices are now, in EC2's time.
     pub fn age(&self, now: Timestamp) {
         self.price_age.clear();
-        let read = Timestamp::from_second(self.spot_read.load(Ordering::Relaxed)).ok();
-        let spot = read.filter(|read| *read > Timestamp::UNIX_EPOCH);
-        for (capacity_type, as_of) in [(CapacityType::OnDemand, listed()), (CapacityType::Spot, spot)] {
+        let read = |at: &AtomicI64| {
+            let read = Timestamp::from_second(at.load(Ordering::Relaxed)).ok();
+            read.filter(|read| *read > Timestamp::UNIX_EPOCH)
+        };
+        let (list, spot) = (read(&self.list_read).or_else(listed), read(&self.spot_read));
+        for (capacity_type, as_of) in [(CapacityType::OnDemand, list), (CapacityType::Spot, spot)] {
             let Some(as_of) = as_of else { continue };
             let label = CapacityTypeLabel { capacity_type: capacity_type.as_str() };
             self.price_age.get_or_create(&label).set(now.duration_since(as_of).as_secs());
         }
+    }
+
+    /// List prices were read from AWS.
+    pub fn list_prices_read(&self, now: Timestamp) {
+        self.list_read.store(now.as_second(), Ordering::Relaxed);
     }
 
     /// Spot prices were read from EC2.
@@ -154,7 +165,7 @@ impl PoolMetrics {
     }
 }
 
-/// The date of the price lists on demand.
+/// The date of the price lists that Muster brings.
 fn listed() -> Option<Timestamp> {
     format!("{PRICES_AS_OF}T00:00:00Z").parse().ok()
 }

@@ -203,7 +203,7 @@ table! {
         "`used`, and `optimum`: the fewest that could hold each when it was planned."
     PRICE_AGE: Gauge "muster_price_age_seconds" ["capacity_type"] Beta Leader
         "Age of the prices that purchases are compared by"
-        "On demand since the date of the price lists, spot since they were read from EC2. Alert where spot prices are older than some hours."
+        "On demand since they were read from AWS or else the date of the lists that Muster brings, spot since they were read from EC2. Alert where spot prices are older than some hours."
     HELD_COST: Gauge "muster_held_orphans_usd_per_hour" [] Beta Leader
         "Dollars per hour of instances without a NodeBatch that wait for a person" "0 while nothing is held."
     HELD_AGE: Gauge "muster_held_orphans_age_seconds" [] Beta Leader

@@ -13,7 +13,10 @@ use muster_ec2_sim::choices::DryRun;
 use muster_ec2_sim::{MarketType, Scenario};
 use serde_json::{Value, json};
 
-use crate::cloud::{batch_that, delete_job, everything_is_terminated, gang_job, instances, journal, launched_fleets};
+use crate::cloud::{
+    batch_that, delete_job, everything_is_terminated, gang_job, instances, journal, launched_fleets, provisioning_stack,
+};
+use crate::leftovers::metric;
 use crate::support::{DEADLINE, all_run, choices, no_errors, options, says, stack, submit};
 use crate::ways::{capacity_types, reservation, stack_with};
 
@@ -49,8 +52,14 @@ const TELLING: [&str; 4] =
 /// As those, and asked for at the start.
 const STARTING: [&str; 2] = ["sqs:GetQueueUrl", "ec2:DescribeSpotPriceHistory"];
 /// Each in a test of its own; a cluster is described in those of `crates/ec2`, since simulated nodes have no need of it.
-const APART: [&str; 5] =
-    ["eks:DescribeCluster", "ssm:GetParameter", "ec2:DescribeFleets", "ec2:DescribeImages", "ec2:DeleteFleets"];
+const APART: [&str; 6] = [
+    "eks:DescribeCluster",
+    "pricing:GetProducts",
+    "ssm:GetParameter",
+    "ec2:DescribeFleets",
+    "ec2:DescribeImages",
+    "ec2:DeleteFleets",
+];
 
 #[test]
 fn no_action_of_the_shipped_policy_is_excluded() {
@@ -322,6 +331,37 @@ async fn an_image_that_was_read_before_goes_on_while_its_parameter_may_not_be_re
     delete_job(&stack, "train").await;
     everything_is_terminated(&stack).await;
     no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_costs_what_aws_lists_and_without_the_right_to_read_it_what_muster_brings() {
+    let mut scenario = Scenario::default().with_pool("p5.48xlarge", "us-east-1a", MarketType::OnDemand, 1, 1, 4);
+    scenario.prices.insert("p5.48xlarge".to_owned(), 12_345_678);
+    let Some(stack) = provisioning_stack(&scenario, FACTOR, "1s").await else { return };
+    let stack = &stack;
+    // The list of this version is months old.
+    let hour = 3600.0;
+    eventually(DEADLINE, "the list prices to be read", || async move {
+        let age = metric(stack, "muster_price_age_seconds", |line| line.contains("on-demand")).await;
+        if age > 0.0 && age < hour { Ok(Some(())) } else { Err(format!("{age} s old")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    let client = stack.admin().unwrap();
+    for (job, price) in [("listed", "24.69"), ("brought", "110.08")] {
+        submit(&client, "ml", gang_job(job, 2)).await;
+        all_run(stack, "ml", job, 2).await;
+        let batch =
+            batch_that(stack, "its price", |batch| batch.status.as_ref().is_some_and(|s| s.price_per_hour.is_some()));
+        assert_eq!(batch.await.status.unwrap().price_per_hour.as_deref(), Some(price), "{job}");
+        delete_job(stack, job).await;
+        everything_is_terminated(stack).await;
+        deny(stack, &["pricing:GetProducts"]).await;
+        stack.kill_muster().unwrap();
+        stack.start_muster(&[]).await.unwrap();
+        named(stack, "pricing:GetProducts", false).await;
+    }
+    no_errors(stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -26,7 +26,7 @@ use crate::support::{DEADLINE, all_run, create, no_errors, runs_on, submit};
 
 /// The sum of a metric over its labels.
 /// The sum over all series of a metric that are counted.
-async fn metric(stack: &Stack, name: &str, counts: fn(&str) -> bool) -> f64 {
+pub(crate) async fn metric(stack: &Stack, name: &str, counts: fn(&str) -> bool) -> f64 {
     let text = request(stack.http(), "GET", "/metrics", "").await.unwrap();
     let of = |line: &str| -> Option<f64> {
         let (series, value) = line.rsplit_once(' ')?;

@@ -621,6 +621,7 @@ async fn each_permission_that_is_taken_away_is_named() {
         "ec2:CreateTags",
         "iam:PassRole",
         "ssm:GetParameter",
+        "pricing:GetProducts",
     ];
     for action in READS.into_iter().chain(others) {
         let mut world = World::healthy();

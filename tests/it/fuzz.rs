@@ -28,6 +28,16 @@ fn the_seeds_of_dumps_are_planned() {
 }
 
 #[test]
+fn the_seeds_of_catalogues_are_planned_from_or_refused() {
+    run("catalogue", bodies::catalogue);
+}
+
+#[test]
+fn the_seeds_of_requirements_are_planned_from_or_refused() {
+    run("requirements", bodies::requirements);
+}
+
+#[test]
 fn the_seeds_of_quantities_are_read_exactly() {
     run("quantity", bodies::quantity);
 }

@@ -9,6 +9,7 @@ use aws_sdk_ec2::config::retry::RetryConfig;
 use aws_sdk_ec2::config::timeout::TimeoutConfig;
 use aws_smithy_http_client::Builder as HttpBuilder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use muster_core::offering::price_list_region;
 use thiserror::Error;
 
 use crate::agent::Agent;
@@ -86,10 +87,16 @@ pub struct Client {
     pub(crate) launches: aws_sdk_ec2::Client,
     /// SSM.
     pub(crate) parameters: aws_sdk_ssm::Client,
+    /// The Price List API.
+    pub(crate) prices: aws_sdk_pricing::Client,
+    /// The Region.
+    pub(crate) region: String,
     /// For messages.
     pub(crate) endpoint: String,
     /// For messages about SSM.
     pub(crate) parameters_endpoint: String,
+    /// For messages about the Price List API.
+    pub(crate) prices_endpoint: String,
 }
 
 impl Client {
@@ -108,9 +115,12 @@ impl Client {
             return Err(ConnectError::Endpoint { endpoint_url: url.clone() });
         }
         let endpoint = endpoint_url.clone().unwrap_or_else(|| format!("EC2 in {region}"));
-        let launch_timeout = *launch_timeout;
+        let (launch_timeout, of) = (*launch_timeout, region.clone());
         let ec2_url = endpoint_url.clone();
         let shared_url = endpoint_url.clone().filter(|url| serves_all(url));
+        // It answers in few Regions, for all of them.
+        let prices_region = price_list_region(region).unwrap_or(region).to_owned();
+        let prices_endpoint = shared_url.clone().unwrap_or_else(|| format!("the Price List API in {prices_region}"));
         let parameters_endpoint = shared_url.unwrap_or_else(|| format!("SSM in {region}"));
         let settings = Box::pin(settings(options)).await;
         let mut config = aws_sdk_ec2::config::Builder::from(&settings).interceptor(Agent);
@@ -125,6 +135,11 @@ impl Client {
             .interceptor(Agent)
             .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
             .timeout_config(per_attempt());
+        let prices = aws_sdk_pricing::config::Builder::from(&settings)
+            .region(Region::new(prices_region))
+            .interceptor(Agent)
+            .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
+            .timeout_config(per_attempt());
         let launches = config.retry_config(RetryConfig::disabled()).timeout_config(
             TimeoutConfig::builder().connect_timeout(CONNECT_TIMEOUT).operation_timeout(launch_timeout).build(),
         );
@@ -132,8 +147,11 @@ impl Client {
             calls: aws_sdk_ec2::Client::from_conf(calls.build()),
             launches: aws_sdk_ec2::Client::from_conf(launches.build()),
             parameters: aws_sdk_ssm::Client::from_conf(parameters.build()),
+            prices: aws_sdk_pricing::Client::from_conf(prices.build()),
+            region: of,
             endpoint,
             parameters_endpoint,
+            prices_endpoint,
         })
     }
 }

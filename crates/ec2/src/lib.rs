@@ -19,6 +19,7 @@ mod health;
 mod images;
 mod instances;
 mod launch;
+mod list_prices;
 mod network;
 mod parameters;
 mod preflight;

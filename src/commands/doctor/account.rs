@@ -309,6 +309,7 @@ async fn actions(ec2: &Client, whose: &Whose, looked: &Looked) -> Vec<(String, T
             None => Trial::NothingToTry("the cluster's version"),
         },
     );
+    add("pricing:GetProducts", ec2.try_list_prices().await.into());
     let tags = whose.tags();
     let template = ec2.dry_run_launch_template(BATCH, &tags.of(ResourceKind::LaunchTemplate)).await;
     add("ec2:CreateLaunchTemplate", template.into());

@@ -29,6 +29,8 @@ pub fn without(action: &str) -> Without {
         | "ec2:DeleteFleets" => Without::GoesOn,
         // An image that is known goes on; a class without one says so itself.
         "ssm:GetParameter" => Without::GoesOn,
+        // The list that Muster brings stands in.
+        "pricing:GetProducts" => Without::GoesOn,
         // The configuration may say all that EKS would.
         "eks:DescribeCluster" => Without::GoesOn,
         _ if action.starts_with("sqs:") => Without::GoesOn,

@@ -17,7 +17,9 @@ pub use ledger::{
 };
 pub use limits::{NODES, UnknownLimit, counted, unknown_limit};
 pub use node::{ClassTemplate, InterfaceSlot, NewNode, NodeTemplate, new_node};
-pub use price::{Change, Override, PRICES_AS_OF, PriceBook, PriceList, micro_dollars, on_demand_price};
+pub use price::{
+    Change, Override, PRICES_AS_OF, PriceBook, PriceList, micro_dollars, on_demand_price, price_list_region,
+};
 pub use rank::{
     Candidate, Excluded, Exclusion, GroupPolicy, MAX_CANDIDATES, Need, PoolOffer, PoolType, RankInput, Ranked, Ranking,
     Rung, rank_candidates,

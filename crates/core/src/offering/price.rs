@@ -83,6 +83,21 @@ fn is_commercial(region: &str) -> bool {
     !region.is_empty() && !others.iter().any(|prefix| region.starts_with(prefix))
 }
 
+/// The Region of the Price List API that is nearest to a Region and knows its prices; `None` where it knows none, in other
+/// partitions than `aws`.
+/// Source: <https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html>.
+#[must_use]
+pub fn price_list_region(region: &str) -> Option<&'static str> {
+    if !is_commercial(region) {
+        return None;
+    }
+    Some(match region.split('-').next() {
+        Some("eu" | "af" | "me" | "il") => "eu-central-1",
+        Some("ap") => "ap-south-1",
+        _ => "us-east-1",
+    })
+}
+
 /// How a price differs from what it would be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -165,6 +180,13 @@ impl PriceBook {
         let prices = PriceList::of_region(region).map(|list| list.prices).unwrap_or_default();
         for (instance_type, micros) in prices {
             self.set(instance_type, None, CapacityType::OnDemand, micros);
+        }
+    }
+
+    /// Takes prices on demand that were read from AWS in the place of the list's; a type that was not read keeps its own.
+    pub fn relist(&mut self, prices: &BTreeMap<String, u64>) {
+        for (instance_type, micros) in prices {
+            self.set(instance_type, None, CapacityType::OnDemand, *micros);
         }
     }
 
@@ -251,6 +273,34 @@ mod tests {
         assert_eq!(price("us-gov-east-1", "p5.48xlarge"), None, "it is not sold there");
         assert_eq!(price("cn-north-1", "m5.large"), None, "not in dollars");
         assert_eq!(price("us-east-1", "nothing.large"), None);
+    }
+
+    #[test]
+    fn a_price_that_was_read_comes_before_the_list_and_after_the_configuration() {
+        let mut book = PriceBook::default();
+        book.list("us-east-1");
+        book.change(over(Some("m5.large"), None, None, Change::Absolute(1)));
+        book.relist(&BTreeMap::from([("p5.48xlarge".to_owned(), 31_464_000), ("m5.large".to_owned(), 2)]));
+        let price = |name: &str| book.price(name, "a", CapacityType::OnDemand);
+        assert_eq!(price("p5.48xlarge"), Some(31_464_000));
+        assert_eq!(price("m5.large"), Some(1));
+        assert_eq!(price("g5.xlarge"), Some(1_006_000), "it was not read");
+    }
+
+    #[test]
+    fn prices_are_asked_for_where_the_api_is_and_in_no_other_partition() {
+        for (region, asked) in [
+            ("us-west-2", Some("us-east-1")),
+            ("sa-east-1", Some("us-east-1")),
+            ("eu-north-1", Some("eu-central-1")),
+            ("me-central-1", Some("eu-central-1")),
+            ("ap-northeast-1", Some("ap-south-1")),
+            ("us-gov-west-1", None),
+            ("cn-north-1", None),
+            ("", None),
+        ] {
+            assert_eq!(price_list_region(region), asked, "{region}");
+        }
     }
 
     #[test]

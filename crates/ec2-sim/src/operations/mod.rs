@@ -7,6 +7,7 @@ mod fleets;
 mod identity;
 mod instances;
 mod launch_templates;
+mod list_prices;
 mod named;
 mod network;
 mod parameters;
@@ -150,6 +151,7 @@ pub(crate) fn played() -> Vec<(&'static str, &'static str)> {
         ("sts", "GetCallerIdentity"),
         ("eks", "DescribeCluster"),
         ("ssm", "GetParameter"),
+        ("pricing", "GetProducts"),
         ("iam", "GetInstanceProfile"),
     ]);
     all
@@ -164,6 +166,7 @@ pub(crate) fn find(service: Service, operation: &str) -> Option<Handler> {
         Service::Iam => &[("GetInstanceProfile", identity::instance_profile)],
         Service::Eks => &[("DescribeCluster", identity::cluster)],
         Service::Ssm => &[("GetParameter", parameters::get)],
+        Service::Pricing => &[("GetProducts", list_prices::products)],
     };
     played.iter().find(|(name, _)| *name == operation).map(|(_, handler)| *handler)
 }

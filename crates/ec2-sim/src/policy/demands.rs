@@ -45,6 +45,8 @@ pub(super) fn of(world: &World, request: &Request) -> Vec<Demand> {
             let action = format!("ssm:{}", request.operation);
             demands.add(&action, format!("arn:aws:ssm:{region}:{owner}:parameter{name}"), []);
         }
+        // Prices belong to nobody.
+        Service::Pricing => demands.add(&format!("pricing:{}", request.operation), "*".to_owned(), []),
         Service::Eks => {
             let name = form.get("name").unwrap_or("");
             demands.add("eks:DescribeCluster", format!("arn:aws:eks:{region}:{account}:cluster/{name}"), []);

@@ -14,6 +14,7 @@ pub(crate) enum Service {
     Iam,
     Eks,
     Ssm,
+    Pricing,
 }
 
 impl Service {
@@ -26,6 +27,7 @@ impl Service {
             Self::Iam => "iam",
             Self::Eks => "eks",
             Self::Ssm => "ssm",
+            Self::Pricing => "pricing",
         }
     }
 }
@@ -88,6 +90,9 @@ fn dispatch(method: &Method, path: &str, target: Option<&str>, body: &[u8]) -> (
         }
         if let Some(operation) = target.strip_prefix("AmazonSSM.") {
             return (Service::Ssm, operation.to_owned(), form);
+        }
+        if let Some(operation) = target.strip_prefix("AWSPriceListService.") {
+            return (Service::Pricing, operation.to_owned(), form);
         }
         // A service that is not played is named by the whole target.
         let operation = target.strip_prefix("AmazonSQS.").unwrap_or(target);

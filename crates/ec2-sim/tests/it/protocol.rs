@@ -69,15 +69,23 @@ const NVIDIA: &str = "/aws/service/eks/optimized-ami/1.35/amazon-linux-2023/x86_
 const BOTTLEROCKET: &str = "/aws/service/bottlerocket/aws-k8s-1.35-nvidia/x86_64/latest/image_id";
 
 impl Sim {
-    async fn get_parameter(&self, name: &str) -> (u16, serde_json::Value) {
+    async fn json(&self, target: &str, body: serde_json::Value) -> (u16, serde_json::Value) {
         let request = Request::post("/")
             .header("authorization", "AWS4-HMAC-SHA256 Credential=x")
             .header("content-type", "application/x-amz-json-1.1")
-            .header("x-amz-target", "AmazonSSM.GetParameter")
-            .body(Body::from(serde_json::json!({"Name": name}).to_string()))
+            .header("x-amz-target", target)
+            .body(Body::from(body.to_string()))
             .expect("the request is well-formed");
         let (status, body) = self.send(request).await.expect("an answer arrives");
-        (status.as_u16(), serde_json::from_str(&body).expect("SSM speaks JSON"))
+        (status.as_u16(), serde_json::from_str(&body).expect("the service speaks JSON"))
+    }
+
+    async fn get_parameter(&self, name: &str) -> (u16, serde_json::Value) {
+        self.json("AmazonSSM.GetParameter", serde_json::json!({"Name": name})).await
+    }
+
+    async fn get_products(&self, body: serde_json::Value) -> (u16, serde_json::Value) {
+        self.json("AWSPriceListService.GetProducts", body).await
     }
 }
 
@@ -126,4 +134,46 @@ async fn a_launch_names_a_parameter_only_if_its_data_type_is_that_of_an_image() 
     } else {
         assert!(body.contains("aws:ec2:image"), "{body}");
     }
+}
+
+#[tokio::test]
+async fn list_prices_come_in_pages_as_json_in_json_and_follow_the_filters() {
+    let sim = Sim::small();
+    let region = serde_json::json!({"Type": "TERM_MATCH", "Field": "regionCode", "Value": "us-east-1"});
+    let ask = |more: serde_json::Value| {
+        let mut body = serde_json::json!({"ServiceCode": "AmazonEC2", "FormatVersion": "aws_v1", "Filters": [region]});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let (status, all) = sim.get_products(ask(serde_json::json!({}))).await;
+    let count = all["PriceList"].as_array().map_or(0, Vec::len);
+    assert_eq!((status, count > 20, all["NextToken"].is_null()), (200, true, true), "{all}");
+    let (_, first) = sim.get_products(ask(serde_json::json!({"MaxResults": 10}))).await;
+    let (_, rest) = sim.get_products(ask(serde_json::json!({"NextToken": first["NextToken"]}))).await;
+    assert_eq!(first["PriceList"].as_array().unwrap().len(), 10);
+    assert_eq!(rest["PriceList"].as_array().unwrap().len(), count - 10);
+    let named = serde_json::json!({"Type": "TERM_MATCH", "Field": "instanceType", "Value": "p5.48xlarge"});
+    let (_, one) = sim.get_products(ask(serde_json::json!({"Filters": [region, named]}))).await;
+    let product: serde_json::Value = serde_json::from_str(one["PriceList"][0].as_str().unwrap()).unwrap();
+    assert_eq!(product["product"]["attributes"]["instanceType"], "p5.48xlarge");
+    assert!(product.to_string().contains("\"USD\":\"55.0400000000\""), "{product}");
+    let elsewhere = serde_json::json!({"Type": "TERM_MATCH", "Field": "regionCode", "Value": "eu-west-1"});
+    let (_, none) = sim.get_products(ask(serde_json::json!({"Filters": [elsewhere]}))).await;
+    assert_eq!(none["PriceList"], serde_json::json!([]));
+}
+
+#[tokio::test]
+async fn list_prices_of_another_service_or_by_an_attribute_that_is_none_are_refused() {
+    let sim = Sim::small();
+    let refused = async |body: serde_json::Value| {
+        let (status, body) = sim.get_products(body).await;
+        (status, body["__type"].as_str().map(str::to_owned))
+    };
+    let invalid = (400, Some("InvalidParameterException".to_owned()));
+    assert_eq!(refused(serde_json::json!({"ServiceCode": "AmazonS3"})).await, invalid);
+    let misspelt = serde_json::json!({"Type": "TERM_MATCH", "Field": "regioncode", "Value": "us-east-1"});
+    assert_eq!(refused(serde_json::json!({"ServiceCode": "AmazonEC2", "Filters": [misspelt]})).await, invalid);
+    sim.simulator.deny(["pricing:GetProducts".to_owned()]);
+    let denied = (400, Some("AccessDeniedException".to_owned()));
+    assert_eq!(refused(serde_json::json!({"ServiceCode": "AmazonEC2"})).await, denied);
 }

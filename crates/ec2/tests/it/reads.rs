@@ -90,3 +90,16 @@ async fn options_that_cannot_work_are_refused_before_any_call() {
     let wrong = Client::connect(options("us-east-1", "localhost:4566")).await.unwrap_err();
     assert_eq!(wrong, ConnectError::Endpoint { endpoint_url: "localhost:4566".to_owned() });
 }
+
+#[tokio::test]
+async fn list_prices_are_read_page_by_page_for_dollars_by_the_hour() {
+    let world = World::start().await;
+    let prices = world.client.list_prices().await.unwrap();
+    assert_eq!(prices.get("p5.48xlarge"), Some(&55_040_000));
+    assert!(prices.len() > 20, "{prices:?}");
+    world.client.try_list_prices().await.unwrap();
+    world.simulator.deny(["pricing:GetProducts".to_owned()]);
+    let denied = world.client.list_prices().await.unwrap_err();
+    assert_eq!((denied.kind, denied.operation.as_str()), (ErrorClass::Permission, "GetProducts"), "{denied:?}");
+    assert!(world.client.try_list_prices().await.is_err());
+}
