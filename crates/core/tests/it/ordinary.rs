@@ -81,6 +81,11 @@ impl Setup {
     }
 
     fn plan_at(&self, now: Timestamp, snapshot: &Snapshot) -> Outcome {
+        self.plan_by(now, now, snapshot)
+    }
+
+    /// By the provisioner's clock and in real time.
+    fn plan_by(&self, now: Timestamp, now_real: Timestamp, snapshot: &Snapshot) -> Outcome {
         let of = |pod: &Pod| {
             let shape = Shape::clone(pod.shape.as_ref().unwrap());
             let class = Class { shape, namespace: Arc::clone(&pod.key.namespace), ..Class::default() };
@@ -96,7 +101,7 @@ impl Setup {
             accelerators: &[GPU.into()],
             refusals: &self.refusals,
             now,
-            now_real: now,
+            now_real,
         })
     }
 

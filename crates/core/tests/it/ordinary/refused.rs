@@ -215,6 +215,21 @@ fn a_node_is_in_vain_once_its_minute_is_over_and_no_pod_of_the_class_has_come() 
 }
 
 #[test]
+fn pods_have_their_places_on_a_node_as_long_as_it_is_kept_for_them_however_fast_the_clock_of_ec2_goes() {
+    let mut life = Life::of(pods("web", 1, 3_000));
+    life.provision(10);
+    let by = |life: &Life, real| {
+        let outcome = life.setup.plan_by(at(3600), at(real), &life.snapshot());
+        (outcome.joining, outcome.launches.len())
+    };
+    assert_eq!(by(&life, 10 + MINUTE - 1), (1, 0));
+    assert_eq!(by(&life, 10 + MINUTE), (0, 1));
+    // Of a node that no process has seen Ready nobody knows how long it is kept.
+    life.ready.clear();
+    assert_eq!(by(&life, 20), (0, 1));
+}
+
+#[test]
 fn a_node_that_goes_empty_or_does_not_finish_joining_before_its_minute_is_over_was_in_vain() {
     for cause in [None, Some(LossCause::Join)] {
         let mut life = Life::of(pods("web", 1, 3_000));
