@@ -27,6 +27,8 @@ use crate::testbed::nodes::TestNode;
 const FAKE_KUBELET: &str = "fake-kubelet.muster.dev/simulated";
 /// Label of a pool whose nodes register without devices: somebody else plays the device plugins.
 pub const DEVICES_BY_PLUGIN: &str = "example.com/devices-by-plugin";
+/// Label of a pool whose nodes register with so many percent of their memory.
+pub const MEMORY_PERCENT: &str = "example.com/memory-percent";
 /// Real time between two looks at the simulator, which runs on a clock of its own.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -137,6 +139,10 @@ fn asks_for_topology(instance_type: &str) -> bool {
 
 async fn register(nodes: &Api<Node>, instance: &InstanceView) -> anyhow::Result<String> {
     let config = node_config(instance)?;
+    let labels = || config.spec.kubelet.flags.iter().filter_map(|flag| flag.strip_prefix("--node-labels="));
+    let mut pairs = labels().flat_map(|labels| labels.split(',')).filter_map(|label| label.split_once('='));
+    let percent = pairs.find(|(key, _)| *key == MEMORY_PERCENT).and_then(|(_, value)| value.parse().ok());
+    let memory_mib = instance.memory_mib.saturating_mul(percent.unwrap_or(100)) / 100;
     let mut node = TestNode::new(&instance.private_dns_name)
         .zone(&instance.zone)
         .instance_type(&instance.instance_type)
@@ -144,17 +150,16 @@ async fn register(nodes: &Api<Node>, instance: &InstanceView) -> anyhow::Result<
         .label(FAKE_KUBELET, &instance.instance_id)
         .label(keys::ZONE_ID, &instance.zone_id)
         .resource("cpu", &instance.vcpus.to_string())
-        .resource("memory", &format!("{}Mi", instance.memory_mib));
+        .resource("memory", &format!("{memory_mib}Mi"));
     for (index, layer) in instance.network_nodes.iter().enumerate() {
         node = node.label(&format!("{}{}", keys::NETWORK_LAYER_PREFIX, index + 1), layer);
     }
-    let labels = config.spec.kubelet.flags.iter().filter_map(|flag| flag.strip_prefix("--node-labels="));
-    let by_plugin = labels.flat_map(|labels| labels.split(',')).any(|label| label.starts_with(DEVICES_BY_PLUGIN));
+    let by_plugin = labels().flat_map(|labels| labels.split(',')).any(|label| label.starts_with(DEVICES_BY_PLUGIN));
     node = node.gpus(0).efa(if by_plugin { 0 } else { u32::try_from(instance.efa_interfaces).unwrap_or(u32::MAX) });
     if let (Some(resource), true) = (&instance.gpu_resource, instance.gpus > 0 && !by_plugin) {
         node = node.resource(resource, &instance.gpus.to_string());
     }
-    for flag in config.spec.kubelet.flags.iter().filter_map(|flag| flag.strip_prefix("--node-labels=")) {
+    for flag in labels() {
         for (key, value) in flag.split(',').filter_map(|label| label.split_once('=')) {
             node = node.label(key, value);
         }

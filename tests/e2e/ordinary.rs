@@ -6,15 +6,17 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, Pod, Taint};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
+use muster::fake_kubelet::MEMORY_PERCENT;
 use muster::step::Step;
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Component, Stack, eventually, pools};
 use muster_api::crd::{EC2NodeClass, NodePool};
+use muster_api::keys;
 use muster_core::batch::micros;
 use muster_ec2_sim::{MarketType, Scenario};
 use serde_json::{Value, json};
@@ -23,6 +25,7 @@ use crate::cloud::{
     batches, delete_job, everything_is_terminated, instances, invariants_hold, journal, launched_fleets, live,
 };
 use crate::support::{DEADLINE, all_run, no_errors, node_of, options, runs, stack, submit};
+use crate::ways::spot_prices_are_known;
 
 /// EC2's minutes pass in seconds.
 const FACTOR: u32 = 20;
@@ -377,5 +380,161 @@ async fn pods_that_come_later_and_matter_more_do_not_take_the_node_that_was_laun
     // Where those it was launched for are gone, the node is for everybody.
     scale(&stack, "shop", 0).await;
     all_serve(&stack, "late", 5).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_no_spot_pool_has_capacity_the_same_round_goes_on_demand() {
+    let (class, mut pool) = general(&["us-east-1a"], &json!({"nodes": 20}), "1s");
+    let either = pool.spec.template.spec.requirements.iter_mut().find(|one| one.key == keys::CAPACITY_TYPE);
+    either.unwrap().values.push("spot".to_owned());
+    // Nothing is there on spot.
+    let Some(stack) = provisioning(&hosts(20, 20), &(class, pool)).await else { return };
+    spot_prices_are_known(&stack).await;
+    deploy(&stack, "shop", 10, "1500m", "3Gi").await;
+
+    let pods = all_serve(&stack, "shop", 10).await;
+
+    assert_eq!(nodes_of(&pods).len(), 2);
+    let all = batches(&stack).await;
+    assert_eq!(all.len(), 1, "one round made one NodeBatch: {:?}", all.keys());
+    let status = all.into_values().next().unwrap().status.unwrap();
+    let asked: Vec<(&str, &str, &str)> =
+        status.attempts.iter().map(|one| (&*one.instance_type, &*one.capacity_type, one.outcome.as_str())).collect();
+    assert_eq!(asked, [(M5, "spot", "Lost"), (M5, "on-demand", "Won")]);
+    let journal = journal(&stack, 0).await;
+    let calls: Vec<&Value> = journal.iter().filter(|entry| entry["operation"] == "CreateFleet").collect();
+    let tokens: BTreeSet<String> = calls.iter().map(|call| call["parameters"]["ClientToken"].to_string()).collect();
+    assert_eq!((calls.len(), tokens.len()), (2, 2), "no call is made twice");
+    assert_eq!(dollars(&stack).await, 768_000, "at the price on demand");
+    let nodes: Api<Node> = Api::all(stack.admin().unwrap());
+    for name in nodes_of(&pods) {
+        let node = nodes.get(&name).await.unwrap();
+        assert_eq!(node.labels().get(keys::CAPACITY_TYPE).map(String::as_str), Some("on-demand"));
+    }
+    scale(&stack, "shop", 0).await;
+    everything_is_terminated(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_wait_on_a_startup_taint_and_nothing_is_launched_beside_the_node_that_has_it() {
+    let (class, mut pool) = general(&["us-east-1a"], &json!({"nodes": 20}), "1s");
+    let starting = "example.com/starting";
+    let taint = Taint { key: starting.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
+    pool.spec.template.spec.startup_taints.push(taint);
+    let Some(stack) = provisioning(&hosts(20, 20), &(class, pool)).await else { return };
+    deploy(&stack, "shop", 5, "1500m", "3Gi").await;
+
+    let nodes: &Api<Node> = &Api::all(stack.admin().unwrap());
+    let keys_of = |node: &Node| -> Vec<String> {
+        let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+        taints.into_iter().flatten().map(|taint| taint.key.clone()).collect()
+    };
+    let name = eventually(DEADLINE, "a node of the batch with the startup taint alone", || async move {
+        let all = nodes.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let tainted: Vec<(String, Vec<String>)> =
+            all.iter().map(|node| (node.name_any(), keys_of(node))).filter(|(_, keys)| !keys.is_empty()).collect();
+        let found = tainted.iter().find(|(_, keys)| *keys == [starting]);
+        if let Some((name, _)) = found { Ok(Some(name.clone())) } else { Err(format!("{tainted:?}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    assert!(pods(&stack, "shop").await.iter().all(|pod| node_of(pod).is_none()));
+
+    let without = json!({"spec": {"taints": null}});
+    nodes.patch(&name, &PatchParams::default(), &Patch::Merge(&without)).await.unwrap();
+    let served = all_serve(&stack, "shop", 5).await;
+
+    assert_eq!(nodes_of(&served), BTreeSet::from([name]));
+    assert_eq!(purchases(&stack).await, 1);
+    assert_eq!(in_a_row(&stack).await, 0);
+    scale(&stack, "shop", 0).await;
+    everything_is_terminated(&stack).await;
+    no_errors(&stack);
+}
+
+/// The pool with the one type, whose nodes have half the memory that their type is sold with.
+fn with_half_the_memory(pool: (EC2NodeClass, NodePool)) -> (EC2NodeClass, NodePool) {
+    let (class, mut pool) = pool;
+    let of_type = pool.spec.template.spec.requirements.iter_mut().find(|one| one.key == keys::INSTANCE_TYPE);
+    of_type.unwrap().values = vec![M5.to_owned()];
+    pool.spec.template.metadata.labels.insert(MEMORY_PERCENT.to_owned(), "50".to_owned());
+    (class, pool)
+}
+
+/// Fleets that launched something.
+async fn purchases(stack: &Stack) -> usize {
+    launched_fleets(&journal(stack, 0).await).len()
+}
+
+/// Waits until an event of this reason whose message has `text` is on the object.
+async fn event(stack: &Stack, kind: &str, reason: &str, text: &str) {
+    let events: &Api<Event> = &Api::all(stack.admin().unwrap());
+    eventually(DEADLINE, &format!("{reason} on a {kind}"), || async move {
+        let all = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let of = |event: &Event| event.involved_object.kind.as_deref() == Some(kind);
+        let stated: Vec<(Option<String>, Option<String>)> =
+            all.into_iter().filter(of).map(|event| (event.reason, event.message)).collect();
+        let is = |(found, message): &(Option<String>, Option<String>)| {
+            found.as_deref() == Some(reason) && message.as_deref().is_some_and(|message| message.contains(text))
+        };
+        if stated.iter().any(is) { Ok(Some(())) } else { Err(format!("{stated:?}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+}
+
+/// What the pool's status remembers of purchases in vain: how many in a row at most.
+async fn in_a_row(stack: &Stack) -> u32 {
+    let pool = Api::<NodePool>::all(stack.admin().unwrap()).get("general").await.unwrap();
+    let refused = pool.status.and_then(|status| status.scheduler_refused);
+    refused.iter().flat_map(|refused| &refused.pods).map(|one| one.in_a_row).max().unwrap_or(0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_never_take_their_pods_are_launched_twice_then_after_a_pause_and_a_restart_goes_on_counting() {
+    let general = with_half_the_memory(general(&["us-east-1a"], &json!({"nodes": 20}), "1s"));
+    let Some(stack) = provisioning(&hosts(20, 20), &general).await else { return };
+    // 32 GiB are sold and 16 arrive.
+    deploy(&stack, "shop", 3, "1", "20Gi").await;
+
+    event(&stack, "Pod", "SchedulerRefused", "on any of the last 2 purchases").await;
+    assert_eq!(purchases(&stack).await, 2, "a third is not made while they wait");
+    event(&stack, "NodePool", "SchedulerRefused", "2 in a row").await;
+    let journal = journal(&stack, 0).await;
+    let counts: Vec<usize> = launched_fleets(&journal).iter().map(|fleet| instances(fleet).len()).collect();
+    assert_eq!(counts, [3, 1], "after the first one node is tried alone");
+    // Others are not disturbed.
+    deploy(&stack, "small", 1, "1", "2Gi").await;
+    all_serve(&stack, "small", 1).await;
+
+    stack.kill_muster().unwrap();
+    stack.start_muster(&[]).await.unwrap();
+    // One that had forgotten would begin with one in a row.
+    eventually(DEADLINE, "the purchase after the pause to be in vain too", || async {
+        let row = in_a_row(&stack).await;
+        if row >= 3 { Ok(Some(())) } else { Err(format!("{row} in a row")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    let pools: Api<NodePool> = Api::all(stack.admin().unwrap());
+    eventually(DEADLINE, "the pool to say so", || async {
+        let status = pools.get("general").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        let stated = status.conditions.iter().find(|one| one.type_ == "SchedulerRefused" && one.status == "True");
+        Ok::<_, String>(stated.map(|_| ()))
+    })
+    .await
+    .unwrap();
+
+    // A pool that changes is tried at once.
+    let whole = json!({"spec": {"template": {"metadata": {"labels": {MEMORY_PERCENT: null}}}}});
+    pools.patch("general", &PatchParams::default(), &Patch::Merge(&whole)).await.unwrap();
+    all_serve(&stack, "shop", 3).await;
+    assert_eq!(in_a_row(&stack).await, 0);
+    for name in ["shop", "small"] {
+        scale(&stack, name, 0).await;
+    }
+    everything_is_terminated(&stack).await;
     no_errors(&stack);
 }

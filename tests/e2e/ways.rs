@@ -160,7 +160,7 @@ async fn gangs_fill_reservations_inside_and_outside_a_group_before_they_provisio
 }
 
 /// Waits until spot prices have been read, and what is read after them.
-async fn spot_prices_are_known(stack: &Stack) {
+pub(crate) async fn spot_prices_are_known(stack: &Stack) {
     eventually(DEADLINE, "spot prices to be read", || async move {
         let seen: Vec<Value> = stack.sim("/_sim/journal?from=0").await.map_err(|error| error.to_string())?;
         let prices = seen.iter().position(|entry| entry["operation"] == "DescribeSpotPriceHistory");

@@ -151,7 +151,7 @@ pub(in crate::provisioner) async fn converge(
 }
 
 /// What is gone already is as good as edited.
-fn absent<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
+pub(super) fn absent<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
     match result {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(()),

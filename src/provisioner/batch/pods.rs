@@ -6,23 +6,27 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Pod as PodObject;
-use kube::api::{ListParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster_api::convert::ordinary::{self as read, Namespaces};
-use muster_api::crd::{BatchOffer, Fill, NodeBatch, NodeBatchSpec};
-use muster_api::{batch_state, keys};
+use muster_api::crd::{BatchOffer, Fill, NodeBatch, NodeBatchSpec, NodePool, SchedulerRefused};
+use muster_api::{batch_state, keys, pool_state};
 use muster_core::batch::{dollars, reserves};
 use muster_core::gang::GangEvent;
 use muster_core::model::names::PodUid;
 use muster_core::model::node::TaintEffect;
 use muster_core::offering::{Amounts, Ledger};
-use muster_core::ordinary::{self, Launch, Outcome, Refusal, Round, Waiting, Window};
+use muster_core::ordinary::{
+    self, Cause, InVain, Launch, Outcome, Purchases, Refusal, Round, SchedulerRefusals, Seen, Waiting, Window,
+};
+use serde_json::json;
 use tracing::{debug, info, warn};
 
+use super::effects::absent;
 use crate::clock::now_real;
 use crate::cluster::{SeenBatch, State};
 use crate::provisioner::Context;
-use crate::provisioner::pool::{ledger, offers};
+use crate::provisioner::pool::{class_of, ledger, offers};
 use crate::step::{Step, step};
 
 /// Events of one round: a crowd of pods that wait for the same needs no event each.
@@ -36,13 +40,17 @@ pub(in crate::provisioner) struct Pods {
     assumed: Option<BTreeMap<String, SeenBatch>>,
     /// What was reported to the pods for which there was nothing.
     refused: BTreeMap<PodUid, Arc<str>>,
+    /// What became of purchases. `None`: what the statuses of the pools say has not been read since the lease was won.
+    purchases: Option<Purchases>,
+    /// What the statuses say of it, as far as this process wrote or read them.
+    written: BTreeMap<Arc<str>, SchedulerRefused>,
 }
 
 impl Pods {
     /// Of a replica that has just won the lease.
     pub(in crate::provisioner) fn new(context: &Context) -> Self {
         let window = Window::new(context.options.batch_idle, context.options.batch_max);
-        Self { window, assumed: None, refused: BTreeMap::new() }
+        Self { window, assumed: None, refused: BTreeMap::new(), purchases: None, written: BTreeMap::new() }
     }
 
     /// Makes a round if one is due.
@@ -55,10 +63,13 @@ impl Pods {
         if state.pools.is_empty() || context.catalogue.load().types.is_empty() {
             return Ok(());
         }
+        // Written down before anything follows from it: no restart begins to count again.
+        self.look(context, state).await?;
+        let refusals = self.purchases.as_ref().map(Purchases::refusals).cloned().unwrap_or_default();
         let waiting = waiting(state);
         self.refused.retain(|pod, _| state.unbound.contains_key(pod));
         let offered = offers::usable(context, state);
-        let seen = digest(state, &waiting, &offered);
+        let seen = digest(state, &waiting, &offered, &refusals, refusals.waiting(context.clock.now()));
         if !self.window.is_due(now_real(), seen, !self.refused.is_empty()) {
             return Ok(());
         }
@@ -91,7 +102,9 @@ impl Pods {
                     most,
                     offers,
                     accelerators: &state.snapshot.accelerators,
+                    refusals: &refusals,
                     now: context.clock.now(),
+                    now_real: now_real(),
                 });
                 let refused = std::mem::take(&mut outcome.refused);
                 outcome = planned;
@@ -117,6 +130,68 @@ impl Pods {
             "round of pods"
         );
         self.report(context, state, &outcome).await;
+        Ok(())
+    }
+
+    /// Looks what became of purchases, and writes down which of them no pod came to.
+    async fn look(&mut self, context: &Context, state: &State) -> anyhow::Result<()> {
+        if self.purchases.is_none() {
+            let stated =
+                |pool: &Arc<NodePool>| pool.status.as_ref().and_then(|status| status.scheduler_refused.clone());
+            self.written =
+                state.pools.iter().filter_map(|(name, pool)| Some((name.as_str().into(), stated(pool)?))).collect();
+            let known =
+                self.written.iter().map(|(name, stated)| (Arc::clone(name), pool_state::read(stated))).collect();
+            self.purchases = Some(Purchases::new(SchedulerRefusals::new(known)));
+        }
+        let Some(purchases) = &mut self.purchases else { return Ok(()) };
+        let generations = |pool: &NodePool| {
+            let class = class_of(state, pool).and_then(|class| class.metadata.generation);
+            (pool.metadata.generation.unwrap_or_default(), class.unwrap_or_default())
+        };
+        let found = purchases.look(&Seen {
+            batches: state.batches.values().map(|seen| &**seen.batch()).collect(),
+            snapshot: &state.snapshot,
+            generations: state.pools.iter().map(|(name, pool)| (name.as_str().into(), generations(pool))).collect(),
+            now: context.clock.now(),
+            now_real: now_real(),
+        });
+        for one in &found {
+            let next = match one.next_try {
+                Some(next) => format!("another node is tried after {}", next.strftime("%Y-%m-%dT%H:%M:%SZ")),
+                None => "one node is tried alone, of another type if there is one".to_owned(),
+            };
+            let InVain { batch, instance_type, in_a_row, .. } = one;
+            let message = format!(
+                "kube-scheduler put none of the pods on {instance_type} of NodeBatch {batch} that it was launched for, which still \
+                 wait: {in_a_row} in a row; {next}"
+            );
+            warn!(
+                pool = &*one.pool,
+                batch,
+                instance_type = &**instance_type,
+                in_a_row,
+                "nodes are not used by their pods"
+            );
+            if let Some(pool) = state.pools.get(&*one.pool) {
+                let event = GangEvent { reason: Cause::SchedulerRefused.as_str(), message, warning: true };
+                context.events.publish(&**pool, &event).await;
+            }
+        }
+        for name in state.pools.keys() {
+            let says = purchases.refusals().of(name).and_then(pool_state::write);
+            if self.written.get(&**name) == says.as_ref() {
+                continue;
+            }
+            let pools: Api<NodePool> = Api::all(context.client.clone());
+            let patch = Patch::Merge(json!({"status": {"schedulerRefused": says}}));
+            absent(step(Step::WriteStatus, pools.patch_status(name, &PatchParams::default(), &patch)).await)
+                .with_context(|| format!("write down refusals of NodePool {name}"))?;
+            match says {
+                Some(says) => self.written.insert(name.as_str().into(), says),
+                None => self.written.remove(&**name),
+            };
+        }
         Ok(())
     }
 
@@ -178,14 +253,20 @@ impl Pods {
         }
         let mut news = 0;
         let mut refused = BTreeMap::new();
-        for Refusal { pod, why } in &outcome.refused {
+        for Refusal { pod, cause, why } in &outcome.refused {
             refused.insert(pod.clone(), Arc::clone(why));
             if self.refused.get(pod) == Some(why) || news >= EVENTS {
                 continue;
             }
             let Some(object) = state.unbound.get(pod) else { continue };
             news += 1;
-            let event = GangEvent { reason: "NoOfferFits", message: why.to_string(), warning: true };
+            let mut message = why.to_string();
+            let stated = state.snapshot.pods.get(pod).and_then(|pod| pod.unscheduled.as_ref());
+            if let (Cause::SchedulerRefused, Some((_, stated))) = (cause, stated) {
+                message.push_str("; it says: ");
+                message.push_str(stated);
+            }
+            let event = GangEvent { reason: cause.as_str(), message, warning: true };
             context.events.publish(&**object, &event).await;
         }
         if news > 0 {
@@ -219,7 +300,11 @@ fn within(
             dollars(launch.price)
         )
         .into();
-        refused.extend(launch.pods.into_iter().map(|pod| Refusal { pod, why: Arc::clone(&why) }));
+        refused.extend(launch.pods.into_iter().map(|pod| Refusal {
+            pod,
+            cause: Cause::NoOfferFits,
+            why: Arc::clone(&why),
+        }));
         return None;
     }
     left.take(&launch.pool, &of(fits));
@@ -235,11 +320,19 @@ fn within(
 }
 
 fn object(context: &Context, state: &State, launch: &Launch) -> NodeBatch {
-    let offers = [(&*launch.pool, &*launch.instance_type, launch.count)];
+    let types = || std::iter::once(&launch.instance_type).chain(launch.otherwise.iter().flatten());
+    let offers: Vec<_> = types().map(|name| (&*launch.pool, &**name, launch.count)).collect();
     let takes = |pool: &str, instance_type: &str| {
         ledger::per_node(context, state, pool, instance_type).map(|each| each.amounts.resources)
     };
     let reserved = reserves(offers.into_iter(), takes);
+    let offer = |instance_type: &Arc<str>| BatchOffer {
+        node_pool: launch.pool.to_string(),
+        instance_type: instance_type.to_string(),
+        count: launch.count,
+    };
+    // Where there is another way if EC2 has no spot capacity, it is taken at once.
+    let capacity_type = launch.otherwise.is_none().then(|| launch.capacity_type.as_str().to_owned());
     let mut object = NodeBatch::new(
         &launch.name,
         NodeBatchSpec {
@@ -248,14 +341,10 @@ fn object(context: &Context, state: &State, launch: &Launch) -> NodeBatch {
             fill: Fill::Partial,
             gang_ref: None,
             provisioning_request_ref: None,
-            offers: vec![BatchOffer {
-                node_pool: launch.pool.to_string(),
-                instance_type: launch.instance_type.to_string(),
-                count: launch.count,
-            }],
+            offers: types().map(offer).collect(),
             placement_group: Some("none".to_owned()),
             zones: vec![launch.zone.to_string()],
-            capacity_type: Some(launch.capacity_type.as_str().to_owned()),
+            capacity_type,
             fillings: batch_state::write_fillings(&launch.fillings),
             reserves: batch_state::write_reserves(&reserved),
         },
@@ -276,8 +365,16 @@ fn waiting(state: &State) -> Vec<PodUid> {
 }
 
 /// Everything whose change may call for another round, as one number.
-fn digest(state: &State, waiting: &[PodUid], usable: &BTreeSet<String>) -> u64 {
+fn digest(
+    state: &State,
+    waiting: &[PodUid],
+    usable: &BTreeSet<String>,
+    refusals: &SchedulerRefusals,
+    paused: usize,
+) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
+    // A pause that ends calls for a round too.
+    (refusals, paused).hash(&mut hasher);
     waiting.iter().for_each(|uid| uid.as_str().hash(&mut hasher));
     usable.hash(&mut hasher);
     for (name, pool) in state.pools.iter() {
@@ -314,13 +411,13 @@ fn ladders(state: &State, waiting: Vec<PodUid>) -> Ladders {
         let shape = match &pod.shape {
             Ok(shape) => shape,
             Err(why) => {
-                ladders.refused.push(Refusal { pod: uid, why: Arc::clone(why) });
+                ladders.refused.push(Refusal { pod: uid, cause: Cause::NoOfferFits, why: Arc::clone(why) });
                 continue;
             }
         };
         if let Some(what) = unmodelled(object, shape) {
             let why = format!("carries a constraint that is not modelled: {what}").into();
-            ladders.refused.push(Refusal { pod: uid, why });
+            ladders.refused.push(Refusal { pod: uid, cause: Cause::NoOfferFits, why });
             continue;
         }
         let mut kind = read::kind(object, shape, &namespaces, preferred);

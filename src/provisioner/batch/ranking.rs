@@ -93,6 +93,9 @@ fn for_pods(mut pool: PoolOffer, batch: &Batch) -> PoolOffer {
         pool.capacity_types.retain(|capacity_type| *capacity_type == planned);
     }
     if batch.spec.owner == Owner::Pods {
+        // No round plans with reservations; spot was chosen for its price, and on demand is what it falls back to.
+        pool.capacity_types.retain(|capacity_type| *capacity_type != CapacityType::Reserved);
+        pool.capacity_types.sort_unstable();
         pool.group = GroupPolicy::None;
     }
     pool

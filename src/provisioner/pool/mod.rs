@@ -11,6 +11,7 @@ use std::sync::Arc;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use muster_api::crd::{NodePool, NodePoolStatus, is_true, set_condition};
+use muster_api::pool_state;
 use muster_api::supply::Supplied;
 use muster_core::batch::{dollars, micros};
 use muster_core::gang::PoolView;
@@ -67,6 +68,7 @@ async fn write_status(
     let mut status = NodePoolStatus {
         conditions: before.conditions.clone(),
         join_blocked: before.join_blocked.clone(),
+        scheduler_refused: before.scheduler_refused.clone(),
         ..NodePoolStatus::default()
     };
     let over = before.join_blocked.is_some() && blocked(state, pool).is_none();
@@ -89,6 +91,15 @@ async fn write_status(
     } else if is_true(&status.conditions, "OrphanSweepHeld") {
         set_condition(&mut status.conditions, "OrphanSweepHeld", false, "Swept", "", now_real());
     }
+    match before.scheduler_refused.as_ref().and_then(pool_state::waits) {
+        Some(waits) => {
+            set_condition(&mut status.conditions, "SchedulerRefused", true, "SchedulerRefused", &waits, now_real());
+        }
+        None if is_true(&status.conditions, "SchedulerRefused") => {
+            set_condition(&mut status.conditions, "SchedulerRefused", false, "PodsCame", "", now_real());
+        }
+        None => {}
+    }
     if status == before && !over {
         return Ok(());
     }
@@ -97,6 +108,8 @@ async fn write_status(
     // A block is written by the batch that found it out, perhaps since this pool was read: only its end is written here.
     if let Some(status) = patch["status"].as_object_mut() {
         status.remove("joinBlocked");
+        // So are purchases in vain, by who sees that nobody came.
+        status.remove("schedulerRefused");
         if over {
             status.insert("joinBlocked".to_owned(), serde_json::Value::Null);
         }

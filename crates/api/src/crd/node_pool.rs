@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
@@ -360,7 +361,10 @@ pub struct NodePoolStatus {
     /// Set while the pool provisions nothing, because most nodes of a batch failed to join for one cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join_blocked: Option<JoinBlocked>,
-    /// Conditions: ValidationSucceeded, NodeClassReady, Ready.
+    /// Purchases for pods of no gang that kube-scheduler put none of them on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler_refused: Option<SchedulerRefused>,
+    /// Conditions: ValidationSucceeded, NodeClassReady, Ready, OrphanSweepHeld, SchedulerRefused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
@@ -396,4 +400,42 @@ pub struct JoinProbes {
     pub attempt: u32,
     /// Dollars the last one costs at most.
     pub last_usd: String,
+}
+
+/// Purchases that no pod came to. Kept with the pool, so that no restart begins to count again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SchedulerRefused {
+    /// Generation of the NodePool they were made from; of a later one nothing is held against it.
+    pub pool_generation: i64,
+    /// Generation of its EC2NodeClass, likewise.
+    pub class_generation: i64,
+    /// By kind of pods.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<RefusedPods>,
+}
+
+/// Purchases in vain for pods of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedPods {
+    /// Digest of their namespace and of what they ask for, as in the fillings of NodeBatches.
+    pub class: String,
+    /// Purchases in a row, since one of them last came to a node of the pool. From the second on the pool waits.
+    pub in_a_row: u32,
+    /// By instance type.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub instance_types: Vec<RefusedType>,
+}
+
+/// Purchases in vain of one instance type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedType {
+    /// Name.
+    pub instance_type: String,
+    /// How many.
+    pub purchases: u32,
+    /// When the last was seen to be in vain.
+    pub last: Timestamp,
 }

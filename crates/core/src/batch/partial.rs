@@ -14,6 +14,7 @@ use super::join::{JoinCause, describe_failures};
 use super::joining::{LOOK_SECONDS, has_ended, lacks, nodes_by_instance};
 use super::pending::without_fleets;
 use super::{launch, repair, rollback, teardown};
+use crate::ec2::error::{Next, classify};
 use crate::ec2::seen::{Instance, InstanceState};
 use crate::fit;
 use crate::model::batch::{
@@ -21,11 +22,11 @@ use crate::model::batch::{
 };
 use crate::model::event::GangEvent;
 use crate::model::gang::{Membership, Pod};
-use crate::model::launch::Pool as Offering;
+use crate::model::launch::{CapacityType, Pool as Offering};
 use crate::model::names::{InstanceId, NodeName};
 use crate::model::node::Node;
 use crate::model::pod::Shape;
-use crate::offering::rank::Exclusion;
+use crate::offering::rank::{Candidate, Exclusion};
 
 /// Between the taint on an empty node and the last look at it: what was bound before the taint was seen is seen by then.
 const SETTLE_SECONDS: i64 = 10;
@@ -82,6 +83,7 @@ fn pending(case: &Case<'_>) -> Step<Turn> {
     }
     let over = match status.last().map(|attempt| attempt.outcome) {
         None | Some(AttemptOutcome::Launching | AttemptOutcome::Retry) => None,
+        Some(AttemptOutcome::Lost) if goes_on(case.batch) => None,
         Some(
             AttemptOutcome::Won
             | AttemptOutcome::Lost
@@ -99,18 +101,41 @@ fn pending(case: &Case<'_>) -> Step<Turn> {
         return Ok(Turn::write(status));
     }
     let ranking = supply.rank(case.batch, case.others, Before::Older, now);
-    if let Some(ranked) = ranking.candidates.first() {
+    if let Some(ranked) = ranking.candidates.iter().find(|ranked| !was_refused(&status, &ranked.candidate)) {
         return Ok(begin(case, status, ranked, Size::Whole));
+    }
+    if let Some(code) = status.last().and_then(|attempt| attempt.code.clone()) {
+        return Ok(end(status, &format!("{code}: its pods are planned again")));
     }
     let reason = ranking.excluded.first().map(|left| &left.reason);
     let why = reason.map_or_else(|| "nothing is offered".to_owned(), ToString::to_string);
     let turn = end(status, &format!("{why}: its pods are planned again"));
     // What a limit leaves is known to the next round; of everything else it would ask again in vain.
     let of_limits = matches!(reason, Some(Exclusion::Limit { .. } | Exclusion::CostCeiling { .. }));
-    let pool = asked(case.batch).filter(|_| !of_limits);
-    Ok(match pool {
-        Some(pool) => turn.note(Note::NoCapacity { pools: vec![pool], count: 1 }),
-        None => turn,
+    let pools = if of_limits { Vec::new() } else { asked(case.batch) };
+    Ok(if pools.is_empty() { turn } else { turn.note(Note::NoCapacity { pools, count: 1 }) })
+}
+
+/// Most calls for one batch: three types on spot and on demand.
+const CALLS: usize = 6;
+
+/// Whether a batch that nothing was launched for asks for something else at once: it was made for spot or on demand, and what EC2
+/// answered is about the one that was asked for.
+fn goes_on(batch: &Batch) -> bool {
+    let may = batch.spec.capacity_type.is_none() && batch.status.attempts.len() < CALLS;
+    let code = batch.status.last().and_then(|attempt| attempt.code.as_deref());
+    may && code.is_some_and(|code| match classify(Some(code), None).next() {
+        Next::OtherCandidate | Next::OtherCapacityType | Next::OtherQuota => true,
+        Next::SameCandidate | Next::WithoutFleet | Next::WithoutGroup | Next::Stop => false,
+    })
+}
+
+/// Whether EC2 has refused this to the batch: no call is made twice.
+fn was_refused(status: &BatchStatus, candidate: &Candidate) -> bool {
+    status.attempts.iter().filter(|attempt| attempt.outcome == AttemptOutcome::Lost).any(|attempt| {
+        attempt.instance_type == candidate.instance_type
+            && attempt.zone == candidate.zone
+            && attempt.capacity_type == candidate.capacity_type
     })
 }
 
@@ -239,14 +264,19 @@ fn shrink(
 }
 
 /// What the batch was made to launch.
-fn asked(batch: &Batch) -> Option<Offering> {
+fn asked(batch: &Batch) -> Vec<Offering> {
     let spec = &batch.spec;
-    Some(Offering {
-        instance_type: spec.offers.first()?.instance_type.clone(),
-        zone: spec.zones.first()?.clone(),
-        capacity_type: spec.capacity_type?,
+    let (Some(offer), Some(zone)) = (spec.offers.first(), spec.zones.first()) else { return Vec::new() };
+    let of = |capacity_type| Offering {
+        instance_type: offer.instance_type.clone(),
+        zone: zone.clone(),
+        capacity_type,
         group: false,
-    })
+    };
+    match spec.capacity_type {
+        Some(capacity_type) => vec![of(capacity_type)],
+        None => vec![of(CapacityType::Spot), of(CapacityType::OnDemand)],
+    }
 }
 
 /// What the last launch asked for.

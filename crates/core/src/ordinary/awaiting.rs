@@ -16,7 +16,7 @@ use crate::model::resources::Resources;
 use crate::model::snapshot::{Awaiting, Places};
 
 /// So long after it became Ready a node is kept for the pods that it was launched for.
-const KEPT: SignedDuration = SignedDuration::from_secs(60);
+pub(super) const KEPT: SignedDuration = SignedDuration::from_secs(60);
 /// A node that is older than this when it is first seen Ready, as after a restart of this process, awaits nobody any more.
 const YOUNG: SignedDuration = SignedDuration::from_mins(15);
 /// Most classes remembered; beyond that all are forgotten, and found again.

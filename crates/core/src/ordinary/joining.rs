@@ -1,6 +1,6 @@
 //! What is on its way: nodes of batches for pods of no gang, and the pods they were planned for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -9,7 +9,7 @@ use super::class::{digest, is_readable};
 use crate::model::batch::{Batch, BatchPhase, MemberState, Owner};
 use crate::model::node::{Node, Usage};
 use crate::model::pod::Shape;
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::{Awaiting, Snapshot};
 use crate::packing::{Existing, Offer};
 
 /// After its last node has registered, the pods of a batch have so long to be bound; then what is left of its nodes is for
@@ -27,8 +27,19 @@ pub struct Offered {
     pub available: bool,
 }
 
+/// Now, by the provisioner's clock and in real time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub(super) clock: Timestamp,
+    pub(super) real: Timestamp,
+}
+
 /// A batch whose pods may still come to its nodes.
 pub(super) struct Joining {
+    /// Name of its pool.
+    pub(super) pool: String,
+    /// The classes that it is for.
+    pub(super) planned: BTreeSet<String>,
     /// Places that nobody has taken yet, by class.
     pub(super) places: BTreeMap<String, u32>,
     /// Places of classes that another version wrote down: nobody can say which pods they are for, so any pod may have them.
@@ -47,7 +58,7 @@ pub(super) fn joining(
     snapshot: &Snapshot,
     offers: &[Offered],
     shapes: &BTreeMap<String, Arc<Shape>>,
-    now: Timestamp,
+    now: Now,
 ) -> Vec<Joining> {
     let for_pods = batches.iter().filter(|batch| batch.spec.partial && batch.spec.owner == Owner::Pods);
     for_pods.filter_map(|batch| of_batch(batch, snapshot, offers, shapes, now)).collect()
@@ -58,7 +69,7 @@ fn of_batch(
     snapshot: &Snapshot,
     offers: &[Offered],
     shapes: &BTreeMap<String, Arc<Shape>>,
-    now: Timestamp,
+    now: Now,
 ) -> Option<Joining> {
     let (spec, status) = (&batch.spec, &batch.status);
     let count = match status.phase {
@@ -75,7 +86,12 @@ fn of_batch(
     };
     let registered = status.instances.iter().filter_map(|one| one.registered).max();
     let all_ready = !status.instances.is_empty() && status.instances.iter().all(|one| one.state == MemberState::Ready);
-    if all_ready && registered.is_none_or(|at| now.duration_since(at) >= BIND_WITHIN) {
+    let names: Vec<String> = status.node_names().map(str::to_owned).collect();
+    // What is kept for its pods is on its way to them: whether they come is known after that.
+    let kept = |one: &Arc<Awaiting>| one.until.is_some() && one.holds(now.real);
+    let keeps = |name: &String| snapshot.awaiting.get(name.as_str()).is_some_and(kept);
+    if all_ready && registered.is_none_or(|at| now.clock.duration_since(at) >= BIND_WITHIN) && !names.iter().any(keeps)
+    {
         return None;
     }
     let each: Vec<&[(String, u32)]> = spec.planned_pods().take(usize::try_from(count).unwrap_or(0)).collect();
@@ -88,7 +104,7 @@ fn of_batch(
             unread = unread.saturating_add(*number);
         }
     }
-    let names: Vec<String> = status.node_names().map(str::to_owned).collect();
+    let planned = places.keys().cloned().collect();
     let on = names.iter().map(String::as_str).collect();
     let mut bound: BTreeMap<String, &Arc<Shape>> = BTreeMap::new();
     for pod in snapshot.occupants(&on) {
@@ -104,10 +120,13 @@ fn of_batch(
         return None;
     }
     let wanted = spec.offers.first()?;
+    // A batch that may be launched in several ways is what it was asked for last.
+    let instance_type = status.instance_type.as_deref().unwrap_or(&wanted.instance_type);
+    let capacity_type = status.capacity_type.or(spec.capacity_type);
     let alike = offers.iter().map(|one| &one.offer).find(|offer| {
-        *offer.instance_type == *wanted.instance_type
+        *offer.instance_type == *instance_type
             && offer.zone.as_deref() == spec.zones.first().map(String::as_str)
-            && spec.capacity_type.is_none_or(|capacity_type| capacity_type == offer.capacity_type)
+            && capacity_type.is_none_or(|capacity_type| capacity_type == offer.capacity_type)
             && offers.iter().any(|one| one.offer.pool == offer.pool && *one.pool_name == *wanted.node_pool)
     });
     // Of an offer that is gone the nodes are not known: those that have registered are found as what they are.
@@ -127,5 +146,5 @@ fn of_batch(
         let known = |pods: &[(String, u32)]| pods.iter().all(|(class, _)| is_readable(class));
         each.iter().copied().enumerate().filter(|(_, pods)| known(pods)).map(node).collect()
     });
-    Some(Joining { places, unread, created: batch.created, nodes, names })
+    Some(Joining { pool: wanted.node_pool.clone(), planned, places, unread, created: batch.created, nodes, names })
 }

@@ -6,10 +6,14 @@
 pub mod awaiting;
 mod class;
 mod joining;
+mod purchases;
+mod refused;
 mod round;
 mod window;
 
 pub use class::digest;
 pub use joining::Offered;
-pub use round::{Launch, Outcome, Refusal, Round, Waiting, is_accelerated, is_waiting, plan};
+pub use purchases::{InVain, Purchases, Seen};
+pub use refused::{Generations, OfPool, Purchase, Refused, SchedulerRefusals, Times};
+pub use round::{Cause, Launch, Outcome, Refusal, Round, Waiting, is_accelerated, is_waiting, plan};
 pub use window::Window;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::class::digest;
-use super::joining::{Joining, Offered, joining};
+use super::joining::{Joining, Now, Offered, joining};
+use super::refused::SchedulerRefusals;
+use crate::fit;
 use crate::model::batch::{Batch, Filling};
 use crate::model::digest::Fields;
 use crate::model::gang::{Membership, Pod};
@@ -15,10 +17,12 @@ use crate::model::names::PodUid;
 use crate::model::node::Usage;
 use crate::model::pod::Shape;
 use crate::model::snapshot::{AssignedCapacity, Snapshot};
-use crate::packing::{self, Class, Existing, Obstacle, Offer, Place, Pool, Problem, Standing};
+use crate::packing::{self, Class, Existing, Obstacle, Offer, Place, Pool, Problem, Rule, Standing};
 
 /// Most nodes of one batch.
 const BATCH: u32 = 100;
+/// Other types that are asked for on spot, each with a call of its own, before a launch goes on demand.
+const SPARES: usize = 2;
 /// Stated of pods that only machines with accelerators might hold.
 const FOR_WHO_ASKS: &str = "types with accelerators are launched only for pods that ask for one";
 /// Label of a node's own name.
@@ -50,8 +54,12 @@ pub struct Round<'a> {
     pub offers: Vec<Offered>,
     /// Extended resources that count as accelerators.
     pub accelerators: &'a [Arc<str>],
+    /// What is known of purchases that kube-scheduler put no pod on.
+    pub refusals: &'a SchedulerRefusals,
     /// Now, by the provisioner's clock.
     pub now: Timestamp,
+    /// Now, in real time.
+    pub now_real: Timestamp,
 }
 
 /// A batch to create.
@@ -69,6 +77,9 @@ pub struct Launch {
     pub capacity_type: CapacityType,
     /// Nodes.
     pub count: u32,
+    /// Where EC2 has no spot capacity of the type, these hold the pods as well, on spot and on demand, and so does the type itself on
+    /// demand; cheapest first. `None`: there is nothing else.
+    pub otherwise: Option<Vec<Arc<str>>>,
     /// Micro-dollars per hour of all of them.
     pub price: u64,
     /// What they are planned to hold.
@@ -82,8 +93,30 @@ pub struct Launch {
 pub struct Refusal {
     /// The pod.
     pub pod: PodUid,
+    /// What kind of reason it is.
+    pub cause: Cause,
     /// Why, in a sentence.
     pub why: Arc<str>,
+}
+
+/// Why there is nothing for a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// No offer holds it, or none may be launched.
+    NoOfferFits,
+    /// What was launched for pods like it was not used.
+    SchedulerRefused,
+}
+
+impl Cause {
+    /// The reason of the event.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoOfferFits => "NoOfferFits",
+            Self::SchedulerRefused => "SchedulerRefused",
+        }
+    }
 }
 
 /// What follows from a round.
@@ -134,7 +167,8 @@ pub fn plan(round: &Round<'_>) -> Outcome {
             Some(class)
         })
         .collect();
-    let mut under_way = joining(&round.batches, round.snapshot, &round.offers, &shapes, round.now);
+    let now = Now { clock: round.now, real: round.now_real };
+    let mut under_way = joining(&round.batches, round.snapshot, &round.offers, &shapes, now);
     let mut rest: Vec<usize> = Vec::new();
     for (index, class) in classes.iter().enumerate() {
         let Some(class) = class else { continue };
@@ -151,6 +185,7 @@ pub fn plan(round: &Round<'_>) -> Outcome {
     if rest.is_empty() {
         return outcome;
     }
+    let barred = barred(round, &classes, &rest, &under_way);
     let theirs: BTreeSet<&str> = under_way.iter().flat_map(|one| one.names.iter().map(String::as_str)).collect();
     let mut nodes = standing_nodes(round.snapshot, &theirs);
     let standing = standing_pods(round.snapshot, &nodes);
@@ -161,17 +196,84 @@ pub fn plan(round: &Round<'_>) -> Outcome {
     let all = round.offers.iter().filter(|one| one.available).map(|one| &one.offer);
     let (left_out, offers): (Vec<&Offer>, Vec<&Offer>) = all.partition(|offer| !asked && has(offer));
     let offers: Vec<Offer> = offers.into_iter().cloned().collect();
-    let mut ladders: Vec<Vec<Class>> = rest.iter().map(|index| round.waiting[*index].ladder.clone()).collect();
-    packing::forget_labels(&mut ladders, &standing);
-    let problem = Problem { nodes, standing, pools: round.pools.clone(), offers, ..Problem::of(ladders) };
-    let plan = packing::plan(&problem);
+    let make = |rest: &[usize]| {
+        let ladder = |index: &usize| {
+            let mut ladder = round.waiting[*index].ladder.clone();
+            if let Some(off) = classes[*index].as_deref().and_then(|class| barred.get(class)) {
+                ladder.iter_mut().for_each(|class| class.kept_off.clone_from(off));
+            }
+            ladder
+        };
+        let mut ladders: Vec<Vec<Class>> = rest.iter().map(ladder).collect();
+        packing::forget_labels(&mut ladders, &standing);
+        let (nodes, standing) = (nodes.clone(), standing.clone());
+        Problem { nodes, standing, pools: round.pools.clone(), offers: offers.clone(), ..Problem::of(ladders) }
+    };
+    let mut problem = make(&rest);
+    let mut plan = packing::plan(&problem);
+    let later = beside_trials(round, &classes, &rest, &problem, &plan);
+    if !later.is_empty() {
+        // Whoever shares no node with them is not to wait for what becomes of it.
+        rest.retain(|index| !later.contains_key(index));
+        outcome.refused.extend(later.into_values());
+        problem = make(&rest);
+        plan = packing::plan(&problem);
+    }
     settle(round, &classes, &rest, &problem, &plan, &mut outcome);
     if !left_out.is_empty() {
-        for refusal in &mut outcome.refused {
+        for refusal in outcome.refused.iter_mut().filter(|one| one.cause == Cause::NoOfferFits) {
             refusal.why = format!("{}; {FOR_WHO_ASKS}", refusal.why).into();
         }
     }
     outcome
+}
+
+/// Pool, or instance type of a pool, that nothing is launched from.
+type Bar = (usize, Option<Arc<str>>);
+
+/// What is not launched for each class, since kube-scheduler put no pod of it on what was: nothing of a pool that has to wait or
+/// whose one node on trial is under way, and no type that was refused where another of the pool would hold the pods.
+fn barred<'a>(
+    round: &Round<'_>,
+    classes: &'a [Option<String>],
+    rest: &[usize],
+    under_way: &[Joining],
+) -> BTreeMap<&'a str, BTreeSet<Bar>> {
+    let mut barred: BTreeMap<&str, BTreeSet<Bar>> = BTreeMap::new();
+    if round.refusals.is_empty() {
+        return barred;
+    }
+    for index in rest {
+        let (Some(class), pod) = (classes[*index].as_deref(), &round.waiting[*index].pod) else { continue };
+        let (std::collections::btree_map::Entry::Vacant(entry), Ok(shape)) = (barred.entry(class), &pod.shape) else {
+            continue;
+        };
+        let asks = is_accelerated(pod, round.accelerators);
+        let usable = |one: &&Offered| {
+            let has = round.accelerators.iter().any(|name| one.offer.node.allocatable.get(name) > 0);
+            one.available && (asks || !has) && fit::fits(shape, &one.offer.node, &one.offer.overhead).is_ok()
+        };
+        let mut off = BTreeSet::new();
+        for (number, pool) in round.pools.iter().enumerate() {
+            if round.refusals.in_a_row(&pool.name, class) == 0 && round.refusals.last(&pool.name, class).is_none() {
+                continue;
+            }
+            let tries = under_way.iter().any(|one| *one.pool == *pool.name && one.planned.contains(class))
+                && round.refusals.in_a_row(&pool.name, class) > 0;
+            if tries || round.refusals.waits_until(&pool.name, class, round.now).is_some() {
+                off.insert((number, None));
+                continue;
+            }
+            let avoided: BTreeSet<&Arc<str>> = round.refusals.avoided(&pool.name, class, round.now).collect();
+            let of_pool = round.offers.iter().filter(|one| one.offer.pool == number).filter(usable);
+            if of_pool.into_iter().any(|one| !avoided.contains(&one.offer.instance_type)) {
+                off.extend(avoided.into_iter().map(|name| (number, Some(Arc::clone(name)))));
+            }
+        }
+        entry.insert(off);
+    }
+    barred.retain(|_, off| !off.is_empty());
+    barred
 }
 
 /// Gives places of which nobody can say whom they are for to pods that wait: first to those that were there when their batch
@@ -203,20 +305,22 @@ fn settle(
     outcome: &mut Outcome,
 ) {
     let mut held: Vec<Vec<usize>> = vec![Vec::new(); plan.nodes.len()];
-    let mut reasons: BTreeMap<usize, Arc<str>> = BTreeMap::new();
+    let mut reasons: BTreeMap<usize, (Cause, Arc<str>)> = BTreeMap::new();
     for (number, place) in plan.places.iter().enumerate() {
         match place {
             Place::Existing(_) => outcome.placed += 1,
             Place::New(node) => held[*node].push(rest[number]),
             Place::None => {
                 let class = problem.kinds[problem.pods[number]].last().copied().unwrap_or(0);
-                let why = reasons.entry(class).or_insert_with(|| refusal(problem, plan, class).into());
+                let of = classes[rest[number]].as_deref();
+                let (cause, why) = reasons.entry(class).or_insert_with(|| refusal(round, problem, plan, class, of));
                 let pod = round.waiting[rest[number]].pod.uid.clone();
-                outcome.refused.push(Refusal { pod, why: Arc::clone(why) });
+                outcome.refused.push(Refusal { pod, cause: *cause, why: Arc::clone(why) });
             }
         }
     }
     let mut groups: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
+    let mut tried: BTreeSet<(usize, &str)> = BTreeSet::new();
     for (node, pods) in held.iter().enumerate() {
         let offer = &problem.offers[plan.nodes[node].offer];
         let asks = pods.iter().any(|pod| is_accelerated(&round.waiting[*pod].pod, round.accelerators));
@@ -227,11 +331,17 @@ fn settle(
                 problem.pools[offer.pool].name, offer.instance_type
             )
             .into();
-            let refused =
-                pods.iter().map(|pod| Refusal { pod: round.waiting[*pod].pod.uid.clone(), why: Arc::clone(&why) });
-            outcome.refused.extend(refused);
+            outcome.refused.extend(refused(round, pods, Cause::NoOfferFits, &why));
             continue;
         };
+        // Should the trial have been spread over two nodes once more, one is enough.
+        let tries = trials(round, classes, problem, offer, pods);
+        if tries.iter().any(|one| tried.contains(one)) {
+            let why = tried_alone(&problem.pools[offer.pool].name);
+            outcome.refused.extend(refused(round, pods, Cause::SchedulerRefused, &why));
+            continue;
+        }
+        tried.extend(tries);
         let key = Key {
             pool: offer.pool,
             instance_type: Arc::clone(&offer.instance_type),
@@ -246,7 +356,9 @@ fn settle(
     for (key, nodes) in groups {
         let most = round.most.get(key.pool).copied().unwrap_or(BATCH).clamp(1, BATCH);
         for (number, nodes) in nodes.chunks(usize::try_from(most).unwrap_or(1)).enumerate() {
-            outcome.launches.push(launch(round, classes, problem, &key, number, nodes, &held));
+            let otherwise = otherwise(round, problem, plan, &key, nodes, &held);
+            let launch = launch(round, classes, problem, &key, number, nodes, &held);
+            outcome.launches.push(Launch { otherwise, ..launch });
         }
     }
 }
@@ -258,6 +370,65 @@ struct Key {
     zone: Arc<str>,
     capacity_type: CapacityType,
     price: u64,
+}
+
+/// What else the nodes of a launch on spot could be, if EC2 has none: the same type on demand, and others in its zone that hold the
+/// pods on spot as on demand.
+fn otherwise(
+    round: &Round<'_>,
+    problem: &Problem,
+    plan: &packing::Plan,
+    key: &Key,
+    nodes: &[usize],
+    held: &[Vec<usize>],
+) -> Option<Vec<Arc<str>>> {
+    if key.capacity_type != CapacityType::Spot {
+        return None;
+    }
+    let own = |node: &usize| &problem.offers[plan.nodes[*node].offer];
+    let in_zone = |offer: &&Offer| offer.pool == key.pool && offer.zone.as_ref() == Some(&key.zone);
+    let devices = |offer: &Offer| round.accelerators.iter().any(|name| offer.node.allocatable.get(name) > 0);
+    // On demand as on spot, for every pod of every node: labels differ, and domains may.
+    let on_demand = |name: &Arc<str>| {
+        let mut offers = problem.offers.iter().filter(in_zone);
+        let offer = offers.find(|one| one.instance_type == *name && one.capacity_type == CapacityType::OnDemand)?;
+        let holds = |node: &usize| {
+            let mut classes = held[*node].iter().filter_map(|pod| round.waiting[*pod].ladder.last());
+            classes.all(|class| {
+                let same = |label: &Arc<str>| own(node).node.labels.get(label) == offer.node.labels.get(label);
+                fit::accepts(&class.shape, &offer.node).is_ok() && class.rules.iter().all(|rule| keys(rule).all(same))
+            })
+        };
+        nodes.iter().all(holds).then_some(())
+    };
+    on_demand(&key.instance_type)?;
+    let alternatives = |node: &usize| plan.nodes[*node].alternatives.iter().map(|offer| &problem.offers[*offer]);
+    let spot = |node: &usize| {
+        let like = |offer: &&Offer| offer.capacity_type == CapacityType::Spot && devices(offer) == devices(own(node));
+        alternatives(node)
+            .filter(in_zone)
+            .filter(like)
+            .map(|offer| Arc::clone(&offer.instance_type))
+            .collect::<Vec<_>>()
+    };
+    let mut common = spot(nodes.first()?);
+    for node in nodes.iter().skip(1) {
+        let also: BTreeSet<Arc<str>> = spot(node).into_iter().collect();
+        common.retain(|name| also.contains(name));
+    }
+    common.retain(|name| *name != key.instance_type && on_demand(name).is_some());
+    common.truncate(SPARES);
+    Some(common)
+}
+
+/// Labels by which a rule counts.
+fn keys(rule: &Rule) -> impl Iterator<Item = &Arc<str>> {
+    let (one, terms) = match rule {
+        Rule::Spread(spread) => (Some(&spread.key), [].as_slice()),
+        Rule::AntiAffinity(term) => (Some(&term.key), [].as_slice()),
+        Rule::Affinity(terms) => (None, terms.as_slice()),
+    };
+    one.into_iter().chain(terms.iter().map(|term| &term.key))
 }
 
 fn launch(
@@ -297,6 +468,7 @@ fn launch(
         zone: Arc::clone(&key.zone),
         capacity_type: key.capacity_type,
         count,
+        otherwise: None,
         price: key.price.saturating_mul(u64::from(count)),
         fillings: alike.into_iter().map(|(pods, nodes)| Filling { nodes, pods }).collect(),
         pods,
@@ -357,20 +529,96 @@ fn standing_pods(snapshot: &Snapshot, nodes: &[Existing]) -> Vec<Standing> {
     standing
 }
 
-/// Why a class finds no place, pool by pool.
-fn refusal(problem: &Problem, plan: &packing::Plan, class: usize) -> String {
+/// The classes on a new node, with its pool, of which only one node is launched since nobody came to what was launched last.
+fn trials<'a>(
+    round: &Round<'_>,
+    classes: &'a [Option<String>],
+    problem: &Problem,
+    offer: &Offer,
+    pods: &[usize],
+) -> BTreeSet<(usize, &'a str)> {
+    let pool = &problem.pools[offer.pool].name;
+    let of = pods.iter().filter_map(|pod| classes[*pod].as_deref());
+    of.filter(|class| round.refusals.in_a_row(pool, class) > 0).map(|class| (offer.pool, class)).collect()
+}
+
+/// Pods that would go to a second new node of a pool that tries one node for their class, by number in the round.
+fn beside_trials(
+    round: &Round<'_>,
+    classes: &[Option<String>],
+    rest: &[usize],
+    problem: &Problem,
+    plan: &packing::Plan,
+) -> BTreeMap<usize, Refusal> {
+    let (mut first, mut later) = (BTreeMap::new(), BTreeMap::new());
+    if round.refusals.is_empty() {
+        return later;
+    }
+    for (index, place) in rest.iter().zip(&plan.places) {
+        let Place::New(node) = place else { continue };
+        let offer = &problem.offers[plan.nodes[*node].offer];
+        for (pool, class) in trials(round, classes, problem, offer, &[*index]) {
+            if first.entry((pool, class)).or_insert(*node) != node {
+                let why = tried_alone(&problem.pools[pool].name);
+                later.extend(
+                    refused(round, &[*index], Cause::SchedulerRefused, &why).into_iter().map(|one| (*index, one)),
+                );
+            }
+        }
+    }
+    later
+}
+
+fn tried_alone(pool: &str) -> Arc<str> {
+    let stated = "one node is tried alone first, since kube-scheduler put no pod like this one on the last that was launched for it";
+    format!("NodePool {pool}: {stated}").into()
+}
+
+/// Refuses these pods, by their numbers in the round.
+fn refused(round: &Round<'_>, pods: &[usize], cause: Cause, why: &Arc<str>) -> Vec<Refusal> {
+    let of = |pod: &usize| Refusal { pod: round.waiting[*pod].pod.uid.clone(), cause, why: Arc::clone(why) };
+    pods.iter().map(of).collect()
+}
+
+/// Why a class finds no place, pool by pool; `of` is its digest.
+fn refusal(
+    round: &Round<'_>,
+    problem: &Problem,
+    plan: &packing::Plan,
+    class: usize,
+    of: Option<&str>,
+) -> (Cause, Arc<str>) {
     if problem.classes.get(class).is_some_and(|class| class.existing_only) {
-        return "annotated that nothing is launched for it, and no node holds it".to_owned();
+        return (Cause::NoOfferFits, "annotated that nothing is launched for it, and no node holds it".into());
     }
     if problem.pools.is_empty() {
-        return "no NodePool is ready to provision nodes".to_owned();
+        return (Cause::NoOfferFits, "no NodePool is ready to provision nodes".into());
     }
-    let of = |(pool, instance_type, obstacle): (usize, Option<Arc<str>>, Obstacle)| {
+    let mut cause = Cause::NoOfferFits;
+    let mut stated_of = |(pool, instance_type, obstacle): (usize, Option<Arc<str>>, Obstacle)| {
         let name = &problem.pools[pool].name;
+        if obstacle == Obstacle::KeptOff {
+            cause = Cause::SchedulerRefused;
+            return format!("NodePool {name}: {}", kept_off(round, name, of.unwrap_or_default()));
+        }
         let on = instance_type.map_or_else(String::new, |name| format!(", {name} at best"));
         format!("NodePool {name}{on}: {}", stated(&obstacle))
     };
-    packing::obstacles(problem, plan, class).into_iter().map(of).collect::<Vec<_>>().join("; ")
+    let all: Vec<String> = packing::obstacles(problem, plan, class).into_iter().map(&mut stated_of).collect();
+    (cause, all.join("; ").into())
+}
+
+/// Why nothing is launched from a pool although it has what would hold the class.
+fn kept_off(round: &Round<'_>, pool: &str, class: &str) -> String {
+    match round.refusals.waits_until(pool, class, round.now) {
+        Some(until) => format!(
+            "kube-scheduler put no pod like this one on any of the last {} purchases for it; another node is tried after {}",
+            round.refusals.in_a_row(pool, class),
+            until.strftime("%Y-%m-%dT%H:%M:%SZ")
+        ),
+        None => "a node is on its way that is tried alone, since kube-scheduler put no pod like this one on the last"
+            .to_owned(),
+    }
 }
 
 fn stated(obstacle: &Obstacle) -> String {
@@ -393,5 +641,6 @@ fn stated(obstacle: &Obstacle) -> String {
         Obstacle::Spread => "a topology spread constraint".to_owned(),
         Obstacle::Affinity => "pod affinity".to_owned(),
         Obstacle::AntiAffinity => "pod anti-affinity".to_owned(),
+        Obstacle::KeptOff => "kube-scheduler put no pod like this one on what was launched for it".to_owned(),
     }
 }

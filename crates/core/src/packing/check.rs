@@ -19,6 +19,7 @@ pub fn check(problem: &Problem, plan: &Plan) -> Vec<String> {
         return vec![format!("{} places for {} pods", plan.places.len(), problem.pods.len())];
     }
     nodes(problem, plan, &mut faults);
+    kept_off(problem, plan, &mut faults);
     money(problem, plan, &mut faults);
     limits(problem, plan, &mut faults);
     topology(problem, plan, &mut faults);
@@ -73,6 +74,20 @@ fn nodes(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
     }
     for index in (0..plan.nodes.len()).filter(|index| !on.contains_key(&Place::New(*index))) {
         faults.push(format!("new node {index} holds no pod"));
+    }
+}
+
+/// No pod gets a new node of which nothing is launched for it, nor an alternative of that kind.
+fn kept_off(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
+    for (pod, place) in plan.places.iter().enumerate() {
+        let Place::New(index) = place else { continue };
+        let Some(node) = plan.nodes.get(*index) else { continue };
+        for offer in std::iter::once(&node.offer).chain(&node.alternatives) {
+            let offer = &problem.offers[*offer];
+            if class_of(problem, plan, pod).is_kept_off(offer) {
+                faults.push(format!("pod {pod} is kept off {}", offer.instance_type));
+            }
+        }
     }
 }
 
@@ -312,7 +327,10 @@ fn within_skew(spread: &Spread, class: &Class, node: usize, seen: &[Seen<'_>], n
     // A domain that can be launched into counts before it has a node, if what comes there holds the pod.
     let soft = |node: &Node| class.heeds_soft_taints && fit::soft_taint(&class.shape, node);
     let holds = |offer: &&Offer| {
-        !class.existing_only && fit::fits(&class.shape, &offer.node, &offer.overhead).is_ok() && !soft(&offer.node)
+        !class.existing_only
+            && !class.is_kept_off(offer)
+            && fit::fits(&class.shape, &offer.node, &offer.overhead).is_ok()
+            && !soft(&offer.node)
     };
     for offer in nodes.problem.offers.iter().filter(holds) {
         if let Some(domain) = offer.node.labels.get(&spread.key).filter(|_| &*spread.key != HOSTNAME) {

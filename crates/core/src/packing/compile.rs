@@ -89,6 +89,9 @@ impl<'a> Compiled<'a> {
         for (_, takes) in problem.classes.iter().zip(&mut takes).filter(|(class, _)| class.existing_only) {
             *takes = Bits::none(offers.len());
         }
+        for (class, takes) in problem.classes.iter().zip(&mut takes).filter(|(class, _)| !class.kept_off.is_empty()) {
+            takes.subtract(&Bits::of(offers.len(), |at| offers.get(at).is_some_and(|offer| class.is_kept_off(offer))));
+        }
         for (class, takes) in problem.classes.iter().zip(&mut takes).filter(|(class, _)| !class.shape.ports.is_empty())
         {
             for (index, offer) in offers.iter().enumerate() {

@@ -93,6 +93,20 @@ pub struct Class {
     pub heeds_soft_taints: bool,
     /// It gets no new node: it may only use what exists.
     pub existing_only: bool,
+    /// It gets no new node of these, by index of the pool and instance type, or none of the pool at all; those that exist it may
+    /// use.
+    pub kept_off: BTreeSet<(usize, Option<Arc<str>>)>,
+}
+
+impl Class {
+    /// Whether no node of this offer is launched for it, although it would hold it.
+    #[must_use]
+    pub fn is_kept_off(&self, offer: &Offer) -> bool {
+        let Self { kept_off, .. } = self;
+        !kept_off.is_empty()
+            && (kept_off.contains(&(offer.pool, None))
+                || kept_off.contains(&(offer.pool, Some(Arc::clone(&offer.instance_type)))))
+    }
 }
 
 /// A required topology constraint.

@@ -38,6 +38,8 @@ pub enum Obstacle {
     Affinity,
     /// Pod anti-affinity.
     AntiAffinity,
+    /// Nothing is launched there for this class now, although it would hold it.
+    KeptOff,
 }
 
 /// The obstacles of a class: index of the pool, the instance type that comes furthest, what stops it there.
@@ -77,6 +79,9 @@ fn obstacle(problem: &Problem, plan: &Plan, class: &Class, offer: &Offer) -> Obs
         let has = fit::free_of(&offer.node.allocatable, &offer.overhead.requested, resource.as_str());
         let short = class.shape.requests.get(resource.as_str()).saturating_sub(has);
         return Obstacle::Insufficient(resource, short);
+    }
+    if class.is_kept_off(offer) {
+        return Obstacle::KeptOff;
     }
     let pool = &problem.pools[offer.pool];
     let used = |name: &str| -> i64 {

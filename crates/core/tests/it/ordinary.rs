@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use muster_core::ec2::CapacityType;
 use muster_core::model::batch::{
     Batch, BatchMember, BatchOffer, BatchPhase, BatchSpec, BatchStatus, MemberState, Owner,
@@ -14,10 +15,13 @@ use muster_core::model::pod::Shape;
 use muster_core::model::resources::Resources;
 use muster_core::model::snapshot::Snapshot;
 use muster_core::ordinary::awaiting::{self, Classes, awaiting};
-use muster_core::ordinary::{Launch, Offered, Outcome, Round, Waiting, is_waiting, plan};
+use muster_core::ordinary::{Launch, Offered, Outcome, Round, SchedulerRefusals, Waiting, is_waiting, plan};
 use muster_core::packing::{Class, Offer, Pool};
 
 use super::world::{GPU, at, node, pod, snapshot};
+
+mod fallback;
+mod refused;
 
 const POOL: &str = "general";
 
@@ -59,11 +63,13 @@ struct Setup {
     batches: Vec<Batch>,
     offers: Vec<Offered>,
     left: BTreeMap<ResourceName, i64>,
+    refusals: SchedulerRefusals,
 }
 
 impl Setup {
     fn of(pods: Vec<Pod>) -> Self {
-        Self { pods, nodes: Vec::new(), batches: Vec::new(), offers: offers(), left: BTreeMap::new() }
+        let (left, refusals) = (BTreeMap::new(), SchedulerRefusals::default());
+        Self { pods, nodes: Vec::new(), batches: Vec::new(), offers: offers(), left, refusals }
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -71,7 +77,15 @@ impl Setup {
     }
 
     fn plan(&self) -> Outcome {
-        let snapshot = self.snapshot();
+        self.plan_at(at(100), &self.snapshot())
+    }
+
+    fn plan_at(&self, now: Timestamp, snapshot: &Snapshot) -> Outcome {
+        self.plan_by(now, now, snapshot)
+    }
+
+    /// By the provisioner's clock and in real time.
+    fn plan_by(&self, now: Timestamp, now_real: Timestamp, snapshot: &Snapshot) -> Outcome {
         let of = |pod: &Pod| {
             let shape = Shape::clone(pod.shape.as_ref().unwrap());
             let class = Class { shape, namespace: Arc::clone(&pod.key.namespace), ..Class::default() };
@@ -79,13 +93,15 @@ impl Setup {
         };
         plan(&Round {
             waiting: self.pods.iter().filter(|pod| is_waiting(pod)).map(of).collect(),
-            snapshot: &snapshot,
+            snapshot,
             batches: self.batches.iter().cloned().map(Arc::new).collect(),
             pools: vec![Pool { name: POOL.into(), weight: 0, left: self.left.clone(), min_values: Vec::new() }],
             most: vec![1000],
             offers: self.offers.clone(),
             accelerators: &[GPU.into()],
-            now: at(100),
+            refusals: &self.refusals,
+            now,
+            now_real,
         })
     }
 

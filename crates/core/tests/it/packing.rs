@@ -427,3 +427,32 @@ fn a_zone_where_a_node_for_others_comes_is_a_domain_of_a_spread() {
         assert_eq!(missing(&made), [false, false, false, true, true], "zone c holds none of them and counts");
     }
 }
+
+#[test]
+fn a_class_that_is_kept_off_offers_gets_no_new_node_of_them_and_the_check_holds_plans_to_it() {
+    let mut seen = 0;
+    for seed in 0..300_u64 {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut problem = draw(&mut random, false, Budget::default());
+        let free = plan(&problem);
+        let Some(first) = free.nodes.first().map(|node| problem.offers[node.offer].clone()) else { continue };
+        let whole = random.random_bool(0.3);
+        let bar = (first.pool, (!whole).then(|| Arc::clone(&first.instance_type)));
+        for class in &mut problem.classes {
+            class.kept_off.insert(bar.clone());
+        }
+        seen += 1;
+        assert!(check(&problem, &free).iter().any(|fault| fault.contains("is kept off")), "seed {seed}");
+        let kept = plan(&problem);
+        assert_eq!(check(&problem, &kept), Vec::<String>::new(), "seed {seed}");
+        // What is excluded for everybody might as well not be offered.
+        let mut without = problem.clone();
+        without.classes.iter_mut().for_each(|class| class.kept_off.clear());
+        let barred =
+            |offer: &Offer| offer.pool == bar.0 && bar.1.as_ref().is_none_or(|name| *name == offer.instance_type);
+        without.offers.retain(|offer| !barred(offer));
+        let other = plan(&without);
+        assert_eq!((kept.places.len(), kept.cost), (other.places.len(), other.cost), "seed {seed}");
+    }
+    assert!(seen > 100, "{seen}");
+}

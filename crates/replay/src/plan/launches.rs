@@ -222,6 +222,8 @@ pub(super) fn obstacle(pool: String, instance_type: Option<&str>, obstacle: &Obs
         Obstacle::Spread => (PodCode::Spread, None, None),
         Obstacle::Affinity => (PodCode::Affinity, None, None),
         Obstacle::AntiAffinity => (PodCode::AntiAffinity, None, None),
+        // A plan starts from what is offered; what became of former purchases is the server's to know.
+        Obstacle::KeptOff => (PodCode::NoOfferFits, None, None),
     };
     PodReason { code, pool: Some(pool), instance_type: instance_type.map(str::to_owned), short, change }
 }

@@ -3,12 +3,19 @@
 use super::{Of, Row};
 
 /// Every reason of a condition that is neither code nor event.
-pub(super) const CONDITIONS: [Row; 43] = [
+pub(super) const CONDITIONS: [Row; 44] = [
     (
         "Swept",
         Of::Condition,
         "On the NodePool: nothing is held any more.",
         "The orphans are gone or have their NodeBatch again.",
+        &["Nothing."],
+    ),
+    (
+        "PodsCame",
+        Of::Condition,
+        "On the NodePool: nodes are launched for all pods again.",
+        "A pod came to its node after all, or the pool or its class has changed.",
         &["Nothing."],
     ),
     (

@@ -36,6 +36,8 @@ struct Setup {
     nodes: Vec<Node>,
     pods: Vec<Pod>,
     consolidate: Option<SignedDuration>,
+    /// Made for spot or on demand.
+    either: bool,
     now: i64,
 }
 
@@ -69,6 +71,7 @@ impl Setup {
             nodes: ids.iter().map(|id| node(id)).collect(),
             pods: ids.iter().map(|id| on(id)).collect(),
             consolidate: Some(SignedDuration::from_secs(30)),
+            either: false,
             now: NOW,
         }
     }
@@ -78,7 +81,11 @@ impl Setup {
             name: "p0".to_owned(),
             instance_type: "p0.48xlarge".to_owned(),
             zones: vec!["a".to_owned()],
-            capacity_types: vec![CapacityType::OnDemand],
+            capacity_types: if self.either {
+                vec![CapacityType::Spot, CapacityType::OnDemand]
+            } else {
+                vec![CapacityType::OnDemand]
+            },
             limit: 8,
             group: GroupPolicy::None,
             join: JoinClocks::default(),
@@ -128,7 +135,7 @@ impl Setup {
             partial: true,
             owner: Owner::Pods,
             zones: vec!["a".to_owned()],
-            capacity_type: Some(CapacityType::OnDemand),
+            capacity_type: (!self.either).then_some(CapacityType::OnDemand),
             ..BatchSpec::default()
         }
     }
@@ -347,6 +354,63 @@ fn an_attempt_that_launched_nothing_ends_the_batch_and_its_pods_are_planned_agai
     setup.step();
     assert_eq!(setup.status.phase, BatchPhase::Terminating);
     assert!(setup.status.message.as_ref().unwrap().contains("InsufficientInstanceCapacity"));
+}
+
+/// A batch that was made for spot or on demand, and what its ranking offers in that order.
+fn lost(codes: &[(CapacityType, &str)]) -> Setup {
+    let mut setup = Setup::serving(&[]);
+    setup.either = true;
+    setup.status.phase = BatchPhase::Pending;
+    setup.status.count = 1;
+    let attempt = |(number, (capacity_type, code)): (usize, &(CapacityType, &str))| Attempt {
+        number: u32::try_from(number).unwrap() + 1,
+        capacity_type: *capacity_type,
+        outcome: AttemptOutcome::Lost,
+        code: Some((*code).to_owned()),
+        ..won(1)
+    };
+    setup.status.attempts = codes.iter().enumerate().map(attempt).collect();
+    setup.status.attempt = u32::try_from(codes.len()).unwrap();
+    setup
+}
+
+#[test]
+fn where_ec2_has_no_spot_capacity_the_same_batch_is_launched_on_demand() {
+    for code in ["InsufficientInstanceCapacity", "UnfulfillableCapacity", "MaxSpotInstanceCountExceeded"] {
+        let mut setup = lost(&[(CapacityType::Spot, code)]);
+        setup.step();
+        assert_eq!(setup.status.phase, BatchPhase::Launching, "{code}");
+        let attempt = setup.status.last().unwrap();
+        assert_eq!((attempt.number, attempt.capacity_type), (2, CapacityType::OnDemand), "{code}");
+        assert_eq!(setup.status.capacity_type, Some(CapacityType::OnDemand));
+    }
+    // At first spot is asked for.
+    let mut setup = lost(&[]);
+    setup.step();
+    assert_eq!(setup.status.last().unwrap().capacity_type, CapacityType::Spot);
+}
+
+#[test]
+fn no_call_is_made_twice_and_what_a_person_has_to_mend_ends_the_batch() {
+    let (spot, on_demand) = (CapacityType::Spot, CapacityType::OnDemand);
+    for codes in [
+        vec![(spot, "InsufficientInstanceCapacity"), (on_demand, "InsufficientInstanceCapacity")],
+        vec![(spot, "InvalidParameterValue")],
+        vec![(spot, "UnauthorizedOperation")],
+        vec![(spot, "InsufficientInstanceCapacity"); 6],
+    ] {
+        let mut setup = lost(&codes);
+        setup.step();
+        let message = setup.status.message.clone().unwrap();
+        assert_eq!(setup.status.phase, BatchPhase::Terminating, "{codes:?}: {message}");
+        assert!(message.contains(codes.last().unwrap().1), "{message}");
+        assert_eq!(setup.status.attempts.len(), codes.len());
+    }
+    // One that was made for spot alone asks for nothing else.
+    let mut setup = lost(&[(spot, "InsufficientInstanceCapacity")]);
+    setup.either = false;
+    setup.step();
+    assert_eq!(setup.status.phase, BatchPhase::Terminating);
 }
 
 #[test]

@@ -1,0 +1,123 @@
+//! Where EC2 has no spot capacity, a launch goes on with what else holds its pods.
+
+use std::sync::Arc;
+
+use muster_core::ec2::CapacityType;
+use muster_core::model::batch::BatchPhase;
+use muster_core::model::node::{Taint, TaintEffect};
+use muster_core::model::pod::{Operator, Requirement, SelectorTerm};
+use muster_core::ordinary::{Offered, Outcome};
+
+use super::{Setup, offered, pods};
+
+const CAPACITY_TYPE: &str = "muster.dev/capacity-type";
+
+/// An offer on spot or on demand, as its nodes say.
+fn as_of(capacity_type: CapacityType, mut one: Offered) -> Offered {
+    let mut node = (*one.offer.node).clone();
+    node.labels.insert(CAPACITY_TYPE.into(), capacity_type.as_str().into());
+    node.labels.insert("type".into(), Arc::clone(&one.offer.instance_type));
+    one.offer.node = Arc::new(node);
+    one.offer.capacity_type = capacity_type;
+    one
+}
+
+fn spot(name: &str, cpu: i64, price: u64) -> Offered {
+    as_of(CapacityType::Spot, offered(name, cpu, 0, price))
+}
+
+fn on_demand(name: &str, cpu: i64, price: u64) -> Offered {
+    as_of(CapacityType::OnDemand, offered(name, cpu, 0, price))
+}
+
+/// Four types that hold a pod each, on spot and on demand, and one that is too small.
+fn both() -> Vec<Offered> {
+    let types = [("tiny", 2_000, 1), ("one", 4_000, 2), ("two", 4_000, 3), ("three", 4_000, 4), ("four", 4_000, 5)];
+    types.iter().flat_map(|(name, cpu, price)| [spot(name, *cpu, *price), on_demand(name, *cpu, 3 * price)]).collect()
+}
+
+fn otherwise(outcome: &Outcome) -> Option<Vec<&str>> {
+    assert_eq!(outcome.launches.len(), 1);
+    let launch = &outcome.launches[0];
+    launch.otherwise.as_ref().map(|names| names.iter().map(|name| &**name).collect())
+}
+
+#[test]
+fn a_launch_on_spot_names_two_more_types_and_goes_on_demand_after_them() {
+    let mut setup = Setup::of(pods("web", 1, 3_000));
+    setup.offers = both();
+    let outcome = setup.plan();
+    assert_eq!((&*outcome.launches[0].instance_type, outcome.launches[0].capacity_type), ("one", CapacityType::Spot));
+    assert_eq!(otherwise(&outcome), Some(vec!["two", "three"]));
+    // One without an offer on demand that can be had, or that has devices nobody asked for, is none of them.
+    setup.offers.retain(|one| &*one.offer.instance_type != "two" || one.offer.capacity_type == CapacityType::Spot);
+    assert_eq!(otherwise(&setup.plan()), Some(vec!["three", "four"]));
+    for one in setup.offers.iter_mut().filter(|one| one.offer.capacity_type == CapacityType::OnDemand) {
+        one.available &= &*one.offer.instance_type != "three";
+    }
+    assert_eq!(otherwise(&setup.plan()), Some(vec!["four"]));
+    // What is planned on demand has nowhere to fall.
+    setup.offers.retain(|one| one.offer.capacity_type == CapacityType::OnDemand);
+    assert_eq!(otherwise(&setup.plan()), None);
+}
+
+#[test]
+fn pods_that_would_not_stand_on_demand_wait_for_spot() {
+    let all = || {
+        let mut setup = Setup::of(pods("web", 1, 3_000));
+        setup.offers = both();
+        setup
+    };
+    let with = |change: &dyn Fn(&mut muster_core::model::pod::Shape)| {
+        let mut setup = all();
+        let mut shape = setup.pods[0].shape.as_deref().unwrap().clone();
+        change(&mut shape);
+        setup.pods[0].shape = Ok(Arc::new(shape));
+        setup
+    };
+    let selects = with(&|shape| {
+        shape.node_selector.insert(CAPACITY_TYPE.into(), "spot".into());
+    });
+    assert_eq!(otherwise(&selects.plan()), None);
+    // One type only on spot, the others in either way.
+    let term = |pairs: &[(&str, &str)]| SelectorTerm {
+        expressions: pairs
+            .iter()
+            .map(|(key, value)| Requirement {
+                key: Arc::from(*key),
+                operator: Operator::In,
+                values: vec![Arc::from(*value)],
+            })
+            .collect(),
+        fields: Vec::new(),
+    };
+    let terms =
+        [term(&[("type", "one")]), term(&[("type", "two"), (CAPACITY_TYPE, "spot")]), term(&[("type", "three")])];
+    let affine = with(&|shape| shape.node_affinity = Some(terms.to_vec()));
+    assert_eq!(otherwise(&affine.plan()), Some(vec!["three"]));
+    let mut tainted = all();
+    for one in tainted.offers.iter_mut().filter(|one| one.offer.capacity_type == CapacityType::OnDemand) {
+        let mut node = (*one.offer.node).clone();
+        node.taints.push(Taint { key: "dear".into(), value: "".into(), effect: TaintEffect::NoSchedule });
+        one.offer.node = Arc::new(node);
+    }
+    assert_eq!(otherwise(&tainted.plan()), None);
+}
+
+#[test]
+fn a_batch_that_went_on_demand_is_on_its_way_as_that() {
+    let mut setup = Setup::of(pods("web", 1, 3_000));
+    setup.offers = both();
+    let launches = setup.plan().launches;
+    setup.launch(&launches, BatchPhase::Launched);
+    let batch = &mut setup.batches[0];
+    batch.status.instance_type = Some("three".to_owned());
+    batch.status.capacity_type = Some(CapacityType::OnDemand);
+    // The place beside it is on that node: a pod of another class fits there as long as it takes what is on demand.
+    setup.pods.extend(pods("late", 1, 1_000));
+    let mut shape = setup.pods[1].shape.as_deref().unwrap().clone();
+    shape.node_selector.insert(CAPACITY_TYPE.into(), "on-demand".into());
+    setup.pods[1].shape = Ok(Arc::new(shape));
+    let outcome = setup.plan();
+    assert_eq!((outcome.joining, outcome.placed, outcome.launches.len()), (1, 1, 0));
+}
