@@ -201,6 +201,9 @@ table! {
     PLACEMENT_DOMAINS: Gauge "muster_placement_domains" ["level", "kind"] Beta Leader
         "Domains of a level of the topology that bound gangs lie in, summed over gangs"
         "`used`, and `optimum`: the fewest that could hold each when it was planned."
+    LARGEST_GANG: Gauge "muster_largest_gang_nodes" ["level", "accelerator"] Beta Leader
+        "Nodes of the largest gang that fits now into one domain of a level, on nodes that exist"
+        "Each member takes all accelerators of its node. The level is `cluster` where none is a zone. Counted at the scrape, once for each state."
     PRICE_AGE: Gauge "muster_price_age_seconds" ["capacity_type"] Beta Leader
         "Age of the prices that purchases are compared by"
         "On demand since the date of the price lists, spot since they were read from EC2. Alert where spot prices are older than some hours."
