@@ -39,7 +39,7 @@ pub use network::{Efa, Purpose, addresses_per_node, efa_count, efa_layout};
 pub use notice::{Grace, Leads, Notice, NoticeKind, Reaction, Subject, grace, reaction};
 pub use seen::{
     GroupState, Image, Instance, InstanceState, LaunchTemplate, Offering, PlacementGroup, Reservation,
-    ReservationState, SecurityGroup, StateReason, Subnet,
+    ReservationState, SecurityGroup, StateReason, Subnet, transition_time,
 };
 pub use tags::{
     BatchTags, FleetTags, ResourceKind, TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_PREFIX, TAG_CLUSTER_UID, TAG_GANG_UID,
