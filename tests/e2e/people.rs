@@ -8,9 +8,8 @@ use std::process::Stdio;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams};
 use muster::testbed::stack::request;
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Identity, Stack, eventually, repository};
@@ -46,9 +45,6 @@ fn first_job_of_the_guide() -> Job {
 async fn the_first_job_of_the_guide_runs_and_nobody_is_warned() {
     let Some(stack) = provisioning_stack(&Scenario::demo(), 60, "1s").await else { return };
     let client = stack.admin().unwrap();
-    let class = std::fs::read_to_string(repository().join("manifests/priority-class.yaml")).unwrap();
-    let class: PriorityClass = serde_saphyr::from_str(&class).unwrap();
-    Api::<PriorityClass>::all(client.clone()).create(&PostParams::default(), &class).await.unwrap();
     let mut job = first_job_of_the_guide();
     job.metadata.namespace = None;
     let name = job.name_any();

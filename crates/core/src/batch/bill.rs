@@ -216,7 +216,7 @@ fn current(status: &BatchStatus, billing: &Billing) -> Option<Share> {
 }
 
 /// What a batch cost, each pool and capacity type once: what is summed up, and with `until` what its instances cost from there
-/// to that moment.
+/// to that moment. Of one that is lost or being ended, nothing more before its end is known: it may have ended already.
 #[must_use]
 pub fn shares(status: &BatchStatus, until: Option<Timestamp>) -> Vec<Share> {
     let nothing = Billing::default();
@@ -229,7 +229,7 @@ pub fn shares(status: &BatchStatus, until: Option<Timestamp>) -> Vec<Share> {
             (None, _) if !billing.by_instance => billing.since,
             (None, launched) => launched,
         };
-        let there = status.members().filter(|one| one.state != MemberState::Gone);
+        let there = status.members().filter(|one| !one.state.is_written_off());
         let runs = there.filter_map(from).fold(0_u64, |sum, from| sum.saturating_add(cost_between(price, from, until)));
         now.spent = now.spent.saturating_add(runs);
         if let Some(cause) = strands(status).filter(|_| runs > 0) {
@@ -349,6 +349,10 @@ mod tests {
         let terminating = BatchStatus { phase: BatchPhase::Terminating, ..joining.clone() };
         let terminating = billed(&joining, terminating, &[], 100);
         assert_eq!(spent(&terminating), 90 + 89);
+        let mut ending = terminating.clone();
+        ending.instances[0].state = MemberState::Terminating;
+        let shown = |status: &BatchStatus, until| shares(status, Some(at(until)))[0].spent / 1_000_000;
+        assert_eq!((shown(&terminating, 110), shown(&ending, 110)), (90 + 89 + 20, 90 + 89 + 10), "it may have ended");
         let mut gone = terminating.clone();
         assert!(close(&mut gone), "all have ended");
         let ended = [instance("i-1", 10, Some(103)), instance("i-2", 11, Some(95))];
