@@ -48,6 +48,8 @@ pub enum Step {
     CreateBatch,
     /// Write a NodeBatch's status.
     WriteBatch,
+    /// Add what a NodeBatch cost to the books of its NodePool.
+    BookBatch,
     /// Change a NodeBatch's metadata, or delete it.
     EditBatch,
     /// Create a placement group.
@@ -82,7 +84,7 @@ pub enum Step {
 
 impl Step {
     /// Every step.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::CreateGang,
         Self::WriteGang,
         Self::DeleteGang,
@@ -95,6 +97,7 @@ impl Step {
         Self::DeletePolicy,
         Self::CreateBatch,
         Self::WriteBatch,
+        Self::BookBatch,
         Self::EditBatch,
         Self::CreatePlacementGroup,
         Self::CreateLaunchTemplate,
@@ -128,6 +131,7 @@ impl Step {
             Self::DeletePolicy => "delete-policy",
             Self::CreateBatch => "create-batch",
             Self::WriteBatch => "write-batch",
+            Self::BookBatch => "book-batch",
             Self::EditBatch => "edit-batch",
             Self::CreatePlacementGroup => "create-placement-group",
             Self::CreateLaunchTemplate => "create-launch-template",
@@ -178,6 +182,7 @@ impl Step {
             | Self::UngatePod
             | Self::CreateBatch
             | Self::WriteBatch
+            | Self::BookBatch
             | Self::EditBatch
             | Self::EditNode
             | Self::WriteStatus

@@ -20,7 +20,7 @@ use muster_core::offering::{Ceiling, PriceBook, PriceList, price_list_region};
 use muster_ec2::{ClientOptions, Credentials};
 use muster_ec2_sim::{Scenario, Simulator};
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -104,6 +104,8 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         cluster: cluster.clone(),
         metrics: Arc::clone(&metrics),
         progress: Arc::clone(&progress),
+        levels: config.levels.clone(),
+        counted: Mutex::default(),
         stopping: AtomicBool::new(false),
     });
     let recorder = config.decisions.map(Recorder::new);

@@ -1,5 +1,7 @@
 //! Health, metrics and, where it is enabled, debugging, on a port of their own: probes must not share a queue with kube-scheduler.
 
+mod fits;
+
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +12,9 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
+use muster_core::topology::Levels;
 use serde::Deserialize;
+use tokio::sync::Mutex;
 
 use crate::cluster::Cluster;
 use crate::gang::Recorder;
@@ -27,6 +31,10 @@ pub struct Health {
     pub metrics: Arc<Metrics>,
     /// Whether the loops go round.
     pub progress: Arc<Progress>,
+    /// Levels of the topology.
+    pub levels: Levels,
+    /// Version of the state that was last counted for what fits.
+    pub counted: Mutex<Option<u64>>,
     /// Set once the process is on its way out.
     pub stopping: AtomicBool,
 }
@@ -101,11 +109,33 @@ async fn ready(Shared(health): Shared<Arc<Health>>) -> Response {
     text.into_response()
 }
 
+/// Counts what fits now, once for each state, however many scrape.
+async fn count_fits(health: &Health, leads: bool) {
+    let mut counted = health.counted.lock().await;
+    let state = health.cluster.load();
+    let version = state.snapshot.version;
+    if !leads || !state.snapshot.synced {
+        *counted = None;
+        return;
+    }
+    if *counted == Some(version) {
+        return;
+    }
+    let levels = health.levels.clone();
+    // Off the threads that answer probes.
+    if let Ok(largest) = tokio::task::spawn_blocking(move || fits::largest(&state, &levels)).await {
+        health.metrics.gangs.objects.fits(largest);
+        *counted = Some(version);
+    }
+}
+
 async fn metrics(Shared(health): Shared<Arc<Health>>, headers: HeaderMap) -> Response {
     health.metrics.gangs.watch_age.set(health.cluster.contacts().age().as_secs_f64());
     health.metrics.gangs.unlisted(health.cluster.load().unlisted.keys().copied());
     // As late as possible: a replica that lost the lease while it was stopped must not show what it knew.
-    health.metrics.lead(step::holds_lease());
+    let leads = step::holds_lease();
+    health.metrics.lead(leads);
+    count_fits(&health, leads).await;
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let (kind, text) = if exposition::takes_open_metrics(accept) {
         (exposition::OPEN_METRICS, health.metrics.encode())

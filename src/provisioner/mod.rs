@@ -15,8 +15,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use kube::Client;
-use muster_api::keys;
-use muster_core::batch::Report;
+use muster_api::{books, keys};
+use muster_core::batch::{Report, spent_so_far};
 use muster_core::ec2::{ClusterAccess, ErrorClass, Reservation, classify};
 use muster_core::model::batch::AttemptOutcome;
 use muster_core::offering::{Asked, Ceiling, Pool, PriceBook, Refusals, UnavailableMemory};
@@ -280,6 +280,9 @@ impl Provisioner {
         let context = &self.context;
         let state = context.cluster.load();
         context.metrics.measure(state.batches.values().map(|seen| &seen.batch().status));
+        let books = state.pools.iter().map(|(name, pool)| (name.as_str(), books::read(pool))).collect();
+        let batches = state.batches.values().map(|seen| &**seen.batch());
+        context.metrics.spent(&spent_so_far(&books, batches, context.clock.now()));
         context.metrics.pools.age(context.clock.now());
         if let Err(error) = pool::reconcile(context, &state).await {
             debug!(error = %crate::telemetry::chain(&error), "pools");

@@ -38,6 +38,12 @@ struct DomainLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FitLabel {
+    level: String,
+    accelerator: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CapacityTypeLabel {
     capacity_type: &'static str,
 }
@@ -49,14 +55,16 @@ type Number = Gauge<f64, AtomicU64>;
 pub struct ObjectMetrics {
     conditions: Family<ConditionLabel, Gauge>,
     domains: Family<DomainLabel, Gauge>,
+    largest: Family<FitLabel, Gauge>,
 }
 
 impl ObjectMetrics {
     /// Registers all of them.
     pub fn new(registrar: &mut Registrar<'_>) -> Self {
-        let metrics = Self { conditions: Family::default(), domains: Family::default() };
+        let metrics = Self { conditions: Family::default(), domains: Family::default(), largest: Family::default() };
         registrar.register(table::STATUS_CONDITION, metrics.conditions.clone());
         registrar.register(table::PLACEMENT_DOMAINS, metrics.domains.clone());
+        registrar.register(table::LARGEST_GANG, metrics.largest.clone());
         metrics
     }
 
@@ -64,6 +72,15 @@ impl ObjectMetrics {
     pub(crate) fn forget(&self) {
         self.conditions.clear();
         self.domains.clear();
+        self.largest.clear();
+    }
+
+    /// Nodes of the largest gang that would fit now, by level and accelerator.
+    pub fn fits(&self, largest: BTreeMap<(String, String), u32>) {
+        self.largest.clear();
+        for ((level, accelerator), nodes) in largest {
+            self.largest.get_or_create(&FitLabel { level, accelerator }).set(i64::from(nodes));
+        }
     }
 
     /// Counts what there is now: conditions with the kind of their object, and gangs.

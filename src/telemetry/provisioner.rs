@@ -1,13 +1,12 @@
 //! What the provisioner counts: dollars, interruptions, orphans.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_api::batch_state::phase_word;
-use muster_api::crd::NodeBatchStatus;
-use muster_core::batch::{HeldCost, StrandedCause, strands};
+use muster_core::batch::{HeldCost, Payer, Spent, StrandedCause, strands};
 use muster_core::ec2::{CapacityType, NoticeKind};
 use muster_core::model::batch::{AttemptOutcome, BatchPhase, BatchStatus, MemberState};
 use muster_core::ordinary::Outcome;
@@ -36,8 +35,18 @@ struct NoticeLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CauseLabel {
-    cause: &'static str,
+struct SpentLabel {
+    namespace: String,
+    nodepool: String,
+    capacity_type: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StrandedLabel {
+    namespace: String,
+    nodepool: String,
+    capacity_type: String,
+    cause: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
@@ -71,6 +80,7 @@ struct ReasonLabel {
 }
 
 type Dollars = Gauge<f64, AtomicU64>;
+type Sum = Counter<f64, AtomicU64>;
 
 /// Metrics of the provisioner.
 #[derive(Clone, Debug)]
@@ -83,7 +93,8 @@ pub struct ProvisionerMetrics {
     phases: Family<PhaseLabel, Gauge>,
     attempts: Family<AttemptLabel, Counter>,
     ready_seconds: Histogram,
-    stranded_usd: Family<CauseLabel, Counter<f64, AtomicU64>>,
+    spent_usd: Family<SpentLabel, Sum>,
+    stranded_usd: Family<StrandedLabel, Sum>,
     held_orphans_usd_per_hour: Dollars,
     held_orphans_age_seconds: Gauge,
     pods_pending: Family<ReasonLabel, Gauge>,
@@ -104,6 +115,7 @@ impl ProvisionerMetrics {
             phases: Family::default(),
             attempts: Family::default(),
             ready_seconds: minutes(),
+            spent_usd: Family::default(),
             stranded_usd: Family::default(),
             held_orphans_usd_per_hour: Gauge::default(),
             held_orphans_age_seconds: Gauge::default(),
@@ -121,10 +133,8 @@ impl ProvisionerMetrics {
         registrar.register(table::NODEBATCHES, metrics.phases.clone());
         registrar.register(table::ATTEMPTS, metrics.attempts.clone());
         registrar.register(table::BATCH_READY, metrics.ready_seconds.clone());
+        registrar.register(table::SPENT, metrics.spent_usd.clone());
         registrar.register(table::STRANDED, metrics.stranded_usd.clone());
-        for cause in StrandedCause::ALL {
-            let _ = metrics.stranded_usd.get_or_create(&CauseLabel { cause: cause.as_str() });
-        }
         metrics
     }
 
@@ -134,6 +144,8 @@ impl ProvisionerMetrics {
         self.nodes.clear();
         self.phases.clear();
         self.pods_pending.clear();
+        self.spent_usd.clear();
+        self.stranded_usd.clear();
         self.pools.forget();
         self.held_orphans_usd_per_hour.set(0.0);
         self.held_orphans_age_seconds.set(0);
@@ -194,16 +206,22 @@ impl ProvisionerMetrics {
         self.interruptions.get_or_create(&NoticeLabel { kind: "unknown", outcome: "unreadable" }).inc();
     }
 
-    /// Micro-dollars that were spent on nothing since the last write of a batch.
-    pub(crate) fn stranded(&self, before: &NodeBatchStatus, after: &NodeBatchStatus) {
-        for cause in StrandedCause::ALL {
-            let of = |status: &NodeBatchStatus| {
-                status.billing.as_ref().and_then(|billing| billing.stranded_micro_usd.get(cause.as_str()).copied())
-            };
-            let more = of(after).unwrap_or(0).saturating_sub(of(before).unwrap_or(0));
-            if more > 0 {
-                self.stranded_usd.get_or_create(&CauseLabel { cause: cause.as_str() }).inc_by(dollars(more));
+    /// Everything that was ever spent, by pool and payer. What was shown once is never less: books and batches are watched apart,
+    /// and a bill may be in neither for a moment.
+    pub(crate) fn spent(&self, sums: &BTreeMap<(String, Payer), Spent>) {
+        for ((nodepool, Payer { namespace, capacity_type }), spent) in sums {
+            let (namespace, nodepool, capacity_type) = (namespace.clone(), nodepool.clone(), capacity_type.clone());
+            for cause in StrandedCause::ALL {
+                let label = StrandedLabel {
+                    namespace: namespace.clone(),
+                    nodepool: nodepool.clone(),
+                    capacity_type: capacity_type.clone(),
+                    cause: cause.as_str().to_owned(),
+                };
+                let sum = spent.stranded.get(cause.as_str()).copied().unwrap_or(0);
+                rise(&self.stranded_usd.get_or_create(&label), sum);
             }
+            rise(&self.spent_usd.get_or_create(&SpentLabel { namespace, nodepool, capacity_type }), spent.all);
         }
     }
 
@@ -267,6 +285,11 @@ fn idle_cause(status: &BatchStatus) -> Option<&'static str> {
         | BatchPhase::Replacing
         | BatchPhase::Ready => "joining",
     })
+}
+
+/// Lets a counter rise to a sum of micro-dollars; it never falls. Bits of numbers that are not negative are in their order.
+fn rise(counter: &Sum, micro: u64) {
+    counter.inner().fetch_max(dollars(micro).to_bits(), Ordering::Relaxed);
 }
 
 /// Dollars as the exposition format wants them; the sums behind them are whole micro-dollars.

@@ -188,9 +188,12 @@ table! {
         "Instances that NodeBatches have" ""
     NODE_COST: Gauge "muster_node_cost_usd_per_hour" ["nodepool", "capacity_type", "state"] Beta Leader
         "Dollars per hour of what is billed" "By state: `in_use`, or serving nobody as `joining`, `idle` or `draining`. The sum is what Muster costs now."
-    STRANDED: Counter "muster_stranded_usd_total" ["cause"] Beta Each
+    SPENT: Counter "muster_spent_usd_total" ["namespace", "nodepool", "capacity_type"] Beta Leader
+        "Dollars spent on nodes, since their NodePool was created"
+        "By the namespace of the gang or ProvisioningRequest; `-`: nodes for pods of no gang, `other`: namespaces after the first 50 rows of a NodePool. It goes on from `status.spent` of the NodePools after a restart or a takeover; bills that still run are counted up to a minute ago. From the launch until the shutdown as EC2 shows them, a minute at least, at the price the launch was decided at."
+    STRANDED: Counter "muster_stranded_usd_total" ["namespace", "nodepool", "capacity_type", "cause"] Beta Leader
         "Dollars spent on nodes while no gang ran on them"
-        "`join`, `rollback`, `replacement`, `warm`, `interrupted`. Counted when a batch leaves the phase."
+        "`join`, `rollback`, `replacement`, `warm`, `interrupted`. A part of `muster_spent_usd_total`."
     NODEPOOL_LIMIT: Gauge "muster_nodepool_limit" ["nodepool", "resource"] Beta Leader
         "What a NodePool may have, of each resource that it limits" "Cores of `cpu`, bytes of memory, pieces of all else."
     NODEPOOL_USAGE: Gauge "muster_nodepool_usage" ["nodepool", "resource"] Beta Leader
@@ -201,6 +204,9 @@ table! {
     PLACEMENT_DOMAINS: Gauge "muster_placement_domains" ["level", "kind"] Beta Leader
         "Domains of a level of the topology that bound gangs lie in, summed over gangs"
         "`used`, and `optimum`: the fewest that could hold each when it was planned."
+    LARGEST_GANG: Gauge "muster_largest_gang_nodes" ["level", "accelerator"] Beta Leader
+        "Nodes of the largest gang that fits now into one domain of a level, on nodes that exist"
+        "Each member takes all accelerators of its node. The level is `cluster` where none is a zone. Counted at the scrape, once for each state."
     PRICE_AGE: Gauge "muster_price_age_seconds" ["capacity_type"] Beta Leader
         "Age of the prices that purchases are compared by"
         "On demand since they were read from AWS or else the date of the lists that Muster brings, spot since they were read from EC2. Alert where spot prices are older than some hours."

@@ -20,6 +20,7 @@ mod hold;
 mod install;
 mod kueue;
 mod leftovers;
+mod money;
 mod native;
 mod now_or_new;
 mod ordinary;

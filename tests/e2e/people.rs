@@ -5,15 +5,18 @@
 use std::path::Path;
 use std::process::Stdio;
 
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use muster::testbed::stack::request;
 use muster::testbed::workloads::TestJob;
-use muster::testbed::{Identity, Stack, eventually};
+use muster::testbed::{Identity, Stack, eventually, repository};
+use muster_ec2_sim::Scenario;
 
-use crate::support::{DEADLINE, all_run, gangs, leaves, options, phase, says, stack, submit, unique};
+use crate::cloud::{delete_job, everything_is_terminated, provisioning_stack};
+use crate::support::{DEADLINE, all_run, gangs, leaves, no_errors, options, phase, says, stack, submit, unique};
 
 /// Reasons and notes of Muster's events on the Job, oldest first.
 async fn of_job(stack: &Stack) -> Vec<(String, String)> {
@@ -28,6 +31,43 @@ async fn of_job(stack: &Stack) -> Vec<(String, String)> {
         assert!(event.series.is_none(), "written twice: {event:?}");
     }
     all.into_iter().map(|event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default())).collect()
+}
+
+/// The first Job of the user guide.
+fn first_job_of_the_guide() -> Job {
+    let guide = std::fs::read_to_string(repository().join("docs/user-guide.md")).unwrap();
+    let blocks = guide.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let job = blocks.into_iter().find(|block| block.contains("kind: Job\n")).expect("the guide has a Job");
+    serde_saphyr::from_str(job).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_job_of_the_guide_runs_and_nobody_is_warned() {
+    let Some(stack) = provisioning_stack(&Scenario::demo(), 60, "1s").await else { return };
+    let client = stack.admin().unwrap();
+    let mut job = first_job_of_the_guide();
+    job.metadata.namespace = None;
+    let name = job.name_any();
+    submit(&client, "ml", job).await;
+
+    all_run(&stack, "ml", &name, 8).await;
+    phase(&stack, "ml", &name, "Bound").await;
+
+    let events: Api<Event> = Api::all(client.clone());
+    let ours = |event: &Event| event.reporting_controller.as_deref() == Some("muster");
+    let stated = eventually(DEADLINE, "the Job's event that all run", || async {
+        let all = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+        let ours: Vec<Event> = all.into_iter().filter(ours).collect();
+        let bound = ours.iter().any(|event| event.reason.as_deref() == Some("Bound"));
+        Ok::<_, String>(bound.then_some(ours))
+    })
+    .await
+    .unwrap();
+    let warnings: Vec<&Event> = stated.iter().filter(|event| event.type_.as_deref() != Some("Normal")).collect();
+    assert!(warnings.is_empty(), "{warnings:#?}");
+    delete_job(&stack, &name).await;
+    everything_is_terminated(&stack).await;
+    no_errors(&stack);
 }
 
 /// What kubectl is answered for the words behind `kubectl muster`.

@@ -164,6 +164,10 @@ fn a_job_is_recognised_as_a_gang_without_anything_invalid() {
             conventions::recognise(&pod, &Only(Object::read(&serde_json::to_value(&job).unwrap()).unwrap()));
         let gang = recognition.gang.unwrap_or_else(|| panic!("{place}: not a gang"));
         assert_eq!(gang.invalid, None, "{place}");
+        assert_eq!(
+            gang.restart_would_fail, None,
+            "{place}: it would not survive the loss of a node, and an event warns of it"
+        );
         assert_eq!(gang.size.and_then(|size| i32::try_from(size).ok()), Some(size), "{place}");
         assert_eq!(gang.key.to_string(), "team-a/train-1f0c9a27", "{place}: the name the guide shows");
         assert!(matches!(recognition.membership, Membership::Member { .. }), "{place}");

@@ -10,7 +10,7 @@ use muster_core::ec2::{CapacityType, LaunchParameters, LaunchWay, NoticeKind, Ta
 use muster_core::model::batch::{
     Attempt, AttemptOutcome, Batch, BatchCondition, BatchMember, BatchOffer, BatchPhase, BatchSpec, BatchStatus,
     Billing, CandidateRow, ConditionKind, ExcludedRow, Filling, Hold, HoldReason, Loss, LossCause, MemberState, Owner,
-    OwnerRef, StoredParameters,
+    OwnerRef, Share, StoredParameters,
 };
 use muster_core::model::names::{InstanceId, ObjectKey, ResourceName};
 use muster_core::model::resources::{CPU, Resources};
@@ -18,7 +18,7 @@ use muster_core::model::units::Quantity;
 
 use crate::crd::{
     BatchAttempt, BatchBilling, BatchCandidate, BatchExcluded, BatchFilling, BatchHold, BatchInstance, BatchLoss,
-    BatchReserve, Fill, FillingPods, GangRef, IntOrQuantity, NodeBatch, NodeBatchStatus,
+    BatchReserve, BatchShare, Fill, FillingPods, GangRef, IntOrQuantity, NodeBatch, NodeBatchStatus,
 };
 
 /// Version of `NodeBatch.status` this code writes.
@@ -360,20 +360,41 @@ fn member(list: &str, one: &BatchInstance, unknown: &mut Unknown) -> BatchMember
         network_nodes: one.network_nodes.clone(),
         empty_since: one.empty_since,
         leaving_since: one.leaving_since,
+        launched: one.launched,
+        billed: one.billed,
     }
 }
 
 fn billing(one: &BatchBilling, unknown: &mut Unknown) -> Billing {
-    let cause = |word: &str| StrandedCause::ALL.into_iter().find(|cause| cause.as_str() == word);
-    let stranded = one.stranded_micro_usd.iter().filter_map(|(word, sum)| {
-        let cause = cause(word);
+    let shares = one.earlier.iter().map(|share| Share {
+        node_pool: share.node_pool.clone(),
+        capacity_type: share
+            .capacity_type
+            .as_deref()
+            .map(|word| capacity_type("billing.earlier.capacityType", word, unknown)),
+        spent: share.spent_micro_usd,
+        stranded: stranded("billing.earlier.strandedMicroUsd", &share.stranded_micro_usd, unknown),
+    });
+    let earlier = shares.collect();
+    Billing {
+        since: one.since,
+        spent: one.spent_micro_usd,
+        stranded: stranded("billing.strandedMicroUsd", &one.stranded_micro_usd, unknown),
+        earlier,
+        by_instance: one.by_instance,
+        closed: one.closed,
+    }
+}
+
+fn stranded(field: &str, sums: &BTreeMap<String, u64>, unknown: &mut Unknown) -> BTreeMap<StrandedCause, u64> {
+    let known = sums.iter().filter_map(|(word, sum)| {
+        let cause = StrandedCause::ALL.into_iter().find(|cause| cause.as_str() == word);
         if cause.is_none() {
-            unknown.says("billing.strandedMicroUsd", word);
+            unknown.says(field, word);
         }
         cause.map(|cause| (cause, *sum))
     });
-    let stranded = stranded.collect();
-    Billing { since: one.since, spent: one.spent_micro_usd, stranded }
+    known.collect()
 }
 
 fn condition(one: &Condition) -> BatchCondition {
@@ -444,10 +465,26 @@ pub fn write(status: &BatchStatus) -> Result<NodeBatchStatus, serde_json::Error>
         billing: status.billing.as_ref().map(|billing| BatchBilling {
             since: billing.since,
             spent_micro_usd: billing.spent,
-            stranded_micro_usd: billing.stranded.iter().map(|(cause, sum)| (cause.as_str().to_owned(), *sum)).collect(),
+            stranded_micro_usd: write_stranded(&billing.stranded),
+            earlier: billing.earlier.iter().map(write_share).collect(),
+            by_instance: billing.by_instance,
+            closed: billing.closed,
         }),
         conditions: status.conditions.iter().map(write_condition).collect(),
     })
+}
+
+fn write_stranded(sums: &BTreeMap<StrandedCause, u64>) -> BTreeMap<String, u64> {
+    sums.iter().map(|(cause, sum)| (cause.as_str().to_owned(), *sum)).collect()
+}
+
+fn write_share(share: &Share) -> BatchShare {
+    BatchShare {
+        node_pool: share.node_pool.clone(),
+        capacity_type: share.capacity_type.map(|capacity_type| capacity_type.as_str().to_owned()),
+        spent_micro_usd: share.spent,
+        stranded_micro_usd: write_stranded(&share.stranded),
+    }
 }
 
 fn write_candidate(row: &CandidateRow) -> BatchCandidate {
@@ -519,6 +556,8 @@ fn write_member(one: &BatchMember) -> BatchInstance {
         network_nodes: one.network_nodes.clone(),
         empty_since: one.empty_since,
         leaving_since: one.leaving_since,
+        launched: one.launched,
+        billed: one.billed,
     }
 }
 
@@ -577,10 +616,13 @@ mod tests {
                     \"market\":\"spot\",\"templateId\":\"lt-1\",\"templateVersion\":1,\"tags\":{\"clusterUid\":\"c\",\
                     \"clusterName\":\"n\",\"batchUid\":\"u\",\"attempt\":2},\"token\":\"t\"}",
                 "token": "t", "replayed": false, "sweeps": 0, "replaces": ["i-1"], "outcome": "Launching"}],
-            "instances": [{"id": "i-2", "attempt": 1, "state": "Ready", "node": "n-2"}],
+            "instances": [{"id": "i-2", "attempt": 1, "state": "Ready", "node": "n-2",
+                "launched": "2026-11-01T00:00:00Z", "billed": "2026-11-01T00:05:00Z"}],
             "replaced": [{"id": "i-1", "attempt": 1, "state": "Lost", "loss": {"cause": "spot", "message": "back",
                 "noticed": "2026-11-01T00:00:00Z", "actAt": "2026-11-01T00:00:00Z"}}],
-            "billing": {"spentMicroUsd": 5, "strandedMicroUsd": {"join": 3}},
+            "billing": {"spentMicroUsd": 5, "strandedMicroUsd": {"join": 3}, "byInstance": true, "closed": true,
+                "earlier": [{"nodePool": "a100", "capacityType": "on-demand", "spentMicroUsd": 2,
+                    "strandedMicroUsd": {"rollback": 2}}, {"nodePool": "old", "spentMicroUsd": 1}]},
             "conditions": [{"type": "Mine", "status": "Unknown", "reason": "r", "message": "m",
                 "lastTransitionTime": "2026-11-01T00:00:00Z"}],
         });

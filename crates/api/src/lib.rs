@@ -4,6 +4,7 @@
 //! into a core type at this edge, so that nothing behind it reads a label by name.
 
 pub mod batch_state;
+pub mod books;
 pub mod conventions;
 pub mod convert;
 pub mod crd;

@@ -86,6 +86,7 @@ fn charge(i: &Instance, now: Timestamp) -> InstanceBill {
     }
 }
 
+/// Whole seconds between two times that are themselves kept in whole seconds, as EC2 shows them.
 fn seconds(from: Timestamp, to: Timestamp) -> u64 {
-    u64::try_from(to.duration_since(from).as_secs()).unwrap_or(0)
+    u64::try_from(to.as_second().saturating_sub(from.as_second())).unwrap_or(0)
 }

@@ -6,8 +6,9 @@ use aws_sdk_ec2::operation::describe_instance_topology::builders::DescribeInstan
 use aws_sdk_ec2::operation::describe_instances::DescribeInstancesOutput;
 use aws_sdk_ec2::operation::describe_instances::builders::DescribeInstancesInputBuilder;
 use aws_sdk_ec2::operation::terminate_instances::builders::TerminateInstancesInputBuilder;
+use aws_sdk_ec2::types::InstanceStateName;
 use jiff::Timestamp;
-use muster_core::ec2::{CallError, Instance, InstanceState, StateReason, Tags};
+use muster_core::ec2::{CallError, Instance, InstanceState, StateReason, Tags, transition_time};
 use muster_core::model::names::InstanceId;
 
 use crate::Client;
@@ -188,6 +189,7 @@ fn instance(instance: &aws_sdk_ec2::types::Instance) -> Instance {
     let placement = instance.placement();
     let launched = instance.launch_time();
     let state = instance.state().and_then(|state| state.name());
+    let ends = matches!(state, Some(InstanceStateName::ShuttingDown | InstanceStateName::Terminated));
     Instance {
         id: InstanceId::from(instance.instance_id().unwrap_or_default()),
         state: InstanceState::parse(state.map_or("", |state| state.as_str())),
@@ -203,13 +205,14 @@ fn instance(instance: &aws_sdk_ec2::types::Instance) -> Instance {
         placement_group_id: present(placement.and_then(|placement| placement.group_id())),
         image_id: text(instance.image_id()),
         subnet_id: present(instance.subnet_id()),
+        ended: instance.state_transition_reason().and_then(transition_time).filter(|_| ends),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use aws_sdk_ec2::primitives::DateTime;
-    use aws_sdk_ec2::types::{InstanceState as SdkState, InstanceStateName, InstanceType, Placement, Reservation};
+    use aws_sdk_ec2::types::{InstanceState as SdkState, InstanceType, Placement, Reservation};
 
     use super::*;
 
@@ -255,5 +258,20 @@ mod tests {
         assert_eq!((found.zone.as_str(), found.placement_group.as_deref()), ("us-east-1a", Some("g")));
         assert_eq!(found.private_dns_name, None);
         assert_eq!(found.launch_time.unwrap().as_second(), 1_800_000_000);
+    }
+
+    #[test]
+    fn the_end_of_an_instance_is_read_where_ec2_shows_it_and_the_transition_was_its_end() {
+        let ended = |state, reason: &str| {
+            let state = SdkState::builder().name(state).build();
+            let sdk = aws_sdk_ec2::types::Instance::builder().state(state).state_transition_reason(reason).build();
+            instance(&sdk).ended.map(|at| at.to_string())
+        };
+        let asked = "User initiated (2026-11-22 10:00:07 GMT)";
+        for state in [InstanceStateName::ShuttingDown, InstanceStateName::Terminated] {
+            assert_eq!(ended(state.clone(), asked).as_deref(), Some("2026-11-22T10:00:07Z"));
+            assert_eq!(ended(state, "Server.InternalError"), None);
+        }
+        assert_eq!(ended(InstanceStateName::Running, asked), None, "started again since");
     }
 }

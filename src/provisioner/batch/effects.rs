@@ -8,8 +8,10 @@ use k8s_openapi::api::core::v1::{Node as NodeObject, Pod as PodObject, Taint, To
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
 use muster_api::crd::{Gang, JoinBlocked, JoinProbes, NodeBatch, NodePool, ProvisioningRequest};
-use muster_api::{keys, pod_state};
-use muster_core::batch::{BatchEvent, Change, Converge, Look, Made, Note, OwnerLook, Probes, Sight, dollars, gone};
+use muster_api::{batch_state, books, keys, pod_state};
+use muster_core::batch::{
+    BatchEvent, Booking, Change, Converge, Look, Made, Note, OwnerLook, Probes, Sight, dollars, gone,
+};
 use muster_core::ec2::{CallError, ErrorClass};
 use muster_core::model::gang::{Membership, Phase};
 use muster_core::model::node::{Taint as KnownTaint, TaintEffect};
@@ -142,6 +144,7 @@ pub(in crate::provisioner) async fn converge(
             absent(step(Step::WriteStatus, api.patch_status(pool, &PatchParams::default(), &patch)).await)
                 .with_context(|| format!("open the NodePool {pool}"))?;
         }
+        Converge::Book(pool) => book(context, batch, pool).await?,
         Converge::Remove => {
             remove_batch(context, batch).await?;
             return Ok(Edited::Removed);
@@ -273,6 +276,39 @@ async fn count_probe(context: &Context, state: &State, pool: &str, probes: &Prob
         Err(kube::Error::Api(answer)) if answer.code == 409 => Ok(()),
         result => absent(result).with_context(|| format!("count a node of the NodePool {pool} that is tried alone")),
     }
+}
+
+/// A booking is tried so often while others write the pool.
+const BOOKINGS: usize = 5;
+
+/// Adds what a batch cost to the books of a pool. The books are read first, then whether the batch exists, and nothing is written
+/// if somebody else wrote the pool since: so it is in them once, whoever else books it.
+async fn book(context: &Context, object: &NodeBatch, pool: &str) -> anyhow::Result<()> {
+    let pools: Api<NodePool> = Api::all(context.client.clone());
+    let batches: Api<NodeBatch> = Api::all(context.client.clone());
+    let batch = batch_state::read(object);
+    for _ in 0..BOOKINGS {
+        let seen = pools.get_opt(pool).await.with_context(|| format!("read the books of the NodePool {pool}"))?;
+        // Its books went with it.
+        let Some(seen) = seen else { return Ok(()) };
+        let exist = batches.list_metadata(&ListParams::default()).await.context("list the NodeBatches that exist")?;
+        let exist: BTreeSet<String> = exist.items.into_iter().filter_map(|one| one.metadata.uid).collect();
+        let next = match muster_core::batch::book(&books::read(&seen), pool, &batch, &exist) {
+            Booking::Done => return Ok(()),
+            Booking::Open => anyhow::bail!("the bill of the NodeBatch is not closed"),
+            Booking::Write(next) => next,
+        };
+        let (spent, booked) = books::write(&next);
+        let patch = Patch::Merge(json!({
+            "metadata": {"resourceVersion": seen.metadata.resource_version},
+            "status": {"spent": spent, "booked": booked},
+        }));
+        match step(Step::BookBatch, pools.patch_status(pool, &PatchParams::default(), &patch)).await {
+            Err(kube::Error::Api(answer)) if answer.code == 409 => {}
+            result => return absent(result).with_context(|| format!("write the books of the NodePool {pool}")),
+        }
+    }
+    anyhow::bail!("others keep writing the NodePool {pool}: its books are tried again")
 }
 
 /// Removes the finalizer and the object: nothing of the batch is left in EC2.

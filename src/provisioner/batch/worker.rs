@@ -470,9 +470,8 @@ async fn write(context: &Context, object: &NodeBatch, next: &muster_core::model:
     let before = object.status.replace(status).unwrap_or_default();
     match step(Step::WriteBatch, batches.replace_status(&name, &PostParams::default(), &object)).await {
         Ok(written) => {
-            let was = batch_state::read(&NodeBatch { status: Some(before.clone()), ..object }).status;
+            let was = batch_state::read(&NodeBatch { status: Some(before), ..object }).status;
             context.metrics.moved(&was, next, context.clock.now());
-            context.metrics.stranded(&before, &written.status.clone().unwrap_or_default());
             context.requeue.notify_one();
             Write::Acknowledged(Box::new(written))
         }

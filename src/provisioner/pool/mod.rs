@@ -69,6 +69,8 @@ async fn write_status(
         conditions: before.conditions.clone(),
         join_blocked: before.join_blocked.clone(),
         scheduler_refused: before.scheduler_refused.clone(),
+        spent: before.spent.clone(),
+        booked: before.booked.clone(),
         ..NodePoolStatus::default()
     };
     let over = before.join_blocked.is_some() && blocked(state, pool).is_none();
@@ -105,11 +107,12 @@ async fn write_status(
     }
     let pools: Api<NodePool> = Api::all(context.client.clone());
     let mut patch = json!({"status": status});
-    // A block is written by the batch that found it out, perhaps since this pool was read: only its end is written here.
+    // A block is written by the batch that found it out, perhaps since this pool was read: only its end is written here. Books are
+    // written by the batch that is booked.
     if let Some(status) = patch["status"].as_object_mut() {
-        status.remove("joinBlocked");
-        // So are purchases in vain, by who sees that nobody came.
-        status.remove("schedulerRefused");
+        for other in ["joinBlocked", "schedulerRefused", "spent", "booked"] {
+            status.remove(other);
+        }
         if over {
             status.insert("joinBlocked".to_owned(), serde_json::Value::Null);
         }

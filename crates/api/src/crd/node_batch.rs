@@ -408,6 +408,12 @@ pub struct BatchInstance {
     /// Of such a node: when the taint of a node that is to go was seen on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaving_since: Option<Timestamp>,
+    /// When EC2 launched it, once EC2 has shown it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launched: Option<Timestamp>,
+    /// What it cost before this is in the bill; if nothing is yet, all since its launch is still to come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub billed: Option<Timestamp>,
 }
 
 /// Why an instance is lost, or will be. Written before the message that reported it is deleted.
@@ -439,6 +445,32 @@ pub struct BatchBilling {
     pub spent_micro_usd: u64,
     /// Of these, micro-dollars while no gang ran on the nodes, by cause: `join`, `rollback`, `replacement`, `warm`,
     /// `interrupted`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stranded_micro_usd: BTreeMap<String, u64>,
+    /// Of both, what candidates of other pools or capacity types cost than the current one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<BatchShare>,
+    /// Whether each instance is billed by EC2's times. Not so of instances that an earlier version billed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_instance: bool,
+    /// All instances have ended: the sums stay as they are, and the NodePool may book them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub closed: bool,
+}
+
+/// What candidates of one pool and capacity type cost. One dollar is 1,000,000.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchShare {
+    /// NodePool.
+    pub node_pool: String,
+    /// Capacity type; absent if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_type: Option<String>,
+    /// Micro-dollars spent.
+    #[serde(default)]
+    pub spent_micro_usd: u64,
+    /// Of these, micro-dollars while no gang ran on the nodes, by cause.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stranded_micro_usd: BTreeMap<String, u64>,
 }

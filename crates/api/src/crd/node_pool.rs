@@ -364,9 +364,34 @@ pub struct NodePoolStatus {
     /// Purchases for pods of no gang that kube-scheduler put none of them on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler_refused: Option<SchedulerRefused>,
+    /// What batches cost that are gone: at most 50 rows, and for namespaces that came later one of the namespace `other` for
+    /// each capacity type. Counters of dollars go on from here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spent: Vec<PoolSpent>,
+    /// UIDs of batches that are in `spent` and may still exist: none is counted twice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub booked: Vec<String>,
     /// Conditions: ValidationSucceeded, NodeClassReady, Ready, OrphanSweepHeld, SchedulerRefused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+}
+
+/// What was spent for one namespace on one capacity type. One dollar is 1,000,000.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolSpent {
+    /// Namespace of the gangs or ProvisioningRequests; `-` for nodes of pods of no gang, which several namespaces share;
+    /// `other` for the rest.
+    pub namespace: String,
+    /// `reserved`, `on-demand`, `spot` or `unknown`.
+    pub capacity_type: String,
+    /// Micro-dollars spent.
+    #[serde(default)]
+    pub spent_micro_usd: u64,
+    /// Of these, micro-dollars while no gang ran on the nodes, by cause: `join`, `rollback`, `replacement`, `warm`,
+    /// `interrupted`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stranded_micro_usd: BTreeMap<String, u64>,
 }
 
 /// Why the pool provisions no batch until it or its class changes, or a node that is provisioned alone joins.

@@ -411,6 +411,8 @@ pub enum Converge {
     },
     /// The pool launches again.
     UnblockPool(String),
+    /// Add what the batch cost to the books of a NodePool, unless it is in them. Its bill is closed.
+    Book(String),
     /// Take the finalizer off and delete the object: nothing of the batch is left in EC2.
     Remove,
 }

@@ -7,6 +7,7 @@
 mod attempts;
 pub(crate) mod backoff;
 pub(crate) mod bill;
+pub(crate) mod books;
 mod candidates;
 mod case;
 pub(crate) mod claim;
@@ -36,7 +37,8 @@ mod witness;
 
 pub use crate::model::money::{StrandedCause, cost, cost_between, dollars, micros};
 pub use backoff::pause;
-pub use bill::strands;
+pub use bill::{shares, strands};
+pub use books::{Booking, Books, LAG, OTHER, Payer, ROWS, SHARED, Spent, book, spent_so_far};
 pub use claim::{PerNode, claim, reserves};
 pub use collect::{
     Account, Collection, Findings, HeldCost, KnownBatch, KnownInstance, KnownNode, SweepRound, collect, held_cost,

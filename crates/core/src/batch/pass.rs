@@ -90,7 +90,8 @@ fn complete(case: &Case<'_>, mut turn: Turn) -> Decision {
         recovered(case, &mut turn);
     }
     let before = &case.batch.status;
-    let next = turn.next.and_then(|next| finish(before, next, case.world.now, case.world.now_real));
+    let times = bill::Times::of(case.memory);
+    let next = turn.next.and_then(|next| finish(before, next, &times, case.world.now, case.world.now_real));
     let mut reported = next.as_ref().map(|next| events::between(before, next)).unwrap_or_default();
     if let Some(next) = next.as_ref().filter(|_| partial::is_for_pods(case.batch)) {
         reported = partial::reworded(reported, before, next);
@@ -111,7 +112,13 @@ fn complete(case: &Case<'_>, mut turn: Turn) -> Decision {
 }
 
 /// The status as it is written; `None` if nothing would change.
-fn finish(before: &BatchStatus, mut next: BatchStatus, now: Timestamp, now_real: Timestamp) -> Option<BatchStatus> {
+fn finish(
+    before: &BatchStatus,
+    mut next: BatchStatus,
+    times: &bill::Times<'_>,
+    now: Timestamp,
+    now_real: Timestamp,
+) -> Option<BatchStatus> {
     let mut kept = attempts::kept(&next.attempts, next.round_from).into_iter();
     next.attempts.retain(|_| kept.next().unwrap_or(true));
     if next.phase == BatchPhase::Pending {
@@ -124,7 +131,7 @@ fn finish(before: &BatchStatus, mut next: BatchStatus, now: Timestamp, now_real:
     if before.phase != next.phase || next.since.is_none() {
         next.since = Some(now_real);
     }
-    bill::bill(before, &mut next, now);
+    bill::bill(before, &mut next, times, now);
     shown::show(&mut next, now_real);
     Some(next)
 }

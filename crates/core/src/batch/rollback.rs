@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::bill;
 use super::case::{Case, Step, Stop, Turn, done, failed, later};
 use super::decision::{Change, Requeue};
 use super::located::Located;
@@ -58,8 +59,13 @@ pub(super) fn go(case: &Case<'_>) -> Step<Turn> {
     let now = case.now();
     let group = status.placement_group.clone();
     let deleted = group.as_ref().and_then(|group| case.outcome(&Change::DeleteGroup(group.clone())));
-    if deleted.is_none() && terminate_all(case, &status, case.tags(status.attempt).sweep())? > 0 {
-        return Ok(Turn::wait(Requeue::Pause(later(now, 2))));
+    if deleted.is_none() {
+        if terminate_all(case, &status, case.tags(status.attempt).sweep())? > 0 {
+            return Ok(Turn::wait(Requeue::Pause(later(now, 2))));
+        }
+        if bill::end(&mut status) {
+            return Ok(Turn::write(status));
+        }
     }
     if let Some(group) = status.placement_group.take() {
         // EC2 does not say when an empty group is free of the zone it was used in: the next launch has one of its own.

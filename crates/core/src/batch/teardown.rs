@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::bill;
 use super::case::{Case, Step, Turn, done, later};
 use super::decision::{Change, Converge, Note, Requeue};
 use super::owner;
@@ -184,6 +185,9 @@ pub(super) fn terminating(case: &Case<'_>) -> Step<Turn> {
             status.message = Some(format!("{left} instances still terminating"));
             return Ok(Turn::write(status).requeue(Requeue::Pause(later(now, 5))));
         }
+        if bill::close(&mut status) {
+            return Ok(Turn::write(status));
+        }
     }
     if let Some(group) = status.placement_group.clone() {
         match delete_group(case, &group)? {
@@ -197,6 +201,9 @@ pub(super) fn terminating(case: &Case<'_>) -> Step<Turn> {
     // Nodes of ours without an instance: elsewhere the cloud controller removes them too.
     let there = status.node_names().filter(|node| case.node(node).is_some());
     let mut edits: Vec<Converge> = there.map(|node| Converge::DeleteNode(node.to_owned())).collect();
+    let shares = bill::shares(&status, None).into_iter().filter(|share| share.spent > 0);
+    let pools: BTreeSet<String> = shares.map(|share| share.node_pool).collect();
+    edits.extend(pools.into_iter().map(Converge::Book));
     edits.push(Converge::Remove);
     let fleets = status.attempts.iter().filter_map(|attempt| attempt.fleet.clone()).collect();
     let turn = Turn::wait(Requeue::Pause(later(now, 5))).converge(edits).note(Note::FleetsEnded(fleets));

@@ -41,6 +41,6 @@ pub use network::{Efa, Purpose, addresses_per_node, efa_count, efa_layout};
 pub use notice::{Grace, Leads, Notice, Reaction, Subject, grace, reaction};
 pub use seen::{
     GroupState, Image, Instance, InstanceState, LaunchTemplate, Offering, PlacementGroup, Reservation,
-    ReservationState, SecurityGroup, StateReason, Subnet,
+    ReservationState, SecurityGroup, StateReason, Subnet, transition_time,
 };
 pub use template::{BlockDevice, MetadataOptions, TemplateSpec};

@@ -34,6 +34,19 @@ pub struct Instance {
     pub image_id: String,
     /// Subnet.
     pub subnet_id: Option<String>,
+    /// When it began to shut down, where EC2 says so: nothing is billed from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Timestamp>,
+}
+
+/// The time in the reason of an instance's last transition: `User initiated (2026-11-22 10:00:00 GMT)`. `None` where it has none.
+///
+/// Source: `StateTransitionReason` of DescribeInstances, whole seconds of UTC at the end of the text.
+#[must_use]
+pub fn transition_time(reason: &str) -> Option<Timestamp> {
+    let (_, time) = reason.strip_suffix(" GMT)")?.rsplit_once('(')?;
+    let time: jiff::civil::DateTime = time.trim().parse().ok()?;
+    time.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|time| time.timestamp())
 }
 
 /// State of an instance.
@@ -267,6 +280,23 @@ impl ReservationState {
             "scheduled" | "pending" | "payment-pending" | "assessing" | "delayed" => Self::Scheduled,
             "expired" | "cancelled" | "failed" | "payment-failed" | "unsupported" => Self::Ended,
             _ => Self::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_transition_is_read_where_there_is_one() {
+        let at = |text: &str| transition_time(text).map(|time| time.to_string());
+        let read = at("User initiated (2026-11-22 10:00:07 GMT)");
+        assert_eq!(read.as_deref(), Some("2026-11-22T10:00:07Z"));
+        for text in
+            ["", "User initiated", "Server.InternalError", "User initiated (yesterday GMT)", "(2026-11-22 10:00:07)"]
+        {
+            assert_eq!(at(text), None, "{text}");
         }
     }
 }

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::launch::{CapacityType, LaunchParameters, LaunchWay, Target};
+use crate::model::money::StrandedCause;
 use crate::model::names::{InstanceId, ObjectKey};
 use crate::model::notice::NoticeKind;
 use crate::model::resources::Resources;
@@ -335,6 +336,12 @@ pub struct BatchMember {
     pub empty_since: Option<Timestamp>,
     /// Of such a node: when the taint that keeps new pods away was seen on it, since it is to go.
     pub leaving_since: Option<Timestamp>,
+    /// When EC2 launched it, once EC2 has shown it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launched: Option<Timestamp>,
+    /// What it cost before this is in the bill; from its launch on, if nothing is yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub billed: Option<Timestamp>,
 }
 
 impl BatchMember {
@@ -351,6 +358,8 @@ impl BatchMember {
             network_nodes: Vec::new(),
             empty_since: None,
             leaving_since: None,
+            launched: None,
+            billed: None,
         }
     }
 
@@ -536,7 +545,30 @@ pub struct Billing {
     /// Spent.
     pub spent: u64,
     /// Of it, while no gang ran on the nodes, by cause.
-    pub stranded: BTreeMap<crate::model::money::StrandedCause, u64>,
+    pub stranded: BTreeMap<StrandedCause, u64>,
+    /// Of both, what candidates of other pools or capacity types cost than the current one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<Share>,
+    /// Whether each instance is billed by EC2's times. Not so of instances that an earlier version billed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_instance: bool,
+    /// All instances have ended: the sums stay as they are, and may be booked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub closed: bool,
+}
+
+/// What candidates of one pool and capacity type cost, in micro-dollars.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Share {
+    /// NodePool.
+    pub node_pool: String,
+    /// Capacity type; `None`: not known.
+    pub capacity_type: Option<CapacityType>,
+    /// Spent.
+    pub spent: u64,
+    /// Of it, while no gang ran on the nodes, by cause.
+    pub stranded: BTreeMap<StrandedCause, u64>,
 }
 
 /// What a condition is about.
@@ -650,6 +682,16 @@ impl BatchStatus {
         self.attempts.last()
     }
 
+    /// The instances, lost ones included.
+    pub fn members(&self) -> impl Iterator<Item = &BatchMember> {
+        self.instances.iter().chain(&self.replaced)
+    }
+
+    /// The instances to be changed, lost ones included.
+    pub fn members_mut(&mut self) -> impl Iterator<Item = &mut BatchMember> {
+        self.instances.iter_mut().chain(&mut self.replaced)
+    }
+
     /// Ids of the instances.
     #[must_use]
     pub fn ids(&self) -> Vec<InstanceId> {
@@ -695,8 +737,8 @@ impl BatchStatus {
     /// Micro-dollars per hour of the instances there are, of which the lost ones are billed until they are gone.
     #[must_use]
     pub fn price_now(&self) -> u64 {
-        let instances = u64::try_from(self.instances.len() + self.replaced.len()).unwrap_or(0);
-        self.price.unwrap_or(0).saturating_mul(instances) / u64::from(self.count.max(1))
+        let billed = self.members().filter(|one| one.state != MemberState::Gone).count();
+        self.price.unwrap_or(0).saturating_mul(u64::try_from(billed).unwrap_or(0)) / u64::from(self.count.max(1))
     }
 
     /// Names of the nodes of the batch, those of lost instances included.

@@ -4,8 +4,6 @@ use sha2::{Digest, Sha256};
 
 use super::tags::Tags;
 
-use super::tags::Tags;
-
 /// Collects fields, each with its length, so that no two different lists of fields give the same bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields(Sha256);

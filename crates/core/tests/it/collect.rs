@@ -44,6 +44,7 @@ fn instance(id: &str, tags: Tags, age: i64, state: InstanceState) -> Instance {
         placement_group_id: Some("pg-1".to_owned()),
         image_id: "ami-1".to_owned(),
         subnet_id: None,
+        ended: None,
     }
 }
 

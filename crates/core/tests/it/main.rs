@@ -5,6 +5,8 @@ mod barrier;
 #[cfg(test)]
 mod batch;
 #[cfg(test)]
+mod books;
+#[cfg(test)]
 mod collect;
 #[cfg(test)]
 mod extender;

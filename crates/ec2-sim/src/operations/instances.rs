@@ -204,6 +204,11 @@ pub(super) fn write(xml: &mut Xml, world: &World, i: &Instance, now: Timestamp) 
         xml.text("vpcId", &scenario.vpc);
     }
     xml.number("amiLaunchIndex", i.launch_index);
+    // The time of its end is in a text, and only where somebody asked for the end.
+    let asked = i.reason.as_ref().is_some_and(|(code, _)| code == BY_USER.0);
+    let ended = i.shutdown_at.filter(|_| asked && !state.is_live());
+    let reason = ended.map(|at| format!("User initiated ({})", at.strftime("%Y-%m-%d %H:%M:%S GMT")));
+    xml.text("reason", reason.as_deref().unwrap_or_default());
     xml.text("instanceType", &i.instance_type);
     xml.time("launchTime", i.launched_at);
     xml.node("placement", |xml| {

@@ -75,6 +75,9 @@ async fn the_bill_runs_from_running_to_shutting_down() {
     let id = fleet_ids(&body).remove(0);
     sim.ok("TerminateInstances", &[("InstanceId.1", &id)]).await;
     sim.advance(1000);
+    let described = sim.ok("DescribeInstances", &[("InstanceId.1", &id)]).await;
+    let reason = "<reason>User initiated (2026-01-01 01:00:20 GMT)</reason>";
+    assert!(described.contains(reason) && described.contains("<launchTime>2026-01-01T00:00:00.000Z"), "{described}");
     let bill = sim.get("/_sim/bill").await;
     assert_eq!(bill["total"]["microUsd"], 55_040_000);
     assert_eq!(bill["byBatch"]["b1"]["microUsd"], 55_040_000);

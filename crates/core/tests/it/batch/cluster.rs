@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use muster_core::batch::Probes;
+use muster_core::batch::{Booking, Books, Probes, book, shares};
 use muster_core::model::batch::{Batch, BatchPhase, MemberState};
 use muster_core::model::gang::{Gang, Membership, Phase, Pod, RankClaim};
 use muster_core::model::names::InstanceId;
@@ -82,6 +82,12 @@ pub(super) struct Cluster {
     pub(super) pods: BTreeMap<String, Pod>,
     /// Blocked pools.
     pub(super) blocks: BTreeMap<String, Block>,
+    /// What pools have booked.
+    pub(super) books: BTreeMap<String, Books>,
+    /// What batches cost that are gone.
+    pub(super) bills: u64,
+    /// A batch went whose bill was not in the books.
+    pub(super) unbooked: Option<String>,
     pub(super) version: u64,
     known: BTreeMap<InstanceId, Option<Timestamp>>,
     /// Pods that leave, and when.
@@ -140,6 +146,9 @@ impl Cluster {
             machines: BTreeMap::new(),
             pods: BTreeMap::new(),
             blocks: BTreeMap::new(),
+            books: BTreeMap::new(),
+            bills: 0,
+            unbooked: None,
             version: 1,
             known: BTreeMap::new(),
             leaving: BTreeMap::new(),
@@ -158,6 +167,40 @@ impl Cluster {
         self.touch();
         self.batches.insert(batch.name.clone(), (self.version, Arc::new(batch)));
         self.version
+    }
+
+    /// Books what a batch cost. That nobody else writes meanwhile is for the tests of `book`.
+    pub(super) fn book(&mut self, name: &str, pool: &str) -> bool {
+        let exist = self.batches.values().map(|(_, batch)| batch.uid.clone()).collect();
+        let Some((_, batch)) = self.batches.get(name) else { return true };
+        let books = self.books.entry(pool.to_owned()).or_default();
+        match book(books, pool, batch, &exist) {
+            Booking::Done => true,
+            Booking::Write(next) => {
+                *books = next;
+                true
+            }
+            Booking::Open => false,
+        }
+    }
+
+    /// A batch goes: its bill is closed, and in the books.
+    pub(super) fn account(&mut self, name: &str) {
+        let Some((_, batch)) = self.batches.get(name) else { return };
+        let Some(billing) = &batch.status.billing else { return };
+        self.bills += billing.spent;
+        let booked = shares(&batch.status, None).iter().all(|share| {
+            let books = self.books.get(&share.node_pool);
+            share.spent == 0 || books.is_some_and(|books| books.booked.contains(&batch.uid))
+        });
+        if !booked || billing.spent > 0 && !billing.closed {
+            self.unbooked = Some(format!("{name} goes with {billing:?} and books {:?}", self.books));
+        }
+    }
+
+    /// What all pools have booked.
+    pub(super) fn booked(&self) -> u64 {
+        self.books.values().flat_map(|books| books.rows.values()).map(|spent| spent.all).sum()
     }
 
     /// What a watch would deliver now.

@@ -27,6 +27,7 @@ pub(super) enum Effect {
     BlockPool,
     CountProbe,
     UnblockPool,
+    Book,
     Remove,
     Instances,
     Tagged,
@@ -62,6 +63,7 @@ impl Effect {
             Converge::BlockPool { .. } => Self::BlockPool,
             Converge::CountProbe { .. } => Self::CountProbe,
             Converge::UnblockPool(_) => Self::UnblockPool,
+            Converge::Book(_) => Self::Book,
             Converge::Remove => Self::Remove,
         }
     }
@@ -101,6 +103,7 @@ impl Effect {
             | Self::BlockPool
             | Self::CountProbe
             | Self::UnblockPool
+            | Self::Book
             | Self::Remove => &[None, Refused, Lost],
             Self::Instances | Self::Tagged | Self::Fleet | Self::Group | Self::Topology | Self::Reservations => {
                 &[None, Refused, Throttled, Denied]
@@ -181,7 +184,10 @@ pub(super) const PAIRS: &[(BatchPhase, &[Effect])] = {
         (InUse, &[Write, Evict]),
         (Idle, &[Write]),
         (Draining, &[Write, Taint]),
-        (Terminating, &[Write, DeleteGroup, DeleteTemplates, Terminate, Instances, Tagged, Group, DeleteNode, Remove]),
+        (
+            Terminating,
+            &[Write, DeleteGroup, DeleteTemplates, Terminate, Instances, Tagged, Group, DeleteNode, Book, Remove],
+        ),
     ]
 };
 

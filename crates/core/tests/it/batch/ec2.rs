@@ -218,6 +218,7 @@ impl Ec2 {
         vm.stale = Some((vm.instance.state, stale));
         vm.instance.state = InstanceState::ShuttingDown;
         vm.instance.state_reason = Some(StateReason { code: code.to_owned(), message: String::new() });
+        vm.instance.ended = Some(self.now);
         vm.ended = Some(ended);
     }
 
@@ -465,6 +466,7 @@ impl Ec2 {
             placement_group_id: parameters.placement_group.as_ref().map(|name| format!("pg-{name}")),
             image_id: "ami-1".to_owned(),
             subnet_id: Some(parameters.subnet_id.clone()),
+            ended: None,
         };
         let vm = Vm {
             instance,
@@ -488,6 +490,7 @@ impl Ec2 {
         let mut instance = vm.instance.clone();
         if let Some((state, _)) = vm.stale.filter(|(_, until)| *until > self.now) {
             instance.state = state;
+            instance.ended = None;
         }
         instance
     }

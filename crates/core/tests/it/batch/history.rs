@@ -409,6 +409,12 @@ pub(super) fn run(seed: u64) -> Result<Coverage, String> {
         }
         sim.line(&mut lease);
     }
+    if let Some(unbooked) = sim.cluster.unbooked.take() {
+        return Err(unbooked);
+    }
+    if sim.cluster.booked() != sim.cluster.bills {
+        return Err(format!("{} micro-dollars are booked of {}", sim.cluster.booked(), sim.cluster.bills));
+    }
     let left = sim.ec2.left();
     if !left.is_empty() {
         return Err(format!("left in EC2: {left:?}"));

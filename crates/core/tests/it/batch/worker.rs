@@ -487,7 +487,9 @@ fn apply(batch: &str, edit: &Converge, sim: &mut History) -> bool {
             cluster.blocks.remove(pool);
             cluster.touch();
         }
+        Converge::Book(pool) => return cluster.book(batch, pool),
         Converge::Remove => {
+            cluster.account(batch);
             cluster.batches.remove(batch);
             cluster.touch();
         }

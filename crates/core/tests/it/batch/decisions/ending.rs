@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 use muster_core::batch::{Change, Converge, Look, Made, OwnerLook, Sight};
 use muster_core::ec2::{GroupState, InstanceState, PlacementGroup, ResourceKind, Tags};
-use muster_core::model::batch::{BatchMember, BatchPhase, MemberState};
+use muster_core::model::batch::{BatchMember, BatchPhase, MemberState, Share};
 use muster_core::model::gang::{Gang, Phase};
 use muster_core::model::node::Node;
 
@@ -186,7 +186,15 @@ fn the_end_leaves_nothing_in_ec2_and_then_no_object() {
         finished(BatchPhase::Terminating)
             .status(|status| status.instances.iter_mut().for_each(|one| one.state = MemberState::Terminating))
     };
-    let gone = || ending().instances(&[("i-1", GONE), ("i-2", GONE)]).swept_all(&[]);
+    let ended = || ending().instances(&[("i-1", GONE), ("i-2", GONE)]).swept_all(&[]);
+    let gone = || {
+        ended().status(|status| {
+            status.instances.iter_mut().for_each(|one| one.state = MemberState::Gone);
+            let earlier = Share { node_pool: "p1".to_owned(), spent: 3, ..Share::default() };
+            let billing = status.billing.as_mut().unwrap();
+            (billing.spent, billing.earlier, billing.closed) = (7, vec![earlier], true);
+        })
+    };
     let grouped = || gone().status(|status| status.placement_group = Some("mine".to_owned()));
     let delete = || Change::DeleteGroup("mine".to_owned());
     let templates = || Change::DeleteTemplates(tags(1));
@@ -215,8 +223,21 @@ fn the_end_leaves_nothing_in_ec2_and_then_no_object() {
             "the tags find one of an attempt that was given up",
             ending().instances(&[("i-1", GONE), ("i-2", GONE)]).swept_all(&[("i-9", InstanceState::Pending)]),
         ),
-        ("all have ended: the templates go", gone()),
-        ("the templates are gone", ending().done(templates(), Ok(Made::Nothing))),
+        ("all have ended: the bill is closed", ended()),
+        (
+            "nothing is listed and something was spent: the bill is closed",
+            ended().status(|status| {
+                status.instances.clear();
+                status.billing.as_mut().unwrap().spent = 7;
+            }),
+        ),
+        ("nothing was ever launched: there is no bill", ended().status(|status| status.instances.clear())),
+        ("the bill is closed: the templates go", gone()),
+        ("the templates are gone: what each pool spent is booked", gone().done(templates(), Ok(Made::Nothing))),
+        (
+            "nothing was spent: nothing is booked",
+            gone().done(templates(), Ok(Made::Nothing)).status(|status| status.billing = None),
+        ),
         ("the templates cannot be deleted", gone().done(templates(), Err(trouble()))),
         ("the Nodes are gone too", gone().done(templates(), Ok(Made::Nothing)).with(|one| one.nodes.clear())),
         ("fleets are left to be deleted", lost()),

@@ -5,7 +5,7 @@ use muster_core::ec2::{
     CallError, CapacityType, FleetError, GroupState, InstanceState, LaunchAnswer, LaunchWay, PlacementGroup,
     ResourceKind, Tags, Target,
 };
-use muster_core::model::batch::{Attempt, AttemptOutcome, BatchPhase, BatchStatus};
+use muster_core::model::batch::{Attempt, AttemptOutcome, BatchPhase, BatchStatus, MemberState};
 
 use super::compare;
 use super::scene::{NOW, Scene, after, attempt, error, launched, tags};
@@ -336,15 +336,23 @@ fn a_rollback_ends_every_instance_then_the_group_and_then_goes_on() {
     use muster_core::model::names::InstanceId;
     const GONE: InstanceState = InstanceState::Terminated;
     let gone = [("i-1", GONE), ("i-2", GONE)];
-    let ended = || rolling_back(|_| {}).instances(&gone).swept(&gone);
-    let grouped =
-        || rolling_back(|status| status.placement_group = Some("mine".to_owned())).instances(&gone).swept(&[]);
+    let over = |status: &mut BatchStatus| status.instances.iter_mut().for_each(|one| one.state = MemberState::Gone);
+    let ended = || rolling_back(over).instances(&gone).swept(&gone);
+    let grouped = || {
+        rolling_back(|status| {
+            over(status);
+            status.placement_group = Some("mine".to_owned());
+        })
+        .instances(&gone)
+        .swept(&[])
+    };
     let ours = tags(1).of(ResourceKind::PlacementGroup);
     let look = || Look::Group("mine".to_owned());
     let delete = || Change::DeleteGroup("mine".to_owned());
     let terminate = |ids: &[&str]| Change::Terminate(ids.iter().map(|id| InstanceId::from(*id)).collect());
     let held = |reason| {
         rolling_back(|status| {
+            over(status);
             status.held = Some(Hold { reason, seen: "1".to_owned() });
             status.misses = 2;
         })
@@ -358,6 +366,7 @@ fn a_rollback_ends_every_instance_then_the_group_and_then_goes_on() {
     let rows = [
         ("the instances are looked at", rolling_back(|_| {})),
         ("then what the tags find", rolling_back(|_| {}).instances(&gone)),
+        ("all have ended, which is written down", rolling_back(|_| {}).instances(&gone).swept(&gone)),
         ("all have ended", ended()),
         ("one is pending", live(InstanceState::Pending)),
         ("one runs", live(RUNNING)),

@@ -195,7 +195,7 @@ pub(super) fn after(phase: BatchPhase, outcome: AttemptOutcome) -> BatchStatus {
         zone: Some("a".to_owned()),
         capacity_type: Some(CapacityType::OnDemand),
         price: Some(300_000_000),
-        billing: Some(Billing { since: Some(at(NOW - 50)), ..Billing::default() }),
+        billing: Some(Billing { since: Some(at(NOW - 50)), by_instance: true, ..Billing::default() }),
         attempts: vec![attempt(1, outcome)],
         ..BatchStatus::default()
     }
@@ -207,6 +207,7 @@ pub(super) fn having(phase: BatchPhase, state: MemberState, ids: &[&str]) -> Bat
     let member = |id: &&str| BatchMember {
         node: registered.then(|| format!("n-{id}")),
         registered: registered.then(|| at(NOW - 30)),
+        launched: Some(at(NOW - 50)),
         ..BatchMember::new(InstanceId::from(*id), 1, state)
     };
     BatchStatus {
@@ -249,6 +250,7 @@ pub(super) fn instances(shown: &[(&str, InstanceState)]) -> Vec<Instance> {
         placement_group_id: None,
         image_id: "ami-1".to_owned(),
         subnet_id: None,
+        ended: None,
     };
     shown.iter().map(instance).collect()
 }

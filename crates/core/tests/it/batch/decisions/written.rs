@@ -68,7 +68,8 @@ fn members(text: &mut String, what: &str, before: &[BatchMember], after: &[Batch
         match before.iter().find(|one| one.id == now.id) {
             None => writeln!(text, "{what}is new: {}", short(now)).unwrap(),
             Some(was) => {
-                let same = changes!(text, what, was, now, attempt state node registered loss network_nodes);
+                let same =
+                    changes!(text, what, was, now, attempt state node registered loss network_nodes launched billed);
                 assert_eq!(same, *now, "a field that is not in the table");
             }
         }
