@@ -17,7 +17,7 @@ async fn an_instance_is_described_with_all_its_members() {
          <imageId>{image}</imageId><instanceState><code>16</code><name>running</name></instanceState>\
          <privateDnsName>ip-10-0-0-4.ec2.internal</privateDnsName>\
          <privateIpAddress>10.0.0.4</privateIpAddress><subnetId>{SUBNET_A}</subnetId>\
-         <vpcId>vpc-00000000000000001</vpcId><amiLaunchIndex>0</amiLaunchIndex>\
+         <vpcId>vpc-00000000000000001</vpcId><amiLaunchIndex>0</amiLaunchIndex><reason></reason>\
          <instanceType>p5.48xlarge</instanceType><launchTime>2026-01-01T00:00:00.000Z</launchTime>\
          <placement><availabilityZone>us-east-1a</availabilityZone>\
          <availabilityZoneId>use1-az6</availabilityZoneId><tenancy>default</tenancy></placement>\

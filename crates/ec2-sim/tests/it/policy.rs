@@ -205,7 +205,7 @@ fn sent() -> BTreeSet<String> {
     let mut sent = BTreeSet::new();
     for file in std::fs::read_dir(checkout().join("crates/ec2/src")).expect("the crate is there") {
         let source = std::fs::read_to_string(file.expect("it is listed").path()).expect("it is a source");
-        for service in ["ec2", "sqs", "eks", "iam", "ssm"] {
+        for service in ["ec2", "sqs", "eks", "iam", "pricing", "ssm"] {
             let path = format!("aws_sdk_{service}::operation::");
             for (at, _) in source.match_indices(&path) {
                 let name =
