@@ -84,8 +84,15 @@ const REPAIRING: [Point; 7] = [
 ];
 
 /// Crash points of their own tests.
-const OTHERS: [Step; 6] =
-    [Step::UngatePod, Step::DeleteGang, Step::WriteStatus, Step::TryOut, Step::DeleteMessage, Step::RunInstances];
+const OTHERS: [Step; 7] = [
+    Step::UngatePod,
+    Step::DeleteGang,
+    Step::WriteStatus,
+    Step::TryOut,
+    Step::DeleteMessage,
+    Step::RunInstances,
+    Step::BookBatch,
+];
 /// `report-pod` writes what is true and is written again; `delete-policy` belongs to a command that is run again;
 /// `delete-fleets` deletes what nobody needs, and without it there is another way to launch.
 const REPEATED: [Step; 3] = [Step::ReportPod, Step::DeletePolicy, Step::DeleteFleets];
