@@ -77,5 +77,10 @@ pub(super) fn products(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiE
         found.push(product.to_string());
     }
     let (found, next) = page(call.form, found, 1..=100, Some(100))?;
-    Ok(Reply::json(json!({"FormatVersion": "aws_v1", "PriceList": found, "NextToken": next})))
+    let mut answer = json!({"FormatVersion": "aws_v1", "PriceList": found});
+    // The last page has none.
+    if let Some(next) = next {
+        answer["NextToken"] = next.into();
+    }
+    Ok(Reply::json(answer))
 }
