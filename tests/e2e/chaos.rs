@@ -189,6 +189,8 @@ async fn seeded_faults_leave_no_gang_partial_and_nothing_behind() {
     no_errors(&stack);
 }
 
+/// What no life of a batch comes to: `delete-policy` belongs to a command, and finished fleets are deleted later, for nobody.
+const OF_NO_LIFE: [Step; 2] = [Step::DeletePolicy, Step::DeleteFleets];
 /// The process died at the point, and all went well afterwards.
 const HEALED: &str = "healed";
 
@@ -326,7 +328,7 @@ async fn a_batch_survives_a_crash_at_every_step_in_every_weather() {
         let is_named = |step: &Step| named.split(',').any(|name| name == step.as_str());
         Step::ALL.into_iter().filter(is_named).collect()
     } else if soaking() {
-        Step::ALL.to_vec()
+        Step::ALL.into_iter().filter(|step| !OF_NO_LIFE.contains(step)).collect()
     } else {
         vec![Step::CreateFleet, Step::EvictPod, Step::TerminateInstances]
     };
