@@ -10,9 +10,6 @@ use muster_view::fits;
 
 use crate::cluster::State;
 
-/// The level of a gang that may lie anywhere.
-const CLUSTER: &str = "cluster";
-
 /// Nodes of the largest gang by level and accelerator. Nodes that are assigned to a gang are its own.
 pub(super) fn largest(state: &State, levels: &Levels) -> BTreeMap<(String, String), u32> {
     let snapshot = &state.snapshot;
@@ -27,11 +24,5 @@ pub(super) fn largest(state: &State, levels: &Levels) -> BTreeMap<(String, Strin
     let accelerators: Vec<&str> = snapshot.accelerators.iter().map(AsRef::as_ref).collect();
     // Kinds are of all nodes: where every one is taken, the largest gang has none.
     let kinds = fits::kinds(snapshot.nodes.values().map(|entry| &*entry.node), &accelerators);
-    let mut largest: BTreeMap<(String, String), u32> = BTreeMap::new();
-    for entry in kinds.iter().flat_map(|kind| fits::of_kind(kind, levels, &tree, &nodes, &tolerated)) {
-        let level = entry.level.unwrap_or_else(|| CLUSTER.to_owned());
-        let most = largest.entry((level, entry.accelerator)).or_default();
-        *most = entry.largest.max(*most);
-    }
-    largest
+    fits::largest(kinds.iter().flat_map(|kind| fits::of_kind(kind, levels, &tree, &nodes, &tolerated)))
 }

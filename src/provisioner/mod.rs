@@ -340,6 +340,8 @@ impl Context {
 const SPOT_PRICES: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
 /// List prices are read again after this, in the provisioner's time: AWS changes few of them in a year.
 const LIST_PRICES: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
+/// List prices that could not be read are asked for again after this.
+const LIST_PRICES_RETRY: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
 
 impl Context {
     /// Reads spot prices hourly, of what pools may provision on spot. Without a price nothing is provisioned there.
@@ -368,8 +370,10 @@ impl Context {
         if !refreshed.list_prices_due(self, now) {
             return;
         }
-        refreshed.list_asked = Some(now);
-        match self.cloud.list_prices().await {
+        let read = self.cloud.list_prices().await;
+        let pause = if read.as_ref().is_ok_and(|prices| !prices.is_empty()) { LIST_PRICES } else { LIST_PRICES_RETRY };
+        refreshed.list_due = Some(now.saturating_add(pause).unwrap_or(Timestamp::MAX));
+        match read {
             Ok(prices) if prices.is_empty() => warn!("AWS lists no prices; those that Muster brings are used"),
             Ok(prices) => {
                 if prices != refreshed.listed {
@@ -401,14 +405,12 @@ struct Refreshed {
     spot_types: Vec<String>,
     spot_read: Option<Timestamp>,
     listed: BTreeMap<String, u64>,
-    list_asked: Option<Timestamp>,
+    list_due: Option<Timestamp>,
 }
 
 impl Refreshed {
     fn list_prices_due(&self, context: &Context, now: Timestamp) -> bool {
-        self.catalogue.is_some()
-            && context.options.list_prices
-            && self.list_asked.is_none_or(|at| now.duration_since(at) >= LIST_PRICES)
+        self.catalogue.is_some() && context.options.list_prices && self.list_due.is_none_or(|due| due <= now)
     }
 
     /// Whether anything is to be read.

@@ -41,25 +41,6 @@ pub fn write(of: &OfPool) -> Option<SchedulerRefused> {
     (!of.classes.is_empty()).then(|| SchedulerRefused { pool_generation, class_generation, pods: pods.collect() })
 }
 
-/// The pool's condition `SchedulerRefused`: what it says while it waits before it provisions for some pods again; `None`: it waits for
-/// nobody.
-#[must_use]
-pub fn waits(written: &SchedulerRefused) -> Option<String> {
-    let of = read(written);
-    let waits = of.classes.values().filter_map(|row| row.next_try().map(|next| (row, next)));
-    let all: Vec<_> = waits.collect();
-    let (row, next) = all.iter().max_by_key(|(_, next)| *next)?;
-    let types: Vec<&str> = row.types.keys().map(|name| &**name).collect();
-    Some(format!(
-        "kube-scheduler put no pod on the last purchases for {} kinds of pods; one of them: {} in a row of {}, another node is tried \
-         after {}",
-        all.len(),
-        row.in_a_row,
-        types.join(", "),
-        next.strftime("%Y-%m-%dT%H:%M:%SZ")
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
@@ -79,10 +60,5 @@ mod tests {
         assert_eq!(text["pods"][1]["instanceTypes"][0]["last"], "2023-11-14T22:13:20Z");
         assert_eq!(serde_json::from_value::<SchedulerRefused>(text).unwrap(), written);
         assert_eq!(write(&OfPool::default()), None);
-        let stated = waits(&written).unwrap();
-        assert!(stated.contains("for 1 kinds of pods") && stated.contains("2 in a row of m5.2xlarge"), "{stated}");
-        assert!(stated.ends_with("after 2023-11-14T22:18:20Z"), "{stated}");
-        let once = OfPool { classes: BTreeMap::from([(Arc::from("2-a"), refused(1))]), ..of };
-        assert_eq!(waits(&write(&once).unwrap()), None);
     }
 }

@@ -80,6 +80,19 @@ pub fn of_kind(
     found
 }
 
+/// Nodes of the largest gang by level and accelerator, over all kinds of nodes; the level is `cluster` where a gang may lie
+/// anywhere.
+#[must_use]
+pub fn largest(entries: impl IntoIterator<Item = FitEntry>) -> BTreeMap<(String, String), u32> {
+    let mut largest: BTreeMap<(String, String), u32> = BTreeMap::new();
+    for entry in entries {
+        let level = entry.level.unwrap_or_else(|| "cluster".to_owned());
+        let most = largest.entry((level, entry.accelerator)).or_default();
+        *most = entry.largest.max(*most);
+    }
+    largest
+}
+
 fn entry(kind: &Kind, level: Option<String>, domains: &[(u32, String)]) -> FitEntry {
     let largest = domains.iter().map(|(nodes, _)| *nodes).max().unwrap_or(0);
     // Of equal ones the first in topology order.
@@ -96,4 +109,25 @@ fn entry(kind: &Kind, level: Option<String>, domains: &[(u32, String)]) -> FitEn
     }
     let fragments = fragments.into_iter().rev().map(|(nodes, domains)| Fragment { nodes, domains }).collect();
     FitEntry { accelerator: kind.0.clone(), per_node: kind.1, level, largest, at, at_once, fragments }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_gang_of_an_accelerator_is_that_of_its_best_kind_level_by_level() {
+        let of = |per_node, level: Option<&str>, free: &[u32]| {
+            let domains: Vec<(u32, String)> = free.iter().map(|nodes| (*nodes, String::new())).collect();
+            entry(&("nvidia.com/gpu".to_owned(), per_node), level.map(str::to_owned), &domains)
+        };
+        let found = largest([
+            of(8, None, &[3]),
+            of(8, Some("zone"), &[2, 5]),
+            of(4, Some("zone"), &[4]),
+            of(4, Some("layer"), &[]),
+        ]);
+        let of = |level: &str| found.get(&(level.to_owned(), "nvidia.com/gpu".to_owned())).copied();
+        assert_eq!((of("cluster"), of("zone"), of("layer"), of("host")), (Some(3), Some(5), Some(0), None));
+    }
 }

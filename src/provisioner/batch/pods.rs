@@ -157,15 +157,7 @@ impl Pods {
             now_real: now_real(),
         });
         for one in &found {
-            let next = match one.next_try {
-                Some(next) => format!("another node is tried after {}", next.strftime("%Y-%m-%dT%H:%M:%SZ")),
-                None => "one node is tried alone, of another type if there is one".to_owned(),
-            };
             let InVain { batch, instance_type, in_a_row, .. } = one;
-            let message = format!(
-                "kube-scheduler put none of the pods on {instance_type} of NodeBatch {batch} that it was launched for, which still \
-                 wait: {in_a_row} in a row; {next}"
-            );
             warn!(
                 pool = &*one.pool,
                 batch,
@@ -174,7 +166,8 @@ impl Pods {
                 "nodes are not used by their pods"
             );
             if let Some(pool) = state.pools.get(&*one.pool) {
-                let event = GangEvent { reason: Cause::SchedulerRefused.as_str(), message, warning: true };
+                let reason = Cause::SchedulerRefused.as_str();
+                let event = GangEvent { reason, message: one.to_string(), warning: true };
                 context.events.publish(&**pool, &event).await;
             }
         }

@@ -93,7 +93,7 @@ async fn write_status(
     } else if is_true(&status.conditions, "OrphanSweepHeld") {
         set_condition(&mut status.conditions, "OrphanSweepHeld", false, "Swept", "", now_real());
     }
-    match before.scheduler_refused.as_ref().and_then(pool_state::waits) {
+    match before.scheduler_refused.as_ref().and_then(|written| pool_state::read(written).waits()) {
         Some(waits) => {
             set_condition(&mut status.conditions, "SchedulerRefused", true, "SchedulerRefused", &waits, now_real());
         }

@@ -2,13 +2,14 @@
 //! one of its nodes, or is seen not to come.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::awaiting::{self, KEPT};
 use super::class::{digest, is_readable};
-use super::refused::{Generations, Purchase, SchedulerRefusals};
+use super::refused::{Generations, Purchase, SchedulerRefusals, tried_after};
 use super::round::is_waiting;
 use crate::model::batch::{Batch, LossCause, Owner};
 use crate::model::gang::Pod;
@@ -47,6 +48,20 @@ pub struct InVain {
     pub in_a_row: u32,
     /// When the next is made at the earliest, if it has to wait.
     pub next_try: Option<Timestamp>,
+}
+
+impl fmt::Display for InVain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { batch, instance_type, in_a_row, .. } = self;
+        let next = self
+            .next_try
+            .map_or_else(|| "one node is tried alone, of another type if there is one".to_owned(), tried_after);
+        write!(
+            f,
+            "kube-scheduler put none of the pods that wait on the {instance_type} of NodeBatch {batch}, which was launched for them: \
+             {in_a_row} in a row; {next}"
+        )
+    }
 }
 
 /// What was launched and is followed, and what came of it.

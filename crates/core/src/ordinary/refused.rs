@@ -80,6 +80,31 @@ fn after(at: Timestamp, pause: SignedDuration) -> Timestamp {
     at.saturating_add(pause).unwrap_or(Timestamp::MAX)
 }
 
+impl OfPool {
+    /// What the pool's condition says while nothing is launched for some pods; `None`: it waits for nobody.
+    #[must_use]
+    pub fn waits(&self) -> Option<String> {
+        let waits: Vec<_> = self.classes.values().filter_map(|row| row.next_try().map(|next| (row, next))).collect();
+        let (row, next) = waits.iter().max_by_key(|(_, next)| *next)?;
+        let types: Vec<&str> = row.types.keys().map(|name| &**name).collect();
+        let of = match waits.len() {
+            1 => "one kind of pods".to_owned(),
+            more => format!("{more} kinds of pods, of one of which"),
+        };
+        Some(format!(
+            "kube-scheduler put no pod on what was launched for {of}, {} times in a row ({}); {}",
+            row.in_a_row,
+            types.join(", "),
+            tried_after(*next)
+        ))
+    }
+}
+
+/// When the next purchase is made, for a person.
+pub(super) fn tried_after(next: Timestamp) -> String {
+    format!("another node is tried after {}", next.strftime("%Y-%m-%dT%H:%M:%SZ"))
+}
+
 impl SchedulerRefusals {
     /// What was remembered before, as by a former process.
     #[must_use]
@@ -295,6 +320,27 @@ mod tests {
         let changed = Purchase { generations: (2, 1), ..names.of(&names.large) };
         refusals.refuse(&changed, at(4), at(7));
         assert_eq!(refusals.in_a_row("general", "2-a"), 1, "the first was of another pool");
+    }
+
+    #[test]
+    fn a_pool_says_for_how_many_kinds_of_pods_it_waits_and_until_when() {
+        let names = names();
+        let mut refusals = SchedulerRefusals::default();
+        refusals.refuse(&names.of(&names.small), at(0), at(3));
+        assert_eq!(refusals.of("general").unwrap().waits(), None, "the first is tried again at once");
+        refusals.refuse(&names.of(&names.large), at(4), at(7));
+        let one = "kube-scheduler put no pod on what was launched for one kind of pods, 2 times in a row (large, small); another \
+                   node is tried after 2023-11-14T22:25:20Z";
+        assert_eq!(refusals.of("general").unwrap().waits().as_deref(), Some(one));
+        let class: Arc<str> = "2-b".into();
+        let other = Purchase { class: &class, ..names.of(&names.small) };
+        refusals.refuse(&other, at(0), at(1));
+        refusals.refuse(&other, at(2), at(3));
+        let both = refusals.of("general").unwrap().waits().unwrap();
+        assert!(
+            both.contains("for 2 kinds of pods, of one of which, 2 times") && both.ends_with("T22:25:20Z"),
+            "{both}"
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::class::digest;
 use super::joining::{Joining, Now, Offered, joining};
-use super::refused::SchedulerRefusals;
+use super::refused::{SchedulerRefusals, tried_after};
 use crate::fit;
 use crate::model::batch::{Batch, Filling};
 use crate::model::digest::Fields;
@@ -612,9 +612,9 @@ fn refusal(
 fn kept_off(round: &Round<'_>, pool: &str, class: &str) -> String {
     match round.refusals.waits_until(pool, class, round.now) {
         Some(until) => format!(
-            "kube-scheduler put no pod like this one on any of the last {} purchases for it; another node is tried after {}",
+            "kube-scheduler put no pod like this one on what was launched for it, {} times in a row; {}",
             round.refusals.in_a_row(pool, class),
-            until.strftime("%Y-%m-%dT%H:%M:%SZ")
+            tried_after(until)
         ),
         None => "a node is on its way that is tried alone, since kube-scheduler put no pod like this one on the last"
             .to_owned(),

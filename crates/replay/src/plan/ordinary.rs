@@ -10,7 +10,7 @@ use muster_core::fit;
 use muster_core::model::gang::Membership;
 use muster_core::model::names::NodeName;
 use muster_core::model::node::{Node, TaintEffect};
-use muster_core::packing::{self, Class, Existing, Obstacle, Place, Problem, Standing};
+use muster_core::packing::{self, Class, Existing, Place, Problem, Standing};
 use muster_core::planner::plan::Host;
 use muster_core::topology::natural_cmp;
 
@@ -77,10 +77,7 @@ impl Planning<'_> {
         let mut problem = self.problem_of(&planned, &nodes, namespaces);
         let mut plan = packing::plan(&problem);
         if self.min_values == MinValues::BestEffort {
-            while let Some(pool) = in_the_way(&problem, &plan) {
-                problem.pools[pool].min_values.clear();
-                plan = packing::plan(&problem);
-            }
+            drop_min_values(&mut problem, &mut plan);
         }
         let mut after = nodes.clone();
         for (pod, place) in plan.places.iter().enumerate() {
@@ -241,14 +238,23 @@ impl Planning<'_> {
     }
 }
 
-/// A pool whose `minValues` keep a pod without a place.
-fn in_the_way(problem: &Problem, plan: &packing::Plan) -> Option<usize> {
-    let classes: BTreeSet<usize> =
-        plan.refused().filter_map(|pod| problem.kinds[problem.pods[pod]].last().copied()).collect();
-    let obstacles = classes.into_iter().flat_map(|class| packing::obstacles(problem, plan, class));
-    let mut pools =
-        obstacles.filter(|(.., obstacle)| matches!(obstacle, Obstacle::MinValues(_))).map(|(pool, ..)| pool);
-    pools.next()
+/// Drops `minValues` pool by pool, where more pods find a place without those of the pool.
+fn drop_min_values(problem: &mut Problem, plan: &mut packing::Plan) {
+    for pool in 0..problem.pools.len() {
+        if plan.refused().next().is_none() {
+            return;
+        }
+        let asked = std::mem::take(&mut problem.pools[pool].min_values);
+        if asked.is_empty() {
+            continue;
+        }
+        let without = packing::plan(problem);
+        if without.refused().count() < plan.refused().count() {
+            *plan = without;
+        } else {
+            problem.pools[pool].min_values = asked;
+        }
+    }
 }
 
 /// Keys of which the node and its alternatives leave fewer values than `asked`.

@@ -218,6 +218,14 @@ fn min_values_by_best_effort_are_dropped_where_a_pod_finds_no_node_with_them_and
     assert_eq!((outcomes(&document), &document["pods"][0]["relaxed"]), (vec!["buy"], &json!([])));
     let (document, _) = planned_with(&[asks(4), pod(0, "10000", |_| {})], best_effort);
     assert_eq!(outcomes(&document), ["refused"], "it fits no node with or without them");
+    let apart = |spec: &mut Value| {
+        let selector = json!({"matchLabels": {"app": "a"}});
+        spec["spec"]["topologySpreadConstraints"] = json!([{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}]);
+    };
+    let (document, _) = planned_with(&[asks(4), pod(0, "1", apart), pod(1, "1", apart)], best_effort);
+    assert_eq!(outcomes(&document), ["buy", "buy"], "pods with constraints of their own as well");
+    assert_eq!(document["pods"][1]["relaxed"], dropped);
 }
 
 #[test]
