@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo tour test test-observability test-choices test-upgrade test-compat test-helm test-cloudformation soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
+.PHONY: help demo tour test test-observability test-choices test-upgrade test-compat test-helm test-cloudformation test-aws soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -62,6 +62,18 @@ test-boto3: ## Run boto3 against the EC2 simulator and hold every request and an
 	$$python hack/boto3-roundtrip.py || exit 1; \
 	journals=$$(mktemp -d) && trap 'rm -r "$$journals"' EXIT && \
 	EC2_SIM_JOURNAL_DIR=$$journals cargo test --quiet --package muster-ec2-sim >/dev/null && $$python hack/botocore-check.py "$$journals"/*
+
+# AWS_ARGS: --yes --region --type --subnet --max-usd --clean-up. Everything else needs neither an account nor a network.
+test-aws: ## In your own account: launch two small instances in a group, on demand and on spot, and end them; asks first; AWS_ARGS
+	@journal=$$(mktemp) && trap 'rm -f "$$journal"' EXIT && \
+	cargo run --quiet --package muster-ec2 --example first_launch -- --journal "$$journal" $(AWS_ARGS) || exit 1; \
+	if [ ! -s "$$journal" ]; then exit 0; fi; \
+	python=$(BOTO3_ENV)/bin/python; \
+	if ! $$python -c 'import boto3' 2>/dev/null && ! { python3 -m venv $(BOTO3_ENV) && \
+	$$python -m pip install --quiet --disable-pip-version-check boto3==$(BOTO3); }; then \
+		echo "make test-aws: the answers were not held against botocore's models: boto3 $(BOTO3) cannot be installed" >&2; exit 0; \
+	fi; \
+	$$python hack/botocore-check.py "$$journal"
 
 # The template needs no AWS: cfn-lint has the schemas, moto plays CloudFormation.
 CFN := cfn-lint==1.58.0 moto[cloudformation,ec2,iam,sqs,events]==5.2.5 boto3==$(BOTO3)

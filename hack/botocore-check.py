@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds a journal of the EC2 simulator against botocore's service models.
+"""Holds a journal of the EC2 simulator, or of `make test-aws`, against botocore's service models.
 
     hack/botocore-check.py JOURNAL...      JSON lines, a JSON list, or the simulator's URL
 
@@ -257,13 +257,22 @@ def check_output(entry, service, operation, findings):
     return True
 
 
+def complete(entry):
+    """A client's journal has bodies alone: parameters and error code are in them."""
+    if "parameters" not in entry and entry["service"] == "ec2":
+        given = urllib.parse.parse_qsl(entry["request"], keep_blank_values=True, strict_parsing=True)
+        entry["parameters"] = {name: value for name, value in given if name not in ("Action", "Version")}
+    return {"code": None, **entry}
+
+
 def entries(source):
     if source.startswith("http"):
         text = urllib.request.urlopen(f"{source.rstrip('/')}/_sim/journal").read().decode()
     else:
         text = pathlib.Path(source).read_text()
     text = text.strip()
-    return json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.splitlines()]
+    found = json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.splitlines()]
+    return [complete(entry) for entry in found]
 
 
 def main():

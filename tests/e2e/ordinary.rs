@@ -18,6 +18,7 @@ use muster::testbed::{Component, Stack, eventually, pools};
 use muster_api::crd::{EC2NodeClass, NodePool};
 use muster_api::keys;
 use muster_core::batch::micros;
+use muster_ec2_sim::scenario::{GroupSpec, ReservationSpec, Strategy};
 use muster_ec2_sim::{MarketType, Scenario};
 use serde_json::{Value, json};
 
@@ -25,7 +26,7 @@ use crate::cloud::{
     batches, delete_job, everything_is_terminated, instances, invariants_hold, journal, launched_fleets, live,
 };
 use crate::support::{DEADLINE, all_run, no_errors, node_of, options, runs, stack, submit};
-use crate::ways::spot_prices_are_known;
+use crate::ways::{reservation, spot_prices_are_known};
 
 /// EC2's minutes pass in seconds.
 const FACTOR: u32 = 20;
@@ -418,6 +419,52 @@ async fn where_no_spot_pool_has_capacity_the_same_round_goes_on_demand() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reserved_hosts_are_used_before_anything_is_paid_for_beside_them() {
+    let mut scenario = hosts(20, 20);
+    let of_pods = |id: &str, group: Option<&str>, hosts| ReservationSpec {
+        instance_type: M5.to_owned(),
+        zone: "us-east-1a".to_owned(),
+        ..reservation(id, group, hosts)
+    };
+    let group = GroupSpec { name: "theirs".to_owned(), strategy: Strategy::Cluster, tags: [].into() };
+    scenario.placement_groups.push(group);
+    // What was made in a placement group is not for them.
+    scenario.reservations =
+        vec![of_pods("cr-00000000000000001", None, 2), of_pods("cr-00000000000000002", Some("theirs"), 4)];
+    let (mut class, mut pool) = general(&["us-east-1a"], &json!({"nodes": 20}), "1s");
+    class.spec.capacity_reservation_selector_terms = serde_json::from_value(json!([{"tags": {"team": "ml"}}])).unwrap();
+    let either = pool.spec.template.spec.requirements.iter_mut().find(|one| one.key == keys::CAPACITY_TYPE);
+    either.unwrap().values.push("reserved".to_owned());
+    let Some(stack) = provisioning(&scenario, &(class, pool)).await else { return };
+    // Five of 1500m fill a node.
+    deploy(&stack, "shop", 15, "1500m", "3Gi").await;
+
+    let pods = all_serve(&stack, "shop", 15).await;
+
+    assert_eq!(nodes_of(&pods).len(), 3);
+    let nodes: Api<Node> = Api::all(stack.admin().unwrap());
+    let mut labels = Vec::new();
+    for name in nodes_of(&pods) {
+        let node = nodes.get(&name).await.unwrap();
+        let of = |key: &str| node.labels().get(key).cloned();
+        labels.push((of(keys::CAPACITY_TYPE).unwrap(), of(keys::CAPACITY_RESERVATION_ID)));
+    }
+    labels.sort();
+    let reserved = ("reserved".to_owned(), Some("cr-00000000000000001".to_owned()));
+    assert_eq!(labels, [("on-demand".to_owned(), None), reserved.clone(), reserved]);
+    let journal = journal(&stack, 0).await;
+    let launched: Vec<&str> = journal
+        .iter()
+        .filter_map(|entry| entry["operation"].as_str().filter(|one| matches!(*one, "CreateFleet" | "RunInstances")))
+        .collect();
+    assert_eq!(launched.iter().filter(|one| **one == "RunInstances").count(), 1, "{launched:?}");
+    assert_eq!(launched.len(), 2, "{launched:?}");
+    scale(&stack, "shop", 0).await;
+    everything_is_terminated(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_wait_on_a_startup_taint_and_nothing_is_launched_beside_the_node_that_has_it() {
     let (class, mut pool) = general(&["us-east-1a"], &json!({"nodes": 20}), "1s");
     let starting = "example.com/starting";
@@ -499,7 +546,7 @@ async fn nodes_that_never_take_their_pods_are_launched_twice_then_after_a_pause_
     // 32 GiB are sold and 16 arrive.
     deploy(&stack, "shop", 3, "1", "20Gi").await;
 
-    event(&stack, "Pod", "SchedulerRefused", "on any of the last 2 purchases").await;
+    event(&stack, "Pod", "SchedulerRefused", "2 times in a row").await;
     assert_eq!(purchases(&stack).await, 2, "a third is not made while they wait");
     event(&stack, "NodePool", "SchedulerRefused", "2 in a row").await;
     let journal = journal(&stack, 0).await;

@@ -65,7 +65,7 @@ const ALLOWED: [Allowed; 7] = [
             "thiserror",
             "tokio",
         ],
-        dev: &["muster-ec2-sim"],
+        dev: &["clap", "muster-ec2-sim"],
     },
     Allowed {
         package: "muster-ec2-sim",

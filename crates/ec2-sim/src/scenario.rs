@@ -104,6 +104,9 @@ pub struct Subnet {
     /// Addresses free at the start; absent: all of the block but the five that AWS keeps.
     #[serde(default)]
     pub free_addresses: Option<u32>,
+    /// Whether it is the default subnet of its zone.
+    #[serde(default)]
+    pub default_for_zone: bool,
     /// Tags.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
@@ -252,6 +255,7 @@ impl Default for Scenario {
                 id: format!("subnet-0000000000000000{letter}"),
                 cidr: format!("10.{number}.0.0/18"),
                 free_addresses: None,
+                default_for_zone: false,
                 tags: BTreeMap::from([("Name".to_owned(), format!("muster-demo-us-east-1{letter}"))]),
             }],
         };

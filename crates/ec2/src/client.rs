@@ -4,15 +4,17 @@ use std::fmt;
 use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
-use aws_sdk_ec2::config::StalledStreamProtectionConfig;
 use aws_sdk_ec2::config::retry::RetryConfig;
 use aws_sdk_ec2::config::timeout::TimeoutConfig;
+use aws_sdk_ec2::config::{ProvideCredentials, StalledStreamProtectionConfig};
 use aws_smithy_http_client::Builder as HttpBuilder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use muster_core::offering::price_list_region;
 use thiserror::Error;
 
 use crate::agent::Agent;
+use crate::error::root;
+use crate::journal::Journal;
 
 /// Attempts of every call that is no launch: all of them are idempotent by name, token or nature.
 const ATTEMPTS: u32 = 5;
@@ -105,6 +107,16 @@ impl Client {
     /// Errors: [`ConnectError`], a configuration that cannot work. An endpoint that does not answer shows in the first
     /// call.
     pub async fn connect(options: ClientOptions) -> Result<Self, ConnectError> {
+        Box::pin(Self::connect_with(options, None)).await
+    }
+
+    /// As [`Client::connect`]; every exchange with EC2, SSM and the Price List API goes into the journal as well.
+    pub async fn connect_recorded(options: ClientOptions, journal: Journal) -> Result<Self, ConnectError> {
+        Box::pin(Self::connect_with(options, Some(journal))).await
+    }
+
+    async fn connect_with(options: ClientOptions, journal: Option<Journal>) -> Result<Self, ConnectError> {
+        let recorder = |service| journal.as_ref().map(|journal| journal.of(service));
         let ClientOptions { region, endpoint_url, credentials: _, launch_timeout } = &options;
         if region.is_empty() {
             return Err(ConnectError::Region);
@@ -127,19 +139,28 @@ impl Client {
         if let Some(url) = ec2_url {
             config = config.endpoint_url(url);
         }
+        if let Some(recorder) = recorder("ec2") {
+            config = config.interceptor(recorder);
+        }
         let calls = config
             .clone()
             .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
             .timeout_config(per_attempt());
-        let parameters = aws_sdk_ssm::config::Builder::from(&settings)
+        let mut parameters = aws_sdk_ssm::config::Builder::from(&settings)
             .interceptor(Agent)
             .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
             .timeout_config(per_attempt());
-        let prices = aws_sdk_pricing::config::Builder::from(&settings)
+        if let Some(recorder) = recorder("ssm") {
+            parameters = parameters.interceptor(recorder);
+        }
+        let mut prices = aws_sdk_pricing::config::Builder::from(&settings)
             .region(Region::new(prices_region))
             .interceptor(Agent)
             .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
             .timeout_config(per_attempt());
+        if let Some(recorder) = recorder("pricing") {
+            prices = prices.interceptor(recorder);
+        }
         let launches = config.retry_config(RetryConfig::disabled()).timeout_config(
             TimeoutConfig::builder().connect_timeout(CONNECT_TIMEOUT).operation_timeout(launch_timeout).build(),
         );
@@ -154,6 +175,16 @@ impl Client {
             prices_endpoint,
         })
     }
+}
+
+/// Sees whether there are credentials, without a call to the service they are for.
+///
+/// Errors: why there are none, in a sentence.
+pub async fn find_credentials(options: ClientOptions) -> Result<(), String> {
+    let Some(provider) = Box::pin(settings(options)).await.credentials_provider() else {
+        return Err("the SDK's chain has no source of credentials".to_owned());
+    };
+    provider.provide_credentials().await.map(|_| ()).map_err(|error| root(&error))
 }
 
 fn per_attempt() -> TimeoutConfig {

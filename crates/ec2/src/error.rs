@@ -55,7 +55,7 @@ where
 }
 
 /// The innermost cause: the outer layers only say that something failed.
-fn root(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn root(error: &(dyn Error + 'static)) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
         innermost = source;

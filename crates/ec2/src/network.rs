@@ -20,6 +20,8 @@ pub enum NetworkQuery {
     Id(String),
     /// All with this name; security groups only.
     Name(String),
+    /// The default subnet of each zone; subnets only.
+    DefaultForZone,
     /// All that carry these tags; `*` in a value is a wildcard.
     Tags(Tags),
 }
@@ -30,6 +32,7 @@ impl NetworkQuery {
         match self {
             Self::Id(id) => vec![filter(id_filter, [id.clone()])],
             Self::Name(name) => vec![filter("group-name", [name.clone()])],
+            Self::DefaultForZone => vec![filter("default-for-az", ["true".to_owned()])],
             Self::Tags(tags) => tag_filters(tags),
         }
     }
@@ -39,7 +42,7 @@ impl NetworkQuery {
             Self::Tags(tags) if tags.is_empty() => {
                 Err(CallError::refused_here(operation, "a selector without tags would choose everything"))
             }
-            Self::Tags(_) | Self::Id(_) | Self::Name(_) => Ok(()),
+            Self::Tags(_) | Self::Id(_) | Self::Name(_) | Self::DefaultForZone => Ok(()),
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod study;
 pub mod table;
 
 mod cluster;
+mod coming;
 mod gangs;
 mod offers;
 mod options;

@@ -25,6 +25,7 @@ use thiserror::Error;
 
 use crate::catalogue::Catalogue;
 use crate::cluster::Cluster;
+use crate::coming::OnTheWay;
 use crate::document::{Document, GangEntry, Ignored, VERSION};
 use crate::dump::Dump;
 use crate::gangs::{self, Known, Members};
@@ -64,9 +65,11 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     }
     dump.complete(nodes.iter_mut());
     let pools = pools::read(&mut dump, &options.catalogue, &nodes);
-    let ledger = pools::ledger(&pools, &nodes, &options.catalogue);
     let usable: BTreeSet<String> = pools.iter().map(|pool| pool.name.clone()).collect();
-    let supply = Supply::read(&mut dump, options, &nodes, &usable);
+    let mut supply = Supply::read(&mut dump, options, &nodes, &usable);
+    let coming = OnTheWay::read(&dump, &nodes, &supply);
+    coming.all().for_each(|node| supply.comes(node));
+    let ledger = pools::ledger(&pools, nodes.iter().chain(coming.all()), &options.catalogue);
     let namespaces: Namespaces = namespaces(&dump);
     let catalogue = (!dump.pools.is_empty()).then(|| options.catalogue.name.clone());
     gangs::expand(&mut dump);
@@ -118,6 +121,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         pools,
         ledger,
         supply,
+        coming,
         standing,
         catalogue: &options.catalogue,
         policy: options.policy,
@@ -179,6 +183,7 @@ struct Planning<'a> {
     /// What the pools have left.
     ledger: Ledger,
     supply: Supply,
+    coming: OnTheWay,
     /// Pods of the dump with the node each stands on or is nominated to.
     standing: Vec<(NodeName, Arc<k8s_openapi::api::core::v1::Pod>)>,
     catalogue: &'a Catalogue,

@@ -94,7 +94,7 @@ fn unlimited_subnet(zone: &str) -> Subnet {
 /// What the pools have left beside the nodes of the dump that carry their labels, at the catalogue's prices. Of a type that
 /// the catalogue does not know, what its node offers is all that is known. A dump tells nothing of the ceiling of the
 /// cluster.
-pub(crate) fn ledger(pools: &[Pool], nodes: &[Node], catalogue: &Catalogue) -> Ledger {
+pub(crate) fn ledger<'a>(pools: &[Pool], nodes: impl Iterator<Item = &'a Node>, catalogue: &Catalogue) -> Ledger {
     let limits = |pool: &Pool| {
         // A pool of which these cannot be read is not kept.
         let limits = PoolLimits {

@@ -100,11 +100,8 @@ impl Supply {
         let own =
             nodes.iter().filter(|node| node.labels.get(keys::NODEPOOL).is_some_and(|of| **of == *pools::name(pool)));
         for node in own {
-            let hardware = node.labels.get(keys::INSTANCE_TYPE).and_then(|name| self.capacity.get(&**name));
             for (name, (_, used)) in &mut limits {
-                let each =
-                    if name.as_str() == NODES { 1 } else { hardware.unwrap_or(&node.allocatable).get(name.as_str()) };
-                *used = used.saturating_add(each);
+                *used = used.saturating_add(self.counts(node, name));
             }
         }
         let subnets: BTreeSet<&str> = class
@@ -163,6 +160,58 @@ impl Supply {
         self.limits.push(limits);
         self.unpriced.push(unpriced);
         Ok(())
+    }
+
+    /// What a node counts of a limit: what its hardware has, where the catalogue knows it.
+    fn counts(&self, node: &Node, limit: &ResourceName) -> i64 {
+        if limit.as_str() == NODES {
+            return 1;
+        }
+        let hardware = node.labels.get(keys::INSTANCE_TYPE).and_then(|name| self.capacity.get(&**name));
+        hardware.unwrap_or(&node.allocatable).get(limit.as_str())
+    }
+
+    /// A node that is on its way counts as one that is there.
+    pub(crate) fn comes(&mut self, node: &Node) {
+        let own = |pool: &packing::Pool| node.labels.get(keys::NODEPOOL).is_some_and(|of| **of == *pool.name);
+        let Some(index) = self.pools.iter().position(own) else { return };
+        let names: Vec<ResourceName> = self.limits[index].keys().cloned().collect();
+        for name in names {
+            let each = self.counts(node, &name);
+            if let Some((_, used)) = self.limits[index].get_mut(&name) {
+                *used = used.saturating_add(each);
+            }
+            if let Some(left) = self.pools[index].left.get_mut(&name) {
+                *left = left.saturating_sub(each);
+            }
+        }
+    }
+
+    /// A node of a type as its pool offers it, with what its DaemonSets hold; where the very offer is not to be had any more,
+    /// as another of the type is. `None`: the pool does not offer the type.
+    pub(crate) fn offer(
+        &self,
+        pool: &str,
+        instance_type: &str,
+        zone: Option<&str>,
+        capacity_type: Option<CapacityType>,
+    ) -> Option<(Node, Usage)> {
+        let index = self.pools.iter().position(|known| *known.name == *pool)?;
+        let of_type = self.offers.iter().filter(|offer| offer.pool == index && *offer.instance_type == *instance_type);
+        let differs = |offer: &&packing::Offer| {
+            let elsewhere = zone.is_some() && offer.zone.as_deref() != zone;
+            (elsewhere, capacity_type.is_some_and(|capacity_type| capacity_type != offer.capacity_type))
+        };
+        let offer = of_type.min_by_key(differs)?;
+        let mut node = Node::clone(&offer.node);
+        if let Some(zone) = zone {
+            node.labels.insert(keys::ZONE.into(), zone.into());
+        }
+        if let Some(capacity_type) = capacity_type {
+            node.labels.insert(keys::CAPACITY_TYPE.into(), capacity_type.as_str().into());
+        }
+        node.labels.insert(keys::NODEPOOL.into(), pool.into());
+        Some((node, offer.overhead.clone()))
     }
 
     /// Nodes that are launched for gangs count too.

@@ -19,8 +19,9 @@ use muster_core::offering::Asked;
 use serde_json::json;
 use tracing::{debug, info, warn};
 
-use super::{fleets, ranking};
+use super::fleets;
 use crate::cluster::State;
+use crate::provisioner::pool::reservations;
 use crate::provisioner::{Context, class, pool};
 use crate::step::{Step, step};
 
@@ -58,7 +59,7 @@ pub(in crate::provisioner) async fn look(context: &Context, state: &State, look:
         Look::Group(name) => cloud.placement_group(name).await.map(Sight::Group),
         Look::Topology { group, ids } => cloud.topology(group.as_deref(), ids).await.map(Sight::Topology),
         Look::Reservations(pools) => {
-            ranking::refresh_reservations(context, pools, state).await;
+            reservations::refresh(context, pools, state).await;
             Ok(Sight::Read)
         }
         Look::Owner(owner) => lives(context, owner).await.map(Sight::Owner).map_err(|error| of_kube("get", &error)),
@@ -385,7 +386,7 @@ pub(in crate::provisioner) fn learn(context: &Context, state: &State, notes: Vec
                     class::blame(context, class, kind, code.as_deref(), &message);
                 }
             }
-            Note::ForgetReservations => ranking::forget_reservations(context),
+            Note::ForgetReservations => reservations::forget(context),
             Note::ReservationGone(id) => {
                 let mut refusals = context.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 refusals.refuse_reservation(&id, now);

@@ -5,6 +5,7 @@ use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod as PodObject;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -12,6 +13,7 @@ use muster_api::convert::ordinary::{self as read, Namespaces};
 use muster_api::crd::{BatchOffer, Fill, NodeBatch, NodeBatchSpec, NodePool, SchedulerRefused};
 use muster_api::{batch_state, keys, pool_state};
 use muster_core::batch::{dollars, reserves};
+use muster_core::ec2::CapacityType;
 use muster_core::gang::GangEvent;
 use muster_core::model::names::PodUid;
 use muster_core::model::node::TaintEffect;
@@ -26,18 +28,25 @@ use super::effects::absent;
 use crate::clock::now_real;
 use crate::cluster::{SeenBatch, State};
 use crate::provisioner::Context;
-use crate::provisioner::pool::{class_of, ledger, offers};
+use crate::provisioner::pool::{class_of, ledger, offers, reservations};
 use crate::step::{Step, step};
 
 /// Events of one round: a crowd of pods that wait for the same needs no event each.
 const EVENTS: usize = 20;
+
+/// A NodeBatch that the watch does not show is believed in for so long; then all are listed again. One that ended at once may never
+/// be shown.
+const ASSUMED_FOR: SignedDuration = SignedDuration::from_secs(30);
+
+/// A NodeBatch that exists, and since when that is known, in real time.
+type Assumed = (SeenBatch, Timestamp);
 
 /// What is remembered between rounds for as long as this replica leads.
 #[derive(Debug)]
 pub(in crate::provisioner) struct Pods {
     window: Window,
     /// NodeBatches that exist and that the watch has not shown yet. `None`: they have not been listed since the lease was won.
-    assumed: Option<BTreeMap<String, SeenBatch>>,
+    assumed: Option<BTreeMap<String, Assumed>>,
     /// What was reported to the pods for which there was nothing.
     refused: BTreeMap<PodUid, Arc<str>>,
     /// What became of purchases. `None`: what the statuses of the pools say has not been read since the lease was won.
@@ -63,14 +72,18 @@ impl Pods {
         if state.pools.is_empty() || context.catalogue.load().types.is_empty() {
             return Ok(());
         }
+        if let Some(assumed) = &mut self.assumed {
+            assumed.retain(|name, _| !state.batches.contains_key(name));
+        }
         // Written down before anything follows from it: no restart begins to count again.
         self.look(context, state).await?;
         let refusals = self.purchases.as_ref().map(Purchases::refusals).cloned().unwrap_or_default();
         let waiting = waiting(state);
         self.refused.retain(|pod, _| state.unbound.contains_key(pod));
-        let offered = offers::usable(context, state);
-        let seen = digest(state, &waiting, &offered, &refusals, refusals.waiting(context.clock.now()));
-        if !self.window.is_due(now_real(), seen, !self.refused.is_empty()) {
+        let usable = offers::usable(context, state);
+        let seen = digest(state, &waiting, &usable, &refusals, refusals.waiting(context.clock.now()));
+        // Whoever has a place on a node may lose it again, and nothing of that is in the digest.
+        if !self.window.is_due(now_real(), seen, !waiting.is_empty()) {
             return Ok(());
         }
         if waiting.is_empty() {
@@ -82,9 +95,11 @@ impl Pods {
         let batches: Vec<_> = state
             .batches
             .values()
-            .chain(assumed.iter().filter(|(name, _)| !state.batches.contains_key(*name)).map(|(_, seen)| seen))
+            .chain(assumed.iter().filter(|(name, _)| !state.batches.contains_key(*name)).map(|(_, (seen, _))| seen))
             .map(|seen| Arc::clone(seen.batch()))
             .collect();
+        let pools: Vec<String> = usable.into_iter().collect();
+        reservations::refresh(context, &pools, state).await;
         let inputs = ledger::inputs(context, state, batches.iter().map(AsRef::as_ref));
         let mut left = Ledger::beside_all(&inputs);
         let offers::Offers { pools, most, offers } = offers::read(context, state, &left);
@@ -188,17 +203,19 @@ impl Pods {
         Ok(())
     }
 
-    /// Takes note of NodeBatches that the watch does not show. After the lease was won all of them are listed once: a former
-    /// holder may have made one a moment ago.
+    /// Takes note of NodeBatches that the watch does not show. After the lease was won all of them are listed: a former holder may
+    /// have made one a moment ago. So are they where the watch does not show one for long.
     async fn assume(&mut self, context: &Context, state: &State) -> anyhow::Result<()> {
-        if let Some(assumed) = &mut self.assumed {
-            assumed.retain(|name, _| !state.batches.contains_key(name));
+        let now = now_real();
+        let recent = |(_, since): &Assumed| now.duration_since(*since) < ASSUMED_FOR;
+        if self.assumed.as_ref().is_some_and(|assumed| assumed.values().all(recent)) {
             return Ok(());
         }
         let batches: Api<NodeBatch> = Api::all(context.client.clone());
         let all = batches.list(&ListParams::default()).await.context("list NodeBatches")?;
         let unseen = all.into_iter().filter(|batch| !state.batches.contains_key(&batch.name_any()));
-        self.assumed = Some(unseen.map(|batch| (batch.name_any(), SeenBatch::new(Arc::new(batch)))).collect());
+        let assumed = unseen.map(|batch| (batch.name_any(), (SeenBatch::new(Arc::new(batch)), now)));
+        self.assumed = Some(assumed.collect());
         Ok(())
     }
 
@@ -223,7 +240,8 @@ impl Pods {
             }
             Err(error) => return Err(anyhow::Error::new(error).context(format!("create NodeBatch {}", launch.name))),
         };
-        self.assumed.get_or_insert_default().insert(launch.name.clone(), SeenBatch::new(Arc::new(created)));
+        let created = (SeenBatch::new(Arc::new(created)), now_real());
+        self.assumed.get_or_insert_default().insert(launch.name.clone(), created);
         Ok(())
     }
 
@@ -278,6 +296,11 @@ fn within(
     refused: &mut Vec<Refusal>,
 ) -> Option<Launch> {
     let each = ledger::per_node(context, state, &launch.pool, &launch.instance_type)?.amounts.resources;
+    if launch.capacity_type == CapacityType::Reserved {
+        // It was planned as paid for; against ceilings it counts as its batch does.
+        let price = context.catalogue.load().prices.price(&launch.instance_type, &launch.zone, CapacityType::Reserved);
+        launch.price = price.unwrap_or(0).saturating_mul(u64::from(launch.count));
+    }
     let price = launch.price / u64::from(launch.count.max(1));
     let of = |count: u32| Amounts::of_nodes(&each, price, count);
     let fits = (0..=launch.count).rev().find(|count| *count == 0 || left.fits(&launch.pool, &of(*count)))?;

@@ -2,23 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::{SignedDuration, Timestamp};
-use kube::ResourceExt;
-use muster_api::crd::{EC2NodeClass, NodePool};
-use muster_api::pool as rules;
+use jiff::Timestamp;
+use muster_api::crd::NodePool;
 use muster_api::supply::{self, Supplied};
 use muster_core::batch::{Before, Working};
-use muster_core::ec2::{CapacityType, Reservation, Subnet};
+use muster_core::ec2::{CapacityType, Subnet};
 use muster_core::model::batch::{Batch, Owner};
 use muster_core::offering::{GroupPolicy, Ledger, Need, PoolOffer, PoolType, RankInput, Ranking, rank_candidates};
-use tracing::debug;
 
 use crate::cluster::State;
-use crate::provisioner::pool::ledger;
+use crate::provisioner::pool::{ledger, reservations};
 use crate::provisioner::{Context, class, pool};
-
-/// Free hosts of reservations are read again after this, in the provisioner's time.
-const FRESH: SignedDuration = SignedDuration::from_secs(20);
 
 /// Ranks all ways to provision the batch now.
 pub(in crate::provisioner) fn rank(
@@ -78,7 +72,7 @@ fn describe(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) 
     let subnets = supply::subnets(class).into_iter().map(free).collect();
     let supplied = Supplied { pool, class: Some(class), zones: &pool::zones(state, pool) };
     let types = pool::instance_types(context, state, pool, class, &catalogue);
-    Some(supplied.offer(types, subnets, reservations(context, class, ledger), ledger))
+    Some(supplied.offer(types, subnets, reservations::free(context, class, ledger), ledger))
 }
 
 /// The pool in these zones alone; in all of its own if none is named.
@@ -93,8 +87,12 @@ fn for_pods(mut pool: PoolOffer, batch: &Batch) -> PoolOffer {
         pool.capacity_types.retain(|capacity_type| *capacity_type == planned);
     }
     if batch.spec.owner == Owner::Pods {
-        // No round plans with reservations; spot was chosen for its price, and on demand is what it falls back to.
-        pool.capacity_types.retain(|capacity_type| *capacity_type != CapacityType::Reserved);
+        // A round says so where it plans with a reservation; spot was chosen for its price, and on demand is what it falls back to.
+        pool.capacity_types.retain(|capacity_type| {
+            *capacity_type != CapacityType::Reserved || batch.spec.capacity_type == Some(CapacityType::Reserved)
+        });
+        // Blocks are for gangs: they end at a time.
+        pool.reservations.retain(|reservation| !reservation.block);
         pool.capacity_types.sort_unstable();
         pool.group = GroupPolicy::None;
     }
@@ -132,58 +130,4 @@ fn rank_in(
         refusals: &refusals,
         now,
     })
-}
-
-/// Classes of these pools whose reservations were read too long ago.
-pub(in crate::provisioner) fn stale_reservations<'a>(
-    context: &'a Context,
-    pools: &'a [String],
-    state: &'a State,
-    now: Timestamp,
-) -> impl Iterator<Item = &'a EC2NodeClass> {
-    pools.iter().filter_map(move |name| {
-        let pool = state.pools.get(name)?;
-        let class = pool::class_of(state, pool)?;
-        let wanted = rules::capacity_types(pool).contains(&CapacityType::Reserved)
-            && !class.spec.capacity_reservation_selector_terms.is_empty();
-        let known = lock(context).get(&class.name_any()).is_some_and(|(at, _)| now.duration_since(*at) < FRESH);
-        (wanted && !known).then_some(class)
-    })
-}
-
-/// Reads the reservations of these pools, where the last reading is old. What cannot be read is not asked for again at
-/// once.
-pub(in crate::provisioner) async fn refresh_reservations(context: &Context, pools: &[String], state: &State) {
-    let now = context.clock.now();
-    let stale: Vec<&EC2NodeClass> = stale_reservations(context, pools, state, now).collect();
-    for class in stale {
-        match class::reservations(context, class).await {
-            Ok(found) => {
-                lock(context).insert(class.name_any(), (now, found));
-            }
-            Err(error) => debug!(error = %error, "reservations not read; those read last are used"),
-        }
-    }
-}
-
-/// Forgets what is known of free hosts: EC2 has just reported otherwise.
-pub(in crate::provisioner) fn forget_reservations(context: &Context) {
-    lock(context).clear();
-}
-
-fn lock(context: &Context) -> std::sync::MutexGuard<'_, BTreeMap<String, (Timestamp, Vec<Reservation>)>> {
-    context.reservations.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-/// Reservations of a class, hosts that other batches take off the free ones.
-pub(in crate::provisioner) fn reservations(
-    context: &Context,
-    class: &EC2NodeClass,
-    ledger: &Ledger,
-) -> Vec<Reservation> {
-    let Some((read, mut found)) = lock(context).get(&class.name_any()).cloned() else { return Vec::new() };
-    for reservation in &mut found {
-        reservation.free = ledger.hosts(reservation, read);
-    }
-    found
 }

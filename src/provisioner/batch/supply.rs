@@ -20,7 +20,7 @@ use super::ranking;
 use crate::cluster::State;
 use crate::provisioner::Context;
 use crate::provisioner::class::{self, template};
-use crate::provisioner::pool::{self, ledger};
+use crate::provisioner::pool::{self, ledger, reservations};
 
 /// One published state with everything learned so far.
 pub(in crate::provisioner) struct Shelves<'a> {
@@ -90,7 +90,7 @@ impl Supply for Shelves<'_> {
     }
 
     fn reservations_are_stale(&self, batch: &Batch, now: Timestamp) -> bool {
-        ranking::stale_reservations(self.context, &batch.spec.node_pools, self.state, now).next().is_some()
+        reservations::stale(self.context, &batch.spec.node_pools, self.state, now).next().is_some()
     }
 
     fn image(&self, pool: &str, instance_type: &str) -> Option<String> {

@@ -5,6 +5,7 @@ pub(super) mod ledger;
 pub(super) mod offers;
 mod readiness;
 mod reading;
+pub(super) mod reservations;
 
 use std::sync::Arc;
 

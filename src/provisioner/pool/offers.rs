@@ -1,19 +1,19 @@
-//! What NodePools offer to pods of no gang: every type in every zone, on spot and on demand, with its price, and whether it can be
-//! had now.
+//! What NodePools offer to pods of no gang: every type in every zone, reserved, on spot and on demand, with its price, and whether
+//! it can be had now.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 
 use kube::ResourceExt;
 use muster_api::crd::NodePool;
-use muster_api::{new_node, pool as rules};
-use muster_core::ec2::{CapacityType, Offering};
-use muster_core::offering::{Ledger, Pool as Unavailable, UsageClass};
+use muster_api::{new_node, pool as rules, supply};
+use muster_core::ec2::{CapacityType, Offering, Reservation, addresses_per_node};
+use muster_core::offering::{InstanceTypeInfo, Ledger, Pool as Unavailable, UsageClass, not_open};
 use muster_core::ordinary::Offered;
 use muster_core::packing;
 
 use crate::cluster::State;
-use crate::provisioner::{Context, pool};
+use crate::provisioner::{Context, class, pool};
 
 /// Pools and what they offer.
 #[derive(Debug, Default)]
@@ -50,7 +50,49 @@ fn of_pool(context: &Context, state: &State, pool: &NodePool, left: &Ledger, all
     let now = context.clock.now();
     let unavailable = context.unavailable.lock().unwrap_or_else(PoisonError::into_inner);
     let refusals = context.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+    let reserved = if allowed.contains(&CapacityType::Reserved) {
+        pool::reservations::free(context, class, left)
+    } else {
+        Vec::new()
+    };
+    // A zone whose subnets are full has nothing to offer.
+    let (subnets, read) = (supply::subnets(class), class::subnets_read(context, class));
+    let mut add = |info: &InstanceTypeInfo, zone: &str, capacity_type, sold: Sold<'_>| {
+        let place = new_node::Place { zone: Some(zone), capacity_type: Some(capacity_type) };
+        // A pool whose taints cannot be read is not Ready.
+        let Ok(new) = new_node::of_pool(pool, Some(class), info, place, &state.daemons) else { return };
+        let asked =
+            Unavailable { instance_type: info.name.clone(), zone: zone.to_owned(), capacity_type, group: false };
+        let needed = addresses_per_node(&new.interfaces);
+        let available = sold.open
+            && subnets.iter().any(|subnet| subnet.zone == zone && left.addresses(subnet, read) >= needed)
+            && unavailable.blocks(&asked, 1, now).is_none()
+            && refusals.against(&info.name, zone, capacity_type, false, now).is_none();
+        let offer = packing::Offer {
+            pool: index,
+            variant: 0,
+            instance_type: info.name.as_str().into(),
+            zone: Some(zone.into()),
+            capacity_type,
+            reservation: sold.reservation.map(|reservation| reservation.id.as_str().into()),
+            free: sold.reservation.map(|reservation| reservation.free),
+            price: sold.price,
+            node: Arc::new(new.node),
+            overhead: new.overhead,
+            capacity: new.capacity,
+        };
+        all.offers.push(Offered { offer, pool_name: Arc::clone(&name), available });
+    };
     for info in pool::instance_types(context, state, pool, class, &catalogue) {
+        for reservation in reserved.iter().filter(|one| one.instance_type == info.name && is_for_pods(one)) {
+            let open =
+                not_open(reservation, now).is_none() && refusals.against_reservation(&reservation.id, now).is_none();
+            if zones.contains(&reservation.zone) {
+                // It is paid for whether it is used or not.
+                let sold = Sold { reservation: Some(reservation), price: 0, open };
+                add(info, &reservation.zone, CapacityType::Reserved, sold);
+            }
+        }
         for (capacity_type, usage) in
             [(CapacityType::Spot, UsageClass::Spot), (CapacityType::OnDemand, UsageClass::OnDemand)]
         {
@@ -63,27 +105,7 @@ fn of_pool(context: &Context, state: &State, pool: &NodePool, left: &Ledger, all
                     continue;
                 }
                 let Some(price) = catalogue.prices.price(&info.name, zone, capacity_type) else { continue };
-                let place = new_node::Place { zone: Some(zone), capacity_type: Some(capacity_type) };
-                // A pool whose taints cannot be read is not Ready.
-                let Ok(new) = new_node::of_pool(pool, Some(class), info, place, &state.daemons) else { continue };
-                let asked =
-                    Unavailable { instance_type: info.name.clone(), zone: zone.clone(), capacity_type, group: false };
-                let available = unavailable.blocks(&asked, 1, now).is_none()
-                    && refusals.against(&info.name, zone, capacity_type, false, now).is_none();
-                let offer = packing::Offer {
-                    pool: index,
-                    variant: 0,
-                    instance_type: info.name.as_str().into(),
-                    zone: Some(zone.as_str().into()),
-                    capacity_type,
-                    reservation: None,
-                    free: None,
-                    price,
-                    node: Arc::new(new.node),
-                    overhead: new.overhead,
-                    capacity: new.capacity,
-                };
-                all.offers.push(Offered { offer, pool_name: Arc::clone(&name), available });
+                add(info, zone, capacity_type, Sold { reservation: None, price, open: true });
             }
         }
     }
@@ -94,4 +116,20 @@ fn of_pool(context: &Context, state: &State, pool: &NodePool, left: &Ledger, all
         min_values: Vec::new(),
         name,
     });
+}
+
+/// How an offer is sold.
+struct Sold<'a> {
+    /// The reservation it goes into.
+    reservation: Option<&'a Reservation>,
+    /// Micro-dollars per hour.
+    price: u64,
+    /// Whether nothing is known against it.
+    open: bool,
+}
+
+/// Whether pods of no gang use a reservation: Capacity Blocks end at a time and are for gangs, and what was made in a placement
+/// group is launched into with it.
+fn is_for_pods(reservation: &Reservation) -> bool {
+    !reservation.block && reservation.placement_group.is_none()
 }

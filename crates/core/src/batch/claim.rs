@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::model::batch::{AttemptOutcome, Batch, BatchOffer, BatchPhase, BatchStatus};
+use crate::model::batch::{AttemptOutcome, Batch, BatchOffer, BatchPhase, BatchStatus, MemberState};
 use crate::model::resources::Resources;
 use crate::offering::ledger::{Addresses, Amounts, Claim, Hosts, Launch, Standing};
 use crate::offering::limits::NODES;
@@ -38,10 +38,14 @@ pub fn claim(
             if let Some(recorded) = status.reserved.get(pool).and_then(one_of) {
                 of_one.resources = recorded;
             }
-            let mut amounts = times(&of_one, nodes(status));
+            let mut amounts = times(&of_one, nodes(batch));
             // What the launch was decided at stays, whatever the price is by now.
             if let Some(recorded) = status.price {
-                amounts.micro_usd_per_hour = if nodes(status) == 0 { 0 } else { recorded };
+                amounts.micro_usd_per_hour = match nodes(batch) {
+                    0 => 0,
+                    nodes if batch.spec.partial => recorded / u64::from(status.count.max(1)) * u64::from(nodes),
+                    _ => recorded,
+                };
             }
             (BTreeMap::from([(pool.clone(), amounts)]), launch(status, each.addresses))
         }
@@ -112,9 +116,11 @@ fn standing(batch: &Batch, now: Timestamp) -> Standing {
     }
 }
 
-/// Nodes of a batch that has begun. A node that was lost counts no more beside its replacement.
-fn nodes(status: &BatchStatus) -> u32 {
-    match status.phase {
+/// Nodes of a batch that has begun. A node of a gang that was lost counts no more beside its replacement. Where nothing is
+/// replaced, what was taken out of the count is paid for until it has ended.
+fn nodes(batch: &Batch) -> u32 {
+    let status = &batch.status;
+    let counted = match status.phase {
         // It may have been given up before anything was launched.
         BatchPhase::Draining | BatchPhase::Terminating => {
             u32::try_from(status.instances.len()).unwrap_or(u32::MAX).min(status.count)
@@ -127,7 +133,9 @@ fn nodes(status: &BatchStatus) -> u32 {
         | BatchPhase::Ready
         | BatchPhase::InUse
         | BatchPhase::Idle => status.count,
-    }
+    };
+    let ending = status.replaced.iter().filter(|one| batch.spec.partial && one.state != MemberState::Gone).count();
+    counted.saturating_add(u32::try_from(ending).unwrap_or(u32::MAX))
 }
 
 fn launch(status: &BatchStatus, addresses_per_node: u32) -> Option<Launch> {
@@ -321,6 +329,21 @@ mod tests {
             ..begun(BatchPhase::Replacing)
         };
         assert_eq!(taken(&of(&batch(status)), "one"), Some((4, 384_000, 120)));
+    }
+
+    #[test]
+    fn where_nothing_is_replaced_a_lost_node_counts_until_it_has_ended() {
+        let member = |state| BatchMember::new("i-1".into(), 1, state);
+        let of_pods = |status| {
+            let batch = batch(status);
+            let spec = BatchSpec { partial: true, ..BatchSpec::clone(&batch.spec) };
+            of(&Batch { spec: Arc::new(spec), ..batch })
+        };
+        let ending = vec![member(MemberState::Lost), member(MemberState::Terminating), member(MemberState::Gone)];
+        let status = BatchStatus { replaced: ending.clone(), ..begun(BatchPhase::InUse) };
+        assert_eq!(taken(&of_pods(status), "one"), Some((6, 576_000, 180)));
+        let status = BatchStatus { replaced: ending, ..begun(BatchPhase::Draining) };
+        assert_eq!(taken(&of_pods(status), "one"), Some((2, 192_000, 60)));
     }
 
     #[test]

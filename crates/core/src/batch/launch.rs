@@ -247,6 +247,9 @@ pub(super) fn lacking(unavailable: &[Pool], count: u32) -> Note {
     Note::NoCapacity { pools: unavailable.to_vec(), count }
 }
 
+/// Longest pause before a launch that EC2 has not decided about is sent again.
+const LONGEST_REPLAY_SECONDS: i64 = 30;
+
 /// Whether what a launch made was looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sweep {
@@ -263,7 +266,15 @@ fn replay(case: &Case<'_>, mut status: BatchStatus, why: Option<Why>, sweep: Swe
     }
     let stated = why.map_or_else(|| "no answer".to_owned(), |why| why.code.unwrap_or(why.message));
     status.message = Some(format!("the outcome of the launch is open ({stated}): the same call is sent again"));
-    Turn::write(status).requeue(Requeue::Pause(later(case.now(), 1_i64 << turn.min(4))))
+    let pause = match sweep {
+        Sweep::Counted => 1_i64 << turn.min(4),
+        // As long again as it has been tried already: EC2 is busy, or asks for fewer calls.
+        Sweep::Not => {
+            let begun = status.last().and_then(|attempt| attempt.started);
+            begun.map_or(1, |begun| case.now().duration_since(begun).as_secs()).clamp(1, LONGEST_REPLAY_SECONDS)
+        }
+    };
+    Turn::write(status).requeue(Requeue::Pause(later(case.now(), pause)))
 }
 
 /// What a launch made, whatever was answered: by the id of its fleet, if an answer named one, and by tags.
@@ -426,7 +437,16 @@ fn lose(case: &Case<'_>, mut status: BatchStatus, loss: &Loss) -> Step<Turn> {
             next = Try::SameCandidate;
             why = format!("{why}; finished fleets of ours are deleted");
         }
-        Some(ErrorClass::ReservationFull) => notes.push(Note::ForgetReservations),
+        Some(ErrorClass::ReservationFull) => {
+            notes.push(Note::ForgetReservations);
+            // EC2 may go on to show free hosts for a while: the next round of pods is not to plan with them.
+            let attempt = status.last().filter(|_| case.batch.spec.partial);
+            notes.extend(attempt.map(|attempt| {
+                let Attempt { instance_type, zone, capacity_type, group, .. } = attempt;
+                let (instance_type, zone) = (instance_type.clone(), zone.clone());
+                lacking(&[Pool { instance_type, zone, capacity_type: *capacity_type, group: *group }], 1)
+            }));
+        }
         Some(ErrorClass::Permission) => {
             // In an item of a fleet's errors nobody has noticed it yet.
             let by_run = status.last().is_some_and(|attempt| attempt.way == LaunchWay::Run);

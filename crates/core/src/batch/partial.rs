@@ -122,7 +122,9 @@ const CALLS: usize = 6;
 /// Whether a batch that nothing was launched for asks for something else at once: it was made for spot or on demand, and what EC2
 /// answered is about the one that was asked for.
 fn goes_on(batch: &Batch) -> bool {
-    let may = batch.spec.capacity_type.is_none() && batch.status.attempts.len() < CALLS;
+    // Of an attempt that EC2 did not decide about nothing is known.
+    let decided = batch.status.attempts.iter().filter(|attempt| attempt.outcome == AttemptOutcome::Lost).count();
+    let may = batch.spec.capacity_type.is_none() && decided < CALLS;
     let code = batch.status.last().and_then(|attempt| attempt.code.as_deref());
     may && code.is_some_and(|code| match classify(Some(code), None).next() {
         Next::OtherCandidate | Next::OtherCapacityType | Next::OtherQuota => true,
@@ -253,11 +255,20 @@ fn shrink(
         one.state = MemberState::Lost;
         if let (None, Some(cause)) = (&one.loss, failed.get(&one.id)) {
             let message = cause.to_string();
-            one.loss = Some(Loss { cause: LossCause::Join, message, noticed: now, act_at: now, deadline: None });
+            let cause = match cause {
+                // EC2 took it: nothing is known of what it would have been.
+                JoinCause::Died(_) => LossCause::Missing,
+                JoinCause::NeverRan | JoinCause::NeverRegistered | JoinCause::Lacks(_) => LossCause::Join,
+            };
+            one.loss = Some(Loss { cause, message, noticed: now, act_at: now, deadline: None });
         }
         status.replaced.push(one);
     }
     let left = u32::try_from(status.instances.len()).unwrap_or(u32::MAX);
+    if left == 0 {
+        // What each costs stays known until the last of them has ended.
+        return;
+    }
     let share = |price: u64| u128::from(price) * u128::from(left) / u128::from(before);
     status.price = status.price.map(|price| u64::try_from(share(price)).unwrap_or(u64::MAX));
     status.count = left;

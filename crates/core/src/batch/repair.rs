@@ -405,9 +405,12 @@ fn terminate_replaced(case: &Case<'_>) -> Step<Left> {
         left.instances.insert(instance.id.clone());
         let live = there.get(&instance.id).is_some_and(|state| *state != InstanceState::ShuttingDown);
         let on = |node: &str| {
+            // No kubelet is there to end what was deleted: it would keep the machine for ever.
+            let ends = case.node(node).is_some_and(|node| node.ready);
             let pods = case.world.snapshot.pods.values();
             pods.into_iter().any(|pod| {
-                pod.holds_capacity() && !pod.daemon && pod.node.as_ref().is_some_and(|name| name.as_str() == node)
+                let stays = pod.holds_capacity() && !pod.daemon && (ends || !pod.deleting);
+                stays && pod.node.as_ref().is_some_and(|name| name.as_str() == node)
             })
         };
         let busy = instance.node.as_deref().is_some_and(on);

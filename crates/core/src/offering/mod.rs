@@ -22,7 +22,7 @@ pub use price::{
 };
 pub use rank::{
     Candidate, Excluded, Exclusion, GroupPolicy, MAX_CANDIDATES, Need, PoolOffer, PoolType, RankInput, Ranked, Ranking,
-    Rung, rank_candidates,
+    Rung, not_open, rank_candidates,
 };
 pub use refusals::{Asked, QUOTA_SECONDS, Quota, Refusal, Refusals};
 pub use requirements::{Requirements, Values};

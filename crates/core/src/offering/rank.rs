@@ -612,6 +612,24 @@ fn usable_capacity_type(
     if info.usage_classes.contains(&class) { Ok(()) } else { Err(Exclusion::NotSold) }
 }
 
+/// Why nothing is launched into a reservation at this time, if so.
+#[must_use]
+pub fn not_open(reservation: &Reservation, now: Timestamp) -> Option<Exclusion> {
+    let id = || reservation.id.clone();
+    let Reservation { start, end, block, .. } = *reservation;
+    // EC2 begins to take a block back half an hour before its end; it is drained ten minutes earlier.
+    let margin = if block { BLOCK_MARGIN_SECONDS } else { 0 };
+    let ending = end.is_some_and(|end| end.as_second().saturating_sub(margin) <= now.as_second());
+    match reservation.state {
+        ReservationState::Ended | ReservationState::Unknown => Some(Exclusion::ReservationEnds { id: id(), end }),
+        ReservationState::Scheduled => Some(Exclusion::ReservationNotStarted { id: id(), start }),
+        ReservationState::Active if ending => Some(Exclusion::ReservationEnds { id: id(), end }),
+        ReservationState::Active => {
+            start.is_some_and(|start| start > now).then(|| Exclusion::ReservationNotStarted { id: id(), start })
+        }
+    }
+}
+
 /// One type on one capacity type in one zone.
 #[derive(Clone, Copy)]
 struct Place<'a> {
@@ -727,25 +745,13 @@ impl<'a> Place<'a> {
 
     fn unusable(&self, reservation: &Reservation, in_group: bool, policy: GroupPolicy) -> Option<Exclusion> {
         let id = || reservation.id.clone();
-        let Reservation { start, end, free, block, .. } = *reservation;
-        let now = self.input.now;
         if !policy.choices().contains(&in_group) {
             return Some(Exclusion::ReservationGroup { id: id(), in_group });
         }
-        // EC2 begins to take a block back half an hour before its end; it is drained ten minutes earlier.
-        let margin = if block { BLOCK_MARGIN_SECONDS } else { 0 };
-        let ending = end.is_some_and(|end| end.as_second().saturating_sub(margin) <= now.as_second());
-        match reservation.state {
-            ReservationState::Ended | ReservationState::Unknown => {
-                return Some(Exclusion::ReservationEnds { id: id(), end });
-            }
-            ReservationState::Scheduled => return Some(Exclusion::ReservationNotStarted { id: id(), start }),
-            ReservationState::Active if ending => return Some(Exclusion::ReservationEnds { id: id(), end }),
-            ReservationState::Active if start.is_some_and(|start| start > now) => {
-                return Some(Exclusion::ReservationNotStarted { id: id(), start });
-            }
-            ReservationState::Active => {}
+        if let Some(why) = not_open(reservation, self.input.now) {
+            return Some(why);
         }
+        let free = reservation.free;
         (free < self.need.nodes).then(|| Exclusion::ReservationTooSmall { id: id(), needed: self.need.nodes, free })
     }
 

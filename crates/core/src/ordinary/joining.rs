@@ -6,7 +6,8 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::class::{digest, is_readable};
-use crate::model::batch::{Batch, BatchPhase, MemberState, Owner};
+use crate::fit;
+use crate::model::batch::{Batch, BatchMember, BatchPhase, MemberState, Owner};
 use crate::model::node::{Node, Usage};
 use crate::model::pod::Shape;
 use crate::model::snapshot::{Awaiting, Snapshot};
@@ -52,6 +53,13 @@ pub(super) struct Joining {
     pub(super) names: Vec<String>,
 }
 
+impl Joining {
+    /// Whether the volumes of a pod can be reached from its nodes: pods of one class may have theirs in several zones.
+    pub(super) fn reaches(&self, shape: &Shape) -> bool {
+        self.nodes.first().is_none_or(|one| fit::reaches_volumes(shape, &one.node))
+    }
+}
+
 /// Batches whose pods may still come.
 pub(super) fn joining(
     batches: &[Arc<Batch>],
@@ -84,20 +92,26 @@ fn of_batch(
         | BatchPhase::InUse
         | BatchPhase::Idle => status.count,
     };
-    let registered = status.instances.iter().filter_map(|one| one.registered).max();
-    let all_ready = !status.instances.is_empty() && status.instances.iter().all(|one| one.state == MemberState::Ready);
-    let names: Vec<String> = status.node_names().map(str::to_owned).collect();
     // What is kept for its pods is on its way to them: whether they come is known after that.
     let kept = |one: &Arc<Awaiting>| one.until.is_some() && one.holds(now.real);
-    let keeps = |name: &String| snapshot.awaiting.get(name.as_str()).is_some_and(kept);
-    if all_ready && registered.is_none_or(|at| now.clock.duration_since(at) >= BIND_WITHIN) && !names.iter().any(keeps)
-    {
+    let keeps = |name: &str| snapshot.awaiting.get(name).is_some_and(kept);
+    // Whoever has been Ready for long is what it is, whatever becomes of the others.
+    let settled = |one: &BatchMember| {
+        let over = one.registered.is_none_or(|at| now.clock.duration_since(at) >= BIND_WITHIN);
+        one.state == MemberState::Ready && over && !one.node.as_deref().is_some_and(keeps)
+    };
+    let rest: Vec<&BatchMember> = status.instances.iter().filter(|one| !settled(one)).collect();
+    let all_ready = !status.instances.is_empty() && rest.iter().all(|one| one.state == MemberState::Ready);
+    let names: Vec<String> = rest.iter().filter_map(|one| one.node.clone()).collect();
+    let planned = spec.planned_pods().take(usize::try_from(count).unwrap_or(0)).enumerate();
+    let planned = planned.filter(|(number, _)| !status.instances.get(*number).is_some_and(settled));
+    let each: Vec<(usize, &[(String, u32)])> = planned.collect();
+    if each.is_empty() {
         return None;
     }
-    let each: Vec<&[(String, u32)]> = spec.planned_pods().take(usize::try_from(count).unwrap_or(0)).collect();
     let mut places: BTreeMap<String, u32> = BTreeMap::new();
     let mut unread = 0_u32;
-    for (class, number) in each.iter().copied().flatten() {
+    for (class, number) in each.iter().flat_map(|(_, pods)| *pods) {
         if is_readable(class) {
             *places.entry(class.clone()).or_default() += number;
         } else {
@@ -130,6 +144,7 @@ fn of_batch(
             && offers.iter().any(|one| one.offer.pool == offer.pool && *one.pool_name == *wanted.node_pool)
     });
     // Of an offer that is gone the nodes are not known: those that have registered are found as what they are.
+    let names = if alike.is_some() { names } else { Vec::new() };
     let nodes = alike.map_or_else(Vec::new, |offer| {
         let node = |(number, pods): (usize, &[(String, u32)])| {
             let mut usage: Usage = offer.overhead.clone();
@@ -144,7 +159,7 @@ fn of_batch(
         };
         // What a node holds of a class that another version wrote down is not known: it has capacity for nobody else.
         let known = |pods: &[(String, u32)]| pods.iter().all(|(class, _)| is_readable(class));
-        each.iter().copied().enumerate().filter(|(_, pods)| known(pods)).map(node).collect()
+        each.iter().copied().filter(|(_, pods)| known(pods)).map(node).collect()
     });
     Some(Joining { pool: wanted.node_pool.clone(), planned, places, unread, created: batch.created, nodes, names })
 }

@@ -11,8 +11,9 @@ use super::awaiting::{self, KEPT};
 use super::class::{digest, is_readable};
 use super::refused::{Generations, Purchase, SchedulerRefusals, tried_after};
 use super::round::is_waiting;
-use crate::model::batch::{Batch, LossCause, Owner};
+use crate::model::batch::{Batch, BatchMember, LossCause, MemberState, Owner};
 use crate::model::gang::Pod;
+use crate::model::names::NodeName;
 use crate::model::snapshot::Snapshot;
 
 /// Nodes that stand are judged this often, in real time.
@@ -48,6 +49,8 @@ pub struct InVain {
     pub in_a_row: u32,
     /// When the next is made at the earliest, if it has to wait.
     pub next_try: Option<Timestamp>,
+    /// None of its nodes became Ready: kube-scheduler never had a choice.
+    pub never_ready: bool,
 }
 
 impl fmt::Display for InVain {
@@ -56,6 +59,12 @@ impl fmt::Display for InVain {
         let next = self
             .next_try
             .map_or_else(|| "one node is tried alone, of another type if there is one".to_owned(), tried_after);
+        if self.never_ready {
+            return write!(
+                f,
+                "no {instance_type} of NodeBatch {batch} became Ready for the pods that wait: {in_a_row} in a row; {next}"
+            );
+        }
         write!(
             f,
             "kube-scheduler put none of the pods that wait on the {instance_type} of NodeBatch {batch}, which was launched for them: \
@@ -137,7 +146,8 @@ impl Purchases {
             }
             let known = known.is_some();
             let on = nodes(batch, seen);
-            if !known && on.is_empty() {
+            let failed = never_joined(batch);
+            if !known && on.is_empty() && !failed {
                 continue;
             }
             if !known {
@@ -165,8 +175,8 @@ impl Purchases {
             }
             for (class, of) in followed.classes.iter_mut().filter(|(_, of)| of.came == 0 && !of.over) {
                 match on.get(class) {
-                    // Of a class whose nodes have not registered yet nothing is known.
-                    None if !of.was_ready => {}
+                    // Of a class whose nodes have not registered yet nothing is known, unless none of them ever will.
+                    None if !of.was_ready && !failed => {}
                     Some(now) if now.kept => suspects.push((batch.uid.clone(), Arc::clone(class), false)),
                     Some(_) => {}
                     None => {
@@ -212,6 +222,7 @@ impl Purchases {
                 continue;
             }
             of.over = true;
+            let was_ready = of.was_ready;
             let of = purchase(followed, &class);
             if !self.refusals.refuse(&of, followed.launched, seen.now) {
                 continue;
@@ -220,6 +231,7 @@ impl Purchases {
                 batch: followed.name.clone(),
                 in_a_row: self.refusals.in_a_row(&followed.pool, &class),
                 next_try: self.refusals.waits_until(&followed.pool, &class, seen.now),
+                never_ready: !was_ready,
                 pool: Arc::clone(&followed.pool),
                 instance_type: Arc::clone(&followed.instance_type),
                 class,
@@ -261,9 +273,20 @@ fn is_taken(batch: &Batch) -> bool {
     })
 }
 
+/// Whether no instance of a batch is left, and some of them never became a node that is Ready: its image, its user data, the network
+/// or a DaemonSet is at fault, and the next would end alike.
+fn never_joined(batch: &Batch) -> bool {
+    let lost = |one: &BatchMember| one.loss.as_ref().is_some_and(|loss| loss.cause == LossCause::Join);
+    batch.status.instances.is_empty() && batch.status.replaced.iter().any(lost)
+}
+
 /// The classes that the nodes of a batch which exist are for.
 fn nodes(batch: &Batch, seen: &Seen<'_>) -> BTreeMap<Arc<str>, Now> {
     let mut classes: BTreeMap<Arc<str>, Now> = BTreeMap::new();
+    // Kubernetes calls a node Ready whose startup taints and devices are still awaited.
+    let ready = batch.status.instances.iter().filter(|one| one.state == MemberState::Ready);
+    let ready: BTreeSet<&str> = ready.filter_map(|one| one.node.as_deref()).collect();
+    let is_ready = |node: &NodeName| ready.contains(node.as_str());
     for (node, pods) in awaiting::planned(batch) {
         let Some(entry) = seen.snapshot.nodes.get(&node) else { continue };
         let awaiting = seen.snapshot.awaiting.get(&node);
@@ -272,8 +295,9 @@ fn nodes(batch: &Batch, seen: &Seen<'_>) -> BTreeMap<Arc<str>, Now> {
             let left = awaiting.and_then(|awaiting| awaiting.places.get(&class)).map_or(0, |places| places.left);
             let now = classes.entry(class).or_default();
             now.came = now.came.saturating_add(planned.saturating_sub(left));
-            now.ready |= entry.node.ready;
-            now.kept |= entry.node.ready && kept;
+            let ready = entry.node.ready && is_ready(&node);
+            now.ready |= ready;
+            now.kept |= ready && kept;
         }
     }
     classes

@@ -92,7 +92,7 @@ impl OfPool {
             more => format!("{more} kinds of pods, of one of which"),
         };
         Some(format!(
-            "kube-scheduler put no pod on what was launched for {of}, {} times in a row ({}); {}",
+            "no pod came to what was launched for {of}, {} times in a row ({}); {}",
             row.in_a_row,
             types.join(", "),
             tried_after(*next)
@@ -329,8 +329,8 @@ mod tests {
         refusals.refuse(&names.of(&names.small), at(0), at(3));
         assert_eq!(refusals.of("general").unwrap().waits(), None, "the first is tried again at once");
         refusals.refuse(&names.of(&names.large), at(4), at(7));
-        let one = "kube-scheduler put no pod on what was launched for one kind of pods, 2 times in a row (large, small); another \
-                   node is tried after 2023-11-14T22:25:20Z";
+        let one = "no pod came to what was launched for one kind of pods, 2 times in a row (large, small); another node is tried \
+                   after 2023-11-14T22:25:20Z";
         assert_eq!(refusals.of("general").unwrap().waits().as_deref(), Some(one));
         let class: Arc<str> = "2-b".into();
         let other = Purchase { class: &class, ..names.of(&names.small) };

@@ -171,8 +171,9 @@ pub fn plan(round: &Round<'_>) -> Outcome {
     let mut under_way = joining(&round.batches, round.snapshot, &round.offers, &shapes, now);
     let mut rest: Vec<usize> = Vec::new();
     for (index, class) in classes.iter().enumerate() {
-        let Some(class) = class else { continue };
-        let place = under_way.iter_mut().find_map(|one| one.places.get_mut(class).filter(|left| **left > 0));
+        let (Some(class), Ok(shape)) = (class, &round.waiting[index].pod.shape) else { continue };
+        let mut reached = under_way.iter_mut().filter(|one| one.reaches(shape));
+        let place = reached.find_map(|one| one.places.get_mut(class).filter(|left| **left > 0));
         match place {
             Some(left) => {
                 *left -= 1;
@@ -347,6 +348,7 @@ fn settle(
             instance_type: Arc::clone(&offer.instance_type),
             zone,
             capacity_type: offer.capacity_type,
+            reservation: offer.reservation.clone(),
             price: offer.price,
         };
         groups.entry(key).or_default().push(node);
@@ -369,6 +371,8 @@ struct Key {
     instance_type: Arc<str>,
     zone: Arc<str>,
     capacity_type: CapacityType,
+    /// Each launch goes into one.
+    reservation: Option<Arc<str>>,
     price: u64,
 }
 
@@ -612,12 +616,11 @@ fn refusal(
 fn kept_off(round: &Round<'_>, pool: &str, class: &str) -> String {
     match round.refusals.waits_until(pool, class, round.now) {
         Some(until) => format!(
-            "kube-scheduler put no pod like this one on what was launched for it, {} times in a row; {}",
+            "no pod like this one came to what was launched for it, {} times in a row; {}",
             round.refusals.in_a_row(pool, class),
             tried_after(until)
         ),
-        None => "a node is on its way that is tried alone, since kube-scheduler put no pod like this one on the last"
-            .to_owned(),
+        None => "a node is on its way that is tried alone, since no pod like this one came to the last".to_owned(),
     }
 }
 

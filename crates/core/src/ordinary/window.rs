@@ -26,8 +26,8 @@ impl Window {
     }
 
     /// Takes note of what there is now, as a digest of it. Whether a round is due: then the window is closed, and opens again with
-    /// the next change. `unserved`: somebody waits for whom the last round found nothing; such a round is repeated now and then,
-    /// since time alone may help.
+    /// the next change. `unserved`: somebody still waits; such a round is repeated now and then, since time alone
+    /// may help, or take a place away that there was.
     pub fn is_due(&mut self, now: Timestamp, seen: u64, unserved: bool) -> bool {
         if self.seen != Some(seen) {
             self.seen = Some(seen);
@@ -70,7 +70,7 @@ mod tests {
         assert!(!window.is_due(at(900), 2, false));
         assert!(!window.is_due(at(1_800), 2, false));
         assert!(window.is_due(at(1_900), 2, false));
-        assert!(!window.is_due(at(60_000), 2, false), "nothing has changed, and nobody waits in vain");
+        assert!(!window.is_due(at(60_000), 2, false), "nothing has changed, and nobody waits any more");
     }
 
     #[test]

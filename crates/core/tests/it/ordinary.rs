@@ -11,7 +11,7 @@ use muster_core::model::batch::{
 use muster_core::model::gang::{Membership, Pod};
 use muster_core::model::names::{InstanceId, NodeName, ResourceName};
 use muster_core::model::node::{Node, Usage};
-use muster_core::model::pod::Shape;
+use muster_core::model::pod::{Operator, Requirement, SelectorTerm, Shape};
 use muster_core::model::resources::Resources;
 use muster_core::model::snapshot::Snapshot;
 use muster_core::ordinary::awaiting::{self, Classes, awaiting};
@@ -400,4 +400,91 @@ fn a_node_is_kept_for_a_minute_from_ready_and_not_at_all_if_it_has_stood_for_lon
     assert_eq!(awaiting::until(&fresh, at(100)), at(160));
     assert_eq!(awaiting::until(&fresh, at(899)), at(959));
     assert_eq!(awaiting::until(&fresh, at(900)), at(900), "seen again after a restart");
+}
+
+#[test]
+fn a_node_that_serves_is_planned_on_as_it_is_while_another_of_its_batch_is_still_awaited() {
+    // Two nodes of one pod each.
+    let mut setup = Setup::of(pods("web", 2, 3_000));
+    setup.offers = vec![offered("small", 4_000, 0, 4)];
+    let launches = setup.plan().launches;
+    setup.launch(&launches, BatchPhase::Launched);
+    let status = &mut setup.batches[0].status;
+    let mut first = BatchMember::new(InstanceId::from("i-0".to_owned()), 1, MemberState::Ready);
+    first.node = Some("n-0".to_owned());
+    first.registered = Some(at(0));
+    status.instances = vec![first, BatchMember::new(InstanceId::from("i-1".to_owned()), 1, MemberState::Running)];
+    let mut there = node("n-0", 0);
+    there.allocatable.set("cpu", 4_000);
+    setup.nodes = vec![there];
+    setup.pods[0].node = Some(NodeName::from("n-0"));
+    setup.pods.extend(pods("other", 2, 900));
+
+    // At first both nodes are for whom they were launched for: one pod of another class fits beside each.
+    let soon = setup.plan_at(at(60), &setup.snapshot());
+    assert_eq!((soon.joining, soon.placed, soon.launches.len()), (1, 2, 0));
+
+    // Its own pod has ended, and others fill it.
+    setup.pods[0] = Pod { node: Some(NodeName::from("n-0")), ..pods("filler", 1, 3_500).remove(0) };
+    let later = setup.plan_at(at(10 * 60), &setup.snapshot());
+    assert_eq!((later.joining, later.placed), (1, 1), "the second node still comes for one pod");
+    assert_eq!(shown(&later), [("small", 1, 1)], "the first one is full, whatever was planned for it");
+    // A batch whose offer is gone hides none of its nodes.
+    setup.offers[0].offer.zone = Some("b".into());
+    setup.pods[0] = Pod { node: Some(NodeName::from("n-0")), ..pods("web", 1, 3_000).remove(0) };
+    let elsewhere = setup.plan_at(at(60), &setup.snapshot());
+    assert_eq!((elsewhere.joining, elsewhere.placed, elsewhere.launches.len()), (1, 1, 1));
+}
+
+#[test]
+fn a_place_in_one_zone_is_not_for_a_pod_whose_volume_is_in_another() {
+    let in_zone = |zone: &str| SelectorTerm {
+        expressions: vec![Requirement { key: "zone".into(), operator: Operator::In, values: vec![zone.into()] }],
+        ..SelectorTerm::default()
+    };
+    let with_volume = |name: &str, zone: &str| pod(name, &Shape { volumes: vec![vec![in_zone(zone)]], ..asks(3_000) });
+    let at_zone = |zone: &str| {
+        let mut one = offered("small", 4_000, 0, 4);
+        one.offer.zone = Some(zone.into());
+        Arc::make_mut(&mut one.offer.node).labels.insert("zone".into(), zone.into());
+        one
+    };
+    let mut setup = Setup::of(vec![with_volume("db-1", "b")]);
+    setup.offers = vec![at_zone("a"), at_zone("b")];
+    let launches = setup.plan().launches;
+    assert_eq!(&*launches[0].zone, "b");
+    setup.launch(&launches, BatchPhase::Launched);
+    // It is planned before the one that the node comes for.
+    setup.pods.insert(0, with_volume("db-0", "a"));
+    let outcome = setup.plan();
+    assert_eq!(outcome.joining, 1);
+    let zones: Vec<(&str, &str)> = outcome.launches.iter().map(|one| (&*one.zone, one.pods[0].as_str())).collect();
+    assert_eq!(zones.len(), 1);
+    assert!(zones[0].0 == "a" && zones[0].1.contains("db-0"), "{zones:?}");
+}
+
+#[test]
+fn reserved_hosts_are_used_while_they_last_and_a_launch_goes_into_one_reservation() {
+    let reserved = |id: &str, free: u32| {
+        let mut one = offered("small", 4_000, 0, 0);
+        one.offer.capacity_type = CapacityType::Reserved;
+        one.offer.reservation = Some(id.into());
+        one.offer.free = Some(free);
+        one
+    };
+    let mut setup = Setup::of(pods("web", 4, 3_000));
+    setup.offers = vec![offered("small", 4_000, 0, 4), reserved("cr-1", 2), reserved("cr-2", 1)];
+    let outcome = setup.plan();
+    let mut launched: Vec<(CapacityType, u32)> =
+        outcome.launches.iter().map(|one| (one.capacity_type, one.count)).collect();
+    launched.sort();
+    assert_eq!(launched, [(CapacityType::Reserved, 1), (CapacityType::Reserved, 2), (CapacityType::OnDemand, 1)]);
+    assert_eq!(outcome.cost, 4, "what is reserved is paid for anyway");
+    let names: std::collections::BTreeSet<&str> = outcome.launches.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names.len(), 3);
+    // One that refused is not counted on.
+    setup.offers[1].available = false;
+    let launched: Vec<u32> = setup.plan().launches.iter().map(|one| one.count).collect();
+    assert_eq!(launched.iter().sum::<u32>(), 4);
+    assert_eq!(setup.plan().cost, 12);
 }

@@ -10,7 +10,7 @@ use crate::protocol::xml::Xml;
 use crate::state::World;
 
 pub(super) fn subnets(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let known = ["availability-zone", "availability-zone-id", "state", "subnet-id", "vpc-id"];
+    let known = ["availability-zone", "availability-zone-id", "default-for-az", "state", "subnet-id", "vpc-id"];
     let filters = Filters::parse(call.form, &known)?;
     let ids = call.form.list("SubnetId");
     for id in &ids {
@@ -25,6 +25,7 @@ pub(super) fn subnets(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiEr
             filters.pass(&s.tags, |filter| match filter {
                 "availability-zone" => Some(&s.zone),
                 "availability-zone-id" => Some(&s.zone_id),
+                "default-for-az" => Some(if s.default_for_zone { "true" } else { "false" }),
                 "state" => Some("available"),
                 "subnet-id" => Some(&s.id),
                 "vpc-id" => Some(vpc),
@@ -44,7 +45,7 @@ pub(super) fn subnets(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiEr
         xml.number("availableIpAddressCount", s.available());
         xml.text("availabilityZone", &s.zone);
         xml.text("availabilityZoneId", &s.zone_id);
-        xml.flag("defaultForAz", false);
+        xml.flag("defaultForAz", s.default_for_zone);
         xml.flag("mapPublicIpOnLaunch", false);
         xml.tags(&s.tags);
     });

@@ -13,6 +13,7 @@ pub(crate) struct SubnetState {
     pub(crate) zone: String,
     pub(crate) zone_id: String,
     pub(crate) tags: BTreeMap<String, String>,
+    pub(crate) default_for_zone: bool,
     block: Option<Block>,
     /// Addresses that may be in use at once.
     capacity: u32,
@@ -29,6 +30,7 @@ impl SubnetState {
             zone: zone.name.clone(),
             zone_id: zone.zone_id.clone(),
             tags: subnet.tags.clone(),
+            default_for_zone: subnet.default_for_zone,
             block,
             capacity: subnet.free_addresses.unwrap_or(usable).min(usable),
             used: BTreeSet::new(),

@@ -1,6 +1,7 @@
 //! The client against the simulator, over loopback HTTP with the real SDK between them.
 
 mod eks;
+mod first_launch;
 mod launch;
 mod reads;
 mod support;

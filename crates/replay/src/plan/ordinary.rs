@@ -141,8 +141,8 @@ impl Planning<'_> {
         Some((PodOutcome::Refused, reason(code, format!("carries a constraint that is not modelled: {constraint}"))))
     }
 
-    /// Nodes in the order in which they are tried, and whether each is joining: Ready ones first; those without accelerators
-    /// before those with, the fullest of which come first.
+    /// Nodes in the order in which they are tried, and whether each is joining, registered or not: Ready ones first; those
+    /// without accelerators before those with, the fullest of which come first.
     fn tried(&self) -> Vec<(Host, bool)> {
         let mut nodes: Vec<(Host, bool)> = Vec::new();
         for Host { node, usage } in self.cluster.hosts(None) {
@@ -155,6 +155,9 @@ impl Planning<'_> {
                 nodes.push((Host { node, usage }, false));
             }
         }
+        let coming =
+            self.coming.for_pods().map(|(node, usage)| Host { node: Arc::clone(node), usage: Arc::clone(usage) });
+        nodes.extend(coming.map(|host| (host, true)));
         let left = |host: &Host| -> i64 {
             let one = |name: &&str| host.node.allocatable.get(name).saturating_sub(host.usage.requested.get(name));
             ACCELERATORS.iter().map(one).sum()

@@ -60,6 +60,15 @@ impl Planning<'_> {
             wait(Why::Booking { request: demand.request.key.name.clone() }, entry, detail);
             return;
         }
+        let key = &demand.request.key;
+        let batches = match work {
+            Work::Pods(_) => self.coming.for_gang(key),
+            Work::Request(_) => self.coming.for_request(key),
+        };
+        if !batches.is_empty() {
+            wait(Why::Joining(Joining { nodes: Vec::new(), batches, until: None }), entry, detail);
+            return;
+        }
         let bound: BTreeSet<NodeName> = demand.places().filter_map(|place| place.bound.clone()).collect();
         let existing = gang::existing(&demand.request);
         let request = existing.as_ref().unwrap_or(&demand.request);

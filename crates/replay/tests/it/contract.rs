@@ -235,3 +235,77 @@ fn a_pool_with_a_field_that_does_not_act_yet_is_named_with_it_and_nothing_is_pla
     assert_eq!(outcomes(&document), ["refused"]);
     assert!(document.to_string().contains("spec.template.spec.expireAfter"), "{document:#}");
 }
+
+/// A NodeBatch for pods of no gang: `count` nodes of type `small` in zone `z-2`.
+fn batch(count: u32, change: impl FnOnce(&mut Value)) -> Value {
+    let mut batch = json!({"apiVersion": "muster.dev/v1alpha1", "kind": "NodeBatch",
+        "metadata": {"name": "general-1", "uid": "b-1", "creationTimestamp": "2026-07-20T10:00:00Z"},
+        "spec": {"nodePools": ["general"], "count": count, "fill": "Partial", "zones": ["z-2"],
+                 "capacityType": "on-demand",
+                 "offers": [{"nodePool": "general", "instanceType": "small", "count": count}]}});
+    change(&mut batch);
+    batch
+}
+
+fn instances(states: &[(&str, Option<&str>)]) -> Value {
+    let one = |(number, (state, node)): (usize, &(&str, Option<&str>))| json!({"id": format!("i-{number}"), "attempt": 1, "state": state, "nodeName": node});
+    json!(states.iter().enumerate().map(one).collect::<Vec<_>>())
+}
+
+fn places(document: &Value) -> Vec<(&str, Option<&str>)> {
+    let pods = document["pods"].as_array().unwrap().iter();
+    pods.map(|pod| (pod["outcome"].as_str().unwrap(), pod["node"].as_str())).collect()
+}
+
+#[test]
+fn nodes_that_a_batch_is_about_to_launch_hold_pods_before_any_other_is_launched_and_count_against_the_limits() {
+    let limited = || pool(|spec| spec["limits"] = json!({"nodes": 3}));
+    // Each node holds one pod of 3 CPU.
+    let pods: Vec<Value> = (0..4).map(|number| pod(number, "3", |_| {})).collect();
+    let with = |batch: Value| [&[limited(), batch], &pods[..]].concat();
+    let (document, code) = planned(&with(batch(2, |_| {})));
+    let joining = [("joining", Some("general-1/0")), ("joining", Some("general-1/1"))];
+    assert_eq!(places(&document), [&joining[..], &[("buy", Some("new/0")), ("refused", None)]].concat());
+    assert_eq!(code, 3);
+    let limit = &document["limits"][0];
+    assert_eq!((&limit["used"], &limit["planned"]), (&json!("2"), &json!("1")), "{limit}");
+
+    // The zone is the batch's: a pod that must not stand there needs another.
+    let elsewhere = pod(0, "3", |pod| pod["spec"]["nodeSelector"] = json!({"topology.kubernetes.io/zone": "z-1"}));
+    let (document, _) = planned(&[limited(), batch(2, |_| {}), elsewhere]);
+    assert_eq!(places(&document), [("buy", Some("new/0"))]);
+}
+
+#[test]
+fn an_instance_without_a_node_is_on_its_way_and_one_that_is_lost_or_has_a_node_is_not() {
+    let pods: Vec<Value> = (0..3).map(|number| pod(number, "3", |_| {})).collect();
+    let node = json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "n-0", "labels": {"muster.dev/nodepool": "general", "topology.kubernetes.io/zone": "z-2",
+                     "node.kubernetes.io/instance-type": "small"}},
+        "spec": {"providerID": "aws:///z-2/i-0"},
+        "status": {"allocatable": {"cpu": "3900m", "memory": "16Gi", "pods": "20"},
+                   "conditions": [{"type": "Ready", "status": "True"}]}});
+    let joining = |states: &[(&str, Option<&str>)]| {
+        batch(3, |batch| {
+            batch["status"] = json!({"version": 1, "phase": "Joining", "nodePool": "general", "instanceType": "small",
+                "zone": "z-2", "market": "on-demand", "count": 3, "instances": instances(states)});
+        })
+    };
+    let states = [("Running", None), ("Running", None), ("Lost", None)];
+    let objects = |batch: Value| [&[pool(|_| {}), node.clone(), batch], &pods[..]].concat();
+    let (document, _) = planned(&objects(joining(&states)));
+    // One has its Node, found by its id; one comes; the third is lost.
+    let wanted = [("placed", Some("n-0")), ("joining", Some("general-1/0")), ("buy", Some("new/0"))];
+    assert_eq!(places(&document), wanted);
+    // What is being ended is no capacity.
+    for phase in ["Draining", "Terminating"] {
+        let mut ending = joining(&states);
+        ending["status"]["phase"] = json!(phase);
+        let (document, _) = planned(&objects(ending));
+        assert_eq!(outcomes(&document), ["placed", "buy", "buy"], "{phase}");
+    }
+    let mut deleted = joining(&states);
+    deleted["metadata"]["deletionTimestamp"] = json!("2026-07-20T11:00:00Z");
+    let (document, _) = planned(&objects(deleted));
+    assert_eq!(outcomes(&document), ["placed", "buy", "buy"]);
+}

@@ -322,10 +322,12 @@ pub(super) const EVENTS: [Row; 52] = [
         "On a Pod of no gang and on the NodePool, whose condition it is too: nodes are launched for pods that do not come to them.",
         "A node was Ready for a minute, or went, and kube-scheduler put none of the pods there that it was launched for although they \
          wait: it has less memory than was estimated, a startup taint that nobody removes, or another reason that kube-scheduler states. \
+         Or no node of a NodeBatch became Ready: its image, its user data, the network or a DaemonSet is at fault. \
          After one such purchase one node is tried alone, of another instance type if there is one; after two in a row the pool \
          launches nothing for these pods for five minutes, then a node at a time with pauses that double up to an hour.",
         &[
             "Read what kube-scheduler says of the pod: it is at the end of the message, and in its condition PodScheduled.",
+            "Where no node became Ready: the event JoinTimeout on the NodeBatch says what each lacked.",
             "A startup taint: run what removes it, or take it off the NodePool. Memory: ask for less, or exclude the instance type.",
             "Any change of the NodePool or its class, and the first pod of them that comes to a node, lifts it at once.",
         ],

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use muster_core::batch::{Converge, Decision, JoinClocks, Look, Memory, Note, Sight, World, pass, witness};
-use muster_core::ec2::CapacityType;
+use muster_core::batch::{Change, Converge, Decision, JoinClocks, Look, Memory, Note, Sight, World, pass, witness};
+use muster_core::ec2::{CapacityType, InstanceState, NoticeKind};
 use muster_core::model::batch::{
-    Attempt, AttemptOutcome, Batch, BatchMember, BatchPhase, BatchSpec, BatchStatus, LossCause, MemberState, Owner,
+    Attempt, AttemptOutcome, Batch, BatchMember, BatchPhase, BatchSpec, BatchStatus, Loss, LossCause, MemberState,
+    Owner,
 };
 use muster_core::model::gang::Pod;
 use muster_core::model::names::InstanceId;
@@ -343,6 +344,59 @@ fn a_lost_node_is_never_replaced_in_place() {
     setup.step();
     assert_eq!((ids(&setup.status), setup.status.replaced.len()), (vec!["i-1"], 1));
     assert_eq!(setup.status.attempts.len(), 1);
+}
+
+#[test]
+fn the_last_node_that_is_lost_costs_what_it_did_until_it_has_ended() {
+    let mut setup = Setup::serving(&["i-1"]);
+    setup.nodes.clear();
+    setup.step();
+    setup.step();
+    assert_eq!((setup.status.instances.len(), setup.status.replaced.len()), (0, 1));
+    assert_eq!((setup.status.phase, setup.status.count, setup.status.price), (BatchPhase::Draining, 1, Some(10)));
+}
+
+#[test]
+fn a_machine_whose_kubelet_is_gone_is_ended_although_its_pods_cannot_be() {
+    let mut setup = Setup::serving(&["i-1"]);
+    let mut lost = setup.status.instances.remove(0);
+    let loss = |deadline| Loss {
+        cause: LossCause::Notice(NoticeKind::Impaired),
+        message: String::new(),
+        noticed: at(0),
+        act_at: at(0),
+        deadline,
+    };
+    (lost.state, lost.loss) = (MemberState::Lost, Some(loss(None)));
+    setup.status.replaced.push(lost);
+    setup.status.phase = BatchPhase::Draining;
+    let ids = vec![InstanceId::from("i-1")];
+    let shown = super::decisions::instances(&[("i-1", InstanceState::Running)]);
+    let ends = |setup: &mut Setup| {
+        setup.memory.seen.insert(Look::Instances(ids.clone()), Ok(Sight::Instances(shown.clone())));
+        setup.decide().change == Some(Change::Terminate(ids.clone()))
+    };
+    assert!(!ends(&mut setup), "a pod runs there");
+    setup.nodes[0].ready = false;
+    assert!(!ends(&mut setup), "Kubernetes has not given it up yet");
+    setup.pods[0].deleting = true;
+    assert!(ends(&mut setup));
+    setup.nodes[0].ready = true;
+    assert!(!ends(&mut setup), "its kubelet is about to end it");
+}
+
+#[test]
+fn an_instance_that_ec2_took_before_it_was_ready_says_nothing_of_its_kind() {
+    let mut setup = Setup::serving(&["i-1"]);
+    setup.nodes.clear();
+    setup.pods.clear();
+    setup.status.instances[0].state = MemberState::Running;
+    setup.status.instances[0].node = None;
+    let look = Look::Instances(vec![InstanceId::from("i-1")]);
+    let shown = super::decisions::instances(&[("i-1", InstanceState::Terminated)]);
+    setup.memory.seen.insert(look, Ok(Sight::Instances(shown)));
+    setup.step();
+    assert_eq!(setup.status.replaced[0].loss.as_ref().unwrap().cause, LossCause::Missing);
 }
 
 #[test]

@@ -94,7 +94,10 @@ fn after_two_purchases_in_vain_the_pool_launches_nothing_for_the_class_until_the
     assert_eq!(outcome.refused.len(), 3);
     let why = &outcome.refused[0].why;
     assert_eq!(outcome.refused[0].cause, Cause::SchedulerRefused);
-    assert!(why.contains("NodePool general: kube-scheduler put no pod like this one on any of the last 2"), "{why}");
+    assert!(
+        why.contains("NodePool general: no pod like this one came to what was launched for it, 2 times in a row"),
+        "{why}"
+    );
     assert!(why.contains("after 2023-11-14T22:19:50Z"), "{why}");
     let snapshot = setup.snapshot();
     assert_eq!(setup.plan_at(at(90 + 5 * MINUTE - 1), &snapshot).refused.len(), 3);
@@ -250,6 +253,60 @@ fn a_node_that_goes_empty_or_does_not_finish_joining_before_its_minute_is_over_w
     assert!(life.look(20).is_empty());
     life.leave();
     assert_eq!(life.look(30).len(), 1, "the batch went between two looks");
+}
+
+#[test]
+fn nodes_that_never_become_ready_are_launched_twice_and_then_once_per_pause() {
+    let mut life = Life::of(pods("web", 12, 3_000));
+    life.setup.offers = vec![offered("small", 4_000, 0, 4)];
+    let fail = |life: &mut Life, seconds: i64, registers: bool| {
+        let before = life.launched.len();
+        life.provision(seconds);
+        assert_eq!(life.launched.len(), before + 1, "{seconds}");
+        let batch = life.setup.batches.last_mut().unwrap();
+        for member in &mut batch.status.instances {
+            member.state = if registers { MemberState::Registered } else { MemberState::Running };
+            if !registers {
+                member.node = None;
+            }
+        }
+        for node in &mut life.setup.nodes {
+            node.ready = false;
+        }
+        if !registers {
+            life.setup.nodes.clear();
+        }
+        assert!(life.look(seconds + 10 * MINUTE).is_empty(), "they may still come");
+        let status = &mut life.setup.batches.last_mut().unwrap().status;
+        let noticed = at(seconds + 15 * MINUTE);
+        for mut gone in std::mem::take(&mut status.instances) {
+            gone.loss =
+                Some(Loss { cause: LossCause::Join, message: String::new(), noticed, act_at: noticed, deadline: None });
+            status.replaced.push(gone);
+        }
+        let found = life.look(seconds + 15 * MINUTE);
+        assert!(found.iter().all(|one| one.never_ready) && found.len() == 1, "{found:?}");
+        assert!(found[0].to_string().contains("became Ready"), "{}", found[0]);
+        life.leave();
+        assert!(life.look(seconds + 16 * MINUTE).is_empty(), "a purchase counts once");
+    };
+    fail(&mut life, 10, true);
+    let second = 10 + 17 * MINUTE;
+    fail(&mut life, second, false);
+    assert_eq!(life.provision(second + 17 * MINUTE), 0, "the pool waits");
+    fail(&mut life, second + 21 * MINUTE, true);
+    let counts: Vec<u32> = life.launched.iter().map(|(_, count)| *count).collect();
+    assert_eq!(counts, [12, 1, 1]);
+}
+
+#[test]
+fn a_node_whose_startup_taint_is_awaited_is_not_yet_in_vain() {
+    let mut life = Life::of(pods("web", 1, 3_000));
+    life.provision(10);
+    life.setup.batches[0].status.instances[0].state = MemberState::Registered;
+    assert!(life.look(10 + 2 * MINUTE).is_empty());
+    life.setup.batches[0].status.instances[0].state = MemberState::Ready;
+    assert_eq!(life.look(10 + 3 * MINUTE).len(), 1);
 }
 
 #[test]

@@ -11,6 +11,8 @@ mod says;
 mod scene;
 mod written;
 
+pub(super) use scene::instances;
+
 use std::fmt::Write as _;
 use std::path::Path;
 

@@ -236,7 +236,7 @@ pub(super) fn single(name: &str, id: &str) -> Pod {
     Pod { node: Some(format!("n-{id}").as_str().into()), ..world::pod(name, &world::shape(0)) }
 }
 
-pub(super) fn instances(shown: &[(&str, InstanceState)]) -> Vec<Instance> {
+pub(in crate::batch) fn instances(shown: &[(&str, InstanceState)]) -> Vec<Instance> {
     let instance = |(id, state): &(&str, InstanceState)| Instance {
         id: InstanceId::from(*id),
         state: *state,

@@ -1,0 +1,132 @@
+//! Nodes on their way: what NodeBatches of the dump have launched, or are about to, and what has no Node yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use muster_api::{batch_state, keys};
+use muster_core::model::batch::{Batch, BatchMember, BatchPhase, Owner};
+use muster_core::model::names::{NodeName, ObjectKey};
+use muster_core::model::node::{Node, Usage};
+
+use crate::dump::Dump;
+use crate::supply::Supply;
+
+/// Nodes of one batch that are on their way.
+#[derive(Debug)]
+pub(crate) struct Coming {
+    /// Name of the batch.
+    pub(crate) batch: Arc<str>,
+    /// For whom they come.
+    pub(crate) owner: Owner,
+    /// Each as it will be, `<batch>/<k>`, with what its DaemonSets will hold. Of a type that its pool does not offer any more
+    /// nothing but labels is known.
+    pub(crate) nodes: Vec<(Arc<Node>, Arc<Usage>)>,
+    /// Whether they can be planned on.
+    pub(crate) known: bool,
+}
+
+/// What is on its way, in order of batch.
+#[derive(Debug, Default)]
+pub(crate) struct OnTheWay(Vec<Coming>);
+
+impl OnTheWay {
+    /// Reads the batches of a dump.
+    pub(crate) fn read(dump: &Dump, nodes: &[Node], supply: &Supply) -> Self {
+        let names: BTreeSet<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        let of_provider =
+            |node: &Node| node.provider_id.as_deref().and_then(|id| id.rsplit('/').next()).map(str::to_owned);
+        let instances: BTreeSet<String> = nodes.iter().filter_map(of_provider).collect();
+        let has_node = |member: &BatchMember| {
+            let named = member.node.as_deref().is_some_and(|name| names.contains(name));
+            named || instances.contains(member.id.as_str())
+        };
+        let mut batches: Vec<Batch> = dump.batches.iter().map(batch_state::read).collect();
+        batches.sort_by(|one, other| one.name.cmp(&other.name));
+        Self(batches.iter().filter_map(|batch| coming(batch, has_node, supply)).collect())
+    }
+
+    /// Every node, whoever it is for: it counts against the limits of its pool.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Node> {
+        self.0.iter().flat_map(|coming| &coming.nodes).map(|(node, _)| &**node)
+    }
+
+    /// Nodes that pods of no gang may use.
+    pub(crate) fn for_pods(&self) -> impl Iterator<Item = &(Arc<Node>, Arc<Usage>)> {
+        self.0.iter().filter(|coming| coming.owner == Owner::Pods && coming.known).flat_map(|coming| &coming.nodes)
+    }
+
+    /// Batches whose nodes come for a gang.
+    pub(crate) fn for_gang(&self, key: &ObjectKey) -> Vec<Arc<str>> {
+        self.of(|owner| matches!(owner, Owner::Gang(gang) if gang.key == *key))
+    }
+
+    /// Batches whose nodes come for a ProvisioningRequest.
+    pub(crate) fn for_request(&self, key: &ObjectKey) -> Vec<Arc<str>> {
+        self.of(|owner| matches!(owner, Owner::Request(request) if request.key == *key))
+    }
+
+    fn of(&self, is_theirs: impl Fn(&Owner) -> bool) -> Vec<Arc<str>> {
+        self.0.iter().filter(|coming| is_theirs(&coming.owner)).map(|coming| Arc::clone(&coming.batch)).collect()
+    }
+}
+
+/// What comes of one batch; `None`: nothing.
+fn coming(batch: &Batch, has_node: impl Fn(&BatchMember) -> bool, supply: &Supply) -> Option<Coming> {
+    let (spec, status) = (&batch.spec, &batch.status);
+    let launched = status.instances.iter().filter(|one| !one.state.is_written_off());
+    let awaited = launched.clone().filter(|one| !has_node(one)).count();
+    let wanted = spec.offers.first();
+    let instance_type = status.instance_type.as_deref().or(wanted.map(|offer| offer.instance_type.as_str()))?;
+    let pool = status.node_pool.as_deref().or(wanted.map(|offer| offer.node_pool.as_str()))?;
+    let not_yet = || {
+        let offer = spec.offers.iter().find(|offer| offer.node_pool == pool && offer.instance_type == instance_type);
+        let all = usize::try_from(offer.map_or(spec.count, |offer| offer.count)).unwrap_or(0);
+        all.saturating_sub(launched.clone().count())
+    };
+    let count = match status.phase {
+        _ if batch.deleting => return None,
+        BatchPhase::Draining | BatchPhase::Terminating => return None,
+        // Nobody knows how many EC2 gives.
+        BatchPhase::Pending | BatchPhase::Launching => awaited + not_yet(),
+        BatchPhase::Launched
+        | BatchPhase::Joining
+        | BatchPhase::Replacing
+        | BatchPhase::Ready
+        | BatchPhase::InUse
+        | BatchPhase::Idle => awaited,
+    };
+    if count == 0 {
+        return None;
+    }
+    let zone = status.zone.as_deref().or(spec.zones.first().map(String::as_str));
+    let capacity_type = status.capacity_type.or(spec.capacity_type);
+    let offer = supply.offer(pool, instance_type, zone, capacity_type);
+    let known = offer.is_some();
+    let (node, overhead) = offer.unwrap_or_else(|| (unknown(pool, instance_type), Usage::default()));
+    let overhead = Arc::new(overhead);
+    let one = |number: usize| {
+        let name = NodeName::from(format!("{}/{number}", batch.name));
+        (Arc::new(Node { name, ..node.clone() }), Arc::clone(&overhead))
+    };
+    let nodes = (0..count).map(one).collect();
+    Some(Coming { batch: batch.name.as_str().into(), owner: spec.owner.clone(), nodes, known })
+}
+
+/// A node of which nothing is known but where it comes from.
+fn unknown(pool: &str, instance_type: &str) -> Node {
+    Node {
+        name: NodeName::from(String::new()),
+        labels: BTreeMap::from([
+            (keys::NODEPOOL.into(), pool.into()),
+            (keys::INSTANCE_TYPE.into(), instance_type.into()),
+        ]),
+        taints: Vec::new(),
+        allocatable: muster_core::model::resources::Resources::default(),
+        unschedulable: true,
+        held: false,
+        ready: false,
+        deleting: false,
+        provider_id: None,
+        created: None,
+    }
+}
