@@ -3,6 +3,7 @@
 //! **Architecture invariant**: no client, no runtime, no clock, no terminal, no socket. An overview is a function of a dump
 //! and options, and everything shown is a function of the overview.
 
+pub mod assets;
 pub mod fits;
 pub mod overview;
 pub mod page;

@@ -1,10 +1,11 @@
-//! The page: server-rendered HTML and SVG, without any script. Everything foreign is text; whatever the map shows, a
-//! table says too.
+//! The page: server-rendered HTML and SVG, complete without any script. Everything foreign is text; whatever the map
+//! shows, a table says too.
 
 use std::fmt::Write as _;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use crate::assets;
 use crate::overview::{BatchEntry, GangEntry, NodeEntry, Overview};
 use crate::palette::{self, Scheme};
 use crate::rows;
@@ -16,10 +17,19 @@ pub struct Frame {
     pub source: String,
     /// Seconds until the page asks again; `None`: never.
     pub refresh: Option<u64>,
-    /// Where the style comes from: with `true` it stands in the page, for a file of its own.
+    /// Whether somebody asked for a page that stays as it is; it links to the one that does not.
+    pub still: bool,
+    /// Where the style comes from: with `true` it stands in the page, for a file of its own. Such a page never asks again.
     pub alone: bool,
     /// Why what is shown is not current.
     pub trouble: Option<String>,
+}
+
+impl Frame {
+    /// Seconds until a page in this frame asks again.
+    fn polls(&self) -> Option<u64> {
+        self.refresh.filter(|_| !self.still && !self.alone)
+    }
 }
 
 /// Cells in a row of the map.
@@ -28,45 +38,128 @@ const ROW: usize = 24;
 const CELL: usize = 30;
 /// Left of the cells.
 const LABELS: usize = 300;
+/// Where a page asks for the [fragment](State::fragment).
+pub const FRAGMENT: &str = "/main";
+
+/// What a state changes in the page: rendered once, and sent within a page, or by itself to a page that is open.
+#[derive(Clone, Debug)]
+pub struct State {
+    title: String,
+    body: String,
+    tag: String,
+}
 
 /// The whole page.
 #[must_use]
 pub fn html(overview: &Overview, frame: &Frame) -> String {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "Muster: " (overview.summary.waiting) " waiting, " (overview.summary.accelerators.free) " accelerators free" }
-                @if let Some(seconds) = frame.refresh { meta http-equiv="refresh" content=(seconds); }
-                @if frame.alone { style { (PreEscaped(style())) } } @else { link rel="stylesheet" href="/style.css"; }
-            }
-            body {
-                a .skip href="#gangs" { "Skip to gangs" }
-                header {
-                    h1 { "Muster" }
-                    p { (rows::clean(&frame.source)) " at " time { (overview.now) }
-                        @if frame.refresh.is_some() { " · " a href="/?still" { "stop refreshing" } } }
-                    @if let Some(trouble) = &frame.trouble { p .trouble role="alert" { "Not current: " (rows::clean(trouble)) } }
-                    @for line in rows::summary(overview) { p .summary { (line) } }
-                    nav aria-label="Sections" {
-                        @for (id, title) in SECTIONS { a href={ "#" (id) } { (title) } " " }
+    State::new(overview, frame).page(frame)
+}
+
+impl State {
+    /// Renders a state. Of the frame only what changes with it is looked at: source and trouble.
+    #[must_use]
+    pub fn new(overview: &Overview, frame: &Frame) -> Self {
+        let all = &overview.summary;
+        let title = format!("Muster: {} waiting, {} accelerators free", all.waiting, all.accelerators.free);
+        let body = html! {
+            p { (rows::clean(&frame.source)) " at " time { (overview.now) } }
+            @if let Some(trouble) = &frame.trouble { p .trouble role="alert" { "Not current: " (rows::clean(trouble)) } }
+            // The one line that is read out when it changes: it has no age and no dollars, which change at every look.
+            p .summary role="status" { (waiting(overview)) }
+            @for line in rows::summary(overview) { p { (line) } }
+            (section("map", &map(overview)))
+            (section("gangs", &gangs(overview)))
+            (section("fits", &fits(overview)))
+            (section("batches", &batches(overview)))
+            (section("pools", &pools(overview)))
+            (section("money", &money(overview)))
+        };
+        let body = body.into_string();
+        // The title has nothing that the body lacks.
+        let tag = format!("\"{}\"", assets::digest(&body));
+        Self { title, body, tag }
+    }
+
+    /// The version of the state, as the header `ETag` has it.
+    #[must_use]
+    pub fn tag(&self) -> &str {
+        &self.tag
+    }
+
+    /// The page that shows it.
+    #[must_use]
+    pub fn page(&self, frame: &Frame) -> String {
+        let page = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    title { (self.title) }
+                    @if frame.alone {
+                        style { (PreEscaped(style())) }
+                    } @else {
+                        link rel="icon" type="image/svg+xml" href="/icon.svg";
+                        link rel="stylesheet" href="/style.css";
+                    }
+                    @if let Some(seconds) = frame.polls() {
+                        noscript { meta http-equiv="refresh" content=(seconds); }
+                        meta name="htmx-config" content=(assets::HTMX_CONFIG);
+                        script src=(assets::htmx_path()) defer {}
+                        script src=(assets::script_path()) defer {}
                     }
                 }
-                main {
-                    (section("map", &map(overview)))
-                    (section("gangs", &gangs(overview)))
-                    (section("fits", &fits(overview)))
-                    (section("batches", &batches(overview)))
-                    (section("pools", &pools(overview)))
-                    (section("money", &money(overview)))
+                body {
+                    a .skip href="#gangs" { "Skip to gangs" }
+                    header {
+                        h1 { "Muster" }
+                        @if frame.polls().is_some() {
+                            p { "This page follows the cluster. " a href="/?still" { "Stop refreshing" } }
+                        } @else if frame.still && frame.refresh.is_some() {
+                            p { "This page stays as it is. " a href="/" { "Follow the cluster" } }
+                        }
+                        nav aria-label="Sections" {
+                            @for (id, title) in SECTIONS { a href={ "#" (id) } { (title) } " " }
+                        }
+                        @if frame.polls().is_some() { p #stalled .trouble role="alert" hidden {} }
+                    }
+                    (self.main(frame))
+                    footer { p { "The same as data: " @if frame.alone { code { "muster top -o json" } } @else { a href="/overview.json" { "overview.json" } } } }
                 }
-                footer { p { "The same as data: " @if frame.alone { code { "muster top -o json" } } @else { a href="/overview.json" { "overview.json" } } } }
             }
+        };
+        page.into_string()
+    }
+
+    /// The part of the page that changes, for a page that is open.
+    #[must_use]
+    pub fn fragment(&self, frame: &Frame) -> String {
+        html! { title { (self.title) } (self.main(frame)) }.into_string()
+    }
+
+    /// The tag goes along with the next question, and an unchanged state is not sent twice.
+    fn main(&self, frame: &Frame) -> Markup {
+        let polls = frame.polls();
+        let known = serde_json::json!({ "If-None-Match": self.tag }).to_string();
+        html! {
+            main #state
+                hx-get=[polls.map(|_| FRAGMENT)]
+                hx-trigger=[polls.map(|seconds| format!("every {seconds}s"))]
+                hx-swap=[polls.map(|_| "outerMorph")]
+                hx-headers=[polls.map(|_| known)]
+                { (PreEscaped(&self.body)) }
         }
-    };
-    page.into_string()
+    }
+}
+
+/// What a person who looks away wants to hear about.
+fn waiting(overview: &Overview) -> String {
+    match (overview.summary.waiting, overview.summary.gangs) {
+        (_, 0) => "There is no gang.".to_owned(),
+        (0, _) => "No gang waits.".to_owned(),
+        (1, gangs) => format!("1 gang of {gangs} waits."),
+        (waiting, gangs) => format!("{waiting} gangs of {gangs} wait."),
+    }
 }
 
 const SECTIONS: [(&str, &str); 6] = [
@@ -121,7 +214,7 @@ fn map(overview: &Overview) -> Markup {
                 @for part in &drawn { (part) }
             }
         }
-        details {
+        details #map-table {
             summary { "The map as a table" }
             (table(&["Node", "Domain", "Type", "State", "Free", "Gangs"], overview.nodes.iter().map(|node| {
                 let path = node.domain.and_then(|index| overview.domains.get(index)).map(|domain| domain.path.clone());

@@ -1,23 +1,35 @@
 //! What the loopback server answers: a function of the request and of the state, rendered once for all who ask.
 
-use sha2::{Digest as _, Sha256};
+use std::sync::Arc;
 
+use crate::assets;
 use crate::overview::Overview;
-use crate::page::{self, Frame};
+use crate::page::{self, Frame, State};
 
-/// Nothing but the style and images of this origin; no frame may hold the page.
-const POLICY: &str =
-    "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/// Scripts, style, images and answers of this origin alone, nothing inline; no frame may hold the page.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 /// Names of this machine for itself.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+/// A browser asks again whether it has the newest.
+const ASK: &str = "no-cache";
+/// A year: the address has a digest of the content.
+const KEEP: &str = "max-age=31536000, immutable";
 
 /// One state, rendered.
 #[derive(Clone, Debug)]
 pub struct Site {
-    page: String,
-    still: String,
-    json: String,
-    style: String,
+    served: Vec<Served>,
+}
+
+/// One address.
+#[derive(Clone, Debug)]
+struct Served {
+    target: String,
+    kind: &'static str,
+    cache: &'static str,
+    tag: String,
+    body: Arc<str>,
 }
 
 /// What is asked.
@@ -41,19 +53,27 @@ pub struct Answer {
     /// Headers.
     pub headers: Vec<(&'static str, String)>,
     /// Body; for `HEAD` too, where only its length is sent.
-    pub body: String,
+    pub body: Arc<str>,
 }
 
 impl Site {
     /// Renders a state.
     #[must_use]
     pub fn new(overview: &Overview, frame: &Frame) -> Self {
-        Self {
-            page: page::html(overview, frame),
-            still: page::html(overview, &Frame { refresh: None, ..frame.clone() }),
-            json: overview.to_json(),
-            style: page::style(),
-        }
+        let state = State::new(overview, frame);
+        let still = state.page(&Frame { still: true, ..frame.clone() });
+        let fragment = Served { tag: state.tag().to_owned(), ..Served::html(page::FRAGMENT, state.fragment(frame)) };
+        let served = vec![
+            Served::html("/", state.page(frame)),
+            Served::html("/?still", still),
+            fragment,
+            Served::new("/overview.json", "application/json", ASK, overview.to_json()),
+            Served::new("/style.css", "text/css; charset=utf-8", ASK, page::style()),
+            Served::new("/icon.svg", "image/svg+xml", ASK, assets::ICON),
+            Served::new(assets::htmx_path(), "text/javascript; charset=utf-8", KEEP, assets::HTMX),
+            Served::new(assets::script_path(), "text/javascript; charset=utf-8", KEEP, assets::SCRIPT),
+        ];
+        Self { served }
     }
 
     /// Answers. Only `GET` and `HEAD`, and only for names of this machine: a page elsewhere that points a name at
@@ -68,26 +88,30 @@ impl Site {
             answer.headers.push(("Allow", "GET, HEAD".to_owned()));
             return answer;
         }
-        let (kind, body) = match request.target.as_str() {
-            "/" => ("text/html; charset=utf-8", &self.page),
-            "/?still" => ("text/html; charset=utf-8", &self.still),
-            "/overview.json" => ("application/json", &self.json),
-            "/style.css" => ("text/css; charset=utf-8", &self.style),
-            _ => return Answer::text("404 Not Found", "there is no such page\n"),
+        let Some(served) = self.served.iter().find(|served| served.target == request.target) else {
+            return Answer::text("404 Not Found", "there is no such page\n");
         };
-        let digest = Sha256::digest(body.as_bytes());
-        let tag: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-        let tag = format!("\"{tag}\"");
         let known = request.if_none_match.as_deref().is_some_and(|known| {
-            known.split(',').any(|one| one.trim().trim_start_matches("W/") == tag || one.trim() == "*")
+            known.split(',').any(|one| one.trim().trim_start_matches("W/") == served.tag || one.trim() == "*")
         });
         let mut answer = if known {
-            Answer::of("304 Not Modified", kind, String::new())
+            Answer::of("304 Not Modified", served.kind, served.cache, Arc::default())
         } else {
-            Answer::of("200 OK", kind, body.clone())
+            Answer::of("200 OK", served.kind, served.cache, Arc::clone(&served.body))
         };
-        answer.headers.push(("ETag", tag));
+        answer.headers.push(("ETag", served.tag.clone()));
         answer
+    }
+}
+
+impl Served {
+    fn new(target: impl Into<String>, kind: &'static str, cache: &'static str, body: impl Into<Arc<str>>) -> Self {
+        let body: Arc<str> = body.into();
+        Self { target: target.into(), kind, cache, tag: format!("\"{}\"", assets::digest(&body)), body }
+    }
+
+    fn html(target: &str, body: String) -> Self {
+        Self::new(target, "text/html; charset=utf-8", ASK, body)
     }
 }
 
@@ -95,17 +119,17 @@ impl Answer {
     /// A line of text.
     #[must_use]
     pub fn text(status: &'static str, text: &str) -> Self {
-        Self::of(status, "text/plain; charset=utf-8", text.to_owned())
+        Self::of(status, "text/plain; charset=utf-8", ASK, text.into())
     }
 
-    fn of(status: &'static str, kind: &str, body: String) -> Self {
+    fn of(status: &'static str, kind: &str, cache: &str, body: Arc<str>) -> Self {
         let headers = vec![
             ("Content-Type", kind.to_owned()),
             ("Content-Security-Policy", POLICY.to_owned()),
             ("X-Content-Type-Options", "nosniff".to_owned()),
             ("Referrer-Policy", "no-referrer".to_owned()),
             ("Cross-Origin-Resource-Policy", "same-origin".to_owned()),
-            ("Cache-Control", "no-cache".to_owned()),
+            ("Cache-Control", cache.to_owned()),
         ];
         Self { status, headers, body }
     }

@@ -35,6 +35,9 @@ enum Look {
         /// Port on 127.0.0.1; 0: any that is free.
         #[arg(long, default_value_t = 7070)]
         port: u16,
+        /// Seconds after which the page asks again, as that of a cluster does; a recording never changes.
+        #[arg(long)]
+        refresh: Option<std::num::NonZeroU64>,
     },
     /// Show it in the terminal, or as text where there is none.
     Top,
@@ -50,9 +53,10 @@ enum Look {
 
 fn main() -> anyhow::Result<ExitCode> {
     let overview = || muster_view::of_texts(&arguments(Format::Json)).context("read the recording");
-    match Cli::parse().look.unwrap_or(Look::Page { port: 7070 }) {
-        Look::Page { port } => {
-            let server = Server::bind(port, Site::new(&overview()?, &frame(false)));
+    match Cli::parse().look.unwrap_or(Look::Page { port: 7070, refresh: None }) {
+        Look::Page { port, refresh } => {
+            let frame = Frame { refresh: refresh.map(Into::into), ..frame(false) };
+            let server = Server::bind(port, Site::new(&overview()?, &frame));
             let server = server.with_context(|| format!("listen on 127.0.0.1:{port}"))?;
             let address = server.address().context("read the address")?;
             print(&format!("The page is at http://{address}/; Ctrl-C ends it.\n"))?;

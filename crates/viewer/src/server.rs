@@ -100,8 +100,11 @@ fn serve(mut stream: &TcpStream, site: &Site) -> io::Result<()> {
     for (name, value) in &answer.headers {
         head.push_str(&[*name, ": ", value, "\r\n"].concat());
     }
-    let length = answer.body.len().to_string();
-    head.push_str(&["Content-Length: ", &length, "\r\nConnection: close\r\n\r\n"].concat());
+    // A browser that has the body would take the length of an answer without one for the body's.
+    if !answer.status.starts_with("304") {
+        head.push_str(&["Content-Length: ", &answer.body.len().to_string(), "\r\n"].concat());
+    }
+    head.push_str("Connection: close\r\n\r\n");
     stream.write_all(head.as_bytes())?;
     if !head_only {
         stream.write_all(answer.body.as_bytes())?;

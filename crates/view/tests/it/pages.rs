@@ -1,5 +1,6 @@
 //! The page and what the server answers.
 
+use muster_view::assets;
 use muster_view::page::{self, Frame};
 use muster_view::web::{Request, Site};
 
@@ -46,29 +47,127 @@ fn a_foreign_host_is_refused() {
     }
 }
 
-#[test]
-fn a_state_that_is_known_is_not_sent_again() {
-    let tag = |target: &str| {
-        let headers = site().answer(&get(target)).headers;
-        headers.into_iter().find(|(name, _)| *name == "ETag").unwrap().1
-    };
-    let again = site().answer(&Request { if_none_match: Some(tag("/")), ..get("/") });
-    assert_eq!((again.status, again.body.as_str()), ("304 Not Modified", ""));
-    let other = site().answer(&Request { if_none_match: Some(tag("/overview.json")), ..get("/") });
-    assert_eq!(other.status, "200 OK");
+fn header(site: &Site, target: &str, name: &str) -> String {
+    let headers = site.answer(&get(target)).headers;
+    headers.into_iter().find(|(known, _)| *known == name).unwrap().1
+}
+
+/// A page that follows a cluster.
+fn following(trouble: Option<&str>) -> Site {
+    let frame = Frame { refresh: Some(5), trouble: trouble.map(str::to_owned), ..Frame::default() };
+    Site::new(&overview(&dump("refused")), &frame)
 }
 
 #[test]
-fn nothing_foreign_is_loaded_and_no_script_runs() {
+fn a_state_that_is_known_is_not_sent_again() {
+    let site = following(None);
+    for target in ["/", "/?still", page::FRAGMENT, "/overview.json", "/style.css"] {
+        let tag = header(&site, target, "ETag");
+        for known in [tag.clone(), format!("W/{tag}"), format!("\"other\", {tag}"), "*".to_owned()] {
+            let again = site.answer(&Request { if_none_match: Some(known), ..get(target) });
+            assert_eq!((again.status, &*again.body), ("304 Not Modified", ""), "{target}");
+            assert!(again.headers.contains(&("ETag", tag.clone())), "{target}");
+        }
+        let other = site.answer(&Request { if_none_match: Some("\"other\"".to_owned()), ..get(target) });
+        assert_eq!(other.status, "200 OK", "{target}");
+    }
+}
+
+#[test]
+fn an_open_page_asks_with_the_version_it_shows_and_gets_the_next_one_once() {
+    let (before, after) = (following(None), following(Some("no answer")));
+    let tag = header(&before, page::FRAGMENT, "ETag");
+    let asked =
+        format!("hx-headers=\"{}\"", serde_json::json!({ "If-None-Match": tag }).to_string().replace('"', "&quot;"));
+    for target in ["/", page::FRAGMENT] {
+        assert!(before.answer(&get(target)).body.contains(&asked), "{target}");
+    }
+    let next = after.answer(&Request { if_none_match: Some(tag.clone()), ..get(page::FRAGMENT) });
+    assert!(next.status == "200 OK" && next.body.contains("Not current: no answer") && !next.body.contains(&asked));
+    assert_ne!(header(&after, page::FRAGMENT, "ETag"), tag);
+    assert_eq!(header(&following(None), page::FRAGMENT, "ETag"), tag, "the same state has the same version");
+}
+
+#[test]
+fn the_fragment_is_the_main_part_of_the_page() {
+    let site = following(None);
+    let (page, fragment) = (site.answer(&get("/")).body, site.answer(&get(page::FRAGMENT)).body);
+    let (title, main) = fragment.split_at(fragment.find("<main").unwrap());
+    assert!(title.starts_with("<title>Muster: ") && page.contains(title) && page.contains(main), "{title}");
+    assert!(main.ends_with("</main>") && page.matches("<main").count() == 1);
+}
+
+#[test]
+fn a_page_follows_by_script_or_without_and_a_still_one_does_neither() {
+    let site = following(None);
+    let page = site.answer(&get("/")).body;
+    assert!(page.contains("<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript>"), "{page:.900}");
+    assert!(page.contains(" hx-get=\"/main\" hx-trigger=\"every 5s\" hx-swap=\"outerMorph\""), "{page:.900}");
+    let alone = page::html(&overview(&dump("refused")), &Frame { alone: true, refresh: Some(5), ..Frame::default() });
+    for quiet in [&*site.answer(&get("/?still")).body, &*self::site().answer(&get("/")).body, &alone] {
+        for word in ["<script", "refresh\"", " hx-", "htmx"] {
+            assert!(!quiet.contains(word), "{word}");
+        }
+    }
+}
+
+#[test]
+fn the_vendored_script_is_the_published_one_and_is_served_for_good() {
+    use sha2::{Digest as _, Sha256};
+    let digest: String = Sha256::digest(assets::HTMX).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(digest, assets::HTMX_SHA256);
+    let notice = include_str!("../../vendor/htmx-4.0.1/README.md");
+    assert!(notice.contains(&format!("sha256 {digest}  htmx.min.js")), "the note beside it names another digest");
+    assert!(assets::HTMX.contains("this.version=\"4.0.1\""));
+    let (site, page) = (following(None), following(None).answer(&get("/")).body);
+    for (path, text) in [(assets::htmx_path(), assets::HTMX), (assets::script_path(), assets::SCRIPT)] {
+        assert!(page.contains(&format!("<script src=\"{path}\" defer></script>")), "{path}");
+        assert_eq!(&*site.answer(&get(&path)).body, text);
+        assert_eq!(header(&site, &path, "Cache-Control"), "max-age=31536000, immutable");
+        assert_eq!(header(&site, &path, "Content-Type"), "text/javascript; charset=utf-8");
+    }
+    assert_eq!(header(&site, "/", "Cache-Control"), "no-cache");
+    serde_json::from_str::<serde_json::Value>(assets::HTMX_CONFIG).unwrap();
+}
+
+#[test]
+fn every_answer_has_the_policy() {
+    let site = following(None);
+    for target in ["/", "/?still", page::FRAGMENT, &assets::htmx_path(), &assets::script_path(), "/icon.svg", "/none"] {
+        assert_eq!(
+            header(&site, target, "Content-Security-Policy"),
+            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
+             form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+            "{target}"
+        );
+    }
+}
+
+#[test]
+fn nothing_foreign_is_loaded_and_no_script_stands_in_the_page() {
     for (name, text) in dumps() {
-        let shown = page::html(&overview(&text), &Frame::default());
-        for word in ["<script", "http://", "https://", " style=\"", "javascript:", " on"] {
+        let frame = Frame { refresh: Some(5), ..Frame::default() };
+        let mut shown = page::html(&overview(&text), &frame);
+        for path in [assets::htmx_path(), assets::script_path()] {
+            shown = shown.replace(&format!("<script src=\"{path}\" defer></script>"), "");
+        }
+        let words = [
+            "<script",
+            "http://",
+            "https://",
+            "<style",
+            " style=\"",
+            "javascript:",
+            "js:",
+            " hx-on",
+            "data-hx-",
+            " on",
+        ];
+        for word in words {
             let found = shown.match_indices(word).find(|(at, _)| word != " on" || is_handler(&shown[*at..]));
             assert!(found.is_none(), "{name}: {word} in the page");
         }
     }
-    let policy = site().answer(&get("/")).headers.into_iter().find(|(name, _)| *name == "Content-Security-Policy");
-    assert!(policy.unwrap().1.starts_with("default-src 'none'; style-src 'self'; img-src 'self'"));
 }
 
 /// Whether text that begins with ` on` is an attribute such as ` onload="`.
@@ -115,15 +214,16 @@ fn hostile_text_is_shown_as_text() {
             age_seconds: None,
             attempts: Vec::new(),
         });
-        let frame = Frame { source: text.clone(), trouble: Some(text.clone()), ..Frame::default() };
-        let shown = page::html(&overview, &frame);
-        assert!(
-            !shown.contains("<script") && !shown.contains("<svg onload") && !shown.contains("\"><svg o"),
-            "{text:.40}"
-        );
-        assert!(!shown.contains('\u{202e}') && !shown.contains('\u{2066}'), "marks of direction are shown as such");
-        let escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
-        assert!(text.contains('\u{202e}') || shown.contains(&escaped), "{text:.40} is shown");
+        let frame = Frame { source: text.clone(), trouble: Some(text.clone()), refresh: Some(5), ..Frame::default() };
+        let site = Site::new(&overview, &frame);
+        for target in ["/", "/?still", page::FRAGMENT] {
+            let shown = site.answer(&get(target)).body;
+            for word in ["<script>", "<svg onload", "\"><svg o", "\u{202e}", "\u{2066}"] {
+                assert!(!shown.contains(word), "{target}: {word} of {text:.40}");
+            }
+            let escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
+            assert!(text.contains('\u{202e}') || shown.contains(&escaped), "{target}: {text:.40} is shown");
+        }
     }
 }
 
