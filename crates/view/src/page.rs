@@ -37,7 +37,9 @@ const ROW: usize = 24;
 /// Width and height of a cell, with its gap.
 const CELL: usize = 30;
 /// Left of the cells.
-const LABELS: usize = 300;
+const LABELS: usize = 180;
+/// Letters of a label: the end of the domain's path.
+const LETTERS: usize = 22;
 /// Where a page asks for the [fragment](State::fragment).
 pub const FRAGMENT: &str = "/main";
 
@@ -62,7 +64,7 @@ impl State {
         let all = &overview.summary;
         let title = format!("Muster: {} waiting, {} accelerators free", all.waiting, all.accelerators.free);
         let body = html! {
-            p { (rows::clean(&frame.source)) " at " time { (overview.now) } }
+            p { (rows::clean(&frame.source)) " at " time { (overview.now.strftime("%Y-%m-%dT%H:%M:%SZ")) } }
             @if let Some(trouble) = &frame.trouble { p .trouble role="alert" { "Not current: " (rows::clean(trouble)) } }
             // The one line that is read out when it changes: it has no age and no dollars, which change at every look.
             p .summary role="status" { (waiting(overview)) }
@@ -114,9 +116,9 @@ impl State {
                     header {
                         h1 { "Muster" }
                         @if frame.polls().is_some() {
-                            p { "This page follows the cluster. " a href="/?still" { "Stop refreshing" } }
+                            p { "This page refreshes itself. " a href="/?still" { "Stop refreshing" } }
                         } @else if frame.still && frame.refresh.is_some() {
-                            p { "This page stays as it is. " a href="/" { "Follow the cluster" } }
+                            p { "This page stays as it is. " a href="/" { "Refresh again" } }
                         }
                         nav aria-label="Sections" {
                             @for (id, title) in SECTIONS { a href={ "#" (id) } { (title) } " " }
@@ -200,7 +202,7 @@ fn map(overview: &Overview) -> Markup {
     let mut drawn: Vec<Markup> = Vec::new();
     for (path, nodes) in &groups {
         let top = line * CELL;
-        drawn.push(html! { text .label x="0" y=(top + 19) { title { (path) } (tail(path, 38)) } });
+        drawn.push(html! { text .label x="0" y=(top + 19) { title { (path) } (tail(path, LETTERS)) } });
         for (index, node) in nodes.iter().enumerate() {
             let (x, y) = (LABELS + index % ROW * CELL, (line + index / ROW) * CELL);
             drawn.push(cell(overview, node, x, y));
@@ -216,7 +218,7 @@ fn map(overview: &Overview) -> Markup {
         }
         details #map-table {
             summary { "The map as a table" }
-            (table(&["Node", "Domain", "Type", "State", "Free", "Gangs"], overview.nodes.iter().map(|node| {
+            (table("nodes", &["Node", "Domain", "Type", "State", "Free", "Gangs"], overview.nodes.iter().map(|node| {
                 let path = node.domain.and_then(|index| overview.domains.get(index)).map(|domain| domain.path.clone());
                 vec![
                     node.name.clone(),
@@ -256,15 +258,17 @@ fn cell(overview: &Overview, node: &NodeEntry, x: usize, y: usize) -> Markup {
     html! {
         g .node .(colour) {
             title { (rows::clean(&format!("{}: {state}, {free}{by}", node.name))) }
-            rect x=(x + 1) y=(y + 1) width=(CELL - 4) height=(CELL - 4) rx="3";
+            // Closed: SVG has no void elements, and what followed would be inside.
+            rect x=(x + 1) y=(y + 1) width=(CELL - 4) height=(CELL - 4) rx="3" {}
             text x=(x + 14) y=(y + 19) text-anchor="middle" { (mark) }
         }
     }
 }
 
-fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Markup {
+/// `name` tells it from the other tables of the page.
+fn table(name: &str, head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Markup {
     html! {
-        div .scroll tabindex="0" role="region" aria-label={ "Table: " (head.join(", ")) } {
+        div .scroll tabindex="0" role="region" aria-label={ "Table: " (rows::clean(name)) } {
             table {
                 thead { tr { @for cell in head { th scope="col" { (cell) } } } }
                 tbody { @for row in rows { tr { @for cell in row { td { (rows::clean(&cell)) } } } } }
@@ -334,7 +338,7 @@ fn fits(overview: &Overview) -> Markup {
     };
     html! {
         p .muted { "Gangs whose members take a whole node each, in one domain of the level. 2×4 means: two gangs of four nodes at once." }
-        (table(&["Members of", "In one", "Largest gang", "Gangs at once", "Where", "Domains with idle nodes"], overview.fits.iter().map(|fit| {
+        (table("what fits now", &["Members of", "In one", "Largest gang", "Gangs at once", "Where", "Domains with idle nodes"], overview.fits.iter().map(|fit| {
             let mut row = rows::fit(fit).to_vec();
             row.push(fragments(fit));
             row
@@ -366,7 +370,7 @@ fn of_batch(batch: &BatchEntry) -> Markup {
             @if let Some(message) = &batch.message { p { (rows::clean(message)) } }
             p .muted { (rows::usd(batch.usd_micro_per_hour)) "/h, " (rows::usd(batch.spent_usd_micro)) " spent, " (rows::usd(batch.stranded_usd_micro)) " stranded" }
             @if !batch.attempts.is_empty() {
-                (table(&["Attempt", "Nodes", "Type", "Capacity type", "Zone", "Outcome", "What EC2 reported"], batch.attempts.iter().map(|attempt| {
+                (table(&format!("attempts of {}", batch.name), &["Attempt", "Nodes", "Type", "Capacity type", "Zone", "Outcome", "What EC2 reported"], batch.attempts.iter().map(|attempt| {
                     let reported: Vec<&str> = [&attempt.code, &attempt.message].into_iter().filter_map(|part| part.as_deref()).collect();
                     vec![
                         attempt.number.to_string(),
@@ -385,6 +389,7 @@ fn of_batch(batch: &BatchEntry) -> Markup {
 
 fn pools(overview: &Overview) -> Markup {
     table(
+        "pools",
         &["Pool", "Ready", "Nodes", "Accelerators", "$/h", "Limits", "Members of gangs", "Other pods"],
         overview.pools.iter().map(|pool| {
             let mut row = rows::pool(pool).to_vec();
@@ -403,12 +408,12 @@ fn money(overview: &Overview) -> Markup {
         of.2 = of.2.saturating_add(gang.stranded_usd_micro);
     }
     html! {
-        (table(&["Namespace", "$/h", "Spent", "Stranded"], spaces.into_iter().map(|(name, (rate, spent, stranded))| {
+        (table("dollars by namespace", &["Namespace", "$/h", "Spent", "Stranded"], spaces.into_iter().map(|(name, (rate, spent, stranded))| {
             vec![name.to_owned(), rows::usd(rate), rows::usd(spent), rows::usd(stranded)]
         })))
         @if !overview.prices.is_empty() {
             h3 { "Prices" }
-            (table(&["Type", "Capacity type", "Zone", "$/h", "Source"], overview.prices.iter().map(|price| {
+            (table("prices", &["Type", "Capacity type", "Zone", "$/h", "Source"], overview.prices.iter().map(|price| {
                 let zone = price.zone.clone().unwrap_or_else(|| "all".to_owned());
                 let (kind, capacity) = (price.instance_type.clone(), price.capacity_type.clone());
                 vec![kind, capacity, zone, rows::usd(price.usd_micro_per_hour), price.source.clone()]
@@ -424,11 +429,11 @@ pub fn style() -> String {
         "*{box-sizing:border-box}body{margin:0 auto;max-width:110rem;padding:1rem;font:1rem/1.5 system-ui,sans-serif;\
          background:var(--background);color:var(--text);overflow-wrap:anywhere}a{color:var(--link)}\
          a:focus-visible,summary:focus-visible,.scroll:focus-visible{outline:3px solid var(--link);outline-offset:2px}\
-         h1,h2,h3{line-height:1.2;margin:1.5rem 0 .5rem}p{margin:.25rem 0}.muted{color:var(--muted)}.summary{font-weight:600}\
+         h1,h2,h3{line-height:1.2;margin:1.5rem 0 .5rem}h1,article h3{margin-top:.5rem}p{margin:.25rem 0}.muted{color:var(--muted)}.summary{font-weight:600}\
          nav{margin:.5rem 0}nav a{margin-right:.75rem}.skip{position:absolute;left:-99rem}.skip:focus{left:1rem}\
          article{border-left:4px solid var(--line);padding:.1rem 1rem;margin:1rem 0}article.waiting{border-left-style:double}\
          .trouble{border:2px solid var(--line);padding:.5rem;font-weight:600}.scroll{overflow-x:auto}\
-         table{border-collapse:collapse}th,td{text-align:left;padding:.25rem .75rem .25rem 0;border-bottom:1px solid var(--line);\
+         table{border-collapse:collapse;overflow-wrap:break-word}th,td{text-align:left;padding:.25rem .75rem .25rem 0;border-bottom:1px solid var(--line);\
          vertical-align:top;unicode-bidi:isolate;min-width:4rem;max-width:60rem}summary{cursor:pointer}\
          .badge{display:inline-block;min-width:1.6rem;padding:0 .3rem;text-align:center;border:1px solid var(--line);border-radius:3px}\
          svg text{font:600 14px ui-monospace,monospace;fill:var(--text)}svg text.label{font-weight:400;font-size:13px}\

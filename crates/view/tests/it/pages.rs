@@ -236,4 +236,6 @@ fn whatever_the_map_shows_the_table_says_too() {
         assert!(table.contains(&node.name) && table.contains(node.state.as_str()), "{}", node.name);
     }
     assert!(table.contains("B team-a/train"), "{table}");
+    // SVG knows no void elements: what follows an open rect is inside it, and not drawn.
+    assert_eq!(shown.matches("<rect ").count(), shown.matches("></rect><text ").count(), "every cell shows its letter");
 }
