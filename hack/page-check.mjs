@@ -180,7 +180,7 @@ async function plain(browser, address) {
 async function readme(browser) {
   const { server, address } = await serve();
   try {
-    const { context, page } = await open(browser, address, { viewport: { width: 1000, height: 950 } });
+    const { context, page } = await open(browser, address, { viewport: { width: 1000, height: 1080 } });
     await page.screenshot({ path: join(shots, "readme.png") });
     await context.close();
   } finally {
