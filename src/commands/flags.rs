@@ -150,6 +150,12 @@ impl Texts {
         self.files.push((name.to_owned(), text));
     }
 
+    /// How large the dumps are.
+    #[must_use]
+    pub(crate) fn bytes(&self) -> usize {
+        self.files.iter().map(|(_, text)| text.len()).sum()
+    }
+
     /// The dumps.
     #[must_use]
     pub(crate) fn inputs(&self) -> Vec<Input<'_>> {

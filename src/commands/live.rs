@@ -7,6 +7,7 @@ use kube::{Client, Error};
 use muster_core::gang::Settings;
 use muster_replay::kinds::{self, Kind};
 use muster_replay::record::{self, Record};
+use muster_viewer::bar::Bar;
 use serde_json::Value;
 
 use crate::clock::now_real;
@@ -23,19 +24,22 @@ pub(crate) struct InForce {
     pub(crate) scheduler_names: Vec<String>,
 }
 
-/// [`read`], with a line on standard error for each kind that may not be listed. `passes` are those of its server.
+/// [`read`], with a line on standard error for each kind that may not be listed, and on a terminal one that shows how far
+/// it is. `passes` are those of its server.
 ///
 /// Errors: those of [`read`].
 #[expect(clippy::print_stderr, reason = "what was excluded must be seen, and standard output holds the recording")]
 pub(crate) async fn record(client: &Client, in_force: InForce, passes: Vec<Value>) -> anyhow::Result<String> {
-    let (recording, excluded) = read(client, in_force, passes).await?;
+    let bar = Bar::counting(u64::try_from(kinds::listed().count()).unwrap_or(u64::MAX));
+    let (recording, excluded) = read(client, in_force, passes, &bar).await?;
+    drop(bar);
     for line in excluded {
         eprintln!("muster: {line}");
     }
     Ok(recording)
 }
 
-/// Reads the cluster, and says what was excluded. `passes` are those of its server.
+/// Reads the cluster, and says what was excluded. `passes` are those of its server; `bar` shows the kind that is listed.
 ///
 /// Kinds that the cluster does not serve are excluded. So are, with a line, kinds that may not be listed; nodes and pods
 /// must be.
@@ -45,11 +49,14 @@ pub(crate) async fn read(
     client: &Client,
     in_force: InForce,
     passes: Vec<Value>,
+    bar: &Bar,
 ) -> anyhow::Result<(String, Vec<String>)> {
     let time = now_real();
     let (mut objects, mut excluded) = (passes, Vec::new());
-    for kind in kinds::listed() {
-        match list(client, &kind).await {
+    for (done, kind) in (0..).zip(kinds::listed()) {
+        let before = objects.len();
+        let show = |listed: usize| bar.at(done, &format!("{}, {} objects", kind.plural, before + listed));
+        match list(client, &kind, &show).await {
             Ok(found) => objects.extend(found),
             Err(Error::Api(status)) if status.code == 404 => {}
             Err(Error::Api(status)) if status.code == 403 && !matches!(kind.plural, "nodes" | "pods") => {
@@ -68,11 +75,11 @@ pub(crate) async fn read(
     Ok((record::render(&head, objects), excluded))
 }
 
-/// Every object of a kind, in the best version that is served.
-async fn list(client: &Client, kind: &Kind) -> Result<Vec<Value>, Error> {
+/// Every object of a kind, in the best version that is served. `show` learns how many there are so far.
+async fn list(client: &Client, kind: &Kind, show: &(dyn Fn(usize) + Sync)) -> Result<Vec<Value>, Error> {
     let mut answer = Ok(Vec::new());
     for version in kind.versions {
-        answer = list_version(client, kind, version).await;
+        answer = list_version(client, kind, version, show).await;
         if !matches!(&answer, Err(Error::Api(status)) if status.code == 404) {
             break;
         }
@@ -81,7 +88,12 @@ async fn list(client: &Client, kind: &Kind) -> Result<Vec<Value>, Error> {
 }
 
 /// Every object of a kind in one version, page by page.
-async fn list_version(client: &Client, kind: &Kind, version: &str) -> Result<Vec<Value>, Error> {
+async fn list_version(
+    client: &Client,
+    kind: &Kind,
+    version: &str,
+    show: &(dyn Fn(usize) + Sync),
+) -> Result<Vec<Value>, Error> {
     let api_version = if kind.group.is_empty() { version.to_owned() } else { format!("{}/{version}", kind.group) };
     let resource = ApiResource {
         group: kind.group.to_owned(),
@@ -94,6 +106,7 @@ async fn list_version(client: &Client, kind: &Kind, version: &str) -> Result<Vec
     let mut objects = Vec::new();
     let mut parameters = ListParams::default().limit(PAGE);
     loop {
+        show(objects.len());
         let page = api.list(&parameters).await?;
         for object in page.items {
             let mut object = serde_json::to_value(object).map_err(Error::SerdeError)?;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use muster_replay::command;
+use muster_viewer::bar::Bar;
 use serde_json::Value;
 
 use crate::commands::flags::{self, Flags, Form, Texts};
@@ -29,6 +30,9 @@ pub struct PlanArgs {
     schema: bool,
 }
 
+/// Dumps of so many bytes take longer than a moment: some thousand pods.
+const LARGE: usize = 4 * 1024 * 1024;
+
 /// Plans. 0 = everything placed or provisioned for, 3 = not, 2 = input that cannot be read.
 ///
 /// Errors: those of standard output. What is wrong with the input is written to standard error, so that standard output
@@ -40,6 +44,11 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
 fn answer(args: &PlanArgs) -> Result<command::Output, String> {
     let files: Vec<PathBuf> = args.files.iter().chain(&args.filename).cloned().collect();
     let texts = Texts::read(&files, &args.flags)?;
+    // Gone before anything is printed: it ends with this function.
+    let _bar = match texts.bytes() {
+        ..LARGE => Bar::none(),
+        bytes => Bar::waiting(&format!("planning {} MiB", bytes / (1024 * 1024))),
+    };
     let planned =
         command::run(&texts.arguments(&args.flags, args.output.format())).map_err(|error| error.to_string())?;
     let text = args.output.of(planned.text, names).map_err(|error| error.to_string())?;

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use clap::Args;
 use muster_replay::command::{Format, Output as Printed};
 use muster_view::{Overview, plain};
+use muster_viewer::bar::Bar;
 use muster_viewer::terminal::{self, Event};
 use serde_json::Value;
 
@@ -70,7 +71,8 @@ impl Source {
         if self.is_live() {
             let (client, _) = self.cluster.client().await?;
             self.scope.check(&client).await?;
-            texts.push("the cluster", live::read(&client, self.settings.in_force()?, Vec::new()).await?.0);
+            texts
+                .push("the cluster", live::read(&client, self.settings.in_force()?, Vec::new(), &Bar::none()).await?.0);
         }
         let arguments = texts.arguments(&self.flags, Format::Json);
         let all = muster_view::of_texts(&arguments).map_err(|error| crate::commands::Unusable(error.to_string()))?;

@@ -124,7 +124,7 @@ const ALLOWED: [Allowed; 7] = [
     Allowed {
         package: "muster-viewer",
         why: "viewer has a terminal and a loopback socket: no runtime, no client, no AWS",
-        normal: &["anyhow", "clap", "muster-replay", "muster-view", "ratatui", "termion"],
+        normal: &["anyhow", "clap", "indicatif", "muster-replay", "muster-view", "ratatui", "termion"],
         dev: &[],
     },
 ];
