@@ -159,6 +159,11 @@ async function updates(browser, address, server) {
   await page.unroute(`${address}main`);
 
   check(seen.messages.length === 0, `on the console while updating: ${seen.messages.join("; ")}`);
+  await page.route(`${address}main`, (route) => route.fulfill({ status: 500, body: "<p>broken</p>" }));
+  await page.locator("#stalled:not([hidden])").waitFor();
+  check((await page.locator("main section").count()) === 6, "an answer with an error is shown as the state");
+  await page.unroute(`${address}main`);
+  await page.locator("#stalled[hidden]").waitFor({ state: "attached" });
   server.kill();
   await page.locator("#stalled:not([hidden])").waitFor();
   const notice = await page.locator("#stalled").textContent();
