@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 
 use crate::cloud::{
     batches, delete_job, everything_is_terminated, instances, invariants_hold, journal, launched_fleets, live,
+    no_instance_is_left,
 };
 use crate::support::{DEADLINE, all_run, no_errors, node_of, options, runs, stack, submit};
 use crate::ways::{reservation, spot_prices_are_known};
@@ -460,7 +461,7 @@ async fn reserved_hosts_are_used_before_anything_is_paid_for_beside_them() {
     assert_eq!(launched.iter().filter(|one| **one == "RunInstances").count(), 1, "{launched:?}");
     assert_eq!(launched.len(), 2, "{launched:?}");
     scale(&stack, "shop", 0).await;
-    everything_is_terminated(&stack).await;
+    no_instance_is_left(&stack).await;
     no_errors(&stack);
 }
 

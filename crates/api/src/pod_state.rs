@@ -11,6 +11,9 @@ use muster_core::model::node::Usage;
 
 use crate::{conventions, convert, keys};
 
+/// Who schedules a pod that names nobody: the API server fills it in, and a pod that was written by hand may lack it.
+pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
 /// Priority classes that every cluster has, of pods it cannot do without.
 const SYSTEM_CLASSES: [&str; 2] = ["system-cluster-critical", "system-node-critical"];
 /// Priorities from here on belong to the system: users may not define classes above 1,000,000,000.
@@ -75,7 +78,7 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
         requeued: conventions::annotation_number(annotations, keys::REQUEUE)
             .and_then(|micros| Timestamp::from_microsecond(i64::try_from(micros).ok()?).ok()),
         ours: spec
-            .and_then(|spec| spec.scheduler_name.as_deref())
+            .map(|spec| spec.scheduler_name.as_deref().filter(|name| !name.is_empty()).unwrap_or(DEFAULT_SCHEDULER))
             .is_some_and(|name| scheduler_names.iter().any(|ours| ours == name)),
         daemon: is_mirror(pod),
         critical: spec.is_some_and(|spec| {

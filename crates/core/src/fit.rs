@@ -221,7 +221,7 @@ pub fn reaches_volumes(shape: &Shape, node: &Node) -> bool {
 
 /// A term without requirements matches nothing, and so does one with a single malformed requirement: kube-scheduler
 /// drops the whole term then, so `NotIn` with a malformed value must not count as a match.
-fn term_matches(term: &SelectorTerm, node: &Node) -> bool {
+pub(crate) fn term_matches(term: &SelectorTerm, node: &Node) -> bool {
     if term.expressions.is_empty() && term.fields.is_empty() {
         return false;
     }

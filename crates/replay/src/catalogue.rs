@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_api::pool;
 use muster_core::ec2::{CapacityType, InterfaceKind, Purpose};
 use muster_core::model::names::ResourceName;
-use muster_core::model::resources::{ATTACHABLE_VOLUMES, CPU, Resources};
+use muster_core::model::resources::{ATTACHABLE_VOLUMES, CPU, Resources, volume_limit};
 use muster_core::model::units::Quantity;
 use muster_core::offering::{
     ClassTemplate, Gpu, InstanceTypeInfo, NetworkCard, NodeTemplate, PRICES_AS_OF, PriceBook, UsageClass, new_node,
@@ -114,9 +114,9 @@ struct RawDescribed {
     name: String,
     #[serde(default)]
     labels: BTreeMap<String, String>,
-    capacity: BTreeMap<String, Text>,
+    capacity: BTreeMap<String, Amount>,
     #[serde(default)]
-    overhead: BTreeMap<String, Text>,
+    overhead: BTreeMap<String, Amount>,
     #[serde(default)]
     volume_limits: BTreeMap<String, i64>,
     #[serde(default)]
@@ -126,8 +126,9 @@ struct RawDescribed {
 /// A quantity, or a number.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Text {
+enum Amount {
     Number(i64),
+    Float(f64),
     Text(String),
 }
 
@@ -265,11 +266,12 @@ impl Catalogue {
 /// Errors: path and what is wrong there.
 fn describe(raw: RawDescribed) -> Result<Described, (String, String)> {
     let RawDescribed { name, mut labels, capacity, overhead, volume_limits, offerings } = raw;
-    let amounts = |field: &str, list: &BTreeMap<String, Text>| -> Result<Resources, (String, String)> {
-        let read = |(name, text): (&String, &Text)| {
+    let amounts = |field: &str, list: &BTreeMap<String, Amount>| -> Result<Resources, (String, String)> {
+        let read = |(name, text): (&String, &Amount)| {
             let text = match text {
-                Text::Number(number) => number.to_string(),
-                Text::Text(text) => text.clone(),
+                Amount::Number(number) => number.to_string(),
+                Amount::Float(number) => number.to_string(),
+                Amount::Text(text) => text.clone(),
             };
             let wrong = |why: &str| (format!("{field}.{name}"), format!("\"{text}\" {why}"));
             let amount: Quantity = text.parse().map_err(|_| wrong("is not a quantity"))?;
@@ -284,7 +286,10 @@ fn describe(raw: RawDescribed) -> Result<Described, (String, String)> {
     let mut allocatable = capacity.clone();
     allocatable.subtract(&amounts("overhead", &overhead)?);
     for (driver, most) in &volume_limits {
-        allocatable.set(format!("{ATTACHABLE_VOLUMES}{driver}").as_str(), *most);
+        if *most < 0 {
+            return Err((format!("volumeLimits.{driver}"), format!("{most} is negative")));
+        }
+        allocatable.set(format!("{ATTACHABLE_VOLUMES}{driver}").as_str(), volume_limit(*most));
     }
     for (index, offering) in offerings.iter().flatten().enumerate() {
         let reserved = offering.capacity_type == CapacityType::Reserved;

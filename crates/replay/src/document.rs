@@ -41,7 +41,7 @@ pub struct Document {
     pub cost: Cost,
     /// What limits of NodePools have left, in order of pool and resource.
     pub limits: Vec<LimitEntry>,
-    /// Objects of the dump that play no part, in the order of the dump.
+    /// Objects of the dump that play no part, in order of kind and name.
     pub ignored: Vec<Ignored>,
 }
 
@@ -574,7 +574,7 @@ impl PodEntry {
 }
 
 /// An object of the dump that plays no part.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Ignored {
     /// Kind; empty if it has none.

@@ -333,8 +333,9 @@ impl Finder<'_> {
 }
 
 fn is_ours(pod: &Pod, scheduler_names: &[String]) -> bool {
-    let named = pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref());
-    named.is_some_and(|name| scheduler_names.iter().any(|ours| ours == name))
+    let named = pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref()).filter(|name| !name.is_empty());
+    let name = named.unwrap_or(pod_state::DEFAULT_SCHEDULER);
+    scheduler_names.iter().any(|ours| ours == name)
 }
 
 fn dump_name(metadata: &ObjectMeta) -> ObjectKey {

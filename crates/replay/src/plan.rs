@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use muster_api::convert;
 use muster_api::convert::ordinary::Namespaces;
 use muster_core::model::gang::Membership;
@@ -64,6 +65,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         nodes.extend(convert::node(&node));
     }
     dump.complete(nodes.iter_mut());
+    as_they_run(&mut dump);
     let pools = pools::read(&mut dump, &options.catalogue, &nodes);
     let usable: BTreeSet<String> = pools.iter().map(|pool| pool.name.clone()).collect();
     let mut supply = Supply::read(&mut dump, options, &nodes, &usable);
@@ -141,7 +143,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         planning.supply.launched(&provisioned.pool, &provisioned.instance_type, provisioned.count);
     }
     let (pods, launched) = planning.ordinary(others, &namespaces);
-    let document = Document {
+    let mut document = Document {
         version: VERSION,
         catalogue,
         now: options.now.or(dump.newest).unwrap_or(Timestamp::UNIX_EPOCH),
@@ -153,6 +155,8 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         limits: launched.limits,
         ignored: planning.ignored,
     };
+    // However the input was sorted.
+    document.ignored.sort();
     Ok(Study { document, details, levels: planning.levels, focus })
 }
 
@@ -198,6 +202,39 @@ struct Planning<'a> {
     leaving: BTreeMap<NodeName, Vec<Arc<Usage>>>,
     /// Capacity that plans made here took, with the gang.
     taken: Vec<(NodeName, ObjectKey, Usage)>,
+}
+
+/// DaemonSets ask for what their pods of the dump ask for, where there are any: a LimitRange may have filled in what their template
+/// does not say.
+fn as_they_run(dump: &mut Dump) {
+    let owner = |pod: &Pod| {
+        let owners = pod.metadata.owner_references.iter().flatten();
+        let set = owners.into_iter().find(|owner| owner.kind == "DaemonSet")?;
+        Some((pod.metadata.namespace.clone()?, set.name.clone()))
+    };
+    let ended = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed"))
+    };
+    let mut running: BTreeMap<(String, String), &Pod> = BTreeMap::new();
+    for pod in dump.pods.iter().filter(|pod| !ended(pod)) {
+        let Some(owner) = owner(pod) else { continue };
+        // Of several the first by name: the order of the dump decides nothing.
+        let known = running.entry(owner).or_insert(pod);
+        if pod.metadata.name < known.metadata.name {
+            *known = pod;
+        }
+    }
+    for set in &mut dump.daemon_sets {
+        let key = (set.metadata.namespace.clone().unwrap_or_default(), set.metadata.name.clone().unwrap_or_default());
+        let template = set.spec.as_mut().and_then(|spec| spec.template.spec.as_mut());
+        if let (Some(template), Some(pod)) = (template, running.get(&key).and_then(|pod| pod.spec.as_ref())) {
+            template.containers.clone_from(&pod.containers);
+            template.init_containers.clone_from(&pod.init_containers);
+            template.overhead.clone_from(&pod.overhead);
+            template.resources.clone_from(&pod.resources);
+        }
+    }
 }
 
 /// Labels of every namespace that the dump has, or that one of its pods is in.

@@ -93,8 +93,8 @@ impl Supply {
         let requirements = rules::requirements(pool)?;
         let template = rules::labels(pool);
         let types = catalogue.all(&class.map(node_class::template).unwrap_or_default());
-        let known: BTreeSet<&str> = types.values().flat_map(|known| known.labels.keys().map(String::as_str)).collect();
-        let variants = variants(&requirements, &template, &known)?;
+        let keys: BTreeSet<&str> = types.values().flat_map(|known| known.labels.keys().map(String::as_str)).collect();
+        let variants = variants(&requirements, &template, &keys)?;
         let mut limits: BTreeMap<ResourceName, (i64, i64)> =
             rules::limits(pool)?.into_iter().map(|(name, limit)| (name, (limit, 0))).collect();
         let own =
@@ -118,7 +118,7 @@ impl Supply {
         let taints = rules::taints(pool)?;
         let startup_taints = rules::startup_taints(pool)?;
         for (name, known) in &types {
-            if !allows(&requirements, &template, known) {
+            if !allows(&requirements, &template, known, &keys) {
                 continue;
             }
             for offering in offered(name, known, catalogue, &zones, &mut unpriced) {
@@ -236,13 +236,13 @@ struct Sold {
 
 /// Whether the pool's requirements hold for a type with the pool's own labels. Zone and capacity type are of the offering, a
 /// custom key of the variant.
-fn allows(requirements: &Requirements, template: &Labels, known: &Described) -> bool {
+fn allows(requirements: &Requirements, template: &Labels, known: &Described, keys: &BTreeSet<&str>) -> bool {
     let later = [keys::ZONE, keys::CAPACITY_TYPE];
     requirements.iter().filter(|(key, _)| !later.contains(&&***key)).all(|(key, values)| {
         let label = known.labels.get(&**key).map(String::as_str).or_else(|| template.get(key).map(|value| &**value));
-        // A pool that lists values of a key that nobody knows defines the label by that.
+        // A pool that lists values of a key that no type knows defines the label by that.
         label.map_or_else(
-            || values.contains(None) || !is_known(key) && values.finite().is_some(),
+            || values.contains(None) || !is_known(key) && !keys.contains(&**key) && values.finite().is_some(),
             |label| values.contains(Some(label)),
         )
     })

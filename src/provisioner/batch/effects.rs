@@ -391,6 +391,10 @@ pub(in crate::provisioner) fn learn(context: &Context, state: &State, notes: Vec
                 let mut refusals = context.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 refusals.refuse_reservation(&id, now);
             }
+            Note::ReservationFull(id) => {
+                let mut refusals = context.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                refusals.fill_reservation(&id, now);
+            }
             Note::FleetsEnded(fleets) => {
                 context.fleets.lock().unwrap_or_else(std::sync::PoisonError::into_inner).ended(fleets);
             }

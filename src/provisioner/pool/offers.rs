@@ -85,8 +85,9 @@ fn of_pool(context: &Context, state: &State, pool: &NodePool, left: &Ledger, all
     };
     for info in pool::instance_types(context, state, pool, class, &catalogue) {
         for reservation in reserved.iter().filter(|one| one.instance_type == info.name && is_for_pods(one)) {
-            let open =
-                not_open(reservation, now).is_none() && refusals.against_reservation(&reservation.id, now).is_none();
+            let open = not_open(reservation, now).is_none()
+                && refusals.against_reservation(&reservation.id, now).is_none()
+                && !refusals.was_full(&reservation.id, now);
             if zones.contains(&reservation.zone) {
                 // It is paid for whether it is used or not.
                 let sold = Sold { reservation: Some(reservation), price: 0, open };

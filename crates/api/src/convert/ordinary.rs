@@ -68,16 +68,9 @@ impl Kind {
         let mut class = self.required.clone();
         for preference in self.preferences.iter().skip(dropped) {
             match &preference.kept {
-                Kept::Rule(rule) => class.rules.push(rule.clone()),
+                Kept::Rule(rule) => class.preferred.push(rule.clone()),
                 Kept::SoftTaints => class.heeds_soft_taints = true,
-                Kept::Selection(term) => {
-                    let now = class.shape.node_affinity.take().unwrap_or_else(|| vec![SelectorTerm::default()]);
-                    let both = |one: &SelectorTerm| SelectorTerm {
-                        expressions: one.expressions.iter().chain(&term.expressions).cloned().collect(),
-                        fields: one.fields.iter().chain(&term.fields).cloned().collect(),
-                    };
-                    class.shape.node_affinity = Some(now.iter().map(both).collect());
-                }
+                Kept::Selection(term) => class.preferred_nodes.push(term.clone()),
             }
         }
         class

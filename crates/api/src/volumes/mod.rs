@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1 as k8s;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use muster_core::model::gang::Pod;
 use muster_core::model::names::ObjectKey;
-use muster_core::model::resources::{ATTACHABLE_VOLUMES, LOCAL_VOLUMES, Resources};
+use muster_core::model::resources::{ATTACHABLE_VOLUMES, LOCAL_VOLUMES, Resources, volume_limit};
 
 use self::objects::{Claim, Class, Volume};
 pub use self::resolve::{Needs, Used};
@@ -184,7 +184,7 @@ impl Volumes {
     pub fn on_node(&self, node: &str, hostname: Option<&str>) -> Resources {
         let mut resources = Resources::default();
         for (driver, most) in self.limits.get(node).into_iter().flatten() {
-            resources.set(format!("{ATTACHABLE_VOLUMES}{driver}").as_str(), *most);
+            resources.set(format!("{ATTACHABLE_VOLUMES}{driver}").as_str(), volume_limit(*most));
         }
         let local = hostname.and_then(|hostname| self.local.get(hostname)).into_iter().flatten();
         for volume in local.filter_map(|name| self.volumes.get(name)) {

@@ -537,6 +537,8 @@ pub enum Note {
     ForgetReservations,
     /// EC2 does not launch into this reservation any more.
     ReservationGone(String),
+    /// EC2 has no free host in this reservation, whatever it shows.
+    ReservationFull(String),
     /// The batch is gone, and so is everything these fleets launched.
     FleetsEnded(Vec<String>),
 }

@@ -439,13 +439,8 @@ fn lose(case: &Case<'_>, mut status: BatchStatus, loss: &Loss) -> Step<Turn> {
         }
         Some(ErrorClass::ReservationFull) => {
             notes.push(Note::ForgetReservations);
-            // EC2 may go on to show free hosts for a while: the next round of pods is not to plan with them.
-            let attempt = status.last().filter(|_| case.batch.spec.partial);
-            notes.extend(attempt.map(|attempt| {
-                let Attempt { instance_type, zone, capacity_type, group, .. } = attempt;
-                let (instance_type, zone) = (instance_type.clone(), zone.clone());
-                lacking(&[Pool { instance_type, zone, capacity_type: *capacity_type, group: *group }], 1)
-            }));
+            let target = status.last().and_then(|attempt| attempt.reservation.as_ref());
+            notes.extend(target.map(|target| Note::ReservationFull(target.id.clone())));
         }
         Some(ErrorClass::Permission) => {
             // In an item of a fleet's errors nobody has noticed it yet.

@@ -16,6 +16,14 @@ pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 /// Beginning of the resource that stands for the volumes of one CSI driver, as Kubernetes once named it: the driver's name
 /// follows. A node without an amount of it takes any number.
 pub const ATTACHABLE_VOLUMES: &str = "attachable-volumes-csi-";
+
+/// How many volumes of a driver a node takes, as an amount of [`ATTACHABLE_VOLUMES`]: no amount would mean any number, so none
+/// at all is below zero.
+#[must_use]
+pub fn volume_limit(most: i64) -> i64 {
+    if most <= 0 { -1 } else { most }
+}
+
 /// Beginning of the resource that stands for the PersistentVolumes of one class that only one node reaches and nobody has
 /// claimed: the class follows.
 pub const LOCAL_VOLUMES: &str = "local-persistentvolumes-";

@@ -18,6 +18,8 @@ const NOT_OFFERED_SECONDS: i64 = 24 * 3600;
 const SUBNET_SECONDS: i64 = 5 * 60;
 /// How long a reservation is left alone that EC2 does not launch into any more; the next reading leaves it out.
 const RESERVATION_SECONDS: i64 = 15 * 60;
+/// What EC2 shows of free hosts follows its answers within minutes.
+const FULL_SECONDS: i64 = 3 * 60;
 /// How long no placement group, or no fleet, is asked for after the Region had too many.
 const REGION_LIMIT_SECONDS: i64 = 15 * 60;
 
@@ -131,6 +133,8 @@ pub struct Refusals {
     /// By subnet, with the smallest launch that found too few addresses.
     subnets: BTreeMap<String, (u32, Timestamp)>,
     reservations: BTreeMap<String, Timestamp>,
+    /// Reservations that had no free host a moment ago, whatever EC2 shows of them.
+    full: BTreeMap<String, Timestamp>,
     spot: Option<Timestamp>,
     groups: Option<Timestamp>,
     fleets: Option<Timestamp>,
@@ -213,6 +217,18 @@ impl Refusals {
     /// Remembers that EC2 does not launch into a reservation any more.
     pub fn refuse_reservation(&mut self, id: &str, now: Timestamp) {
         self.reservations.insert(id.to_owned(), after(now, RESERVATION_SECONDS));
+    }
+
+    /// Remembers that a reservation had no free host.
+    pub fn fill_reservation(&mut self, id: &str, now: Timestamp) {
+        self.full.retain(|_, until| now < *until);
+        self.full.insert(id.to_owned(), after(now, FULL_SECONDS));
+    }
+
+    /// Whether a reservation had no free host a moment ago. Whoever can wait asks: pods of no gang have other nodes.
+    #[must_use]
+    pub fn was_full(&self, id: &str, now: Timestamp) -> bool {
+        self.full.get(id).is_some_and(|until| now < *until)
     }
 
     /// What is known against a reservation, and until when.
@@ -371,5 +387,15 @@ mod tests {
             let quota = Quota::of(name, CapacityType::Spot).to_string();
             assert_eq!(quota, format!("spot vCPUs of class {class}"), "{name}");
         }
+    }
+
+    #[test]
+    fn a_reservation_that_was_full_is_left_alone_for_three_minutes_and_no_other() {
+        let at = |seconds: i64| Timestamp::from_second(1_800_000_000 + seconds).unwrap();
+        let mut refusals = Refusals::default();
+        refusals.fill_reservation("cr-1", at(0));
+        assert!(refusals.was_full("cr-1", at(179)) && !refusals.was_full("cr-2", at(0)));
+        assert!(!refusals.was_full("cr-1", at(180)));
+        assert_eq!(refusals.against_reservation("cr-1", at(0)), None, "gangs ask EC2 again");
     }
 }

@@ -212,7 +212,7 @@ impl<'p> Nodes<'p> {
 /// Topology constraints: pods are placed in their order, those that are refused again and again until nobody moves, as
 /// kube-scheduler would. At the end nobody is left, and anti-affinity holds between all of them.
 fn topology(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
-    let constrained = problem.classes.iter().any(|class| !class.rules.is_empty());
+    let constrained = problem.classes.iter().any(|class| class.all_rules().next().is_some());
     if !constrained && problem.standing.iter().all(|pod| pod.anti_affinity.is_empty()) {
         return;
     }
@@ -256,7 +256,10 @@ fn topology(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
         }
     }
     for (pod, class, _) in waiting {
-        faults.push(format!("pod {pod} is refused by its node for a topology constraint of {:?}", class.rules));
+        faults.push(format!(
+            "pod {pod} is refused by its node for a topology constraint of {:?}",
+            class.all_rules().collect::<Vec<_>>()
+        ));
     }
     for (at, one) in seen.iter().enumerate() {
         let meets = |term: &PodTerm| {
@@ -282,7 +285,7 @@ fn allowed(class: &Class, node: usize, seen: &[Seen<'_>], nodes: &Nodes<'_>) -> 
         })
     });
     !kept_away
-        && class.rules.iter().all(|rule| match rule {
+        && class.all_rules().all(|rule| match rule {
             Rule::AntiAffinity(term) => {
                 let domain = nodes.domain(&term.key, node);
                 let same = |one: &Seen<'_>| domain.is_some() && nodes.domain(&term.key, one.node) == domain;
@@ -325,12 +328,10 @@ fn within_skew(spread: &Spread, class: &Class, node: usize, seen: &[Seen<'_>], n
         }
     }
     // A domain that can be launched into counts before it has a node, if what comes there holds the pod.
-    let soft = |node: &Node| class.heeds_soft_taints && fit::soft_taint(&class.shape, node);
     let holds = |offer: &&Offer| {
         !class.existing_only
             && !class.is_kept_off(offer)
             && fit::fits(&class.shape, &offer.node, &offer.overhead).is_ok()
-            && !soft(&offer.node)
     };
     for offer in nodes.problem.offers.iter().filter(holds) {
         if let Some(domain) = offer.node.labels.get(&spread.key).filter(|_| &*spread.key != HOSTNAME) {

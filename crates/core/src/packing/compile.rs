@@ -23,6 +23,8 @@ pub(super) struct Cap {
     pub(super) of: Bits,
     /// How many of them stand on each node that exists.
     pub(super) standing: Vec<u32>,
+    /// It is only preferred: it holds for the class, and not for whoever comes to its pods.
+    pub(super) preferred: bool,
 }
 
 /// The tables. Offers are in order of price, so that the first of a set is the cheapest.
@@ -50,12 +52,18 @@ pub(super) struct Compiled<'a> {
     ladders: Vec<Vec<(i64, Bits)>>,
 }
 
-type Selection<'a> =
-    (&'a BTreeMap<Arc<str>, Arc<str>>, &'a Option<Vec<SelectorTerm>>, &'a [Toleration], &'a [Vec<SelectorTerm>], bool);
+type Selection<'a> = (
+    &'a BTreeMap<Arc<str>, Arc<str>>,
+    &'a Option<Vec<SelectorTerm>>,
+    &'a [Toleration],
+    &'a [Vec<SelectorTerm>],
+    &'a [SelectorTerm],
+    bool,
+);
 
 fn selection(class: &Class) -> Selection<'_> {
     let Shape { node_selector, node_affinity, tolerations, volumes, .. } = &class.shape;
-    (node_selector, node_affinity, tolerations, volumes, class.heeds_soft_taints)
+    (node_selector, node_affinity, tolerations, volumes, &class.preferred_nodes, class.heeds_soft_taints)
 }
 
 impl<'a> Compiled<'a> {
@@ -129,6 +137,19 @@ impl<'a> Compiled<'a> {
         held.into_iter().map(|at| self.offer(at))
     }
 
+    /// Offers that hold a pod of the class, whatever it prefers: their domains are those that a spread constraint counts.
+    pub(super) fn possible(&self, class: usize) -> Vec<&'a Offer> {
+        let of = &self.problem.classes[class];
+        if of.preferred_nodes.is_empty() && !of.heeds_soft_taints {
+            return self.holders(class).collect();
+        }
+        let takes =
+            |offer: &Offer| !of.existing_only && !of.is_kept_off(offer) && fit::accepts(&of.shape, &offer.node).is_ok();
+        let mut mask = Bits::of(self.offer_of.len(), |at| takes(self.offer(at)));
+        self.holding(&mut mask, &self.requests[class]);
+        mask.iter().map(|at| self.offer(at)).collect()
+    }
+
     /// Whether no pod of these classes keeps the class off their node, and it none of them.
     pub(super) fn apart_from(&self, class: usize, counts: &[(usize, u32)]) -> bool {
         let apart = self.apart[class].as_ref();
@@ -167,7 +188,8 @@ impl<'a> Compiled<'a> {
             return false;
         }
         let within = |owner: usize| {
-            self.caps[owner].iter().all(|cap| {
+            // Whoever prefers it says nothing of those that come later.
+            self.caps[owner].iter().filter(|cap| owner == class || !cap.preferred).all(|cap| {
                 let there = existing.and_then(|node| cap.standing.get(node)).copied().unwrap_or(0);
                 let counted = counts.iter().filter(|(other, _)| cap.of.contains(*other)).map(|(_, count)| count);
                 let sum = counted.sum::<u32>() + there + u32::from(cap.of.contains(class));
@@ -206,7 +228,9 @@ fn selected(problem: &Problem, offers: &[&Offer]) -> (Vec<Bits>, Vec<Bits>) {
 
 /// Whether a node takes pods of the class, by everything that is no amount and depends on no other pod.
 pub(super) fn accepts(class: &Class, node: &Node) -> bool {
-    fit::accepts(&class.shape, node).is_ok() && !(class.heeds_soft_taints && fit::soft_taint(&class.shape, node))
+    fit::accepts(&class.shape, node).is_ok()
+        && class.preferred_nodes.iter().all(|term| fit::term_matches(term, node))
+        && !(class.heeds_soft_taints && fit::soft_taint(&class.shape, node))
 }
 
 /// Takes the nodes out on which a host port is taken, or a pod stands that keeps the class away or that it keeps away.
@@ -259,12 +283,15 @@ fn apart(classes: &[Class]) -> Vec<Option<Bits>> {
 
 /// Hostname spread as caps. The least of all hosts is taken as 0: a host without such a pod can always come.
 fn caps(class: &Class, problem: &Problem) -> Vec<Cap> {
-    let spreads = class.rules.iter().filter_map(|rule| match rule {
-        Rule::Spread(spread) if &*spread.key == HOSTNAME => Some(spread),
-        Rule::Spread(_) | Rule::Affinity(_) | Rule::AntiAffinity(_) => None,
+    let by_host = |rule: &'_ Rule| matches!(rule, Rule::Spread(spread) if &*spread.key == HOSTNAME);
+    let required = class.rules.iter().map(|rule| (rule, false));
+    let spreads = required.chain(class.preferred.iter().map(|rule| (rule, true))).filter(|(rule, _)| by_host(rule));
+    let spreads = spreads.filter_map(|(rule, preferred)| match rule {
+        Rule::Spread(spread) => Some((spread, preferred)),
+        Rule::Affinity(_) | Rule::AntiAffinity(_) => None,
     });
     spreads
-        .map(|spread| {
+        .map(|(spread, preferred)| {
             let counts = |namespace: &str, labels: &BTreeMap<Arc<str>, Arc<str>>| {
                 namespace == &*class.namespace && selects(&spread.selector, labels)
             };
@@ -277,7 +304,7 @@ fn caps(class: &Class, problem: &Problem) -> Vec<Cap> {
                     *count += 1;
                 }
             }
-            Cap { most: spread.max_skew, of, standing }
+            Cap { most: spread.max_skew, of, standing, preferred }
         })
         .collect()
 }

@@ -1,18 +1,21 @@
 //! From a draft to the plan: numbers, alternatives and the bound.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use super::bits::Bits;
 use super::bound;
 use super::compile::Compiled;
 use super::construct::counted;
 use super::draft::Draft;
 use super::judge;
-use super::problem::{Basis, Bound, GroupPrices, NewNode, PRICE_SCALE, Place, Plan};
+use super::problem::{Basis, Bound, GroupPrices, NewNode, Offer, PRICE_SCALE, Place, Plan, Pool};
 use super::state::State;
 use super::state::amount;
 use crate::ec2::CapacityType;
 
-/// Most alternatives of a node: what one launch takes.
-const ALTERNATIVES: usize = 60;
+/// Most alternatives of a node: with its own offer as many as one launch takes.
+const ALTERNATIVES: usize = 59;
 
 pub(super) fn finish(draft: Draft<'_, '_>) -> Plan {
     let Draft { mut state, slots, levels, proven, complete } = draft;
@@ -113,7 +116,12 @@ fn alternatives(state: &mut State<'_, '_>, at: usize) -> Vec<usize> {
         .min();
     let mut largest: Vec<i64> = pool.left.keys().map(|name| amount(own, name.as_str())).collect();
     let mut found = Vec::new();
-    for other in mask.iter().filter(|other| *other != chosen) {
+    // Those first that bring the values which the pool asks for: of many alike there are soon as many as a launch takes.
+    let mut lacking = Lacking::of(pool, own);
+    let others: Vec<usize> = mask.iter().filter(|other| *other != chosen).collect();
+    let brings = others.iter().copied().filter(|other| lacking.takes(compiled.offer(*other))).collect::<Vec<usize>>();
+    let rest = others.iter().copied().filter(|other| !brings.contains(other));
+    for other in brings.iter().copied().chain(rest) {
         let offer = compiled.offer(other);
         let dear = offer.capacity_type == CapacityType::Spot && on_demand.is_some_and(|price| offer.price > price);
         if !state.topology.is_same_domain(chosen, other)
@@ -134,5 +142,34 @@ fn alternatives(state: &mut State<'_, '_>, at: usize) -> Vec<usize> {
             found.push(other);
         }
     }
+    found.sort_unstable();
     found
+}
+
+/// Values of the keys of `minValues` that a node and its alternatives do not have yet.
+struct Lacking<'p> {
+    keys: Vec<(&'p str, usize, BTreeSet<&'p str>)>,
+}
+
+impl<'p> Lacking<'p> {
+    fn of(pool: &'p Pool, own: &'p Offer) -> Self {
+        let value = |key: &str| own.node.labels.get(key).map(|value| &**value);
+        let key = |(key, wanted): &'p (Arc<str>, u32)| {
+            let wanted = usize::try_from(*wanted).unwrap_or(usize::MAX);
+            (&**key, wanted, value(key).into_iter().collect())
+        };
+        Self { keys: pool.min_values.iter().map(key).collect() }
+    }
+
+    /// Whether an offer brings a value that is still asked for; it counts from then on.
+    fn takes(&mut self, offer: &'p Offer) -> bool {
+        let mut brings = false;
+        for (key, wanted, values) in &mut self.keys {
+            let value = offer.node.labels.get(*key).map(|value| &**value);
+            if let Some(value) = value.filter(|_| values.len() < *wanted) {
+                brings |= values.insert(value);
+            }
+        }
+        brings
+    }
 }

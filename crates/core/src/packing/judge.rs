@@ -36,6 +36,8 @@ enum Filter<'p> {
     Away {
         key: &'p Arc<str>,
         counted: Matched,
+        /// Whether nobody may come there later either.
+        lasts: bool,
     },
     /// The anti-affinity of others that select the class.
     KeptAway {
@@ -62,7 +64,7 @@ impl<'c, 'p> Judge<'c, 'p> {
         let problem = compiled.problem;
         let filters = problem.classes.iter().enumerate().map(|(index, class)| filters(compiled, index, class));
         let spreads = problem.classes.iter().flat_map(|class| {
-            class.rules.iter().filter_map(move |rule| match rule {
+            class.all_rules().filter_map(move |rule| match rule {
                 Rule::Spread(spread) => Some((class, spread)),
                 Rule::Affinity(_) | Rule::AntiAffinity(_) => None,
             })
@@ -103,10 +105,10 @@ impl<'c, 'p> Judge<'c, 'p> {
                 pods.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, one)| *one).collect();
             let (class, node) = pods[at];
             self.filters[class].iter().all(|filter| match filter {
-                Filter::Away { key, counted } | Filter::KeptAway { key, counted } => {
+                Filter::Away { key, counted, lasts: true } | Filter::KeptAway { key, counted } => {
                     !self.shares(key, counted, node, new, &others)
                 }
-                Filter::Spread { .. } | Filter::Affinity { .. } => true,
+                Filter::Away { .. } | Filter::Spread { .. } | Filter::Affinity { .. } => true,
             })
         })
     }
@@ -114,7 +116,7 @@ impl<'c, 'p> Judge<'c, 'p> {
     /// Whether a pod of the class may come to a node beside those that are there.
     pub(super) fn allows(&self, class: usize, node: usize, new: &[&Node], seen: &[Placed]) -> bool {
         self.filters[class].iter().all(|filter| match filter {
-            Filter::Away { key, counted } | Filter::KeptAway { key, counted } => {
+            Filter::Away { key, counted, .. } | Filter::KeptAway { key, counted } => {
                 !self.shares(key, counted, node, new, seen)
             }
             Filter::Affinity { terms, own, counted } => {
@@ -220,14 +222,15 @@ fn filters<'p>(compiled: &Compiled<'p>, index: usize, class: &'p Class) -> Vec<F
             .collect(),
     };
     let mut filters: Vec<Filter<'p>> = Vec::new();
-    for rule in &class.rules {
+    for (number, rule) in class.all_rules().enumerate() {
         filters.push(match rule {
             Rule::Spread(spread) => {
                 let counted = matched(
                     &|namespace, labels| namespace == &*class.namespace && selects(&spread.selector, labels),
                     false,
                 );
-                let values = compiled.holders(index).filter_map(|offer| offer.node.labels.get(&spread.key));
+                let offers = compiled.possible(index).into_iter();
+                let values = offers.filter_map(|offer| offer.node.labels.get(&spread.key));
                 let mut offered: Vec<&str> =
                     if &*spread.key == HOSTNAME { Vec::new() } else { values.map(|value| &**value).collect() };
                 offered.sort_unstable();
@@ -242,7 +245,8 @@ fn filters<'p>(compiled: &Compiled<'p>, index: usize, class: &'p Class) -> Vec<F
                 Filter::Affinity { terms, own: all(&class.namespace, &class.labels), counted }
             }
             Rule::AntiAffinity(term) => {
-                Filter::Away { key: &term.key, counted: matched(&|space, labels| term.matches(space, labels), true) }
+                let counted = matched(&|space, labels| term.matches(space, labels), true);
+                Filter::Away { key: &term.key, counted, lasts: number < class.rules.len() }
             }
         });
     }

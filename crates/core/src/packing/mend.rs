@@ -13,7 +13,7 @@ use super::compile::{Compiled, HOSTNAME};
 use super::construct;
 use super::draft::Draft;
 use super::judge::{Judge, fits_existing};
-use super::problem::Rule;
+use super::problem::{Class, Rule};
 use super::state::{Fitted, State};
 use crate::model::node::Node;
 
@@ -101,7 +101,7 @@ pub(super) fn better<'c, 'p>(compiled: &'c Compiled<'p>, draft: Draft<'c, 'p>) -
     if budget == 0 || pods == 0 || pods > PODS || settled || problem.offers.is_empty() && !draft.is_short() {
         return draft;
     }
-    let spread_by_host = problem.classes.iter().flat_map(|class| &class.rules).any(|rule| match rule {
+    let spread_by_host = problem.classes.iter().flat_map(Class::all_rules).any(|rule| match rule {
         Rule::Spread(spread) => &*spread.key == HOSTNAME,
         Rule::Affinity(_) | Rule::AntiAffinity(_) => false,
     });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::ec2::CapacityType;
 use crate::model::names::ResourceName;
 use crate::model::node::{Node, Usage};
-use crate::model::pod::{Requirement, Shape};
+use crate::model::pod::{Requirement, SelectorTerm, Shape};
 use crate::model::resources::Resources;
 
 /// Everything a plan for ordinary pods depends on.
@@ -65,7 +65,7 @@ pub fn forget_labels(ladders: &mut [Vec<Class>], standing: &[Standing]) {
     let mut ask = |term: &PodTerm| asked.extend(term.selector.iter().flatten().map(|one| Arc::clone(&one.key)));
     standing.iter().flat_map(|pod| &pod.anti_affinity).for_each(&mut ask);
     let mut spreads = BTreeSet::new();
-    for rule in ladders.iter().flatten().flat_map(|class| &class.rules) {
+    for rule in ladders.iter().flatten().flat_map(Class::all_rules) {
         match rule {
             Rule::Spread(spread) => spreads.extend(spread.selector.iter().map(|one| Arc::clone(&one.key))),
             Rule::Affinity(terms) => terms.iter().for_each(&mut ask),
@@ -89,6 +89,11 @@ pub struct Class {
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
     /// Required topology constraints.
     pub rules: Vec<Rule>,
+    /// Preferred ones that are kept: they decide where the pod goes, and nothing of where others go once it is there.
+    pub preferred: Vec<Rule>,
+    /// Preferred node affinity that is kept: terms of which a node has to match all. Which nodes count for a spread constraint
+    /// is for what is required alone to say.
+    pub preferred_nodes: Vec<SelectorTerm>,
     /// Taints with the effect `PreferNoSchedule` that are not tolerated keep it away, as if they were `NoSchedule`.
     pub heeds_soft_taints: bool,
     /// It gets no new node: it may only use what exists.
@@ -99,6 +104,11 @@ pub struct Class {
 }
 
 impl Class {
+    /// Topology constraints that decide where the pod goes.
+    pub fn all_rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().chain(&self.preferred)
+    }
+
     /// Whether no node of this offer is launched for it, although it would hold it.
     #[must_use]
     pub fn is_kept_off(&self, offer: &Offer) -> bool {
@@ -109,7 +119,7 @@ impl Class {
     }
 }
 
-/// A required topology constraint.
+/// A topology constraint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rule {
     /// `topologySpreadConstraints` with `DoNotSchedule`.

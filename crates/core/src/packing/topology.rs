@@ -120,6 +120,14 @@ impl<'a> Topology<'a> {
                     Rule::Spread(_) | Rule::AntiAffinity(_) => {}
                 }
             }
+            for rule in &class.preferred {
+                match rule {
+                    Rule::Spread(spread) if &*spread.key != HOSTNAME => made.spread(compiled, index, spread),
+                    Rule::Affinity(terms) => made.affinity(compiled, index, terms),
+                    Rule::AntiAffinity(term) => made.keeps_off(compiled, index, term),
+                    Rule::Spread(_) => {}
+                }
+            }
         }
         for (index, counter) in made.counters.iter().enumerate() {
             for (class, feeds) in made.feeds.iter_mut().enumerate() {
@@ -344,7 +352,7 @@ impl<'a> Topology<'a> {
         let of = &self.counters[counter];
         let value = |node: &Node| node.labels.get(&spread.key).and_then(|value| of.values.get(value)).copied();
         let nodes = problem.nodes.iter().enumerate().filter(|(at, _)| of.counts_node(*at));
-        let offers = compiled.holders(index).map(|offer| &*offer.node);
+        let offers = compiled.possible(index).into_iter().map(|offer| &*offer.node);
         let mut domains: Vec<Domain> = nodes.map(|(_, one)| &*one.node).chain(offers).filter_map(value).collect();
         domains.sort_unstable();
         domains.dedup();
@@ -366,10 +374,15 @@ impl<'a> Topology<'a> {
         self.obeys[index].push(Obey::Affinity { counters, own });
     }
 
-    /// Both directions: nobody it selects in its domain, and it in no domain of anybody who selects it.
-    fn anti_affinity(&mut self, compiled: &Compiled<'a>, index: usize, term: &'a PodTerm) {
+    /// Nobody it selects in its domain when it comes.
+    fn keeps_off(&mut self, compiled: &Compiled<'a>, index: usize, term: &'a PodTerm) {
         let matching = self.counter(compiled, &term.key, Counted::Matching(std::slice::from_ref(term)));
         self.obeys[index].push(Obey::Away { counter: matching });
+    }
+
+    /// Both directions: nobody it selects in its domain, and it in no domain of anybody who selects it.
+    fn anti_affinity(&mut self, compiled: &Compiled<'a>, index: usize, term: &'a PodTerm) {
+        self.keeps_off(compiled, index, term);
         let owners = self.counter(compiled, &term.key, Counted::Owners(term));
         for (other, class) in compiled.problem.classes.iter().enumerate() {
             let known =
@@ -457,7 +470,7 @@ impl Counts {
     }
 }
 
-/// The keys that a node must carry to count for any spread constraint of the class.
+/// The keys that a node must carry to count for any spread constraint of the class: those of required ones.
 fn keys(class: &Class) -> impl Iterator<Item = &Arc<str>> {
     class.rules.iter().filter_map(|rule| match rule {
         Rule::Spread(spread) => Some(&spread.key),

@@ -52,13 +52,21 @@ fn wanted() -> Wanted {
     Wanted { instance_type: TYPE.to_owned(), subnet: None, region: "us-east-1".to_owned() }
 }
 
-/// A whole run: what it found wrong, and what it could not go on after.
-async fn run(client: &Client, name: &str, lines: &Mutex<Vec<String>>) -> (Vec<String>, Result<Chosen, String>) {
+/// A whole run, of what was chosen before if something was: what it found wrong, and what it could not go on after.
+async fn run(
+    client: &Client,
+    name: &str,
+    chosen: Option<Chosen>,
+    lines: &Mutex<Vec<String>>,
+) -> (Vec<String>, Result<Chosen, String>) {
     let report = |line: &str| lines.lock().unwrap().push(line.to_owned());
     let mut trial = trial(client, &report);
     let all = async {
         trial.clean_up().await?;
-        let chosen = trial.choose(&wanted()).await?;
+        let chosen = match chosen {
+            Some(chosen) => chosen,
+            None => trial.choose(&wanted()).await?,
+        };
         trial.run(&chosen, name).await?;
         Ok(chosen)
     };
@@ -82,7 +90,7 @@ fn nothing_is_left(simulator: &Simulator, at: &str) {
 async fn a_first_launch_in_an_account_is_as_muster_relies_on_it_and_leaves_nothing() {
     let world = World::of(scenario()).await;
     let lines = Mutex::default();
-    let (wrong, outcome) = run(&world.client, "00c0ffee", &lines).await;
+    let (wrong, outcome) = run(&world.client, "00c0ffee", None, &lines).await;
     let chosen = outcome.unwrap();
     let lines = lines.into_inner().unwrap();
     assert_eq!(wrong, Vec::<String>::new(), "{lines:#?}");
@@ -99,11 +107,13 @@ async fn a_first_launch_in_an_account_is_as_muster_relies_on_it_and_leaves_nothi
 
 #[tokio::test]
 async fn a_first_launch_that_is_killed_anywhere_is_ended_by_the_next_and_other_instances_stay() {
+    // What is only read before the launch is read once.
+    let chosen = run(&World::of(scenario()).await.client, "00c0ffee", None, &Mutex::default()).await.1.unwrap();
     let mut killed = 0;
     for calls in 1.. {
         let world = World::of(scenario()).await;
         let lines = Mutex::default();
-        let first = run(&world.client, "00c0ffee", &lines);
+        let first = run(&world.client, "00c0ffee", Some(chosen.clone()), &lines);
         let seen = || world.simulator.journal().len();
         let mut first = pin!(first);
         // The process ends between two polls, once so many calls have come in.
@@ -118,7 +128,7 @@ async fn a_first_launch_that_is_killed_anywhere_is_ended_by_the_next_and_other_i
         }
         killed += 1;
         let lines = Mutex::default();
-        let (wrong, outcome) = run(&world.client, "00c0ffef", &lines).await;
+        let (wrong, outcome) = run(&world.client, "00c0ffef", Some(chosen.clone()), &lines).await;
         let at = format!("killed at call {calls}: {lines:#?}");
         outcome.unwrap_or_else(|error| panic!("{error}; {at}"));
         assert_eq!(wrong, Vec::<String>::new(), "{at}");
@@ -132,7 +142,7 @@ async fn what_is_not_as_muster_relies_on_it_is_named_and_what_was_launched_is_en
     let world = World::of(scenario()).await;
     world.simulator.add_fault(Fault::of(FaultKind::Violating { launch: 1 }));
     let lines = Mutex::default();
-    let (_, outcome) = run(&world.client, "00c0ffee", &lines).await;
+    let (_, outcome) = run(&world.client, "00c0ffee", None, &lines).await;
     let error = outcome.unwrap_err();
     assert!(error.contains("Violated"), "{error}");
     nothing_is_left(&world.simulator, "after a launch of fewer");
@@ -140,7 +150,7 @@ async fn what_is_not_as_muster_relies_on_it_is_named_and_what_was_launched_is_en
     let mut none = scenario();
     none.zones[0].subnets[0].default_for_zone = false;
     let none = World::of(none).await;
-    let (_, outcome) = run(&none.client, "00c0ffee", &lines).await;
+    let (_, outcome) = run(&none.client, "00c0ffee", None, &lines).await;
     let error = outcome.unwrap_err();
     assert!(error.contains("--subnet"), "{error}");
 }
@@ -165,7 +175,7 @@ async fn a_journal_has_each_exchange_with_its_bodies_and_no_signature() {
     .await
     .unwrap();
     let lines = Mutex::default();
-    let (wrong, outcome) = run(&client, "00c0ffee", &lines).await;
+    let (wrong, outcome) = run(&client, "00c0ffee", None, &lines).await;
     outcome.unwrap();
     assert_eq!(wrong, Vec::<String>::new());
     let kept = kept.lock().unwrap();

@@ -295,6 +295,7 @@ impl Planning<'_> {
                 held.ports.extend(role.shape.ports.iter().cloned());
             }
             self.cluster.add(&place.node, pattern.map(|known| &known.core), &held);
+            self.standing.extend(pattern.map(|known| (place.node.clone(), Arc::clone(&known.object))));
             self.taken.push((place.node.clone(), demand.request.key.clone(), held));
         }
     }

@@ -261,11 +261,14 @@ fn places(document: &Value) -> Vec<(&str, Option<&str>)> {
 fn nodes_that_a_batch_is_about_to_launch_hold_pods_before_any_other_is_launched_and_count_against_the_limits() {
     let limited = || pool(|spec| spec["limits"] = json!({"nodes": 3}));
     // Each node holds one pod of 3 CPU.
-    let pods: Vec<Value> = (0..4).map(|number| pod(number, "3", |_| {})).collect();
+    let pods: Vec<Value> = (0..5).map(|number| pod(number, "3", |_| {})).collect();
     let with = |batch: Value| [&[limited(), batch], &pods[..]].concat();
     let (document, code) = planned(&with(batch(2, |_| {})));
     let joining = [("joining", Some("general-1/0")), ("joining", Some("general-1/1"))];
-    assert_eq!(places(&document), [&joining[..], &[("buy", Some("new/0")), ("refused", None)]].concat());
+    assert_eq!(
+        places(&document),
+        [&joining[..], &[("buy", Some("new/0")), ("buy", Some("new/0")), ("refused", None)]].concat()
+    );
     assert_eq!(code, 3);
     let limit = &document["limits"][0];
     assert_eq!((&limit["used"], &limit["planned"]), (&json!("2"), &json!("1")), "{limit}");
@@ -308,4 +311,187 @@ fn an_instance_without_a_node_is_on_its_way_and_one_that_is_lost_or_has_a_node_i
     deleted["metadata"]["deletionTimestamp"] = json!("2026-07-20T11:00:00Z");
     let (document, _) = planned(&objects(deleted));
     assert_eq!(outcomes(&document), ["placed", "buy", "buy"]);
+}
+
+fn relaxed(document: &Value) -> Vec<Vec<&str>> {
+    let of = |pod: &'_ Value| pod["relaxed"].as_array().cloned().unwrap_or_default();
+    let words = ["nodeAffinity", "podAffinity", "podAntiAffinity", "topologySpread", "taint", "minValues"];
+    let word = |one: &Value| words.into_iter().find(|word| one["what"] == **word).unwrap();
+    document["pods"].as_array().unwrap().iter().map(|pod| of(pod).iter().map(word).collect()).collect()
+}
+
+fn zones(document: &Value) -> Vec<&str> {
+    document["nodes"].as_array().unwrap().iter().map(|node| node["zone"].as_str().unwrap()).collect()
+}
+
+fn in_zones(zones: &[&str]) -> Value {
+    pool(|spec| {
+        spec["template"]["spec"]["requirements"] =
+            json!([{"key": "topology.kubernetes.io/zone", "operator": "In", "values": zones}]);
+    })
+}
+
+#[test]
+fn a_preference_of_one_pod_refuses_no_other_that_comes_after_it() {
+    let apart = |key: &str, of: &str| {
+        let selector = json!({"matchLabels": {"app": of}});
+        let term = json!({"weight": 1, "podAffinityTerm": {"topologyKey": key, "labelSelector": selector}});
+        json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}})
+    };
+    let with = |affinity: &Value| {
+        let affinity = affinity.clone();
+        move |pod: &mut Value| pod["spec"]["affinity"] = affinity
+    };
+    // Two replicas that would rather be in two zones, of which there is one.
+    let by_zone = apart("topology.kubernetes.io/zone", "a");
+    let (document, code) = planned(&[in_zones(&["z-1"]), pod(0, "3", with(&by_zone)), pod(1, "3", with(&by_zone))]);
+    assert_eq!((outcomes(&document), code), (vec!["buy", "buy"], 0));
+    assert_eq!(relaxed(&document), [vec![], vec!["podAntiAffinity"]]);
+    // The same by host, where there may be one.
+    let by_host = apart("kubernetes.io/hostname", "a");
+    let one = pool(|spec| spec["limits"] = json!({"nodes": 1}));
+    let (document, _) = planned(&[one.clone(), pod(0, "1", with(&by_host)), pod(1, "1", with(&by_host))]);
+    assert_eq!((outcomes(&document), document["nodes"].as_array().unwrap().len()), (vec!["buy", "buy"], 1));
+    // Somebody without any constraint comes to whoever would rather be without it.
+    let other = apart("kubernetes.io/hostname", "b");
+    let plain = pod(1, "1", |pod| pod["metadata"]["labels"]["app"] = json!("b"));
+    let (document, _) = planned(&[one.clone(), pod(0, "1", with(&other)), plain.clone()]);
+    assert_eq!((outcomes(&document), relaxed(&document)), (vec!["buy", "buy"], vec![vec![], vec![]]));
+    // Before it, whoever prefers it gives in.
+    let late = pod(2, "1", with(&other));
+    let (document, _) = planned(&[one, late, plain]);
+    assert_eq!((outcomes(&document), relaxed(&document)), (vec!["buy", "buy"], vec![vec![], vec!["podAntiAffinity"]]));
+    // Hosts for as many as may be, and all pods on them.
+    let anyway = json!([{"topologyKey": "kubernetes.io/hostname", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway",
+                         "labelSelector": {"matchLabels": {"app": "a"}}}]);
+    let spread = |number| pod(number, "100m", |pod| pod["spec"]["topologySpreadConstraints"] = anyway.clone());
+    let five = pool(|spec| spec["limits"] = json!({"nodes": 5}));
+    let pods: Vec<Value> = (0..70).map(|number| spread(number % 60)).collect();
+    let pods = pods.into_iter().enumerate().map(|(number, mut pod)| {
+        pod["metadata"]["name"] = json!(format!("p-{number}"));
+        pod["metadata"]["uid"] = json!(format!("uid-{number}"));
+        pod
+    });
+    let (document, _) = planned(&[&[five], &pods.collect::<Vec<_>>()[..]].concat());
+    assert_eq!((outcomes(&document), document["nodes"].as_array().unwrap().len()), (vec!["buy"; 70], 5));
+}
+
+#[test]
+fn what_a_pod_would_rather_have_does_not_say_which_zones_it_is_spread_over() {
+    let pods: Vec<Value> = (0..3)
+        .map(|number| {
+            pod(number, "3", |pod| {
+                pod["spec"]["topologySpreadConstraints"] = spread("topology.kubernetes.io/zone", &json!({}));
+                let zone = json!({"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z-1"]});
+                let preferred = json!([{"weight": 1, "preference": {"matchExpressions": [zone]}}]);
+                pod["spec"]["affinity"] =
+                    json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}});
+            })
+        })
+        .collect();
+    let (document, _) = planned(&[&[pool(|_| {})], &pods[..]].concat());
+    let mut all = zones(&document);
+    all.sort_unstable();
+    assert_eq!(all, ["z-1", "z-2", "z-3"]);
+    let dropped = relaxed(&document).into_iter().filter(|relaxed| *relaxed == ["nodeAffinity"]).count();
+    assert_eq!(dropped, 2);
+}
+
+#[test]
+fn a_key_of_the_catalogue_is_a_fact_of_its_types_and_no_label_of_the_pool() {
+    let family = |value: &str| {
+        pool(|spec| {
+            spec["template"]["spec"]["requirements"] = json!([{"key": "muster.dev/instance-category", "operator": "In", "values": [value]},
+                       {"key": "size", "operator": "In", "values": ["big"]}]);
+        })
+    };
+    let types = |text: &str| {
+        let mut all: Value = serde_json::from_str(text).unwrap();
+        all["types"][1]["labels"]["size"] = json!("big");
+        all["types"][1]["labels"]["muster.dev/instance-category"] = json!("f");
+        all.to_string()
+    };
+    let catalogue = types(&catalogue().to_string());
+    let text = json!({"apiVersion": "v1", "kind": "List", "items": [family("f"), pod(0, "1", |_| {})]}).to_string();
+    let arguments = Arguments {
+        files: vec![Input { name: "dump.json", text: &text }],
+        format: Format::Json,
+        catalogue: Some(Input { name: "fake.json", text: &catalogue }),
+        ..Arguments::default()
+    };
+    let document: Value = serde_json::from_str(&command::run(&arguments).unwrap().text).unwrap();
+    let bought: Vec<&str> =
+        document["nodes"].as_array().unwrap().iter().map(|node| node["type"].as_str().unwrap()).collect();
+    assert_eq!(bought, ["large"], "small is cheaper and has no such label");
+}
+
+#[test]
+fn a_node_that_has_registered_is_on_its_way_until_it_can_be_used() {
+    let node = |ready: &str, taints: Value| {
+        json!({"apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "n-0", "labels": {"muster.dev/nodepool": "general", "topology.kubernetes.io/zone": "z-2",
+                         "node.kubernetes.io/instance-type": "small"}},
+            "spec": {"providerID": "aws:///z-2/i-0", "taints": taints},
+            "status": {"allocatable": {"cpu": "3900m", "memory": "16Gi", "pods": "20"},
+                       "conditions": [{"type": "Ready", "status": ready}]}})
+    };
+    let driver = json!({"key": "driver.example.com/not-ready", "effect": "NoSchedule"});
+    let starts = pool(|spec| spec["template"]["spec"]["startupTaints"] = json!([driver]));
+    let unregistered = json!({"key": "muster.dev/unregistered", "effect": "NoExecute"});
+    for (ready, taints) in
+        [("False", json!([unregistered])), ("True", json!([unregistered])), ("True", json!([driver]))]
+    {
+        let (document, _) = planned(&[starts.clone(), node(ready, taints.clone()), pod(0, "1", |_| {})]);
+        assert_eq!(places(&document), [("joining", Some("n-0"))], "{taints}");
+    }
+    let (document, _) = planned(&[starts.clone(), node("True", json!([])), pod(0, "1", |_| {})]);
+    assert_eq!(places(&document), [("placed", Some("n-0"))]);
+    // Any other taint stays.
+    let stays = json!([{"key": "team", "value": "ml", "effect": "NoSchedule"}]);
+    let (document, _) = planned(&[starts, node("True", stays), pod(0, "1", |_| {})]);
+    assert_eq!(outcomes(&document), ["buy"]);
+}
+
+#[test]
+fn the_document_is_the_same_for_any_order_of_objects() {
+    let other = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "ns"}});
+    let mut objects = vec![pool(|_| {}), other("ConfigMap", "z"), other("Service", "a"), other("ConfigMap", "b")];
+    objects.extend((0..4).map(|number| pod(number, "1", |_| {})));
+    let (first, _) = planned(&objects);
+    assert_eq!(first["ignored"].as_array().unwrap().len(), 3);
+    objects.reverse();
+    assert_eq!(planned(&objects).0, first);
+}
+
+#[test]
+fn a_pod_that_names_no_scheduler_is_the_default_one_s() {
+    let plain = pod(0, "1", |pod| drop(pod["spec"].as_object_mut().unwrap().remove("schedulerName")));
+    let (document, _) = planned(&[pool(|_| {}), plain.clone()]);
+    assert_eq!(outcomes(&document), Vec::<&str>::new());
+    let (document, _) = planned_with(&[pool(|_| {}), plain], |arguments| {
+        arguments.scheduler_names = vec!["default-scheduler".to_owned()];
+    });
+    assert_eq!(outcomes(&document), ["buy"]);
+}
+
+#[test]
+fn a_daemon_set_takes_what_its_running_pods_take() {
+    let template = json!({"metadata": {"labels": {"d": "d"}}, "spec": {"containers": [{"name": "c"}]}});
+    let set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": "ns", "uid": "d"},
+                     "spec": {"selector": {"matchLabels": {"d": "d"}}, "template": template}});
+    let running = pod(9, "500m", |pod| {
+        let owner =
+            json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "d", "controller": true}]);
+        pod["metadata"]["ownerReferences"] = owner;
+        pod["metadata"]["name"] = json!("agent-1");
+        pod["spec"]["nodeName"] = json!("elsewhere");
+        pod["status"]["phase"] = json!("Running");
+    });
+    // 3.9 are allocatable: beside half a CPU there is no place.
+    let wide = pod(0, "3800m", |_| {});
+    let types = |document: &Value| document["nodes"][0]["type"].clone();
+    let (document, _) = planned(&[pool(|_| {}), set.clone(), wide.clone()]);
+    assert_eq!(types(&document), "small");
+    let (document, _) = planned(&[pool(|_| {}), set, running, wide]);
+    assert_eq!(types(&document), "large");
 }

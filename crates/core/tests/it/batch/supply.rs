@@ -80,7 +80,11 @@ impl Lessons {
                 self.refusals.record(*kind, code.as_deref(), &of, now);
             }
             Note::ForgetReservations => self.read = None,
-            Note::ReservationGone(_) | Note::Denied { .. } | Note::Blame { .. } | Note::FleetsEnded(_) => {}
+            Note::ReservationGone(_)
+            | Note::ReservationFull(_)
+            | Note::Denied { .. }
+            | Note::Blame { .. }
+            | Note::FleetsEnded(_) => {}
         }
     }
 
