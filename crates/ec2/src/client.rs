@@ -7,13 +7,15 @@ use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_ec2::config::retry::RetryConfig;
 use aws_sdk_ec2::config::timeout::TimeoutConfig;
 use aws_sdk_ec2::config::{ProvideCredentials, StalledStreamProtectionConfig};
+use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_http_client::Builder as HttpBuilder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use muster_core::ec2::CallError;
 use muster_core::offering::price_list_region;
 use thiserror::Error;
 
 use crate::agent::Agent;
-use crate::error::root;
+use crate::error::{failure, root};
 use crate::journal::Journal;
 
 /// Attempts of every call that is no launch: all of them are idempotent by name, token or nature.
@@ -174,6 +176,14 @@ impl Client {
             parameters_endpoint,
             prices_endpoint,
         })
+    }
+
+    /// The error of a call to EC2.
+    pub(crate) fn failed<E>(&self, operation: &str, error: SdkError<E>) -> CallError
+    where
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+    {
+        failure(&self.endpoint, operation, error)
     }
 }
 

@@ -6,18 +6,6 @@ use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_ec2::operation::RequestId;
 use muster_core::ec2::{CallError, ErrorClass, classify};
 
-use crate::Client;
-
-impl Client {
-    /// The error of a call to EC2.
-    pub(crate) fn failed<E>(&self, operation: &str, error: SdkError<E>) -> CallError
-    where
-        E: ProvideErrorMetadata + Error + 'static,
-    {
-        failure(&self.endpoint, operation, error)
-    }
-}
-
 /// The error of a call to whom messages call `endpoint`. All of EC2's errors are unmodelled in the SDK: code and text come
 /// from the metadata.
 #[expect(clippy::needless_pass_by_value, reason = "used as map_err(|error| failure(…, error))")]

@@ -13,7 +13,7 @@ use aws_smithy_types::config_bag::{Storable, StoreReplace};
 /// Names the operation in protocols whose body does not.
 const TARGET: &str = "x-amz-target";
 
-/// One attempt of a call that was answered. Headers, and with them credentials and signatures, are left out.
+/// One attempt of a call that was answered. Headers, and with them credentials and signatures, are excluded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchange {
     /// The service: `ec2`, `ssm` or `pricing`.

@@ -34,7 +34,7 @@ use crate::step::{Step, step};
 /// Events of one round: a crowd of pods that wait for the same needs no event each.
 const EVENTS: usize = 20;
 
-/// A NodeBatch that the watch does not show is believed in for so long; then all are listed again. One that ended at once may never
+/// A NodeBatch that the watch does not show is assumed to exist for so long; then all are listed again. One that ended at once may never
 /// be shown.
 const ASSUMED_FOR: SignedDuration = SignedDuration::from_secs(30);
 

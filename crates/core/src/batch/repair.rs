@@ -64,7 +64,8 @@ pub(super) fn lost_in_use(case: &Case<'_>) -> Step<Turn> {
     let status = case.status();
     let now = case.now();
     let gone: BTreeSet<InstanceId> = lost(&status, now).into_iter().map(|instance| instance.id.clone()).collect();
-    if status.phase == BatchPhase::InUse && gone.len() < status.instances.len() && survives(case, &status, &gone) {
+    // A gang may run before its batch is called in use.
+    if gone.len() < status.instances.len() && survives(case, &status, &gone) {
         return Ok(shrink(status, &gone));
     }
     let causes: BTreeMap<InstanceId, String> = lost(&status, now)
@@ -97,15 +98,17 @@ fn survives(case: &Case<'_>, status: &BatchStatus, gone: &BTreeSet<InstanceId>) 
 fn shrink(mut status: BatchStatus, gone: &BTreeSet<InstanceId>) -> Turn {
     let (lost, kept): (Vec<_>, Vec<_>) = status.instances.into_iter().partition(|one| gone.contains(&one.id));
     let left = u32::try_from(kept.len()).unwrap_or(u32::MAX);
+    let less = status.count.saturating_sub(left);
     let price = status.price.unwrap_or(0);
     status.price = Some(price.saturating_mul(u64::from(left)) / u64::from(status.count.max(1)));
     status.count = left;
     status.ready_count = status.ready_count.min(left);
     status.instances = kept;
     status.replaced.extend(lost);
-    status.message = Some(format!("{} nodes lost; its gang goes on with {left}", gone.len()));
+    status.message = Some(format!("{less} nodes lost; its gang goes on with {left}"));
     let ids: Vec<&str> = gone.iter().map(InstanceId::as_str).collect();
-    let message = format!("the gang keeps its minimum without {}", ids.join(", "));
+    let without = if ids.is_empty() { format!("the {less} that were not replaced") } else { ids.join(", ") };
+    let message = format!("the gang keeps its minimum without {without}");
     Turn::write(status).event("Shrunk", message, false)
 }
 
@@ -338,6 +341,11 @@ fn lost_again(case: &Case<'_>, mut status: BatchStatus, code: Option<String>, wh
 
 fn give_up(case: &Case<'_>, why: &str) -> Turn {
     let mut status = case.status();
+    if survives(case, &status, &BTreeSet::new()) {
+        // It came, or went on, while the replacement was tried, and nothing makes it leave.
+        status.phase = BatchPhase::InUse;
+        return shrink(status, &BTreeSet::new());
+    }
     let there = teardown::pods_on(case.world.snapshot, &status);
     if !there.is_empty() {
         // The gang leaves by itself. Nobody else may come, and whoever is left goes as at the end of a batch.

@@ -193,8 +193,8 @@ impl Trial<'_> {
     /// Errors: what is missing, and what to give instead.
     pub(crate) async fn choose(&self, wanted: &Wanted) -> Result<Chosen, String> {
         let Wanted { instance_type, subnet, region } = wanted;
-        let said = |error: CallError| error.to_string();
-        let types = self.client.describe_instance_types(std::slice::from_ref(instance_type)).await.map_err(said)?;
+        let reported = |error: CallError| error.to_string();
+        let types = self.client.describe_instance_types(std::slice::from_ref(instance_type)).await.map_err(reported)?;
         let Some(info) = types.into_iter().next() else {
             return Err(format!("EC2 knows no instance type {instance_type} in {region}; choose another with --type"));
         };
@@ -202,7 +202,7 @@ impl Trial<'_> {
             return Err(format!("{instance_type} goes into no cluster placement group; choose another with --type"));
         }
         let query = subnet.clone().map_or(NetworkQuery::DefaultForZone, NetworkQuery::Id);
-        let subnets = self.client.describe_subnets(&query).await.map_err(said)?;
+        let subnets = self.client.describe_subnets(&query).await.map_err(reported)?;
         let zones: Vec<String> = subnets.iter().map(|subnet| subnet.zone.clone()).collect();
         if zones.is_empty() {
             return Err(match subnet {
@@ -210,7 +210,7 @@ impl Trial<'_> {
                 None => format!("{region} has no default subnet; give one with --subnet"),
             });
         }
-        let offered = self.client.describe_offerings(&zones).await.map_err(said)?;
+        let offered = self.client.describe_offerings(&zones).await.map_err(reported)?;
         let usable = subnets.iter().find(|subnet| {
             let here = Offering { instance_type: instance_type.clone(), zone: subnet.zone.clone() };
             subnet.free_addresses >= INSTANCES && offered.contains(&here)
@@ -221,7 +221,7 @@ impl Trial<'_> {
             ));
         };
         let architecture = info.architectures.first().map_or("x86_64", String::as_str);
-        let image_id = self.client.image_parameter(&format!("{IMAGE}{architecture}")).await.map_err(said)?;
+        let image_id = self.client.image_parameter(&format!("{IMAGE}{architecture}")).await.map_err(reported)?;
         let listed = self.client.list_prices().await.unwrap_or_else(|error| {
             self.say(&format!("no list prices ({error}); those that Muster brings are used"));
             BTreeMap::new()
@@ -234,7 +234,7 @@ impl Trial<'_> {
             .client
             .describe_spot_prices(std::slice::from_ref(instance_type), Timestamp::now())
             .await
-            .map_err(said)?;
+            .map_err(reported)?;
         Ok(Chosen {
             instance_type: instance_type.clone(),
             zone: subnet.zone.clone(),
@@ -278,7 +278,7 @@ impl Trial<'_> {
         run: &str,
         number: u32,
     ) -> Result<Option<String>, String> {
-        let said = |error: CallError| error.to_string();
+        let reported = |error: CallError| error.to_string();
         let tags = BatchTags {
             cluster_uid: CLUSTER.to_owned(),
             cluster_name: CLUSTER.to_owned(),
@@ -288,7 +288,7 @@ impl Trial<'_> {
         };
         let group = placement_group_name(CLUSTER, run, number);
         let of_group = tags.of(ResourceKind::PlacementGroup);
-        self.client.create_placement_group(&group, &of_group).await.map_err(said)?;
+        self.client.create_placement_group(&group, &of_group).await.map_err(reported)?;
         self.await_group(&group, &of_group).await?;
         let template = self.template(chosen, &tags, capacity_type).await?;
         let intent = LaunchParameters {
@@ -319,13 +319,13 @@ impl Trial<'_> {
         self.check_replay(&intent, &ids, &again);
         self.await_running(&intent, &ids).await?;
         let instances =
-            self.client.describe_instances(&InstanceQuery::Tags(intent.tags.sweep())).await.map_err(said)?;
+            self.client.describe_instances(&InstanceQuery::Tags(intent.tags.sweep())).await.map_err(reported)?;
         let shown: BTreeSet<InstanceId> = instances.into_iter().map(|instance| instance.id).collect();
         self.check(
             shown == ids.iter().cloned().collect(),
             "the tags find these instances and no other: nothing was launched twice",
         );
-        let places = self.client.describe_topology(&TopologyQuery::Instances(ids)).await.map_err(said)?;
+        let places = self.client.describe_topology(&TopologyQuery::Instances(ids)).await.map_err(reported)?;
         for (id, nodes) in places {
             self.say(&format!("  {id} lies below {}", nodes.join(", ")));
         }

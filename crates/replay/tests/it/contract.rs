@@ -420,9 +420,9 @@ fn a_key_of_the_catalogue_is_a_fact_of_its_types_and_no_label_of_the_pool() {
         ..Arguments::default()
     };
     let document: Value = serde_json::from_str(&command::run(&arguments).unwrap().text).unwrap();
-    let bought: Vec<&str> =
+    let launched: Vec<&str> =
         document["nodes"].as_array().unwrap().iter().map(|node| node["type"].as_str().unwrap()).collect();
-    assert_eq!(bought, ["large"], "small is cheaper and has no such label");
+    assert_eq!(launched, ["large"], "small is cheaper and has no such label");
 }
 
 #[test]

@@ -211,6 +211,43 @@ fn an_elastic_gang_on_booked_nodes_goes_on_without_a_lost_one() {
     assert_eq!((next.phase, next.count, next.replaced.len()), (BatchPhase::InUse, 1, 1));
 }
 
+/// An elastic gang that runs on one of two nodes.
+fn on_one_of_two() -> Setup {
+    let mut setup = Setup::default();
+    let mut elastic = world::gang("a", Phase::Bound, vec![world::place(0, Some("a-0"), "n-i-1")]);
+    elastic.minimum = 1;
+    setup.gangs.push(elastic);
+    setup.nodes = vec![node("i-1"), node("i-2")];
+    setup.pods = vec![member("a", 0, "i-1")];
+    setup
+}
+
+#[test]
+fn an_elastic_gang_goes_on_without_a_node_that_was_lost_before_its_batch_was_called_in_use() {
+    let mut setup = on_one_of_two();
+    let mut batch = status(BatchPhase::Ready, &["i-1", "i-2"]);
+    lose(&mut batch.instances[1]);
+    setup.batch("a-1", gang("a"), batch);
+    let next = setup.decide().remove(0).next.unwrap();
+    assert_eq!((next.count, next.instances.len(), next.replaced.len()), (1, 1, 1));
+    assert_eq!(next.attempts.len(), 1, "nothing is launched for the lost one");
+}
+
+#[test]
+fn survivors_that_an_elastic_gang_runs_on_are_kept_when_no_replacement_came() {
+    let mut setup = on_one_of_two();
+    let mut batch = status(BatchPhase::Replacing, &["i-1"]);
+    (batch.count, batch.attempt, batch.price) = (2, 2, Some(2_000_000));
+    let failed = Attempt { replaces: vec![InstanceId::from("i-2")], ..attempt(2, AttemptOutcome::Lost, Some(at(0))) };
+    batch.attempts.push(failed);
+    setup.batch("a-1", gang("a"), batch);
+    let decision = setup.decide().remove(0);
+    let next = decision.next.unwrap();
+    assert_eq!((next.phase, next.count, next.price), (BatchPhase::InUse, 1, Some(1_000_000)));
+    assert_eq!(next.message.as_deref(), Some("1 nodes lost; its gang goes on with 1"));
+    assert!(!decision.converge.iter().any(|edit| matches!(edit, Converge::Taint { .. })));
+}
+
 /// A node that waits for gang `a`.
 fn waiting(id: &str, held: bool) -> Node {
     let mut node = node(id);

@@ -334,7 +334,11 @@ fn a_replacement_is_sent_until_there_is_an_answer_and_one_that_does_not_come_end
             reserved(|_| {}).answered(true, code("ReservationCapacityExceeded")).swept(&two),
         ),
         ("none came", cleared(closed(AttemptOutcome::Lost))),
-        ("none came, and members are there", cleared(closed(AttemptOutcome::Lost)).bound(&["i-1"])),
+        (
+            "none came, and members are there, too few",
+            cleared(closed(AttemptOutcome::Lost)).bound(&["i-1"]).with(|one| one.gangs[0].minimum = 3),
+        ),
+        ("none came, and its gang keeps its minimum", cleared(closed(AttemptOutcome::Lost)).bound(&["i-1"])),
         (
             "none came, and a pod of no gang is there",
             cleared(closed(AttemptOutcome::Lost)).with(|one| one.pods = vec![single("other", "i-1")]),
