@@ -183,9 +183,12 @@ lint: ## Check formatting and lints, warnings denied
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-bench: ## Hold the planner against its yardsticks; BENCH_ARGS="--json FILE" for JSON, "--runs N" for more runs
+bench: ## Hold the planners against their yardsticks and Karpenter; BENCH_ARGS, PACKING_ARGS: "--json FILE" for JSON
 	cargo run --quiet --profile quick-release --package muster-core --example planner -- $(BENCH_ARGS)
-	cargo run --quiet --profile quick-release --package muster-core --example packing
+	@peer=$$(hack/karpenter/build.sh); case $$? in \
+	0) beside="--karpenter $$peer" ;; \
+	*) echo "make bench: nodes for ordinary pods are planned without Karpenter beside them" >&2; beside= ;; esac; \
+	cargo run --quiet --profile quick-release --package muster-core --example packing -- $$beside $(PACKING_ARGS)
 
 bench-extender: ## Time filter and prioritize at 5,000 nodes beside bare reading and writing, and a cycle of kube-scheduler
 	cargo bench --quiet --profile dev --workspace --bench extender

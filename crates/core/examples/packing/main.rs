@@ -1,11 +1,16 @@
 //! The yardstick of nodes for ordinary pods: `make bench` runs it.
 //!
 //! One pool, no nodes, 400 instance types in three zones, spot and on demand; a fifth of the pods each plain, spread over
-//! zones, spread over hosts, drawn together in a zone by one of seven labels, and kept apart by hostname. Measured is
-//! everything from the problem to the plan with its bound, the checker apart. The time is what the thread spent on a core,
-//! so that a busy machine disturbs it least; the wall's time stands beside it.
+//! zones, spread over hosts, drawn together in a zone by one of seven labels, and kept apart by hostname. `plan` is what the
+//! thread spent on a core between decoded pods and offers and the plan with its bound; `in all` is the wall's time of that
+//! and of the checker, and pods/s follow from it.
 //!
-//! Known limits: one machine, one core. Nothing gates on time; the counted work does not depend on the machine.
+//! With `--karpenter PROGRAM` (`hack/karpenter/build.sh` prints it) Karpenter's scheduler plans the same pods for the same
+//! types right after each row, in a process of its own on all cores, then on one. Its clock covers topology, scheduler and
+//! `Solve`, each claim costs its cheapest offering, and nothing checks its plan. `times` is its wall's time over `in all`.
+//!
+//! Known limits: one machine; Muster plans on one core. Nothing gates on time; the counted work does not depend on the
+//! machine.
 #![expect(clippy::print_stdout, reason = "the output of the benchmark")]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -15,6 +20,10 @@ mod stopwatch;
 
 mod mix;
 mod patterns;
+mod peer;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use muster_core::packing::{Place, Plan, check, plan};
 use serde_json::json;
@@ -28,8 +37,11 @@ const PLAIN: [usize; 4] = [100, 500, 1_000, 5_000];
 const CASES: usize = 60;
 /// Instance types.
 const TYPES: u32 = 400;
-/// The first seed; every size takes the next.
+/// The seed of the rows.
 const SEED: u64 = 42;
+/// Seeds on which dollars and nodes are compared, at each of these sizes.
+const SEEDS: u64 = 10;
+const PAIRED: [usize; 3] = [100, 500, 1_000];
 
 fn main() -> std::io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -38,29 +50,29 @@ fn main() -> std::io::Result<()> {
         arguments.get(at + 1).filter(|value| !value.starts_with("--"))
     };
     let most: usize = value_of("--pods").and_then(|pods| pods.parse().ok()).unwrap_or(20_000);
-    println!(
-        "{:<7}{:>7}{:>12}{:>12}{:>11}{:>12}{:>7}{:>9}{:>12}{:>12}{:>9}{:>11}{:>11}{:>9}",
-        "mix",
-        "pods",
-        "core",
-        "wall",
-        "pods/s",
-        "checker",
-        "nodes",
-        "refused",
-        "$/h",
-        "bound",
-        "over",
-        "looked at",
-        "fillings",
-        "ruins"
+    let peer = value_of("--karpenter").map(PathBuf::from);
+    print!(
+        "{:<7}{:>7}{:>11}{:>11}{:>10}{:>8}{:>9}{:>12}{:>12}{:>9}",
+        "mix", "pods", "plan", "in all", "pods/s", "nodes", "refused", "$/h", "bound", "over"
     );
+    if peer.is_some() {
+        print!(
+            "{:>11}{:>9}{:>9}{:>8}{:>9}{:>12}{:>8}{:>8}",
+            "Karpenter", "pods/s", "1 core", "nodes", "refused", "$/h", "times", "Solve"
+        );
+    }
+    println!();
     let mut rows = Vec::new();
     for pods in SIZES.into_iter().filter(|pods| *pods <= most) {
-        rows.push(row("all", pods, &mix::Fifth::ALL));
+        rows.push(row("all", pods, &mix::Fifth::ALL, peer.as_deref())?);
     }
     for pods in PLAIN.into_iter().filter(|pods| *pods <= most) {
-        rows.push(row("plain", pods, &[mix::Fifth::Plain]));
+        rows.push(row("plain", pods, &[mix::Fifth::Plain], peer.as_deref())?);
+    }
+    if let Some(program) = &peer {
+        for pods in PAIRED.into_iter().filter(|pods| *pods <= most) {
+            rows.push(paired(pods, program)?);
+        }
     }
     let cases: usize = value_of("--cases").and_then(|cases| cases.parse().ok()).unwrap_or(CASES);
     rows.push(dozens(cases));
@@ -110,41 +122,97 @@ fn dozens(cases: usize) -> serde_json::Value {
     json!({"mix": "dozens", "cases": counted, "optimal": optimal, "meanMillionths": mean, "worstMillionths": worst.0, "otherPods": missing})
 }
 
-/// Plans one size and prints it.
-fn row(name: &str, pods: usize, fifths: &[mix::Fifth]) -> serde_json::Value {
-    let problem = mix::problem(SEED, pods, TYPES, fifths);
+/// Dollars and nodes of the mix beside Karpenter's, seed by seed.
+fn paired(count: usize, program: &Path) -> std::io::Result<serde_json::Value> {
+    let offers = mix::offers(TYPES);
+    let (mut dearer, mut more, mut refused) = (0, 0, 0);
+    let (mut least, mut most) = (u64::MAX, 0);
+    for seed in 0..SEEDS {
+        let pods = mix::pods(seed, count, &mix::Fifth::ALL);
+        let made = plan(&mix::problem(pods.clone(), offers.clone()));
+        let other = peer::run(program, peer::cores(), &pods, &offers)?;
+        refused += made.places.iter().filter(|place| **place == Place::None).count();
+        dearer += u32::from(made.cost > other.cost);
+        more += u32::from(made.nodes.len() * 100 > other.nodes * 101);
+        let share = (made.cost.saturating_mul(1_000)).checked_div(other.cost).unwrap_or(u64::MAX);
+        (least, most) = (least.min(share), most.max(share));
+    }
+    println!(
+        "{SEEDS} seeds of {count} pods: {refused} pods refused, {dearer} plans dearer than Karpenter's, {more} with over 1 % more nodes; \
+         {}.{} to {}.{} % of its dollars",
+        least / 10,
+        least % 10,
+        most / 10,
+        most % 10,
+    );
+    Ok(json!({
+        "mix": "paired", "pods": count, "seeds": SEEDS, "refused": refused, "dearer": dearer, "moreNodes": more,
+        "leastThousandths": least, "mostThousandths": most,
+    }))
+}
+
+/// Plans one size, beside Karpenter if it is there, and prints it.
+fn row(name: &str, count: usize, fifths: &[mix::Fifth], peer: Option<&Path>) -> std::io::Result<serde_json::Value> {
+    let (pods, offers) = (mix::pods(SEED, count, fifths), mix::offers(TYPES));
+    let (given, offered) = (pods.clone(), offers.clone());
     let watch = Stopwatch::start();
+    let problem = mix::problem(given, offered);
     let made: Plan = plan(&problem);
+    let planned = watch.stop();
+    let faults = check::check(&problem, &made);
     let took = watch.stop();
-    let watch = Stopwatch::start();
-    // The checker looks at all pairs of pods: beyond this it takes longer than the plan is worth.
-    let checked = (pods <= 2_000).then(|| check::check(&problem, &made));
-    let checker = watch.stop().core;
-    for fault in checked.iter().flatten() {
+    for fault in faults {
         println!("  the checker: {fault}");
     }
     let refused = made.places.iter().filter(|place| **place == Place::None).count();
     let bound = made.bound.as_ref().map_or(0, |bound| bound.value);
-    let per_second = pods as u128 * 1_000_000_000 / took.core.as_nanos().max(1);
     let over = (made.cost.saturating_sub(bound) * 1_000_000).checked_div(bound).unwrap_or(0);
-    println!(
-        "{name:<7}{pods:>7}{:>12}{:>12}{per_second:>11}{:>12}{:>7}{refused:>9}{:>12}{:>12}{:>9}{:>11}{:>11}{:>9}",
-        format!("{:.1?}", took.core),
+    print!(
+        "{name:<7}{count:>7}{:>11}{:>11}{:>10}{:>8}{refused:>9}{:>12}{:>12}{:>9}",
+        format!("{:.1?}", planned.core),
         format!("{:.1?}", took.wall),
-        if checked.is_some() { format!("{checker:.1?}") } else { "not run".to_owned() },
+        per_second(count, took.wall),
         made.nodes.len(),
         dollars(made.cost),
         dollars(bound),
         format!("{}.{:02} %", over / 10_000, over / 100 % 100),
-        made.work.nodes,
-        made.work.fillings,
-        made.work.ruins,
     );
-    json!({
-        "mix": name, "pods": pods, "coreNanos": took.core.as_nanos().to_string(), "podsPerSecond": per_second.to_string(),
+    let mut document = json!({
+        "mix": name, "pods": count, "coreNanos": planned.core.as_nanos().to_string(),
+        "wallNanos": took.wall.as_nanos().to_string(),
         "nodes": made.nodes.len(), "refused": refused, "usdMicroPerHour": made.cost, "bound": bound,
         "work": {"nodes": made.work.nodes, "patterns": made.work.patterns, "fillings": made.work.fillings, "ruins": made.work.ruins},
-    })
+    });
+    if let Some(program) = peer {
+        let other = peer::run(program, peer::cores(), &pods, &offers)?;
+        let one = peer::run(program, 1, &pods, &offers)?;
+        let times = |other: Duration| {
+            let tenths = other.as_nanos() * 10 / took.wall.as_nanos().max(1);
+            format!("{}.{}", tenths / 10, tenths % 10)
+        };
+        print!(
+            "{:>11}{:>9}{:>9}{:>8}{:>9}{:>12}{:>8}{:>8}",
+            format!("{:.1?}", other.wall()),
+            per_second(count, other.wall()),
+            per_second(count, one.wall()),
+            other.nodes,
+            other.unplaced,
+            dollars(other.cost),
+            times(other.wall()),
+            times(other.solve()),
+        );
+        document["karpenter"] = json!({
+            "cores": other.cores, "wallNanos": other.wall().as_nanos().to_string(), "cpuNanos": other.cpu().as_nanos().to_string(),
+            "solveNanos": other.solve().as_nanos().to_string(), "wallNanosOnOneCore": one.wall().as_nanos().to_string(),
+            "nodes": other.nodes, "refused": other.unplaced, "usdMicroPerHour": other.cost,
+        });
+    }
+    println!();
+    Ok(document)
+}
+
+fn per_second(pods: usize, time: Duration) -> u128 {
+    pods as u128 * 1_000_000_000 / time.as_nanos().max(1)
 }
 
 fn dollars(micro: u64) -> String {

@@ -32,14 +32,15 @@ impl Fifth {
         [Self::Plain, Self::ZoneSpread, Self::HostSpread, Self::ZoneAffinity, Self::HostAntiAffinity];
 }
 
-/// So many pods of these fifths, and so many types in three zones, spot and on demand.
-pub(crate) fn problem(seed: u64, pods: usize, types: u32, fifths: &[Fifth]) -> Problem {
+/// So many pods of these fifths.
+pub(crate) fn pods(seed: u64, pods: usize, fifths: &[Fifth]) -> Vec<Class> {
     let mut random = ChaCha8Rng::seed_from_u64(seed + pods as u64);
-    let mut ladders: Vec<Vec<Class>> =
-        (0..pods).map(|number| vec![pod(&mut random, fifths[number * fifths.len() / pods])]).collect();
-    forget_labels(&mut ladders, &[]);
-    let mut problem = Problem::of(ladders);
-    problem.pools.push(Pool { name: "default".into(), ..Pool::default() });
+    (0..pods).map(|number| pod(&mut random, fifths[number * fifths.len() / pods])).collect()
+}
+
+/// So many types in three zones, spot and on demand.
+pub(crate) fn offers(types: u32) -> Vec<Offer> {
+    let mut offers = Vec::new();
     for number in 1..=types {
         for (zone, capacity_type) in [
             ("z-1", CapacityType::Spot),
@@ -48,10 +49,18 @@ pub(crate) fn problem(seed: u64, pods: usize, types: u32, fifths: &[Fifth]) -> P
             ("z-2", CapacityType::OnDemand),
             ("z-3", CapacityType::OnDemand),
         ] {
-            problem.offers.push(offer(number, zone, capacity_type));
+            offers.push(offer(number, zone, capacity_type));
         }
     }
-    problem
+    offers
+}
+
+/// The problem that the planner gets of them: one pool, no nodes.
+pub(crate) fn problem(pods: Vec<Class>, offers: Vec<Offer>) -> Problem {
+    let mut ladders: Vec<Vec<Class>> = pods.into_iter().map(|pod| vec![pod]).collect();
+    forget_labels(&mut ladders, &[]);
+    let pools = vec![Pool { name: "default".into(), ..Pool::default() }];
+    Problem { pools, offers, ..Problem::of(ladders) }
 }
 
 fn offer(number: u32, zone: &str, capacity_type: CapacityType) -> Offer {

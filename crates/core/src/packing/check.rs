@@ -1,15 +1,13 @@
 //! A second opinion about a plan: everything it claims, from the definition. It shares nothing with the search but the
 //! question whether one pod fits one node.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fit;
 use crate::model::node::{Node, Usage};
 
-use super::problem::{Basis, Class, Offer, PRICE_SCALE, Place, Plan, PodTerm, Problem, Rule, Spread, selects};
-
-const HOSTNAME: &str = "kubernetes.io/hostname";
+use super::problem::{Basis, Class, PRICE_SCALE, Place, Plan, Problem};
+use super::tally::Tally;
 
 /// What is wrong with the plan; empty if nothing is.
 #[must_use]
@@ -28,12 +26,16 @@ pub fn check(problem: &Problem, plan: &Plan) -> Vec<String> {
 
 /// The class a pod was placed as. On a node that exists it is what is required alone.
 fn class_of<'p>(problem: &'p Problem, plan: &Plan, pod: usize) -> &'p Class {
+    &problem.classes[number_of_class(problem, plan, pod)]
+}
+
+fn number_of_class(problem: &Problem, plan: &Plan, pod: usize) -> usize {
     let kind = &problem.kinds[problem.pods[pod]];
     let level = match plan.places[pod] {
         Place::New(_) => plan.relaxed[pod].min(kind.len() - 1),
         Place::Existing(_) | Place::None => kind.len() - 1,
     };
-    &problem.classes[kind[level]]
+    kind[level]
 }
 
 /// Every node takes its pods one after the other, with its own offer and with each alternative.
@@ -43,10 +45,11 @@ fn nodes(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
         on.entry(*place).or_default().push(pod);
     }
     let mut fill = |name: String, node: &Node, usage: &Usage, pods: &[usize]| {
-        let mut usage = usage.clone();
+        // Anti-affinity is for `topology` to hold.
+        let mut usage = Usage { own_shape_pods: 0, ..usage.clone() };
         for pod in pods {
             let class = class_of(problem, plan, *pod);
-            if let Err(misfit) = fit::fits(&class.shape, node, &Usage { own_shape_pods: 0, ..usage.clone() }) {
+            if let Err(misfit) = fit::fits(&class.shape, node, &usage) {
                 faults.push(format!("pod {pod} does not fit {name}: {misfit}"));
             }
             usage.requested.add(&class.shape.requests);
@@ -176,39 +179,6 @@ fn limits(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
     }
 }
 
-/// A pod as constraints see it.
-struct Seen<'p> {
-    namespace: &'p str,
-    labels: &'p BTreeMap<Arc<str>, Arc<str>>,
-    terms: Vec<&'p PodTerm>,
-    node: usize,
-    deleting: bool,
-}
-
-/// Nodes by number: those that exist, then new ones.
-struct Nodes<'p> {
-    problem: &'p Problem,
-    plan: &'p Plan,
-}
-
-impl<'p> Nodes<'p> {
-    fn node(&self, index: usize) -> &'p Node {
-        let existing = self.problem.nodes.len();
-        match self.problem.nodes.get(index) {
-            Some(one) => &one.node,
-            None => &self.problem.offers[self.plan.nodes[index - existing].offer].node,
-        }
-    }
-
-    fn domain(&self, key: &str, index: usize) -> Option<String> {
-        if key == HOSTNAME {
-            Some(format!("#{index}"))
-        } else {
-            self.node(index).labels.get(key).map(ToString::to_string)
-        }
-    }
-}
-
 /// Topology constraints: pods are placed in their order, those that are refused again and again until nobody moves, as
 /// kube-scheduler would. At the end nobody is left, and anti-affinity holds between all of them.
 fn topology(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
@@ -216,137 +186,40 @@ fn topology(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
     if !constrained && problem.standing.iter().all(|pod| pod.anti_affinity.is_empty()) {
         return;
     }
-    let nodes = Nodes { problem, plan };
-    let mut seen: Vec<Seen<'_>> = problem
-        .standing
-        .iter()
-        .map(|pod| Seen {
-            namespace: &pod.namespace,
-            labels: &pod.labels,
-            terms: pod.anti_affinity.iter().collect(),
-            node: pod.node,
-            deleting: pod.deleting,
-        })
-        .collect();
     let existing = problem.nodes.len();
-    let mut waiting: Vec<(usize, &Class, usize)> = Vec::new();
+    let mut tally = Tally::new(problem, plan);
+    let mut waiting: Vec<(usize, usize, usize)> = Vec::new();
     for (pod, place) in plan.places.iter().enumerate() {
         match place {
             Place::None => {}
-            Place::Existing(node) => waiting.push((pod, class_of(problem, plan, pod), *node)),
-            Place::New(node) => waiting.push((pod, class_of(problem, plan, pod), existing + node)),
+            Place::Existing(node) => waiting.push((pod, number_of_class(problem, plan, pod), *node)),
+            Place::New(node) => waiting.push((pod, number_of_class(problem, plan, pod), existing + node)),
         }
     }
+    let placed = waiting.clone();
     loop {
         let before = waiting.len();
         waiting.retain(|(_, class, node)| {
-            if !allowed(class, *node, &seen, &nodes) {
-                return true;
+            let allowed = tally.allows(*class, *node);
+            if allowed {
+                tally.add(*class, *node);
             }
-            let terms = class.rules.iter().filter_map(|rule| match rule {
-                Rule::AntiAffinity(term) => Some(term),
-                Rule::Spread(_) | Rule::Affinity(_) => None,
-            });
-            let (namespace, labels) = (&*class.namespace, &class.labels);
-            seen.push(Seen { namespace, labels, terms: terms.collect(), node: *node, deleting: false });
-            false
+            !allowed
         });
         if waiting.len() == before {
             break;
         }
     }
-    for (pod, class, _) in waiting {
+    for (pod, class, _) in &waiting {
         faults.push(format!(
             "pod {pod} is refused by its node for a topology constraint of {:?}",
-            class.all_rules().collect::<Vec<_>>()
+            problem.classes[*class].all_rules().collect::<Vec<_>>()
         ));
     }
-    for (at, one) in seen.iter().enumerate() {
-        let meets = |term: &PodTerm| {
-            let domain = nodes.domain(&term.key, one.node);
-            let same = |other: &Seen<'_>| domain.is_some() && nodes.domain(&term.key, other.node) == domain;
-            let others = seen.iter().enumerate().filter(|(index, _)| *index != at);
-            others.into_iter().any(|(_, other)| term.matches(other.namespace, other.labels) && same(other))
-        };
-        if at >= problem.standing.len() && one.terms.iter().any(|term| meets(term)) {
-            faults.push(format!("anti-affinity does not hold on node {}", one.node));
+    let refused: BTreeSet<usize> = waiting.iter().map(|(pod, _, _)| *pod).collect();
+    for (pod, class, node) in placed {
+        if !refused.contains(&pod) && tally.is_beside_excluded(class, node) {
+            faults.push(format!("anti-affinity does not hold on node {node}"));
         }
     }
-}
-
-/// Whether kube-scheduler's filters for topology accept a pod of the class on the node, beside those that are there.
-fn allowed(class: &Class, node: usize, seen: &[Seen<'_>], nodes: &Nodes<'_>) -> bool {
-    let kept_away = seen.iter().any(|one| {
-        one.terms.iter().any(|term| {
-            let domain = nodes.domain(&term.key, node);
-            term.matches(&class.namespace, &class.labels)
-                && domain.is_some()
-                && domain == nodes.domain(&term.key, one.node)
-        })
-    });
-    !kept_away
-        && class.all_rules().all(|rule| match rule {
-            Rule::AntiAffinity(term) => {
-                let domain = nodes.domain(&term.key, node);
-                let same = |one: &Seen<'_>| domain.is_some() && nodes.domain(&term.key, one.node) == domain;
-                !seen.iter().any(|one| term.matches(one.namespace, one.labels) && same(one))
-            }
-            Rule::Affinity(terms) => {
-                let all = |one: &&Seen<'_>| terms.iter().all(|term| term.matches(one.namespace, one.labels));
-                let own = terms.iter().all(|term| term.matches(&class.namespace, &class.labels));
-                let first = own
-                    && !seen
-                        .iter()
-                        .filter(all)
-                        .any(|one| terms.iter().any(|term| nodes.domain(&term.key, one.node).is_some()));
-                terms.iter().all(|term| {
-                    let domain = nodes.domain(&term.key, node);
-                    let same = |one: &Seen<'_>| nodes.domain(&term.key, one.node) == domain;
-                    domain.is_some() && (first || seen.iter().filter(all).any(same))
-                })
-            }
-            Rule::Spread(spread) => within_skew(spread, class, node, seen, nodes),
-        })
-}
-
-fn within_skew(spread: &Spread, class: &Class, node: usize, seen: &[Seen<'_>], nodes: &Nodes<'_>) -> bool {
-    let keys = class.rules.iter().filter_map(|rule| match rule {
-        Rule::Spread(spread) => Some(&spread.key),
-        Rule::Affinity(_) | Rule::AntiAffinity(_) => None,
-    });
-    let keys: Vec<&Arc<str>> = keys.collect();
-    let eligible = |one: &Node| {
-        keys.iter().all(|key| &***key == HOSTNAME || one.labels.contains_key(*key))
-            && (!spread.honor_affinity || fit::selected_by(&class.shape, one))
-            && (!spread.honor_taints || fit::tolerates_all(&class.shape, one))
-    };
-    let Some(here) = nodes.domain(&spread.key, node) else { return false };
-    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
-    for index in 0..nodes.problem.nodes.len() + nodes.plan.nodes.len() {
-        if eligible(nodes.node(index)) {
-            counts.extend(nodes.domain(&spread.key, index).map(|domain| (domain, 0)));
-        }
-    }
-    // A domain that can be launched into counts before it has a node, if what comes there holds the pod.
-    let holds = |offer: &&Offer| {
-        !class.existing_only
-            && !class.is_kept_off(offer)
-            && fit::fits(&class.shape, &offer.node, &offer.overhead).is_ok()
-    };
-    for offer in nodes.problem.offers.iter().filter(holds) {
-        if let Some(domain) = offer.node.labels.get(&spread.key).filter(|_| &*spread.key != HOSTNAME) {
-            counts.entry(domain.to_string()).or_insert(0);
-        }
-    }
-    for one in seen {
-        let counted = !one.deleting && one.namespace == &*class.namespace && selects(&spread.selector, one.labels);
-        if let Some(domain) = nodes.domain(&spread.key, one.node).filter(|_| counted && eligible(nodes.node(one.node)))
-        {
-            *counts.entry(domain).or_insert(0) += 1;
-        }
-    }
-    let enough = counts.len() >= spread.min_domains as usize;
-    let least = if enough { counts.values().min().copied().unwrap_or(0) } else { 0 };
-    let own = u32::from(selects(&spread.selector, &class.labels));
-    (counts.get(&here).copied().unwrap_or(0) + own).saturating_sub(least) <= spread.max_skew
 }

@@ -129,25 +129,18 @@ impl<'a> Compiled<'a> {
         &self.problem.offers[self.offer_of[at]]
     }
 
-    /// The offers whose empty node holds a pod of the class.
-    pub(super) fn holders(&self, class: usize) -> impl Iterator<Item = &'a Offer> + '_ {
-        let mut mask = self.takes[class].clone();
-        self.holding(&mut mask, &self.requests[class]);
-        let held: Vec<usize> = mask.iter().collect();
-        held.into_iter().map(|at| self.offer(at))
-    }
-
     /// Offers that hold a pod of the class, whatever it prefers: their domains are those that a spread constraint counts.
-    pub(super) fn possible(&self, class: usize) -> Vec<&'a Offer> {
+    pub(super) fn possible(&self, class: usize) -> Bits {
         let of = &self.problem.classes[class];
-        if of.preferred_nodes.is_empty() && !of.heeds_soft_taints {
-            return self.holders(class).collect();
-        }
         let takes =
             |offer: &Offer| !of.existing_only && !of.is_kept_off(offer) && fit::accepts(&of.shape, &offer.node).is_ok();
-        let mut mask = Bits::of(self.offer_of.len(), |at| takes(self.offer(at)));
+        let mut mask = if of.preferred_nodes.is_empty() && !of.heeds_soft_taints {
+            self.takes[class].clone()
+        } else {
+            Bits::of(self.offer_of.len(), |at| takes(self.offer(at)))
+        };
         self.holding(&mut mask, &self.requests[class]);
-        mask.iter().map(|at| self.offer(at)).collect()
+        mask
     }
 
     /// Whether no pod of these classes keeps the class off their node, and it none of them.

@@ -229,7 +229,8 @@ fn filters<'p>(compiled: &Compiled<'p>, index: usize, class: &'p Class) -> Vec<F
                     &|namespace, labels| namespace == &*class.namespace && selects(&spread.selector, labels),
                     false,
                 );
-                let offers = compiled.possible(index).into_iter();
+                let possible = compiled.possible(index);
+                let offers = possible.iter().map(|at| compiled.offer(at));
                 let values = offers.filter_map(|offer| offer.node.labels.get(&spread.key));
                 let mut offered: Vec<&str> =
                     if &*spread.key == HOSTNAME { Vec::new() } else { values.map(|value| &**value).collect() };

@@ -22,6 +22,7 @@ mod refuse;
 mod shift;
 mod simplex;
 mod state;
+mod tally;
 mod topology;
 
 use compile::Compiled;

@@ -92,7 +92,7 @@ impl<'c, 'p> State<'c, 'p> {
             let taken = compiled.open[class].contains(node)
                 && enough
                 && compiled.together_above(class, &slot.counts, Some(node), self.least)
-                && self.topology.allows(compiled, &self.counts, class, spot);
+                && self.topology.allows(&self.counts, class, spot);
             return taken.then(|| Fitted { slot: at, mask: Bits::default(), offer: 0, rise: 0 });
         }
         if !slot.mask.meets(&compiled.takes[class]) || !compiled.together_above(class, &slot.counts, None, self.least) {
@@ -120,8 +120,8 @@ impl<'c, 'p> State<'c, 'p> {
             }
             let Some(offer) = offers.iter().next() else { continue };
             let spot = Spot { slot: usize::MAX, kind: Kind::Offer(offer) };
-            if self.topology.allows(self.compiled, &self.counts, class, spot) {
-                cells.push((self.topology.pressure(self.compiled, &self.counts, class, spot), cell));
+            if self.topology.allows(&self.counts, class, spot) {
+                cells.push((self.topology.pressure(&self.counts, class, spot), cell));
             }
         }
         cells.sort_unstable();
@@ -149,7 +149,7 @@ impl<'c, 'p> State<'c, 'p> {
         let spot = Spot { slot: self.slots.len(), kind: Kind::Offer(offer) };
         let taken = self.may(offer, None)
             && self.compiled.together_above(class, &[], None, self.least)
-            && self.topology.allows(self.compiled, &self.counts, class, spot);
+            && self.topology.allows(&self.counts, class, spot);
         let rise = self.compiled.offer(offer).price;
         taken.then_some(Fitted { slot: spot.slot, mask, offer, rise })
     }
@@ -212,9 +212,9 @@ impl<'c, 'p> State<'c, 'p> {
                 let (class, at) = pods[*pod];
                 let slot = &self.slots[at];
                 let spot = Spot { slot: at, kind: slot.existing.map_or(Kind::Offer(slot.offer), Kind::Existing) };
-                let comes = self.topology.allows(self.compiled, &counts, class, spot);
+                let comes = self.topology.allows(&counts, class, spot);
                 if comes {
-                    self.topology.count(self.compiled, &mut counts, class, spot, true);
+                    self.topology.count(&mut counts, class, spot, true);
                 }
                 !comes
             });
@@ -235,7 +235,7 @@ impl<'c, 'p> State<'c, 'p> {
         }
         slot.counts.retain(|(_, count)| *count > 0);
         let kind = slot.existing.map_or(Kind::Offer(slot.offer), Kind::Existing);
-        self.topology.count(self.compiled, &mut self.counts, class, Spot { slot: at, kind }, false);
+        self.topology.count(&mut self.counts, class, Spot { slot: at, kind }, false);
         let slot = &mut self.slots[at];
         if slot.existing.is_none() && slot.counts.is_empty() {
             let offer = slot.offer;
@@ -274,7 +274,7 @@ impl<'c, 'p> State<'c, 'p> {
             let Some(found) = fitted(inside) else { continue };
             let spot = Spot { slot: at, kind: Kind::Offer(found.offer) };
             let better = best.as_ref().is_none_or(|best| found.rise < best.rise);
-            if better && self.topology.allows(self.compiled, &self.counts, class, spot) {
+            if better && self.topology.allows(&self.counts, class, spot) {
                 best = Some(found);
             }
         }
@@ -349,7 +349,7 @@ impl<'c, 'p> State<'c, 'p> {
         }
         add(slot, &self.compiled.requests[class], class, 1);
         let kind = slot.existing.map_or(Kind::Offer(slot.offer), Kind::Existing);
-        self.topology.count(self.compiled, &mut self.counts, class, Spot { slot: at, kind }, true);
+        self.topology.count(&mut self.counts, class, Spot { slot: at, kind }, true);
         at
     }
 
@@ -405,7 +405,7 @@ impl<'c, 'p> State<'c, 'p> {
         for (class, count) in &counts {
             for _ in 0..*count {
                 let spot = Spot { slot: at, kind };
-                self.topology.count(self.compiled, &mut self.counts, *class, spot, false);
+                self.topology.count(&mut self.counts, *class, spot, false);
             }
         }
         self.slots[at].mask = Bits::none(self.compiled.offer_of.len());
@@ -424,7 +424,7 @@ impl<'c, 'p> State<'c, 'p> {
 
     /// Counts nodes of an offer against limits and reservation.
     pub(super) fn charge(&mut self, at: usize, number: i64) {
-        self.topology.count_nodes(self.compiled, &mut self.counts, at, number);
+        self.topology.count_nodes(&mut self.counts, at, number);
         let offer = self.compiled.offer(at);
         for name in self.compiled.problem.pools[offer.pool].left.keys() {
             let each = amount(offer, name.as_str());

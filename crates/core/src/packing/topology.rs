@@ -50,12 +50,21 @@ enum Counted<'a> {
     Owners(&'a PodTerm),
 }
 
+/// The values of a key that is not the hostname, as numbers.
+#[derive(Debug)]
+struct Domains {
+    of_offer: Vec<Option<Domain>>,
+    of_node: Vec<Option<Domain>>,
+    /// `[domain]`: its offers.
+    offers: Vec<Bits>,
+}
+
 #[derive(Debug)]
 struct Counter<'a> {
     counted: Counted<'a>,
     key: Arc<str>,
-    /// Values of the key, interned, where it is not the hostname.
-    values: BTreeMap<Arc<str>, Domain>,
+    /// `None` where every node is a domain.
+    domains: Option<Arc<Domains>>,
     /// Offers and nodes that count, for spread.
     offers: Option<Bits>,
     nodes: Option<Bits>,
@@ -149,13 +158,15 @@ impl<'a> Topology<'a> {
     pub(super) fn counts(&self, problem: &Problem) -> Counts {
         let mut counts = Counts { pods: vec![FxHashMap::default(); self.counters.len()], ..Counts::default() };
         for pod in &problem.standing {
-            let Some(one) = problem.nodes.get(pod.node) else { continue };
+            if pod.node >= problem.nodes.len() {
+                continue;
+            }
             for (counter, of) in self.counters.iter().zip(&mut counts.pods) {
                 let skipped = pod.deleting && matches!(counter.counted, Counted::Spread { .. });
                 if skipped || !counter.counts_standing(pod, problem) || !counter.counts_node(pod.node) {
                     continue;
                 }
-                if let Some(domain) = counter.domain(&one.node, pod.node) {
+                if let Some(domain) = counter.domain(Spot { slot: pod.node, kind: Kind::Existing(pod.node) }) {
                     *of.entry(domain).or_default() += 1;
                 }
             }
@@ -164,23 +175,22 @@ impl<'a> Topology<'a> {
     }
 
     /// Whether a pod of the class may stand there now.
-    pub(super) fn allows(&self, compiled: &Compiled<'a>, counts: &Counts, class: usize, spot: Spot) -> bool {
-        let node = node_of(compiled, spot);
+    pub(super) fn allows(&self, counts: &Counts, class: usize, spot: Spot) -> bool {
         self.obeys[class].iter().all(|obey| match obey {
             Obey::Away { counter } => {
-                let domain = self.counters[*counter].domain(node, spot.slot);
+                let domain = self.counters[*counter].domain(spot);
                 domain.is_none_or(|domain| counts.of(*counter, domain) == 0)
             }
             Obey::Affinity { counters, own } => {
                 let first =
                     *own && counters.iter().all(|counter| counts.pods[*counter].values().all(|count| *count == 0));
                 counters.iter().all(|counter| {
-                    let domain = self.counters[*counter].domain(node, spot.slot);
+                    let domain = self.counters[*counter].domain(spot);
                     domain.is_some_and(|domain| first || counts.of(*counter, domain) > 0)
                 })
             }
             Obey::Spread { counter, max_skew, min_domains, own, domains } => {
-                let Some(domain) = self.counters[*counter].domain(node, spot.slot) else { return false };
+                let Some(domain) = self.counters[*counter].domain(spot) else { return false };
                 let opened = counts.nodes.iter().filter(|((of, domain), nodes)| {
                     of == counter && **nodes > 0 && domains.binary_search(domain).is_err()
                 });
@@ -195,12 +205,10 @@ impl<'a> Topology<'a> {
     }
 
     /// How many pods stand there with which one of the class would be counted for a spread constraint.
-    pub(super) fn pressure(&self, compiled: &Compiled<'a>, counts: &Counts, class: usize, spot: Spot) -> u32 {
-        let node = node_of(compiled, spot);
+    pub(super) fn pressure(&self, counts: &Counts, class: usize, spot: Spot) -> u32 {
         let spread = |counter: &&usize| matches!(self.counters[**counter].counted, Counted::Spread { .. });
-        let there = |counter: &usize| {
-            self.counters[*counter].domain(node, spot.slot).map_or(0, |domain| counts.of(*counter, domain))
-        };
+        let there =
+            |counter: &usize| self.counters[*counter].domain(spot).map_or(0, |domain| counts.of(*counter, domain));
         self.feeds[class].iter().filter(spread).map(there).fold(0, u32::saturating_add)
     }
 
@@ -231,15 +239,14 @@ impl<'a> Topology<'a> {
     }
 
     /// One pod of the class comes to or leaves a node.
-    pub(super) fn count(&self, compiled: &Compiled<'a>, counts: &mut Counts, class: usize, spot: Spot, comes: bool) {
-        let node = node_of(compiled, spot);
+    pub(super) fn count(&self, counts: &mut Counts, class: usize, spot: Spot, comes: bool) {
         for counter in &self.feeds[class] {
             let of = &self.counters[*counter];
             let counted = match spot.kind {
                 Kind::Existing(existing) => of.counts_node(existing),
                 Kind::Offer(offer) => of.offers.as_ref().is_none_or(|offers| offers.contains(offer)),
             };
-            if let Some(domain) = of.domain(node, spot.slot).filter(|_| counted) {
+            if let Some(domain) = of.domain(spot).filter(|_| counted) {
                 let count = counts.pods[*counter].entry(domain).or_default();
                 *count = if comes { *count + 1 } else { count.saturating_sub(1) };
             }
@@ -256,14 +263,13 @@ impl<'a> Topology<'a> {
     }
 
     /// So many nodes of an offer come or go.
-    pub(super) fn count_nodes(&self, compiled: &Compiled<'a>, counts: &mut Counts, offer: usize, number: i64) {
+    pub(super) fn count_nodes(&self, counts: &mut Counts, offer: usize, number: i64) {
         for index in &self.partial {
             let counter = &self.counters[*index];
             let counted = counter.offers.as_ref().is_none_or(|offers| offers.contains(offer));
-            let node = &compiled.offer(offer).node;
-            let domain = node.labels.get(&counter.key).and_then(|value| counter.values.get(value));
+            let domain = counter.domains.as_ref().and_then(|domains| domains.of_offer.get(offer).copied().flatten());
             if let Some(domain) = domain.filter(|_| counted) {
-                *counts.nodes.entry((*index, *domain)).or_default() += number;
+                *counts.nodes.entry((*index, domain)).or_default() += number;
             }
         }
     }
@@ -310,14 +316,8 @@ impl<'a> Topology<'a> {
             return known;
         }
         let problem = compiled.problem;
-        let mut values = BTreeMap::new();
-        let nodes = problem.nodes.iter().map(|one| &*one.node);
-        let labels =
-            nodes.chain(problem.offers.iter().map(|offer| &*offer.node)).filter_map(|node| node.labels.get(key));
-        for value in labels {
-            let next = values.len();
-            values.entry(Arc::clone(value)).or_insert(next);
-        }
+        let known = self.counters.iter().find(|one| one.key == *key).map(|one| one.domains.clone());
+        let domains = known.unwrap_or_else(|| (**key != *HOSTNAME).then(|| Arc::new(Domains::new(compiled, key))));
         let (mut of_offers, mut of_nodes) = (None, None);
         if let Counted::Spread { owner, spread } = &counted {
             let class = &problem.classes[*owner];
@@ -325,7 +325,7 @@ impl<'a> Topology<'a> {
             of_offers = Some(Bits::of(compiled.offer_of.len(), |at| counts(&compiled.offer(at).node)));
             of_nodes = Some(Bits::of(problem.nodes.len(), |at| counts(&problem.nodes[at].node)));
         }
-        self.counters.push(Counter { counted, key: Arc::clone(key), values, offers: of_offers, nodes: of_nodes });
+        self.counters.push(Counter { counted, key: Arc::clone(key), domains, offers: of_offers, nodes: of_nodes });
         self.counters.len() - 1
     }
 
@@ -350,15 +350,19 @@ impl<'a> Topology<'a> {
         let counted = Counted::Spread { owner: owner.unwrap_or(index), spread };
         let counter = self.counter(compiled, &spread.key, counted);
         let of = &self.counters[counter];
-        let value = |node: &Node| node.labels.get(&spread.key).and_then(|value| of.values.get(value)).copied();
-        let nodes = problem.nodes.iter().enumerate().filter(|(at, _)| of.counts_node(*at));
-        let offers = compiled.possible(index).into_iter().map(|offer| &*offer.node);
-        let mut domains: Vec<Domain> = nodes.map(|(_, one)| &*one.node).chain(offers).filter_map(value).collect();
-        domains.sort_unstable();
-        domains.dedup();
-        // A new node counts by its domain and by what the constraint lets count, large enough for the pod or not.
-        let counting = of.offers.iter().flat_map(Bits::iter).filter_map(|at| value(&compiled.offer(at).node));
-        let is_partial = counting.into_iter().any(|domain| domains.binary_search(&domain).is_err());
+        let mut domains: Vec<Domain> = Vec::new();
+        let mut is_partial = false;
+        if let Some(all) = &of.domains {
+            let nodes = all.of_node.iter().enumerate().filter(|(at, _)| of.counts_node(*at));
+            domains.extend(nodes.filter_map(|(_, domain)| *domain));
+            let possible = compiled.possible(index);
+            domains.extend((0..all.offers.len()).filter(|domain| all.offers[*domain].meets(&possible)));
+            domains.sort_unstable();
+            domains.dedup();
+            // A new node counts by its domain and by what the constraint lets count, large enough for the pod or not.
+            let counting = |domain: &Domain| of.offers.as_ref().is_some_and(|of| of.meets(&all.offers[*domain]));
+            is_partial = (0..all.offers.len()).filter(counting).any(|domain| domains.binary_search(&domain).is_err());
+        }
         if is_partial && !self.partial.contains(&counter) {
             self.partial.push(counter);
         }
@@ -459,8 +463,35 @@ impl Counter<'_> {
         self.nodes.as_ref().is_none_or(|nodes| nodes.contains(index))
     }
 
-    fn domain(&self, node: &Node, slot: usize) -> Option<Domain> {
-        if &*self.key == HOSTNAME { Some(slot) } else { self.values.get(node.labels.get(&self.key)?).copied() }
+    fn domain(&self, spot: Spot) -> Option<Domain> {
+        let Some(domains) = &self.domains else { return Some(spot.slot) };
+        match spot.kind {
+            Kind::Existing(existing) => domains.of_node.get(existing),
+            Kind::Offer(offer) => domains.of_offer.get(offer),
+        }
+        .copied()
+        .flatten()
+    }
+}
+
+impl Domains {
+    fn new(compiled: &Compiled<'_>, key: &str) -> Self {
+        let mut values: BTreeMap<Arc<str>, Domain> = BTreeMap::new();
+        let mut domain = |node: &Node| {
+            let value = node.labels.get(key)?;
+            let next = values.len();
+            Some(*values.entry(Arc::clone(value)).or_insert(next))
+        };
+        let of_node = compiled.problem.nodes.iter().map(|one| domain(&one.node)).collect();
+        let size = compiled.offer_of.len();
+        let of_offer: Vec<Option<Domain>> = (0..size).map(|at| domain(&compiled.offer(at).node)).collect();
+        let mut offers = vec![Bits::none(size); values.len()];
+        for (at, domain) in of_offer.iter().enumerate() {
+            if let Some(domain) = domain {
+                offers[*domain].insert(at);
+            }
+        }
+        Self { of_offer, of_node, offers }
     }
 }
 
@@ -483,11 +514,4 @@ pub(super) fn counts_for(class: &Class, spread: &Spread, node: &Node) -> bool {
     keys(class).all(|key| &**key == HOSTNAME || node.labels.contains_key(key))
         && (!spread.honor_affinity || fit::selected_by(&class.shape, node))
         && (!spread.honor_taints || fit::tolerates_all(&class.shape, node))
-}
-
-fn node_of<'p>(compiled: &Compiled<'p>, spot: Spot) -> &'p Node {
-    match spot.kind {
-        Kind::Existing(existing) => &compiled.problem.nodes[existing].node,
-        Kind::Offer(offer) => &compiled.offer(offer).node,
-    }
 }
