@@ -1,6 +1,6 @@
 //! One gang that has a plan: settling, released, committed, repaired.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::SignedDuration;
@@ -29,6 +29,12 @@ impl Working<'_> {
         if members.is_empty() {
             return self.nothing_to_place(gang, recognised, next);
         }
+        // While some are planned again, others that run may be lost.
+        if self.lost_bound(gang)
+            && let Some(event) = self.lost(gang, members, next, pass)
+        {
+            return event;
+        }
         let wanted = match self.request(recognised, gang, members) {
             Ok(wanted) => wanted,
             Err(RequestError::Invalid(invalid)) => return waiting::invalid(gang, next, &invalid),
@@ -51,12 +57,6 @@ impl Working<'_> {
             }
         };
         next.waiting = None;
-        // While some are planned again, others that run may be lost.
-        if self.lost_bound(gang)
-            && let Some(event) = self.lost(gang, members, next, pass)
-        {
-            return event;
-        }
         if self.refill(gang, recognised, members, next) {
             return Some(GangEvent {
                 reason: "Refilled",
@@ -164,23 +164,24 @@ impl Working<'_> {
         next: &mut Gang,
         pass: &mut Pass,
     ) -> Option<GangEvent> {
-        if members.is_empty() && gang.phase == Some(Phase::Degraded) {
+        if members.is_empty() && gang.phase == Some(Phase::Degraded) && self.done(gang).is_empty() {
             self.bury(gang, pass);
             let leaving = self.snapshot.all_members(&gang.key).any(|pod| !pod.ended);
             return (!leaving).then(|| loss::restart(gang, next, self.held_until()));
         }
         if members.is_empty() {
             if self.snapshot.all_members(&gang.key).any(|pod| pod.ended) && !self.may_have_others(gang) {
-                withdraw(gang, next);
+                self.finish(gang, next);
                 next.levels.clone_from(&gang.levels);
-                next.phase = Some(Phase::Finished);
-                next.waiting = None;
                 return Some(GangEvent { reason: "Finished", message: "all members ended".to_owned(), warning: false });
             }
             // All are being deleted: whoever does that to the whole gang has lost no member.
             return None;
         }
         if self.world.ending.contains(&gang.key) {
+            return None;
+        }
+        if self.shrinks(gang, recognised, members, next) {
             return None;
         }
         if let Some(event) = self.lost(gang, members, next, pass) {
@@ -203,6 +204,11 @@ impl Working<'_> {
                     || gang.place_of(&pod.uid).is_none_or(|place| !self.snapshot.nodes.contains_key(&place.node)))
         };
         let homeless: Vec<PodUid> = members.iter().filter(homeless).map(|pod| pod.uid.clone()).collect();
+        if let Some(until) = self.rests(gang).filter(|_| !homeless.is_empty()) {
+            // The last plan for newcomers came to nothing: those that run are watched over meanwhile.
+            self.requeue(pass, Some(until), SignedDuration::ZERO);
+            return None;
+        }
         if !homeless.is_empty()
             && let Some(event) = self.replace(gang, recognised, (members, &homeless), next, pass)
         {
@@ -221,6 +227,21 @@ impl Working<'_> {
             return (gang.phase != Some(Phase::Bound)).then(|| self.bound(gang, next));
         }
         None
+    }
+
+    /// No member is left. Where some succeeded and others did not, the owner may make those again: what succeeded keeps its
+    /// places, which hold no capacity, and counts then.
+    pub(super) fn finish(&self, gang: &Gang, next: &mut Gang) {
+        let done: BTreeSet<PodUid> = self.done(gang).iter().map(|pod| pod.uid.clone()).collect();
+        let succeeded = |place: &&GangPlace| place.uid.as_ref().is_some_and(|uid| done.contains(uid));
+        let kept: Vec<GangPlace> = gang.places.iter().filter(succeeded).cloned().collect();
+        let whole = extender::reaches_minimum(gang, &kept.iter().collect::<Vec<_>>());
+        withdraw(gang, next);
+        if !whole {
+            next.places = kept;
+        }
+        next.phase = Some(Phase::Finished);
+        next.waiting = None;
     }
 
     /// What is missing of the minimum of the gang or of one of its roles, if anything.
@@ -249,8 +270,10 @@ impl Working<'_> {
             && !gang.places.iter().filter_map(pod).any(|pod| pod.is_live() && pod.node.is_none())
     }
 
-    /// The gang runs. A member that somebody else bound to another node is adopted there, in a new epoch.
+    /// The gang runs. A member that somebody else bound to another node is adopted there, in a new epoch. Elastic places that no
+    /// pod came for are over: whoever comes later is planned in an epoch of its own.
     fn bound(&self, gang: &Gang, next: &mut Gang) -> GangEvent {
+        next.places.retain(|place| place.uid.is_some());
         for place in &mut next.places {
             let node = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid)).and_then(|pod| pod.node.clone());
             if let Some(node) = node.filter(|node| *node != place.node) {
@@ -294,9 +317,18 @@ impl Working<'_> {
         }
         let (plan, report) = self.plan(&wanted.request, gang, pass);
         if report.refusal.is_some() || plan.places.is_empty() {
+            let evicting = self.cannot_become_whole(gang, members, homeless);
+            let why = Why::NoCapacityForNew { refusal: report.refusal };
+            if gang.phase == Some(Phase::Committing) && evicting.is_none() {
+                // Whose binding is under way must not be held up.
+                next.waiting = Some(why.waiting(None));
+                return Some(None);
+            }
             next.phase = Some(Phase::Degraded);
-            next.waiting = Some(Why::NoCapacityForNew { refusal: report.refusal }.waiting(None));
-            return Some(None);
+            let message = why.to_string();
+            let event = evicting.is_some().then_some(GangEvent { reason: "MemberLost", message, warning: true });
+            next.waiting = Some(evicting.unwrap_or(why).waiting(None));
+            return Some(event);
         }
         if !plan.places.iter().any(|place| asks(&place.uid)) {
             return None;

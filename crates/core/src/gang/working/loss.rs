@@ -5,6 +5,7 @@
 //! and only members on lost nodes leave. Where members have succeeded already the others do not wait for each other,
 //! and a lost one is placed again alone.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -12,9 +13,9 @@ use jiff::{SignedDuration, Timestamp};
 use super::Working;
 use crate::extender;
 use crate::gang::asked::count;
-use crate::gang::{Action, Evict, GangEvent, Pass, withdraw};
-use crate::model::gang::{Gang, GangPlace, Held, Membership, Phase, Pod};
-use crate::model::names::NodeName;
+use crate::gang::{Action, Evict, GangEvent, Pass, roles, withdraw};
+use crate::model::gang::{Gang, GangPlace, Held, Membership, Phase, Pod, Recognised};
+use crate::model::names::{NodeName, PodUid};
 use crate::reason::{Code, Why};
 
 /// Between the loss and the eviction: a Job that is deleted takes its pods one by one, which is no loss.
@@ -88,6 +89,90 @@ impl Working<'_> {
         }
         self.requeue(pass, Some(self.world.now), AGAIN);
         Some(None)
+    }
+
+    /// Whether the owner was scaled down: it needs fewer members now, and the places of those that left are given up. An owner is
+    /// often seen after its pods: what looked like a loss until the eviction begins is none.
+    pub(in crate::gang) fn shrinks(
+        &self,
+        gang: &Gang,
+        recognised: &Recognised,
+        members: &[Arc<Pod>],
+        next: &mut Gang,
+    ) -> bool {
+        let open = recognised.roles.iter().filter(|role| role.count.is_none()).count();
+        if open > usize::from(recognised.size.is_some()) {
+            // A role is as large as the pods that are seen of it.
+            return false;
+        }
+        let done = self.done(gang);
+        let there: Vec<&Arc<Pod>> = members.iter().chain(&done).collect();
+        let Some(sizes) = roles::sizes(recognised, &there) else { return false };
+        let minimums = sizes.minimums();
+        let fewer = |(role, min): (&Arc<str>, &u32)| minimums.get(role).is_some_and(|now| now < min);
+        let is_smaller = sizes.needed < gang.minimum || gang.minimums.iter().any(fewer);
+        let is_larger = sizes.needed > gang.minimum
+            || gang.minimums.keys().ne(minimums.keys())
+            || gang.minimums.iter().any(|(role, min)| minimums.get(role).is_some_and(|now| now > min));
+        let evicting = gang.waiting.as_ref().is_some_and(|waiting| waiting.is(Code::Evicting));
+        let age = gang.since.map_or(BREATH, |since| self.world.now.duration_since(since));
+        if is_larger || evicting && age >= BREATH {
+            return false;
+        }
+        let stands = |place: &GangPlace| {
+            let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
+            pod.is_some_and(|pod| pod.is_done() || pod.is_live())
+        };
+        let mut surplus: BTreeMap<&Arc<str>, usize> = BTreeMap::new();
+        for role in &sizes.roles {
+            let places = gang.places.iter().filter(|place| place.role == role.name).count();
+            surplus.insert(&role.name, places.saturating_sub(usize::try_from(role.count).unwrap_or(usize::MAX)));
+        }
+        // The highest ranks leave first.
+        let stays = |place: &&GangPlace| match surplus.get_mut(&place.role) {
+            Some(surplus) if *surplus > 0 && !stands(place) => {
+                *surplus -= 1;
+                false
+            }
+            _ => true,
+        };
+        let mut kept: Vec<GangPlace> = gang.places.iter().rev().filter(stays).cloned().collect();
+        kept.reverse();
+        if !is_smaller && kept.len() == gang.places.len() {
+            return false;
+        }
+        next.places = kept;
+        next.minimum = sizes.needed;
+        next.minimums = minimums;
+        next.epoch = gang.epoch.saturating_add(1);
+        if evicting {
+            next.phase = Some(Phase::Bound);
+            next.waiting = None;
+        }
+        true
+    }
+
+    /// Why the gang is evicted, if a member past the commit point has lost its place, there is no other, and too few others are
+    /// bound: who is bound waits for nothing that could come.
+    pub(in crate::gang) fn cannot_become_whole(
+        &self,
+        gang: &Gang,
+        members: &[Arc<Pod>],
+        homeless: &[PodUid],
+    ) -> Option<Why> {
+        let had_place =
+            gang.phase == Some(Phase::Committing) && homeless.iter().any(|uid| gang.place_of(uid).is_some());
+        let bound = |place: &&GangPlace| {
+            let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
+            pod.is_some_and(|pod| pod.is_done() || pod.is_live() && pod.node.is_some())
+        };
+        let standing: Vec<&GangPlace> = gang.places.iter().filter(bound).collect();
+        if !had_place || !self.done(gang).is_empty() || extender::reaches_minimum(gang, &standing) {
+            return None;
+        }
+        let lost = Why::MemberLost { left: count(standing.len()), needed: gang.minimum, role: None };
+        let left = members.iter().filter(|pod| pod.node.is_some()).count();
+        Some(Why::Evicting { lost: Box::new(lost), left: count(left) })
     }
 
     /// Until when a gang that is evicted now keeps its capacity.
@@ -165,10 +250,12 @@ impl Working<'_> {
         (left, lost.len())
     }
 
-    /// Whether a member that was bound is lost.
+    /// Whether a member that was bound is lost. Of one whose object is gone it is taken for granted while another one runs.
     pub(in crate::gang) fn lost_bound(&self, gang: &Gang) -> bool {
-        let pods = gang.places.iter().filter_map(|place| self.snapshot.pods.get(place.uid.as_ref()?));
-        pods.filter(|pod| pod.node.is_some()).any(|pod| !pod.is_done() && (!pod.is_live() || self.on_lost_node(pod)))
+        let uids = || gang.places.iter().filter_map(|place| place.uid.as_ref());
+        let bound = || uids().filter_map(|uid| self.snapshot.pods.get(uid)).filter(|pod| pod.node.is_some());
+        bound().any(|pod| !pod.is_done() && (!pod.is_live() || self.on_lost_node(pod)))
+            || bound().any(|pod| pod.is_live()) && uids().any(|uid| !self.snapshot.pods.contains_key(uid))
     }
 
     fn on_lost_node(&self, pod: &Pod) -> bool {

@@ -293,9 +293,7 @@ impl Working<'_> {
         match gang.phase {
             Some(Phase::Finished) => None,
             _ if ended => {
-                withdraw(gang, next);
-                next.phase = Some(Phase::Finished);
-                next.waiting = None;
+                self.finish(gang, next);
                 None
             }
             // Its pods are being deleted; what was reported of them stays true.

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Working;
+use crate::extender;
 use crate::gang::memory::{ALIKE, Doubted, IN_ALL, Note};
 use crate::gang::refused::{Refused, refused, refused_again, scheduler_error};
 use crate::gang::request::Wanted;
 use crate::gang::{GangEvent, Pass, withdraw};
-use crate::model::gang::{Gang, Phase, Pod, Recognised, Waiting};
+use crate::model::gang::{Gang, GangPlace, Phase, Pod, Recognised, Waiting};
 use crate::model::names::{NodeName, PodUid, ResourceName};
 use crate::model::pod::Shape;
 use crate::model::resources::{ATTACHABLE_VOLUMES, LOCAL_VOLUMES};
@@ -155,8 +156,10 @@ impl Working<'_> {
             let stated = Arc::clone(&refused.message);
             return Some(Refusal::Replan(Why::SchedulerRefused { plans: None, pod: None, stated }));
         }
-        withdraw(gang, next);
-        next.phase = Some(Phase::Waiting);
+        if !self.runs_on(gang, next) {
+            withdraw(gang, next);
+            next.phase = Some(Phase::Waiting);
+        }
         let until = self.world.now.saturating_add(settings.exclude_ttl).unwrap_or(Timestamp::MAX);
         let why = Why::SchedulerRefused { plans: Some(in_all), pod: None, stated: Arc::clone(&refused.message) };
         next.waiting = Some(why.waiting(Some(until)));
@@ -172,16 +175,41 @@ impl Working<'_> {
         let doublings = self.memory.expired(&gang.key).saturating_sub(1).min(5);
         let pause = self.world.settings.round_pause.saturating_mul(1 << doublings);
         let until = self.world.now.saturating_add(pause).unwrap_or(Timestamp::MAX);
-        withdraw(gang, next);
-        next.phase = Some(Phase::Waiting);
+        if !self.runs_on(gang, next) {
+            withdraw(gang, next);
+            next.phase = Some(Phase::Waiting);
+        }
         next.waiting = Some(Why::PlanExpired.waiting(Some(until)));
         self.requeue(pass, Some(until), SignedDuration::ZERO);
         GangEvent { reason: "PlanExpired", message: Why::PlanExpired.to_string(), warning: true }
     }
 
-    /// Until when nothing is planned for a gang whose last plan expired or was refused too often.
+    /// A plan for newcomers came to nothing while enough members run: only the newcomers' places are given up.
+    fn runs_on(&self, gang: &Gang, next: &mut Gang) -> bool {
+        let bound = |place: &GangPlace| {
+            let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
+            pod.is_some_and(|pod| pod.is_done() || pod.is_live() && pod.node.is_some())
+        };
+        let kept: Vec<GangPlace> = gang.places.iter().filter(|place| bound(place)).cloned().collect();
+        let runs = kept.iter().any(|place| place.uid.as_ref().is_some_and(|uid| self.is_live(uid)));
+        if !runs || !extender::reaches_minimum(gang, &kept.iter().collect::<Vec<_>>()) {
+            return false;
+        }
+        next.places = kept;
+        next.epoch = gang.epoch.saturating_add(1);
+        next.phase = Some(Phase::Bound);
+        true
+    }
+
+    fn is_live(&self, uid: &PodUid) -> bool {
+        self.snapshot.pods.get(uid).is_some_and(|pod| pod.is_live())
+    }
+
+    /// Until when nothing is planned for a gang whose last plan expired or was refused too often, nor for newcomers of one that
+    /// runs.
     pub(in crate::gang) fn rests(&self, gang: &Gang) -> Option<Timestamp> {
-        let waiting = gang.waiting.as_ref().filter(|_| gang.phase == Some(Phase::Waiting))?;
+        let resting = matches!(gang.phase, Some(Phase::Waiting | Phase::Bound));
+        let waiting = gang.waiting.as_ref().filter(|_| resting)?;
         let rests = waiting.is(Code::PlanExpired) || waiting.is(Code::SchedulerRefused);
         waiting.next_try.filter(|until| rests && *until > self.world.now)
     }

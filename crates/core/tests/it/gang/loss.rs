@@ -223,3 +223,120 @@ fn members_lost_while_others_are_planned_again_are_lost() {
     sim.settle();
     assert!(sim.events.contains(&"GangStopped".to_owned()), "{:?}", sim.events);
 }
+
+#[test]
+fn the_last_member_that_failed_after_the_others_succeeded_runs_again() {
+    let mut sim = running(4);
+    for rank in 0..3 {
+        sim.end(&format!("train-{rank}"), true);
+    }
+    sim.end("train-3", false);
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Finished, "nobody runs, and nothing is held");
+    // Its Job makes it again after a back-off of its own.
+    sim.wait(360);
+    again(&mut sim, 3..4);
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Bound, "{}", sim.message("train"));
+    assert!(sim.pods["again-3"].node.is_some());
+}
+
+#[test]
+fn members_that_an_owner_ends_once_the_first_succeeded_are_no_loss() {
+    let mut sim = running(4);
+    sim.end("train-0", true);
+    sim.pods.get_mut("train-2").unwrap().deleting = true;
+    sim.step();
+    sim.pods.get_mut("train-1").unwrap().deleting = true;
+    sim.pods.get_mut("train-3").unwrap().deleting = true;
+    sim.step();
+    for rank in 1..4 {
+        sim.pods.remove(&format!("train-{rank}"));
+    }
+    sim.settle();
+    assert_eq!((sim.phase("train"), &sim.state("train").held), (Phase::Finished, &None));
+    assert!(!sim.events.contains(&"GangStopped".to_owned()), "{:?}", sim.events);
+    assert!(sim.evicted.is_empty(), "{:?}", sim.evicted);
+}
+
+#[test]
+fn an_owner_that_is_scaled_down_loses_no_member_in_whatever_order_it_is_seen() {
+    for owner_first in [true, false] {
+        let mut sim = running(4);
+        let epoch = sim.state("train").epoch;
+        if owner_first {
+            sim.recognised.insert(key("train"), world::recognised("train", Some(2), None));
+            sim.step();
+        }
+        sim.pods.remove("train-2");
+        sim.pods.remove("train-3");
+        sim.step();
+        sim.recognised.insert(key("train"), world::recognised("train", Some(2), None));
+        sim.settle();
+        assert!(sim.evicted.is_empty(), "{:?}", sim.evicted);
+        let gang = sim.state("train");
+        assert_eq!((gang.phase, gang.minimum, gang.places.len()), (Some(Phase::Bound), 2, 2));
+        assert!(gang.epoch > epoch && gang.held.is_none());
+        // The capacity is free.
+        sim.gang("other", 3, 3);
+        sim.settle();
+        assert_eq!(sim.phase("other"), Phase::Bound);
+        // One more that goes is a loss.
+        sim.pods.remove("train-1");
+        sim.settle();
+        assert_eq!(sim.evicted, ["train-0"]);
+    }
+}
+
+#[test]
+fn running_members_whose_objects_are_gone_while_others_are_planned_again_are_lost() {
+    let mut sim = Sim::new(&[("n1", 1), ("n2", 1), ("n3", 1), ("n4", 1)]);
+    sim.gang("train", 4, 4);
+    sim.recognised.insert(key("train"), world::recognised("train", Some(4), Some(3)));
+    sim.settle();
+    sim.pods.remove("train-3");
+    sim.member("train", "again-3", RankClaim::Rank(3));
+    sim.scheduler = false;
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Released, "a replacement is on its way");
+    sim.pods.remove("train-0");
+    sim.pods.remove("train-1");
+    sim.settle();
+    assert!(sim.evicted.contains(&"train-2".to_owned()), "{:?}", sim.evicted);
+    assert!(sim.events.contains(&"GangStopped".to_owned()), "{:?}", sim.events);
+}
+
+#[test]
+fn a_newcomer_that_is_never_bound_takes_nothing_from_those_that_run() {
+    let mut sim = Sim::new(&[("n1", 1), ("n2", 1), ("n3", 1)]);
+    sim.gang("train", 4, 3);
+    sim.recognised.insert(key("train"), world::recognised("train", Some(4), Some(2)));
+    sim.settle();
+    sim.nodes.insert("n4".to_owned(), world::node("n4", 1));
+    sim.member("train", "late", RankClaim::Rank(3));
+    sim.scheduler = false;
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Released);
+    sim.wait(301);
+    sim.step();
+    let gang = sim.state("train");
+    assert_eq!((gang.phase, gang.places.len(), gang.minimum), (Some(Phase::Bound), 3, 2), "{:?}", gang.waiting);
+    assert!(sim.events.contains(&"PlanExpired".to_owned()), "{:?}", sim.events);
+    // Who runs is watched over as before, and the newcomer comes once it can.
+    sim.scheduler = true;
+    sim.wait(700);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.bound().len()), (Phase::Bound, 4));
+}
+
+#[test]
+fn a_gang_keeps_no_capacity_for_members_that_nobody_has_created() {
+    let mut sim = Sim::new(&[("n1", 8)]);
+    sim.gang("train", 8, 1);
+    sim.recognised.insert(key("train"), world::recognised("train", Some(5_000), Some(1)));
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.state("train").places.len()), (Phase::Bound, 1));
+    sim.gang("other", 7, 7);
+    sim.settle();
+    assert_eq!(sim.phase("other"), Phase::Bound, "{}", sim.message("other"));
+}

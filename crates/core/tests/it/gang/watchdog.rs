@@ -375,7 +375,40 @@ fn a_committed_member_that_is_refused_again_after_each_requeue_is_planned_elsewh
             );
         }
         assert_eq!(node_of(&sim, "train-1"), stays, "who is bound stays");
+        if !free {
+            // What cannot become whole is evicted, and starts again whole once it can.
+            sim.wait(31);
+            sim.settle();
+            assert_eq!(sim.evicted, ["train-1"]);
+            for (name, rank) in [("again-0", 0), ("again-1", 1)] {
+                sim.member("train", name, RankClaim::Rank(rank));
+            }
+            sim.pods.remove("train-0");
+            sim.scheduler = true;
+            sim.wait(700);
+            sim.settle();
+            assert_eq!((sim.phase("train"), sim.bound().len()), (Phase::Bound, 2));
+        }
     }
+}
+
+#[test]
+fn members_that_come_without_capacity_while_others_are_being_bound_hold_nobody_up() {
+    let mut sim = Sim::new(&[("n1", 1), ("n2", 1)]);
+    sim.gang("train", 2, 2);
+    sim.settle();
+    let gang = sim.gangs.get_mut(&world::key("train")).unwrap();
+    (gang.phase, gang.since) = (Some(Phase::Committing), Some(sim.now));
+    sim.pods.get_mut("train-0").unwrap().node = None;
+    sim.scheduler = false;
+    sim.recognised.insert(world::key("train"), world::recognised("train", Some(3), None));
+    sim.member("train", "train-2", RankClaim::Rank(2));
+    sim.step();
+    assert_eq!(sim.phase("train"), Phase::Committing, "whose binding is under way is bound");
+    sim.scheduler = true;
+    sim.step();
+    assert!(sim.pods["train-0"].node.is_some());
+    assert!(sim.evicted.is_empty());
 }
 
 #[test]
