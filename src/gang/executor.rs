@@ -11,7 +11,7 @@ use kube::Client;
 use muster_api::crd::Gang as GangObject;
 use muster_api::gang_state;
 use muster_core::gang::{Action, BatchStage, BatchView, MemberReport, Release, WAITING_AT_ONCE, is_waiting};
-use muster_core::model::gang::Gang;
+use muster_core::model::gang::{Gang, Pod};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::snapshot::{AssignedCapacity, Assignment};
 use tokio::sync::{Semaphore, watch as channel};
@@ -39,6 +39,10 @@ pub struct Executor {
     sent: BTreeMap<PodUid, Sent>,
     ungated: BTreeMap<PodUid, Instant>,
     evicted: BTreeMap<PodUid, Instant>,
+    /// Pods of no gang that were requeued, and how long after that they are again.
+    requeued: BTreeMap<PodUid, (Instant, Duration)>,
+    /// Members whose nomination was taken back.
+    cleared: BTreeMap<PodUid, Instant>,
     /// Conditions sent and not observed yet.
     reported: BTreeMap<PodUid, (&'static str, Instant)>,
     /// Conditions of members that wait.
@@ -78,6 +82,11 @@ struct Sent {
     since: Instant,
     /// How long after the one before it was sent, if that was for a member that was released already.
     spacing: Option<Duration>,
+    /// It was not written.
+    failed: bool,
+    /// How long after the last one that was not written it is tried again: one that never succeeds, as with a webhook that
+    /// denies, must not keep the API server busy.
+    pause: Option<Duration>,
 }
 
 /// How long after a release the next one for the same member and node is sent. The first may just not be observed yet; a
@@ -99,8 +108,10 @@ const LANES: usize = 32;
 /// The next decision waits so long for calls under way: nearly all of them end in it, and it is then made on what they did.
 /// A call that takes longer keeps nobody but its own gang.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// A patch that was not written is tried again after this.
+/// A patch that was not written is tried again at once, after this, then after pauses that double up to `release.renominate`.
 const AGAIN: Duration = Duration::from_millis(100);
+/// A pod of no gang is requeued after pauses that double up to this.
+const LONGEST: Duration = Duration::from_secs(300);
 
 impl Executor {
     /// An executor without any writes.
@@ -133,6 +144,8 @@ impl Executor {
             sent: BTreeMap::new(),
             ungated: BTreeMap::new(),
             evicted: BTreeMap::new(),
+            requeued: BTreeMap::new(),
+            cleared: BTreeMap::new(),
             reported: BTreeMap::new(),
             paced: Paced::default(),
         }
@@ -147,6 +160,8 @@ impl Executor {
         self.sent.clear();
         self.ungated.clear();
         self.evicted.clear();
+        self.requeued.clear();
+        self.cleared.clear();
         self.reported.clear();
         self.hands.reported().clear();
     }
@@ -167,6 +182,8 @@ impl Executor {
         self.sent.retain(|uid, sent| sent.since.elapsed() < 2 * renominate && state.snapshot.pods.contains_key(uid));
         self.ungated.retain(|_, since| since.elapsed() < renominate);
         self.evicted.retain(|_, since| since.elapsed() < renominate);
+        self.cleared.retain(|_, since| since.elapsed() < renominate);
+        self.requeued.retain(|uid, _| state.snapshot.pods.contains_key(uid));
         self.reported.retain(|_, (_, since)| since.elapsed() < renominate);
         self.hands.reported().retain(|gang, _| state.snapshot.gangs.contains_key(gang));
         if self.written.is_empty() && self.busy.is_empty() {
@@ -236,6 +253,8 @@ impl Executor {
             match action {
                 Action::Release(release) => self.release(state, *release, leader),
                 Action::Report(report) => self.report(*report, leader),
+                Action::Requeue { pod } => self.requeue(pod, leader),
+                Action::ClearNomination { pod } => self.clear_nomination(pod, leader),
                 Action::CreateGang(_)
                 | Action::WriteStatus(_)
                 | Action::CreateBatch(_)
@@ -259,6 +278,8 @@ impl Executor {
                     | Action::Evict(_)
                     | Action::Report(_)
                     | Action::Ungate { .. }
+                    | Action::Requeue { .. }
+                    | Action::ClearNomination { .. }
                     | Action::DeleteGang { .. } => None,
                 });
                 self.busy.insert(gang.clone(), next);
@@ -292,11 +313,14 @@ impl Executor {
                 let before = self.sent.get(&release.pod.uid).filter(same);
                 let renominate = self.hands.options.renominate;
                 let spacing = spacing(before.and_then(|sent| sent.spacing), release.stuck.is_some(), renominate);
-                let news = before.is_none_or(|sent| now.duration_since(sent.since) >= spacing);
+                let pause = before.and_then(|sent| sent.pause);
+                let after = |sent: &Sent| sent.pause.filter(|_| sent.failed).unwrap_or(spacing);
+                let news = before.is_none_or(|sent| now.duration_since(sent.since) >= after(sent));
                 if news {
                     let (epoch, node) = (release.epoch, release.node.clone());
                     let spacing = release.stuck.map(|_| spacing);
-                    self.sent.insert(release.pod.uid.clone(), Sent { epoch, node, since: now, spacing });
+                    let sent = Sent { epoch, node, since: now, spacing, failed: false, pause };
+                    self.sent.insert(release.pod.uid.clone(), sent);
                 }
                 news
             }
@@ -310,6 +334,16 @@ impl Executor {
             }
             Action::Evict(evict) => self.evicted.insert(evict.pod.uid.clone(), now).is_none(),
             Action::Ungate { uid } => self.ungated.insert(uid.clone(), now).is_none(),
+            Action::ClearNomination { pod } => self.cleared.insert(pod.uid.clone(), now).is_none(),
+            Action::Requeue { pod } => {
+                let before = self.requeued.get(&pod.uid).copied();
+                let news = before.is_none_or(|(since, pause)| now.duration_since(since) >= pause);
+                if news {
+                    let pause = before.map_or(Duration::from_secs(5), |(_, pause)| pause * 2).min(LONGEST);
+                    self.requeued.insert(pod.uid.clone(), (now, pause));
+                }
+                news
+            }
             Action::CreateGang(_)
             | Action::WriteStatus(_)
             | Action::CreateBatch(_)
@@ -331,6 +365,32 @@ impl Executor {
                 effects.push(Effect::Unsent(release.pod.uid.clone()));
             }
             Done { gang: None, effects }
+        });
+    }
+
+    fn requeue(&mut self, pod: Arc<Pod>, leader: &channel::Receiver<bool>) {
+        let (hands, leader) = (Arc::clone(&self.hands), leader.clone());
+        self.lanes.spawn(async move {
+            let _permit = hands.members.acquire().await;
+            if *leader.borrow()
+                && let Err(error) = hands.requeue(&pod).await
+            {
+                debug!(pod = %pod.key, error = %crate::telemetry::chain(&error), "not requeued, tried again");
+            }
+            Done { gang: None, effects: Vec::new() }
+        });
+    }
+
+    fn clear_nomination(&mut self, pod: Arc<Pod>, leader: &channel::Receiver<bool>) {
+        let (hands, leader) = (Arc::clone(&self.hands), leader.clone());
+        self.lanes.spawn(async move {
+            let _permit = hands.members.acquire().await;
+            if *leader.borrow()
+                && let Err(error) = hands.clear_nomination(&pod).await
+            {
+                debug!(pod = %pod.key, error = %crate::telemetry::chain(&error), "nomination not taken back, tried again");
+            }
+            Done { gang: None, effects: Vec::new() }
         });
     }
 
@@ -380,9 +440,16 @@ impl Executor {
                     self.created.insert(name, Instant::now());
                     None
                 }
-                Effect::Unsent(uid) => {
-                    self.sent.remove(&uid);
-                    Some(AGAIN)
+                Effect::Unsent(uid) => self.sent.get_mut(&uid).map(|sent| {
+                    // At once the first time: it was overtaken by somebody's write, most often.
+                    let pause = sent.pause.map_or(Duration::ZERO, |pause| (pause * 2).max(AGAIN));
+                    let pause = pause.min(self.hands.options.renominate);
+                    (sent.failed, sent.pause) = (true, Some(pause));
+                    pause.max(AGAIN)
+                }),
+                Effect::Unevicted(uid) => {
+                    self.evicted.remove(&uid);
+                    Some(Duration::from_millis(500))
                 }
                 Effect::Unreported(uid) => {
                     self.reported.remove(&uid);
@@ -417,7 +484,8 @@ fn gang_of(state: &State, action: &Action) -> Option<ObjectKey> {
             let gang = state.batches.get(&**name)?.object().spec.gang_ref.as_ref()?;
             Some(ObjectKey::new(gang.namespace.as_str(), gang.name.as_str()))
         }
-        Action::Ungate { .. } => None,
+        Action::ClearNomination { pod } => pod.membership.gang().cloned(),
+        Action::Ungate { .. } | Action::Requeue { .. } => None,
     }
 }
 

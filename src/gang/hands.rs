@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -70,6 +71,8 @@ pub(super) enum Effect {
     Unsent(PodUid),
     /// A member's condition was not written.
     Unreported(PodUid),
+    /// A member was not evicted.
+    Unevicted(PodUid),
     /// It failed, and is decided again.
     Failed,
 }
@@ -88,12 +91,23 @@ impl Hands {
     ) -> Vec<Effect> {
         let mut effects = Vec::new();
         let mut refused = false;
-        for action in actions {
+        let mut actions = actions.into_iter().peekable();
+        while let Some(action) = actions.next() {
             if !*leader.borrow() {
                 warn!("the lease is lost: the remaining actions are dropped");
                 return effects;
             }
             let effect = match action {
+                Action::Evict(first) => {
+                    let more =
+                        std::iter::from_fn(|| match actions.next_if(|next| matches!(next, Action::Evict(_)))? {
+                            Action::Evict(evict) => Some(*evict),
+                            _ => None,
+                        });
+                    let evictions: Vec<Evict> = std::iter::once(*first).chain(more).collect();
+                    effects.extend(self.evict_members(state, evictions, leader).await);
+                    continue;
+                }
                 Action::CreateGang(recognised) => self.create_gang(&recognised).await.map(Some),
                 Action::CreateBatch(topology_request) => {
                     let created = self.create_batch(&topology_request).await.map(Some);
@@ -104,11 +118,12 @@ impl Hands {
                 Action::WriteStatus(_) if refused => Ok(None),
                 Action::WriteStatus(write) => self.write_status(state, &write).await,
                 Action::AbandonBatch { name } => self.abandon_batch(&name).await.map(|()| None),
-                Action::Evict(evict) => self.evict_member(state, &evict).await.map(|()| None),
                 Action::Ungate { uid } => self.ungate(state, &uid).await.map(|()| None),
                 Action::DeleteGang { gang } => self.delete_gang(&gang).await.map(|()| None),
                 // These run side by side with all gangs.
-                Action::Release(_) | Action::Report(_) => Ok(None),
+                Action::Release(_) | Action::Report(_) | Action::Requeue { .. } | Action::ClearNomination { .. } => {
+                    Ok(None)
+                }
             };
             match effect {
                 Ok(effect) => effects.extend(effect),
@@ -303,6 +318,37 @@ impl Hands {
         Ok(())
     }
 
+    /// Evicts members side by side, and whoever leads when all others are on their way: a collective with a hole only costs.
+    async fn evict_members(
+        &self,
+        state: &State,
+        mut evictions: Vec<Evict>,
+        leader: &channel::Receiver<bool>,
+    ) -> Vec<Effect> {
+        let last = evictions.pop();
+        let evict = async |evict: Evict| {
+            let _permit = self.members.acquire().await;
+            if !*leader.borrow() {
+                return None;
+            }
+            let error = self.evict_member(state, &evict).await.err()?;
+            warn!(error = %crate::telemetry::chain(&error), "a member was not evicted, tried again");
+            Some(Effect::Unevicted(evict.pod.uid.clone()))
+        };
+        let others = stream::iter(evictions).map(&evict).buffered(self.options.parallel.max(1));
+        let mut effects: Vec<Effect> = others.filter_map(async |effect| effect).collect().await;
+        if let Some(last) = last {
+            effects.extend(evict(last).await);
+        }
+        effects
+    }
+
+    /// Whether a PodDisruptionBudget has refused an eviction of this epoch of the pod's gang.
+    fn budget_refuses(&self, state: &State, pod: &muster_core::model::gang::Pod) -> bool {
+        let gang = pod.membership.gang().and_then(|gang| state.snapshot.gangs.get(gang));
+        gang.is_some_and(|gang| self.reported().get(&gang.key) == Some(&gang.epoch))
+    }
+
     /// Ends a member so that its owner does not count a failure: by eviction, which marks it, or marked by us and deleted.
     ///
     /// A PodDisruptionBudget that forbids the eviction protects what is lost already: the gang cannot run with one
@@ -319,7 +365,8 @@ impl Hands {
         };
         let preconditions = Preconditions { uid: Some(pod.uid.to_string()), resource_version: None };
         let gone = |error: &kube::Error| matches!(error, kube::Error::Api(answer) if matches!(answer.code, 404 | 409));
-        if !at_once && !pod.deleting {
+        // What a budget refused for one member it refuses for the next, and each answer takes a second.
+        if !at_once && !pod.deleting && !self.budget_refuses(state, pod) {
             let options = DeleteParams {
                 preconditions: Some(preconditions.clone()),
                 grace_period_seconds: seconds,
@@ -379,8 +426,7 @@ impl Hands {
 
     /// Says once per epoch that a PodDisruptionBudget does not keep a gang from being evicted.
     async fn budget_is_reported(&self, state: &State, pod: &muster_core::model::gang::Pod) {
-        let of_pod = |gang: &&Arc<Gang>| gang.places.iter().any(|place| place.uid.as_ref() == Some(&pod.uid));
-        let Some(gang) = state.snapshot.gangs.values().find(of_pod) else { return };
+        let Some(gang) = pod.membership.gang().and_then(|gang| state.snapshot.gangs.get(gang)) else { return };
         if self.reported().insert(gang.key.clone(), gang.epoch) == Some(gang.epoch) {
             return;
         }
@@ -406,6 +452,25 @@ impl Hands {
             .await
             .map_err(|error| anyhow::Error::new(error).context("report"))?;
         Ok(())
+    }
+
+    /// Brings a pod of no gang back to kube-scheduler's attention: an update of a pod requeues it.
+    pub(super) async fn requeue(&self, pod: &muster_core::model::gang::Pod) -> anyhow::Result<()> {
+        let requeue = json!({
+            "metadata": {
+                "uid": pod.uid.as_str(),
+                "annotations": {keys::REQUEUE: now_real().as_microsecond().to_string()},
+            },
+        });
+        let patched = patch(Step::ReleasePod, &self.client, &pod.key, &Patch::Merge(&requeue)).await;
+        patched.map(drop).map_err(|error| anyhow::Error::new(error).context("requeue"))
+    }
+
+    /// Takes the nomination of a member back.
+    pub(super) async fn clear_nomination(&self, pod: &muster_core::model::gang::Pod) -> anyhow::Result<()> {
+        let cleared = json!({"metadata": {"uid": pod.uid.as_str()}, "status": {"nominatedNodeName": null}});
+        let patched = patch(Step::NominatePod, &self.client, &pod.key, &Patch::Merge(&cleared)).await;
+        patched.map(drop).map_err(|error| anyhow::Error::new(error).context("clear nomination"))
     }
 
     /// The two patches of one member: the nomination, then gate, annotations and toleration.

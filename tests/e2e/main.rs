@@ -1,6 +1,7 @@
 //! End to end: the real kube-apiserver, kube-scheduler, controller-manager, etcd and kwok, the shipped manifests, and
 //! the `muster` binary as processes.
 
+mod agreement;
 mod assumptions;
 mod bad_input;
 mod barrier;

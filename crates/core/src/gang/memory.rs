@@ -41,6 +41,13 @@ pub struct Memory {
     gangs: BTreeMap<ObjectKey, Trouble>,
     /// Pods that a kubelet did not take and that still exist: each counts once.
     not_admitted: BTreeSet<PodUid>,
+    /// When pods of no gang were last looked at again, and how often that was done.
+    #[serde(default, skip_serializing_if = "is_never")]
+    requeues: (Option<Timestamp>, u64),
+}
+
+fn is_never((last, _): &(Option<Timestamp>, u64)) -> bool {
+    last.is_none()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,6 +145,8 @@ pub enum Note {
         /// The gang.
         gang: ObjectKey,
     },
+    /// Pods of no gang that we refused were looked at again.
+    Requeues,
 }
 
 impl Memory {
@@ -190,7 +199,14 @@ impl Memory {
             Note::Settled { gang } => {
                 self.gangs.remove(gang);
             }
+            Note::Requeues => self.requeues = (Some(now), self.requeues.1.wrapping_add(1)),
         }
+    }
+
+    /// When pods of no gang that we refused were last looked at again, and how often that was done.
+    #[must_use]
+    pub fn requeues(&self) -> (Option<Timestamp>, u64) {
+        self.requeues
     }
 
     /// Drops what no longer counts: refusals that are too old, and what is about gangs and pods that are gone.

@@ -17,6 +17,7 @@ mod purchase;
 mod recording;
 mod refused;
 mod request;
+mod requeue;
 mod roles;
 mod shown;
 mod stock;
@@ -231,6 +232,16 @@ pub enum Action {
         /// The pod.
         uid: PodUid,
     },
+    /// Bring a pod of no gang back to kube-scheduler's attention: what it was refused for is over.
+    Requeue {
+        /// The pod as it was seen.
+        pod: Arc<Pod>,
+    },
+    /// Take the nomination of a member back that no plan has a place for.
+    ClearNomination {
+        /// The pod as it was seen.
+        pod: Arc<Pod>,
+    },
     /// Delete a Gang object whose pods are gone and that nobody owns.
     DeleteGang {
         /// The gang.
@@ -423,6 +434,7 @@ pub fn pass_with(world: &World<'_>, ledger: &mut Ledger) -> Pass {
     // The map of pods has no order of its own.
     freed.sort_by(|a, b| (&a.key, &a.uid).cmp(&(&b.key, &b.uid)));
     pass.actions.extend(freed.into_iter().map(|pod| Action::Ungate { uid: pod.uid.clone() }));
+    requeue::requeue(world, &mut pass);
     pass
 }
 

@@ -114,6 +114,10 @@ pub enum DecidedAction {
     Report { pod: ObjectKey, uid: PodUid, reason: &'static str, message: String },
     /// A pod of no gang goes to kube-scheduler.
     Ungate { uid: PodUid },
+    /// A pod of no gang is brought back to kube-scheduler's attention.
+    Requeue { pod: ObjectKey, uid: PodUid },
+    /// A member's nomination is taken back.
+    ClearNomination { pod: ObjectKey, uid: PodUid },
     /// A Gang object is deleted.
     DeleteGang { gang: ObjectKey },
 }
@@ -162,6 +166,14 @@ impl DecidedAction {
                 Self::Report { pod, uid, reason: report.reason, message: report.message.clone() }
             }
             Action::Ungate { uid } => Self::Ungate { uid: uid.clone() },
+            Action::Requeue { pod } => {
+                let (pod, uid) = named(pod);
+                Self::Requeue { pod, uid }
+            }
+            Action::ClearNomination { pod } => {
+                let (pod, uid) = named(pod);
+                Self::ClearNomination { pod, uid }
+            }
             Action::DeleteGang { gang } => Self::DeleteGang { gang: gang.key.clone() },
         }
     }

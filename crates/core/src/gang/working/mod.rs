@@ -17,7 +17,7 @@ use super::purchase::{Purchase, Purchases, Short};
 use super::request::Wanted;
 use super::{
     Action, BatchStage, BatchTopologyRequest, BatchView, GangEvent, Ledger, Pass, StatusWrite, World, batch_name,
-    distinct_nodes, level_summary, notes, purchase, roles, waiting, wanted, withdraw,
+    distinct_nodes, level_summary, notes, purchase, requeue, roles, waiting, wanted, withdraw,
 };
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
@@ -106,6 +106,7 @@ impl Working<'_> {
         if matches!(next.phase, Some(Phase::Bound | Phase::Finished)) && self.memory.knows(key) {
             self.note(Note::Settled { gang: key.clone() }, pass);
         }
+        requeue::clear_nominations(&next, &members, pass);
         self.report(&gang, &next, &members, pass);
         self.write(&gang, Some(&recognised), next, (event, also), pass);
     }

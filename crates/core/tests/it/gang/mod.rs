@@ -5,6 +5,7 @@ mod life;
 mod loss;
 mod mixing;
 mod provisioning;
+mod queue;
 mod random;
 mod reasons;
 mod roles;

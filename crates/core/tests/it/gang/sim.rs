@@ -287,6 +287,14 @@ impl Sim {
                 assert!(pod.reported.as_deref() != Some(report.reason), "a report says something new");
                 pod.reported = Some(Arc::from(report.reason));
             }
+            Action::Requeue { pod } => {
+                let pod = self.pods.values_mut().find(|known| known.uid == pod.uid).unwrap();
+                assert!(pod.unscheduled.take().is_some(), "whoever waits is requeued");
+            }
+            Action::ClearNomination { pod } => {
+                let pod = self.pods.values_mut().find(|known| known.uid == pod.uid).unwrap();
+                assert!(pod.nominated.take().is_some(), "a nomination is taken back once");
+            }
             Action::Ungate { uid } => self.pods.values_mut().find(|pod| pod.uid == uid).unwrap().gated = false,
             Action::DeleteGang { gang } => assert!(self.gangs.remove(&gang.key).is_some()),
         }

@@ -1,0 +1,72 @@
+//! Pods that wait in kube-scheduler's queue because of us: nothing that Muster writes elsewhere is an event for it, so
+//! whoever may go now is requeued by a patch, and a nomination that no plan stands for any more is taken back.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Action, Note, Pass, World};
+use crate::extender::{self, Assumed, Filtered, Rejection};
+use crate::fit;
+use crate::model::gang::{Gang, Membership, Pod};
+use crate::model::snapshot::Snapshot;
+
+/// Pods of no gang are looked at again after this.
+const AGAIN: SignedDuration = SignedDuration::from_secs(5);
+/// So many of them at once: each is held against every node.
+const AT_ONCE: usize = 20;
+
+/// Pods of no gang that `filter` refused, as kube-scheduler last reported, and for which a node is free by now.
+pub(super) fn requeue(world: &World<'_>, pass: &mut Pass) {
+    let snapshot = world.snapshot;
+    let mut refused: Vec<&Arc<Pod>> = snapshot.pods.values().filter(|pod| is_refused_by_us(pod)).collect();
+    if refused.is_empty() {
+        return;
+    }
+    let (last, turn) = world.memory.requeues();
+    let due = last.and_then(|last| last.saturating_add(AGAIN).ok()).unwrap_or(world.now);
+    let next = if due > world.now { due } else { world.now.saturating_add(AGAIN).unwrap_or(Timestamp::MAX) };
+    pass.requeue_at = Some(pass.requeue_at.map_or(next, |earlier| earlier.min(next)));
+    if due > world.now {
+        return;
+    }
+    pass.notes.push(Note::Requeues);
+    // The map of pods has no order of its own.
+    refused.sort_by(|a, b| (&a.key, &a.uid).cmp(&(&b.key, &b.uid)));
+    let offered: Vec<&str> = snapshot.nodes.keys().map(|name| name.as_str()).collect();
+    let first = usize::try_from(turn).unwrap_or(0).wrapping_mul(AT_ONCE) % refused.len();
+    let looked_at = refused.iter().cycle().skip(first).take(AT_ONCE.min(refused.len()));
+    let may_go = looked_at.filter(|pod| has_free_node(snapshot, pod, &offered, world.now));
+    pass.actions.extend(may_go.map(|pod| Action::Requeue { pod: Arc::clone(pod) }));
+}
+
+fn is_refused_by_us(pod: &Pod) -> bool {
+    let ours = |(reason, message): &(Arc<str>, Arc<str>)| {
+        &**reason == "Unschedulable" && Rejection::ALL.iter().any(|one| message.contains(one.as_str()))
+    };
+    pod.membership == Membership::Single
+        && pod.ours
+        && pod.is_live()
+        && pod.node.is_none()
+        && !pod.gated
+        && !pod.foreign_gates
+        && pod.unscheduled.as_ref().is_some_and(ours)
+}
+
+/// Whether some node has the capacity, and `filter` would offer it.
+fn has_free_node(snapshot: &Snapshot, pod: &Pod, offered: &[&str], now: Timestamp) -> bool {
+    let Ok(shape) = &pod.shape else { return false };
+    let Filtered::Split { kept, .. } = extender::filter(snapshot, &Assumed::default(), pod, offered, now) else {
+        return false;
+    };
+    let nodes = kept.into_iter().filter_map(|name| snapshot.nodes.get(name));
+    nodes.into_iter().any(|entry| fit::fits(shape, &entry.node, &entry.usage).is_ok())
+}
+
+/// Members behind the gate that are nominated for a node, although no plan has a place for them: kube-scheduler keeps pods of
+/// their priority and below off that node.
+pub(super) fn clear_nominations(next: &Gang, members: &[Arc<Pod>], pass: &mut Pass) {
+    let stale = |pod: &&Arc<Pod>| pod.gated && pod.node.is_none() && pod.nominated.is_some();
+    let without_place = members.iter().filter(stale).filter(|pod| next.place_of(&pod.uid).is_none());
+    pass.actions.extend(without_place.map(|pod| Action::ClearNomination { pod: Arc::clone(pod) }));
+}
