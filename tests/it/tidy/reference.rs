@@ -162,3 +162,29 @@ fn the_exit_codes_are_documented_as_they_are() {
         );
     }
 }
+
+#[test]
+fn every_test_that_a_document_names_is_there() {
+    let files = files();
+    let tests: BTreeSet<&str> = rust(&files)
+        .flat_map(|(_, text)| text.split("fn ").skip(1))
+        .filter_map(|rest| rest.split_once('(').map(|(name, _)| name))
+        .collect();
+    // The names of tests are sentences; everything else in such quotes is shorter.
+    let is_sentence = |word: &str| {
+        word.matches('_').count() >= 5
+            && !word.starts_with("muster_")
+            && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    let (mut named, mut found) = (0, Vec::new());
+    for (path, text) in files.iter().filter(|(path, _)| path.ends_with(".md")) {
+        for word in text.split('`').skip(1).step_by(2).filter(|word| is_sentence(word)) {
+            named += 1;
+            if !tests.contains(word) {
+                found.push(format!("{path}: {word}"));
+            }
+        }
+    }
+    assert!(named > 60, "{named} names: the documents are not read any more");
+    nothing(&found, "named as a test, and there is none of that name:");
+}

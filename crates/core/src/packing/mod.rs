@@ -17,6 +17,7 @@ mod field;
 mod finish;
 mod judge;
 mod mend;
+mod merge;
 mod problem;
 mod refuse;
 mod shift;
@@ -51,5 +52,5 @@ pub fn plan(problem: &Problem) -> Plan {
     } else {
         cheap
     };
-    finish::finish(branch::better(&compiled, &topology, mend::better(&compiled, shift::shifted(draft))))
+    finish::finish(branch::better(&compiled, &topology, mend::better(&compiled, merge::merged(shift::shifted(draft)))))
 }

@@ -283,7 +283,7 @@ impl<'c, 'p> State<'c, 'p> {
 
     /// The cheapest offer that limits and reservations allow, and that leaves the distinct values its pool asks for. `now`
     /// is what the node counts as already.
-    fn cheapest(&self, mask: &Bits, now: Option<usize>) -> Option<usize> {
+    pub(super) fn cheapest(&self, mask: &Bits, now: Option<usize>) -> Option<usize> {
         mask.iter().find(|at| self.may(*at, now) && self.varied(*at, mask))
     }
 
@@ -410,6 +410,21 @@ impl<'c, 'p> State<'c, 'p> {
         }
         self.slots[at].mask = Bits::none(self.compiled.offer_of.len());
         counts
+    }
+
+    /// All pods of a new node go to another one, which comes as this offer from then on.
+    pub(super) fn absorb(&mut self, from: usize, to: usize, (offer, mask): (usize, Bits)) {
+        let given = self.close(from);
+        self.charge(self.slots[to].offer, -1);
+        self.charge(offer, 1);
+        (self.slots[to].offer, self.slots[to].mask) = (offer, mask);
+        for (class, count) in given {
+            add(&mut self.slots[to], &self.compiled.requests[class], class, count);
+            for _ in 0..count {
+                let spot = Spot { slot: to, kind: Kind::Offer(offer) };
+                self.topology.count(&mut self.counts, class, spot, true);
+            }
+        }
     }
 
     /// Dollars of the new nodes.

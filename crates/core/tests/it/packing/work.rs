@@ -37,3 +37,13 @@ fn plain_pods_cost_little_more_than_the_bound() {
         assert!(mended <= 110 + 9_000 / pods as u64, "the local search looked at {mended} nodes a pod");
     }
 }
+
+#[test]
+fn a_plan_for_the_mix_has_hardly_more_nodes_than_pods_that_stand_alone() {
+    // A fifth of the pods each need a host of their own; everybody else may join them.
+    let made = planned(3_000, &mix::Fifth::ALL);
+    eprintln!("{} nodes for 600 pods that stand alone", made.nodes.len());
+    assert!(made.nodes.len() <= 606, "{} nodes", made.nodes.len());
+    let looked_at = made.work.mended / 3_000;
+    assert!(looked_at <= 60, "{looked_at} nodes looked at per pod for that");
+}
