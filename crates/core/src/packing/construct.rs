@@ -2,13 +2,14 @@
 //! rises least; the others fill those nodes, and the rest is packed node by node at the best value for its price.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use super::bits::Bits;
 use super::bound::{self, Prices};
 use super::exact;
 use super::field::Field;
 use super::problem::PRICE_SCALE;
-use super::state::State;
+use super::state::{Priced, State};
 
 /// Offers whose filling is tried for one node, the most assigning first.
 const FILLINGS: usize = 24;
@@ -53,7 +54,9 @@ pub(super) fn place(state: &mut State<'_, '_>, pods: &[usize], order: Order) -> 
                 return wanted.iter().all(|(class, _)| state.compiled.caps[*class].is_empty());
             }
             let prices = bound::prices(state.compiled, &state.tier, &wanted);
-            cheaply(state, &wanted, &prices);
+            let priced = Arc::new(Priced { tier: state.tier.clone(), wanted, prices });
+            state.priced.get_or_insert_with(|| Arc::clone(&priced));
+            cheaply(state, &priced.wanted, &priced.prices);
             false
         }
     }

@@ -54,7 +54,10 @@ pub(super) fn finish(draft: Draft<'_, '_>) -> Plan {
         if (complete || proven && usable.is_empty()) && levels.iter().all(|level| *level == 0) {
             return Bound { value: cost, basis: Basis::Enumeration, prices: Vec::new(), nodes: (0, 0) };
         }
-        let bound = bound::prices(compiled, &tiers(compiled, &state, &order), &wanted).bound;
+        let tier = tiers(compiled, &state, &order);
+        let known = state.priced.as_ref().filter(|known| known.tier == tier && known.wanted == wanted);
+        let bound =
+            known.map_or_else(|| bound::prices(compiled, &tier, &wanted).bound, |known| known.prices.bound.clone());
         let required = |pod: usize| problem.kinds[problem.pods[pod]].last().copied();
         let existing = (0..slots.len()).filter(|pod| matches!(places[*pod], Place::Existing(_))).filter_map(required);
         lowered(compiled, bound, &usable, existing)

@@ -35,9 +35,10 @@ const COUNTED: usize = 400;
 const DOZENS: RangeInclusive<usize> = 13..=48;
 const BASE_OF_DOZENS: u64 = 40_000;
 const IDLE_OF_DOZENS: usize = 800;
-/// Rounds without an improvement after which the search ends, for any plan and for each of its nodes.
+/// Rounds without an improvement after which the search ends, for any plan and for each of so many of its nodes.
 const IDLE: usize = 150;
 const IDLE_EACH: usize = 6;
+const IDLE_COUNTED: usize = 40;
 
 /// A fixed sequence of numbers (splitmix64).
 struct Sequence(u64);
@@ -122,7 +123,7 @@ impl<'c, 'p> Search<'c, 'p> {
         let mut best = draft;
         let (mut broken, mut spent, mut idle) = (!self.stands(&best), 0, 0);
         let idling = if DOZENS.contains(&best.slots.len()) { IDLE_OF_DOZENS } else { IDLE };
-        let patient = |draft: &Draft<'_, '_>| idling + IDLE_EACH * draft.state.new_nodes().count();
+        let patient = |draft: &Draft<'_, '_>| idling + IDLE_EACH * draft.state.new_nodes().count().min(IDLE_COUNTED);
         while spent < budget && idle < patient(&best) {
             let before = best.state.work.nodes;
             let tried = self.round(&best);

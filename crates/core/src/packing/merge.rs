@@ -8,12 +8,36 @@ use super::draft::Draft;
 use super::state::State;
 
 /// Nodes that a node is held against.
-const OTHERS: usize = 160;
+const OTHERS: usize = 80;
 
 /// How one node for the pods of both comes.
 struct Merged {
     offer: usize,
     mask: Bits,
+}
+
+/// What decides at once that two nodes stay two.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Brief {
+    weight: u32,
+    /// The cell that pods which counters concern have to stay in.
+    cell: Option<usize>,
+}
+
+impl Brief {
+    fn of(state: &State<'_, '_>, at: usize) -> Self {
+        let slot = &state.slots[at];
+        let problem = state.compiled.problem;
+        let linked = slot.counts.iter().any(|(class, _)| state.topology.links(*class));
+        Self {
+            weight: problem.pools[state.compiled.offer(slot.offer).pool].weight,
+            cell: linked.then(|| state.topology.cell_of[slot.offer]),
+        }
+    }
+
+    fn may_be_one_with(self, other: Self) -> bool {
+        self.weight == other.weight && (self.cell == other.cell || self.cell.is_none() || other.cell.is_none())
+    }
 }
 
 /// Merges nodes of the draft, the cheapest first.
@@ -40,31 +64,34 @@ pub(super) fn merged<'c, 'p>(mut draft: Draft<'c, 'p>) -> Draft<'c, 'p> {
     let mut others: Vec<usize> =
         (first..draft.state.slots.len()).filter(|at| !draft.state.slots[*at].counts.is_empty()).collect();
     others.sort_by_key(|at| (is_free(&draft.state, *at), *at));
+    let mut briefs: Vec<Option<Brief>> = vec![None; draft.state.slots.len()];
+    others.iter().for_each(|at| briefs[*at] = Some(Brief::of(&draft.state, *at)));
     let mut start = 0_usize;
     for at in free {
         let state = &mut draft.state;
-        let both = price(state, at);
+        let Some(own) = briefs[at] else { continue };
         let mut best: Option<(u64, usize, Merged)> = None;
-        let candidates = (0..others.len()).map(|step| others[(start + step) % others.len()]);
-        for other in candidates.take(OTHERS) {
-            if other == at || state.slots[other].counts.is_empty() {
-                continue;
-            }
+        let may = |other: &usize| *other != at && briefs[*other].is_some_and(|brief| own.may_be_one_with(brief));
+        let (before, after) = others.split_at(start % others.len());
+        let mut looked_at = 0;
+        for (step, other) in
+            after.iter().chain(before).copied().enumerate().filter(|(_, other)| may(other)).take(OTHERS)
+        {
+            looked_at = step + 1;
             state.work.mended += 1;
-            let Some(merged) = merge(state, at, other) else { continue };
-            let (after, before) = (state.compiled.offer(merged.offer).price, both + price(state, other));
-            if after > before {
-                continue;
-            }
-            let saved = before - after;
-            if best.as_ref().is_none_or(|(most, ..)| saved > *most) {
+            let most = price(state, at) + price(state, other);
+            let Some(merged) = merge(state, at, other, most) else { continue };
+            let saved = most - state.compiled.offer(merged.offer).price;
+            if best.as_ref().is_none_or(|(largest, ..)| saved > *largest) {
                 best = Some((saved, other, merged));
             }
         }
         // The next one begins elsewhere, so that not all go to the same few.
-        start = start.wrapping_add(OTHERS);
+        start = start.wrapping_add(looked_at);
         let Some((_, other, merged)) = best else { continue };
         state.absorb(at, other, (merged.offer, merged.mask));
+        briefs[at] = None;
+        briefs[other] = Some(Brief::of(state, other));
         let moved = std::mem::take(&mut pods[at]);
         moved.iter().for_each(|pod| draft.slots[*pod] = Some(other));
         pods[other].extend(moved);
@@ -72,15 +99,12 @@ pub(super) fn merged<'c, 'p>(mut draft: Draft<'c, 'p>) -> Draft<'c, 'p> {
     draft
 }
 
-/// The cheapest node for the pods of both, where those of the second may stand; `None` if there is none, or they may not stand
-/// together.
-fn merge(state: &State<'_, '_>, from: usize, to: usize) -> Option<Merged> {
+/// The cheapest node for the pods of both, where those of the second may stand; `None` if there is none for so many dollars,
+/// or they may not stand together.
+fn merge(state: &State<'_, '_>, from: usize, to: usize, most: u64) -> Option<Merged> {
     let compiled = state.compiled;
     let (from, to) = (&state.slots[from], &state.slots[to]);
-    let weight = |offer: usize| compiled.problem.pools[compiled.offer(offer).pool].weight;
-    if weight(from.offer) != weight(to.offer) {
-        return None;
-    }
+    let load: Vec<i64> = to.load.iter().zip(&from.load).map(|(one, other)| one.saturating_add(*other)).collect();
     let mut mask = to.mask.clone();
     for (class, _) in &from.counts {
         mask.intersect(&compiled.takes[*class]);
@@ -93,9 +117,10 @@ fn merge(state: &State<'_, '_>, from: usize, to: usize) -> Option<Merged> {
         mask.intersect(&state.topology.cells[state.topology.cell_of[to.offer]]);
         to.counts.iter().for_each(|(class, _)| state.topology.keep_alike(*class, to.offer, &mut mask));
     }
-    let load: Vec<i64> = to.load.iter().zip(&from.load).map(|(one, other)| one.saturating_add(*other)).collect();
     compiled.holding(&mut mask, &load);
-    let offer = state.cheapest(&mask, Some(to.offer))?;
+    // Offers come in the order of their prices.
+    mask.iter().next().filter(|at| compiled.offer(*at).price <= most)?;
+    let offer = state.cheapest(&mask, Some(to.offer)).filter(|at| compiled.offer(*at).price <= most)?;
     let mut counts = to.counts.clone();
     for (class, count) in &from.counts {
         match counts.iter_mut().find(|(known, _)| known == class) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::bits::Bits;
+use super::bound::Prices;
 use super::compile::Compiled;
 use super::problem::Work;
 use super::topology::{Counts, Kind, Spot, Topology};
@@ -51,7 +52,18 @@ pub(super) struct State<'c, 'p> {
     pub(super) tier: Bits,
     /// How many pods that are spread over hosts every host is taken to hold.
     pub(super) least: u32,
+    /// The first prices that new nodes were chosen by.
+    pub(super) priced: Option<Arc<Priced>>,
     pub(super) work: Work,
+}
+
+/// Prices, and what they are for.
+#[derive(Debug)]
+pub(super) struct Priced {
+    pub(super) tier: Bits,
+    /// Classes with the number of their pods.
+    pub(super) wanted: Vec<(usize, u32)>,
+    pub(super) prices: Prices,
 }
 
 impl<'c, 'p> State<'c, 'p> {
@@ -73,6 +85,7 @@ impl<'c, 'p> State<'c, 'p> {
             reserved: BTreeMap::new(),
             tier: Bits::of(compiled.offer_of.len(), |_| true),
             least: 0,
+            priced: None,
             work: Work::default(),
         }
     }
