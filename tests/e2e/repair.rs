@@ -305,7 +305,7 @@ async fn after_as_many_nodes_tried_alone_as_the_pool_allows_nothing_is_launched_
     })
     .await;
     let message = stated.status.unwrap().message.unwrap();
-    assert!(message.starts_with("1 nodes of NodePool h100 were tried alone, for at most $"), "{message}");
+    assert!(message.starts_with("1 node of NodePool h100 tried alone, for at most $"), "{message}");
     assert_eq!(launches(&stack).await, [8, 1]);
     let tried = pools.get("h100").await.unwrap().status.unwrap().join_blocked.unwrap().probes.unwrap();
     assert_eq!(tried.count, 1);

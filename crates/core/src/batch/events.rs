@@ -1,5 +1,6 @@
 //! What people see with `kubectl describe nodebatch`: events, read off two statuses that follow each other.
 
+use super::counted::counted;
 use super::decision::BatchEvent;
 use crate::ec2::error::{ErrorClass, classify};
 use crate::model::batch::{Attempt, AttemptOutcome, BatchPhase, BatchStatus, HoldReason};
@@ -101,9 +102,11 @@ fn entered(before: &BatchStatus, after: &BatchStatus) -> Option<GangEvent> {
             Some(warning("NoCapacity", after.message.clone().unwrap_or_default()))
         }
         BatchPhase::Ready => Some(normal("Ready", format!("all {nodes} nodes are ready for the gang"))),
-        BatchPhase::InUse => Some(normal("InUse", format!("the gang is bound on {nodes} nodes"))),
-        BatchPhase::Idle => Some(normal("Idle", format!("its gang ended; {nodes} nodes are idle"))),
-        BatchPhase::Terminating if nodes > 0 => Some(normal("Terminating", format!("{nodes} instances, in one call"))),
+        BatchPhase::InUse => Some(normal("InUse", format!("the gang is bound on {}", counted(nodes, "node")))),
+        BatchPhase::Idle => Some(normal("Idle", format!("its gang ended; idle: {}", counted(nodes, "node")))),
+        BatchPhase::Terminating if nodes > 0 => {
+            Some(normal("Terminating", format!("{}, in one call", counted(nodes, "instance"))))
+        }
         BatchPhase::Pending
         | BatchPhase::Launching
         | BatchPhase::Launched

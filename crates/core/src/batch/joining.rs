@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::case::{Case, Step, Turn, later};
+use super::counted::counted;
 use super::decision::{Converge, Requeue, Scratch};
 use super::hold;
 use super::join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements};
@@ -40,7 +41,7 @@ pub(super) fn launched(case: &Case<'_>) -> Step<Turn> {
     };
     let running = seen.iter().filter(|instance| instance.state == InstanceState::Running).count();
     if running < ids.len() {
-        status.message = Some(format!("{running} of {} instances running", ids.len()));
+        status.message = Some(format!("{running} of {} running", counted(ids.len(), "instance")));
         return Ok(Turn::write(status).requeue(Requeue::Pause(later(now, 2).min(wait))));
     }
     status.message = Some(format!("all {} instances running; waiting for their nodes", ids.len()));
@@ -224,7 +225,8 @@ fn judge(case: &Case<'_>, status: &BatchStatus, joiners: &[Joiner]) -> Step<Judg
     if teardown::members(&there) > 0 {
         let mut status = status.clone();
         let failed = describe_failures(&failed);
-        status.message = Some(format!("{failed}; waiting for {} pods to leave before all nodes go", there.len()));
+        status.message =
+            Some(format!("{failed}; waiting for {} to leave before all nodes go", counted(there.len(), "pod")));
         return Ok(Judged::Acted(Box::new(Turn::write(status).requeue(Requeue::At(later(now, 5))))));
     }
     let lacking = failed.values().find_map(|cause| match cause {
@@ -237,7 +239,7 @@ fn judge(case: &Case<'_>, status: &BatchStatus, joiners: &[Joiner]) -> Step<Judg
         describe_failures(&failed)
     };
     let cost = repair::cost_since_launch(status, now);
-    let stated = format!("{why}; {} instances cost ${cost} for nothing", status.instances.len());
+    let stated = format!("{why}; {} cost ${cost} for nothing", counted(status.instances.len(), "instance"));
     let dead = failed.values().any(|cause| matches!(cause, JoinCause::Died(_)));
     let reason = if lacking.is_some() {
         "DevicesMissing"
@@ -305,7 +307,8 @@ pub(super) fn joining(case: &Case<'_>) -> Step<Turn> {
         Judged::Ready => return Ok(all_ready(case, status)?.converge(labels).scratch(scratch)),
     };
     let lacking: Vec<String> = missing.iter().map(|(what, count)| format!("{count} × {what}")).collect();
-    status.message = Some(format!("{ready} of {} nodes ready, missing {}", status.instances.len(), lacking.join(", ")));
+    status.message =
+        Some(format!("{ready} of {} ready, missing {}", counted(status.instances.len(), "node"), lacking.join(", ")));
     Ok(Turn::write(status).requeue(Requeue::At(later(now, LOOK_SECONDS).min(until))).converge(labels).scratch(scratch))
 }
 

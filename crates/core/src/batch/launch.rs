@@ -4,6 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::candidates::{back_off, group_name};
 use super::case::{Case, Step, Stop, Turn, failed, later};
+use super::counted::counted;
 use super::decision::{Change, Made, Note, Refused, Requeue, Scratch};
 use super::judge::{Confirm, Verdict, Why, judge};
 use super::rollback;
@@ -340,9 +341,9 @@ fn won(case: &Case<'_>, mut status: BatchStatus, parameters: &LaunchParameters, 
         // Where part will do: what is missing is recorded as a shrink and asked for by somebody else.
         let left = u128::from(status.price.unwrap_or(0)) * u128::from(got) / u128::from(wanted.max(1));
         status.price = status.price.map(|_| u64::try_from(left).unwrap_or(u64::MAX));
-        format!("{got} of {wanted} instances launched, as many as there were")
+        format!("{got} of {} launched, as many as there were", counted(wanted, "instance"))
     } else {
-        format!("{got} instances launched in one call")
+        format!("{} launched in one call", counted(got, "instance"))
     };
     status.message = Some(stated.clone());
     status.close(AttemptOutcome::Won, None, (got < wanted).then_some(stated), now);

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::case::{Case, Turn};
+use super::counted::counted;
 use crate::ec2::notice::Subject;
 use crate::model::batch::{AttemptOutcome, Batch, BatchPhase, BatchStatus, ConditionKind, Loss, MemberState};
 use crate::model::names::InstanceId;
@@ -22,7 +23,7 @@ pub(super) fn reported(case: &Case<'_>) -> Option<Turn> {
         }
         let news = note(&mut next, &report.losses, case.now());
         let Some(first) = news.first() else { continue };
-        let message = format!("{} of {} nodes: {first}", news.len(), next.count);
+        let message = format!("{} of {}: {first}", news.len(), counted(next.count, "node"));
         next.set(ConditionKind::Interrupted, true, report.reason, &message, case.world.now_real);
         turn = turn.event(report.reason, message, true);
     }

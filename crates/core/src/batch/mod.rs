@@ -12,6 +12,7 @@ mod candidates;
 mod case;
 pub(crate) mod claim;
 pub(crate) mod collect;
+mod counted;
 pub(crate) mod decision;
 mod events;
 #[cfg(test)]

@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::candidates::{Size, begin};
 use super::case::{Case, Step, Turn, done, later};
+use super::counted::counted;
 use super::decision::{BatchEvent, Before, Change, Converge, Note, Requeue, Scratch};
 use super::join::{JoinCause, describe_failures};
 use super::joining::{LOOK_SECONDS, has_ended, lacks, nodes_by_instance};
@@ -227,16 +228,17 @@ fn describe(case: &Case<'_>, status: &mut BatchStatus) {
     } else if case.batch.deleting {
         format!("deleted: each of its {all} nodes is terminated once it is empty")
     } else if ready < all {
-        format!("{ready} of {all} nodes ready")
+        format!("{ready} of {} ready", counted(all, "node"))
     } else if case.memory.keeps_unwitnessed {
         format!(
-            "{all} nodes ready; more nodes than 5 and a tenth look empty without having been seen in use: they are kept, delete \
-             this NodeBatch to let go of those that are"
+            "{} ready; more nodes than 5 and a tenth look empty without having been seen in use: they are kept, delete this \
+             NodeBatch to let go of those that are",
+            counted(all, "node")
         )
     } else if leaving > 0 {
-        format!("{all} nodes ready, {leaving} of them empty and about to be terminated")
+        format!("{} ready, {leaving} of them empty and about to be terminated", counted(all, "node"))
     } else {
-        format!("{all} nodes ready")
+        format!("{} ready", counted(all, "node"))
     });
 }
 

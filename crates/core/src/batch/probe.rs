@@ -8,6 +8,7 @@
 
 use super::candidates::{Size, back_off, begin, show};
 use super::case::{Case, Turn, later};
+use super::counted::counted;
 use super::decision::{Converge, JoinClocks, Probe, Probes, Requeue};
 use crate::model::batch::{AttemptOutcome, Batch, BatchPhase, BatchStatus, Hold, HoldReason, MemberState};
 use crate::model::money::{cost, dollars};
@@ -123,9 +124,9 @@ impl Probes {
 /// No further node is tried alone: a person has to change something.
 fn exhausted(mut status: BatchStatus, pool: &str, probes: &Probes, clocks: &JoinClocks, why: &str) -> Turn {
     let message = format!(
-        "{} nodes of NodePool {pool} were tried alone, for at most ${}, and no more are (join.maxProbes {}, \
+        "{} of NodePool {pool} tried alone, for at most ${}; no more are (join.maxProbes {}, \
          join.maxProbeUsd {}): change the NodePool or its EC2NodeClass; {why}",
-        probes.count,
+        counted(probes.count, "node"),
         dollars(probes.micro_usd),
         clocks.max_probes,
         dollars(clocks.max_probe_micro_usd)

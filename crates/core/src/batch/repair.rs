@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::case::{Case, Step, Stop, Turn, done, later};
+use super::counted::counted;
 use super::decision::{Change, Converge, Requeue, Scratch};
 use super::judge::{Verdict, judge};
 use super::launch::{self, SWEEPS, answered, lacking, request_id};
@@ -105,7 +106,7 @@ fn shrink(mut status: BatchStatus, gone: &BTreeSet<InstanceId>) -> Turn {
     status.ready_count = status.ready_count.min(left);
     status.instances = kept;
     status.replaced.extend(lost);
-    status.message = Some(format!("{less} nodes lost; its gang goes on with {left}"));
+    status.message = Some(format!("{} lost; its gang goes on with {left}", counted(less, "node")));
     let ids: Vec<&str> = gone.iter().map(InstanceId::as_str).collect();
     let without = if ids.is_empty() { format!("the {less} that were not replaced") } else { ids.join(", ") };
     let message = format!("the gang keeps its minimum without {without}");
@@ -147,7 +148,7 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, lost: &BTreeMap<In
     status.phase = BatchPhase::Replacing;
     status.attempt = number;
     status.deadline = None;
-    status.message = Some(format!("replacing {} of {} nodes in place: {why}", lost.len(), status.count));
+    status.message = Some(format!("replacing {} of {} in place: {why}", lost.len(), counted(status.count, "node")));
     status.attempts.push(Attempt {
         number,
         count: parameters.count,
@@ -306,7 +307,7 @@ fn fresh(ids: &[InstanceId], attempt: u32) -> impl Iterator<Item = BatchMember> 
 fn won(case: &Case<'_>, mut status: BatchStatus, ids: &[InstanceId]) -> Turn {
     status.instances.extend(fresh(ids, status.attempt));
     status.phase = BatchPhase::Launched;
-    status.message = Some(format!("{} instances launched in the place of lost ones", ids.len()));
+    status.message = Some(format!("{} launched in the place of lost ones", counted(ids.len(), "instance")));
     status.close(AttemptOutcome::Won, None, None, case.now());
     let names = |ids: &[InstanceId]| ids.iter().map(InstanceId::as_str).collect::<Vec<_>>().join(", ");
     let replaced = status.last().map(|attempt| attempt.replaces.clone()).unwrap_or_default();
@@ -332,8 +333,10 @@ fn another_number(case: &Case<'_>, mut status: BatchStatus, ids: &[InstanceId]) 
 /// The replacement is lost: all n go.
 fn lost_again(case: &Case<'_>, mut status: BatchStatus, code: Option<String>, why: &str) -> Turn {
     let cost = cost_since_launch(&status, case.now());
-    let message =
-        format!("no replacement ({why}); {} instances cost ${cost} since their launch", status.instances.len());
+    let message = format!(
+        "no replacement ({why}); {} cost ${cost} since their launch",
+        counted(status.instances.len(), "instance")
+    );
     status.close(AttemptOutcome::Lost, code, Some(message), case.now());
     status.message = Some(format!("no replacement ({why}): all {} nodes go once their pods have left", status.count));
     Turn::write(status)
@@ -350,7 +353,8 @@ fn give_up(case: &Case<'_>, why: &str) -> Turn {
     if !there.is_empty() {
         // The gang leaves by itself. Nobody else may come, and whoever is left goes as at the end of a batch.
         let edits: Vec<Converge> = status.node_names().filter_map(|node| case.taint(node)).collect();
-        status.message = Some(format!("{why}; waiting for {} pods to leave before all nodes go", there.len()));
+        status.message =
+            Some(format!("{why}; waiting for {} to leave before all nodes go", counted(there.len(), "pod")));
         let (foreign, requeue) = teardown::end_others(case, &mut status, &there);
         let requeue = requeue.unwrap_or_else(|| Requeue::At(later(case.now(), 5)));
         return Turn::write(status).requeue(requeue).converge(edits).converge(foreign);

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::bill;
 use super::case::{Case, Step, Stop, Turn, done, failed, later};
+use super::counted::counted;
 use super::decision::{Change, Requeue};
 use super::located::Located;
 use crate::ec2::error::ErrorClass;
@@ -21,7 +22,7 @@ const APPEARS_WITHIN: SignedDuration = SignedDuration::from_secs(120);
 
 /// Records what has to go; then it is rolled back. Also for launches that went bad after they were won.
 pub(super) fn violated(case: &Case<'_>, mut status: BatchStatus, ids: &[InstanceId], why: &str) -> Turn {
-    let message = format!("{} of {} instances, {why}: rolled back to zero", ids.len(), status.count);
+    let message = format!("{} of {}, {why}: rolled back to zero", ids.len(), counted(status.count, "instance"));
     give_up(&mut status, ids);
     status.message = Some(message.clone());
     status.close(AttemptOutcome::Violated, None, Some(message), case.now());
@@ -35,7 +36,7 @@ pub(super) fn misplaced(case: &Case<'_>, mut status: BatchStatus, why: &str, fou
     give_up(&mut status, &ids);
     status.located.clone_from(&found.layers);
     status.misses = status.misses.saturating_add(1);
-    let message = format!("{why}: {} instances rolled back to zero", ids.len());
+    let message = format!("{why}: {} rolled back to zero", counted(ids.len(), "instance"));
     status.message = Some(message.clone());
     if status.misses >= MISSES {
         let seen = case.world.supply.generations(case.batch);

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::counted::counted;
 use crate::model::batch::{BatchMember, BatchPhase, BatchStatus, ConditionKind, MemberState};
 
 /// Sets the conditions `Launched`, `Registered` and `Ready`, all of them each time: `kubectl wait` needs one that is false as
@@ -27,7 +28,7 @@ pub(super) fn show(status: &mut BatchStatus, now_real: Timestamp) {
         if wanted > 0 && number >= wanted {
             status.set(kind, true, holds, "", now_real);
         } else {
-            let message = format!("{number} of {wanted} instances");
+            let message = format!("{number} of {}", counted(wanted, "instance"));
             status.set(kind, false, lacks, &message, now_real);
         }
     }

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::bill;
 use super::case::{Case, Step, Turn, done, later};
+use super::counted::counted;
 use super::decision::{Change, Converge, Note, Requeue};
 use super::owner;
 use super::rollback::{GroupEnd, delete_group, terminate_all};
@@ -33,13 +34,13 @@ pub(super) fn in_use(case: &Case<'_>) -> Turn {
     }
     let there = pods_on(case.world.snapshot, &status);
     if members(&there) > 0 {
-        status.message = Some(format!("its gang ended; waiting for {} pods to leave", there.len()));
+        status.message = Some(format!("its gang ended; waiting for {} to leave", counted(there.len(), "pod")));
         return Turn { next: Some(status), requeue: Some(Requeue::At(later(now, 30))), ..Turn::default() };
     }
     // The last member has ended: from here on the nodes cost idle dollars, whoever else is on them.
     let since = *status.idle_since.get_or_insert(now);
     if !there.is_empty() {
-        status.message = Some(format!("its gang ended; waiting for {} pods to leave", there.len()));
+        status.message = Some(format!("its gang ended; waiting for {} to leave", counted(there.len(), "pod")));
         let (edits, requeue) = end_foreign(case, &status, &there, since);
         return Turn { next: Some(status), converge: edits, requeue: Some(requeue), ..Turn::default() };
     }
@@ -62,7 +63,7 @@ pub(super) fn idle(case: &Case<'_>) -> Turn {
     }
     let since = *status.idle_since.get_or_insert(now);
     if !there.is_empty() {
-        status.message = Some(format!("idle; waiting for {} pods of no gang to leave", there.len()));
+        status.message = Some(format!("idle; waiting for {} of no gang to leave", counted(there.len(), "pod")));
         let (edits, requeue) = end_foreign(case, &status, &there, since);
         return Turn { next: Some(status), converge: edits, requeue: Some(requeue), ..Turn::default() };
     }
@@ -159,7 +160,7 @@ pub(super) fn draining(case: &Case<'_>) -> Turn {
     }
     let there = pods_on(case.world.snapshot, &status);
     if !there.is_empty() {
-        status.message = Some(format!("draining: waiting for {} pods to leave", there.len()));
+        status.message = Some(format!("draining: waiting for {} to leave", counted(there.len(), "pod")));
         let (edits, requeue) = end_others(case, &mut status, &there);
         let requeue = requeue.unwrap_or_else(|| Requeue::At(later(now, 10)));
         return Turn { next: Some(status), converge: edits, requeue: Some(requeue), ..Turn::default() };
@@ -168,7 +169,7 @@ pub(super) fn draining(case: &Case<'_>) -> Turn {
     for instance in &mut status.instances {
         instance.state = MemberState::Terminating;
     }
-    status.message = Some(format!("terminating {} instances in one call", status.instances.len()));
+    status.message = Some(format!("terminating {} in one call", counted(status.instances.len(), "instance")));
     Turn::write(status)
 }
 
@@ -182,7 +183,7 @@ pub(super) fn terminating(case: &Case<'_>) -> Step<Turn> {
         // By tags as well: what an attempt that counted as lost made after all goes with the batch.
         let left = terminate_all(case, &status, case.tags_of_all())?;
         if left > 0 {
-            status.message = Some(format!("{left} instances still terminating"));
+            status.message = Some(format!("{} still terminating", counted(left, "instance")));
             return Ok(Turn::write(status).requeue(Requeue::Pause(later(now, 5))));
         }
         if bill::close(&mut status) {

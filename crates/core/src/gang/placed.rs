@@ -118,13 +118,14 @@ impl Working<'_> {
             self.requeue(pass, gang.since, watchdog::NOT_TRIED);
             return;
         }
+        let places = gang.places_by_uid();
         let unbound = || members.iter().filter(|pod| pod.node.is_none());
         let refused = |pod: &&Arc<Pod>| {
             let waits = |place: &GangPlace| refused::waits_for(pod, &place.node).is_some();
-            pod.foreign_gates || gang.place_of(&pod.uid).is_some_and(waits)
+            pod.foreign_gates || places.get(&pod.uid).copied().is_some_and(waits)
         };
         if !unbound().any(|pod| refused(&pod)) {
-            let count = unbound().filter(|pod| gang.place_of(&pod.uid).is_some()).count();
+            let count = unbound().filter(|pod| places.contains_key(&pod.uid)).count();
             if count > 0 {
                 *pass.stuck.entry(Stuck::NotTried).or_default() += asked::count(count);
             }
@@ -197,11 +198,12 @@ impl Working<'_> {
         if gang.phase == Some(Phase::Committing) {
             self.requeue(pass, gang.since, self.world.settings.committing);
         }
+        let places = gang.places_by_uid();
         let homeless = |pod: &&Arc<Pod>| {
             pod.node.is_none()
                 && !pod.foreign_gates
                 && (lost.contains(&pod.uid)
-                    || gang.place_of(&pod.uid).is_none_or(|place| !self.snapshot.nodes.contains_key(&place.node)))
+                    || places.get(&pod.uid).is_none_or(|place| !self.snapshot.nodes.contains_key(&place.node)))
         };
         let homeless: Vec<PodUid> = members.iter().filter(homeless).map(|pod| pod.uid.clone()).collect();
         if let Some(until) = self.rests(gang).filter(|_| !homeless.is_empty()) {
@@ -380,8 +382,9 @@ impl Working<'_> {
 
     pub(super) fn release(&self, gang: &Arc<Gang>, recognised: &Recognised, members: &[Arc<Pod>], pass: &mut Pass) {
         let tolerate = self.tolerated(gang, recognised);
+        let places = gang.places_by_uid();
         for pod in members {
-            let Some(place) = gang.place_of(&pod.uid) else { continue };
+            let Some(place) = places.get(&pod.uid) else { continue };
             if pod.node.is_some() || pod.foreign_gates {
                 continue;
             }

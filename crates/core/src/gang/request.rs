@@ -95,6 +95,7 @@ pub fn build_request(
         minimums: sizes.minimums(),
         surplus: Vec::new(),
     };
+    let places = gang.places_by_uid();
     for role in &sizes.roles {
         let (live, over) = (of(&ready, role), done.iter().collect::<Vec<_>>());
         let over: Vec<&Arc<Pod>> = over.into_iter().filter(|pod| sizes.role_of(pod) == role.name).collect();
@@ -112,7 +113,7 @@ pub fn build_request(
         }
         let groups = roles::groups(&holders, &pods, pending)?;
         let bound_of = |uid: &PodUid| match pods.get(uid).and_then(|pod| pod.node.clone()) {
-            None if fixed.contains(uid) => gang.place_of(uid).map(|place| place.node.clone()),
+            None if fixed.contains(uid) => places.get(uid).map(|place| place.node.clone()),
             node => node,
         };
         let required = required(role, &holders, &held, |uid| bound_of(uid).is_some());

@@ -67,6 +67,7 @@ fn has_free_node(snapshot: &Snapshot, pod: &Pod, offered: &[&str], now: Timestam
 /// their priority and below off that node.
 pub(super) fn clear_nominations(next: &Gang, members: &[Arc<Pod>], pass: &mut Pass) {
     let stale = |pod: &&Arc<Pod>| pod.gated && pod.node.is_none() && pod.nominated.is_some();
-    let without_place = members.iter().filter(stale).filter(|pod| next.place_of(&pod.uid).is_none());
+    let places = next.places_by_uid();
+    let without_place = members.iter().filter(stale).filter(|pod| !places.contains_key(&pod.uid));
     pass.actions.extend(without_place.map(|pod| Action::ClearNomination { pod: Arc::clone(pod) }));
 }

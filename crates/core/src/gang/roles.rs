@@ -113,8 +113,9 @@ pub(super) fn holders(
     done: &[&Arc<Pod>],
 ) -> (Vec<Option<PodUid>>, Vec<PodUid>) {
     let size = role.count;
+    let places = gang.places_by_uid();
     let planned = |pod: &Pod| {
-        let place = gang.place_of(&pod.uid).filter(|place| place.role == role.name);
+        let place = places.get(&pod.uid).filter(|place| place.role == role.name);
         place.map(|place| place.rank).filter(|rank| *rank < size)
     };
     let claimed = |pod: &Pod| match &pod.membership {

@@ -144,9 +144,10 @@ impl Working<'_> {
         let running = || self.snapshot.live_members(&gang.key).any(|pod| pod.node.is_some());
         let none = gang.places.is_empty() || gang.phase == Some(Phase::Provisioning);
         let beside_bound = none && running();
+        let places = gang.places_by_uid();
         self.snapshot
             .all_members(&gang.key)
-            .filter(|pod| pod.is_done() && (beside_bound || gang.place_of(&pod.uid).is_some()))
+            .filter(|pod| pod.is_done() && (beside_bound || places.contains_key(&pod.uid)))
             .cloned()
             .collect()
     }

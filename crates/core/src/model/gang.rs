@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::model::code::Code;
@@ -364,6 +365,13 @@ impl Gang {
     #[must_use]
     pub fn place_of(&self, uid: &PodUid) -> Option<&GangPlace> {
         self.places.iter().find(|place| place.uid.as_ref() == Some(uid))
+    }
+
+    /// The places of all pods that have one: to look at every member of a large gang without searching the plan for each.
+    #[must_use]
+    pub fn places_by_uid(&self) -> FxHashMap<&PodUid, &GangPlace> {
+        // Of a pod with two places the first one counts, as in `place_of`.
+        self.places.iter().rev().filter_map(|place| Some((place.uid.as_ref()?, place))).collect()
     }
 }
 

@@ -53,8 +53,9 @@ impl Working<'_> {
         if unchanged && gang.phase == Some(Phase::Released) {
             self.requeue(pass, gang.since, due);
         }
+        let places = next.places_by_uid();
         for pod in unbound(members) {
-            let Some(place) = next.place_of(&pod.uid) else { continue };
+            let Some(place) = places.get(&pod.uid) else { continue };
             let report = match next.phase {
                 Some(Phase::Planned) => {
                     is_on_its_way(pod).then(|| (PLANNED_ON, format!("planned on node {}", place.node)))

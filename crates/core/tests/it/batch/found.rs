@@ -244,7 +244,7 @@ fn survivors_that_an_elastic_gang_runs_on_are_kept_when_no_replacement_came() {
     let decision = setup.decide().remove(0);
     let next = decision.next.unwrap();
     assert_eq!((next.phase, next.count, next.price), (BatchPhase::InUse, 1, Some(1_000_000)));
-    assert_eq!(next.message.as_deref(), Some("1 nodes lost; its gang goes on with 1"));
+    assert_eq!(next.message.as_deref(), Some("1 node lost; its gang goes on with 1"));
     assert!(!decision.converge.iter().any(|edit| matches!(edit, Converge::Taint { .. })));
 }
 
