@@ -78,8 +78,7 @@ pub(crate) async fn run(cluster: &TestCluster, load: &Load) -> anyhow::Result<Ou
     let used = leaves_of_gangs(&client, load).await?;
     let entries = audit::read(&cluster.audit_log())?;
     if load.row == Row::Muster {
-        let torn =
-            audit::torn_bindings(&entries, &[], |_, pod| number_of(pod).map(|number| format!("g{}", number / GANG)));
+        let torn = audit::torn_bindings(&entries, |_, pod| number_of(pod).map(|number| format!("g{}", number / GANG)));
         anyhow::ensure!(torn.is_empty(), "gangs were bound in part:\n{}", torn.join("\n"));
     }
     Ok(Outcome {

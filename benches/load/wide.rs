@@ -49,7 +49,7 @@ pub(crate) async fn run(bench: &Bench, members: usize) -> anyhow::Result<Value> 
     answers.sort_unstable();
     let slow = answers.get(answers.len() * 99 / 100).copied().unwrap_or_default();
     let entries = audit::read(&stack.cluster.audit_log())?;
-    let torn = audit::torn_bindings(&entries, &[], |_, _| Some("wide".to_owned()));
+    let torn = audit::torn_bindings(&entries, |_, _| Some("wide".to_owned()));
     anyhow::ensure!(torn.is_empty(), "bound in part:\n{}", torn.join("\n"));
     let of_pods = |entry: &&Entry| entry.namespace == NAMESPACE && entry.resource == "pods" && entry.succeeded();
     let last = |what: &dyn Fn(&&Entry) -> bool| entries.iter().filter(what).map(|entry| entry.answered).max();

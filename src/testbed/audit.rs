@@ -1,6 +1,6 @@
 //! What the API server's audit log says: who changed what, when, and that no gang was bound in part.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead as _;
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{Identity, TestbedError};
 
-/// One change that the API server answered.
+/// One change that the API server was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// `create`, `update`, `patch`, `delete`, `deletecollection`.
@@ -28,13 +28,16 @@ pub struct Entry {
     pub uid: String,
     /// Node that a Binding names.
     pub node: String,
-    /// HTTP status.
+    /// HTTP status; [`UNANSWERED`] where the API server was killed before it could tell.
     pub code: u64,
     /// When the request came.
     pub received: Timestamp,
-    /// When it was answered.
+    /// When it was answered, or came.
     pub answered: Timestamp,
 }
+
+/// Code of a request whose answer is not in the log.
+pub const UNANSWERED: u64 = 0;
 
 impl Entry {
     /// A Binding that was made.
@@ -51,7 +54,7 @@ impl Entry {
     }
 
     /// The commit point of a gang: the only status of Muster's that is written as a patch. One without an answer may be
-    /// it too.
+    /// it too: the next try finds it made, and is answered with a conflict.
     #[must_use]
     pub fn is_commit(&self) -> bool {
         self.resource == "gangs" && self.subresource == "status" && self.verb == "patch" && self.may_have_happened()
@@ -80,7 +83,7 @@ impl Entry {
     }
 
     fn may_have_happened(&self) -> bool {
-        self.succeeded() || self.code == 504
+        self.succeeded() || self.code == 504 || self.code == UNANSWERED
     }
 
     /// Whether it took effect.
@@ -89,11 +92,8 @@ impl Entry {
         (200..300).contains(&self.code)
     }
 
-    fn read(line: &str) -> Option<Self> {
-        let event: Value = serde_json::from_str(line).ok()?;
-        if event["stage"] != "ResponseComplete" {
-            return None;
-        }
+    /// `event`: of a stage that [`Line::read`] keeps.
+    fn of(event: &Value, code: u64) -> Option<Self> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let about = &event["objectRef"];
         let body = &event["requestObject"];
@@ -106,11 +106,49 @@ impl Entry {
             name: text(&about["name"]),
             uid: text(&body["metadata"]["uid"]),
             node: text(&body["target"]["name"]),
-            code: event["responseStatus"]["code"].as_u64()?,
+            code,
             received: event["requestReceivedTimestamp"].as_str()?.parse().ok()?,
             answered: event["stageTimestamp"].as_str()?.parse().ok()?,
         })
     }
+}
+
+/// A line of the log. Where an answer may be missing the policy has the request written down before it is carried out.
+enum Line {
+    Asked(String, Entry),
+    Answered(String, Entry),
+}
+
+impl Line {
+    fn read(line: &str) -> Option<Self> {
+        let event: Value = serde_json::from_str(line).ok()?;
+        let id = event["auditID"].as_str()?.to_owned();
+        match event["stage"].as_str()? {
+            "RequestReceived" => Some(Self::Asked(id, Entry::of(&event, UNANSWERED)?)),
+            "ResponseComplete" | "Panic" => {
+                let code = event["responseStatus"]["code"].as_u64()?;
+                Some(Self::Answered(id, Entry::of(&event, code)?))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The changes in the order of their answers; those that have none stand where they came.
+fn entries(lines: impl Iterator<Item = Line>) -> Vec<Entry> {
+    let (mut asked, mut answers, mut answered) = (Vec::new(), BTreeSet::new(), Vec::new());
+    for line in lines {
+        match line {
+            Line::Asked(id, entry) => asked.push((id, entry)),
+            Line::Answered(id, entry) => {
+                answers.insert(id);
+                answered.push(entry);
+            }
+        }
+    }
+    answered.extend(asked.into_iter().filter(|(id, _)| !answers.contains(id)).map(|(_, entry)| entry));
+    answered.sort_by_key(|entry| entry.answered);
+    answered
 }
 
 /// Reads an audit log; a last line that is still being written is excluded.
@@ -120,30 +158,23 @@ impl Entry {
 pub fn read(path: &Path) -> Result<Vec<Entry>, TestbedError> {
     let file = std::fs::File::open(path).map_err(TestbedError::file("open", path))?;
     let lines = std::io::BufReader::new(file).lines();
-    Ok(lines.map_while(Result::ok).filter_map(|line| Entry::read(&line)).collect())
+    Ok(entries(lines.map_while(Result::ok).filter_map(|line| Line::read(&line))))
 }
 
-/// Whether a member's commit or Binding may have been made and not be in the log, although there is an `entry` that follows
-/// from it: the API server was killed at one of `kills` and took with it what it was doing. Only what was under way then
-/// counts, so the member was released before, and not again since.
+/// The lines of a log without those of requests that had only come: each change once, as it was answered.
 #[must_use]
-pub fn may_be_lost(entries: &[Entry], kills: &[Timestamp], entry: &Entry) -> bool {
-    let again = |kill: Timestamp| {
-        entries.iter().any(|other| other.is_release() && other.name == entry.name && other.received >= kill)
+pub fn answered(log: &[u8]) -> Vec<u8> {
+    let came = |line: &&[u8]| {
+        serde_json::from_slice::<Value>(line).is_ok_and(|event: Value| event["stage"] == "RequestReceived")
     };
-    kills.iter().any(|kill| entry.received > *kill && !again(*kill))
+    log.split_inclusive(|byte| *byte == b'\n').filter(|line| !came(line)).flatten().copied().collect()
 }
 
 /// Bindings that are not as assigned, as sentences: a member bound before the commit point of its gang, one bound
 /// twice, one bound by somebody else than Muster. `gang_of` names the gang of a pod: namespace and name, `None` for a pod
-/// of no gang. A gang is reported by the name of its object up to the digest at its end. `kills`: when the API server was killed;
-/// see [`may_be_lost`].
+/// of no gang. A gang is reported by the name of its object up to the digest at its end.
 #[must_use]
-pub fn torn_bindings(
-    entries: &[Entry],
-    kills: &[Timestamp],
-    gang_of: impl Fn(&str, &str) -> Option<String>,
-) -> Vec<String> {
+pub fn torn_bindings(entries: &[Entry], gang_of: impl Fn(&str, &str) -> Option<String>) -> Vec<String> {
     let mut committed: BTreeMap<(&str, &str), Timestamp> = BTreeMap::new();
     for entry in entries.iter().filter(|entry| entry.is_commit()) {
         let gang = entry.name.rsplit_once('-').map_or(&*entry.name, |(head, _)| head);
@@ -159,8 +190,6 @@ pub fn torn_bindings(
             wrong.push(format!("{pod} of gang {gang} was bound by {}", entry.user));
         }
         match committed.get(&(&*entry.namespace, &*gang)) {
-            None if may_be_lost(entries, kills, entry) => {}
-            Some(commit) if *commit > entry.received && may_be_lost(entries, kills, entry) => {}
             None => wrong.push(format!("{pod} was bound and its gang {gang} never committed")),
             Some(commit) if *commit > entry.received => {
                 wrong.push(format!("{pod} was bound at {} and its gang {gang} committed at {commit}", entry.received));
@@ -176,6 +205,8 @@ pub fn torn_bindings(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn entry(verb: &str, resource: &str, subresource: &str, name: &str, second: i64) -> Entry {
@@ -199,16 +230,42 @@ mod tests {
         pod.rsplit_once('-').map(|(gang, _)| gang.to_owned())
     }
 
+    fn line(stage: &str, id: &str, verb: &str, code: Option<u64>) -> String {
+        json!({
+            "kind": "Event", "stage": stage, "auditID": id, "verb": verb, "user": {"username": "u"},
+            "objectRef": {"resource": "pods", "namespace": "ml", "name": "p", "subresource": "binding"},
+            "responseStatus": code.map(|code| json!({"code": code})),
+            "requestObject": code.map(|_| json!({"metadata": {"uid": "x"}, "target": {"name": "n1"}})),
+            "requestReceivedTimestamp": "2026-01-01T00:00:00.000001Z", "stageTimestamp": "2026-01-01T00:00:00.5Z",
+        })
+        .to_string()
+    }
+
     #[test]
     fn a_line_of_the_log_is_read_and_a_half_one_is_not() {
-        let line = r#"{"kind":"Event","stage":"ResponseComplete","verb":"create","user":{"username":"u"},
-            "objectRef":{"resource":"pods","namespace":"ml","name":"p","subresource":"binding"},"responseStatus":{"code":201},
-            "requestObject":{"metadata":{"uid":"x"},"target":{"name":"n1"}},
-            "requestReceivedTimestamp":"2026-01-01T00:00:00.000001Z","stageTimestamp":"2026-01-01T00:00:00.5Z"}"#;
-        let entry = Entry::read(line).unwrap();
+        let line = line("ResponseComplete", "1", "create", Some(201));
+        let entry = entries(Line::read(&line).into_iter()).remove(0);
         assert!(entry.is_binding() && !entry.by_muster());
         assert_eq!((&*entry.uid, &*entry.node), ("x", "n1"));
-        assert_eq!(Entry::read(&line[..line.len() / 2]), None);
+        assert!(Line::read(&line[..line.len() / 2]).is_none());
+    }
+
+    #[test]
+    fn what_was_asked_and_never_answered_may_have_happened_and_what_was_answered_counts_once() {
+        let lines = [
+            line("RequestReceived", "answered", "create", None),
+            line("RequestReceived", "killed", "create", None),
+            line("ResponseComplete", "answered", "create", Some(409)),
+            line("RequestReceived", "broken", "create", None),
+            line("Panic", "broken", "create", Some(500)),
+        ];
+        let read = entries(lines.iter().filter_map(|line| Line::read(line)));
+        assert_eq!(read.iter().map(|entry| entry.code).collect::<Vec<_>>(), [409, 500, UNANSWERED]);
+        assert_eq!(read.iter().map(Entry::may_have_bound).collect::<Vec<_>>(), [false, false, true]);
+        assert!(!read[2].is_binding());
+        let log = lines.map(|line| format!("{line}\n")).concat();
+        let kept = String::from_utf8(answered(log.as_bytes())).unwrap();
+        assert_eq!(kept.lines().collect::<Vec<_>>(), [log.lines().nth(2).unwrap(), log.lines().nth(4).unwrap()]);
     }
 
     #[test]
@@ -217,21 +274,18 @@ mod tests {
         let early = entry("create", "pods", "binding", "train-0", 9);
         let late = entry("create", "pods", "binding", "train-1", 11);
         let other = entry("create", "pods", "binding", "eval-0", 11);
-        assert_eq!(torn_bindings(&[commit.clone(), late.clone()], &[], gang_of), Vec::<String>::new());
-        assert_eq!(torn_bindings(&[early, commit.clone()], &[], gang_of).len(), 1);
-        assert_eq!(torn_bindings(&[commit.clone(), other], &[], gang_of).len(), 1);
-        assert_eq!(torn_bindings(&[commit.clone(), late.clone(), late.clone()], &[], gang_of).len(), 1);
-        let unanswered = Entry { code: 504, ..commit.clone() };
-        assert_eq!(torn_bindings(&[unanswered, late.clone()], &[], gang_of), Vec::<String>::new());
+        let torn = |entries: &[Entry]| torn_bindings(entries, gang_of).len();
+        assert_eq!(torn(&[commit.clone(), late.clone()]), 0);
+        assert_eq!(torn(&[early.clone(), commit.clone()]), 1);
+        assert_eq!(torn(&[commit.clone(), other]), 1);
+        assert_eq!(torn(&[commit.clone(), late.clone(), late.clone()]), 1);
+        for code in [504, UNANSWERED] {
+            let unanswered = Entry { code, ..commit.clone() };
+            assert_eq!(torn(&[late.clone(), unanswered.clone()]), 0, "it may have been made: {code}");
+            assert_eq!(torn(&[early.clone(), unanswered]), 1, "and not before it was asked for: {code}");
+        }
         let refused = Entry { code: 409, ..commit };
-        assert_eq!(torn_bindings(&[refused.clone(), late.clone()], &[], gang_of).len(), 1);
-        // The commit of one that was released before a kill may be missing, and of nobody else.
-        let kill = |second| [Timestamp::from_second(second).unwrap()];
-        let release = |second| entry("patch", "pods", "", "train-1", second);
-        let torn = |released: i64, killed: i64| {
-            torn_bindings(&[release(released), refused.clone(), late.clone()], &kill(killed), gang_of).len()
-        };
-        assert_eq!((torn(8, 9), torn(10, 9), torn(8, 12)), (0, 1, 1));
+        assert_eq!(torn(&[refused, late.clone()]), 1);
         assert!(Entry { code: 504, ..late.clone() }.may_have_bound() && !Entry { code: 409, ..late }.may_have_bound());
     }
 }

@@ -98,7 +98,7 @@ async fn a_lease_holder_that_is_stopped_in_any_phase_and_goes_on_later_launches_
     let entries = audit::read(&stack.cluster.audit_log()).unwrap();
     // A pod is named after its Job: `<job>-<index>-<random>`.
     let gang_of = |_: &str, pod: &str| pod.rsplitn(3, '-').last().map(str::to_owned);
-    assert_eq!(audit::torn_bindings(&entries, &[], gang_of), Vec::<String>::new());
+    assert_eq!(audit::torn_bindings(&entries, gang_of), Vec::<String>::new());
     assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1, "nothing was launched twice");
     invariants_hold(&stack).await;
 }

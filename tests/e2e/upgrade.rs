@@ -81,7 +81,7 @@ async fn whole(stack: &Stack, names: &[&str]) {
         names.contains(&gang).then(|| gang.to_owned())
     };
     let entries = audit::read(&stack.cluster.audit_log()).unwrap();
-    assert_eq!(audit::torn_bindings(&entries, &[], gang_of), Vec::<String>::new());
+    assert_eq!(audit::torn_bindings(&entries, gang_of), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -20,6 +20,7 @@ use super::json::time;
 use super::stories::Story;
 use crate::commands::Unusable;
 use crate::testbed::Stack;
+use crate::testbed::audit::answered;
 
 /// File and path of every list that is kept.
 const OBJECTS: [(&str, &str); 8] = [
@@ -81,7 +82,8 @@ impl Evidence {
         let audit = stack.cluster.audit_log();
         let audit = std::fs::read(&audit).with_context(|| format!("read {}", audit.display()))?;
         let end = whole_lines(&audit);
-        self.write_bytes(&format!("{}/audit.jsonl", story.name()), audit.get(self.audit..end).unwrap_or_default())?;
+        let news = answered(audit.get(self.audit..end).unwrap_or_default());
+        self.write_bytes(&format!("{}/audit.jsonl", story.name()), &news)?;
         self.audit = end;
         self.simulator(stack, &format!("{}/", story.name())).await
     }
@@ -92,7 +94,7 @@ impl Evidence {
         self.write_lines("journal.jsonl", &journal)?;
         let audit = stack.cluster.audit_log();
         let audit = std::fs::read(&audit).with_context(|| format!("read {}", audit.display()))?;
-        self.write_bytes("audit.jsonl", audit.get(..whole_lines(&audit)).unwrap_or_default())?;
+        self.write_bytes("audit.jsonl", &answered(audit.get(..whole_lines(&audit)).unwrap_or_default()))?;
         self.simulator(stack, "").await
     }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -224,12 +223,10 @@ async fn devices(nodes: &Api<Node>, node: &str, count: &str) -> Result<(), Strin
         .await
 }
 
-/// Waits for the moment and strikes a process, which is there again afterwards. The answer is when the API server was killed,
-/// if it was: what it did last may be missing in its log.
-pub(super) async fn shake(stack: &Stack, view: &View, shock: Shock) -> Result<Option<Timestamp>, String> {
+/// Waits for the moment and strikes a process, which is there again afterwards.
+pub(super) async fn shake(stack: &Stack, view: &View, shock: Shock) -> Result<(), String> {
     moment(stack, view, &format!("{shock:?}"), |view| (view.bound() >= shock.at).then_some(())).await?;
     let text = |error: muster::testbed::TestbedError| error.to_string();
-    let now = Timestamp::now();
     match shock.kind {
         ShockKind::KillMuster => {
             stack.kill_muster().map_err(text)?;
@@ -242,8 +239,7 @@ pub(super) async fn shake(stack: &Stack, view: &View, shock: Shock) -> Result<Op
         ShockKind::KillApiServer => stack.cluster.restart(Component::ApiServer).await.map_err(text),
         ShockKind::PauseMuster => pause(stack, view, Component::Muster(0)).await,
         ShockKind::PauseScheduler => pause(stack, view, Component::Scheduler(0)).await,
-    }?;
-    Ok(matches!(shock.kind, ShockKind::KillApiServer).then_some(now))
+    }
 }
 
 /// Sleeps for longer than a lease lasts; the world goes on meanwhile.

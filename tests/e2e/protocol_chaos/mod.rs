@@ -12,10 +12,9 @@ mod proof;
 mod runs;
 mod view;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use muster::testbed::{Stack, eventually};
 use muster_api::conventions::Kind;
 use muster_api::crd::Gang;
@@ -67,7 +66,6 @@ async fn wave(stack: &Arc<Stack>, view: &View, seed: u64) -> Result<(), String> 
     let (runs, shocks) = plan(seed);
     eprintln!("seed {seed}: {}", shocks.iter().map(|shock| format!("{shock:?}")).collect::<Vec<_>>().join(", "));
     let client = stack.admin().map_err(|error| error.to_string())?;
-    let kills: Arc<Mutex<Vec<Timestamp>>> = Arc::default();
     let mut storm = tokio::task::JoinSet::new();
     for run in &runs {
         for fault in run.faults.clone() {
@@ -81,11 +79,10 @@ async fn wave(stack: &Arc<Stack>, view: &View, seed: u64) -> Result<(), String> 
         controllers.extend(run.begin(stack).await);
     }
     // One after the other: they share the processes.
-    let (struck, watched, noted) = (Arc::clone(stack), view.clone(), Arc::clone(&kills));
+    let (struck, watched) = (Arc::clone(stack), view.clone());
     storm.spawn(async move {
         for shock in shocks {
-            let killed = faults::shake(&struck, &watched, shock).await?;
-            noted.lock().unwrap().extend(killed);
+            faults::shake(&struck, &watched, shock).await?;
         }
         Ok(())
     });
@@ -94,8 +91,7 @@ async fn wave(stack: &Arc<Stack>, view: &View, seed: u64) -> Result<(), String> 
     }
     faults::heal(stack, &leaves(&LEAVES, LEAF)).await?;
     all_settled(stack, view, &runs).await?;
-    let kills = kills.lock().unwrap().clone();
-    proof::holds(stack, view, &kills, &runs).await?;
+    proof::holds(stack, view, &runs).await?;
     for controller in controllers {
         controller.stop().await;
     }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
 use muster::testbed::stack::request;
@@ -15,13 +14,13 @@ use super::view::View;
 const OVERTAKEN: u32 = 20;
 
 /// Nothing was bound in part, no node bears more than it has, no pod was ended because of a plan, and no Job failed.
-pub(super) async fn holds(stack: &Stack, view: &View, kills: &[Timestamp], runs: &[Run]) -> Result<(), String> {
+pub(super) async fn holds(stack: &Stack, view: &View, runs: &[Run]) -> Result<(), String> {
     let mut wrong = view.wrong();
     let entries = audit::read(&stack.cluster.audit_log()).map_err(|error| error.to_string())?;
     // A pod is named after its run, whoever makes it.
     let gang_of =
         |_: &str, pod: &str| runs.iter().find(|run| pod.starts_with(&format!("{}-", run.name))).map(Run::gang);
-    wrong.extend(audit::torn_bindings(&entries, kills, gang_of));
+    wrong.extend(audit::torn_bindings(&entries, gang_of));
     let mut overtaken: BTreeMap<&str, u32> = BTreeMap::new();
     for entry in entries.iter().filter(|entry| entry.is_overtaken()) {
         *overtaken.entry(&entry.name).or_default() += 1;
@@ -36,7 +35,7 @@ pub(super) async fn holds(stack: &Stack, view: &View, kills: &[Timestamp], runs:
         let ends = entry.resource == "pods"
             && (entry.verb == "delete" && entry.subresource.is_empty() || entry.subresource == "eviction");
         let never = ends && entry.by_muster() && entry.succeeded() && !bound.contains(&*entry.name);
-        if never && !audit::may_be_lost(&entries, kills, entry) {
+        if never {
             wrong.push(format!("{} was ended by Muster and had never been bound", entry.name));
         }
     }
