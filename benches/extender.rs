@@ -55,7 +55,7 @@ fn row(name: &str, extender: &Extender, body: &[u8], verb: Verb) -> anyhow::Resu
         let args: ExtenderArgs<'_> = serde_json::from_slice(body)?;
         let answer = match verb {
             Verb::Filter => answer_filter(extender, &extender.view(), &args, body).map(|answer| answer.response),
-            Verb::Prioritize => answer_prioritize(extender, &extender.cluster.load(), &args, body),
+            Verb::Prioritize => answer_prioritize(extender, &extender.view(), &args, body),
         };
         answer.map_err(|error| anyhow::anyhow!(error))?;
         ours.push(started.elapsed());

@@ -9,6 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::shared::{Extender, UNREADY, stale};
 use super::wire::ExtenderBindingArgs;
+use crate::clock::now_real;
 
 /// How long a call waits for the watch when the pod or its plan is newer than what this replica has seen.
 const BEHIND: Duration = Duration::from_secs(2);
@@ -28,7 +29,7 @@ pub(super) async fn bind(extender: &Arc<Extender>, args: &ExtenderBindingArgs) -
         if let Some(kind) = extender.cluster.stale() {
             return Err(stale(kind));
         }
-        match extender::bind(&view.state.snapshot, &view.assumed, &uid, &args.node) {
+        match extender::bind(&view.state.snapshot, &view.assumed, &uid, &args.node, now_real()) {
             BindStep::Unready => return Err(UNREADY.to_owned()),
             BindStep::Refuse(reason) => return Err(reason.as_str().to_owned()),
             BindStep::Post { .. } => return extender.barrier.posting().post(args, None, until).await,

@@ -116,10 +116,10 @@ const BEHIND: &str = "the plan that released the pod has not been seen yet";
 async fn prioritize(Shared(extender): Shared<Arc<Extender>>, body: Body) -> Response {
     let started = Instant::now();
     let admitted = extender.admission.enter(body).await;
-    let state = extender.cluster.load();
+    let view = extender.view();
     // The verb has no error field: an answer without scores leaves the in-tree scores alone.
     let answer = parse::<ExtenderArgs<'_>>("prioritize", &admitted)
-        .and_then(|(args, body)| answer_prioritize(&extender, &state, &args, body));
+        .and_then(|(args, body)| answer_prioritize(&extender, &view, &args, body));
     extender.metrics.observe(Verb::Prioritize, started.elapsed(), answered(&admitted, answer.is_ok()));
     answer.unwrap_or_else(|_| Json::<[HostPriority<'_>; 0]>([]).into_response())
 }
@@ -129,13 +129,13 @@ async fn prioritize(Shared(extender): Shared<Arc<Extender>>, body: Body) -> Resp
 /// Errors: the pod cannot be read.
 pub fn answer_prioritize(
     extender: &Extender,
-    state: &State,
+    view: &View,
     args: &ExtenderArgs<'_>,
     body: &[u8],
 ) -> Result<Response, String> {
-    let pod = pod_of(state, &args.pod, body, &extender.scheduler_names)?;
+    let pod = pod_of(&view.state, &args.pod, body, &extender.scheduler_names)?;
     let offered = args.node_names.as_deref().unwrap_or_default();
-    let scores = extender::prioritize(&state.snapshot, &pod, offered, now_real());
+    let scores = extender::prioritize(&view.state.snapshot, &view.assumed, &pod, offered, now_real());
     let answer: Vec<HostPriority<'_>> =
         offered.iter().zip(scores).map(|(host, score)| HostPriority { host: host.as_ref(), score }).collect();
     Ok(Json(answer).into_response())

@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::error;
 
 use super::wire::ExtenderBindingArgs;
+use crate::clock::now_real;
 use crate::cluster::{Cluster, State};
 use crate::step::{Step, step};
 use crate::telemetry::GangMetrics;
@@ -132,7 +133,7 @@ impl Posting {
     ) -> Result<Option<(u64, u32)>, String> {
         let mut posted = self.posted();
         let state = self.cluster.load();
-        let place = extender::may_post(&state.snapshot, &posted.assumed, committed, uid, &args.node)
+        let place = extender::may_post(&state.snapshot, &posted.assumed, committed, uid, &args.node, now_real())
             .map_err(|reason| reason.as_str().to_owned())?;
         if let Some(pod) = state.snapshot.pods.get(uid).filter(|pod| pod.membership == Membership::Single) {
             posted.assumed.add(pod, &args.node);

@@ -3,20 +3,22 @@
 //! They may be called twice, in simulations, or for placements that are thrown away, and nothing changes
 //! (`scheduling.md`, fact 5).
 
+mod assumed;
 pub mod barrier;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use imbl::OrdMap;
+pub use assumed::Assumed;
 use jiff::Timestamp;
 
+use self::assumed::counted_on;
 use crate::fit::{Misfit, accepts, untolerated};
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod};
 use crate::model::names::{NodeName, PodUid};
 use crate::model::resources::Resources;
-use crate::model::snapshot::{AssignedCapacity, Snapshot};
+use crate::model::snapshot::{AssignedCapacity, Places, Snapshot};
 use crate::ordinary::digest;
 
 /// Why a node is rejected. A closed list without names or numbers: an equal message makes kube-scheduler write no
@@ -88,61 +90,6 @@ pub enum Filtered<'a> {
         /// The planner should look at the gang again.
         requeue: bool,
     },
-}
-
-/// Ordinary pods whose Binding is posted here and not shown by the watch yet, with the capacity each takes.
-///
-/// Taken before the snapshot it is used with: whoever is missing here is shown there. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub struct Assumed {
-    nodes: OrdMap<NodeName, OrdMap<PodUid, Resources>>,
-    pods: OrdMap<PodUid, NodeName>,
-}
-
-impl Assumed {
-    /// Whether nothing is assumed.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.pods.is_empty()
-    }
-
-    /// The pod is being bound to `node`, and to no other.
-    pub fn add(&mut self, pod: &Pod, node: &str) {
-        self.remove(&pod.uid);
-        let node = NodeName::from(node);
-        self.pods.insert(pod.uid.clone(), node.clone());
-        self.nodes.entry(node).or_default().insert(pod.uid.clone(), pod.held.requested.clone());
-    }
-
-    /// The pod is not bound, and will not be by what was posted.
-    pub fn remove(&mut self, uid: &PodUid) {
-        let Some(node) = self.pods.remove(uid) else { return };
-        if let Some(pods) = self.nodes.get_mut(&node) {
-            pods.remove(uid);
-            if pods.is_empty() {
-                self.nodes.remove(&node);
-            }
-        }
-    }
-
-    /// Forgets pods that the snapshot shows bound or gone.
-    pub fn settle(&mut self, snapshot: &Snapshot) {
-        let shown = |uid: &&PodUid| snapshot.pods.get(*uid).is_none_or(|pod| pod.node.is_some());
-        for uid in self.pods.clone().keys().filter(shown) {
-            self.remove(uid);
-        }
-    }
-
-    /// What is assumed on a node beside `pod` and beside what the snapshot counts there.
-    fn subtract_from(&self, free: &mut Resources, snapshot: &Snapshot, pod: &PodUid, node: &str) {
-        for (uid, requested) in self.nodes.get(node).into_iter().flatten() {
-            let counted =
-                snapshot.pods.get(uid).is_none_or(|known| known.node.is_some() || counted_on(known) == Some(node));
-            if uid != pod && !counted {
-                free.subtract(requested);
-            }
-        }
-    }
 }
 
 /// Answers `filter` for `pod` as kube-scheduler sent it: its epoch may be newer than the snapshot's. `now` is real time.
@@ -232,7 +179,8 @@ fn class_where_awaited(snapshot: &Snapshot, pod: &Pod) -> Option<String> {
     asks.then(|| digest(&pod.key.namespace, shape))
 }
 
-/// Whether a node that awaits other pods has the capacity for them beside this one.
+/// Whether a node that awaits pods has the capacity for them beside this one: it is one of them, and nobody is being bound to its
+/// place, or what it asks for is left beside all of them.
 fn leaves_places_whole(
     snapshot: &Snapshot,
     assumed: &Assumed,
@@ -242,14 +190,22 @@ fn leaves_places_whole(
     now: Timestamp,
 ) -> bool {
     let Some(awaiting) = snapshot.awaiting.get(node).filter(|awaiting| awaiting.holds(now)) else { return true };
-    if awaiting.awaits(class) {
+    let left =
+        |class: &str, places: &Places| places.left.saturating_sub(assumed.of_class(snapshot, class, &pod.uid, node));
+    if awaiting.places.get(class).is_some_and(|places| left(class, places) > 0) {
         return true;
     }
     let (Some(mut free), Ok(shape)) = (free_beside(snapshot, assumed, pod, node), &pod.shape) else { return true };
-    for places in awaiting.places.values().filter(|places| places.left > 0) {
+    for (class, places) in &awaiting.places {
+        let left = left(class, places);
         // Of a class that nobody has seen yet nothing is known but that its pods are to come.
-        let Some(requests) = &places.requests else { return false };
-        (0..places.left).for_each(|_| free.subtract(requests));
+        let Some(requests) = &places.requests else {
+            if left > 0 {
+                return false;
+            }
+            continue;
+        };
+        (0..left).for_each(|_| free.subtract(requests));
     }
     shape.requests.iter().all(|(resource, amount)| free.get(resource.as_str()) >= amount)
 }
@@ -289,15 +245,6 @@ fn free_beside(snapshot: &Snapshot, assumed: &Assumed, pod: &Pod, node: &str) ->
     Some(free)
 }
 
-/// The node in whose usage a single pod is counted.
-fn counted_on(pod: &Pod) -> Option<&str> {
-    if pod.ended {
-        return None;
-    }
-    let nominated = pod.nominated.as_ref().filter(|_| pod.membership == Membership::Single && !pod.deleting);
-    pod.node.as_ref().or(nominated).map(NodeName::as_str)
-}
-
 fn reject_all<N: AsRef<str>>(offered: &[N], reason: Rejection, requeue: bool) -> Filtered<'_> {
     let rejected = offered.iter().map(|name| (name.as_ref(), reason)).collect();
     Filtered::Split { kept: Vec::new(), rejected, requeue }
@@ -318,12 +265,20 @@ fn keep_only<'a, N: AsRef<str>>(offered: &'a [N], node: &NodeName, reason: Rejec
 /// whole hosts stay whole. Before all that come nodes that were launched for pods of its class: one point outweighs the
 /// in-tree scores. `now` is real time.
 #[must_use]
-pub fn prioritize<N: AsRef<str>>(snapshot: &Snapshot, pod: &Pod, offered: &[N], now: Timestamp) -> Vec<i64> {
+pub fn prioritize<N: AsRef<str>>(
+    snapshot: &Snapshot,
+    assumed: &Assumed,
+    pod: &Pod,
+    offered: &[N],
+    now: Timestamp,
+) -> Vec<i64> {
     let Ok(shape) = &pod.shape else { return vec![0; offered.len()] };
     let class = Some(pod).filter(|pod| Snapshot::is_single(pod)).and_then(|pod| class_where_awaited(snapshot, pod));
     let awaited = |node: &str| {
         let awaiting = snapshot.awaiting.get(node).filter(|awaiting| awaiting.holds(now));
-        class.as_ref().zip(awaiting).is_some_and(|(class, awaiting)| awaiting.awaits(class))
+        let places =
+            class.as_ref().zip(awaiting).and_then(|(class, awaiting)| Some((class, awaiting.places.get(&**class)?)));
+        places.is_some_and(|(class, places)| places.left > assumed.of_class(snapshot, class, &pod.uid, node))
     };
     let wanted: Vec<&str> = shape
         .requests
@@ -418,9 +373,9 @@ pub enum BindStep {
     Refuse(Rejection),
 }
 
-/// Decides one `bind` call. Source: `scheduling.md` 3.3.
+/// Decides one `bind` call. `now` is real time. Source: `scheduling.md` 3.3.
 #[must_use]
-pub fn bind(snapshot: &Snapshot, assumed: &Assumed, uid: &PodUid, node: &str) -> BindStep {
+pub fn bind(snapshot: &Snapshot, assumed: &Assumed, uid: &PodUid, node: &str, now: Timestamp) -> BindStep {
     if !snapshot.synced {
         return BindStep::Unready;
     }
@@ -430,12 +385,20 @@ pub fn bind(snapshot: &Snapshot, assumed: &Assumed, uid: &PodUid, node: &str) ->
         Membership::Single => {
             // kube-scheduler's own view of the node may be older than ours: a node that is to go gets nobody any more. Pods of
             // DaemonSets go with their node; a hold is a cordon, which they tolerate, and a taint in our view alone.
-            return if !pod.daemon && !tolerates(snapshot, pod, node) {
+            if pod.daemon {
+                return BindStep::Post { place: None };
+            }
+            // Of a crowd of replicas `filter` kept a node for each before the first of them was bound.
+            let class = class_where_awaited(snapshot, pod);
+            let whole = |class: &String| leaves_places_whole(snapshot, assumed, pod, class, node, now);
+            return if !tolerates(snapshot, pod, node) {
                 BindStep::Refuse(Rejection::Tainted)
-            } else if pod.daemon || leaves_assignments_whole(snapshot, assumed, pod, node) {
-                BindStep::Post { place: None }
-            } else {
+            } else if !leaves_assignments_whole(snapshot, assumed, pod, node) {
                 BindStep::Refuse(Rejection::AssignedToGang)
+            } else if !class.as_ref().is_none_or(whole) {
+                BindStep::Refuse(Rejection::LaunchedForOthers)
+            } else {
+                BindStep::Post { place: None }
             };
         }
         Membership::Member { gang, .. } => gang,
@@ -467,7 +430,8 @@ pub fn bind(snapshot: &Snapshot, assumed: &Assumed, uid: &PodUid, node: &str) ->
 
 /// Whether a Binding may be posted now, with epoch and rank of a member.
 ///
-/// `committed` is the member's gang as its commit was answered: it counts until the snapshot shows something newer.
+/// `committed` is the member's gang as its commit was answered: it counts until the snapshot shows something newer. `now` is real
+/// time.
 ///
 /// Errors: the place was given up, or the capacity is assigned by now.
 pub fn may_post(
@@ -476,9 +440,10 @@ pub fn may_post(
     committed: Option<&Gang>,
     uid: &PodUid,
     node: &str,
+    now: Timestamp,
 ) -> Result<Option<(u64, u32)>, Rejection> {
     let Some(committed) = committed else {
-        return match bind(snapshot, assumed, uid, node) {
+        return match bind(snapshot, assumed, uid, node, now) {
             BindStep::Post { place } => Ok(place),
             BindStep::Refuse(reason) => Err(reason),
             BindStep::Unready | BindStep::Behind | BindStep::Arrive { .. } => Err(Rejection::BeingReplanned),

@@ -5,7 +5,6 @@ use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod as PodObject;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -17,9 +16,9 @@ use muster_core::ec2::CapacityType;
 use muster_core::gang::GangEvent;
 use muster_core::model::names::PodUid;
 use muster_core::model::node::TaintEffect;
-use muster_core::offering::{Amounts, Ledger};
+use muster_core::offering::Ledger;
 use muster_core::ordinary::{
-    self, Cause, InVain, Launch, Outcome, Purchases, Refusal, Round, SchedulerRefusals, Seen, Waiting, Window,
+    self, Cause, InVain, Launch, Outcome, Purchases, Refusal, Round, SchedulerRefusals, Seen, Unseen, Waiting, Window,
 };
 use serde_json::json;
 use tracing::{debug, info, warn};
@@ -34,19 +33,11 @@ use crate::step::{Step, step};
 /// Events of one round: a crowd of pods that wait for the same needs no event each.
 const EVENTS: usize = 20;
 
-/// A NodeBatch that the watch does not show is assumed to exist for so long; then all are listed again. One that ended at once may never
-/// be shown.
-const ASSUMED_FOR: SignedDuration = SignedDuration::from_secs(30);
-
-/// A NodeBatch that exists, and since when that is known, in real time.
-type Assumed = (SeenBatch, Timestamp);
-
 /// What is remembered between rounds for as long as this replica leads.
 #[derive(Debug)]
 pub(in crate::provisioner) struct Pods {
     window: Window,
-    /// NodeBatches that exist and that the watch has not shown yet. `None`: they have not been listed since the lease was won.
-    assumed: Option<BTreeMap<String, Assumed>>,
+    unseen: Unseen,
     /// What was reported to the pods for which there was nothing.
     refused: BTreeMap<PodUid, Arc<str>>,
     /// What became of purchases. `None`: what the statuses of the pools say has not been read since the lease was won.
@@ -59,7 +50,7 @@ impl Pods {
     /// Of a replica that has just won the lease.
     pub(in crate::provisioner) fn new(context: &Context) -> Self {
         let window = Window::new(context.options.batch_idle, context.options.batch_max);
-        Self { window, assumed: None, refused: BTreeMap::new(), purchases: None, written: BTreeMap::new() }
+        Self { window, unseen: Unseen::default(), refused: BTreeMap::new(), purchases: None, written: BTreeMap::new() }
     }
 
     /// Makes a round if one is due.
@@ -72,9 +63,7 @@ impl Pods {
         if state.pools.is_empty() || context.catalogue.load().types.is_empty() {
             return Ok(());
         }
-        if let Some(assumed) = &mut self.assumed {
-            assumed.retain(|name, _| !state.batches.contains_key(name));
-        }
+        self.unseen.shown(|name| state.batches.contains_key(name));
         // Written down before anything follows from it: no restart begins to count again.
         self.look(context, state).await?;
         let refusals = self.purchases.as_ref().map(Purchases::refusals).cloned().unwrap_or_default();
@@ -91,13 +80,8 @@ impl Pods {
             return Ok(());
         }
         self.assume(context, state).await?;
-        let assumed = self.assumed.get_or_insert_default();
-        let batches: Vec<_> = state
-            .batches
-            .values()
-            .chain(assumed.iter().filter(|(name, _)| !state.batches.contains_key(*name)).map(|(_, (seen, _))| seen))
-            .map(|seen| Arc::clone(seen.batch()))
-            .collect();
+        let unseen = self.unseen.batches().filter(|batch| !state.batches.contains_key(&batch.name));
+        let batches: Vec<_> = state.batches.values().map(SeenBatch::batch).chain(unseen).cloned().collect();
         let pools: Vec<String> = usable.into_iter().collect();
         reservations::refresh(context, &pools, state).await;
         let inputs = ledger::inputs(context, state, batches.iter().map(AsRef::as_ref));
@@ -131,7 +115,11 @@ impl Pods {
         let launches = std::mem::take(&mut outcome.launches);
         for launch in launches {
             if let Some(launch) = within(context, state, &mut left, launch, &mut outcome.refused) {
-                self.make(context, state, &launch).await?;
+                if let Err(error) = self.make(context, state, &launch).await {
+                    // Nobody knows whether it was made: the next round lists them first.
+                    self.unseen.unanswered();
+                    return Err(error);
+                }
                 outcome.launches.push(launch);
             }
         }
@@ -207,15 +195,13 @@ impl Pods {
     /// have made one a moment ago. So are they where the watch does not show one for long.
     async fn assume(&mut self, context: &Context, state: &State) -> anyhow::Result<()> {
         let now = now_real();
-        let recent = |(_, since): &Assumed| now.duration_since(*since) < ASSUMED_FOR;
-        if self.assumed.as_ref().is_some_and(|assumed| assumed.values().all(recent)) {
+        if !self.unseen.is_due(now) {
             return Ok(());
         }
         let batches: Api<NodeBatch> = Api::all(context.client.clone());
         let all = batches.list(&ListParams::default()).await.context("list NodeBatches")?;
         let unseen = all.into_iter().filter(|batch| !state.batches.contains_key(&batch.name_any()));
-        let assumed = unseen.map(|batch| (batch.name_any(), (SeenBatch::new(Arc::new(batch)), now)));
-        self.assumed = Some(assumed.collect());
+        self.unseen.listed(unseen.map(|batch| Arc::new(batch_state::read(&batch))), now);
         Ok(())
     }
 
@@ -240,8 +226,7 @@ impl Pods {
             }
             Err(error) => return Err(anyhow::Error::new(error).context(format!("create NodeBatch {}", launch.name))),
         };
-        let created = (SeenBatch::new(Arc::new(created)), now_real());
-        self.assumed.get_or_insert_default().insert(launch.name.clone(), created);
+        self.unseen.made(Arc::new(batch_state::read(&created)), now_real());
         Ok(())
     }
 
@@ -301,38 +286,24 @@ fn within(
         let price = context.catalogue.load().prices.price(&launch.instance_type, &launch.zone, CapacityType::Reserved);
         launch.price = price.unwrap_or(0).saturating_mul(u64::from(launch.count));
     }
-    let price = launch.price / u64::from(launch.count.max(1));
-    let of = |count: u32| Amounts::of_nodes(&each, price, count);
-    let fits = (0..=launch.count).rev().find(|count| *count == 0 || left.fits(&launch.pool, &of(*count)))?;
-    if fits < launch.count {
-        debug!(batch = launch.name, planned = launch.count, fits, "limits and ceilings leave less than was planned");
+    if let Some(within) = launch.within(left, &each) {
+        if within.count < launch.count {
+            let (batch, planned, fits) = (&launch.name, launch.count, within.count);
+            debug!(batch, planned, fits, "limits and ceilings leave less than was planned");
+        }
+        return Some(within);
     }
-    if fits == 0 {
-        let why: Arc<str> = format!(
-            "NodePool {}: {} {} for ${}/h would pass a limit or maxUsdPerHour",
-            launch.pool,
-            launch.count,
-            launch.instance_type,
-            dollars(launch.price)
-        )
-        .into();
-        refused.extend(launch.pods.into_iter().map(|pod| Refusal {
-            pod,
-            cause: Cause::NoOfferFits,
-            why: Arc::clone(&why),
-        }));
-        return None;
-    }
-    left.take(&launch.pool, &of(fits));
-    launch.count = fits;
-    launch.price = price.saturating_mul(u64::from(fits));
-    let mut capacity = fits;
-    for filling in &mut launch.fillings {
-        filling.nodes = filling.nodes.min(capacity);
-        capacity -= filling.nodes;
-    }
-    launch.fillings.retain(|filling| filling.nodes > 0);
-    Some(launch)
+    let why: Arc<str> = format!(
+        "NodePool {}: {} {} for ${}/h would pass a limit or maxUsdPerHour",
+        launch.pool,
+        launch.count,
+        launch.instance_type,
+        dollars(launch.price)
+    )
+    .into();
+    let of = |pod| Refusal { pod, cause: Cause::NoOfferFits, why: Arc::clone(&why) };
+    refused.extend(launch.pods.into_iter().map(of));
+    None
 }
 
 fn object(context: &Context, state: &State, launch: &Launch) -> NodeBatch {

@@ -397,7 +397,10 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
         |id: &InstanceId| case.memory.keeps_unwitnessed && !case.batch.deleting && !case.memory.witnessed.contains(id);
     for instance in status.instances.iter_mut().filter(|one| one.state == MemberState::Ready && !one.is_lost(now)) {
         let Some(node) = instance.node.as_deref().and_then(|name| case.node(name)) else { continue };
-        let pause = quiet.filter(|_| !busy.contains(node.name.as_str()) && !kept(&instance.id));
+        // As long as it is kept for the pods that it was launched for it is not empty: what is not there yet comes, or is seen not to.
+        let awaits = case.world.snapshot.awaiting.get(&node.name).is_some_and(|one| one.holds(case.world.now_real));
+        let awaits = awaits && !case.batch.deleting;
+        let pause = quiet.filter(|_| !busy.contains(node.name.as_str()) && !kept(&instance.id) && !awaits);
         let Some(pause) = pause else {
             if has_taint(node, disrupted) {
                 emptied.edits.push(Converge::Untaint { node: node.name.to_string(), key: disrupted });

@@ -45,7 +45,8 @@ pub struct Snapshot {
 }
 
 /// The pods that a node was launched for and that have not come to it yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Awaiting {
     /// By class of pods, see [`crate::ordinary::digest`].
     pub places: BTreeMap<Arc<str>, Places>,
@@ -54,7 +55,8 @@ pub struct Awaiting {
 }
 
 /// Pods of one class that a node awaits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Places {
     /// How many.
     pub left: u32,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::gang::{Gang, Pod, Recognised};
 use super::names::{NodeName, ObjectKey, PodUid};
-use super::snapshot::{Assignment, NodeEntry, Snapshot};
+use super::snapshot::{Assignment, Awaiting, NodeEntry, Snapshot};
 
 /// Names and UIDs of a gang's members.
 type Members = Vec<(Arc<str>, PodUid)>;
@@ -25,6 +25,8 @@ struct Written {
     gangs: Vec<Arc<Gang>>,
     assignments: Vec<(NodeName, Vec<Assignment>)>,
     accelerators: Vec<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    awaiting: Vec<(NodeName, Arc<Awaiting>)>,
 }
 
 /// Writes it.
@@ -50,6 +52,7 @@ pub(crate) fn serialize<S: Serializer>(snapshot: &Snapshot, serializer: S) -> Re
         gangs: snapshot.gangs.values().cloned().collect(),
         assignments,
         accelerators: snapshot.accelerators.clone(),
+        awaiting: snapshot.awaiting.iter().map(|(node, awaiting)| (node.clone(), Arc::clone(awaiting))).collect(),
     };
     written.serialize(serializer)
 }
@@ -73,7 +76,6 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
         gangs: written.gangs.into_iter().map(|gang| (gang.key.clone(), gang)).collect(),
         assignments: written.assignments.into_iter().collect::<FxHashMap<_, _>>(),
         accelerators: written.accelerators,
-        // The extender alone asks for it, and no pass does.
-        awaiting: OrdMap::new(),
+        awaiting: written.awaiting.into_iter().collect(),
     })
 }

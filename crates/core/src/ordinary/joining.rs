@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::class::{digest, is_readable};
 use crate::fit;
 use crate::model::batch::{Batch, BatchMember, BatchPhase, MemberState, Owner};
+use crate::model::gang::Pod;
 use crate::model::node::{Node, Usage};
 use crate::model::pod::Shape;
 use crate::model::snapshot::{Awaiting, Snapshot};
@@ -43,40 +44,92 @@ pub(super) struct Joining {
     pub(super) planned: BTreeSet<String>,
     /// Places that nobody has taken yet, by class.
     pub(super) places: BTreeMap<String, u32>,
+    /// … before pods that wait took some.
+    all_places: BTreeMap<String, u32>,
     /// Places of classes that another version wrote down: nobody can say which pods they are for, so any pod may have them.
     pub(super) unread: u32,
     /// When the batch was created: who came later is not who it was planned for.
     pub(super) created: Option<Timestamp>,
-    /// Its nodes as they are planned to be.
-    pub(super) nodes: Vec<Existing>,
+    /// What its nodes are. `None`: of an offer that is gone they are not known.
+    offer: Option<Arc<Node>>,
+    /// Its nodes that may still take somebody.
+    coming: Vec<Coming>,
     /// Names of those that exist already.
     pub(super) names: Vec<String>,
+}
+
+/// A node that pods may still come to.
+struct Coming {
+    name: String,
+    /// By DaemonSets, and by pods that stand there already.
+    used: Usage,
+    /// Pods that it was planned for and that have not come, by class.
+    left: BTreeMap<String, u32>,
 }
 
 impl Joining {
     /// Whether the volumes of a pod can be reached from its nodes: pods of one class may have theirs in several zones.
     pub(super) fn reaches(&self, shape: &Shape) -> bool {
-        self.nodes.first().is_none_or(|one| fit::reaches_volumes(shape, &one.node))
+        self.offer.as_ref().is_none_or(|node| fit::reaches_volumes(shape, node))
+    }
+
+    /// Its nodes with who stands there and who waits and has taken a place; `shapes` are those of the classes that wait. A place that
+    /// nobody waits for is free: its pod went elsewhere, or is gone.
+    pub(super) fn nodes(&self, shapes: &BTreeMap<String, Arc<Shape>>) -> Vec<Existing> {
+        let Some(offer) = &self.offer else { return Vec::new() };
+        let took = |(class, all): (&String, &u32)| {
+            let left = self.places.get(class).copied().unwrap_or(0);
+            (class.clone(), all.saturating_sub(left))
+        };
+        let mut taken: BTreeMap<String, u32> = self.all_places.iter().map(took).collect();
+        let node = |coming: &Coming| {
+            let mut usage = coming.used.clone();
+            for (class, left) in &coming.left {
+                let (Some(taken), Some(shape)) = (taken.get_mut(class), shapes.get(class)) else { continue };
+                let here = (*taken).min(*left);
+                *taken -= here;
+                (0..here).for_each(|_| usage.add(shape));
+            }
+            usage.own_shape_pods = 0;
+            Existing { node: Arc::new(Node { name: coming.name.as_str().into(), ..Node::clone(offer) }), usage }
+        };
+        self.coming.iter().map(node).collect()
     }
 }
 
+/// Pods on nodes of batches, by node, each with its class if that is known.
+type Occupants<'a> = BTreeMap<&'a str, Vec<(&'a Arc<Pod>, Option<String>)>>;
+
+fn occupants<'a>(batches: &[&Arc<Batch>], snapshot: &'a Snapshot) -> Occupants<'a> {
+    let names = batches.iter().flat_map(|batch| batch.status.node_names()).collect();
+    let mut digests: BTreeMap<(&Arc<str>, &Arc<Shape>), String> = BTreeMap::new();
+    let mut on = Occupants::new();
+    for pod in snapshot.occupants(&names) {
+        let Some(node) = &pod.node else { continue };
+        let namespace = &pod.key.namespace;
+        let class = pod
+            .shape
+            .as_ref()
+            .ok()
+            .map(|shape| digests.entry((namespace, shape)).or_insert_with(|| digest(namespace, shape)).clone());
+        on.entry(node.as_str()).or_default().push((pod, class));
+    }
+    on
+}
+
 /// Batches whose pods may still come.
-pub(super) fn joining(
-    batches: &[Arc<Batch>],
-    snapshot: &Snapshot,
-    offers: &[Offered],
-    shapes: &BTreeMap<String, Arc<Shape>>,
-    now: Now,
-) -> Vec<Joining> {
+pub(super) fn joining(batches: &[Arc<Batch>], snapshot: &Snapshot, offers: &[Offered], now: Now) -> Vec<Joining> {
     let for_pods = batches.iter().filter(|batch| batch.spec.partial && batch.spec.owner == Owner::Pods);
-    for_pods.filter_map(|batch| of_batch(batch, snapshot, offers, shapes, now)).collect()
+    let for_pods: Vec<&Arc<Batch>> = for_pods.collect();
+    let occupants = occupants(&for_pods, snapshot);
+    for_pods.into_iter().filter_map(|batch| of_batch(batch, snapshot, &occupants, offers, now)).collect()
 }
 
 fn of_batch(
     batch: &Batch,
     snapshot: &Snapshot,
+    occupants: &Occupants<'_>,
     offers: &[Offered],
-    shapes: &BTreeMap<String, Arc<Shape>>,
     now: Now,
 ) -> Option<Joining> {
     let (spec, status) = (&batch.spec, &batch.status);
@@ -119,16 +172,12 @@ fn of_batch(
         }
     }
     let planned = places.keys().cloned().collect();
-    let on = names.iter().map(String::as_str).collect();
-    let mut bound: BTreeMap<String, &Arc<Shape>> = BTreeMap::new();
-    for pod in snapshot.occupants(&on) {
-        let Ok(shape) = &pod.shape else { continue };
-        let class = digest(&pod.key.namespace, shape);
-        match places.get_mut(&class) {
+    for (_, class) in names.iter().filter_map(|name| occupants.get(name.as_str())).flatten() {
+        match class.as_ref().and_then(|class| places.get_mut(class)) {
             Some(left) => *left = left.saturating_sub(1),
-            None => unread = unread.saturating_sub(1),
+            None if class.is_some() => unread = unread.saturating_sub(1),
+            None => {}
         }
-        bound.insert(class, shape);
     }
     if places.values().all(|left| *left == 0) && unread == 0 && all_ready {
         return None;
@@ -143,23 +192,36 @@ fn of_batch(
             && capacity_type.is_none_or(|capacity_type| capacity_type == offer.capacity_type)
             && offers.iter().any(|one| one.offer.pool == offer.pool && *one.pool_name == *wanted.node_pool)
     });
-    // Of an offer that is gone the nodes are not known: those that have registered are found as what they are.
-    let names = if alike.is_some() { names } else { Vec::new() };
-    let nodes = alike.map_or_else(Vec::new, |offer| {
-        let node = |(number, pods): (usize, &[(String, u32)])| {
-            let mut usage: Usage = offer.overhead.clone();
+    let coming = |overhead: &Usage| {
+        let of_node = |(number, pods): (usize, &[(String, u32)])| {
+            let (mut used, mut left) = (overhead.clone(), BTreeMap::new());
             for (class, many) in pods {
-                // Whoever neither waits nor stands there is gone.
-                let Some(shape) = shapes.get(class).or_else(|| bound.get(class).copied()) else { continue };
-                (0..*many).for_each(|_| usage.add(shape));
+                *left.entry(class.clone()).or_default() += many;
             }
-            usage.own_shape_pods = 0;
-            let name = format!("{}/{number}", batch.name);
-            Existing { node: Arc::new(Node { name: name.as_str().into(), ..Node::clone(&offer.node) }), usage }
+            let name = status.instances.get(number).and_then(|one| one.node.as_deref());
+            for (pod, class) in name.and_then(|name| occupants.get(name)).into_iter().flatten() {
+                used.requested.add(&pod.held.requested);
+                used.ports.extend(pod.held.ports.iter().cloned());
+                if let Some(left) = class.as_ref().and_then(|class| left.get_mut(class)) {
+                    *left = u32::saturating_sub(*left, 1);
+                }
+            }
+            Coming { name: format!("{}/{number}", batch.name), used, left }
         };
         // What a node holds of a class that another version wrote down is not known: it has capacity for nobody else.
         let known = |pods: &[(String, u32)]| pods.iter().all(|(class, _)| is_readable(class));
-        each.iter().copied().filter(|(_, pods)| known(pods)).map(node).collect()
-    });
-    Some(Joining { pool: wanted.node_pool.clone(), planned, places, unread, created: batch.created, nodes, names })
+        each.iter().copied().filter(|(_, pods)| known(pods)).map(of_node).collect()
+    };
+    Some(Joining {
+        pool: wanted.node_pool.clone(),
+        planned,
+        all_places: places.clone(),
+        places,
+        unread,
+        created: batch.created,
+        coming: alike.map_or_else(Vec::new, |offer| coming(&offer.overhead)),
+        // Of an offer that is gone the nodes are not known: those that have registered are found as what they are.
+        names: if alike.is_some() { names } else { Vec::new() },
+        offer: alike.map(|offer| Arc::clone(&offer.node)),
+    })
 }

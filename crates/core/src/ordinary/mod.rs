@@ -9,6 +9,7 @@ mod joining;
 mod purchases;
 mod refused;
 mod round;
+mod unseen;
 mod window;
 
 pub use class::digest;
@@ -16,4 +17,5 @@ pub use joining::Offered;
 pub use purchases::{InVain, Purchases, Seen};
 pub use refused::{Generations, OfPool, Purchase, Refused, SchedulerRefusals, Times};
 pub use round::{Cause, Launch, Outcome, Refusal, Round, Waiting, is_accelerated, is_waiting, plan};
+pub use unseen::Unseen;
 pub use window::Window;

@@ -16,7 +16,9 @@ use crate::model::launch::CapacityType;
 use crate::model::names::PodUid;
 use crate::model::node::Usage;
 use crate::model::pod::Shape;
+use crate::model::resources::Resources;
 use crate::model::snapshot::{AssignedCapacity, Snapshot};
+use crate::offering::{Amounts, Ledger};
 use crate::packing::{self, Class, Existing, Obstacle, Offer, Place, Pool, Problem, Rule, Standing};
 
 /// Most nodes of one batch.
@@ -86,6 +88,26 @@ pub struct Launch {
     pub fillings: Vec<Filling>,
     /// The pods.
     pub pods: Vec<PodUid>,
+}
+
+impl Launch {
+    /// As many of its nodes as the limits and ceilings leave, which are taken; `each` is what one of them takes. `None`: nothing is
+    /// left for one.
+    #[must_use]
+    pub fn within(&self, left: &mut Ledger, each: &Resources) -> Option<Self> {
+        let price = self.price / u64::from(self.count.max(1));
+        let of = |count: u32| Amounts::of_nodes(each, price, count);
+        let fits = (1..=self.count).rev().find(|count| left.fits(&self.pool, &of(*count)))?;
+        left.take(&self.pool, &of(fits));
+        let mut within = Self { count: fits, price: price.saturating_mul(u64::from(fits)), ..self.clone() };
+        let mut nodes = fits;
+        for filling in &mut within.fillings {
+            filling.nodes = filling.nodes.min(nodes);
+            nodes -= filling.nodes;
+        }
+        within.fillings.retain(|filling| filling.nodes > 0);
+        Some(within)
+    }
 }
 
 /// A pod for which there is nothing.
@@ -168,7 +190,7 @@ pub fn plan(round: &Round<'_>) -> Outcome {
         })
         .collect();
     let now = Now { clock: round.now, real: round.now_real };
-    let mut under_way = joining(&round.batches, round.snapshot, &round.offers, &shapes, now);
+    let mut under_way = joining(&round.batches, round.snapshot, &round.offers, now);
     let mut rest: Vec<usize> = Vec::new();
     for (index, class) in classes.iter().enumerate() {
         let (Some(class), Ok(shape)) = (class, &round.waiting[index].pod.shape) else { continue };
@@ -190,7 +212,7 @@ pub fn plan(round: &Round<'_>) -> Outcome {
     let theirs: BTreeSet<&str> = under_way.iter().flat_map(|one| one.names.iter().map(String::as_str)).collect();
     let mut nodes = standing_nodes(round.snapshot, &theirs);
     let standing = standing_pods(round.snapshot, &nodes);
-    nodes.extend(under_way.into_iter().flat_map(|one| one.nodes));
+    nodes.extend(under_way.iter().flat_map(|one| one.nodes(&shapes)));
     // Where somebody asks for accelerators the others may stand beside; a machine for them alone is refused below.
     let asked = rest.iter().any(|index| is_accelerated(&round.waiting[*index].pod, round.accelerators));
     let has = |offer: &Offer| round.accelerators.iter().any(|name| offer.node.allocatable.get(name) > 0);
@@ -355,11 +377,12 @@ fn settle(
         outcome.cost = outcome.cost.saturating_add(offer.price);
     }
     outcome.bound = plan.bound.as_ref().map_or(outcome.cost, |bound| bound.value);
+    let known: BTreeSet<&str> = round.batches.iter().map(|batch| batch.name.as_str()).collect();
     for (key, nodes) in groups {
         let most = round.most.get(key.pool).copied().unwrap_or(BATCH).clamp(1, BATCH);
         for (number, nodes) in nodes.chunks(usize::try_from(most).unwrap_or(1)).enumerate() {
             let otherwise = otherwise(round, problem, plan, &key, nodes, &held);
-            let launch = launch(round, classes, problem, &key, number, nodes, &held);
+            let launch = launch(round, classes, problem, &key, (number, &known), nodes, &held);
             outcome.launches.push(Launch { otherwise, ..launch });
         }
     }
@@ -440,7 +463,7 @@ fn launch(
     classes: &[Option<String>],
     problem: &Problem,
     key: &Key,
-    number: usize,
+    (number, known): (usize, &BTreeSet<&str>),
     nodes: &[usize],
     held: &[Vec<usize>],
 ) -> Launch {
@@ -463,10 +486,21 @@ fn launch(
         .text(&key.zone)
         .text(key.capacity_type.as_str())
         .number(u64::try_from(number).unwrap_or(u64::MAX));
-    let mut digest = pods.iter().fold(fields, |fields, pod| fields.text(pod.as_str())).finish();
-    digest.truncate(16);
+    let fields = pods.iter().fold(fields, |fields, pod| fields.text(pod.as_str()));
+    let name = |again: u64| {
+        let fields = fields.clone();
+        let mut digest = if again == 0 { fields } else { fields.number(again) }.finish();
+        digest.truncate(16);
+        format!("pods-{digest}")
+    };
+    // What is known to exist is counted, and these pods wait all the same: others took their places, or nothing came of it. Only a
+    // batch that nobody has seen is the very same launch.
+    let mut again = 0;
+    while known.contains(name(again).as_str()) {
+        again += 1;
+    }
     Launch {
-        name: format!("pods-{digest}"),
+        name: name(again),
         pool,
         instance_type: Arc::clone(&key.instance_type),
         zone: Arc::clone(&key.zone),

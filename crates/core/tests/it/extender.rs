@@ -19,7 +19,7 @@ const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
 /// `prioritize` now.
 fn prioritize(snapshot: &Snapshot, pod: &Pod, offered: &[String]) -> Vec<i64> {
-    extender::prioritize(snapshot, pod, offered, NOW)
+    extender::prioritize(snapshot, &Assumed::default(), pod, offered, NOW)
 }
 
 /// `filter` where this replica binds nobody.
@@ -29,7 +29,7 @@ fn filter<'a>(snapshot: &Snapshot, pod: &Pod, offered: &'a [String]) -> Filtered
 
 /// `bind` where this replica binds nobody.
 fn bind(snapshot: &Snapshot, uid: &PodUid, node: &str) -> BindStep {
-    extender::bind(snapshot, &Assumed::default(), uid, node)
+    extender::bind(snapshot, &Assumed::default(), uid, node, NOW)
 }
 
 fn names(names: &[&str]) -> Vec<String> {
@@ -288,7 +288,7 @@ fn capacity_of_a_pod_that_is_being_bound_counts_until_the_watch_shows_it() {
     let fits = |snapshot: &Snapshot, assumed: &Assumed| {
         let offered = names(&["n1"]);
         let filtered = extender::filter(snapshot, assumed, &second, &offered, NOW);
-        let bound = extender::bind(snapshot, assumed, &second.uid, "n1");
+        let bound = extender::bind(snapshot, assumed, &second.uid, "n1", NOW);
         let kept = matches!(filtered, Filtered::Split { kept, .. } if !kept.is_empty());
         assert_eq!(kept, bound == BindStep::Post { place: None }, "both look at the same capacity");
         kept
@@ -300,8 +300,8 @@ fn capacity_of_a_pod_that_is_being_bound_counts_until_the_watch_shows_it() {
     }
     let tight = world(false, false, 4);
     assert!(fits(&tight, &Assumed::default()), "nobody is being bound");
-    assert_eq!(may_post(&tight, &assumed, None, &first.uid, "n1"), Ok(None), "it does not stand in its own way");
-    assert_eq!(may_post(&tight, &assumed, None, &second.uid, "n1"), Err(Rejection::AssignedToGang));
+    assert_eq!(may_post(&tight, &assumed, None, &first.uid, "n1", NOW), Ok(None), "it does not stand in its own way");
+    assert_eq!(may_post(&tight, &assumed, None, &second.uid, "n1", NOW), Err(Rejection::AssignedToGang));
     assumed.settle(&tight);
     assert!(!assumed.is_empty(), "not shown yet");
     let mut elsewhere = assumed.clone();
@@ -319,7 +319,7 @@ fn a_member_s_binding_is_posted_while_the_newest_plan_gives_it_that_node() {
         let (mut snapshot, pod) = planned(phase);
         let known = Gang { resource_version: version.into(), ..Gang::clone(&snapshot.gangs[&key("g")]) };
         snapshot.gangs.insert(key("g"), Arc::new(known));
-        may_post(&snapshot, &Assumed::default(), committed, &pod.uid, node)
+        may_post(&snapshot, &Assumed::default(), committed, &pod.uid, node, NOW)
     };
     let replanned = Err(Rejection::BeingReplanned);
     let (world, _) = planned(Phase::Committing);
@@ -500,7 +500,9 @@ fn others_keep_off_a_node_as_far_as_the_pods_it_was_launched_for_need_it() {
     assert_eq!(kept(&around, &there), (names(&["n1", "n2"]), None), "bound there by a call whose answer was lost");
     // Bound meanwhile by another call of this replica, and not shown by the watch yet: it takes the capacity.
     let (mut wide, mut assumed) = (wide, Assumed::default());
-    let early = pod("early", &shape(2));
+    let mut of_another_class = shape(2);
+    of_another_class.requests.set("cpu", 2_000);
+    let early = pod("early", &of_another_class);
     assumed.add(&early, "n1");
     wide.pods.insert(early.uid.clone(), Arc::new(early));
     let offered = names(&["n1"]);
@@ -508,6 +510,52 @@ fn others_keep_off_a_node_as_far_as_the_pods_it_was_launched_for_need_it() {
         panic!("unready")
     };
     assert_eq!(kept, Vec::<&str>::new());
+}
+
+#[test]
+fn a_crowd_of_replicas_that_is_bound_before_the_watch_shows_the_first_takes_its_own_places_and_no_others() {
+    // Eight accelerators: for two pods of two and one of four.
+    let (own, large) = (shape(2), shape(4));
+    let crowd: Vec<Pod> = (0..4).map(|number| pod(&format!("own-{number}"), &own)).collect();
+    let mut snapshot = snapshot(&[node("n1", 8), node("n2", 8)], &crowd, &[], &[]);
+    let places = |asks: &Shape, left| {
+        let class: Arc<str> = digest("ns", asks).into();
+        (class, Places { left, requests: Some(asks.requests.clone()) })
+    };
+    let awaiting = Awaiting { places: [places(&own, 2), places(&large, 1)].into(), until: Some(SOON) };
+    snapshot.awaiting.insert(NodeName::from("n1"), Arc::new(awaiting));
+    let offered = names(&["n1", "n2"]);
+    let mut assumed = Assumed::default();
+    for (number, one) in crowd.iter().enumerate() {
+        let may = number < 2;
+        let expected = if may { Ok(None) } else { Err(Rejection::LaunchedForOthers) };
+        assert_eq!(may_post(&snapshot, &assumed, None, &one.uid, "n1", NOW), expected, "{number}");
+        let Filtered::Split { kept, .. } = extender::filter(&snapshot, &assumed, one, &offered, NOW) else {
+            panic!("unready")
+        };
+        assert_eq!(kept.contains(&"n1"), may, "{number}");
+        let scores = extender::prioritize(&snapshot, &assumed, one, &names(&["n1", "n2", "n3"]), NOW);
+        assert_eq!(scores[0] == 3 && may, may, "{number}: {scores:?}");
+        if may {
+            assumed.add(one, "n1");
+            assert_eq!(may_post(&snapshot, &assumed, None, &one.uid, "n1", NOW), Ok(None), "posted again");
+        }
+    }
+    // A pod of another class goes by the capacity that is left beside all places.
+    let (small, wide) = (pod("small", &shape(1)), pod("system", &shape(1)));
+    for (one, critical, expected) in [(small, false, Err(Rejection::LaunchedForOthers)), (wide, true, Ok(None))] {
+        let one = Pod { critical, ..one };
+        let mut snapshot = snapshot.clone();
+        snapshot.pods.insert(one.uid.clone(), Arc::new(one.clone()));
+        assert_eq!(may_post(&snapshot, &Assumed::default(), None, &one.uid, "n1", NOW), expected, "{critical}");
+        assert_eq!(may_post(&snapshot, &Assumed::default(), None, &one.uid, "n1", SOON), Ok(None), "time is over");
+    } // What the watch shows by now is counted by the node, and not once more.
+    let shown = Pod { node: Some(NodeName::from("n1")), ..crowd[0].clone() };
+    snapshot.pods.insert(shown.uid.clone(), Arc::new(shown));
+    let awaiting = Awaiting { places: [places(&own, 1), places(&large, 1)].into(), until: Some(SOON) };
+    snapshot.awaiting.insert(NodeName::from("n1"), Arc::new(awaiting));
+    assumed.remove(&crowd[1].uid);
+    assert_eq!(may_post(&snapshot, &assumed, None, &crowd[1].uid, "n1", NOW), Ok(None));
 }
 
 #[test]

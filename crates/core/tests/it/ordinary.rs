@@ -15,7 +15,7 @@ use muster_core::model::pod::{Operator, Requirement, SelectorTerm, Shape};
 use muster_core::model::resources::Resources;
 use muster_core::model::snapshot::Snapshot;
 use muster_core::ordinary::awaiting::{self, Classes, awaiting};
-use muster_core::ordinary::{Launch, Offered, Outcome, Round, SchedulerRefusals, Waiting, is_waiting, plan};
+use muster_core::ordinary::{Launch, Offered, Outcome, Round, SchedulerRefusals, Unseen, Waiting, is_waiting, plan};
 use muster_core::packing::{Class, Offer, Pool};
 
 use super::world::{GPU, at, node, pod, snapshot};
@@ -176,6 +176,82 @@ fn a_node_that_stands_is_used_before_one_is_launched() {
     setup.nodes = vec![node("there", 0)];
     let outcome = setup.plan();
     assert_eq!((outcome.placed, shown(&outcome)), (10, vec![("small", 1, 2)]));
+}
+
+#[test]
+fn pods_whose_places_others_took_are_launched_for_once_more_under_another_name() {
+    let mut setup = Setup::of(pods("web", 1, 3_000));
+    let first = setup.plan().launches;
+    assert_eq!(setup.plan().launches, first, "nobody has seen it: it is the very same launch");
+    setup.launch(&first, BatchPhase::InUse);
+    // Another pod of its class stands on the node.
+    let mut node = node("n-1", 0);
+    node.allocatable.set("cpu", 4_000);
+    setup.batches[0].status.instances = vec![BatchMember {
+        node: Some("n-1".to_owned()),
+        registered: Some(at(0)),
+        ..BatchMember::new(InstanceId::from("i-1"), 1, MemberState::Ready)
+    }];
+    setup.nodes.push(node);
+    let other = Pod { node: Some(NodeName::from("n-1")), ..pods("other", 1, 3_000).remove(0) };
+    setup.pods.push(other);
+    let second = setup.plan().launches;
+    assert_eq!((second.len(), &second[0].pods), (1, &first[0].pods));
+    assert_ne!(second[0].name, first[0].name);
+    setup.launch(&second, BatchPhase::InUse);
+    setup.batches[1].status.phase = BatchPhase::Terminating;
+    let third = setup.plan().launches;
+    let names: std::collections::BTreeSet<&str> =
+        [&first, &second, &third].iter().map(|launches| launches[0].name.as_str()).collect();
+    assert_eq!(names.len(), 3, "nothing came of the second: {names:?}");
+}
+
+#[test]
+fn what_the_watch_does_not_show_is_assumed_until_it_does_and_listed_again_after_half_a_minute_or_a_lost_answer() {
+    let mut setup = Setup::of(pods("web", 2, 3_000));
+    let launches = setup.plan().launches;
+    setup.launch(&launches, BatchPhase::Pending);
+    let one = Arc::new(setup.batches.remove(0));
+    let names = |unseen: &Unseen| unseen.batches().map(|batch| batch.name.clone()).collect::<Vec<_>>();
+    let mut unseen = Unseen::default();
+    assert!(unseen.is_due(at(0)), "nothing is known yet");
+    unseen.listed([], at(0));
+    assert!(!unseen.is_due(at(1_000)), "nothing is missing");
+    unseen.made(Arc::clone(&one), at(1_000));
+    assert_eq!(
+        (names(&unseen), unseen.is_due(at(1_029)), unseen.is_due(at(1_030))),
+        (vec![one.name.clone()], false, true)
+    );
+    unseen.listed([Arc::clone(&one)], at(1_030));
+    assert_eq!((names(&unseen).len(), unseen.is_due(at(1_059))), (1, false));
+    unseen.shown(|name| name != one.name);
+    assert_eq!(names(&unseen).len(), 1);
+    unseen.shown(|name| name == one.name);
+    assert_eq!((names(&unseen).len(), unseen.is_due(at(9_000))), (0, false));
+    unseen.unanswered();
+    assert!(unseen.is_due(at(9_000)));
+}
+
+#[test]
+fn a_launch_shrinks_to_what_the_limits_leave_and_takes_it() {
+    use muster_core::offering::{Ceiling, Ledger, LedgerInputs, NODES, PoolLimits};
+    let limits = PoolLimits { limits: [(ResourceName::from(NODES), 3)].into(), max_micro_usd_per_hour: None };
+    let inputs =
+        LedgerInputs { pools: [(POOL.to_owned(), limits)].into(), cluster: Ceiling::Unlimited, claims: Vec::new() };
+    let mut left = Ledger::beside_all(&inputs);
+    let each = Resources::from_iter([(NODES, 1)]);
+    let mut setup = Setup::of(pods("web", 2, 3_000));
+    setup.pods.extend(pods("small", 3, 1_000));
+    setup.offers.truncate(1);
+    let launch = setup.plan().launches.remove(0);
+    let nodes = |launch: &Launch| launch.fillings.iter().map(|one| one.nodes).sum::<u32>();
+    assert_eq!((launch.count, nodes(&launch), launch.price), (3, 3, 12));
+    let two = Launch { count: 2, price: 8, fillings: launch.fillings[..1].to_vec(), ..launch.clone() };
+    let two = two.within(&mut left, &each).unwrap();
+    assert_eq!((two.count, two.price), (2, 8), "it fits");
+    let one = launch.within(&mut left, &each).unwrap();
+    assert_eq!((one.count, nodes(&one), one.price, one.fillings.len()), (1, 1, 4, 1), "one is left");
+    assert_eq!(launch.within(&mut left, &each), None, "none is");
 }
 
 #[test]

@@ -34,6 +34,10 @@ pub(super) fn before_change(sim: &mut History, change: &Change) {
             known.is_some_and(|one| one.loss.is_some())
         };
         let lost = sim.cluster.batches.values().any(|(_, batch)| loses(batch));
+        let stands = sim.services.is_some() && !sim.cluster.with_pods(std::slice::from_ref(&node)).is_empty();
+        if sim.ec2.vms.get(id).is_some_and(Vm::live) && stands && !lost {
+            sim.fail(format!("{id} is terminated under a pod that runs"));
+        }
         if sim.ec2.vms.get(id).is_some_and(Vm::live) && sim.cluster.occupied(&node) && !lost {
             sim.fail(format!("{id} is terminated under a gang that runs"));
         }

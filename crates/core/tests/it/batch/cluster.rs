@@ -15,12 +15,15 @@ use muster_core::topology::NETWORK_LAYER_KEYS;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
+use super::awaited::Awaited;
 use super::ec2::Ec2;
 use crate::world;
 
 pub(super) const PENDING: &str = "muster.dev/gang-pending";
 pub(super) const DISRUPTED: &str = "muster.dev/disrupted";
 pub(super) const BOOKING: &str = "muster.dev/booking";
+pub(super) const UNREGISTERED: &str = "muster.dev/unregistered";
+pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// A gang with what will become of it.
 #[derive(Clone, Debug)]
@@ -89,6 +92,14 @@ pub(super) struct Cluster {
     /// A batch went whose bill was not in the books.
     pub(super) unbooked: Option<String>,
     pub(super) version: u64,
+    /// Milli-CPUs of instance types whose nodes are for pods of no gang.
+    pub(super) ordinary: BTreeMap<String, i64>,
+    /// The watch shows no pod.
+    pub(super) blind: bool,
+    /// … and neither does the API server.
+    pub(super) forgotten: bool,
+    /// Whom their nodes await.
+    awaited: Awaited,
     known: BTreeMap<InstanceId, Option<Timestamp>>,
     /// Pods that leave, and when.
     leaving: BTreeMap<String, Timestamp>,
@@ -150,6 +161,10 @@ impl Cluster {
             bills: 0,
             unbooked: None,
             version: 1,
+            ordinary: BTreeMap::new(),
+            blind: false,
+            forgotten: false,
+            awaited: Awaited::default(),
             known: BTreeMap::new(),
             leaving: BTreeMap::new(),
             view: None,
@@ -209,7 +224,7 @@ impl Cluster {
             return Arc::clone(view);
         }
         let nodes: Vec<Node> = self.machines.values().map(|machine| machine.node.clone()).collect();
-        let pods: Vec<Pod> = self.pods.values().cloned().collect();
+        let pods: Vec<Pod> = self.pods.values().filter(|_| !self.blind).cloned().collect();
         let gangs: Vec<Gang> = self.actors.values().map(|actor| actor.gang.clone()).collect();
         let recognised: Vec<_> = self
             .actors
@@ -220,9 +235,13 @@ impl Cluster {
                 recognised
             })
             .collect();
+        let mut snapshot = world::snapshot(&nodes, &pods, &gangs, &recognised);
+        if !self.ordinary.is_empty() {
+            self.awaited.look(&mut snapshot, self.batches.values().map(|(_, batch)| &**batch), self.now);
+        }
         let view = Arc::new(View {
             version: self.version,
-            snapshot: world::snapshot(&nodes, &pods, &gangs, &recognised),
+            snapshot,
             batches: self.batches.clone(),
             requests: self.requests.clone(),
             blocks: self.blocks.clone(),
@@ -273,11 +292,20 @@ impl Cluster {
             let mut node = world::node(&name, 0);
             node.provider_id = Some(Arc::from(format!("aws:///{}/{id}", vm.instance.zone)));
             node.labels.insert(Arc::from(NETWORK_LAYER_KEYS[0]), Arc::from("core"));
-            node.taints =
-                vec![Taint { key: Arc::from(PENDING), value: Arc::from("uid"), effect: TaintEffect::NoSchedule }];
+            let cpu = self.ordinary.get(&vm.instance.instance_type).copied();
+            let (taint, effect) = match cpu {
+                None => (PENDING, TaintEffect::NoSchedule),
+                Some(cpu) => {
+                    node.labels.insert(ZONE.into(), vm.instance.zone.as_str().into());
+                    node.allocatable.set("cpu", cpu);
+                    (UNREGISTERED, TaintEffect::NoExecute)
+                }
+            };
+            node.taints = vec![Taint { key: Arc::from(taint), value: Arc::from("uid"), effect }];
             node.ready = false;
             node.created = Some(self.now);
-            let devices = (!rng.random_bool(self.manners.never_ready)).then(|| self.within(rng, 0..60));
+            let has = cpu.is_none() && !rng.random_bool(self.manners.never_ready);
+            let devices = has.then(|| self.within(rng, 0..60));
             let ready = self.within(rng, 0..20);
             self.machines.insert(name, Machine { node, id: id.clone(), ready, devices, goes: None });
             self.touch();
@@ -486,6 +514,15 @@ impl Cluster {
         pod.running = true;
         self.pods.insert(name, pod);
         self.touch();
+    }
+
+    /// Names of those of some nodes that pods stand on.
+    pub(super) fn with_pods(&self, nodes: &[String]) -> Vec<String> {
+        let on = |node: &&String| {
+            let stands = |pod: &Pod| pod.holds_capacity() && pod.node.as_ref().is_some_and(|on| on.as_str() == **node);
+            self.pods.values().any(stands)
+        };
+        nodes.iter().filter(on).filter(|_| !self.forgotten).cloned().collect()
     }
 
     /// Whether a live member of a gang stands on the node.

@@ -61,6 +61,7 @@ impl Setup {
             join: JoinClocks { max_replacements: "0".to_owned(), ..JoinClocks::default() },
             consolidate: None,
             foreign: Some(SignedDuration::from_mins(1)),
+            cpu: None,
         };
         let mut catalogue = draw::catalogue(vec![pool]);
         catalogue.levels = BTreeMap::<String, WantedLevels>::new();

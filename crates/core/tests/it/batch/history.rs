@@ -8,12 +8,14 @@ use muster_core::ec2::CallError;
 use muster_core::ec2::NoticeKind;
 use muster_core::model::batch::{Batch, BatchPhase, Loss, LossCause};
 use muster_core::model::names::InstanceId;
+use muster_core::ordinary::SchedulerRefusals;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::cluster::Cluster;
 use super::coverage::{Coverage, Crash, Dice, Effect, Fault};
 use super::ec2::Ec2;
+use super::services::Services;
 use super::supply::Catalogue;
 use super::worker::{Did, Worker};
 use super::{checks, draw, sweep};
@@ -45,6 +47,16 @@ pub(super) struct History {
     trace: bool,
     /// Nothing happens that nobody asked for.
     pub(super) undisturbed: bool,
+    /// How far time goes at once, in milliseconds.
+    pub(super) pace: std::ops::Range<i64>,
+    /// Pods of no gang, if there are any.
+    pub(super) services: Option<Box<Services>>,
+    /// What the statuses of the pools say of purchases in vain.
+    pub(super) refused: SchedulerRefusals,
+    /// … and each of them in words.
+    pub(super) in_vain: Vec<String>,
+    /// Nodes that batches for pods of no gang were made for.
+    pub(super) bought: u64,
 }
 
 impl History {
@@ -79,6 +91,11 @@ impl History {
             swept: now,
             trace: std::env::var("MUSTER_BATCH_SEED").is_ok(),
             undisturbed: false,
+            pace: 1_000..12_000,
+            services: None,
+            refused: SchedulerRefusals::default(),
+            in_vain: Vec::new(),
+            bought: 0,
         }
     }
 
@@ -168,12 +185,16 @@ impl History {
 
     /// Time passes up to `until` or a little less.
     fn pass_time(&mut self, until: Timestamp, worker: Option<&mut Worker>) {
-        let step = self.now + SignedDuration::from_millis(self.rng.random_range(1_000..12_000));
+        let step = self.now + SignedDuration::from_millis(self.rng.random_range(self.pace.clone()));
         let next = self.ec2.next_event().map_or(until, |at| at.min(until)).max(self.now);
         self.now = next.min(step).max(self.now + SignedDuration::from_millis(50));
         self.ec2.pass_time(self.now);
         let Self { cluster, ec2, rng, .. } = self;
         cluster.pass_time(self.now, ec2, rng);
+        if let Some(mut services) = self.services.take() {
+            services.pass_time(self);
+            self.services = Some(services);
+        }
         self.arrive();
         if !self.dice.calm && !self.undisturbed {
             self.disturb();
@@ -360,11 +381,16 @@ impl History {
         if active.view.version != self.cluster.version && self.rng.random_bool(0.2) {
             active.deliver(self.cluster.view());
         }
-        match active.step(self) {
+        let did =
+            if self.services.is_some() && self.rng.random_bool(0.5) { active.round(self) } else { active.step(self) };
+        match did {
             Did::Something => lease.worker = Some(active),
             Did::Crashed => {
                 self.coverage.event("a process ends");
                 self.tell(|_| "the process ends".to_owned());
+                if let Some(services) = &mut self.services {
+                    services.restart();
+                }
                 lease.starts = self.now + SignedDuration::from_secs(self.rng.random_range(0..20));
             }
             Did::Nothing(until) => {

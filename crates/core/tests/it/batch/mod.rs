@@ -2,6 +2,7 @@
 //! wrong, and owners that change their mind. `MUSTER_BATCH_SEED` runs one history again and tells its course,
 //! `MUSTER_SOAK` runs ten times as many.
 
+mod awaited;
 mod checks;
 mod cluster;
 mod coverage;
@@ -13,11 +14,14 @@ mod ec2;
 mod found;
 mod heals;
 mod history;
+mod kube_scheduler;
 #[cfg(test)]
 mod made;
 mod pods;
 mod race;
 mod recorded;
+mod rounds;
+mod services;
 mod supply;
 mod sweep;
 mod worker;

@@ -13,6 +13,7 @@ use muster_core::model::batch::{
 use muster_core::model::gang::Pod;
 use muster_core::model::names::InstanceId;
 use muster_core::model::node::{Node, Taint, TaintEffect};
+use muster_core::model::snapshot::{Awaiting, Places};
 use muster_core::offering::GroupPolicy;
 
 use super::cluster::View;
@@ -36,6 +37,8 @@ struct Setup {
     memory: Memory,
     nodes: Vec<Node>,
     pods: Vec<Pod>,
+    /// Until when each node is kept for a pod that has not come.
+    awaits: Option<i64>,
     consolidate: Option<SignedDuration>,
     /// Made for spot or on demand.
     either: bool,
@@ -71,6 +74,7 @@ impl Setup {
             memory: Memory::default(),
             nodes: ids.iter().map(|id| node(id)).collect(),
             pods: ids.iter().map(|id| on(id)).collect(),
+            awaits: None,
             consolidate: Some(SignedDuration::from_secs(30)),
             either: false,
             now: NOW,
@@ -92,18 +96,20 @@ impl Setup {
             join: JoinClocks::default(),
             consolidate: self.consolidate,
             foreign: None,
+            cpu: None,
         };
         let catalogue = draw::catalogue(vec![pool]);
         let lessons = Lessons::default();
         let status = self.status.clone();
         let batch = Batch { status, deleting: self.deleting, ..draw::batch(NAME, self.spec(), at(0)) };
-        let view = View {
-            version: 1,
-            snapshot: world::snapshot(&self.nodes, &self.pods, &[], &[]),
-            batches: BTreeMap::new(),
-            requests: BTreeSet::new(),
-            blocks: BTreeMap::new(),
-        };
+        let mut snapshot = world::snapshot(&self.nodes, &self.pods, &[], &[]);
+        if let Some(until) = self.awaits {
+            let places = [(Arc::from("2-web"), Places { left: 1, requests: None })].into();
+            let awaiting = Arc::new(Awaiting { places, until: Some(at(until)) });
+            snapshot.awaiting = self.nodes.iter().map(|node| (node.name.clone(), Arc::clone(&awaiting))).collect();
+        }
+        let view =
+            View { version: 1, snapshot, batches: BTreeMap::new(), requests: BTreeSet::new(), blocks: BTreeMap::new() };
         let supply = Offers { catalogue: &catalogue, lessons: &lessons, view: &view };
         let batches = BTreeMap::from([(NAME.to_owned(), Arc::new(batch))]);
         let memory = BTreeMap::from([(NAME.to_owned(), self.memory.clone())]);
@@ -267,6 +273,24 @@ fn a_pod_that_comes_while_its_node_is_about_to_go_keeps_it() {
     setup.step();
     assert!(!setup.is_tainted("n-i-1"));
     assert_eq!(setup.status.instances[0].empty_since, None);
+}
+
+#[test]
+fn a_node_is_not_empty_as_long_as_it_is_kept_for_the_pods_it_was_launched_for() {
+    let mut setup = Setup::serving(&["i-1"]);
+    setup.pods.clear();
+    setup.consolidate = Some(SignedDuration::ZERO);
+    setup.awaits = Some(NOW + 60);
+    setup.now += 59;
+    setup.step();
+    assert_eq!((setup.is_tainted("n-i-1"), setup.status.instances[0].empty_since), (false, None));
+    setup.now += 1;
+    setup.step();
+    assert!(setup.is_tainted("n-i-1"), "whoever has not come by now does not come");
+    let mut deleted = Setup { deleting: true, awaits: Some(NOW + 60), ..Setup::serving(&["i-1"]) };
+    deleted.pods.clear();
+    deleted.step();
+    assert!(deleted.is_tainted("n-i-1"), "a person wants it to go");
 }
 
 #[test]

@@ -34,6 +34,7 @@ fn pool(rng: &mut ChaCha8Rng) -> PoolDef {
         join: muster_core::batch::JoinClocks::default(),
         consolidate: Some(SignedDuration::from_secs(rng.random_range(0..60))),
         foreign: None,
+        cpu: None,
     }
 }
 

@@ -35,6 +35,8 @@ pub(super) struct PoolDef {
     pub(super) join: JoinClocks,
     pub(super) consolidate: Option<SignedDuration>,
     pub(super) foreign: Option<SignedDuration>,
+    /// Milli-CPUs of its nodes for pods of no gang, which have no accelerators.
+    pub(super) cpu: Option<i64>,
 }
 
 /// All pools and what the owners want.
@@ -132,18 +134,23 @@ impl Offers<'_> {
         self.catalogue.pools.iter().find(|pool| Some(pool.name.as_str()) == name)
     }
 
-    /// The ledger beside all other batches.
-    fn ledger(&self, batch: &Batch, others: &Working, before: Before, now: Timestamp) -> Ledger {
+    /// What the ledger is opened from.
+    pub(super) fn inputs<'b>(&self, batches: impl Iterator<Item = &'b Batch>, now: Timestamp) -> LedgerInputs {
         let limits = |pool: &PoolDef| {
             let limits = BTreeMap::from([(ResourceName::from(NODES), pool.limit)]);
             (pool.name.clone(), PoolLimits { limits, max_micro_usd_per_hour: None })
         };
         let usable = |pool: &str| !self.is_blocked(pool);
-        let inputs = LedgerInputs {
+        LedgerInputs {
             pools: self.catalogue.pools.iter().map(limits).collect(),
             cluster: Ceiling::Unlimited,
-            claims: others.values().map(|other| claim(other, |_, _| None, usable, now)).collect(),
-        };
+            claims: batches.map(|batch| claim(batch, |_, _| None, usable, now)).collect(),
+        }
+    }
+
+    /// The ledger beside all other batches.
+    fn ledger(&self, batch: &Batch, others: &Working, before: Before, now: Timestamp) -> Ledger {
+        let inputs = self.inputs(others.values().map(|other| &**other), now);
         match before {
             Before::Older => Ledger::before(&inputs, &batch.name),
             Before::Nobody => Ledger::new(&inputs, Some(&batch.name)),
@@ -153,6 +160,8 @@ impl Offers<'_> {
     fn ranking(&self, batch: &Batch, only: Option<&str>, ledger: &Ledger, now: Timestamp) -> Ranking {
         let mut needs = BTreeMap::new();
         let mut offers = Vec::new();
+        let in_zone = |zone: &String| batch.spec.zones.is_empty() || batch.spec.zones.contains(zone);
+        let sold_as = |one: CapacityType| batch.spec.capacity_type.is_none_or(|only| only == one);
         for name in &batch.spec.node_pools {
             let Some(pool) = self.pool(Some(name)) else { continue };
             if only.map_or_else(|| self.is_blocked(name), |only| only != name) {
@@ -175,8 +184,8 @@ impl Offers<'_> {
                 name: name.clone(),
                 weight: 0,
                 instance_types: BTreeSet::from([pool.instance_type.clone()]),
-                zones: pool.zones.iter().cloned().collect(),
-                capacity_types: pool.capacity_types.clone(),
+                zones: pool.zones.iter().filter(|zone| in_zone(zone)).cloned().collect(),
+                capacity_types: pool.capacity_types.iter().copied().filter(|one| sold_as(*one)).collect(),
                 group: pool.group,
                 left: ledger.left(name),
                 limits: ledger.limits(name),
@@ -269,7 +278,10 @@ impl Supply for Offers<'_> {
         self.pool(pool).map(|pool| pool.join.clone()).unwrap_or_default()
     }
 
-    fn devices(&self, _status: &BatchStatus) -> Vec<(ResourceName, i64)> {
+    fn devices(&self, status: &BatchStatus) -> Vec<(ResourceName, i64)> {
+        if self.pool(status.node_pool.as_deref()).is_some_and(|pool| pool.cpu.is_some()) {
+            return Vec::new();
+        }
         vec![(NVIDIA_GPU.into(), 8)]
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::{
     Change, Converge, Decision, Done, Failure, Keys, Look, Memory, OwnerLook, Requeue, Settings, Sight, World, assume,
-    pass,
+    pass, witness,
 };
 use muster_core::ec2::Tags;
 use muster_core::ec2::{CallError, ErrorClass};
@@ -15,11 +15,12 @@ use muster_core::model::batch::{Batch, BatchPhase};
 use muster_core::model::node::{Taint, TaintEffect};
 use rand::RngExt;
 
-use super::cluster::{BOOKING, DISRUPTED, PENDING, View};
+use super::cluster::{BOOKING, DISRUPTED, PENDING, UNREGISTERED, View, ZONE};
 use super::coverage::{Crash, Effect, Fault};
 use super::ec2::{CLUSTER_UID, error, operation};
 use super::history::History;
 use super::recorded;
+use super::rounds::Rounds;
 use super::supply::{Lessons, Offers};
 
 /// When a batch is looked at again.
@@ -59,6 +60,7 @@ pub(super) struct Worker {
     due: BTreeMap<String, Due>,
     flights: BTreeMap<String, Flight>,
     lessons: Lessons,
+    rounds: Rounds,
     settings: Settings,
 }
 
@@ -76,11 +78,11 @@ pub(super) enum Did {
 pub(super) fn settings() -> Settings {
     let keys = Keys {
         gang_pending: PENDING,
-        unregistered: "muster.dev/unregistered",
+        unregistered: UNREGISTERED,
         disrupted: DISRUPTED,
         booking: BOOKING,
         placement_group: "muster.dev/placement-group-id",
-        zone: "topology.kubernetes.io/zone",
+        zone: ZONE,
         network_layer_prefix: "topology.k8s.aws/network-node-layer-",
     };
     Settings {
@@ -97,7 +99,7 @@ impl Worker {
         let lessons = Lessons::rebuilt(view.batches.values().map(|(_, batch)| batch.as_ref()));
         let store = view.batches.clone();
         let (memory, due, flights) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { view, store, memory, due, flights, lessons, settings: settings() }
+        Self { view, store, memory, due, flights, lessons, rounds: Rounds::new(), settings: settings() }
     }
 
     /// A watch delivers.
@@ -123,6 +125,12 @@ impl Worker {
             Due::Change(at, version) => *at <= now || self.view.version != *version,
             Due::At(at) => *at <= now,
         }
+    }
+
+    /// One line of the rounds for pods of no gang.
+    pub(super) fn round(&mut self, sim: &mut History) -> Did {
+        let view = Arc::clone(&self.view);
+        if self.rounds.step(&view, &self.lessons, sim) { Did::Something } else { Did::Crashed }
     }
 
     /// One line of the worker.
@@ -164,6 +172,7 @@ impl Worker {
                 busy.insert(name.clone());
             }
         }
+        witness(&batches, &self.view.snapshot, &mut self.memory);
         let supply = Offers { catalogue: &sim.catalogue, lessons: &self.lessons, view: &self.view };
         let world = World {
             batches: &batches,
@@ -352,7 +361,7 @@ impl Worker {
             }
             Look::Owner(OwnerLook::Request { uid, .. }) => Ok(Sight::Owner(sim.cluster.requests.contains(uid))),
             Look::IntolerantDaemonSets(_) => Ok(Sight::Names(vec!["agent".to_owned()])),
-            Look::Occupied(_) => Ok(Sight::Names(Vec::new())),
+            Look::Occupied(nodes) => Ok(Sight::Names(sim.cluster.with_pods(nodes))),
             Look::Reservations(_) => {
                 self.lessons.read = Some(sim.now);
                 self.lessons.reservations = sim

@@ -323,7 +323,7 @@ impl Sim {
                 continue;
             };
             let Some(node) = kept.first() else { continue };
-            match extender::bind(&snapshot, &Assumed::default(), &pod.uid, node) {
+            match extender::bind(&snapshot, &Assumed::default(), &pod.uid, node, self.now) {
                 BindStep::Post { .. } => post.push((pod.uid.clone(), NodeName::from(*node))),
                 BindStep::Arrive { gang } => {
                     ticket += 1;
