@@ -56,7 +56,7 @@ pub(super) struct History {
     /// … and each of them in words.
     pub(super) in_vain: Vec<String>,
     /// Nodes that batches for pods of no gang were made for.
-    pub(super) bought: u64,
+    pub(super) launched: u64,
 }
 
 impl History {
@@ -95,7 +95,7 @@ impl History {
             services: None,
             refused: SchedulerRefusals::default(),
             in_vain: Vec::new(),
-            bought: 0,
+            launched: 0,
         }
     }
 

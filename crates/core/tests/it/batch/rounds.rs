@@ -231,7 +231,7 @@ fn make(launch: &Launch, sim: &mut History) -> Made {
         let uid = format!("{}-{}", launch.name, sim.cluster.version);
         let batch = Batch { uid, ..draw::batch(&launch.name, spec, sim.now) };
         sim.cluster.put(batch);
-        sim.bought += u64::from(launch.count);
+        sim.launched += u64::from(launch.count);
         debug_assert!(launch.capacity_type != CapacityType::Reserved);
     }
     match dice {

@@ -1,5 +1,5 @@
 //! Deployments and CronJobs on a cluster that begins empty: NodeBatches are made by the rounds, nodes are taken by a
-//! kube-scheduler that binds to any node its filters pass, and everything is given back in the end.
+//! kube-scheduler that binds to any node its filters pass, and everything is terminated in the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -342,7 +342,7 @@ fn meets_limits(seed: u64) -> Result<usize, String> {
 }
 
 /// A list of pods comes back empty, at a process that has just started or is at work, and may be so at the API server itself:
-/// nobody's node is given back.
+/// nobody's node is terminated.
 fn sees_nothing(seed: u64) -> Result<usize, String> {
     let mut sim = world(seed, 100, &[CapacityType::OnDemand]);
     sim.dice.calm = true;
@@ -413,8 +413,8 @@ fn is_refused(seed: u64) -> Result<usize, String> {
     // The first launch is for all replicas; then, by pool, one node at once, and one after 5, 10, 20, 40 and 60 minutes.
     let most = if elsewhere { replicas + 1 } else { 2 * (replicas + 6) };
     if waits == elsewhere || never.len() > most {
-        let said = format!("{} of {count} nodes in vain, {:?}", never.len(), sim.in_vain);
-        return Err(format!("{} pods are bound; {said}", services(&mut sim).bound.len()));
+        let shown = format!("{} of {count} nodes in vain, {:?}", never.len(), sim.in_vain);
+        return Err(format!("{} pods are bound; {shown}", services(&mut sim).bound.len()));
     }
     ends(&mut sim, &mut lease)?;
     Ok(never.len())
