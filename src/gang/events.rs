@@ -12,8 +12,8 @@ use muster_core::gang::GangEvent;
 use tokio::time::Instant;
 use tracing::debug;
 
-/// Longest note the API server takes is 1,024 bytes; a longer one is cut.
-const NOTE: usize = 1_000;
+/// Longest note the API server takes, in bytes; a longer one is cut. Source: `NoteLengthLimit` in `ValidateEventCreate`.
+const NOTE: usize = 1_024;
 /// What is done about an object, in the word of kube-scheduler.
 const ACTION: &str = "Scheduling";
 /// An event that is not repeated within this is a new one. Source: what a recorder of Kubernetes remembers.
@@ -51,7 +51,7 @@ impl Events {
 
     /// Publishes one event on any object, with the one it follows from.
     pub async fn publish_on(&self, object: &ObjectReference, related: Option<ObjectReference>, event: &GangEvent) {
-        let mut note: String = event.message.chars().take(NOTE).collect();
+        let mut note = cut(&event.message).to_owned();
         if note.is_empty() {
             event.reason.clone_into(&mut note);
         }
@@ -86,5 +86,25 @@ impl Events {
         let (used, recorder) = recorders.entry(text).or_insert_with(new);
         *used = now;
         recorder.clone()
+    }
+}
+
+/// As much of a note as the API server takes, cut between characters.
+fn cut(note: &str) -> &str {
+    &note[..note.floor_char_boundary(NOTE)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_cut_by_bytes_and_between_characters() {
+        assert_eq!(cut("limit 64 → 80"), "limit 64 → 80");
+        let arrows = "→".repeat(400);
+        assert_eq!(cut(&arrows).len(), 1_023, "341 whole arrows of three bytes");
+        let full = "x".repeat(NOTE);
+        assert_eq!(cut(&full), full);
+        assert_eq!(cut(&format!("{full}y")), full);
     }
 }
