@@ -55,7 +55,7 @@ fn credentials(first: &Result<(), CallError>) -> Finding {
     };
     let (message, mend) = if error.kind == ErrorClass::NotSent {
         (
-            format!("there are no credentials: {}", error.message),
+            format!("no AWS credentials found: {}", error.message),
             "in the Pod: aws eks create-pod-identity-association --cluster-name CLUSTER --namespace muster-system \
              --service-account muster --role-arn ROLE; here: aws sso login, or AWS_PROFILE",
         )

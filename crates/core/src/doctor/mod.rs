@@ -188,7 +188,7 @@ impl fmt::Display for Report {
             let Finding { check: of, subject: what, result, message, mend } = finding;
             writeln!(f, "{:check$}  {what:subject$}  {:7}  {message}", of.as_str(), result.as_str())?;
             if let Some(mend) = mend {
-                writeln!(f, "{:check$}  {:subject$}  {:7}  mend: {mend}", "", "", "")?;
+                writeln!(f, "{:check$}  {:subject$}  {:7}  fix: {mend}", "", "", "")?;
             }
         }
         let of = |result: Outcome| format!("{} {}", self.count(result), result.as_str());

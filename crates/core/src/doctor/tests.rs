@@ -63,7 +63,7 @@ fn who_is_not_known_differs_from_who_may_not_and_from_nobody_there() {
         (refused("ExpiredToken", "old"), "AWS refuses who asks"),
         (refused("RequestExpired", "late"), "AWS refuses the time"),
         (silent, "AWS does not answer"),
-        (without, "there are no credentials"),
+        (without, "no AWS credentials found"),
     ] {
         let report = judge(&account(Err(error)));
         let found = of(&report, Check::Credentials);
@@ -104,7 +104,7 @@ fn the_table_names_result_and_mend_and_json_has_a_stable_shape() {
     assert_eq!(lines[0], "CHECK    SUBJECT  RESULT   MESSAGE");
     assert_eq!(lines[1], "clock             ok       fine");
     assert_eq!(lines[2], "subnets  gpu      fail     none");
-    assert_eq!(lines[3], "                           mend: kubectl edit ec2nodeclass gpu");
+    assert_eq!(lines[3], "                           fix: kubectl edit ec2nodeclass gpu");
     assert_eq!(lines[4], "1 ok, 0 warn, 1 fail, 0 skipped");
     assert_eq!(
         serde_json::to_value(&report).unwrap(),
