@@ -149,7 +149,10 @@ mod tests {
 
     #[test]
     fn the_set_is_read_from_the_sentence() {
-        assert_eq!(digest("8 of 8 instances (a, b): held before \"muster gc --confirm\" (set abc123)"), Some("abc123"));
+        assert_eq!(
+            digest("8 of 8 instances (a, b): `muster gc --confirm` to end exactly these (set abc123)"),
+            Some("abc123")
+        );
         assert_eq!(digest("nothing"), None);
     }
 }

@@ -554,7 +554,8 @@ fn conditions(status: &mut muster_api::crd::GangStatus, write: &StatusWrite, gen
     let mut set = |kind: &str, is: bool, reason: &str, message: &str| {
         set_condition(&mut status.conditions, kind, is, if reason.is_empty() { kind } else { reason }, message, now);
     };
-    for kind in NoteKind::ALL {
+    // That of the nodes follows from the phase too.
+    for kind in NoteKind::ALL.into_iter().filter(|kind| *kind != NoteKind::NodesReady) {
         let (event, bad_if_true) = kind.event();
         match write.next.notes.get(&kind) {
             Some(note) => {

@@ -89,10 +89,10 @@ async fn each_ceiling_on_dollars_refuses_by_its_name() {
     phase(&stack, "ml", "first", "Bound").await;
 
     submit(&client, "ml", gang_job("second", 8)).await;
-    says(&stack, "ml", "second", "provisioner.maxUsdPerHour is 500.00: 440.32 $/h needed, 59.68 left").await;
+    says(&stack, "ml", "second", "provisioner.maxUsdPerHour is $500.00: $440.32/h needed, $59.68/h left").await;
 
     change_pool(&stack, json!({"maxUsdPerHour": "495.36"})).await;
-    says(&stack, "ml", "second", "spec.maxUsdPerHour is 495.36: 440.32 $/h needed, 55.04 left").await;
+    says(&stack, "ml", "second", "spec.maxUsdPerHour is $495.36: $440.32/h needed, $55.04/h left").await;
     submit(&client, "ml", gang_job("one", 1)).await;
     phase(&stack, "ml", "one", "Bound").await;
     let journal = journal(&stack, 0).await;

@@ -71,7 +71,8 @@ async fn one_node_short_nothing_is_bound_and_nothing_is_held() {
     let client = stack.admin().unwrap();
     submit(&client, "ml", TestJob::new("train", 4).gpus(8).pod_annotation("muster.dev/gang", "train").build()).await;
 
-    says(&stack, "ml", "train", "needs 4 members in one zone, the best zone us-east-1a holds 3").await;
+    says(&stack, "ml", "train", "needs capacity for 4 members in one zone; the best, us-east-1a, has capacity for 3")
+        .await;
     assert!(members(&client, "ml", "train").await.iter().all(|pod| node_of(pod).is_none()), "nothing is bound");
     // What the gang does not hold, others may use.
     create(&stack, "ml", TestPod::new("single").gpus(8).build()).await;
@@ -235,7 +236,7 @@ async fn members_that_keep_apart_by_a_network_layer_get_one_each_and_no_more_of_
         job
     };
     submit(&client, "ml", job("many", 4)).await;
-    says(&stack, "ml", "many", "needs 4 members").await;
+    says(&stack, "ml", "many", "needs capacity for 4 members").await;
     submit(&client, "ml", job("few", 3)).await;
     let pods = all_run(&stack, "ml", "few", 3).await;
     let mut leaves: Vec<String> = pods.iter().filter_map(node_of).map(|node| node[..1].to_owned()).collect();

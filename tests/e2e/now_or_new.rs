@@ -53,8 +53,7 @@ async fn a_gang_waits_for_nodes_that_are_joining_and_provisions_nothing() {
     }
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 2)).await;
 
-    says(&stack, "ml", "train", "waits until nodes a-0, a-1 have joined and are Ready; nodes are provisioned after")
-        .await;
+    says(&stack, "ml", "train", "waiting for nodes a-0, a-1 to become Ready; nodes are provisioned after").await;
     assert!(batches(&stack).await.is_empty(), "nothing is provisioned meanwhile");
     for name in names {
         let fake = json!({"metadata": {"annotations": {KWOK_NODE: KWOK_NODE_FAKE}}});

@@ -326,7 +326,7 @@ async fn a_pod_that_fits_nowhere_is_refused_by_name_and_nothing_is_launched() {
     // A machine with accelerators would hold it, and it asks for none.
     deploy(&stack, "wide", 1, "100", "3Gi").await;
 
-    for (name, why) in [("huge", "short on an empty node"), ("wide", "only for pods that ask for one")] {
+    for (name, why) in [("huge", "lacks"), ("wide", "only for pods that ask for one")] {
         let events = &Api::<Event>::namespaced(stack.admin().unwrap(), "web");
         eventually(DEADLINE, &format!("{name} to be refused"), || async move {
             let all = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
@@ -547,7 +547,7 @@ async fn nodes_that_never_take_their_pods_are_launched_twice_then_after_a_pause_
     // 32 GiB are sold and 16 arrive.
     deploy(&stack, "shop", 3, "1", "20Gi").await;
 
-    event(&stack, "Pod", "SchedulerRefused", "2 times in a row").await;
+    event(&stack, "Pod", "SchedulerRefused", "2 launches in a row").await;
     assert_eq!(purchases(&stack).await, 2, "a third is not made while they wait");
     event(&stack, "NodePool", "SchedulerRefused", "2 in a row").await;
     let journal = journal(&stack, 0).await;

@@ -94,7 +94,8 @@ async fn a_job_that_waits_says_why_in_the_words_of_its_gang_and_kubectl_wait_ret
     stack.create_nodes(leaves(&["a"], 3)).await.unwrap();
     let client = stack.admin().unwrap();
     submit(&client, "ml", TestJob::new("train", 4).gpus(8).pod_annotation("muster.dev/gang", "train").build()).await;
-    says(&stack, "ml", "train", "needs 4 members in one zone, the best zone us-east-1a holds 3").await;
+    says(&stack, "ml", "train", "needs capacity for 4 members in one zone; the best, us-east-1a, has capacity for 3")
+        .await;
 
     let gang = gangs(&client, "ml").await.into_iter().next().unwrap();
     let name = gang.metadata.name.clone().unwrap();

@@ -186,7 +186,7 @@ async fn a_gang_waits_out_insufficient_capacity_with_a_reason_and_runs_when_capa
 
     let named = choices().shortfall != Shortfall::Empty;
     says(&stack, "ml", "train", if named { "no capacity for this size" } else { "no candidate has capacity" }).await;
-    says(&stack, "ml", "train", "next try in").await;
+    says(&stack, "ml", "train", "next try at").await;
     let asked = journal(&stack, 0).await;
     assert!(launched_fleets(&asked).is_empty());
     let more = json!({"type": "p5.48xlarge", "zone": "us-east-1b", "add": 6});

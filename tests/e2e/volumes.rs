@@ -151,7 +151,7 @@ async fn members_that_share_a_claim_of_one_node_stand_on_one_node() {
     volume(&stack, "other", json!({})).await;
     claim(&stack, "other", json!({})).await;
     submit(&client, "ml", job("large", 2, 8, "other")).await;
-    says(&stack, "ml", "large", "needs 2 members").await;
+    says(&stack, "ml", "large", "needs capacity for 2 members").await;
     // A claim of one pod is refused for what it is.
     volume(&stack, "alone", json!({"accessModes": ["ReadWriteOncePod"], "csi": {"driver": "d", "volumeHandle": "h"}}))
         .await;
@@ -264,7 +264,8 @@ async fn a_node_gets_no_more_members_than_its_driver_attaches_volumes() {
     for number in 0..5 {
         crate::support::create(&stack, "ml", member("large", number, 5)).await;
     }
-    says(&stack, "ml", "large", "needs 5 members in one zone, the best zone us-east-1a holds 4").await;
+    says(&stack, "ml", "large", "needs capacity for 5 members in one zone; the best, us-east-1a, has capacity for 4")
+        .await;
     for number in 0..4 {
         crate::support::create(&stack, "ml", member("small", number, 4)).await;
     }

@@ -111,6 +111,10 @@ fn notes(conditions: &[Condition]) -> BTreeMap<NoteKind, Note> {
     let read = |kind: NoteKind| {
         let found = conditions.iter().find(|condition| condition.type_ == kind.as_str())?;
         let holds = found.status == "True";
+        // A gang without a plan has no nodes, and the reason of its condition is another.
+        if kind == NoteKind::NodesReady && found.reason != kind.event().0 {
+            return None;
+        }
         // What was never true, or is no longer, is no note.
         (holds || !kind.event().1).then(|| (kind, Note { holds, message: Arc::from(found.message.as_str()) }))
     };

@@ -72,7 +72,7 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
         running: phase == "Running",
         deleting: metadata.deletion_timestamp.is_some(),
         gated: gates.iter().any(|gate| gate.name == keys::GATE),
-        foreign_gates: gates.iter().any(|gate| gate.name != keys::GATE),
+        foreign_gate: gates.iter().find(|gate| gate.name != keys::GATE).map(|gate| Arc::from(gate.name.as_str())),
         plan_epoch: conventions::annotation_number(annotations, keys::PLAN_EPOCH),
         planned_node: annotations.and_then(|all| all.get(keys::PLANNED_NODE)).map(|node| NodeName::from(node.as_str())),
         requeued: conventions::annotation_number(annotations, keys::REQUEUE)

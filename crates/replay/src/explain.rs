@@ -159,7 +159,12 @@ fn elsewhere<'a>(namespaces: impl Iterator<Item = &'a str>) -> Option<String> {
     namespaces.sort_unstable();
     namespaces.dedup();
     let first = namespaces.first()?;
-    Some(format!("; there is one in namespace {}: ask with --namespace {first}", namespaces.join(" and in ")))
+    Some(match namespaces.split_last() {
+        Some((last, others)) if !others.is_empty() => {
+            format!("; it exists in namespaces {} and {last}: use -n {first}", others.join(", "))
+        }
+        Some(_) | None => format!("; it exists in namespace {first}: use -n {first}"),
+    })
 }
 
 /// What was asked for, with its namespace if one was named.

@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use muster_core::model::money::usd;
 use muster_core::planner::plan::Refusal;
+use muster_core::reason::{Help, PoolChange};
+use muster_core::topology::Levels;
 
-use crate::document::{Cost, Document, GangEntry, Gap, MarketType, NodeEntry, Outcome, ProvisionEntry, Reason};
+use crate::document::{Code, Cost, Document, GangEntry, Gap, MarketType, NodeEntry, Outcome, ProvisionEntry, Reason};
 use crate::study::{Candidate, Detail, Study};
 
 /// Ignored objects named one by one.
@@ -29,7 +32,7 @@ pub fn render(study: &Study) -> String {
         rows.extend(document.gangs.iter().map(row));
         columns(&mut out, &rows);
         for (gang, detail) in document.gangs.iter().zip(&study.details) {
-            behind(&mut out, gang, detail);
+            behind(&mut out, gang, detail, &study.levels);
         }
     }
     if !document.pods.is_empty() {
@@ -71,19 +74,15 @@ fn launches(out: &mut String, document: &Document) {
     }
     for ((pool, instance_type, zone, capacity_type, each), count) in counts {
         let zone = zone.unwrap_or("any zone");
-        let (capacity_type, price) = (word(capacity_type), dollars(each.saturating_mul(count)));
+        let (capacity_type, price) = (word(capacity_type), usd(each.saturating_mul(count)));
         let _ = writeln!(out, "  {count} {instance_type} {capacity_type} in {zone} from {pool} at {price}/h");
     }
     let Cost { usd_micro_per_hour, bound, gap, .. } = &document.cost;
     let proof = match gap {
         Some(Gap::None) => "proven to be the least".to_owned(),
-        Some(Gap::Open { .. }) | None => format!("at least {}/h", dollars(bound.unwrap_or(0))),
+        Some(Gap::Open { .. }) | None => format!("at least {}/h", usd(bound.unwrap_or(0))),
     };
-    let _ = writeln!(out, "  together {}/h, {proof}", dollars(*usd_micro_per_hour));
-}
-
-fn dollars(micros: u64) -> String {
-    format!("${}.{:02}", micros / 1_000_000, micros % 1_000_000 / 10_000)
+    let _ = writeln!(out, "  together {}/h, {proof}", usd(*usd_micro_per_hour));
 }
 
 fn word(capacity_type: MarketType) -> &'static str {
@@ -95,11 +94,21 @@ fn word(capacity_type: MarketType) -> &'static str {
 }
 
 /// Why running nodes do not hold a gang, and what could be provisioned for it.
-fn behind(out: &mut String, gang: &GangEntry, detail: &Detail) {
+fn behind(out: &mut String, gang: &GangEntry, detail: &Detail, levels: &Levels) {
     if gang.reasons.is_empty() && detail.candidates.is_empty() {
         return;
     }
-    let _ = writeln!(out, "\n{}/{} is {}:", gang.namespace, gang.name, outcome(gang.outcome));
+    let is = match gang.outcome {
+        Outcome::Placed => "is placed",
+        Outcome::Provision => "needs new nodes",
+        Outcome::Waiting => "waits",
+        Outcome::Refused => "is refused",
+        Outcome::Invalid => "is invalid",
+    };
+    let _ = writeln!(out, "\n{}/{} {is}:", gang.namespace, gang.name);
+    let name =
+        |key: &str| levels.as_slice().iter().find(|level| *level.key == *key).map(|level| level.name.to_string());
+    let sentence = |reason: &Reason| sentence(reason, |key| name(key).unwrap_or_else(|| key.to_owned()));
     let mut stated = BTreeSet::new();
     for reason in gang.reasons.iter().filter(|reason| reason.change.is_some()) {
         stated.insert(sentence(reason));
@@ -119,7 +128,7 @@ fn behind(out: &mut String, gang: &GangEntry, detail: &Detail) {
         let _ = writeln!(out, "  and {more} more");
     }
     for reason in detail.excluded.iter().filter(|reason| !stated.contains(&sentence(reason))) {
-        let _ = writeln!(out, "  not for sale: {}", sentence(reason));
+        let _ = writeln!(out, "  cannot be provisioned: {}", sentence(reason));
     }
 }
 
@@ -162,28 +171,50 @@ fn provisioned(entry: &ProvisionEntry) -> String {
     let capacity_type = word(*capacity_type);
     let total = usd_micro_per_hour.saturating_mul(u64::from(*count));
     let zone = zone.as_deref().unwrap_or("any zone");
-    format!("{count} {instance_type} {capacity_type} in {zone} from {pool} at {}/h", dollars(total))
+    format!("{count} {instance_type} {capacity_type} in {zone} from {pool} at {}/h", usd(total))
 }
 
-pub(crate) fn sentence(reason: &Reason) -> String {
-    let Reason { code, level, short, change, help: _ } = reason;
-    let mut text = format!("{code:?}");
-    if let Some(level) = level {
-        let _ = write!(text, " at {level}");
+/// A reason with what would help, its code last; `name` names a level by its label key.
+pub(crate) fn sentence<N: std::fmt::Display>(reason: &Reason, name: impl Fn(&str) -> N) -> String {
+    let Reason { code, level, short, change, help } = reason;
+    let mut parts = Vec::new();
+    match (code, short, level) {
+        (Code::DoesNotFit, Some(short), Some(level)) => {
+            parts.push(format!("needs capacity for {short} more in one {}", name(level)));
+        }
+        (Code::DoesNotFit, Some(short), None) => parts.push(format!("needs capacity for {short} more")),
+        (Code::Unlabelled, _, Some(level)) => parts.push(format!("nodes without a label for {}", name(level))),
+        _ => {}
     }
-    if let Some(short) = short {
-        let _ = write!(text, ", {short} short");
+    match (&**help, change) {
+        (Help::Pool { pool, instance_type, changes, .. }, _) => {
+            let of = instance_type.as_deref().map_or_else(String::new, |name| format!("{name} of "));
+            parts.push(format!("{of}NodePool {pool}: {}", obstacles(changes)));
+        }
+        (Help::Change(_), Some(change)) => parts.push(format!("would fit with {change}")),
+        (_, Some(change)) => parts.push(change.clone()),
+        (_, None) => {}
     }
-    if let Some(change) = change {
-        let _ = write!(text, ": {change}");
+    if parts.is_empty() {
+        parts.extend(short.map(|short| format!("{short} short")));
     }
-    text
+    let codes = format!("[{code}]");
+    if parts.is_empty() { codes } else { format!("{} {codes}", parts.join("; ")) }
+}
+
+/// What stands in the way of a type, or what would help it.
+fn obstacles(changes: &[PoolChange]) -> String {
+    let of = |change: &PoolChange| match change {
+        PoolChange::OtherType { why } => why.to_string(),
+        change => format!("would do with {change}"),
+    };
+    changes.iter().map(of).collect::<Vec<_>>().join(", ")
 }
 
 pub(crate) fn outcome(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Placed => "placed",
-        Outcome::Provision => "buy",
+        Outcome::Provision => "new nodes",
         Outcome::Waiting => "waiting",
         Outcome::Refused => "refused",
         Outcome::Invalid => "invalid",

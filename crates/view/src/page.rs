@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use muster_core::model::moment::moment;
 
 use crate::assets;
 use crate::overview::{BatchEntry, GangEntry, NodeEntry, Overview};
@@ -64,7 +65,7 @@ impl State {
         let all = &overview.summary;
         let title = format!("Muster: {} waiting, {} accelerators free", all.waiting, all.accelerators.free);
         let body = html! {
-            p { (rows::clean(&frame.source)) " at " time { (overview.now.strftime("%Y-%m-%dT%H:%M:%SZ")) } }
+            p { (rows::clean(&frame.source)) " at " time { (moment(overview.now)) } }
             @if let Some(trouble) = &frame.trouble { p .trouble role="alert" { "Not current: " (rows::clean(trouble)) } }
             // The one line that is read out when it changes: it has no age and no dollars, which change at every look.
             p .summary role="status" { (waiting(overview)) }
@@ -304,7 +305,7 @@ fn gangs(overview: &Overview) -> Markup {
                 }
                 p { strong { (rows::clean(&gang.headline)) } }
                 @if !gang.remedies.is_empty() {
-                    p { "Each of these alone would help, cheapest first:" }
+                    p { "Any one of these is enough, easiest first:" }
                     ol { @for remedy in &gang.remedies {
                         li { (rows::clean(&remedy.text)) ". " span .muted { "[" (remedy.codes.join(", ")) "]" } }
                     } }
@@ -408,6 +409,7 @@ fn money(overview: &Overview) -> Markup {
         of.2 = of.2.saturating_add(gang.stranded_usd_micro);
     }
     html! {
+        p .muted { "Stranded: paid for nodes that served no running gang." }
         (table("dollars by namespace", &["Namespace", "$/h", "Spent", "Stranded"], spaces.into_iter().map(|(name, (rate, spent, stranded))| {
             vec![name.to_owned(), rows::usd(rate), rows::usd(spent), rows::usd(stranded)]
         })))

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use muster_core::model::moment::moment;
+
 use crate::overview::{DomainEntry, NodeState, Overview};
 use crate::rows;
 
@@ -9,7 +11,7 @@ use crate::rows;
 #[must_use]
 pub fn text(overview: &Overview) -> String {
     let mut out = rows::summary(overview).join("\n");
-    let _ = writeln!(out, "\nat {}", overview.now);
+    let _ = writeln!(out, "\nat {}", moment(overview.now));
     let mut section = |title: &str, lines: Vec<String>| {
         let _ = writeln!(out, "\n{title}");
         for line in lines {

@@ -1,6 +1,6 @@
 //! The rows that terminal and plain text show: cells are words, without control characters.
 
-use muster_core::model::money::dollars;
+pub use muster_core::model::money::usd;
 
 use crate::overview::{Accelerators, AttemptEntry, BatchEntry, DomainEntry, FitEntry, GangEntry, Overview, PoolEntry};
 
@@ -24,14 +24,6 @@ pub fn short(text: &str, most: usize) -> String {
     let mut cut: String = text.chars().take(most.saturating_sub(1)).collect();
     cut.push('…');
     cut
-}
-
-/// Dollars with two places.
-#[must_use]
-pub fn usd(micros: u64) -> String {
-    // Rounded to cents: who needs the rest reads the JSON.
-    let exact = dollars(micros.saturating_add(5_000) / 10_000 * 10_000);
-    format!("${exact}")
 }
 
 /// Seconds as kubectl writes an age.
@@ -86,7 +78,7 @@ pub fn capacity(accelerators: Accelerators, idle: u32, nodes: u32) -> String {
 }
 
 /// Head of [`gang`].
-pub const GANG: [&str; 8] = ["ID", "NAMESPACE", "GANG", "PHASE", "MEMBERS", "AGE", "$/H", "WHAT"];
+pub const GANG: [&str; 8] = ["ID", "NAMESPACE", "GANG", "PHASE", "MEMBERS", "AGE", "$/H", "STATUS"];
 
 /// One gang.
 #[must_use]
@@ -104,7 +96,7 @@ pub fn gang(gang: &GangEntry) -> [String; 8] {
 }
 
 /// Head of [`batch`].
-pub const BATCH: [&str; 8] = ["BATCH", "PHASE", "READY", "TYPE", "ZONE", "$/H", "TRIES", "WHAT"];
+pub const BATCH: [&str; 8] = ["BATCH", "PHASE", "READY", "TYPE", "ZONE", "$/H", "ATTEMPTS", "STATUS"];
 
 /// One NodeBatch.
 #[must_use]
@@ -163,14 +155,18 @@ pub const FIT: [&str; 5] = ["MEMBERS OF", "IN ONE", "LARGEST GANG", "GANGS AT ON
 /// What fits at one level.
 #[must_use]
 pub fn fit(fit: &FitEntry) -> [String; 5] {
-    let at_once: Vec<String> =
-        fit.at_once.iter().filter(|one| one.nodes > 1).map(|one| format!("{}×{}", one.gangs, one.nodes)).collect();
+    let at_once: Vec<String> = fit
+        .at_once
+        .iter()
+        .filter(|one| one.nodes > 1 && one.gangs > 0)
+        .map(|one| format!("{}×{}", one.gangs, one.nodes))
+        .collect();
     let nodes = if fit.largest == 1 { "node" } else { "nodes" };
     [
         format!("{} {}", fit.per_node, clean(&fit.accelerator)),
         fit.level.as_deref().map_or_else(|| "cluster".to_owned(), clean),
         format!("{} {nodes}", fit.largest),
-        at_once.join(" "),
+        if at_once.is_empty() { "none".to_owned() } else { at_once.join(" ") },
         fit.at.as_deref().map_or_else(|| "-".to_owned(), |at| if at.is_empty() { "-".to_owned() } else { clean(at) }),
     ]
 }
@@ -206,10 +202,5 @@ mod tests {
     fn ages_are_written_as_kubectl_does() {
         let all = [None, Some(5), Some(119), Some(120), Some(7200), Some(200_000)];
         assert_eq!(all.map(age), ["-", "5s", "119s", "2m", "2h", "2d"]);
-    }
-
-    #[test]
-    fn dollars_are_rounded_to_cents() {
-        assert_eq!([0, 4_999, 5_000, 55_040_000].map(usd), ["$0.00", "$0.00", "$0.01", "$55.04"]);
     }
 }

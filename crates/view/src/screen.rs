@@ -7,6 +7,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
+use muster_core::model::moment::moment;
+
 use crate::overview::{GangEntry, NodeEntry, NodeState, Overview};
 use crate::plain;
 use crate::rows;
@@ -90,7 +92,7 @@ impl Sort {
 
     fn word(self) -> &'static str {
         match self {
-            Self::Usual => "usual",
+            Self::Usual => "default",
             Self::Name => "name",
             Self::Age => "age",
             Self::Cost => "$/h",
@@ -132,12 +134,12 @@ enum About {
     Text,
 }
 
-const HELP: [&str; 14] = [
+const HELP: [&str; 15] = [
     "1 to 5, Tab       another pane: topology, gangs, batches, what fits now, pools",
     "arrows, j and k   up and down; PgUp and PgDn by pages",
     "Enter             explain the gang, batch or node; fold or unfold a domain",
     "left and right    fold and unfold",
-    "s                 sort by: usual, name, age, $/h",
+    "s                 sort by: default, name, age, $/h",
     "/                 filter: lines that contain the text; Enter keeps it, Escape drops it",
     "Escape            back",
     "?                 this help",
@@ -146,6 +148,7 @@ const HELP: [&str; 14] = [
     "Marks of nodes: letters = the gang that holds most of it, . = idle, ~ = partly used,",
     "# = in use by others, x = blocked, - = no accelerators.",
     "",
+    "Stranded: paid for nodes that served no running gang.",
     "What fits now: gangs whose members take a whole node each, in one domain of the level.",
 ];
 
@@ -467,8 +470,8 @@ impl Screen {
         let filter =
             if self.filter.is_empty() { String::new() } else { format!(" filter: {}", rows::clean(&self.filter)) };
         match &self.trouble {
-            Some(trouble) => format!("not current, of {}: {}", overview.now, rows::clean(trouble)),
-            None => format!("? help  q end  / filter  s sort: {}{filter}  {}", self.sort.word(), overview.now),
+            Some(trouble) => format!("not current, of {}: {}", moment(overview.now), rows::clean(trouble)),
+            None => format!("? help  q end  / filter  s sort: {}{filter}  {}", self.sort.word(), moment(overview.now)),
         }
     }
 }
@@ -496,7 +499,7 @@ fn about_gang(gang: &GangEntry) -> Vec<String> {
     )];
     if !gang.remedies.is_empty() {
         lines.push(String::new());
-        lines.push("each of these alone would help, cheapest first:".to_owned());
+        lines.push("any one of these is enough, easiest first:".to_owned());
         lines.extend(plain::remedies(gang));
     }
     lines.push(String::new());

@@ -15,12 +15,12 @@ use kube::{Api, ResourceExt};
 use muster_api::crd::NodeBatch;
 use muster_api::{batch_state, keys};
 use muster_core::batch::{
-    Account, Collection, Findings, HeldCost, KnownBatch, KnownNode, Report, collect, dollars, held_cost, next_round,
-    sweep_round,
+    Account, Collection, Findings, HeldCost, KnownBatch, KnownNode, Report, collect, held_cost, next_round, sweep_round,
 };
 use muster_core::ec2::{ErrorClass, TAG_BATCH, TAG_CLUSTER_UID, Tags};
 use muster_core::gang::GangEvent;
 use muster_core::model::batch::{Loss, LossCause};
+use muster_core::model::money::usd;
 use muster_core::model::names::InstanceId;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -136,11 +136,11 @@ async fn hold(context: &Context, state: &State, account: &Account, findings: &Fi
     let cost = held_cost(&held, account, &context.catalogue.load().prices, context.clock.now());
     context.metrics.held_orphans(cost);
     let message = format!(
-        "{} of {} instances of this cluster, {} $/h, belong to no NodeBatch, more than the {} that are collected at once: \
-         none of them is deleted before \"muster gc --confirm\" (set {digest})",
+        "{} of {} instances of this cluster, {}/h, belong to no NodeBatch, more than the {} that are collected at once: \
+         run `muster gc` to list them, `muster gc --confirm` to end exactly these (set {digest})",
         held.len(),
         findings.live,
-        dollars(cost.micro_usd_per_hour),
+        usd(cost.micro_usd_per_hour),
         findings.allowed(),
     );
     if context.hold(Some(Held { digest, message: message.clone() })) {

@@ -11,9 +11,10 @@ use kube::{Api, ResourceExt};
 use muster_api::convert::ordinary::{self as read, Namespaces};
 use muster_api::crd::{BatchOffer, Fill, NodeBatch, NodeBatchSpec, NodePool, SchedulerRefused};
 use muster_api::{batch_state, keys, pool_state};
-use muster_core::batch::{dollars, reserves};
+use muster_core::batch::reserves;
 use muster_core::ec2::CapacityType;
 use muster_core::gang::GangEvent;
+use muster_core::model::money::usd;
 use muster_core::model::names::PodUid;
 use muster_core::model::node::TaintEffect;
 use muster_core::offering::Ledger;
@@ -234,13 +235,13 @@ impl Pods {
     async fn report(&mut self, context: &Context, state: &State, outcome: &Outcome) {
         for launch in &outcome.launches {
             let message = format!(
-                "provisioning {} {} {} in {} for {} pods, ${}/h",
+                "provisioning {} {} {} in {} for {} pods, {}/h",
                 launch.count,
                 launch.instance_type,
                 launch.capacity_type,
                 launch.zone,
                 launch.pods.len(),
-                dollars(launch.price)
+                usd(launch.price)
             );
             let event = GangEvent { reason: "Nominated", message, warning: false };
             for pod in launch.pods.iter().filter_map(|uid| state.unbound.get(uid)).take(EVENTS) {
@@ -294,11 +295,11 @@ fn within(
         return Some(within);
     }
     let why: Arc<str> = format!(
-        "NodePool {}: {} {} for ${}/h would pass a limit or maxUsdPerHour",
+        "NodePool {}: {} {} for {}/h would pass a limit or maxUsdPerHour",
         launch.pool,
         launch.count,
         launch.instance_type,
-        dollars(launch.price)
+        usd(launch.price)
     )
     .into();
     let of = |pod| Refusal { pod, cause: Cause::NoOfferFits, why: Arc::clone(&why) };

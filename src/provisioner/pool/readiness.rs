@@ -2,8 +2,9 @@
 
 use muster_api::crd::{EC2NodeClass, NodePool, is_true};
 use muster_api::{keys, node_class, pool as rules, supply};
-use muster_core::batch::{dollars, replacements};
+use muster_core::batch::replacements;
 use muster_core::ec2::CapacityType;
+use muster_core::model::money::usd;
 
 use super::reading::{allowed, blocked, class_of, duration, instance_types, launched, probes, zones};
 use crate::cluster::State;
@@ -26,13 +27,13 @@ pub(in crate::provisioner) fn problem(
         let join = &pool.spec.join;
         let tried = probes(blocked);
         let message = format!(
-            "most nodes of NodeBatch {} {}; one node is tried alone now and then, and no batch is provisioned before it joins \
-             or this pool or its EC2NodeClass changes; tried so far: {} of {} nodes, for at most ${} of ${}",
+            "most nodes of NodeBatch {} {}; one test node is launched from time to time, and no batch is provisioned before it joins \
+             or this pool or its EC2NodeClass changes; launched so far: {} of {} nodes, for at most {} of ${}",
             blocked.batch,
             blocked.cause,
             tried.count,
             join.max_probes,
-            dollars(tried.micro_usd),
+            usd(tried.micro_usd),
             join.max_probe_usd.0
         );
         Some(("JoinBlocked", message))

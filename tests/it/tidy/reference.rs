@@ -152,6 +152,75 @@ fn the_troubleshooting_page_is_the_table_and_has_every_word_a_person_meets() {
 }
 
 #[test]
+fn every_type_of_a_condition_has_an_entry() {
+    use muster_core::model::gang::NoteKind;
+    use muster_core::reason::guide::{self, Of};
+    let files = files();
+    let mut types: BTreeSet<String> = NoteKind::ALL.into_iter().map(|kind| kind.as_str().to_owned()).collect();
+    types.insert(muster_api::keys::POD_CONDITION.to_owned());
+    for (path, before) in [
+        ("crates/core/src/gang/shown.rs", "shown("),
+        ("crates/api/src/batch_state.rs", ": &str ="),
+        ("src/provisioner/pool/mod.rs", "status.conditions,"),
+        ("src/provisioner/request.rs", "status.conditions,"),
+        ("src/provisioner/class/mod.rs", "const CONDITIONS: [&str; 6] = ["),
+        ("src/provisioner/class/mod.rs", "problem("),
+    ] {
+        let source = Source::shipped(document(&files, path));
+        let constant = |name: &str| {
+            let at = source.code.find(&format!("const {name}: &str ="))?;
+            source::literal_at(&source, at + source.code[at..].find('=')? + 1)
+        };
+        let named = |at: usize| {
+            let name = source.code[at..].trim_start().split(|c: char| !c.is_ascii_uppercase() && c != '_').next();
+            source::literal_at(&source, at).or_else(|| constant(name.filter(|name| !name.is_empty())?))
+        };
+        let found: BTreeSet<String> =
+            offsets(&source.code, before).filter_map(|at| named(at + before.len())).map(str::to_owned).collect();
+        assert!(!found.is_empty(), "{path}: its conditions were not found");
+        types.extend(found);
+    }
+    assert!(types.len() > 20, "the types were not found: {types:?}");
+    let known: BTreeSet<&str> = guide::entries().filter(|entry| entry.of == Of::Type).map(|entry| entry.word).collect();
+    let lacking: Vec<String> = types.into_iter().filter(|kind| !known.contains(kind.as_str())).collect();
+    nothing(&lacking, "types of conditions without an entry in crates/core/src/reason/guide/types.rs:");
+}
+
+#[test]
+fn every_key_of_ours_that_a_person_reads_about_is_one_that_there_is() {
+    let files = files();
+    let mut known = BTreeSet::from(["v1alpha1".to_owned()]);
+    for path in ["crates/api/src/keys.rs", "crates/core/src/model/tags.rs"] {
+        known.extend(named(document(&files, path)).map(str::to_owned));
+    }
+    let worded = |path: &str| {
+        let shipped = path.starts_with("src/") || path.starts_with("crates/") && path.contains("/src/");
+        path.ends_with(".md") || path.ends_with(".rs") && shipped && !path.starts_with("src/testbed/")
+    };
+    let (mut seen, mut found) = (0, Vec::new());
+    for (path, text) in files.iter().filter(|(path, _)| worded(path)) {
+        for key in named(text) {
+            seen += 1;
+            if !known.contains(key) {
+                found.push(format!("{path} names {key}"));
+            }
+        }
+    }
+    assert!(seen > 100, "{seen} keys: they are not found any more");
+    nothing(&found, "a person is sent to a key that is not in crates/api/src/keys.rs:");
+}
+
+/// What stands behind our prefix, wherever that is not a part of a longer name.
+fn named(text: &str) -> impl Iterator<Item = &str> {
+    text.match_indices(muster_api::keys::PREFIX).filter_map(|(at, prefix)| {
+        let is_part = text[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || "-./".contains(c));
+        let rest = &text[at + prefix.len()..];
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(rest.len());
+        (!is_part && end > 0).then_some(&rest[..end])
+    })
+}
+
+#[test]
 fn the_exit_codes_are_documented_as_they_are() {
     let files = files();
     let page = document(&files, "docs/reference/commands.md");

@@ -52,7 +52,7 @@ const PHRASES: [(&str, &str); 7] = [
 ];
 
 /// What may stand, each with its reason. It is cut out before words are looked for.
-const STAYS: [(&str, &str); 23] = [
+const STAYS: [(&str, &str); 22] = [
     ("muster.dev/wake", "a key on pods, persisted"),
     ("\"wishes\"", "a field of Gangs and of recordings, persisted"),
     ("wishes:", "a field of Gangs, persisted"),
@@ -69,7 +69,6 @@ const STAYS: [(&str, &str); 23] = [
     ("\"/market\"", "a path into a scenario's view, a published format"),
     ("\"promised\"", "a field of documents, a published format"),
     ("\"buy\"", "a field of documents, a published format"),
-    ("is buy", "an outcome in documents, a published format"),
     ("`buy`", "the same, in prose"),
     ("`market`", "a field of scenarios and documents, in prose"),
     ("otherMarket", "an answer of the error table, persisted"),

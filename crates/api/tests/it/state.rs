@@ -124,7 +124,7 @@ fn a_pod_is_read_with_everything_the_gang_loop_asks() {
             "conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "m"}],
         },
     }));
-    assert!(pod.deleting && pod.gated && pod.foreign_gates && !pod.daemon && pod.ours);
+    assert!(pod.deleting && pod.gated && pod.foreign_gate.is_some() && !pod.daemon && pod.ours);
     assert_eq!((pod.plan_epoch, pod.planned_node.as_ref().map(|node| node.as_str())), (Some(3), Some("n1")));
     assert_eq!((pod.node, pod.nominated.as_ref().map(|node| node.as_str())), (None, Some("n2")));
     assert_eq!(pod.unscheduled.unwrap().0.as_ref(), "SchedulingGated");

@@ -8,7 +8,8 @@ use super::claim::reserves;
 use super::decision::Requeue;
 use crate::model::batch::{Attempt, AttemptOutcome, BatchPhase, BatchStatus, CandidateRow, ExcludedRow};
 use crate::model::launch::{LaunchWay, Target, placement_group_name};
-use crate::model::money::dollars;
+use crate::model::moment::time_of_day;
+use crate::model::money::usd;
 use crate::offering::rank::{Excluded, Ranked, Ranking};
 use crate::reason::{Help, Unsold};
 
@@ -143,13 +144,13 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, ranked: &Ranked, s
 fn would_launch(ranked: &Ranked) -> String {
     let candidate = &ranked.candidate;
     format!(
-        "dry run: would launch {} × {} {} in {}{} for {} $/h; nothing is sent",
+        "dry run: would launch {} × {} {} in {}{} for {}/h; nothing is sent",
         ranked.count,
         candidate.instance_type,
         candidate.capacity_type,
         candidate.zone,
         if candidate.placement_group { ", one placement group," } else { "" },
-        dollars(ranked.total_micro_usd_per_hour),
+        usd(ranked.total_micro_usd_per_hour),
     )
 }
 
@@ -165,7 +166,8 @@ pub(super) fn back_off(case: &Case<'_>, status: &mut BatchStatus, why: &str) {
     let pause =
         pause(case.world.settings.back_off, status.failed_rounds, percent(&case.batch.uid, status.failed_rounds));
     status.phase = BatchPhase::Pending;
-    status.next_attempt_after = Some(case.now().saturating_add(pause).unwrap_or(Timestamp::MAX));
+    let next = case.now().saturating_add(pause).unwrap_or(Timestamp::MAX);
+    status.next_attempt_after = Some(next);
     let last = status.attempts.iter().rev().take(3);
     let stated: Vec<String> = last
         .filter_map(|attempt| {
@@ -174,7 +176,7 @@ pub(super) fn back_off(case: &Case<'_>, status: &mut BatchStatus, why: &str) {
         .collect();
     let stated = if stated.is_empty() { String::new() } else { format!(" ({})", stated.join("; ")) };
     status.round_from = status.attempt;
-    status.message = Some(format!("{why}{stated}; next try in {} s", pause.as_secs()));
+    status.message = Some(format!("{why}{stated}; next try at {}", time_of_day(next)));
 }
 
 /// 80 to 120, from the batch and the round: the same decision twice is the same, and two batches differ.

@@ -66,10 +66,8 @@ fn decided(attempt: &Attempt, came: bool) -> Option<GangEvent> {
     let stated = code.map_or_else(|| message.to_owned(), |code| format!("{code} ({message})"));
     match attempt.outcome {
         AttemptOutcome::Launching => None,
-        AttemptOutcome::Won if attempt.group => {
-            Some(normal("Launched", format!("{what}, in one call and one placement group")))
-        }
-        AttemptOutcome::Won => Some(normal("Launched", format!("{what}, in one call"))),
+        AttemptOutcome::Won if attempt.group => Some(normal("Launched", format!("{what}, in one placement group"))),
+        AttemptOutcome::Won => Some(normal("Launched", what)),
         // What came too many or too few is of no use, and goes: the message says what it was.
         AttemptOutcome::Lost if came => Some(warning("AttemptLost", format!("{what}: {stated}"))),
         AttemptOutcome::Lost if of_quota(code) => Some(warning(
@@ -105,7 +103,7 @@ fn entered(before: &BatchStatus, after: &BatchStatus) -> Option<GangEvent> {
         BatchPhase::InUse => Some(normal("InUse", format!("the gang is bound on {}", counted(nodes, "node")))),
         BatchPhase::Idle => Some(normal("Idle", format!("its gang ended; idle: {}", counted(nodes, "node")))),
         BatchPhase::Terminating if nodes > 0 => {
-            Some(normal("Terminating", format!("{}, in one call", counted(nodes, "instance"))))
+            Some(normal("Terminating", format!("terminating {}", counted(nodes, "instance"))))
         }
         BatchPhase::Pending
         | BatchPhase::Launching
@@ -201,12 +199,9 @@ mod tests {
         let launching = status(BatchPhase::Launching, &[Launching]);
         let mut won = status(BatchPhase::Launched, &[AttemptOutcome::Won]);
         let stated = |won: &BatchStatus| between(&launching, won)[0].event.message.clone();
-        assert_eq!(stated(&won), "attempt 1: 8 × p5.48xlarge on-demand in us-east-1a, in one call");
+        assert_eq!(stated(&won), "attempt 1: 8 × p5.48xlarge on-demand in us-east-1a");
         won.attempts[0].group = true;
-        assert_eq!(
-            stated(&won),
-            "attempt 1: 8 × p5.48xlarge on-demand in us-east-1a, in one call and one placement group"
-        );
+        assert_eq!(stated(&won), "attempt 1: 8 × p5.48xlarge on-demand in us-east-1a, in one placement group");
     }
 
     #[test]

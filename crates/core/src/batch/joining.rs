@@ -17,6 +17,7 @@ use crate::ec2::seen::{Instance, InstanceState};
 use crate::model::batch::{
     AttemptOutcome, BatchMember, BatchPhase, BatchStatus, ConditionKind, LossCause, MemberState, Owner,
 };
+use crate::model::moment::moment;
 use crate::model::names::{InstanceId, ResourceName};
 use crate::model::node::{Node, Taint};
 use crate::model::snapshot::Snapshot;
@@ -234,12 +235,12 @@ fn judge(case: &Case<'_>, status: &BatchStatus, joiners: &[Joiner]) -> Step<Judg
         JoinCause::Died(_) | JoinCause::NeverRan | JoinCause::NeverRegistered => None,
     });
     let why = if failed.is_empty() {
-        format!("the batch has not joined by {}", rules.deadline)
+        format!("the batch has not joined by {}", moment(rules.deadline))
     } else {
         describe_failures(&failed)
     };
     let cost = repair::cost_since_launch(status, now);
-    let stated = format!("{why}; {} cost ${cost} for nothing", counted(status.instances.len(), "instance"));
+    let stated = format!("{why}; {cost} spent on {} that never served", counted(status.instances.len(), "instance"));
     let dead = failed.values().any(|cause| matches!(cause, JoinCause::Died(_)));
     let reason = if lacking.is_some() {
         "DevicesMissing"

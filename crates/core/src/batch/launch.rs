@@ -179,7 +179,10 @@ fn settle(
     }
     match verdict {
         Verdict::Won(ids) => Ok(won(case, status, parameters, ids)),
-        Verdict::Violated(ids) => Ok(rollback::violated(case, status, &ids, "the answer was not what was asked for")),
+        Verdict::Violated(ids) => {
+            let why = another_number(&ids, parameters.count);
+            Ok(rollback::violated(case, status, &ids, &why))
+        }
         Verdict::Lost { why, unavailable, confirm }
         | Verdict::Quota { why, unavailable, confirm }
         | Verdict::Configuration { why, unavailable, confirm } => {
@@ -313,7 +316,8 @@ fn found(case: &Case<'_>, status: &BatchStatus, parameters: &LaunchParameters) -
     Ok(Some(match judge(parameters, false, &Ok(answer)) {
         Verdict::Won(ids) => won(case, status, parameters, ids),
         Verdict::Violated(ids) => {
-            rollback::violated(case, status, &ids, "another number of instances than asked for was found")
+            let why = another_number(&ids, parameters.count);
+            rollback::violated(case, status, &ids, &why)
         }
         Verdict::Lost { .. }
         | Verdict::Quota { .. }
@@ -323,6 +327,16 @@ fn found(case: &Case<'_>, status: &BatchStatus, parameters: &LaunchParameters) -
         | Verdict::TokenRefused { .. }
         | Verdict::Unknown { .. } => return Ok(None),
     }))
+}
+
+/// Another launch than the one asked for, as a person reads it.
+pub(super) fn another_number(ids: &[InstanceId], asked: u32) -> String {
+    let asked = usize::try_from(asked).unwrap_or(usize::MAX);
+    match ids.len() {
+        came if came < asked => format!("EC2 started {came} of the {asked} instances asked for"),
+        came if came > asked => format!("EC2 started {} where {asked} were asked for", counted(came, "instance")),
+        _ => "EC2 started other instances than those asked for".to_owned(),
+    }
 }
 
 fn won(case: &Case<'_>, mut status: BatchStatus, parameters: &LaunchParameters, ids: Vec<InstanceId>) -> Turn {
@@ -343,7 +357,7 @@ fn won(case: &Case<'_>, mut status: BatchStatus, parameters: &LaunchParameters, 
         status.price = status.price.map(|_| u64::try_from(left).unwrap_or(u64::MAX));
         format!("{got} of {} launched, as many as there were", counted(wanted, "instance"))
     } else {
-        format!("{} launched in one call", counted(got, "instance"))
+        format!("{} launched", counted(got, "instance"))
     };
     status.message = Some(stated.clone());
     status.close(AttemptOutcome::Won, None, (got < wanted).then_some(stated), now);

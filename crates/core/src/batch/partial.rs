@@ -467,7 +467,7 @@ fn occupied(case: &Case<'_>, status: &BatchStatus) -> BTreeSet<String> {
 fn waiting_shapes<'a>(case: &Case<'a>) -> BTreeSet<&'a Shape> {
     let waits = |pod: &&Arc<Pod>| {
         let single = pod.membership == Membership::Single && pod.ours && !pod.daemon;
-        single && pod.is_live() && pod.node.is_none() && !pod.foreign_gates
+        single && pod.is_live() && pod.node.is_none() && pod.foreign_gate.is_none()
     };
     let pods = case.world.snapshot.pods.values().filter(waits);
     pods.filter_map(|pod| pod.shape.as_deref().ok()).collect()

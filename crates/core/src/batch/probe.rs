@@ -11,7 +11,7 @@ use super::case::{Case, Turn, later};
 use super::counted::counted;
 use super::decision::{Converge, JoinClocks, Probe, Probes, Requeue};
 use crate::model::batch::{AttemptOutcome, Batch, BatchPhase, BatchStatus, Hold, HoldReason, MemberState};
-use crate::model::money::{cost, dollars};
+use crate::model::money::{cost, usd};
 use crate::offering::rank::Ranked;
 
 /// Whether the batch waits for a blocked pool.
@@ -124,12 +124,12 @@ impl Probes {
 /// No further node is tried alone: a person has to change something.
 fn exhausted(mut status: BatchStatus, pool: &str, probes: &Probes, clocks: &JoinClocks, why: &str) -> Turn {
     let message = format!(
-        "{} of NodePool {pool} tried alone, for at most ${}; no more are (join.maxProbes {}, \
+        "{} of NodePool {pool} tried alone, for at most {}; no more are (join.maxProbes {}, \
          join.maxProbeUsd {}): change the NodePool or its EC2NodeClass; {why}",
         counted(probes.count, "node"),
-        dollars(probes.micro_usd),
+        usd(probes.micro_usd),
         clocks.max_probes,
-        dollars(clocks.max_probe_micro_usd)
+        usd(clocks.max_probe_micro_usd)
     );
     if status.message.as_ref() == Some(&message) {
         return Turn::default();

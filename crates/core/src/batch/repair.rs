@@ -20,7 +20,7 @@ use crate::model::batch::{
 };
 use crate::model::gang::Phase;
 use crate::model::launch::{CapacityType, LaunchParameters};
-use crate::model::money::{cost_between, dollars};
+use crate::model::money::{cost_between, usd};
 use crate::model::names::{InstanceId, NodeName};
 
 /// Between two looks after lost instances.
@@ -318,13 +318,12 @@ fn won(case: &Case<'_>, mut status: BatchStatus, ids: &[InstanceId]) -> Turn {
 /// Another number of instances came than was asked for: they are of no use, and go with the rest.
 fn another_number(case: &Case<'_>, mut status: BatchStatus, ids: &[InstanceId]) -> Turn {
     status.instances.extend(fresh(ids, status.attempt));
-    let names: Vec<&str> = ids.iter().map(InstanceId::as_str).collect();
-    let asked = status.last().map_or(0, |attempt| attempt.count);
-    let came = format!("{} launched ({}) where {asked} was asked for", ids.len(), names.join(", "));
+    let came = launch::another_number(ids, status.last().map_or(0, |attempt| attempt.count));
     let all = status.instances.len();
     let cost = cost_since_launch(&status, case.now());
-    let message =
-        format!("{came}; all {all} are terminated once their pods have left, and cost ${cost} since the first launch");
+    let message = format!(
+        "{came}; all {all} are terminated once their pods have left: {cost} spent on them since the first launch"
+    );
     status.close(AttemptOutcome::Lost, None, Some(message), case.now());
     status.message = Some(format!("no replacement ({came}): all {all} instances go once their pods have left"));
     Turn::write(status)
@@ -334,7 +333,7 @@ fn another_number(case: &Case<'_>, mut status: BatchStatus, ids: &[InstanceId]) 
 fn lost_again(case: &Case<'_>, mut status: BatchStatus, code: Option<String>, why: &str) -> Turn {
     let cost = cost_since_launch(&status, case.now());
     let message = format!(
-        "no replacement ({why}); {} cost ${cost} since their launch",
+        "no replacement ({why}); {cost} spent on {} since their launch",
         counted(status.instances.len(), "instance")
     );
     status.close(AttemptOutcome::Lost, code, Some(message), case.now());
@@ -455,5 +454,5 @@ fn is_young(case: &Case<'_>, instance: &BatchMember) -> bool {
 pub(super) fn cost_since_launch(status: &BatchStatus, now: Timestamp) -> String {
     let whole = status.attempts.iter().rev().find(|attempt| attempt.won_whole());
     let launched = whole.and_then(|attempt| attempt.started);
-    dollars(launched.map_or(0, |launched| cost_between(status.price.unwrap_or(0), launched, now)))
+    usd(launched.map_or(0, |launched| cost_between(status.price.unwrap_or(0), launched, now)))
 }

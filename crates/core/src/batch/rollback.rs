@@ -22,7 +22,7 @@ const APPEARS_WITHIN: SignedDuration = SignedDuration::from_secs(120);
 
 /// Records what has to go; then it is rolled back. Also for launches that went bad after they were won.
 pub(super) fn violated(case: &Case<'_>, mut status: BatchStatus, ids: &[InstanceId], why: &str) -> Turn {
-    let message = format!("{} of {}, {why}: rolled back to zero", ids.len(), counted(status.count, "instance"));
+    let message = format!("{why}: rolled back to zero");
     give_up(&mut status, ids);
     status.message = Some(message.clone());
     status.close(AttemptOutcome::Violated, None, Some(message), case.now());

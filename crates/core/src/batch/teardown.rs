@@ -169,7 +169,7 @@ pub(super) fn draining(case: &Case<'_>) -> Turn {
     for instance in &mut status.instances {
         instance.state = MemberState::Terminating;
     }
-    status.message = Some(format!("terminating {} in one call", counted(status.instances.len(), "instance")));
+    status.message = Some(format!("terminating {}", counted(status.instances.len(), "instance")));
     Turn::write(status)
 }
 

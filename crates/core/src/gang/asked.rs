@@ -27,6 +27,8 @@ pub enum RequestError {
     ForeignGate {
         /// The pod.
         pod: Arc<str>,
+        /// The gate.
+        gate: Arc<str>,
     },
     /// A claim of a member is not there, or not bound, and kube-scheduler waits for it too.
     Volumes {

@@ -1,17 +1,28 @@
 //! What people should know of a gang whatever its phase: ranks out of order, surplus members, two identities, an owner
-//! that would not survive an eviction. Each is a condition, and an event when it turns bad.
+//! that would not survive an eviction, planned nodes that are not Ready. Each is a condition, and an event when it turns bad.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::{GangEvent, roles};
+use super::{GangEvent, roles, shown};
 use crate::model::gang::{Gang, Note, NoteKind, Pod, Recognised};
-use crate::model::names::PodUid;
+use crate::model::names::{NodeName, PodUid};
+use crate::model::snapshot::Snapshot;
 
 /// Fills the notes of the next state and says what turned bad.
-pub(super) fn note(gang: &Gang, recognised: &Recognised, members: &[Arc<Pod>], next: &mut Gang) -> Vec<GangEvent> {
+pub(super) fn note(
+    gang: &Gang,
+    recognised: &Recognised,
+    members: &[Arc<Pod>],
+    not_ready: Option<String>,
+    next: &mut Gang,
+) -> Vec<GangEvent> {
     let mut notes = gang.notes.clone();
+    match not_ready {
+        Some(message) => notes.insert(NoteKind::NodesReady, Note { holds: false, message: message.into() }),
+        None => notes.remove(&NoteKind::NodesReady),
+    };
     let mut set = |kind: NoteKind, stated: Option<String>| {
         let (_, bad_if_true) = kind.event();
         match stated {
@@ -29,7 +40,7 @@ pub(super) fn note(gang: &Gang, recognised: &Recognised, members: &[Arc<Pod>], n
     };
     set(NoteKind::IdentityConflict, recognised.conflict.as_ref().map(ToString::to_string));
     set(NoteKind::RestartWouldFail, recognised.restart_would_fail.as_ref().map(ToString::to_string));
-    let ready: Vec<&Arc<Pod>> = members.iter().filter(|member| !member.foreign_gates).collect();
+    let ready: Vec<&Arc<Pod>> = members.iter().filter(|member| member.foreign_gate.is_none()).collect();
     if let Some(sizes) = roles::sizes(recognised, &ready).filter(|_| !ready.is_empty()) {
         let names: BTreeMap<&PodUid, &Arc<str>> = ready.iter().map(|pod| (&pod.uid, &pod.key.name)).collect();
         let (mut faults, mut surplus) = (String::new(), String::new());
@@ -68,3 +79,24 @@ pub(super) fn note(gang: &Gang, recognised: &Recognised, members: &[Arc<Pod>], n
     next.notes = notes;
     events
 }
+
+/// Which nodes of its plan are not Ready, or gone; `None` if all are, or if it has no plan.
+pub(super) fn not_ready(gang: &Gang, snapshot: &Snapshot) -> Option<String> {
+    if !gang.phase.is_some_and(shown::is_planned) {
+        return None;
+    }
+    let is_ready = |node: &NodeName| snapshot.nodes.get(node).is_some_and(|entry| entry.node.ready);
+    let nodes: BTreeSet<&NodeName> =
+        gang.places.iter().map(|place| &place.node).filter(|node| !is_ready(node)).collect();
+    let shown: Vec<&str> = nodes.iter().take(SHOWN).map(|node| node.as_str()).collect();
+    let more = nodes.len().saturating_sub(SHOWN);
+    match (nodes.len(), more) {
+        (0, _) => None,
+        (1, _) => Some(format!("node {} is not Ready", shown.join(", "))),
+        (_, 0) => Some(format!("nodes {} are not Ready", shown.join(", "))),
+        (_, more) => Some(format!("nodes {} and {more} more are not Ready", shown.join(", "))),
+    }
+}
+
+/// Nodes named one by one.
+const SHOWN: usize = 8;

@@ -122,7 +122,7 @@ impl Working<'_> {
         let unbound = || members.iter().filter(|pod| pod.node.is_none());
         let refused = |pod: &&Arc<Pod>| {
             let waits = |place: &GangPlace| refused::waits_for(pod, &place.node).is_some();
-            pod.foreign_gates || places.get(&pod.uid).copied().is_some_and(waits)
+            pod.foreign_gate.is_some() || places.get(&pod.uid).copied().is_some_and(waits)
         };
         if !unbound().any(|pod| refused(&pod)) {
             let count = unbound().filter(|pod| places.contains_key(&pod.uid)).count();
@@ -201,7 +201,7 @@ impl Working<'_> {
         let places = gang.places_by_uid();
         let homeless = |pod: &&Arc<Pod>| {
             pod.node.is_none()
-                && !pod.foreign_gates
+                && pod.foreign_gate.is_none()
                 && (lost.contains(&pod.uid)
                     || places.get(&pod.uid).is_none_or(|place| !self.snapshot.nodes.contains_key(&place.node)))
         };
@@ -344,7 +344,7 @@ impl Working<'_> {
     /// changed; then the epoch rises.
     fn refill(&self, gang: &Arc<Gang>, recognised: &Recognised, members: &[Arc<Pod>], next: &mut Gang) -> bool {
         let done = self.done(gang);
-        let ready: Vec<&Arc<Pod>> = members.iter().filter(|member| !member.foreign_gates).collect();
+        let ready: Vec<&Arc<Pod>> = members.iter().filter(|member| member.foreign_gate.is_none()).collect();
         let there: Vec<&Arc<Pod>> = ready.iter().copied().chain(&done).collect();
         let Some(sizes) = roles::sizes(recognised, &there) else { return false };
         let of = |pods: &mut dyn Iterator<Item = &'_ Arc<Pod>>, role: &Arc<str>| {
@@ -385,7 +385,7 @@ impl Working<'_> {
         let places = gang.places_by_uid();
         for pod in members {
             let Some(place) = places.get(&pod.uid) else { continue };
-            if pod.node.is_some() || pod.foreign_gates {
+            if pod.node.is_some() || pod.foreign_gate.is_some() {
                 continue;
             }
             let patched =

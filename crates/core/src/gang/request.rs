@@ -62,7 +62,7 @@ pub fn build_request(
     }
     let topology_requests = resolve_topology_requests(recognised, levels).map_err(RequestError::Invalid)?;
     let ready: Vec<&Arc<Pod>> =
-        members.iter().filter(|pod| !pod.foreign_gates && claims::awaited(pod).is_none()).collect();
+        members.iter().filter(|pod| pod.foreign_gate.is_none() && claims::awaited(pod).is_none()).collect();
     let there: Vec<&Arc<Pod>> = ready.iter().copied().chain(done).collect();
     let seen = count(there.len());
     let Some(sizes) = roles::sizes(recognised, &there) else { return Err(RequestError::SizeUnknown { seen }) };
@@ -77,8 +77,8 @@ pub fn build_request(
     let short = |role: &RoleSize| role.min.saturating_sub(count(of(&there, role).len()));
     let needed = sizes.needed.max(seen.saturating_add(sizes.roles.iter().map(short).sum()).min(sizes.size));
     if (seen < sizes.needed || sizes.roles.iter().any(|role| short(role) > 0)) && !started {
-        if let Some(pod) = members.iter().find(|member| member.foreign_gates) {
-            return Err(RequestError::ForeignGate { pod: Arc::clone(&pod.key.name) });
+        if let Some((pod, gate)) = members.iter().find_map(|pod| Some((pod, pod.foreign_gate.as_ref()?))) {
+            return Err(RequestError::ForeignGate { pod: Arc::clone(&pod.key.name), gate: Arc::clone(gate) });
         }
         if let Some((pod, awaits)) = members.iter().find_map(|pod| Some((pod, claims::awaited(pod)?))) {
             return Err(RequestError::Volumes { pod: Arc::clone(&pod.key.name), awaits: Arc::clone(awaits) });

@@ -49,7 +49,7 @@ fn is_refused_by_us(pod: &Pod) -> bool {
         && pod.is_live()
         && pod.node.is_none()
         && !pod.gated
-        && !pod.foreign_gates
+        && pod.foreign_gate.is_none()
         && pod.unscheduled.as_ref().is_some_and(ours)
 }
 

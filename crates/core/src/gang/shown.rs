@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::GangEvent;
-use crate::model::gang::{Gang, Phase, Waiting};
+use crate::model::gang::{Gang, NoteKind, Phase, Waiting};
 use crate::reason::Code;
 
 /// One condition of a Gang.
@@ -48,6 +48,11 @@ fn way(phase: Phase) -> Way {
     }
 }
 
+/// Whether a gang of this phase has a plan that it stands by.
+pub(super) fn is_planned(phase: Phase) -> bool {
+    matches!(way(phase), Way::Planned | Way::Bound)
+}
+
 /// The conditions that follow from the phase of a gang, all of them each time: `kubectl wait` needs one that is false as much
 /// as one that is true.
 #[must_use]
@@ -64,11 +69,20 @@ pub fn conditions(gang: &Gang) -> Vec<Shown> {
         let message = if holds { Arc::from("") } else { Arc::clone(&message) };
         Shown { kind, holds, reason, message }
     };
+    let nodes_ready = NoteKind::NodesReady;
     vec![
         shown("Recognised", phase != Phase::Invalid),
-        shown("Planned", matches!(way, Way::Planned | Way::Bound)),
-        // A plan names nodes that are there and Ready, and no others.
-        shown("NodesReady", matches!(way, Way::Planned | Way::Bound)),
+        shown("Planned", is_planned(phase)),
+        // A plan is made on nodes that are there and Ready; they may fail later.
+        match gang.notes.get(&nodes_ready).filter(|_| is_planned(phase)) {
+            Some(note) => Shown {
+                kind: nodes_ready.as_str(),
+                holds: false,
+                reason: Arc::from(nodes_ready.event().0),
+                message: Arc::clone(&note.message),
+            },
+            None => shown(nodes_ready.as_str(), is_planned(phase)),
+        },
         shown("Bound", way == Way::Bound),
         shown("Finished", way == Way::Finished),
     ]
@@ -118,6 +132,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::model::gang::Note;
     use crate::model::names::ObjectKey;
 
     fn gang(phase: Phase, waiting: Option<Code>) -> Gang {
@@ -168,6 +183,21 @@ mod tests {
         let released = conditions(&gang(Phase::Released, None));
         let bound = released.iter().find(|shown| shown.kind == "Bound");
         assert_eq!(bound.map(|shown| &*shown.reason), Some("Released"));
+    }
+
+    #[test]
+    fn a_gang_whose_planned_node_fails_is_bound_on_nodes_that_are_not_ready() {
+        let mut bound = gang(Phase::Bound, None);
+        let note = Note { holds: false, message: Arc::from("node a-1 is not Ready") };
+        bound.notes.insert(NoteKind::NodesReady, note);
+        assert_eq!(holding(&bound), ["Recognised", "Planned", "Bound"]);
+        let all = conditions(&bound);
+        let ready = all.iter().find(|shown| shown.kind == "NodesReady").unwrap();
+        assert_eq!((&*ready.reason, &*ready.message), ("NodesNotReady", "node a-1 is not Ready"));
+        bound.phase = Some(Phase::Finished);
+        let all = conditions(&bound);
+        let ready = all.iter().find(|shown| shown.kind == "NodesReady").unwrap();
+        assert_eq!(&*ready.reason, "Finished", "it needs no nodes any more");
     }
 
     #[test]

@@ -45,7 +45,9 @@ pub(super) fn missing(error: &RequestError, kept: bool) -> Option<Why> {
             Some(Why::Collecting { seen: *seen, needed: *needed, size: *size, kept })
         }
         RequestError::SizeUnknown { seen } => Some(Why::SizeUnknown { seen: *seen, kept }),
-        RequestError::ForeignGate { pod } => Some(Why::ForeignGate { pod: Arc::clone(pod), kept }),
+        RequestError::ForeignGate { pod, gate } => {
+            Some(Why::ForeignGate { pod: Arc::clone(pod), gate: Arc::clone(gate), kept })
+        }
         RequestError::Volumes { pod, awaits } => {
             Some(Why::Volumes { pod: Arc::clone(pod), awaits: Arc::clone(awaits), kept })
         }

@@ -269,14 +269,16 @@ pub enum NoteKind {
     IdentityConflict,
     /// More live members than places.
     SurplusMembers,
-    /// A evict of its pods would end the job for good.
+    /// An eviction of its pods would end the job for good.
     RestartWouldFail,
+    /// Every node of its plan is there and Ready; there is no note of it while that is so.
+    NodesReady,
 }
 
 impl NoteKind {
     /// All of them.
-    pub const ALL: [Self; 4] =
-        [Self::RanksOrdered, Self::IdentityConflict, Self::SurplusMembers, Self::RestartWouldFail];
+    pub const ALL: [Self; 5] =
+        [Self::RanksOrdered, Self::IdentityConflict, Self::SurplusMembers, Self::RestartWouldFail, Self::NodesReady];
 
     /// The condition's type.
     #[must_use]
@@ -286,6 +288,7 @@ impl NoteKind {
             Self::IdentityConflict => "IdentityConflict",
             Self::SurplusMembers => "SurplusMembers",
             Self::RestartWouldFail => "RestartWouldFail",
+            Self::NodesReady => "NodesReady",
         }
     }
 
@@ -297,6 +300,7 @@ impl NoteKind {
             Self::IdentityConflict => ("GangIdentityConflict", true),
             Self::SurplusMembers => ("SurplusMembers", true),
             Self::RestartWouldFail => ("RestartWouldFail", true),
+            Self::NodesReady => ("NodesNotReady", false),
         }
     }
 }
@@ -405,8 +409,8 @@ pub struct Pod {
     pub deleting: bool,
     /// Carries our gate.
     pub gated: bool,
-    /// Carries gates of others.
-    pub foreign_gates: bool,
+    /// The first scheduling gate it carries that is not ours.
+    pub foreign_gate: Option<Arc<str>>,
     /// `muster.dev/plan-epoch`, if it is a number.
     pub plan_epoch: Option<u64>,
     /// `muster.dev/planned-node`.

@@ -7,6 +7,7 @@ pub(crate) mod digest;
 pub mod event;
 pub mod gang;
 pub mod launch;
+pub mod moment;
 pub mod money;
 pub mod names;
 pub mod node;

@@ -59,6 +59,21 @@ pub fn dollars(micros: u64) -> String {
     format!("{}.{fraction}", micros / 1_000_000)
 }
 
+/// Micro-dollars as a person reads them: rounded to cents, thousands apart. Documents have [`dollars`].
+#[must_use]
+pub fn usd(micros: u64) -> String {
+    let cents = micros.saturating_add(5_000) / 10_000;
+    let whole = (cents / 100).to_string();
+    let mut grouped = String::new();
+    for (at, digit) in whole.char_indices() {
+        if at > 0 && (whole.len() - at) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    format!("${grouped}.{:02}", cents % 100)
+}
+
 /// Reads what [`dollars`] wrote.
 #[must_use]
 pub fn micros(dollars: &str) -> Option<u64> {
@@ -83,6 +98,12 @@ mod tests {
     fn time_that_runs_backwards_costs_nothing() {
         assert_eq!(cost(55_040_000, SignedDuration::from_secs(-5)), 0);
         assert_eq!(cost(u64::MAX, SignedDuration::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn a_person_reads_whole_cents_and_thousands_apart() {
+        let read = [0, 4_999, 5_000, 113_932_800, 999_995_000, 2_641_920_000, 1_234_567_890_123].map(usd);
+        assert_eq!(read, ["$0.00", "$0.00", "$0.01", "$113.93", "$1,000.00", "$2,641.92", "$1,234,567.89"]);
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub const CPU: &str = "cpu";
 pub const MEMORY: &str = "memory";
 /// `ephemeral-storage`, counted in bytes.
 pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+/// Beginning of the resources that are huge pages of one size, counted in bytes.
+const HUGE_PAGES: &str = "hugepages-";
 /// Beginning of the resource that stands for the volumes of one CSI driver, as Kubernetes once named it: the driver's name
 /// follows. A node without an amount of it takes any number.
 pub const ATTACHABLE_VOLUMES: &str = "attachable-volumes-csi-";
@@ -101,17 +103,36 @@ impl Resources {
     }
 }
 
-/// An amount of a resource as a person writes it, in the units of [`Resources`].
+/// An amount of a resource as kubectl prints it, in the units of [`Resources`]: CPU in cores, bytes rounded to the largest
+/// unit of which there are ten, everything else as it is counted.
 #[must_use]
 pub fn amount(resource: &str, amount: i64) -> String {
-    const KI: i64 = 1 << 10;
+    written(resource, amount, |amount, unit| amount.saturating_add(unit / 2).div_euclid(unit))
+}
+
+/// The same, rounded up: what is asked for must be enough.
+#[must_use]
+pub fn at_least(resource: &str, amount: i64) -> String {
+    written(resource, amount, |amount, unit| amount.saturating_add(unit - 1).div_euclid(unit))
+}
+
+/// The same, rounded down: nobody is to count on more than there is.
+#[must_use]
+pub fn at_most(resource: &str, amount: i64) -> String {
+    written(resource, amount, i64::div_euclid)
+}
+
+fn written(resource: &str, amount: i64, rounded: fn(i64, i64) -> i64) -> String {
+    let bytes = matches!(resource, MEMORY | EPHEMERAL_STORAGE) || resource.starts_with(HUGE_PAGES);
     match resource {
         CPU if amount % 1000 != 0 => format!("{amount}m"),
         CPU => (amount / 1000).to_string(),
-        MEMORY | EPHEMERAL_STORAGE if amount != 0 && amount % (KI * KI * KI) == 0 => {
-            format!("{}Gi", amount / (KI * KI * KI))
+        _ if bytes && amount != 0 => {
+            let is_enough = |unit: i64| amount.saturating_abs() >= 10 * unit || amount % unit == 0;
+            let unit = [("Gi", 1_i64 << 30), ("Mi", 1 << 20)].into_iter().find(|(_, unit)| is_enough(*unit));
+            let (name, unit) = unit.unwrap_or(("Ki", 1 << 10));
+            format!("{}{name}", rounded(amount, unit))
         }
-        MEMORY | EPHEMERAL_STORAGE if amount != 0 && amount % (KI * KI) == 0 => format!("{}Mi", amount / (KI * KI)),
         _ => amount.to_string(),
     }
 }
@@ -123,5 +144,38 @@ impl<N: Into<ResourceName>> FromIterator<(N, i64)> for Resources {
             resources.set(name, amount);
         }
         resources
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_written_as_kubectl_prints_them() {
+        for (name, value, text) in [
+            ("memory", 2_089_071_673_344, "1946Gi"),
+            ("ephemeral-storage", 2_089_071_673_344, "1946Gi"),
+            ("hugepages-2Mi", 2_089_071_673_344, "1946Gi"),
+            ("memory", 1 << 30, "1Gi"),
+            ("memory", 3 << 29, "1536Mi"),
+            ("memory", 5_000_000, "4883Ki"),
+            ("memory", 500, "0Ki"),
+            ("memory", 0, "0"),
+            ("memory", -(10 << 30), "-10Gi"),
+            ("cpu", 191_450, "191450m"),
+            ("cpu", 192_000, "192"),
+            ("nvidia.com/gpu", 8, "8"),
+        ] {
+            assert_eq!(amount(name, value), text);
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_rounded_up_and_what_is_left_is_rounded_down() {
+        let uneven = (100 << 30) + 1;
+        assert_eq!([at_most("memory", uneven), at_least("memory", uneven)], ["100Gi", "101Gi"]);
+        assert_eq!([at_most("memory", 500), at_least("memory", 500)], ["0Ki", "1Ki"]);
+        assert_eq!(at_least("memory", i64::MAX), at_most("memory", i64::MAX));
     }
 }

@@ -17,9 +17,10 @@ use crate::ec2::seen::{Offering, Reservation, ReservationState, Subnet};
 use crate::fit::Misfit;
 use crate::model::launch::Pool;
 use crate::model::launch::{CapacityType, Target};
-use crate::model::money::dollars;
+use crate::model::moment::moment;
+use crate::model::money::usd;
 use crate::model::names::ResourceName;
-use crate::model::resources::Resources;
+use crate::model::resources::{Resources, at_least, at_most};
 
 /// Most candidates of one round: what a NodeBatch's status holds.
 pub const MAX_CANDIDATES: usize = 64;
@@ -431,7 +432,10 @@ impl fmt::Display for Exclusion {
         match self {
             Self::GroupPolicyConflict => f.write_str("pool and gang disagree about the placement group"),
             Self::UnknownType => f.write_str("type is not known in this Region"),
-            Self::DoesNotFit => f.write_str("no member fits on one node"),
+            Self::DoesNotFit => f.write_str("too small for one member"),
+            Self::Misfit { misfit: misfit @ Misfit::Insufficient { .. } } => {
+                write!(f, "too small for one member: {misfit}")
+            }
             Self::Misfit { misfit } => write!(f, "holds no member: {misfit}"),
             Self::TopologyRequests => {
                 f.write_str("no number of its nodes holds the members as slices and exclusive hosts ask")
@@ -439,20 +443,24 @@ impl fmt::Display for Exclusion {
             Self::NoTypes => f.write_str("allows no known instance type"),
             Self::TooManyNodes { needed, most } => write!(f, "{needed} nodes needed, a batch has at most {most}"),
             Self::Limit { resource, needed, left, limit: _ } => {
-                let amount = |amount| crate::model::resources::amount(resource.as_str(), amount);
-                write!(f, "limit on {resource}: {} needed, {} left", amount(*needed), amount(*left))
+                let (needed, left) = (at_least(resource.as_str(), *needed), at_most(resource.as_str(), *left));
+                write!(f, "limit on {resource}: {needed} needed, {left} left")
             }
             Self::CostCeiling { scope, needed, left, ceiling } => {
-                write!(f, "{scope} is {}: {} $/h needed, {} left", dollars(*ceiling), dollars(*needed), dollars(*left))
+                write!(f, "{scope} is {}: {}/h needed, {}/h left", usd(*ceiling), usd(*needed), usd(*left))
             }
             Self::NotSold => f.write_str("type is not sold on this capacity type"),
             Self::NoReservation => f.write_str("no reservation of the type in the zone"),
             Self::ReservationTooSmall { id, needed, free } => {
                 write!(f, "reservation {id}: {needed} hosts needed, {free} free")
             }
-            Self::ReservationNotStarted { id, start: Some(start) } => write!(f, "reservation {id} begins {start}"),
+            Self::ReservationNotStarted { id, start: Some(start) } => {
+                write!(f, "reservation {id} begins {}", moment(*start))
+            }
             Self::ReservationNotStarted { id, start: None } => write!(f, "reservation {id} has not begun"),
-            Self::ReservationEnds { id, end: Some(end) } => write!(f, "reservation {id} ends {end}"),
+            Self::ReservationEnds { id, end: Some(end) } => {
+                write!(f, "reservation {id} ends {}", moment(*end))
+            }
             Self::ReservationEnds { id, end: None } => write!(f, "reservation {id} has ended"),
             Self::ReservationGroup { id, in_group: true } => {
                 write!(f, "reservation {id} was made in a placement group, which gang or pool forbids")
@@ -466,9 +474,13 @@ impl fmt::Display for Exclusion {
             Self::MembersElsewhere => f.write_str("running members of the gang are in another zone"),
             Self::NoSubnet => f.write_str("no subnet in the zone"),
             Self::TooFewAddresses { needed, free } => write!(f, "{needed} addresses needed, {free} free"),
-            Self::PriceUnknown => f.write_str("no price is known; set prices.<instance type>.usdPerHour"),
-            Self::NoCapacity { until } => write!(f, "no capacity for this size until {until}"),
-            Self::Refused { refusal, until } => write!(f, "{refusal}; tried again after {until}"),
+            Self::PriceUnknown => f.write_str("no price is known"),
+            Self::NoCapacity { until } => {
+                write!(f, "no capacity for this size until {}", moment(*until))
+            }
+            Self::Refused { refusal, until } => {
+                write!(f, "{refusal}; tried again after {}", moment(*until))
+            }
             Self::TooManyCandidates => write!(f, "behind the first {MAX_CANDIDATES} candidates"),
         }
     }

@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::model::moment::moment;
+
 /// Purchases in a row that nobody came to, until the pool waits.
 const PURCHASES: u32 = 2;
 /// The first pause; as long as it takes about to launch a node and to see that it is not used.
@@ -89,20 +91,21 @@ impl OfPool {
         let types: Vec<&str> = row.types.keys().map(|name| &**name).collect();
         let of = match waits.len() {
             1 => "one kind of pods".to_owned(),
-            more => format!("{more} kinds of pods, of one of which"),
+            more => format!("one of {more} kinds of pods"),
         };
-        Some(format!(
-            "no pod came to what was launched for {of}, {} times in a row ({}); {}",
-            row.in_a_row,
-            types.join(", "),
-            tried_after(*next)
-        ))
+        Some(format!("{} ({}); {}", unused(row.in_a_row, &of), types.join(", "), tried_after(*next)))
     }
+}
+
+/// That launches in a row were not used, for a person.
+pub(super) fn unused(in_a_row: u32, pods: &str) -> String {
+    let (launches, were) = if in_a_row == 1 { ("launch", "was") } else { ("launches", "were") };
+    format!("{in_a_row} {launches} in a row for {pods} {were} not used: kube-scheduler did not place them there")
 }
 
 /// When the next purchase is made, for a person.
 pub(super) fn tried_after(next: Timestamp) -> String {
-    format!("another node is tried after {}", next.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    format!("another node is tried after {}", moment(next))
 }
 
 impl SchedulerRefusals {
@@ -329,8 +332,8 @@ mod tests {
         refusals.refuse(&names.of(&names.small), at(0), at(3));
         assert_eq!(refusals.of("general").unwrap().waits(), None, "the first is tried again at once");
         refusals.refuse(&names.of(&names.large), at(4), at(7));
-        let one = "no pod came to what was launched for one kind of pods, 2 times in a row (large, small); another node is tried \
-                   after 2023-11-14T22:25:20Z";
+        let one = "2 launches in a row for one kind of pods were not used: kube-scheduler did not place them there (large, small); \
+                   another node is tried after 2023-11-14T22:25:20Z";
         assert_eq!(refusals.of("general").unwrap().waits().as_deref(), Some(one));
         let class: Arc<str> = "2-b".into();
         let other = Purchase { class: &class, ..names.of(&names.small) };
@@ -338,7 +341,8 @@ mod tests {
         refusals.refuse(&other, at(2), at(3));
         let both = refusals.of("general").unwrap().waits().unwrap();
         assert!(
-            both.contains("for 2 kinds of pods, of one of which, 2 times") && both.ends_with("T22:25:20Z"),
+            both.starts_with("2 launches in a row for one of 2 kinds of pods were not used")
+                && both.ends_with("T22:25:20Z"),
             "{both}"
         );
     }

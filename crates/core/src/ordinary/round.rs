@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::class::digest;
 use super::joining::{Joining, Now, Offered, joining};
-use super::refused::{SchedulerRefusals, tried_after};
+use super::refused::{SchedulerRefusals, tried_after, unused};
 use crate::fit;
 use crate::model::batch::{Batch, Filling};
 use crate::model::digest::Fields;
@@ -16,7 +16,7 @@ use crate::model::launch::CapacityType;
 use crate::model::names::PodUid;
 use crate::model::node::Usage;
 use crate::model::pod::Shape;
-use crate::model::resources::Resources;
+use crate::model::resources::{Resources, at_least};
 use crate::model::snapshot::{AssignedCapacity, Snapshot};
 use crate::offering::{Amounts, Ledger};
 use crate::packing::{self, Class, Existing, Obstacle, Offer, Place, Pool, Problem, Rule, Standing};
@@ -167,7 +167,7 @@ pub fn is_waiting(pod: &Pod) -> bool {
         && pod.node.is_none()
         && pod.nominated.is_none()
         && !pod.gated
-        && !pod.foreign_gates
+        && pod.foreign_gate.is_none()
         && !pod.daemon
         && pod.claims.awaits.is_none()
 }
@@ -639,8 +639,14 @@ fn refusal(
             cause = Cause::SchedulerRefused;
             return format!("NodePool {name}: {}", kept_off(round, name, of.unwrap_or_default()));
         }
-        let on = instance_type.map_or_else(String::new, |name| format!(", {name} at best"));
-        format!("NodePool {name}{on}: {}", stated(&obstacle))
+        match (&obstacle, instance_type) {
+            (Obstacle::Insufficient(resource, short), Some(best)) => {
+                let short = at_least(resource.as_str(), *short);
+                format!("NodePool {name}: an empty {best} lacks {short} {}", resource.as_str())
+            }
+            (obstacle, Some(best)) => format!("NodePool {name}, {best} at best: {}", stated(obstacle)),
+            (obstacle, None) => format!("NodePool {name}: {}", stated(obstacle)),
+        }
     };
     let all: Vec<String> = packing::obstacles(problem, plan, class).into_iter().map(&mut stated_of).collect();
     (cause, all.join("; ").into())
@@ -649,17 +655,15 @@ fn refusal(
 /// Why nothing is launched from a pool although it has what would hold the class.
 fn kept_off(round: &Round<'_>, pool: &str, class: &str) -> String {
     match round.refusals.waits_until(pool, class, round.now) {
-        Some(until) => format!(
-            "no pod like this one came to what was launched for it, {} times in a row; {}",
-            round.refusals.in_a_row(pool, class),
-            tried_after(until)
-        ),
+        Some(until) => {
+            let unused = unused(round.refusals.in_a_row(pool, class), "pods like this one");
+            format!("{unused}; {}", tried_after(until))
+        }
         None => "a node is on its way that is tried alone, since no pod like this one came to the last".to_owned(),
     }
 }
 
 fn stated(obstacle: &Obstacle) -> String {
-    let amount = |name: &str, short: i64| crate::model::resources::amount(name, short);
     match obstacle {
         Obstacle::NothingOffered => "nothing is offered now".to_owned(),
         Obstacle::Taint(taint) => format!("the taint {taint} is not tolerated"),
@@ -668,16 +672,16 @@ fn stated(obstacle: &Obstacle) -> String {
         Obstacle::Volume => "a volume is not reached from there".to_owned(),
         Obstacle::Port => "a host port is taken by a DaemonSet".to_owned(),
         Obstacle::Insufficient(name, short) => {
-            format!("{} of {} short on an empty node", amount(name.as_str(), *short), name.as_str())
+            format!("an empty node lacks {} {}", at_least(name.as_str(), *short), name.as_str())
         }
         Obstacle::MinValues(key) => format!("fewer values of {key} are left than minValues asks for"),
         Obstacle::LimitReached(name, short) => {
-            format!("the limit on {} is reached, {} more are needed", name.as_str(), amount(name.as_str(), *short))
+            format!("the limit on {} is reached, {} more is needed", name.as_str(), at_least(name.as_str(), *short))
         }
         Obstacle::NoReservation => "the reservation has no free host".to_owned(),
-        Obstacle::Spread => "a topology spread constraint".to_owned(),
-        Obstacle::Affinity => "pod affinity".to_owned(),
-        Obstacle::AntiAffinity => "pod anti-affinity".to_owned(),
+        Obstacle::Spread => "the pod's topology spread constraint excludes every node".to_owned(),
+        Obstacle::Affinity => "the pod's affinity excludes every node".to_owned(),
+        Obstacle::AntiAffinity => "the pod's anti-affinity excludes every node".to_owned(),
         Obstacle::KeptOff => "kube-scheduler put no pod like this one on what was launched for it".to_owned(),
     }
 }

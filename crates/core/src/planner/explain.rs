@@ -24,95 +24,122 @@ impl fmt::Display for Change {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        refusal(self, f)
+        write!(f, "{}{}", Headline(self), self.details())
     }
 }
 
-/// Writes a refusal as a lower-case fragment without the character `%`, which kube-scheduler and event sinks would read
-/// as a formatting verb.
-///
-/// Errors: those of the formatter.
-fn refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let out = &mut Plain(f);
-    match refusal {
-        Refusal::Unsupported { role, constraint, changes } => {
-            match role.is_empty() {
-                true => out.write_str("the members carry")?,
-                false => write!(out, "role {role} carries")?,
+impl Refusal {
+    /// What is missing, in one sentence without blocked nodes and changes: everything that is written about the refusal begins
+    /// with it.
+    #[must_use]
+    pub fn headline(&self) -> String {
+        Headline(self).to_string()
+    }
+
+    /// What follows the headline where there is space for it: blocked nodes, and with what the gang would fit.
+    #[must_use]
+    pub fn details(&self) -> impl fmt::Display + '_ {
+        Details(self)
+    }
+}
+
+/// A refusal as a lower-case fragment without the character `%`, which kube-scheduler and event sinks would read as a
+/// formatting verb.
+struct Headline<'a>(&'a Refusal);
+
+impl fmt::Display for Headline<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let out = &mut Plain(f);
+        match self.0 {
+            Refusal::Unsupported { role, constraint, changes: _ } => {
+                match role.is_empty() {
+                    true => out.write_str("the members carry")?,
+                    false => write!(out, "role {role} carries")?,
+                }
+                write!(out, " a constraint that is not modelled: {constraint}")
             }
-            write!(out, " a constraint that is not modelled: {constraint}")?;
-            would_fit(changes, WOULD_FIT, out)
-        }
-        Refusal::MixedShapes { shapes, changes } => {
-            write!(out, "the members have {shapes} different shapes")?;
-            match *shapes > MOST_SHAPES {
-                true => write!(out, ", more than {MOST_SHAPES}")?,
-                false => out.write_str(": slices, an exclusive domain and balance need members of one shape")?,
+            Refusal::MixedShapes { shapes, changes: _ } => {
+                write!(out, "the members have {shapes} different shapes")?;
+                match *shapes > MOST_SHAPES {
+                    true => write!(out, ", more than {MOST_SHAPES}"),
+                    false => out.write_str(": slices, an exclusive domain and balance need members of one shape"),
+                }
             }
-            would_fit(changes, WOULD_FIT, out)
-        }
-        Refusal::MinimumAboveCount { role, min, count, changes } => {
-            if !role.is_empty() {
-                write!(out, "role {role} ")?;
+            Refusal::MinimumAboveCount { role, min, count, changes: _ } => {
+                if !role.is_empty() {
+                    write!(out, "role {role} ")?;
+                }
+                write!(out, "needs at least {min} members but has {count}")
             }
-            write!(out, "needs at least {min} members but has {count}")?;
-            would_fit(changes, WOULD_FIT, out)
-        }
-        Refusal::Slices { size, fault, changes } => {
-            match fault {
-                SliceFault::DoesNotDivide { of } => write!(out, "slices of {size} do not divide {of} members")?,
+            Refusal::Slices { size, fault, changes: _ } => match fault {
+                SliceFault::DoesNotDivide { of } => write!(out, "slices of {size} do not divide {of} members"),
                 SliceFault::AboveEnclosing => {
-                    write!(out, "slices of {size} are asked for at a level above that of the slices they are part of")?;
+                    write!(out, "slices of {size} are asked for at a level above that of the slices they are part of")
                 }
                 SliceFault::ElasticRoles => {
-                    write!(out, "slices of {size} cannot cut several roles while one of them is elastic")?;
+                    write!(out, "slices of {size} cannot cut several roles while one of them is elastic")
                 }
+            },
+            Refusal::UnknownLevel { level: _, changes: _ } => {
+                out.write_str("the topology request names a level that topology.levels does not have")
             }
-            would_fit(changes, WOULD_FIT, out)
-        }
-        Refusal::UnknownLevel { level, changes } => {
-            write!(out, "topology level number {level} is not configured")?;
-            would_fit(changes, WOULD_FIT, out)
-        }
-        Refusal::BoundOutside { node, changes } => {
-            write!(out, "a member is bound to node {node}, outside the domain the gang requires")?;
-            would_fit(changes, WOULD_FIT, out)
-        }
-        Refusal::DoesNotFit(shortfall) => does_not_fit(shortfall, out),
-        Refusal::Undecided(Undecided { needed, missing, bound, required, iterations }) => {
-            write!(out, "needs {needed} members of several shapes")?;
-            if let Some(level) = required {
-                write!(out, " in one {level}")?;
+            Refusal::BoundOutside { node, changes: _ } => {
+                write!(out, "a member is bound to node {node}, outside the domain the gang requires")
             }
-            write!(
-                out,
-                ": no placement was found in {iterations} steps and none is ruled out; the best attempt leaves \
-                 {missing} out, proven is that {bound} must be"
-            )
+            Refusal::DoesNotFit(shortfall) => lacks(shortfall, out),
+            Refusal::Undecided(Undecided { needed, missing, bound: _, required, iterations: _ }) => {
+                write!(out, "needs capacity for {needed} members of several shapes")?;
+                if let Some(level) = required {
+                    write!(out, " in one {level}")?;
+                }
+                write!(out, "; the search stopped without an answer, the best attempt places all but {missing}")
+            }
         }
     }
 }
 
-fn does_not_fit(shortfall: &Shortfall, out: &mut Plain<'_, '_>) -> fmt::Result {
-    let Shortfall { needed, bound, required, total, best, wider, unlabelled, blocked, changes } = shortfall;
-    write!(out, "needs {needed} ")?;
-    if *bound > 0 {
-        out.write_str("more ")?;
-    }
-    out.write_str(if *needed == 1 { "member" } else { "members" })?;
+/// How much capacity is needed where, and how much of it there is.
+fn lacks(shortfall: &Shortfall, out: &mut Plain<'_, '_>) -> fmt::Result {
+    let Shortfall { needed, bound, required, total, best, .. } = shortfall;
+    let more = if *bound > 0 { " more" } else { "" };
+    let (members, any) = if *needed == 1 { ("member", "it") } else { ("members", "any of them") };
+    write!(out, "needs capacity for {needed}{more} {members}")?;
     if *bound > 0 {
         write!(out, " beside {bound} bound")?;
     }
     match required.and_then(|level| best.get(level)) {
-        None => write!(out, ", all nodes together hold {total}")?,
-        Some(BestDomain { level, key, domain, holds: _ }) if domain.is_empty() => {
-            write!(out, " in one {level}, no node has the label {key}")?;
+        None if *total == 0 => write!(out, "; no node has capacity for {any}"),
+        None => write!(out, "; all nodes together have capacity for {total}"),
+        Some(BestDomain { level, domain, .. }) if domain.is_empty() => {
+            write!(out, " in one {level}; no node has a label for that level")
         }
-        Some(BestDomain { level, key: _, domain, holds }) => {
-            write!(out, " in one {level}, the best {level} {domain} holds {holds}")?;
+        Some(BestDomain { level, holds: 0, .. }) => write!(out, " in one {level}; no {level} has capacity for {any}"),
+        Some(BestDomain { level, domain, holds, .. }) => {
+            write!(out, " in one {level}; the best, {domain}, has capacity for {holds}")
         }
     }
+}
 
+struct Details<'a>(&'a Refusal);
+
+impl fmt::Display for Details<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let out = &mut Plain(f);
+        match self.0 {
+            Refusal::DoesNotFit(shortfall) => blocked(shortfall, out),
+            Refusal::Undecided(_) => Ok(()),
+            Refusal::Unsupported { .. }
+            | Refusal::MixedShapes { .. }
+            | Refusal::MinimumAboveCount { .. }
+            | Refusal::Slices { .. }
+            | Refusal::UnknownLevel { .. }
+            | Refusal::BoundOutside { .. } => would_fit(self.0.changes(), WOULD_FIT, out),
+        }
+    }
+}
+
+fn blocked(shortfall: &Shortfall, out: &mut Plain<'_, '_>) -> fmt::Result {
+    let Shortfall { required, best, wider, unlabelled, blocked, changes, .. } = shortfall;
     let mut separator = ": ";
     for reason in blocked.iter().take(REASONS_SHOWN) {
         write!(out, "{separator}{} {}", nodes(reason.nodes), reason.reason)?;
@@ -123,13 +150,11 @@ fn does_not_fit(shortfall: &Shortfall, out: &mut Plain<'_, '_>) -> fmt::Result {
         write!(out, "{separator}{} blocked by other reasons", nodes(others))?;
         separator = ", ";
     }
-    if let Some(BestDomain { level, key: _, domain: _, holds: _ }) =
-        required.and_then(|level| best.get(level)).filter(|_| *unlabelled > 0)
-    {
+    if let Some(BestDomain { level, .. }) = required.and_then(|level| best.get(level)).filter(|_| *unlabelled > 0) {
         write!(out, "{separator}{} without a label for {level}", nodes(*unlabelled))?;
     }
-    if let Some(BestDomain { level, key: _, domain, holds }) = wider.and_then(|level| best.get(level)) {
-        write!(out, "; would fit if only one {level} were required: {domain} holds {holds}")?;
+    if let Some(BestDomain { level, domain, holds, .. }) = wider.and_then(|level| best.get(level)) {
+        write!(out, "; would fit if only one {level} were required: {domain} has capacity for {holds}")?;
     }
     // A wider level is named above, with what the domain holds.
     let changes = changes.iter().filter(|change| wider.is_none() || !matches!(change, Change::Widen { .. }));

@@ -1,7 +1,7 @@
 //! Why a gang is where it is, and the smallest change that would help: one closed set, and one place for the text.
 //!
-//! Status, events, `muster explain` and `muster plan` all say what these types say. Text of the planner's refusals and
-//! changes is made in [`crate::planner::explain`], of offers that are none in [`crate::offering::Exclusion`]; the rest is
+//! Status, events, `muster explain` and `muster plan` all say what these types say, and begin with one headline
+//! ([`Why::headline`]). Text of the planner's refusals and changes is made in [`crate::planner::explain`], of offers that are none in [`crate::offering::Exclusion`]; the rest is
 //! here.
 
 pub mod guide;
@@ -47,6 +47,8 @@ pub enum Why {
     ForeignGate {
         /// The pod.
         pod: Arc<str>,
+        /// The gate.
+        gate: Arc<str>,
         /// A plan is kept for it.
         kept: bool,
     },
@@ -271,6 +273,8 @@ pub enum Help {
         pool: Arc<str>,
         /// For nodes of this type.
         instance_type: Option<Arc<str>>,
+        /// Nodes that would be provisioned then, if that is known.
+        count: Option<u32>,
         /// Each the smallest that does.
         changes: Vec<PoolChange>,
     },
@@ -290,7 +294,12 @@ pub enum Wait {
     /// So many members more.
     Members(u32),
     /// Somebody else's gate on a pod.
-    Gate(Arc<str>),
+    Gate {
+        /// The gate.
+        gate: Arc<str>,
+        /// The pod.
+        pod: Arc<str>,
+    },
     /// Nodes that join.
     Joined(Joining),
     /// Nodes that are provisioned or were given up, as a batch says.
@@ -415,7 +424,9 @@ impl Why {
         };
         match self {
             Self::Collecting { seen, needed, .. } => wait(Wait::Members(needed.saturating_sub(*seen))),
-            Self::ForeignGate { pod, .. } => wait(Wait::Gate(Arc::clone(pod))),
+            Self::ForeignGate { pod, gate, kept: _ } => {
+                wait(Wait::Gate { gate: Arc::clone(gate), pod: Arc::clone(pod) })
+            }
             Self::SizeUnknown { .. } | Self::Volumes { .. } | Self::Suspended { .. } | Self::PlanRejected => {
                 vec![Help::Describe(Arc::from(self.to_string()))]
             }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::{Code, Help, Wait};
-use crate::model::money::dollars;
+use crate::model::money::usd;
 use crate::model::names::ResourceName;
-use crate::model::resources::amount;
+use crate::model::resources::{amount, at_least};
 use crate::offering::{CeilingScope, Exclusion};
 
 /// One type of a pool that is no offer for a gang, with all that stands in the way.
@@ -191,15 +191,16 @@ impl Unsold {
                 Err(None) => return Help::Nothing,
             }
         }
-        Help::Pool { pool: Arc::clone(&self.pool), instance_type: self.instance_type.clone(), changes }
+        let (pool, instance_type) = (Arc::clone(&self.pool), self.instance_type.clone());
+        Help::Pool { pool, instance_type, count: self.count, changes }
     }
 }
 
 impl fmt::Display for Unsold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.instance_type {
-            Some(name) => write!(f, "{name} of pool {}", self.pool)?,
-            None => write!(f, "pool {}", self.pool)?,
+            Some(name) => write!(f, "{name} of NodePool {}", self.pool)?,
+            None => write!(f, "NodePool {}", self.pool)?,
         }
         let mut separator = ": ";
         for exclusion in &self.why {
@@ -210,13 +211,19 @@ impl fmt::Display for Unsold {
     }
 }
 
+/// Whole cents that are enough.
+pub(super) fn ceil(micros: u64) -> u64 {
+    micros.div_ceil(10_000).saturating_mul(10_000)
+}
+
 impl fmt::Display for PoolChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limit { resource, from, to } => {
-                write!(f, "limit {resource} {} → {}", amount(resource.as_str(), *from), amount(resource.as_str(), *to))
+                let (from, to) = (amount(resource.as_str(), *from), at_least(resource.as_str(), *to));
+                write!(f, "limit {resource} {from} → {to}")
             }
-            Self::Ceiling { scope, from, to } => write!(f, "{scope} {} → {}", dollars(*from), dollars(*to)),
+            Self::Ceiling { scope, from, to } => write!(f, "{scope} {} → {}", usd(*from), usd(ceil(*to))),
             Self::MaxNodes { from, to } => write!(f, "maxNodesPerBatch {from} → {to}"),
             Self::Price => f.write_str("a price"),
             Self::OtherType { why: _ } => f.write_str("another type"),

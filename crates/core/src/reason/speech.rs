@@ -1,69 +1,27 @@
-//! Reasons as a person says them: one headline, and each remedy as an instruction.
-//!
-//! The sentences of status and events are made in [`super::text`]; these say the same facts to somebody who asked.
+//! What to do, as a person says it: each remedy an instruction. Sentences are made in [`super::text`].
 
 use std::fmt::{Display, Write as _};
 
+use super::pool::ceil;
 use super::{Help, Passing, PoolChange, Wait, Why};
 use crate::fit::Misfit;
-use crate::model::money::dollars;
-use crate::model::resources::amount;
-use crate::planner::plan::{BestDomain, Capacity, Change, Refusal, Shortfall};
+use crate::model::moment::moment;
+use crate::model::money::usd;
+use crate::model::resources::{amount, at_least};
+use crate::planner::plan::{Capacity, Change};
 
 /// Names listed one by one.
 const SHOWN: usize = 8;
 
 impl Why {
-    /// One sentence without what would help.
-    #[must_use]
-    pub fn headline(&self) -> String {
-        match self {
-            Self::Refused { refusal, passing: _ } | Self::NothingOnSale { refusal, .. } => refusal.headline(),
-            Self::Excluded { refusal } => {
-                format!(
-                    "nodes that kube-scheduler refused lately are excluded; on the others it {}",
-                    refusal.headline()
-                )
-            }
-            Self::ProvisionedDoNotHold { refusal } => {
-                format!("the nodes provisioned for it do not hold it yet: {}", refusal.headline())
-            }
-            Self::NoCapacity { stated, refusal } => {
-                let stated = stated.as_deref().unwrap_or("no offering has capacity");
-                format!("{stated}; on running nodes it {}", refusal.headline())
-            }
-            Self::NoCapacityForNew { refusal: Some(refusal) } => {
-                format!("no capacity for a new member: {}", refusal.headline())
-            }
-            Self::SizeUnknown { seen, .. } => {
-                format!("{seen} members are there and nothing says how many there will be")
-            }
-            Self::Suspended { kind, name } => format!("{kind} {name} is suspended"),
-            Self::NoCapacityForNew { refusal: None }
-            | Self::Collecting { .. }
-            | Self::ForeignGate { .. }
-            | Self::Volumes { .. }
-            | Self::Invalid(_)
-            | Self::PlanRejected
-            | Self::Provisioning { .. }
-            | Self::Joining(_)
-            | Self::Booking { .. }
-            | Self::MemberLost { .. }
-            | Self::Evicting { .. }
-            | Self::Restarting
-            | Self::PlanExpired
-            | Self::SchedulerRefused { .. }
-            | Self::SchedulerError { .. } => self.to_string(),
-        }
-    }
-
     /// What to do where [`Why::helps`] has only the sentence itself; `None` if there is nothing to add to the headline.
     #[must_use]
     pub fn instruction(&self) -> Option<String> {
         match self {
-            Self::SizeUnknown { .. } => {
-                Some("Annotate the pods with gang-size, or with gang-min for an elastic gang".to_owned())
-            }
+            Self::SizeUnknown { .. } => Some(
+                "Set the annotation muster.dev/gang-size on the pods, or muster.dev/gang-min for an elastic gang"
+                    .to_owned(),
+            ),
             Self::Suspended { kind, name } => Some(format!("Set spec.suspend of {kind} {name} to false")),
             Self::Collecting { .. }
             | Self::ForeignGate { .. }
@@ -89,45 +47,25 @@ impl Why {
     }
 }
 
-impl Refusal {
-    /// What is missing, in one sentence without blocked nodes and changes.
-    #[must_use]
-    pub fn headline(&self) -> String {
-        let Self::DoesNotFit(shortfall) = self else {
-            let text = self.to_string();
-            return text.split("; would fit with ").next().unwrap_or_default().to_owned();
-        };
-        let Shortfall { needed, bound, required, total, best, .. } = shortfall;
-        let more = if *bound > 0 { " more" } else { "" };
-        let beside = if *bound > 0 { format!(" beside {bound} bound") } else { String::new() };
-        let needs = format!("needs capacity for {needed}{more} member{}{beside}", plural(*needed));
-        match required.and_then(|level| best.get(level)) {
-            None => format!("{needs}; all nodes together have it for {total}"),
-            Some(BestDomain { level, domain, .. }) if domain.is_empty() => {
-                format!("{needs} in one {level}; no node has a label for that level")
-            }
-            Some(BestDomain { level, domain, holds, .. }) => {
-                format!("{needs} in one {level}; the best one, {domain}, has it for {holds}")
-            }
-        }
-    }
-}
-
 impl Help {
     /// What to do, as an instruction without a full stop; `None` if there is nothing to do.
     #[must_use]
     pub fn instruction(&self) -> Option<String> {
         Some(match self {
             Self::Nothing => return None,
+            // Whether a larger type would do was not tried.
+            Self::Pool { changes, .. } if changes.iter().any(|one| matches!(one, PoolChange::OtherType { .. })) => {
+                return None;
+            }
             Self::Change(change) => change.instruction(),
-            Self::Pool { pool, instance_type, changes } => {
+            Self::Pool { pool, instance_type, count: _, changes } => {
                 let steps: Vec<String> =
                     changes.iter().map(|change| of_pool(change, pool, instance_type.as_deref())).collect();
                 steps.join(", and ")
             }
             Self::NewPool => "Create a NodePool that may provision nodes for it".to_owned(),
             Self::NoNetworkLevel => {
-                "Require no level below the zone: where new nodes stand is known only once they run".to_owned()
+                "Require only the zone: AWS shows the network position only after launch".to_owned()
             }
             Self::Wait(wait) => wait.instruction(),
             Self::Describe(text) => capital(text),
@@ -143,7 +81,7 @@ impl Help {
             Self::Change(Change::Capacity { .. }) => 4,
             Self::Change(_) => 2,
             Self::NoNetworkLevel => 2,
-            Self::Wait(Wait::Gate(_) | Wait::Members(_)) => 1,
+            Self::Wait(Wait::Gate { .. } | Wait::Members(_)) => 1,
             // Another type is a decision of its own, not a number to raise.
             Self::Pool { changes, .. } if !keeps_the_type(changes) => 4,
             Self::Pool { .. } | Self::NewPool => 3,
@@ -169,7 +107,7 @@ impl Change {
             Self::Tolerate { taints } => {
                 format!("Tolerate taint{} {}", if taints.len() == 1 { "" } else { "s" }, listed(taints))
             }
-            Self::Unselect => "Take node selector and node affinity away".to_owned(),
+            Self::Unselect => "Remove nodeSelector and node affinity from the pods".to_owned(),
             Self::Nodes { reason, nodes } => freed(reason, &format!("{nodes} more node{}", plural(*nodes))),
             Self::Free { reason, nodes } => {
                 let word = if nodes.len() == 1 { "node" } else { "nodes" };
@@ -193,8 +131,10 @@ impl Wait {
         match self {
             Self::Members(1) => "Create the member that is missing".to_owned(),
             Self::Members(members) => format!("Create the {members} members that are missing"),
-            Self::Gate(pod) => format!("Have the other scheduling gate of pod {pod} removed by whoever set it"),
-            Self::Joined(joining) => format!("Wait until {joining}"),
+            Self::Gate { gate, pod } => {
+                format!("Have the scheduling gate {gate} of pod {pod} removed by whoever set it")
+            }
+            Self::Joined(joining) => format!("Wait for {joining}"),
             Self::Provisioned => "Wait until the nodes are provisioned".to_owned(),
             Self::Booked(request) => {
                 format!("Wait until the nodes booked by ProvisioningRequest {request} are Ready")
@@ -209,9 +149,9 @@ impl Wait {
                 let word = if gangs.len() == 1 { "gang" } else { "gangs" };
                 format!("Wait until {word} {} no longer holds the capacity assigned to it", listed(gangs))
             }
-            Self::Node(node) => format!("Bring node {node} back, or end its member"),
-            Self::Until(until) => format!("Wait: it is tried again after {until}"),
-            Self::Pods => "Wait until its owner has made the pods again".to_owned(),
+            Self::Node(node) => format!("Bring node {node} back, or delete the pod on it"),
+            Self::Until(until) => format!("Wait: it is tried again after {}", moment(*until)),
+            Self::Pods => "Wait for the owner to recreate its pods".to_owned(),
         }
     }
 }
@@ -238,10 +178,10 @@ fn freed(reason: &Misfit, nodes: &str) -> String {
         Misfit::NotReady => format!("Get {nodes} Ready"),
         Misfit::Taint { taint } => format!("Tolerate taint {taint}, or take it from {nodes}"),
         Misfit::Port => format!("Free the host ports of {nodes}"),
-        Misfit::Insufficient { resource } => format!("Free all {resource} of {nodes}"),
+        Misfit::Insufficient { resource } => format!("End the pods that use {resource} on {nodes}"),
         Misfit::Occupied | Misfit::Shared => format!("Move pods that keep the members away off {nodes}"),
         Misfit::Volume => format!("Bring its volumes within reach of {nodes}"),
-        Misfit::Selector => format!("Let selector and affinity match {nodes}"),
+        Misfit::Selector => format!("Change the pod's nodeSelector or affinity so that it matches {nodes}"),
     }
 }
 
@@ -252,21 +192,26 @@ fn of_pool(change: &PoolChange, pool: &str, instance_type: Option<&str>) -> Stri
     };
     match change {
         PoolChange::Limit { resource, from, to } => {
-            let (from, to) = (amount(resource.as_str(), *from), amount(resource.as_str(), *to));
+            let (from, to) = (amount(resource.as_str(), *from), at_least(resource.as_str(), *to));
             format!("Raise the limit {resource} of NodePool {pool} from {from} to {to}")
         }
         PoolChange::Ceiling { scope, from, to } => {
-            format!("Raise {scope} from ${} to ${} {of}", dollars(*from), dollars(*to))
+            format!("Raise {scope} from {} to {} {of}", usd(*from), usd(ceil(*to)))
         }
         PoolChange::MaxNodes { from, to } => format!("Raise maxNodesPerBatch of NodePool {pool} from {from} to {to}"),
-        PoolChange::Price => format!("Give a price {of}"),
+        PoolChange::Price => {
+            let name = instance_type.unwrap_or("TYPE");
+            format!("Set prices.{name}.usdPerHour in Muster's configuration")
+        }
         PoolChange::OtherType { why } => match instance_type {
             Some(name) => format!("Allow another type than {name} in NodePool {pool}: {why}"),
             None => format!("Allow another type in NodePool {pool}: {why}"),
         },
         PoolChange::OtherCapacityType => format!("Allow another capacity type or type {of}"),
         PoolChange::OtherZone => format!("Allow another zone {of}"),
-        PoolChange::Group => format!("Ask for one placement group policy in NodePool {pool} and the gang"),
+        PoolChange::Group => {
+            format!("Make placementGroup of NodePool {pool} and the gang's annotation agree")
+        }
         PoolChange::Reservation { hosts: None } => format!("Get a capacity reservation {of}"),
         PoolChange::Reservation { hosts: Some(hosts) } => {
             format!("Get a capacity reservation with {hosts} free hosts {of}")
@@ -331,12 +276,16 @@ mod tests {
         assert_eq!(free(&["c-1"]).as_deref(), Some("Uncordon node c-1"));
         assert_eq!(free(&["c-1", "c-2"]).as_deref(), Some("Uncordon nodes c-1 and c-2"));
         let limit = PoolChange::Limit { resource: "nvidia.com/gpu".into(), from: 64, to: 80 };
-        let raise = Help::Pool { pool: "h100".into(), instance_type: None, changes: vec![limit] };
+        let raise = Help::Pool { pool: "h100".into(), instance_type: None, count: None, changes: vec![limit] };
         assert_eq!(
             raise.instruction().as_deref(),
             Some("Raise the limit nvidia.com/gpu of NodePool h100 from 64 to 80")
         );
         assert_eq!(Help::Nothing.instruction(), None);
+        let why = Box::new(crate::offering::Exclusion::DoesNotFit);
+        let changes = vec![PoolChange::OtherType { why }];
+        let other = Help::Pool { pool: "h100".into(), instance_type: None, count: None, changes };
+        assert_eq!(other.instruction(), None, "whether another type would do was not tried");
     }
 
     #[test]

@@ -2,119 +2,181 @@
 
 use std::fmt;
 
-use super::{Help, Joining, Passing, PoolChange, Stale, Wait, Why};
+use super::{Help, Joining, Passing, PoolChange, Stale, Unsold, Wait, Why};
+use crate::model::moment::moment;
+use crate::planner::plan::Refusal;
 
 /// Names shown one by one.
 const SHOWN: usize = 8;
 
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Why {
+    /// The one sentence that says what is in the way, without what would help: status, events, conditions, `muster explain`,
+    /// page and `muster top` all begin with it.
+    #[must_use]
+    pub fn headline(&self) -> String {
         match self {
-            Self::Collecting { seen, needed, size, kept: false } => {
-                write!(f, "{seen} of {size} members are there, {needed} needed to start")
+            Self::Collecting { seen, needed, size, kept: _ } => {
+                format!("{seen} of {size} members are there, {needed} needed to start")
             }
-            Self::Collecting { seen, needed, size, kept: true } => {
-                write!(f, "{seen} of {size} members are there, {needed} needed; the plan is kept for the missing ones")
+            Self::SizeUnknown { seen, .. } => {
+                format!("{seen} members are there and nothing says how many there will be")
             }
-            Self::SizeUnknown { seen, kept: false } => write!(
-                f,
-                "{seen} members are there and nothing says how many there will be: annotate the pods with gang-size, \
-                 or with gang-min for an elastic gang"
-            ),
-            Self::SizeUnknown { seen, kept: true } => {
-                write!(f, "{seen} members are there and nothing says any more how many there will be")
+            Self::ForeignGate { pod, gate, kept: _ } => {
+                format!("pod {pod} has the scheduling gate {gate}, which Muster did not set")
             }
-            Self::ForeignGate { pod, kept: false } => write!(
-                f,
-                "pod {pod} is held by a scheduling gate of somebody else; it counts once only our gate is left"
-            ),
-            Self::ForeignGate { pod, kept: true } => {
-                write!(f, "pod {pod} is held by a scheduling gate of somebody else; the plan is kept for it")
+            Self::Volumes { pod, awaits, kept: _ } => format!("pod {pod} waits for a volume: {awaits}"),
+            Self::Suspended { kind, name } => format!("{kind} {name} is suspended"),
+            Self::Invalid(invalid) => invalid.message.clone(),
+            Self::Refused { refusal, passing: _ } | Self::NothingOnSale { refusal, .. } => refusal.headline(),
+            Self::PlanRejected => {
+                "Muster's own check rejected the plan (a bug): nothing was changed; please report it".to_owned()
             }
-            Self::Volumes { pod, awaits, kept: false } => write!(f, "pod {pod} waits for a volume: {awaits}"),
-            Self::Volumes { pod, awaits, kept: true } => {
-                write!(f, "pod {pod} waits for a volume: {awaits}; the plan is kept for it")
-            }
-            Self::Suspended { kind, name } => write!(f, "{kind} {name} is suspended: set spec.suspend to false"),
-            Self::Invalid(invalid) => f.write_str(&invalid.message),
-            Self::Refused { refusal, passing } => {
-                write!(f, "{refusal}")?;
-                passed(passing, f)
-            }
-            Self::PlanRejected => f.write_str("no plan was accepted"),
             Self::Excluded { refusal } => {
-                write!(f, "nodes that kube-scheduler refused lately are excluded; on the others: {refusal}")
+                let others = refusal.headline();
+                format!("nodes that kube-scheduler refused lately are excluded; on the others: {others}")
             }
             Self::Provisioning { batch: Some((name, _)), count: Some(count) } => {
-                write!(f, "provisioning {count} nodes as NodeBatch {name}")
+                format!("provisioning {count} node{} as NodeBatch {name}", if *count == 1 { "" } else { "s" })
             }
             Self::Provisioning { batch: Some((name, Some(stated))), count: None } => {
-                write!(f, "NodeBatch {name}: {stated}")
+                format!("NodeBatch {name}: {stated}")
             }
-            Self::Provisioning { .. } => f.write_str("nodes are being provisioned"),
+            Self::Provisioning { .. } => "nodes are being provisioned".to_owned(),
             Self::ProvisionedDoNotHold { refusal } => {
-                write!(f, "the nodes provisioned for it do not hold it yet: {refusal}")
+                format!("the nodes provisioned for it do not hold it yet: {}", refusal.headline())
             }
             Self::NoCapacity { stated, refusal } => {
-                write!(f, "{}; on running nodes: {refusal}", stated.as_deref().unwrap_or("no candidate has capacity"))
+                let stated = stated.as_deref().unwrap_or("no offering has capacity");
+                format!("{stated}; on running nodes: {}", refusal.headline())
             }
-            Self::Joining(joining) => {
-                write!(f, "waits until {joining}")?;
-                match joining.until {
-                    Some(until) => write!(f, "; nodes are provisioned after {until}"),
-                    None => Ok(()),
-                }
-            }
+            Self::Joining(joining) => format!("waiting for {joining}"),
             Self::Booking { request } => {
-                write!(
-                    f,
-                    "waits for the nodes booked by ProvisioningRequest {request}; nothing else is provisioned for it"
-                )
+                format!("waiting for the nodes booked by ProvisioningRequest {request}")
             }
-            Self::NothingOnSale { refusal, passing, pools, unsold, one_day: _ } => {
-                write!(f, "{refusal}")?;
-                passed(passing, f)?;
-                match (pools, unsold.is_empty()) {
-                    (false, _) => f.write_str("; no NodePool is ready to provision nodes"),
-                    (true, true) => f.write_str("; no NodePool can hold it"),
-                    (true, false) => {
-                        f.write_str("; no NodePool can hold it")?;
-                        let mut separator = ": ";
-                        for one in unsold {
-                            write!(f, "{separator}{one}")?;
-                            match one.help() {
-                                Help::Nothing => {}
-                                help => write!(f, ", would do with {help}")?,
-                            }
-                            separator = "; ";
-                        }
-                        Ok(())
-                    }
-                }
-            }
-            Self::MemberLost { left, needed, role: None } => write!(f, "{left} of {needed} members left"),
+            Self::MemberLost { left, needed, role: None } => format!("{left} of {needed} members left"),
             Self::MemberLost { left, needed, role: Some(role) } => {
-                write!(f, "{left} of {needed} members of role {role} left")
+                format!("{left} of {needed} members of role {role} left")
             }
-            Self::NoCapacityForNew { refusal: Some(refusal) } => write!(f, "no capacity for a new member: {refusal}"),
-            Self::NoCapacityForNew { refusal: None } => f.write_str("no capacity for a new member"),
-            Self::Evicting { lost, left: 0 } => write!(f, "{lost}"),
-            Self::Evicting { lost, left } => write!(f, "{lost}; evicting the {left} that are left"),
-            Self::Restarting => f.write_str("a member was lost and the rest is evicted; its pods are awaited again"),
-            Self::PlanExpired => f.write_str(
-                "the gang did not reach the barrier in time; its capacity is released and it is planned again",
-            ),
+            Self::NoCapacityForNew { refusal: Some(refusal) } => {
+                format!("no capacity for a new member: {}", refusal.headline())
+            }
+            Self::NoCapacityForNew { refusal: None } => "no capacity for a new member".to_owned(),
+            Self::Evicting { lost, left: 0 } => lost.headline(),
+            Self::Evicting { lost, left } => format!("{}; evicting the other {left}", lost.headline()),
+            Self::Restarting => {
+                "a member was lost and the rest is evicted; waiting for the owner to recreate its pods".to_owned()
+            }
+            Self::PlanExpired => "kube-scheduler did not bring all members in time; replanning. See their \
+                                  FailedScheduling events"
+                .to_owned(),
             Self::SchedulerRefused { plans: Some(plans), pod: _, stated } => {
-                write!(f, "kube-scheduler refused {plans} plans: {stated}")
+                format!("kube-scheduler refused {plans} plans: {stated}")
             }
-            Self::SchedulerRefused { plans: None, pod: Some(pod), stated } | Self::SchedulerError { pod, stated } => {
-                write!(f, "kube-scheduler refuses pod {pod}: {stated}")
+            Self::SchedulerRefused { plans: None, pod: Some(pod), stated } => {
+                format!("kube-scheduler refuses pod {pod}: {stated}")
             }
             Self::SchedulerRefused { plans: None, pod: None, stated } => {
-                write!(f, "kube-scheduler refuses a member: {stated}")
+                format!("kube-scheduler refuses a member: {stated}")
+            }
+            Self::SchedulerError { pod, stated } => {
+                format!("a call from kube-scheduler for pod {pod} failed: {stated}")
             }
         }
     }
+
+    /// The refusal that the headline ends with.
+    fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Refused { refusal, .. }
+            | Self::NothingOnSale { refusal, .. }
+            | Self::Excluded { refusal }
+            | Self::ProvisionedDoNotHold { refusal }
+            | Self::NoCapacity { refusal, .. } => Some(refusal),
+            Self::NoCapacityForNew { refusal } => refusal.as_ref(),
+            Self::Collecting { .. }
+            | Self::SizeUnknown { .. }
+            | Self::ForeignGate { .. }
+            | Self::Volumes { .. }
+            | Self::Suspended { .. }
+            | Self::Invalid(_)
+            | Self::PlanRejected
+            | Self::Provisioning { .. }
+            | Self::Joining(_)
+            | Self::Booking { .. }
+            | Self::MemberLost { .. }
+            | Self::Evicting { .. }
+            | Self::Restarting
+            | Self::PlanExpired
+            | Self::SchedulerRefused { .. }
+            | Self::SchedulerError { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.headline())?;
+        if let Some(refusal) = self.refusal() {
+            write!(f, "{}", refusal.details())?;
+        }
+        match self {
+            Self::Collecting { kept: true, .. } => f.write_str("; the plan is kept for the missing ones"),
+            Self::ForeignGate { kept: false, .. } => f.write_str("; it is planned once that is removed"),
+            Self::ForeignGate { kept: true, .. } | Self::Volumes { kept: true, .. } => {
+                f.write_str("; the plan is kept for it")
+            }
+            Self::SizeUnknown { kept: false, .. } => f.write_str(
+                "; set the annotation muster.dev/gang-size on the pods, or muster.dev/gang-min for an elastic gang",
+            ),
+            Self::Suspended { .. } => f.write_str("; set spec.suspend to false"),
+            Self::Refused { passing, .. } => passed(passing, f),
+            Self::NothingOnSale { passing, pools, unsold, .. } => {
+                passed(passing, f)?;
+                no_pool(*pools, unsold, f)
+            }
+            Self::Joining(Joining { until: Some(until), .. }) => {
+                write!(f, "; nodes are provisioned after {}", moment(*until))
+            }
+            Self::Booking { .. } => f.write_str("; nothing else is provisioned for it"),
+            Self::Collecting { kept: false, .. }
+            | Self::SizeUnknown { kept: true, .. }
+            | Self::Volumes { kept: false, .. }
+            | Self::Invalid(_)
+            | Self::PlanRejected
+            | Self::Excluded { .. }
+            | Self::Provisioning { .. }
+            | Self::ProvisionedDoNotHold { .. }
+            | Self::NoCapacity { .. }
+            | Self::Joining(Joining { until: None, .. })
+            | Self::MemberLost { .. }
+            | Self::NoCapacityForNew { .. }
+            | Self::Evicting { .. }
+            | Self::Restarting
+            | Self::PlanExpired
+            | Self::SchedulerRefused { .. }
+            | Self::SchedulerError { .. } => Ok(()),
+        }
+    }
+}
+
+/// Why nothing is provisioned.
+fn no_pool(pools: bool, unsold: &[Unsold], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if !pools {
+        return f.write_str("; no NodePool is ready to provision nodes");
+    }
+    f.write_str("; no NodePool can hold it")?;
+    let mut separator = ": ";
+    for one in unsold {
+        write!(f, "{separator}{one}")?;
+        // What ends by itself is in the reason, and a larger type was not tried.
+        if let help @ Help::Pool { .. } = one.help()
+            && help.instruction().is_some()
+        {
+            write!(f, ", would do with {help}")?;
+        }
+        separator = "; ";
+    }
+    Ok(())
 }
 
 fn passed(passing: &[Passing], f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -178,7 +240,7 @@ impl fmt::Display for Joining {
             f.write_str(if self.nodes.is_empty() { "the nodes of NodeBatch" } else { " NodeBatch" })?;
             list(self.batches.iter(), f)?;
         }
-        f.write_str(if self.nodes.len() == 1 { " has joined and is Ready" } else { " have joined and are Ready" })
+        f.write_str(" to become Ready")
     }
 }
 
@@ -199,7 +261,7 @@ impl fmt::Display for Help {
         match self {
             Self::Nothing => f.write_str("nothing of this kind alone"),
             Self::Change(change) => write!(f, "{change}"),
-            Self::Pool { pool, instance_type, changes } => {
+            Self::Pool { pool, instance_type, count: _, changes } => {
                 if let (Some(name), [PoolChange::OtherType { why }]) = (instance_type, changes.as_slice()) {
                     return write!(f, "another type than {name} in NodePool {pool}: {why}");
                 }
@@ -213,9 +275,9 @@ impl fmt::Display for Help {
                     None => write!(f, " in NodePool {pool}"),
                 }
             }
-            Self::NoNetworkLevel => f.write_str(
-                "no ask for a level below the zone: where provisioned nodes stand is known only once they run",
-            ),
+            Self::NoNetworkLevel => {
+                f.write_str("only the zone required: AWS shows the network position only after launch")
+            }
             Self::NewPool => f.write_str("a NodePool that may provision nodes"),
             Self::Wait(wait) => write!(f, "{wait}"),
             Self::Describe(text) => f.write_str(text),
@@ -228,16 +290,16 @@ impl fmt::Display for Wait {
         match self {
             Self::Members(1) => f.write_str("1 more member"),
             Self::Members(members) => write!(f, "{members} more members"),
-            Self::Gate(pod) => write!(f, "no gate of somebody else on pod {pod}"),
-            Self::Joined(joining) => write!(f, "time: wait until {joining}"),
-            Self::Provisioned => f.write_str("time: wait until the nodes are provisioned"),
+            Self::Gate { gate, pod } => write!(f, "no scheduling gate {gate} on pod {pod}"),
+            Self::Joined(joining) => write!(f, "waiting for {joining}"),
+            Self::Provisioned => f.write_str("waiting for the nodes that are provisioned"),
             Self::Booked(request) => {
-                write!(f, "time: wait until the nodes booked by ProvisioningRequest {request} are Ready")
+                write!(f, "waiting for the nodes booked by ProvisioningRequest {request} to become Ready")
             }
-            Self::Passed(passing) => write!(f, "time: {passing}"),
-            Self::Node(node) => write!(f, "time: wait until node {node} is back or its member has ended"),
-            Self::Until(until) => write!(f, "time: tried again after {until}"),
-            Self::Pods => f.write_str("time: wait until its owner has made the pods again"),
+            Self::Passed(passing) => write!(f, "waiting: {passing}"),
+            Self::Node(node) => write!(f, "waiting for node {node} to be back, or for the pod on it to go"),
+            Self::Until(until) => write!(f, "waiting: tried again after {}", moment(*until)),
+            Self::Pods => f.write_str("waiting for the owner to recreate its pods"),
         }
     }
 }

@@ -162,7 +162,7 @@ fn members_of_gangs_bound_held_and_foreign_pods_are_not_provisioned_for() {
         Pod { deleting: true, ..one() },
         Pod { ended: true, ..one() },
         Pod { ours: false, ..one() },
-        Pod { foreign_gates: true, ..one() },
+        Pod { foreign_gate: Some(Arc::from("quota.example.com/held")), ..one() },
         Pod { gated: true, ..one() },
         Pod { daemon: true, ..one() },
     ] {
@@ -370,7 +370,7 @@ fn nobody_gets_a_machine_with_accelerators_who_does_not_ask_for_them() {
 fn a_pod_that_fits_nowhere_says_what_is_short() {
     let outcome = Setup::of(pods("huge", 1, 100_000)).plan();
     let why = &outcome.refused[0].why;
-    assert!(why.contains("NodePool general, ") && why.contains("of cpu short on an empty node"), "{why}");
+    assert!(why.contains("NodePool general: an empty ") && why.contains(" cpu"), "{why}");
 }
 
 #[test]

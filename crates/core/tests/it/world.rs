@@ -62,7 +62,7 @@ pub(crate) fn pod(name: &str, shape: &Shape) -> Pod {
         running: false,
         deleting: false,
         gated: false,
-        foreign_gates: false,
+        foreign_gate: None,
         plan_epoch: None,
         planned_node: None,
         requeued: None,

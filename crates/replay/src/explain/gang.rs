@@ -30,7 +30,7 @@ pub struct GangExplanation {
     pub headline: String,
     /// What would help, each alone, cheapest first.
     pub remedies: Vec<Remedy>,
-    /// One sentence.
+    /// The same: a name of version 1 of this document.
     pub summary: String,
     /// Gangs that are planned before it.
     pub ahead: usize,
@@ -206,6 +206,7 @@ pub(super) fn of(
         chosen: candidate.chosen,
         rejected: candidate.rejected.clone(),
     };
+    let headline = remedies::headline(entry, detail.why.as_ref(), detail.refusal.as_ref());
     GangExplanation {
         now: study.document.now,
         namespace: entry.namespace.clone(),
@@ -213,9 +214,9 @@ pub(super) fn of(
         object: detail.object.clone(),
         source: entry.source.clone(),
         outcome: entry.outcome,
-        headline: remedies::headline(entry, detail.why.as_ref(), detail.refusal.as_ref()),
+        summary: headline.clone(),
+        headline,
         remedies: remedies::remedies(entry, &detail.excluded, detail.why.as_ref(), catalogue),
-        summary: summary(entry, detail),
         ahead,
         roles: entry.roles.clone(),
         members: entry.members.clone(),
@@ -227,26 +228,5 @@ pub(super) fn of(
         reasons: entry.reasons.clone(),
         candidates: detail.candidates.iter().map(choice).collect(),
         excluded: detail.excluded.clone(),
-    }
-}
-
-fn summary(entry: &GangEntry, detail: &Detail) -> String {
-    let nodes: std::collections::BTreeSet<&str> = entry.members.iter().map(|member| member.node.as_str()).collect();
-    let running = entry.members.iter().filter(|member| member.state == crate::document::MemberState::Running).count();
-    let placed = format!("{} members on {} nodes, {running} of them running", entry.members.len(), nodes.len());
-    let why = || detail.why.as_ref().map(ToString::to_string);
-    let stated = || {
-        let why = detail.why.as_ref().map(ToString::to_string);
-        why.or_else(|| entry.reasons.iter().find_map(|reason| reason.change.clone())).unwrap_or_default()
-    };
-    match entry.outcome {
-        Outcome::Placed => placed,
-        Outcome::Provision => match why() {
-            Some(why) => format!("{placed}; nodes are provisioned, for it {why}"),
-            None => placed,
-        },
-        Outcome::Waiting => stated(),
-        Outcome::Refused => why().unwrap_or_else(stated),
-        Outcome::Invalid => stated(),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use muster_api::keys;
-use muster_core::model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
+use muster_core::model::resources::Resources;
 use serde::Serialize;
 
 use super::{ExplainError, nomination};
@@ -228,44 +228,4 @@ fn skipped(outcome: Outcome, slots: u32) -> String {
 
 fn amounts(resources: &Resources) -> BTreeMap<String, i64> {
     resources.iter().map(|(name, amount)| (name.as_str().to_owned(), amount)).collect()
-}
-
-/// An amount for people: CPU in cores, bytes in the largest unit that leaves two digits, everything else as it is counted.
-pub(super) fn amount(name: &str, amount: i64) -> String {
-    match name {
-        CPU if amount % 1000 != 0 => format!("{amount}m"),
-        CPU => (amount / 1000).to_string(),
-        MEMORY | EPHEMERAL_STORAGE => bytes(amount),
-        _ => amount.to_string(),
-    }
-}
-
-/// Bytes in binary units, rounded.
-fn bytes(amount: i64) -> String {
-    for (unit, shift) in [("Gi", 30), ("Mi", 20), ("Ki", 10)] {
-        let one = 1_i64 << shift;
-        if amount >= 10 * one || (amount >= one && amount % one == 0) {
-            return format!("{}{unit}", amount.saturating_add(one / 2) / one);
-        }
-    }
-    amount.to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::amount;
-
-    #[test]
-    fn amounts_are_written_as_kubectl_prints_them() {
-        for (name, value, text) in [
-            ("memory", 2_089_071_673_344, "1946Gi"),
-            ("memory", 1 << 30, "1Gi"),
-            ("memory", 500, "500"),
-            ("cpu", 191_450, "191450m"),
-            ("cpu", 192_000, "192"),
-            ("nvidia.com/gpu", 8, "8"),
-        ] {
-            assert_eq!(amount(name, value), text);
-        }
-    }
 }

@@ -121,9 +121,9 @@ pub(super) fn explain(
             reported.running = member.state == MemberState::Running;
             reported.place = Some((member.role.clone(), member.rank));
             let verb = if reported.running { "runs on" } else { "goes to" };
-            reported.summary = format!("rank {} of gang {} {verb} {}", member.rank, entry.name, member.node);
+            reported.summary = format!("is rank {} of gang {} and {verb} {}", member.rank, entry.name, member.node);
         } else {
-            reported.summary = format!("member of gang {}: {}", entry.name, gang.summary);
+            reported.summary = format!("is a member of gang {}", entry.name);
         }
         reported.gang = Some(gang);
         return Ok(reported);

@@ -1,7 +1,7 @@
 //! The one headline of a gang and its numbered remedies, cheapest first. Nothing is stated twice.
 
 use muster_core::ec2::CapacityType;
-use muster_core::model::money::dollars;
+use muster_core::model::money::usd;
 use muster_core::planner::plan::Refusal;
 use muster_core::reason::{Help, Why, keeps_the_type};
 use serde::Serialize;
@@ -20,15 +20,21 @@ pub struct Remedy {
     /// Micro-dollars per hour of one node that would be provisioned then, on demand; null if none would be or no price
     /// is known.
     pub usd_micro_per_hour_per_node: Option<u64>,
+    /// Nodes that would be provisioned then; null if none would be or their number is not known.
+    pub nodes: Option<u32>,
 }
 
 impl Remedy {
     /// The sentence, with the price and without the codes.
     #[must_use]
     pub fn sentence(&self) -> String {
-        match self.usd_micro_per_hour_per_node {
-            Some(price) => format!("{}: about ${}/h a node", self.text, cents(price)),
-            None => self.text.clone(),
+        match (self.usd_micro_per_hour_per_node, self.nodes) {
+            (Some(price), Some(nodes)) => {
+                let total = usd(price.saturating_mul(u64::from(nodes)));
+                format!("{}: adds {}, about {total}/h", self.text, counted(nodes, "node"))
+            }
+            (Some(price), None) => format!("{}: about {}/h a node", self.text, usd(price)),
+            (None, _) => self.text.clone(),
         }
     }
 }
@@ -47,11 +53,11 @@ pub(super) fn headline(entry: &GangEntry, why: Option<&Why>, refusal: Option<&Re
         Outcome::Provision => {
             let launched: u32 = entry.provision.iter().map(|one| one.count).sum();
             let micros = entry.provision.iter().map(|one| one.usd_micro_per_hour.saturating_mul(u64::from(one.count)));
-            let price = cents(micros.fold(0, u64::saturating_add));
-            let new = counted(usize::try_from(launched).unwrap_or(usize::MAX), "new node");
+            let price = usd(micros.fold(0, u64::saturating_add));
+            let new = counted(launched, "new node");
             match because() {
-                Some(why) => format!("gets {new} for ${price}/h: it {why}"),
-                None => format!("gets {new} for ${price}/h"),
+                Some(why) => format!("gets {new} for {price}/h: {why}"),
+                None => format!("gets {new} for {price}/h"),
             }
         }
         Outcome::Waiting | Outcome::Refused => format!("waits: {}", because().unwrap_or_else(|| first(entry))),
@@ -86,9 +92,10 @@ pub(super) fn remedies(
             }
             continue;
         }
-        let price = match &*reason.help {
-            Help::Pool { instance_type: Some(name), changes, .. } if keeps_the_type(changes) => {
-                catalogue.prices.price(name, "", CapacityType::OnDemand)
+        let (price, nodes) = match &*reason.help {
+            Help::Pool { instance_type: Some(name), changes, count, .. } if keeps_the_type(changes) => {
+                let price = catalogue.prices.price(name, "", CapacityType::OnDemand);
+                (price, count.filter(|_| price.is_some()))
             }
             Help::Pool { .. }
             | Help::Nothing
@@ -96,24 +103,39 @@ pub(super) fn remedies(
             | Help::NewPool
             | Help::NoNetworkLevel
             | Help::Wait(_)
-            | Help::Describe(_) => None,
+            | Help::Describe(_) => (None, None),
         };
-        let remedy = Remedy { text, codes: vec![reason.code], usd_micro_per_hour_per_node: price };
-        found.push((reason.help.effort(), price.unwrap_or(0), remedy));
+        let remedy = Remedy { text, codes: vec![reason.code], usd_micro_per_hour_per_node: price, nodes };
+        let all = price.unwrap_or(0).saturating_mul(nodes.map_or(1, u64::from));
+        found.push((reason.help.effort(), all, remedy));
     }
     found.sort_by_key(|(effort, price, _)| (*effort, *price));
     found.into_iter().map(|(_, _, remedy)| remedy).collect()
-}
-
-/// Dollars with two places.
-fn cents(micros: u64) -> String {
-    dollars(micros.saturating_add(5_000) / 10_000 * 10_000)
 }
 
 fn first(entry: &GangEntry) -> String {
     entry.reasons.iter().find_map(|reason| reason.change.clone()).unwrap_or_default()
 }
 
-fn counted(count: usize, what: &str) -> String {
+fn counted(count: impl TryInto<u64>, what: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remedy_says_what_all_its_nodes_cost_together() {
+        let remedy = |nodes| Remedy {
+            text: "Raise the limit nodes of NodePool h100 from 64 to 72".to_owned(),
+            codes: Vec::new(),
+            usd_micro_per_hour_per_node: Some(55_040_000),
+            nodes,
+        };
+        let sentence = remedy(Some(48)).sentence();
+        assert!(sentence.ends_with("from 64 to 72: adds 48 nodes, about $2,641.92/h"), "{sentence}");
+        assert!(remedy(None).sentence().ends_with(": about $55.04/h a node"));
+    }
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use muster_api::keys;
+use muster_core::model::resources::amount;
 
 use super::gang::{Choice, GangExplanation, LevelExplanation};
-use super::node::{Assignment, NodeExplanation, OfGang, OnNode, amount};
+use super::node::{Assignment, NodeExplanation, OfGang, OnNode};
 use super::pod::PodExplanation;
 use crate::document::{Gap, MemberState, Reason};
 use crate::study::Candidate;
@@ -36,7 +37,7 @@ pub(super) fn gang(gang: &GangExplanation) -> String {
         let _ = writeln!(out, "  not proven to be the best: {field} is {achieved}, none below {bound}");
     }
     if !gang.remedies.is_empty() {
-        out.push_str("\neach of these alone would help, cheapest first:\n");
+        out.push_str("\nany one of these is enough, easiest first:\n");
         for (number, remedy) in (1..).zip(&gang.remedies) {
             let codes: Vec<&str> = remedy.codes.iter().map(|code| code.as_str()).collect();
             let _ = writeln!(out, "  {number}. {}. [{}]", remedy.sentence(), codes.join(", "));
@@ -52,12 +53,12 @@ pub(super) fn gang(gang: &GangExplanation) -> String {
     }
     choices(&mut out, &gang.candidates);
     // What a remedy above says already is not stated again.
-    let stated = |reason: &&Reason| gang.remedies.is_empty() || reason.change.is_none();
+    let stated = |reason: &&Reason| reason.help.instruction().is_none();
     let excluded: Vec<&Reason> = gang.excluded.iter().filter(stated).collect();
     if !excluded.is_empty() {
         out.push_str("\ncannot be provisioned:\n");
         for reason in excluded {
-            let _ = writeln!(out, "  {}", sentence(reason));
+            let _ = writeln!(out, "  {}", sentence(reason, |key| level_name(&gang.levels, key)));
         }
     }
     if !gang.members.is_empty() {
@@ -81,6 +82,11 @@ pub(super) fn gang(gang: &GangExplanation) -> String {
         }
     }
     out
+}
+
+/// The name of a level by its label key.
+fn level_name(levels: &[LevelExplanation], key: &str) -> String {
+    levels.iter().find(|level| level.key == key).map_or(key, |level| level.name.as_str()).to_owned()
 }
 
 fn levels(out: &mut String, levels: &[LevelExplanation]) {
@@ -153,7 +159,7 @@ pub(super) fn node(node: &NodeExplanation) -> String {
         let _ = match waits.and_then(|rest| rest.split_once(':')) {
             Some((uid, _)) => match &node.held_for {
                 Some(gang) => writeln!(out, "  held for gang {gang}, until it runs here"),
-                None => writeln!(out, "  held for a gang or request that is not there (UID {uid}), until it runs here"),
+                None => writeln!(out, "  held for a gang that no longer exists (UID {uid})"),
             },
             None => writeln!(out, "  taint {taint}"),
         };

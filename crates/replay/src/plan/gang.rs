@@ -255,7 +255,7 @@ impl Planning<'_> {
         let holders: BTreeSet<&PodUid> = places().filter_map(|place| place.uid.as_ref()).collect();
         let size = places().count();
         for (uid, known) in &found.members {
-            if known.exists && !known.core.foreign_gates && !holders.contains(uid) {
+            if known.exists && known.core.foreign_gate.is_none() && !holders.contains(uid) {
                 let name = known.core.key.name.to_string();
                 let why = format!("gang {} has {size} members, this one is beyond them", found.stated.source.identity);
                 self.ignored.push(Ignored { kind: "Pod".to_owned(), name, why });

@@ -123,7 +123,7 @@ impl Planning<'_> {
             let why = format!("whether it belongs to a gang is not known: {owner} is not in the dump");
             return Some((PodOutcome::Waiting, reason(PodCode::NoOfferFits, why)));
         }
-        if core.foreign_gates {
+        if core.foreign_gate.is_some() {
             let gates = spec.and_then(|spec| spec.scheduling_gates.as_ref());
             let names: Vec<&str> = gates.into_iter().flatten().map(|gate| gate.name.as_str()).collect();
             let why = format!("held by scheduling gates: {}", names.join(", "));

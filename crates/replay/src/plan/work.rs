@@ -110,7 +110,7 @@ pub(super) fn refused(error: RequestError) -> Why {
         RequestError::Invalid(invalid) => Why::Invalid(invalid),
         RequestError::Collecting { seen, needed, size } => Why::Collecting { seen, needed, size, kept: false },
         RequestError::SizeUnknown { seen } => Why::SizeUnknown { seen, kept: false },
-        RequestError::ForeignGate { pod } => Why::ForeignGate { pod, kept: false },
+        RequestError::ForeignGate { pod, gate } => Why::ForeignGate { pod, gate, kept: false },
         RequestError::Volumes { pod, awaits } => Why::Volumes { pod, awaits, kept: false },
     }
 }

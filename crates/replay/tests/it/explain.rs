@@ -38,7 +38,7 @@ fn a_refused_gang_is_reported_level_by_level_with_what_blocks_and_what_would_hel
     says(
         &text,
         &[
-            "gang team-a/train waits: needs capacity for 4 members in one layer-3; the best one, us-east-1a/nn-1/nn-2/nn-a, has it for 2\n",
+            "gang team-a/train waits: needs capacity for 4 members in one layer-3; the best, us-east-1a/nn-1/nn-2/nn-a, has capacity for 2\n",
             "  1. Require one layer-2 instead. [DoesNotFit]\n",
             "1 node: ",
             "Free or add capacity for 2 more members in layer-3",
@@ -58,7 +58,7 @@ fn a_gang_that_is_provisioned_names_every_candidate_with_its_price() {
     says(
         &text,
         &[
-            "gang team-a/next gets 3 new nodes for $65.87/h: it needs capacity for 3 members",
+            "gang team-a/next gets 3 new nodes for $65.87/h: needs capacity for 3 members",
             "provisions 3 p4d.24xlarge on-demand in us-east-1b",
             "$65.87/h",
             "cannot be provisioned",
@@ -83,11 +83,11 @@ fn a_placed_gang_says_where_every_member_goes_and_how_far_that_is_from_the_best(
 fn a_pod_is_given_its_place_or_why_it_has_none() {
     let pod = |name: &str| Target::Pod { namespace: "team-a".to_owned(), name: name.to_owned() };
     let text = ask(&dump("growth"), &pod("train-1"), Format::Table).unwrap();
-    says(&text, &["pod team-a/train-1", "rank 1 of gang train goes to a-3"]);
+    says(&text, &["pod team-a/train-1", "is rank 1 of gang train and goes to a-3"]);
     let text = ask(&dump("growth"), &pod("train-0"), Format::Table).unwrap();
-    says(&text, &["rank 0 of gang train runs on a-1"]);
+    says(&text, &["is rank 0 of gang train and runs on a-1"]);
     let text = ask(&dump("refused"), &pod("train-0"), Format::Table).unwrap();
-    says(&text, &["member of gang train: needs 4 members", "gang team-a/train"]);
+    says(&text, &["is a member of gang train", "gang team-a/train waits: needs capacity for 4 members"]);
     let error = ask(&dump("growth"), &pod("train-9"), Format::Table).unwrap_err();
     says(&error, &["there is no pod team-a/train-9", "train-0"]);
 }
@@ -97,10 +97,10 @@ fn what_is_asked_for_in_the_wrong_namespace_is_answered_with_the_right_one() {
     let namespace = "ml".to_owned();
     let wrong = Target::Gang { namespace: namespace.clone(), name: "train".to_owned() };
     let error = ask(&dump("growth"), &wrong, Format::Table).unwrap_err();
-    assert_eq!(error, "there is no gang ml/train; there is one in namespace team-a: ask with --namespace team-a");
+    assert_eq!(error, "there is no gang ml/train; it exists in namespace team-a: use -n team-a");
     let wrong = Target::Pod { namespace, name: "train-0".to_owned() };
     let error = ask(&dump("growth"), &wrong, Format::Table).unwrap_err();
-    assert_eq!(error, "there is no pod ml/train-0; there is one in namespace team-a: ask with --namespace team-a");
+    assert_eq!(error, "there is no pod ml/train-0; it exists in namespace team-a: use -n team-a");
 }
 
 #[test]
@@ -112,15 +112,9 @@ fn all_namespaces_are_looked_through_and_two_of_one_name_are_kept_apart_by_their
     says(&ask(&dump("growth"), &pod, Format::Table).unwrap(), &["pod team-a/train-1"]);
     let twice = format!("{}\n---\n{}", dump("growth"), dump("growth").replace("namespace: team-a", "namespace: ml"));
     let error = ask(&twice, &everywhere("train"), Format::Table).unwrap_err();
-    assert_eq!(
-        error,
-        "there is more than one gang train; there is one in namespace ml and in team-a: ask with --namespace ml"
-    );
+    assert_eq!(error, "there is more than one gang train; it exists in namespaces ml and team-a: use -n ml");
     let error = ask(&twice, &pod, Format::Table).unwrap_err();
-    assert_eq!(
-        error,
-        "there is more than one pod train-1; there is one in namespace ml and in team-a: ask with --namespace ml"
-    );
+    assert_eq!(error, "there is more than one pod train-1; it exists in namespaces ml and team-a: use -n ml");
 }
 
 #[test]

@@ -81,7 +81,8 @@ impl Working<'_> {
         let members: Vec<Arc<Pod>> = self.snapshot.live_members(key).cloned().collect();
         let mut next = Gang::clone(&gang);
         next.members = waiting::members(&recognised, members.len());
-        let mut also = notes::note(&gang, &recognised, &members, &mut next);
+        let not_ready = notes::not_ready(&gang, &self.snapshot);
+        let mut also = notes::note(&gang, &recognised, &members, not_ready, &mut next);
         also.extend(self.not_admitted(&gang, pass));
         let event = match phase {
             Phase::Collecting

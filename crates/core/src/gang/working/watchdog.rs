@@ -47,7 +47,7 @@ impl Working<'_> {
         let caught_up = gang.since?.saturating_add(REQUEUED_TWICE).ok()?;
         let mut first: Option<Why> = None;
         let places = gang.places_by_uid();
-        for pod in members.iter().filter(|pod| pod.node.is_none() && !pod.foreign_gates) {
+        for pod in members.iter().filter(|pod| pod.node.is_none() && pod.foreign_gate.is_none()) {
             let (Some(place), Some(refused)) = (places.get(&pod.uid), refused(pod)) else { continue };
             if !refused_again(pod, &place.node, caught_up) {
                 continue;
@@ -84,7 +84,7 @@ impl Working<'_> {
         let caught_up = gang.since?.saturating_add(REQUEUED_TWICE).ok()?;
         let places = gang.places_by_uid();
         let again = |pod: &&Arc<Pod>| {
-            let place = places.get(&pod.uid).filter(|_| pod.node.is_none() && !pod.foreign_gates);
+            let place = places.get(&pod.uid).filter(|_| pod.node.is_none() && pod.foreign_gate.is_none());
             place.is_some_and(|place| refused(pod).is_some() && refused_again(pod, &place.node, caught_up))
         };
         let moving: BTreeSet<PodUid> = members.iter().filter(again).map(|pod| pod.uid.clone()).collect();
@@ -128,7 +128,7 @@ impl Working<'_> {
         let lagging = settings.released.saturating_add(per_member).max(trusted);
         let mut first: Option<Refused> = None;
         let places = gang.places_by_uid();
-        for pod in members.iter().filter(|pod| pod.node.is_none() && !pod.foreign_gates) {
+        for pod in members.iter().filter(|pod| pod.node.is_none() && pod.foreign_gate.is_none()) {
             let Some(place) = places.get(&pod.uid) else { continue };
             let Some(refused) = refused(pod) else { continue };
             // The condition of a member that stands at the barrier is that of its last refusal: reported before, it may be

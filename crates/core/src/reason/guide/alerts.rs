@@ -53,7 +53,7 @@ pub(super) const ALERTS: [Row; 18] = [
         Of::Alert,
         "A gang waits for more than an hour.",
         "muster_gangs_waiting has the reason.",
-        &["muster top, then muster explain gang NAME: its remedies are numbered, cheapest first."],
+        &["muster top, then muster explain gang NAME: its remedies are numbered, easiest first."],
     ),
     (
         "MusterStuckMembers",

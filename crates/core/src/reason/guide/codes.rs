@@ -134,7 +134,7 @@ impl Code {
                 "Fewer members exist than it needs. The owner has not created them yet, or may not: quota, admission, an image of the owner's controller.",
                 &[
                     "kubectl describe the owner: its events say why pods are missing.",
-                    "If the gang is to start with fewer, set muster.dev/gang-min-size.",
+                    "If the gang is to start with fewer, set the annotation muster.dev/gang-min on the pods.",
                 ],
             ),
             Self::SizeUnknown => (
@@ -219,7 +219,7 @@ impl Code {
             Self::PriceUnknown => (
                 "Nothing of a type is provisioned.",
                 "No price is known for it, and nothing is launched that cannot be counted.",
-                &["Set prices.TYPE.usdPerHour in the configuration."],
+                &["Set prices.TYPE.usdPerHour in Muster's configuration."],
             ),
             Self::NotSold => (
                 "Nothing of a type is provisioned.",
@@ -273,7 +273,7 @@ impl Code {
             ),
             Self::PlanExpired => (
                 "Released members were not bound in time; the gang is planned again after a pause.",
-                "kube-scheduler did not bring all of them to the barrier within release.expiry.",
+                "kube-scheduler did not have all of them ready to bind within release.expiry.",
                 &[
                     "kubectl describe pod MEMBER: FailedScheduling says what kube-scheduler objects to. Check that kube-scheduler runs.",
                 ],
@@ -287,7 +287,7 @@ impl Code {
             ),
             Self::SchedulerError => (
                 "A call of kube-scheduler to Muster failed for a member.",
-                "As after a barrier that timed out, or while Muster was restarted.",
+                "As after members waited in vain for the others to be ready to bind, or while Muster was restarted.",
                 &["Nothing if it passes within a minute. Else look at the logs of both containers."],
             ),
             Self::UnknownLevel => (

@@ -3,7 +3,7 @@
 use super::{Of, Row};
 
 /// Every event whose reason is no code, in order of an object's life.
-pub(super) const EVENTS: [Row; 52] = [
+pub(super) const EVENTS: [Row; 53] = [
     (
         "Planned",
         Of::Event,
@@ -36,7 +36,7 @@ pub(super) const EVENTS: [Row; 52] = [
         "Bound",
         Of::Event,
         "On the Gang: all its members are bound.",
-        "All of them stood at the barrier at once.",
+        "All of them were ready to bind at once: at this barrier kube-scheduler is held up until every member has come.",
         &["Nothing."],
     ),
     (
@@ -47,9 +47,19 @@ pub(super) const EVENTS: [Row; 52] = [
         &["Nothing."],
     ),
     (
+        "NodesNotReady",
+        Of::Event,
+        "On the Gang: nodes of its plan are not Ready any more, or gone.",
+        "Their kubelet does not report, or the machine has ended. Members that have not been released are planned again elsewhere.",
+        &[
+            "kubectl describe node with the node in the message: its condition Ready says why.",
+            "Nothing if members run: they are evicted with the gang once one of them is lost.",
+        ],
+    ),
+    (
         "BarrierTimeout",
         Of::Event,
-        "On the Gang: members stood at the barrier for bind.hold and the others did not come.",
+        "On the Gang: members were ready to bind for as long as bind.hold, and the others did not come.",
         "kube-scheduler held up some members; they come again.",
         &[
             "Nothing if it happens once. Else look at the events of the missing members and at the load of kube-scheduler.",
@@ -369,6 +379,6 @@ pub(super) const EVENTS: [Row; 52] = [
         Of::Event,
         "On the NodePool: instances without a NodeBatch are billed, and kept.",
         "More at once than is credible: it is more likely that the API server lost its memory, as after a restored backup.",
-        &["muster gc lists them. If they are nobody's: muster gc --confirm terminates exactly these."],
+        &["Run muster gc to list them. If they are nobody's: muster gc --confirm ends exactly these."],
     ),
 ];

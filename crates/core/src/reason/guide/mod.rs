@@ -5,6 +5,7 @@ mod alerts;
 mod codes;
 mod conditions;
 mod events;
+mod types;
 
 use std::fmt::{self, Write as _};
 
@@ -17,8 +18,10 @@ pub enum Of {
     Reason,
     /// An event.
     Event,
-    /// A condition.
+    /// The reason of a condition.
     Condition,
+    /// The type of a condition.
+    Type,
     /// An alert of the shipped rules.
     Alert,
 }
@@ -48,9 +51,9 @@ fn entry(word: &'static str, of: Of, see: &'static str, why: &'static str, todo:
     Entry { word, of, see, why, todo }
 }
 
-/// Every entry: codes, then events, conditions and alerts.
+/// Every entry: codes, then events, reasons and types of conditions, and alerts.
 pub fn entries() -> impl Iterator<Item = Entry> {
-    let rows = events::EVENTS.into_iter().chain(conditions::CONDITIONS).chain(alerts::ALERTS);
+    let rows = events::EVENTS.into_iter().chain(conditions::CONDITIONS).chain(types::TYPES).chain(alerts::ALERTS);
     Code::ALL.into_iter().map(Code::guide).chain(rows.map(|(word, of, see, why, todo)| entry(word, of, see, why, todo)))
 }
 
@@ -101,6 +104,7 @@ impl fmt::Display for Of {
             Self::Reason => "reason of a gang",
             Self::Event => "event",
             Self::Condition => "reason of a condition",
+            Self::Type => "type of a condition",
             Self::Alert => "alert",
         })
     }
@@ -131,6 +135,7 @@ pub fn page() -> String {
         (Of::Reason, "Reasons of gangs"),
         (Of::Event, "Events"),
         (Of::Condition, "Reasons of conditions"),
+        (Of::Type, "Types of conditions"),
         (Of::Alert, "Alerts"),
     ] {
         let _ = write!(page, "\n## {title}\n");

@@ -391,15 +391,15 @@ fn a_gang_whose_pods_are_all_being_deleted_has_lost_no_member() {
 fn a_gate_of_somebody_else_holds_the_gang_back() {
     let mut sim = Sim::new(&[("n1", 4)]);
     sim.gang("train", 2, 2);
-    sim.pods.get_mut("train-1").unwrap().foreign_gates = true;
+    sim.pods.get_mut("train-1").unwrap().foreign_gate = Some(Arc::from("quota.example.com/held"));
     sim.settle();
     assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Collecting, "ForeignGate"));
-    sim.pods.get_mut("train-1").unwrap().foreign_gates = false;
+    sim.pods.get_mut("train-1").unwrap().foreign_gate = None;
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Bound);
     // A newcomer behind a foreign gate does not take a running gang back.
     sim.member("train", "surplus", RankClaim::Rank(2));
-    sim.pods.get_mut("surplus").unwrap().foreign_gates = true;
+    sim.pods.get_mut("surplus").unwrap().foreign_gate = Some(Arc::from("quota.example.com/held"));
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Bound);
 }

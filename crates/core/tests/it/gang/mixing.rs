@@ -264,7 +264,7 @@ fn a_gang_waits_for_nodes_that_are_joining_instead_of_provisioning() {
     assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Waiting, "Joining"));
     assert_eq!(
         sim.message("train"),
-        "waits until node young has joined and is Ready; nodes are provisioned after 2023-11-14T22:23:20Z"
+        "waiting for node young to become Ready; nodes are provisioned after 2023-11-14T22:23:20Z"
     );
     assert!(sim.provisioned.is_empty());
     sim.nodes.get_mut("young").unwrap().ready = true;

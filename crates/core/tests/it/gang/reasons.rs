@@ -6,7 +6,7 @@ use muster_core::gang::{Left, PoolView, offers_for};
 use muster_core::model::gang::Phase;
 use muster_core::model::names::ObjectKey;
 use muster_core::offering::{CeilingLeft, CeilingScope, Exclusion};
-use muster_core::planner::plan::{GangRequest, Role, RolePlace, TopologyRequests};
+use muster_core::planner::plan::{Change, GangRequest, Role, RolePlace, TopologyRequests};
 use muster_core::reason::{Code, Help, PoolChange, Wait, Why};
 use muster_core::topology::Levels;
 
@@ -115,12 +115,12 @@ fn the_change_of_a_pool_is_the_smallest_that_makes_an_offer() {
         (
             &|pool| pool.ceilings.push(ceiling(CeilingScope::Pool)),
             Code::LimitReached,
-            "spec.maxUsdPerHour 0.000009 → 0.000011 for p5.48xlarge in NodePool gpu",
+            "spec.maxUsdPerHour $0.00 → $0.01 for p5.48xlarge in NodePool gpu",
         ),
         (
             &|pool| pool.ceilings.push(ceiling(CeilingScope::Cluster)),
             Code::LimitReached,
-            "provisioner.maxUsdPerHour 0.000009 → 0.000011 for p5.48xlarge in NodePool gpu",
+            "provisioner.maxUsdPerHour $0.00 → $0.01 for p5.48xlarge in NodePool gpu",
         ),
         (&|pool| pool.max_nodes = 1, Code::BatchTooLarge, "maxNodesPerBatch 1 → 2 for p5.48xlarge in NodePool gpu"),
         (&|pool| pool.types[0].price = None, Code::PriceUnknown, "a price for p5.48xlarge in NodePool gpu"),
@@ -157,7 +157,7 @@ fn the_change_of_a_pool_reaches_the_status() {
     sim.gang("train", 8, 8);
     sim.settle();
     let stated = sim.message("train");
-    let expected = "p5.48xlarge of pool gpu: limit on nvidia.com/gpu: 8 needed, 7 left, would do with limit nvidia.com/gpu 64 → 65";
+    let expected = "p5.48xlarge of NodePool gpu: limit on nvidia.com/gpu: 8 needed, 7 left, would do with limit nvidia.com/gpu 64 → 65";
     assert!(stated.contains(expected), "{stated}");
 }
 
@@ -180,12 +180,42 @@ fn what_no_change_can_help_says_what_is_waited_for() {
         !helps.is_empty() && helps.iter().all(|help| matches!(help, Help::Wait(_)))
     };
     assert!(waits(&Why::Collecting { seen: 1, needed: 3, size: 4, kept: false }));
-    assert!(waits(&Why::ForeignGate { pod: Arc::from("pod"), kept: true }));
+    assert!(waits(&Why::ForeignGate { pod: Arc::from("pod"), gate: Arc::from("gate"), kept: true }));
     assert!(waits(&Why::Provisioning { batch: None, count: None }));
     assert!(waits(&Why::Booking { request: Arc::from("request") }));
     assert!(waits(&Why::Restarting));
     let refusal = muster_core::planner::plan::Refusal::BoundOutside { node: "gone".into(), changes: Vec::new() };
     assert!(waits(&Why::refused(&refusal)));
+}
+
+#[test]
+fn whatever_is_written_about_a_reason_begins_with_its_headline() {
+    let mut sim = Sim::new(&[("a", 4)]);
+    let node = "a-1".into();
+    let refusal = muster_core::planner::plan::Refusal::BoundOutside { node, changes: vec![Change::Share] };
+    sim.gang("train", 8, 8);
+    sim.settle();
+    let text = || Arc::from("text");
+    let all = [
+        Why::Collecting { seen: 1, needed: 3, size: 4, kept: true },
+        Why::SizeUnknown { seen: 1, kept: false },
+        Why::ForeignGate { pod: text(), gate: text(), kept: false },
+        Why::Volumes { pod: text(), awaits: text(), kept: true },
+        Why::Suspended { kind: text(), name: text() },
+        Why::refused(&refusal),
+        Why::PlanRejected,
+        Why::Excluded { refusal: refusal.clone() },
+        Why::ProvisionedDoNotHold { refusal: refusal.clone() },
+        Why::NoCapacity { stated: None, refusal: refusal.clone() },
+        Why::NoCapacityForNew { refusal: Some(refusal) },
+        Why::Booking { request: text() },
+    ];
+    for why in all {
+        let (headline, whole) = (why.headline(), why.to_string());
+        assert!(whole.starts_with(&headline), "{whole}");
+        assert!(!headline.contains("would fit"), "{headline}");
+    }
+    assert!(sim.message("train").starts_with("needs capacity for 8 members"), "{}", sim.message("train"));
 }
 
 #[test]

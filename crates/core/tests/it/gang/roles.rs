@@ -321,3 +321,19 @@ fn ranks_out_of_order_and_surplus_members_are_conditions_and_events() {
     let notes = &sim.state("train").notes;
     assert!(notes[&NoteKind::RanksOrdered].holds && !notes.contains_key(&NoteKind::SurplusMembers));
 }
+
+#[test]
+fn a_bound_gang_says_while_one_of_its_nodes_is_not_ready() {
+    let mut sim = Sim::new(&[("n1", 4), ("n2", 4)]);
+    sim.gang("train", 8, 8);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.state("train").notes.get(&NoteKind::NodesReady)), (Phase::Bound, None));
+    sim.nodes.get_mut("n2").unwrap().ready = false;
+    sim.settle();
+    let note = &sim.state("train").notes[&NoteKind::NodesReady];
+    assert_eq!((note.holds, &*note.message), (false, "node n2 is not Ready"));
+    assert_eq!(sim.events.iter().filter(|event| *event == "NodesNotReady").count(), 1, "once");
+    sim.nodes.get_mut("n2").unwrap().ready = true;
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.state("train").notes.get(&NoteKind::NodesReady)), (Phase::Bound, None));
+}

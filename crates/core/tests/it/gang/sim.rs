@@ -314,7 +314,7 @@ impl Sim {
         let mut ticket = 0;
         let mut post: Vec<(PodUid, NodeName)> = Vec::new();
         for pod in self.pods.values().filter(|pod| pod.is_live() && pod.node.is_none()) {
-            if pod.gated || pod.foreign_gates || !pod.ours {
+            if pod.gated || pod.foreign_gate.is_some() || !pod.ours {
                 continue;
             }
             let Filtered::Split { kept, .. } =

@@ -130,7 +130,7 @@ fn a_node_takes_no_more_members_than_it_attaches_volumes_and_any_number_where_it
     }
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Waiting);
-    assert!(sim.message("train").contains("holds 4"), "{}", sim.message("train"));
+    assert!(sim.message("train").contains("has capacity for 4"), "{}", sim.message("train"));
     sim.nodes.get_mut("n2").unwrap().allocatable.set("attachable-volumes-csi-d", 0);
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Bound);

@@ -287,13 +287,13 @@ fn the_score_compares_with_the_snapshot_and_with_the_empty_cluster() {
 fn every_kind_of_change_has_its_own_words() {
     let texts: BTreeSet<String> = [0_u8, 1, 2, 3].into_iter().map(text).collect();
     let expected = [
-        "needs 4 members in one rack, the best rack a/1 holds 2: 1 node in a domain that cannot be the gang's alone; would fit \
+        "needs capacity for 4 members in one rack; the best, a/1, has capacity for 2: 1 node in a domain that cannot be the gang's alone; would fit \
          with others in its domain",
-        "needs 4 members in one rack, the best rack a/1 holds 2; would fit if only one zone were required: a holds 5, or \
+        "needs capacity for 4 members in one rack; the best, a/1, has capacity for 2; would fit if only one zone were required: a has capacity for 5, or \
          with capacity for 2 more in rack a/1",
-        "needs 4 members in one zone, the best zone a holds 2; would fit with capacity for 1 more in rack a/1, or with \
+        "needs capacity for 4 members in one zone; the best, a, has capacity for 2; would fit with capacity for 1 more in rack a/1, or with \
          slices inside one zone each, or with no slices",
-        "needs 7 members in one zone, the best zone a holds 5; would fit with capacity for 2 more in zone a",
+        "needs capacity for 7 members in one zone; the best, a, has capacity for 5; would fit with capacity for 2 more in zone a",
     ];
     assert_eq!(texts.iter().map(String::as_str).collect::<Vec<_>>(), expected);
 }

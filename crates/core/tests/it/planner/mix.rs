@@ -205,7 +205,7 @@ fn a_mix_that_is_short_of_one_resource_is_refused_with_what_is_missing() {
     problem.hosts.truncate(25);
     let (_, report) = build::plan(&problem);
     let text = report.refusal.unwrap().to_string();
-    assert!(text.starts_with("needs 445 members in one zone, the best zone a holds "), "{text}");
+    assert!(text.starts_with("needs capacity for 445 members in one zone; the best, a, has capacity for "), "{text}");
     assert!(text.contains("would fit with capacity for ") && text.contains("of role "), "{text}");
 }
 
@@ -228,8 +228,8 @@ fn what_is_not_found_and_not_ruled_out_is_stated_to_be_undecided() {
     assert!(matches!(refusal, Refusal::Undecided(_)), "{refusal:?}");
     assert_eq!(
         refusal.to_string(),
-        "needs 6 members of several shapes in one zone: no placement was found in 0 steps and none is ruled out; the best \
-         attempt leaves 6 out, proven is that 0 must be"
+        "needs capacity for 6 members of several shapes in one zone; the search stopped without an answer, the best attempt \
+         places all but 6"
     );
     assert_eq!(answer(100_000).refusal, None);
 }

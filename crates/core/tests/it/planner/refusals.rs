@@ -92,28 +92,26 @@ const KINDS: &[Kind] = &[
     kind(
         "too few nodes",
         || gang(&[2, 1], 1, 5, None),
-        "needs 5 members, all nodes together hold 3; would fit with capacity for 2 more",
+        "needs capacity for 5 members; all nodes together have capacity for 3; would fit with capacity for 2 more",
         Changes(&["change: capacity"]),
     ),
     kind(
         "no node at all",
         || gang(&[], 1, 2, Some(0)),
-        "needs 2 members in one zone, no node has the label topology.kubernetes.io/zone; would fit with capacity \
+        "needs capacity for 2 members in one zone; no node has a label for that level; would fit with capacity \
          for 2 more in a new zone",
         Changes(&["change: capacity"]),
     ),
     kind(
         "enough in the zone, not in one rack",
         || gang(&[3, 2], 1, 4, RACK),
-        "needs 4 members in one rack, the best rack a/0 holds 3; would fit if only one zone were required: a \
-         holds 5, or with capacity for 1 more in rack a/0",
+        "needs capacity for 4 members in one rack; the best, a/0, has capacity for 3; would fit if only one zone were required: a has capacity for 5, or with capacity for 1 more in rack a/0",
         Changes(&["change: capacity", "change: widen"]),
     ),
     kind(
         "no node has the label of the level",
         || problem(levels(&["zone", "rack"]), vec![host("n", "zone=a", 2, 0)], 2, RACK),
-        "needs 2 members in one rack, no node has the label test/rack: 1 node without a label for rack; would \
-         fit if only one zone were required: a holds 2, or with capacity for 2 more in a new rack",
+        "needs capacity for 2 members in one rack; no node has a label for that level: 1 node without a label for rack; would fit if only one zone were required: a has capacity for 2, or with capacity for 2 more in a new rack",
         Changes(&["change: capacity", "change: widen"]),
     ),
     kind(
@@ -123,42 +121,42 @@ const KINDS: &[Kind] = &[
             nodes(&mut gang, |host| Arc::make_mut(&mut host.usage).requested.set(GPU, 1));
             gang
         },
-        "needs 3 members in one zone, the best zone a holds 1: 2 nodes insufficient nvidia.com/gpu; would fit \
+        "needs capacity for 3 members in one zone; the best, a, has capacity for 1: 2 nodes insufficient nvidia.com/gpu; would fit \
          with capacity for 2 more in zone a",
         Changes(&["change: capacity"]),
     ),
     kind(
         "short of cpu",
         || short_of("cpu", 4_000, 3_999),
-        "needs 2 members in one zone, the best zone a holds 1: 2 nodes insufficient cpu; would fit with capacity \
+        "needs capacity for 2 members in one zone; the best, a, has capacity for 1: 2 nodes insufficient cpu; would fit with capacity \
          for 1 more in zone a",
         Changes(&["change: capacity"]),
     ),
     kind(
         "short of memory",
         || short_of("memory", 1 << 30, 1 << 29),
-        "needs 2 members in one zone, the best zone a holds 1: 2 nodes insufficient memory; would fit with \
+        "needs capacity for 2 members in one zone; the best, a, has capacity for 1: 2 nodes insufficient memory; would fit with \
          capacity for 1 more in zone a",
         Changes(&["change: capacity"]),
     ),
     kind(
         "short of pods",
         || short_of("pods", 1, 0),
-        "needs 2 members in one zone, the best zone a holds 1: 2 nodes insufficient pods; would fit with capacity \
+        "needs capacity for 2 members in one zone; the best, a, has capacity for 1: 2 nodes insufficient pods; would fit with capacity \
          for 1 more in zone a",
         Changes(&["change: capacity"]),
     ),
     kind(
         "short of ephemeral storage",
         || short_of("ephemeral-storage", 10, 1),
-        "needs 2 members in one zone, the best zone a holds 1: 2 nodes insufficient ephemeral-storage; would \
+        "needs capacity for 2 members in one zone; the best, a, has capacity for 1: 2 nodes insufficient ephemeral-storage; would \
          fit with capacity for 1 more in zone a",
         Changes(&["change: capacity"]),
     ),
     kind(
         "short of interfaces",
         || short_of("vpc.amazonaws.com/efa", 4, 1),
-        "needs 2 members in one zone, the best zone a holds 1: 2 nodes insufficient vpc.amazonaws.com/efa; \
+        "needs capacity for 2 members in one zone; the best, a, has capacity for 1: 2 nodes insufficient vpc.amazonaws.com/efa; \
          would fit with capacity for 1 more in zone a",
         Changes(&["change: capacity"]),
     ),
@@ -169,7 +167,7 @@ const KINDS: &[Kind] = &[
             nodes(&mut gang, |host| taint(host, "team", "b"));
             gang
         },
-        "needs 2 members in one zone, the best zone a holds 1: 2 nodes untolerated taint team=b:NoSchedule; \
+        "needs capacity for 2 members in one zone; the best, a, has capacity for 1: 2 nodes untolerated taint team=b:NoSchedule; \
          would fit with capacity for 1 more in zone a, or with taint team=b:NoSchedule tolerated",
         Changes(&["change: capacity", "change: tolerate"]),
     ),
@@ -183,7 +181,7 @@ const KINDS: &[Kind] = &[
             });
             gang
         },
-        "needs 2 members in one zone, the best zone a holds 1: 1 node untolerated taint team=b:NoSchedule; \
+        "needs capacity for 2 members in one zone; the best, a, has capacity for 1: 1 node untolerated taint team=b:NoSchedule; \
          would fit with capacity for 1 more in zone a, or with taints spot:NoSchedule and team=b:NoSchedule \
          tolerated",
         Changes(&["change: capacity", "change: tolerate several taints"]),
@@ -195,7 +193,7 @@ const KINDS: &[Kind] = &[
             gang.gang.roles[0].shape.node_selector.insert("disk".into(), "nvme".into());
             gang
         },
-        "needs 2 members in one zone, the best zone a holds 0: 2 nodes node selector or affinity does not \
+        "needs capacity for 2 members in one zone; no zone has capacity for any of them: 2 nodes node selector or affinity does not \
          match; would fit with capacity for 2 more in zone a, or with no node selector or affinity",
         Changes(&["change: capacity", "change: unselect"]),
     ),
@@ -209,7 +207,7 @@ const KINDS: &[Kind] = &[
             gang.gang.roles[0].shape.node_affinity = Some(vec![term]);
             gang
         },
-        "needs 2 members in one zone, the best zone a holds 1: 2 nodes node selector or affinity does not \
+        "needs capacity for 2 members in one zone; the best, a, has capacity for 1: 2 nodes node selector or affinity does not \
          match; would fit with capacity for 1 more in zone a, or with no node selector or affinity",
         Changes(&["change: capacity", "change: unselect"]),
     ),
@@ -220,7 +218,7 @@ const KINDS: &[Kind] = &[
             nodes(&mut gang, |host| Arc::make_mut(&mut host.node).unschedulable = true);
             gang
         },
-        "needs 3 members in one zone, the best zone a holds 1: 3 nodes cordoned; would fit with capacity for 2 \
+        "needs capacity for 3 members in one zone; the best, a, has capacity for 1: 3 nodes cordoned; would fit with capacity for 2 \
          more in zone a, or with 2 nodes uncordoned",
         Changes(&["change: capacity", "change: nodes uncordoned"]),
     ),
@@ -231,7 +229,7 @@ const KINDS: &[Kind] = &[
             nodes(&mut gang, |host| Arc::make_mut(&mut host.node).ready = false);
             gang
         },
-        "needs 5 members in one zone, the best zone a holds 2: 3 nodes not ready; would fit with capacity for 3 \
+        "needs capacity for 5 members in one zone; the best, a, has capacity for 2: 3 nodes not ready; would fit with capacity for 3 \
          more in zone a, or with 2 more nodes ready",
         Changes(&["change: capacity", "change: nodes ready"]),
     ),
@@ -242,7 +240,7 @@ const KINDS: &[Kind] = &[
             gang.gang.roles[0].shape.one_per_node = true;
             gang
         },
-        "needs 3 members in one zone, the best zone a holds 2; would fit with capacity for 1 more in zone a",
+        "needs capacity for 3 members in one zone; the best, a, has capacity for 2; would fit with capacity for 1 more in zone a",
         Changes(&["change: capacity"]),
     ),
     kind(
@@ -252,8 +250,7 @@ const KINDS: &[Kind] = &[
             gang.gang.roles[0].shape.one_per_node = true;
             gang
         },
-        "needs 2 members in one host, the best host a/0/r0-n0 holds 1; would fit if only one rack were \
-         required: a/0 holds 2",
+        "needs capacity for 2 members in one host; the best, a/0/r0-n0, has capacity for 1; would fit if only one rack were required: a/0 has capacity for 2",
         Changes(&["change: widen"]),
     ),
     kind(
@@ -264,7 +261,7 @@ const KINDS: &[Kind] = &[
             nodes(&mut gang, |host| Arc::make_mut(&mut host.usage).own_shape_pods = 1);
             gang
         },
-        "needs 2 members in one zone, the best zone a holds 1: 2 nodes a pod of the same kind stands there; \
+        "needs capacity for 2 members in one zone; the best, a, has capacity for 1: 2 nodes a pod of the same kind stands there; \
          would fit with capacity for 1 more in zone a, or with 1 node free of pods that keep the members away",
         Changes(&["change: capacity", "change: nodes free of the kind"]),
     ),
@@ -276,21 +273,21 @@ const KINDS: &[Kind] = &[
             nodes(&mut gang, |host| Arc::make_mut(&mut host.usage).ports.push(port()));
             gang
         },
-        "needs 3 members in one zone, the best zone a holds 1: 3 nodes host port taken; would fit with capacity \
+        "needs capacity for 3 members in one zone; the best, a, has capacity for 1: 3 nodes host port taken; would fit with capacity \
          for 2 more in zone a, or with the host port free on 2 nodes",
         Changes(&["change: capacity", "change: nodes with a free port"]),
     ),
     kind(
         "slices that no rack holds",
         || sliced(&[3, 1], 4, 2, 1),
-        "needs 4 members in one zone, the best zone a holds 2; would fit with capacity for 1 more in rack a/0, or \
+        "needs capacity for 4 members in one zone; the best, a, has capacity for 2; would fit with capacity for 1 more in rack a/0, or \
          with slices inside one zone each, or with no slices",
         Changes(&["change: capacity", "change: widen slices", "change: unslice"]),
     ),
     kind(
         "slices inside nodes",
         || sliced(&[2, 2], 4, 2, 2),
-        "needs 4 members in one zone, the best zone a holds 0; would fit with capacity for 1 more in host \
+        "needs capacity for 4 members in one zone; no zone has capacity for any of them; would fit with capacity for 1 more in host \
          a/0/r0-n0 and 1 more in host a/0/r0-n1, or with slices inside one rack each, or with no slices",
         Changes(&["change: capacity in several domains", "change: widen slices", "change: unslice"]),
     ),
@@ -301,7 +298,7 @@ const KINDS: &[Kind] = &[
             gang.gang.topology_requests.slices.push(SliceTopologyRequest { size: 2, level: 1 });
             gang
         },
-        "needs 4 members in one zone, the best zone a holds 0; would fit with no slices",
+        "needs capacity for 4 members in one zone; no zone has capacity for any of them; would fit with no slices",
         Changes(&["change: unslice"]),
     ),
     kind(
@@ -312,7 +309,7 @@ const KINDS: &[Kind] = &[
             gang.gang.topology_requests.slices = vec![SliceTopologyRequest { size: 2, level: 2 }];
             gang
         },
-        "needs 4 members in one rack, the best rack a/0 holds 2; would fit with capacity for 1 more in host \
+        "needs capacity for 4 members in one rack; the best, a/0, has capacity for 2; would fit with capacity for 1 more in host \
          a/0/r0-n0, or with slices inside one rack each, or with no slices",
         Changes(&["change: capacity", "change: widen slices", "change: unslice"]),
     ),
@@ -326,7 +323,7 @@ const KINDS: &[Kind] = &[
             gang.gang.topology_requests.exclusive = RACK;
             gang
         },
-        "needs 2 members in one rack, the best rack a/0 holds 0: 4 nodes in a domain that cannot be the \
+        "needs capacity for 2 members in one rack; no rack has capacity for any of them: 4 nodes in a domain that cannot be the \
          gang's alone; would fit with others in its domain",
         Changes(&["change: share"]),
     ),
@@ -337,7 +334,7 @@ const KINDS: &[Kind] = &[
             gang.gang.topology_requests.exclusive = RACK;
             gang
         },
-        "needs 6 members in one zone, the best zone a holds 4; would fit with others in its domain",
+        "needs capacity for 6 members in one zone; the best, a, has capacity for 4; would fit with others in its domain",
         Changes(&["change: share"]),
     ),
     kind(
@@ -347,29 +344,27 @@ const KINDS: &[Kind] = &[
             gang.gang.roles[0].min = 5;
             gang
         },
-        "needs 5 members in one rack, the best rack a/0 holds 3; would fit if only one zone were required: a \
-         holds 5, or with capacity for 2 more in rack a/0, or with a minimum of 3",
+        "needs capacity for 5 members in one rack; the best, a/0, has capacity for 3; would fit if only one zone were required: a has capacity for 5, or with capacity for 2 more in rack a/0, or with a minimum of 3",
         Changes(&["change: capacity", "change: widen", "change: minimum"]),
     ),
     kind(
         "a leader beside workers",
         || pair(3, 3, &[2]),
-        "needs 4 members in one rack, the best rack a/0 holds 3; would fit with capacity for 1 more of role \
+        "needs capacity for 4 members in one rack; the best, a/0, has capacity for 3; would fit with capacity for 1 more of role \
          leader in rack a/0",
         Changes(&["change: capacity"]),
     ),
     kind(
         "workers beside a leader",
         || pair(4, 6, &[2]),
-        "needs 7 members in one rack, the best rack a/0 holds 5; would fit with capacity for 2 more of role \
+        "needs capacity for 7 members in one rack; the best, a/0, has capacity for 5; would fit with capacity for 2 more of role \
          worker in rack a/0",
         Changes(&["change: capacity"]),
     ),
     kind(
         "workers in two racks",
         || pair(4, 6, &[2, 2]),
-        "needs 7 members in one rack, the best rack a/0 holds 5; would fit if only one zone were required: a \
-         holds 7, or with capacity for 2 more of role worker in rack a/0",
+        "needs capacity for 7 members in one rack; the best, a/0, has capacity for 5; would fit if only one zone were required: a has capacity for 7, or with capacity for 2 more of role worker in rack a/0",
         Changes(&["change: capacity", "change: widen"]),
     ),
     kind(
@@ -380,8 +375,8 @@ const KINDS: &[Kind] = &[
             Arc::make_mut(&mut gang.hosts[0].usage).requested.set(GPU, 1);
             gang
         },
-        "needs 2 more members beside 1 bound in one rack, the best rack a/0 holds 1: 1 node insufficient \
-         nvidia.com/gpu; would fit if only one zone were required: a holds 5, or with capacity for 1 more in rack \
+        "needs capacity for 2 more members beside 1 bound in one rack; the best, a/0, has capacity for 1: 1 node insufficient \
+         nvidia.com/gpu; would fit if only one zone were required: a has capacity for 5, or with capacity for 1 more in rack \
          a/0",
         Changes(&["change: capacity", "change: widen"]),
     ),
@@ -513,7 +508,7 @@ const KINDS: &[Kind] = &[
     kind(
         "an unknown level",
         || gang(&[2], 1, 2, Some(7)),
-        "topology level number 7 is not configured; would fit with only one rack required",
+        "the topology request names a level that topology.levels does not have; would fit with only one rack required",
         Changes(&["change: widen"]),
     ),
 ];

@@ -275,21 +275,21 @@ fn a_refusal_names_the_best_domain_the_shortfall_and_what_blocks() {
     Arc::make_mut(&mut hosts[1].usage).requested = Resources::from_iter([(GPU, 1)]);
     Arc::make_mut(&mut hosts[3].usage).requested = Resources::from_iter([(GPU, 1)]);
     let text = refused(&problem(zone_and_rack(), hosts.clone(), 5, ZONE));
-    let expected = "needs 5 members in one zone, the best zone a holds 2: 2 nodes insufficient nvidia.com/gpu, \
+    let expected = "needs capacity for 5 members in one zone; the best, a, has capacity for 2: 2 nodes insufficient nvidia.com/gpu, \
                     1 node untolerated taint team=100_:NoSchedule, 1 node without a label for zone; would fit with capacity \
                     for 3 more in zone a, or with no required level";
     assert_eq!(text, expected);
     let text = refused(&problem(zone_and_rack(), hosts[..5].to_vec(), 2, RACK));
-    let expected = "needs 2 members in one rack, the best rack a/0 holds 1: 2 nodes insufficient nvidia.com/gpu, \
-                    1 node untolerated taint team=100_:NoSchedule; would fit if only one zone were required: a holds 2, \
+    let expected = "needs capacity for 2 members in one rack; the best, a/0, has capacity for 1: 2 nodes insufficient nvidia.com/gpu, \
+                    1 node untolerated taint team=100_:NoSchedule; would fit if only one zone were required: a has capacity for 2, \
                     or with capacity for 1 more in rack a/0, or with taint team=100_:NoSchedule tolerated";
     assert_eq!(text, expected);
     let text = refused(&problem(zone_and_rack(), hosts[..3].to_vec(), 2, None));
-    assert!(text.starts_with("needs 2 members, all nodes together hold 1: "), "{text}");
+    assert!(text.starts_with("needs capacity for 2 members; all nodes together have capacity for 1: "), "{text}");
     let text = refused(&problem(zone_and_rack(), vec![host("x", "", 1, 0)], 1, RACK));
     assert_eq!(
         text,
-        "needs 1 member in one rack, no node has the label test/rack: 1 node without a label for rack; would fit \
+        "needs capacity for 1 member in one rack; no node has a label for that level: 1 node without a label for rack; would fit \
          with capacity for 1 more in a new rack, or with no required level"
     );
 }
@@ -323,8 +323,8 @@ fn a_bound_member_decides_the_domain_or_the_gang_is_refused() {
     let mut gang = problem(zone_and_rack(), racks(&[2, 4], 1), 3, RACK);
     gang.gang.roles[0].places[1].bound = Some("r0-n0".into());
     Arc::make_mut(&mut gang.hosts[0].usage).requested.set(GPU, 1);
-    let expected = "needs 2 more members beside 1 bound in one rack, the best rack a/0 holds 1: \
-                    1 node insufficient nvidia.com/gpu; would fit if only one zone were required: a holds 5, \
+    let expected = "needs capacity for 2 more members beside 1 bound in one rack; the best, a/0, has capacity for 1: \
+                    1 node insufficient nvidia.com/gpu; would fit if only one zone were required: a has capacity for 5, \
                     or with capacity for 1 more in rack a/0";
     assert_eq!(refused(&gang), expected);
 }
@@ -365,7 +365,10 @@ fn leaf_is_the_deepest_layer_a_node_has() {
     let (plan, _) = plan(&problem(levels.clone(), hosts.clone(), 2, leaf));
     assert_eq!(nodes(&plan), ["a1", "a2"]);
     let text = refused(&problem(levels, hosts, 3, leaf));
-    assert!(text.starts_with("needs 3 members in one rack, the best rack a/s/b1 holds 2"), "{text}");
+    assert!(
+        text.starts_with("needs capacity for 3 members in one rack; the best, a/s/b1, has capacity for 2"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -398,7 +401,7 @@ fn nothing_to_place_and_nowhere_to_place_it_are_answered() {
     let empty = problem(Levels::default(), Vec::new(), 2, ZONE);
     assert_eq!(
         refused(&empty),
-        "needs 2 members in one zone, no node has the label topology.kubernetes.io/zone; \
+        "needs capacity for 2 members in one zone; no node has a label for that level; \
          would fit with capacity for 2 more in a new zone"
     );
     let GangRequest { key, topology_requests, roles: _ } = empty.gang.clone();
@@ -412,7 +415,7 @@ fn a_node_listed_twice_is_used_once() {
     let mut hosts = racks(&[1], 2);
     hosts.push(hosts[0].clone());
     let text = refused(&problem(zone_and_rack(), hosts, 3, ZONE));
-    assert!(text.contains("holds 2"), "{text}");
+    assert!(text.contains("has capacity for 2"), "{text}");
 }
 
 #[test]
