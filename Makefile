@@ -177,7 +177,7 @@ test-helm: ## Install, upgrade, roll back and uninstall by Helm 3 and 4; the cha
 mutants: ## Change the pass over NodeBatches line by line, and see that a test notices each; SHARD=k/n takes a part
 	MUSTER_BATCH_HISTORIES=25 cargo mutants --package muster-core --file 'crates/core/src/batch/*' --exclude-re 'fmt::Debug' \
 	--profile mutants --baseline skip --timeout 60 --jobs 2 $(if $(SHARD),--shard $(SHARD)) \
-	--cargo-arg=--lib --cargo-arg=--test=it -- batch collect::
+	--cargo-arg=--lib --cargo-arg=--test=it -- batch collect:: books:: ordinary::
 
 lint: ## Check formatting and lints, warnings denied
 	cargo fmt --all -- --check

@@ -110,7 +110,7 @@ impl Hands {
                 }
                 Action::CreateGang(recognised) => self.create_gang(&recognised).await.map(Some),
                 Action::CreateBatch(topology_request) => {
-                    let created = self.create_batch(&topology_request).await.map(Some);
+                    let created = self.create_batch(state, &topology_request).await.map(Some);
                     // The status that names the batch must not be written.
                     refused |= created.is_err();
                     created
@@ -237,9 +237,18 @@ impl Hands {
         }
     }
 
-    async fn create_batch(&self, topology_request: &BatchTopologyRequest) -> anyhow::Result<Effect> {
+    async fn create_batch(&self, state: &State, topology_request: &BatchTopologyRequest) -> anyhow::Result<Effect> {
         let name = batch_name(&topology_request.gang.uid, topology_request.round);
         let batches: Api<NodeBatch> = Api::all(self.client.clone());
+        // One that is not seen may only not be seen yet: beside it nothing is provisioned, however long the watch lags.
+        let named = topology_request.gang.batch.as_deref().filter(|named| **named != *name);
+        if let Some(named) = named.filter(|named| !state.batches.contains_key(*named)) {
+            let seen = batches.get_opt(named).await.with_context(|| format!("read NodeBatch {named}"))?;
+            anyhow::ensure!(
+                seen.is_none(),
+                "NodeBatch {named} exists and is not seen yet: no other is created beside it"
+            );
+        }
         let mut pools: Vec<String> = Vec::new();
         for offer in &topology_request.offers {
             if !pools.iter().any(|pool| **pool == *offer.pool) {

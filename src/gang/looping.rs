@@ -180,8 +180,13 @@ fn lost(state: &State) -> BTreeSet<NodeName> {
     let mut lost = BTreeSet::new();
     for status in state.batches.values().map(|seen| &seen.batch().status) {
         let listed = status.instances.iter().filter(|instance| instance.state == MemberState::Lost);
-        let nodes = listed.chain(&status.replaced).filter_map(|instance| instance.node.as_deref());
-        lost.extend(nodes.map(NodeName::from));
+        let nodes = listed.chain(&status.replaced).filter_map(|instance| {
+            let name = NodeName::from(instance.node.as_deref()?);
+            // A Node of that name may be another instance's by now: names made of addresses come back.
+            let others = state.snapshot.nodes.get(&name).is_some_and(|entry| !entry.node.is_of(&instance.id));
+            (!others).then_some(name)
+        });
+        lost.extend(nodes);
     }
     lost
 }

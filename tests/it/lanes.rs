@@ -14,7 +14,7 @@ use muster::cluster::{Cluster, State, Store, StoreOptions};
 use muster::gang::{Events, Executor, ExecutorOptions};
 use muster::telemetry::Metrics;
 use muster_api::crd::Gang;
-use muster_core::gang::{Action, Evict, Release, StatusWrite};
+use muster_core::gang::{Action, BatchTopologyRequest, Evict, Release, StatusWrite, batch_name};
 use muster_core::model::gang::Phase;
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use serde_json::{Value, json};
@@ -118,6 +118,48 @@ fn plan(state: &State, name: &str, node: &str) -> Action {
     }];
     let (gang, recognised) = (Arc::clone(gang), None);
     Action::WriteStatus(Box::new(StatusWrite { gang, recognised, next, event: None, also: Vec::new() }))
+}
+
+/// An API server that has these NodeBatches, and says what is asked of them.
+fn with_batches(asked: mpsc::UnboundedSender<String>, there: &'static [&'static str]) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let what = format!("{} {}", request.method(), request.uri().path().rsplit('/').next().unwrap_or_default());
+        let missing = request.method() == "GET" && !there.iter().any(|name| what.ends_with(name));
+        asked.send(what).unwrap();
+        let failure = json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": ""});
+        let batch = json!({"metadata": {"name": "b"}, "spec": {"nodePools": [], "count": 1}});
+        let (code, body) = if missing { (StatusCode::NOT_FOUND, failure) } else { (StatusCode::OK, batch) };
+        let answer = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+        async move { Ok::<_, Infallible>(answer.unwrap()) }
+    });
+    Client::new(service, "ns")
+}
+
+#[tokio::test]
+async fn the_next_batch_of_a_gang_is_created_once_the_one_before_it_is_gone_whatever_the_watch_shows() {
+    let (_store, cluster) = known();
+    let (_leads, leader) = watch::channel(true);
+    let state = cluster.load();
+    let mut gang = muster_core::model::gang::Gang::clone(&state.snapshot.gangs[&ObjectKey::new("ns", "other")]);
+    let [first, second] = [1, 2].map(|round| batch_name(&gang.uid, round));
+    gang.batch = Some(first.as_str().into());
+    let gang = Arc::new(gang);
+    let there: &'static [&'static str] = vec![&*first.clone().leak()].leak();
+    for (there, then) in [(there, None), (&[], Some("POST nodebatches".to_owned()))] {
+        let (asked, mut calls) = mpsc::unbounded_channel();
+        let mut executor = executor(&with_batches(asked, there), &cluster);
+        let create = BatchTopologyRequest {
+            gang: Arc::clone(&gang),
+            round: 2,
+            offers: Vec::new(),
+            placement_group: None,
+            zones: Vec::new(),
+        };
+        executor.execute(&state, vec![Action::CreateBatch(Box::new(create))], &leader).await;
+        executor.finish().await;
+        assert_eq!(calls.recv().await, Some(format!("GET {first}")));
+        assert_eq!(calls.try_recv().ok(), then, "{second}");
+    }
 }
 
 #[tokio::test]

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::Node as NodeObject;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use muster_api::crd::NodeBatch;
 use muster_api::{batch_state, keys};
@@ -29,7 +28,7 @@ use crate::cloud::Changes;
 use crate::cluster::State;
 use crate::progress::Beat;
 use crate::provisioner::Context;
-use crate::step::{Step, step};
+use crate::provisioner::batch::effects::delete_node;
 
 /// Between two rounds after a change of the leader, ten times.
 const OFTEN: SignedDuration = SignedDuration::from_secs(30);
@@ -38,7 +37,7 @@ const SELDOM: SignedDuration = SignedDuration::from_secs(120);
 /// What is younger is left alone: EC2 shows and tags with a delay.
 const GRACE: SignedDuration = SignedDuration::from_secs(120);
 
-/// More is orphaned at once than is credible.
+/// More is orphaned or unseen at once than is credible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::provisioner) struct Held {
     /// Names the set of instances; what confirms it.
@@ -123,7 +122,7 @@ fn known(batch: &NodeBatch) -> KnownBatch {
 fn nodes(state: &State) -> Vec<KnownNode> {
     let ours = state.snapshot.nodes.values().filter(|entry| entry.node.labels.contains_key(keys::BATCH));
     ours.filter_map(|entry| {
-        let id = entry.node.provider_id.as_deref()?.rsplit('/').next().filter(|id| id.starts_with("i-"))?;
+        let id = entry.node.instance().filter(|id| id.starts_with("i-"))?;
         Some(KnownNode { name: entry.node.name.clone(), instance: InstanceId::from(id) })
     })
     .collect()
@@ -132,17 +131,9 @@ fn nodes(state: &State) -> Vec<KnownNode> {
 /// Tells what is held, and what it costs.
 async fn hold(context: &Context, state: &State, account: &Account, findings: &Findings) {
     let digest = findings.digest();
-    let held = findings.unexplained();
-    let cost = held_cost(&held, account, &context.catalogue.load().prices, context.clock.now());
+    let cost = held_cost(&findings.held_orphans(), account, &context.catalogue.load().prices, context.clock.now());
     context.metrics.held_orphans(cost);
-    let message = format!(
-        "{} of {} instances of this cluster, {}/h, belong to no NodeBatch, more than the {} that are collected at once: \
-         run `muster gc` to list them, `muster gc --confirm` to end exactly these (set {digest})",
-        held.len(),
-        findings.live,
-        usd(cost.micro_usd_per_hour),
-        findings.allowed(),
-    );
+    let message = sentence(findings, cost, &digest);
     if context.hold(Some(Held { digest, message: message.clone() })) {
         warn!(message, "the orphan sweep is held");
         for pool in state.pools.values() {
@@ -152,13 +143,39 @@ async fn hold(context: &Context, state: &State, account: &Account, findings: &Fi
     }
 }
 
+/// What is held, and what releases it.
+fn sentence(findings: &Findings, cost: HeldCost, digest: &str) -> String {
+    let (orphans, unseen) = (findings.held_orphans().len(), findings.held_unseen().len());
+    let mut why = Vec::new();
+    if orphans > 0 {
+        why.push(format!(
+            "{orphans} of {} instances of this cluster, {} $/h, belong to no NodeBatch, more than the {} that are collected at \
+             once: none of them is deleted",
+            findings.live,
+            dollars(cost.micro_usd_per_hour),
+            findings.allowed(),
+        ));
+    }
+    if unseen > 0 {
+        why.push(format!(
+            "{unseen} of {} instances that NodeBatches list or Nodes stand for are not in what EC2 shows, not even as \
+             terminated, more than the {} that are written off at once (are credentials and Region those of this cluster?): \
+             none of them is written off, and no Node of theirs deleted",
+            findings.listed,
+            findings.may_be_unseen(),
+        ));
+    }
+    format!("{} before \"muster gc --confirm\" (set {digest})", why.join("; "))
+}
+
 async fn act(context: &Context, findings: Findings) -> anyhow::Result<()> {
     if context.cloud.changes() == Changes::Withheld {
         warn!(?findings, "dry run: what is left over is not collected");
         return Ok(());
     }
-    let Findings { instances, explained: _, lost, nodes, groups, templates, live: _ } = findings;
-    let ids: Vec<InstanceId> = instances.iter().chain(lost.values().flatten()).cloned().collect();
+    let Findings { instances, explained: _, lost, nodes, unseen: _, groups, templates, live: _, listed: _ } = findings;
+    let ids: BTreeSet<&InstanceId> = instances.iter().chain(lost.values().flatten()).chain(nodes.values()).collect();
+    let ids: Vec<InstanceId> = ids.into_iter().cloned().collect();
     // The last look, by id: a description by tags may exclude what is there.
     let seen = context.cloud.instances(&ids).await?;
     let live: BTreeSet<&InstanceId> =
@@ -187,13 +204,10 @@ async fn act(context: &Context, findings: Findings) -> anyhow::Result<()> {
             context.metrics.orphans("entry", found);
         }
     }
-    let api: Api<NodeObject> = Api::all(context.client.clone());
-    for node in nodes {
-        info!(node = %node, "a Node of ours without its instance: deleted");
-        match step(Step::EditNode, api.delete(node.as_str(), &DeleteParams::default())).await {
-            Ok(_) => context.metrics.orphans("node", 1),
-            Err(kube::Error::Api(answer)) if answer.code == 404 => {}
-            Err(error) => return Err(error.into()),
+    for (node, instance) in nodes.into_iter().filter(|(_, instance)| !live.contains(instance)) {
+        if delete_node(context, node.as_str(), &instance).await? {
+            info!(node = %node, "a Node of ours without its instance: deleted");
+            context.metrics.orphans("node", 1);
         }
     }
     for group in groups {

@@ -14,6 +14,7 @@ use muster_core::batch::{
 };
 use muster_core::ec2::{CallError, ErrorClass};
 use muster_core::model::gang::{Membership, Phase};
+use muster_core::model::names::InstanceId;
 use muster_core::model::node::{Taint as KnownTaint, TaintEffect};
 use muster_core::offering::Asked;
 use serde_json::json;
@@ -118,8 +119,10 @@ pub(in crate::provisioner) async fn converge(
     edit: &Converge,
 ) -> anyhow::Result<Edited> {
     match edit {
-        Converge::Taint { node, key } => taints(context, node, |taints| add(taints, key)).await?,
-        Converge::Untaint { node, key } => taints(context, node, |taints| without(taints, key)).await?,
+        Converge::Taint { node, instance, key } => {
+            taints(context, node, Some(instance), |taints| add(taints, key)).await?;
+        }
+        Converge::Untaint { node, key } => taints(context, node, None, |taints| without(taints, key)).await?,
         Converge::Hold { node, owner } => hold(context, node, Some(owner)).await?,
         Converge::Unhold { node } => hold(context, node, None).await?,
         Converge::Label { node, labels } => {
@@ -130,10 +133,8 @@ pub(in crate::provisioner) async fn converge(
                 debug!(node, %error, "label not written");
             }
         }
-        Converge::DeleteNode(node) => {
-            let api: Api<NodeObject> = Api::all(context.client.clone());
-            absent(step(Step::EditNode, api.delete(node, &DeleteParams::default())).await)
-                .with_context(|| format!("delete the Node {node}"))?;
+        Converge::DeleteNode { node, instance } => {
+            delete_node(context, node, instance).await?;
         }
         Converge::Evict { pod, uid, force } => evict(context, pod, uid.as_str(), *force).await?,
         Converge::BlockPool { pool, cause } => block(context, state, batch, pool, cause).await?,
@@ -193,10 +194,40 @@ async fn hold(context: &Context, name: &str, owner: Option<&str>) -> anyhow::Res
     absent(written).with_context(|| format!("hold the Node {name}, or lift the hold"))
 }
 
-/// Edits the taints of a Node as the API server has them.
-async fn taints(context: &Context, name: &str, edit: impl FnOnce(Vec<Taint>) -> Vec<Taint>) -> anyhow::Result<()> {
+/// Whether a Node is that of an instance: its provider id ends in the instance's id.
+fn is_of(node: &NodeObject, instance: &InstanceId) -> bool {
+    let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()?.rsplit('/').next());
+    id == Some(instance.as_str())
+}
+
+/// Deletes the Node of an instance that has ended, and whether it did. Whoever has its name by now is left alone: names made
+/// of addresses come back.
+pub(super) async fn delete_node(context: &Context, name: &str, instance: &InstanceId) -> anyhow::Result<bool> {
+    let api: Api<NodeObject> = Api::all(context.client.clone());
+    let seen = api.get_opt(name).await.with_context(|| format!("read the Node {name}"))?;
+    let Some(node) = seen.filter(|node| is_of(node, instance)) else { return Ok(false) };
+    let preconditions = Some(Preconditions { uid: node.metadata.uid, resource_version: None });
+    let delete = DeleteParams { preconditions, ..DeleteParams::default() };
+    match step(Step::EditNode, api.delete(name, &delete)).await {
+        Ok(_) => Ok(true),
+        // It is gone, and another may have its name.
+        Err(kube::Error::Api(answer)) if matches!(answer.code, 404 | 409) => Ok(false),
+        Err(error) => Err(anyhow::Error::new(error).context(format!("delete the Node {name}"))),
+    }
+}
+
+/// Edits the taints of a Node as the API server has them; of that of one instance, if one is named.
+async fn taints(
+    context: &Context,
+    name: &str,
+    of: Option<&InstanceId>,
+    edit: impl FnOnce(Vec<Taint>) -> Vec<Taint>,
+) -> anyhow::Result<()> {
     let api: Api<NodeObject> = Api::all(context.client.clone());
     let Some(node) = api.get_opt(name).await.with_context(|| format!("read the Node {name}"))? else { return Ok(()) };
+    if of.is_some_and(|instance| !is_of(&node, instance)) {
+        return Ok(());
+    }
     let before = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
     let after = edit(before.clone());
     if before == after {

@@ -388,6 +388,21 @@ mod tests {
     }
 
     #[test]
+    fn what_one_pool_cost_twice_is_summed_up_cause_by_cause() {
+        let share = |spent: u64, join: u64| Share {
+            node_pool: "h100".to_owned(),
+            capacity_type: Some(CapacityType::Spot),
+            spent,
+            stranded: [(StrandedCause::Join, join)].into(),
+        };
+        let mut shares = Vec::new();
+        add(&mut shares, share(10, 3));
+        add(&mut shares, share(20, 4));
+        add(&mut shares, Share { capacity_type: None, ..share(1, 1) });
+        assert_eq!(shares, [share(30, 7), Share { capacity_type: None, ..share(1, 1) }]);
+    }
+
+    #[test]
     fn what_a_candidate_of_another_pool_cost_stays_with_that_pool() {
         let seen = [instance("i-1", 0, Some(100)), instance("i-2", 0, Some(100))];
         let before = two(BatchPhase::Launching, &["i-1", "i-2"]);

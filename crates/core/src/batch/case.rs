@@ -10,7 +10,7 @@ use super::decision::{BatchEvent, Change, Converge, Decision, Failure, Look, Mad
 use super::decision::{Requeue, Working, World};
 use crate::ec2::error::{CallError, ErrorClass};
 use crate::ec2::seen::{Instance, PlacementGroup};
-use crate::model::batch::{Batch, BatchStatus, ConditionKind};
+use crate::model::batch::{Batch, BatchMember, BatchStatus, ConditionKind};
 use crate::model::event::GangEvent;
 use crate::model::launch::LaunchAnswer;
 use crate::model::names::{InstanceId, NodeName};
@@ -257,11 +257,23 @@ impl<'a> Case<'a> {
         self.world.snapshot.nodes.get(&NodeName::from(name)).map(|entry| &entry.node)
     }
 
-    /// The edit that keeps new pods off a node, if it is needed.
-    pub(super) fn taint(&self, node: &str) -> Option<Converge> {
+    /// The Node of an instance. One of its name that is another instance's is not: names made of addresses come back.
+    pub(super) fn node_of(&self, instance: &BatchMember) -> Option<&'a Arc<Node>> {
+        self.node(instance.node.as_deref()?).filter(|node| node.is_of(&instance.id))
+    }
+
+    /// The edit that keeps new pods off the node of an instance, if it is needed.
+    pub(super) fn taint(&self, instance: &BatchMember) -> Option<Converge> {
         let key = self.world.settings.keys.disrupted;
-        let lacks = self.node(node)?.taints.iter().all(|taint| *taint.key != *key);
-        lacks.then(|| Converge::Taint { node: node.to_owned(), key })
+        let node = self.node_of(instance)?;
+        let lacks = node.taints.iter().all(|taint| *taint.key != *key);
+        lacks.then(|| Converge::Taint { node: node.name.to_string(), instance: instance.id.clone(), key })
+    }
+
+    /// The edit that deletes the Node of an instance that has ended, if it is there.
+    pub(super) fn delete_node(&self, instance: &BatchMember) -> Option<Converge> {
+        let node = self.node_of(instance)?.name.to_string();
+        Some(Converge::DeleteNode { node, instance: instance.id.clone() })
     }
 }
 

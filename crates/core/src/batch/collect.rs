@@ -130,21 +130,27 @@ pub struct Findings {
     pub explained: BTreeSet<InstanceId>,
     /// Entries without an instance, by name of the batch: the node is lost.
     pub lost: BTreeMap<String, BTreeSet<InstanceId>>,
-    /// Nodes of ours without an instance: delete.
-    pub nodes: BTreeSet<NodeName>,
+    /// Nodes of ours without an instance, with the instance each stood for: delete.
+    pub nodes: BTreeMap<NodeName, InstanceId>,
+    /// Instances of `lost` and `nodes` that EC2 does not show at all, not even as terminated. It shows those that have ended
+    /// for about an hour (<https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/terminating-instances.html>): so many of these
+    /// at once are more likely the wrong account or Region.
+    pub unseen: BTreeSet<InstanceId>,
     /// Groups of ours that are empty and that no batch wants: delete, by name.
     pub groups: BTreeSet<String>,
     /// Templates of ours that no batch wants: delete, by id.
     pub templates: BTreeSet<String>,
-    /// Live instances of ours, the base of the safety threshold.
+    /// Live instances of ours, the base of the safety threshold for orphans.
     pub live: usize,
+    /// Instances that batches list and Nodes stand for, the base of the safety threshold for what is unseen.
+    pub listed: usize,
 }
 
 impl Findings {
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Self { instances, explained: _, lost, nodes, groups, templates, live: _ } = self;
+        let Self { instances, explained: _, lost, nodes, unseen: _, groups, templates, live: _, listed: _ } = self;
         instances.is_empty() && lost.is_empty() && nodes.is_empty() && groups.is_empty() && templates.is_empty()
     }
 
@@ -155,21 +161,30 @@ impl Findings {
             let ids: BTreeSet<_> = ids.intersection(second.lost.get(batch)?).cloned().collect();
             (!ids.is_empty()).then(|| (batch.clone(), ids))
         });
+        let nodes = self.nodes.iter().filter(|(node, id)| second.nodes.get(*node) == Some(*id));
         Self {
             instances: self.instances.intersection(&second.instances).cloned().collect(),
             explained: self.explained.intersection(&second.explained).cloned().collect(),
             lost: lost.collect(),
-            nodes: self.nodes.intersection(&second.nodes).cloned().collect(),
+            nodes: nodes.map(|(node, id)| (node.clone(), id.clone())).collect(),
+            unseen: self.unseen.intersection(&second.unseen).cloned().collect(),
             groups: both(&self.groups, &second.groups),
             templates: both(&self.templates, &second.templates),
             live: second.live,
+            listed: second.listed,
         }
     }
 
     /// Orphans that are allowed at once: a tenth of what lives, five in small clusters.
     #[must_use]
     pub fn allowed(&self) -> usize {
-        (self.live / 10).max(5)
+        credible(self.live)
+    }
+
+    /// Instances that may be unseen at once: a tenth of what is listed, five in small clusters.
+    #[must_use]
+    pub fn may_be_unseen(&self) -> usize {
+        credible(self.listed)
     }
 
     /// Instances that only lost memory explains: no batch knows them, or a batch has not come to their attempt yet.
@@ -178,26 +193,61 @@ impl Findings {
         self.instances.difference(&self.explained).cloned().collect()
     }
 
-    /// Whether so much is orphaned without an explanation that it is more likely the API server that lost its memory: then
-    /// nothing but what is explained is deleted before a person says so.
+    /// Whether so much is orphaned without an explanation that it is more likely the API server that lost its memory, or so
+    /// much is unseen that it is more likely that EC2 answers for another account: then nothing but what is explained is
+    /// deleted or written off before a person says so.
     #[must_use]
     pub fn held(&self) -> bool {
-        self.unexplained().len() > self.allowed()
+        !self.held_orphans().is_empty() || !self.held_unseen().is_empty()
     }
 
-    /// What is done about while the rest is held: what is explained, and nothing else.
+    /// Instances without an explanation, if they are more than is credible.
+    #[must_use]
+    pub fn held_orphans(&self) -> BTreeSet<InstanceId> {
+        Some(self.unexplained()).filter(|orphans| orphans.len() > self.allowed()).unwrap_or_default()
+    }
+
+    /// Instances that EC2 does not show, if they are more than is credible.
+    #[must_use]
+    pub fn held_unseen(&self) -> BTreeSet<InstanceId> {
+        Some(self.unseen.clone()).filter(|unseen| unseen.len() > self.may_be_unseen()).unwrap_or_default()
+    }
+
+    /// What is done about while the rest is held: what is explained, and nothing else. An instance that EC2 shows as ended has
+    /// ended, whatever else is in doubt.
     pub fn explained_alone(&self) -> Self {
         let explained = self.explained.clone();
-        Self { instances: explained.clone(), explained, live: self.live, ..Self::default() }
+        let seen = |id: &InstanceId| !self.unseen.contains(id);
+        let lost = self.lost.iter().filter_map(|(batch, ids)| {
+            let ids: BTreeSet<_> = ids.iter().filter(|id| seen(id)).cloned().collect();
+            (!ids.is_empty()).then(|| (batch.clone(), ids))
+        });
+        Self {
+            instances: explained.clone(),
+            explained,
+            lost: lost.collect(),
+            nodes: self.nodes.iter().filter(|(_, id)| seen(id)).map(|(node, id)| (node.clone(), id.clone())).collect(),
+            live: self.live,
+            listed: self.listed,
+            ..Self::default()
+        }
     }
 
-    /// Names exactly this set of instances without an explanation: what a person confirms is what they saw.
+    /// Names exactly this set of instances: what a person confirms is what they saw.
     #[must_use]
     pub fn digest(&self) -> String {
         let fields = Fields::new("muster orphans 1");
-        let text = self.unexplained().iter().fold(fields, |fields, id| fields.text(id.as_str())).finish();
+        let fields = self.unexplained().iter().fold(fields, |fields, id| fields.text(id.as_str()));
+        let unseen = self.held_unseen();
+        let fields = if unseen.is_empty() { fields } else { fields.text("unseen") };
+        let text = unseen.iter().fold(fields, |fields, id| fields.text(id.as_str())).finish();
         text.chars().take(12).collect()
     }
+}
+
+/// Surprises that are credible at once among so many: a tenth, five among few.
+fn credible(among: usize) -> usize {
+    (among / 10).max(5)
 }
 
 /// What a round does, and what it holds.
@@ -295,8 +345,14 @@ pub fn collect(input: &Collection<'_>) -> Findings {
     findings.nodes = nodes
         .iter()
         .filter(|node| !there.contains(&node.instance) && !young.contains(&node.instance))
-        .map(|node| node.name.clone())
+        .map(|node| (node.name.clone(), node.instance.clone()))
         .collect();
+    let shown: BTreeSet<&InstanceId> = account.instances.iter().map(|instance| &instance.id).collect();
+    let missed = findings.lost.values().flatten().chain(findings.nodes.values());
+    findings.unseen = missed.filter(|id| !shown.contains(id)).cloned().collect();
+    let expected = batches.iter().filter(|batch| !batch.ending).flat_map(|batch| &batch.instances);
+    let expected = expected.filter(|instance| !instance.settled).map(|instance| &instance.id);
+    findings.listed = expected.chain(nodes.iter().map(|node| &node.instance)).collect::<BTreeSet<_>>().len();
     let occupied: BTreeSet<&str> = account
         .instances
         .iter()
@@ -416,7 +472,7 @@ mod tests {
         let findings = [
             Findings { instances: ["i-1".into()].into(), ..Findings::default() },
             Findings { lost: [("b-1".to_owned(), ["i-1".into()].into())].into(), ..Findings::default() },
-            Findings { nodes: ["n-1".into()].into(), ..Findings::default() },
+            Findings { nodes: [("n-1".into(), "i-1".into())].into(), ..Findings::default() },
             Findings { groups: ["group".to_owned()].into(), ..Findings::default() },
             Findings { templates: ["lt-1".to_owned()].into(), ..Findings::default() },
         ];
@@ -432,12 +488,24 @@ mod tests {
         let found = Findings {
             instances: ["i-1".into(), "i-2".into()].into(),
             explained: ["i-1".into()].into(),
-            nodes: ["n-1".into()].into(),
+            lost: [("b-1".to_owned(), ["i-3".into(), "i-4".into()].into()), ("b-2".to_owned(), ["i-5".into()].into())]
+                .into(),
+            nodes: [("n-3".into(), "i-3".into()), ("n-4".into(), "i-4".into())].into(),
+            unseen: ["i-4".into(), "i-5".into()].into(),
             live: 9,
+            listed: 7,
             ..Findings::default()
         };
         let explained: BTreeSet<InstanceId> = ["i-1".into()].into();
-        let alone = Findings { instances: explained.clone(), explained, live: 9, ..Findings::default() };
+        let alone = Findings {
+            instances: explained.clone(),
+            explained,
+            lost: [("b-1".to_owned(), ["i-3".into()].into())].into(),
+            nodes: [("n-3".into(), "i-3".into())].into(),
+            live: 9,
+            listed: 7,
+            ..Findings::default()
+        };
         assert_eq!(found.explained_alone(), alone);
     }
 

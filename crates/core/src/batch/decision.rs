@@ -351,10 +351,12 @@ pub enum Made {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Converge {
-    /// Put a taint with effect `NoSchedule` on a Node.
+    /// Put a taint with effect `NoSchedule` on the Node of an instance.
     Taint {
         /// Node.
         node: String,
+        /// Its instance: a Node of that name that is another's is left alone.
+        instance: InstanceId,
         /// Key.
         key: &'static str,
     },
@@ -385,7 +387,12 @@ pub enum Converge {
         labels: BTreeMap<&'static str, String>,
     },
     /// Delete a Node whose machine has ended.
-    DeleteNode(String),
+    DeleteNode {
+        /// Node.
+        node: String,
+        /// The machine: a Node of that name that is another's is left alone.
+        instance: InstanceId,
+    },
     /// Evict a pod.
     Evict {
         /// Namespace and name.

@@ -281,7 +281,7 @@ pub(super) fn nodes_by_instance<'a>(
 ) -> BTreeMap<InstanceId, &'a Arc<Node>> {
     let ours: BTreeSet<&str> = status.instances.iter().map(|instance| instance.id.as_str()).collect();
     let of = |node: &'a Arc<Node>| {
-        let id = node.provider_id.as_deref()?.rsplit('/').next()?;
+        let id = node.instance()?;
         ours.contains(id).then(|| (InstanceId::from(id), node))
     };
     snapshot.nodes.values().filter_map(|entry| of(&entry.node)).collect()

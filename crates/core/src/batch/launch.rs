@@ -20,7 +20,7 @@ use crate::model::tags::{FleetTags, ResourceKind, TAG_CLUSTER_UID, Tags};
 /// An unknown outcome is looked for this often before the attempt counts as lost.
 pub(super) const SWEEPS: u32 = 4;
 /// A template or group that EC2 does not show this long after the attempt began is gone.
-const SHOWS_WITHIN: SignedDuration = SignedDuration::from_mins(5);
+pub(super) const SHOWS_WITHIN: SignedDuration = SignedDuration::from_mins(5);
 
 /// Group, template, launch, judgement.
 pub(super) fn launching(case: &Case<'_>) -> Step<Turn> {
@@ -216,9 +216,9 @@ fn settle(
             if !begun.is_some_and(shows) {
                 return lose(case, status, &Loss::new(&why, &[]));
             }
-            Ok(replay(case, status, Some(why), Sweep::Counted))
+            Ok(replay(case, status, "launch", Some(why), Sweep::Counted))
         }
-        Verdict::NotDecided { why } => Ok(replay(case, status, Some(why), Sweep::Not)),
+        Verdict::NotDecided { why } => Ok(replay(case, status, "launch", Some(why), Sweep::Not)),
         Verdict::Unknown { why, unavailable } => {
             if let Some(turn) = found(case, &status, parameters)? {
                 return Ok(turn.note(lacking(&unavailable, parameters.count)));
@@ -241,7 +241,7 @@ fn settle(
                     },
                 );
             }
-            Ok(replay(case, status, why, Sweep::Counted).note(lacking(&unavailable, parameters.count)))
+            Ok(replay(case, status, "launch", why, Sweep::Counted).note(lacking(&unavailable, parameters.count)))
         }
     }
 }
@@ -256,12 +256,13 @@ const LONGEST_REPLAY_SECONDS: i64 = 30;
 
 /// Whether what a launch made was looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sweep {
+pub(super) enum Sweep {
     Counted,
     Not,
 }
 
-fn replay(case: &Case<'_>, mut status: BatchStatus, why: Option<Why>, sweep: Sweep) -> Turn {
+/// The same call again after a pause: what a launch or replacement (`what`) made is open.
+pub(super) fn replay(case: &Case<'_>, mut status: BatchStatus, what: &str, why: Option<Why>, sweep: Sweep) -> Turn {
     let mut turn = 0;
     if let Some(last) = status.attempts.last_mut() {
         last.replayed = true;
@@ -269,7 +270,7 @@ fn replay(case: &Case<'_>, mut status: BatchStatus, why: Option<Why>, sweep: Swe
         turn = last.sweeps;
     }
     let stated = why.map_or_else(|| "no answer".to_owned(), |why| why.code.unwrap_or(why.message));
-    status.message = Some(format!("the outcome of the launch is open ({stated}): the same call is sent again"));
+    status.message = Some(format!("the outcome of the {what} is open ({stated}): the same call is sent again"));
     let pause = match sweep {
         Sweep::Counted => 1_i64 << turn.min(4),
         // As long again as it has been tried already: EC2 is busy, or asks for fewer calls.
@@ -310,7 +311,7 @@ fn found(case: &Case<'_>, status: &BatchStatus, parameters: &LaunchParameters) -
     let few = u32::try_from(instances.len()).is_ok_and(|found| found < parameters.count);
     if few && status.last().map_or(0, |attempt| attempt.sweeps) < SWEEPS {
         // EC2 may not show the rest yet: whoever rolled back what is seen would leave it behind.
-        return Ok(Some(replay(case, status, None, Sweep::Counted)));
+        return Ok(Some(replay(case, status, "launch", None, Sweep::Counted)));
     }
     let answer = LaunchAnswer { fleet_id: None, request_id: None, instances, errors: Vec::new() };
     Ok(Some(match judge(parameters, false, &Ok(answer)) {

@@ -396,7 +396,7 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
     let kept =
         |id: &InstanceId| case.memory.keeps_unwitnessed && !case.batch.deleting && !case.memory.witnessed.contains(id);
     for instance in status.instances.iter_mut().filter(|one| one.state == MemberState::Ready && !one.is_lost(now)) {
-        let Some(node) = instance.node.as_deref().and_then(|name| case.node(name)) else { continue };
+        let Some(node) = case.node_of(instance) else { continue };
         // As long as it is kept for the pods that it was launched for it is not empty: what is not there yet comes, or is seen not to.
         let awaits = case.world.snapshot.awaiting.get(&node.name).is_some_and(|one| one.holds(case.world.now_real));
         let awaits = awaits && !case.batch.deleting;
@@ -418,7 +418,8 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
             if is_awaited(case, node, waiting) {
                 emptied.until = emptied.until.min(later(now, 10));
             } else {
-                emptied.edits.push(Converge::Taint { node: node.name.to_string(), key: disrupted });
+                let (node, instance) = (node.name.to_string(), instance.id.clone());
+                emptied.edits.push(Converge::Taint { node, instance, key: disrupted });
                 emptied.until = emptied.until.min(later(now, 2));
             }
         } else {

@@ -12,8 +12,9 @@ use super::case::{Case, Step, Stop, Turn, done, later};
 use super::counted::counted;
 use super::decision::{Change, Converge, Requeue, Scratch};
 use super::judge::{Verdict, judge};
-use super::launch::{self, SWEEPS, answered, lacking, request_id};
+use super::launch::{self, SHOWS_WITHIN, SWEEPS, Sweep, answered, lacking, request_id};
 use super::{owner, rollback, teardown};
+use crate::ec2::error::ErrorClass;
 use crate::ec2::seen::InstanceState;
 use crate::model::batch::{
     Attempt, AttemptOutcome, BatchMember, BatchPhase, BatchStatus, Loss, LossCause, MemberState,
@@ -48,7 +49,7 @@ pub(super) fn notice_absent(case: &Case<'_>) -> Option<BatchStatus> {
     let now = case.now();
     let mut any = false;
     for instance in status.instances.iter_mut().filter(|instance| instance.loss.is_none()) {
-        if instance.node.as_deref().is_some_and(|node| case.node(node).is_none()) {
+        if instance.node.is_some() && case.node_of(instance).is_none() {
             instance.state = MemberState::Lost;
             let message = "its Node is gone".to_owned();
             instance.loss =
@@ -117,7 +118,7 @@ fn shrink(mut status: BatchStatus, gone: &BTreeSet<InstanceId>) -> Turn {
 /// stands as long as the instance is listed.
 pub(super) fn taints_of_lost(case: &Case<'_>) -> Vec<Converge> {
     let listed = case.batch.status.replaced.iter();
-    listed.filter_map(|instance| case.taint(instance.node.as_deref()?)).collect()
+    listed.filter_map(|instance| case.taint(instance)).collect()
 }
 
 /// Writes down the intent to replace instances. `lost`: why, by instance.
@@ -197,6 +198,12 @@ pub(super) fn replacing(case: &Case<'_>) -> Step<Turn> {
             return settle(case, attempt, parameters, first, &answered(answer));
         }
     }
+    // Nothing was sent yet, and nobody is there to whom it would be of use. A call that a former process may have sent is sent
+    // again, as at a launch: what it made has to be found.
+    let first = case.memory.scratch.first == Some(attempt.number);
+    if first && owner::unwanted(case)? {
+        return Ok(lost_again(case, case.status(), None, "nobody waits for it any more"));
+    }
     // A crash between the intent and the termination: what serves nobody is not paid for any longer. In a reservation that
     // has a free host it goes last.
     let full = attempt.code.is_some();
@@ -206,7 +213,6 @@ pub(super) fn replacing(case: &Case<'_>) -> Step<Turn> {
             return Ok(Turn::wait(Requeue::Pause(later(now, 5))).converge(left.nodes));
         }
     }
-    let first = case.memory.scratch.first == Some(attempt.number);
     let change = Change::Launch { parameters: Box::new(parameters.clone()), first };
     let scratch = Scratch { first: None, ..case.memory.scratch };
     Err(Stop::Change(Box::new(Turn { change: Some(change), scratch: Some(scratch), ..Turn::default() })))
@@ -218,6 +224,30 @@ fn until(case: &Case<'_>, attempt: &Attempt) -> Option<Timestamp> {
 
 fn in_time(case: &Case<'_>, attempt: &Attempt) -> bool {
     until(case, attempt).is_some_and(|until| case.now() < until)
+}
+
+/// What follows while nothing, or too little, of a replacement is found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Open {
+    /// Nothing: EC2 has refused it.
+    No,
+    /// It is looked for so often, and the call sent again each time.
+    Counted,
+    /// The call is sent again until EC2 sees what it names.
+    Shows,
+    /// EC2 is busy: the call is sent again until it answers, as long as anybody waits. As at a launch: nothing is lost by it.
+    Undecided,
+}
+
+impl Open {
+    /// Whether the call is sent once more.
+    fn goes_on(self, case: &Case<'_>, attempt: &Attempt) -> bool {
+        match self {
+            Self::No => false,
+            Self::Counted | Self::Undecided => attempt.sweeps < SWEEPS,
+            Self::Shows => attempt.started.is_some_and(|at| case.now().duration_since(at) < SHOWS_WITHIN),
+        }
+    }
 }
 
 fn settle(
@@ -252,20 +282,26 @@ fn settle(
         | Verdict::Quota { why, unavailable, .. }
         | Verdict::Configuration { why, unavailable, .. } => {
             remember(&unavailable);
-            (Some(why), false)
+            (Some(why), Open::No)
         }
-        Verdict::Throttled { why, .. } | Verdict::NotDecided { why } => (Some(why), true),
-        Verdict::TokenRefused { why } => (Some(why), false),
+        Verdict::Throttled { why, .. } => (Some(why), Open::Counted),
+        Verdict::NotDecided { why } if why.kind == ErrorClass::NotVisibleYet => (Some(why), Open::Shows),
+        Verdict::NotDecided { why } => (Some(why), Open::Undecided),
+        Verdict::TokenRefused { why } => (Some(why), Open::No),
         Verdict::Unknown { why, unavailable } => {
             remember(&unavailable);
-            (why, true)
+            (why, Open::Counted)
         }
     };
     let reported = |turn: Turn| notes.iter().cloned().fold(turn, Turn::note);
+    if open == Open::Undecided && !owner::unwanted(case)? {
+        return Ok(reported(launch::replay(case, status, "replacement", why, Sweep::Not)));
+    }
     let fleet = status.last().and_then(|last| last.fleet.clone());
     let made = launch::made(case, fleet.as_deref(), parameters)?;
     let found: Vec<InstanceId> = made.into_iter().map(|instance| instance.id).collect();
-    if u32::try_from(found.len()) == Ok(parameters.count) {
+    let came = u32::try_from(found.len()).unwrap_or(u32::MAX);
+    if came == parameters.count {
         return Ok(reported(won(case, status, &found)));
     }
     let no_host = reserved && why.as_ref().is_some_and(|why| why.kind.says_full()) && found.is_empty();
@@ -283,19 +319,13 @@ fn settle(
     }
     let stated =
         why.as_ref().map_or_else(|| "no answer".to_owned(), |why| why.code.clone().unwrap_or(why.message.clone()));
-    if !found.is_empty() {
+    // EC2 may not show the rest yet: whoever gave up on what is seen would leave it behind.
+    let few = came > 0 && came < parameters.count && attempt.sweeps < SWEEPS;
+    if came > 0 && !few {
         return Ok(reported(another_number(case, status, &found)));
     }
-    if open && !no_host && attempt.sweeps < SWEEPS {
-        let mut turn = 0;
-        if let Some(last) = status.attempts.last_mut() {
-            last.replayed = true;
-            last.sweeps = last.sweeps.saturating_add(1);
-            turn = last.sweeps;
-        }
-        status.message =
-            Some(format!("the outcome of the replacement is open ({stated}): the same call is sent again"));
-        return Ok(reported(Turn::write(status).requeue(Requeue::Pause(later(now, 1_i64 << turn.min(4))))));
+    if few || !no_host && open.goes_on(case, attempt) {
+        return Ok(reported(launch::replay(case, status, "replacement", why, Sweep::Counted)));
     }
     Ok(reported(lost_again(case, status, why.and_then(|why| why.code), &stated)))
 }
@@ -351,7 +381,7 @@ fn give_up(case: &Case<'_>, why: &str) -> Turn {
     let there = teardown::pods_on(case.world.snapshot, &status);
     if !there.is_empty() {
         // The gang leaves by itself. Nobody else may come, and whoever is left goes as at the end of a batch.
-        let edits: Vec<Converge> = status.node_names().filter_map(|node| case.taint(node)).collect();
+        let edits: Vec<Converge> = status.members().filter_map(|instance| case.taint(instance)).collect();
         status.message =
             Some(format!("{why}; waiting for {} to leave before all nodes go", counted(there.len(), "pod")));
         let (foreign, requeue) = teardown::end_others(case, &mut status, &there);
@@ -409,8 +439,7 @@ fn terminate_replaced(case: &Case<'_>) -> Step<Left> {
             continue;
         }
         if unseen || there.get(&instance.id) == Some(&InstanceState::Terminated) {
-            let node = instance.node.as_deref().filter(|node| case.node(node).is_some());
-            left.nodes.extend(node.map(|node| Converge::DeleteNode(node.to_owned())));
+            left.nodes.extend(case.delete_node(instance));
             continue;
         }
         left.instances.insert(instance.id.clone());
@@ -424,7 +453,9 @@ fn terminate_replaced(case: &Case<'_>) -> Step<Left> {
                 stays && pod.node.as_ref().is_some_and(|name| name.as_str() == node)
             })
         };
-        let busy = instance.node.as_deref().is_some_and(on);
+        // Pods on a Node of its name that is another instance's are not on it.
+        let is_others = |node: &str| case.node(node).is_some_and(|node| !node.is_of(&instance.id));
+        let busy = instance.node.as_deref().is_some_and(|node| !is_others(node) && on(node));
         let over = instance.loss.as_ref().is_some_and(|loss| loss.deadline.is_some_and(|deadline| deadline <= now));
         if live && (!busy || over) {
             due.push(instance.id.clone());

@@ -105,6 +105,13 @@ mod tests {
     }
 
     #[test]
+    fn of_no_nodes_none_are_there() {
+        let mut status = BatchStatus { phase: BatchPhase::Launched, ..BatchStatus::default() };
+        show(&mut status, NOW);
+        assert!(status.conditions.iter().all(|condition| !status.is(&condition.kind)), "{:?}", status.conditions);
+    }
+
+    #[test]
     fn a_condition_that_fails_says_how_many_and_its_time_changes_with_its_status_alone() {
         let mut status = BatchStatus { count: 2, ..BatchStatus::default() };
         show(&mut status, NOW);

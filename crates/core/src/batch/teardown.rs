@@ -11,7 +11,7 @@ use super::counted::counted;
 use super::decision::{Change, Converge, Note, Requeue};
 use super::owner;
 use super::rollback::{GroupEnd, delete_group, terminate_all};
-use crate::model::batch::{BatchPhase, BatchStatus, MemberState, Owner};
+use crate::model::batch::{BatchMember, BatchPhase, BatchStatus, MemberState, Owner};
 use crate::model::gang::{Membership, Pod};
 use crate::model::names::NodeName;
 use crate::model::snapshot::{AssignedCapacity, Snapshot};
@@ -80,7 +80,11 @@ pub(super) fn idle(case: &Case<'_>) -> Turn {
 
 /// Pods on the nodes of the batch that are neither of a DaemonSet nor ended, in order of name.
 pub(super) fn pods_on<'a>(snapshot: &'a Snapshot, status: &BatchStatus) -> Vec<&'a Pod> {
-    let nodes: BTreeSet<&str> = status.node_names().collect();
+    let ours = |one: &BatchMember| {
+        let entry = snapshot.nodes.get(&NodeName::from(one.node.as_deref()?))?;
+        entry.node.is_of(&one.id).then(|| entry.node.name.as_str())
+    };
+    let nodes: BTreeSet<&str> = status.members().filter_map(ours).collect();
     let mut pods: Vec<&Pod> = snapshot.occupants(&nodes).map(AsRef::as_ref).collect();
     pods.sort_by(|one, other| one.key.cmp(&other.key));
     pods
@@ -149,7 +153,7 @@ fn assigned(snapshot: &Snapshot, status: &BatchStatus) -> bool {
 pub(super) fn draining(case: &Case<'_>) -> Turn {
     let mut status = case.status();
     let now = case.now();
-    let taints: Vec<Converge> = status.node_names().filter_map(|node| case.taint(node)).collect();
+    let taints: Vec<Converge> = status.members().filter_map(|instance| case.taint(instance)).collect();
     if !taints.is_empty() {
         // What was planned or bound here before the taint was seen must be seen as well.
         return Turn::wait(Requeue::At(later(now, 10))).converge(taints);
@@ -200,8 +204,7 @@ pub(super) fn terminating(case: &Case<'_>) -> Step<Turn> {
     }
     done(case.change(templates, None)?)?;
     // Nodes of ours without an instance: elsewhere the cloud controller removes them too.
-    let there = status.node_names().filter(|node| case.node(node).is_some());
-    let mut edits: Vec<Converge> = there.map(|node| Converge::DeleteNode(node.to_owned())).collect();
+    let mut edits: Vec<Converge> = status.members().filter_map(|one| case.delete_node(one)).collect();
     let shares = bill::shares(&status, None).into_iter().filter(|share| share.spent > 0);
     let pools: BTreeSet<String> = shares.map(|share| share.node_pool).collect();
     edits.extend(pools.into_iter().map(Converge::Book));

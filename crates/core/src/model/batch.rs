@@ -743,7 +743,7 @@ impl BatchStatus {
 
     /// Names of the nodes of the batch, those of lost instances included.
     pub fn node_names(&self) -> impl Iterator<Item = &str> {
-        self.instances.iter().chain(&self.replaced).filter_map(|instance| instance.node.as_deref())
+        self.members().filter_map(|instance| instance.node.as_deref())
     }
 
     /// Closes the current attempt.

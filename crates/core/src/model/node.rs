@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::names::NodeName;
+use crate::model::names::{InstanceId, NodeName};
 use crate::model::pod::{HostPort, Shape};
 use crate::model::resources::Resources;
 
@@ -38,6 +38,20 @@ pub struct Node {
     /// When it registered.
     #[serde(default)]
     pub created: Option<Timestamp>,
+}
+
+impl Node {
+    /// Its instance: the last part of the provider id.
+    #[must_use]
+    pub fn instance(&self) -> Option<&str> {
+        self.provider_id.as_deref()?.rsplit('/').next()
+    }
+
+    /// Whether it is the Node of this instance. A name alone does not say so: one made of an address comes back with it.
+    #[must_use]
+    pub fn is_of(&self, instance: &InstanceId) -> bool {
+        self.instance() == Some(instance.as_str())
+    }
 }
 
 /// What holds capacity on a node: pods until they are gone, whoever bound them, and what is assigned or assumed.

@@ -68,6 +68,12 @@ fn a_bill_is_booked_for_its_namespace_and_capacity_type_and_not_twice() {
 }
 
 #[test]
+fn a_bill_of_nothing_is_not_booked() {
+    let free = closed("u-1", Some("ml"), 0);
+    assert_eq!(book(&Books::default(), "h100", &free, &uids(&[&free])), Booking::Done);
+}
+
+#[test]
 fn a_bill_that_may_still_grow_is_not_booked() {
     let mut open = closed("u-1", Some("ml"), 5);
     open.status.billing.as_mut().unwrap().closed = false;

@@ -1,6 +1,6 @@
 //! Orphans both ways: what is collected, and above all what is not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::{
@@ -155,7 +155,62 @@ fn a_node_of_ours_without_instance_is_deleted_and_one_whose_instance_is_only_not
     let mut young = batch("b", &["i-1", "i-3"]);
     young.instances[1].since = Some(ago(10));
     let found = look(&account(vec![running("i-1", "b", 1)]), &[young], &nodes);
-    assert_eq!(found.nodes, BTreeSet::from([NodeName::from("b")]));
+    assert_eq!(found.nodes, BTreeMap::from([(NodeName::from("b"), InstanceId::from("i-2"))]));
+}
+
+/// So many nodes of one batch, each with its Node.
+fn nodes_of(count: usize) -> (KnownBatch, Vec<KnownNode>) {
+    let names: Vec<String> = (0..count).map(|n| format!("i-{n}")).collect();
+    let node = |id: &String| KnownNode { name: format!("n-{id}").as_str().into(), instance: id.as_str().into() };
+    let nodes = names.iter().map(node).collect();
+    (batch("b", &names.iter().map(String::as_str).collect::<Vec<_>>()), nodes)
+}
+
+/// What is found when EC2 does not show so many of these nodes.
+fn missing(count: usize, unseen: usize) -> Findings {
+    let (known, nodes) = nodes_of(count);
+    let there = known.instances.iter().skip(unseen).map(|instance| running(instance.id.as_str(), "b", 1)).collect();
+    look(&account(there), &[known], &nodes)
+}
+
+#[test]
+fn an_answer_without_any_instance_writes_nothing_off_and_deletes_no_node() {
+    let found = missing(6, 6);
+    assert_eq!((found.lost["name-b"].len(), found.nodes.len()), (6, 6));
+    let round = sweep_round(&found, &found, &BTreeSet::new());
+    assert!(round.act.is_empty(), "{:?}", round.act);
+    assert_eq!(round.held, Some(found));
+}
+
+#[test]
+fn five_and_a_tenth_of_what_is_listed_may_be_unseen_at_once() {
+    assert!(!missing(5, 5).held() && missing(6, 6).held());
+    assert!(!missing(100, 10).held() && missing(100, 11).held());
+    // A Node of no entry counts like an entry without a Node, and one with both counts once.
+    let (_, nodes) = nodes_of(6);
+    assert!(look(&account(Vec::new()), &[], &nodes).held());
+    assert!(!look(&account(Vec::new()), &[], &nodes[1..]).held());
+}
+
+#[test]
+fn nodes_that_ec2_shows_as_ended_are_written_off_however_many_they_are() {
+    let (known, nodes) = nodes_of(20);
+    let ended = |listed: &KnownInstance| {
+        let tags = tags("c", Some("b"), 1);
+        instance(listed.id.as_str(), tags, 600, InstanceState::Terminated)
+    };
+    let found = look(&account(known.instances.iter().map(ended).collect()), &[known], &nodes);
+    let round = sweep_round(&found, &found, &BTreeSet::new());
+    assert_eq!((round.act.lost["name-b"].len(), round.act.nodes.len(), round.held), (20, 20, None));
+}
+
+#[test]
+fn what_is_unseen_is_written_off_once_a_person_named_exactly_that_set() {
+    let (found, more) = (missing(20, 6), missing(20, 7));
+    let confirmed = |digest: &str| sweep_round(&found, &found, &[digest].into()).act.nodes.len();
+    assert_eq!((confirmed(&more.digest()), confirmed(&found.digest())), (0, 6));
+    // Orphans alone are named as before, whoever is unseen beside them.
+    assert_eq!(missing(20, 1).digest(), Findings::default().digest());
 }
 
 #[test]

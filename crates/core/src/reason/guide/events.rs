@@ -377,8 +377,11 @@ pub(super) const EVENTS: [Row; 53] = [
     (
         "OrphanSweepHeld",
         Of::Event,
-        "On the NodePool: instances without a NodeBatch are billed, and kept.",
-        "More at once than is credible: it is more likely that the API server lost its memory, as after a restored backup.",
-        &["Run muster gc to list them. If they are nobody's: muster gc --confirm ends exactly these."],
+        "On the NodePool: instances without a NodeBatch are billed, and kept; or instances that NodeBatches list are not in what EC2 shows, and none is written off.",
+        "More at once than is credible: it is more likely that the API server lost its memory, as after a restored backup, or that credentials and Region are not those of this cluster.",
+        &[
+            "muster gc says which of the two. If the orphans are nobody's: muster gc --confirm terminates exactly these.",
+            "If EC2 does not show the instances: correct credentials and Region; the next round finds them again. If they are gone for good: muster gc --confirm writes exactly these off and deletes their Nodes.",
+        ],
     ),
 ];

@@ -6,6 +6,7 @@ use muster_core::batch::{Change, cost};
 use muster_core::ec2::TAG_BATCH;
 use muster_core::model::batch::{Batch, BatchPhase};
 use muster_core::model::names::InstanceId;
+use muster_core::offering::Ceiling;
 
 use super::ec2::Vm;
 use super::history::History;
@@ -28,7 +29,7 @@ pub(super) fn before_change(sim: &mut History, change: &Change) {
     }
     let Change::Terminate(ids) = change else { return };
     for id in ids {
-        let node = format!("n-{id}");
+        let node = sim.cluster.name_of(id).unwrap_or_default().to_owned();
         let loses = |batch: &Batch| {
             let known = batch.status.instances.iter().chain(&batch.status.replaced).find(|one| one.id == *id);
             known.is_some_and(|one| one.loss.is_some())
@@ -41,6 +42,14 @@ pub(super) fn before_change(sim: &mut History, change: &Change) {
         if sim.ec2.vms.get(id).is_some_and(Vm::live) && sim.cluster.occupied(&node) && !lost {
             sim.fail(format!("{id} is terminated under a gang that runs"));
         }
+    }
+}
+
+/// Before a Node is deleted: it is that of an instance that has ended.
+pub(super) fn before_delete(sim: &mut History, node: &str) {
+    let Some(machine) = sim.cluster.machines.get(node) else { return };
+    if sim.ec2.vms.get(&machine.id).is_some_and(Vm::live) {
+        sim.fail(format!("the Node {node} is deleted, and {} lives", machine.id.clone()));
     }
 }
 
@@ -62,6 +71,15 @@ pub(super) fn probe(sim: &mut History, change: &Change) {
     if count > usize::try_from(most).unwrap() || spent > dearest {
         sim.fail(format!("{count} nodes of {pool} are tried alone for {spent}: {most} for {dearest} are allowed"));
     }
+}
+
+/// A launch was carried out: what one of its nodes costs is what the status said that it was decided at.
+pub(super) fn price(sim: &mut History, number: usize, change: &Change) {
+    let Change::Launch { parameters, .. } = change else { return };
+    let Some(batch) = of_uid(sim, &parameters.tags.batch_uid) else { return };
+    let status = &batch.status;
+    let (Some(pool), Some(price)) = (status.node_pool.clone(), status.price) else { return };
+    sim.launched_at.insert(number, (pool, price / u64::from(status.count.max(1))));
 }
 
 /// What EC2 has, beside what the statuses say.
@@ -94,12 +112,20 @@ fn wrong_in_account(sim: &History) -> Option<String> {
     }
     let mut of_batch: BTreeMap<&str, u32> = BTreeMap::new();
     let mut of_type: BTreeMap<&str, i64> = BTreeMap::new();
+    let mut cost: BTreeMap<&str, u64> = BTreeMap::new();
     for (number, vms) in &by_launch {
         let launch = &sim.ec2.launches[usize::try_from(*number).unwrap()];
         // What EC2 launched beyond what was asked for is its own fault.
         let asked = u32::try_from(vms.len()).unwrap().min(launch.count);
         *of_batch.entry(&launch.batch).or_default() += asked;
         *of_type.entry(&vms[0].instance.instance_type).or_default() += i64::from(asked);
+        if let Some((pool, price)) = sim.launched_at.get(&usize::try_from(*number).unwrap()) {
+            *cost.entry(pool).or_default() += price * u64::from(asked);
+        }
+    }
+    let all: u64 = cost.values().sum();
+    if matches!(sim.catalogue.ceiling, Ceiling::At(most) if all > most) {
+        return Some(format!("all nodes cost {all} per hour, the ceiling is {:?}", sim.catalogue.ceiling));
     }
     for (uid, live) in of_batch {
         let batch = of_uid(sim, uid)?;
@@ -108,6 +134,10 @@ fn wrong_in_account(sim: &History) -> Option<String> {
         }
     }
     for pool in &sim.catalogue.pools {
+        let cost = cost.get(pool.name.as_str()).copied().unwrap_or(0);
+        if pool.ceiling.is_some_and(|most| cost > most) {
+            return Some(format!("the nodes of {} cost {cost} per hour, the ceiling is {:?}", pool.name, pool.ceiling));
+        }
         let live = of_type.get(pool.instance_type.as_str()).copied().unwrap_or(0);
         if live > pool.limit {
             return Some(format!("{live} nodes of {}, whose limit is {}", pool.name, pool.limit));

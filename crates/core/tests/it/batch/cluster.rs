@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::{Booking, Books, Probes, book, shares};
-use muster_core::model::batch::{Batch, BatchPhase, MemberState};
+use muster_core::model::batch::{Batch, BatchMember, BatchPhase, MemberState};
 use muster_core::model::gang::{Gang, Membership, Phase, Pod, RankClaim};
 use muster_core::model::names::InstanceId;
 use muster_core::model::node::{Node, Taint, TaintEffect};
@@ -101,6 +101,10 @@ pub(super) struct Cluster {
     /// Whom their nodes await.
     awaited: Awaited,
     known: BTreeMap<InstanceId, Option<Timestamp>>,
+    /// Names of Nodes that are gone, and from when on others get them: they are made of addresses, which come back.
+    free: Vec<(Timestamp, String)>,
+    /// Names that came back.
+    pub(super) reused: u32,
     /// Pods that leave, and when.
     leaving: BTreeMap<String, Timestamp>,
     view: Option<Arc<View>>,
@@ -166,6 +170,8 @@ impl Cluster {
             forgotten: false,
             awaited: Awaited::default(),
             known: BTreeMap::new(),
+            free: Vec::new(),
+            reused: 0,
             leaving: BTreeMap::new(),
             view: None,
         }
@@ -288,7 +294,7 @@ impl Cluster {
                 continue;
             }
             self.known.insert(id.clone(), None);
-            let name = format!("n-{id}");
+            let name = self.name(id);
             let mut node = world::node(&name, 0);
             node.provider_id = Some(Arc::from(format!("aws:///{}/{id}", vm.instance.zone)));
             node.labels.insert(Arc::from(NETWORK_LAYER_KEYS[0]), Arc::from("core"));
@@ -310,6 +316,27 @@ impl Cluster {
             self.machines.insert(name, Machine { node, id: id.clone(), ready, devices, goes: None });
             self.touch();
         }
+    }
+
+    /// The name an instance registers under: one that is free again, if there is one.
+    fn name(&mut self, id: &InstanceId) -> String {
+        match self.free.iter().position(|(at, _)| *at <= self.now) {
+            Some(free) => {
+                self.reused += 1;
+                self.free.remove(free).1
+            }
+            None => format!("n-{id}"),
+        }
+    }
+
+    /// The name of the Node of an instance.
+    pub(super) fn name_of(&self, id: &InstanceId) -> Option<&str> {
+        self.machines.iter().find(|(_, machine)| machine.id == *id).map(|(name, _)| name.as_str())
+    }
+
+    /// The Node of this name, if it is that of the instance.
+    pub(super) fn machine_of(&mut self, name: &str, id: &InstanceId) -> Option<&mut Machine> {
+        self.machines.get_mut(name).filter(|machine| machine.id == *id)
     }
 
     fn age_nodes(&mut self, ec2: &Ec2, rng: &mut ChaCha8Rng) {
@@ -350,6 +377,10 @@ impl Cluster {
     pub(super) fn delete_node(&mut self, name: &str) {
         if self.machines.remove(name).is_some() {
             let at = self.now + SignedDuration::from_secs(20);
+            // Whose pods of no gang are bound by name, nothing comes back: that is kube-scheduler's story.
+            if self.ordinary.is_empty() {
+                self.free.push((self.now + SignedDuration::from_secs(30), name.to_owned()));
+            }
             let on = self.pods.iter().filter(|(_, pod)| pod.node.as_ref().is_some_and(|node| node.as_str() == name));
             for pod in on.map(|(pod, _)| pod.clone()).collect::<Vec<_>>() {
                 self.leaving.entry(pod).or_insert(at);
@@ -381,12 +412,12 @@ impl Cluster {
 
     /// Names of the nodes a gang would use: all of the batch, if each can be used.
     fn usable(&self, batch: &Batch) -> Option<Vec<String>> {
-        let fit = |node: &str| {
-            let machine = self.machines.get(node)?;
+        let fit = |node: &str, id: &InstanceId| {
+            let machine = self.machines.get(node).filter(|machine| machine.id == *id)?;
             machine.node.taints.iter().all(|taint| *taint.key != *DISRUPTED).then(|| node.to_owned())
         };
-        let of = |one: &muster_core::model::batch::BatchMember| {
-            (one.state == MemberState::Ready && one.loss.is_none()).then(|| fit(one.node.as_deref()?))?
+        let of = |one: &BatchMember| {
+            (one.state == MemberState::Ready && one.loss.is_none()).then(|| fit(one.node.as_deref()?, &one.id))?
         };
         batch.status.instances.iter().map(of).collect()
     }
@@ -446,11 +477,16 @@ impl Cluster {
     fn mend(&mut self, mut actor: Actor, batch: Option<&Batch>, rng: &mut ChaCha8Rng) {
         let name = actor.gang.key.name.to_string();
         let lost = |node: &str| {
-            let listed = batch.is_none_or(|batch| {
-                let instances = &batch.status.instances;
-                instances.iter().any(|one| one.node.as_deref() == Some(node) && !one.is_lost(self.now))
-            });
-            node != "other-1" && (!listed || !self.machines.contains_key(node))
+            let is_there = |id: &InstanceId| self.machines.get(node).is_some_and(|machine| machine.id == *id);
+            let listed = batch.map_or_else(
+                || self.machines.contains_key(node),
+                |batch| {
+                    let instances = &batch.status.instances;
+                    let there = |one: &BatchMember| one.node.as_deref() == Some(node) && is_there(&one.id);
+                    instances.iter().any(|one| there(one) && !one.is_lost(self.now))
+                },
+            );
+            node != "other-1" && !listed
         };
         let (gone, kept): (Vec<_>, Vec<_>) =
             actor.gang.places.clone().into_iter().partition(|place| lost(place.node.as_str()));

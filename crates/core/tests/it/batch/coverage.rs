@@ -58,7 +58,7 @@ impl Effect {
             Converge::Hold { .. } => Self::Hold,
             Converge::Unhold { .. } => Self::Unhold,
             Converge::Label { .. } => Self::Label,
-            Converge::DeleteNode(_) => Self::DeleteNode,
+            Converge::DeleteNode { .. } => Self::DeleteNode,
             Converge::Evict { .. } => Self::Evict,
             Converge::BlockPool { .. } => Self::BlockPool,
             Converge::CountProbe { .. } => Self::CountProbe,

@@ -8,8 +8,8 @@ use muster_core::batch::{JoinClocks, WantedLevels};
 use muster_core::ec2::CapacityType;
 use muster_core::ec2::Offering;
 use muster_core::model::batch::{Batch, BatchOffer, BatchSpec, BatchStatus, Owner, OwnerRef};
-use muster_core::offering::GroupPolicy;
 use muster_core::offering::PriceBook;
+use muster_core::offering::{Ceiling, GroupPolicy};
 use muster_core::topology::{Level, NETWORK_LAYER_KEYS};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -104,6 +104,7 @@ pub(super) fn pools(story: Story, rng: &mut ChaCha8Rng) -> Vec<PoolDef> {
         zones: ["a", "b"][..rng.random_range(1..=2)].iter().map(|zone| (*zone).to_owned()).collect(),
         capacity_types: capacity_types[if blocked { 0 } else { rng.random_range(0..4) }].to_vec(),
         limit: if blocked { 16 } else { rng.random_range(2..8) },
+        ceiling: None,
         group: [GroupPolicy::Preferred, GroupPolicy::Required, GroupPolicy::None][rng.random_range(0..3)],
         join: JoinClocks {
             register_within: minutes(3),
@@ -130,14 +131,38 @@ pub(super) fn catalogue(pools: Vec<PoolDef>) -> Catalogue {
     let mut offerings = BTreeSet::new();
     for pool in &pools {
         for capacity_type in [CapacityType::OnDemand, CapacityType::Spot] {
-            prices.set(&pool.instance_type, None, capacity_type, 1_000_000);
+            prices.set(&pool.instance_type, None, capacity_type, PRICE);
         }
         for zone in &pool.zones {
             offerings.insert(Offering { instance_type: pool.instance_type.clone(), zone: zone.clone() });
         }
     }
     let types = pools.iter().map(|pool| (pool.instance_type.clone(), machine(&pool.instance_type))).collect();
-    Catalogue { pools, types, offerings, prices, levels: BTreeMap::new(), generation: 1 }
+    Catalogue { pools, types, offerings, prices, ceiling: Ceiling::Unlimited, levels: BTreeMap::new(), generation: 1 }
+}
+
+/// What one node costs where nothing else is drawn.
+pub(super) const PRICE: u64 = 1_000_000;
+
+/// Ceilings on dollars per hour, of some pools and of the cluster. They have dice of their own.
+pub(super) fn ceilings(story: Story, catalogue: &mut Catalogue, dice: &mut ChaCha8Rng) {
+    if story == Story::Blocked || dice.random_bool(0.5) {
+        return;
+    }
+    for pool in &mut catalogue.pools {
+        pool.ceiling = dice.random_bool(0.5).then(|| PRICE * dice.random_range(2..8));
+    }
+    if dice.random_bool(0.5) {
+        catalogue.ceiling = Ceiling::At(PRICE * dice.random_range(3..14));
+    }
+}
+
+/// EC2 asks another price for one way to launch.
+pub(super) fn reprice(catalogue: &mut Catalogue, dice: &mut ChaCha8Rng) {
+    let pool = &catalogue.pools[dice.random_range(0..catalogue.pools.len())];
+    let sold = [CapacityType::OnDemand, CapacityType::Spot][dice.random_range(0..2)];
+    let price = PRICE / 10 * dice.random_range(5..20);
+    catalogue.prices.set(&pool.instance_type, None, sold, price);
 }
 
 /// Capacity, reservations, and names that others have taken.

@@ -57,6 +57,7 @@ impl Setup {
             zones: vec!["a".to_owned()],
             capacity_types: vec![CapacityType::OnDemand],
             limit: 3,
+            ceiling: None,
             group: GroupPolicy::None,
             join: JoinClocks { max_replacements: "0".to_owned(), ..JoinClocks::default() },
             consolidate: None,

@@ -31,6 +31,10 @@ const HOURS: i64 = 6;
 pub(super) struct History {
     pub(super) now: Timestamp,
     pub(super) rng: ChaCha8Rng,
+    /// Dice for prices and ceilings alone.
+    pub(super) dollars: ChaCha8Rng,
+    /// Of each launch, what one node of it costs per hour by the status it was sent from, and its pool.
+    pub(super) launched_at: BTreeMap<usize, (String, u64)>,
     pub(super) ec2: Ec2,
     pub(super) cluster: Cluster,
     pub(super) catalogue: Catalogue,
@@ -66,11 +70,13 @@ impl History {
         let story = draw::Story::of(seed);
         let mut catalogue = draw::catalogue(draw::pools(story, &mut rng));
         let mut ec2 = Ec2::new(now, draw::habits(story, &mut rng));
+        let mut dollars = ChaCha8Rng::seed_from_u64(!seed);
+        draw::ceilings(story, &mut catalogue, &mut dollars);
         draw::stock(story, &mut ec2, &catalogue.pools, &mut rng);
         let mut cluster = Cluster::new(now, draw::manners(story, &catalogue.pools, &mut rng));
         draw::wanted(story, &mut cluster, &mut catalogue, &mut ec2, &mut rng);
         let undisturbed = story == draw::Story::Blocked;
-        Self { undisturbed, ..Self::of(seed, (ec2, cluster, catalogue), rng) }
+        Self { undisturbed, dollars, ..Self::of(seed, (ec2, cluster, catalogue), rng) }
     }
 
     /// The history of a world that was drawn.
@@ -79,6 +85,8 @@ impl History {
         Self {
             now,
             rng,
+            dollars: ChaCha8Rng::seed_from_u64(!seed),
+            launched_at: BTreeMap::new(),
             ec2,
             cluster,
             catalogue,
@@ -137,6 +145,7 @@ impl History {
         let result = self.ec2.carry_out(change, &mut self.rng);
         if self.ec2.launches.len() > before {
             checks::probe(self, change);
+            checks::price(self, before, change);
         }
         self.tell(|_| format!("{} -> {result:?}", brief(change)));
         checks::account(self);
@@ -163,6 +172,7 @@ impl History {
                 launch.late = !open;
                 self.coverage.event("a launch is carried out late");
                 checks::probe(self, &change);
+                checks::price(self, before, &change);
             }
             checks::account(self);
         }
@@ -249,6 +259,10 @@ impl History {
         }
         if self.chance(0.004) {
             self.supersede();
+        }
+        if self.catalogue.has_ceilings() && self.dollars.random_bool(0.02) {
+            self.coverage.event("a price changes under a ceiling");
+            draw::reprice(&mut self.catalogue, &mut self.dollars);
         }
         if self.chance(0.003) && !self.cluster.blocks.is_empty() {
             self.coverage.event("a person changes a blocked pool");
@@ -448,6 +462,7 @@ pub(super) fn run(seed: u64) -> Result<Coverage, String> {
     if !sim.cluster.machines.is_empty() {
         return Err(format!("left in the cluster: {:?}", sim.cluster.machines.keys()));
     }
+    *sim.coverage.events.entry("a Node has the name of one that is gone").or_default() += u64::from(sim.cluster.reused);
     for (what, count) in std::mem::take(&mut sim.ec2.rare) {
         *sim.coverage.events.entry(what).or_default() += u64::from(count);
     }

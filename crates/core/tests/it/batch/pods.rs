@@ -92,6 +92,7 @@ impl Setup {
                 vec![CapacityType::OnDemand]
             },
             limit: 8,
+            ceiling: None,
             group: GroupPolicy::None,
             join: JoinClocks::default(),
             consolidate: self.consolidate,
@@ -155,7 +156,7 @@ impl Setup {
         }
         for edit in &decision.converge {
             match edit {
-                Converge::Taint { node, key } => {
+                Converge::Taint { node, key, .. } => {
                     let taint = Taint { key: Arc::from(*key), value: "".into(), effect: TaintEffect::NoSchedule };
                     self.node(node).taints.push(taint);
                 }

@@ -1,4 +1,4 @@
-//! Eight gangs and four ProvisioningRequests want more nodes than the limit of their one pool allows.
+//! Eight gangs and four ProvisioningRequests want more nodes than the limit of their one pool allows, or more dollars.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use muster_core::batch::claim;
 use muster_core::ec2::CapacityType;
 use muster_core::model::batch::{BatchOffer, BatchPhase, BatchSpec, Owner, OwnerRef};
-use muster_core::offering::{GroupPolicy, NODES, Standing};
+use muster_core::offering::{Amounts, Ceiling, GroupPolicy, NODES, Standing};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -23,13 +23,26 @@ const GANGS: usize = 8;
 const REQUESTS: usize = 4;
 const POOL: &str = "p0";
 
-fn pool(rng: &mut ChaCha8Rng) -> PoolDef {
+/// What is scarce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scarce {
+    Nodes,
+    /// Dollars per hour of the pool.
+    Dollars,
+    /// … and of the whole cluster.
+    DollarsOfAll,
+}
+
+fn pool(scarce: Scarce, rng: &mut ChaCha8Rng) -> PoolDef {
+    let most = rng.random_range(5..16);
+    let limit = if scarce == Scarce::Nodes { most } else { 1000 };
     PoolDef {
         name: POOL.to_owned(),
         instance_type: "p0.48xlarge".to_owned(),
         zones: vec!["a".to_owned()],
         capacity_types: vec![CapacityType::OnDemand],
-        limit: rng.random_range(5..16),
+        limit,
+        ceiling: (scarce == Scarce::Dollars).then(|| draw::PRICE * u64::try_from(most).unwrap()),
         group: GroupPolicy::None,
         join: muster_core::batch::JoinClocks::default(),
         consolidate: Some(SignedDuration::from_secs(rng.random_range(0..60))),
@@ -38,10 +51,13 @@ fn pool(rng: &mut ChaCha8Rng) -> PoolDef {
     }
 }
 
-/// A world in which nothing is scarce but the limit.
-fn world(seed: u64) -> History {
+/// A world in which nothing is scarce but what is named.
+fn world(seed: u64, scarce: Scarce) -> History {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let catalogue = draw::catalogue(vec![pool(&mut rng)]);
+    let mut catalogue = draw::catalogue(vec![pool(scarce, &mut rng)]);
+    if scarce == Scarce::DollarsOfAll {
+        catalogue.ceiling = Ceiling::At(draw::PRICE * rng.random_range(5..16));
+    }
     let habits = Habits {
         lag: [0, 2, 20][rng.random_range(0..3)],
         contradicts: 0.0,
@@ -86,14 +102,28 @@ fn world(seed: u64) -> History {
     sim
 }
 
-/// Nodes that batches which have begun take, and how many each of the others wants.
+/// What of the scarce is there: nodes, or micro-dollars per hour.
+fn limit(sim: &History) -> i64 {
+    let pool = &sim.catalogue.pools[0];
+    match (pool.ceiling, sim.catalogue.ceiling) {
+        (Some(most), _) | (None, Ceiling::At(most)) => i64::try_from(most).unwrap(),
+        (None, Ceiling::Unlimited) => pool.limit,
+    }
+}
+
+/// How much of it batches which have begun take, and how much each of the others wants.
 fn taken(sim: &History) -> (i64, Vec<i64>) {
+    let dollars = sim.catalogue.has_ceilings();
+    let amount = |one: &Amounts| {
+        if dollars { i64::try_from(one.micro_usd_per_hour).unwrap() } else { one.resources.get(NODES) }
+    };
     let (mut taken, mut waiting) = (0, Vec::new());
     for (_, batch) in sim.cluster.batches.values() {
-        let claim = claim(batch, |_, _| None, |_| true, sim.now);
+        let claim = claim(batch, |pool, _| sim.catalogue.per_node(pool), |_| true, sim.now);
+        let amounts: i64 = claim.amounts.values().map(amount).sum();
         match claim.standing {
-            Standing::Begun => taken += claim.amounts.values().map(|one| one.resources.get(NODES)).sum::<i64>(),
-            Standing::Waiting | Standing::Resting if !batch.deleting => waiting.push(i64::from(batch.spec.count)),
+            Standing::Begun => taken += amounts,
+            Standing::Waiting | Standing::Resting if !batch.deleting => waiting.push(amounts),
             Standing::Waiting | Standing::Resting => {}
         }
     }
@@ -102,7 +132,7 @@ fn taken(sim: &History) -> (i64, Vec<i64>) {
 
 /// Lives until `until`; at no moment is more taken than the limit allows, by the statuses or in EC2.
 fn live(sim: &mut History, lease: &mut Lease, until: i64) -> Result<(), String> {
-    let limit = sim.catalogue.pools[0].limit;
+    let limit = limit(sim);
     let mut version = 0;
     while sim.now < at(until) {
         sim.line(lease);
@@ -113,7 +143,7 @@ fn live(sim: &mut History, lease: &mut Lease, until: i64) -> Result<(), String> 
             version = sim.cluster.version;
             let (taken, _) = taken(sim);
             if taken > limit {
-                return Err(format!("{taken} nodes are taken of {limit}"));
+                return Err(format!("{taken} are taken of {limit}"));
             }
         }
     }
@@ -122,18 +152,18 @@ fn live(sim: &mut History, lease: &mut Lease, until: i64) -> Result<(), String> 
 
 /// Whether somebody who waits would fit in.
 fn is_used_up(sim: &History) -> Result<i64, String> {
-    let limit = sim.catalogue.pools[0].limit;
+    let limit = limit(sim);
     let (taken, waiting) = taken(sim);
     match waiting.iter().find(|count| taken + **count <= limit) {
-        Some(count) => Err(format!("{taken} of {limit} nodes are taken, and {count} more wait at {}", sim.now)),
+        Some(count) => Err(format!("{taken} of {limit} are taken, and {count} more wait at {}", sim.now)),
         None => Ok(limit - taken),
     }
 }
 
 /// The race of one seed. The answer is what was left of the limit, at the start and after some have ended, and whether a
 /// request had nodes.
-fn race(seed: u64) -> Result<(i64, i64, bool), String> {
-    let mut sim = world(seed);
+fn race(seed: u64, scarce: Scarce) -> Result<(i64, i64, bool), String> {
+    let mut sim = world(seed, scarce);
     let mut lease = Lease::default();
     // Crashes and faults at first; who was refused has waited out its pause after that.
     live(&mut sim, &mut lease, 100)?;
@@ -155,12 +185,23 @@ fn race(seed: u64) -> Result<(i64, i64, bool), String> {
 }
 
 #[test]
+fn the_same_hold_for_dollars_of_their_pool_and_of_the_cluster_while_prices_stay() {
+    for scarce in [Scarce::Dollars, Scarce::DollarsOfAll] {
+        let races = (0..SEEDS.min(super::histories()) / 4 + 1).map(|seed| (seed, race(seed, scarce)));
+        let (went, wrong): (Vec<_>, Vec<_>) = races.partition(|(_, race)| race.is_ok());
+        assert!(wrong.is_empty(), "{scarce:?}: {wrong:?}");
+        let full = went.iter().filter(|(_, race)| matches!(race, Ok((left, after, _)) if *left == 0 || *after == 0));
+        assert!(full.count() > 0, "{scarce:?}: never used to the last dollar");
+    }
+}
+
+#[test]
 #[expect(clippy::print_stderr, reason = "how far the limit was used belongs to the evidence")]
 fn eight_gangs_and_four_requests_use_one_limit_up_and_never_pass_it() {
     let (mut full, mut requests, mut wrong) = (0, 0, Vec::new());
     let seeds = SEEDS.min(super::histories());
     for seed in 0..seeds {
-        match race(seed) {
+        match race(seed, Scarce::Nodes) {
             Ok((left, after, request)) => {
                 full += u32::from(left == 0) + u32::from(after == 0);
                 requests += u32::from(request);

@@ -46,8 +46,8 @@ pub(super) struct Services {
     bound: BTreeMap<String, Timestamp>,
     /// Longest wait of a pod that was bound.
     longest: SignedDuration,
-    /// Nodes that ever held a pod.
-    used: BTreeSet<String>,
+    /// Instances whose Nodes ever held a pod.
+    used: BTreeSet<InstanceId>,
 }
 
 impl Services {
@@ -63,7 +63,7 @@ impl Services {
             let created = sim.cluster.pods[&pod].created.unwrap();
             self.longest = self.longest.max(sim.now.duration_since(created));
             self.bound.insert(pod, sim.now);
-            self.used.insert(node);
+            self.used.extend(sim.cluster.machines.get(&node).map(|machine| machine.id.clone()));
         }
         // Whom nodes await follows every change.
         sim.cluster.view();
@@ -131,6 +131,7 @@ fn pool(name: &str, cpu: i64, limit: i64, capacity_types: &[CapacityType], rng: 
         zones: ["a", "b"][..rng.random_range(1..=2)].iter().map(|zone| (*zone).to_owned()).collect(),
         capacity_types: capacity_types.to_vec(),
         limit,
+        ceiling: None,
         group: GroupPolicy::None,
         join: JoinClocks::default(),
         consolidate: Some(SignedDuration::from_secs(rng.random_range(0..120))),
@@ -245,7 +246,7 @@ fn ends(sim: &mut History, lease: &mut Lease) -> Result<(), String> {
 /// Instances that were launched, and how many of them never held a pod.
 fn unused(sim: &mut History) -> (usize, Vec<InstanceId>) {
     let used = services(sim).used.clone();
-    let never = sim.ec2.vms.keys().filter(|id| !used.contains(&format!("n-{id}"))).cloned().collect();
+    let never = sim.ec2.vms.keys().filter(|id| !used.contains(*id)).cloned().collect();
     (sim.ec2.vms.len(), never)
 }
 

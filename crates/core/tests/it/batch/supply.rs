@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use muster_core::batch::{Before, JoinClocks, Note, Probes, Supply, WantedLevels, Working, claim};
+use muster_core::batch::{Before, JoinClocks, Note, PerNode, Probes, Supply, WantedLevels, Working, claim};
 use muster_core::ec2::CapacityType;
 use muster_core::ec2::ErrorClass;
 use muster_core::ec2::Tags;
@@ -15,8 +15,8 @@ use muster_core::model::node::Taint;
 use muster_core::model::resources::Resources;
 use muster_core::offering::PriceBook;
 use muster_core::offering::UnavailableMemory;
+use muster_core::offering::{Amounts, Ceiling, Ledger, LedgerInputs, NODES, PoolLimits};
 use muster_core::offering::{Asked, Refusals};
-use muster_core::offering::{Ceiling, Ledger, LedgerInputs, NODES, PoolLimits};
 use muster_core::offering::{GroupPolicy, Need, PoolOffer, PoolType, RankInput, Ranking, rank_candidates};
 use muster_core::offering::{InstanceTypeInfo, NVIDIA_GPU, UsageClass};
 
@@ -31,6 +31,8 @@ pub(super) struct PoolDef {
     pub(super) zones: Vec<String>,
     pub(super) capacity_types: Vec<CapacityType>,
     pub(super) limit: i64,
+    /// Micro-dollars per hour that its nodes may cost together.
+    pub(super) ceiling: Option<u64>,
     pub(super) group: GroupPolicy,
     pub(super) join: JoinClocks,
     pub(super) consolidate: Option<SignedDuration>,
@@ -46,9 +48,28 @@ pub(super) struct Catalogue {
     pub(super) types: BTreeMap<String, InstanceTypeInfo>,
     pub(super) offerings: BTreeSet<Offering>,
     pub(super) prices: PriceBook,
+    /// What all nodes may cost together.
+    pub(super) ceiling: Ceiling,
     pub(super) levels: BTreeMap<String, WantedLevels>,
     /// Rises when a person changes pools or classes.
     pub(super) generation: u32,
+}
+
+impl Catalogue {
+    /// What one node of a pool takes, at the highest price of its ways to launch.
+    pub(super) fn per_node(&self, pool: &str) -> Option<PerNode> {
+        let pool = self.pools.iter().find(|one| one.name == pool)?;
+        let ways = pool.zones.iter().flat_map(|zone| pool.capacity_types.iter().map(move |sold| (zone, *sold)));
+        let prices = ways.filter_map(|(zone, sold)| self.prices.price(&pool.instance_type, zone, sold));
+        let resources = Resources::from_iter([(ResourceName::from(NODES), 1)]);
+        let amounts = Amounts { resources, micro_usd_per_hour: prices.max().unwrap_or(0) };
+        Some(PerNode { amounts, addresses: 0 })
+    }
+
+    /// Whether anything may cost no more than so much.
+    pub(super) fn has_ceilings(&self) -> bool {
+        self.ceiling != Ceiling::Unlimited || self.pools.iter().any(|pool| pool.ceiling.is_some())
+    }
 }
 
 /// What launches have taught this process.
@@ -138,13 +159,13 @@ impl Offers<'_> {
     pub(super) fn inputs<'b>(&self, batches: impl Iterator<Item = &'b Batch>, now: Timestamp) -> LedgerInputs {
         let limits = |pool: &PoolDef| {
             let limits = BTreeMap::from([(ResourceName::from(NODES), pool.limit)]);
-            (pool.name.clone(), PoolLimits { limits, max_micro_usd_per_hour: None })
+            (pool.name.clone(), PoolLimits { limits, max_micro_usd_per_hour: pool.ceiling })
         };
         let usable = |pool: &str| !self.is_blocked(pool);
         LedgerInputs {
             pools: self.catalogue.pools.iter().map(limits).collect(),
-            cluster: Ceiling::Unlimited,
-            claims: batches.map(|batch| claim(batch, |_, _| None, usable, now)).collect(),
+            cluster: self.catalogue.ceiling,
+            claims: batches.map(|batch| claim(batch, |pool, _| self.catalogue.per_node(pool), usable, now)).collect(),
         }
     }
 
@@ -180,7 +201,7 @@ impl Offers<'_> {
                 tags: Tags::new(),
             };
             offers.push(PoolOffer {
-                ceilings: Vec::new(),
+                ceilings: ledger.ceilings(name),
                 name: name.clone(),
                 weight: 0,
                 instance_types: BTreeSet::from([pool.instance_type.clone()]),

@@ -41,8 +41,10 @@ pub(super) fn round(sim: &mut History) {
         let losses = lost.into_iter().map(|id| (id, loss.clone())).collect();
         sim.reports.push((batch, Report { losses, reason: "InstancesLost" }));
     }
-    for node in findings.nodes {
-        sim.cluster.delete_node(node.as_str());
+    for (node, id) in findings.nodes {
+        if sim.cluster.machine_of(node.as_str(), &id).is_some() {
+            sim.cluster.delete_node(node.as_str());
+        }
     }
     for group in findings.groups {
         let _ = sim.change(&Change::DeleteGroup(group));

@@ -442,8 +442,8 @@ fn unanswered(operation: &str, fault: Fault, sim: &mut History) -> CallError {
 fn apply(batch: &str, edit: &Converge, sim: &mut History) -> bool {
     let cluster = &mut sim.cluster;
     match edit {
-        Converge::Taint { node, key } => {
-            if let Some(machine) = cluster.machines.get_mut(node) {
+        Converge::Taint { node, instance, key } => {
+            if let Some(machine) = cluster.machine_of(node, instance) {
                 let taint = Taint { key: Arc::from(*key), value: Arc::from(""), effect: TaintEffect::NoSchedule };
                 machine.node.taints.push(taint);
                 cluster.touch();
@@ -480,7 +480,12 @@ fn apply(batch: &str, edit: &Converge, sim: &mut History) -> bool {
                 cluster.touch();
             }
         }
-        Converge::DeleteNode(node) => cluster.delete_node(node),
+        Converge::DeleteNode { node, instance } => {
+            if cluster.machine_of(node, instance).is_some() {
+                super::checks::before_delete(sim, node);
+                sim.cluster.delete_node(node);
+            }
+        }
         Converge::Evict { pod, force, .. } => return cluster.evict(&pod.name, *force, &mut sim.rng),
         Converge::BlockPool { pool, .. } => {
             cluster.blocks.entry(pool.clone()).or_default().batch = batch.to_owned();

@@ -169,6 +169,7 @@ fn draining_keeps_new_pods_away_before_anything_ends() {
         ("the taint is missing", draining()),
         ("the taint is missing on one", draining().with(|one| tainted(&mut one.nodes[0]))),
         ("another taint is there", draining().with(|one| one.nodes[0].taints.push(taint("team", "")))),
+        ("another instance has the name of a node", draining().renamed("i-1")),
         ("the nodes are not there", draining().with(|one| one.nodes.clear())),
         ("a gang is planned here", planned(drained())),
         ("a member is there", drained().with(|one| one.pods = vec![member("b", 0, "i-1")])),
@@ -239,6 +240,10 @@ fn the_end_leaves_nothing_in_ec2_and_then_no_object() {
             gone().done(templates(), Ok(Made::Nothing)).status(|status| status.billing = None),
         ),
         ("the templates cannot be deleted", gone().done(templates(), Err(trouble()))),
+        (
+            "another instance has the name of a Node: that one stays",
+            gone().done(templates(), Ok(Made::Nothing)).renamed("i-1"),
+        ),
         ("the Nodes are gone too", gone().done(templates(), Ok(Made::Nothing)).with(|one| one.nodes.clear())),
         ("fleets are left to be deleted", lost()),
         ("the group is looked at", grouped()),

@@ -5,6 +5,7 @@ mod ending;
 mod joining;
 mod launching;
 mod order;
+mod ordinary;
 mod pending;
 mod repairing;
 mod says;

@@ -92,6 +92,7 @@ fn a_gang_that_keeps_its_minimum_goes_on_and_others_get_a_replacement() {
         ),
         ("the gang has ended", lost().with(|one| one.gangs.clear())),
         ("a Node is gone", lost().with(|one| drop(one.nodes.remove(0)))),
+        ("a Node is gone, and another instance has its name", lost().renamed("i-1")),
         ("a Node is gone whose instance will be lost", lost().with(|one| drop(one.nodes.remove(2)))),
         (
             "a Node of an idle batch is gone",
@@ -165,6 +166,11 @@ fn lost_instances_are_ended_once_they_serve_nobody_and_forgotten_when_they_are_g
         ("it is ending", third(settled(), InstanceState::ShuttingDown)),
         ("it has ended", third(settled(), GONE)),
         ("it has ended, and its Node is there", there(third(settled(), GONE))),
+        ("it has ended, and another instance has the name of its Node", third(settled(), GONE).renamed("i-3")),
+        (
+            "it runs, and another instance has the name of its Node, with a pod",
+            busy(third(settled(), RUNNING)).renamed("i-3"),
+        ),
         ("EC2 does not show it", missing(settled())),
         (
             "EC2 does not show it, and it was just launched",
@@ -246,6 +252,25 @@ fn a_replacement_is_sent_until_there_is_an_answer_and_one_that_does_not_come_end
         |change: fn(&mut Attempt)| reserved(change).answered(true, code("ReservationCapacityExceeded")).swept(&[]);
     let closed = |outcome| replacing(|attempt| attempt.outcome = outcome);
     let replayed = || replacing(|attempt| attempt.replayed = true);
+    let slow = |change: fn(&mut Attempt)| {
+        let four = |attempt: &mut Attempt| {
+            attempt.sweeps = 4;
+            change(attempt);
+        };
+        replacing(four).answered(false, code("RequestLimitExceeded"))
+    };
+    let invisible = |seconds: i64| {
+        replacing(|attempt| (attempt.sweeps, attempt.started) = (4, Some(at(NOW - seconds))))
+            .answered(false, code("InvalidLaunchTemplateId.NotFound"))
+            .swept(&[])
+    };
+    let of_two = |sweeps: u32| {
+        let two = |attempt: &mut Attempt| {
+            (attempt.count, attempt.sweeps) = (2, sweeps);
+            attempt.parameters.as_mut().unwrap().value.count = 2;
+        };
+        replacing(two).answered(false, timed_out())
+    };
     let rows = [
         ("the lost instance is looked after first", replacing(|_| {})),
         ("the lost instance is ended first", third(replacing(|_| {}), RUNNING)),
@@ -287,7 +312,17 @@ fn a_replacement_is_sent_until_there_is_an_answer_and_one_that_does_not_come_end
         ),
         ("a quota", answered(true, code("VcpuLimitExceeded")).swept(&[])),
         ("a permission is missing", answered(true, code("UnauthorizedOperation")).swept(&[])),
-        ("slow down", answered(true, code("RequestLimitExceeded")).swept(&[])),
+        ("slow down", answered(true, code("RequestLimitExceeded"))),
+        ("slow down, and it was looked for four times before", slow(|_| {})),
+        ("slow down for long", slow(|attempt| attempt.started = Some(at(NOW - 1000)))),
+        ("slow down, and nobody waits any more", slow(|attempt| attempt.sweeps = 3).unwanted().swept(&[])),
+        ("slow down to the last, and nobody waits any more", slow(|_| {}).unwanted().swept(&[])),
+        ("slow down, nobody waits any more, and it is found", slow(|_| {}).unwanted().swept(&one)),
+        ("the template is not visible yet", invisible(299)),
+        ("the template is gone", invisible(300)),
+        ("one of two is found", of_two(0).swept(&one)),
+        ("one of two is found for the fifth time", of_two(4).swept(&one)),
+        ("three of two are found", of_two(0).swept(&[("i-4", RUNNING), ("i-5", RUNNING), ("i-6", RUNNING)])),
         ("the token is another call's", answered(true, code("IdempotentParameterMismatch")).swept(&[])),
         (
             "an empty answer without capacity",
@@ -359,6 +394,19 @@ fn a_replacement_is_sent_until_there_is_an_answer_and_one_that_does_not_come_end
         (
             "it is not wanted any more while the call is open",
             cleared(third(replacing(|_| {}), GONE)).with(|one| one.batch.deleting = true),
+        ),
+        (
+            "it is not wanted any more, and the call was never sent",
+            cleared(third(replacing(|_| {}), GONE)).unwanted().with(|one| one.memory.scratch.first = Some(2)),
+        ),
+        (
+            "its gang is gone, and the call was never sent",
+            cleared(third(replacing(|_| {}), GONE))
+                .with(|one| {
+                    one.memory.scratch.first = Some(2);
+                    one.gangs.clear();
+                })
+                .saw(Look::Owner(OwnerLook::Gang { key: key("a"), uid: "a-uid".to_owned() }), Sight::Owner(false)),
         ),
     ];
     compare("repairing-replaces", &rows);

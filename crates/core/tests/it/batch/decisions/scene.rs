@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_core::batch::{Change, Decision, Done, Look, Made, Memory, Sight, World, pass};
+use muster_core::batch::{
+    Change, DecidedBatches, Decision, Done, Look, Made, Memory, Sight, World, pass, recorded_pass,
+};
 use muster_core::ec2::{
     BatchTags, CallError, CapacityType, Instance, InstanceState, LaunchAnswer, LaunchWay, LaunchedInstance, TAG_BATCH,
     TAG_CLUSTER_UID, Tags, classify,
@@ -61,6 +63,20 @@ impl Scene {
     pub(super) fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
+    }
+
+    /// Nobody waits for the batch any more.
+    pub(super) fn unwanted(self) -> Self {
+        self.with(|one| one.batch.deleting = true)
+    }
+
+    /// The name of an instance's Node is another instance's by now.
+    pub(super) fn renamed(self, id: &str) -> Self {
+        let name = format!("n-{id}");
+        self.with(|one| {
+            one.nodes.retain(|node| node.name.as_str() != name);
+            one.nodes.push(Node { name: name.as_str().into(), ..node("i-other") });
+        })
     }
 
     /// With another status.
@@ -154,9 +170,20 @@ impl Scene {
             now_real: at(NOW),
         };
         let mut decisions = pass(&world);
+        is_decided_again(&world, &decisions);
         assert_eq!(decisions.len(), 1);
         decisions.remove(0)
     }
+}
+
+/// Every row is recorded as well, and the recording decided again: every question has its answer there.
+fn is_decided_again(world: &World<'_>, decisions: &[Decision]) {
+    let text = |decided: &DecidedBatches| serde_json::to_string(decided).unwrap();
+    let decided = text(&DecidedBatches::of(decisions));
+    let (recording, recorded) = recorded_pass(world);
+    assert_eq!(text(&DecidedBatches::of(&recording)), decided);
+    let Some(recorded) = recorded else { return };
+    assert_eq!((text(&recorded.decide()), recorded.at()), (decided, world.now_real));
 }
 
 pub(super) fn batch(name: &str, status: BatchStatus) -> Batch {

@@ -1,0 +1,126 @@
+//! A batch for pods of no gang: one offer, and from then on each node for itself.
+
+use std::sync::Arc;
+
+use muster_core::ec2::{CapacityType, InstanceState};
+use muster_core::model::batch::{AttemptOutcome, BatchPhase, BatchSpec, BatchStatus, MemberState, Owner};
+use muster_core::offering::{CeilingScope, Exclusion};
+
+use super::compare;
+use super::scene::{NOW, Scene, after, having, lose, ranked, ranking, single};
+use crate::world::at;
+
+const SIX: [&str; 6] = ["i-1", "i-2", "i-3", "i-4", "i-5", "i-6"];
+
+impl Scene {
+    /// For pods of no gang, on spot or on demand.
+    fn of_pods(self, capacity_type: Option<CapacityType>) -> Self {
+        self.with(|one| {
+            one.gangs.clear();
+            one.batch.spec = Arc::new(BatchSpec {
+                owner: Owner::Pods,
+                partial: true,
+                zones: vec!["a".to_owned()],
+                capacity_type,
+                ..BatchSpec::clone(&one.batch.spec)
+            });
+        })
+    }
+}
+
+fn pending(status: BatchStatus) -> Scene {
+    Scene::new(status).of_pods(None)
+}
+
+fn excluded(reason: Exclusion) -> Scene {
+    pending(BatchStatus::default()).with(|one| one.says.ranking = ranking(&[], &[reason]))
+}
+
+/// Nothing was launched for it on demand in zone a.
+fn refused(instance_type: &str) -> Scene {
+    let mut status = after(BatchPhase::Pending, AttemptOutcome::Lost);
+    status.billing = None;
+    status.attempts[0].code = Some("InsufficientInstanceCapacity".to_owned());
+    status.attempts[0].instance_type = instance_type.to_owned();
+    pending(status).with(|one| one.says.ranking = ranking(&[ranked("a")], &[]))
+}
+
+#[test]
+fn its_one_offer_is_launched_or_it_is_given_up_and_its_pods_are_planned_again() {
+    let ceiling =
+        Exclusion::CostCeiling { scope: CeilingScope::Cluster, needed: 300_000_000, left: 1, ceiling: 299_000_000 };
+    let limit = Exclusion::Limit { resource: "nodes".into(), needed: 3, left: 2, limit: 4 };
+    let offered = |scene: Scene| scene.with(|one| one.says.ranking = ranking(&[ranked("a")], &[]));
+    let rows = [
+        ("it is launched", offered(pending(BatchStatus::default()))),
+        ("it is deleted", offered(pending(BatchStatus::default())).with(|one| one.batch.deleting = true)),
+        ("its pool is not ready", {
+            offered(pending(BatchStatus::default())).with(|one| one.says.unready = Some("NodePool p0: not Ready"))
+        }),
+        ("a limit is in the way: the next round knows", excluded(limit)),
+        ("a ceiling is in the way: the next round knows", excluded(ceiling.clone())),
+        (
+            "a ceiling is in the way of what was to be on demand",
+            excluded(ceiling).of_pods(Some(CapacityType::OnDemand)),
+        ),
+        ("it is not sold: the next round has to hear it", excluded(Exclusion::NotSold)),
+        ("it is not sold on demand", excluded(Exclusion::NotSold).of_pods(Some(CapacityType::OnDemand))),
+        ("nothing is offered", pending(BatchStatus::default())),
+        ("EC2 has refused this very offer", refused("p5.48xlarge")),
+        ("EC2 has refused another type in the same zone", refused("p4d.24xlarge")),
+    ];
+    compare("ordinary-pending", &rows);
+}
+
+fn serving(state: MemberState, ids: &[&str]) -> Scene {
+    let phase = if state == MemberState::Ready { BatchPhase::InUse } else { BatchPhase::Launched };
+    let mut status = having(phase, state, ids);
+    status.ready_count = if state == MemberState::Ready { status.count } else { 0 };
+    let scene = Scene::new(status).with_nodes().of_pods(None);
+    let pods = ids.iter().map(|id| single(&format!("on-{id}"), id)).collect();
+    scene.with(|one| one.pods = pods)
+}
+
+/// Its instances were launched and have registered so many seconds ago; their nodes are not Ready.
+fn unready(launched: i64, registered: i64) -> Scene {
+    let shown = [("i-1", InstanceState::Running), ("i-2", InstanceState::Running)];
+    let scene = serving(MemberState::Registered, &["i-1", "i-2"]).instances(&shown);
+    let late = move |status: &mut BatchStatus| {
+        status.attempts[0].ended = Some(at(NOW - launched));
+        status.instances.iter_mut().for_each(|one| one.registered = Some(at(NOW - registered)));
+    };
+    scene.status(late).with(|one| one.nodes.iter_mut().for_each(|node| node.ready = false))
+}
+
+#[test]
+fn each_of_its_nodes_joins_serves_and_fails_by_itself() {
+    let two = || serving(MemberState::Ready, &["i-1", "i-2"]);
+    let six = || serving(MemberState::Ready, &SIX);
+    let losing =
+        |scene: Scene, count: usize| scene.status(|status| status.instances.iter_mut().take(count).for_each(lose));
+    let rows = [
+        ("all serve", two()),
+        ("all are ready", unready(60, 30).with(|one| one.nodes.iter_mut().for_each(|node| node.ready = true))),
+        ("none is ready yet", unready(60, 30)),
+        ("none is ready in the last second of readyWithin", unready(800, 599)),
+        ("none is ready after readyWithin, and registerWithin is not over", unready(800, 600)),
+        ("one never registered", unready(900, 30).with(|one| drop(one.nodes.remove(1)))),
+        ("one never registered in the last second of registerWithin", {
+            unready(899, 30).with(|one| drop(one.nodes.remove(1)))
+        }),
+        ("one is lost", losing(two(), 1)),
+        (
+            "one is lost, and one never becomes ready",
+            losing(unready(800, 600), 1).status(|status| status.instances[0].state = MemberState::Lost),
+        ),
+        ("five are lost", losing(six(), 5)),
+        ("all six are lost", losing(six(), 6)),
+        ("one is empty for long: it is kept free", {
+            two()
+                .with(|one| drop(one.pods.remove(0)))
+                .status(|status| status.instances[0].empty_since = Some(at(NOW - 300)))
+        }),
+        ("a Node is gone, and another instance has its name", two().renamed("i-1")),
+    ];
+    compare("ordinary-serving", &rows);
+}
