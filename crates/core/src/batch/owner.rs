@@ -1,10 +1,16 @@
 //! Whose batch it is, and whether that one still wants it.
 
+use jiff::{SignedDuration, Timestamp};
+
 use super::case::{Case, Step};
 use super::decision::OwnerLook;
 use crate::model::batch::{Batch, BatchMember, BatchStatus, Owner};
 use crate::model::gang::{Gang, Phase};
 use crate::model::snapshot::Snapshot;
+
+/// Members of a gang that come again are there within this: a batch that nothing is launched for ends then, and nodes without
+/// a member become idle.
+pub(super) const COMES_AGAIN: SignedDuration = SignedDuration::from_mins(15);
 
 /// Whether nobody waits for the batch any more.
 ///
@@ -75,6 +81,14 @@ pub(super) fn gang<'a>(batch: &Batch, snapshot: &'a Snapshot) -> Option<&'a Gang
         Owner::Gang(owner) => snapshot.gangs.get(&owner.key).map(AsRef::as_ref),
         Owner::Request(_) | Owner::Pods => None,
     }
+}
+
+/// The gang of a batch, if it is not whole or cannot be read, so that it could use no node; and since when.
+pub(super) fn incomplete<'a>(case: &Case<'a>) -> Option<(&'a Gang, Option<Timestamp>)> {
+    let gang = gang(case.batch, case.world.snapshot)?;
+    let own = case.batch.spec.owner.gang_uid().is_some_and(|uid| *uid == *gang.uid);
+    let incomplete = matches!(gang.phase, Some(Phase::Collecting | Phase::Invalid));
+    (own && incomplete).then_some((gang, gang.since))
 }
 
 fn has_committed(gang: &Gang) -> bool {

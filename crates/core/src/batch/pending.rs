@@ -5,9 +5,9 @@ use super::candidates::{Size, back_off, begin, show};
 use super::case::{Case, Step, Turn, done, later};
 use super::decision::{Before, Change, Look, Made, Note, Requeue};
 use super::launch::asked;
-use super::probe;
+use super::{owner, probe};
 use crate::ec2::error::ErrorClass;
-use crate::model::batch::{BatchStatus, HoldReason};
+use crate::model::batch::{BatchPhase, BatchStatus, HoldReason};
 use crate::offering::rank::{Exclusion, Ranking};
 
 /// Picks the next candidate, or waits.
@@ -22,6 +22,9 @@ pub(super) fn pending(case: &Case<'_>) -> Step<Turn> {
         done(case.change(Change::DeleteTemplates(case.tags(status.attempt)), None)?)?;
         status.launch_templates.clear();
         return Ok(Turn::write(status));
+    }
+    if let Some(turn) = for_members(case) {
+        return Ok(turn);
     }
     let unready = supply.unready(case.batch);
     if probe::held(&status) && unready.is_none() {
@@ -73,6 +76,22 @@ pub(super) fn pending(case: &Case<'_>) -> Step<Turn> {
     }
     let at = status.next_attempt_after.unwrap_or(now);
     Ok(Turn::write(status).requeue(Requeue::At(at)))
+}
+
+/// Nothing is launched for a gang that could not use it: members are missing or held, or one of them cannot be read. Where that
+/// lasts, the batch ends, and what it takes of limits with it; once the gang is whole it gets another.
+fn for_members(case: &Case<'_>) -> Option<Turn> {
+    let (gang, since) = owner::incomplete(case)?;
+    let mut status = case.status();
+    let due = since.or(status.since).and_then(|since| since.saturating_add(owner::COMES_AGAIN).ok());
+    if due.is_some_and(|due| due <= case.world.now_real) {
+        status.phase = BatchPhase::Draining;
+        status.message = Some("its gang did not become whole: nothing is launched".to_owned());
+        return Some(Turn::write(status));
+    }
+    let waits = gang.waiting.as_ref().map_or("members are missing", |waiting| &*waiting.message);
+    status.message = Some(format!("nothing is launched before its gang is whole: {waits}"));
+    Some(Turn::write(status).requeue(Requeue::At(later(case.now(), 30))))
 }
 
 /// Why there is no candidate, in a sentence.

@@ -27,6 +27,9 @@ pub(super) fn in_use(case: &Case<'_>) -> Turn {
         // A booking is used by whichever gang consumes it; what it was provisioned for may be gone without anybody minding.
         Owner::Request(_) | Owner::Pods => !owner::is_used(case, &status),
     };
+    if !ended && !case.batch.deleting && is_left(case, &status) {
+        return left(case, status);
+    }
     if !ended {
         status.idle_since = None;
         status.message = case.batch.deleting.then(|| "deleted: terminated when its gang ends".to_owned());
@@ -47,6 +50,29 @@ pub(super) fn in_use(case: &Case<'_>) -> Turn {
     status.phase = BatchPhase::Idle;
     status.idle_since = Some(now);
     status.message = Some("its gang ended; nodes idle".to_owned());
+    Turn::write(status)
+}
+
+/// Whether the gang lives and has neither a member on the nodes nor is past its commit point there: it was evicted and has not
+/// come again.
+fn is_left(case: &Case<'_>, status: &BatchStatus) -> bool {
+    let of_gang = matches!(case.batch.spec.owner, Owner::Gang(_));
+    of_gang && !owner::is_used(case, status) && members(&pods_on(case.world.snapshot, status)) == 0
+}
+
+/// Nodes that the evicted members of a gang have left: idle once it has not come again for long, since it may never do.
+fn left(case: &Case<'_>, mut status: BatchStatus) -> Turn {
+    let now = case.now();
+    let since = *status.idle_since.get_or_insert(now);
+    let due = since.saturating_add(owner::COMES_AGAIN).unwrap_or(Timestamp::MAX);
+    if due > now || assigned(case.world.snapshot, &status) {
+        status.message = Some("its gang was evicted and has not come again".to_owned());
+        let next = if due > now { due.min(later(now, 30)) } else { later(now, 30) };
+        return Turn::write(status).requeue(Requeue::At(next));
+    }
+    status.phase = BatchPhase::Idle;
+    status.idle_since = Some(now);
+    status.message = Some("its gang did not come again; nodes idle".to_owned());
     Turn::write(status)
 }
 

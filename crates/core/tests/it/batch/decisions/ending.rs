@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use muster_core::batch::{Change, Converge, Look, Made, OwnerLook, Sight};
 use muster_core::ec2::{GroupState, InstanceState, PlacementGroup, ResourceKind, Tags};
 use muster_core::model::batch::{BatchMember, BatchPhase, MemberState, Share};
-use muster_core::model::gang::{Gang, Phase};
+use muster_core::model::gang::{Gang, Phase, Pod};
 use muster_core::model::node::Node;
 
 use super::super::cluster::{DISRUPTED, PENDING};
@@ -47,6 +47,18 @@ fn a_batch_is_idle_once_its_gang_has_ended_and_the_last_member_has_left() {
             in_use().with(|one| one.gangs = vec![world::gang("a", Phase::Bound, vec![place(0, None, "n-i-9")])]),
         ),
         ("the gang waits for a plan", in_use()),
+        ("the gang waits for a plan for some minutes", idle_since(in_use(), 600)),
+        ("the gang waits for a plan for a quarter of an hour", idle_since(in_use(), 900)),
+        ("the gang waits for a plan, and a member is there still", {
+            in_use().with(|one| one.pods = vec![member("a", 0, "i-1")])
+        }),
+        (
+            "the gang was planned here just in time",
+            idle_since(in_use(), 900).with(|one| {
+                one.gangs = vec![world::gang("a", Phase::Released, vec![place(0, Some("a-0"), "n-i-1")])];
+                one.pods = vec![Pod { node: None, ..member("a", 0, "i-1") }];
+            }),
+        ),
         ("the gang of its booking has ended", in_use().of_request()),
         ("the gang of its booking runs", in_use().of_request().bound(&["i-1"]).with(|one| one.booked = Some("r"))),
         (

@@ -3,11 +3,13 @@
 use muster_core::batch::{Change, JoinClocks, Look, Made, Probe, Probes, Sight};
 use muster_core::ec2::{CapacityType, Target};
 use muster_core::model::batch::{AttemptOutcome, Batch, BatchPhase, BatchStatus, Hold, HoldReason};
+use muster_core::model::gang::Phase;
 use muster_core::offering::{Exclusion, Ranked};
+use muster_core::reason::Why;
 
 use super::compare;
 use super::scene::{NOW, Scene, after, batch, error, ranked, ranking, tags};
-use crate::world::at;
+use crate::world::{self, at};
 
 fn fresh() -> Scene {
     Scene::new(BatchStatus::default())
@@ -359,4 +361,29 @@ fn a_failed_step_is_tried_again_after_a_pause_that_grows_and_is_reported_once_it
         }),
     ];
     compare("failures", &rows);
+}
+
+#[test]
+fn nothing_is_launched_for_a_gang_that_could_not_use_it() {
+    let gang = |phase, since: i64| {
+        let mut gang = world::gang("a", phase, Vec::new());
+        let waiting = Why::Collecting { seen: 2, needed: 3, size: 3, kept: false }.waiting(None);
+        (gang.since, gang.waiting) = (Some(at(NOW - since)), Some(waiting));
+        offered(&[ranked("a")]).with(|one| one.gangs = vec![gang])
+    };
+    let rows = [
+        ("a member is missing", gang(Phase::Collecting, 60)),
+        ("a member cannot be read", gang(Phase::Invalid, 60)),
+        ("a member is missing for a quarter of an hour", gang(Phase::Collecting, 900)),
+        ("a member is missing, and the pause after a round is not over", {
+            gang(Phase::Collecting, 60).with(|one| {
+                one.batch.status = BatchStatus { next_attempt_after: Some(at(NOW + 60)), ..lost() };
+            })
+        }),
+        ("another gang of the name is not whole", {
+            gang(Phase::Collecting, 60).with(|one| one.gangs[0].uid = "later-uid".into())
+        }),
+        ("it waits for a plan", gang(Phase::Waiting, 60)),
+    ];
+    compare("pending-members", &rows);
 }
