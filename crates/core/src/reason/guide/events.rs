@@ -3,7 +3,7 @@
 use super::{Of, Row};
 
 /// Every event whose reason is no code, in order of an object's life.
-pub(super) const EVENTS: [Row; 52] = [
+pub(super) const EVENTS: [Row; 53] = [
     (
         "Planned",
         Of::Event,
@@ -370,5 +370,16 @@ pub(super) const EVENTS: [Row; 52] = [
         "On the NodePool: instances without a NodeBatch are billed, and kept.",
         "More at once than is credible: it is more likely that the API server lost its memory, as after a restored backup.",
         &["muster gc lists them. If they are nobody's: muster gc --confirm terminates exactly these."],
+    ),
+    (
+        "EmptinessHeld",
+        Of::Event,
+        "On the NodePool, whose condition it is too: nodes look empty or are missing, and are kept.",
+        "More at once than is credible, and nobody saw their pods or Nodes go: a list came back short, the API server lost its memory, \
+         as after a restored backup, or Muster has just started.",
+        &[
+            "Wait: what is seen again is let go of in the ordinary way.",
+            "If they are empty and shall go: kubectl delete nodebatch NAME ends each of its nodes once no pod stands there.",
+        ],
     ),
 ];
