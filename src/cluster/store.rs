@@ -258,7 +258,7 @@ impl Store {
             Err(error) => {
                 // One malformed object is skipped; the node counts as absent until it can be read.
                 warn!(node = node.name_any(), %error, "node cannot be read and is excluded");
-                return self.delete_node(&node.name_any());
+                return self.forget_node(&node.name_any());
             }
         };
         self.leave_host(&node.name);
@@ -266,6 +266,9 @@ impl Store {
             self.hostnames.entry(Arc::clone(hostname)).or_default().insert(node.name.clone());
         }
         self.bare_nodes.insert(node.name.clone(), Arc::clone(&node));
+        if self.state.snapshot.vanished.nodes.contains(&node.name) {
+            Arc::make_mut(&mut self.state.change().snapshot.vanished).nodes.remove(&node.name);
+        }
         self.put_node(&node);
     }
 
@@ -279,6 +282,11 @@ impl Store {
 
     /// A node is gone.
     pub fn delete_node(&mut self, name: &str) {
+        self.seen_at(&NodeName::from(name));
+        self.forget_node(name);
+    }
+
+    fn forget_node(&mut self, name: &str) {
         let node = NodeName::from(name);
         self.leave_host(&node);
         self.bare_nodes.remove(&node);
@@ -286,11 +294,19 @@ impl Store {
         self.look_at_awaited(&node);
     }
 
+    /// A pod came to a node, or the node went: what a list once did not have of its pods matters no longer.
+    fn seen_at(&mut self, node: &NodeName) {
+        if self.state.snapshot.vanished.pods_of.contains(node) {
+            Arc::make_mut(&mut self.state.change().snapshot.vanished).pods_of.remove(node);
+        }
+    }
+
     /// Nodes that are not among `names` are gone.
     pub fn retain_nodes(&mut self, names: &BTreeSet<String>) {
         let gone = |name: &&NodeName| !names.contains(name.as_str());
         for name in self.state.snapshot.nodes.clone().keys().filter(gone) {
-            self.delete_node(name.as_str());
+            self.forget_node(name.as_str());
+            Arc::make_mut(&mut self.state.change().snapshot.vanished).nodes.insert(name.clone());
         }
     }
 
@@ -370,6 +386,11 @@ impl Store {
             self.state.change().snapshot.members.entry(gang.clone()).or_default().insert(member_key(pod), uid);
             gangs.insert(gang.clone());
         }
+        if let Some(node) =
+            pod.node.as_ref().filter(|node| before.and_then(|before| before.node.clone()).as_ref() != Some(*node))
+        {
+            self.seen_at(node);
+        }
         for node in &touched {
             self.sum_up(node);
         }
@@ -427,6 +448,12 @@ impl Store {
         let gone: Vec<PodUid> =
             self.state.snapshot.pods.keys().filter(|uid| !uids.contains(uid.as_str())).cloned().collect();
         for uid in gone {
+            // Nobody saw it go: the list may be stale, or the API server may have lost its memory.
+            let node =
+                self.state.snapshot.pods.get(&uid).filter(|pod| pod.holds_capacity()).and_then(|pod| pod.node.clone());
+            if let Some(node) = node {
+                Arc::make_mut(&mut self.state.change().snapshot.vanished).pods_of.insert(node);
+            }
             self.delete_pod(uid.as_str());
         }
     }

@@ -96,6 +96,10 @@ pub struct Context {
     metrics: ProvisionerMetrics,
     /// Orphans that wait for a person.
     held: Mutex<Option<collect::Held>>,
+    /// Nodes for pods of no gang that are kept since nobody saw their pods or Nodes go.
+    kept: Mutex<Option<muster_core::batch::Kept>>,
+    /// What pools say that EC2 has no capacity for now, by pool.
+    fruitless: Mutex<BTreeMap<String, String>>,
     /// What holds for all decisions about batches.
     batch_settings: muster_core::batch::Settings,
     /// Where losses are reported.
@@ -181,6 +185,8 @@ impl Provisioner {
             allowed: pool::allowed::Allowed::default(),
             metrics,
             held: Mutex::default(),
+            kept: Mutex::default(),
+            fruitless: Mutex::default(),
         };
         Self { context: Arc::new(context), leader, reports: found, progress }
     }
@@ -290,6 +296,29 @@ impl Provisioner {
         if let Err(error) = request::reconcile(context, &state).await {
             warn!(error = %crate::telemetry::chain(&error), "provisioning requests");
         }
+    }
+}
+
+impl Context {
+    /// Remembers what is kept, for the pools' status.
+    fn keep(&self, kept: Option<muster_core::batch::Kept>) {
+        *self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = kept;
+    }
+
+    /// Why nodes of a pool are kept that look empty or are missing.
+    fn kept(&self, pool: &str) -> Option<String> {
+        let kept = self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        kept.as_ref().filter(|kept| kept.pools.contains(pool)).map(ToString::to_string)
+    }
+
+    /// Remembers which pools pause since EC2 had no capacity, for their status.
+    fn pause(&self, pools: BTreeMap<String, String>) {
+        *self.fruitless.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = pools;
+    }
+
+    /// Why a pool pauses.
+    fn paused(&self, pool: &str) -> Option<String> {
+        self.fruitless.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(pool).cloned()
     }
 }
 

@@ -149,23 +149,25 @@ fn sentence(findings: &Findings, cost: HeldCost, digest: &str) -> String {
     let mut why = Vec::new();
     if orphans > 0 {
         why.push(format!(
-            "{orphans} of {} instances of this cluster, {} $/h, belong to no NodeBatch, more than the {} that are collected at \
-             once: none of them is deleted",
+            "{orphans} of {} instances of this cluster, {}/h, belong to no NodeBatch, more than the {} that are collected at \
+             once",
             findings.live,
-            dollars(cost.micro_usd_per_hour),
+            usd(cost.micro_usd_per_hour),
             findings.allowed(),
         ));
     }
     if unseen > 0 {
         why.push(format!(
             "{unseen} of {} instances that NodeBatches list or Nodes stand for are not in what EC2 shows, not even as \
-             terminated, more than the {} that are written off at once (are credentials and Region those of this cluster?): \
-             none of them is written off, and no Node of theirs deleted",
+             terminated, more than the {} that are written off at once (are credentials and Region those of this cluster?)",
             findings.listed,
             findings.may_be_unseen(),
         ));
     }
-    format!("{} before \"muster gc --confirm\" (set {digest})", why.join("; "))
+    format!(
+        "{}: run `muster gc` to list them, `muster gc --confirm` to end and write off exactly these (set {digest})",
+        why.join("; ")
+    )
 }
 
 async fn act(context: &Context, findings: Findings) -> anyhow::Result<()> {

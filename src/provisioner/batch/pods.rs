@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod as PodObject;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster_api::convert::ordinary::{self as read, Namespaces};
-use muster_api::crd::{BatchOffer, Fill, NodeBatch, NodeBatchSpec, NodePool, SchedulerRefused};
+use muster_api::crd::{BatchOffer, Fill, NodeBatch, NodeBatchSpec, NodePool, SchedulerRefused, is_true};
 use muster_api::{batch_state, keys, pool_state};
 use muster_core::batch::reserves;
 use muster_core::ec2::CapacityType;
@@ -19,7 +19,8 @@ use muster_core::model::names::PodUid;
 use muster_core::model::node::TaintEffect;
 use muster_core::offering::Ledger;
 use muster_core::ordinary::{
-    self, Cause, InVain, Launch, Outcome, Purchases, Refusal, Round, SchedulerRefusals, Seen, Unseen, Waiting, Window,
+    self, Cause, Fruitless, InVain, Launch, Outcome, Purchases, Refusal, Round, SchedulerRefusals, Seen, Unseen,
+    Waiting, Window,
 };
 use serde_json::json;
 use tracing::{debug, info, warn};
@@ -28,7 +29,7 @@ use super::effects::absent;
 use crate::clock::now_real;
 use crate::cluster::{SeenBatch, State};
 use crate::provisioner::Context;
-use crate::provisioner::pool::{class_of, ledger, offers, reservations};
+use crate::provisioner::pool::{PAUSED, class_of, ledger, offers, reservations};
 use crate::step::{Step, step};
 
 /// Events of one round: a crowd of pods that wait for the same needs no event each.
@@ -43,6 +44,8 @@ pub(in crate::provisioner) struct Pods {
     refused: BTreeMap<PodUid, Arc<str>>,
     /// What became of purchases. `None`: what the statuses of the pools say has not been read since the lease was won.
     purchases: Option<Purchases>,
+    /// What became of launches that EC2 had no capacity for. `None`: what the pools' conditions say has not been read yet.
+    fruitless: Option<Fruitless>,
     /// What the statuses say of it, as far as this process wrote or read them.
     written: BTreeMap<Arc<str>, SchedulerRefused>,
 }
@@ -51,7 +54,8 @@ impl Pods {
     /// Of a replica that has just won the lease.
     pub(in crate::provisioner) fn new(context: &Context) -> Self {
         let window = Window::new(context.options.batch_idle, context.options.batch_max);
-        Self { window, unseen: Unseen::default(), refused: BTreeMap::new(), purchases: None, written: BTreeMap::new() }
+        let (refused, written) = (BTreeMap::new(), BTreeMap::new());
+        Self { window, unseen: Unseen::default(), refused, purchases: None, fruitless: None, written }
     }
 
     /// Makes a round if one is due.
@@ -68,10 +72,13 @@ impl Pods {
         // Written down before anything follows from it: no restart begins to count again.
         self.look(context, state).await?;
         let refusals = self.purchases.as_ref().map(Purchases::refusals).cloned().unwrap_or_default();
+        let fruitless = self.look_at_launches(context, state);
         let waiting = waiting(state);
         self.refused.retain(|pod, _| state.unbound.contains_key(pod));
         let usable = offers::usable(context, state);
-        let seen = digest(state, &waiting, &usable, &refusals, refusals.waiting(context.clock.now()));
+        let now = context.clock.now();
+        let paused = (refusals.waiting(now), fruitless.pausing(now));
+        let seen = digest(state, &waiting, &usable, &refusals, paused);
         // Whoever has a place on a node may lose it again, and nothing of that is in the digest.
         if !self.window.is_due(now_real(), seen, !waiting.is_empty()) {
             return Ok(());
@@ -103,6 +110,7 @@ impl Pods {
                     offers,
                     accelerators: &state.snapshot.accelerators,
                     refusals: &refusals,
+                    fruitless: &fruitless,
                     now: context.clock.now(),
                     now_real: now_real(),
                 });
@@ -135,6 +143,22 @@ impl Pods {
         );
         self.report(context, state, &outcome).await;
         Ok(())
+    }
+
+    /// Looks for which launches EC2 had no capacity.
+    fn look_at_launches(&mut self, context: &Context, state: &State) -> Fruitless {
+        let now = context.clock.now();
+        let pauses =
+            |pool: &Arc<NodePool>| pool.status.as_ref().is_some_and(|status| is_true(&status.conditions, PAUSED));
+        let fruitless = self.fruitless.get_or_insert_with(|| {
+            let pausing = state.pools.iter().filter(|(_, pool)| pauses(pool));
+            Fruitless::taken_over(pausing.map(|(name, _)| name.as_str().into()), now)
+        });
+        let names = state.pools.keys().map(|name| name.as_str().into()).collect();
+        fruitless.look(state.batches.values().map(|seen| &**seen.batch()), &names, now);
+        let says = |name: &String| Some((name.clone(), fruitless.says(name)?));
+        context.pause(state.pools.keys().filter_map(says).collect());
+        fruitless.clone()
     }
 
     /// Looks what became of purchases, and writes down which of them no pod came to.
@@ -358,7 +382,7 @@ fn digest(
     waiting: &[PodUid],
     usable: &BTreeSet<String>,
     refusals: &SchedulerRefusals,
-    paused: usize,
+    paused: (usize, usize),
 ) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
     // A pause that ends calls for a round too.

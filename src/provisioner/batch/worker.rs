@@ -162,7 +162,7 @@ impl Worker {
         if asleep.len() == batches.len() {
             return;
         }
-        witness(&batches, &state.snapshot, &mut self.memory);
+        context.keep(witness(&batches, &state.snapshot, &mut self.memory));
         let shelves = Shelves { context, state };
         let world = World {
             batches: &batches,

@@ -15,9 +15,10 @@ use muster_api::crd::{NodePool, NodePoolStatus, is_true, set_condition};
 use muster_api::pool_state;
 use muster_api::supply::Supplied;
 use muster_core::batch::{dollars, micros};
-use muster_core::gang::PoolView;
+use muster_core::gang::{GangEvent, PoolView};
 use muster_core::offering::Ledger;
 use serde_json::json;
+use tracing::warn;
 
 use super::Context;
 use crate::clock::now_real;
@@ -58,6 +59,11 @@ fn view(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> O
     Some(supplied.view(types, &catalogue.prices, &state.daemons, ledger, blocked(state, pool).is_some()))
 }
 
+/// Condition, and event, of a pool of which more nodes look empty, or are missing, than is credible.
+const KEPT: &str = "EmptinessHeld";
+/// Condition of a pool that pauses with launches for pods of no gang since EC2 had no capacity for them.
+pub(in crate::provisioner) const PAUSED: &str = "LaunchesPaused";
+
 async fn write_status(
     context: &Context,
     state: &State,
@@ -94,6 +100,18 @@ async fn write_status(
     } else if is_true(&status.conditions, "OrphanSweepHeld") {
         set_condition(&mut status.conditions, "OrphanSweepHeld", false, "Swept", "", now_real());
     }
+    let mut news = None;
+    if let Some(kept) = context.kept(&name) {
+        news = (!is_true(&status.conditions, KEPT)).then(|| kept.clone());
+        set_condition(&mut status.conditions, KEPT, true, KEPT, &kept, now_real());
+    } else if is_true(&status.conditions, KEPT) {
+        set_condition(&mut status.conditions, KEPT, false, "SeenAgain", "", now_real());
+    }
+    if let Some(paused) = context.paused(&name) {
+        set_condition(&mut status.conditions, PAUSED, true, PAUSED, &paused, now_real());
+    } else if is_true(&status.conditions, PAUSED) {
+        set_condition(&mut status.conditions, PAUSED, false, "CapacityCame", "", now_real());
+    }
     match before.scheduler_refused.as_ref().and_then(|written| pool_state::read(written).waits()) {
         Some(waits) => {
             set_condition(&mut status.conditions, "SchedulerRefused", true, "SchedulerRefused", &waits, now_real());
@@ -119,5 +137,10 @@ async fn write_status(
         }
     }
     step(Step::WriteStatus, pools.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))).await?;
+    // Once for each time that it begins: the condition outlives the process.
+    if let Some(message) = news {
+        warn!(pool = name, message, "nodes are kept that look empty or are missing");
+        context.events.publish(pool, &GangEvent { reason: KEPT, message, warning: true }).await;
+    }
     Ok(())
 }

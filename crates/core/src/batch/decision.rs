@@ -247,9 +247,13 @@ pub struct Memory {
     pub reports: Vec<Report>,
     /// Clocks of its own.
     pub scratch: Scratch,
-    /// Of a batch for pods of no gang: instances that this process has seen in use, or on their way.
-    pub witnessed: std::collections::BTreeSet<InstanceId>,
-    /// More nodes look empty without ever having been seen in use than may be trusted: those are kept.
+    /// Of a batch for pods of no gang: instances that this process has seen in use or on their way, and whose pods it has seen go
+    /// since, if they went.
+    pub witnessed: BTreeSet<InstanceId>,
+    /// Of such a batch: instances whose Node this process has seen, and has seen go if it went.
+    #[serde(default)]
+    pub met: BTreeSet<InstanceId>,
+    /// More nodes look empty, or are missing, without anybody having seen how that came about than may be trusted: those are kept.
     pub keeps_unwitnessed: bool,
 }
 

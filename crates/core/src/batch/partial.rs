@@ -13,14 +13,13 @@ use super::counted::counted;
 use super::decision::{BatchEvent, Before, Change, Converge, Note, Requeue, Scratch};
 use super::join::{JoinCause, describe_failures};
 use super::joining::{LOOK_SECONDS, has_ended, lacks, nodes_by_instance};
+use super::parting::{SETTLE_SECONDS, is_kept};
 use super::pending::without_fleets;
 use super::{launch, repair, rollback, teardown};
 use crate::ec2::error::{Next, classify};
 use crate::ec2::seen::{Instance, InstanceState};
 use crate::fit;
-use crate::model::batch::{
-    AttemptOutcome, Batch, BatchMember, BatchPhase, BatchStatus, Loss, LossCause, MemberState, Owner,
-};
+use crate::model::batch::{AttemptOutcome, Batch, BatchMember, BatchPhase, BatchStatus, Loss, LossCause, MemberState};
 use crate::model::event::GangEvent;
 use crate::model::gang::{Membership, Pod};
 use crate::model::launch::{CapacityType, Pool as Offering};
@@ -28,14 +27,6 @@ use crate::model::names::{InstanceId, NodeName};
 use crate::model::node::Node;
 use crate::model::pod::Shape;
 use crate::offering::rank::{Candidate, Exclusion};
-
-/// Between the taint on an empty node and the last look at it: what was bound before the taint was seen is seen by then.
-const SETTLE_SECONDS: i64 = 10;
-
-/// Whether the batch is for pods of no gang.
-pub(super) fn is_for_pods(batch: &Batch) -> bool {
-    batch.spec.partial && batch.spec.owner == Owner::Pods
-}
 
 /// What follows for such a batch.
 pub(super) fn advance(case: &Case<'_>) -> Step<Turn> {
@@ -231,8 +222,8 @@ fn describe(case: &Case<'_>, status: &mut BatchStatus) {
         format!("{ready} of {} ready", counted(all, "node"))
     } else if case.memory.keeps_unwitnessed {
         format!(
-            "{} ready; more nodes than 5 and a tenth look empty without having been seen in use: they are kept, delete this \
-             NodeBatch to let go of those that are",
+            "{} ready; more nodes than 5 and a tenth look empty, or are missing, and nobody saw their pods or Nodes go: they are \
+             kept, delete this NodeBatch to let go of those that are empty",
             counted(all, "node")
         )
     } else if leaving > 0 {
@@ -324,7 +315,8 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
     for instance in status.instances.iter_mut().filter(|one| !one.is_lost(now)) {
         let node = nodes.get(&instance.id);
         if instance.state == MemberState::Ready {
-            if node.is_none() {
+            // A list without its Node may be wrong: where many are missing nobody is ended for that.
+            if node.is_none() && !is_kept(case, &case.memory.met, &instance.id) {
                 let message = "its Node is gone".to_owned();
                 let cause = LossCause::Missing;
                 instance.loss = Some(Loss { cause, message, noticed: now, act_at: now, deadline: None });
@@ -393,8 +385,7 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
     let busy = occupied(case, status);
     let mut last_look = Vec::new();
     let mut waiting: Option<BTreeSet<&Shape>> = None;
-    let kept =
-        |id: &InstanceId| case.memory.keeps_unwitnessed && !case.batch.deleting && !case.memory.witnessed.contains(id);
+    let kept = |id: &InstanceId| is_kept(case, &case.memory.witnessed, id);
     for instance in status.instances.iter_mut().filter(|one| one.state == MemberState::Ready && !one.is_lost(now)) {
         let Some(node) = case.node_of(instance) else { continue };
         // As long as it is kept for the pods that it was launched for it is not empty: what is not there yet comes, or is seen not to.
@@ -414,6 +405,8 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
         if due > now {
             emptied.until = emptied.until.min(due);
         } else if !has_taint(node, disrupted) {
+            // Perhaps somebody took it off, and pods may have come since.
+            instance.leaving_since = None;
             let waiting = waiting.get_or_insert_with(|| waiting_shapes(case));
             if is_awaited(case, node, waiting) {
                 emptied.until = emptied.until.min(later(now, 10));

@@ -11,7 +11,8 @@ use jiff::Timestamp;
 use super::case::{Case, Step, Stop, Turn, failing, later, recovered};
 use super::decision::{Decision, Memory, Requeue, Working, World};
 use super::{
-    attempts, bill, events, joining, launch, losses, owner, partial, pending, repair, rollback, shown, teardown,
+    attempts, bill, events, joining, launch, losses, owner, partial, parting, pending, repair, rollback, shown,
+    teardown,
 };
 use crate::model::batch::{Batch, BatchPhase, BatchStatus};
 
@@ -93,7 +94,7 @@ fn complete(case: &Case<'_>, mut turn: Turn) -> Decision {
     let times = bill::Times::of(case.memory);
     let next = turn.next.and_then(|next| finish(before, next, &times, case.world.now, case.world.now_real));
     let mut reported = next.as_ref().map(|next| events::between(before, next)).unwrap_or_default();
-    if let Some(next) = next.as_ref().filter(|_| partial::is_for_pods(case.batch)) {
+    if let Some(next) = next.as_ref().filter(|_| parting::is_for_pods(case.batch)) {
         reported = partial::reworded(reported, before, next);
     }
     Decision {
@@ -148,7 +149,7 @@ fn advance(case: &Case<'_>) -> Step<Turn> {
     if let Some(turn) = losses::reported(case) {
         return Ok(turn);
     }
-    if partial::is_for_pods(case.batch) {
+    if parting::is_for_pods(case.batch) {
         return partial::advance(case);
     }
     let status = &case.batch.status;

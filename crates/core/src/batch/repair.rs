@@ -13,7 +13,7 @@ use super::counted::counted;
 use super::decision::{Change, Converge, Requeue, Scratch};
 use super::judge::{Verdict, judge};
 use super::launch::{self, SHOWS_WITHIN, SWEEPS, Sweep, answered, lacking, request_id};
-use super::{owner, rollback, teardown};
+use super::{owner, parting, rollback, teardown};
 use crate::ec2::error::ErrorClass;
 use crate::ec2::seen::InstanceState;
 use crate::model::batch::{
@@ -410,7 +410,8 @@ pub(super) fn terminate(case: &Case<'_>) -> Step<Option<Turn>> {
     let left = terminate_replaced(case)?;
     let scratch = Scratch { cleared: Some(now), ..case.memory.scratch };
     status.replaced.retain(|instance| left.instances.contains(&instance.id));
-    Ok(Some(Turn::write(status).converge(left.nodes).scratch(scratch)))
+    let taints = parting::settle(case, &mut status);
+    Ok(Some(Turn::write(status).converge(left.nodes).converge(taints).scratch(scratch)))
 }
 
 /// What is left of lost instances.
@@ -466,6 +467,10 @@ fn terminate_replaced(case: &Case<'_>) -> Step<Left> {
             // EC2 shows the end with a delay.
             Some(last) => done(&last.result)?,
             None => {
+                let due = parting::passed(case, due)?;
+                if due.is_empty() {
+                    return Ok(left);
+                }
                 let change = Change::Terminate(due);
                 return Err(Stop::Change(Box::new(Turn { change: Some(change), ..Turn::default() })));
             }

@@ -1,46 +1,118 @@
-//! Emptiness that nobody saw come about: after a restart, or when a list of pods comes back short, whole clusters may look empty.
-//! A few such nodes are trusted; many are kept, as orphans are.
+//! Emptiness that nobody saw come about: after a restart, or when a list of pods or Nodes comes back short, whole clusters may look
+//! empty. A few such nodes are trusted; many are kept, as orphans are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::decision::Memory;
-use super::partial::is_for_pods;
-use crate::model::batch::{Batch, MemberState};
+use super::parting::is_for_pods;
+use crate::model::batch::{Batch, BatchMember, MemberState};
+use crate::model::names::InstanceId;
 use crate::model::snapshot::Snapshot;
 
-/// So many empty nodes that this process never saw in use are trusted, or a tenth of all, whichever is more.
+/// So many such nodes are trusted, or a tenth of all, whichever is more.
 const TRUSTED: usize = 5;
 
-/// Takes note of which nodes for pods of no gang this process has seen in use or on their way, and whether more of them look empty
-/// without that than may be trusted. Called before each pass, on what the pass looks at.
-pub fn witness(batches: &BTreeMap<String, Arc<Batch>>, snapshot: &Snapshot, memory: &mut BTreeMap<String, Memory>) {
+/// More nodes look empty, or are missing, than is credible: none of them is tainted or terminated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Nodes that no pod stands on, and no event reported that any had left.
+    pub empty: usize,
+    /// Ready instances without a Node, and no event reported that it had gone.
+    pub missing: usize,
+    /// Ready instances for pods of no gang.
+    pub all: usize,
+    /// NodePools with nodes among them.
+    pub pools: BTreeSet<String>,
+}
+
+impl std::fmt::Display for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { empty, missing, all, pools: _ } = self;
+        let trusted = trusted(*all);
+        write!(
+            f,
+            "of {all} nodes for pods of no gang {empty} look empty and {missing} are missing, and nobody saw their pods or Nodes go: \
+             more than the {trusted} that are trusted at once. They are kept; delete their NodeBatches to let go of those that are empty"
+        )
+    }
+}
+
+fn trusted(all: usize) -> usize {
+    TRUSTED.max(all / 10)
+}
+
+/// Takes note of which nodes for pods of no gang this process has seen in use or on their way, and of which it saw the Node. What a
+/// full list did not have any more counts as never seen. The answer is what is kept if more of them look empty, or are missing, than
+/// may be trusted. Called before each pass, on what the pass looks at.
+pub fn witness(
+    batches: &BTreeMap<String, Arc<Batch>>,
+    snapshot: &Snapshot,
+    memory: &mut BTreeMap<String, Memory>,
+) -> Option<Kept> {
     let for_pods: Vec<&Arc<Batch>> = batches.values().filter(|batch| is_for_pods(batch)).collect();
     if for_pods.is_empty() {
-        return;
+        return None;
     }
     let nodes: BTreeSet<&str> = for_pods.iter().flat_map(|batch| batch.status.node_names()).collect();
     let used: BTreeSet<&str> =
         snapshot.occupants(&nodes).filter_map(|pod| pod.node.as_ref().map(|node| node.as_str())).collect();
-    let (mut all, mut unseen) = (0_usize, 0_usize);
+    let mut kept = Kept::default();
     for batch in &for_pods {
         let known = memory.entry(batch.name.clone()).or_default();
+        let (mut empty, mut missing) = (0, 0);
         for one in &batch.status.instances {
-            let ready = one.state == MemberState::Ready;
-            all += usize::from(ready);
-            if !ready || one.node.as_deref().is_some_and(|node| used.contains(node)) {
-                known.witnessed.insert(one.id.clone());
-            } else if !known.witnessed.contains(&one.id) {
-                unseen += 1;
+            kept.all += usize::from(one.state == MemberState::Ready);
+            match unseen(one, snapshot, &used, known) {
+                Some(Unseen::Emptied) => empty += 1,
+                Some(Unseen::Went) => missing += 1,
+                None => {}
             }
         }
-        let there = |id: &crate::model::names::InstanceId| batch.status.instances.iter().any(|one| one.id == *id);
+        let there = |id: &InstanceId| batch.status.instances.iter().any(|one| one.id == *id);
         known.witnessed.retain(there);
+        known.met.retain(there);
+        (kept.empty, kept.missing) = (kept.empty + empty, kept.missing + missing);
+        kept.pools.extend(batch.status.node_pool.iter().filter(|_| empty + missing > 0).cloned());
     }
-    let held = unseen > TRUSTED.max(all / 10);
+    let held = kept.empty + kept.missing > trusted(kept.all);
     for batch in for_pods {
         if let Some(known) = memory.get_mut(&batch.name) {
             known.keeps_unwitnessed = held;
         }
     }
+    held.then_some(kept)
+}
+
+/// What nobody saw come about.
+enum Unseen {
+    /// The node looks empty.
+    Emptied,
+    /// Its Node is missing.
+    Went,
+}
+
+/// Takes note of one instance.
+fn unseen(one: &BatchMember, snapshot: &Snapshot, used: &BTreeSet<&str>, known: &mut Memory) -> Option<Unseen> {
+    if one.state != MemberState::Ready {
+        known.witnessed.insert(one.id.clone());
+        return None;
+    }
+    let node = one.node.as_deref()?;
+    if !snapshot.nodes.contains_key(node) {
+        if snapshot.vanished.nodes.contains(node) {
+            known.met.remove(&one.id);
+        }
+        // Of one that is known to be lost it is known how.
+        return (one.loss.is_none() && !known.met.contains(&one.id)).then_some(Unseen::Went);
+    }
+    known.met.insert(one.id.clone());
+    if used.contains(node) {
+        known.witnessed.insert(one.id.clone());
+        return None;
+    }
+    if snapshot.vanished.pods_of.contains(node) {
+        known.witnessed.remove(&one.id);
+    }
+    (!known.witnessed.contains(&one.id)).then_some(Unseen::Emptied)
 }

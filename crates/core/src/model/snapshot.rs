@@ -42,6 +42,19 @@ pub struct Snapshot {
     pub accelerators: Vec<Arc<str>>,
     /// Nodes launched for pods of no gang that have not all come yet.
     pub awaiting: OrdMap<NodeName, Arc<Awaiting>>,
+    /// What went without anybody having seen it go. Nothing but whether emptiness was witnessed is decided by it, so it is not
+    /// written down.
+    pub vanished: Arc<Vanished>,
+}
+
+/// What a full list did not have any more although no event had reported that it goes: the list may be stale, or the API server may have
+/// lost its memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Vanished {
+    /// Nodes that lost a pod this way, until another pod is seen to come to them.
+    pub pods_of: BTreeSet<NodeName>,
+    /// Nodes that went this way themselves, until they are seen again.
+    pub nodes: BTreeSet<NodeName>,
 }
 
 /// The pods that a node was launched for and that have not come to it yet.

@@ -77,5 +77,6 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
         assignments: written.assignments.into_iter().collect::<FxHashMap<_, _>>(),
         accelerators: written.accelerators,
         awaiting: written.awaiting.into_iter().collect(),
+        vanished: Arc::default(),
     })
 }

@@ -5,6 +5,7 @@
 
 pub mod awaiting;
 mod class;
+mod fruitless;
 mod joining;
 mod purchases;
 mod refused;
@@ -13,6 +14,7 @@ mod unseen;
 mod window;
 
 pub use class::digest;
+pub use fruitless::Fruitless;
 pub use joining::Offered;
 pub use purchases::{InVain, Purchases, Seen};
 pub use refused::{Generations, OfPool, Purchase, Refused, SchedulerRefusals, Times};

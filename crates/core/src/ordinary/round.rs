@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::class::digest;
+use super::fruitless::{self, Fruitless};
 use super::joining::{Joining, Now, Offered, joining};
 use super::refused::{SchedulerRefusals, tried_after, unused};
 use crate::fit;
@@ -58,6 +59,8 @@ pub struct Round<'a> {
     pub accelerators: &'a [Arc<str>],
     /// What is known of purchases that kube-scheduler put no pod on.
     pub refusals: &'a SchedulerRefusals,
+    /// What is known of launches that EC2 had no capacity for.
+    pub fruitless: &'a Fruitless,
     /// Now, by the provisioner's clock.
     pub now: Timestamp,
     /// Now, in real time.
@@ -243,6 +246,7 @@ pub fn plan(round: &Round<'_>) -> Outcome {
         plan = packing::plan(&problem);
     }
     settle(round, &classes, &rest, &problem, &plan, &mut outcome);
+    one_at_a_time(round, &mut outcome);
     if !left_out.is_empty() {
         for refusal in outcome.refused.iter_mut().filter(|one| one.cause == Cause::NoOfferFits) {
             refusal.why = format!("{}; {FOR_WHO_ASKS}", refusal.why).into();
@@ -263,7 +267,7 @@ fn barred<'a>(
     under_way: &[Joining],
 ) -> BTreeMap<&'a str, BTreeSet<Bar>> {
     let mut barred: BTreeMap<&str, BTreeSet<Bar>> = BTreeMap::new();
-    if round.refusals.is_empty() {
+    if round.refusals.is_empty() && round.fruitless.is_empty() {
         return barred;
     }
     for index in rest {
@@ -278,6 +282,10 @@ fn barred<'a>(
         };
         let mut off = BTreeSet::new();
         for (number, pool) in round.pools.iter().enumerate() {
+            if lacks_capacity(round, &pool.name, class) {
+                off.insert((number, None));
+                continue;
+            }
             if round.refusals.in_a_row(&pool.name, class) == 0 && round.refusals.last(&pool.name, class).is_none() {
                 continue;
             }
@@ -297,6 +305,32 @@ fn barred<'a>(
     }
     barred.retain(|_, off| !off.is_empty());
     barred
+}
+
+/// Whether a pool waits with launches for a class since EC2 had no capacity for the last.
+fn lacks_capacity(round: &Round<'_>, pool: &str, class: &str) -> bool {
+    round.fruitless.keeps_off(pool, class, round.batches.iter().map(AsRef::as_ref), round.now)
+}
+
+/// Where EC2 had no capacity one launch at a time is tried.
+fn one_at_a_time(round: &Round<'_>, outcome: &mut Outcome) {
+    fn classes(launch: &Launch) -> BTreeSet<&str> {
+        launch.fillings.iter().flat_map(|filling| &filling.pods).map(|(class, _)| class.as_str()).collect()
+    }
+    let launches = std::mem::take(&mut outcome.launches);
+    let asked: Vec<(&str, BTreeSet<&str>)> = launches.iter().map(|one| (&*one.pool, classes(one))).collect();
+    let may = round.fruitless.may_be_made(&asked);
+    for (launch, may) in launches.into_iter().zip(may) {
+        if may {
+            outcome.launches.push(launch);
+            continue;
+        }
+        outcome.cost = outcome.cost.saturating_sub(launch.price);
+        let stated = "one launch at a time is tried, since EC2 had no capacity for the last";
+        let why: Arc<str> = format!("NodePool {}: {stated}", launch.pool).into();
+        let of = |pod| Refusal { pod, cause: Cause::NoOfferFits, why: Arc::clone(&why) };
+        outcome.refused.extend(launch.pods.into_iter().map(of));
+    }
 }
 
 /// Gives places of which nobody can say whom they are for to pods that wait: first to those that were there when their batch
@@ -636,8 +670,12 @@ fn refusal(
     let mut stated_of = |(pool, instance_type, obstacle): (usize, Option<Arc<str>>, Obstacle)| {
         let name = &problem.pools[pool].name;
         if obstacle == Obstacle::KeptOff {
+            let class = of.unwrap_or_default();
+            if lacks_capacity(round, name, class) {
+                return format!("NodePool {name}: {}", no_capacity(round, name, class));
+            }
             cause = Cause::SchedulerRefused;
-            return format!("NodePool {name}: {}", kept_off(round, name, of.unwrap_or_default()));
+            return format!("NodePool {name}: {}", kept_off(round, name, class));
         }
         match (&obstacle, instance_type) {
             (Obstacle::Insufficient(resource, short), Some(best)) => {
@@ -650,6 +688,20 @@ fn refusal(
     };
     let all: Vec<String> = packing::obstacles(problem, plan, class).into_iter().map(&mut stated_of).collect();
     (cause, all.join("; ").into())
+}
+
+/// Why nothing is launched from a pool that EC2 had no capacity for.
+fn no_capacity(round: &Round<'_>, pool: &str, class: &str) -> String {
+    let failed = round.fruitless.in_a_row(pool);
+    match round.fruitless.pauses_until(pool, class, round.now) {
+        Some(until) => {
+            format!(
+                "EC2 had no capacity for what was launched, {failed} times in a row; {}",
+                fruitless::tried_after(until)
+            )
+        }
+        None => "another launch is tried now, since EC2 had no capacity for the last".to_owned(),
+    }
 }
 
 /// Why nothing is launched from a pool although it has what would hold the class.

@@ -15,7 +15,9 @@ use muster_core::model::pod::{Operator, Requirement, SelectorTerm, Shape};
 use muster_core::model::resources::Resources;
 use muster_core::model::snapshot::Snapshot;
 use muster_core::ordinary::awaiting::{self, Classes, awaiting};
-use muster_core::ordinary::{Launch, Offered, Outcome, Round, SchedulerRefusals, Unseen, Waiting, is_waiting, plan};
+use muster_core::ordinary::{
+    Fruitless, Launch, Offered, Outcome, Round, SchedulerRefusals, Unseen, Waiting, is_waiting, plan,
+};
 use muster_core::packing::{Class, Offer, Pool};
 
 use super::world::{GPU, at, node, pod, snapshot};
@@ -64,12 +66,14 @@ struct Setup {
     offers: Vec<Offered>,
     left: BTreeMap<ResourceName, i64>,
     refusals: SchedulerRefusals,
+    fruitless: Fruitless,
 }
 
 impl Setup {
     fn of(pods: Vec<Pod>) -> Self {
         let (left, refusals) = (BTreeMap::new(), SchedulerRefusals::default());
-        Self { pods, nodes: Vec::new(), batches: Vec::new(), offers: offers(), left, refusals }
+        let fruitless = Fruitless::default();
+        Self { pods, nodes: Vec::new(), batches: Vec::new(), offers: offers(), left, refusals, fruitless }
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -100,6 +104,7 @@ impl Setup {
             offers: self.offers.clone(),
             accelerators: &[GPU.into()],
             refusals: &self.refusals,
+            fruitless: &self.fruitless,
             now,
             now_real,
         })

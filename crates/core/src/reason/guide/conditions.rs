@@ -3,7 +3,7 @@
 use super::{Of, Row};
 
 /// Every reason of a condition that is neither code nor event.
-pub(super) const CONDITIONS: [Row; 44] = [
+pub(super) const CONDITIONS: [Row; 47] = [
     (
         "Swept",
         Of::Condition,
@@ -311,5 +311,30 @@ pub(super) const CONDITIONS: [Row; 44] = [
         "On the NodeBatch: not all of its nodes are Ready, or they are being terminated.",
         "The network plugin or the device plugins come up last; a node that was lost is not Ready either.",
         &["kubectl describe node NAME.", "Wait: after join.readyWithin the batch says what is missing."],
+    ),
+    (
+        "SeenAgain",
+        Of::Condition,
+        "On the NodePool: nodes for pods of no gang are no longer kept for looking empty or being missing.",
+        "Their pods or Nodes are seen again, or so few are left that they are trusted.",
+        &["Nothing."],
+    ),
+    (
+        "LaunchesPaused",
+        Of::Condition,
+        "On the NodePool: nothing is launched for pods of no gang that EC2 had no capacity for.",
+        "Three launches in a row or more brought nothing; the pauses double up to five minutes, and then one launch is \
+         tried. Other pods and pools are not concerned.",
+        &[
+            "Allow more instance types, zones or capacity types in the NodePool.",
+            "Wait: as soon as a launch brings a node the others follow at once.",
+        ],
+    ),
+    (
+        "CapacityCame",
+        Of::Condition,
+        "On the NodePool: launches for pods of no gang no longer pause.",
+        "A launch brought nodes.",
+        &["Nothing."],
     ),
 ];

@@ -384,4 +384,15 @@ pub(super) const EVENTS: [Row; 53] = [
             "If EC2 does not show the instances: correct credentials and Region; the next round finds them again. If they are gone for good: muster gc --confirm writes exactly these off and deletes their Nodes.",
         ],
     ),
+    (
+        "EmptinessHeld",
+        Of::Event,
+        "On the NodePool, whose condition it is too: nodes look empty or are missing, and are kept.",
+        "More at once than is credible, and nobody saw their pods or Nodes go: a list came back short, the API server lost its memory, \
+         as after a restored backup, or Muster has just started.",
+        &[
+            "Wait: what is seen again is let go of in the ordinary way.",
+            "If they are empty and shall go: kubectl delete nodebatch NAME ends each of its nodes once no pod stands there.",
+        ],
+    ),
 ];

@@ -9,7 +9,7 @@ use muster_core::model::batch::{Batch, BatchMember, BatchPhase, MemberState};
 use muster_core::model::gang::{Gang, Membership, Phase, Pod, RankClaim};
 use muster_core::model::names::InstanceId;
 use muster_core::model::node::{Node, Taint, TaintEffect};
-use muster_core::model::snapshot::Snapshot;
+use muster_core::model::snapshot::{Snapshot, Vanished};
 use muster_core::offering::NVIDIA_GPU;
 use muster_core::topology::NETWORK_LAYER_KEYS;
 use rand::RngExt;
@@ -23,6 +23,7 @@ pub(super) const PENDING: &str = "muster.dev/gang-pending";
 pub(super) const DISRUPTED: &str = "muster.dev/disrupted";
 pub(super) const BOOKING: &str = "muster.dev/booking";
 pub(super) const UNREGISTERED: &str = "muster.dev/unregistered";
+pub(super) const TYPE: &str = "node.kubernetes.io/instance-type";
 pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// A gang with what will become of it.
@@ -94,10 +95,16 @@ pub(super) struct Cluster {
     pub(super) version: u64,
     /// Milli-CPUs of instance types whose nodes are for pods of no gang.
     pub(super) ordinary: BTreeMap<String, i64>,
-    /// The watch shows no pod.
-    pub(super) blind: bool,
-    /// … and neither does the API server.
+    /// What a list excludes, and with it the watch.
+    pub(super) lists: Lists,
+    /// The API server has nothing else either.
     pub(super) forgotten: bool,
+    /// Pods may not be listed.
+    pub(super) forbidden: bool,
+    /// What lists did not have any more.
+    vanished: Vanished,
+    /// Something is kept because nobody saw how it came about, and how often that began.
+    pub(super) keeps: (bool, u32),
     /// Whom their nodes await.
     awaited: Awaited,
     known: BTreeMap<InstanceId, Option<Timestamp>>,
@@ -108,6 +115,23 @@ pub(super) struct Cluster {
     /// Pods that leave, and when.
     leaving: BTreeMap<String, Timestamp>,
     view: Option<Arc<View>>,
+}
+
+/// What a list of the API server has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lists {
+    /// Everything.
+    Whole,
+    /// No pods.
+    NoPods,
+    /// No Nodes.
+    NoNodes,
+    /// Neither pods nor Nodes.
+    Nothing,
+    /// Pods that are older.
+    PodsBefore(Timestamp),
+    /// Pods of yesterday alone, one on every seventh node.
+    PodsOfYesterday,
 }
 
 /// A pool whose nodes do not join.
@@ -166,8 +190,11 @@ impl Cluster {
             unbooked: None,
             version: 1,
             ordinary: BTreeMap::new(),
-            blind: false,
+            lists: Lists::Whole,
             forgotten: false,
+            forbidden: false,
+            vanished: Vanished::default(),
+            keeps: (false, 0),
             awaited: Awaited::default(),
             known: BTreeMap::new(),
             free: Vec::new(),
@@ -229,8 +256,7 @@ impl Cluster {
         if let Some(view) = &self.view {
             return Arc::clone(view);
         }
-        let nodes: Vec<Node> = self.machines.values().map(|machine| machine.node.clone()).collect();
-        let pods: Vec<Pod> = self.pods.values().filter(|_| !self.blind).cloned().collect();
+        let (nodes, pods) = self.listed();
         let gangs: Vec<Gang> = self.actors.values().map(|actor| actor.gang.clone()).collect();
         let recognised: Vec<_> = self
             .actors
@@ -242,6 +268,7 @@ impl Cluster {
             })
             .collect();
         let mut snapshot = world::snapshot(&nodes, &pods, &gangs, &recognised);
+        snapshot.vanished = Arc::new(self.vanished.clone());
         if !self.ordinary.is_empty() {
             self.awaited.look(&mut snapshot, self.batches.values().map(|(_, batch)| &**batch), self.now);
         }
@@ -254,6 +281,37 @@ impl Cluster {
         });
         self.view = Some(Arc::clone(&view));
         view
+    }
+
+    /// Nodes and pods as lists have them. What they do not have any more is noted, as every process does.
+    fn listed(&mut self) -> (Vec<Node>, Vec<Pod>) {
+        let nodes: Vec<Node> = self.machines.values().map(|machine| machine.node.clone()).collect();
+        let no_nodes = matches!(self.lists, Lists::NoNodes | Lists::Nothing);
+        let shown = |pod: &Pod| match self.lists {
+            Lists::Whole | Lists::NoNodes => true,
+            Lists::NoPods | Lists::Nothing | Lists::PodsOfYesterday => false,
+            Lists::PodsBefore(before) => pod.created.is_some_and(|created| created < before),
+        };
+        let (mut pods, hidden): (Vec<Pod>, Vec<Pod>) = self.pods.values().cloned().partition(shown);
+        if self.lists == Lists::Whole {
+            let used: BTreeSet<_> = pods.iter().filter_map(|pod| pod.node.as_ref()).collect();
+            self.vanished.pods_of.retain(|node| !used.contains(node));
+            self.vanished.nodes.clear();
+        }
+        let hidden = hidden.into_iter().filter(|pod| !pod.ended);
+        self.vanished.pods_of.extend(hidden.filter_map(|pod| pod.node));
+        if no_nodes {
+            self.vanished.nodes.extend(nodes.into_iter().map(|node| node.name));
+            return (Vec::new(), pods);
+        }
+        if self.lists == Lists::PodsOfYesterday {
+            let old = nodes.iter().step_by(7).map(|node| {
+                let pod = world::pod(&format!("yesterday-{}", node.name), &world::shape(0));
+                Pod { node: Some(node.name.clone()), ..pod }
+            });
+            pods.extend(old);
+        }
+        (nodes, pods)
     }
 
     fn within(&self, rng: &mut ChaCha8Rng, seconds: std::ops::Range<i64>) -> Timestamp {
@@ -303,6 +361,7 @@ impl Cluster {
                 None => (PENDING, TaintEffect::NoSchedule),
                 Some(cpu) => {
                     node.labels.insert(ZONE.into(), vm.instance.zone.as_str().into());
+                    node.labels.insert(TYPE.into(), vm.instance.instance_type.as_str().into());
                     node.allocatable.set("cpu", cpu);
                     (UNREGISTERED, TaintEffect::NoExecute)
                 }

@@ -1,6 +1,7 @@
 //! One history: a world, workers that come and go, and everything that can happen to both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::{Change, Made, Report};
@@ -59,6 +60,10 @@ pub(super) struct History {
     pub(super) refused: SchedulerRefusals,
     /// … and each of them in words.
     pub(super) in_vain: Vec<String>,
+    /// Pools whose condition says that they pause.
+    pub(super) paused: BTreeSet<Arc<str>>,
+    /// Launch calls: when, and of which type.
+    pub(super) calls: Vec<(Timestamp, String)>,
     /// Nodes that batches for pods of no gang were made for.
     pub(super) launched: u64,
 }
@@ -103,6 +108,8 @@ impl History {
             services: None,
             refused: SchedulerRefusals::default(),
             in_vain: Vec::new(),
+            paused: BTreeSet::new(),
+            calls: Vec::new(),
             launched: 0,
         }
     }
@@ -141,6 +148,9 @@ impl History {
     /// Carries out a change in EC2.
     pub(super) fn change(&mut self, change: &Change) -> Result<Made, CallError> {
         checks::before_change(self, change);
+        if let Change::Launch { parameters, .. } = change {
+            self.calls.push((self.now, parameters.instance_type.clone()));
+        }
         let before = self.ec2.launches.len();
         let result = self.ec2.carry_out(change, &mut self.rng);
         if self.ec2.launches.len() > before {

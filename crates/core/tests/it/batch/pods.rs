@@ -13,7 +13,7 @@ use muster_core::model::batch::{
 use muster_core::model::gang::Pod;
 use muster_core::model::names::InstanceId;
 use muster_core::model::node::{Node, Taint, TaintEffect};
-use muster_core::model::snapshot::{Awaiting, Places};
+use muster_core::model::snapshot::{Awaiting, Places, Snapshot, Vanished};
 use muster_core::offering::GroupPolicy;
 
 use super::cluster::View;
@@ -37,6 +37,8 @@ struct Setup {
     memory: Memory,
     nodes: Vec<Node>,
     pods: Vec<Pod>,
+    /// What a list did not have any more.
+    vanished: Vanished,
     /// Until when each node is kept for a pod that has not come.
     awaits: Option<i64>,
     consolidate: Option<SignedDuration>,
@@ -74,11 +76,18 @@ impl Setup {
             memory: Memory::default(),
             nodes: ids.iter().map(|id| node(id)).collect(),
             pods: ids.iter().map(|id| on(id)).collect(),
+            vanished: Vanished::default(),
             awaits: None,
             consolidate: Some(SignedDuration::from_secs(30)),
             either: false,
             now: NOW,
         }
+    }
+
+    /// The same once more.
+    fn again(&self) -> Self {
+        let (status, memory, vanished) = (self.status.clone(), self.memory.clone(), self.vanished.clone());
+        Self { status, memory, vanished, nodes: self.nodes.clone(), pods: self.pods.clone(), ..*self }
     }
 
     fn decide(&self) -> Decision {
@@ -132,7 +141,9 @@ impl Setup {
         let batch = Batch { status: self.status.clone(), ..draw::batch(NAME, self.spec(), at(0)) };
         let batches = BTreeMap::from([(NAME.to_owned(), Arc::new(batch))]);
         let mut memory = BTreeMap::from([(NAME.to_owned(), std::mem::take(&mut self.memory))]);
-        witness(&batches, &world::snapshot(&self.nodes, &self.pods, &[], &[]), &mut memory);
+        let vanished = Arc::new(self.vanished.clone());
+        let snapshot = Snapshot { vanished, ..world::snapshot(&self.nodes, &self.pods, &[], &[]) };
+        witness(&batches, &snapshot, &mut memory);
         self.memory = memory.remove(NAME).unwrap();
     }
 
@@ -260,6 +271,74 @@ fn a_pod_that_is_found_at_the_last_look_keeps_its_node() {
     setup.step();
     assert!(!setup.is_tainted("n-i-1"));
     assert_eq!((ids(&setup.status), setup.status.instances[0].leaving_since), (vec!["i-1"], None));
+}
+
+#[test]
+fn after_somebody_took_the_taint_off_a_node_it_is_kept_for_ten_seconds_again() {
+    let mut setup = Setup::serving(&["i-1"]);
+    setup.pods.clear();
+    setup.step();
+    setup.now += 30;
+    setup.step();
+    setup.step();
+    assert_eq!(setup.status.instances[0].leaving_since, Some(at(NOW + 30)));
+    setup.now += 9;
+    setup.node("n-i-1").taints.clear();
+    setup.step();
+    assert!(setup.is_tainted("n-i-1"), "it is put on again");
+    setup.now += 1;
+    assert!(setup.step().looks.is_empty());
+    assert_eq!(setup.status.instances[0].leaving_since, Some(at(NOW + 40)));
+    setup.now += 9;
+    assert!(setup.step().looks.is_empty());
+    setup.now += 1;
+    assert_eq!(setup.step().looks, [Look::Occupied(vec!["n-i-1".to_owned()])]);
+}
+
+#[test]
+fn a_node_that_failed_to_join_goes_only_once_the_api_server_has_no_pod_on_it() {
+    let mut setup = Setup::serving(&["i-1", "i-2"]);
+    // It lacks its devices; kube-scheduler calls it Ready, and the cache does not show yet whom it binds there.
+    setup.pods.truncate(1);
+    setup.nodes[1] = Node { provider_id: Some(Arc::from("aws:///a/i-2")), ..world::node("n-i-2", 0) };
+    setup.status.instances[1].state = MemberState::Registered;
+    setup.memory.scratch.looked = Some(at(NOW));
+    setup.step();
+    assert_eq!((ids(&setup.status), setup.status.replaced.len()), (vec!["i-1"], 1));
+    let shown = super::decisions::instances(&[("i-2", InstanceState::Running)]);
+    setup.memory.seen.insert(Look::Instances(vec!["i-2".into()]), Ok(Sight::Instances(shown)));
+    let ends = |setup: &Setup| setup.decide().change == Some(Change::Terminate(vec!["i-2".into()]));
+    assert!(!ends(&setup), "pods are kept away first");
+    setup.step();
+    assert!(setup.is_tainted("n-i-2"));
+    setup.step();
+    setup.now += 9;
+    assert!(!ends(&setup) && setup.step().looks.is_empty());
+    setup.now += 1;
+    let look = Look::Occupied(vec!["n-i-2".to_owned()]);
+    assert_eq!(setup.step().looks, std::slice::from_ref(&look), "the cache is not trusted");
+    setup.memory.seen.insert(look.clone(), Ok(Sight::Names(vec!["n-i-2".to_owned()])));
+    assert!(!ends(&setup), "a pod was bound in the last second");
+    setup.memory.seen.insert(look, Ok(Sight::Names(Vec::new())));
+    assert!(ends(&setup));
+}
+
+#[test]
+fn an_instance_without_a_node_goes_only_once_the_api_server_has_no_pod_there() {
+    let mut setup = Setup::serving(&["i-1"]);
+    setup.nodes.clear();
+    setup.pods.clear();
+    setup.step();
+    assert_eq!(setup.status.replaced.len(), 1);
+    let shown = super::decisions::instances(&[("i-1", InstanceState::Running)]);
+    setup.memory.seen.insert(Look::Instances(vec!["i-1".into()]), Ok(Sight::Instances(shown)));
+    let look = Look::Occupied(vec!["n-i-1".to_owned()]);
+    assert_eq!(setup.step().looks, std::slice::from_ref(&look));
+    let ends = |setup: &Setup| setup.decide().change == Some(Change::Terminate(vec!["i-1".into()]));
+    setup.memory.seen.insert(look.clone(), Ok(Sight::Names(vec!["n-i-1".to_owned()])));
+    assert!(!ends(&setup));
+    setup.memory.seen.insert(look, Ok(Sight::Names(Vec::new())));
+    assert!(ends(&setup));
 }
 
 #[test]
@@ -514,6 +593,56 @@ fn many_nodes_that_look_empty_without_having_been_seen_in_use_are_kept() {
     let mut setup = Setup::serving(&ids);
     setup.witness();
     assert_eq!(tainted(&mut setup, &[]), 60, "all of them were seen in use");
+}
+
+#[test]
+fn many_nodes_that_lost_their_pods_in_a_list_are_kept_although_they_were_seen_in_use() {
+    let ids: Vec<String> = (0..60).map(|number| format!("i-{number:02}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let mut before = Setup::serving(&ids);
+    before.witness();
+    let all = std::mem::take(&mut before.pods);
+    let tainted = |lost: usize| {
+        let mut setup = before.again();
+        setup.vanished.pods_of = all.iter().take(lost).filter_map(|pod| pod.node.clone()).collect();
+        for _ in 0..2 {
+            setup.witness();
+            setup.step();
+            setup.now += 3600;
+        }
+        setup.nodes.iter().filter(|node| !node.taints.is_empty()).count()
+    };
+    assert_eq!(tainted(7), 53, "of these it was seen how their pods went");
+    assert_eq!(tainted(6), 60);
+}
+
+#[test]
+fn many_instances_whose_nodes_are_missing_are_kept_unless_the_nodes_were_seen_to_go() {
+    let names: Vec<String> = (0..60).map(|number| format!("i-{number:02}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let lost = |setup: &mut Setup| {
+        setup.witness();
+        setup.step();
+        setup.status.replaced.len()
+    };
+    // This process never saw them.
+    let mut fresh = Setup::serving(&names);
+    fresh.nodes.clear();
+    assert_eq!(lost(&mut fresh), 0);
+    fresh.deleting = true;
+    assert_eq!(lost(&mut fresh), 60, "a person wants them to go");
+    // Events reported that they went.
+    let mut setup = Setup::serving(&names);
+    setup.witness();
+    let nodes = std::mem::take(&mut setup.nodes);
+    assert_eq!(lost(&mut Setup { nodes: Vec::new(), ..setup.again() }), 60);
+    // A list did not have them any more.
+    setup.vanished.nodes = nodes.iter().map(|node| node.name.clone()).collect();
+    assert_eq!(lost(&mut setup), 0);
+    // A few are trusted.
+    setup.nodes = nodes[..55].to_vec();
+    setup.vanished.nodes = nodes[55..].iter().map(|node| node.name.clone()).collect();
+    assert_eq!(lost(&mut setup), 5);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The rounds that launch nodes for pods of no gang, as the process that holds the lease makes them: each NodeBatch is a
 //! write of its own, and the process may end, or get no answer, between any two.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use muster_core::model::node::Usage;
 use muster_core::model::resources::Resources;
 use muster_core::offering::{Ledger, NODES, Pool as Unavailable};
 use muster_core::ordinary::{
-    Launch, Offered, Purchases, Round, SchedulerRefusals, Seen, Unseen, Waiting, Window, is_waiting, plan,
+    Fruitless, Launch, Offered, Purchases, Round, SchedulerRefusals, Seen, Unseen, Waiting, Window, is_waiting, plan,
 };
 use muster_core::packing::{Class, Offer, Pool};
 use rand::RngExt;
 
-use super::cluster::{View, ZONE};
+use super::cluster::{TYPE, View, ZONE};
 use super::draw;
 use super::history::History;
 use super::supply::{Lessons, Offers};
@@ -30,6 +30,7 @@ pub(super) struct Rounds {
     window: Window,
     unseen: Unseen,
     purchases: Option<Purchases>,
+    fruitless: Option<Fruitless>,
     /// Launches that were decided and are not written yet.
     to_make: VecDeque<Launch>,
 }
@@ -44,7 +45,7 @@ enum Made {
 impl Rounds {
     pub(super) fn new() -> Self {
         let window = Window::new(SignedDuration::from_secs(1), SignedDuration::from_secs(10));
-        Self { window, unseen: Unseen::default(), purchases: None, to_make: VecDeque::new() }
+        Self { window, unseen: Unseen::default(), purchases: None, fruitless: None, to_make: VecDeque::new() }
     }
 
     /// One line: a batch is written, or a round made if one is due. Whether the process goes on.
@@ -89,7 +90,13 @@ impl Rounds {
         let mut waiting: Vec<Arc<Pod>> = view.snapshot.pods.values().filter(|pod| is_waiting(pod)).cloned().collect();
         waiting.sort_by_cached_key(|pod| (pod.created, pod.key.clone()));
         let refusals = sim.refused.clone();
-        let seen = digest(view, &waiting, &refusals, now);
+        let paused = || sim.paused.iter().cloned();
+        let fruitless = self.fruitless.get_or_insert_with(|| Fruitless::taken_over(paused(), now));
+        let names: BTreeSet<Arc<str>> = sim.catalogue.pools.iter().map(|pool| pool.name.as_str().into()).collect();
+        fruitless.look(view.batches.values().map(|(_, batch)| &**batch), &names, now);
+        let fruitless = &*fruitless;
+        sim.paused = names.into_iter().filter(|name| fruitless.says(name).is_some()).collect();
+        let seen = digest(view, &waiting, &refusals, fruitless.pausing(now), now);
         if !self.window.is_due(now, seen, !waiting.is_empty()) || waiting.is_empty() {
             return;
         }
@@ -115,6 +122,7 @@ impl Rounds {
             offers,
             accelerators: &view.snapshot.accelerators,
             refusals: &refusals,
+            fruitless,
             now,
             now_real: now,
         });
@@ -142,9 +150,9 @@ fn class(pod: &Pod) -> Class {
 }
 
 /// Everything whose change calls for another round.
-fn digest(view: &View, waiting: &[Arc<Pod>], refusals: &SchedulerRefusals, now: Timestamp) -> u64 {
+fn digest(view: &View, waiting: &[Arc<Pod>], refusals: &SchedulerRefusals, pausing: usize, now: Timestamp) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
-    (refusals, refusals.waiting(now)).hash(&mut hasher);
+    (refusals, refusals.waiting(now), pausing).hash(&mut hasher);
     waiting.iter().for_each(|pod| pod.uid.as_str().hash(&mut hasher));
     for (name, (_, batch)) in &view.batches {
         let status = &batch.status;
@@ -163,6 +171,7 @@ fn offers(sim: &History, lessons: &Lessons, left: &Ledger) -> (Vec<Pool>, Vec<Of
         {
             let mut node = world::node(&pool.instance_type, 0);
             node.labels.insert(ZONE.into(), zone.as_str().into());
+            node.labels.insert(TYPE.into(), pool.instance_type.as_str().into());
             node.allocatable.set("cpu", cpu);
             let asked = Unavailable {
                 instance_type: pool.instance_type.clone(),

@@ -14,7 +14,7 @@ use muster_core::offering::GroupPolicy;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::cluster::{Cluster, Manners};
+use super::cluster::{Cluster, Lists, Manners, TYPE};
 use super::draw;
 use super::ec2::{Ec2, Habits};
 use super::history::{History, Lease};
@@ -34,6 +34,8 @@ pub(super) struct Deployment {
     replicas: usize,
     /// Its pods end by themselves, and are not made again.
     runs_for: Option<SignedDuration>,
+    /// They run on this type alone.
+    on: Option<&'static str>,
 }
 
 /// What waits, runs and has run.
@@ -95,7 +97,8 @@ impl Services {
                 self.made += 1;
                 let name = format!("{prefix}{}", self.made);
                 let requests = Resources::from_iter([("cpu", deployment.milli_cpu), ("pods", 1)]);
-                let pod = world::pod(&name, &Shape { requests, ..Shape::default() });
+                let node_selector = deployment.on.iter().map(|on| (TYPE.into(), (*on).into())).collect();
+                let pod = world::pod(&name, &Shape { requests, node_selector, ..Shape::default() });
                 sim.cluster.pods.insert(name, Pod { created: Some(sim.now), ..pod });
                 sim.cluster.touch();
             }
@@ -147,6 +150,10 @@ fn world(seed: u64, limit: i64, capacity_types: &[CapacityType]) -> History {
         pool("small", 4_000, limit, capacity_types, &mut rng),
         pool("large", 16_000, limit, capacity_types, &mut rng),
     ];
+    of_pools(seed, pools, rng)
+}
+
+fn of_pools(seed: u64, pools: Vec<PoolDef>, mut rng: ChaCha8Rng) -> History {
     let mut catalogue = draw::catalogue(pools);
     for (name, cpu) in [("small.large", 4), ("large.large", 15)] {
         catalogue.prices.set(name, None, CapacityType::OnDemand, cpu * 40_000);
@@ -215,7 +222,7 @@ fn grow(sim: &mut History, runs_for: Option<SignedDuration>) {
         }
     }
     let name = format!("d{known}");
-    services(sim).deployments.push(Deployment { name, milli_cpu, replicas, runs_for });
+    services(sim).deployments.push(Deployment { name, milli_cpu, replicas, runs_for, on: None });
 }
 
 fn shrink(sim: &mut History) {
@@ -327,7 +334,7 @@ fn meets_limits(seed: u64) -> Result<usize, String> {
         let until = sim.now + SignedDuration::from_secs(sim.rng.random_range(1..60));
         live(&mut sim, &mut lease, until)?;
     }
-    let huge = Deployment { name: "huge".to_owned(), milli_cpu: 3_900, replicas: 60, runs_for: None };
+    let huge = Deployment { name: "huge".to_owned(), milli_cpu: 3_900, replicas: 60, runs_for: None, on: None };
     services(&mut sim).deployments.push(huge);
     let until = sim.now + SignedDuration::from_secs(60);
     live(&mut sim, &mut lease, until)?;
@@ -342,32 +349,44 @@ fn meets_limits(seed: u64) -> Result<usize, String> {
     Ok(used)
 }
 
-/// A list of pods comes back empty, at a process that has just started or is at work, and may be so at the API server itself:
-/// nobody's node is terminated.
-fn sees_nothing(seed: u64) -> Result<usize, String> {
-    let mut sim = world(seed, 100, &[CapacityType::OnDemand]);
+/// Lists come back short, at a process that is at work or has just started, and the API server may have nothing else either: no node
+/// is tainted, none is terminated, and it is reported once. The answer is how many nodes there were.
+fn sees_nothing(seed: u64, replicas: usize, milli_cpu: i64) -> Result<usize, String> {
+    let mut sim = world(seed, 400, &[CapacityType::OnDemand]);
     sim.dice.calm = true;
     let mut lease = Lease::default();
-    let wide = Deployment {
-        name: "wide".to_owned(),
-        milli_cpu: 3_900,
-        replicas: sim.rng.random_range(30..80),
-        runs_for: None,
+    let mut wide = |sim: &mut History, name: &str| {
+        let wide = Deployment { name: name.to_owned(), milli_cpu, replicas: replicas / 2, runs_for: None, on: None };
+        services(sim).deployments.push(wide);
+        let until = sim.now + SERVED;
+        live(sim, &mut lease, until)
     };
-    services(&mut sim).deployments.push(wide);
-    let until = sim.now + SERVED;
-    live(&mut sim, &mut lease, until)?;
+    wide(&mut sim, "old")?;
+    let stale = sim.now;
+    wide(&mut sim, "new")?;
     let before: BTreeSet<String> = sim.cluster.machines.keys().cloned().collect();
-    let (restarts, forgotten) = (seed.is_multiple_of(2), seed.is_multiple_of(4));
-    (sim.cluster.blind, sim.cluster.forgotten) = (true, forgotten);
+    let lists = [Lists::NoPods, Lists::Nothing, Lists::PodsBefore(stale), Lists::PodsOfYesterday, Lists::NoNodes]
+        [usize::try_from(seed % 5).unwrap()];
+    (sim.cluster.lists, sim.cluster.forgotten) = (lists, seed / 5 % 2 == 0);
+    sim.cluster.forbidden = seed % 3 == 0;
     sim.cluster.touch();
-    if restarts {
-        lease = Lease::default();
+    for _ in 0..10 {
+        // Muster restarts at once, in the middle, or not at all.
+        if sim.rng.random_bool(0.1) {
+            lease = Lease::default();
+        }
+        let until = sim.now + SignedDuration::from_mins(1);
+        live(&mut sim, &mut lease, until)?;
+        let tainted = sim.cluster.machines.values().filter(|machine| !machine.node.taints.is_empty()).count();
+        let ended = sim.ec2.vms.values().filter(|vm| !vm.live()).count();
+        if tainted + ended > 0 {
+            return Err(format!("{lists:?}: {tainted} of {} nodes are tainted, {ended} terminated", before.len()));
+        }
     }
-    let until = sim.now + SignedDuration::from_mins(10);
-    live(&mut sim, &mut lease, until)?;
-    let tainted = sim.cluster.machines.values().filter(|machine| !machine.node.taints.is_empty()).count();
-    (sim.cluster.blind, sim.cluster.forgotten) = (false, false);
+    if sim.cluster.keeps != (true, 1) {
+        return Err(format!("{lists:?}: it is reported {:?}", sim.cluster.keeps));
+    }
+    (sim.cluster.lists, sim.cluster.forgotten, sim.cluster.forbidden) = (Lists::Whole, false, false);
     sim.cluster.touch();
     let until = sim.now + SignedDuration::from_mins(10);
     live(&mut sim, &mut lease, until)?;
@@ -375,10 +394,7 @@ fn sees_nothing(seed: u64) -> Result<usize, String> {
     if !before.is_subset(&after) {
         return Err(format!("{:?} are gone", before.difference(&after)));
     }
-    if restarts && tainted > 0 {
-        return Err(format!("{tainted} nodes are tainted by a process that never saw them in use"));
-    }
-    if sim.cluster.machines.values().any(|machine| !machine.node.taints.is_empty()) {
+    if sim.cluster.keeps.0 || sim.cluster.machines.values().any(|machine| !machine.node.taints.is_empty()) {
         return Err("a taint stays".to_owned());
     }
     ends(&mut sim, &mut lease)?;
@@ -398,7 +414,7 @@ fn is_refused(seed: u64) -> Result<usize, String> {
     }
     let mut lease = Lease::default();
     let replicas = sim.rng.random_range(1..4);
-    let tight = Deployment { name: "tight".to_owned(), milli_cpu: 3_900, replicas, runs_for: None };
+    let tight = Deployment { name: "tight".to_owned(), milli_cpu: 3_900, replicas, runs_for: None, on: None };
     services(&mut sim).deployments.push(tight);
     let until = sim.now + SignedDuration::from_hours(3);
     while sim.now < until {
@@ -419,6 +435,74 @@ fn is_refused(seed: u64) -> Result<usize, String> {
     }
     ends(&mut sim, &mut lease)?;
     Ok(never.len())
+}
+
+/// For an hour EC2 has no capacity for what 600 pods need, in any of 40 zones, while another pool goes on. The answer is how many
+/// calls were made in vain.
+fn finds_no_capacity(seed: u64) -> Result<usize, String> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let both = [CapacityType::Spot, CapacityType::OnDemand];
+    let mut dry = pool("small", 4_000, 1000, &both, &mut rng);
+    dry.zones = (0..40).map(|zone| format!("z{zone:02}")).collect();
+    let mut sim = of_pools(seed, vec![dry, pool("large", 16_000, 1000, &both, &mut rng)], rng);
+    sim.dice.calm = true;
+    sim.pace = 1_000..6_000;
+    let stock = |sim: &mut History, nodes: u32| {
+        let of_small = sim.ec2.free.iter_mut().filter(|((instance_type, _), _)| instance_type == "small.large");
+        of_small.for_each(|(_, free)| *free = vec![nodes]);
+    };
+    stock(&mut sim, 0);
+    let mut lease = Lease::default();
+    let of = |name: &str, milli_cpu, replicas, on| Deployment {
+        name: name.to_owned(),
+        milli_cpu,
+        replicas,
+        runs_for: None,
+        on: Some(on),
+    };
+    let both = [of("dry", 3_900, 600, "small.large"), of("served", 15_000, 2, "large.large")];
+    services(&mut sim).deployments.extend(both);
+    let start = sim.now;
+    for _ in 0..12 {
+        let until = sim.now + SignedDuration::from_mins(5);
+        live(&mut sim, &mut lease, until)?;
+        let served = sim.cluster.pods.values().filter(|pod| pod.key.name.starts_with("served-"));
+        if let Some(late) = served.into_iter().find(|pod| pod.node.is_none()) {
+            return Err(format!("{} waits although its pool has capacity", late.key.name));
+        }
+        services(&mut sim).deployments[1].replicas += 1;
+        if sim.cluster.batches.len() > 20 {
+            return Err(format!("{} batches", sim.cluster.batches.len()));
+        }
+        // Somebody restarts Muster every now and then.
+        if sim.rng.random_bool(0.1) {
+            lease = Lease::default();
+        }
+    }
+    let of_dry = |call: &&(Timestamp, String)| call.1 == "small.large";
+    let calls: Vec<Timestamp> = sim.calls.iter().filter(of_dry).map(|(at, _)| *at).collect();
+    // The first launch is six batches of a hundred nodes, each asked for on spot and on demand, before EC2 has answered to any.
+    let later: Vec<Timestamp> =
+        calls.iter().filter(|at| at.duration_since(start) > SignedDuration::from_mins(2)).copied().collect();
+    let within = |at: &Timestamp| {
+        let same = |other: &&Timestamp| *other >= at && other.duration_since(*at) < SignedDuration::from_mins(5);
+        later.iter().filter(same).count()
+    };
+    let most = later.iter().map(within).max().unwrap_or(0);
+    if most > 10 || calls.len() - later.len() > 30 || later.is_empty() {
+        return Err(format!("{} calls at first, then up to {most} in five minutes", calls.len() - later.len()));
+    }
+    stock(&mut sim, 1000);
+    let until = sim.now + SignedDuration::from_mins(5) + SERVED + SignedDuration::from_secs(30);
+    live(&mut sim, &mut lease, until)?;
+    let all = sim.services.take().unwrap();
+    let late = all.late(&sim, SERVED);
+    sim.services = Some(all);
+    if let Some(late) = late {
+        return Err(format!("after capacity came back {late}; {:?}", sim.paused));
+    }
+    ends(&mut sim, &mut lease)?;
+    Ok(calls.len())
 }
 
 /// Runs seeds one after the other. The answers of those that went well.
@@ -463,9 +547,15 @@ fn limits_are_used_up_to_the_last_node_by_deployments_and_never_passed() {
 }
 
 #[test]
-fn a_list_of_pods_that_comes_back_empty_costs_nobody_a_node() {
-    let nodes = all(40, sees_nothing);
-    assert!(nodes.iter().all(|nodes| *nodes > 5), "{nodes:?}");
+fn lists_that_come_back_short_cost_nobody_a_node() {
+    let nodes = all(40, |seed| sees_nothing(seed, 60, 3_900));
+    assert!(nodes.iter().all(|nodes| *nodes > 10), "{nodes:?}");
+}
+
+#[test]
+fn lists_that_come_back_short_cost_none_of_300_full_nodes() {
+    let nodes = all(5, |seed| sees_nothing(seed, 300, 15_000));
+    assert_eq!(nodes, [300; 5]);
 }
 
 #[test]
@@ -473,4 +563,11 @@ fn a_list_of_pods_that_comes_back_empty_costs_nobody_a_node() {
 fn nodes_that_kube_scheduler_does_not_use_are_launched_ever_more_rarely() {
     let never = all(40, is_refused);
     eprintln!("{} histories of three hours, {} nodes in vain", never.len(), never.iter().sum::<usize>());
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "how many calls were made in vain belongs to the evidence")]
+fn an_hour_without_capacity_costs_two_calls_a_minute_and_nobody_else_and_ends_with_it() {
+    let calls = all(4, finds_no_capacity);
+    eprintln!("{} histories of an hour without capacity, {calls:?} calls", calls.len());
 }

@@ -172,7 +172,10 @@ impl Worker {
                 busy.insert(name.clone());
             }
         }
-        witness(&batches, &self.view.snapshot, &mut self.memory);
+        let keeps = witness(&batches, &self.view.snapshot, &mut self.memory).is_some();
+        let (kept, times) = sim.cluster.keeps;
+        // The condition of the pools, and its event.
+        sim.cluster.keeps = (keeps, times + u32::from(keeps && !kept));
         let supply = Offers { catalogue: &sim.catalogue, lessons: &self.lessons, view: &self.view };
         let world = World {
             batches: &batches,
@@ -361,6 +364,9 @@ impl Worker {
             }
             Look::Owner(OwnerLook::Request { uid, .. }) => Ok(Sight::Owner(sim.cluster.requests.contains(uid))),
             Look::IntolerantDaemonSets(_) => Ok(Sight::Names(vec!["agent".to_owned()])),
+            Look::Occupied(_) if sim.cluster.forbidden => {
+                Err(error("ListPods", Some("UnauthorizedOperation"), Some(403)))
+            }
             Look::Occupied(nodes) => Ok(Sight::Names(sim.cluster.with_pods(nodes))),
             Look::Reservations(_) => {
                 self.lessons.read = Some(sim.now);

@@ -1,0 +1,85 @@
+//! Nobody's pod is ended with its node: what is seen before a node for pods of no gang is terminated, whatever it goes for.
+
+use std::collections::BTreeSet;
+
+use super::case::{Case, Step, later};
+use super::decision::Converge;
+use crate::model::batch::{Batch, BatchMember, BatchStatus, Owner};
+use crate::model::gang::Pod;
+use crate::model::names::InstanceId;
+
+/// Between the taint on a node and the last look at it: what was bound before the taint was seen is seen by then.
+pub(super) const SETTLE_SECONDS: i64 = 10;
+
+/// Whether the batch is for pods of no gang.
+pub(super) fn is_for_pods(batch: &Batch) -> bool {
+    batch.spec.partial && batch.spec.owner == Owner::Pods
+}
+
+/// Whether an instance is kept although it looks empty, or its Node is missing: that is so of more than can be trusted, and it is not
+/// among those of which it was seen to come about.
+pub(super) fn is_kept(case: &Case<'_>, seen: &BTreeSet<InstanceId>, id: &InstanceId) -> bool {
+    case.memory.keeps_unwitnessed && !case.batch.deleting && !seen.contains(id)
+}
+
+/// Keeps pods away from the Ready nodes of lost instances, and takes note of since when.
+pub(super) fn settle(case: &Case<'_>, status: &mut BatchStatus) -> Vec<Converge> {
+    if !is_for_pods(case.batch) {
+        return Vec::new();
+    }
+    let mut taints = Vec::new();
+    for instance in &mut status.replaced {
+        let Some(node) = instance.node.as_deref().filter(|node| takes_pods(case, node)) else { continue };
+        match case.taint(node) {
+            Some(taint) => {
+                instance.leaving_since = None;
+                taints.push(taint);
+            }
+            None => drop(instance.leaving_since.get_or_insert(case.now())),
+        }
+    }
+    taints
+}
+
+/// Those of lost instances that nobody stands on, which the API server confirms: the cache may lag behind, or be wrong. Those whose
+/// time is over go in any case.
+pub(super) fn passed(case: &Case<'_>, due: Vec<InstanceId>) -> Step<Vec<InstanceId>> {
+    if !is_for_pods(case.batch) {
+        return Ok(due);
+    }
+    let known = |id: &InstanceId| case.batch.status.replaced.iter().find(|one| one.id == *id);
+    let settled: Vec<&BatchMember> =
+        due.iter().filter_map(known).filter(|one| is_over(case, one) || has_settled(case, one)).collect();
+    let looked: Vec<String> =
+        settled.iter().filter(|one| needs_look(case, one)).filter_map(|one| one.node.clone()).collect();
+    let held = if looked.is_empty() { Vec::new() } else { case.occupied(looked)? };
+    let stays = |one: &BatchMember| needs_look(case, one) && one.node.as_ref().is_some_and(|node| held.contains(node));
+    Ok(settled.into_iter().filter(|one| !stays(one)).map(|one| one.id.clone()).collect())
+}
+
+/// Whether kube-scheduler may bind pods to the node.
+fn takes_pods(case: &Case<'_>, node: &str) -> bool {
+    case.node(node).is_some_and(|node| node.ready)
+}
+
+/// Whether its deadline has come.
+fn is_over(case: &Case<'_>, one: &BatchMember) -> bool {
+    one.loss.as_ref().is_some_and(|loss| loss.deadline.is_some_and(|deadline| deadline <= case.now()))
+}
+
+/// Whether pods have been kept away from its node for long enough.
+fn has_settled(case: &Case<'_>, one: &BatchMember) -> bool {
+    let Some(node) = one.node.as_deref().filter(|node| takes_pods(case, node)) else { return true };
+    let since = one.leaving_since.filter(|_| case.taint(node).is_none());
+    since.is_some_and(|since| later(since, SETTLE_SECONDS) <= case.now())
+}
+
+/// Whether it is looked at once more. What went for being empty was, while it was tainted. Of a node that is not Ready no kubelet ends
+/// the pods any more: those that the cache shows there are known to be deleted, else it would not be due.
+fn needs_look(case: &Case<'_>, one: &BatchMember) -> bool {
+    let Some(node) = one.node.as_deref() else { return false };
+    let on = |pod: &Pod| pod.holds_capacity() && !pod.daemon && pod.node.as_ref().is_some_and(|on| on.as_str() == node);
+    let dead = || case.node(node).is_some_and(|node| !node.ready);
+    let stuck = || dead() && case.world.snapshot.pods.values().any(|pod| on(pod));
+    one.loss.is_some() && !is_over(case, one) && !stuck()
+}
