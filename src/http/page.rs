@@ -52,14 +52,8 @@ impl Page {
     where
         F: Future<Output = anyhow::Result<Overview>> + Send + 'static,
     {
-        let frame =
-            Frame { source: "the cluster".to_owned(), refresh: Some(REFRESH.as_secs()), ..Frame::default() };
-        Self {
-            look: Box::new(move || Box::pin(look())),
-            frame,
-            shown: Mutex::default(),
-            callers: Semaphore::new(MOST),
-        }
+        let frame = Frame { source: "the cluster".to_owned(), refresh: Some(REFRESH.as_secs()), ..Frame::default() };
+        Self { look: Box::new(move || Box::pin(look())), frame, shown: Mutex::default(), callers: Semaphore::new(MOST) }
     }
 
     /// What is shown now. Whoever asks while the cluster is read waits for that one reading.
@@ -198,10 +192,10 @@ mod tests {
     async fn a_cluster_that_was_never_read_is_an_error_and_no_empty_page() {
         let (router, _) = page(|_| Err(anyhow::anyhow!("pods is forbidden")));
         let (status, body) = ask(&router, Method::GET, "[::1]:7070", "/").await;
-        assert_eq!((status, body.as_str()), (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the cluster cannot be read: pods is forbidden\n"
-        ));
+        assert_eq!(
+            (status, body.as_str()),
+            (StatusCode::SERVICE_UNAVAILABLE, "the cluster cannot be read: pods is forbidden\n")
+        );
     }
 
     #[tokio::test]

@@ -101,7 +101,8 @@ pub fn answer(overview: &Overview, asked: &Asked) -> Fits {
 #[must_use]
 pub fn sentence(asked: &Asked, fits: &Fits) -> String {
     let Asked { nodes, instance_type } = asked;
-    let what = if *nodes == 1 { format!("1 node of {instance_type}") } else { format!("{nodes} nodes of {instance_type}") };
+    let what =
+        if *nodes == 1 { format!("1 node of {instance_type}") } else { format!("{nodes} nodes of {instance_type}") };
     let verb = if *nodes == 1 { "fits" } else { "fit" };
     match fits {
         Fits::Now(Best { level: Some(level), path, idle }) => {

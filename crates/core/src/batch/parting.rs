@@ -29,8 +29,10 @@ pub(super) fn settle(case: &Case<'_>, status: &mut BatchStatus) -> Vec<Converge>
     }
     let mut taints = Vec::new();
     for instance in &mut status.replaced {
-        let Some(node) = instance.node.as_deref().filter(|node| takes_pods(case, node)) else { continue };
-        match case.taint(node) {
+        if !takes_pods(case, instance) {
+            continue;
+        }
+        match case.taint(instance) {
             Some(taint) => {
                 instance.leaving_since = None;
                 taints.push(taint);
@@ -57,9 +59,9 @@ pub(super) fn passed(case: &Case<'_>, due: Vec<InstanceId>) -> Step<Vec<Instance
     Ok(settled.into_iter().filter(|one| !stays(one)).map(|one| one.id.clone()).collect())
 }
 
-/// Whether kube-scheduler may bind pods to the node.
-fn takes_pods(case: &Case<'_>, node: &str) -> bool {
-    case.node(node).is_some_and(|node| node.ready)
+/// Whether kube-scheduler may bind pods to its node.
+fn takes_pods(case: &Case<'_>, one: &BatchMember) -> bool {
+    case.node_of(one).is_some_and(|node| node.ready)
 }
 
 /// Whether its deadline has come.
@@ -69,8 +71,10 @@ fn is_over(case: &Case<'_>, one: &BatchMember) -> bool {
 
 /// Whether pods have been kept away from its node for long enough.
 fn has_settled(case: &Case<'_>, one: &BatchMember) -> bool {
-    let Some(node) = one.node.as_deref().filter(|node| takes_pods(case, node)) else { return true };
-    let since = one.leaving_since.filter(|_| case.taint(node).is_none());
+    if !takes_pods(case, one) {
+        return true;
+    }
+    let since = one.leaving_since.filter(|_| case.taint(one).is_none());
     since.is_some_and(|since| later(since, SETTLE_SECONDS) <= case.now())
 }
 
@@ -79,7 +83,7 @@ fn has_settled(case: &Case<'_>, one: &BatchMember) -> bool {
 fn needs_look(case: &Case<'_>, one: &BatchMember) -> bool {
     let Some(node) = one.node.as_deref() else { return false };
     let on = |pod: &Pod| pod.holds_capacity() && !pod.daemon && pod.node.as_ref().is_some_and(|on| on.as_str() == node);
-    let dead = || case.node(node).is_some_and(|node| !node.ready);
+    let dead = || case.node_of(one).is_some_and(|node| !node.ready);
     let stuck = || dead() && case.world.snapshot.pods.values().any(|pod| on(pod));
     one.loss.is_some() && !is_over(case, one) && !stuck()
 }

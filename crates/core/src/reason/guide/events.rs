@@ -3,7 +3,7 @@
 use super::{Of, Row};
 
 /// Every event whose reason is no code, in order of an object's life.
-pub(super) const EVENTS: [Row; 53] = [
+pub(super) const EVENTS: [Row; 54] = [
     (
         "Planned",
         Of::Event,
