@@ -63,11 +63,12 @@ impl OfPool {
 }
 
 impl Fruitless {
-    /// Of a process that has just won the lease; its predecessor reported that these pools pause.
+    /// Of a process that has just won the lease; its predecessor reported that these pools pause. The short pauses are behind them: one
+    /// launch is tried soon, and after it the pause is a long one.
     #[must_use]
     pub fn taken_over(pausing: impl IntoIterator<Item = Arc<str>>, now: Timestamp) -> Self {
         let row =
-            || OfPool { in_a_row: AT_ONCE + 1, noticed: Some(now), until: Some(after(now, FIRST)), classes: None };
+            || OfPool { in_a_row: AT_ONCE + 3, noticed: Some(now), until: Some(after(now, FIRST)), classes: None };
         Self { pools: pausing.into_iter().map(|pool| (pool, row())).collect(), ..Self::default() }
     }
 

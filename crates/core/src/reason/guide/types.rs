@@ -3,7 +3,7 @@
 use super::{Of, Row};
 
 /// Every type of a condition that Muster writes.
-pub(super) const TYPES: [Row; 29] = [
+pub(super) const TYPES: [Row; 31] = [
     (
         "Recognised",
         Of::Type,
@@ -179,6 +179,20 @@ pub(super) const TYPES: [Row; 29] = [
         "On the ProvisioningRequest: True once its nodes are there.",
         "Its NodeBatch is Ready; until then the message is that of the NodeBatch.",
         &["While it is False: kubectl describe nodebatch, with the NodeBatch of the request."],
+    ),
+    (
+        "EmptinessHeld",
+        Of::Type,
+        "On the NodePool: True while more nodes for pods of no gang look empty, or are missing, than is credible.",
+        "Nobody saw their pods or Nodes go: it is more likely that a list was short than that they are empty.",
+        &["See the event EmptinessHeld. If they really are empty, delete their NodeBatches."],
+    ),
+    (
+        "LaunchesPaused",
+        Of::Type,
+        "On the NodePool: True while launches for pods of no gang pause, since EC2 had no capacity for the last ones.",
+        "The pause doubles with every launch in vain, up to five minutes, and ends with the first that gets its nodes.",
+        &["Allow more instance types, zones or capacity types in the NodePool, or wait."],
     ),
     (
         "Failed",

@@ -73,7 +73,7 @@ pub(super) fn probe(sim: &mut History, change: &Change) {
     }
 }
 
-/// A launch was carried out: what one of its nodes costs is what the status said that it was decided at.
+/// A launch was carried out: what one of its nodes costs is what the status states that it was decided at.
 pub(super) fn price(sim: &mut History, number: usize, change: &Change) {
     let Change::Launch { parameters, .. } = change else { return };
     let Some(batch) = of_uid(sim, &parameters.tags.batch_uid) else { return };

@@ -206,7 +206,7 @@ const ANY_PHASE: &[(BatchPhase, &[Effect])] = {
         (Ready, &[Hold, Terminate, Taint, DeleteNode, Instances, Owner]),
         (InUse, &[Terminate, Taint, DeleteNode, Instances, DaemonSets]),
         (Idle, &[Terminate, Taint, DeleteNode, Instances, Evict]),
-        (Draining, &[Terminate, DeleteNode, Instances, Evict]),
+        (Draining, &[Terminate, DeleteNode, Instances, Evict, DaemonSets]),
     ]
 };
 

@@ -5,6 +5,7 @@ use jiff::SignedDuration;
 use muster_core::ec2::CapacityType;
 use muster_core::model::batch::{BatchPhase, Owner};
 use muster_core::model::gang::Phase;
+use muster_core::offering::Ceiling;
 use rand::RngExt;
 
 use super::history::{History, Lease};
@@ -37,8 +38,11 @@ fn heal(sim: &mut History) {
     for actor in sim.cluster.actors.values_mut() {
         (actor.ends, actor.elsewhere) = (at(1_000_000), None);
     }
+    // Nor is there a limit, on nodes or on dollars.
+    sim.catalogue.ceiling = Ceiling::Unlimited;
     for pool in &mut sim.catalogue.pools {
         pool.limit = 1000;
+        pool.ceiling = None;
         pool.foreign.get_or_insert(SignedDuration::from_mins(1));
         if !pool.capacity_types.contains(&CapacityType::OnDemand) {
             pool.capacity_types.push(CapacityType::OnDemand);
