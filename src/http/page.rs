@@ -104,10 +104,10 @@ async fn answer(Shared(page): Shared<Arc<Page>>, request: Request) -> Response {
     let asked = read(&request);
     // A name or a method that is refused must not make the cluster be read.
     if let Some(refused) = web::refused(&asked) {
-        return written(refused, false);
+        return written(&refused, false);
     }
     match page.site().await {
-        Ok(site) => written(site.answer(&asked), asked.method == "HEAD"),
+        Ok(site) => written(&site.answer(&asked), asked.method == "HEAD"),
         Err(error) => {
             let why = format!("the cluster cannot be read: {}\n", crate::telemetry::chain(&error));
             (StatusCode::SERVICE_UNAVAILABLE, why).into_response()
@@ -132,7 +132,7 @@ fn single(headers: &HeaderMap, name: header::HeaderName) -> Option<String> {
     all.next().is_none().then_some(value)
 }
 
-fn written(answer: web::Answer, head_only: bool) -> Response {
+fn written(answer: &web::Answer, head_only: bool) -> Response {
     let code = answer.status.split(' ').next().and_then(|code| code.parse().ok());
     let mut response = Response::builder().status(code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
     for (name, value) in &answer.headers {

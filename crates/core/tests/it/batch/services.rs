@@ -367,8 +367,8 @@ fn sees_nothing(seed: u64, replicas: usize, milli_cpu: i64) -> Result<usize, Str
     let before: BTreeSet<String> = sim.cluster.machines.keys().cloned().collect();
     let lists = [Lists::NoPods, Lists::Nothing, Lists::PodsBefore(stale), Lists::PodsOfYesterday, Lists::NoNodes]
         [usize::try_from(seed % 5).unwrap()];
-    (sim.cluster.lists, sim.cluster.forgotten) = (lists, seed / 5 % 2 == 0);
-    sim.cluster.forbidden = seed % 3 == 0;
+    (sim.cluster.lists, sim.cluster.forgotten) = (lists, (seed / 5).is_multiple_of(2));
+    sim.cluster.forbidden = seed.is_multiple_of(3);
     sim.cluster.touch();
     for _ in 0..10 {
         // Muster restarts at once, in the middle, or not at all.
