@@ -98,6 +98,55 @@ def rendered():
     return policy
 
 
+def written():
+    """What moto does not make, or does not hold names against: read in the template itself."""
+    from cfnlint.decode import cfn_yaml
+
+    template = cfn_yaml.load(str(TEMPLATE))
+    resources, parameters = template["Resources"], template["Parameters"]
+    rules = {name for name, resource in resources.items() if resource["Type"] == "AWS::Events::Rule"}
+    allow = resources["InterruptionQueuePolicy"]["Properties"]["PolicyDocument"]["Statement"][0]
+    sources = {source["Fn::GetAtt"][0] for source in allow["Condition"]["ArnEquals"]["aws:SourceArn"]}
+    if allow["Action"] != "sqs:SendMessage" or sources != rules:
+        fail(f"the queue takes messages of {sorted(sources)}, and the rules are {sorted(rules)}")
+    longest = parameters["ClusterName"]["MaxLength"] + len("-muster-node")
+    if longest > 64:
+        fail(f"the name of the nodes' role may have {longest} characters, and IAM takes 64")
+    for name, resource in resources.items():
+        for key in ("RoleName", "ManagedPolicyName", "InstanceProfileName"):
+            text = resource["Properties"].get(key)
+            if text and not text["Fn::Sub"].endswith("${NameSuffix}"):
+                fail(f"{name}: {key} is global, and two Regions would both want {text}")
+
+
+def apart():
+    """A second stack, with every name of its own and images of one's own."""
+    import boto3
+    from moto import mock_aws
+
+    suffix = "-usw2"
+    given = {"ClusterName": CLUSTER, "ClusterUid": UID, "NameSuffix": suffix, "ImageParameters": "/images/*"}
+    with mock_aws(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        formation, iam = (boto3.client(service, region_name=REGION) for service in ["cloudformation", "iam"])
+        formation.create_stack(
+            StackName="apart", TemplateBody=TEMPLATE.read_text(), Capabilities=["CAPABILITY_NAMED_IAM"],
+            Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in given.items()])
+        role = f"{CLUSTER}-muster{suffix}"
+        attached = {policy["PolicyName"]: policy["PolicyArn"]
+                    for policy in iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]}
+        if set(attached) != {f"{CLUSTER}-muster{suffix}", f"{CLUSTER}-muster-images{suffix}"}:
+            fail(f"attached to {role}: {sorted(attached)}")
+        read = lambda name: iam.get_policy_version(PolicyArn=attached[name], VersionId="v1")["PolicyVersion"]["Document"]
+        images = read(f"{CLUSTER}-muster-images{suffix}")["Statement"][0]
+        if images["Resource"] != f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/images/*":
+            fail(f"images of one's own are read from {images['Resource']}")
+        passed = next(s for s in read(role)["Statement"] if s["Sid"] == "PassNodeRole")["Resource"]
+        node = iam.get_instance_profile(InstanceProfileName=f"{CLUSTER}-muster-node{suffix}")["InstanceProfile"]["Roles"][0]
+        if passed != node["Arn"]:
+            fail(f"{passed} may be passed, and {node['Arn']} is what nodes have")
+
+
 def deployed():
     """Deploys in moto, and reads everything back."""
     import boto3
@@ -166,7 +215,9 @@ def main():
     lint = subprocess.run([str(pathlib.Path(sys.executable).parent / "cfn-lint"), str(TEMPLATE)], capture_output=True, text=True)
     if lint.returncode or lint.stdout or lint.stderr:
         fail(f"cfn-lint says:\n{lint.stdout}{lint.stderr}")
+    written()
     size, patterns = deployed()
+    apart()
     rules(patterns)
     print(f"cloudformation-test: cfn-lint is silent; deployed in moto but {', '.join(sorted(SKIPPED))}; "
           f"policy of {size} characters; {len(patterns)} rules, {len(SAMPLES)} events")

@@ -18,7 +18,7 @@ MARK = "      PolicyDocument:\n"
 # Longer words first: none is a part of another one that comes later.
 WORDS = {
     "arn:aws:": "arn:${AWS::Partition}:",
-    "NODE-ROLE": "${ClusterName}-muster-node",
+    "NODE-ROLE": "${ClusterName}-muster-node${NameSuffix}",
     "ACCOUNT": "${AWS::AccountId}",
     "CLUSTER": "${ClusterName}",
     "REGION": "${AWS::Region}",

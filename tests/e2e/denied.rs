@@ -52,7 +52,8 @@ const TELLING: [&str; 4] =
 /// As those, and asked for at the start.
 const STARTING: [&str; 2] = ["sqs:GetQueueUrl", "ec2:DescribeSpotPriceHistory"];
 /// Each in a test of its own; a cluster is described in those of `crates/ec2`, since simulated nodes have no need of it.
-const APART: [&str; 6] = [
+const APART: [&str; 7] = [
+    "eks:DescribeAccessEntry",
     "eks:DescribeCluster",
     "pricing:GetProducts",
     "ssm:GetParameter",

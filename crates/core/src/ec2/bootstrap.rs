@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::kubelet::{Kubelet, Setting};
+use super::mime::{self, Part};
 use crate::model::node::{Taint, TaintEffect};
 
 /// EC2's limit on user data, in bytes before base64.
@@ -41,7 +42,7 @@ pub struct Bootstrap {
     pub kubelet: Kubelet,
     /// Local NVMe disks as ephemeral storage, RAID0.
     pub local_storage_raid0: bool,
-    /// The node class's own user data; empty for none. AL2023: a shell script (`#!`) or a NodeConfig document.
+    /// The node class's own user data; empty for none. AL2023: a shell script (`#!`), a NodeConfig document, or a MIME document of such parts.
     /// Bottlerocket: TOML.
     pub user_data: String,
     /// AL2023: the machine ends itself unless it has registered this many seconds after it started; `None`: it does not.
@@ -81,7 +82,9 @@ pub enum UserDataError {
         value: Arc<str>,
     },
     /// The class's user data is in a form that cannot be merged.
-    #[error("user data of the class is neither a shell script nor a NodeConfig")]
+    #[error(
+        "user data of the class is neither a shell script (#!), a NodeConfig, nor a whole MIME document of such parts"
+    )]
     Form,
     /// The class's user data is no TOML.
     #[error("user data of the class is not TOML, which Bottlerocket takes alone")]
@@ -107,38 +110,56 @@ impl UserDataError {
 }
 
 /// A part that cloud-init runs once.
-const SCRIPT: &str = "text/x-shellscript; charset=\"us-ascii\"";
+const SCRIPT: &str = "Content-Type: text/x-shellscript; charset=\"us-ascii\"";
+/// A part that nodeadm reads.
+const NODE_CONFIG: &str = "Content-Type: application/node.eks.aws";
 
-/// User data of an AL2023 node: MIME multipart with the class's own part first and ours last, since nodeadm lets the
-/// later NodeConfig win. Errors: [`UserDataError`]. Source: nodeadm's API and the EKS user guide.
+/// User data of an AL2023 node: MIME multipart with the class's own parts first and ours last, since nodeadm merges every
+/// NodeConfig and lets the later one win. Errors: [`UserDataError`]. Source: nodeadm's API and the EKS user guide.
 pub fn user_data_al2023(bootstrap: &Bootstrap) -> Result<String, UserDataError> {
     let mut text = String::from("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"//\"\n\n");
     if let Some(seconds) = bootstrap.power_off_after {
         // First, since scripts run one after the other, and that of the class may never end.
         part(&mut text, SCRIPT, &POWER_OFF.replace("LIMIT", &seconds.to_string()));
     }
-    let own = bootstrap.user_data.trim();
-    if !own.is_empty() {
-        let kind = if own.starts_with("#!") {
-            SCRIPT
-        } else if own.contains("kind: NodeConfig") && !own.starts_with("MIME-Version:") {
-            "application/node.eks.aws"
-        } else {
-            return Err(UserDataError::Form);
-        };
+    for own in own_parts(bootstrap.user_data.trim())? {
         // A line that is our boundary would end the part early.
-        if own.lines().any(|line| line.starts_with("--//")) {
+        if own.body.lines().any(|line| line.starts_with("--//")) {
             return Err(UserDataError::Form);
         }
-        part(&mut text, kind, own);
+        part(&mut text, &own.head.join("\n"), &own.body);
     }
-    part(&mut text, "application/node.eks.aws", &node_config(bootstrap));
+    part(&mut text, NODE_CONFIG, &node_config(bootstrap));
     text.push_str("--//--\n");
     checked(bootstrap, text)
 }
 
-fn part(text: &mut String, content_type: &str, body: &str) {
-    write!(text, "--//\nContent-Type: {content_type}\n\n{}\n\n", body.trim_end()).expect("writing to a string");
+/// The class's own user data as parts, each of which says what it is.
+fn own_parts(own: &str) -> Result<Vec<Part>, UserDataError> {
+    if own.is_empty() {
+        return Ok(Vec::new());
+    }
+    if !mime::is_mime(own) {
+        return Ok(vec![typed(Part { head: Vec::new(), body: own.to_owned() })?]);
+    }
+    mime::parts(own).ok_or(UserDataError::Form)?.into_iter().map(typed).collect()
+}
+
+/// A part whose type nobody wrote down, by how it begins.
+fn typed(part: Part) -> Result<Part, UserDataError> {
+    let kind = match &part {
+        part if part.is_typed() => None,
+        part if part.body.starts_with("#!") => Some(SCRIPT),
+        part if part.body.contains("kind: NodeConfig") => Some(NODE_CONFIG),
+        _ => return Err(UserDataError::Form),
+    };
+    let Part { mut head, body } = part;
+    head.extend(kind.map(str::to_owned));
+    Ok(Part { head, body })
+}
+
+fn part(text: &mut String, head: &str, body: &str) {
+    write!(text, "--//\n{head}\n\n{}\n\n", body.trim_end()).expect("writing to a string");
 }
 
 fn node_config(bootstrap: &Bootstrap) -> String {
@@ -373,8 +394,28 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn the_parts_of_a_mime_document_keep_their_order_and_ours_is_the_last() {
+        // As in the EKS user guide, whose boundary is ours too.
+        let own = "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"//\"\n\n--//\n\
+                   Content-Type: application/node.eks.aws\n\nkind: NodeConfig\nspec: {kubelet: {config: {maxPods: 17}}}\n\n--//\n\
+                   Content-Type: text/x-shellscript; charset=\"us-ascii\"\n\n#!/bin/sh\necho first\n\n--//\n\n#!/bin/sh\necho second\n--//--";
+        let text = user_data_al2023(&Bootstrap { user_data: own.to_owned(), ..bootstrap() }).unwrap();
+        let places =
+            ["maxPods: 17", "echo first", "echo second", "apiServerEndpoint"].map(|part| text.find(part).unwrap());
+        assert!(places.is_sorted(), "{text}");
+        assert_eq!(text.matches("--//\nContent-Type: ").count(), 4, "{text}");
+        assert_eq!((text.matches("MIME-Version").count(), text.matches("--//--").count()), (1, 1), "{text}");
+    }
+
+    #[test]
     fn forms_that_cannot_be_merged_are_refused() {
-        for own in ["MIME-Version: 1.0\nkind: NodeConfig", "hello", "#!/bin/sh\n--//--\n"] {
+        for own in [
+            "MIME-Version: 1.0\nkind: NodeConfig",
+            "hello",
+            "#!/bin/sh\n--//--\n",
+            "Content-Type: multipart/mixed; boundary=a\n\n--a\n\nneither script nor config\n--a--\n",
+            "Content-Type: multipart/mixed; boundary=a\n\n--a\n\n#!/bin/sh\n--//\n--a--\n",
+        ] {
             let wrong = Bootstrap { user_data: own.to_owned(), ..bootstrap() };
             assert_eq!(user_data_al2023(&wrong), Err(UserDataError::Form), "{own}");
         }

@@ -31,8 +31,8 @@ pub fn without(action: &str) -> Without {
         "ssm:GetParameter" => Without::GoesOn,
         // The list that Muster brings stands in.
         "pricing:GetProducts" => Without::GoesOn,
-        // The configuration may say all that EKS would.
-        "eks:DescribeCluster" => Without::GoesOn,
+        // The configuration may say all that EKS would; access entries are only looked at by the doctor.
+        "eks:DescribeCluster" | "eks:DescribeAccessEntry" => Without::GoesOn,
         _ if action.starts_with("sqs:") => Without::GoesOn,
         _ => Without::NothingIsProvisioned,
     }

@@ -14,6 +14,7 @@ pub(crate) mod image;
 pub(crate) mod interface;
 pub(crate) mod kubelet;
 pub(crate) mod machine;
+mod mime;
 pub(crate) mod network;
 pub(crate) mod notice;
 pub(crate) mod seen;
