@@ -58,6 +58,7 @@ struct Raw {
     accelerators: Vec<String>,
     extender: RawExtender,
     http: RawListen,
+    page: RawPage,
     bind: RawBind,
     release: RawRelease,
     state: RawState,
@@ -89,6 +90,7 @@ impl Default for Raw {
             state: RawState::default(),
             watch: RawWatch::default(),
             http: RawListen { listen: "127.0.0.1:8080".to_owned() },
+            page: RawPage::default(),
             bind: RawBind::default(),
             release: RawRelease::default(),
             lease: RawLease::default(),
@@ -103,6 +105,12 @@ impl Default for Raw {
             debug: RawDebug::default(),
         }
     }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct RawPage {
+    listen: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -350,6 +358,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// Health and metrics.
     pub http: SocketAddr,
+    /// Where the page of the cluster is, on loopback; `None`: there is none.
+    pub page: Option<SocketAddr>,
     /// `httpTimeout` of kube-scheduler's binding stanza.
     pub http_timeout: SignedDuration,
     /// How long the barrier holds.
@@ -522,6 +532,7 @@ impl Config {
             watch_committing: duration("watch.committing", &raw.watch.committing)?,
             exclude_ttl: duration("watch.excludeTtl", &raw.watch.exclude_ttl)?,
             http: address("http.listen", &raw.http.listen)?,
+            page: raw.page.listen.as_deref().map(page).transpose()?,
             http_timeout,
             hold,
             bind_parallel: count("bind.parallel", raw.bind.parallel)?,
@@ -585,6 +596,18 @@ fn seconds(key: &str, text: &str) -> Result<u64, ConfigError> {
 
 fn address(key: &str, text: &str) -> Result<SocketAddr, ConfigError> {
     text.parse().map_err(|_| value(key, format!("\"{text}\" is not an address such as 127.0.0.1:8888")))
+}
+
+/// The page names everything that runs: it is for whoever may forward ports to this Pod.
+fn page(text: &str) -> Result<SocketAddr, ConfigError> {
+    const KEY: &str = "page.listen";
+    let address = address(KEY, text)?;
+    if address.ip().is_loopback() {
+        return Ok(address);
+    }
+    let instead = SocketAddr::from(([127, 0, 0, 1], address.port()));
+    let why = format!("{text} is not loopback: use {instead}, and kubectl port-forward to reach it");
+    Err(value(KEY, why))
 }
 
 fn count(key: &str, number: u32) -> Result<usize, ConfigError> {
@@ -679,6 +702,7 @@ mod tests {
             "extender: {tls: {certFile: a, keyFile: b, clientCaFile: c, reload: never}}",
             &["extender.tls.reload", "never"],
         );
+        refused("page: {listen: '0.0.0.0:7070'}", &["page.listen", "0.0.0.0:7070", "127.0.0.1:7070", "port-forward"]);
         refused("state: {maxAge: 0s}", &["state.maxAge", "0s"]);
         refused("watch: {excludeTtl: x}", &["watch.excludeTtl"]);
         refused("lease: {grace: 20s}", &["lease.grace"]);

@@ -19,6 +19,9 @@ use muster_core::gang::Settings;
 use muster_core::offering::{Ceiling, PriceBook, PriceList, price_list_region};
 use muster_ec2::{ClientOptions, Credentials};
 use muster_ec2_sim::{Scenario, Simulator};
+use muster_replay::command::Arguments;
+use muster_replay::dump::Input;
+use muster_viewer::bar::Bar;
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::JoinSet;
@@ -29,6 +32,7 @@ use tracing::{Instrument, error, info, info_span, warn};
 use crate::client::{self, Patience};
 use crate::cloud::{Cloud, Limits};
 use crate::cluster::{self, Cluster, Store, StoreOptions, WatchOptions};
+use crate::commands::live::{self, InForce};
 use crate::commands::{Unusable, reach, scheduler_version};
 use crate::config::Config;
 use crate::extender::{Barrier, BarrierOptions, Extender, Limits as ExtenderLimits};
@@ -110,6 +114,9 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     });
     let recorder = config.decisions.map(Recorder::new);
     tasks.serve("http", config.http, http::router(Arc::clone(&health), recorder.clone()), None).await?;
+    if let Some(address) = config.page {
+        tasks.serve("page", address, http::page_router(Arc::new(page(&config, &client))), None).await?;
+    }
     let commits = TaskTracker::new();
     let requeue = Arc::new(Notify::new());
     let barrier = Arc::new(Barrier::new(
@@ -214,6 +221,25 @@ pub(crate) async fn stopped() {
         _ = terminate.recv() => {}
         _ = tokio::signal::ctrl_c() => {}
     }
+}
+
+/// The page of this cluster, read as `muster ui` reads it, with this process's own permissions.
+fn page(config: &Config, client: &kube::Client) -> http::Page {
+    let client = client.clone();
+    let in_force =
+        InForce { levels: Some(config.levels.clone()), scheduler_names: config.scheduler_names.clone() };
+    http::Page::new(move || {
+        let (client, in_force) = (client.clone(), in_force.clone());
+        async move {
+            let (text, _) = live::read(&client, in_force, Vec::new(), &Bar::none()).await?;
+            // A large cluster takes a while: not on the threads that answer kube-scheduler.
+            let read = tokio::task::spawn_blocking(move || {
+                let files = vec![Input { name: "the cluster", text: &text }];
+                muster_view::of_texts(&Arguments { files, ..Arguments::default() })
+            });
+            Ok(read.await??)
+        }
+    })
 }
 
 /// kube-scheduler can authenticate with a client certificate only, so plain HTTP stays on loopback.

@@ -1,14 +1,17 @@
 //! Health, metrics and, where it is enabled, debugging, on a port of their own: probes must not share a queue with kube-scheduler.
 
 mod fits;
+mod page;
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
-use axum::extract::{Query, State as Shared};
+use axum::extract::{ConnectInfo, Query, Request, State as Shared};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
@@ -21,6 +24,8 @@ use crate::gang::Recorder;
 use crate::progress::Progress;
 use crate::step;
 use crate::telemetry::{Metrics, exposition};
+
+pub use page::{Page, router as page_router};
 
 /// What the health endpoints look at.
 #[derive(Debug)]
@@ -39,7 +44,8 @@ pub struct Health {
     pub stopping: AtomicBool,
 }
 
-/// `/healthz`, `/readyz`, `/metrics`, and with a recorder `/debug/record` and `/debug/passes`.
+/// `/healthz`, `/readyz`, `/metrics`, and with a recorder `/debug/record` and `/debug/passes`, these for callers in the
+/// same Pod alone.
 pub fn router(health: Arc<Health>, recorder: Option<Recorder>) -> Router {
     let router = Router::new()
         .route("/healthz", get(alive))
@@ -50,9 +56,19 @@ pub fn router(health: Arc<Health>, recorder: Option<Recorder>) -> Router {
         None => router,
         Some(recorder) => {
             let debug = Router::new().route("/debug/record", get(decisions)).route("/debug/passes", get(passes));
-            router.merge(debug.with_state(recorder))
+            router.merge(debug.with_state(recorder).route_layer(middleware::from_fn(from_this_pod)))
         }
     }
+}
+
+/// Refuses who does not call from this Pod's loopback, where `kubectl port-forward` arrives too: specs of pods and user data
+/// are for whoever may forward ports, and not for the whole network of Pods that probes and scrapers come from.
+async fn from_this_pod(ConnectInfo(caller): ConnectInfo<SocketAddr>, request: Request, next: Next) -> Response {
+    if caller.ip().to_canonical().is_loopback() {
+        return next.run(request).await;
+    }
+    let why = "only from this Pod: kubectl port-forward brings you there\n";
+    (StatusCode::FORBIDDEN, why).into_response()
 }
 
 /// Which decisions are asked for.

@@ -43,7 +43,7 @@ pub async fn serve(
         std::future::pending::<()>().await;
     };
     let server = Server::<SocketAddr>::from_listener(listener).handle(handle.clone());
-    let service = router.into_make_service();
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
     let served = async {
         match tls {
             None => {

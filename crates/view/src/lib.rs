@@ -13,6 +13,7 @@ pub mod rows;
 pub mod schema;
 pub mod screen;
 pub mod web;
+pub mod would;
 
 mod build;
 

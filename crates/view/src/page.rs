@@ -10,6 +10,7 @@ use crate::assets;
 use crate::overview::{BatchEntry, GangEntry, NodeEntry, Overview};
 use crate::palette::{self, Scheme};
 use crate::rows;
+use crate::would::{self, Asked, Fits};
 
 /// What stands around the overview.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +50,8 @@ pub const FRAGMENT: &str = "/main";
 pub struct State {
     title: String,
     body: String,
+    /// A form beside what changes: what somebody types stays.
+    question: String,
     tag: String,
 }
 
@@ -80,7 +83,8 @@ impl State {
         let body = body.into_string();
         // The title has nothing that the body lacks.
         let tag = format!("\"{}\"", assets::digest(&body));
-        Self { title, body, tag }
+        let question = question(overview, None).into_string();
+        Self { title, body, question, tag }
     }
 
     /// The version of the state, as the header `ETag` has it.
@@ -127,6 +131,7 @@ impl State {
                         @if frame.polls().is_some() { p #stalled .trouble role="alert" hidden {} }
                     }
                     (self.main(frame))
+                    @if !frame.alone { (PreEscaped(&self.question)) }
                     footer { p { "The same as data: " @if frame.alone { code { "muster top -o json" } } @else { a href="/overview.json" { "overview.json" } } } }
                 }
             }
@@ -345,6 +350,53 @@ fn fits(overview: &Overview) -> Markup {
             row
         })))
     }
+}
+
+/// The question "would n nodes of type t fit?", which works without scripts.
+fn question(overview: &Overview, asked: Option<&Asked>) -> Markup {
+    let types = would::types(overview);
+    html! {
+        @if !types.is_empty() {
+            form action=(would::PATH) method="get" aria-label="Would it fit" {
+                label for="fit-nodes" { "Would " }
+                input #fit-nodes type="number" name="nodes" min="1" required value=(asked.map_or(8, |asked| asked.nodes));
+                label for="fit-type" { " nodes of " }
+                select #fit-type name="type" {
+                    @for name in types {
+                        option value=(name) selected[asked.is_some_and(|asked| asked.instance_type == name)] { (rows::clean(name)) }
+                    }
+                }
+                " fit now? " button type="submit" { "Ask" }
+            }
+        }
+    }
+}
+
+/// The page that answers the question.
+#[must_use]
+pub fn fit(overview: &Overview, asked: &Asked, fits: &Fits) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "Muster: what fits now" }
+                link rel="icon" type="image/svg+xml" href="/icon.svg";
+                link rel="stylesheet" href="/style.css";
+            }
+            body {
+                header { h1 { "What fits now" } }
+                main {
+                    p .summary role="status" { (rows::clean(&would::sentence(asked, fits))) }
+                    p .muted { "At " time { (overview.now.strftime("%Y-%m-%dT%H:%M:%SZ")) } ": whole idle nodes as the map shows them, one member a node." }
+                    (question(overview, Some(asked)))
+                    p { a href="/#fits" { "Back to the cluster" } }
+                }
+            }
+        }
+    };
+    page.into_string()
 }
 
 fn batches(overview: &Overview) -> Markup {

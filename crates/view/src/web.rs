@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::assets;
 use crate::overview::Overview;
 use crate::page::{self, Frame, State};
+use crate::would;
 
 /// Scripts, style, images and answers of this origin alone, nothing inline; no frame may hold the page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
@@ -13,12 +14,14 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 /// A browser asks again whether it has the newest.
 const ASK: &str = "no-cache";
+const HTML: &str = "text/html; charset=utf-8";
 /// A year: the address has a digest of the content.
 const KEEP: &str = "max-age=31536000, immutable";
 
-/// One state, rendered.
+/// One state, rendered, and what questions about it are answered from.
 #[derive(Clone, Debug)]
 pub struct Site {
+    overview: Arc<Overview>,
     served: Vec<Served>,
 }
 
@@ -73,20 +76,18 @@ impl Site {
             Served::new(assets::htmx_path(), "text/javascript; charset=utf-8", KEEP, assets::HTMX),
             Served::new(assets::script_path(), "text/javascript; charset=utf-8", KEEP, assets::SCRIPT),
         ];
-        Self { served }
+        Self { overview: Arc::new(overview.clone()), served }
     }
 
     /// Answers. Only `GET` and `HEAD`, and only for names of this machine: a page elsewhere that points a name at
     /// 127.0.0.1 learns nothing.
     #[must_use]
     pub fn answer(&self, request: &Request) -> Answer {
-        if !request.host.as_deref().is_some_and(is_loopback) {
-            return Answer::text("421 Misdirected Request", "this server answers for localhost alone\n");
+        if let Some(refused) = refused(request) {
+            return refused;
         }
-        if !matches!(request.method.as_str(), "GET" | "HEAD") {
-            let mut answer = Answer::text("405 Method Not Allowed", "GET and HEAD only\n");
-            answer.headers.push(("Allow", "GET, HEAD".to_owned()));
-            return answer;
+        if let Some(query) = request.target.strip_prefix(would::PATH).and_then(|rest| rest.strip_prefix('?')) {
+            return self.fit(query);
         }
         let Some(served) = self.served.iter().find(|served| served.target == request.target) else {
             return Answer::text("404 Not Found", "there is no such page\n");
@@ -102,6 +103,30 @@ impl Site {
         answer.headers.push(("ETag", served.tag.clone()));
         answer
     }
+
+    /// The answer to the form: a count over the nodes, so it is made when it is asked for.
+    fn fit(&self, query: &str) -> Answer {
+        let asked = match would::read(query) {
+            Ok(asked) => asked,
+            Err(why) => return Answer::text("400 Bad Request", &format!("{why}\n")),
+        };
+        let body = page::fit(&self.overview, &asked, &would::answer(&self.overview, &asked));
+        Answer::of("200 OK", HTML, ASK, body.into())
+    }
+}
+
+/// The refusal of a request that is none for this server, whatever it shows.
+#[must_use]
+pub fn refused(request: &Request) -> Option<Answer> {
+    if !request.host.as_deref().is_some_and(is_loopback) {
+        return Some(Answer::text("421 Misdirected Request", "this server answers for localhost alone\n"));
+    }
+    if !matches!(request.method.as_str(), "GET" | "HEAD") {
+        let mut answer = Answer::text("405 Method Not Allowed", "GET and HEAD only\n");
+        answer.headers.push(("Allow", "GET, HEAD".to_owned()));
+        return Some(answer);
+    }
+    None
 }
 
 impl Served {
@@ -111,7 +136,7 @@ impl Served {
     }
 
     fn html(target: &str, body: String) -> Self {
-        Self::new(target, "text/html; charset=utf-8", ASK, body)
+        Self::new(target, HTML, ASK, body)
     }
 }
 

@@ -239,3 +239,57 @@ fn whatever_the_map_shows_the_table_says_too() {
     // SVG knows no void elements: what follows an open rect is inside it, and not drawn.
     assert_eq!(shown.matches("<rect ").count(), shown.matches("></rect><text ").count(), "every cell shows its letter");
 }
+
+/// The sentence that answers the form.
+fn fit(site: &Site, query: &str) -> (&'static str, String) {
+    let answer = site.answer(&get(&format!("/fit?{query}")));
+    let sentence = answer.body.split("role=\"status\">").nth(1).and_then(|rest| rest.split("</p>").next());
+    (answer.status, sentence.unwrap_or(&answer.body).to_owned())
+}
+
+#[test]
+fn the_form_answers_where_so_many_nodes_of_a_type_are_idle_and_how_many_are_missing() {
+    let node = |name: &str, zone: &str, labels: &str| {
+        format!(
+            "{{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{{\"name\":\"{name}\",\"labels\":{{\"topology.kubernetes.io/zone\":\"{zone}\",\
+             \"node.kubernetes.io/instance-type\":\"p5.48xlarge\"{labels}}}}},\"status\":{{\"allocatable\":{{\"nvidia.com/gpu\":\"8\",\"pods\":\"100\"}},\
+             \"conditions\":[{{\"type\":\"Ready\",\"status\":\"True\"}}]}}}}"
+        )
+    };
+    let dump = [node("a-1", "a", ""), node("a-2", "a", ""), node("b-1", "b", "")].join("\n---\n");
+    let input = muster_replay::dump::Input { name: "nodes", text: &dump };
+    let levels = vec!["topology.kubernetes.io/zone".to_owned(), "kubernetes.io/hostname".to_owned()];
+    let arguments = muster_replay::command::Arguments { files: vec![input], levels, ..Default::default() };
+    let site = Site::new(&muster_view::of_texts(&arguments).unwrap(), &Frame::default());
+    let of = |query: &str| fit(&site, query).1;
+    assert_eq!(of("nodes=2&type=p5.48xlarge"), "Yes: 2 nodes of p5.48xlarge fit now in one zone, a, which has 2 idle.");
+    assert_eq!(of("type=p5.48xlarge&nodes=1"), "Yes: 1 node of p5.48xlarge fits now in one zone, a, which has 2 idle.");
+    assert_eq!(
+        of("nodes=3&type=p5.48xlarge"),
+        "3 nodes of p5.48xlarge fit now, but in no single domain: 3 are idle in the cluster."
+    );
+    assert_eq!(
+        of("nodes=4&type=p5.48xlarge"),
+        "No: 4 nodes of p5.48xlarge: 3 idle in the cluster; 2 in the best zone, a."
+    );
+    assert_eq!(of("nodes=1&type=g6.xlarge"), "No: 1 node of g6.xlarge: 0 idle in the cluster; none in any zone.");
+    let page = site.answer(&get("/")).body;
+    assert!(page.contains("<form action=\"/fit\" method=\"get\"") && page.contains("<option value=\"p5.48xlarge\">"), "{page}");
+}
+
+#[test]
+fn a_question_that_cannot_be_read_names_the_field_and_is_no_markup() {
+    let site = site();
+    for (query, wanted) in [
+        ("", "nodes: \"\" is no number"),
+        ("nodes=0&type=p5.48xlarge", "nodes: \"0\""),
+        ("nodes=4294967296&type=p5.48xlarge", "nodes: \"4294967296\""),
+        ("nodes=8", "type: \"\""),
+        ("nodes=8&type=<script>alert(1)</script>", "type: \"<script>"),
+        ("nodes=8&type=p5%2E48xlarge", "type: \"p5%2E48xlarge\""),
+    ] {
+        let answer = site.answer(&get(&format!("/fit?{query}")));
+        assert!(answer.status == "400 Bad Request" && answer.body.starts_with(wanted), "{query}: {}", answer.body);
+        assert!(answer.headers.contains(&("Content-Type", "text/plain; charset=utf-8".to_owned())));
+    }
+}

@@ -1,0 +1,218 @@
+//! The page of this cluster, on the loopback of this Pod: whoever may forward ports to it sees what `muster ui` shows. TLS and
+//! permissions are those of the API server, through `kubectl port-forward`.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State as Shared};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use muster_view::Overview;
+use muster_view::page::Frame;
+use muster_view::web::{self, Site};
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::Instant;
+
+/// The cluster is read at most so often, and only while somebody looks.
+const REFRESH: Duration = Duration::from_secs(5);
+/// Requests answered at once; further ones are refused.
+const MOST: usize = 32;
+
+/// Reads the cluster.
+type Look = dyn Fn() -> Pin<Box<dyn Future<Output = anyhow::Result<Overview>> + Send>> + Send + Sync;
+
+/// The page, as it was last rendered.
+pub struct Page {
+    look: Box<Look>,
+    frame: Frame,
+    shown: Mutex<Option<Shown>>,
+    callers: Semaphore,
+}
+
+/// One look at the cluster, rendered once for all who ask.
+struct Shown {
+    at: Instant,
+    overview: Arc<Overview>,
+    site: Arc<Site>,
+}
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Page").field("frame", &self.frame).finish_non_exhaustive()
+    }
+}
+
+impl Page {
+    /// A page of what `look` reads.
+    pub fn new<F>(look: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = anyhow::Result<Overview>> + Send + 'static,
+    {
+        let frame =
+            Frame { source: "the cluster".to_owned(), refresh: Some(REFRESH.as_secs()), ..Frame::default() };
+        Self {
+            look: Box::new(move || Box::pin(look())),
+            frame,
+            shown: Mutex::default(),
+            callers: Semaphore::new(MOST),
+        }
+    }
+
+    /// What is shown now. Whoever asks while the cluster is read waits for that one reading.
+    ///
+    /// Errors: nothing was ever shown, and the cluster cannot be read.
+    async fn site(&self) -> anyhow::Result<Arc<Site>> {
+        let mut shown = self.shown.lock().await;
+        if let Some(shown) = shown.as_ref().filter(|shown| shown.at.elapsed() < REFRESH) {
+            return Ok(Arc::clone(&shown.site));
+        }
+        let (overview, trouble) = match ((self.look)().await, shown.as_ref()) {
+            (Ok(overview), _) => (Arc::new(overview), None),
+            (Err(error), Some(before)) => (Arc::clone(&before.overview), Some(crate::telemetry::chain(&error))),
+            (Err(error), None) => return Err(error),
+        };
+        let frame = Frame { trouble, ..self.frame.clone() };
+        let of = Arc::clone(&overview);
+        // Thousands of cells: not on the threads that answer probes.
+        let site = Arc::new(tokio::task::spawn_blocking(move || Site::new(&of, &frame)).await?);
+        *shown = Some(Shown { at: Instant::now(), overview, site: Arc::clone(&site) });
+        Ok(site)
+    }
+}
+
+/// Every address of the page.
+pub fn router(page: Arc<Page>) -> Router {
+    Router::new().fallback(answer).with_state(page)
+}
+
+async fn answer(Shared(page): Shared<Arc<Page>>, request: Request) -> Response {
+    let Ok(_turn) = page.callers.try_acquire() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "too many look at once\n").into_response();
+    };
+    let asked = read(&request);
+    // A name or a method that is refused must not make the cluster be read.
+    if let Some(refused) = web::refused(&asked) {
+        return written(refused, false);
+    }
+    match page.site().await {
+        Ok(site) => written(site.answer(&asked), asked.method == "HEAD"),
+        Err(error) => {
+            let why = format!("the cluster cannot be read: {}\n", crate::telemetry::chain(&error));
+            (StatusCode::SERVICE_UNAVAILABLE, why).into_response()
+        }
+    }
+}
+
+fn read(request: &Request) -> web::Request {
+    let header = |name| single(request.headers(), name);
+    web::Request {
+        method: request.method().as_str().to_owned(),
+        target: request.uri().path_and_query().map_or_else(String::new, ToString::to_string),
+        host: header(header::HOST),
+        if_none_match: header(header::IF_NONE_MATCH),
+    }
+}
+
+/// A header that is there once: of two, somebody on the way may have read the other one.
+fn single(headers: &HeaderMap, name: header::HeaderName) -> Option<String> {
+    let mut all = headers.get_all(name).iter();
+    let value = all.next()?.to_str().ok()?.to_owned();
+    all.next().is_none().then_some(value)
+}
+
+fn written(answer: web::Answer, head_only: bool) -> Response {
+    let code = answer.status.split(' ').next().and_then(|code| code.parse().ok());
+    let mut response = Response::builder().status(code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
+    for (name, value) in &answer.headers {
+        response = response.header(*name, value);
+    }
+    if head_only {
+        response = response.header(header::CONTENT_LENGTH, answer.body.len());
+    }
+    let body = if head_only { Body::empty() } else { Body::from(answer.body.as_bytes().to_vec()) };
+    response.body(body).unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::http::Method;
+    use futures::future::join_all;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    /// An overview of nothing: the shape of the page is the business of `muster-view`.
+    fn nothing() -> anyhow::Result<Overview> {
+        let dump = "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n-1\"},\"status\":{}}";
+        let input = muster_replay::dump::Input { name: "test", text: dump };
+        let arguments = muster_replay::command::Arguments { files: vec![input], ..Default::default() };
+        Ok(muster_view::of_texts(&arguments)?)
+    }
+
+    fn page(look: impl Fn(usize) -> anyhow::Result<Overview> + Send + Sync + 'static) -> (Router, Arc<AtomicUsize>) {
+        let looks = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&looks);
+        let page = Page::new(move || std::future::ready(look(counted.fetch_add(1, Ordering::SeqCst))));
+        (router(Arc::new(page)), looks)
+    }
+
+    async fn ask(router: &Router, method: Method, host: &str, target: &str) -> (StatusCode, String) {
+        let request = Request::builder().method(method).uri(target).header("Host", host);
+        let response = router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        let status = response.status();
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn however_many_look_the_cluster_is_read_once_in_five_seconds() {
+        let (router, looks) = page(|_| nothing());
+        let all = join_all((0..20).map(|_| ask(&router, Method::GET, "localhost:7070", "/"))).await;
+        assert!(all.iter().all(|(status, body)| *status == StatusCode::OK && body.contains("n-1")));
+        assert_eq!(looks.load(Ordering::SeqCst), 1);
+        tokio::time::advance(REFRESH).await;
+        assert_eq!(ask(&router, Method::GET, "localhost:7070", "/").await.0, StatusCode::OK);
+        assert_eq!(looks.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_that_cannot_be_read_any_more_stays_as_it_was_and_says_so() {
+        let (router, _) = page(|look| match look {
+            0 => nothing(),
+            _ => Err(anyhow::anyhow!("the API server is away")),
+        });
+        assert!(!ask(&router, Method::GET, "127.0.0.1", "/").await.1.contains("the API server is away"));
+        tokio::time::advance(REFRESH).await;
+        let (status, body) = ask(&router, Method::GET, "127.0.0.1", "/").await;
+        assert_eq!(status, StatusCode::OK);
+        assert!(body.contains("n-1") && body.contains("the API server is away"), "{body}");
+    }
+
+    #[tokio::test]
+    async fn a_cluster_that_was_never_read_is_an_error_and_no_empty_page() {
+        let (router, _) = page(|_| Err(anyhow::anyhow!("pods is forbidden")));
+        let (status, body) = ask(&router, Method::GET, "[::1]:7070", "/").await;
+        assert_eq!((status, body.as_str()), (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the cluster cannot be read: pods is forbidden\n"
+        ));
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_does_not_make_the_cluster_be_read() {
+        let (router, looks) = page(|_| nothing());
+        assert_eq!(ask(&router, Method::GET, "evil.example", "/").await.0, StatusCode::MISDIRECTED_REQUEST);
+        for method in [Method::POST, Method::PUT, Method::DELETE] {
+            assert_eq!(ask(&router, method, "localhost", "/").await.0, StatusCode::METHOD_NOT_ALLOWED);
+        }
+        assert_eq!(looks.load(Ordering::SeqCst), 0);
+        let (status, body) = ask(&router, Method::HEAD, "localhost", "/").await;
+        assert_eq!((status, body.as_str()), (StatusCode::OK, ""));
+    }
+}
