@@ -4,7 +4,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -15,7 +15,6 @@ use muster_view::Overview;
 use muster_view::page::Frame;
 use muster_view::web::{self, Site};
 use tokio::sync::{Mutex, Semaphore};
-use tokio::time::Instant;
 
 /// The cluster is read at most so often, and only while somebody looks.
 const REFRESH: Duration = Duration::from_secs(5);
@@ -28,6 +27,8 @@ type Look = dyn Fn() -> Pin<Box<dyn Future<Output = anyhow::Result<Overview>> + 
 /// The page, as it was last rendered.
 pub struct Page {
     look: Box<Look>,
+    /// The cluster is read at most so often.
+    refresh: Duration,
     frame: Frame,
     shown: Mutex<Option<Shown>>,
     callers: Semaphore,
@@ -52,10 +53,17 @@ impl Page {
     where
         F: Future<Output = anyhow::Result<Overview>> + Send + 'static,
     {
-        let frame =
-            Frame { source: "the cluster".to_owned(), refresh: Some(REFRESH.as_secs()), ..Frame::default() };
+        Self::every(REFRESH, look)
+    }
+
+    fn every<F>(refresh: Duration, look: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = anyhow::Result<Overview>> + Send + 'static,
+    {
+        let frame = Frame { source: "the cluster".to_owned(), refresh: Some(REFRESH.as_secs()), ..Frame::default() };
         Self {
             look: Box::new(move || Box::pin(look())),
+            refresh,
             frame,
             shown: Mutex::default(),
             callers: Semaphore::new(MOST),
@@ -67,7 +75,7 @@ impl Page {
     /// Errors: nothing was ever shown, and the cluster cannot be read.
     async fn site(&self) -> anyhow::Result<Arc<Site>> {
         let mut shown = self.shown.lock().await;
-        if let Some(shown) = shown.as_ref().filter(|shown| shown.at.elapsed() < REFRESH) {
+        if let Some(shown) = shown.as_ref().filter(|shown| shown.at.elapsed() < self.refresh) {
             return Ok(Arc::clone(&shown.site));
         }
         let (overview, trouble) = match ((self.look)().await, shown.as_ref()) {
@@ -96,10 +104,10 @@ async fn answer(Shared(page): Shared<Arc<Page>>, request: Request) -> Response {
     let asked = read(&request);
     // A name or a method that is refused must not make the cluster be read.
     if let Some(refused) = web::refused(&asked) {
-        return written(refused, false);
+        return written(&refused, false);
     }
     match page.site().await {
-        Ok(site) => written(site.answer(&asked), asked.method == "HEAD"),
+        Ok(site) => written(&site.answer(&asked), asked.method == "HEAD"),
         Err(error) => {
             let why = format!("the cluster cannot be read: {}\n", crate::telemetry::chain(&error));
             (StatusCode::SERVICE_UNAVAILABLE, why).into_response()
@@ -124,7 +132,7 @@ fn single(headers: &HeaderMap, name: header::HeaderName) -> Option<String> {
     all.next().is_none().then_some(value)
 }
 
-fn written(answer: web::Answer, head_only: bool) -> Response {
+fn written(answer: &web::Answer, head_only: bool) -> Response {
     let code = answer.status.split(' ').next().and_then(|code| code.parse().ok());
     let mut response = Response::builder().status(code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
     for (name, value) in &answer.headers {
@@ -155,10 +163,20 @@ mod tests {
         Ok(muster_view::of_texts(&arguments)?)
     }
 
+    /// A state that nobody has to read again while a test runs.
+    const FOR_LONG: Duration = Duration::from_secs(3600);
+
     fn page(look: impl Fn(usize) -> anyhow::Result<Overview> + Send + Sync + 'static) -> (Router, Arc<AtomicUsize>) {
+        page_every(FOR_LONG, look)
+    }
+
+    fn page_every(
+        refresh: Duration,
+        look: impl Fn(usize) -> anyhow::Result<Overview> + Send + Sync + 'static,
+    ) -> (Router, Arc<AtomicUsize>) {
         let looks = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&looks);
-        let page = Page::new(move || std::future::ready(look(counted.fetch_add(1, Ordering::SeqCst))));
+        let page = Page::every(refresh, move || std::future::ready(look(counted.fetch_add(1, Ordering::SeqCst))));
         (router(Arc::new(page)), looks)
     }
 
@@ -170,25 +188,26 @@ mod tests {
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn however_many_look_the_cluster_is_read_once_in_five_seconds() {
+    #[tokio::test]
+    async fn however_many_look_the_cluster_is_read_once_until_the_state_is_old() {
         let (router, looks) = page(|_| nothing());
         let all = join_all((0..20).map(|_| ask(&router, Method::GET, "localhost:7070", "/"))).await;
         assert!(all.iter().all(|(status, body)| *status == StatusCode::OK && body.contains("n-1")));
         assert_eq!(looks.load(Ordering::SeqCst), 1);
-        tokio::time::advance(REFRESH).await;
-        assert_eq!(ask(&router, Method::GET, "localhost:7070", "/").await.0, StatusCode::OK);
-        assert_eq!(looks.load(Ordering::SeqCst), 2);
+        let (router, looks) = page_every(Duration::ZERO, |_| nothing());
+        for look in 1..3 {
+            assert_eq!(ask(&router, Method::GET, "localhost:7070", "/").await.0, StatusCode::OK);
+            assert_eq!(looks.load(Ordering::SeqCst), look);
+        }
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_cluster_that_cannot_be_read_any_more_stays_as_it_was_and_says_so() {
-        let (router, _) = page(|look| match look {
+        let (router, _) = page_every(Duration::ZERO, |look| match look {
             0 => nothing(),
             _ => Err(anyhow::anyhow!("the API server is away")),
         });
         assert!(!ask(&router, Method::GET, "127.0.0.1", "/").await.1.contains("the API server is away"));
-        tokio::time::advance(REFRESH).await;
         let (status, body) = ask(&router, Method::GET, "127.0.0.1", "/").await;
         assert_eq!(status, StatusCode::OK);
         assert!(body.contains("n-1") && body.contains("the API server is away"), "{body}");
@@ -198,10 +217,10 @@ mod tests {
     async fn a_cluster_that_was_never_read_is_an_error_and_no_empty_page() {
         let (router, _) = page(|_| Err(anyhow::anyhow!("pods is forbidden")));
         let (status, body) = ask(&router, Method::GET, "[::1]:7070", "/").await;
-        assert_eq!((status, body.as_str()), (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the cluster cannot be read: pods is forbidden\n"
-        ));
+        assert_eq!(
+            (status, body.as_str()),
+            (StatusCode::SERVICE_UNAVAILABLE, "the cluster cannot be read: pods is forbidden\n")
+        );
     }
 
     #[tokio::test]

@@ -51,17 +51,22 @@ pub fn read(query: &str) -> Result<Asked, String> {
         .filter(|nodes| (1..=MOST).contains(nodes))
         .ok_or_else(|| format!("nodes: \"{nodes}\" is no number from 1 to {MOST}"))?;
     let instance_type = of("type");
-    let is_name = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-');
-    if instance_type.is_empty() || instance_type.len() > 63 || !instance_type.chars().all(is_name) {
+    if !is_name(instance_type) {
         return Err(format!("type: \"{instance_type}\" is no instance type such as p5.48xlarge"));
     }
     Ok(Asked { nodes, instance_type: instance_type.to_owned() })
 }
 
-/// Instance types of nodes with accelerators, in order.
+/// Whether a text may name an instance type: nothing in it has to be escaped anywhere.
+fn is_name(text: &str) -> bool {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-');
+    (1..=63).contains(&text.len()) && text.chars().all(is_part)
+}
+
+/// Instance types of nodes with accelerators that can be asked for, in order.
 #[must_use]
 pub fn types(overview: &Overview) -> BTreeSet<&str> {
-    let with = overview.nodes.iter().filter(|node| node.accelerators.total > 0 && !node.instance_type.is_empty());
+    let with = overview.nodes.iter().filter(|node| node.accelerators.total > 0 && is_name(&node.instance_type));
     with.map(|node| node.instance_type.as_str()).collect()
 }
 
@@ -101,7 +106,8 @@ pub fn answer(overview: &Overview, asked: &Asked) -> Fits {
 #[must_use]
 pub fn sentence(asked: &Asked, fits: &Fits) -> String {
     let Asked { nodes, instance_type } = asked;
-    let what = if *nodes == 1 { format!("1 node of {instance_type}") } else { format!("{nodes} nodes of {instance_type}") };
+    let what =
+        if *nodes == 1 { format!("1 node of {instance_type}") } else { format!("{nodes} nodes of {instance_type}") };
     let verb = if *nodes == 1 { "fits" } else { "fit" };
     match fits {
         Fits::Now(Best { level: Some(level), path, idle }) => {

@@ -40,7 +40,7 @@ const HOUSES: [House; 2] = [
             ("packing", &["ec2", "fit", "model"]),
             ("planner", &["fit", "model", "topology"]),
             ("reason", &["fit", "model", "offering", "planner"]),
-            ("ordinary", &["ec2", "fit", "model", "packing", "reason"]),
+            ("ordinary", &["ec2", "fit", "model", "offering", "packing", "reason"]),
             ("extender", &["fit", "model", "ordinary"]),
             ("batch", &["ec2", "fit", "model", "offering", "reason", "topology"]),
             ("gang", &["extender", "fit", "model", "offering", "planner", "reason", "topology"]),

@@ -66,7 +66,7 @@ pub fn usd(micros: u64) -> String {
     let whole = (cents / 100).to_string();
     let mut grouped = String::new();
     for (at, digit) in whole.char_indices() {
-        if at > 0 && (whole.len() - at) % 3 == 0 {
+        if at > 0 && (whole.len() - at).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);
