@@ -226,8 +226,7 @@ pub(crate) async fn stopped() {
 /// The page of this cluster, read as `muster ui` reads it, with this process's own permissions.
 fn page(config: &Config, client: &kube::Client) -> http::Page {
     let client = client.clone();
-    let in_force =
-        InForce { levels: Some(config.levels.clone()), scheduler_names: config.scheduler_names.clone() };
+    let in_force = InForce { levels: Some(config.levels.clone()), scheduler_names: config.scheduler_names.clone() };
     http::Page::new(move || {
         let (client, in_force) = (client.clone(), in_force.clone());
         async move {

@@ -274,7 +274,10 @@ fn the_form_answers_where_so_many_nodes_of_a_type_are_idle_and_how_many_are_miss
     );
     assert_eq!(of("nodes=1&type=g6.xlarge"), "No: 1 node of g6.xlarge: 0 idle in the cluster; none in any zone.");
     let page = site.answer(&get("/")).body;
-    assert!(page.contains("<form action=\"/fit\" method=\"get\"") && page.contains("<option value=\"p5.48xlarge\">"), "{page}");
+    assert!(
+        page.contains("<form action=\"/fit\" method=\"get\"") && page.contains("<option value=\"p5.48xlarge\">"),
+        "{page}"
+    );
 }
 
 #[test]
