@@ -71,6 +71,18 @@ impl Awaiting {
         self.until.is_none_or(|until| now < until) && self.places.values().any(|places| places.left > 0)
     }
 
+    /// Whether one of those that are awaited could stand on a node with so much. A machine may come with less than its type has: what
+    /// it cannot hold does not come, and is not waited for.
+    #[must_use]
+    pub fn could_come_to(&self, allocatable: &Resources) -> bool {
+        let holds = |requests: &Resources| {
+            requests.iter().all(|(resource, amount)| allocatable.get(resource.as_str()) >= amount)
+        };
+        // Of a class that nobody has seen yet nothing is known.
+        let mut left = self.places.values().filter(|places| places.left > 0);
+        left.any(|places| places.requests.as_ref().is_none_or(holds))
+    }
+
     /// Whether a pod of `class` is among those that are awaited.
     #[must_use]
     pub fn awaits(&self, class: &str) -> bool {
