@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
@@ -80,7 +80,17 @@ async fn a_lease_holder_that_is_stopped_in_any_phase_and_goes_on_later_launches_
         phase(&stack, "ml", &after, "Released").await;
     }
 
-    let entries = audit::read(&stack.cluster.audit_log()).unwrap();
+    // The phase is written before the members are released, and the audit log comes last.
+    let log = stack.cluster.audit_log();
+    let entries = eventually(DEADLINE, "two members of nine gangs to be released", || async {
+        let entries = audit::read(&log).map_err(|error| error.to_string())?;
+        let names: BTreeSet<&String> =
+            entries.iter().filter(|entry| entry.is_release()).map(|entry| &entry.name).collect();
+        let released = names.len();
+        if released < 18 { Err(format!("{released} of 18")) } else { Ok(Some(entries)) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(40)));
     let mut released: BTreeMap<&str, u32> = BTreeMap::new();
     for entry in entries.iter().filter(|entry| entry.is_release()) {
         *released.entry(&entry.name).or_default() += 1;

@@ -389,8 +389,9 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
     for instance in status.instances.iter_mut().filter(|one| one.state == MemberState::Ready && !one.is_lost(now)) {
         let Some(node) = case.node_of(instance) else { continue };
         // As long as it is kept for the pods that it was launched for it is not empty: what is not there yet comes, or is seen not to.
-        let awaits = case.world.snapshot.awaiting.get(&node.name).is_some_and(|one| one.holds(case.world.now_real));
-        let awaits = awaits && !case.batch.deleting;
+        let awaits = case.world.snapshot.awaiting.get(&node.name).is_some_and(|one| {
+            one.holds(case.world.now_real) && one.could_come_to(&node.allocatable) && !case.batch.deleting
+        });
         let pause = quiet.filter(|_| !busy.contains(node.name.as_str()) && !kept(&instance.id) && !awaits);
         let Some(pause) = pause else {
             if has_taint(node, disrupted) {

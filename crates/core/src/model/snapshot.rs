@@ -77,11 +77,29 @@ pub struct Places {
     pub requests: Option<Resources>,
 }
 
+impl Places {
+    /// Whether such a pod could stand on a node with so much. Of a class that nobody has seen yet nothing is known.
+    #[must_use]
+    pub fn could_be_on(&self, allocatable: &Resources) -> bool {
+        let holds = |requests: &Resources| {
+            requests.iter().all(|(resource, amount)| allocatable.get(resource.as_str()) >= amount)
+        };
+        self.requests.as_ref().is_none_or(holds)
+    }
+}
+
 impl Awaiting {
     /// Whether somebody is still awaited at `now`.
     #[must_use]
     pub fn holds(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| now < until) && self.places.values().any(|places| places.left > 0)
+    }
+
+    /// Whether one of those that are awaited could stand on a node with so much. A machine may come with less than its type has: what
+    /// it cannot hold does not come, and is not waited for.
+    #[must_use]
+    pub fn could_come_to(&self, allocatable: &Resources) -> bool {
+        self.places.values().any(|places| places.left > 0 && places.could_be_on(allocatable))
     }
 
     /// Whether a pod of `class` is among those that are awaited.

@@ -112,6 +112,8 @@ struct Now {
     ready: bool,
     /// The pods had the node for themselves for a minute.
     kept: bool,
+    /// A node that is Ready came with less than one of the pods asks for. The others are of the same type.
+    less: bool,
 }
 
 /// Pods of a class that wait: since when the oldest.
@@ -177,6 +179,10 @@ impl Purchases {
                 match on.get(class) {
                     // Of a class whose nodes have not registered yet nothing is known, unless none of them ever will.
                     None if !of.was_ready && !failed => {}
+                    Some(now) if now.less => {
+                        of.over = true;
+                        suspects.push((batch.uid.clone(), Arc::clone(class), true));
+                    }
                     Some(now) if now.kept => suspects.push((batch.uid.clone(), Arc::clone(class), false)),
                     Some(_) => {}
                     None => {
@@ -207,7 +213,7 @@ impl Purchases {
     }
 
     /// Which of the suspects were in vain: pods of the class wait that have had their chance. `gone`: no node of the batch is
-    /// left for them.
+    /// left for them, or none can hold them.
     fn judge(&mut self, suspects: Vec<(String, Arc<str>, bool)>, seen: &Seen<'_>) -> Vec<InVain> {
         let waits = waits(seen.snapshot);
         let mut found = Vec::new();
@@ -292,12 +298,14 @@ fn nodes(batch: &Batch, seen: &Seen<'_>) -> BTreeMap<Arc<str>, Now> {
         let awaiting = seen.snapshot.awaiting.get(&node);
         let kept = awaiting.and_then(|awaiting| awaiting.until).is_some_and(|until| until <= seen.now_real);
         for (class, planned) in pods {
-            let left = awaiting.and_then(|awaiting| awaiting.places.get(&class)).map_or(0, |places| places.left);
+            let places = awaiting.and_then(|awaiting| awaiting.places.get(&class));
+            let left = places.map_or(0, |places| places.left);
             let now = classes.entry(class).or_default();
             now.came = now.came.saturating_add(planned.saturating_sub(left));
             let ready = entry.node.ready && is_ready(&node);
             now.ready |= ready;
             now.kept |= ready && kept;
+            now.less |= ready && places.is_some_and(|places| !places.could_be_on(&entry.node.allocatable));
         }
     }
     classes

@@ -13,6 +13,7 @@ use muster_core::model::batch::{
 use muster_core::model::gang::Pod;
 use muster_core::model::names::InstanceId;
 use muster_core::model::node::{Node, Taint, TaintEffect};
+use muster_core::model::resources::{CPU, Resources};
 use muster_core::model::snapshot::{Awaiting, Places, Snapshot, Vanished};
 use muster_core::offering::GroupPolicy;
 
@@ -41,6 +42,8 @@ struct Setup {
     vanished: Vanished,
     /// Until when each node is kept for a pod that has not come.
     awaits: Option<i64>,
+    /// What that pod asks for.
+    asks: Option<Resources>,
     consolidate: Option<SignedDuration>,
     /// Made for spot or on demand.
     either: bool,
@@ -78,6 +81,7 @@ impl Setup {
             pods: ids.iter().map(|id| on(id)).collect(),
             vanished: Vanished::default(),
             awaits: None,
+            asks: None,
             consolidate: Some(SignedDuration::from_secs(30)),
             either: false,
             now: NOW,
@@ -87,7 +91,15 @@ impl Setup {
     /// The same once more.
     fn again(&self) -> Self {
         let (status, memory, vanished) = (self.status.clone(), self.memory.clone(), self.vanished.clone());
-        Self { status, memory, vanished, nodes: self.nodes.clone(), pods: self.pods.clone(), ..*self }
+        Self {
+            status,
+            memory,
+            vanished,
+            nodes: self.nodes.clone(),
+            pods: self.pods.clone(),
+            asks: self.asks.clone(),
+            ..*self
+        }
     }
 
     fn decide(&self) -> Decision {
@@ -114,7 +126,7 @@ impl Setup {
         let batch = Batch { status, deleting: self.deleting, ..draw::batch(NAME, self.spec(), at(0)) };
         let mut snapshot = world::snapshot(&self.nodes, &self.pods, &[], &[]);
         if let Some(until) = self.awaits {
-            let places = [(Arc::from("2-web"), Places { left: 1, requests: None })].into();
+            let places = [(Arc::from("2-web"), Places { left: 1, requests: self.asks.clone() })].into();
             let awaiting = Arc::new(Awaiting { places, until: Some(at(until)) });
             snapshot.awaiting = self.nodes.iter().map(|node| (node.name.clone(), Arc::clone(&awaiting))).collect();
         }
@@ -371,6 +383,21 @@ fn a_node_is_not_empty_as_long_as_it_is_kept_for_the_pods_it_was_launched_for() 
     deleted.pods.clear();
     deleted.step();
     assert!(deleted.is_tainted("n-i-1"), "a person wants it to go");
+}
+
+#[test]
+fn a_node_that_cannot_hold_the_pods_it_was_launched_for_is_not_kept_for_them() {
+    let tainted = |milli_cpu: i64| {
+        let mut setup = Setup { awaits: Some(NOW + 60), ..Setup::serving(&["i-1"]) };
+        setup.asks = Some(Resources::from_iter([(CPU, milli_cpu)]));
+        setup.pods.clear();
+        setup.consolidate = Some(SignedDuration::ZERO);
+        setup.step();
+        setup.is_tainted("n-i-1")
+    };
+    let has = Setup::serving(&["i-1"]).nodes[0].allocatable.get(CPU);
+    assert!(!tainted(has), "all of it: a pod may still come");
+    assert!(tainted(has + 1), "more than it has: none comes, however long it is kept");
 }
 
 #[test]

@@ -122,6 +122,10 @@ struct Life {
     /// Since when each node is Ready.
     ready: BTreeMap<NodeName, Timestamp>,
     launched: Vec<(i64, u32)>,
+    /// Muster has seen the pods that wait, and knows what they ask for.
+    knows_requests: bool,
+    /// Milli-CPU that nodes come with that are not large.
+    small_has: i64,
 }
 
 impl Life {
@@ -132,12 +136,17 @@ impl Life {
             generations: BTreeMap::from([(Arc::from(POOL), (1, 1))]),
             ready: BTreeMap::new(),
             launched: Vec::new(),
+            knows_requests: false,
+            small_has: 2_000,
         }
     }
 
     fn snapshot(&self) -> Snapshot {
         let mut snapshot = self.setup.snapshot();
         let mut classes = Classes::default();
+        if self.knows_requests {
+            snapshot.pods.values().for_each(|pod| drop(classes.of(pod)));
+        }
         for (node, planned) in self.setup.batches.iter().flat_map(kept::planned) {
             if !snapshot.nodes.contains_key(&node) {
                 continue;
@@ -181,7 +190,7 @@ impl Life {
                 status.instances.push(member);
                 // Seven parts in a hundred less than was thought.
                 let mut node = node(&name, 0);
-                node.allocatable.set("cpu", if &*launch.instance_type == "large" { 2_900 } else { 2_000 });
+                node.allocatable.set("cpu", if &*launch.instance_type == "large" { 2_900 } else { self.small_has });
                 self.setup.nodes.push(node);
                 self.ready.insert(NodeName::from(name.as_str()), at(seconds));
             }
@@ -212,6 +221,17 @@ fn a_node_is_in_vain_once_its_minute_is_over_and_no_pod_of_the_class_has_come() 
     // One that knows nothing finds it by what stands.
     life.purchases = Purchases::default();
     assert_eq!(life.look(10 + 3 * MINUTE).len(), 1);
+}
+
+#[test]
+fn a_node_that_came_with_less_than_its_pods_ask_for_is_in_vain_at_once() {
+    for (cpu, is) in [(2_001, true), (2_000, false)] {
+        let mut life = Life { knows_requests: true, ..Life::of(pods("web", 2, cpu)) };
+        life.provision(10);
+        assert_eq!(life.look(10).len(), usize::from(is), "{cpu}: the small one came with 2,000");
+        assert!(life.look(10).is_empty(), "a purchase counts once");
+        assert_eq!(life.look(10 + MINUTE).len(), usize::from(!is), "as every other, when its minute is over");
+    }
 }
 
 #[test]
@@ -345,7 +365,7 @@ fn pods_that_have_just_come_and_pods_that_others_of_their_class_still_come_befor
     assert!(life.look(10 + MINUTE).is_empty());
     assert_eq!(life.look(2 * MINUTE).len(), 1);
 
-    let mut life = Life::of(pods("web", 2, 3_000));
+    let mut life = Life { small_has: 3_000, ..Life::of(pods("web", 2, 3_000)) };
     life.setup.offers = vec![offered("small", 4_000, 0, 4)];
     life.provision(10);
     let other = life.setup.batches[0].clone();
