@@ -1,16 +1,19 @@
 //! How EC2 and the cluster are reached, by configuration and environment: the same for every command.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::{Api, Client};
-use muster_core::ec2::{ClusterAccess, Surroundings, complete, is_incomplete, wrong_access};
+use muster_core::ec2::{CallError, ClusterAccess, EksCluster, Surroundings, complete, is_incomplete, wrong_access};
 use muster_ec2::{ClientOptions, Credentials, describe_cluster};
-use tracing::warn;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
 
 use crate::config::Config;
+use crate::provisioner::{Way, WaySource};
 
 /// Where a Pod finds the certificate authority of its cluster.
 const SERVICE_ACCOUNT_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
@@ -34,32 +37,82 @@ pub(super) fn ec2(config: &Config) -> Option<ClientOptions> {
     })
 }
 
+/// The way to the cluster, and whether nodes can take it.
+pub(super) async fn way(client: &Client, given: ClusterAccess, options: &ClientOptions) -> Way {
+    let Reached { access, cluster } = access(client, given, options).await;
+    let wrong = wrong_way(&access, options);
+    let vpc = cluster.and_then(Result::ok).and_then(|cluster| cluster.vpc);
+    Way { access, vpc, problem: (!wrong.is_empty()).then(|| wrong.join("; ")) }
+}
+
+/// What was found of the cluster.
+#[derive(Debug)]
+pub(super) struct Reached {
+    pub(super) access: ClusterAccess,
+    /// What EKS says of it, if it was asked.
+    pub(super) cluster: Option<Result<EksCluster, CallError>>,
+}
+
 /// The access with what is not configured: from EKS by the cluster's name, else from the cluster itself, which shows everything
 /// but the endpoint that its nodes reach.
-pub(super) async fn access(client: &Client, given: ClusterAccess, options: &ClientOptions) -> ClusterAccess {
+pub(super) async fn access(client: &Client, given: ClusterAccess, options: &ClientOptions) -> Reached {
     let own = std::fs::read(SERVICE_ACCOUNT_CA).map(|pem| BASE64.encode(pem)).ok();
     if options.endpoint_url.as_deref().is_some_and(is_local) {
         // The simulator's machines have no kubelet that could use it.
-        return complete(given, None, own.as_deref(), Some(SIMULATED_SERVICES));
+        return Reached { access: complete(given, None, own.as_deref(), Some(SIMULATED_SERVICES)), cluster: None };
     }
-    let mut described = None;
-    if is_incomplete(&given) {
-        match describe_cluster(options.clone(), &given.name).await {
-            Ok(found) => described = Some(found),
-            Err(error) => warn!(cluster = given.name, %error, "EKS does not say how the cluster is reached"),
+    let cluster = if is_incomplete(&given) { Some(describe_cluster(options.clone(), &given.name).await) } else { None };
+    if let Some(Err(error)) = &cluster {
+        warn!(cluster = given.name, %error, "EKS does not say how the cluster is reached");
+    }
+    let described = cluster.as_ref().and_then(|found| found.as_ref().ok()).map(|cluster| &cluster.access);
+    let mut access = complete(given, described, own.as_deref(), None);
+    if access.service_cidr.is_empty() {
+        match services(client).await {
+            Ok(range) => access = complete(access, None, None, range.as_deref()),
+            Err(error) => warn!(%error, "the cluster does not say which addresses its Services have"),
         }
     }
-    let access = complete(given, described.as_ref(), own.as_deref(), None);
-    if !access.service_cidr.is_empty() {
-        return access;
-    }
-    match services(client).await {
-        Ok(range) => complete(access, None, None, range.as_deref()),
-        Err(error) => {
-            warn!(%error, "the cluster does not say which addresses its Services have");
-            access
+    Reached { access, cluster }
+}
+
+/// What keeps nodes from joining, as it is known now.
+fn problem(known: &WaySource) -> Option<String> {
+    known.load().problem.clone()
+}
+
+/// First and longest pause between two looks for a way that is not there yet.
+pub(super) const PAUSES: (Duration, Duration) = (Duration::from_secs(15), Duration::from_mins(5));
+
+/// Looks again for as long as nodes cannot reach the cluster: credentials, and a way to EKS, may come later than the process.
+pub(super) async fn follow<F>(
+    known: WaySource,
+    look: impl Fn() -> F,
+    (first, longest): (Duration, Duration),
+    cancel: CancellationToken,
+) -> anyhow::Result<()>
+where
+    F: Future<Output = Way>,
+{
+    let mut pause = first;
+    while let Some(before) = problem(&known) {
+        tokio::select! {
+            () = cancel.cancelled() => return Ok(()),
+            () = tokio::time::sleep(pause) => {}
         }
+        pause = pause.saturating_mul(2).min(longest);
+        let found = look().await;
+        match &found.problem {
+            None => info!("nodes can join the cluster"),
+            Some(message) if *message != before => {
+                error!(%message, "nothing is launched: nodes could not join the cluster")
+            }
+            Some(_) => {}
+        }
+        known.store(Arc::new(found));
     }
+    cancel.cancelled().await;
+    Ok(())
 }
 
 /// The first range of the cluster's Services, which is that of the family it prefers.
@@ -98,4 +151,58 @@ pub(super) fn credentials(endpoint: Option<&str>) -> Credentials {
 
 fn is_local(url: &str) -> bool {
     ["://127.0.0.1", "://localhost", "://[::1]"].iter().any(|host| url.contains(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use arc_swap::ArcSwap;
+
+    use super::*;
+
+    fn way(problem: Option<&str>) -> Way {
+        let nothing = String::new;
+        let access = ClusterAccess {
+            name: "prod".to_owned(),
+            endpoint: nothing(),
+            certificate_authority: nothing(),
+            service_cidr: nothing(),
+        };
+        Way { access, vpc: problem.is_none().then(|| "vpc-1".to_owned()), problem: problem.map(str::to_owned) }
+    }
+
+    #[tokio::test]
+    async fn a_way_that_comes_later_than_the_process_is_taken_and_then_not_asked_for_again() {
+        let known: WaySource = Arc::new(ArcSwap::from_pointee(way(Some("cluster.endpoint: is empty"))));
+        let looks = Arc::new(AtomicUsize::new(0));
+        let cancel = CancellationToken::new();
+        let counted = Arc::clone(&looks);
+        let ends = cancel.clone();
+        let look = || {
+            let found = match counted.fetch_add(1, Ordering::Relaxed) {
+                0 => way(Some("cluster.endpoint: is empty")),
+                1 => way(Some("cluster.serviceCidr: is empty")),
+                _ => way(None),
+            };
+            if found.problem.is_none() {
+                // Without this the task would go on until the process ends.
+                ends.cancel();
+            }
+            std::future::ready(found)
+        };
+        follow(Arc::clone(&known), look, (Duration::ZERO, Duration::ZERO), cancel).await.unwrap();
+        assert_eq!((known.load().problem.as_deref(), known.load().vpc.as_deref()), (None, Some("vpc-1")));
+        assert_eq!(looks.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test]
+    async fn a_way_that_is_there_at_once_is_not_looked_for() {
+        let known: WaySource = Arc::new(ArcSwap::from_pointee(way(None)));
+        let cancel = CancellationToken::new();
+        cancel.cancel();
+        let look = || std::future::ready(way(Some("asked")));
+        follow(Arc::clone(&known), look, (Duration::ZERO, Duration::ZERO), cancel).await.unwrap();
+        assert_eq!(known.load().problem, None);
+    }
 }

@@ -14,7 +14,6 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use muster_api::conventions::Kind;
 use muster_api::keys;
-use muster_core::ec2::ClusterAccess;
 use muster_core::gang::Settings;
 use muster_core::offering::{Ceiling, PriceBook, PriceList, price_list_region};
 use muster_ec2::{ClientOptions, Credentials};
@@ -40,7 +39,7 @@ use crate::gang::{Events, Executor, ExecutorOptions, GangLoop, Inputs, PoolSourc
 use crate::http::Health;
 use crate::lease::Election;
 use crate::progress::{Beat, Progress};
-use crate::provisioner::{Provisioner, ProvisionerOptions};
+use crate::provisioner::{self, Provisioner, ProvisionerOptions, WaySource};
 use crate::server::{self, Tls};
 use crate::telemetry::Metrics;
 use crate::{extender, fake_kubelet, http, permissions, step, telemetry};
@@ -369,9 +368,17 @@ async fn provisioner(
         Some(options) => options,
         None if dev => embedded_simulator(client, tasks).await?,
         None => {
-            let what = "ec2.region: is not set; set it, or AWS_REGION, or ec2.disabled: true to provision nothing, or use --dev \
-                        for the embedded simulator";
-            return Err(Unusable(what.to_owned()).into());
+            // The nodes that are there are scheduled on all the same.
+            error!(why = NO_REGION, "nothing is provisioned");
+            let statuses = provisioner::without_region(client.clone(), cluster.clone(), leader.clone(), NO_REGION);
+            let cancel = tasks.cancel.clone();
+            tasks.spawn("no-region", async move {
+                tokio::select! {
+                    () = cancel.cancelled() => Ok(()),
+                    ended = statuses => ended,
+                }
+            });
+            return Ok(());
         }
     };
     let system: Api<Namespace> = Api::all(client.clone());
@@ -379,8 +386,19 @@ async fn provisioner(
         system.get("kube-system").await.context("read the namespace kube-system, whose UID marks our resources")?;
     let cluster_uid = system.metadata.uid.context("the namespace kube-system has no UID")?;
     let ec2_options = options.clone();
-    let access = reach::access(client, config.access.clone(), &options).await;
-    let access_problem = wrong_way(&access, &ec2_options);
+    let way = reach::way(client, config.access.clone(), &options).await;
+    if let Some(message) = &way.problem {
+        error!(%message, "nothing is launched: nodes could not join the cluster");
+    }
+    let way: WaySource = Arc::new(ArcSwap::from_pointee(way));
+    let look = {
+        let (client, given, options) = (client.clone(), config.access.clone(), options.clone());
+        move || {
+            let (client, given, options) = (client.clone(), given.clone(), options.clone());
+            async move { reach::way(&client, given, &options).await }
+        }
+    };
+    tasks.spawn("way", reach::follow(Arc::clone(&way), look, reach::PAUSES, tasks.cancel.clone()));
     let ec2 = muster_ec2::Client::connect(options).await.context("connect to EC2")?;
     let provisioner = Provisioner::new(
         client.clone(),
@@ -396,8 +414,7 @@ async fn provisioner(
         config.clock.clone(),
         ProvisionerOptions {
             cluster_uid,
-            access,
-            access_problem,
+            way,
             prices: listed(config, &ec2_options.region),
             list_prices: !config.ec2.isolated && price_list_region(&ec2_options.region).is_some(),
             back_off: config.back_off,
@@ -419,16 +436,8 @@ async fn provisioner(
     Ok(())
 }
 
-/// Why nodes could not join by this access, if they could not. Gangs are scheduled on the nodes there are all the same.
-fn wrong_way(access: &ClusterAccess, options: &ClientOptions) -> Option<String> {
-    let wrong = reach::wrong_way(access, options);
-    if wrong.is_empty() {
-        return None;
-    }
-    let message = wrong.join("; ");
-    error!(%message, "nothing is launched: nodes could not join the cluster");
-    Some(message)
-}
+/// What EC2NodeClasses say where no Region is configured.
+const NO_REGION: &str = "ec2.region: is not set; set it, or AWS_REGION, or ec2.disabled: true to provision nothing";
 
 /// The list prices of the Region below the prices of the configuration.
 fn listed(config: &Config, region: &str) -> PriceBook {

@@ -37,16 +37,29 @@ use crate::telemetry::provisioner::ProvisionerMetrics;
 use batch::worker::Worker;
 use batch::{collect, fleets, interruption, pods, worker};
 use catalogue::Catalogue;
+pub use class::region::without_region;
+
+/// How nodes reach the cluster.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// What their user data says. The name is that of the configuration, and stays.
+    pub access: ClusterAccess,
+    /// The VPC of the cluster, where EKS was asked and answered.
+    pub vpc: Option<String>,
+    /// Why that way cannot be right, if it cannot: then nothing is launched.
+    pub problem: Option<String>,
+}
+
+/// The way as it is known last: it may become known after the start.
+pub type WaySource = Arc<ArcSwap<Way>>;
 
 /// What the provisioner needs to know of the installation.
 #[derive(Clone, Debug)]
 pub struct ProvisionerOptions {
     /// UID of the namespace kube-system: marks everything that is ours in EC2.
     pub cluster_uid: String,
-    /// How nodes reach the cluster.
-    pub access: ClusterAccess,
-    /// Why that way cannot be right, if it cannot: then nothing is launched.
-    pub access_problem: Option<String>,
+    /// How nodes reach the cluster, as far as it is known by now.
+    pub way: WaySource,
     /// Prices that replace the built-in table.
     pub prices: PriceBook,
     /// List prices are read from the Price List API; else the list that Muster brings is all there is.
@@ -150,7 +163,7 @@ impl Provisioner {
         let (reports, found) = worker::reports();
         let batch_settings = muster_core::batch::Settings {
             cluster_uid: options.cluster_uid.clone(),
-            cluster_name: options.access.name.clone(),
+            cluster_name: options.way.load().access.name.clone(),
             back_off: options.back_off,
             dry_run: cloud.changes() == crate::cloud::Changes::Withheld,
             keys: muster_core::batch::Keys {
@@ -320,9 +333,11 @@ impl Context {
     fn paused(&self, pool: &str) -> Option<String> {
         self.fruitless.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(pool).cloned()
     }
-}
+    /// The name of the cluster, as of the configuration.
+    fn cluster_name(&self) -> String {
+        self.options.way.load().access.name.clone()
+    }
 
-impl Context {
     /// Hands a loss to the pass over batches and waits until it is written down. Whether it was news.
     async fn report(&self, batch: &str, report: Report) -> anyhow::Result<bool> {
         let (written, answer) = tokio::sync::oneshot::channel();

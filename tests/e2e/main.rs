@@ -16,6 +16,7 @@ mod denied;
 mod dra;
 mod existing_nodes;
 mod fits;
+mod getting_started;
 mod ha;
 mod hold;
 mod install;
@@ -25,6 +26,8 @@ mod money;
 mod native;
 mod now_or_new;
 mod ordinary;
+#[path = "../it/page.rs"]
+mod page;
 mod people;
 mod permissions;
 mod protocol_chaos;

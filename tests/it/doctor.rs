@@ -102,7 +102,9 @@ impl World {
                     "apiVersion": "v1", "kind": "Pod",
                     "metadata": {"namespace": "muster-system", "name": "muster-0"},
                     "spec": {"containers": [
-                        {"name": "muster", "image": "muster:1"},
+                        {"name": "muster", "image": "muster:1", "env": [
+                            {"name": "AWS_CONTAINER_CREDENTIALS_FULL_URI", "value": "http://169.254.170.23/v1/credentials"},
+                        ]},
                         {"name": "kube-scheduler", "image": "registry.k8s.io/kube-scheduler:v1.36.1"},
                     ]},
                 })],
@@ -114,6 +116,7 @@ impl World {
                     daemon("kube-proxy", "x/eks/kube-proxy:v1", &every),
                     daemon("nvdp-nvidia-device-plugin", "nvcr.io/nvidia/k8s-device-plugin:v0.18.0", &gpu),
                     daemon("efa", "x/aws-efa-k8s-device-plugin:v0.5", &gpu),
+                    daemon("eks-pod-identity-agent", "x/eks/eks-pod-identity-agent:v0.1", &every),
                 ],
             ),
             (
@@ -185,6 +188,19 @@ impl World {
                 daemon["spec"]["template"]["spec"]["tolerations"] = json!([]);
             }
         }
+    }
+
+    /// The environment of the container `muster` of its Pod.
+    fn environment(&mut self, env: Value) {
+        self.objects.get_mut(PODS).unwrap()[0]["spec"]["containers"][0]["env"] = env;
+    }
+
+    /// The cluster in this authentication mode, with access entries of these roles.
+    fn entries(&mut self, mode: &str, entries: &[(&str, &str)]) {
+        let cluster = &mut self.scenario.clusters[0];
+        cluster.authentication_mode = mode.to_owned();
+        cluster.access_entries =
+            Some(entries.iter().map(|(role, kind)| ((*role).to_owned(), (*kind).to_owned())).collect());
     }
 
     fn free_addresses(&mut self, number: u32) {
@@ -397,6 +413,62 @@ fn cases() -> Vec<Case> {
             Check::Queue,
             "sqs:GetQueueUrl is denied",
             "manifests/iam/policy.json",
+        ),
+        (
+            "a Pod that was there before its identity",
+            |world| world.environment(json!([])),
+            Warn,
+            Check::PodIdentity,
+            "neither Pod Identity nor IRSA",
+            "rollout restart deployment/muster",
+        ),
+        (
+            "no agent for Pod Identity",
+            |world| world.without_daemon("eks-pod-identity-agent"),
+            Warn,
+            Check::PodIdentity,
+            "no DaemonSet eks-pod-identity-agent",
+            "aws eks create-addon",
+        ),
+        (
+            "a cluster that knows its config map alone",
+            |world| world.entries("CONFIG_MAP", &[]),
+            Warn,
+            Check::Authentication,
+            "the mode is CONFIG_MAP",
+            "aws eks update-cluster-config --name demo --access-config authenticationMode=API_AND_CONFIG_MAP",
+        ),
+        (
+            "a node role without an access entry, and no other way",
+            |world| world.entries("API", &[]),
+            Fail,
+            Check::Authentication,
+            "its nodes cannot join",
+            "--principal-arn arn:aws:iam::123456789012:role/nodes --type EC2_LINUX",
+        ),
+        (
+            "a node role without an access entry",
+            |world| world.entries("API_AND_CONFIG_MAP", &[]),
+            Warn,
+            Check::Authentication,
+            "only if the ConfigMap kube-system/aws-auth maps it",
+            "aws eks create-access-entry",
+        ),
+        (
+            "a node role with the access entry of a person",
+            |world| world.entries("API", &[("nodes", "STANDARD")]),
+            Fail,
+            Check::Authentication,
+            "has the type STANDARD",
+            "aws eks delete-access-entry",
+        ),
+        (
+            "subnets of another VPC than the cluster's",
+            |world| world.scenario.clusters[0].vpc = Some("vpc-00000000000000009".to_owned()),
+            Fail,
+            Check::Subnets,
+            "and the cluster is in vpc-00000000000000009",
+            "spec.subnetSelectorTerms",
         ),
         (
             "no class",
@@ -612,6 +684,21 @@ async fn each_of_many_broken_accounts_is_named_with_its_mend() {
 }
 
 #[tokio::test]
+async fn a_pool_on_spot_has_a_note_of_the_role_that_nobody_sees() {
+    let mut world = World::healthy();
+    world.pool()["spec"]["template"]["spec"]["requirements"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"key": "muster.dev/capacity-type", "operator": "In", "values": ["spot", "on-demand"]}));
+    let report = world.examine().await;
+    let note = report.checks.iter().find(|one| one.check == Check::SpotRole).unwrap();
+    assert_eq!(note.result, Outcome::Skipped);
+    assert!(note.message.contains("create-service-linked-role --aws-service-name spot.amazonaws.com"), "{report}");
+    let report = World::healthy().examine().await;
+    assert!(report.checks.iter().all(|one| one.check != Check::SpotRole), "{report}");
+}
+
+#[tokio::test]
 async fn each_permission_that_is_taken_away_is_named() {
     // What is tried only on a resource of Muster's is not in an account where nothing was launched yet.
     let others = [
@@ -622,6 +709,8 @@ async fn each_permission_that_is_taken_away_is_named() {
         "iam:PassRole",
         "ssm:GetParameter",
         "pricing:GetProducts",
+        "eks:DescribeCluster",
+        "eks:DescribeAccessEntry",
     ];
     for action in READS.into_iter().chain(others) {
         let mut world = World::healthy();

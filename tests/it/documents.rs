@@ -61,7 +61,7 @@ fn objects(kind: &str) -> Vec<(String, Value)> {
 
 /// Reads an object and makes sure that no field of it was dropped on the way.
 #[track_caller]
-fn read<T: Serialize + DeserializeOwned>(place: &str, written: &Value) -> T {
+pub(crate) fn read<T: Serialize + DeserializeOwned>(place: &str, written: &Value) -> T {
     let object: T = serde_json::from_value(written.clone()).unwrap_or_else(|error| panic!("{place}: {error}"));
     let lost = lost(written, &serde_json::to_value(&object).unwrap(), "");
     assert!(lost.is_empty(), "{place}: no such fields: {}", lost.join(", "));

@@ -15,11 +15,15 @@ mod fuzz;
 #[cfg(test)]
 mod gc_account;
 #[cfg(test)]
+mod getting_started;
+#[cfg(test)]
 mod golden;
 #[cfg(test)]
 mod lanes;
 #[cfg(test)]
 mod lease;
+#[cfg(test)]
+mod page;
 #[cfg(test)]
 mod power_off;
 #[cfg(test)]

@@ -31,7 +31,7 @@ mod run;
 mod templates;
 
 pub use client::{Client, ClientOptions, ConnectError, Credentials, find_credentials};
-pub use eks::describe_cluster;
+pub use eks::{access_entry, describe_cluster};
 pub use events::{Message, MessageError, read_message};
 pub use fleets::FLEETS_AT_ONCE;
 pub use groups::GroupQuery;

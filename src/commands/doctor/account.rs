@@ -6,13 +6,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use muster_api::crd::{EC2NodeClass, NodePool};
 use muster_api::{new_node, node_class, pool as rules};
-use muster_core::doctor::{Class, Images, Pool, READS, Ready, Trial};
+use muster_core::doctor::{Account, Class, Images, Pool, READS, Ready, Trial};
 use muster_core::ec2::{
-    Alias, BatchTags, CallError, CapacityType, FleetTags, ImageKind, InstanceState, LaunchParameters, LaunchWay,
-    Offering, ResourceKind, SecurityGroup, Subnet, TAG_CLUSTER_UID, Tags, placement_group_name,
+    Alias, BatchTags, CallError, CapacityType, EksCluster, FleetTags, ImageKind, InstanceState, LaunchParameters,
+    LaunchWay, Offering, ResourceKind, SecurityGroup, Subnet, TAG_CLUSTER_UID, Tags, placement_group_name,
 };
 use muster_core::offering::{EFA, InstanceTypeInfo, NEURON, NVIDIA_GPU};
-use muster_ec2::{Client, ClientOptions, GroupQuery, ImageQuery, InstanceQuery, NetworkQuery, Queue, TrialLaunch};
+use muster_ec2::{
+    Client, ClientOptions, GroupQuery, ImageQuery, InstanceQuery, NetworkQuery, Queue, TrialLaunch, access_entry,
+};
 
 use super::cluster::Objects;
 use crate::cloud::selectors;
@@ -70,6 +72,36 @@ pub(super) async fn queue(options: ClientOptions, queue: Option<&str>) -> Option
     Some(muster_core::doctor::Queue { name, error })
 }
 
+/// The access entry of each role that nodes get. The role of an instance profile has its name in the shipped template, and only
+/// IAM shows another one.
+pub(super) async fn entries(
+    options: &ClientOptions,
+    cluster: &EksCluster,
+    classes: &[Class],
+) -> Vec<(String, Result<Option<String>, CallError>)> {
+    let roles: BTreeSet<&String> = classes.iter().filter_map(|class| class.profile.as_ref()).collect();
+    let mut entries = Vec::new();
+    for role in roles {
+        let Some(principal) = cluster.role(role).filter(|_| cluster.takes_entries()) else { continue };
+        let found = access_entry(options.clone(), &cluster.access.name, &principal).await;
+        entries.push((role.clone(), found));
+    }
+    entries
+}
+
+/// What EKS answered, as trials of the actions that were asked for.
+pub(super) fn of_eks(account: &Account) -> Vec<(String, Trial)> {
+    let mut actions = Vec::new();
+    let mut add = |action: &str, answer: Result<(), CallError>| actions.push((action.to_owned(), answer.into()));
+    if let Some(cluster) = &account.cluster {
+        add("eks:DescribeCluster", cluster.as_ref().map(|_| ()).map_err(Clone::clone));
+    }
+    if let Some((_, found)) = account.entries.first() {
+        add("eks:DescribeAccessEntry", found.as_ref().map(|_| ()).map_err(Clone::clone));
+    }
+    actions
+}
+
 /// Looks at permissions, classes and pools; `None`: AWS is not asked.
 pub(super) async fn look(asked: Option<&(Client, Whose)>, objects: &Objects) -> Looked {
     let mut looked = Looked::default();
@@ -121,6 +153,7 @@ async fn of_class(
         name: class.name_any(),
         ready: ready(class.status.as_ref().map(|status| status.conditions.as_slice())),
         family: node_class::family(class),
+        profile: Some(node_class::instance_profile(class)).filter(|profile| !profile.is_empty()),
         efa: types.iter().any(|info| node_class::has_efa(class, info)),
         subnets: None,
         groups: None,
@@ -275,6 +308,7 @@ fn pool_facts(
         ready: ready(pool.status.as_ref().map(|status| status.conditions.as_slice())),
         class: pool.spec.template.spec.node_class_ref.name.clone(),
         family: class.map_or(muster_core::ec2::Family::Al2023, node_class::family),
+        spot: rules::capacity_types(pool).contains(&CapacityType::Spot),
         offered: region.and(subnets).map(|_| names(types.iter().copied().filter(|info| offered(info)).collect())),
         types: region.map(|_| names(types)),
         nodes: samples.into_values().collect(),

@@ -12,7 +12,7 @@ use kube::client::Body;
 use kube::{Api, Client, Resource, ResourceExt};
 use muster_api::crd::{self, EC2NodeClass, NodePool};
 use muster_api::{convert, keys};
-use muster_core::doctor::{self, Answer, Cluster};
+use muster_core::doctor::{self, Answer, Cluster, PodIdentity};
 use muster_core::skew::Minor;
 
 use crate::clock::now_real;
@@ -48,6 +48,7 @@ pub(super) async fn gather(client: &Client, config: &Config) -> anyhow::Result<C
                 .map(|sets| sets.iter().filter_map(convert::daemon).collect()),
         ),
         nodes: Some(list(&Api::all(client.clone())).await.map(|nodes| nodes.iter().map(node).collect())),
+        identities: pods.iter().filter_map(identity).collect(),
     })
 }
 
@@ -112,6 +113,28 @@ fn scheduler(pod: &Pod) -> Option<Option<Minor>> {
     let container = containers.iter().find(|container| container.name == CONTAINER)?;
     Some(container.image.as_deref().and_then(Minor::of_image))
 }
+
+/// How a Pod of Muster's gets its AWS identity: EKS puts it into the environment of each container.
+///
+/// Source: the EKS user guide on Pod Identity and IRSA, "configure pods to use a service account".
+fn identity(pod: &Pod) -> Option<(String, PodIdentity)> {
+    let containers = &pod.spec.as_ref()?.containers;
+    let muster = containers.iter().find(|container| container.name == OWN_CONTAINER)?;
+    let has = |name: &str| muster.env.iter().flatten().any(|one| one.name == name);
+    let identity = if has("AWS_CONTAINER_CREDENTIALS_FULL_URI") {
+        PodIdentity::Agent
+    } else if has("AWS_WEB_IDENTITY_TOKEN_FILE") {
+        PodIdentity::Token
+    } else if has("AWS_ACCESS_KEY_ID") {
+        return None;
+    } else {
+        PodIdentity::Nothing
+    };
+    Some((pod.name_any(), identity))
+}
+
+/// The container of `muster serve`.
+const OWN_CONTAINER: &str = "muster";
 
 fn node(node: &Node) -> doctor::Node {
     let labels = node.labels().iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect();

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use clap::Args;
 use kube::Client;
 use muster_core::doctor::{Account, Configuration, Facts, Report, judge};
-use muster_ec2::ClientOptions;
+use muster_ec2::{ClientOptions, describe_cluster};
 
 use super::cluster as cluster_flags;
 use super::flags::{self, Form};
@@ -46,13 +46,22 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
 /// Errors: what cannot be asked at all; a refusal is a finding.
 pub async fn examine(config: &Config, client: &Client, ec2: Option<ClientOptions>) -> anyhow::Result<Report> {
     let options = ec2.filter(|_| !config.ec2.disabled);
+    let mut described = None;
     let wrong_access = match &options {
         None => Vec::new(),
         Some(options) => {
-            let access = reach::access(client, config.access.clone(), options).await;
-            reach::wrong_way(&access, options)
+            let reached = reach::access(client, config.access.clone(), options).await;
+            described = reached.cluster;
+            reach::wrong_way(&reached.access, options)
         }
     };
+    let name = config.access.name.as_str();
+    if described.is_none()
+        && !name.is_empty()
+        && let Some(options) = &options
+    {
+        described = Some(describe_cluster(options.clone(), name).await);
+    }
     let configuration = Configuration {
         disabled: config.ec2.disabled,
         region: options.as_ref().map(|options| options.region.clone()),
@@ -63,6 +72,7 @@ pub async fn examine(config: &Config, client: &Client, ec2: Option<ClientOptions
     let cluster = cluster::gather(client, config).await?;
     let objects = cluster::objects(client).await?;
     let mut facts = Facts { configuration, cluster, ..Facts::default() };
+    let reached_by = options.clone();
     let asked = match options {
         None => None,
         Some(options) => {
@@ -73,8 +83,8 @@ pub async fn examine(config: &Config, client: &Client, ec2: Option<ClientOptions
                 kubernetes: facts.cluster.api_server.map(|version| version.to_string()),
             };
             let first = account::first(&ec2).await;
-            let mut account = Account { first, actions: Vec::new(), queue: None };
-            account.queue = account::queue(options, config.ec2.interruption_queue.as_deref()).await;
+            let queue = account::queue(options, config.ec2.interruption_queue.as_deref()).await;
+            let account = Account { first, actions: Vec::new(), queue, cluster: described, entries: Vec::new() };
             let known = account.known();
             facts.account = Some(account);
             known.then_some((ec2, whose))
@@ -85,6 +95,11 @@ pub async fn examine(config: &Config, client: &Client, ec2: Option<ClientOptions
     facts.pools = looked.pools;
     if let Some(account) = &mut facts.account {
         account.actions = looked.actions;
+        if let (Some(Ok(cluster)), Some(options)) = (&account.cluster, &reached_by) {
+            account.entries = account::entries(options, cluster, &facts.classes).await;
+        }
+        let of_eks = account::of_eks(account);
+        account.actions.extend(of_eks);
     }
     Ok(judge(&facts))
 }

@@ -1,5 +1,6 @@
 //! EC2NodeClasses: what their selectors resolve to, and what is wrong with them.
 
+pub(super) mod region;
 pub(super) mod template;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -229,16 +230,17 @@ async fn resolve(context: &Context, state: &State, class: &EC2NodeClass) -> EC2N
         observed_generation: class.metadata.generation,
         ..EC2NodeClassStatus::default()
     };
-    let mut problems = node_class::problems(class, &context.options.access);
+    let way = context.options.way.load_full();
+    let mut problems = node_class::problems(class, &way.access);
     // Images of one's own may know the way to the cluster by themselves.
-    if let Some(message) = &context.options.access_problem
+    if let Some(message) = &way.problem
         && node_class::family(class) != Family::Custom
     {
         problems.insert(0, problem("ValidationSucceeded", "ClusterAccess", message));
     }
     let read = context.clock.now();
     match subnets(context, class).await {
-        Ok(subnets) => {
+        Ok((subnets, vpcs)) => {
             let mut known = context.subnets.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             known.insert(class.name_any(), read);
             drop(known);
@@ -249,6 +251,7 @@ async fn resolve(context: &Context, state: &State, class: &EC2NodeClass) -> EC2N
                     "spec.subnetSelectorTerms: no subnet matches; check ids and tags, and that the Region is right",
                 ));
             }
+            problems.extend(elsewhere(&vpcs, way.vpc.as_deref()));
             status.subnets = subnets;
         }
         Err(error) => {
@@ -347,7 +350,7 @@ async fn try_out(
     let (pool, info, subnet) = trial(context, state, (class, Some(resolved)))?;
     let tags = BatchTags {
         cluster_uid: context.options.cluster_uid.clone(),
-        cluster_name: context.options.access.name.clone(),
+        cluster_name: context.cluster_name(),
         batch_uid: "dry-run".to_owned(),
         gang_uid: None,
         attempt: 0,
@@ -372,7 +375,7 @@ async fn try_out(
         fleet_tags: muster_core::ec2::FleetTags::Documented,
         token: String::new(),
     };
-    let group = placement_group_name(&context.options.access.name, "dry-run", 1);
+    let group = placement_group_name(&context.cluster_name(), "dry-run", 1);
     let answer = for_class(class.name_any().into(), context.cloud.try_out(&spec, parameters, &group)).await;
     let mut tried = context.tried.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     tried.insert(class.name_any(), class.metadata.generation);
@@ -442,9 +445,26 @@ fn conclude(
     status
 }
 
-/// Several subnets of a zone are fine: each launch takes the one with most free addresses.
-async fn subnets(context: &Context, class: &EC2NodeClass) -> Result<Vec<SubnetStatus>, String> {
+/// A subnet outside the cluster's VPC: its nodes would run and never be part of the cluster.
+fn elsewhere(vpcs: &BTreeMap<String, String>, cluster: Option<&str>) -> Option<Problem> {
+    let cluster = cluster?;
+    let (subnet, vpc) = vpcs.iter().find(|(_, vpc)| *vpc != cluster)?;
+    Some(problem(
+        "SubnetsReady",
+        "SubnetsElsewhere",
+        &format!(
+            "spec.subnetSelectorTerms: {subnet} is in {vpc}, and the cluster is in {cluster}; choose subnets of the cluster's VPC"
+        ),
+    ))
+}
+
+/// Subnets, and the VPC of each. Several subnets of a zone are fine: each launch takes the one with most free addresses.
+async fn subnets(
+    context: &Context,
+    class: &EC2NodeClass,
+) -> Result<(Vec<SubnetStatus>, BTreeMap<String, String>), String> {
     let mut found: BTreeMap<String, SubnetStatus> = BTreeMap::new();
+    let mut vpcs = BTreeMap::new();
     for term in &class.spec.subnet_selector_terms {
         let subnets = match context.cloud.subnets(&selectors::subnets(term)).await {
             Ok(subnets) => subnets,
@@ -452,6 +472,7 @@ async fn subnets(context: &Context, class: &EC2NodeClass) -> Result<Vec<SubnetSt
             Err(error) => return Err(format!("spec.subnetSelectorTerms: {error}")),
         };
         for subnet in subnets {
+            vpcs.insert(subnet.id.clone(), subnet.vpc_id);
             found.insert(
                 subnet.id.clone(),
                 SubnetStatus {
@@ -463,7 +484,7 @@ async fn subnets(context: &Context, class: &EC2NodeClass) -> Result<Vec<SubnetSt
             );
         }
     }
-    Ok(found.into_values().collect())
+    Ok((found.into_values().collect(), vpcs))
 }
 
 /// Ids, and whether one of the groups allows all traffic from and to itself.
@@ -706,6 +727,19 @@ mod tests {
         assert_eq!(turned(Some(&wrong), &wrong), None);
         assert!(turned(Some(&wrong), &other).unwrap().message.contains("SubnetsNotFound"));
         assert_eq!(turned(Some(&other), &fine).unwrap().reason, "ClassReady");
+    }
+
+    #[test]
+    fn a_subnet_of_another_vpc_than_the_cluster_s_is_named() {
+        let vpcs = BTreeMap::from([("subnet-1", "vpc-1"), ("subnet-2", "vpc-2")])
+            .into_iter()
+            .map(|(subnet, vpc)| (subnet.to_owned(), vpc.to_owned()))
+            .collect();
+        let found = elsewhere(&vpcs, Some("vpc-1")).unwrap();
+        assert_eq!((found.condition, found.reason), ("SubnetsReady", "SubnetsElsewhere"));
+        assert!(found.message.contains("subnet-2 is in vpc-2, and the cluster is in vpc-1"), "{}", found.message);
+        assert!(elsewhere(&vpcs, None).is_none(), "EKS was not asked");
+        assert!(elsewhere(&BTreeMap::new(), Some("vpc-1")).is_none());
     }
 
     #[test]

@@ -128,7 +128,7 @@ pub(in crate::provisioner) fn description(context: &Context, state: &State, batc
         Owner::Gang(owner) => Some((owner.key.namespace.as_ref(), owner.key.name.as_ref())),
         Owner::Request(_) | Owner::Pods => None,
     };
-    let mut tags = described(&context.options.access.name, &attempt.node_pool, gang);
+    let mut tags = described(&context.cluster_name(), &attempt.node_pool, gang);
     let class = state.pools.get(&attempt.node_pool).and_then(|pool| pool::class_of(state, pool));
     tags.extend(class.map(|class| class.spec.tags.clone()).unwrap_or_default());
     tags
@@ -138,7 +138,7 @@ pub(in crate::provisioner) fn description(context: &Context, state: &State, batc
 fn tags(context: &Context, batch: &Batch, attempt: u32) -> BatchTags {
     BatchTags {
         cluster_uid: context.options.cluster_uid.clone(),
-        cluster_name: context.options.access.name.clone(),
+        cluster_name: context.cluster_name(),
         batch_uid: batch.uid.clone(),
         gang_uid: batch.spec.owner.gang_uid().map(str::to_owned),
         attempt,
@@ -169,7 +169,7 @@ const POWER_OFF_LATER: SignedDuration = SignedDuration::from_mins(4);
 fn assemble(context: &Context, common: &Common<'_>, tags: &BatchTags) -> Result<TemplateSpec, String> {
     let Common { class, new, image_id, security_groups, capacity_type, described, power_off_after } = common;
     let bootstrap = Bootstrap {
-        cluster: context.options.access.clone(),
+        cluster: context.options.way.load().access.clone(),
         labels: rules::registered(&new.node.labels),
         taints: new.node.taints.clone(),
         kubelet: node_class::kubelet(class)?,

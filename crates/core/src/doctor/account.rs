@@ -57,7 +57,8 @@ fn credentials(first: &Result<(), CallError>) -> Finding {
         (
             format!("no AWS credentials found: {}", error.message),
             "in the Pod: aws eks create-pod-identity-association --cluster-name CLUSTER --namespace muster-system \
-             --service-account muster --role-arn ROLE; here: aws sso login, or AWS_PROFILE",
+             --service-account muster --role-arn ROLE; here: AWS_PROFILE, and for a profile with SSO or a process: \
+             eval \"$(aws configure export-credentials --format env)\"",
         )
     } else if error.kind.permitted().is_none() {
         (
@@ -141,9 +142,11 @@ pub(super) fn classes(facts: &Facts, checks: &mut Vec<Finding>) {
     if facts.classes.is_empty() {
         checks.push(none(Check::NodeClass, "EC2NodeClass"));
     }
+    let cluster = facts.account.as_ref().and_then(|account| account.cluster.as_ref()?.as_ref().ok());
+    let vpc = cluster.and_then(|cluster| cluster.vpc.as_deref());
     for class in &facts.classes {
         checks.push(ready(Check::NodeClass, "EC2NodeClass", &class.name, &class.ready));
-        checks.extend(class.subnets.as_ref().map(|subnets| of_subnets(class, subnets.as_ref())));
+        checks.extend(class.subnets.as_ref().map(|subnets| of_subnets(class, subnets.as_ref(), vpc)));
         groups(class, checks);
         checks.extend(class.images.as_ref().map(|images| of_images(class, images)));
         checks.extend(class.launch.as_ref().map(|trial| launch(class, trial)));
@@ -184,7 +187,7 @@ fn edit(class: &Class, field: &str) -> String {
     format!("kubectl edit ec2nodeclass {}: {field}", class.name)
 }
 
-fn of_subnets(class: &Class, found: Result<&Vec<crate::ec2::Subnet>, &CallError>) -> Finding {
+fn of_subnets(class: &Class, found: Result<&Vec<crate::ec2::Subnet>, &CallError>, vpc: Option<&str>) -> Finding {
     const CHECK: Check = Check::Subnets;
     let name = &class.name;
     let subnets = match found {
@@ -197,6 +200,10 @@ fn of_subnets(class: &Class, found: Result<&Vec<crate::ec2::Subnet>, &CallError>
     }
     if subnets.iter().any(|subnet| subnet.vpc_id != subnets[0].vpc_id) {
         return Finding::fail(CHECK, name, "the chosen subnets lie in more than one VPC", field());
+    }
+    if let Some(vpc) = vpc.filter(|vpc| subnets[0].vpc_id != **vpc) {
+        let (id, other) = (&subnets[0].id, &subnets[0].vpc_id);
+        return Finding::fail(CHECK, name, format!("{id} is in {other}, and the cluster is in {vpc}"), field());
     }
     let shown = |subnet: &crate::ec2::Subnet| format!("{} in {}", subnet.id, subnet.zone);
     let list = |few: &[&crate::ec2::Subnet]| few.iter().map(|subnet| shown(subnet)).collect::<Vec<_>>().join(", ");

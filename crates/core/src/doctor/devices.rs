@@ -90,15 +90,15 @@ fn devices(pool: &Pool, daemons: &[Daemon], checks: &mut Vec<Finding>) {
 fn install(role: Role) -> &'static str {
     match role {
         Role::Nvidia => {
-            "helm upgrade --install nvdp nvdp/nvidia-device-plugin --namespace kube-system (repository \
-             https://nvidia.github.io/k8s-device-plugin)"
+            "helm upgrade --install nvdp nvidia-device-plugin --repo https://nvidia.github.io/k8s-device-plugin \
+             --namespace kube-system"
         }
         Role::Neuron => {
             "helm upgrade --install neuron oci://public.ecr.aws/neuron/neuron-helm-chart --namespace kube-system"
         }
         Role::Efa => {
-            "helm upgrade --install efa eks/aws-efa-k8s-device-plugin --namespace kube-system (repository \
-             https://aws.github.io/eks-charts)"
+            "helm upgrade --install efa aws-efa-k8s-device-plugin --repo https://aws.github.io/eks-charts \
+             --namespace kube-system"
         }
         Role::Network | Role::KubeProxy => "aws eks create-addon",
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 
 pub use crate::devices::{Daemon, Role};
-use crate::ec2::{CallError, Family, SecurityGroup, Subnet};
+use crate::ec2::{CallError, EksCluster, Family, SecurityGroup, Subnet};
 use crate::model::node;
 use crate::skew::Minor;
 
@@ -77,6 +77,19 @@ pub struct Cluster {
     pub daemons: Option<Answer<Vec<Daemon>>>,
     /// Nodes in order of name.
     pub nodes: Option<Answer<Vec<Node>>>,
+    /// How each of Muster's Pods gets an identity of AWS, in order of name.
+    pub identities: Vec<(String, PodIdentity)>,
+}
+
+/// How a Pod gets an identity of AWS, by what was put into it when it was created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodIdentity {
+    /// EKS Pod Identity: it asks the agent on its node.
+    Agent,
+    /// IRSA: it has a token of the cluster.
+    Token,
+    /// Nothing was put into it.
+    Nothing,
 }
 
 /// A node as far as it is judged.
@@ -99,6 +112,10 @@ pub struct Account {
     pub actions: Vec<(String, Trial)>,
     /// The queue, if one is configured.
     pub queue: Option<Queue>,
+    /// The cluster as EKS describes it; `None` where it has no name.
+    pub cluster: Option<Result<EksCluster, CallError>>,
+    /// The type of the access entry of each role that nodes get, by the role's name; none where EKS was not asked.
+    pub entries: Vec<(String, Result<Option<String>, CallError>)>,
 }
 
 /// A dry run.
@@ -148,6 +165,8 @@ pub struct Class {
     pub ready: Ready,
     /// Family of its images.
     pub family: Family,
+    /// Its instance profile, if it names one.
+    pub profile: Option<String>,
     /// Whether a type of one of its pools carries EFA devices.
     pub efa: bool,
     /// What its terms choose; `None` where AWS was not asked.
@@ -180,6 +199,8 @@ pub struct Pool {
     pub class: String,
     /// Family of the images of its class.
     pub family: Family,
+    /// Whether it allows spot.
+    pub spot: bool,
     /// Types that it allows; `None` where the Region's types are not known.
     pub types: Option<Vec<String>>,
     /// Of these, the ones that are offered in a zone with a subnet of its class; `None` where that is not known.

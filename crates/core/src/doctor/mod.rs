@@ -6,6 +6,7 @@ mod account;
 mod cluster;
 mod devices;
 mod facts;
+mod joining;
 
 use std::fmt;
 
@@ -13,7 +14,8 @@ use serde::Serialize;
 
 pub use crate::devices::role;
 pub use facts::{
-    Account, Answer, Class, Cluster, Configuration, Daemon, Facts, Images, Node, Pool, Queue, READS, Ready, Role, Trial,
+    Account, Answer, Class, Cluster, Configuration, Daemon, Facts, Images, Node, PodIdentity, Pool, Queue, READS,
+    Ready, Role, Trial,
 };
 
 /// How a check ended.
@@ -59,10 +61,16 @@ pub enum Check {
     Kinds,
     /// Whether AWS knows who asks.
     Credentials,
+    /// How Muster's Pods get their AWS identity.
+    PodIdentity,
     /// AWS permissions.
     Permissions,
     /// The queue of interruption notices.
     Queue,
+    /// Whether the cluster lets nodes of ours join.
+    Authentication,
+    /// The role that an account needs for spot.
+    SpotRole,
     /// EC2NodeClasses as Muster sees them.
     NodeClass,
     /// Subnets of an EC2NodeClass.
@@ -98,8 +106,11 @@ impl Check {
             Self::Rbac => "rbac",
             Self::Kinds => "kinds",
             Self::Credentials => "credentials",
+            Self::PodIdentity => "pod-identity",
             Self::Permissions => "permissions",
             Self::Queue => "queue",
+            Self::Authentication => "authentication",
+            Self::SpotRole => "spot-role",
             Self::NodeClass => "node-class",
             Self::Subnets => "subnets",
             Self::SecurityGroups => "security-groups",
@@ -204,6 +215,7 @@ pub fn judge(facts: &Facts) -> Report {
     cluster::configuration(facts, &mut checks);
     cluster::around(&facts.cluster, &mut checks);
     account::identity(facts, &mut checks);
+    joining::judge(facts, &mut checks);
     account::classes(facts, &mut checks);
     cluster::pools(facts, &mut checks);
     devices::judge(facts, &mut checks);

@@ -27,7 +27,10 @@ fn of(report: &Report, check: Check) -> &Finding {
 }
 
 fn account(first: Result<(), CallError>) -> Facts {
-    Facts { account: Some(Account { first, actions: Vec::new(), queue: None }), ..Facts::default() }
+    Facts {
+        account: Some(Account { first, actions: Vec::new(), queue: None, cluster: None, entries: Vec::new() }),
+        ..Facts::default()
+    }
 }
 
 #[test]

@@ -15,6 +15,35 @@ pub struct Surroundings {
     pub authority: Option<String>,
 }
 
+/// What EKS says of a cluster. What it does not know yet, while the cluster is being made, is empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EksCluster {
+    /// How its nodes reach it.
+    pub access: ClusterAccess,
+    /// Its ARN, which has partition and account.
+    pub arn: String,
+    /// The VPC that its nodes have to be in.
+    pub vpc: Option<String>,
+    /// How it knows who asks, `API`, `API_AND_CONFIG_MAP` or `CONFIG_MAP`.
+    pub authentication: Option<String>,
+}
+
+impl EksCluster {
+    /// The ARN of a role in the cluster's account; `None` while the cluster's own ARN is not known.
+    #[must_use]
+    pub fn role(&self, name: &str) -> Option<String> {
+        let mut parts = self.arn.split(':').skip(1);
+        let (partition, account) = (parts.next()?, parts.nth(2)?);
+        Some(format!("arn:{partition}:iam::{account}:role/{name}"))
+    }
+
+    /// Whether access entries count: in the mode `CONFIG_MAP` they cannot even be made.
+    #[must_use]
+    pub fn takes_entries(&self) -> bool {
+        self.authentication.as_deref() != Some("CONFIG_MAP")
+    }
+}
+
 /// The access with what is not configured: as EKS described the cluster, else as the cluster itself shows it. What is configured
 /// stays, right or wrong. `authority` is base64; `services` are the ranges of the cluster's Services.
 #[must_use]
@@ -188,6 +217,21 @@ mod tests {
         assert_eq!((made.certificate_authority.as_str(), made.service_cidr.as_str()), ("TUlJQg==", "10.0.0.0/24"));
         let own = ClusterAccess { endpoint: "https://api.example.com".to_owned(), ..name() };
         assert_eq!(complete(own, Some(&access()), None, None).endpoint, "https://api.example.com");
+    }
+
+    #[test]
+    fn a_role_of_the_cluster_s_account_is_named_in_its_partition() {
+        let arn = "arn:aws-us-gov:eks:us-gov-west-1:111122223333:cluster/prod".to_owned();
+        let cluster = |authentication: Option<&str>| EksCluster {
+            access: access(),
+            arn: arn.clone(),
+            vpc: None,
+            authentication: authentication.map(str::to_owned),
+        };
+        assert_eq!(cluster(None).role("nodes").as_deref(), Some("arn:aws-us-gov:iam::111122223333:role/nodes"));
+        assert_eq!(EksCluster { arn: String::new(), ..cluster(None) }.role("nodes"), None);
+        assert!(cluster(Some("API")).takes_entries() && cluster(None).takes_entries());
+        assert!(!cluster(Some("CONFIG_MAP")).takes_entries());
     }
 
     #[test]

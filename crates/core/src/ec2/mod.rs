@@ -29,7 +29,7 @@ pub use crate::model::tags::{
     BatchTags, FleetTags, ResourceKind, TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_PREFIX, TAG_CLUSTER_UID, TAG_GANG_UID,
     Tags, description,
 };
-pub use access::{Surroundings, complete, is_incomplete, wrong_access};
+pub use access::{EksCluster, Surroundings, complete, is_incomplete, wrong_access};
 pub use blame::Blame;
 pub use bootstrap::{Bootstrap, ClusterAccess, USER_DATA_LIMIT, UserDataError, user_data_al2023};
 pub use denials::{Denials, Refused, Without, denied_action, without};

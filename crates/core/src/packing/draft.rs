@@ -9,6 +9,7 @@ use super::topology::Topology;
 const REORDERED: u32 = 12;
 
 /// A plan before pods and nodes have their numbers.
+#[derive(Clone)]
 pub(super) struct Draft<'c, 'p> {
     pub(super) state: State<'c, 'p>,
     /// `[pod]`: the node, by its number in the state.
@@ -134,7 +135,9 @@ impl<'c, 'p> Draft<'c, 'p> {
             .collect();
         let classes: Vec<usize> = open.iter().map(|(_, class)| *class).collect();
         let before = self.state.slots.clone();
-        self.proven &= construct::place(&mut self.state, &classes, order) || open.is_empty();
+        // Who dropped a preference may stand on a new node of somebody who did not, which is not among what is enumerated here.
+        let alone = level == 0 || self.state.new_nodes().next().is_none();
+        self.proven &= (construct::place(&mut self.state, &classes, order) && alone) || open.is_empty();
         // Pods of a class are interchangeable: the earliest get what there is.
         let mut free: rustc_hash::FxHashMap<usize, std::collections::VecDeque<usize>> =
             rustc_hash::FxHashMap::default();

@@ -207,7 +207,10 @@ impl<'c, 'p> Search<'c, 'p> {
             if let Some((_, tier)) = self.tiers.iter().find(|(known, _)| *known == weight) {
                 state.tier.clone_from(tier);
             }
-            state.refit(at);
+            if !state.refit(at) {
+                // It was opened as one offer, and its pool asks for more than that one: nothing is won by it.
+                return draft.clone();
+            }
         }
         state.least = 0;
         Draft { state, slots, levels, proven: false, complete: false }

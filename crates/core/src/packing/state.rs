@@ -336,6 +336,8 @@ impl<'c, 'p> State<'c, 'p> {
         pool.min_values.iter().all(|(key, least)| {
             let same = mask.iter().map(|other| self.compiled.offer(other));
             let same = same.filter(|other| other.pool == offer.pool && other.variant == offer.variant);
+            // Another reserved host is no alternative of a node.
+            let same = same.filter(|other| other.reservation.is_none() || other.reservation == offer.reservation);
             let mut values: Vec<_> = same.filter_map(|other| other.node.labels.get(key)).collect();
             values.sort();
             values.dedup();

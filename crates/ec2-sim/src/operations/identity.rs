@@ -1,10 +1,11 @@
-//! STS GetCallerIdentity, EKS DescribeCluster and IAM GetInstanceProfile.
+//! STS GetCallerIdentity, EKS DescribeCluster and DescribeAccessEntry, and IAM GetInstanceProfile.
 
 use serde_json::json;
 
 use crate::operations::{Call, Reply};
 use crate::protocol::error::ApiError;
 use crate::protocol::xml::Xml;
+use crate::scenario::ClusterSpec;
 use crate::state::World;
 
 pub(super) fn caller(world: &mut World, _: &Call<'_>) -> Result<Reply, ApiError> {
@@ -15,11 +16,17 @@ pub(super) fn caller(world: &mut World, _: &Call<'_>) -> Result<Reply, ApiError>
     Ok(Reply::of(xml))
 }
 
+fn named<'a>(world: &'a World, name: &str) -> Result<&'a ClusterSpec, ApiError> {
+    world
+        .scenario
+        .clusters
+        .iter()
+        .find(|cluster| cluster.name == name)
+        .ok_or_else(|| ApiError::new(404, "ResourceNotFoundException", format!("No cluster found for name: {name}.")))
+}
+
 pub(super) fn cluster(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let name = call.form.required("name")?;
-    let Some(cluster) = world.scenario.clusters.iter().find(|c| c.name == name) else {
-        return Err(ApiError::new(404, "ResourceNotFoundException", format!("No cluster found for name: {name}.")));
-    };
+    let cluster = named(world, call.form.required("name")?)?;
     let scenario = &world.scenario;
     let subnets: Vec<&String> = world.subnets.keys().collect();
     Ok(Reply::json(json!({"cluster": {
@@ -29,12 +36,49 @@ pub(super) fn cluster(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiEr
         "version": cluster.version,
         "endpoint": cluster.endpoint,
         "roleArn": format!("arn:aws:iam::{}:role/{}", scenario.account, cluster.name),
-        "resourcesVpcConfig": {"subnetIds": subnets, "vpcId": scenario.vpc},
+        "resourcesVpcConfig": {"subnetIds": subnets, "vpcId": cluster.vpc.as_ref().unwrap_or(&scenario.vpc)},
+        "accessConfig": {"authenticationMode": cluster.authentication_mode},
         "kubernetesNetworkConfig": {"serviceIpv4Cidr": cluster.service_cidr, "ipFamily": "ipv4"},
         "status": "ACTIVE",
         "certificateAuthority": {"data": cluster.certificate_authority},
         "platformVersion": "eks.1",
         "tags": {},
+    }})))
+}
+
+/// Source: DescribeAccessEntry in the EKS API reference, and the user guide on authentication modes.
+pub(super) fn access_entry(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let name = call.form.required("name")?;
+    let principal = call.form.required("principalArn")?;
+    let cluster = named(world, name)?;
+    if cluster.authentication_mode == "CONFIG_MAP" {
+        let modes = "The cluster's authentication mode must be set to one of [API, API_AND_CONFIG_MAP] to perform this operation.";
+        return Err(ApiError::new(400, "InvalidRequestException", modes));
+    }
+    let role = principal.rsplit('/').next().unwrap_or(principal);
+    let kind = match &cluster.access_entries {
+        None => Some("EC2_LINUX"),
+        Some(entries) => entries.get(role).map(String::as_str),
+    };
+    let Some(kind) = kind else {
+        let text = format!("The specified principalArn could not be found: {principal}.");
+        return Err(ApiError::new(404, "ResourceNotFoundException", text));
+    };
+    let scenario = &world.scenario;
+    let arn = format!(
+        "arn:aws:eks:{}:{}:access-entry/{name}/role/{}/{role}/00000000-0000-0000-0000-000000000001",
+        scenario.region, scenario.account, scenario.account
+    );
+    Ok(Reply::json(json!({"accessEntry": {
+        "clusterName": name,
+        "principalArn": principal,
+        "kubernetesGroups": if kind == "STANDARD" { vec![] } else { vec!["system:nodes"] },
+        "accessEntryArn": arn,
+        "createdAt": world.origin.as_second(),
+        "modifiedAt": world.origin.as_second(),
+        "tags": {},
+        "username": if kind == "STANDARD" { principal } else { "system:node:{{EC2PrivateDNSName}}" },
+        "type": kind,
     }})))
 }
 

@@ -149,6 +149,7 @@ pub(crate) fn played() -> Vec<(&'static str, &'static str)> {
     all.extend(of("sqs", &SQS));
     all.extend([
         ("sts", "GetCallerIdentity"),
+        ("eks", "DescribeAccessEntry"),
         ("eks", "DescribeCluster"),
         ("ssm", "GetParameter"),
         ("pricing", "GetProducts"),
@@ -164,7 +165,7 @@ pub(crate) fn find(service: Service, operation: &str) -> Option<Handler> {
         Service::Sqs => &SQS,
         Service::Sts => &[("GetCallerIdentity", identity::caller)],
         Service::Iam => &[("GetInstanceProfile", identity::instance_profile)],
-        Service::Eks => &[("DescribeCluster", identity::cluster)],
+        Service::Eks => &[("DescribeAccessEntry", identity::access_entry), ("DescribeCluster", identity::cluster)],
         Service::Ssm => &[("GetParameter", parameters::get)],
         Service::Pricing => &[("GetProducts", list_prices::products)],
     };

@@ -49,7 +49,15 @@ pub(super) fn of(world: &World, request: &Request) -> Vec<Demand> {
         Service::Pricing => demands.add(&format!("pricing:{}", request.operation), "*".to_owned(), []),
         Service::Eks => {
             let name = form.get("name").unwrap_or("");
-            demands.add("eks:DescribeCluster", format!("arn:aws:eks:{region}:{account}:cluster/{name}"), []);
+            let resource = match form.get("principalArn") {
+                None => format!("cluster/{name}"),
+                Some(principal) => {
+                    let role = principal.rsplit('/').next().unwrap_or(principal);
+                    format!("access-entry/{name}/role/{account}/{role}/00000000-0000-0000-0000-000000000001")
+                }
+            };
+            let action = format!("eks:{}", request.operation);
+            demands.add(&action, format!("arn:aws:eks:{region}:{account}:{resource}"), []);
         }
     }
     demands.list

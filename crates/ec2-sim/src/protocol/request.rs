@@ -108,13 +108,28 @@ fn dispatch(method: &Method, path: &str, target: Option<&str>, body: &[u8]) -> (
         };
         return (service, operation, form);
     }
-    if let Some(name) = path.strip_prefix("/clusters/").filter(|name| *method == Method::GET && !name.contains('/')) {
+    if let Some(rest) = path.strip_prefix("/clusters/").filter(|_| *method == Method::GET) {
         let mut form = Form::default();
-        form.insert("name", name);
-        return (Service::Eks, "DescribeCluster".to_owned(), form);
+        match rest.split_once("/access-entries/") {
+            Some((name, principal)) if !principal.contains('/') => {
+                form.insert("name", name);
+                form.insert("principalArn", &percent_decoded(principal));
+                return (Service::Eks, "DescribeAccessEntry".to_owned(), form);
+            }
+            None if !rest.contains('/') => {
+                form.insert("name", rest);
+                return (Service::Eks, "DescribeCluster".to_owned(), form);
+            }
+            Some(_) | None => {}
+        }
     }
     let operation = if path == "/" { String::new() } else { format!("{method} {path}") };
     (Service::Ec2, operation, form)
+}
+
+/// A segment of a path: its sender escapes what is none, blanks included.
+fn percent_decoded(segment: &str) -> String {
+    form_urlencoded::parse(segment.as_bytes()).next().map_or_else(String::new, |(text, _)| text.into_owned())
 }
 
 /// JSON as the form that a query protocol would have sent.

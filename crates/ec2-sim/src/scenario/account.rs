@@ -93,6 +93,12 @@ pub struct ClusterSpec {
     pub certificate_authority: String,
     /// The services' IPv4 block.
     pub service_cidr: String,
+    /// The VPC; absent: that of the scenario.
+    pub vpc: Option<String>,
+    /// `API`, `API_AND_CONFIG_MAP` or `CONFIG_MAP`.
+    pub authentication_mode: String,
+    /// Types of access entries by the name of their role; absent: every role has one of type `EC2_LINUX`.
+    pub access_entries: Option<BTreeMap<String, String>>,
 }
 
 impl Default for ClusterSpec {
@@ -103,6 +109,9 @@ impl Default for ClusterSpec {
             endpoint: "https://127.0.0.1:6443".to_owned(),
             certificate_authority: "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==".to_owned(),
             service_cidr: "10.100.0.0/16".to_owned(),
+            vpc: None,
+            authentication_mode: "API_AND_CONFIG_MAP".to_owned(),
+            access_entries: None,
         }
     }
 }

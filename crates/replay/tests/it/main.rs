@@ -15,4 +15,5 @@ mod mixes;
 mod ordinary;
 mod passes;
 mod schema;
+mod strict;
 mod support;

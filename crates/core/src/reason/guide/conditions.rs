@@ -3,7 +3,7 @@
 use super::{Of, Row};
 
 /// Every reason of a condition that is neither code nor event.
-pub(super) const CONDITIONS: [Row; 47] = [
+pub(super) const CONDITIONS: [Row; 48] = [
     (
         "Swept",
         Of::Condition,
@@ -103,6 +103,15 @@ pub(super) const CONDITIONS: [Row; 47] = [
         &["Correct subnetSelectorTerms, or tag the subnets."],
     ),
     (
+        "SubnetsElsewhere",
+        Of::Condition,
+        "The EC2NodeClass is not Ready.",
+        "Its selector finds a subnet in another VPC than the cluster's, whose nodes could not be part of the cluster.",
+        &[
+            "Correct subnetSelectorTerms: aws eks describe-cluster --name CLUSTER --query cluster.resourcesVpcConfig shows the VPC and its subnets.",
+        ],
+    ),
+    (
         "SecurityGroupsNotFound",
         Of::Condition,
         "The EC2NodeClass is not Ready.",
@@ -190,8 +199,12 @@ pub(super) const CONDITIONS: [Row; 47] = [
         "ClusterAccess",
         Of::Condition,
         "The EC2NodeClass is not Ready.",
-        "Nodes could not join: endpoint, certificate authority or service range of the cluster are missing or contradict the cluster.",
-        &["Correct cluster.* in the configuration, as the message names it."],
+        "Nodes could not join: endpoint, certificate authority or service range of the cluster are missing or contradict the cluster, or \
+         there is no Region. Gangs are scheduled on the nodes there are.",
+        &[
+            "Correct cluster.* or ec2.region in the configuration, as the message names it.",
+            "What EKS did not say, for want of credentials perhaps, it is asked again by itself.",
+        ],
     ),
     (
         "InstanceProfileNotFound",

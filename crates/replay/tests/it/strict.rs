@@ -1,0 +1,78 @@
+//! What an examiner from outside found: preferences that cost a node of their own, and minValues that nothing reaches.
+
+use serde_json::{Value, json};
+
+use crate::ordinary::planned;
+
+/// A catalogue of types with 4 CPUs each: name, size, capacity type, reservation.
+fn catalogue(types: &[(&str, &str, &str, Option<&str>)]) -> String {
+    let of = |(name, size, market, reservation): &(&str, &str, &str, Option<&str>)| {
+        json!({
+            "name": name, "labels": {"kubernetes.io/arch": "amd64", "size": size},
+            "capacity": {"cpu": "4", "memory": "16Gi", "pods": "110"}, "overhead": {"cpu": "100m", "memory": "100Mi"},
+            "offerings": [{"zone": "z-1", "market": market, "usdMicroPerHour": 100_000, "available": true,
+                           "reservation": reservation, "free": reservation.map(|_| 2)}]
+        })
+    };
+    json!({"version": 2, "name": "small", "types": types.iter().map(of).collect::<Vec<_>>(), "prices": []}).to_string()
+}
+
+fn pool(name: &str, requirements: &str) -> String {
+    format!(
+        "---\napiVersion: muster.dev/v1alpha1\nkind: NodePool\nmetadata: {{name: {name}}}\nspec: {{template: {{spec: {{nodeClassRef: \
+         {{group: muster.dev, kind: EC2NodeClass, name: c}}, requirements: [{requirements}]}}}}}}\n"
+    )
+}
+
+fn pod(name: &str, more: &str) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: d, uid: {name}}}\nspec: {{schedulerName: muster, \
+         containers: [{{name: m, image: i, resources: {{requests: {{cpu: \"1\", memory: 1Gi}}}}}}]{more}}}\nstatus: {{phase: Pending}}\n"
+    )
+}
+
+fn cost(document: &Value) -> &Value {
+    &document["cost"]["usdMicroPerHour"]
+}
+
+#[test]
+fn a_pod_that_drops_a_preference_takes_what_a_new_node_of_others_has_left() {
+    let unmet = ", affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 50, preference: \
+                 {matchExpressions: [{key: disk, operator: In, values: [ssd]}]}}]}}";
+    let catalogue = catalogue(&[("m", "large", "on-demand", None)]);
+    for order in [["a", "b", "c"], ["b", "a", "c"], ["c", "b", "a"]] {
+        let [one, two, picky] = order;
+        let dump = pool("p", "") + &pod(one, "") + &pod(two, "") + &pod(picky, unmet);
+        let (document, code) = planned(&dump, &catalogue);
+        assert_eq!((cost(&document), code), (&json!(100_000), 0), "{order:?}: {document:#}");
+        let relaxed = document["pods"].as_array().unwrap().iter().filter(|pod| pod["relaxed"] != json!([])).count();
+        assert_eq!(relaxed, 1, "{order:?}: {document:#}");
+    }
+}
+
+#[test]
+fn values_that_no_pool_reaches_refuse_the_pod_however_many_pools_ask_for_them() {
+    let two = "{key: size, operator: Exists, minValues: 2}";
+    let catalogue = catalogue(&[("m", "large", "on-demand", None), ("n", "large", "on-demand", None)]);
+    for pools in [pool("p", two), pool("p", two) + &pool("q", two)] {
+        let (document, code) = planned(&(pools + &pod("a", "")), &catalogue);
+        let outcome = &document["pods"][0];
+        assert_eq!(
+            (&outcome["outcome"], &outcome["relaxed"], code),
+            (&json!("refused"), &json!([]), 3),
+            "{document:#}"
+        );
+        assert!(
+            outcome["reasons"].as_array().unwrap().iter().any(|reason| reason["code"] == "MinValues"),
+            "{outcome:#}"
+        );
+    }
+}
+
+#[test]
+fn another_reserved_host_is_no_second_value() {
+    let two = "{key: node.kubernetes.io/instance-type, operator: Exists, minValues: 2}";
+    let reserved = [("m", "large", "reserved", Some("cr-m")), ("n", "large", "reserved", Some("cr-n"))];
+    let (document, code) = planned(&(pool("p", two) + &pod("a", "")), &catalogue(&reserved));
+    assert_eq!((&document["pods"][0]["outcome"], code), (&json!("refused"), 3), "{document:#}");
+}
