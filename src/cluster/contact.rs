@@ -8,11 +8,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::{Frame, SizeHint};
 use kube::client::Body;
+use muster_api::conventions::Kind;
+use muster_api::keys;
+use tokio::time::Instant;
 use tower::{Layer, Service};
 
 /// Last contact by kind.
@@ -20,7 +23,18 @@ use tower::{Layer, Service};
 pub struct Contacts {
     started: Instant,
     max_age: Duration,
-    kinds: Vec<(&'static str, AtomicU64)>,
+    kinds: Vec<Followed>,
+}
+
+/// A kind whose lists and watches are noted.
+#[derive(Debug)]
+struct Followed {
+    group: &'static str,
+    plural: &'static str,
+    /// In milliseconds since the start.
+    heard: AtomicU64,
+    /// Nothing is decided once it is too old.
+    counts: bool,
 }
 
 /// A watch is opened again after this at the latest.
@@ -31,12 +45,23 @@ const SILENCE: Duration = Duration::from_secs(9);
 const NEVER: u64 = u64::MAX;
 
 impl Contacts {
-    /// All `kinds` count as heard from now, and `others` from when they are.
+    /// All `kinds` count as heard from now. Owners and groups are noted from when they are heard from; of these, every cluster
+    /// serves Jobs, and the others are left alone where they cannot be watched.
     #[must_use]
-    pub fn new(kinds: &[&'static str], others: &[&'static str], max_age: Duration) -> Self {
-        let kinds = kinds.iter().map(|kind| (*kind, AtomicU64::new(0)));
-        let others = others.iter().map(|kind| (*kind, AtomicU64::new(NEVER)));
-        Self { started: Instant::now(), max_age, kinds: kinds.chain(others).collect() }
+    pub fn new(kinds: &[&'static str], owners: &[Kind], max_age: Duration) -> Self {
+        let kinds = kinds.iter().map(|plural| Followed {
+            group: group_of(plural),
+            plural,
+            heard: AtomicU64::new(0),
+            counts: true,
+        });
+        let owners = owners.iter().map(|kind| Followed {
+            group: kind.served().group,
+            plural: kind.served().plural,
+            heard: AtomicU64::new(NEVER),
+            counts: *kind == Kind::Job,
+        });
+        Self { started: Instant::now(), max_age, kinds: kinds.chain(owners).collect() }
     }
 
     /// A kind whose watch was last heard from longer ago than `state.maxAge`.
@@ -44,16 +69,25 @@ impl Contacts {
     pub fn stale(&self) -> Option<&'static str> {
         let now = self.now();
         let oldest = u64::try_from(self.max_age.as_millis()).unwrap_or(u64::MAX);
-        let stale = |heard: &AtomicU64| now.saturating_sub(heard.load(Ordering::Relaxed)) > oldest;
-        self.kinds.iter().find(|(_, heard)| stale(heard)).map(|(kind, _)| *kind)
+        let stale = |one: &&Followed| one.counts && now.saturating_sub(one.heard.load(Ordering::Relaxed)) > oldest;
+        self.kinds.iter().find(stale).map(|one| one.plural)
     }
 
     /// Time since the contact that is longest ago.
     #[must_use]
     pub fn age(&self) -> Duration {
         let now = self.now();
-        let ages = self.kinds.iter().map(|(_, heard)| now.saturating_sub(heard.load(Ordering::Relaxed)));
+        let counted = self.kinds.iter().filter(|one| one.counts);
+        let ages = counted.map(|one| now.saturating_sub(one.heard.load(Ordering::Relaxed)));
         Duration::from_millis(ages.max().unwrap_or(0))
+    }
+
+    /// Time since an owner or group was last heard from; `None`: it never was.
+    pub(super) fn since(&self, kind: Kind) -> Option<Duration> {
+        let served = kind.served();
+        let of = |one: &&Followed| one.group == served.group && one.plural == served.plural;
+        let heard = self.kinds.iter().find(of)?.heard.load(Ordering::Relaxed);
+        (heard != NEVER).then(|| Duration::from_millis(self.now().saturating_sub(heard)))
     }
 
     /// Longest time that one watch request stays open. Its end is the proof that the connection lives where nothing
@@ -70,8 +104,8 @@ impl Contacts {
     }
 
     fn heard(&self, kind: usize) {
-        if let Some((_, heard)) = self.kinds.get(kind) {
-            heard.store(self.now(), Ordering::Relaxed);
+        if let Some(one) = self.kinds.get(kind) {
+            one.heard.store(self.now(), Ordering::Relaxed);
         }
     }
 
@@ -79,10 +113,26 @@ impl Contacts {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The kind a path lists or watches: its last segment.
+    /// The kind that a path lists or watches in the whole cluster. Two groups may have kinds of one name.
     fn kind_of(&self, path: &str) -> Option<usize> {
-        let last = path.rsplit('/').next()?;
-        self.kinds.iter().position(|(kind, _)| *kind == last)
+        let segments: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+        let (group, plural) = match segments.as_slice() {
+            ["api", _version, plural] => ("", *plural),
+            ["apis", group, _version, plural] => (*group, *plural),
+            _ => return None,
+        };
+        self.kinds.iter().position(|one| one.group == group && one.plural == plural)
+    }
+}
+
+/// The group of a kind that is always watched.
+fn group_of(plural: &str) -> &'static str {
+    match plural {
+        "daemonsets" => "apps",
+        "storageclasses" | "csinodes" => "storage.k8s.io",
+        "gangs" | "nodebatches" | "nodepools" | "ec2nodeclasses" => keys::GROUP,
+        "provisioningrequests" => "autoscaling.x-k8s.io",
+        _ => "",
     }
 }
 
@@ -172,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_kind_is_stale_when_nothing_was_heard_of_it_for_too_long() {
-        let mut contacts = Contacts::new(&["pods", "nodes"], &["jobs"], Duration::from_secs(150));
+        let mut contacts = Contacts::new(&["pods", "nodes"], &[Kind::JobSet, Kind::Job], Duration::from_secs(150));
         assert_eq!(contacts.stale(), None);
         let Some(earlier) = Instant::now().checked_sub(Duration::from_secs(200)) else { return };
         contacts.started = earlier;
@@ -182,6 +232,14 @@ mod tests {
         assert!(contacts.age() >= Duration::from_secs(150));
         contacts.heard(1);
         assert_eq!(contacts.stale(), None);
+        assert_eq!(contacts.since(Kind::JobSet), None);
+        // Long ago, as seen from now.
+        let long_ago = |kind: usize| contacts.kinds[kind].heard.store(0, Ordering::Relaxed);
+        long_ago(2);
+        assert!(contacts.since(Kind::JobSet).unwrap() >= Duration::from_secs(150));
+        assert_eq!((contacts.stale(), contacts.age() < Duration::from_secs(150)), (None, true), "other gangs go on");
+        long_ago(3);
+        assert_eq!(contacts.stale(), Some("jobs"));
     }
 
     #[test]
@@ -196,10 +254,43 @@ mod tests {
 
     #[test]
     fn lists_and_watches_are_distinguished_by_their_path() {
-        let contacts = Contacts::new(&["pods", "gangs"], &[], Duration::from_secs(1));
+        let owners = [Kind::VolcanoJob, Kind::Job, Kind::KaiPodGroup, Kind::VolcanoPodGroup];
+        let contacts = Contacts::new(&["pods", "gangs"], &owners, Duration::from_secs(1));
         assert_eq!(contacts.kind_of("/api/v1/pods"), Some(0));
         assert_eq!(contacts.kind_of("/apis/muster.dev/v1alpha1/gangs"), Some(1));
         assert_eq!(contacts.kind_of("/api/v1/namespaces/ml/pods/train-0"), None);
         assert_eq!(contacts.kind_of("/apis/muster.dev/v1alpha1"), None);
+        assert_eq!(contacts.kind_of("/apis/metrics.k8s.io/v1beta1/pods"), None, "of another group");
+        assert_eq!(contacts.kind_of("/apis/batch.volcano.sh/v1alpha1/jobs"), Some(2));
+        assert_eq!(contacts.kind_of("/apis/batch/v1/jobs"), Some(3), "not Volcano's");
+        assert_eq!(contacts.kind_of("/apis/scheduling.run.ai/v2alpha2/podgroups"), Some(4));
+        assert_eq!(contacts.kind_of("/apis/scheduling.volcano.sh/v1beta1/podgroups"), Some(5));
+    }
+
+    #[test]
+    fn the_group_of_every_kind_that_is_always_watched_is_that_of_its_path() {
+        use kube::Resource;
+        use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
+        fn path<K: Resource<DynamicType = ()>>() -> String {
+            K::url_path(&(), None)
+        }
+        let paths = [
+            path::<k8s_openapi::api::core::v1::Node>(),
+            path::<k8s_openapi::api::core::v1::Pod>(),
+            path::<k8s_openapi::api::apps::v1::DaemonSet>(),
+            path::<Gang>(),
+            path::<NodeBatch>(),
+            path::<NodePool>(),
+            path::<EC2NodeClass>(),
+            path::<k8s_openapi::api::core::v1::PersistentVolumeClaim>(),
+            path::<k8s_openapi::api::core::v1::PersistentVolume>(),
+            path::<k8s_openapi::api::storage::v1::StorageClass>(),
+            path::<k8s_openapi::api::storage::v1::CSINode>(),
+            path::<ProvisioningRequest>(),
+        ];
+        let kinds = super::super::WatchOptions { provisioning_requests: true }.kinds();
+        let contacts = Contacts::new(&kinds, &[], Duration::from_secs(1));
+        let found: Vec<Option<usize>> = paths.iter().map(|path| contacts.kind_of(path)).collect();
+        assert_eq!(found, (0..kinds.len()).map(Some).collect::<Vec<_>>());
     }
 }

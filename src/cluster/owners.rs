@@ -12,13 +12,14 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{debug, info};
 
-use super::follow::{Change, News, follow};
+use super::contact::Contacts;
+use super::follow::{Change, News, PATIENCE, follow};
 
 /// Between two looks at what the cluster serves.
 const PROBE: Duration = Duration::from_secs(15);
 
 /// Watches every kind that the cluster serves, until nobody listens any more.
-pub(super) async fn run(client: Client, reopen: u32, sender: mpsc::Sender<Change>) {
+pub(super) async fn run(client: Client, contacts: Arc<Contacts>, reopen: u32, sender: mpsc::Sender<Change>) {
     let mut tasks = JoinSet::new();
     let mut watched = BTreeMap::new();
     // Kinds of which it was reported that they are not served.
@@ -40,9 +41,12 @@ pub(super) async fn run(client: Client, reopen: u32, sender: mpsc::Sender<Change
                             Some(match news {
                                 News::Event(event) => Change::Object(kind, event),
                                 News::Unlisted(why) => Change::Unlisted(kind, why),
+                                News::Heard => Change::Heard(kind),
                             })
                         };
-                        tasks.spawn(follow(api, served.plural, reopen, sender, wrap))
+                        let contacts = Arc::clone(&contacts);
+                        let silence = move || contacts.since(kind);
+                        tasks.spawn(follow(api, served.plural, reopen, sender, wrap, (PATIENCE, silence)))
                     });
                 }
                 Ok(None) => {

@@ -122,7 +122,7 @@ impl Store {
         let mut state = Draft::default();
         state.change().snapshot.accelerators.clone_from(&options.accelerators);
         state.change().snapshot.synced = kinds.is_empty() && owners.is_empty();
-        let contacts = Arc::new(Contacts::new(kinds, &["jobs"], options.max_age));
+        let contacts = Arc::new(Contacts::new(kinds, &Kind::ALL, options.max_age));
         let store = Self {
             options,
             state,
@@ -173,17 +173,17 @@ impl Store {
         self.state.change().snapshot.synced = self.unsynced.is_empty() && self.unsettled.is_empty();
     }
 
-    /// The cluster does not serve a kind of owners or groups: nobody waits for it.
+    /// The cluster does not serve a kind of owners or groups, or it is heard from: nobody waits for it.
     pub fn unserved(&mut self, kind: Kind) {
         self.unsettled.remove(&kind);
         Arc::make_mut(&mut self.state.change().unlisted).remove(&kind);
         self.settle();
     }
 
-    /// A kind of owners or groups cannot be listed: its pods stay unknown until it can, and nobody else waits for it. A kind
-    /// that was listed before is as it was then.
+    /// A kind of owners or groups cannot be listed, or its watch was lost: pods that are new stay unknown until it is heard from,
+    /// and nobody else waits for it. What was listed before is as it was then.
     pub fn unlisted(&mut self, kind: Kind, why: &str) {
-        if self.state.objects.is_listed(kind) || self.state.unlisted.get(&kind).is_some_and(|known| **known == *why) {
+        if self.state.unlisted.get(&kind).is_some_and(|known| **known == *why) {
             return;
         }
         let served = kind.served();

@@ -83,7 +83,7 @@ pub async fn run(
     watches.spawn(watch::<StorageClass>(client.clone(), storage_classes, reopen, sender.clone(), Change::StorageClass));
     watches.spawn(watch::<CSINode>(client.clone(), csi_nodes, reopen, sender.clone(), Change::CsiNode));
     watches.spawn(watch::<DaemonSet>(client.clone(), "daemonsets", reopen, sender.clone(), Change::DaemonSet));
-    watches.spawn(owners::run(client.clone(), reopen, sender.clone()));
+    watches.spawn(owners::run(client.clone(), Arc::clone(&contacts), reopen, sender.clone()));
     store.awaits(&dra::KINDS);
     watches.spawn(dra::run(client.clone(), reopen, sender.clone()));
     watches.spawn(watch::<Gang>(client.clone(), "gangs", reopen, sender.clone(), Change::Gang));
@@ -374,6 +374,7 @@ impl Relists {
             },
             Change::Unserved(kind) => store.unserved(kind),
             Change::Unlisted(kind, why) => store.unlisted(kind, &why),
+            Change::Heard(kind) => store.unserved(kind),
             Change::Gang(event) => match event {
                 Event::Init => self.gangs.clear(),
                 Event::InitApply(gang) => {

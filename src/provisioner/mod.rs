@@ -7,6 +7,7 @@ mod catalogue;
 mod class;
 mod pool;
 mod request;
+mod rounds;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -34,8 +35,8 @@ use crate::cluster::Cluster;
 use crate::gang::{Events, PoolSource, Recorder};
 use crate::progress::Progress;
 use crate::telemetry::provisioner::ProvisionerMetrics;
-use batch::worker::Worker;
-use batch::{collect, fleets, interruption, pods, worker};
+use batch::worker::{Seen, Worker};
+use batch::{collect, fleets, interruption, worker};
 use catalogue::Catalogue;
 pub use class::region::without_region;
 
@@ -95,6 +96,8 @@ pub struct Context {
     refusals: Mutex<Refusals>,
     /// Reservations by class, read at this time.
     reservations: Mutex<BTreeMap<String, (Timestamp, Vec<Reservation>)>>,
+    /// When reservations could not be read, by class.
+    unread_reservations: Mutex<BTreeMap<String, Timestamp>>,
     /// What EC2 refused launches for, by class.
     faults: Mutex<BTreeMap<String, class::Fault>>,
     /// When the subnets of each class were read.
@@ -117,6 +120,10 @@ pub struct Context {
     batch_settings: muster_core::batch::Settings,
     /// Where losses are reported.
     reports: worker::Reports,
+    /// Rung when pools are described.
+    described: Notify,
+    /// Held by the one lane that makes rounds.
+    rounds: tokio::sync::Mutex<()>,
 }
 
 impl std::fmt::Debug for Context {
@@ -141,6 +148,8 @@ const RETRY: jiff::SignedDuration = jiff::SignedDuration::from_secs(15);
 /// A turn of a loop makes calls one after the other, each of which ends; with so many in one turn that they take longer,
 /// something hangs.
 const PATIENCE: Duration = Duration::from_mins(10);
+/// Pools are described this often at most, in real time: a crowd of pods changes the cluster far more often.
+const BURST: Duration = Duration::from_millis(50);
 /// Real time between two looks without a change.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -190,6 +199,7 @@ impl Provisioner {
             unavailable: Mutex::default(),
             refusals: Mutex::default(),
             reservations: Mutex::default(),
+            unread_reservations: Mutex::default(),
             faults: Mutex::default(),
             subnets: Mutex::default(),
             fleets: Mutex::default(),
@@ -200,6 +210,8 @@ impl Provisioner {
             held: Mutex::default(),
             kept: Mutex::default(),
             fruitless: Mutex::default(),
+            described: Notify::new(),
+            rounds: tokio::sync::Mutex::default(),
         };
         Self { context: Arc::new(context), leader, reports: found, progress }
     }
@@ -212,9 +224,11 @@ impl Provisioner {
         let mut readers: JoinSet<()> = JoinSet::new();
         let mut term: Option<CancellationToken> = None;
         let mut worker = Worker::default();
-        let mut pods = pods::Pods::new(&context);
+        let mut unseen = None;
         let mut watchers: JoinSet<()> = JoinSet::new();
         let mut refresh_at = tokio::time::Instant::now();
+        // When pools were last described, and whether something has changed since.
+        let (mut described, mut outdated) = (refresh_at, true);
         let beat = self.progress.within("provisioner", PATIENCE);
         loop {
             beat.beat();
@@ -241,7 +255,6 @@ impl Provisioner {
                 // What this replica knew of outcomes is void; whoever leads next carries out again what is open.
                 worker.finish().await;
                 worker = Worker::default();
-                pods = pods::Pods::new(&context);
                 refresh_at = tokio::time::Instant::now() + TICK;
                 continue;
             }
@@ -256,18 +269,32 @@ impl Provisioner {
                 self.watch(&mut watchers, &term);
                 term
             });
-            if changed || refresh_at <= tokio::time::Instant::now() {
+            outdated |= changed;
+            if refresh_at <= tokio::time::Instant::now() || outdated && described.elapsed() >= BURST {
                 self.refresh().await;
-                if let Err(error) = pods.reconcile(&context, &context.cluster.load()).await {
-                    warn!(error = %crate::telemetry::chain(&error), "pods of no gang");
-                }
-                refresh_at = tokio::time::Instant::now() + TICK;
+                context.described.notify_one();
+                outdated = false;
+                described = tokio::time::Instant::now();
+                refresh_at = described + TICK;
+            } else if outdated {
+                refresh_at = refresh_at.min(described + BURST);
             }
             if readers.is_empty() && refreshed.try_lock().is_ok_and(|refreshed| refreshed.due(&context, &state)) {
                 let (context, refreshed) = (Arc::clone(&context), Arc::clone(&refreshed));
                 readers.spawn(async move { context.read_cloud(&mut *refreshed.lock().await).await });
             }
-            worker.pass(&context, &state, changed, term);
+            let stale = context.cluster.stale();
+            // Once for each time that it is so.
+            match stale.filter(|_| unseen.is_none()) {
+                Some(kind) => {
+                    warn!(kind, "a watch is too old: nothing is launched, drained or terminated until it answers")
+                }
+                None if stale.is_none() && unseen.is_some() => info!("all watches answer again"),
+                None => {}
+            }
+            changed |= stale.is_some() != unseen.is_some();
+            unseen = stale;
+            worker.pass(&context, &state, Seen { changed, stale: stale.is_some() }, term);
         }
         // A step that was sent is finished; the next is not begun.
         if let Some(term) = term {
@@ -281,6 +308,8 @@ impl Provisioner {
     /// Starts what looks after the whole account for as long as this replica leads.
     fn watch(&self, watchers: &mut JoinSet<()>, term: &CancellationToken) {
         let context = || Arc::clone(&self.context);
+        let beat = self.progress.within("rounds", PATIENCE);
+        watchers.spawn(rounds::run(context(), beat, term.clone()).instrument(info_span!("rounds")));
         let beat = self.progress.within("collection", PATIENCE);
         watchers.spawn(collect::run(context(), beat, term.clone()).instrument(info_span!("collection")));
         watchers.spawn(interruption::sweep(context(), term.clone()).instrument(info_span!("instance-status")));
@@ -294,7 +323,7 @@ impl Provisioner {
         }
     }
 
-    /// Describes pools and answers requests from what is known. Asks nothing of EC2.
+    /// Describes pools from what is known. Asks nothing of EC2.
     async fn refresh(&self) {
         let context = &self.context;
         let state = context.cluster.load();
@@ -305,9 +334,6 @@ impl Provisioner {
         context.metrics.pools.age(context.clock.now());
         if let Err(error) = pool::reconcile(context, &state).await {
             debug!(error = %crate::telemetry::chain(&error), "pools");
-        }
-        if let Err(error) = request::reconcile(context, &state).await {
-            warn!(error = %crate::telemetry::chain(&error), "provisioning requests");
         }
     }
 }

@@ -1,6 +1,8 @@
 //! ProvisioningRequests of class `atomic.muster.dev`: the standard inbound door, answered with a booked NodeBatch.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodTemplate;
@@ -19,7 +21,9 @@ use muster_core::model::names::ObjectKey;
 use muster_core::model::pod::Toleration;
 use muster_core::planner::plan::{GangRequest, Role, RolePlace, TopologyRequests};
 use serde_json::json;
-use tracing::info;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
 
 use super::Context;
 use super::pool::ledger;
@@ -39,14 +43,30 @@ const BAD_REQUEST: &str = "BadRequest";
 /// Detail of ours: how many batches were provisioned for the request.
 const ROUND: &str = "Round";
 
-/// Looks at every request of our class.
-pub(super) async fn reconcile(context: &Context, state: &State) -> anyhow::Result<()> {
+/// A request that could not be answered is tried again after this, in real time, or once it has changed.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Requests that could not be answered: in which version, and when.
+pub(super) type Unanswered = BTreeMap<ObjectKey, (Option<String>, Instant)>;
+
+/// Looks at every request of our class. What goes wrong with one holds up no other.
+pub(super) async fn reconcile(context: &Context, state: &State, unanswered: &mut Unanswered, term: &CancellationToken) {
+    unanswered.retain(|key, (version, since)| {
+        let request = state.requests.get(key);
+        request.is_some_and(|request| request.metadata.resource_version == *version) && since.elapsed() < AGAIN
+    });
     for (key, request) in state.requests.iter() {
-        if request.metadata.deletion_timestamp.is_none() {
-            answer(context, state, key, request).await?;
+        if term.is_cancelled() {
+            return;
+        }
+        if request.metadata.deletion_timestamp.is_some() || unanswered.contains_key(key) {
+            continue;
+        }
+        if let Err(error) = answer(context, state, key, request).await {
+            warn!(request = %key, error = %crate::telemetry::chain(&error), "a ProvisioningRequest is not answered, tried again");
+            unanswered.insert(key.clone(), (request.metadata.resource_version.clone(), Instant::now()));
         }
     }
-    Ok(())
 }
 
 async fn answer(

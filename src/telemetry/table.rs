@@ -148,7 +148,7 @@ table! {
         "Calls that change something, by step and outcome"
         "`ok`, `error`, `late` (not answered in time, so its outcome is open: ten seconds for the API server), `not-held` (not sent, since the lease had run out). Alert on many `late`."
     UNLISTED_KINDS: Gauge "muster_unlisted_kinds" ["group", "kind"] Beta Each
-        "1 for a kind of owners or groups that the cluster serves and that could not be listed so far"
+        "1 for a kind of owners or groups that the cluster serves and that could not be listed so far, or whose watch has failed for half a minute"
         "Its pods stay unknown. **Alert on any**."
     TLS_RELOADS: Counter "muster_tls_reloads_total" [] Beta Each
         "Certificates of the extender read again" ""

@@ -275,8 +275,10 @@ fn nothing_is_decided_before_it_is_known_of_every_kind_of_owner_whether_it_can_b
     assert_eq!(named, [(Kind::JobSet, "500: no".to_owned())]);
     assert!(synced(&|store| store.retain_objects(Kind::JobSet, &BTreeSet::new())));
     assert!(cluster.load().unlisted.is_empty(), "it was listed after all");
-    assert!(synced(&|store| store.unlisted(Kind::JobSet, "500: again")));
-    assert!(cluster.load().unlisted.is_empty(), "what was listed once is known");
+    assert!(synced(&|store| store.unlisted(Kind::JobSet, "403: no longer")), "others go on");
+    assert_eq!(cluster.load().unlisted.get(&Kind::JobSet).map(AsRef::as_ref), Some("403: no longer"));
+    assert!(synced(&|store| store.unserved(Kind::JobSet)));
+    assert!(cluster.load().unlisted.is_empty(), "it is heard from again");
 }
 
 #[test]

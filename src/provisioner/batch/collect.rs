@@ -58,7 +58,7 @@ pub(in crate::provisioner) async fn run(context: Arc<Context>, beat: Beat, term:
         }
         rounds = rounds.saturating_add(1);
         let state = context.cluster.load();
-        if !state.snapshot.synced {
+        if !state.snapshot.synced || context.cluster.stale().is_some() {
             continue;
         }
         if let Err(error) = round(&context, &state, &term).await {

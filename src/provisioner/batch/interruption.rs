@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use muster_core::batch::{Report, heeds_notices, of_subject};
+use muster_core::batch::{Report, of_subject, to_look_at};
 use muster_core::ec2::{InstanceState, Leads, Notice, NoticeKind, Reaction, Subject, reaction};
 use muster_core::gang::GangEvent;
 use muster_core::model::batch::{Loss, LossCause};
@@ -127,7 +127,13 @@ async fn notify(context: &Context, notice: &Notice) -> anyhow::Result<bool> {
     let state = context.cluster.load();
     let now = context.clock.now();
     let mut news = false;
-    for (name, ids) in concerned(&state, &notice.subject) {
+    let concerned = concerned(&state, &notice.subject);
+    if concerned.is_empty()
+        && let Some(kind) = context.cluster.stale()
+    {
+        anyhow::bail!("the watch of {kind} is too old: nobody knows whose instances these are");
+    }
+    for (name, ids) in concerned {
         let stated = match notice.at {
             Some(at) => format!("{} at {at}", sentence(notice.kind)),
             None => sentence(notice.kind).to_owned(),
@@ -179,13 +185,9 @@ pub(in crate::provisioner) async fn sweep(context: Arc<Context>, term: Cancellat
             () = tokio::time::sleep(next.map_or(Duration::MAX, |next| context.clock.real_until(next))) => {}
         }
         let state = context.cluster.load();
+        let now = context.clock.now();
         let batches = state.batches.values().map(|seen| &seen.batch().status);
-        let ids: Vec<InstanceId> = batches
-            .filter(|status| heeds_notices(status.phase))
-            .flat_map(|status| &status.instances)
-            .filter(|instance| instance.loss.is_none())
-            .map(|instance| instance.id.clone())
-            .collect();
+        let ids: Vec<InstanceId> = batches.flat_map(|status| to_look_at(status, now)).cloned().collect();
         if ids.is_empty() {
             continue;
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Pod as PodObject;
@@ -19,10 +20,11 @@ use muster_core::model::names::PodUid;
 use muster_core::model::node::TaintEffect;
 use muster_core::offering::Ledger;
 use muster_core::ordinary::{
-    self, Cause, Fruitless, InVain, Launch, Outcome, Purchases, Refusal, Round, SchedulerRefusals, Seen, Unseen,
-    Waiting, Window,
+    self, Announced, Cause, Fruitless, InVain, Launch, Outcome, Purchases, Refusal, Round, SchedulerRefusals, Seen,
+    Unseen, Waiting, Window,
 };
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::effects::absent;
@@ -32,7 +34,7 @@ use crate::provisioner::Context;
 use crate::provisioner::pool::{PAUSED, class_of, ledger, offers, reservations};
 use crate::step::{Step, step};
 
-/// Events of one round: a crowd of pods that wait for the same needs no event each.
+/// Events about one launch: a crowd of pods that are served by the same needs no event each.
 const EVENTS: usize = 20;
 
 /// What is remembered between rounds for as long as this replica leads.
@@ -41,21 +43,35 @@ pub(in crate::provisioner) struct Pods {
     window: Window,
     unseen: Unseen,
     /// What was reported to the pods for which there was nothing.
-    refused: BTreeMap<PodUid, Arc<str>>,
+    announced: Announced,
     /// What became of purchases. `None`: what the statuses of the pools say has not been read since the lease was won.
     purchases: Option<Purchases>,
     /// What became of launches that EC2 had no capacity for. `None`: what the pools' conditions say has not been read yet.
     fruitless: Option<Fruitless>,
     /// What the statuses say of it, as far as this process wrote or read them.
     written: BTreeMap<Arc<str>, SchedulerRefused>,
+    /// How long it took to find out whether a round is due.
+    took: Duration,
 }
 
 impl Pods {
     /// Of a replica that has just won the lease.
     pub(in crate::provisioner) fn new(context: &Context) -> Self {
         let window = Window::new(context.options.batch_idle, context.options.batch_max);
-        let (refused, written) = (BTreeMap::new(), BTreeMap::new());
-        Self { window, unseen: Unseen::default(), refused, purchases: None, fruitless: None, written }
+        Self {
+            window,
+            unseen: Unseen::default(),
+            announced: Announced::default(),
+            purchases: None,
+            fruitless: None,
+            written: BTreeMap::new(),
+            took: Duration::ZERO,
+        }
+    }
+
+    /// How long it took, the last time, to find out whether a round is due.
+    pub(in crate::provisioner) fn took(&self) -> Duration {
+        self.took
     }
 
     /// Makes a round if one is due.
@@ -63,26 +79,31 @@ impl Pods {
         &mut self,
         context: &Arc<Context>,
         state: &Arc<State>,
+        term: &CancellationToken,
     ) -> anyhow::Result<()> {
         // Whoever has no pool has chosen to provision in another way.
         if state.pools.is_empty() || context.catalogue.load().types.is_empty() {
             return Ok(());
         }
         self.unseen.shown(|name| state.batches.contains_key(name));
-        // Written down before anything follows from it: no restart begins to count again.
-        self.look(context, state).await?;
+        let began = Instant::now();
+        let found = self.look(context, state);
         let refusals = self.purchases.as_ref().map(Purchases::refusals).cloned().unwrap_or_default();
         let fruitless = self.look_at_launches(context, state);
-        let waiting = waiting(state);
-        self.refused.retain(|pod, _| state.unbound.contains_key(pod));
         let usable = offers::usable(context, state);
         let now = context.clock.now();
         let paused = (refusals.waiting(now), fruitless.pausing(now));
-        let seen = digest(state, &waiting, &usable, &refusals, paused);
+        let (seen, count) = digest(state, &usable, &refusals, paused);
         // Whoever has a place on a node may lose it again, and nothing of that is in the digest.
-        if !self.window.is_due(now_real(), seen, !waiting.is_empty()) {
+        let due = self.window.is_due(now_real(), seen, count > 0);
+        self.took = began.elapsed();
+        // Written down before anything follows from it: no restart begins to count again. What cannot be written is known for as
+        // long as this replica leads, and holds up nobody.
+        self.write_down(context, state, &found).await;
+        if !due || term.is_cancelled() {
             return Ok(());
         }
+        let waiting = waiting(state);
         if waiting.is_empty() {
             context.metrics.pods(&Outcome::default());
             return Ok(());
@@ -123,6 +144,9 @@ impl Pods {
         };
         let launches = std::mem::take(&mut outcome.launches);
         for launch in launches {
+            if term.is_cancelled() {
+                return Ok(());
+            }
             if let Some(launch) = within(context, state, &mut left, launch, &mut outcome.refused) {
                 if let Err(error) = self.make(context, state, &launch).await {
                     // Nobody knows whether it was made: the next round lists them first.
@@ -161,8 +185,8 @@ impl Pods {
         fruitless.clone()
     }
 
-    /// Looks what became of purchases, and writes down which of them no pod came to.
-    async fn look(&mut self, context: &Context, state: &State) -> anyhow::Result<()> {
+    /// Looks what became of purchases. Those that no pod came to.
+    fn look(&mut self, context: &Context, state: &State) -> Vec<InVain> {
         if self.purchases.is_none() {
             let stated =
                 |pool: &Arc<NodePool>| pool.status.as_ref().and_then(|status| status.scheduler_refused.clone());
@@ -172,19 +196,24 @@ impl Pods {
                 self.written.iter().map(|(name, stated)| (Arc::clone(name), pool_state::read(stated))).collect();
             self.purchases = Some(Purchases::new(SchedulerRefusals::new(known)));
         }
-        let Some(purchases) = &mut self.purchases else { return Ok(()) };
+        let Some(purchases) = &mut self.purchases else { return Vec::new() };
         let generations = |pool: &NodePool| {
             let class = class_of(state, pool).and_then(|class| class.metadata.generation);
             (pool.metadata.generation.unwrap_or_default(), class.unwrap_or_default())
         };
-        let found = purchases.look(&Seen {
+        purchases.look(&Seen {
             batches: state.batches.values().map(|seen| &**seen.batch()).collect(),
             snapshot: &state.snapshot,
             generations: state.pools.iter().map(|(name, pool)| (name.as_str().into(), generations(pool))).collect(),
             now: context.clock.now(),
             now_real: now_real(),
-        });
-        for one in &found {
+        })
+    }
+
+    /// Reports which purchases were in vain, and writes it into the statuses of their pools.
+    async fn write_down(&mut self, context: &Context, state: &State, found: &[InVain]) {
+        let Some(purchases) = &self.purchases else { return };
+        for one in found {
             let InVain { batch, instance_type, in_a_row, .. } = one;
             warn!(
                 pool = &*one.pool,
@@ -206,14 +235,17 @@ impl Pods {
             }
             let pools: Api<NodePool> = Api::all(context.client.clone());
             let patch = Patch::Merge(json!({"status": {"schedulerRefused": says}}));
-            absent(step(Step::WriteStatus, pools.patch_status(name, &PatchParams::default(), &patch)).await)
-                .with_context(|| format!("write down refusals of NodePool {name}"))?;
+            let wrote = step(Step::WriteStatus, pools.patch_status(name, &PatchParams::default(), &patch)).await;
+            if let Err(error) = absent(wrote) {
+                let error = error.to_string();
+                debug!(pool = name, error, "that purchases were in vain is not written down, tried again");
+                continue;
+            }
             match says {
                 Some(says) => self.written.insert(name.as_str().into(), says),
                 None => self.written.remove(&**name),
             };
         }
-        Ok(())
     }
 
     /// Takes note of NodeBatches that the watch does not show. After the lease was won all of them are listed: a former holder may
@@ -272,15 +304,16 @@ impl Pods {
                 context.events.publish(&**pod, &event).await;
             }
         }
-        let mut news = 0;
-        let mut refused = BTreeMap::new();
-        for Refusal { pod, cause, why } in &outcome.refused {
-            refused.insert(pod.clone(), Arc::clone(why));
-            if self.refused.get(pod) == Some(why) || news >= EVENTS {
-                continue;
-            }
+        let maker = |pod: &PodUid| {
+            let owners = state.unbound.get(pod)?.metadata.owner_references.as_ref()?;
+            owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| Arc::from(owner.uid.as_str()))
+        };
+        let news = self.announced.choose(&outcome.refused, maker, now_real());
+        if !news.is_empty() {
+            warn!(pods = outcome.refused.len(), "nothing can be launched for some pods");
+        }
+        for Refusal { pod, cause, why } in news {
             let Some(object) = state.unbound.get(pod) else { continue };
-            news += 1;
             let mut message = why.to_string();
             let stated = state.snapshot.pods.get(pod).and_then(|pod| pod.unscheduled.as_ref());
             if let (Cause::SchedulerRefused, Some((_, stated))) = (cause, stated) {
@@ -290,10 +323,6 @@ impl Pods {
             let event = GangEvent { reason: cause.as_str(), message, warning: true };
             context.events.publish(&**object, &event).await;
         }
-        if news > 0 {
-            warn!(pods = refused.len(), "nothing can be launched for some pods");
-        }
-        self.refused = refused;
     }
 }
 
@@ -376,18 +405,24 @@ fn waiting(state: &State) -> Vec<PodUid> {
     waiting.into_iter().map(|pod| pod.uid.clone()).collect()
 }
 
-/// Everything whose change may call for another round, as one number.
+/// Everything whose change may call for another round, as one number, and how many pods there are to provision for. It is asked for
+/// at every change of a crowd: they are not sorted for it.
 fn digest(
     state: &State,
-    waiting: &[PodUid],
     usable: &BTreeSet<String>,
     refusals: &SchedulerRefusals,
     paused: (usize, usize),
-) -> u64 {
+) -> (u64, usize) {
     let mut hasher = std::hash::DefaultHasher::new();
     // A pause that ends calls for a round too.
     (refusals, paused).hash(&mut hasher);
-    waiting.iter().for_each(|uid| uid.as_str().hash(&mut hasher));
+    let mut count = 0;
+    for uid in
+        state.unbound.keys().filter(|uid| state.snapshot.pods.get(*uid).is_some_and(|pod| ordinary::is_waiting(pod)))
+    {
+        uid.as_str().hash(&mut hasher);
+        count += 1;
+    }
     usable.hash(&mut hasher);
     for (name, pool) in state.pools.iter() {
         (name, pool.metadata.generation).hash(&mut hasher);
@@ -396,7 +431,7 @@ fn digest(
         let status = &seen.batch().status;
         (name, status.phase, status.count, status.instances.len()).hash(&mut hasher);
     }
-    hasher.finish()
+    (hasher.finish(), count)
 }
 
 struct Ladders {

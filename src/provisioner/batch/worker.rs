@@ -15,8 +15,8 @@ use kube::{Api, ResourceExt};
 use muster_api::batch_state;
 use muster_api::crd::NodeBatch;
 use muster_core::batch::{
-    Converge, Decision, Done, Failure, Look, Memory, Report, Requeue, Sight, World, assume, pass, recorded_pass,
-    witness,
+    Converge, Decision, Done, Failure, Look, Memory, Remains, Report, Requeue, Sight, World, assume, pass,
+    recorded_pass, witness,
 };
 use muster_core::ec2::CallError;
 use muster_core::model::batch::Batch;
@@ -36,6 +36,9 @@ use crate::step::{Step, step};
 
 /// Objects edited at once for one batch.
 const EDITS: usize = 16;
+
+/// Failures in a row after which a person reads of them in the log.
+const FAILURES: u32 = 3;
 
 /// Losses that wait to be written down; more make who found them wait.
 const REPORTS: usize = 256;
@@ -67,6 +70,15 @@ struct Due {
     ignores_changes: bool,
 }
 
+/// What is known of the cluster, beside what it shows.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::provisioner) struct Seen {
+    /// It is another than at the last pass.
+    pub(in crate::provisioner) changed: bool,
+    /// A watch is too old for it to be trusted.
+    pub(in crate::provisioner) stale: bool,
+}
+
 /// Everything the worker of one term knows.
 #[derive(Debug, Default)]
 pub(in crate::provisioner) struct Worker {
@@ -91,30 +103,21 @@ struct Carried {
     /// Changes of the cluster before the decision.
     changes: u64,
     write: Write,
-    /// Reports the decision was made with.
-    reports: usize,
     news: bool,
-    used: bool,
-    looked: bool,
-    succeeded: bool,
-    scratch: muster_core::batch::Scratch,
+    remains: Remains,
     requeue: Requeue,
     effects: Effects,
 }
 
 impl Carried {
     /// Of a decision of which nothing is carried out yet.
-    fn of(decision: &Decision, reports: usize, changes: u64) -> Self {
+    fn of(decision: &Decision, changes: u64) -> Self {
         Self {
             batch: decision.batch.clone(),
             changes,
             write: Write::Nothing,
-            reports,
             news: decision.next.is_some(),
-            used: decision.used,
-            looked: !decision.looks.is_empty(),
-            succeeded: decision.succeeded,
-            scratch: decision.scratch,
+            remains: Remains::of(decision),
             requeue: decision.requeue,
             effects: Effects::default(),
         }
@@ -129,6 +132,8 @@ enum Write {
     /// Somebody else was faster: decided again on what there is now, if there is anything.
     Conflict(Option<Box<NodeBatch>>),
     Failed(String),
+    /// The lease was gone before it was sent, and nothing followed.
+    Withheld,
 }
 
 /// Outcomes of effects.
@@ -141,13 +146,12 @@ pub(in crate::provisioner) struct Effects {
 }
 
 impl Worker {
-    /// Decides about every batch that is due, and begins to carry that out. `changed`: the cluster is another than at the
-    /// last pass.
+    /// Decides about every batch that is due, and begins to carry that out.
     pub(in crate::provisioner) fn pass(
         &mut self,
         context: &Arc<Context>,
         state: &Arc<State>,
-        changed: bool,
+        Seen { changed, stale }: Seen,
         term: &CancellationToken,
     ) {
         self.changes = self.changes.wrapping_add(u64::from(changed));
@@ -169,6 +173,7 @@ impl Worker {
             memory: &self.memory,
             busy: &asleep,
             snapshot: &state.snapshot,
+            stale,
             supply: &shelves,
             settings: &context.batch_settings,
             now: context.clock.now(),
@@ -246,16 +251,15 @@ impl Worker {
         let name = decision.batch.clone();
         let Some(seen) = self.written.get(&name).or_else(|| state.batches.get(&name)) else { return };
         let (object, batch) = (Arc::clone(seen.object()), Arc::clone(seen.batch()));
-        let reports = self.memory.get(&name).map_or(0, |memory| memory.reports.len());
         if decision.is_waiting() {
-            self.end(context, Carried::of(&decision, reports, self.changes));
+            self.end(context, Carried::of(&decision, self.changes));
             return;
         }
         if let Some(next) = &decision.next {
             self.intended.insert(name.clone(), assume(&batch, next));
         }
         self.busy.insert(name.clone());
-        let carried = Carried::of(&decision, reports, self.changes);
+        let carried = Carried::of(&decision, self.changes);
         let (context, state, term) = (Arc::clone(context), Arc::clone(state), term.clone());
         let span = info_span!("batch", name);
         // Insufficient capacity of one pool must not hold up the launches of another.
@@ -267,8 +271,7 @@ impl Worker {
     }
 
     fn end(&mut self, context: &Context, carried: Carried) {
-        let Carried { batch, changes, write, reports, news, used, looked, succeeded, scratch, requeue, effects } =
-            carried;
+        let Carried { batch, changes, write, news, remains, requeue, effects } = carried;
         self.busy.remove(&batch);
         self.intended.remove(&batch);
         if effects.removed {
@@ -281,8 +284,9 @@ impl Worker {
         let memory = self.memory.entry(batch.clone()).or_default();
         let mut requeue = requeue;
         match write {
+            Write::Withheld => return,
             Write::Conflict(newer) => {
-                memory.seen.clear();
+                memory.superseded();
                 if let Some(newer) = newer {
                     self.written.insert(batch.clone(), SeenBatch::new(Arc::from(newer)));
                 }
@@ -290,9 +294,13 @@ impl Worker {
                 return;
             }
             Write::Failed(text) => {
-                memory.seen.clear();
-                memory.failed = Some(Failure { text, denied: false });
-                self.due.remove(&batch);
+                let again = memory.unwritten();
+                if memory.failures == FAILURES {
+                    warn!(batch, error = text, "the status of a batch cannot be written, tried again");
+                } else {
+                    debug!(batch, error = text, "the status of a batch is not written");
+                }
+                self.requeue(context, batch, again, changes);
                 return;
             }
             Write::Acknowledged(written) => {
@@ -300,40 +308,33 @@ impl Worker {
             }
             Write::Nothing => {}
         }
-        for reported in memory.reports.drain(..reports.min(memory.reports.len())) {
+        let settled = memory.settle(&remains);
+        for reported in &settled {
             debug!(reason = reported.reason, "a loss is written down, or was known");
         }
         if let Some(waiting) = self.waiting.get_mut(&batch) {
-            for written in waiting.drain(..reports.min(waiting.len())) {
+            for written in waiting.drain(..settled.len().min(waiting.len())) {
                 let _ = written.send(news);
             }
         }
-        if used {
-            memory.done = None;
+        if matches!(requeue, Requeue::Retry(_)) && memory.failures == FAILURES {
+            warn!(batch, "a step keeps failing and is tried again");
         }
-        if !looked || effects.done.is_some() {
-            memory.seen.clear();
-        }
-        if let Requeue::Retry(_) = requeue {
-            memory.failed = None;
-            memory.failures = memory.failures.saturating_add(1);
-            if memory.failures == 3 {
-                warn!(batch, "a step keeps failing and is tried again");
-            }
-        }
-        if succeeded {
-            memory.failures = 0;
-        }
-        memory.scratch = scratch;
-        memory.seen.extend(effects.seen);
         if effects.done.is_some() {
+            memory.seen.clear();
             memory.done = effects.done;
             requeue = Requeue::Now;
         }
-        if effects.failed.is_some() {
-            memory.failed = effects.failed;
+        memory.seen.extend(effects.seen);
+        if let Some(failure) = effects.failed {
+            memory.failed(failure);
             requeue = Requeue::Now;
         }
+        self.requeue(context, batch, requeue, changes);
+    }
+
+    /// Notes when a batch is looked at again. `changes`: those of the cluster before it was decided about.
+    fn requeue(&mut self, context: &Context, batch: String, requeue: Requeue, changes: u64) {
         let now = Instant::now();
         let clock = |at| now + context.clock.real_until(at);
         let due = match requeue {
@@ -366,18 +367,19 @@ async fn carry_out(
     term: &CancellationToken,
 ) -> Carried {
     if term.is_cancelled() {
+        carried.write = Write::Withheld;
         return carried;
     }
     if let Some(next) = &decision.next {
         carried.write = write(context, object, next).await;
         match &carried.write {
             Write::Acknowledged(_) | Write::Nothing => {}
-            Write::Conflict(_) | Write::Failed(_) => return carried,
+            Write::Conflict(_) | Write::Failed(_) | Write::Withheld => return carried,
         }
     }
     let now = match &carried.write {
         Write::Acknowledged(written) => Box::clone(written),
-        Write::Nothing | Write::Conflict(_) | Write::Failed(_) => Box::new(object.clone()),
+        Write::Nothing | Write::Conflict(_) | Write::Failed(_) | Write::Withheld => Box::new(object.clone()),
     };
     let pool = now.status.as_ref().and_then(|status| status.node_pool.as_deref());
     let follow = Box::pin(follow(context, state, &now, decision, term));

@@ -31,6 +31,7 @@ pub(super) use reading::{allowed, blocked, class_of, devices, duration, instance
 /// Describes all pools: for the gang loop, and in their status.
 pub(super) async fn reconcile(context: &Context, state: &State) -> anyhow::Result<()> {
     let mut views = Vec::new();
+    let mut failed = None;
     context.allowed.keep(|name| state.pools.contains_key(name));
     let batches = state.batches.values().map(|seen| &**seen.batch());
     let left = Ledger::beside_all(&ledger::inputs(context, state, batches));
@@ -41,13 +42,15 @@ pub(super) async fn reconcile(context: &Context, state: &State) -> anyhow::Resul
         if problem.is_none() || only_blocked(context, state, pool) {
             views.extend(view(context, state, pool, &left));
         }
-        write_status(context, state, pool, problem).await?;
+        // Who may not write one says so, and gangs are planned on the pools all the same.
+        let wrote = write_status(context, state, pool, problem).await;
+        failed = failed.or(wrote.err());
     }
     if **context.pools.load() != views {
         context.pools.store(Arc::new(views));
         context.requeue.notify_one();
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 /// The pool as the gang loop sees it.

@@ -30,8 +30,10 @@ pub(in crate::provisioner) fn stale<'a>(
         let class = class_of(state, pool)?;
         let wanted = rules::capacity_types(pool).contains(&CapacityType::Reserved)
             && !class.spec.capacity_reservation_selector_terms.is_empty();
-        let known = lock(context).get(&class.name_any()).is_some_and(|(at, _)| now.duration_since(*at) < FRESH);
-        (wanted && !known).then_some(class)
+        let recent = |at: &Timestamp| now.duration_since(*at) < FRESH;
+        let known = || lock(context).get(&class.name_any()).is_some_and(|(at, _)| recent(at));
+        let asked = || failed(context).get(&class.name_any()).is_some_and(recent);
+        (wanted && !known() && !asked()).then_some(class)
     })
 }
 
@@ -44,8 +46,12 @@ pub(in crate::provisioner) async fn refresh(context: &Context, pools: &[String],
         match class::reservations(context, class).await {
             Ok(found) => {
                 lock(context).insert(class.name_any(), (now, found));
+                failed(context).remove(&class.name_any());
             }
-            Err(error) => debug!(error = %error, "reservations not read; those read last are used"),
+            Err(error) => {
+                debug!(error = %error, "reservations not read; those read last are used");
+                failed(context).insert(class.name_any(), now);
+            }
         }
     }
 }
@@ -57,6 +63,11 @@ pub(in crate::provisioner) fn forget(context: &Context) {
 
 fn lock(context: &Context) -> MutexGuard<'_, BTreeMap<String, (Timestamp, Vec<Reservation>)>> {
     context.reservations.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// When the reservations of a class could not be read.
+fn failed(context: &Context) -> MutexGuard<'_, BTreeMap<String, Timestamp>> {
+    context.unread_reservations.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reservations of a class, hosts that other batches take off the free ones.

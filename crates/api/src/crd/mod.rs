@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResourceExt;
+use muster_core::reason::bounded;
 
 pub use ec2_node_class::*;
 pub use gang::*;
@@ -26,7 +27,10 @@ pub fn all() -> Vec<(String, CustomResourceDefinition)> {
         .collect()
 }
 
-/// Sets a condition; the transition time moves only when the status changes, so that writing the same twice is no
+/// Longest message of a condition, in characters. Source: the schema of ProvisioningRequests, as of every condition of Kubernetes.
+const MESSAGE: usize = 32_768;
+
+/// Sets a condition; a message that the API server would refuse for its length is cut. The transition time moves only when the status changes, so that writing the same twice is no
 /// change.
 pub fn set_condition(
     conditions: &mut Vec<Condition>,
@@ -37,6 +41,7 @@ pub fn set_condition(
     now: Timestamp,
 ) {
     let status = if status { "True" } else { "False" };
+    let message = &*bounded(message, MESSAGE);
     match conditions.iter_mut().find(|condition| condition.type_ == kind) {
         Some(condition) => {
             if condition.status != status {
@@ -61,4 +66,23 @@ pub fn set_condition(
 #[must_use]
 pub fn is_true(conditions: &[Condition], kind: &str) -> bool {
     conditions.iter().any(|condition| condition.type_ == kind && condition.status == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_nine_hundred_types_is_one_that_the_api_server_takes() {
+        let types: Vec<String> =
+            (0..900).map(|one| format!("NodePool p{one}: m7i.metal-{one}xl: no devices")).collect();
+        let message = types.join("; ");
+        let mut conditions = Vec::new();
+        for _ in 0..2 {
+            set_condition(&mut conditions, "Accepted", false, "CapacityIsNotFound", &message, Timestamp::UNIX_EPOCH);
+            let written = &conditions[0].message;
+            assert!(message.len() > MESSAGE && written.chars().count() <= MESSAGE, "{}", written.len());
+            assert!(written.ends_with("no devices; …"), "whole statements");
+        }
+    }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::decision::{BatchEvent, Change, Converge, Decision, Failure, Look, Made, Memory, Note, Scratch, Sight};
 use super::decision::{Requeue, Working, World};
+use super::settle::pause_of;
 use crate::ec2::error::{CallError, ErrorClass};
 use crate::ec2::seen::{Instance, PlacementGroup};
 use crate::model::batch::{Batch, BatchMember, BatchStatus, ConditionKind};
@@ -305,22 +305,32 @@ pub(super) fn failing(case: &Case<'_>, failure: &Failure, done: bool) -> Decisio
         let message = case.world.supply.lacks(next.node_pool.as_deref()).unwrap_or_else(|| failure.text.clone());
         next.set(ConditionKind::Authorized, false, "NotAuthorized", &message, case.world.now_real);
     }
-    if failures == FAILURES {
+    let stated = next.message.as_deref().is_some_and(|stated| stated.starts_with(KEEPS_FAILING));
+    if failures >= FAILURES && !stated {
         next.message = Some(format!("{KEEPS_FAILING}: {}", failure.text));
     }
-    let pause = Duration::from_millis(200_u64.saturating_mul(1 << failures.min(6)));
+    Decision {
+        next: (next != case.batch.status).then_some(next),
+        used: done,
+        ..nothing(case, Requeue::Retry(pause_of(failures)))
+    }
+}
+
+/// The decision that nothing is to be done before then; what came back, reports too, is kept.
+pub(super) fn nothing(case: &Case<'_>, requeue: Requeue) -> Decision {
     Decision {
         batch: case.batch.name.clone(),
-        next: (next != case.batch.status).then_some(next),
+        next: None,
         change: None,
         converge: Vec::new(),
         looks: Vec::new(),
         notes: Vec::new(),
         events: Vec::new(),
-        requeue: Requeue::Retry(pause),
+        requeue,
         scratch: case.memory.scratch,
-        used: done,
+        used: false,
         succeeded: false,
+        reports: 0,
     }
 }
 

@@ -40,6 +40,8 @@ pub struct World<'a> {
     pub busy: &'a BTreeSet<String>,
     /// The cluster.
     pub snapshot: &'a Snapshot,
+    /// What is known of the cluster is too old to be trusted: only what needs none of it is decided.
+    pub stale: bool,
     /// What pools and classes offer.
     pub supply: &'a dyn Supply,
     /// What holds for all batches.
@@ -624,6 +626,10 @@ pub struct Decision {
     pub used: bool,
     /// Whether failures start from zero again.
     pub succeeded: bool,
+    /// How many of the reports it looked at, the first that came: settled once `next` is acknowledged. It follows from the rest of
+    /// what is recorded.
+    #[serde(skip)]
+    pub reports: usize,
 }
 
 impl Decision {
@@ -657,6 +663,7 @@ mod tests {
             scratch: Scratch::default(),
             used: true,
             succeeded: true,
+            reports: 0,
         };
         assert!(nothing.is_waiting());
         let event = GangEvent { reason: "Gone", message: String::new(), warning: false };

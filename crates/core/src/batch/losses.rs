@@ -9,7 +9,9 @@ use jiff::Timestamp;
 use super::case::{Case, Turn};
 use super::counted::counted;
 use crate::ec2::notice::Subject;
-use crate::model::batch::{AttemptOutcome, Batch, BatchPhase, BatchStatus, ConditionKind, Loss, MemberState};
+use crate::model::batch::{
+    AttemptOutcome, Batch, BatchMember, BatchPhase, BatchStatus, ConditionKind, Loss, MemberState,
+};
 use crate::model::names::InstanceId;
 
 /// The status with every reported loss; `None` if nothing was reported or all of it is known.
@@ -38,6 +40,14 @@ pub(super) fn reported(case: &Case<'_>) -> Option<Turn> {
 #[must_use]
 pub fn heeds_notices(phase: BatchPhase) -> bool {
     phase.expects_instances()
+}
+
+/// Instances of the batch whose own state is to be looked at: those that no loss has taken yet. One that ends weeks from now may
+/// fail tomorrow.
+pub fn to_look_at(status: &BatchStatus, now: Timestamp) -> impl Iterator<Item = &InstanceId> {
+    let heeds = heeds_notices(status.phase);
+    let stays = move |instance: &&BatchMember| heeds && instance.loss.as_ref().is_none_or(|loss| loss.act_at > now);
+    status.instances.iter().filter(stays).map(|instance| &instance.id)
 }
 
 /// Instances of the batch that a notice is about; `None` if it is about none, or the batch ends them itself.
@@ -77,7 +87,7 @@ mod tests {
     use jiff::SignedDuration;
 
     use super::*;
-    use crate::model::batch::{BatchMember, LossCause};
+    use crate::model::batch::LossCause;
     use crate::model::notice::NoticeKind;
 
     fn loss(cause: LossCause, act_at: Timestamp) -> BTreeMap<InstanceId, Loss> {
@@ -101,6 +111,27 @@ mod tests {
         let missing = loss(LossCause::Missing, now);
         assert!(note(&mut status, &missing, now).is_empty(), "duplicates and reordering change nothing");
         assert_eq!(status.instances[1], member("i-2"));
+    }
+
+    #[test]
+    fn hardware_that_fails_before_its_maintenance_is_noticed() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let member = |id: &str, act_at: Option<Timestamp>| BatchMember {
+            loss: act_at.and_then(|act_at| loss(LossCause::Missing, act_at).into_values().next()),
+            ..BatchMember::new(InstanceId::from(id), 1, MemberState::Ready)
+        };
+        let weeks = now + SignedDuration::from_hours(24 * 14);
+        let instances = vec![member("i-0", None), member("i-1", Some(weeks)), member("i-2", Some(now))];
+        let mut status = BatchStatus { phase: BatchPhase::InUse, instances, ..BatchStatus::default() };
+        let ids = |status: &BatchStatus| to_look_at(status, now).map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(ids(&status), ["i-0", "i-1"]);
+        // Its maintenance is known, and that it is impaired now is news.
+        status.instances[1].loss = loss(LossCause::Notice(NoticeKind::ScheduledChange), weeks).into_values().next();
+        let impaired = loss(LossCause::Notice(NoticeKind::Impaired), now);
+        assert_eq!(note(&mut status, &impaired, now).len(), 1);
+        assert_eq!((status.instances[1].state, ids(&status)), (MemberState::Lost, vec!["i-0".to_owned()]));
+        status.phase = BatchPhase::Terminating;
+        assert!(ids(&status).is_empty());
     }
 
     #[test]

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::case::{Case, Step, Stop, Turn, failing, later, recovered};
-use super::decision::{Decision, Memory, Requeue, Working, World};
+use super::case::{Case, Step, Stop, Turn, failing, later, nothing, recovered};
+use super::decision::{Change, Decision, Memory, Requeue, Working, World};
 use super::{
     attempts, bill, events, joining, launch, losses, owner, partial, parting, pending, repair, rollback, shown,
     teardown,
 };
-use crate::model::batch::{Batch, BatchPhase, BatchStatus};
+use crate::model::batch::{Attempt, Batch, BatchPhase, BatchStatus};
 
 /// Decides about every batch that is not busy.
 #[must_use]
@@ -63,23 +63,38 @@ fn decide(case: &Case<'_>) -> Decision {
     if let Some(failure) = &case.memory.failed {
         return failing(case, failure, false);
     }
+    if case.world.stale && !is_answered(case) {
+        return unseen(case);
+    }
     match advance(case) {
         Ok(turn) => complete(case, turn),
         Err(Stop::Change(turn)) => complete(case, Turn { requeue: Some(Requeue::Outcome), ..*turn }),
-        Err(Stop::Look(look)) => Decision {
-            batch: case.batch.name.clone(),
-            next: None,
-            change: None,
-            converge: Vec::new(),
-            looks: vec![look],
-            notes: Vec::new(),
-            events: Vec::new(),
-            requeue: Requeue::Outcome,
-            scratch: case.memory.scratch,
-            used: false,
-            succeeded: false,
-        },
+        Err(Stop::Look(look)) => {
+            Decision { looks: vec![look], reports: case.memory.reports.len(), ..nothing(case, Requeue::Outcome) }
+        }
         Err(Stop::Failed { failure, done }) => failing(case, &failure, done),
+    }
+}
+
+/// Whether the answer to a launch is to be judged, for which nothing need be known of the cluster: what was launched costs money,
+/// and is written down whatever else cannot be read.
+fn is_answered(case: &Case<'_>) -> bool {
+    let launched = case.memory.done.as_ref().is_some_and(|done| matches!(done.change, Change::Launch { .. }));
+    launched && case.batch.status.last().is_some_and(Attempt::is_open)
+}
+
+/// Between two looks at whether the cluster can be seen again, in seconds; a change of it is one at once.
+const UNSEEN: i64 = 10;
+
+/// The decision while nobody knows what runs on the nodes: losses are written down, and all else is left as it is.
+fn unseen(case: &Case<'_>) -> Decision {
+    let reported = if case.batch.newer.is_none() { losses::reported(case) } else { None };
+    match reported {
+        Some(turn) => complete(case, turn),
+        None => {
+            let rest = nothing(case, Requeue::At(later(case.now(), UNSEEN)));
+            Decision { reports: case.memory.reports.len(), ..rest }
+        }
     }
 }
 
@@ -108,6 +123,7 @@ fn complete(case: &Case<'_>, mut turn: Turn) -> Decision {
         scratch: turn.scratch.unwrap_or(case.memory.scratch),
         used: true,
         succeeded,
+        reports: case.memory.reports.len(),
         next,
     }
 }
@@ -154,7 +170,7 @@ fn advance(case: &Case<'_>) -> Step<Turn> {
     }
     let status = &case.batch.status;
     // A launch whose outcome is open must be settled first: what it made has to be found.
-    let open = status.last().is_some_and(crate::model::batch::Attempt::is_open);
+    let open = status.last().is_some_and(Attempt::is_open);
     if status.phase == BatchPhase::Pending && !open && teardown::runs_members_unknown(case) {
         let mut next = case.status();
         next.message = Some(UNKNOWN_NODES.to_owned());

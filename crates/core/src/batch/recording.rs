@@ -33,6 +33,8 @@ pub struct RecordedBatches {
     busy: BTreeSet<String>,
     #[serde(with = "crate::model::written")]
     snapshot: Snapshot,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    stale: bool,
     answers: BTreeMap<String, Answer>,
     settings: Settings,
     now: Timestamp,
@@ -69,6 +71,7 @@ pub fn recorded_pass(world: &World<'_>) -> (Vec<Decision>, Option<RecordedBatche
         memory: world.memory.clone(),
         busy: world.busy.clone(),
         snapshot: world.snapshot.clone(),
+        stale: world.stale,
         answers: listening.heard.into_inner(),
         settings: world.settings.clone(),
         now: world.now,
@@ -93,6 +96,7 @@ impl RecordedBatches {
             memory: &self.memory,
             busy: &self.busy,
             snapshot: &self.snapshot,
+            stale: self.stale,
             supply: &recited,
             settings: &self.settings,
             now: self.now,

@@ -3,6 +3,7 @@
 //! [`plan`] is a pure function of one published state. What it answers are NodeBatches of one offer each; their life is decided in
 //! `batch`. A pod that a batch under way was made for is never planned again while that batch may still bring its node.
 
+mod announced;
 pub mod awaiting;
 mod class;
 mod fruitless;
@@ -13,6 +14,7 @@ mod round;
 mod unseen;
 mod window;
 
+pub use announced::Announced;
 pub use class::digest;
 pub use fruitless::Fruitless;
 pub use joining::Offered;

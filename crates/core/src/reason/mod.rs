@@ -4,6 +4,7 @@
 //! ([`Why::headline`]). Text of the planner's refusals and changes is made in [`crate::planner::explain`], of offers that are none in [`crate::offering::Exclusion`]; the rest is
 //! here.
 
+mod bounded;
 pub mod guide;
 mod pool;
 mod speech;
@@ -19,6 +20,7 @@ use crate::model::names::{NodeName, ObjectKey};
 use crate::planner::plan::{Change, Refusal};
 
 pub use crate::model::code::Code;
+pub use bounded::bounded;
 pub use pool::{PoolChange, Unsold};
 pub use speech::keeps_the_type;
 

@@ -151,7 +151,9 @@ pub(super) const ALERTS: [Row; 18] = [
         "MusterUnlistedKind",
         Of::Alert,
         "Pods of a kind of owners or groups are left as they are.",
-        "The API server answers lists of the kind with errors, as while its webhook or its controller is broken.",
-        &["kubectl get the kind: the error is the same. Mend its API service or conversion webhook."],
+        "The API server answers lists or watches of the kind with errors, as while its webhook or its controller is broken, or since the permission was withdrawn.",
+        &[
+            "kubectl get the kind: the error is the same. Mend its API service or conversion webhook, or apply manifests/rbac.yaml again.",
+        ],
     ),
 ];

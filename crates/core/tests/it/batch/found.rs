@@ -81,6 +81,7 @@ impl Setup {
             memory: &self.memory,
             busy: &BTreeSet::new(),
             snapshot: &view.snapshot,
+            stale: false,
             supply: &supply,
             settings: &settings(),
             now: at(NOW),

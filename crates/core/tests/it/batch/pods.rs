@@ -140,6 +140,7 @@ impl Setup {
             memory: &memory,
             busy: &BTreeSet::new(),
             snapshot: &view.snapshot,
+            stale: false,
             supply: &supply,
             settings: &settings(),
             now: at(self.now),

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::{
-    Change, Converge, Decision, Done, Failure, Keys, Look, Memory, OwnerLook, Requeue, Settings, Sight, World, assume,
-    pass, witness,
+    Change, Converge, Decision, Done, Failure, Keys, Look, Memory, OwnerLook, Remains, Report, Requeue, Settings,
+    Sight, World, assume, pass, witness,
 };
 use muster_core::ec2::Tags;
 use muster_core::ec2::{CallError, ErrorClass};
 use muster_core::ec2::{Reservation, ReservationState};
-use muster_core::model::batch::{Batch, BatchPhase};
+use muster_core::model::batch::{Batch, BatchMember, BatchPhase, MemberState};
 use muster_core::model::node::{Taint, TaintEffect};
 use rand::RngExt;
 
@@ -38,8 +38,6 @@ struct Flight {
     decision: Decision,
     phase: BatchPhase,
     version: u64,
-    /// Reports it was decided with.
-    reports: usize,
     written: bool,
     effects: VecDeque<Todo>,
 }
@@ -182,6 +180,7 @@ impl Worker {
             memory: &self.memory,
             busy: &busy,
             snapshot: &self.view.snapshot,
+            stale: false,
             supply: &supply,
             settings: &self.settings,
             now,
@@ -194,7 +193,6 @@ impl Worker {
             let flight = Flight {
                 phase: batch.status.phase,
                 version: *version,
-                reports: self.memory.get(&name).map_or(0, |memory| memory.reports.len()),
                 written: false,
                 effects: VecDeque::new(),
                 decision,
@@ -271,8 +269,17 @@ impl Worker {
             self.store.insert(name.to_owned(), (version, Arc::clone(&sim.cluster.batches[name].1)));
             return None;
         }
+        let memory = self.memory.entry(name.to_owned()).or_default();
+        if matches!(fault, Fault::Refused | Fault::Lost) {
+            let due = match memory.unwritten() {
+                Requeue::Retry(pause) => Due::At(sim.now + SignedDuration::try_from(pause).unwrap()),
+                other => panic!("{other:?} after a status that was not written"),
+            };
+            self.due.insert(name.to_owned(), due);
+            return Some(Did::Something);
+        }
         // The decision is dropped, the object read again.
-        self.memory.entry(name.to_owned()).or_default().seen.clear();
+        memory.superseded();
         match sim.cluster.batches.get(name) {
             Some(known) => {
                 self.store.insert(name.to_owned(), known.clone());
@@ -289,21 +296,8 @@ impl Worker {
         flight.written = true;
         let decision = &flight.decision;
         let memory = self.memory.entry(name.to_owned()).or_default();
-        if decision.used {
-            memory.done = None;
-        }
-        if decision.looks.is_empty() {
-            memory.seen.clear();
-        }
-        memory.reports.drain(..flight.reports);
-        memory.scratch = decision.scratch;
-        if matches!(decision.requeue, Requeue::Retry(_)) {
-            memory.failed = None;
-            memory.failures += 1;
-        }
-        if decision.succeeded {
-            memory.failures = 0;
-        }
+        let settled = memory.settle(&Remains::of(decision));
+        unheeded(&self.store[name].1, &settled, sim);
         for note in &decision.notes {
             self.lessons.learn(note, sim.now);
         }
@@ -418,8 +412,22 @@ impl Worker {
             return Outcome::Done;
         }
         let memory = self.memory.entry(name.to_owned()).or_default();
-        memory.failed = Some(Failure { text: format!("{edit:?} failed"), denied: false });
+        memory.failed(Failure { text: format!("{edit:?} failed"), denied: false });
         Outcome::Failed
+    }
+}
+
+/// The message of a loss is deleted once its report is settled: then it stands in the status, or concerns nobody.
+fn unheeded(batch: &Batch, settled: &[Report], sim: &mut History) {
+    let status = &batch.status;
+    if !muster_core::batch::heeds_notices(status.phase) {
+        return;
+    }
+    let reported: BTreeSet<_> = settled.iter().flat_map(|report| report.losses.keys()).collect();
+    let heeds = |one: &&BatchMember| one.loss.is_none() && one.state != MemberState::Terminating;
+    let open = status.instances.iter().filter(heeds).find(|one| reported.contains(&one.id));
+    if let Some(open) = open {
+        sim.fail(format!("the loss of {} of {} is settled and not written down", open.id, batch.name));
     }
 }
 

@@ -497,3 +497,24 @@ fn losses_that_others_found_are_written_down_once() {
     ];
     compare("joining-reports", &rows);
 }
+
+#[test]
+fn a_loss_that_was_reported_waits_until_a_decision_looks_at_it() {
+    use muster_core::batch::Failure;
+    let loss = loss(LossCause::Notice(NoticeKind::SpotInterruption), "taken back");
+    let report = Report { losses: BTreeMap::from([(InstanceId::from("i-2"), loss)]), reason: "SpotInterruption" };
+    let mut scene = Scene::new(having(BatchPhase::InUse, MemberState::Ready, &["i-1", "i-2"]))
+        .with_nodes()
+        .bound(&["i-1", "i-2"])
+        .with(|one| {
+            one.memory.reports = vec![report];
+            one.memory.failed = Some(Failure { text: "the write failed".to_owned(), denied: false });
+        });
+    let failing = scene.decide();
+    assert_eq!((failing.next.is_some(), failing.reports), (false, 0), "an edit failed a moment ago");
+    let settled = scene.memory.settle(&muster_core::batch::Remains::of(&failing));
+    assert_eq!((settled.len(), scene.memory.reports.len()), (0, 1));
+    let written = scene.decide();
+    assert_eq!(written.next.map(|next| next.instances[1].state), Some(MemberState::Lost));
+    assert_eq!(written.reports, 1);
+}

@@ -10,6 +10,7 @@ mod pending;
 mod repairing;
 mod says;
 mod scene;
+mod unseen;
 mod written;
 
 pub(super) use scene::instances;

@@ -34,6 +34,7 @@ fn batches_that_have_begun_are_decided_about_first_and_then_the_older_ones() {
         memory: &BTreeMap::new(),
         busy: &BTreeSet::from(["f-1".to_owned()]),
         snapshot: &snapshot,
+        stale: false,
         supply: &Says::default(),
         settings: &settings(),
         now: at(NOW),

@@ -42,6 +42,8 @@ pub(super) struct Scene {
     pub(super) booked: Option<&'static str>,
     pub(super) says: Says,
     pub(super) dry_run: bool,
+    /// The cluster is not seen any more.
+    pub(super) stale: bool,
 }
 
 impl Scene {
@@ -57,6 +59,7 @@ impl Scene {
             booked: None,
             says: Says::default(),
             dry_run: false,
+            stale: false,
         }
     }
 
@@ -164,6 +167,7 @@ impl Scene {
             memory: &memory,
             busy: &busy,
             snapshot: &snapshot,
+            stale: self.stale,
             supply: &self.says,
             settings: &settings,
             now: at(NOW),

@@ -103,7 +103,7 @@ fn decided(next: &BatchStatus) -> BatchStatus {
 /// Everything a decision says.
 pub(super) fn decision(scene: &Scene) -> String {
     let mut text = String::new();
-    let Decision { batch, next, change, converge, looks, notes, events, requeue, scratch, used, succeeded } =
+    let Decision { batch, next, change, converge, looks, notes, events, requeue, scratch, used, succeeded, reports } =
         scene.decide();
     assert_eq!(batch, scene.batch.name);
     match &next {
@@ -133,6 +133,9 @@ pub(super) fn decision(scene: &Scene) -> String {
     }
     if succeeded {
         text.push_str("it succeeded\n");
+    }
+    if reports > 0 {
+        writeln!(text, "reports settled: {reports}").unwrap();
     }
     let again = match requeue {
         Requeue::Retry(pause) => format!("retry in {} ms", pause.as_millis()),
