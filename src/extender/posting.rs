@@ -53,6 +53,25 @@ struct Outcome {
     answered: bool,
 }
 
+/// A call under way. One that is dropped, as when kube-scheduler ends and its connection closes, may have bound the pod or not:
+/// its capacity counts until that is looked for.
+struct Call<'a> {
+    posting: &'a Posting,
+    uid: &'a PodUid,
+    args: &'a ExtenderBindingArgs,
+    /// A Binding may stand.
+    sent: bool,
+    ended: bool,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if !self.ended && self.sent {
+            self.posting.ended(self.uid, self.args, &Err(NO_ANSWER.to_owned()), true);
+        }
+    }
+}
+
 impl std::fmt::Debug for Posting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Posting").finish_non_exhaustive()
@@ -86,7 +105,7 @@ impl Posting {
         let uid = PodUid::from(args.pod_uid.as_str());
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &args.pod_namespace);
         let mut pause = Pause::default();
-        let mut sent = false;
+        let mut call = Call { posting: self, uid: &uid, args, sent: false, ended: false };
         let result = loop {
             if Instant::now() >= until {
                 break Err(NO_ANSWER.to_owned());
@@ -95,7 +114,7 @@ impl Posting {
                 Ok(place) => place,
                 Err(reason) => break Err(reason),
             };
-            sent = true;
+            call.sent = true;
             let binding = binding(args, place);
             let params = PostParams::default();
             let attempt = step(
@@ -110,7 +129,7 @@ impl Posting {
                 }
                 Ok(Err(error)) if !is_transient(&error) => {
                     // Refused: the pod takes no capacity.
-                    sent = false;
+                    call.sent = false;
                     break Err(format!("binding: {error}"));
                 }
                 Ok(Err(_)) | Err(_) => {
@@ -120,7 +139,8 @@ impl Posting {
                 }
             }
         };
-        self.ended(&uid, args, &result, sent);
+        call.ended = true;
+        self.ended(&uid, args, &result, call.sent);
         result
     }
 
@@ -322,6 +342,46 @@ mod tests {
         assert_eq!(metrics.gangs.lost_bindings.get(), 1);
         posting.look_for_lost_bindings().await;
         assert_eq!(metrics.gangs.lost_bindings.get(), 1, "once");
+    }
+
+    #[tokio::test]
+    async fn the_capacity_of_a_call_that_was_dropped_is_looked_for_and_released() {
+        let (sent, mut asked) = tokio::sync::mpsc::unbounded_channel();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let binds = request.uri().path().ends_with("/binding");
+            sent.send(binds).unwrap();
+            async move {
+                if binds {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, Infallible>(Response::new(Body::from(pod().to_string().into_bytes())))
+            }
+        });
+        let options = StoreOptions {
+            scheduler_names: vec!["muster".to_owned()],
+            accelerators: Vec::new(),
+            max_age: Duration::from_secs(3600),
+        };
+        let (mut store, cluster) = Store::new(options, &[], &[]);
+        store.apply_pod(serde_json::from_value(pod()).unwrap());
+        let node = json!({"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "4", "pods": "9"}}});
+        store.apply_node(&serde_json::from_value(node).unwrap());
+        store.publish();
+        let metrics = Metrics::default();
+        let posting = Posting::new(Client::new(service, "ns"), cluster, metrics.gangs.clone());
+        let args: ExtenderBindingArgs =
+            serde_json::from_value(json!({"PodName": "lost", "PodNamespace": "ns", "PodUID": "lost", "Node": "n1"}))
+                .unwrap();
+        tokio::select! {
+            answer = posting.post(&args, None, Instant::now() + BOUND_WITHIN) => panic!("{answer:?}"),
+            binds = asked.recv() => assert_eq!(binds, Some(true)),
+        }
+        assert!(!posting.assumed().is_empty(), "it may be bound");
+        let Some(earlier) = Instant::now().checked_sub(BOUND_WITHIN + Duration::from_secs(1)) else { return };
+        posting.posted().outcomes.values_mut().for_each(|outcome| outcome.since = earlier);
+        posting.look_for_lost_bindings().await;
+        assert!(posting.assumed().is_empty(), "the API server shows that it is not");
+        assert_eq!(metrics.gangs.lost_bindings.get(), 0, "nobody was answered");
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@
 //! action in flight is subtracted before it is observed.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use kube::Client;
@@ -14,12 +14,13 @@ use muster_core::gang::{Action, BatchStage, BatchView, MemberReport, Release, WA
 use muster_core::model::gang::{Gang, Pod};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::snapshot::{AssignedCapacity, Assignment};
-use tokio::sync::{Semaphore, watch as channel};
+use tokio::sync::watch as channel;
 use tokio::task::JoinSet;
 use tracing::{debug, error};
 
 use super::events::Events;
-use super::hands::{Effect, ExecutorOptions, Hands};
+use super::hands::{Effect, ExecutorOptions, Hands, whose};
+use super::share::Share;
 use crate::clock::Clock;
 use crate::cluster::{Cluster, State};
 use crate::telemetry::GangMetrics;
@@ -39,6 +40,8 @@ pub struct Executor {
     sent: BTreeMap<PodUid, Sent>,
     ungated: BTreeMap<PodUid, Instant>,
     evicted: BTreeMap<PodUid, Instant>,
+    /// NodeBatches that were given up, and are not observed as going yet.
+    abandoned: BTreeMap<Arc<str>, Instant>,
     /// Pods of no gang that were requeued, and how long after that they are again.
     requeued: BTreeMap<PodUid, (Instant, Duration)>,
     /// Members whose nomination was taken back.
@@ -74,12 +77,13 @@ impl std::fmt::Debug for Executor {
     }
 }
 
-/// A release that was sent.
+/// A release that was sent, or waits for its turn. Dropped before that turn, it is not made.
 #[derive(Debug)]
 struct Sent {
     epoch: u64,
     node: NodeName,
-    since: Instant,
+    /// When its call began; empty until then.
+    began: Arc<OnceLock<Instant>>,
     /// How long after the one before it was sent, if that was for a member that was released already.
     spacing: Option<Duration>,
     /// It was not written.
@@ -87,6 +91,24 @@ struct Sent {
     /// How long after the last one that was not written it is tried again: one that never succeeds, as with a webhook that
     /// denies, must not keep the API server busy.
     pause: Option<Duration>,
+}
+
+impl Sent {
+    /// How long ago its call began; `None` while it waits for its turn.
+    fn age(&self) -> Option<Duration> {
+        self.began.get().map(Instant::elapsed)
+    }
+}
+
+/// Whether a release that waited for its turn is still to be made; then it counts as sent from now on. It is not if another
+/// plan, or the end of the pod, took its place, or if the newest state has no use for it.
+fn begins(began: &Weak<OnceLock<Instant>>, newest: &State, release: &Release) -> bool {
+    let Some(began) = began.upgrade() else { return false };
+    // Nobody else sets it.
+    let _ = began.set(Instant::now());
+    let Some(pod) = newest.snapshot.pods.get(&release.pod.uid) else { return false };
+    let gang = pod.membership.gang().and_then(|gang| newest.snapshot.gangs.get(gang));
+    pod.is_live() && pod.node.is_none() && gang.is_none_or(|gang| gang.epoch <= release.epoch)
 }
 
 /// How long after a release the next one for the same member and node is sent. The first may just not be observed yet; a
@@ -124,7 +146,8 @@ impl Executor {
         options: ExecutorOptions,
         clock: Clock,
     ) -> Self {
-        let (gangs, members) = (Semaphore::new(LANES), Semaphore::new(options.parallel));
+        let (gangs, members, evictions) =
+            (Share::new(LANES), Share::new(options.parallel), Share::new(options.parallel));
         Self {
             hands: Arc::new(Hands {
                 client,
@@ -135,6 +158,7 @@ impl Executor {
                 clock,
                 gangs,
                 members,
+                evictions,
                 budgets: Mutex::default(),
             }),
             lanes: JoinSet::new(),
@@ -144,6 +168,7 @@ impl Executor {
             sent: BTreeMap::new(),
             ungated: BTreeMap::new(),
             evicted: BTreeMap::new(),
+            abandoned: BTreeMap::new(),
             requeued: BTreeMap::new(),
             cleared: BTreeMap::new(),
             reported: BTreeMap::new(),
@@ -160,6 +185,7 @@ impl Executor {
         self.sent.clear();
         self.ungated.clear();
         self.evicted.clear();
+        self.abandoned.clear();
         self.requeued.clear();
         self.cleared.clear();
         self.reported.clear();
@@ -179,9 +205,11 @@ impl Executor {
         self.created
             .retain(|name, since| !state.batches.contains_key(&**name) && since.elapsed() < Duration::from_secs(30));
         let renominate = self.hands.options.renominate;
-        self.sent.retain(|uid, sent| sent.since.elapsed() < 2 * renominate && state.snapshot.pods.contains_key(uid));
+        let counts = |sent: &Sent| sent.age().is_none_or(|age| age < 2 * renominate);
+        self.sent.retain(|uid, sent| counts(sent) && state.snapshot.pods.contains_key(uid));
         self.ungated.retain(|_, since| since.elapsed() < renominate);
         self.evicted.retain(|_, since| since.elapsed() < renominate);
+        self.abandoned.retain(|_, since| since.elapsed() < renominate);
         self.cleared.retain(|_, since| since.elapsed() < renominate);
         self.requeued.retain(|uid, _| state.snapshot.pods.contains_key(uid));
         self.reported.retain(|_, (_, since)| since.elapsed() < renominate);
@@ -286,9 +314,9 @@ impl Executor {
             }
             let (hands, state, leader) = (Arc::clone(&self.hands), Arc::clone(state), leader.clone());
             self.lanes.spawn(async move {
-                let permit = hands.gangs.acquire().await;
-                let effects = hands.carry_out(&state, lane, &leader).await;
-                drop(permit);
+                let of_nobody = ObjectKey::new("", "");
+                let call = hands.carry_out(&state, lane, &leader);
+                let effects = hands.gangs.call(gang.as_ref().unwrap_or(&of_nobody), call).await;
                 Done { gang, effects }
             });
         }
@@ -315,11 +343,11 @@ impl Executor {
                 let spacing = spacing(before.and_then(|sent| sent.spacing), release.stuck.is_some(), renominate);
                 let pause = before.and_then(|sent| sent.pause);
                 let after = |sent: &Sent| sent.pause.filter(|_| sent.failed).unwrap_or(spacing);
-                let news = before.is_none_or(|sent| now.duration_since(sent.since) >= after(sent));
+                let news = before.is_none_or(|sent| sent.age().is_some_and(|age| age >= after(sent)));
                 if news {
                     let (epoch, node) = (release.epoch, release.node.clone());
                     let spacing = release.stuck.map(|_| spacing);
-                    let sent = Sent { epoch, node, since: now, spacing, failed: false, pause };
+                    let sent = Sent { epoch, node, began: Arc::default(), spacing, failed: false, pause };
                     self.sent.insert(release.pod.uid.clone(), sent);
                 }
                 news
@@ -333,6 +361,7 @@ impl Executor {
                 news
             }
             Action::Evict(evict) => self.evicted.insert(evict.pod.uid.clone(), now).is_none(),
+            Action::AbandonBatch { name, .. } => self.abandoned.insert(Arc::clone(name), now).is_none(),
             Action::Ungate { uid } => self.ungated.insert(uid.clone(), now).is_none(),
             Action::ClearNomination { pod } => self.cleared.insert(pod.uid.clone(), now).is_none(),
             Action::Requeue { pod } => {
@@ -344,39 +373,40 @@ impl Executor {
                 }
                 news
             }
-            Action::CreateGang(_)
-            | Action::WriteStatus(_)
-            | Action::CreateBatch(_)
-            | Action::AbandonBatch { .. }
-            | Action::DeleteGang { .. } => true,
+            Action::CreateGang(_) | Action::WriteStatus(_) | Action::CreateBatch(_) | Action::DeleteGang { .. } => true,
         }
     }
 
     fn release(&mut self, state: &Arc<State>, release: Release, leader: &channel::Receiver<bool>) {
         let (hands, state, leader) = (Arc::clone(&self.hands), Arc::clone(state), leader.clone());
+        let Some(began) = self.sent.get(&release.pod.uid).map(|sent| Arc::downgrade(&sent.began)) else { return };
         self.lanes.spawn(async move {
-            let _permit = hands.members.acquire().await;
-            let mut effects = Vec::new();
-            // A paused former holder of the lease must not go on releasing.
-            if *leader.borrow()
-                && let Err(error) = hands.release(&state, &release).await
-            {
-                debug!(pod = %release.pod.key, error = %crate::telemetry::chain(&error), "release not written, tried again");
-                effects.push(Effect::Unsent(release.pod.uid.clone()));
-            }
-            Done { gang: None, effects }
+            let call = async {
+                // A paused former holder of the lease must not go on releasing.
+                let made = begins(&began, &hands.cluster.load(), &release) && *leader.borrow();
+                let error = if made { hands.release(&state, &release).await.err() } else { None };
+                error.map(|error| {
+                    let error = crate::telemetry::chain(&error).to_string();
+                    debug!(pod = %release.pod.key, error, "release not written, tried again");
+                    Effect::Unsent(release.pod.uid.clone())
+                })
+            };
+            let effect = hands.members.call(&whose(&release.pod), call).await;
+            Done { gang: None, effects: effect.into_iter().collect() }
         });
     }
 
     fn requeue(&mut self, pod: Arc<Pod>, leader: &channel::Receiver<bool>) {
         let (hands, leader) = (Arc::clone(&self.hands), leader.clone());
         self.lanes.spawn(async move {
-            let _permit = hands.members.acquire().await;
-            if *leader.borrow()
-                && let Err(error) = hands.requeue(&pod).await
-            {
-                debug!(pod = %pod.key, error = %crate::telemetry::chain(&error), "not requeued, tried again");
-            }
+            let call = async {
+                if *leader.borrow()
+                    && let Err(error) = hands.requeue(&pod).await
+                {
+                    debug!(pod = %pod.key, error = %crate::telemetry::chain(&error), "not requeued, tried again");
+                }
+            };
+            hands.members.call(&whose(&pod), call).await;
             Done { gang: None, effects: Vec::new() }
         });
     }
@@ -384,12 +414,14 @@ impl Executor {
     fn clear_nomination(&mut self, pod: Arc<Pod>, leader: &channel::Receiver<bool>) {
         let (hands, leader) = (Arc::clone(&self.hands), leader.clone());
         self.lanes.spawn(async move {
-            let _permit = hands.members.acquire().await;
-            if *leader.borrow()
-                && let Err(error) = hands.clear_nomination(&pod).await
-            {
-                debug!(pod = %pod.key, error = %crate::telemetry::chain(&error), "nomination not taken back, tried again");
-            }
+            let call = async {
+                if *leader.borrow()
+                    && let Err(error) = hands.clear_nomination(&pod).await
+                {
+                    debug!(pod = %pod.key, error = %crate::telemetry::chain(&error), "nomination not taken back, tried again");
+                }
+            };
+            hands.members.call(&whose(&pod), call).await;
             Done { gang: None, effects: Vec::new() }
         });
     }
@@ -397,15 +429,16 @@ impl Executor {
     fn report(&mut self, report: MemberReport, leader: &channel::Receiver<bool>) {
         let (hands, leader) = (Arc::clone(&self.hands), leader.clone());
         self.lanes.spawn(async move {
-            let _permit = hands.members.acquire().await;
-            let mut effects = Vec::new();
-            if *leader.borrow()
-                && let Err(error) = hands.report(&report).await
-            {
+            let call = async {
+                if !*leader.borrow() {
+                    return None;
+                }
+                let error = hands.report(&report).await.err()?;
                 debug!(pod = %report.pod.key, error = %format!("{error:#}"), "condition not written, tried again");
-                effects.push(Effect::Unreported(report.pod.uid.clone()));
-            }
-            Done { gang: None, effects }
+                Some(Effect::Unreported(report.pod.uid.clone()))
+            };
+            let effect = hands.members.call(&whose(&report.pod), call).await;
+            Done { gang: None, effects: effect.into_iter().collect() }
         });
     }
 
@@ -480,7 +513,7 @@ fn gang_of(state: &State, action: &Action) -> Option<ObjectKey> {
         Action::Release(release) => release.pod.membership.gang().cloned(),
         Action::Evict(evict) => evict.pod.membership.gang().cloned(),
         Action::Report(report) => report.pod.membership.gang().cloned(),
-        Action::AbandonBatch { name } => {
+        Action::AbandonBatch { name, .. } => {
             let gang = state.batches.get(&**name)?.object().spec.gang_ref.as_ref()?;
             Some(ObjectKey::new(gang.namespace.as_str(), gang.name.as_str()))
         }

@@ -23,11 +23,12 @@ use muster_core::gang::{
 use muster_core::model::gang::{Gang, NoteKind, Phase, Recognised};
 use muster_core::model::names::{ObjectKey, PodUid};
 use serde_json::json;
-use tokio::sync::{Semaphore, watch as channel};
+use tokio::sync::watch as channel;
 use tracing::{debug, info, warn};
 
 use super::events::Events;
 use super::patch::{patch, post_eviction};
+use super::share::Share;
 use super::{cost, notice};
 use crate::clock::{Clock, now_real};
 use crate::cluster::{Cluster, State};
@@ -53,9 +54,11 @@ pub(super) struct Hands {
     /// EC2's time, in which notices run out.
     pub(super) clock: Clock,
     /// Gangs dealt with at once.
-    pub(super) gangs: Semaphore,
+    pub(super) gangs: Share,
     /// Members patched at once.
-    pub(super) members: Semaphore,
+    pub(super) members: Share,
+    /// Members evicted at once: patches that hang keep no gang from ending, nor the other way round.
+    pub(super) evictions: Share,
     /// Gangs of whose PodDisruptionBudget was reported, with the epoch.
     pub(super) budgets: Mutex<BTreeMap<ObjectKey, u64>>,
 }
@@ -118,7 +121,9 @@ impl Hands {
                 }
                 Action::WriteStatus(_) if refused => Ok(None),
                 Action::WriteStatus(write) => self.write_status(state, &write).await,
-                Action::AbandonBatch { name } => self.abandon_batch(&name).await.map(|()| None),
+                Action::AbandonBatch { name, why } => {
+                    self.abandon_batch(state, &name, why.as_deref()).await.map(|()| None)
+                }
                 Action::Ungate { uid } => self.ungate(state, &uid).await.map(|()| None),
                 Action::DeleteGang { gang } => self.delete_gang(&gang).await.map(|()| None),
                 // These run side by side with all gangs.
@@ -300,11 +305,15 @@ impl Hands {
         Ok(Effect::Batch(Arc::from(name)))
     }
 
-    async fn abandon_batch(&self, name: &str) -> anyhow::Result<()> {
+    async fn abandon_batch(&self, state: &State, name: &str, why: Option<&str>) -> anyhow::Result<()> {
         let batches: Api<NodeBatch> = Api::all(self.client.clone());
         match step(Step::EditBatch, batches.delete(name, &DeleteParams::default())).await {
             Ok(_) => {
-                info!(batch = name, "batch given up");
+                info!(batch = name, why, "batch given up");
+                if let Some((why, gang)) = why.zip(gang_of_batch(state, name)) {
+                    let event = GangEvent { reason: "NodesGivenUp", message: why.to_owned(), warning: true };
+                    self.events.publish(&*gang, &event).await;
+                }
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -337,13 +346,15 @@ impl Hands {
     ) -> Vec<Effect> {
         let last = evictions.pop();
         let evict = async |evict: Evict| {
-            let _permit = self.members.acquire().await;
-            if !*leader.borrow() {
-                return None;
-            }
-            let error = self.evict_member(state, &evict).await.err()?;
-            warn!(error = %crate::telemetry::chain(&error), "a member was not evicted, tried again");
-            Some(Effect::Unevicted(evict.pod.uid.clone()))
+            let call = async {
+                if !*leader.borrow() {
+                    return None;
+                }
+                let error = self.evict_member(state, &evict).await.err()?;
+                warn!(error = %crate::telemetry::chain(&error), "a member was not evicted, tried again");
+                Some(Effect::Unevicted(evict.pod.uid.clone()))
+            };
+            self.evictions.call(&whose(&evict.pod), call).await
         };
         let others = stream::iter(evictions).map(&evict).buffered(self.options.parallel.max(1));
         let mut effects: Vec<Effect> = others.filter_map(async |effect| effect).collect().await;
@@ -525,6 +536,17 @@ impl Hands {
             .map_err(|error| anyhow::Error::new(error).context("release"))?;
         Ok(())
     }
+}
+
+/// The Gang that a NodeBatch is for.
+fn gang_of_batch(state: &State, name: &str) -> Option<Arc<GangObject>> {
+    let owner = state.batches.get(name)?.object().spec.gang_ref.as_ref()?;
+    state.gangs.get(&ObjectKey::new(owner.namespace.as_str(), owner.name.as_str())).cloned()
+}
+
+/// Whose calls wait for each other: those of one gang, and those of the pods of no gang in one namespace.
+pub(super) fn whose(pod: &muster_core::model::gang::Pod) -> ObjectKey {
+    pod.membership.gang().cloned().unwrap_or_else(|| ObjectKey::new(Arc::clone(&pod.key.namespace), ""))
 }
 
 /// The condition `muster.dev/Gang` of a member: it holds while the member has a node to go to.

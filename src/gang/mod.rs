@@ -8,6 +8,7 @@ mod looping;
 mod notice;
 mod patch;
 mod recorder;
+mod share;
 
 pub use events::Events;
 pub use executor::Executor;

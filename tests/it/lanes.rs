@@ -82,6 +82,11 @@ fn gang(name: &str) -> Gang {
 }
 
 fn known() -> (Store, Cluster) {
+    known_with(&[])
+}
+
+/// Both gangs, with so many members more of the gang `stuck`, by name.
+fn known_with(more: &[String]) -> (Store, Cluster) {
     let options = StoreOptions {
         scheduler_names: vec!["muster".to_owned()],
         accelerators: Vec::new(),
@@ -92,6 +97,11 @@ fn known() -> (Store, Cluster) {
         store.apply_pod(pod(name));
         store.apply_gang(gang(name));
     }
+    for name in more {
+        let mut member = pod("stuck");
+        (member.metadata.name, member.metadata.uid) = (Some(name.clone()), Some(name.clone()));
+        store.apply_pod(member);
+    }
     store.publish();
     (store, cluster)
 }
@@ -101,6 +111,36 @@ fn executor(client: &Client, cluster: &Cluster) -> Executor {
     let events = Events::new(client.clone());
     let metrics = Metrics::default().gangs;
     Executor::new(client.clone(), cluster.clone(), events, metrics, options, Clock::real())
+}
+
+/// An API server that says which calls are made, and answers those about pods whose name begins with `stuck` only once the gate
+/// is open.
+fn hanging(asked: mpsc::UnboundedSender<String>, gate: watch::Receiver<bool>) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let path = request.uri().path().to_owned();
+        let _ = asked.send(format!("{} {path}", request.method()));
+        let mut gate = gate.clone();
+        async move {
+            if path.contains("/pods/stuck") {
+                gate.wait_for(|open| *open).await.unwrap();
+            }
+            let answer = json!({"metadata": {"name": "any", "resourceVersion": "9"}});
+            Ok::<_, Infallible>(Response::new(Body::from(answer.to_string().into_bytes())))
+        }
+    });
+    Client::new(service, "ns")
+}
+
+/// The release of one pod, of the first plan.
+fn release(state: &State, name: &str) -> Action {
+    let pod = Arc::clone(&state.snapshot.pods[&PodUid::from(name)]);
+    let (node, tolerate) = (NodeName::from("n1"), Vec::new());
+    Action::Release(Box::new(Release { pod, epoch: 1, node, tolerate, stuck: None }))
+}
+
+/// Waits until this call is made.
+async fn made(calls: &mut mpsc::UnboundedReceiver<String>, call: &str) {
+    while calls.recv().await.unwrap() != call {}
 }
 
 /// The gang is planned onto a node.
@@ -341,4 +381,62 @@ async fn every_call_that_ends_a_member_names_its_uid() {
         }
         assert!(calls.try_recv().is_err());
     }
+}
+
+#[tokio::test]
+async fn patches_that_are_not_answered_keep_no_other_gang_from_its_release_nor_any_from_being_evicted() {
+    let (sent, mut calls) = mpsc::unbounded_channel();
+    let (_gate, closed) = watch::channel(false);
+    let client = hanging(sent, closed);
+    let names: Vec<String> = (0..64).map(|number| format!("stuck-{number}")).collect();
+    let (_store, cluster) = known_with(&names);
+    let (_leads, leader) = watch::channel(true);
+    let mut executor = executor(&client, &cluster);
+    let state = cluster.load();
+    executor.execute(&state, names.iter().map(|name| release(&state, name)).collect(), &leader).await;
+    let evict = |name: &str| {
+        let pod = Arc::clone(&state.snapshot.pods[&PodUid::from(name)]);
+        Action::Evict(Box::new(Evict { pod, why: "a member was lost".to_owned(), at_once: false }))
+    };
+    executor.execute(&state, vec![evict("stuck"), release(&state, "other")], &leader).await;
+    let mut wanted =
+        ["POST /api/v1/namespaces/ns/pods/stuck/eviction", "PATCH /api/v1/namespaces/ns/pods/other"].to_vec();
+    let mut hang = 0;
+    while !wanted.is_empty() {
+        let call = calls.recv().await.unwrap();
+        hang += usize::from(call.contains("/pods/stuck-"));
+        wanted.retain(|wanted| *wanted != call);
+    }
+    assert_eq!(hang, 4, "of the gang that hangs as many as may be made at once");
+}
+
+#[tokio::test]
+async fn a_release_that_waits_for_its_turn_is_not_sent_again_and_is_dropped_where_another_plan_came_meanwhile() {
+    let (sent, mut calls) = mpsc::unbounded_channel();
+    let (gate, opens) = watch::channel(false);
+    let client = hanging(sent, opens);
+    let names = ["stuck-0".to_owned(), "stuck-1".to_owned(), "stuck-2".to_owned()];
+    let (_store, cluster) = known_with(&names);
+    let (_leads, leader) = watch::channel(true);
+    // One at a time, and whatever was sent is due at once.
+    let options = ExecutorOptions { parallel: 1, renominate: Duration::ZERO };
+    let (events, metrics) = (Events::new(client.clone()), Metrics::default().gangs);
+    let mut executor = Executor::new(client.clone(), cluster.clone(), events, metrics, options, Clock::real());
+    let state = cluster.load();
+    executor.execute(&state, names.iter().map(|name| release(&state, name)).collect(), &leader).await;
+    made(&mut calls, "PATCH /api/v1/namespaces/ns/pods/stuck-0/status").await;
+    // Decided again while the first patch hangs: one member as before, the other by another plan.
+    let mut again = vec![release(&state, "stuck-1"), release(&state, "stuck-2")];
+    if let Action::Release(release) = &mut again[1] {
+        (release.epoch, release.node) = (2, NodeName::from("n2"));
+    }
+    executor.execute(&state, again, &leader).await;
+    gate.send(true).unwrap();
+    executor.finish().await;
+    let mut all = Vec::new();
+    while let Ok(call) = calls.try_recv() {
+        all.push(call);
+    }
+    let patches = |name: &str| all.iter().filter(|call| call.contains(&format!("/pods/{name}"))).count();
+    assert_eq!((patches("stuck-1"), patches("stuck-2")), (2, 2), "nomination and release, once: {all:#?}");
 }

@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use serde::{Deserialize, Serialize};
 
+use super::rounds::{Kind, Rounds};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::pod::Shape;
 use crate::model::snapshot::Snapshot;
@@ -44,6 +45,9 @@ pub struct Memory {
     /// When pods of no gang were last looked at again, and how often that was done.
     #[serde(default, skip_serializing_if = "is_never")]
     requeues: (Option<Timestamp>, u64),
+    /// Rounds of nodes that came to nothing.
+    #[serde(default, skip_serializing_if = "Rounds::is_empty")]
+    rounds: Rounds,
 }
 
 fn is_never((last, _): &(Option<Timestamp>, u64)) -> bool {
@@ -133,6 +137,22 @@ pub enum Note {
         /// Its node.
         node: NodeName,
     },
+    /// A node that was provisioned for the gang refused a member, or nodes stood there for it in vain.
+    RoundRefused {
+        /// The gang.
+        gang: ObjectKey,
+        /// The NodeBatch.
+        batch: Arc<str>,
+        /// Instance type and the member's shape.
+        kind: Kind,
+    },
+    /// Every member of the gang runs.
+    Served {
+        /// The gang.
+        gang: ObjectKey,
+        /// Instance types and shapes of its members, of those that something is held against.
+        kinds: Vec<Kind>,
+    },
     /// The plan expired.
     Expired {
         /// The gang.
@@ -190,6 +210,8 @@ impl Memory {
                 let remembered = until.saturating_add(length).unwrap_or(Timestamp::MAX);
                 shapes.push(Excluded { shape: Arc::clone(shape), by: By::Kubelet(times), until, remembered });
             }
+            Note::RoundRefused { gang, batch, kind } => self.rounds.refused(gang, batch, kind, now),
+            Note::Served { gang, kinds } => self.rounds.served(gang, kinds),
             Note::Expired { gang, epoch } => {
                 let trouble = self.gangs.entry(gang.clone()).or_default();
                 if !trouble.expired.contains(epoch) {
@@ -217,12 +239,30 @@ impl Memory {
         self.excluded.retain(|_, shapes| !shapes.is_empty());
         self.gangs.retain(|gang, _| snapshot.gangs.contains_key(gang));
         self.not_admitted.retain(|pod| snapshot.pods.contains_key(pod));
+        self.rounds.prune(now, snapshot);
+    }
+
+    /// What is remembered of rounds of nodes that came to nothing.
+    pub(super) fn rounds(&self) -> &Rounds {
+        &self.rounds
+    }
+
+    /// Until when no node of the type is provisioned for such members: two rounds of them were refused, or more.
+    #[must_use]
+    pub fn closed(&self, instance_type: &str, shape: &Shape, now: Timestamp) -> Option<Timestamp> {
+        self.rounds.closed(instance_type, shape, now)
     }
 
     /// Until when the node is excluded for the shape.
     #[must_use]
     pub fn excluded(&self, node: &NodeName, shape: &Shape, now: Timestamp) -> Option<Timestamp> {
         self.until(node, shape, now, |_| true)
+    }
+
+    /// Whether some node is excluded for the shape.
+    #[must_use]
+    pub fn excludes(&self, shape: &Shape, now: Timestamp) -> bool {
+        self.excluded.values().flatten().any(|known| *known.shape == *shape && known.until > now)
     }
 
     /// Until when the node is excluded for the shape because of what kube-scheduler reported: a node that is provisioned would be

@@ -19,6 +19,7 @@ mod refused;
 mod request;
 mod requeue;
 mod roles;
+mod rounds;
 mod shown;
 mod stock;
 mod volumes;
@@ -56,6 +57,7 @@ pub use purchase::{Purchase, Purchases, Short, bound_zones, for_booking, may_mix
 pub use recording::{Decided, DecidedAction, RecordedWorld};
 pub use refused::Stuck;
 pub use request::{Wanted, build_request};
+pub use rounds::Kind;
 pub use shown::{Shown, conditions, owner_event};
 pub use wanted::existing;
 pub use working::reports::{WAITING_AT_ONCE, is_waiting, shows_waiting};
@@ -80,6 +82,10 @@ pub struct Settings {
     /// Nodes that were provisioned for a gang and do not hold it are terminated after this: the scheduler's view of a fresh
     /// node settles within seconds, and provisioning again costs money.
     pub ready_grace: SignedDuration,
+    /// Nodes that were provisioned for a gang which has no plan for them this long after they were ready, whatever it waits for,
+    /// are terminated: members that come again are there within minutes, and nodes that nobody uses cost money.
+    #[serde(default = "plan_within")]
+    pub plan_within: SignedDuration,
     /// A node that registered and is not Ready yet is waited for this long, instead of provisioning others.
     pub join_within: SignedDuration,
     /// First pause before another round is provisioned after one did not hold the gang; doubles with every round.
@@ -108,6 +114,7 @@ impl Settings {
             committing: SignedDuration::from_secs(30),
             exclude_ttl: SignedDuration::from_mins(10),
             ready_grace: SignedDuration::from_secs(60),
+            plan_within: plan_within(),
             join_within: SignedDuration::from_mins(10),
             round_pause: SignedDuration::from_secs(30),
             restart_hold: SignedDuration::from_secs(300),
@@ -115,6 +122,10 @@ impl Settings {
             record: false,
         }
     }
+}
+
+fn plan_within() -> SignedDuration {
+    SignedDuration::from_mins(15)
 }
 
 /// Everything one pass may look at.
@@ -220,6 +231,8 @@ pub enum Action {
     AbandonBatch {
         /// Name.
         name: Arc<str>,
+        /// For an event on its gang, where the gang's own state does not say it.
+        why: Option<Arc<str>>,
     },
     /// Nomination and ungate one member.
     Release(Box<Release>),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::volumes;
@@ -71,6 +72,9 @@ pub struct TypeView {
     /// The same in each zone where there is a price; empty: one price everywhere.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub zonal: BTreeMap<Arc<str>, u64>,
+    /// Until when it is no offer for the gang that is looked at: its nodes refused such members again and again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Timestamp>,
 }
 
 impl TypeView {
@@ -79,7 +83,7 @@ impl TypeView {
     pub fn new(instance_type: &str, new: NewNode, price: Option<u64>, zonal: BTreeMap<Arc<str>, u64>) -> Self {
         let NewNode { node, capacity, overhead, interfaces: _ } = new;
         let (node, overhead) = (Arc::new(node), Arc::new(overhead));
-        Self { name: instance_type.into(), node, overhead, capacity, price, zonal }
+        Self { name: instance_type.into(), node, overhead, capacity, price, zonal, refused: None }
     }
 
     /// Its lowest price in any of these zones; empty: in any.
@@ -191,7 +195,7 @@ fn obstacles(pool: &PoolView, kind: &TypeView, needed: &Result<u32, TooSmall>) -
         Err(TooSmall::Misfit(misfit)) => return vec![Exclusion::Misfit { misfit: misfit.clone() }],
         Err(TooSmall::TopologyRequests) => return vec![Exclusion::TopologyRequests],
     };
-    let mut obstacles = Vec::new();
+    let mut obstacles: Vec<Exclusion> = kind.refused.map(|until| Exclusion::InVain { until }).into_iter().collect();
     if count > pool.max_nodes {
         obstacles.push(Exclusion::TooManyNodes { needed: count, most: pool.max_nodes });
     }

@@ -151,7 +151,7 @@ impl DecidedAction {
                 placement_group: batch.placement_group.clone(),
                 zones: batch.zones.clone(),
             },
-            Action::AbandonBatch { name } => Self::AbandonBatch { name: Arc::clone(name) },
+            Action::AbandonBatch { name, why: _ } => Self::AbandonBatch { name: Arc::clone(name) },
             Action::Release(release) => {
                 let (pod, uid) = named(&release.pod);
                 let (epoch, node, tolerate) = (release.epoch, release.node.clone(), release.tolerate.clone());

@@ -152,15 +152,18 @@ impl Working<'_> {
             .collect()
     }
 
-    /// Until when no further round is provisioned: a round that was provisioned and did not hold the gang must not be followed
-    /// by another at once.
+    /// Until when no further round is provisioned: a round that was provisioned and did not hold the gang, or whose nodes refused
+    /// it, must not be followed by another at once.
     pub(super) fn round_pause(&self, gang: &Gang) -> Option<Timestamp> {
-        if gang.round == 0 || gang.phase != Some(Phase::Waiting) {
-            return None;
-        }
-        let doublings = gang.round.saturating_sub(1).min(5);
-        let pause = self.world.settings.round_pause.saturating_mul(1 << doublings);
-        gang.since?.saturating_add(pause).ok()
+        let pause = |rounds: u32, since: Timestamp| {
+            let doublings = rounds.saturating_sub(1).min(5);
+            since.saturating_add(self.world.settings.round_pause.saturating_mul(1 << doublings)).ok()
+        };
+        let waits = gang.round > 0 && gang.phase == Some(Phase::Waiting);
+        let waiting = gang.since.filter(|_| waits).and_then(|since| pause(gang.round, since));
+        // In whatever phase: a gang that is evicted collects its members first.
+        let refused = self.memory.rounds().of_gang(&gang.key).and_then(|(rounds, last)| pause(rounds, last));
+        waiting.max(refused)
     }
 
     /// Values of the pending taint that belong to the gang: its own UID, or that of its booking.
@@ -197,11 +200,11 @@ impl Working<'_> {
         let own = self.own(&gang.key);
         let hosts = self.own_hosts(request, &own);
         let policy = &self.world.settings.policy;
-        // The ledger knows nothing of nodes that are excluded for a shape, which is rare and passes.
+        // The ledger knows nothing of nodes that are excluded: gangs that ask for something else are planned with it all the same.
         let without = |node: &NodeName| {
             doubted == Doubted::Excluded && self.memory.doubts(&gang.key, node, self.world.now) && !holds(request, node)
         };
-        let excluded = !self.memory.nothing_excluded() || doubted == Doubted::Excluded;
+        let excluded = self.excludes_any(request) || doubted == Doubted::Excluded;
         let answer = if excluded { None } else { self.ledger.plan(request, policy, hosts, judged) };
         let problem = || {
             let usable = |node: &&NodeName| !excluded || !(without(node) || self.is_closed_to(node, request));

@@ -119,10 +119,16 @@ pub(super) fn booking(next: &mut Gang, recognised: &Recognised) -> Option<GangEv
 }
 
 /// Running nodes do not hold it and nothing on sale does: it waits if they will one day, or if there is nobody to ask.
-pub(super) fn nothing_to_provision(gang: &Gang, next: &mut Gang, why: &Why, waits: bool) -> Option<GangEvent> {
+pub(super) fn nothing_to_provision(
+    gang: &Gang,
+    next: &mut Gang,
+    why: &Why,
+    waits: bool,
+    until: Option<Timestamp>,
+) -> Option<GangEvent> {
     let phase = if waits { Phase::Waiting } else { Phase::Unsatisfiable };
     next.phase = Some(phase);
-    next.waiting = Some(why.waiting(None));
+    next.waiting = Some(why.waiting(until));
     let event_reason = if waits { "DoesNotFit" } else { "Unsatisfiable" };
     (gang.phase != next.phase).then_some(GangEvent { reason: event_reason, message: why.to_string(), warning: !waits })
 }

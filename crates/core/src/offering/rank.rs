@@ -390,6 +390,11 @@ pub enum Exclusion {
         /// Until when it is trusted.
         until: Timestamp,
     },
+    /// Nodes of the type refused such members in two rounds or more.
+    InVain {
+        /// When they are provisioned again.
+        until: Timestamp,
+    },
     /// Behind the first [`MAX_CANDIDATES`].
     TooManyCandidates,
 }
@@ -399,7 +404,7 @@ impl Exclusion {
     #[must_use]
     pub fn until(&self) -> Option<Timestamp> {
         match self {
-            Self::NoCapacity { until } | Self::Refused { until, .. } => Some(*until),
+            Self::NoCapacity { until } | Self::Refused { until, .. } | Self::InVain { until } => Some(*until),
             Self::ReservationNotStarted { start, .. } => *start,
             Self::GroupPolicyConflict
             | Self::UnknownType
@@ -480,6 +485,10 @@ impl fmt::Display for Exclusion {
             }
             Self::Refused { refusal, until } => {
                 write!(f, "{refusal}; tried again after {}", moment(*until))
+            }
+            Self::InVain { until } => {
+                let until = moment(*until);
+                write!(f, "nodes of the type refused such members in the last rounds; provisioned again after {until}")
             }
             Self::TooManyCandidates => write!(f, "behind the first {MAX_CANDIDATES} candidates"),
         }

@@ -98,6 +98,7 @@ impl Exclusion {
             Self::PriceUnknown => Code::PriceUnknown,
             Self::NoCapacity { .. } => Code::InsufficientCapacity,
             Self::Refused { .. } => Code::Quota,
+            Self::InVain { .. } => Code::NodesExcluded,
             Self::TooManyCandidates => Code::NotSold,
         }
     }
@@ -131,6 +132,7 @@ impl Exclusion {
             | Self::PriceUnknown
             | Self::NoCapacity { .. }
             | Self::Refused { .. }
+            | Self::InVain { .. }
             | Self::TooManyCandidates => None,
         }
     }
@@ -168,6 +170,7 @@ impl Exclusion {
             Self::ReservationNotStarted { .. }
             | Self::NoCapacity { .. }
             | Self::Refused { .. }
+            | Self::InVain { .. }
             | Self::TooManyCandidates => return Err(self.until()),
         })
     }

@@ -3,6 +3,7 @@
 pub(super) mod alike;
 pub(super) mod loss;
 pub(super) mod reports;
+mod unused;
 pub(super) mod watchdog;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,7 @@ use super::{
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::snapshot::{AssignedCapacity, Assignment, Snapshot};
+use crate::offering::Exclusion;
 use crate::planner::plan::{GangRequest, Host, Place, Plan, Refusal, Report};
 use crate::reason::Why;
 use crate::topology::ZONE_KEY;
@@ -104,6 +106,8 @@ impl Working<'_> {
             withdraw(&gang, &mut next);
         }
         self.hold(&gang, &mut next, pass);
+        self.give_up_unused(&gang, &next, pass);
+        self.served(&next, &members, pass);
         if matches!(next.phase, Some(Phase::Bound | Phase::Finished)) && self.memory.knows(key) {
             self.note(Note::Settled { gang: key.clone() }, pass);
         }
@@ -199,7 +203,7 @@ impl Working<'_> {
         let (plan, report) = self.plan(&wanted.request, gang, pass);
         if report.refusal.is_none() && !plan.places.is_empty() {
             if let Some(batch) = batch.filter(|batch| batch.stage == BatchStage::BackingOff) {
-                pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name) });
+                pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name), why: None });
             }
             return Some(self.adopt(gang, &wanted, &plan, &report, next));
         }
@@ -215,7 +219,7 @@ impl Working<'_> {
         match batch.map(|batch| (batch, batch.stage)) {
             Some((batch, BatchStage::BackingOff)) if gang.phase == Some(Phase::Provisioning) && is_mixed(gang) => {
                 // What was to stand beside running nodes cannot be had: all of it, wherever it can.
-                pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name) });
+                pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name), why: None });
                 withdraw(gang, next);
                 self.provision(gang, recognised, (&wanted, &refusal), Mix::Never, next, pass)
             }
@@ -269,7 +273,7 @@ impl Working<'_> {
             // Given up already; reported again after the pause, in case it was lost. Nothing is provisioned beside it.
             match self.round_pause(gang).filter(|until| *until > self.world.now) {
                 Some(until) => self.requeue(pass, Some(until), SignedDuration::ZERO),
-                None => pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name) }),
+                None => pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name), why: None }),
             }
             return waiting::does_not_fit(gang, next, &Why::refused(refusal));
         }
@@ -278,7 +282,7 @@ impl Working<'_> {
             self.requeue(pass, batch.since, grace);
             return waiting::provisioned_but_not_fitting(next, refusal);
         }
-        pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name) });
+        pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name), why: None });
         waiting::does_not_fit(gang, next, &Why::refused(refusal))
     }
 
@@ -395,6 +399,7 @@ impl Working<'_> {
             }
         }
         let request = existing.as_ref().unwrap_or(request);
+        let pools = self.open_pools(request);
         let placement_group = recognised.topology_requests.placement_group.as_ref();
         let zone_of = |node: &NodeName| self.snapshot.nodes.get(node)?.node.labels.get(ZONE_KEY).cloned();
         let short = Short {
@@ -402,7 +407,7 @@ impl Working<'_> {
             placement_group: placement_group.map(|topology_request| &*topology_request.value),
             bound_zones: &purchase::bound_zones(request, zone_of),
             levels: self.world.levels,
-            pools: self.world.pools,
+            pools: &pools,
             policy: &self.world.settings.policy,
         };
         let Purchases { mixed, whole, unsold } = purchase::purchases(&short, || match mix {
@@ -411,10 +416,17 @@ impl Working<'_> {
         });
         let Some(Purchase { offers, zones, beside: places }) = mixed.or(whole) else {
             let pools = !self.world.pools.is_empty();
+            let closed = unsold.iter().flat_map(|one| &one.why).filter_map(|why| match why {
+                Exclusion::InVain { until } => Some(*until),
+                _other => None,
+            });
+            let until = closed.min();
+            self.requeue(pass, until, SignedDuration::ZERO);
             let one_day = self.one_day(request, pass);
             let passing = self.passing(gang, request, refusal);
             let why = Why::NothingOnSale { refusal: refusal.clone(), passing, pools, unsold, one_day };
-            return waiting::nothing_to_provision(gang, next, &why, one_day || !pools);
+            let waits = one_day || !pools || until.is_some();
+            return waiting::nothing_to_provision(gang, next, &why, waits, until);
         };
         let round = gang.round.saturating_add(1);
         let name: Arc<str> = Arc::from(batch_name(&gang.uid, round));

@@ -254,6 +254,12 @@ impl Working<'_> {
             && self.memory.excluded(node, &self.without_pending(shape), self.world.now).is_some()
     }
 
+    /// Whether some node is excluded for what a role asks for: to every other gang all nodes look as they are.
+    pub(in crate::gang) fn excludes_any(&self, request: &GangRequest) -> bool {
+        let excludes = |role: &Role| self.memory.excludes(&self.without_pending(&role.shape), self.world.now);
+        !self.memory.nothing_excluded() && request.roles.iter().any(excludes)
+    }
+
     /// Until when some node is excluded for the shape of a role.
     pub(in crate::gang) fn excluded_until(&self, request: &GangRequest) -> Option<Timestamp> {
         if self.memory.nothing_excluded() {
@@ -274,6 +280,10 @@ impl Working<'_> {
             let (Some(node), Some(stated)) = (pod.node.clone(), pod.not_admitted.clone()) else { continue };
             let Some(shape) = self.bare_shape(&pod) else { continue };
             self.note(Note::NotAdmitted { pod: pod.uid.clone(), shape: Arc::clone(&shape), node: node.clone() }, pass);
+            if let (Some(batch), Some(kind)) = (&gang.batch, self.instance_type(&node)) {
+                let (gang, batch, kind) = (gang.key.clone(), Arc::clone(batch), (kind, Arc::clone(&shape)));
+                self.note(Note::RoundRefused { gang, batch, kind }, pass);
+            }
             let until = self.memory.excluded(&node, &shape, self.world.now).unwrap_or(self.world.now);
             let message = format!(
                 "the kubelet of {node} did not take {} ({stated}): the node is excluded for pods that ask for the same until \
@@ -290,12 +300,12 @@ impl Working<'_> {
         pass.notes.push(note);
     }
 
-    fn bare_shape(&self, pod: &Pod) -> Option<Arc<Shape>> {
+    pub(in crate::gang) fn bare_shape(&self, pod: &Pod) -> Option<Arc<Shape>> {
         pod.shape.as_ref().ok().map(|shape| Arc::new(self.without_pending(shape)))
     }
 
     /// The shape without the toleration that a release adds: its value is the gang's.
-    fn without_pending(&self, shape: &Shape) -> Shape {
+    pub(in crate::gang) fn without_pending(&self, shape: &Shape) -> Shape {
         let mut shape = shape.clone();
         shape.tolerations.retain(|toleration| *toleration.key != *self.world.settings.pending_taint);
         shape

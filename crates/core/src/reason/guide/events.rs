@@ -3,7 +3,7 @@
 use super::{Of, Row};
 
 /// Every event whose reason is no code, in order of an object's life.
-pub(super) const EVENTS: [Row; 54] = [
+pub(super) const EVENTS: [Row; 55] = [
     (
         "Planned",
         Of::Event,
@@ -115,6 +115,16 @@ pub(super) const EVENTS: [Row; 54] = [
         "On the Gang: a kubelet did not take a member that was bound to it.",
         "TopologyAffinityError, UnexpectedAdmissionError or OutOf…: the node is excluded for such pods for a while.",
         &["Look at the kubelet's topology manager and device plugins on that node."],
+    ),
+    (
+        "NodesGivenUp",
+        Of::Event,
+        "On the Gang: nodes that were provisioned for it are terminated although it still waits.",
+        "It had no plan for them 15 minutes after they were ready: members are missing or held, kube-scheduler refuses one there, or plans expire.",
+        &[
+            "Mend what the message says the gang waits for.",
+            "Others are provisioned once it can use them; after two such rounds not at once.",
+        ],
     ),
     (
         "GangIdentityConflict",

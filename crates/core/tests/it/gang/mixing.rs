@@ -165,6 +165,7 @@ fn choice(rng: &mut ChaCha8Rng) -> Choice {
             overhead: Arc::default(),
             price: zonal.iter().map(|(_, price)| *price).min(),
             zonal: zonal.into_iter().collect(),
+            refused: None,
         }
     };
     let pool = |rng: &mut ChaCha8Rng, number: usize| PoolView {

@@ -14,5 +14,7 @@ mod turns;
 #[cfg(test)]
 mod unread;
 #[cfg(test)]
+mod unused;
+#[cfg(test)]
 mod volumes;
 mod watchdog;

@@ -101,6 +101,7 @@ fn run(seed: u64) {
                 capacity: world::node("", 4).allocatable,
                 price: Some(1),
                 zonal: BTreeMap::new(),
+                refused: None,
             }],
             left: Vec::new(),
             ceilings: Vec::new(),

@@ -253,6 +253,7 @@ fn pool(max_nodes: u32) -> PoolView {
         overhead: Arc::default(),
         price: Some(1),
         zonal: BTreeMap::new(),
+        refused: None,
     };
     PoolView {
         name: Arc::from("gpu"),

@@ -42,6 +42,8 @@ pub(super) struct Sim {
     pub(super) now: Timestamp,
     /// Whether kube-scheduler runs.
     pub(super) scheduler: bool,
+    /// Whether kubelets take what is bound to them.
+    pub(super) kubelets: bool,
     /// Topology levels.
     pub(super) levels: Levels,
     /// What was asked for with each batch, in order of creation.
@@ -81,6 +83,7 @@ impl Sim {
             whole: Vec::new(),
             now: at(0),
             scheduler: true,
+            kubelets: true,
             levels: levels(&[("zone", "topology.kubernetes.io/zone")]),
             asked: Vec::new(),
             provisioned: Vec::new(),
@@ -263,7 +266,8 @@ impl Sim {
                 self.provisioned.push(name);
                 self.asked.push(*topology_request);
             }
-            Action::AbandonBatch { name } => {
+            Action::AbandonBatch { name, why } => {
+                self.events.extend(why.map(|_| "NodesGivenUp".to_owned()));
                 self.batches.remove(&name);
                 self.abandoned.push(name.to_string());
             }
@@ -346,7 +350,8 @@ impl Sim {
         for (uid, node) in &post {
             let pod = self.pods.values_mut().find(|pod| pod.uid == *uid).unwrap();
             pod.node = Some(node.clone());
-            pod.running = true;
+            (pod.running, pod.ended) = (self.kubelets, !self.kubelets);
+            pod.not_admitted = (!self.kubelets).then(|| Arc::from("TopologyAffinityError: cannot be aligned"));
         }
         !post.is_empty()
     }
@@ -369,6 +374,7 @@ pub(super) fn pool() -> PoolView {
             capacity: world::node("", 4).allocatable,
             price: Some(1),
             zonal: BTreeMap::new(),
+            refused: None,
         }],
         left: Vec::new(),
         ceilings: Vec::new(),
