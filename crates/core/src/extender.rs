@@ -174,9 +174,8 @@ fn filter_single<'a, N: AsRef<str>>(
 /// The class of a pod of no gang, if there are nodes that await anybody. Pods of DaemonSets and of the system itself belong on
 /// every node.
 fn class_where_awaited(snapshot: &Snapshot, pod: &Pod) -> Option<String> {
-    let Ok(shape) = &pod.shape else { return None };
     let asks = !snapshot.awaiting.is_empty() && !pod.daemon && !pod.critical;
-    asks.then(|| digest(&pod.key.namespace, shape))
+    if asks { digest(pod) } else { None }
 }
 
 /// Whether a node that awaits pods has the capacity for them beside this one: it is one of them, and nobody is being bound to its

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod as PodObject;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -20,8 +21,8 @@ use muster_core::model::names::PodUid;
 use muster_core::model::node::TaintEffect;
 use muster_core::offering::Ledger;
 use muster_core::ordinary::{
-    self, Announced, Cause, Fruitless, InVain, Launch, Outcome, Purchases, Refusal, Round, SchedulerRefusals, Seen,
-    Unseen, Waiting, Window,
+    self, Announced, Cause, Disputes, Fruitless, InVain, Launch, Outcome, Placed, Purchases, Refusal, Round,
+    SchedulerRefusals, Seen, Unseen, Waiting, Window,
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -48,6 +49,8 @@ pub(in crate::provisioner) struct Pods {
     purchases: Option<Purchases>,
     /// What became of launches that EC2 had no capacity for. `None`: what the pools' conditions say has not been read yet.
     fruitless: Option<Fruitless>,
+    /// Pods for which there is capacity and that kube-scheduler puts nowhere.
+    disputes: Disputes,
     /// What the statuses say of it, as far as this process wrote or read them.
     written: BTreeMap<Arc<str>, SchedulerRefused>,
     /// How long it took to find out whether a round is due.
@@ -64,6 +67,7 @@ impl Pods {
             announced: Announced::default(),
             purchases: None,
             fruitless: None,
+            disputes: Disputes::default(),
             written: BTreeMap::new(),
             took: Duration::ZERO,
         }
@@ -92,8 +96,9 @@ impl Pods {
         let fruitless = self.look_at_launches(context, state);
         let usable = offers::usable(context, state);
         let now = context.clock.now();
-        let paused = (refusals.waiting(now), fruitless.pausing(now));
-        let (seen, count) = digest(state, &usable, &refusals, paused);
+        let disputed = self.disputes.open(now_real());
+        let known = (&refusals, refusals.waiting(now), fruitless.pausing(now), disputed);
+        let (seen, count) = digest(state, &usable, &known);
         // Whoever has a place on a node may lose it again, and nothing of that is in the digest.
         let due = self.window.is_due(now_real(), seen, count > 0);
         self.took = began.elapsed();
@@ -117,7 +122,7 @@ impl Pods {
         let mut left = Ledger::beside_all(&inputs);
         let offers::Offers { pools, most, offers } = offers::read(context, state, &left);
         let (waiting, mut outcome) = {
-            let (context, state) = (Arc::clone(context), Arc::clone(state));
+            let (context, state, disputes) = (Arc::clone(context), Arc::clone(state), self.disputes.clone());
             // A plan for thousands of pods takes its time; nobody else of this runtime waits for it.
             let round = move || {
                 let ladders = ladders(&state, waiting);
@@ -132,6 +137,7 @@ impl Pods {
                     accelerators: &state.snapshot.accelerators,
                     refusals: &refusals,
                     fruitless: &fruitless,
+                    disputes: &disputes,
                     now: context.clock.now(),
                     now_real: now_real(),
                 });
@@ -166,7 +172,30 @@ impl Pods {
             "round of pods"
         );
         self.report(context, state, &outcome).await;
+        self.dispute(context, state, &outcome).await;
         Ok(())
+    }
+
+    /// Takes note of pods that kube-scheduler will not accept on nodes that stand, and reports to some of them; the next round launches
+    /// for them.
+    async fn dispute(&mut self, context: &Context, state: &State, outcome: &Outcome) {
+        let lost = self.disputes.look(&outcome.standing, &state.snapshot, now_real());
+        for Placed { pod, node, .. } in lost.iter().take(EVENTS) {
+            let Some(object) = state.unbound.get(pod) else { continue };
+            let mut message = format!(
+                "node {} has the capacity for it, and kube-scheduler does not accept it there: it is provisioned for",
+                node.as_str()
+            );
+            if let Some((_, stated)) = state.snapshot.pods.get(pod).and_then(|pod| pod.unscheduled.as_ref()) {
+                message.push_str("; it says: ");
+                message.push_str(stated);
+            }
+            let event = GangEvent { reason: Cause::SchedulerRefused.as_str(), message, warning: true };
+            context.events.publish(&**object, &event).await;
+        }
+        if !lost.is_empty() {
+            warn!(pods = lost.len(), "kube-scheduler does not accept some pods on nodes with capacity for them");
+        }
     }
 
     /// Looks for which launches EC2 had no capacity.
@@ -410,12 +439,11 @@ fn waiting(state: &State) -> Vec<PodUid> {
 fn digest(
     state: &State,
     usable: &BTreeSet<String>,
-    refusals: &SchedulerRefusals,
-    paused: (usize, usize),
+    known: &(&SchedulerRefusals, usize, usize, Vec<(&Arc<str>, Timestamp)>),
 ) -> (u64, usize) {
     let mut hasher = std::hash::DefaultHasher::new();
     // A pause that ends calls for a round too.
-    (refusals, paused).hash(&mut hasher);
+    known.hash(&mut hasher);
     let mut count = 0;
     for uid in
         state.unbound.keys().filter(|uid| state.snapshot.pods.get(*uid).is_some_and(|pod| ordinary::is_waiting(pod)))

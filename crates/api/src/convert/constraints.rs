@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as k8s;
-use muster_core::model::pod::{AntiAffinityTerm, Neighbour, Shape, Together};
+use muster_core::model::pod::{AntiAffinityTerm, DomainTerm, Neighbour, Shape, Together};
 use muster_core::model::resources::DEVICE_CLASS;
 
 use super::selectors::{label_requirements, selects};
@@ -77,7 +77,8 @@ pub(super) enum AntiAffinity {
 pub fn neighbour(pod: &k8s::Pod) -> Neighbour {
     let empty = k8s::PodSpec::default();
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let terms = anti_affinity_terms(pod.spec.as_ref().unwrap_or(&empty)).filter(|term| term.topology_key == HOSTNAME);
+    let (by_host, by_domain): (Vec<_>, Vec<_>) =
+        anti_affinity_terms(pod.spec.as_ref().unwrap_or(&empty)).partition(|term| term.topology_key == HOSTNAME);
     let read = |term: &k8s::PodAffinityTerm| {
         // Without a selector a term selects nothing, and so keeps nothing away.
         let selector = label_requirements(term.label_selector.as_ref()?);
@@ -92,7 +93,12 @@ pub fn neighbour(pod: &k8s::Pod) -> Neighbour {
     Neighbour {
         namespace: Arc::from(namespace),
         labels: super::shared(pod.metadata.labels.as_ref()),
-        keeps_away: terms.filter_map(read).collect(),
+        keeps_away: by_host.into_iter().filter_map(read).collect(),
+        keeps_off: by_domain
+            .into_iter()
+            .filter_map(|term| Some(DomainTerm { key: Arc::from(term.topology_key.as_str()), term: read(term)? }))
+            .collect(),
+        constraints: super::ordinary::constraints(pod),
     }
 }
 

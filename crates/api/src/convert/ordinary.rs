@@ -7,6 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1 as k8s;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use muster_core::model::pod::{Operator, Requirement, SelectorTerm, Shape};
+use muster_core::ordinary::constraints_digest;
 use muster_core::packing::{Class, PodTerm, Rule, Spread, selects};
 
 use super::constraints::Unmodelled;
@@ -15,6 +16,8 @@ use super::selectors;
 /// Labels of namespaces, by name. One that is absent has none but its name.
 pub type Namespaces = BTreeMap<Arc<str>, BTreeMap<Arc<str>, Arc<str>>>;
 
+/// Such a spread constraint is only preferred.
+const SCHEDULE_ANYWAY: &str = "ScheduleAnyway";
 /// The label that every namespace has.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
@@ -87,8 +90,9 @@ pub fn kind(pod: &k8s::Pod, shape: &Shape, namespaces: &Namespaces, soft_taints:
     let mut shape = shape.clone();
     shape.one_per_node = false;
     shape.unsupported.clear();
-    let mut required =
-        Class { shape, namespace: namespace.into(), labels: super::shared(Some(labels)), ..Class::default() };
+    let rules = required(pod, namespaces);
+    let required =
+        Class { shape, namespace: namespace.into(), labels: super::shared(Some(labels)), rules, ..Class::default() };
     let mut preferences = Vec::new();
     let mut prefer = |what: What, index: usize, weight: Option<i32>, kept: Kept| {
         preferences.push(Preference { what, index, weight, kept });
@@ -96,19 +100,12 @@ pub fn kind(pod: &k8s::Pod, shape: &Shape, namespaces: &Namespaces, soft_taints:
     let affinity = spec.affinity.as_ref();
     let term = |one: &k8s::PodAffinityTerm| pod_term(one, namespace, labels, namespaces);
     if let Some(affinity) = affinity.and_then(|affinity| affinity.pod_affinity.as_ref()) {
-        let terms: Vec<PodTerm> =
-            affinity.required_during_scheduling_ignored_during_execution.iter().flatten().map(term).collect();
-        if !terms.is_empty() {
-            required.rules.push(Rule::Affinity(terms));
-        }
         for (index, one) in affinity.preferred_during_scheduling_ignored_during_execution.iter().flatten().enumerate() {
             let kept = Kept::Rule(Rule::Affinity(vec![term(&one.pod_affinity_term)]));
             prefer(What::PodAffinity, index, Some(one.weight), kept);
         }
     }
     if let Some(affinity) = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref()) {
-        let terms = affinity.required_during_scheduling_ignored_during_execution.iter().flatten();
-        required.rules.extend(terms.map(|one| Rule::AntiAffinity(term(one))));
         for (index, one) in affinity.preferred_during_scheduling_ignored_during_execution.iter().flatten().enumerate() {
             let kept = Kept::Rule(Rule::AntiAffinity(term(&one.pod_affinity_term)));
             prefer(What::PodAntiAffinity, index, Some(one.weight), kept);
@@ -124,11 +121,8 @@ pub fn kind(pod: &k8s::Pod, shape: &Shape, namespaces: &Namespaces, soft_taints:
         }
     }
     for (index, one) in spec.topology_spread_constraints.iter().flatten().enumerate() {
-        let rule = Rule::Spread(spread(one, labels));
-        if one.when_unsatisfiable == "ScheduleAnyway" {
-            prefer(What::TopologySpread, index, None, Kept::Rule(rule));
-        } else {
-            required.rules.push(rule);
+        if one.when_unsatisfiable == SCHEDULE_ANYWAY {
+            prefer(What::TopologySpread, index, None, Kept::Rule(Rule::Spread(spread(one, labels))));
         }
     }
     if soft_taints {
@@ -139,15 +133,55 @@ pub fn kind(pod: &k8s::Pod, shape: &Shape, namespaces: &Namespaces, soft_taints:
     Kind { required, preferences }
 }
 
+/// Topology constraints that a pod cannot do without: affinity, anti-affinity, spread.
+fn required(pod: &k8s::Pod, namespaces: &Namespaces) -> Vec<Rule> {
+    let (no_labels, spec) = (BTreeMap::new(), pod.spec.as_ref());
+    let labels = pod.metadata.labels.as_ref().unwrap_or(&no_labels);
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let near: Vec<PodTerm> = affinity_terms(pod).map(|term| pod_term(term, namespace, labels, namespaces)).collect();
+    let mut rules = Vec::new();
+    if !near.is_empty() {
+        rules.push(Rule::Affinity(near));
+    }
+    rules.extend(anti_affinity(pod, namespaces).into_iter().map(Rule::AntiAffinity));
+    let spreads = spec.and_then(|spec| spec.topology_spread_constraints.as_ref()).into_iter().flatten();
+    let spreads = spreads.filter(|one| one.when_unsatisfiable != SCHEDULE_ANYWAY);
+    rules.extend(spreads.map(|one| Rule::Spread(spread(one, labels))));
+    rules
+}
+
+fn affinity_terms(pod: &k8s::Pod) -> impl Iterator<Item = &k8s::PodAffinityTerm> {
+    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()?.pod_affinity.as_ref());
+    let terms = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
+    terms.into_iter().flatten()
+}
+
+fn anti_affinity_terms(pod: &k8s::Pod) -> impl Iterator<Item = &k8s::PodAffinityTerm> {
+    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()?.pod_anti_affinity.as_ref());
+    let terms = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
+    terms.into_iter().flatten()
+}
+
+/// A digest of the topology constraints that a pod cannot do without, and of those of its labels that they look at: by it pods that
+/// ask for the same are of different classes. `None`: there are none.
+#[must_use]
+pub fn constraints(pod: &k8s::Pod) -> Option<Arc<str>> {
+    // Which namespaces a selector selects changes with every new one, so it is written down as it is.
+    let rules = required(pod, &Namespaces::new());
+    let selectors: Vec<Option<Vec<Requirement>>> = affinity_terms(pod)
+        .chain(anti_affinity_terms(pod))
+        .map(|term| requirements(term.namespace_selector.as_ref()))
+        .collect();
+    (!rules.is_empty()).then(|| constraints_digest(&rules, &selectors, &super::shared(pod.metadata.labels.as_ref())))
+}
+
 /// Required anti-affinity of a pod that stands on a node.
 #[must_use]
 pub fn anti_affinity(pod: &k8s::Pod, namespaces: &Namespaces) -> Vec<PodTerm> {
     let no_labels = BTreeMap::new();
-    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()?.pod_anti_affinity.as_ref());
-    let terms = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
     let labels = pod.metadata.labels.as_ref().unwrap_or(&no_labels);
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    terms.into_iter().flatten().map(|term| pod_term(term, namespace, labels, namespaces)).collect()
+    anti_affinity_terms(pod).map(|term| pod_term(term, namespace, labels, namespaces)).collect()
 }
 
 /// Constraints of a shape that nobody models, in their words; what the packing planner models is none.

@@ -38,8 +38,7 @@ impl Assumed {
     pub fn add(&mut self, pod: &Pod, node: &str) {
         self.remove(&pod.uid);
         let node = NodeName::from(node);
-        let class = pod.shape.as_ref().ok().map(|shape| digest(&pod.key.namespace, shape));
-        let taken = Taken { requested: pod.held.requested.clone(), class };
+        let taken = Taken { requested: pod.held.requested.clone(), class: digest(pod) };
         self.pods.insert(pod.uid.clone(), node.clone());
         self.nodes.entry(node).or_default().insert(pod.uid.clone(), Arc::new(taken));
     }

@@ -130,9 +130,25 @@ pub struct Neighbour {
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
     /// Its required anti-affinity by hostname, as far as that can select anything.
     pub keeps_away: Vec<AntiAffinityTerm>,
+    /// Its required anti-affinity by any other label, likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keeps_off: Vec<DomainTerm>,
+    /// A digest of its required topology constraints and of those of its labels that they look at. `None`: it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constraints: Option<Arc<str>>,
 }
 
-/// A term of required anti-affinity by hostname: the pods it selects must not stand on the same node.
+/// A term of required anti-affinity by a label that several nodes may share: the pods it selects must not stand in the same domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DomainTerm {
+    /// Label key of the domains.
+    pub key: Arc<str>,
+    /// Which pods.
+    pub term: AntiAffinityTerm,
+}
+
+/// A term of required anti-affinity: the pods it selects must not stand on the same node, or in the same domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AntiAffinityTerm {

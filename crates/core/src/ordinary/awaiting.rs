@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
 
-use super::class::{digest, is_readable};
+use super::class::{digest_of, is_readable, parts};
 use crate::model::batch::{Batch, BatchPhase, Owner};
 use crate::model::gang::Pod;
 use crate::model::names::NodeName;
@@ -25,22 +25,22 @@ const CLASSES: usize = 10_000;
 /// Digests of classes of pods, each computed once, and what their pods ask for.
 #[derive(Clone, Debug, Default)]
 pub struct Classes {
-    digests: BTreeMap<(Arc<str>, Arc<Shape>), Arc<str>>,
+    digests: BTreeMap<(Arc<str>, Arc<Shape>, Option<Arc<str>>), Arc<str>>,
     requests: FxHashMap<Arc<str>, Resources>,
 }
 
 impl Classes {
     /// The class of a pod, which is remembered. `None`: its shape is not known.
     pub fn of(&mut self, pod: &Pod) -> Option<Arc<str>> {
-        let shape = pod.shape.as_ref().ok()?;
-        let key = (Arc::clone(&pod.key.namespace), Arc::clone(shape));
+        let parts @ (namespace, shape, constraints) = parts(pod)?;
+        let key = (Arc::clone(namespace), Arc::clone(shape), constraints.cloned());
         if let Some(known) = self.digests.get(&key) {
             return Some(Arc::clone(known));
         }
         if self.digests.len() >= CLASSES {
             *self = Self::default();
         }
-        let class: Arc<str> = digest(&key.0, shape).into();
+        let class: Arc<str> = digest_of(parts).into();
         self.requests.insert(Arc::clone(&class), shape.requests.clone());
         self.digests.insert(key, Arc::clone(&class));
         Some(class)

@@ -1,21 +1,38 @@
 //! Of which class a pod is: a digest that stands in NodeBatches, and so outlives the process and the version that wrote it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::digest::Fields;
+use crate::model::gang::Pod;
 use crate::model::pod::{HostPort, Operator, Requirement, SelectorTerm, Shape, Together, Toleration};
+use crate::packing::{PodTerm, Rule, Spread};
 
 /// The version of the digest, which every digest begins with. Another way to write a shape down is another version.
-const VERSION: &str = "2-";
+const VERSION: &str = "3-";
 
-/// Of which class a pod is, whichever process asks: pods with equal digests take each other's places.
+/// What makes pods one class: namespace, shape and topology constraints.
+pub(super) type Parts<'a> = (&'a Arc<str>, &'a Arc<Shape>, Option<&'a Arc<str>>);
+
+/// What the class of a pod is made of. `None`: its shape is not known.
+pub(super) fn parts(pod: &Pod) -> Option<Parts<'_>> {
+    let shape = pod.shape.as_ref().ok()?;
+    Some((&pod.key.namespace, shape, pod.neighbour.constraints.as_ref()))
+}
+
+/// Of which class a pod is, whichever process asks. `None`: its shape is not known.
+#[must_use]
+pub fn digest(pod: &Pod) -> Option<String> {
+    parts(pod).map(digest_of)
+}
+
+/// The digest of a class: pods with equal ones take each other's places.
 ///
 /// What it is made of is written out field by field. A field that a shape lacks adds nothing, so that one which is new to this
 /// program leaves the digests of all shapes without it as they are. Where volumes can be reached does not count: that is
-/// known of some only once they are bound.
-#[must_use]
-pub fn digest(namespace: &str, shape: &Shape) -> String {
+/// known of some only once they are bound. Neither do labels that no constraint of the pod itself looks at: most of them differ
+/// between the pods of one template.
+pub(super) fn digest_of((namespace, shape, constraints): Parts<'_>) -> String {
     let Shape {
         requests,
         node_selector,
@@ -28,8 +45,8 @@ pub fn digest(namespace: &str, shape: &Shape) -> String {
         // Written down of pods of gangs alone; ordinary pods are kept apart by their own terms.
         apart: _,
         unsupported,
-    } = shape;
-    let mut fields = Fields::new("class of pods, 2").text(namespace);
+    } = &**shape;
+    let mut fields = Fields::new("class of pods, 3").text(namespace);
     if !requests.is_empty() {
         fields = fields.text("requests").number(count(requests.iter().count()));
         fields =
@@ -56,9 +73,69 @@ pub fn digest(namespace: &str, shape: &Shape) -> String {
     if !unsupported.is_empty() {
         fields = all(fields.text("unsupported"), unsupported, |fields, what| fields.text(what));
     }
+    if let Some(constraints) = constraints {
+        fields = fields.text("constraints").text(constraints);
+    }
     let mut digest = fields.finish();
     digest.truncate(16);
     format!("{VERSION}{digest}")
+}
+
+/// A digest of topology constraints, and of those of a pod's labels that they look at; `namespaces` has the selector of namespaces
+/// of each term of affinity and anti-affinity. Preferences are not among them: they decide where a pod goes, not whether it can.
+#[must_use]
+pub fn constraints_digest(
+    rules: &[Rule],
+    namespaces: &[Option<Vec<Requirement>>],
+    own: &BTreeMap<Arc<str>, Arc<str>>,
+) -> Arc<str> {
+    let mut asked: BTreeSet<&Arc<str>> = BTreeSet::new();
+    for rule in rules {
+        match rule {
+            Rule::Spread(spread) => asked.extend(spread.selector.iter().map(|one| &one.key)),
+            Rule::Affinity(terms) => asked.extend(terms.iter().flat_map(selector_keys)),
+            Rule::AntiAffinity(term) => asked.extend(selector_keys(term)),
+        }
+    }
+    let own = asked.into_iter().filter_map(|key| Some((Arc::clone(key), Arc::clone(own.get(key)?)))).collect();
+    let fields = labels(all(Fields::new("topology constraints, 1"), rules, rule), &own);
+    let mut digest = all(fields, namespaces, |fields, one| selector(fields, one.as_deref())).finish();
+    digest.truncate(16);
+    digest.into()
+}
+
+fn selector_keys(term: &PodTerm) -> impl Iterator<Item = &Arc<str>> {
+    term.selector.iter().flatten().map(|one| &one.key)
+}
+
+fn rule(fields: Fields, one: &Rule) -> Fields {
+    match one {
+        Rule::Spread(spread) => {
+            let Spread { key, selector, max_skew, min_domains, honor_affinity, honor_taints } = spread;
+            let fields = all(fields.text("spread").text(key), selector, requirement);
+            let fields = fields.number(u64::from(*max_skew)).number(u64::from(*min_domains));
+            fields.number(u64::from(*honor_affinity)).number(u64::from(*honor_taints))
+        }
+        Rule::Affinity(terms) => all(fields.text("affinity"), terms, pod_term),
+        Rule::AntiAffinity(term) => pod_term(fields.text("anti-affinity"), term),
+    }
+}
+
+fn pod_term(fields: Fields, one: &PodTerm) -> Fields {
+    let PodTerm { key, namespaces, selector: of_pods } = one;
+    let names: Option<Vec<&Arc<str>>> = namespaces.as_ref().map(|names| names.iter().collect());
+    let fields = match names {
+        None => fields.text(key).number(0),
+        Some(names) => all(fields.text(key).number(1), &names, |fields, name| fields.text(name)),
+    };
+    selector(fields, of_pods.as_deref())
+}
+
+fn selector(fields: Fields, one: Option<&[Requirement]>) -> Fields {
+    match one {
+        None => fields.number(0),
+        Some(requirements) => all(fields.number(1), requirements, requirement),
+    }
 }
 
 /// Whether a class was written by a version that makes its digests as this one does. Of another nobody here can say which pods it
@@ -129,6 +206,10 @@ mod tests {
         Shape { requests: Resources::from_iter([("cpu", cpu), ("pods", 1)]), ..Shape::default() }
     }
 
+    fn class(namespace: &str, shape: Shape, constraints: Option<&str>) -> String {
+        digest_of((&namespace.into(), &Arc::new(shape), constraints.map(Arc::from).as_ref()))
+    }
+
     /// A shape for every field, each with what it has; their order is that of the digests below.
     fn shapes() -> Vec<(&'static str, Shape)> {
         let base = || asks(1_500);
@@ -170,28 +251,28 @@ mod tests {
 
     #[test]
     fn digests_are_those_that_stand_in_node_batches() {
-        let digests: Vec<String> = shapes().iter().map(|(_, shape)| digest("ml", shape)).collect();
+        let digests: Vec<String> = shapes().into_iter().map(|(_, shape)| class("ml", shape, None)).collect();
         let known = [
-            "2-a7bybr34g6dnx7vy",
-            "2-ay6mkfarlfurrqqb",
-            "2-6ekkw7qajnhzncku",
-            "2-ktokseylfflbje2n",
-            "2-ibv7hj3wpavfogoy",
-            "2-ay3golbmxucpn3qn",
-            "2-ybx23ldvr6kncyhb",
-            "2-sfy5botnyaibbpap",
-            "2-d4nsaayf6tcgque7",
-            "2-oik6rwubfmk5sxd3",
-            "2-aormh4xd7jn62lau",
-            "2-crgkf7e76bmirm3u",
-            "2-mrcgc7hvjubyabhe",
-            "2-ktvvrztv5hlomoz5",
-            "2-36eeob7ttdfdwl5v",
-            "2-telxueufdkkwnmbd",
-            "2-clfmzivyxpwi6zqo",
-            "2-gjrl3qez23e3dqvq",
-            "2-fpvxqrffqrsqzxxs",
-            "2-7xjgmtjdfkoatwma",
+            "3-khrmyiptjvkdjq6m",
+            "3-lndgbj5clxx6m2ze",
+            "3-obgugnqvedwbd7u4",
+            "3-qm5obmmbce3ubuuj",
+            "3-gdayvg65jwvldmsy",
+            "3-gevjdgxqceapsf7d",
+            "3-jm2ykkqembxtfdhh",
+            "3-yrowbujugr2lz7hv",
+            "3-4ojogxt77y2ugvbw",
+            "3-e4esq3lkxswuyjxc",
+            "3-xn63pmtyqweno4az",
+            "3-paqvbaqv7vkam7ne",
+            "3-rcm2547pwkghcudo",
+            "3-ujwnw46st5qyirvv",
+            "3-orasxv7zha6w5u6i",
+            "3-zoaz4rnchspmlj2q",
+            "3-4zc342us57moodof",
+            "3-wv3bcuedne3zf2w3",
+            "3-ebooxvg5w63s75sk",
+            "3-oay7xbsw3fbumnio",
         ];
         assert_eq!(digests, known, "a shape that is written down in another way needs another version");
     }
@@ -200,10 +281,18 @@ mod tests {
     fn no_two_shapes_and_no_two_namespaces_share_a_digest_and_volumes_do_not_count() {
         let shapes = shapes();
         let all: std::collections::BTreeSet<String> =
-            shapes.iter().flat_map(|(_, shape)| ["ml", "web"].map(|namespace| digest(namespace, shape))).collect();
+            shapes.iter().flat_map(|(_, shape)| ["ml", "web"].map(|name| class(name, shape.clone(), None))).collect();
         assert_eq!(all.len(), 2 * shapes.len());
         let bound = Shape { volumes: vec![vec![SelectorTerm::default()]], ..asks(1_500) };
-        assert_eq!(digest("ml", &bound), digest("ml", &asks(1_500)));
-        assert!(all.iter().all(|class| is_readable(class)) && !is_readable("abcdefghijklmnop"));
+        assert_eq!(class("ml", bound, None), class("ml", asks(1_500), None));
+        let old = ["abcdefghijklmnop", "2-a7bybr34g6dnx7vy"];
+        assert!(all.iter().all(|class| is_readable(class)) && !old.into_iter().any(is_readable));
+    }
+
+    #[test]
+    fn pods_that_ask_for_the_same_under_different_topology_constraints_are_of_different_classes() {
+        let of = |constraints| class("ml", asks(1_500), constraints);
+        assert_ne!(of(None), of(Some("a")));
+        assert_ne!(of(Some("a")), of(Some("b")));
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::class::{digest, is_readable};
+use super::Waiting;
+use super::class::{Parts, digest_of, is_readable, parts};
 use crate::fit;
 use crate::model::batch::{Batch, BatchMember, BatchPhase, MemberState, Owner};
 use crate::model::gang::Pod;
@@ -44,8 +45,8 @@ pub(super) struct Joining {
     pub(super) planned: BTreeSet<String>,
     /// Places that nobody has taken yet, by class.
     pub(super) places: BTreeMap<String, u32>,
-    /// … before pods that wait took some.
-    all_places: BTreeMap<String, u32>,
+    /// Who waits and has taken some, by class and by number in the round.
+    takers: BTreeMap<String, Vec<usize>>,
     /// Places of classes that another version wrote down: nobody can say which pods they are for, so any pod may have them.
     pub(super) unread: u32,
     /// When the batch was created: who came later is not who it was planned for.
@@ -61,6 +62,8 @@ pub(super) struct Joining {
 /// A node that pods may still come to.
 struct Coming {
     name: String,
+    /// Its name in the cluster, once it has registered.
+    registered: Option<String>,
     /// By DaemonSets, and by pods that stand there already.
     used: Usage,
     /// Pods that it was planned for and that have not come, by class.
@@ -73,28 +76,47 @@ impl Joining {
         self.offer.as_ref().is_none_or(|node| fit::reaches_volumes(shape, node))
     }
 
-    /// Its nodes with who stands there and who waits and has taken a place; `shapes` are those of the classes that wait. A place that
-    /// nobody waits for is free: its pod went elsewhere, or is gone.
-    pub(super) fn nodes(&self, shapes: &BTreeMap<String, Arc<Shape>>) -> Vec<Existing> {
+    /// A pod that waits takes a place of its class, by its number in the round. Whether there was one.
+    pub(super) fn take(&mut self, class: &str, pod: usize) -> bool {
+        let Some(left) = self.places.get_mut(class).filter(|left| **left > 0) else { return false };
+        *left -= 1;
+        self.takers.entry(class.to_owned()).or_default().push(pod);
+        true
+    }
+
+    /// Its nodes with who stands there and who waits and has taken a place. A place that nobody waits for is free: its pod went
+    /// elsewhere, or is gone.
+    pub(super) fn nodes(&self, waiting: &[Waiting]) -> Vec<JoiningNode> {
         let Some(offer) = &self.offer else { return Vec::new() };
-        let took = |(class, all): (&String, &u32)| {
-            let left = self.places.get(class).copied().unwrap_or(0);
-            (class.clone(), all.saturating_sub(left))
-        };
-        let mut taken: BTreeMap<String, u32> = self.all_places.iter().map(took).collect();
+        let mut takers: BTreeMap<&str, &[usize]> =
+            self.takers.iter().map(|(class, pods)| (class.as_str(), pods.as_slice())).collect();
         let node = |coming: &Coming| {
             let mut usage = coming.used.clone();
+            let mut here = Vec::new();
             for (class, left) in &coming.left {
-                let (Some(taken), Some(shape)) = (taken.get_mut(class), shapes.get(class)) else { continue };
-                let here = (*taken).min(*left);
-                *taken -= here;
-                (0..here).for_each(|_| usage.add(shape));
+                let Some(pods) = takers.get_mut(class.as_str()) else { continue };
+                let (these, others) = pods.split_at(pods.len().min(usize::try_from(*left).unwrap_or(usize::MAX)));
+                *pods = others;
+                here.extend_from_slice(these);
+            }
+            for shape in here.iter().filter_map(|pod| waiting[*pod].pod.shape.as_ref().ok()) {
+                usage.add(shape);
             }
             usage.own_shape_pods = 0;
-            Existing { node: Arc::new(Node { name: coming.name.as_str().into(), ..Node::clone(offer) }), usage }
+            let node = Arc::new(Node { name: coming.name.as_str().into(), ..Node::clone(offer) });
+            JoiningNode { existing: Existing { node, usage }, registered: coming.registered.clone(), takers: here }
         };
         self.coming.iter().map(node).collect()
     }
+}
+
+/// A node that is on its way, as it will be.
+pub(super) struct JoiningNode {
+    pub(super) existing: Existing,
+    /// Its name in the cluster, once it has registered.
+    pub(super) registered: Option<String>,
+    /// Pods that wait and have a place on it, by number in the round.
+    pub(super) takers: Vec<usize>,
 }
 
 /// Pods on nodes of batches, by node, each with its class if that is known.
@@ -102,16 +124,11 @@ type Occupants<'a> = BTreeMap<&'a str, Vec<(&'a Arc<Pod>, Option<String>)>>;
 
 fn occupants<'a>(batches: &[&Arc<Batch>], snapshot: &'a Snapshot) -> Occupants<'a> {
     let names = batches.iter().flat_map(|batch| batch.status.node_names()).collect();
-    let mut digests: BTreeMap<(&Arc<str>, &Arc<Shape>), String> = BTreeMap::new();
+    let mut digests: BTreeMap<Parts<'_>, String> = BTreeMap::new();
     let mut on = Occupants::new();
     for pod in snapshot.occupants(&names) {
         let Some(node) = &pod.node else { continue };
-        let namespace = &pod.key.namespace;
-        let class = pod
-            .shape
-            .as_ref()
-            .ok()
-            .map(|shape| digests.entry((namespace, shape)).or_insert_with(|| digest(namespace, shape)).clone());
+        let class = parts(pod).map(|of| digests.entry(of).or_insert_with(|| digest_of(of)).clone());
         on.entry(node.as_str()).or_default().push((pod, class));
     }
     on
@@ -206,7 +223,7 @@ fn of_batch(
                     *left = u32::saturating_sub(*left, 1);
                 }
             }
-            Coming { name: format!("{}/{number}", batch.name), used, left }
+            Coming { name: format!("{}/{number}", batch.name), registered: name.map(str::to_owned), used, left }
         };
         // What a node holds of a class that another version wrote down is not known: it has capacity for nobody else.
         let known = |pods: &[(String, u32)]| pods.iter().all(|(class, _)| is_readable(class));
@@ -215,7 +232,7 @@ fn of_batch(
     Some(Joining {
         pool: wanted.node_pool.clone(),
         planned,
-        all_places: places.clone(),
+        takers: BTreeMap::new(),
         places,
         unread,
         created: batch.created,

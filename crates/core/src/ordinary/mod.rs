@@ -6,7 +6,9 @@
 mod announced;
 pub mod awaiting;
 mod class;
+mod disputes;
 mod fruitless;
+mod ground;
 mod joining;
 mod purchases;
 mod refused;
@@ -15,7 +17,8 @@ mod unseen;
 mod window;
 
 pub use announced::Announced;
-pub use class::digest;
+pub use class::{constraints_digest, digest};
+pub use disputes::{Disputes, Placed};
 pub use fruitless::Fruitless;
 pub use joining::Offered;
 pub use purchases::{InVain, Purchases, Seen};

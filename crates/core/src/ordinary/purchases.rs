@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::awaiting::{self, KEPT};
-use super::class::{digest, is_readable};
+use super::class::{Parts, digest_of, is_readable, parts};
 use super::refused::{Generations, Purchase, SchedulerRefusals, tried_after};
 use super::round::is_waiting;
 use crate::model::batch::{Batch, BatchMember, LossCause, MemberState, Owner};
@@ -314,12 +314,11 @@ fn nodes(batch: &Batch, seen: &Seen<'_>) -> BTreeMap<Arc<str>, Now> {
 /// Classes of the pods that wait.
 fn waits(snapshot: &Snapshot) -> Waits {
     let mut waits = Waits::new();
-    let mut known: BTreeMap<(&str, &crate::model::pod::Shape), String> = BTreeMap::new();
+    let mut known: BTreeMap<Parts<'_>, String> = BTreeMap::new();
     for pod in snapshot.pods.values().filter(|pod| is_waiting(pod)) {
         let pod: &Pod = pod;
-        let Ok(shape) = &pod.shape else { continue };
-        let class =
-            known.entry((&*pod.key.namespace, &**shape)).or_insert_with(|| digest(&pod.key.namespace, shape)).clone();
+        let Some(of) = parts(pod) else { continue };
+        let class = known.entry(of).or_insert_with(|| digest_of(of)).clone();
         let created = pod.created.unwrap_or(Timestamp::MIN);
         waits.entry(class).and_modify(|since| *since = created.min(*since)).or_insert(created);
     }

@@ -74,11 +74,11 @@ impl Refused {
 }
 
 /// The pause after so many doublings.
-fn pause(doublings: u32) -> SignedDuration {
+pub(super) fn pause(doublings: u32) -> SignedDuration {
     FIRST.saturating_mul(1 << doublings.min(8)).min(LONGEST)
 }
 
-fn after(at: Timestamp, pause: SignedDuration) -> Timestamp {
+pub(super) fn after(at: Timestamp, pause: SignedDuration) -> Timestamp {
     at.saturating_add(pause).unwrap_or(Timestamp::MAX)
 }
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::class::digest;
+use super::class::{Parts, digest_of, parts};
+use super::disputes::{Disputes, Placed};
 use super::fruitless::{self, Fruitless};
+use super::ground::Ground;
 use super::joining::{Joining, Now, Offered, joining};
 use super::refused::{SchedulerRefusals, tried_after, unused};
 use crate::fit;
@@ -15,12 +17,10 @@ use crate::model::digest::Fields;
 use crate::model::gang::{Membership, Pod};
 use crate::model::launch::CapacityType;
 use crate::model::names::PodUid;
-use crate::model::node::Usage;
-use crate::model::pod::Shape;
 use crate::model::resources::{Resources, at_least};
-use crate::model::snapshot::{AssignedCapacity, Snapshot};
+use crate::model::snapshot::Snapshot;
 use crate::offering::{Amounts, Ledger};
-use crate::packing::{self, Class, Existing, Obstacle, Offer, Place, Pool, Problem, Rule, Standing};
+use crate::packing::{self, Class, Obstacle, Offer, Place, Pool, Problem, Rule};
 
 /// Most nodes of one batch.
 const BATCH: u32 = 100;
@@ -28,8 +28,6 @@ const BATCH: u32 = 100;
 const SPARES: usize = 2;
 /// Stated of pods that only machines with accelerators might hold.
 const FOR_WHO_ASKS: &str = "types with accelerators are launched only for pods that ask for one";
-/// Label of a node's own name.
-const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// A pod that waits for a node.
 #[derive(Clone, Debug)]
@@ -61,6 +59,8 @@ pub struct Round<'a> {
     pub refusals: &'a SchedulerRefusals,
     /// What is known of launches that EC2 had no capacity for.
     pub fruitless: &'a Fruitless,
+    /// … and of nodes that stand and that it does not accept.
+    pub disputes: &'a Disputes,
     /// Now, by the provisioner's clock.
     pub now: Timestamp,
     /// Now, in real time.
@@ -155,6 +155,8 @@ pub struct Outcome {
     pub joining: usize,
     /// Pods that a node holds which exists, or that fit beside others on one that is on its way.
     pub placed: usize,
+    /// Those of them that are placed on nodes that stand.
+    pub standing: Vec<Placed>,
     /// Micro-dollars per hour of all launches.
     pub cost: u64,
     /// No plan for the same pods costs less.
@@ -179,17 +181,13 @@ pub fn is_waiting(pod: &Pod) -> bool {
 #[must_use]
 pub fn plan(round: &Round<'_>) -> Outcome {
     let mut outcome = Outcome::default();
-    let mut shapes: BTreeMap<String, Arc<Shape>> = BTreeMap::new();
-    let mut digests: BTreeMap<(Arc<str>, Arc<Shape>), String> = BTreeMap::new();
+    let mut digests: BTreeMap<Parts<'_>, String> = BTreeMap::new();
     let classes: Vec<Option<String>> = round
         .waiting
         .iter()
         .map(|one| {
-            let shape = one.pod.shape.as_ref().ok()?;
-            let key = (Arc::clone(&one.pod.key.namespace), Arc::clone(shape));
-            let class = digests.entry(key).or_insert_with(|| digest(&one.pod.key.namespace, shape)).clone();
-            shapes.entry(class.clone()).or_insert_with(|| Arc::clone(shape));
-            Some(class)
+            let of = parts(&one.pod)?;
+            Some(digests.entry(of).or_insert_with(|| digest_of(of)).clone())
         })
         .collect();
     let now = Now { clock: round.now, real: round.now_real };
@@ -198,13 +196,10 @@ pub fn plan(round: &Round<'_>) -> Outcome {
     for (index, class) in classes.iter().enumerate() {
         let (Some(class), Ok(shape)) = (class, &round.waiting[index].pod.shape) else { continue };
         let mut reached = under_way.iter_mut().filter(|one| one.reaches(shape));
-        let place = reached.find_map(|one| one.places.get_mut(class).filter(|left| **left > 0));
-        match place {
-            Some(left) => {
-                *left -= 1;
-                outcome.joining += 1;
-            }
-            None => rest.push(index),
+        if reached.any(|one| one.take(class, index)) {
+            outcome.joining += 1;
+        } else {
+            rest.push(index);
         }
     }
     outcome.joining += take_unread(round, &mut under_way, &mut rest);
@@ -212,10 +207,7 @@ pub fn plan(round: &Round<'_>) -> Outcome {
         return outcome;
     }
     let barred = barred(round, &classes, &rest, &under_way);
-    let theirs: BTreeSet<&str> = under_way.iter().flat_map(|one| one.names.iter().map(String::as_str)).collect();
-    let mut nodes = standing_nodes(round.snapshot, &theirs);
-    let standing = standing_pods(round.snapshot, &nodes);
-    nodes.extend(under_way.iter().flat_map(|one| one.nodes(&shapes)));
+    let Ground { nodes, standing, joining_from } = Ground::of(round, &under_way);
     // Where somebody asks for accelerators the others may stand beside; a machine for them alone is refused below.
     let asked = rest.iter().any(|index| is_accelerated(&round.waiting[*index].pod, round.accelerators));
     let has = |offer: &Offer| round.accelerators.iter().any(|name| offer.node.allocatable.get(name) > 0);
@@ -225,8 +217,12 @@ pub fn plan(round: &Round<'_>) -> Outcome {
     let make = |rest: &[usize]| {
         let ladder = |index: &usize| {
             let mut ladder = round.waiting[*index].ladder.clone();
-            if let Some(off) = classes[*index].as_deref().and_then(|class| barred.get(class)) {
+            let class = classes[*index].as_deref();
+            if let Some(off) = class.and_then(|class| barred.get(class)) {
                 ladder.iter_mut().for_each(|class| class.kept_off.clone_from(off));
+            }
+            if let Some(from) = class.and_then(|class| round.disputes.no_places_before(class, round.now_real)) {
+                ladder.iter_mut().for_each(|class| class.newer_than = Some(from));
             }
             ladder
         };
@@ -247,6 +243,14 @@ pub fn plan(round: &Round<'_>) -> Outcome {
     }
     settle(round, &classes, &rest, &problem, &plan, &mut outcome);
     one_at_a_time(round, &mut outcome);
+    for (index, place) in rest.iter().zip(&plan.places) {
+        if let (Place::Existing(node), Some(class)) = (place, &classes[*index])
+            && *node < joining_from
+        {
+            let (pod, node) = (round.waiting[*index].pod.uid.clone(), problem.nodes[*node].node.name.clone());
+            outcome.standing.push(Placed { pod, class: class.as_str().into(), node });
+        }
+    }
     if !left_out.is_empty() {
         for refusal in outcome.refused.iter_mut().filter(|one| one.cause == Cause::NoOfferFits) {
             refusal.why = format!("{}; {FOR_WHO_ASKS}", refusal.why).into();
@@ -551,54 +555,6 @@ fn launch(
 #[must_use]
 pub fn is_accelerated(pod: &Pod, accelerators: &[Arc<str>]) -> bool {
     pod.shape.as_ref().is_ok_and(|shape| accelerators.iter().any(|name| shape.requests.get(name) > 0))
-}
-
-/// Nodes that stand, with what pods and gangs' plans hold of them; those in `but` are known as what they are planned to be.
-fn standing_nodes(snapshot: &Snapshot, but: &BTreeSet<&str>) -> Vec<Existing> {
-    let mut nodes = Vec::new();
-    for entry in snapshot.nodes.values() {
-        let node = &entry.node;
-        if !node.ready || node.deleting || node.unschedulable || node.held || but.contains(node.name.as_str()) {
-            continue;
-        }
-        let mut usage: Usage = Usage::clone(&entry.usage);
-        let assigned = snapshot.assignments.get(&node.name).into_iter().flatten();
-        let mut whole = false;
-        for assignment in assigned {
-            match &assignment.capacity {
-                AssignedCapacity::WholeNode => whole = true,
-                AssignedCapacity::Member(requests) => usage.requested.add(requests),
-            }
-        }
-        if !whole {
-            nodes.push(Existing { node: Arc::clone(node), usage });
-        }
-    }
-    nodes
-}
-
-/// Pods that stand there, as far as topology constraints of others or their own see them.
-fn standing_pods(snapshot: &Snapshot, nodes: &[Existing]) -> Vec<Standing> {
-    let index: BTreeMap<&str, usize> =
-        nodes.iter().enumerate().map(|(index, one)| (one.node.name.as_str(), index)).collect();
-    let mut standing = Vec::new();
-    for pod in snapshot.pods.values().filter(|pod| pod.holds_capacity()) {
-        let Some(node) = pod.node.as_ref().and_then(|name| index.get(name.as_str())).copied() else { continue };
-        let neighbour = &pod.neighbour;
-        let term = |term: &crate::model::pod::AntiAffinityTerm| packing::PodTerm {
-            key: HOSTNAME.into(),
-            namespaces: term.namespaces.as_ref().map(|all| all.iter().cloned().collect()),
-            selector: Some(term.selector.clone()),
-        };
-        standing.push(Standing {
-            node,
-            namespace: Arc::clone(&neighbour.namespace),
-            labels: neighbour.labels.clone(),
-            anti_affinity: neighbour.keeps_away.iter().map(term).collect(),
-            deleting: pod.deleting,
-        });
-    }
-    standing
 }
 
 /// The classes on a new node, with its pool, of which only one node is launched since nobody came to what was launched last.

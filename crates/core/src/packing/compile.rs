@@ -232,6 +232,10 @@ fn keep_open(class: &Class, problem: &Problem, open: &mut Bits) {
         let taken = |one: &Existing| !fit::ports_free(&class.shape.ports, &one.usage.ports);
         open.subtract(&Bits::of(problem.nodes.len(), |index| problem.nodes.get(index).is_some_and(taken)));
     }
+    if class.newer_than.is_some() {
+        let shut_out = |one: &Existing| class.is_shut_out(&one.node);
+        open.subtract(&Bits::of(problem.nodes.len(), |index| problem.nodes.get(index).is_some_and(shut_out)));
+    }
     let own = || anti_terms(class).filter(|term| &*term.key == HOSTNAME);
     for pod in &problem.standing {
         let theirs = pod.anti_affinity.iter().filter(|term| &*term.key == HOSTNAME);

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use crate::ec2::CapacityType;
 use crate::model::names::ResourceName;
 use crate::model::node::{Node, Usage};
@@ -98,6 +100,8 @@ pub struct Class {
     pub heeds_soft_taints: bool,
     /// It gets no new node: it may only use what exists.
     pub existing_only: bool,
+    /// Of the nodes that exist it may use only those that registered after this, and those on their way.
+    pub newer_than: Option<Timestamp>,
     /// It gets no new node of these, by index of the pool and instance type, or none of the pool at all; those that exist it may
     /// use.
     pub kept_off: BTreeSet<(usize, Option<Arc<str>>)>,
@@ -107,6 +111,12 @@ impl Class {
     /// Topology constraints that decide where the pod goes.
     pub fn all_rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().chain(&self.preferred)
+    }
+
+    /// Whether it may not use a node that exists, although that would hold it.
+    #[must_use]
+    pub fn is_shut_out(&self, node: &Node) -> bool {
+        self.newer_than.is_some_and(|after| node.created.is_some_and(|created| created <= after))
     }
 
     /// Whether no node of this offer is launched for it, although it would hold it.

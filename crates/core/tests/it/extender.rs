@@ -447,7 +447,7 @@ fn the_system_s_own_pods_may_evict_members_and_nobody_else() {
 fn launched_for(asks: &Shape, left: u32, until: Option<Timestamp>) -> Snapshot {
     let mut snapshot = snapshot(&[node("n1", 8), node("n2", 8)], &[], &[], &[]);
     let awaited = pod("awaited", asks);
-    let class: Arc<str> = digest(&awaited.key.namespace, asks).into();
+    let class: Arc<str> = digest(&awaited).unwrap().into();
     let places = Places { left, requests: Some(asks.requests.clone()) };
     let awaiting = Awaiting { places: [(class, places)].into(), until };
     snapshot.awaiting.insert(NodeName::from("n1"), Arc::new(awaiting));
@@ -519,7 +519,7 @@ fn a_crowd_of_replicas_that_is_bound_before_the_watch_shows_the_first_takes_its_
     let crowd: Vec<Pod> = (0..4).map(|number| pod(&format!("own-{number}"), &own)).collect();
     let mut snapshot = snapshot(&[node("n1", 8), node("n2", 8)], &crowd, &[], &[]);
     let places = |asks: &Shape, left| {
-        let class: Arc<str> = digest("ns", asks).into();
+        let class: Arc<str> = digest(&pod("any", asks)).unwrap().into();
         (class, Places { left, requests: Some(asks.requests.clone()) })
     };
     let awaiting = Awaiting { places: [places(&own, 2), places(&large, 1)].into(), until: Some(SOON) };

@@ -16,14 +16,16 @@ use muster_core::model::resources::Resources;
 use muster_core::model::snapshot::Snapshot;
 use muster_core::ordinary::awaiting::{self, Classes, awaiting};
 use muster_core::ordinary::{
-    Fruitless, Launch, Offered, Outcome, Round, SchedulerRefusals, Unseen, Waiting, is_waiting, plan,
+    Disputes, Fruitless, Launch, Offered, Outcome, Round, SchedulerRefusals, Unseen, Waiting, is_waiting, plan,
 };
-use muster_core::packing::{Class, Offer, Pool};
+use muster_core::packing::{Class, Offer, Pool, Rule};
 
 use super::world::{GPU, at, node, pod, snapshot};
 
+mod disputes;
 mod fallback;
 mod refused;
+mod topology;
 
 const POOL: &str = "general";
 
@@ -67,13 +69,17 @@ struct Setup {
     left: BTreeMap<ResourceName, i64>,
     refusals: SchedulerRefusals,
     fruitless: Fruitless,
+    disputes: Disputes,
+    /// Topology constraints of pods, by their label `app`.
+    rules: BTreeMap<Arc<str>, Vec<Rule>>,
 }
 
 impl Setup {
     fn of(pods: Vec<Pod>) -> Self {
         let (left, refusals) = (BTreeMap::new(), SchedulerRefusals::default());
-        let fruitless = Fruitless::default();
-        Self { pods, nodes: Vec::new(), batches: Vec::new(), offers: offers(), left, refusals, fruitless }
+        let (nodes, batches, rules) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let (fruitless, disputes) = (Fruitless::default(), Disputes::default());
+        Self { pods, nodes, batches, offers: offers(), left, refusals, fruitless, disputes, rules }
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -92,7 +98,10 @@ impl Setup {
     fn plan_by(&self, now: Timestamp, now_real: Timestamp, snapshot: &Snapshot) -> Outcome {
         let of = |pod: &Pod| {
             let shape = Shape::clone(pod.shape.as_ref().unwrap());
-            let class = Class { shape, namespace: Arc::clone(&pod.key.namespace), ..Class::default() };
+            let labels = pod.neighbour.labels.clone();
+            let rules = labels.get("app").and_then(|app| self.rules.get(app)).cloned().unwrap_or_default();
+            let namespace = Arc::clone(&pod.key.namespace);
+            let class = Class { shape, namespace, labels, rules, ..Class::default() };
             Waiting { pod: Arc::new(pod.clone()), ladder: vec![class] }
         };
         plan(&Round {
@@ -105,6 +114,7 @@ impl Setup {
             accelerators: &[GPU.into()],
             refusals: &self.refusals,
             fruitless: &self.fruitless,
+            disputes: &self.disputes,
             now,
             now_real,
         })

@@ -64,6 +64,8 @@ pub(super) struct History {
     pub(super) paused: BTreeSet<Arc<str>>,
     /// Launch calls: when, and of which type.
     pub(super) calls: Vec<(Timestamp, String)>,
+    /// Pods that kube-scheduler did not accept on a node that stands.
+    pub(super) disputed: Vec<String>,
     /// Nodes that batches for pods of no gang were made for.
     pub(super) launched: u64,
 }
@@ -110,6 +112,7 @@ impl History {
             in_vain: Vec::new(),
             paused: BTreeSet::new(),
             calls: Vec::new(),
+            disputed: Vec::new(),
             launched: 0,
         }
     }

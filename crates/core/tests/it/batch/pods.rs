@@ -126,7 +126,7 @@ impl Setup {
         let batch = Batch { status, deleting: self.deleting, ..draw::batch(NAME, self.spec(), at(0)) };
         let mut snapshot = world::snapshot(&self.nodes, &self.pods, &[], &[]);
         if let Some(until) = self.awaits {
-            let places = [(Arc::from("2-web"), Places { left: 1, requests: self.asks.clone() })].into();
+            let places = [(Arc::from("3-web"), Places { left: 1, requests: self.asks.clone() })].into();
             let awaiting = Arc::new(Awaiting { places, until: Some(at(until)) });
             snapshot.awaiting = self.nodes.iter().map(|node| (node.name.clone(), Arc::clone(&awaiting))).collect();
         }

@@ -13,7 +13,8 @@ use muster_core::model::node::Usage;
 use muster_core::model::resources::Resources;
 use muster_core::offering::{Ledger, NODES, Pool as Unavailable};
 use muster_core::ordinary::{
-    Fruitless, Launch, Offered, Purchases, Round, SchedulerRefusals, Seen, Unseen, Waiting, Window, is_waiting, plan,
+    Disputes, Fruitless, Launch, Offered, Purchases, Round, SchedulerRefusals, Seen, Unseen, Waiting, Window,
+    is_waiting, plan,
 };
 use muster_core::packing::{Class, Offer, Pool};
 use rand::RngExt;
@@ -31,6 +32,7 @@ pub(super) struct Rounds {
     unseen: Unseen,
     purchases: Option<Purchases>,
     fruitless: Option<Fruitless>,
+    disputes: Disputes,
     /// Launches that were decided and are not written yet.
     to_make: VecDeque<Launch>,
 }
@@ -45,7 +47,14 @@ enum Made {
 impl Rounds {
     pub(super) fn new() -> Self {
         let window = Window::new(SignedDuration::from_secs(1), SignedDuration::from_secs(10));
-        Self { window, unseen: Unseen::default(), purchases: None, fruitless: None, to_make: VecDeque::new() }
+        Self {
+            window,
+            unseen: Unseen::default(),
+            purchases: None,
+            fruitless: None,
+            disputes: Disputes::default(),
+            to_make: VecDeque::new(),
+        }
     }
 
     /// One line: a batch is written, or a round made if one is due. Whether the process goes on.
@@ -123,9 +132,13 @@ impl Rounds {
             accelerators: &view.snapshot.accelerators,
             refusals: &refusals,
             fruitless,
+            disputes: &self.disputes,
             now,
             now_real: now,
         });
+        for one in self.disputes.look(&outcome.standing, &view.snapshot, now) {
+            sim.disputed.push(format!("{} is not accepted on {}", one.pod.as_str(), one.node.as_str()));
+        }
         sim.tell(|_| {
             let launches: Vec<_> =
                 outcome.launches.iter().map(|one| (&one.name, &one.instance_type, one.count)).collect();

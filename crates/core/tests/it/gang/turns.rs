@@ -60,7 +60,12 @@ fn neighbour(app: &str, shy: bool) -> Arc<Neighbour> {
     let selector = Requirement { key: "app".into(), operator: Operator::In, values: vec![Arc::clone(&value)] };
     let term = AntiAffinityTerm { namespaces: Some(vec![Arc::clone(&namespace)]), selector: vec![selector] };
     let labels = BTreeMap::from([("app".into(), value)]);
-    Arc::new(Neighbour { namespace, labels, keeps_away: if shy { vec![term] } else { Vec::new() } })
+    Arc::new(Neighbour {
+        namespace,
+        labels,
+        keeps_away: if shy { vec![term] } else { Vec::new() },
+        ..Neighbour::default()
+    })
 }
 
 /// The members of a gang of two, each with a node of its own if they are shy.

@@ -13,12 +13,12 @@ use muster_core::ordinary::awaiting::{Classes, awaiting};
 use muster_core::ordinary::{Cause, Generations, InVain, Purchase, Purchases, SchedulerRefusals, Seen, digest};
 
 use super::{POOL, Setup, asks, awaiting as kept, offered, pods, shown};
-use crate::world::{at, node};
+use crate::world::{at, node, pod};
 
 const MINUTE: i64 = 60;
 
 fn class(cpu: i64) -> Arc<str> {
-    digest("ns", &asks(cpu)).into()
+    digest(&pod("any", &asks(cpu))).unwrap().into()
 }
 
 /// Purchases of these types for pods of 3 CPU were in vain, one after the other, the last at `at(90)`.

@@ -1,0 +1,109 @@
+//! What a round is planned on: every node, whether or not it takes anybody, with all pods that topology constraints count.
+//!
+//! kube-scheduler counts pods wherever they stand: on nodes that are cordoned, NotReady, going, or kept for a gang. A plan that
+//! did not see them would put a pod where it is refused every time. Nodes on their way have those who are there, and those who
+//! wait and will be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::joining::Joining;
+use super::round::{Round, Waiting};
+use crate::model::node::{Node, Usage};
+use crate::model::pod::{AntiAffinityTerm, Neighbour};
+use crate::model::snapshot::{AssignedCapacity, NodeEntry, Snapshot};
+use crate::packing::{Existing, PodTerm, Rule, Standing};
+
+/// Label of a node's own name.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// Nodes and the pods on them.
+pub(super) struct Ground {
+    /// Those that stand first, then those on their way.
+    pub(super) nodes: Vec<Existing>,
+    pub(super) standing: Vec<Standing>,
+    /// Index of the first node on its way.
+    pub(super) joining_from: usize,
+}
+
+impl Ground {
+    pub(super) fn of(round: &Round<'_>, under_way: &[Joining]) -> Self {
+        let snapshot = round.snapshot;
+        let joining: Vec<_> = under_way.iter().flat_map(|one| one.nodes(&round.waiting)).collect();
+        let coming: BTreeSet<&str> = joining.iter().filter_map(|one| one.registered.as_deref()).collect();
+        // What these hold for whom is not known: they take nobody else.
+        let kept: BTreeSet<&str> = under_way.iter().flat_map(|one| one.names.iter().map(String::as_str)).collect();
+        let (mut nodes, mut index): (Vec<Existing>, BTreeMap<&str, usize>) = Default::default();
+        for entry in snapshot.nodes.values().filter(|entry| !coming.contains(entry.node.name.as_str())) {
+            index.insert(entry.node.name.as_str(), nodes.len());
+            nodes.push(existing(snapshot, entry, kept.contains(entry.node.name.as_str())));
+        }
+        let (mut standing, joining_from) = (Vec::new(), nodes.len());
+        for one in &joining {
+            let takers = one.takers.iter().filter_map(|taker| taker_on(nodes.len(), &round.waiting[*taker]));
+            standing.extend(takers);
+            index.extend(one.registered.as_deref().map(|name| (name, nodes.len())));
+            nodes.push(one.existing.clone());
+        }
+        // Where no pod that waits has a constraint, only those that keep others off make a difference.
+        let counted = round.waiting.iter().flat_map(|one| &one.ladder).any(|class| class.all_rules().next().is_some());
+        for pod in snapshot.pods.values().filter(|pod| pod.holds_capacity()) {
+            let neighbour = &pod.neighbour;
+            if !counted && neighbour.keeps_away.is_empty() && neighbour.keeps_off.is_empty() {
+                continue;
+            }
+            let Some(node) = pod.node.as_ref().and_then(|name| index.get(name.as_str())).copied() else { continue };
+            standing.push(Standing {
+                node,
+                namespace: Arc::clone(&neighbour.namespace),
+                labels: neighbour.labels.clone(),
+                anti_affinity: anti_affinity(neighbour),
+                deleting: pod.deleting,
+            });
+        }
+        Self { nodes, standing, joining_from }
+    }
+}
+
+/// A node that stands, with what pods and gangs' plans hold of it. One that kube-scheduler or Muster lets nobody use has no
+/// capacity, and its pods count all the same.
+fn existing(snapshot: &Snapshot, entry: &NodeEntry, kept: bool) -> Existing {
+    let mut usage = Usage::clone(&entry.usage);
+    let mut closed = kept || entry.node.held;
+    for assignment in snapshot.assignments.get(&entry.node.name).into_iter().flatten() {
+        match &assignment.capacity {
+            AssignedCapacity::WholeNode => closed = true,
+            AssignedCapacity::Member(requests) => usage.requested.add(requests),
+        }
+    }
+    let node =
+        if closed { Arc::new(Node { ready: false, ..Node::clone(&entry.node) }) } else { Arc::clone(&entry.node) };
+    Existing { node, usage }
+}
+
+/// A pod that waits and has a place on a node that is on its way, as if it stood there.
+fn taker_on(node: usize, taker: &Waiting) -> Option<Standing> {
+    let class = taker.ladder.last()?;
+    let keeps_off = |rule: &Rule| match rule {
+        Rule::AntiAffinity(term) => Some(term.clone()),
+        Rule::Spread(_) | Rule::Affinity(_) => None,
+    };
+    Some(Standing {
+        node,
+        namespace: Arc::clone(&class.namespace),
+        labels: class.labels.clone(),
+        anti_affinity: class.rules.iter().filter_map(keeps_off).collect(),
+        deleting: false,
+    })
+}
+
+/// Required anti-affinity of a pod that stands on a node.
+fn anti_affinity(neighbour: &Neighbour) -> Vec<PodTerm> {
+    let term = |key: &Arc<str>, term: &AntiAffinityTerm| PodTerm {
+        key: Arc::clone(key),
+        namespaces: term.namespaces.as_ref().map(|all| all.iter().cloned().collect()),
+        selector: Some(term.selector.clone()),
+    };
+    let by_host = neighbour.keeps_away.iter().map(|one| term(&HOSTNAME.into(), one));
+    by_host.chain(neighbour.keeps_off.iter().map(|one| term(&one.key, &one.term))).collect()
+}
