@@ -343,11 +343,16 @@ pub fn max_probe_usd(pool: &NodePool) -> Result<u64, String> {
         .ok_or_else(|| format!("spec.join.maxProbeUsd: \"{text}\" is not an amount of dollars such as \"250\""))
 }
 
-/// Why a limit of the pool limits nothing, if one does; `types` are those that its requirements allow.
+/// Why a limit of the pool limits nothing, if one does; `types` are those that its requirements allow, `others` the hardware of types
+/// that are described by their amounts alone.
 #[must_use]
-pub fn unknown_limit_of<'a>(pool: &NodePool, types: impl Iterator<Item = &'a InstanceTypeInfo>) -> Option<String> {
+pub fn unknown_limit_of<'a>(
+    pool: &NodePool,
+    types: impl Iterator<Item = &'a InstanceTypeInfo>,
+    others: impl IntoIterator<Item = &'a Resources>,
+) -> Option<String> {
     let limits = pool.spec.limits.iter().map(|(key, value)| (key.clone(), value.0.clone())).collect();
-    unknown_limit(&limits, types).map(|unknown| unknown.to_string())
+    unknown_limit(&limits, types, others).map(|unknown| unknown.to_string())
 }
 
 /// Takes `count` nodes of `capacity` each off what is left of the limits.

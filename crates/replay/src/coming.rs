@@ -18,8 +18,8 @@ pub(crate) struct Coming {
     pub(crate) batch: Arc<str>,
     /// For whom they come.
     pub(crate) owner: Owner,
-    /// Each as it will be, `<batch>/<k>`, with what its DaemonSets will hold. Of a type that its pool does not offer any more
-    /// nothing but labels is known.
+    /// Each as it will be, `<batch>/<k>`, with what its DaemonSets will hold. Of a type that the catalogue does not have nothing but
+    /// labels is known.
     pub(crate) nodes: Vec<(Arc<Node>, Arc<Usage>)>,
     /// Whether they can be planned on.
     pub(crate) known: bool,

@@ -176,7 +176,8 @@ fn one(
             catalogue.name
         ));
     }
-    if let Some(why) = rules::unknown_limit_of(pool, types.iter()).filter(|_| !described) {
+    let others = catalogue.described.values().map(|known| &known.capacity);
+    if let Some(why) = rules::unknown_limit_of(pool, types.iter(), others) {
         return Err(why);
     }
     rules::limits(pool)?;

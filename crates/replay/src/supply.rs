@@ -43,6 +43,11 @@ pub(crate) struct Supply {
     pub(crate) startup_taints: Vec<Vec<Taint>>,
     /// Hardware of the catalogue's types.
     capacity: BTreeMap<String, muster_core::model::resources::Resources>,
+    /// Nodes of the catalogue's types as of no pool.
+    bare: BTreeMap<String, Node>,
+    /// What nodes of each pool of the dump register with, of those that cannot be used too.
+    templates: BTreeMap<String, (Labels, Vec<Taint>)>,
+    daemons: Vec<Shape>,
 }
 
 impl Supply {
@@ -56,7 +61,12 @@ impl Supply {
         let known_zones: BTreeSet<&str> =
             nodes.iter().filter_map(|node| node.labels.get(keys::ZONE).map(|zone| &**zone)).collect();
         for (name, known) in catalogue.all(&ClassTemplate::default()) {
+            supply.bare.insert(name.to_owned(), bare(name, &known));
             supply.capacity.insert(name.to_owned(), known.capacity);
+        }
+        for pool in &dump.pools {
+            let template = (rules::labels(pool), rules::taints(pool).unwrap_or_default());
+            supply.templates.insert(pools::name(pool).to_owned(), template);
         }
         let mut unusable = Vec::new();
         let mut sorted: Vec<&NodePool> = dump.pools.iter().filter(|pool| usable.contains(pools::name(pool))).collect();
@@ -74,6 +84,7 @@ impl Supply {
         for (name, why) in unusable {
             dump.ignore("NodePool".to_owned(), name, why);
         }
+        supply.daemons = daemons;
         supply
     }
 
@@ -188,7 +199,8 @@ impl Supply {
     }
 
     /// A node of a type as its pool offers it, with what its DaemonSets hold; where the very offer is not to be had any more,
-    /// as another of the type is. `None`: the pool does not offer the type.
+    /// as another of the type is, and where the pool is gone or offers the type no more, as the catalogue has it. `None`: nobody knows
+    /// the type.
     pub(crate) fn offer(
         &self,
         pool: &str,
@@ -196,14 +208,18 @@ impl Supply {
         zone: Option<&str>,
         capacity_type: Option<CapacityType>,
     ) -> Option<(Node, Usage)> {
-        let index = self.pools.iter().position(|known| *known.name == *pool)?;
-        let of_type = self.offers.iter().filter(|offer| offer.pool == index && *offer.instance_type == *instance_type);
+        let index = self.pools.iter().position(|known| *known.name == *pool);
+        let of_type =
+            self.offers.iter().filter(|offer| Some(offer.pool) == index && *offer.instance_type == *instance_type);
         let differs = |offer: &&packing::Offer| {
             let elsewhere = zone.is_some() && offer.zone.as_deref() != zone;
             (elsewhere, capacity_type.is_some_and(|capacity_type| capacity_type != offer.capacity_type))
         };
-        let offer = of_type.min_by_key(differs)?;
-        let mut node = Node::clone(&offer.node);
+        let offer = of_type.min_by_key(differs);
+        let mut node = match offer {
+            Some(offer) => Node::clone(&offer.node),
+            None => self.without_offer(pool, instance_type)?,
+        };
         if let Some(zone) = zone {
             node.labels.insert(keys::ZONE.into(), zone.into());
         }
@@ -211,7 +227,18 @@ impl Supply {
             node.labels.insert(keys::CAPACITY_TYPE.into(), capacity_type.as_str().into());
         }
         node.labels.insert(keys::NODEPOOL.into(), pool.into());
-        Some((node, offer.overhead.clone()))
+        let overhead = offer.map_or_else(|| overhead(&self.daemons, &node), |offer| offer.overhead.clone());
+        Some((node, overhead))
+    }
+
+    /// A node of a type that is not offered: as its pool says, if that is still there.
+    fn without_offer(&self, pool: &str, instance_type: &str) -> Option<Node> {
+        let mut node = self.bare.get(instance_type)?.clone();
+        if let Some((labels, taints)) = self.templates.get(pool) {
+            node.labels.extend(labels.iter().map(|(key, value)| (Arc::clone(key), Arc::clone(value))));
+            node.taints.clone_from(taints);
+        }
+        Some(node)
     }
 
     /// Nodes that are launched for gangs count too.
@@ -363,20 +390,8 @@ fn offer(
     if let Some(reservation) = &sold.reservation {
         labels.insert(keys::CAPACITY_RESERVATION_ID.into(), reservation.as_str().into());
     }
-    let node = Node {
-        name: NodeName::from(format!("new {name}")),
-        labels,
-        taints: taints.to_vec(),
-        allocatable: known.allocatable.clone(),
-        unschedulable: false,
-        held: false,
-        ready: true,
-        deleting: false,
-        provider_id: None,
-        created: None,
-    };
-    let mut overhead = Usage::default();
-    daemons.iter().filter(|daemon| fit::accepts(daemon, &node).is_ok()).for_each(|daemon| overhead.add(daemon));
+    let node = Node { labels, taints: taints.to_vec(), ..bare(name, known) };
+    let overhead = overhead(daemons, &node);
     packing::Offer {
         pool,
         variant,
@@ -390,4 +405,27 @@ fn offer(
         overhead,
         capacity: known.capacity.clone(),
     }
+}
+
+/// A node of a type as the catalogue has it.
+fn bare(name: &str, known: &Described) -> Node {
+    Node {
+        name: NodeName::from(format!("new {name}")),
+        labels: known.labels.iter().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect(),
+        taints: Vec::new(),
+        allocatable: known.allocatable.clone(),
+        unschedulable: false,
+        held: false,
+        ready: true,
+        deleting: false,
+        provider_id: None,
+        created: None,
+    }
+}
+
+/// What the DaemonSets hold that run on a node.
+fn overhead(daemons: &[Shape], node: &Node) -> Usage {
+    let mut overhead = Usage::default();
+    daemons.iter().filter(|daemon| fit::accepts(daemon, node).is_ok()).for_each(|daemon| overhead.add(daemon));
+    overhead
 }

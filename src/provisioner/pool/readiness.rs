@@ -92,7 +92,7 @@ fn problem_but_block(context: &Context, state: &State, pool: &NodePool) -> Optio
     if let Some(why) = no_device(context, state, pool, class, &catalogue) {
         return Some(("DevicesBlocked", why));
     }
-    if let Some(why) = rules::unknown_limit_of(pool, allowed(context, pool, &catalogue)) {
+    if let Some(why) = rules::unknown_limit_of(pool, allowed(context, pool, &catalogue), []) {
         return Some(("LimitInvalid", why));
     }
     let efa = instance_types(context, state, pool, class, &catalogue).any(|info| node_class::has_efa(class, info));

@@ -53,13 +53,14 @@ impl fmt::Display for UnknownLimit {
 }
 
 /// The first key, in order of name, that limits nothing: neither one that every node counts for, nor an extended
-/// resource of one of the types.
+/// resource of one of the types, or of `others`, the hardware of types that are described by their amounts alone.
 ///
 /// A ceiling with a misspelt key would hold nothing back, so the pool is refused instead of being provisioned from.
 #[must_use]
 pub fn unknown_limit<'a>(
     limits: &BTreeMap<String, String>,
     types: impl Iterator<Item = &'a InstanceTypeInfo>,
+    others: impl IntoIterator<Item = &'a Resources>,
 ) -> Option<UnknownLimit> {
     let always = [NODES, CPU, MEMORY, EPHEMERAL_STORAGE];
     if limits.keys().all(|key| always.contains(&key.as_str())) {
@@ -69,6 +70,7 @@ pub fn unknown_limit<'a>(
     for info in types {
         known.extend(countable(info).iter().map(|(name, _): (&ResourceName, i64)| name.to_string()));
     }
+    known.extend(others.into_iter().flat_map(Resources::iter).map(|(name, _)| name.to_string()));
     let (key, value) = limits.iter().find(|(key, _)| !known.contains(*key))?;
     let nearest = known.iter().min_by_key(|name| distance(key, name)).cloned().unwrap_or_default();
     Some(UnknownLimit { key: key.clone(), value: value.clone(), nearest, known })
@@ -99,7 +101,7 @@ mod tests {
 
     fn unknown(keys: &[(&str, &str)]) -> Option<UnknownLimit> {
         let limits = keys.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        unknown_limit(&limits, [p5()].iter())
+        unknown_limit(&limits, [p5()].iter(), [])
     }
 
     #[test]

@@ -76,3 +76,30 @@ fn another_reserved_host_is_no_second_value() {
     let (document, code) = planned(&(pool("p", two) + &pod("a", "")), &catalogue(&reserved));
     assert_eq!((&document["pods"][0]["outcome"], code), (&json!("refused"), 3), "{document:#}");
 }
+
+#[test]
+fn a_limit_on_nothing_that_types_have_excludes_its_pool_and_one_on_what_a_described_type_has_does_not() {
+    let mut described: Value = serde_json::from_str(&catalogue(&[("m", "large", "on-demand", None)])).unwrap();
+    described["types"][0]["capacity"]["fake.com/gpu"] = json!("2");
+    let catalogue = described.to_string();
+    for (key, outcome) in [("cpus", "refused"), ("fake.com/gpu", "buy"), ("cpu", "buy")] {
+        let pool = pool("p", "").replace("spec: {template", &format!("spec: {{limits: {{{key}: \"8\"}}, template"));
+        let (document, _) = planned(&(pool + &pod("a", "")), &catalogue);
+        assert_eq!(document["pods"][0]["outcome"], outcome, "{key}: {document:#}");
+        let ignored = document["ignored"].to_string();
+        assert_eq!(ignored.contains("spec.limits.cpus"), outcome == "refused", "{key}: {ignored}");
+    }
+}
+
+#[test]
+fn a_node_on_its_way_from_a_pool_that_is_gone_is_counted_as_its_type_is() {
+    let batch = "---\napiVersion: muster.dev/v1alpha1\nkind: NodeBatch\nmetadata: {name: b, uid: ub}\nspec: {count: 1, fill: \
+                 Partial, nodePools: [p], capacityType: on-demand, offers: [{instanceType: m, nodePool: p, count: 1}]}\nstatus: \
+                 {version: 1, phase: Launched, count: 1, nodePool: p, instanceType: m, zone: z-1, capacityType: on-demand, \
+                 instances: [{id: i-0, state: Launched, attempt: 1}]}\n";
+    let catalogue = catalogue(&[("m", "large", "on-demand", None)]);
+    let (document, code) = planned(&(pool("q", "") + batch + &pod("a", "")), &catalogue);
+    let outcome = &document["pods"][0];
+    assert_eq!((&outcome["outcome"], &outcome["node"], code), (&json!("joining"), &json!("b/0"), 0), "{document:#}");
+    assert_eq!(document["nodes"], json!([]));
+}
