@@ -315,7 +315,7 @@ impl Executor {
             let (hands, state, leader) = (Arc::clone(&self.hands), Arc::clone(state), leader.clone());
             self.lanes.spawn(async move {
                 let of_nobody = ObjectKey::new("", "");
-                let call = hands.carry_out(&state, lane, &leader);
+                let call = Box::pin(hands.carry_out(&state, lane, &leader));
                 let effects = hands.gangs.call(gang.as_ref().unwrap_or(&of_nobody), call).await;
                 Done { gang, effects }
             });
@@ -386,7 +386,7 @@ impl Executor {
                 let made = begins(&began, &hands.cluster.load(), &release) && *leader.borrow();
                 let error = if made { hands.release(&state, &release).await.err() } else { None };
                 error.map(|error| {
-                    let error = crate::telemetry::chain(&error).to_string();
+                    let error = crate::telemetry::chain(&error);
                     debug!(pod = %release.pod.key, error, "release not written, tried again");
                     Effect::Unsent(release.pod.uid.clone())
                 })

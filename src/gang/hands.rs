@@ -109,7 +109,7 @@ impl Hands {
                             _ => None,
                         });
                     let evictions: Vec<Evict> = std::iter::once(*first).chain(more).collect();
-                    effects.extend(self.evict_members(state, evictions, leader).await);
+                    effects.extend(Box::pin(self.evict_members(state, evictions, leader)).await);
                     continue;
                 }
                 Action::CreateGang(recognised) => self.create_gang(&recognised).await.map(Some),
@@ -346,14 +346,14 @@ impl Hands {
     ) -> Vec<Effect> {
         let last = evictions.pop();
         let evict = async |evict: Evict| {
-            let call = async {
+            let call = Box::pin(async {
                 if !*leader.borrow() {
                     return None;
                 }
                 let error = self.evict_member(state, &evict).await.err()?;
                 warn!(error = %crate::telemetry::chain(&error), "a member was not evicted, tried again");
                 Some(Effect::Unevicted(evict.pod.uid.clone()))
-            };
+            });
             self.evictions.call(&whose(&evict.pod), call).await
         };
         let others = stream::iter(evictions).map(&evict).buffered(self.options.parallel.max(1));

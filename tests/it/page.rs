@@ -1,7 +1,5 @@
 //! `docs/getting-started-eks.md` as a shell reads it: commands as words, and manifests, with every variable filled in.
 
-use std::fmt::Write as _;
-
 /// The page.
 pub(crate) const PAGE: &str = include_str!("../../docs/getting-started-eks.md");
 
@@ -21,6 +19,11 @@ const VARIABLES: [(&str, &str); 12] = [
     ("SUBNETS", "{id: subnet-00000000000000001}, {id: subnet-00000000000000002}"),
 ];
 
+fn push_line(text: &mut String, line: &str) {
+    text.push_str(line);
+    text.push('\n');
+}
+
 /// The blocks of shell, in order.
 pub(crate) fn blocks() -> Vec<String> {
     let mut found = Vec::new();
@@ -30,7 +33,7 @@ pub(crate) fn blocks() -> Vec<String> {
             None if line == "```sh" => block = Some(String::new()),
             None => {}
             Some(_) if line == "```" => found.extend(block.take()),
-            Some(text) => writeln!(text, "{line}").unwrap(),
+            Some(text) => push_line(text, line),
         }
     }
     found
@@ -53,7 +56,7 @@ pub(crate) fn manifests() -> Vec<String> {
                 found.push(filled(text));
                 manifest = None;
             }
-            Some(text) => writeln!(text, "{line}").unwrap(),
+            Some(text) => push_line(text, line),
         }
     }
     found
@@ -69,7 +72,7 @@ pub(crate) fn commands() -> Vec<Vec<String>> {
             let line = line.trim_end_matches("<<EOF");
             match line.strip_suffix('\\') {
                 Some(first) => script.push_str(first),
-                None => writeln!(script, "{line}").unwrap(),
+                None => push_line(&mut script, line),
             }
         }
         within = starts || (within && line != "EOF");

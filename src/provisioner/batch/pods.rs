@@ -97,7 +97,8 @@ impl Pods {
         let usable = offers::usable(context, state);
         let now = context.clock.now();
         let disputed = self.disputes.open(now_real());
-        let known = (&refusals, refusals.waiting(now), fruitless.pausing(now), disputed);
+        let known =
+            Learnt { refusals: &refusals, refused: refusals.waiting(now), paused: fruitless.pausing(now), disputed };
         let (seen, count) = digest(state, &usable, &known);
         // Whoever has a place on a node may lose it again, and nothing of that is in the digest.
         let due = self.window.is_due(now_real(), seen, count > 0);
@@ -434,15 +435,22 @@ fn waiting(state: &State) -> Vec<PodUid> {
     waiting.into_iter().map(|pod| pod.uid.clone()).collect()
 }
 
+/// What earlier rounds have taught. A pause that ends calls for a round too.
+#[derive(Hash)]
+struct Learnt<'a> {
+    refusals: &'a SchedulerRefusals,
+    /// Classes of pods that nothing is launched for now.
+    refused: usize,
+    /// Pools that pause now.
+    paused: usize,
+    /// Classes of pods that kube-scheduler accepts nowhere, and until when that is trusted.
+    disputed: Vec<(&'a Arc<str>, Timestamp)>,
+}
+
 /// Everything whose change may call for another round, as one number, and how many pods there are to provision for. It is asked for
 /// at every change of a crowd: they are not sorted for it.
-fn digest(
-    state: &State,
-    usable: &BTreeSet<String>,
-    known: &(&SchedulerRefusals, usize, usize, Vec<(&Arc<str>, Timestamp)>),
-) -> (u64, usize) {
+fn digest(state: &State, usable: &BTreeSet<String>, known: &Learnt<'_>) -> (u64, usize) {
     let mut hasher = std::hash::DefaultHasher::new();
-    // A pause that ends calls for a round too.
     known.hash(&mut hasher);
     let mut count = 0;
     for uid in

@@ -25,15 +25,24 @@ const CLASSES: usize = 10_000;
 /// Digests of classes of pods, each computed once, and what their pods ask for.
 #[derive(Clone, Debug, Default)]
 pub struct Classes {
-    digests: BTreeMap<(Arc<str>, Arc<Shape>, Option<Arc<str>>), Arc<str>>,
+    digests: BTreeMap<Known, Arc<str>>,
     requests: FxHashMap<Arc<str>, Resources>,
+}
+
+/// What the digest of a class is computed of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Known {
+    namespace: Arc<str>,
+    shape: Arc<Shape>,
+    constraints: Option<Arc<str>>,
 }
 
 impl Classes {
     /// The class of a pod, which is remembered. `None`: its shape is not known.
     pub fn of(&mut self, pod: &Pod) -> Option<Arc<str>> {
         let parts @ (namespace, shape, constraints) = parts(pod)?;
-        let key = (Arc::clone(namespace), Arc::clone(shape), constraints.cloned());
+        let (namespace, shape) = (Arc::clone(namespace), Arc::clone(shape));
+        let key = Known { namespace, shape, constraints: constraints.cloned() };
         if let Some(known) = self.digests.get(&key) {
             return Some(Arc::clone(known));
         }
@@ -41,7 +50,7 @@ impl Classes {
             *self = Self::default();
         }
         let class: Arc<str> = digest_of(parts).into();
-        self.requests.insert(Arc::clone(&class), shape.requests.clone());
+        self.requests.insert(Arc::clone(&class), key.shape.requests.clone());
         self.digests.insert(key, Arc::clone(&class));
         Some(class)
     }

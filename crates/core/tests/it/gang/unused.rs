@@ -83,8 +83,8 @@ fn the_pass_that_gives_them_up_is_asked_for_in_time() {
 fn ready_nodes_of_a_gang_that_is_held_or_cannot_be_read_are_terminated_as_well() {
     let hold = |pod: &mut Pod| pod.foreign_gate = Some(Arc::from("quota.example.com/held"));
     let spoil = |pod: &mut Pod| pod.shape = Err(Arc::from("cpu: not a number"));
-    let changes: [(&str, fn(&mut Pod)); 2] = [("held", hold), ("not readable", spoil)];
-    for (what, change) in changes {
+    type Change = fn(&mut Pod);
+    for (what, change) in [("held", hold as Change), ("not readable", spoil)] {
         let mut sim = provisioned();
         change(sim.pods.get_mut("train-3").unwrap());
         join(&mut sim);
